@@ -5,6 +5,7 @@ import fcntl
 import io
 import json
 import os
+import select
 
 import pytest
 
@@ -12,7 +13,7 @@ import history
 from fgsched.cli.reporting import refuse_private
 from fgsched.config.load import Config
 from fgsched.domain.errors import Exit, NotPermitted
-from live_host import Done, Home
+from live_host import PATIENCE, Done, Home, living
 from reporting import EXPECTED
 
 
@@ -170,3 +171,37 @@ def test_one_s_own_report_is_about_the_caller(report):
 def test_capacity_replays_the_period(report):
     text = report("capacity", "--week", "2026-W46").out
     assert "RTX A6000   524" in text
+
+
+@pytest.fixture
+def running(tmp_path):
+    with living(tmp_path / "live", devices="sim:1x24G:RTX-4090,1x24G:RTX-4090") as live:
+        yield live
+
+
+@pytest.mark.compiler
+def test_the_present_state_is_that_of_the_controller(running, tmp_path):
+    folder = tmp_path / "wall"
+    os.mkfifo(running.path / "started")
+    started = os.open(running.path / "started", os.O_RDWR)
+    job = running.submit("echo x >started; exec sleep 1000000", share=5000)
+    assert select.select([started], [], [], PATIENCE)[0]
+    os.close(started)
+    waiting = running.submit(hold=True)
+    found = running.run("fgreport", "status", "--format", "json").json
+    assert found["lede"] == ["0.5 of 2 cards charged, 1 job running, 1 waiting."]
+    tables = {part["key"]: part for section in found["sections"] for part in section["parts"]}
+    assert [row[0]["text"] for row in tables["gpus"]["rows"]] == ["GPU 0", "GPU 1"]
+    users = tables["gpus"]["rows"][0][-1]["parts"]
+    assert [part["text"] for part in users] == ["", tables["running"]["rows"][0][1]["text"], " 0.5"]
+    assert [row[0]["value"] for row in tables["running"]["rows"]] == [job]
+    assert [row[0]["value"] for row in tables["next"]["rows"]] == [waiting]
+    words = ("status", "--format", "text,html", "--output", str(folder))
+    assert running.run("fgreport", *words) == Done(0, "", "")
+    assert (folder / "status.txt").read_text().startswith("GPUs now")
+    assert '<meta http-equiv="refresh" content="60">' in (folder / "status.html").read_text()
+    assert running.run("fgreport", "status", "--yesterday").status == Exit.USAGE
+    running.run("fgsched", "stop", "--kill")
+    done = running.run("fgreport", *words)
+    assert (done.status, done.out) == (Exit.UNREACHABLE, "")
+    assert "The controller does not answer." in (folder / "status.html").read_text()

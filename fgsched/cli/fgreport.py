@@ -9,7 +9,7 @@ from fgsched.domain.errors import Exit
 
 REPORTS = (
     *("overview", "users", "top", "waits", "failures", "utilization", "waste", "strangers", "intruders"),
-    *("health", "capacity", "charge", "me"),
+    *("health", "capacity", "charge", "me", "status"),
 )
 
 

@@ -42,7 +42,8 @@ def add(folder: Path, report: Report, texts: Mapping[str, str], keep: int = 0) -
 
     With `keep`, only so many periods of this kind of report stay. Raises StorageError.
     """
-    stem = f"{report.kind}-{_file_name(report.period.name)}"
+    is_now = report.period.noun == "moment"  # one file, for a screen that reads it again and again
+    stem = report.kind if is_now else f"{report.kind}-{_file_name(report.period.name)}"
     with _told(folder):
         written = [_write(folder / f"{stem}.{suffix}", text) for suffix, text in texts.items()]
         if keep:

@@ -338,7 +338,7 @@ class Span(Struct, frozen=True):
     until_iso: str
     name: str  # "2026-W46", "2026-10", "2026-11-15", or the two dates
     label: str  # "9 to 15 November 2026", with a dash
-    noun: str  # "week", "month", "day" or "period"
+    noun: str  # "week", "month", "day" or "period"; "moment": the present
     closed: bool  # it has ended: the report comes out the same when it is made again
 
 

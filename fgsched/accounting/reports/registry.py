@@ -79,7 +79,7 @@ def kind(name: str) -> Kind:
     """Return a kind of report by its name. Raises BadUsage."""
     name = ALIASES.get(name, name)
     if name not in _MODULES:
-        raise BadUsage(f"there is no report '{name[:40]}'", f"Reports: {', '.join(NAMES)}.")
+        raise BadUsage(f"there is no report '{name[:40]}'", f"Reports: {', '.join((*NAMES, 'status'))}.")
     module, default = _MODULES[name]
     found = import_module(f"fgsched.accounting.reports.{module}")
     return Kind(make=getattr(found, name), default=default)
