@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from awaiting import until
 from builders import GIB, World, a_demand, a_gpu, a_job, a_result
+from fgsched.accounting.records import JobUsage
+from fgsched.accounting.reports.mail import notice_mail, notice_text
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Ended, JobState, OomReport, Reason
 from fgsched.domain.text import BadValue
@@ -208,19 +210,30 @@ def test_the_subject_has_the_form_of_slurms(changes, subject):
     assert jobtext.subject(replace(ENDED, **changes)) == f"fgsched {subject}"
 
 
-def test_the_text_says_what_was_used_of_what_was_asked(monkeypatch):
-    monkeypatch.setenv("TZ", "UTC")
+USAGE = JobUsage(
+    **{"sampled": 3600.0, "charged": 900.0, "active": 600.0, "held": 200.0, "empty": 100.0, "used": 720.0},
+    **{"memory": 0.0, "peak": 5 * GIB, "with_process": 3500.0, "busy": 3000.0, "longest_idle": 60.0},
+    **{"neighbours": ((9, 600.0), (8, 1200.0))},
+)
+
+
+def text_of(mail, usage=None, tail=()):
+    return notice_text(jobtext.notice(mail, usage, tail, "hopper"))
+
+
+def test_the_text_says_what_was_used_of_what_was_asked():
     rule = "─" * 78
-    assert jobtext.body(ENDED, ["step 1", "step 2"], "hopper").splitlines() == [
+    assert text_of(ENDED, USAGE, ["step 1", "step 2"]).splitlines() == [
         "COMPLETED   job 123   train   ann   hopper",
         "Ran 01:02:02, exit code 0.",
         "",
         "Used, of what was asked",
         rule,
-        "  GPU memory    █████···············             5.0 of 20.0 GiB      25 %",
-        "  Host memory   █████···············              1.0 of 4.0 GiB      25 %",
-        "  CPUs          █████···············                    1.0 of 4      25 %",
-        "  Time          ██████████▍·········        01:02:02 of 02:00:00      52 %",
+        "  GPU memory    █████···············               5.0 of 20.0 GiB        25 %",
+        "  SM share      ████················                 mean of 1 GPU        20 %",
+        "  Host memory   █████···············                1.0 of 4.0 GiB        25 %",
+        "  CPUs          █████···············                      1.0 of 4        25 %",
+        "  Time          ██████████▍·········          01:02:02 of 02:00:00        52 %",
         rule,
         "",
         "Where and when",
@@ -228,6 +241,8 @@ def test_the_text_says_what_was_used_of_what_was_asked(monkeypatch):
         "  Waited     00:05:00",
         f"  Started    {jobtext._moment(ENDED.started_at)}",
         f"  Ended      {jobtext._moment(ENDED.ended_at)}",
+        "  Charged    0.2 GPU-hours, 0.2 used, 0.1 idle",
+        "  Neighbours job 8 for 20 min, job 9 for 10 min",
         "  Output     /home/ann/train.out",
         "  Details    fgacct -j 123",
         "",
@@ -242,7 +257,7 @@ def test_the_text_says_what_was_used_of_what_was_asked(monkeypatch):
 
 def test_a_job_that_ran_out_of_gpu_memory_is_told_what_was_refused():
     oom = OomReport(gpu=0, asked=2 * GIB, held=19 * GIB, limit=20 * GIB)
-    text = jobtext.body(replace(ENDED, event="FAIL", state="OUT_OF_MEMORY", oom=oom), [], "hopper")
+    text = text_of(replace(ENDED, event="FAIL", state="OUT_OF_MEMORY", oom=oom))
     said = "GPU out of memory on GPU 0: the job held 19.0 GiB of its limit of 20.0 GiB, and 2.0 GiB were"
     assert f"What happened {said} refused. Where" in " ".join(text.split())
 
@@ -252,9 +267,8 @@ HARMFUL = "x\r\nBcc: bob@example.org\r\n\r\n<b>\x1b[31m\x00\u202e ü 🚀\udce4"
 
 def test_a_name_with_line_breaks_adds_no_header_and_no_control_character():
     letter = from_bytes(to_bytes(replace(ENDED, name=HARMFUL)))
-    message = Message(
-        at=1.0, to=("ann",), subject=jobtext.subject(letter), text=jobtext.body(letter, [HARMFUL], "h")
-    )
+    made = notice_mail(jobtext.notice(letter, None, [HARMFUL], "h"))
+    message = Message(at=1.0, to=("ann",), subject=made.subject, text=made.text)
     data = compose("q-1.1.END", message, ["ann@example.org"], Settings(), "hopper.example.org")
     head = data.partition(b"\r\n\r\n")[0]
     names = [line.partition(b":")[0] for line in head.split(b"\r\n") if not line.startswith(b" ")]

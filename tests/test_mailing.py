@@ -10,6 +10,12 @@ from mailserver import serving
 pytestmark = pytest.mark.compiler
 
 
+def text_of(mail):
+    """The lines of the text of a mail, which has HTML beside it."""
+    assert [part.get_content_type() for part in mail.iter_parts()] == ["text/plain", "text/html"]
+    return mail.get_body(("plain",)).get_content().splitlines()
+
+
 @pytest.fixture
 def server(tmp_path):
     with serving(tmp_path / "mails") as one:
@@ -34,7 +40,7 @@ def test_a_job_sends_a_mail_at_its_end_with_its_last_lines(tmp_path, server):
             "fgsched Job_id=1 Name=train Ended",
         ]
         assert str(second["Subject"]).endswith(", FAILED, ExitCode 3")
-        assert (second["X-To"], "  done" in second.get_content().splitlines()) == ("ann@example.org", True)
+        assert (second["X-To"], "  done" in text_of(second)) == ("ann@example.org", True)
 
 
 def test_a_mail_server_that_hangs_delays_no_job(tmp_path, server):

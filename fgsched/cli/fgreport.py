@@ -34,8 +34,8 @@ def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
 @click.option("--only-if", is_flag=True, help="Write nothing if there is nothing to report.")
 @click.option("--output", default="", metavar="DIR", help="Write dated files and an index to a folder.")
 @click.option("--keep", default="", metavar="N", help="Periods of this report to keep there.")
-@click.option("--to", default="", metavar="ADDRESS", help="Not supported yet.")
-@click.option("--subject", default="", metavar="TEXT", help="Not supported yet.")
+@click.option("--to", default="", metavar="ADDRESS", help="Send the report by mail.")
+@click.option("--subject", default="", metavar="TEXT", help="Subject of the mail.")
 @click.option("--file", default="", metavar="FILE", help="Read these accounts, such as a backup.")
 def fgreport(**options: Any) -> int:
     """Report what was used, by whom, and what was wasted."""

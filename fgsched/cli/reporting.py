@@ -23,7 +23,6 @@ from fgsched.config.schema import Config
 from fgsched.domain.errors import BadUsage, NotPermitted, StorageError, Unreachable
 from fgsched.domain.units import parse_count
 
-_NOT_YET = ("to", "subject")
 _WITHOUT_NAMES = ("health", "capacity")
 
 
@@ -121,6 +120,11 @@ def _deliver(made: Report, formats: list[str], style: Style, options: Mapping[st
         by_suffix = {FORMATS[name].suffix: text for name, text in texts.items()}
         keep = parse_count(options["keep"]) if options["keep"] else 0
         folder.add(Path(options["output"]), made, by_suffix, keep)
+    if options["to"]:
+        from fgsched.cli.posting import post
+
+        post(made, texts, options, time.time())
+    if options["output"] or options["to"]:
         return
     for text in texts.values():
         write(text)
@@ -132,15 +136,18 @@ def _formats(options: Mapping[str, Any]) -> list[str]:
     for name in names:
         if name not in FORMATS:
             raise BadUsage(f"there is no format '{name[:40]}'", f"Formats: {', '.join(FORMATS)}.")
-    if len(names) > 1 and not options["output"]:
-        raise BadUsage("several formats need --output", "Choose one format, or a folder with --output.")
+    if len(names) > 1 and not options["output"] and not options["to"]:
+        raise BadUsage("several formats need --output or --to", "Choose one, or a folder.")
     return list(dict.fromkeys(names))
 
 
 def _refuse_contradictions(options: Mapping[str, Any]) -> None:
-    for name in _NOT_YET:
-        if options[name]:
-            raise BadUsage(f"--{name} is not supported yet", "Write the report with --output.")
+    if options["to"]:
+        from fgsched.cli.posting import recipients  # needs Jinja, as HTML does
+
+        recipients(options["to"])
+    elif options["subject"]:
+        raise BadUsage("--subject needs --to", "It is the subject of a mail.")
     if options["keep"]:
         parse_count(options["keep"])
     if options["keep"] and not options["output"]:

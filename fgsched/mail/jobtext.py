@@ -1,17 +1,19 @@
-"""Write the subject and the plain text of a mail about a job. Times are in epoch seconds, sizes in bytes."""
+"""Say what a mail about a job says. Times are in epoch seconds, sizes in bytes."""
 
 import time
 from collections.abc import Sequence
 
-from fgsched.accounting.reports.layout import WIDTH, cut, eighths, paragraph, safe
+from fgsched.accounting.records import JobUsage
+from fgsched.accounting.reports.layout import safe
+from fgsched.accounting.reports.mail import Amount, Notice
+from fgsched.accounting.reports.numbers import brief_hours, duration_text
 from fgsched.domain.job import WHOLE
 from fgsched.domain.times import format_elapsed
 from fgsched.jobs.mail import PARTS
 from fgsched.mail.letters import JobMail
 
-_RULE = "─" * WIDTH
-_BAR = 20  # columns
 _GIB = 1 << 30
+_SHOWN = 5  # other jobs on the same GPU
 _VERBS = {
     **{"BEGIN": "Began", "END": "Ended", "FAIL": "Failed", "REQUEUE": "Requeued"},
     **{"INVALID_DEPEND": "Invalid dependency", "TIME_LIMIT": "Reached time limit"},
@@ -67,20 +69,33 @@ def _waited(mail: JobMail) -> float:
     return max(0.0, (mail.started_at or mail.at) - (mail.eligible_at or mail.submitted_at))
 
 
-# -- the text ----------------------------------------------------------------------------------------
+# -- the notice ----------------------------------------------------------------------------------------
 
 
-def body(mail: JobMail, tail: Sequence[str], host: str) -> str:
-    """Return the text. `tail` has the last lines of the output, none if there are none to show."""
-    parts = [_head(mail, host), _used(mail), _happened(mail), _where(mail), _last_lines(tail)]
-    lines = [line for part in parts if part for line in (*part, "")]
-    return "\n".join([*lines[:-1], _RULE, _why(mail, host), ""])
+def notice(mail: JobMail, usage: JobUsage | None, tail: Sequence[str], host: str) -> Notice:
+    """Return what the mail says.
 
-
-def _head(mail: JobMail, host: str) -> list[str]:
-    number = f"array {mail.array}" if mail.is_summary else f"job {_number(mail)}"
-    first = "   ".join([mail.state, number, cut(safe(mail.name), 30), safe(mail.user), host])
-    return [cut(first, WIDTH), *paragraph(_sentence(mail))]
+    Args:
+        mail: the event.
+        usage: what was sampled of the job; None: nothing.
+        tail: the last lines of the output; none if there are none to show.
+        host: short name.
+    """
+    return Notice(
+        subject=subject(mail),
+        host=host,
+        job=f"{mail.array}_*" if mail.is_summary else _number(mail),
+        name=mail.name,
+        user=mail.user,
+        state=mail.state,
+        sentence=_sentence(mail),
+        has_failed=mail.event in ("FAIL", "TIME_LIMIT", "INVALID_DEPEND"),
+        used=tuple(_used(mail, usage)),
+        happened=tuple(_happened(mail)),
+        where=tuple((label, text) for label, text in _where(mail, usage) if text),
+        tail=tuple(tail),
+        why=f"Sent because the job has --mail-type={mail.types}. fgsched on {host}.",
+    )
 
 
 def _number(mail: JobMail) -> str:
@@ -111,47 +126,34 @@ def _exit(mail: JobMail) -> str:
     return f"ended by signal {mail.signal}" if mail.signal else f"exit code {mail.exit_code}"
 
 
-def _used(mail: JobMail) -> list[str]:
-    """Return the amounts that were used, of those that were asked for, with bars."""
-    if mail.is_summary or mail.ended_at is None or mail.started_at is None:
+def _used(mail: JobMail, usage: JobUsage | None) -> list[Amount]:
+    """Return the amounts that were used, of those that were asked for."""
+    ran = run_seconds(mail)
+    if mail.is_summary or mail.ended_at is None or not ran:
         return []
-    rows = [row for row in (_gpu(mail), _host(mail), _cpus(mail), _time(mail)) if row]
-    return ["Used, of what was asked", _RULE, *rows, _RULE]
+    found = [*_of_gpus(mail, usage), _of_memory("Host memory", mail.max_rss, mail.host_memory)]
+    cpus = mail.cpu_seconds / ran
+    found.append(Amount(label="CPUs", text=f"{cpus:.1f} of {mail.cpus}", part=cpus / mail.cpus))
+    text, limit = format_elapsed(ran), mail.time_limit
+    text += f" of {format_elapsed(limit)}" if limit else ""
+    return [*found, Amount(label="Time", text=text, part=ran / limit if limit else None)]
 
 
-def _gpu(mail: JobMail) -> str:
+def _of_gpus(mail: JobMail, usage: JobUsage | None) -> list[Amount]:
     if not mail.gpus:
-        return ""
-    return _row("GPU memory", mail.gpu_peak, mail.memory, _sizes(mail.gpu_peak, mail.memory))
+        return []
+    found = [_of_memory("GPU memory", mail.gpu_peak, mail.memory)]
+    if usage is not None and usage.sampled:
+        count = len(mail.gpus)
+        text = f"mean of {count} GPU{'s' if count > 1 else ''}"
+        found.append(Amount(label="SM share", text=text, part=usage.used / usage.sampled / count))
+    return found
 
 
-def _host(mail: JobMail) -> str:
-    if mail.host_memory:
-        return _row("Host memory", mail.max_rss, mail.host_memory, _sizes(mail.max_rss, mail.host_memory))
-    return f"  {'Host memory':<14}{'':{_BAR}}{mail.max_rss / _GIB:>20.1f} GiB"
-
-
-def _cpus(mail: JobMail) -> str:
-    ran = run_seconds(mail) or 0.0
-    mean = mail.cpu_seconds / ran if ran else 0.0
-    return _row("CPUs", mean, mail.cpus, f"{mean:.1f} of {mail.cpus}")
-
-
-def _time(mail: JobMail) -> str:
-    ran = run_seconds(mail) or 0.0
-    if not mail.time_limit:
-        return f"  {'Time':<14}{'':{_BAR}}{format_elapsed(ran):>24}"
-    text = f"{format_elapsed(ran)} of {format_elapsed(mail.time_limit)}"
-    return _row("Time", ran, mail.time_limit, text)
-
-
-def _sizes(used: float, asked: float) -> str:
-    return f"{used / _GIB:.1f} of {asked / _GIB:.1f} GiB"
-
-
-def _row(label: str, used: float, asked: float, text: str) -> str:
-    part = used / asked if asked else 0.0
-    return f"  {label:<14}{eighths(part, _BAR):·<{_BAR}}{text:>28}{100 * part:>8.0f} %"
+def _of_memory(label: str, used: int, asked: int) -> Amount:
+    if not asked:
+        return Amount(label=label, text=f"{used / _GIB:.1f} GiB")
+    return Amount(label=label, text=f"{used / _GIB:.1f} of {asked / _GIB:.1f} GiB", part=used / asked)
 
 
 def _happened(mail: JobMail) -> list[str]:
@@ -163,20 +165,34 @@ def _happened(mail: JobMail) -> list[str]:
             f"GPU out of memory on GPU {mail.oom.gpu}: the job held {held:.1f} GiB of its limit of"
             f" {limit:.1f} GiB" + (f", and {asked:.1f} GiB were refused." if asked else ".")
         )
-    said += [safe(one) for one in (mail.detail, mail.warning) if one]
+    said += [one for one in (mail.detail, mail.warning) if one]
     if not said and mail.reason not in ("None", "") and mail.event in ("FAIL", "INVALID_DEPEND", "REQUEUE"):
         said.append(f"Reason: {mail.reason}.")
-    lines = [line for one in said for line in paragraph(one, "  ")]
-    return ["What happened", *lines] if lines else []
+    return said
 
 
-def _where(mail: JobMail) -> list[str]:
+def _where(mail: JobMail, usage: JobUsage | None) -> list[tuple[str, str]]:
     rows = [("GPU", _cards(mail)), ("Waited", format_elapsed(_waited(mail)) if mail.started_at else "")]
-    rows += [(label, _moment(at)) for label, at in (("Started", mail.started_at), ("Ended", mail.ended_at))]
-    rows += [("Output", "" if mail.is_summary else safe(mail.output))]
+    rows += [("Started", _moment(mail.started_at)), ("Ended", _moment(mail.ended_at))]
+    if usage is not None and mail.ended_at is not None:
+        rows += [("Charged", _charge(usage)), ("Neighbours", _neighbours(usage))]
+    rows += [("Output", "" if mail.is_summary else mail.output)]
     if mail.ended_at is not None and mail.event in ("END", "FAIL", "TIME_LIMIT"):
         rows += [("Details", f"fgacct -j {mail.array if mail.is_summary else _number(mail)}")]
-    return ["Where and when", *(f"  {label:<11}{text}" for label, text in rows if text)]
+    return rows
+
+
+def _charge(usage: JobUsage) -> str:
+    used, idle = brief_hours(usage.used), brief_hours(usage.held + usage.empty)
+    return f"{brief_hours(usage.charged)} GPU-hours, {used} used, {idle} idle"
+
+
+def _neighbours(usage: JobUsage) -> str:
+    """Return the jobs that were longest on the same GPU."""
+    longest = sorted(usage.neighbours, key=lambda one: (-one[1], one[0]))
+    shown = [f"job {job} for {duration_text(seconds)}" for job, seconds in longest[:_SHOWN]]
+    more = [f"{len(longest) - _SHOWN} more"] if len(longest) > _SHOWN else []
+    return ", ".join([*shown, *more])
 
 
 def _cards(mail: JobMail) -> str:
@@ -184,7 +200,7 @@ def _cards(mail: JobMail) -> str:
         return ""
     part = "" if mail.share >= WHOLE else f", {mail.share / WHOLE:g} of each"
     listed = ", ".join(map(str, mail.gpus))
-    return f"{listed} ({safe(mail.model)}){part}" if mail.model else f"{listed}{part}"
+    return f"{listed} ({mail.model}){part}" if mail.model else f"{listed}{part}"
 
 
 def _moment(at: float | None) -> str:
@@ -193,13 +209,3 @@ def _moment(at: float | None) -> str:
     day = time.localtime(at)
     date = f"{_WEEKDAYS[day.tm_wday]} {day.tm_mday:02d} {_MONTHS[day.tm_mon - 1]} {day.tm_year}"
     return f"{date} {day.tm_hour:02d}:{day.tm_min:02d}"
-
-
-def _last_lines(tail: Sequence[str]) -> list[str]:
-    if not tail:
-        return []
-    return ["Last lines of the output", _RULE, *(cut(f"  {safe(line.expandtabs())}", WIDTH) for line in tail)]
-
-
-def _why(mail: JobMail, host: str) -> str:
-    return f"Sent because the job has --mail-type={mail.types}. fgsched on {host}."

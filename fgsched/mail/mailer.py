@@ -5,6 +5,7 @@ the name of each letter that survives a power failure to descriptor 1. A letter 
 server has accepted it; until then it is tried again, after a kill at any point, too.
 """
 
+import fcntl
 import os
 import pwd
 import select
@@ -12,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from fgsched.accounting.ledger import Reader
+from fgsched.accounting.records import JobUsage
 from fgsched.crash import point
-from fgsched.domain.errors import Refused
-from fgsched.mail import jobtext
+from fgsched.domain.errors import Refused, StorageError
 from fgsched.mail.addresses import resolved, sender_of
 from fgsched.mail.composing import compose
 from fgsched.mail.letters import JobMail, Letter, Message, Settings, from_bytes, to_bytes
@@ -31,6 +33,7 @@ from fgsched.mail.transport import Later, Never, send
 
 _PAUSE = 2.0  # seconds after a first failure; it doubles with each further one
 _LONGEST_PAUSE = 600.0
+_OTHERS = 600.0  # seconds between two looks for mails of reports
 _TAIL_BYTES = 1 << 14  # of output that is examined for its last lines
 _TAIL_TIME = 5.0  # seconds until a file system that does not answer is given up
 _NICE = 5
@@ -67,6 +70,15 @@ class Mailer:
             if self._not_before(name) <= now:
                 self._try(name, now)
 
+    def work_alone(self, now: float) -> None:
+        """Try the letters that are due, unless another process does so now."""
+        with (self._spool.path / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            self.work(now)
+
     def _try(self, name: str, now: float) -> None:
         try:
             letter = from_bytes(self._spool.read(name))
@@ -74,8 +86,20 @@ class Mailer:
             self._give_up(name, f"it cannot be read: {error}")
             return
         try:
-            self._send(name, letter)
-        except (Refused, Never) as error:
+            to, data = self._composed(name, letter)
+        except Refused as error:
+            self._give_up(name, " ".join(str(error).split()))
+            return
+        except Exception as error:  # a defect of ours: the other letters are sent
+            self._give_up(name, f"internal error: {type(error).__name__}: {error}")
+            return
+        self._send(name, letter, to, data, now)
+
+    def _send(self, name: str, letter: Letter, to: list[str], data: bytes, now: float) -> None:
+        point("mail_before_sending")
+        try:
+            send(self._settings, sender_of(self._settings, self._host), to, data)
+        except Never as error:
             self._give_up(name, " ".join(str(error).split()))
         except Later as error:
             if error.left:
@@ -89,21 +113,35 @@ class Mailer:
             self._forget(name)
             self._spool.prune()
 
-    def _send(self, name: str, letter: Letter) -> None:
-        """Send a letter. Raises Refused, Never or Later."""
-        settings = self._settings
-        to = resolved(letter.to, settings, self._host)
-        message = self._message(letter)
-        point("mail_before_sending")
-        send(settings, sender_of(settings, self._host), to, compose(name, message, to, settings, self._host))
+    def _composed(self, name: str, letter: Letter) -> tuple[list[str], bytes]:
+        """Return recipients and message. Raises Refused if a recipient is not allowed."""
+        to = resolved(letter.to, self._settings, self._host)
+        return to, compose(name, self._message(letter), to, self._settings, self._host)
 
     def _message(self, letter: Letter) -> Message:
         if isinstance(letter, Message):
             return letter
         has_output = letter.event in ("END", "FAIL", "TIME_LIMIT") and letter.started_at is not None
         tail = last_lines(letter, self._settings.tail) if has_output and not letter.is_summary else []
-        text = jobtext.body(letter, tail, self._host.partition(".")[0])
-        return Message(at=letter.at, to=letter.to, subject=jobtext.subject(letter), text=text)
+        from fgsched.accounting.reports.mail import notice_mail  # needs Jinja, of several MiB
+        from fgsched.mail import jobtext
+
+        notice = jobtext.notice(letter, self._usage(letter), tail, self._host.partition(".")[0])
+        made = notice_mail(notice)
+        return Message(at=letter.at, to=letter.to, subject=made.subject, text=made.text, html=made.html)
+
+    def _usage(self, letter: JobMail) -> JobUsage | None:
+        """Return what was sampled of a job, if the accounts can be read."""
+        path = self._spool.path.with_name("accounts.db")
+        if not letter.gpus or letter.ended_at is None or not path.exists():
+            return None
+        with suppress(StorageError):
+            reader = Reader(path)
+            try:
+                return reader.sample(letter.job)
+            finally:
+                reader.close()
+        return None
 
     def _put_off(self, name: str, letter: Letter, error: Later, now: float) -> None:
         if now - letter.at > self._settings.give_up:
@@ -156,16 +194,24 @@ def _as(mail: JobMail) -> dict[str, Any]:
 # -- the process ---------------------------------------------------------------------------------------
 
 
-def serve(mailer: Mailer, source: int, sink: int, clock: Callable[[], float] = time.time) -> None:
-    """Send letters until the other end of descriptor `source` is closed; then try each once more.
+def serve(
+    mailer: Mailer, source: int, sink: int, others: Mailer, clock: Callable[[], float] = time.time
+) -> None:
+    """Send letters until the other end of descriptor `source` is closed.
 
-    `clock` returns epoch seconds.
+    `others` sends the mails of reports that fgreport could not send. `clock` returns epoch seconds.
     """
+    others_at = 0.0
     with suppress(ConnectionError):
         while True:
             _tell(sink, mailer.kept())
             mailer.work(clock())
-            if select.select([source], [], [], mailer.due(clock()))[0] and not os.read(source, 1 << 16):
+            if clock() >= others_at:
+                others.work_alone(clock())
+                others_at = clock() + _OTHERS
+            due = mailer.due(clock())
+            pause = _OTHERS if due is None else min(_OTHERS, due)
+            if select.select([source], [], [], pause)[0] and not os.read(source, 1 << 16):
                 return
 
 
@@ -175,21 +221,13 @@ def _tell(sink: int, names: list[str]) -> None:
         data = data[os.write(sink, data) :]
 
 
-def held(path: Path) -> Iterator[None]:
-    """Hold the lock of the queue at `path` while the generator is open."""
-    import fcntl
-
-    with (path / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def main() -> None:
     """Run the mailer. The arguments are the path of the queue and the settings as JSON."""
     path, settings = Path(sys.argv[3]), msgspec.json.decode(sys.argv[4], type=Settings)
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     os.umask(0o077)
-    spool = Spool(path)
-    for _ in held(path):
-        serve(Mailer(spool, settings, socket.getfqdn()), 0, 1)
+    host = socket.getfqdn()
+    with (path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # an earlier mailer may still be sending
+        serve(Mailer(Spool(path), settings, host), 0, 1, Mailer(Spool(path / "reports"), settings, host))

@@ -1,0 +1,90 @@
+"""Send a report by mail, as the options --to and --subject of fgreport ask."""
+
+import secrets
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from fgsched.accounting.reports.mail import report_mail
+from fgsched.accounting.reports.model import Report
+from fgsched.accounting.reports.registry import FORMATS
+from fgsched.cli.command import warn
+from fgsched.client import find_places
+from fgsched.config.load import load
+from fgsched.domain.errors import NotPermitted, Refused, StorageError
+from fgsched.jobs.mail import parse_mail_user
+from fgsched.mail.addresses import check_address
+from fgsched.mail.letters import Attachment, Message, Settings, to_bytes
+from fgsched.mail.mailer import Mailer
+from fgsched.mail.spool import Spool
+
+
+def recipients(text: str) -> tuple[tuple[str, ...], Settings]:
+    """Return the addresses, and how mails are sent. Raises BadUsage or Refused."""
+    settings = load(find_places()).mails
+    if settings.way == "off":
+        raise Refused("this host sends no mails", "Set smtp_host in [mail], or install a sendmail.")
+    to = tuple(parse_mail_user(text).split(","))
+    for address in to:
+        check_address(address, settings)
+    return to, settings
+
+
+def post(report: Report, texts: Mapping[str, str], options: Mapping[str, Any], now: float) -> None:
+    """Mail a report. A mail that cannot be sent now waits on disk, which a warning says.
+
+    Args:
+        report: the report.
+        texts: the report in other formats, which are attached, by the name of the format.
+        options: of the command line.
+        now: epoch seconds.
+
+    Raises:
+        NotPermitted: this user may not write to the queue of mails.
+        Refused: an address is not allowed, or the mail was refused for good.
+        StorageError: the queue of mails cannot be written.
+    """
+    to, settings = recipients(options["to"])
+    message = _message(report, texts, options, to, now)
+    path = find_places().mail / "reports"
+    name = f"report-{int(now)}-{secrets.token_hex(4)}"
+    try:
+        spool = Spool(path)
+        spool.put(name, to_bytes(message))
+        spool.keep(name)
+        Mailer(spool, settings, socket.getfqdn()).work_alone(now)
+    except PermissionError:
+        raise NotPermitted(
+            f"you may not write to {path}", "Run fgreport --to as the user of the controller."
+        ) from None
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}", "Check the space on its disk.") from None
+    _tell(spool, name)
+
+
+def _message(
+    report: Report, texts: Mapping[str, str], options: Mapping[str, Any], to: tuple[str, ...], now: float
+) -> Message:
+    made = report_mail(report, ascii=options["as_ascii"])
+    files = {made.page_name: made.page} if made.page else {}
+    stem = f"{report.kind}-{report.period.name.replace('..', '_').replace(':', '')}"
+    files |= {
+        f"{stem}.{FORMATS[name].suffix}": text for name, text in texts.items() if name not in ("text", "html")
+    }
+    attached = tuple(
+        Attachment(name=name, kind=_KINDS[name.rpartition(".")[2]], data=text.encode(errors="replace"))
+        for name, text in files.items()
+    )
+    subject = options["subject"] or made.subject
+    return Message(at=now, to=to, subject=subject, text=made.text, html=made.html, attachments=attached)
+
+
+_KINDS = {"html": "text/html", "csv": "text/csv", "json": "application/json", "md": "text/markdown"}
+
+
+def _tell(spool: Spool, name: str) -> None:
+    """Warn if the mail waits. Raises Refused if it cannot be sent."""
+    if (spool.path / "failed" / name).exists():
+        raise Refused("the mail was refused", f"It is in {spool.path}/failed; the reason is above.")
+    if name in set(spool.waiting()):
+        warn("fgreport", f"the mail is not sent yet; it waits in {spool.path / 'new'}")
