@@ -568,6 +568,8 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     memory_part: int = 0  # requested memory in ten-thousandths of each GPU; 0: requested in bytes
     gpu_type: str = ""
     cpus: int = 1
+    ntasks: int = 1  # that srun starts
+    requeue: bool = True  # after a failure of the host
     host_memory: int = 0  # bytes; 0: not counted
     gpu_compute: str = ""  # mode of sharing GPU time: hard, fair or none
     # its allocation

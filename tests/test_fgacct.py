@@ -149,7 +149,7 @@ def test_an_unknown_id_is_an_error_and_the_others_are_shown(accounts):
         (("-P", "--delimiter="), "--delimiter is empty"),
         (("-b", "-l"), "give one of them"),
         (("-j", "x"), "x is not a job id"),
-        (("-A", "physics"), "No such option"),
+        (("--physics", "x"), "No such option"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(accounts, words, said):

@@ -147,12 +147,12 @@ def test_what_is_no_job_id_is_wrong_usage(queue, word):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("-o", "%c"), "unknown field %c in the format"),
+        (("-o", "%l%é"), "unknown field"),
         (("-o", "%i %"), "unknown field % in the format"),
         (("-o", "plain"), "the format plain names no field"),
         (("-O", "Nonsense"), "unknown field Nonsense in the format"),
         (("-O", "GpuUtil"), "GpuUtil: not supported yet"),
-        (("-S", "x"), "x is nothing to sort by"),
+        (("-S", "é"), "is nothing to sort by"),
         (("-S", "i,"), "'' is nothing to sort by"),
         (("-S", "-Nonsense"), "-Nonsense is nothing to sort by"),
         (("--start", "-l"), "-l and --start each choose the columns"),

@@ -99,3 +99,39 @@ def test_the_user_keeps_a_path_of_their_own(home):
     environ = {"PATH": f"{home.path}/bin:{os.environ['PATH']}"}
     assert home.run("fgsub", "--wait", "-o", "out", "job.sh", env=environ).status == 0
     assert (home.path / "out").read_text() == f"mine\n{BIN}/srun\n"
+
+
+def test_clients_of_slurm_get_the_answers_that_they_look_for(home):
+    """The calls are those of submitit, parsl, clusterjob, snakemake and turm, as SLURM clients make them."""
+    assert home.run("fgsub", "--wait", "-J", "uuid", "-n2", "--wrap", "true").status == 0
+    host = os.uname().nodename.split(".")[0]
+    for command, words, said in (
+        (
+            "fgacct",
+            ["-o", "JobID,State,NodeList", "--parsable2", "-j", "1"],
+            f"JobID|State|NodeList\n1|COMPLETED|{host}\n",
+        ),
+        ("fgacct", ["--clusters", "all", "-X", "--noheader", "--format=jobid,state%20", "--job", "1"], None),
+        ("fgacct", ["--format=state", "-n", "-j 1"], " COMPLETED\n"),
+        (
+            "fgacct",
+            ["-P", "-n", "--format=JobIdRaw,State", "--name", "uuid", "-S", "now-1hour"],
+            "1|COMPLETED\n",
+        ),
+        ("fgacct", ["-P", "-n", "--name", "other", "-S", "now-1hour"], ""),
+        (
+            "fgacct",
+            ["-P", "-n", "-o", "NNodes,NCPUS,NTasks,AllocTRES,Cluster", "-j", "1"],
+            "1|2|2|billing=2,cpu=2,node=1|fgsched\n",
+        ),
+        ("fgq", ["-h", "-t", "all", "-o %T", "-j 1"], " COMPLETED\n"),
+        (
+            "fgq",
+            ["--noheader", "--states=all", "--format=%i|%B|%c|%x|%w", "--name", "uuid"],
+            "1|n/a|2||(null)\n",
+        ),
+        ("fgq", ["--noheader", "-t", "all", "-O", "jobid:#,tres-alloc:#,NumTasks:#,BatchHost:#"], None),
+    ):
+        done = home.run(command, *words)
+        assert (done.status, done.err) == (0, ""), words
+        assert said is None or done.out == said, words

@@ -1,6 +1,7 @@
 """The fields of fgacct with their names and values, and its output as table, delimited text or JSON."""
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -130,6 +131,22 @@ def planned(job: JobInfo) -> float | None:
     return max(0.0, job.started_at - job.eligible_at)
 
 
+def tres(job: JobInfo, share: int) -> str:
+    """Return resources in Slurm's form, such as billing=4,cpu=4,gres/gpu=0.5,mem=8192M,node=1.
+
+    `share`: ten-thousandths of a GPU.
+    """
+    demand = job.request.demand
+    gpus = f"gres/gpu={format_share(share)}," if share else ""
+    memory = f"mem={amount(demand.host_memory, 'M')}," if demand.host_memory else ""
+    return f"billing={demand.cpus},cpu={demand.cpus},{gpus}{memory}node=1"
+
+
+def host() -> str:
+    """Return the short name of this host, which is the only one."""
+    return os.uname().nodename.split(".")[0]
+
+
 def owned(job: JobInfo, value: str) -> str:
     """Return a value that only the owner and operators may see; "" to other users."""
     return "" if job.is_private else value
@@ -196,10 +213,19 @@ class Field(NamedTuple):
 
 FIELDS = (
     Field("Account", 10, lambda r, u: r.request.account),
+    Field("AdminComment", 20, lambda r, u: ""),
     Field("AllocCPUS", 10, lambda r, u: str(r.request.demand.cpus if r.attempt else 0)),
     Field("AllocGPU", 8, lambda r, u: format_share(allocated_share(r))),
+    Field("AllocNodes", 10, lambda r, u: "1" if r.attempt else "0"),
+    Field("AllocTRES", 40, lambda r, u: tres(r, allocated_share(r)) if r.attempt else ""),
+    Field("AssocID", 8, lambda r, u: "0"),
+    Field("AveCPU", 10, lambda r, u: _cpu_time(r.cpu_seconds)),
+    Field("AveRSS", 10, lambda r, u: amount(r.max_rss, u)),
+    Field("Cluster", 10, lambda r, u: "fgsched"),
     Field("Comment", 14, lambda r, u: owned(r, r.request.comment)),
+    Field("Container", 20, lambda r, u: ""),
     Field("CPUTime", 10, lambda r, u: format_elapsed(r.elapsed * r.request.demand.cpus)),
+    Field("CPUTimeRAW", 10, lambda r, u: str(int(r.elapsed) * r.request.demand.cpus)),
     Field("DerivedExitCode", 15, lambda r, u: "0:0"),  # of steps, which there are none of
     Field("Elapsed", 10, lambda r, u: format_elapsed(r.elapsed)),
     Field("ElapsedRaw", 10, lambda r, u: str(int(r.elapsed))),
@@ -207,6 +233,8 @@ FIELDS = (
     Field("End", 19, lambda r, u: _time(ended_at(r))),
     Field("Enforce", 8, lambda r, u: r.tier),
     Field("ExitCode", 8, lambda r, u: f"{r.exit_code}:{r.signal}"),
+    Field("Flags", 20, lambda r, u: ""),
+    Field("GID", 6, lambda r, u: str(r.gid)),
     Field("GPUHours", 10, lambda r, u: _hours(gpu_hours(r))),
     Field("GPUIdx", 8, lambda r, u: format_indices(given.gpu for given in r.allocated)),
     Field("GPUType", 20, lambda r, u: models(r)),
@@ -214,8 +242,14 @@ FIELDS = (
     Field("JobID", 12, lambda r, u: name_of(r), left=True),
     Field("JobIDRaw", 12, lambda r, u: str(r.id), left=True),
     Field("JobName", 10, lambda r, u: r.request.name),
+    Field("Layout", 9, lambda r, u: ""),
     Field("MaxGPUMem", 10, lambda r, u: _size(peak(r), u)),
     Field("MaxRSS", 10, lambda r, u: amount(r.max_rss, u)),
+    Field("MaxVMSize", 10, lambda r, u: ""),
+    Field("NCPUS", 10, lambda r, u: str(r.request.demand.cpus)),
+    Field("NNodes", 8, lambda r, u: "1"),
+    Field("NodeList", 15, lambda r, u: host() if r.attempt else "None assigned"),
+    Field("NTasks", 8, lambda r, u: str(r.request.tasks)),
     Field("OOMAsked", 10, lambda r, u: _size(r.post_mortem.asked if r.post_mortem else None, u)),
     Field("OOMHeld", 10, lambda r, u: _size(r.post_mortem.held if r.post_mortem else None, u)),
     Field("OOMKind", 7, lambda r, u: oom_kind(r)),
@@ -223,13 +257,17 @@ FIELDS = (
     Field("OOMOthers", 20, lambda r, u: others(r.post_mortem) if r.post_mortem else ""),
     Field("Partition", 10, lambda r, u: r.partition),
     Field("Planned", 10, lambda r, u: _planned(r)),
+    Field("PlannedCPU", 10, lambda r, u: format_elapsed((planned(r) or 0) * r.request.demand.cpus)),
+    Field("PreemptedBy", 11, lambda r, u: str(r.preemption.by) if r.preemption else ""),
     Field("QOS", 10, lambda r, u: r.request.qos),
+    Field("QOSRAW", 10, lambda r, u: "1"),
     Field("Reason", 22, lambda r, u: reason(r)),
     Field("ReqCPUS", 8, lambda r, u: str(r.request.demand.cpus)),
     Field("ReqGPU", 8, lambda r, u: _share(requested_share(r))),
     Field("ReqGPUMem", 10, lambda r, u: _size(requested_memory(r), u)),
     Field("ReqMem", 10, lambda r, u: amount(r.request.demand.host_memory, u)),
-    Field("PreemptedBy", 11, lambda r, u: str(r.preemption.by) if r.preemption else ""),
+    Field("ReqNodes", 8, lambda r, u: "1"),
+    Field("ReqTRES", 40, lambda r, u: tres(r, requested_share(r) or 0)),
     Field("Reservation", 20, lambda r, u: r.request.reservation),
     Field("Restarts", 8, lambda r, u: str(r.restarts)),
     Field("Start", 19, lambda r, u: _start(r)),
@@ -240,11 +278,15 @@ FIELDS = (
     Field("SubmitLine", 20, lambda r, u: owned(r, r.request.submit_line)),
     Field("Suspended", 10, lambda r, u: format_elapsed(r.suspended)),
     Field("Timelimit", 10, lambda r, u: _limit(r)),
+    Field(
+        "TimelimitRaw", 12, lambda r, u: str(r.request.time_limit // MINUTE) if r.request.time_limit else ""
+    ),
     Field("TotalCPU", 10, lambda r, u: _cpu_time(r.cpu_seconds)),
     Field("UID", 6, lambda r, u: str(r.uid)),
     Field("User", 9, lambda r, u: r.user),
     Field("Warning", 30, lambda r, u: r.warning),
     Field("WastedGPUMemHours", 17, lambda r, u: _hours(wasted_hours(r))),
+    Field("WCKey", 10, lambda r, u: ""),
     Field("WorkDir", 20, lambda r, u: owned(r, r.request.chdir)),
 )
 _BY_NAME = {field.name.lower(): field for field in FIELDS}

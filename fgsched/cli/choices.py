@@ -54,7 +54,7 @@ def ids(texts: Iterable[str]) -> list[Name]:
     """Return jobs by name: 7, 10-14, 12_3, 12_[1-5,8], and lists of them. Raises BadUsage."""
     found: list[Name] = []
     for text in texts:
-        for part in _SEPARATOR.split(text):
+        for part in _SEPARATOR.split(text.strip()):
             match = _TASKS.fullmatch(part)
             if match is None:
                 found += parse_ids(part)

@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, TextIO
 
@@ -25,6 +25,8 @@ version_option = click.version_option(
 
 class Friendly(click.Command):
     """A mix-in for click commands. The callback returns the exit status; None is 0."""
+
+    shortens = True  # the names of options can be shortened
 
     def main(  # type: ignore[override]  # no caller passes more positional arguments
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
@@ -61,6 +63,12 @@ class Friendly(click.Command):
             sys.stdout.flush()
         return status if isinstance(status, int) else Exit.DONE
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; a long option can be shortened to a beginning that no other option has."""
+        return super().parse_args(
+            ctx, list(_whole(self, args)) if self.shortens and not ctx.resilient_parsing else args
+        )
+
     def fail(self, cause: str, remedy: str, code: int) -> NoReturn:
         """Print the cause and the remedy, and exit with `code`."""
         warn(self.name or "", cause, remedy)
@@ -74,6 +82,33 @@ class Friendly(click.Command):
             raise error
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
         self.fail(f"internal error: {what}", "FG_DEBUG=1 shows where. Please report it.", Exit.INTERNAL)
+
+
+def _whole(command: click.Command, args: Iterable[str]) -> Iterator[str]:
+    """Yield the arguments with whole names of options, as getopt_long takes them."""
+    names = {name: param for param in command.params for name in param.opts if name.startswith("--")}
+    rest = iter(args)
+    for word in rest:
+        if word == "--":
+            yield word
+            yield from rest
+            return
+        given, equals, value = word.partition("=")
+        if given.startswith("--") and given not in names and given != "--help":
+            fitting = {names[name].name: name for name in names if name.startswith(given)}
+            given = next(iter(fitting.values())) if len(fitting) == 1 else given
+        yield f"{given}{equals}{value}"
+
+
+CLUSTERS = click.option(  # of every command of Slurm; there is one host
+    "-M",
+    "--clusters",
+    "--cluster",
+    expose_value=False,
+    hidden=True,
+    metavar="LIST",
+    help="Accepted and ignored.",
+)
 
 
 class Command(Friendly):

@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import click
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from fgsched import protocol
 from fgsched.cli import acctfields, accttable, choices, terminal
-from fgsched.cli.command import COLOURS, Command, run, warn, write
+from fgsched.cli.command import CLUSTERS, COLOURS, Command, run, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import JobState
@@ -73,6 +73,13 @@ class Window(Struct, frozen=True):
 @click.option("--noconvert", is_flag=True, help="Print memory in bytes.")
 @click.option("--color", "colour", type=click.Choice(COLOURS), default="auto", hidden=True, help="Colours.")
 @click.option("--json", "as_json", is_flag=True, help="Print all fields as a JSON object.")
+@click.option("--name", "names", **_LIST, help="Jobs with these names.")
+@click.option("-r", "--partition", "partitions", **_LIST, help="Jobs that ran in these partitions.")
+@click.option("-A", "--accounts", "accounts", **_LIST, help="Jobs of these accounts.")
+@click.option("-q", "--qos", "qualities", **_LIST, help="Jobs with these QOS.")
+@click.option("-N", "--nodelist", metavar="LIST", expose_value=False, hidden=True, help="Accepted; one host.")
+@click.option("-D", "--duplicates", **_HIDDEN, expose_value=False, help="Accepted; a job has one line.")
+@CLUSTERS
 @click.option("-X", "--allocations", **_HIDDEN, expose_value=False, help="Accepted; jobs have no steps.")
 def fgacct(helpformat: bool, **options: Any) -> int:
     """Show accounting data of ended and running jobs."""
@@ -87,7 +94,8 @@ def fgacct(helpformat: bool, **options: Any) -> int:
     with Client(find_places()) as client:
         found = _named(client, ids, missing) if ids else _all(client, window, mine=_only_mine(options))
         users = choices.users(options["users"])
-        jobs = (job for job in found if (not users or job.user in users) and window.has(job))
+        fits = _filter(options)
+        jobs = (job for job in found if (not users or job.user in users) and window.has(job) and fits(job))
         header = not options["noheader"]
         if options["as_json"]:
             write(acctfields.document(jobs))
@@ -103,6 +111,21 @@ def fgacct(helpformat: bool, **options: Any) -> int:
     if missing:
         warn("fgacct", f"Invalid job id specified: {choices.spelled(missing)}")
     return Exit.NO_SUCH_JOB if missing else Exit.DONE
+
+
+def _filter(options: dict[str, Any]) -> Callable[[protocol.JobInfo], bool]:
+    """Return whether a job has one of the names, partitions, accounts and QOS asked for."""
+    wanted = {
+        name: {word for text in options[name] for word in text.split(",") if word}
+        for name in ("names", "partitions", "accounts", "qualities")
+    }
+
+    def fits(job: protocol.JobInfo) -> bool:
+        asked = job.request
+        values = (asked.name, job.partition, asked.account, asked.qos)
+        return all(not words or value in words for words, value in zip(wanted.values(), values, strict=True))
+
+    return fits
 
 
 def _format(options: dict[str, Any]) -> str:

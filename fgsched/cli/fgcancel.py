@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.cli import choices
 from fgsched.cli.choices import Name
-from fgsched.cli.command import Command, run, warn, write
+from fgsched.cli.command import CLUSTERS, Command, run, warn, write
 from fgsched.cli.display import clean
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
@@ -29,6 +29,8 @@ _FIELDS = ("id", "array", "task", "tasks", "name", "partition", "user", "state")
 
 
 @click.command(cls=Command, epilog="fgcancel 7 10-14")
+@click.option("-w", "--nodelist", metavar="LIST", expose_value=False, hidden=True, help="Accepted; one host.")
+@CLUSTERS
 @click.option("-s", "--signal", "named", metavar="SIG", help="Send SIG instead; only TERM and KILL cancel.")
 @click.option("-b", "--batch", is_flag=True, help="Signal only the shell of the script.")
 @click.option("-f", "--full", is_flag=True, help="Signal the shell and its children (default).")

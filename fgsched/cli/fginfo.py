@@ -8,7 +8,7 @@ from msgspec import Struct, to_builtins
 
 from fgsched import protocol
 from fgsched.cli import display, reservation
-from fgsched.cli.command import Command, run, write
+from fgsched.cli.command import CLUSTERS, Command, run, write
 from fgsched.cli.display import shown_time, text_table
 from fgsched.cli.queueformat import host, indices
 from fgsched.client import Client, find_places
@@ -40,6 +40,7 @@ class Host(Struct, frozen=True):
 
 
 @click.command(cls=Command, epilog="fginfo -g")
+@CLUSTERS
 @click.option("-g", "--gpus", is_flag=True, help="One line for each GPU: usage.")
 @click.option("-l", "--long", is_flag=True, help="One line for each GPU: hardware.")
 @click.option(

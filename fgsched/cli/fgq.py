@@ -9,7 +9,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli import choices, queueformat
-from fgsched.cli.command import COLOURS, Command, run, warn, write
+from fgsched.cli.command import CLUSTERS, COLOURS, Command, run, warn, write
 from fgsched.cli.queueformat import Format, expanded, ordered, sort_keys
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
@@ -25,6 +25,8 @@ _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 
 @click.command(cls=Command, epilog="fgq --why 18")
 @click.option("-u", "--user", **_LIST, help="Jobs of these users.")
+@click.option("-w", "--nodelist", metavar="LIST", expose_value=False, hidden=True, help="Accepted; one host.")
+@CLUSTERS
 @click.option("--me", is_flag=True, help="Your own jobs.")
 @click.option("-j", "--jobs", **_LIST, help="Jobs with these ids: 7,10-14.")
 @click.option("-t", "--states", **_LIST, help="Jobs in these states: R,PD, or all.")

@@ -33,6 +33,8 @@ _STATUSES = {str(number) for number in range(1, 256)}  # that an error may have
 class Submit(Command, OptionsCommand):
     """The error messages of fgsub: Slurm's wording for refused jobs, and FG_EXIT_ERROR."""
 
+    shortens = False  # its own reader does that, up to the name of the script
+
     def fail(self, cause: str, remedy: str, code: int) -> NoReturn:
         if code == Refused.exit_code:
             cause = f"Batch job submission failed: {cause}"

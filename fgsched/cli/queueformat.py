@@ -6,6 +6,7 @@ document.
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -116,6 +117,26 @@ def _gres(units: int | None) -> str:
     return f"gpu:{_share(units)}" if units != 0 else "N/A"
 
 
+def tres(cpus: int, host_memory: int, share: int | None) -> str:
+    """Return the resources of a job in Slurm's form: cpu=4,mem=8192M,node=1,billing=4,gres/gpu=0.5.
+
+    Args:
+        host_memory: bytes.
+        share: ten-thousandths of a GPU.
+    """
+    memory = f"mem={format_mebibytes(host_memory)}," if host_memory else ""
+    gpus = f",gres/gpu={format_share(share)}" if share else ""
+    return f"cpu={cpus},{memory}node=1,billing={cpus}{gpus}"
+
+
+def _each(cpus: int, ntasks: int) -> str:
+    return str(max(1, cpus // ntasks))
+
+
+def _pending(submitted: float, started: float | None) -> str:
+    return str(int(max(0.0, (started or time.time()) - submitted)))
+
+
 def _priority(value: float | None) -> str:
     """Return the priority of a pending job; other jobs have none."""
     return "0" if value is None else str(round(value))
@@ -176,7 +197,34 @@ COLUMNS = (
         ("MinMemory",),
         "m",
     ),
-    Column("NODES", ("id",), lambda job: "1", ("NumNodes",), "D"),
+    Column("NODES", ("id",), lambda job: "1", ("NumNodes", "Nodes"), "D"),
+    Column("MIN_CPUS", ("cpus",), str, ("MinCPUs", "MaxCPUs"), "c"),
+    Column("TASKS", ("ntasks",), str, ("NumTasks",)),
+    Column("CPUS_PER_TASK", ("cpus", "ntasks"), _each, ("cpus-per-task",)),
+    Column("MIN_TMP_DISK", ("id",), lambda job: "0", ("MinTmpDisk",), "d"),
+    Column("OVER_SUBSCRIBE", ("cpus",), lambda cpus: "OK", ("OverSubscribe",), "h"),
+    Column("CORES_PER_SOCKET", ("id",), lambda job: "*", ("CoresPerSocket",), "I"),
+    Column("SOCKETS_PER_NODE", ("id",), lambda job: "*", ("SocketsPerNode",), "H"),
+    Column("THREADS_PER_CORE", ("id",), lambda job: "*", ("ThreadsPerCore",), "J"),
+    Column("S:C:T", ("id",), lambda job: "*:*:*", ("SCT",), "z"),
+    Column("REQ_NODES", ("id",), lambda job: "", ("ReqNodes",), "n"),
+    Column("EXC_NODES", ("id",), lambda job: "", ("ExcNodes",), "x"),
+    Column("CONTIGUOUS", ("id",), lambda job: "0", ("Contiguous",), "O"),
+    Column("SELECT_JOBINFO", ("id",), lambda job: "", ("SelectJobInfo",), "s"),
+    Column("LICENSES", ("id",), lambda job: "(null)", ("Licenses",), "W"),
+    Column("WCKEY", ("id",), lambda job: "(null)", ("WCKey",), "w"),
+    Column("CORE_SPEC", ("id",), lambda job: "N/A", ("CoreSpec",), "X"),
+    Column("EXEC_HOST", ("state",), lambda state: host() if state.holds else "n/a", ("BatchHost",), "B"),
+    Column("CLUSTER", ("id",), lambda job: "fgsched", ("Cluster", "Origin")),
+    Column("GROUP", ("gid",), str, ("GroupID",)),
+    Column("ELIGIBLE_TIME", ("eligible_at",), shown_time, ("EligibleTime",)),
+    Column("PENDING_TIME", ("submitted_at", "started_at"), _pending, ("PendingTime",)),
+    Column("REQUEUE", ("requeue",), lambda requeue: str(int(requeue)), ("Requeue",)),
+    Column("RESTART_COUNT", ("restarts",), str, ("RestartCnt",)),
+    Column("EXIT_CODE", ("exit_code",), str, ("exit_code",)),
+    Column("TRES_ALLOC", ("cpus", "host_memory", "share"), tres, ("tres-alloc",)),
+    Column("TRES_PER_JOB", ("share",), _gres, ("tres-per-job",)),
+    Column("TRES_PER_TASK", ("id",), lambda job: "N/A", ("tres-per-task", "tres-per-socket")),
     Column("SCHEDNODES", ("started_at",), lambda at: host() if at else "(null)", ("SchedNodes",), "Y"),
     Column("NODELIST", ("state",), lambda state: host() if state.holds else "", ("NodeList",), "N"),
     Column("NODELIST(REASON)", ("state", "reason"), _host_or_reason, ("ReasonList",), "R"),

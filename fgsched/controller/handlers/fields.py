@@ -177,7 +177,18 @@ def _ended(job: Job) -> Ended:
 
 
 # The attributes of a request that all users may see.
-_PUBLIC = ("name", "partition", "account", "qos", "reservation", "nice", "demand", "time_limit")
+_PUBLIC = (
+    "name",
+    "partition",
+    "account",
+    "qos",
+    "reservation",
+    "nice",
+    "demand",
+    "time_limit",
+    "tasks",
+    "requeue",
+)
 _CLIENTS_OWN = ("likely", "known")  # attributes that the client fills in
 _COMPUTED: dict[str, Getter] = {
     "array": lambda look, job: job.array or None,
@@ -201,6 +212,8 @@ _COMPUTED: dict[str, Getter] = {
     "share": lambda look, job: look.share(job),
     "memory": lambda look, job: look.memory(job),
     "cpus": lambda look, job: job.request.demand.cpus,
+    "ntasks": lambda look, job: job.request.tasks,
+    "requeue": lambda look, job: job.request.requeue,
     "gpu_compute": lambda look, job: compute_policy_of(job, look.engine.policy),
     "indices": lambda look, job: [hold.gpu for hold in job.holds],
     "allocated": lambda look, job: look.allocated(job),
