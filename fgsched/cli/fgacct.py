@@ -73,10 +73,12 @@ class Window(Struct, frozen=True):
 @click.option("--noconvert", is_flag=True, help="Print memory in bytes.")
 @click.option("--color", "colour", type=click.Choice(COLOURS), default="auto", hidden=True, help="Colours.")
 @click.option("--json", "as_json", is_flag=True, help="Print all fields as a JSON object.")
-@click.option("--name", "names", **_LIST, help="Jobs with these names.")
-@click.option("-r", "--partition", "partitions", **_LIST, help="Jobs that ran in these partitions.")
-@click.option("-A", "--accounts", "accounts", **_LIST, help="Jobs of these accounts.")
-@click.option("-q", "--qos", "qualities", **_LIST, help="Jobs with these QOS.")
+@click.option("--name", "names", **_LIST, hidden=True, help="Jobs with these names.")
+@click.option(
+    "-r", "--partition", "partitions", **_LIST, hidden=True, help="Jobs that ran in these partitions."
+)
+@click.option("-A", "--accounts", "accounts", **_LIST, hidden=True, help="Jobs of these accounts.")
+@click.option("-q", "--qos", "qualities", **_LIST, hidden=True, help="Jobs with these QOS.")
 @click.option("-N", "--nodelist", metavar="LIST", expose_value=False, hidden=True, help="Accepted; one host.")
 @click.option("-D", "--duplicates", **_HIDDEN, expose_value=False, help="Accepted; a job has one line.")
 @CLUSTERS

@@ -6,7 +6,6 @@ left behind. A controller in another network namespace, such as a container, is 
 
 import errno
 import logging
-import pwd
 import socket
 import struct
 from collections.abc import Iterable
@@ -28,12 +27,8 @@ class Holder(Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Return the user and the process, for a person."""
-        try:
-            name = pwd.getpwuid(self.uid).pw_name
-        except KeyError:
-            name = f"uid {self.uid}"
-        return f"{name} (pid {self.pid})"
+        """Return the user and the process, for a person; the controller asks no name service for the name."""
+        return f"uid {self.uid} (pid {self.pid})"
 
 
 class Ownership:
