@@ -43,16 +43,17 @@ class Sampling:
     """The samples of a controller."""
 
     def __init__(
-        self, engine: Engine, accounts: Accounts, send: Callable[..., None], interval: float
+        self, engine: Engine, accounts: Accounts, send: Callable[..., None] | None, interval: float
     ) -> None:
         """Begin without a look.
 
         Args:
             accounts: names of users.
-            send: takes records for the accountant.
+            send: takes records for the accountant; None: there are no accounts, and nothing is recorded.
             interval: seconds between two looks.
         """
-        self._engine, self._people, self._send = engine, UserNames(accounts), send
+        self._engine, self._people = engine, UserNames(accounts)
+        self._send = send or _discard
         self._samples = Samples(interval)
         self._since = time.time()
         self._ended: dict[int, JobUsage] = {}  # of the last jobs, until the accounts have them
@@ -62,6 +63,8 @@ class Sampling:
 
     def begin(self, past: PastJobs) -> None:
         """Continue the samples of an earlier controller."""
+        if self._send is _discard:
+            return
         interval, holding = self._samples.interval, self._engine.jobtable.holding
         try:
             self._samples = Samples(interval, past.sampled_until())
@@ -180,6 +183,10 @@ class Sampling:
             yield Card(
                 uuid=gpu.uuid, gpu=gpu.index, model=gpu.model, total=gpu.total, since=self._since, until=wall
             )
+
+
+def _discard(*records: Sample) -> None:
+    """Do nothing, where there are no accounts."""
 
 
 def _plain(gpu: Gpu) -> Gpu:

@@ -37,8 +37,6 @@ from fgsched.controller.sampling import Sampling, job_loads
 from fgsched.controller.turn import RETRY, ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, Keep, Presence, Pruner
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import Job
-from fgsched.domain.usage import JobUsage
 from fgsched.server import listen
 from fgsched.store import Store
 from fgsched.system.paths import Paths
@@ -88,7 +86,7 @@ class Controller:
         users = (launching.spaces, launching.pids)
         info = (launching.memory, beside.accounts, tier, *checks, *users)
         about = ControllerInfo(places, config, inventory, *info)
-        live = Live(self._gputime.mechanism, usage=self._usage)
+        live = Live(self._gputime.mechanism, usage=self._sampling.usage)
         built = (self._engine, self._loop, self._launcher, live, about)
         self._requests = Requests(*built, self._reconfigure)
         self._parts = self._timed()
@@ -106,17 +104,13 @@ class Controller:
         if not isinstance(sampler, gpus.Sampler):
             sampler.loads.read = lambda: job_loads(self._engine, run, self._launcher.shepherd)
 
-    def _take_samples(self, config: Config) -> Sampling | None:
-        """Return what records the use of the GPUs, if there are accounts."""
+    def _take_samples(self, config: Config) -> Sampling:
+        """Return the object that records the use of the GPUs, if there are accounts."""
         keeper = self._books.keeper
-        if keeper is None:
-            return None
-        found = Sampling(self._engine, self._beside.accounts, keeper.send, config.interval)
-        self._monitor.record = found.see
+        send = keeper.send if keeper is not None else None
+        found = Sampling(self._engine, self._beside.accounts, send, config.interval)
+        self._monitor.record = found.see if keeper is not None else None
         return found
-
-    def _usage(self, job: Job) -> JobUsage | None:
-        return self._sampling.usage(job) if self._sampling is not None else None
 
     def _timed(self) -> list[_Part]:
         """Return the parts that run after each round. An exception in one part does not affect the others."""
@@ -184,8 +178,7 @@ class Controller:
                 self._loop.run_once(self._timeout())
                 self._after_round()
         self._cleaner.close()
-        if self._sampling is not None:
-            self._loop.faults.run("the samples", self._sampling.finish)
+        self._loop.faults.run("the samples", self._sampling.finish)
         self._books.close()
         self._stopped()
         if self._engine.is_broken:
@@ -241,8 +234,7 @@ class Controller:
         self._books.begin(self._loop.watch, self._loop.watch_once, time.time())
         if self._beside.mailer is not None:
             self._loop.watch(self._beside.mailer, self._mailroom.receive)
-        if self._sampling is not None:
-            self._sampling.begin(self._books.accounts)
+        self._sampling.begin(self._books.accounts)
         accounts.answered = self._loop.known
         if accounts.has_helper:
             self._loop.watch(accounts, accounts.receive)
@@ -282,8 +274,7 @@ class Controller:
         self._mailroom.obey(config.mails)
         self._pruner.obey(_keep(config), time.monotonic())
         self._books.obey(config)
-        if self._sampling is not None:
-            self._sampling.obey(config.interval)
+        self._sampling.obey(config.interval)
         self._gpus.obey(
             interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
         )
@@ -312,8 +303,7 @@ class Controller:
         if ended:
             self._pruner.ended(time.monotonic())
             self._books.ended()
-            if self._sampling is not None:
-                self._sampling.ended(ended)
+            self._sampling.ended(ended)
         self._requests.waiters.over(ended, self._engine.jobtable)
         self._requests.waiters.tell(self._engine.jobtable, time.time())
 
