@@ -115,7 +115,7 @@ def table(tools, env, slots="213"):
 
 
 def endless(tools, env, report, lines):
-    """The first lines of a report that is repeated each second until it is ended: a head of two, then rows."""
+    """The first lines of a report that is repeated each second until its end: a head of two, then rows."""
     env = {**env, "FAKE_NVML_VERSION": tools.version}
     with subprocess.Popen([tools.smi, report], env=env, stdout=subprocess.PIPE, text=True) as process:
         said = "".join(process.stdout.readline() for _ in range(lines))
