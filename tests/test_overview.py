@@ -282,3 +282,4 @@ def test_jobs_that_never_started_and_jobs_without_a_gpu_have_their_place(tmp_pat
         assert isinstance(facts, Facts)
     assert "no GPU                         1         2 min         2 min         2 min" in text
     assert "cancelled              1  ann 1" in text
+    assert "2 jobs ended; the GPUs were not sampled in this week." in text

@@ -37,7 +37,6 @@ __all__ = [
     "AnySampler",
     "Inventory",
     "Person",
-    "Sampler",
     "attach",
     "discover",
     "external",

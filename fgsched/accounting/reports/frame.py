@@ -160,6 +160,16 @@ def headline_down(facts: Facts) -> Headline:
     )
 
 
+def nothing_ran(facts: Facts) -> Sequence[str]:
+    """Return the sentences for a lede if no job ran or nothing was sampled; nothing otherwise."""
+    if not facts.ended and not facts.charged:
+        return (f"No job ran in this {facts.period.noun}.", *no_earlier(facts))
+    if not facts.sampled:
+        jobs = numbers.counted(facts.ended, "job")
+        return (f"{jobs} ended; the GPUs were not sampled in this {facts.period.noun}.", *no_earlier(facts))
+    return ()
+
+
 def no_earlier(facts: Facts) -> Sequence[str]:
     """Return the sentence for a lede without an earlier period; nothing if there is one."""
     if facts.before.is_known:

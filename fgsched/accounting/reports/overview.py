@@ -50,8 +50,8 @@ def overview(facts: Facts, wish: Wish) -> Report:
 
 
 def _lede(facts: Facts, found: Sequence[Finding]) -> list[str]:
-    if not facts.ended and not facts.charged:
-        return [f"No job ran in this {facts.period.noun}.", *frame.no_earlier(facts)]
+    if nothing := frame.nothing_ran(facts):
+        return [*nothing]
     text = [_computed(facts)]
     if facts.idle >= 1800:
         text.append(f"{numbers.brief_hours(facts.idle)} GPU-hours were charged and idle.")

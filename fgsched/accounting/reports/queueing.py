@@ -34,7 +34,12 @@ def waits(facts: Facts, wish: Wish) -> Report:
         kind="waits",
         title="Waits",
         lede=_lede(facts),
-        figures=(frame.headline_wait(facts), _at_once(facts), frame.headline_jobs(facts)),
+        figures=(
+            frame.headline_wait(facts),
+            _ninety_nine(facts),
+            _at_once(facts),
+            frame.headline_jobs(facts),
+        ),
         sections=(
             _by_size(facts),
             _by_partition(facts),
@@ -58,6 +63,11 @@ def _lede(facts: Facts) -> tuple[str, ...]:
         f"Half of {numbers.counted(len(ordered), 'job')} waited {numbers.duration(median).text} or less,"
         f" nine of ten {numbers.duration(ninety).text} or less.",
     )
+
+
+def _ninety_nine(facts: Facts) -> Headline:
+    found, longest = (numbers.duration(quantile(facts.all_waits, part)) for part in (99, 100))
+    return Headline("ninety_nine", "99 %", found, f"longest: {longest.text}")
 
 
 def _at_once(facts: Facts) -> Headline:

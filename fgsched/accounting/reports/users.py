@@ -62,8 +62,8 @@ def _figures(facts: Facts) -> tuple[Headline, ...]:
 
 
 def _lede(facts: Facts) -> tuple[str, ...]:
-    if not facts.ended and not facts.charged:
-        return (f"No job ran in this {facts.period.noun}.", *frame.no_earlier(facts))
+    if nothing := frame.nothing_ran(facts):
+        return tuple(nothing)
     hours = numbers.brief_hours(facts.charged)
     part = numbers.share(facts.charged, facts.sampled).text
     idle = numbers.brief_hours(facts.idle)
