@@ -36,6 +36,7 @@ MAX_IDS = 100_000  # in one request: other requests wait while it is served
 Reference = int | str  # names a job: 12, the array 12, its task "12_3", its tasks "12_[1-5,8]"
 Ids = Annotated[Sequence[Reference], Meta(max_length=MAX_IDS)]
 Note = Annotated[str, Meta(max_length=1024)]
+FilePath = Annotated[str, Meta(max_length=4095, pattern="^/[^\\x00]*$")]  # absolute
 
 
 # -- parts of answers ----------------------------------------------------------------------------
@@ -403,6 +404,28 @@ class Reconfigured(Struct, frozen=True, kw_only=True):
 
 class Reconfigure(Call[Reconfigured], frozen=True, tag="reconfigure"):
     """Reread the configuration file."""
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """What a backup or an archive has."""
+
+    bytes: int = 0  # of the backup
+    jobs: int = 0  # that moved to the archive
+
+
+class BackUp(Call[Kept], frozen=True, tag="back_up"):
+    """Copy the queue and the accounts into a new file."""
+
+    repeats: ClassVar[bool] = False
+
+    file: FilePath
+
+
+class ArchiveJobs(Call[Kept], frozen=True, tag="archive"):
+    """Move old jobs and samples from the accounts to another file."""
+
+    file: FilePath
+    before: Annotated[int, Meta(ge=0, le=2**40)]  # seconds since the epoch
 
 
 class Stopped(Struct, frozen=True, kw_only=True):

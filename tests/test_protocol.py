@@ -16,7 +16,7 @@ CLASSES = [
     *(jobs.JobHandlers, jobs.RunningJobHandlers, partitions.PartitionHandlers, priority.PriorityHandlers),
     *(query.QueryHandlers, explain.ExplainHandlers, reservations.ReservationHandlers, dispatch.Dispatcher),
 ]
-APART = {protocol.Wait, protocol.Stop}  # answered later, on the connection itself
+APART = {protocol.Wait, protocol.Stop, protocol.BackUp, protocol.ArchiveJobs}  # answered later
 DECODER = codec.Decoder(protocol.CALLS)
 
 

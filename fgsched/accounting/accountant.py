@@ -19,13 +19,14 @@ from typing import TypeVar
 from msgspec import MsgspecError
 
 from fgsched.accounting import marker
+from fgsched.accounting.backup import archive, back_up
 from fgsched.accounting.hostzone import host_zone
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Unfit
-from fgsched.accounting.messages import FOREVER, Answer, Batch, Keep, line, parse_message
+from fgsched.accounting.messages import FOREVER, Answer, Backup, Batch, Keep, Order, line, parse_message
 from fgsched.accounting.records import Minute
 from fgsched.accounting.spans import day_of, hour_of
 from fgsched.crash import point
-from fgsched.domain.errors import StorageError
+from fgsched.domain.errors import Exit, FgschedError, StorageError
 
 _CHUNK = 1 << 18  # bytes
 _PRUNED = 600.0  # seconds between two looks for old samples
@@ -52,6 +53,8 @@ class Accountant:
         if isinstance(message, Keep):
             self.keep = message
             return Answer(number=message.number)
+        if isinstance(message, Order):
+            return self._obeyed(message)
         try:
             ledger = self._opened()
             self._log = _identity(self._path.with_name(f"{self._path.name}-wal"))
@@ -65,6 +68,22 @@ class Accountant:
             cause = error.cause if isinstance(error, StorageError) else f"{self._path}: {error}"
             remedy = error.remedy if isinstance(error, StorageError) else "Check the disk."
             return Answer(number=message.number, error=cause, remedy=remedy)
+
+    def _obeyed(self, order: Order) -> Answer:
+        """Carry out an order of a person; its errors are no trouble of the accounts."""
+        try:
+            ledger, file = self._opened(), Path(order.file)
+            if isinstance(order, Backup):
+                done = back_up(Path(order.queue), self._path, file)
+            else:
+                done = archive(ledger, file, order.before)
+        except FgschedError as error:
+            code = int(error.exit_code)
+            return Answer(number=order.number, error=error.cause, remedy=error.remedy, exit=code)
+        except OSError as error:
+            code = int(Exit.STORAGE)
+            return Answer(number=order.number, error=str(error), remedy="Check the disk.", exit=code)
+        return Answer(number=order.number, size=ledger.size, done=done)
 
     def prune(self, now: float) -> bool:
         """Delete some old samples; return whether more are left. `now` in epoch seconds."""

@@ -28,7 +28,7 @@ from fgsched.accounting.records import (
     Warned,
     to_json,
 )
-from fgsched.domain.errors import StorageError
+from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.text import storable
 from fgsched.store.connection import Connection
 from fgsched.store.schema import named
@@ -168,7 +168,7 @@ class Ledger:
         )
         for statement, records in parts:
             for record in records:
-                self._db.execute(SQL[statement], self._row(record))
+                self._db.execute(SQL[statement], self._row(record) | {"span": MINUTE})
 
     def add_health(self, events: Iterable[HealthEvent]) -> None:
         for event in events:
@@ -187,6 +187,52 @@ class Ledger:
         for table in _ROLLED:
             row = {"into": span, "from": shorter, "at": at, "until": until}
             self._db.execute(SQL[f"roll_{table}"], row)
+
+    # -- for archives ---------------------------------------------------------------------------
+
+    def claim(self, origin: str) -> None:
+        """Record of which accounts this is the archive. Raises Refused if it is that of others."""
+        with self.write():
+            self._db.execute(SQL["name_origin"], {"value": origin})
+            found = self._db.execute(SQL["get_meta"], {"key": "archive_of"}).fetchone()["value"]
+        if found != origin:
+            raise Refused(f"{self.path} has old jobs of other accounts", "Name another file.")
+
+    def remove_jobs(self, ids: Iterable[int]) -> None:
+        """Delete jobs that another file has. Their ids are not used again."""
+        last = self._db.execute(SQL["last_job"]).fetchone()["id"]
+        self._db.execute(SQL["put_meta"], {"key": "last_job", "value": str(last)})
+        for one in ids:
+            self._db.execute(SQL["remove_job"], {"id": one})
+
+    def first_span(self, span: int) -> int | None:
+        """Return the begin of the first span of this length (epoch seconds); None: there is none."""
+        found = self._db.execute(SQL["first_at"], {"span": span}).fetchone()["at"]
+        return None if found is None else int(found)
+
+    def copy_spans(self, reader: "Reader", span: int, since: int, until: int) -> None:
+        """Add the spans of one length of other accounts that begin in a period (epoch seconds)."""
+        parts: tuple[tuple[str, Iterator[Struct]], ...] = (
+            ("add_card_use", reader.card_uses(span, since, until)),
+            ("add_owner_use", reader.owner_uses(span, since, until)),
+            ("add_foreign_use", reader.foreign_uses(span, since, until)),
+            ("add_demand", reader.demands(span, since, until)),
+        )
+        for statement, records in parts:
+            for record in records:
+                self._db.execute(SQL[statement], self._row(record) | {"span": span})
+
+    def remove_spans(self, span: int, before: int) -> None:
+        """Delete the spans of one length that begin before `before` (epoch seconds)."""
+        for table in _ROLLED:
+            self._db.execute(SQL[f"prune_{table}"], {"span": span, "before": before})
+
+    def shrink(self) -> None:
+        """Return free pages to the file system."""
+        with _told(self.path):
+            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+
+    # -- the file -------------------------------------------------------------------------------
 
     def prune(self, span: int, before: int) -> bool:
         """Delete some spans of `span` seconds that begin before `before` (epoch seconds).
@@ -298,6 +344,10 @@ class Reader:
     def of_array(self, array: int) -> list[JobAccount]:
         """Return every job of an array."""
         return [_job_of(row) for row in self._ask("jobs_of_array", array=array)]
+
+    def first_jobs(self, before: float, most: int) -> list[JobAccount]:
+        """Return up to `most` jobs that ended before `before` (epoch seconds), oldest first."""
+        return [_job_of(row) for row in self._ask("first_jobs", before=before, most=most)]
 
     def states(self, array: int) -> dict[int, str]:
         """Return {index: state} of the tasks of an array."""

@@ -50,6 +50,22 @@ class Keep(Struct, frozen=True, kw_only=True, tag="keep"):
     days: int
 
 
+class Backup(Struct, frozen=True, kw_only=True, tag="backup"):
+    """Copy the queue and the accounts into a file."""
+
+    number: int
+    queue: str  # path of the queue, whose file does not change until the answer
+    file: str
+
+
+class Archive(Struct, frozen=True, kw_only=True, tag="archive"):
+    """Move old records to another file."""
+
+    number: int
+    before: int  # epoch seconds
+    file: str
+
+
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a message."""
 
@@ -58,9 +74,12 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     remedy: str = ""
     refused: tuple[int, ...] = ()  # jobs that cannot be stored
     size: int = 0  # of the file, in bytes
+    exit: int = 0  # of an order that failed: the exit code of its command
+    done: int = 0  # by an order: bytes of a backup, jobs of an archive
 
 
-Message = Batch | Keep
+Order = Backup | Archive
+Message = Batch | Keep | Backup | Archive
 FOREVER = -1
 _encoder = msgspec.json.Encoder()
 _messages: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)

@@ -71,23 +71,23 @@ DELETE FROM demand WHERE span = :span AND at < :before;
 -- name: add_card_use
 INSERT INTO card_use (span, at, card, sampled, active, held, empty, free, external, down, packed, used, memory,
   "foreign", peak, jobs, temperature, energy, throttled)
-VALUES (60, :at, :card, :sampled, :active, :held, :empty, :free, :external, :down, :packed, :used, :memory,
+VALUES (:span, :at, :card, :sampled, :active, :held, :empty, :free, :external, :down, :packed, :used, :memory,
   :foreign, :peak, :jobs, :temperature, :energy, :throttled)
 ON CONFLICT (span, at, card) DO NOTHING;
 
 -- name: add_owner_use
 INSERT INTO owner_use (span, at, card, owner, job, charged, active, held, empty, used, memory, peak, energy)
-VALUES (60, :at, :card, :owner, :job, :charged, :active, :held, :empty, :used, :memory, :peak, :energy)
+VALUES (:span, :at, :card, :owner, :job, :charged, :active, :held, :empty, :used, :memory, :peak, :energy)
 ON CONFLICT (span, at, card, owner, job) DO NOTHING;
 
 -- name: add_foreign_use
 INSERT INTO foreign_use (span, at, card, user, command, pid, seconds, memory, peak, used)
-VALUES (60, :at, :card, :user, :command, :pid, :seconds, :memory, :peak, :used)
+VALUES (:span, :at, :card, :user, :command, :pid, :seconds, :memory, :peak, :used)
 ON CONFLICT (span, at, card, user, command) DO NOTHING;
 
 -- name: add_demand
 INSERT INTO demand (span, at, reason, lacking, model, seconds, job_seconds, gpu_seconds, most)
-VALUES (60, :at, :reason, :lacking, :model, :seconds, :job_seconds, :gpu_seconds, :most)
+VALUES (:span, :at, :reason, :lacking, :model, :seconds, :job_seconds, :gpu_seconds, :most)
 ON CONFLICT (span, at, reason, lacking, model) DO NOTHING;
 
 -- name: add_health
@@ -226,3 +226,15 @@ SELECT job.ended_at, owner.uid, job.name, job.ended_at - job.started_at - job.su
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.started_at IS NOT NULL AND job.state = 'COMPLETED'
 ORDER BY job.ended_at DESC LIMIT :most;
+
+-- name: name_origin
+-- Of an archive: the name of the accounts that its records come from.
+INSERT INTO meta (key, value) VALUES ('archive_of', :value) ON CONFLICT (key) DO NOTHING;
+
+-- name: remove_job
+DELETE FROM job WHERE id = :id;
+
+-- name: first_jobs
+SELECT job.*, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.ended_at < :before ORDER BY job.ended_at, job.id LIMIT :most;

@@ -77,6 +77,31 @@ def _reported(outcomes: Sequence[Outcome]) -> int:
     return max((error.exit for error in errors), default=Exit.DONE)
 
 
+@fgctl.command("backup")
+@click.argument("file", type=click.Path())
+def _backup(file: str) -> None:
+    """Copy the queue and the accounts into a new file."""
+    call = protocol.BackUp(file=os.path.abspath(file))
+    with Client(find_places()) as client:
+        kept = client.call(call, patience=None)
+    write(f"{call.file}: {kept.bytes} bytes\n")
+
+
+@fgctl.command("archive")
+@click.option("--before", required=True, metavar="TIME", help="Move jobs that ended before this time.")
+@click.argument("file", type=click.Path())
+def _archive(before: str, file: str) -> None:
+    """Move old jobs and samples from the accounts to another file."""
+    import time
+
+    from fgsched.domain.times import parse_time
+
+    at = int(parse_time(before, time.time()))
+    with Client(find_places()) as client:
+        kept = client.call(protocol.ArchiveJobs(file=os.path.abspath(file), before=at), patience=None)
+    write(f"{os.path.abspath(file)}: {kept.jobs} jobs moved\n")
+
+
 @fgctl.command("hold")
 @_jobs
 def _hold(words: Sequence[str]) -> int:
@@ -84,7 +109,7 @@ def _hold(words: Sequence[str]) -> int:
     return _each(protocol.Hold(ids=choices.ids(words)))
 
 
-@fgctl.command("uhold")
+@fgctl.command("uhold", hidden=True)
 @_jobs
 def _uhold(words: Sequence[str]) -> int:
     """Hold jobs; their owner can release them."""
@@ -105,7 +130,7 @@ def _requeue(words: Sequence[str]) -> int:
     return _each(protocol.Requeue(ids=choices.ids(words)))
 
 
-@fgctl.command("requeuehold")
+@fgctl.command("requeuehold", hidden=True)
 @_jobs
 def _requeuehold(words: Sequence[str]) -> int:
     """Requeue jobs and hold them."""

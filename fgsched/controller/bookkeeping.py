@@ -14,13 +14,25 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
-from fgsched.accounting.messages import Answer, Keep, Sample, batch_line, encoded, line
+from fgsched.accounting.messages import (
+    Answer,
+    Archive,
+    Backup,
+    Keep,
+    Order,
+    Sample,
+    batch_line,
+    encoded,
+    line,
+)
 from fgsched.accounting.process import AccountantProcess
 from fgsched.accounting.records import Gap, JobAccount, Minute
 from fgsched.config.load import Config
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.moving import Accounts, Mover, Site
+from fgsched.domain.errors import Refused, StorageError
 from fgsched.store import Store
 from fgsched.store.moved import Unreadable
 from fgsched.system.paths import Paths
@@ -34,6 +46,7 @@ _LONGEST_PAUSE = 300.0
 _REMEMBERED = 30 * 86_400.0  # seconds for which the runs of a job name are remembered for forecasts
 _FLUSH = 0.02  # seconds until the next try to send what did not fit into the socket
 Watch = Callable[[int, Callable[[], None]], None]
+Then = Callable[[Answer], None]
 
 
 class Jobs(Protocol):
@@ -70,6 +83,7 @@ class _UnderWay(NamedTuple):
     number: int
     samples: list[_Held]
     jobs: list[int]
+    then: Then | None = None  # of an order
 
 
 class Bookkeeper:
@@ -82,6 +96,7 @@ class Bookkeeper:
         self._held: deque[_Held] = deque()
         self._size = 0  # bytes of what is held
         self._under_way: _UnderWay | None = None
+        self._orders: deque[tuple[Order, Callable[[], None], Then]] = deque()
         self._number = self._failures = 0
         self._is_alive = bool(process.pid)
         self._not_before = 0.0
@@ -98,6 +113,13 @@ class Bookkeeper:
         for record in records:
             since, until = _times(record)
             self._hold(_Held(type(record), encoded(record), since, until))
+
+    def order(self, order: Order, begin: Callable[[], None], then: Then) -> None:
+        """Have an order carried out after those before it.
+
+        `begin` is called when it is sent, and `then` once, with its answer or with an error. Batches wait.
+        """
+        self._orders.append((order, begin, then))
 
     def keep(self, keep: Keep) -> None:
         """Keep samples as long as changed settings say."""
@@ -118,7 +140,8 @@ class Bookkeeper:
         if self._under_way is not None:
             return _FLUSH if self._process.has_unsent else None
         now = self._clock()
-        pause = 0.0 if self._held or not self._is_alive else self._jobs.due(now)
+        is_due = self._held or self._orders or not self._is_alive
+        pause = 0.0 if is_due else self._jobs.due(now)
         return None if pause is None else max(pause, self._not_before - now, 0.0)
 
     def look(self, wall: float) -> None:
@@ -130,6 +153,9 @@ class Bookkeeper:
             return
         if not self._is_alive:
             self._restart()
+            return
+        if self._orders:
+            self._send_order(*self._orders.popleft())
             return
         jobs = self._jobs.take(now, wall)
         if jobs or self._held:
@@ -161,8 +187,21 @@ class Bookkeeper:
         self._under_way = _UnderWay(self._number, samples, [job.id for job in jobs])
         self._process.send(batch_line(self._number, [*((one.kind, one.record) for one in samples), *records]))
 
+    def _send_order(self, order: Order, begin: Callable[[], None], then: Then) -> None:
+        self._number += 1
+        try:
+            begin()
+        except StorageError as error:
+            then(_failed(self._number, error))
+            return
+        self._under_way = _UnderWay(self._number, [], [], then)
+        self._process.send(line(replace(order, number=self._number)))
+
     def _answered(self, sent: _UnderWay, answer: Answer) -> None:
         self._under_way = None
+        if sent.then is not None:
+            sent.then(answer)
+            return
         if answer.error:
             self._put_back(sent)
             self._fail(f"{answer.error} {answer.remedy}".strip())
@@ -222,7 +261,9 @@ class Bookkeeper:
         self._is_alive = False
         self.receive()
         sent, self._under_way = self._under_way, None
-        if sent is not None:
+        if sent is not None and sent.then is not None:
+            sent.then(_failed(sent.number, StorageError("the accountant has ended", "Repeat the command.")))
+        elif sent is not None:
             self._put_back(sent)
         self._fail("the accountant has ended")
 
@@ -233,6 +274,10 @@ class Bookkeeper:
         self.trouble = why
         self._not_before = self._clock() + min(_LONGEST_PAUSE, _PAUSE * 2**self._failures)
         self._failures = min(self._failures + 1, 20)
+
+
+def _failed(number: int, error: StorageError) -> Answer:
+    return Answer(number=number, error=error.cause, remedy=error.remedy, exit=int(error.exit_code))
 
 
 def _times(record: Sample) -> tuple[float, float]:
@@ -283,6 +328,31 @@ class Books:
         """Send what is due. `wall` in epoch seconds."""
         if self.keeper is not None:
             self.keeper.look(wall)
+
+    def back_up(self, file: str, then: Then) -> None:
+        """Copy queue and accounts into `file`; `then` is called with the answer. Raises Refused."""
+        order = Backup(number=0, queue=str(self._store.path), file=file)
+
+        def told(answer: Answer) -> None:
+            self._store.hold_file(hold=False)
+            then(answer)
+
+        self._keeper().order(order, lambda: self._store.hold_file(hold=True), told)
+
+    def archive(self, file: str, before: int, then: Then) -> None:
+        """Move records from before `before` (epoch seconds) to `file`; `then` gets the answer.
+
+        Raises:
+            Refused: there are no accounts.
+        """
+        self._keeper().order(Archive(number=0, before=before, file=file), lambda: None, then)
+
+    def _keeper(self) -> Bookkeeper:
+        if self.keeper is None:
+            raise Refused(
+                "this controller keeps no accounts", "Set enabled = true in [accounting] and restart it."
+            )
+        return self.keeper
 
     def ended(self) -> None:
         """Note that jobs have ended."""

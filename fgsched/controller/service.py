@@ -22,7 +22,8 @@ from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog, wa
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.about import ControllerInfo
-from fgsched.controller.handlers.dispatch import Requests, rules
+from fgsched.controller.handlers.books import BooksHandlers
+from fgsched.controller.handlers.dispatch import Beyond, Requests, rules
 from fgsched.controller.launching import (
     Beside,
     EnforcementGate,
@@ -85,7 +86,9 @@ class Controller:
         info = (launching.memory, beside.accounts, tier, *checks, *users)
         about = ControllerInfo(places, config, inventory, *info)
         built = (self._engine, self._loop, self._launcher, self._gputime, about)
-        self._requests = Requests(*built, self._reconfigure)
+        self._requests = Requests(
+            *built, Beyond(self._reconfigure, BooksHandlers(self._books, self._loop).calls)
+        )
         self._parts = self._timed()
 
     def _monitor_gpus(self, gate: EnforcementGate, config: Config) -> None:

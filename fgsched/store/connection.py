@@ -107,6 +107,7 @@ class Opened:
         self._path, self._sums = path, sums
         self._log = path.with_name(f"{path.name}-wal") if path else Path()
         self._looked_at = db.total_changes
+        self._is_held = False  # the file is being copied
         self._unchecked = 0  # the first page that is to be checked later; 0: none
 
     def begin(self, *, holds: bool) -> None:
@@ -142,9 +143,26 @@ class Opened:
         """Check the length of the log after this transaction, which changes many pages."""
         self._looked_at = self.db.total_changes - _CHANGES
 
+    def hold(self, *, hold: bool) -> None:
+        """Make a checkpoint, and no further one until the file is released again.
+
+        Raises:
+            StorageError: the log cannot be written into the file.
+        """
+        self._is_held = False
+        if hold:
+            self.checkpoint()
+            is_busy, size, done = self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if is_busy or done != size:
+                raise StorageError(
+                    "the log of the queue cannot be written into its file", "Repeat the command."
+                )
+        self._is_held = hold
+        self.look_soon()
+
     def checkpoint(self) -> None:
         """Write all pages of the log into the file; make their checksums durable before the log restarts."""
-        if self._sums is None:
+        if self._sums is None or self._is_held:
             return
         pages = wal.pages(self._log)
         point("checkpoint_before")

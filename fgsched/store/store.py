@@ -106,6 +106,16 @@ class Store:
         """Check some pages for a few milliseconds. Raises StorageError if one is damaged."""
         self._opened.check_some()
 
+    def hold_file(self, *, hold: bool) -> None:
+        """Write what is committed into the file and leave it unchanged, or let it change again.
+
+        While it is held, commits are in the write-ahead log.
+
+        Raises:
+            StorageError: the log cannot be written into the file.
+        """
+        self._opened.hold(hold=hold)
+
     @property
     def name(self) -> str:
         """The name of this queue: eight letters that distinguish it from every other queue."""

@@ -128,7 +128,7 @@ def _accounts(
 ) -> Iterator[JobAccount]:
     """Yield jobs: the replayed trace again and again, so fast that all of them fill the year."""
     last = max(one.ended for one in outcomes)
-    rounds = -(-jobs // len(outcomes))
+    rounds = jobs / len(outcomes)
     factor = YEAR / rounds / last
     weights = [1 / (place + 1) for place in range(len(owners))]
     ordered = sorted(outcomes, key=lambda one: one.task.submitted)

@@ -1,7 +1,7 @@
 """Authenticate a request and dispatch it to its handler."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -53,7 +53,9 @@ class Dispatcher:
         waiters: WaitHandlers,
         loop: EventLoop,
         about: ControllerInfo,
+        apart: Mapping[Call, Apart],
     ) -> None:
+        """`apart` has the handlers of further calls that are answered later."""
         self._answers, self._waiters, self._loop = answers, waiters, loop
         self._writers: dict[Call, Handler] = {
             **handlers.jobs.calls,
@@ -69,7 +71,7 @@ class Dispatcher:
             **handlers.prospects.calls,
             **handlers.reservations.calls,
         }
-        self._apart: dict[Call, Apart] = {protocol.Wait: self._wait, protocol.Stop: self._stop}
+        self._apart: dict[Call, Apart] = {protocol.Wait: self._wait, protocol.Stop: self._stop, **apart}
         self.decoder = codec.Decoder([*self._writers, *self._readers, *self._apart])
         self.about = about
 
@@ -134,11 +136,16 @@ class Dispatcher:
         self._loop.stopping = "asked by a command"
 
 
-class Requests:
-    """The handlers of all requests.
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """Other parts of the controller that requests use."""
 
-    `obey` applies a reread configuration in the other parts of the controller.
-    """
+    obey: Callable[[Config], None]  # applies a reread configuration
+    apart: Mapping[Call, Apart]  # handlers of calls that are answered later
+
+
+class Requests:
+    """The handlers of all requests."""
 
     def __init__(
         self,
@@ -147,10 +154,10 @@ class Requests:
         launcher: Launcher,
         gputime: GpuTime,
         about: ControllerInfo,
-        obey: Callable[[Config], None],
+        beyond: Beyond,
     ) -> None:
         self.jobs = JobHandlers(engine, rules(about.places, about.config))
-        actions = ConfigActions(lambda: load(about.places), obey)
+        actions = ConfigActions(lambda: load(about.places), beyond.obey)
         self.partitions = PartitionHandlers(engine, actions)
         self.reservations = ReservationHandlers(engine)
         self.waiters = WaitHandlers(loop.finish, loop.faults)
@@ -158,7 +165,7 @@ class Requests:
         handlers = Handlers(self.jobs, self.partitions, PriorityHandlers(engine), explain, self.reservations)
         refused = partial(regions.refusal, str(launcher.run.path))
         query = QueryHandlers(engine, launcher.pids, Live(gputime.mechanism, refused))
-        self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about)
+        self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about, beyond.apart)
 
 
 def rules(places: Paths, config: Config) -> Rules:

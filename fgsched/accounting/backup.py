@@ -1,0 +1,144 @@
+"""Copy queue and accounts into one file, and move old records of the accounts to another file."""
+
+import os
+import shutil
+import sqlite3
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
+from fgsched.domain.errors import Refused, StorageError
+
+_PAGES = 1000  # of the accounts that are copied in one step
+_BATCH = 500  # jobs of one transaction of an archive
+
+
+def back_up(queue: Path, accounts: Path, file: Path) -> int:
+    """Write a tar archive of the queue and the accounts to `file`; return its size in bytes.
+
+    The queue is copied first, so that a job that moves meanwhile is in both. The file of the queue must not
+    change: its controller makes no checkpoint.
+
+    Raises:
+        Refused: the file exists.
+        StorageError: a file cannot be read or written, or the copy is damaged.
+    """
+    with _told(file), tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as place:
+        copies = Path(place)
+        _copy_queue(queue, copies / "queue.db")
+        if accounts.exists():
+            _copy_accounts(accounts, copies / "accounts.db")
+        names = [name for name in ("queue.db", "accounts.db") if (copies / name).exists()]
+        for name in names:
+            _check(copies / name)
+        whole = copies / "whole.tar"
+        with tarfile.open(whole, "w") as tar:
+            for name in names:
+                tar.add(copies / name, name)
+        _put(whole, file)
+    return file.stat().st_size
+
+
+def _copy_queue(queue: Path, copy: Path) -> None:
+    before = queue.stat()
+    shutil.copyfile(queue, copy)
+    after = queue.stat()
+    if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
+        raise StorageError(f"{queue} changed while it was copied", "Repeat the command.")
+
+
+def _copy_accounts(accounts: Path, copy: Path) -> None:
+    place = f"{accounts.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(place, uri=True)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target, pages=_PAGES)
+
+
+def _check(copy: Path) -> None:
+    """Check a copy. Raises StorageError."""
+    with closing(sqlite3.connect(f"{copy.as_uri()}?immutable=1", uri=True)) as db:
+        answer = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if answer != "ok":
+        raise StorageError(f"the copy of {copy.name} is damaged: {answer}", "Check the disk.")
+
+
+def _put(whole: Path, file: Path) -> None:
+    """Make a durable file the one at `file`, which must not exist."""
+    whole.chmod(0o600)
+    for path in (whole, file.parent):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        os.fsync(fd)
+        os.close(fd)
+    try:
+        os.link(whole, file)
+    except FileExistsError:
+        raise Refused(f"{file} exists", "Name a new file.") from None
+
+
+@contextmanager
+def _told(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error, tarfile.TarError) as error:
+        raise StorageError(
+            f"{file} cannot be written: {error}", "Check the directory and its space."
+        ) from error
+
+
+# -- archives ------------------------------------------------------------------------------------------
+
+
+def archive(ledger: Ledger, file: Path, before: int) -> int:
+    """Move jobs that ended before `before` (epoch seconds), and older minutes and hours, to another file.
+
+    Return the number of jobs. Each part is stored there before it is deleted here. If this is interrupted,
+    the same call continues.
+
+    Raises:
+        Refused: the file has accounts of another origin, or is the file of the accounts itself.
+        StorageError: a file cannot be read or written.
+    """
+    if file.exists() and file.samefile(ledger.path):
+        raise Refused(f"{file} is the file of the accounts", "Name another file.")
+    other = Ledger(file)
+    try:
+        other.claim(ledger.name)
+        reader = Reader(ledger.path)
+        try:
+            _copy_cards(reader, other)
+            moved = _move_jobs(ledger, reader, other, before)
+            for span, step in ((MINUTE, DAY), (HOUR, 30 * DAY)):
+                _move_spans(ledger, reader, other, span=span, step=step, before=before)
+        finally:
+            reader.close()
+    finally:
+        other.close()
+    ledger.shrink()
+    return moved
+
+
+def _copy_cards(reader: Reader, other: Ledger) -> None:
+    with other.write():
+        other.add_cards(reader.cards(0, float("inf")))
+
+
+def _move_jobs(ledger: Ledger, reader: Reader, other: Ledger, before: int) -> int:
+    moved = 0
+    while jobs := reader.first_jobs(before, _BATCH):
+        with other.write():
+            other.add_jobs(jobs)
+        with ledger.write():
+            ledger.remove_jobs(job.id for job in jobs)
+        moved += len(jobs)
+    return moved
+
+
+def _move_spans(ledger: Ledger, reader: Reader, other: Ledger, *, span: int, step: int, before: int) -> None:
+    while (first := ledger.first_span(span)) is not None and first < before:
+        until = min(before, first + step)
+        with other.write():
+            other.copy_spans(reader, span, first, until)
+        with ledger.write():
+            ledger.remove_spans(span, until)

@@ -1,0 +1,63 @@
+"""Handle requests for backups and archives: the accountant makes them, and the client waits."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fgsched import protocol
+from fgsched.accounting.messages import Answer
+from fgsched.controller.bookkeeping import Books
+from fgsched.controller.caller import Caller
+from fgsched.controller.eventloop import Apart, EventLoop
+from fgsched.domain.errors import Exit, FgschedError, NotPermitted, Refused, StorageError
+from fgsched.server import Connection
+
+
+class BooksHandlers:
+    """Answer the requests of `calls` after the accountant has carried them out."""
+
+    def __init__(self, books: Books, loop: EventLoop) -> None:
+        self._books, self._loop = books, loop
+        self.calls: dict[type[protocol.Call[Any]], Apart] = {
+            protocol.BackUp: self._back_up,
+            protocol.ArchiveJobs: self._archive,
+        }
+
+    def _back_up(self, connection: Connection, caller: Caller, call: protocol.BackUp) -> None:
+        _refuse_others(caller)
+        kept = partial(_backup_of, connection)
+        self._books.back_up(call.file, partial(self._told, connection, kept))
+        connection.is_waiting = True
+
+    def _archive(self, connection: Connection, caller: Caller, call: protocol.ArchiveJobs) -> None:
+        _refuse_others(caller)
+        kept = partial(_archive_of, connection)
+        self._books.archive(call.file, call.before, partial(self._told, connection, kept))
+        connection.is_waiting = True
+
+    def _told(self, connection: Connection, succeed: Callable[[Answer], None], answer: Answer) -> None:
+        connection.is_waiting = False
+        if answer.error:
+            self._loop.finish(connection, lambda: connection.fail(_error_of(answer)))
+        else:
+            self._loop.finish(connection, lambda: succeed(answer))
+
+
+def _backup_of(connection: Connection, answer: Answer) -> None:
+    connection.succeed(protocol.Kept(bytes=answer.done))
+
+
+def _archive_of(connection: Connection, answer: Answer) -> None:
+    connection.succeed(protocol.Kept(jobs=answer.done))
+
+
+def _error_of(answer: Answer) -> FgschedError:
+    kind = Refused if answer.exit == Exit.REFUSED else StorageError
+    return kind(answer.error, answer.remedy)
+
+
+def _refuse_others(caller: Caller) -> None:
+    """Refuse users other than the controller's own and root: it writes the file with its own rights."""
+    if caller.uid not in (0, os.geteuid()):
+        raise NotPermitted("only the user of the controller may write its files", "Run this command as root.")
