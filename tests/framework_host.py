@@ -18,7 +18,7 @@ PATIENCE = 180  # seconds, on a busy host
 
 @dataclass(slots=True)
 class Said:
-    """What a program printed, and the driver's own count of memory at its end."""
+    """What a program printed, and its exit status."""
 
     status: int
     out: str

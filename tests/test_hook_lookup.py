@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+import fakecuda
 import fgshim
 from fgshim import calls
 
@@ -254,3 +255,39 @@ def test_the_table_names_nothing_twice_and_is_sorted():
     exports = [call.export for call in calls.CALLS]
     assert exports == sorted(set(exports))
     assert not {name for names in calls.ASKED.values() for name in names} & set(exports)
+
+
+_PLUGIN = "int common(void) { return 2; } int told(void) { return common(); }"
+_HOST = """#include <dlfcn.h>
+#include <stdio.h>
+int common(void) { return 1; }
+int main(int argc, char **argv) {
+    void *plugin = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    int (*told)(void) = plugin ? dlsym(plugin, "told") : 0;
+    printf("%d\\n", told ? told() : -1);
+    return argc != 2;
+}"""
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", "2"),
+        ("void *dlsym(void *, const char *); void *ask(void) { return dlsym(0, 0); }", "1"),
+        ("int cuMemAlloc_v2(void *, long); int take(void) { return cuMemAlloc_v2(0, 0); }", "1"),
+    ],
+    ids=["unrelated", "looks names up", "uses CUDA"],
+)
+def test_a_library_that_is_unrelated_to_cuda_binds_to_itself_first(job, driver, tmp_path, more, expected):
+    """RTLD_DEEPBIND. Any other library would find the driver or libc before the hook."""
+    (tmp_path / "plugin.c").write_text(_PLUGIN + more)
+    (tmp_path / "host.c").write_text(_HOST)
+    needed = ["-Wl,--no-as-needed", driver.folder / DRIVER] if "cuMem" in more else []
+    flags = ["-shared", "-fPIC", "-fvisibility=default", *needed]
+    fakecuda.compile_c([tmp_path / "plugin.c"], tmp_path / "plugin.so", *flags)
+    exported = ["-fvisibility=default", "-rdynamic", "-ldl"]
+    host = fakecuda.compile_c([tmp_path / "host.c"], tmp_path / "host", *exported)
+    words = [host, tmp_path / "plugin.so"]
+    run = {"capture_output": True, "text": True, "check": True}
+    assert subprocess.run(words, env={**os.environ, **driver.env}, **run).stdout == "2\n"
+    assert subprocess.run(words, env=job.environment(), **run).stdout == f"{expected}\n"

@@ -28,6 +28,11 @@ FAILS = (
 )
 OTHER_LAYOUTS = ["525"]  # the entries of its lists are laid out in another way
 LISTS = {"213": "C", "213,214": "M+C", "214,215": "M+C+G", "215": "G"}  # slots that list: the type shown
+REPORTS = (
+    ("-q",),
+    ("-q", "-x"),
+    ("--query-accounted-apps=pid,max_memory_usage", "--format=csv"),
+)
 
 SMI = """
 import ctypes, json, sys, pynvml as nvml
@@ -109,6 +114,20 @@ def table(tools, env, slots="213"):
     return sorted((int(pid), int(used)) for pid, used in processes)
 
 
+def endless(tools, env, report, lines):
+    """The first lines of a report that is repeated each second until its end: a head of two, then rows."""
+    env = {**env, "FAKE_NVML_VERSION": tools.version}
+    with subprocess.Popen([tools.smi, report], env=env, stdout=subprocess.PIPE, text=True) as process:
+        said = "".join(process.stdout.readline() for _ in range(lines))
+        process.kill()
+    return said
+
+
+def named(pids, text):
+    """Those of the processes that the text names, in their order."""
+    return [pid for pid in pids if re.search(rf"\b{pid}\b", text)]
+
+
 def stranger(job):
     """The environment of a program that no job has started."""
     return {name: text for name, text in job.environment().items() if name != "LD_PRELOAD"}
@@ -161,6 +180,28 @@ def test_the_table_that_nvidias_program_prints_has_in_a_job_only_the_jobs_proces
     for slots in LISTS if branch in BRANCHES else ("213",):
         assert table(tools, stranger(job), slots) == sorted((pid, 64) for pid in pids)
         assert table(tools, job.environment(), slots) == [(pids[0], 64)]
+
+
+@pytest.mark.driverpackages
+@pytest.mark.parametrize("words", REPORTS, ids=" ".join)
+@pytest.mark.parametrize("branch", [*BRANCHES, "470"])
+def test_other_reports_of_nvidias_program_name_in_a_job_only_the_jobs_processes(
+    busy, driver_package, branch, words
+):
+    job, pids = busy
+    tools = driver_package(branch)
+    assert named(pids, smi(tools, stranger(job), *words)) == pids
+    assert named(pids, smi(tools, job.environment(), *words)) == pids[:1]
+
+
+@pytest.mark.driverpackages
+@pytest.mark.parametrize("report", ["encodersessions", "fbcsessions"])
+@pytest.mark.parametrize("branch", ["470", "555"])
+def test_sessions_that_nvidias_program_lists_are_in_a_job_only_the_jobs(busy, driver_package, branch, report):
+    job, pids = busy
+    tools = driver_package(branch)
+    assert named(pids, endless(tools, stranger(job), report, 5)) == pids
+    assert named(pids, endless(tools, job.environment(), report, 4)) == pids[:1]
 
 
 @pytest.mark.driverpackages

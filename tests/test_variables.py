@@ -1,7 +1,9 @@
 """The variables of a job, and those of Slurm beside them."""
 
+from msgspec.structs import replace
+
 from builders import a_demand, a_job
-from fgsched.domain.job import JobState, Request
+from fgsched.domain.job import Hold, JobState, Request
 from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, variables
 
 SITE = LaunchContext(host="node", run="/run/fg", hook="", tmp="/tmp", kill_wait=30, become_user=False)
@@ -67,3 +69,13 @@ def test_a_job_with_gpus_has_their_indices_under_slurms_names():
         "GPU_DEVICE_ORDINAL": "3,5",
         "ROCR_VISIBLE_DEVICES": "3,5",
     }
+
+
+def test_a_job_on_simulated_gpus_learns_where_to_write_its_load():
+    job = a_job(7, state=JobState.RUNNING, attempt=2, started_at=1000.0)
+    given = [AssignedGpu(hold=Hold(gpu=0, share=5000, memory=1 << 30), uuid="GPU-a")]
+    site = replace(SITE, simulates=True)
+    found = variables(job, given, site=site, tmpdir="/tmp/7", error_file="/e")
+    assert found["FG_SIM_LOAD"] == "/run/fg/job/7.2/load"
+    assert "FG_SIM_LOAD" not in variables(job, [], site=site, tmpdir="/tmp/7", error_file="/e")
+    assert "FG_SIM_LOAD" not in variables(job, given, site=SITE, tmpdir="/tmp/7", error_file="/e")

@@ -431,6 +431,11 @@ class Reader:
         found = next(self._ask("find_sample", job=job), None)
         return msgspec.json.decode(found["usage"], type=JobUsage) if found else None
 
+    def sampled_until(self) -> float | None:
+        """Return the end of the last minute's samples, in epoch seconds; None: there is none."""
+        found = next(self._ask("last_sample"), None)
+        return None if found is None else found["at"] + found["sampled"]
+
     def health(self, since: float, until: float) -> list[HealthEvent]:
         """Return the events of health in a period (epoch seconds)."""
         return [_record(HealthEvent, row) for row in self._ask("health_events", since=since, until=until)]

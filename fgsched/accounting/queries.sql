@@ -45,6 +45,9 @@ INSERT INTO sample (job, usage) VALUES (:job, :usage) ON CONFLICT (job) DO UPDAT
 -- name: find_sample
 SELECT usage FROM sample WHERE job = :job;
 
+-- name: last_sample
+SELECT at, sampled FROM card_use WHERE span = 60 ORDER BY at DESC LIMIT 1;
+
 -- name: drop_sample
 DELETE FROM sample WHERE job = :job;
 

@@ -435,7 +435,7 @@ class Samples:
         found = self._jobs.get(job)
         return found.usage() if found else self._known.get(job)
 
-    def end(self, job: int, *, read: int = 0, written: int = 0) -> list[Sample]:
+    def end(self, job: int, *, read: int = 0, written: int = 0) -> list[JobSample]:
         """Return the sums of a job that has ended, and forget it; `read` and `written` in bytes."""
         known, found = self._known.pop(job, None), self._jobs.pop(job, None)
         if found is None and known is None:

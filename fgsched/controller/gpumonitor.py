@@ -94,6 +94,7 @@ class Seen:
     there: set[int]  # ended jobs that a GPU still lists
     owners: dict[int, int]  # pid -> running job
     unresolved: frozenset[int] = frozenset()  # pids that a GPU lists and no process here has
+    shepherds: frozenset[int] = frozenset()  # pids under which simulated GPUs show the loads of jobs
 
 
 def interpreted(
@@ -131,6 +132,14 @@ def interpreted(
         there,
         owners,
         frozenset(left),
+        frozenset(shepherds),
+    )
+
+
+def without_jobs(readings: Mapping[int, Reading]) -> Seen:
+    """Return the readings where there is no job: all processes are foreign, and none is examined."""
+    return Seen(
+        {index: replace(one, external=external(one, ())) for index, one in readings.items()}, set(), {}
     )
 
 
@@ -249,7 +258,7 @@ def watchdog_policy(config: Config) -> Policy:
 
 def _on_gpus(job: Job, seen: Seen, counted: Mapping[int, Mapping[int, Slot]]) -> list[JobOnGpu]:
     limits = {hold.gpu: hold.memory for hold in job.holds}
-    pids = {pid for pid, owner in seen.owners.items() if owner == job.id}
+    pids = {pid for pid, owner in seen.owners.items() if owner == job.id} - seen.shepherds
     on_gpus = []
     for index, reading in seen.readings.items():
         uses = _uses(reading, pids, counted.get(index, {}))
@@ -275,6 +284,8 @@ def _use(seen: GpuProcess, slot: Slot | None) -> ProcessUse:
     )
 
 
+Record = Callable[[Seen, gpus.Answer], None]
+
 # -- queries ----------------------------------------------------------------------------------------
 
 
@@ -299,11 +310,13 @@ class GpuMonitor:
         self._looked_at = -interval  # by the monotonic clock
         self._asked_at: float | None = None  # by the same: when the unanswered query was made
         self.measured: Callable[[gpus.Answer], None] = lambda answer: None  # takes answers about USE
+        self.record: Record | None = None  # takes each look; None: nothing is recorded
 
     @property
     def due(self) -> float | None:
         """Seconds until the next query; None: none is needed."""
-        if not self._cards.needs_cleaning or not self._engine.jobtable.jobs:
+        is_needed = self._engine.jobtable.jobs or self.record is not None
+        if not self._cards.needs_cleaning or not is_needed:
             return None
         pause = min(_AGAIN, self.interval) if self.watchdog.is_suspicious else self.interval
         pause = _SOON if self._cards.is_cleaning else pause
@@ -332,12 +345,25 @@ class GpuMonitor:
 
     def _understand(self, answer: gpus.Answer) -> None:
         jobtable = self._engine.jobtable
+        is_idle = not jobtable.jobs and not self._cards.watched
+        seen = without_jobs(answer.readings) if is_idle else self._interpreted(answer)
+        self._cards.saw(seen.readings, there=seen.there, now=time.time())
+        if is_idle:
+            self._cards.expire()
+        self.watchdog.look(seen, jobtable.holding)
+        self.unresolved.saw(seen.unresolved, now=time.monotonic(), interval=self.interval)
+        if self.record is not None:
+            with self._engine.faults.contained("the samples of the accounts"):
+                self.record(seen, answer)
+
+    def _interpreted(self, answer: gpus.Answer) -> Seen:
+        jobtable = self._engine.jobtable
         shepherds: dict[int, int] = {}
         for job in jobtable.holding.values() if answer.readings else ():
             with self._engine.faults.contained(f"the supervisor of job {job.id}"):
                 if job.holds and (shepherd := self._shepherds.shepherd(job)):
                     shepherds[shepherd.pid] = job.id
-        seen = interpreted(
+        return interpreted(
             answer.readings,
             shepherds=shepherds,
             ended=[job for job in jobtable.holding.values() if self._cards.cleans(job.id)],
@@ -345,6 +371,3 @@ class GpuMonitor:
             run=str(self._shepherds.run.path),
             running=jobtable.holding,
         )
-        self._cards.saw(seen.readings, there=seen.there, now=time.time())
-        self.watchdog.look(seen, jobtable.holding)
-        self.unresolved.saw(seen.unresolved, now=time.monotonic(), interval=self.interval)

@@ -77,6 +77,10 @@ class GpuStates:
         """Tell whether memory of other processes is known well enough for placement."""
         return not self.needs_cleaning or 0 <= now - self._seen_at <= self._interval
 
+    def expire(self) -> None:
+        """Consider the last reading too old for placement: a job that comes now needs another one."""
+        self._seen_at = _NEVER
+
     def ask(self) -> None:
         """Request a reading; its result is passed to `saw`."""
         self._asked_for.append(self.watched)

@@ -345,3 +345,9 @@ class JobTable:
     @property
     def waiting(self) -> int:
         return len(self._queue)
+
+    def waiting_kinds(self, most: int) -> Iterator[tuple[Demand, int, Shortfall]]:
+        """Yield (demand, number of jobs, shortfall) of at most `most` classes of eligible pending jobs."""
+        for kind, count in self._queue.counts(most):
+            if (short := self._decided.shortfall(kind)) is not None:
+                yield kind.demand, count, short

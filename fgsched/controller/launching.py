@@ -83,7 +83,9 @@ def build(
         context=reports.context,
         compute=lambda job: compute_policy_of(job, reports.policy()),
     )
-    context = msgspec.structs.replace(launch_context(places, run.path, config, mounts), proves=is_real)
+    context = launch_context(places, run.path, config, mounts)
+    simulates = inventory.source == "sim" and inventory.is_sampled
+    context = msgspec.structs.replace(context, proves=is_real, simulates=simulates)
     launcher = Launcher(run, beside.spawner, context, ports, Cgroups(memory, device, pids))
     tier = (Tier.DRIVER if device else Tier.SHIM).value
     return Launching(launcher, gate, mounts, memory, tier, spaces, pids)

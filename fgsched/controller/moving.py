@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from fgsched.accounting import marker
 from fgsched.accounting.ledger import Reader
-from fgsched.accounting.records import JobAccount, Owner
+from fgsched.accounting.records import JobAccount, JobUsage, Owner
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.waitindex import eligible
 from fgsched.crash import point
@@ -218,6 +218,17 @@ class Accounts:
         with self._reading() as reader:
             rows, completed, started_at = reader.sum(array) if reader else (0, 0, None)
         return ArraySum(rows, rows, completed, started_at)
+
+    def samples_of(self, jobs: Iterable[int]) -> dict[int, JobUsage]:
+        """Return what was sampled so far of jobs that are in the queue. Raises Unreadable."""
+        with self._reading() as reader:
+            found = {job: reader.sample(job) for job in jobs} if reader else {}
+        return {job: usage for job, usage in found.items() if usage is not None}
+
+    def sampled_until(self) -> float | None:
+        """Return the end of the last sample, in epoch seconds; None: there is none. Raises Unreadable."""
+        with self._reading() as reader:
+            return reader.sampled_until() if reader else None
 
     def last_of(self, uid: int) -> int | None:
         """Return the id of the last submission of a user, or None. Raises Unreadable."""

@@ -23,7 +23,7 @@ from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.about import ControllerInfo
 from fgsched.controller.handlers.books import BooksHandlers
-from fgsched.controller.handlers.dispatch import Beyond, Requests, rules
+from fgsched.controller.handlers.dispatch import Beyond, Live, Requests, rules
 from fgsched.controller.launching import (
     Beside,
     EnforcementGate,
@@ -34,6 +34,7 @@ from fgsched.controller.launching import (
     run_directory,
 )
 from fgsched.controller.mailing import MailRoom
+from fgsched.controller.sampling import Sampling, job_loads
 from fgsched.controller.turn import RETRY, ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, Keep, Presence, Pruner
 from fgsched.domain.errors import StorageError
@@ -81,11 +82,13 @@ class Controller:
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
         self._books = Books(beside.accountant, places, config, store, lambda: self._engine.jobtable)
         self._mailroom = MailRoom(self._engine.mail, beside.mailer)
+        self._sampling = self._take_samples(config)
         checks = (launching.gate, launching.mounts, self._monitor.unresolved, self._earlier)
         users = (launching.spaces, launching.pids)
         info = (launching.memory, beside.accounts, tier, *checks, *users)
         about = ControllerInfo(places, config, inventory, *info)
-        built = (self._engine, self._loop, self._launcher, self._gputime, about)
+        live = Live(self._gputime.mechanism, usage=self._sampling.usage)
+        built = (self._engine, self._loop, self._launcher, live, about)
         self._requests = Requests(
             *built, Beyond(self._reconfigure, BooksHandlers(self._books, self._loop).calls)
         )
@@ -101,6 +104,16 @@ class Controller:
         is_real = self._beside.inventory.source == "nvml"
         self._gputime = GpuTime(self._engine, sampler, run=run, is_real=is_real)
         self._monitor.measured = self._gputime.measured
+        if not isinstance(sampler, gpus.Sampler):
+            sampler.loads.read = lambda: job_loads(self._engine, run, self._launcher.shepherd)
+
+    def _take_samples(self, config: Config) -> Sampling:
+        """Return the object that records the use of the GPUs, if there are accounts."""
+        keeper = self._books.keeper
+        send = keeper.send if keeper is not None else None
+        found = Sampling(self._engine, self._beside.accounts, send, config.interval)
+        self._monitor.record = found.see if keeper is not None else None
+        return found
 
     def _timed(self) -> list[_Part]:
         """Return the parts that run after each round. An exception in one part does not affect the others."""
@@ -168,6 +181,7 @@ class Controller:
                 self._loop.run_once(self._timeout())
                 self._after_round()
         self._cleaner.close()
+        self._loop.faults.run("the samples", self._sampling.finish)
         self._books.close()
         self._stopped()
         if self._engine.is_broken:
@@ -223,6 +237,7 @@ class Controller:
         self._books.begin(self._loop.watch, self._loop.watch_once, time.time())
         if self._beside.mailer is not None:
             self._loop.watch(self._beside.mailer, self._mailroom.receive)
+        self._sampling.begin(self._books.accounts)
         accounts.answered = self._loop.known
         if accounts.has_helper:
             self._loop.watch(accounts, accounts.receive)
@@ -262,6 +277,7 @@ class Controller:
         self._mailroom.obey(config.mails)
         self._pruner.obey(_keep(config), time.monotonic())
         self._books.obey(config)
+        self._sampling.obey(config.interval)
         self._gpus.obey(
             interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
         )
@@ -290,6 +306,7 @@ class Controller:
         if ended:
             self._pruner.ended(time.monotonic())
             self._books.ended()
+            self._sampling.ended(ended)
         self._requests.waiters.over(ended, self._engine.jobtable)
         self._requests.waiters.tell(self._engine.jobtable, time.time())
 

@@ -37,6 +37,7 @@ __all__ = [
     "AnySampler",
     "Inventory",
     "Person",
+    "Sampler",
     "attach",
     "discover",
     "external",

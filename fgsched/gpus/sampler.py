@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from fgsched.domain.job import Gpu, Reading
-from fgsched.gpus.backend import INVENTORY, READING, Backend, Person, Report, load
+from fgsched.gpus.backend import INVENTORY, READING, Person, Report, load
 from fgsched.gpus.selection import Selection
+from fgsched.gpus.simulated import SimulatedGpus
 from fgsched.gpus.supervisor import helper_command
 
 log = logging.getLogger(__name__)
@@ -151,9 +152,10 @@ class Sampler(_Selected):
 class SimSampler(_Selected):
     """Samples simulated GPUs, or none, in this process; has the methods of Sampler."""
 
-    def __init__(self, selection: Selection, backend: Backend) -> None:
+    def __init__(self, selection: Selection, backend: SimulatedGpus) -> None:
         super().__init__(selection)
         self._backend = backend
+        self.loads = backend.loads
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._asked: list[str] = []
 

@@ -93,6 +93,13 @@ def parse_load(text: str, *, gpus: tuple[int, ...], pid: int) -> JobLoad:
     return JobLoad(gpus=gpus, pid=pid, memory=parse_bytes(values.get("mem", "0")), busy=busy)
 
 
+class JobLoads:
+    """Where simulated GPUs find the loads of jobs: the controller sets `read`."""
+
+    def __init__(self, read: Callable[[], Iterable[JobLoad]] = tuple) -> None:
+        self.read = read
+
+
 class EnergyMeter:
     """The energy counters of simulated GPUs."""
 
@@ -121,14 +128,13 @@ class SimulatedGpus:
     adds it up, unless "energy" is the counter in joules. The file is read for each question and need not
     exist.
 
-    The files of `loads` add the load of jobs: a job writes `sm=80 mem=12G` into the file that FG_SIM_LOAD
-    names.
+    `loads` adds the load of jobs: a job writes `sm=80 mem=12G` into the file that FG_SIM_LOAD names.
     """
 
     gpus: tuple[Gpu, ...]
     script: Path | None = None
     deadline: float = 2.0  # seconds
-    loads: Callable[[], Iterable[JobLoad]] = tuple
+    loads: JobLoads = field(default_factory=JobLoads)
     meter: EnergyMeter = field(default_factory=EnergyMeter)
     clock: Callable[[], float] = time.monotonic
 
@@ -147,7 +153,7 @@ class SimulatedGpus:
             return Report(want=want, error=f"{self.script}: {error!r}")
 
     def _reading(self, want: str, script: dict[str, dict[str, Any]]) -> Report:
-        loads, now = list(self.loads()), self.clock()
+        loads, now = list(self.loads.read()), self.clock()
         shown: dict[str, Reading] = {}
         people: dict[int, Person] = {}
         for gpu in self.gpus:

@@ -42,6 +42,9 @@ def merge_limits(
 # -- inputs other than the job: site, allocated GPUs, owner -------------------
 
 
+SIMULATED_LOAD = "load"  # file in the directory of a job, with its load of simulated GPUs
+
+
 class LaunchContext(Struct, frozen=True, kw_only=True):
     """Values that are equal for all jobs of a controller."""
 
@@ -56,6 +59,7 @@ class LaunchContext(Struct, frozen=True, kw_only=True):
     programs: str = ""  # directory of commands that jobs find first: the names of Slurm
     python: str = ""  # interpreter of these commands
     proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
+    simulates: bool = False  # GPUs, whose load jobs may set
 
 
 class AssignedGpu(Struct, frozen=True, kw_only=True, gc=False):
@@ -179,7 +183,7 @@ def variables(
         "FG_ERROR_FILE": error_file,
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
-        **({"FG_PYTHON": site.python} if site.python else {}),
+        **_site_variables(site, job_dir(site.run, job.id, job.attempt) if given else ""),
         **_gpu_variables(tuple(given), by_uuid=others_of(job.mounts) == "closed"),
         **_resource_variables(job, site.visible),
         **_array_variables(job),
@@ -193,6 +197,12 @@ def variables(
     if request.slurm_env:
         own.update(_slurm(job, own))
     return own
+
+
+def _site_variables(site: LaunchContext, directory: str) -> dict[str, str]:
+    """Return the variables that only some sites have; `directory`: of a job with GPUs."""
+    load = {"FG_SIM_LOAD": f"{directory}/{SIMULATED_LOAD}"} if site.simulates and directory else {}
+    return ({"FG_PYTHON": site.python} if site.python else {}) | load
 
 
 @lru_cache(maxsize=256)

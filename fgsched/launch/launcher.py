@@ -148,8 +148,8 @@ class Launcher:
         self._parents: Mapping[int, int] = {}
 
     def reconfigure(self, site: LaunchContext) -> None:
-        """Use `site` for jobs that start from now on; `proves`, whether there is a driver, stays."""
-        self._site = replace(site, proves=self._site.proves)
+        """Use `site` for jobs that start from now on; `proves` and `simulates` stay."""
+        self._site = replace(site, proves=self._site.proves, simulates=self._site.simulates)
 
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
         """Start an attempt once its enforcement is verified; a failure is reported to the ports."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
+from itertools import islice
 
 from msgspec import Struct
 
@@ -111,6 +112,13 @@ class Queue:
     @property
     def groups(self) -> Iterable[Group]:
         return self._groups.values()
+
+    def counts(self, most: int) -> list[tuple[JobClass, int]]:
+        """Return at most `most` classes with the number of their jobs."""
+        more: Counter[JobClass] = Counter()
+        for job_id, count in self._counts.items():
+            more[self._group_of[job_id].kind] += count - 1
+        return [(kind, len(group) + more[kind]) for kind, group in islice(self._groups.items(), most)]
 
     def reorder(self, order: Order) -> None:
         """Use another order from now on."""

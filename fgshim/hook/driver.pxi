@@ -6,7 +6,7 @@
 cdef extern from "<dlfcn.h>" nogil:
     void *RTLD_NEXT
     void *RTLD_DEFAULT
-    const int RTLD_LAZY, RTLD_NOLOAD
+    const int RTLD_LAZY, RTLD_NOLOAD, RTLD_DEEPBIND
 
 cdef extern from "call_table.h" nogil:
     ctypedef struct fg_call_t "fg_call":

@@ -110,6 +110,13 @@ void *fg_defined_next(const char *name) {
     return found;
 }
 
+int fg_has_name(const struct link_map *map, const char *name) {
+    const char *strings = fg_dynamic(map, DT_STRTAB);
+    for (const ElfW(Dyn) *d = map->l_ld; strings && d && d->d_tag != DT_NULL; d++)
+        if (d->d_tag == DT_SONAME && !fg_compare(strings + d->d_un.d_val, name)) return 1;
+    return !fg_compare(fg_file_name(map->l_name), name);
+}
+
 int fg_is_in_driver(const void *address) {
     const struct link_map *map = fg_map_of(address), *first = fg_own_map();
     if (!map || !first) return 0;

@@ -9,6 +9,8 @@
 #pragma GCC visibility push(hidden)
 /* Return the library that contains an address; NULL if there is none. */
 struct link_map *fg_map_of(const void *address);
+/* Return 1 if a library has this file name or this own name (DT_SONAME). */
+int fg_has_name(const struct link_map *map, const char *name);
 /* Return the hook's own entry in the list of libraries. */
 struct link_map *fg_own_map(void);
 /* Return 1 if a driver library contains this address. It is known by its file name or its own name (DT_SONAME). A copy

@@ -5,7 +5,7 @@
  *
  * FG_STUB(name, then) exports `name`. It calls fg_<name> (lookup.pxi) with the three arguments and the caller's address.
  * fg_<name> returns a value, which the stub returns, or an address to jump to with the original arguments. `then`
- * changes the arguments before that jump. */
+ * changes the arguments before that jump: it clears RTLD_DEEPBIND, unless the value is not 0. */
 #if defined(__x86_64__)
 #define FG_STUB(name, then)                                                                                        \
     __asm__(".pushsection .text." name ",\"ax\",@progbits; .globl " name "; .type " name ",@function; " name ":"   \
@@ -16,8 +16,8 @@
             ".cfi_endproc; .size " name ", . - " name "; .popsection")
 FG_STUB("dlsym", "");
 FG_STUB("dlvsym", "");
-FG_STUB("dlopen", "and $-9, %esi;");     /* clears RTLD_DEEPBIND */
-FG_STUB("dlmopen", "and $-9, %edx;");
+FG_STUB("dlopen", "test %rax, %rax; jnz 2f; and $-9, %esi; 2:");
+FG_STUB("dlmopen", "test %rax, %rax; jnz 2f; and $-9, %edx; 2:");
 #elif defined(__aarch64__)
 #define FG_STUB(name, then)                                                                                        \
     __asm__(".pushsection .text." name ",\"ax\",@progbits; .globl " name "; .type " name ",%function; " name ":"   \
@@ -29,8 +29,8 @@ FG_STUB("dlmopen", "and $-9, %edx;");
             ".cfi_endproc; .size " name ", . - " name "; .popsection")
 FG_STUB("dlsym", "");
 FG_STUB("dlvsym", "");
-FG_STUB("dlopen", "and w1, w1, #0xfffffff7;");
-FG_STUB("dlmopen", "and w2, w2, #0xfffffff7;");
+FG_STUB("dlopen", "cbnz x17, 2f; and w1, w1, #0xfffffff7; 2:");
+FG_STUB("dlmopen", "cbnz x17, 2f; and w2, w2, #0xfffffff7; 2:");
 #else
 #error "the hook's entries to the dynamic linker are written for x86_64 and aarch64"
 #endif

@@ -6,6 +6,9 @@
 # Exports: nothing.
 # Needs: driver (fg_dlsym_real, fg_function, fg_library, fg_linker_function).
 
+cdef extern from "deep.h" nogil:
+    bint fg_may_bind_deep(const char *)
+
 ctypedef void *(*dlvsym_t)(void *, const char *, const char *) noexcept nogil
 
 ctypedef public struct fg_answer:
@@ -107,13 +110,23 @@ cdef public fg_answer fg_dlvsym(void *handle, const char *name, const char *vers
     return fg_look_up(handle, name, version, caller)
 
 
+cdef fg_answer fg_open_library(int at, const char *file, long mode) noexcept nogil:
+    """Let the stub jump to the linker. Its `value` tells the stub to keep RTLD_DEEPBIND."""
+    cdef fg_answer answer = fg_jump_to_linker(at)
+    cdef int saved = errno
+    if mode & RTLD_DEEPBIND and fg_may_bind_deep(file):
+        answer.value = answer.jump
+    set_errno(saved)
+    return answer
+
+
 cdef public fg_answer fg_dlopen(const char *file, long mode, void *unused, void *caller) noexcept nogil:
-    """Answer dlopen. The stub clears RTLD_DEEPBIND, with which a library would find the driver before the hook."""
-    return fg_jump_to_linker(FG_dlopen)
+    """Answer dlopen. With RTLD_DEEPBIND, a library that has to do with CUDA would find the driver before the hook."""
+    return fg_open_library(FG_dlopen, file, mode)
 
 
 cdef public fg_answer fg_dlmopen(long space, const char *file, long mode, void *caller) noexcept nogil:
-    return fg_jump_to_linker(FG_dlmopen)
+    return fg_open_library(FG_dlmopen, file, mode)
 
 
 cdef void fg_ask_inner(int at) noexcept nogil:

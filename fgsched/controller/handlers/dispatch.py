@@ -13,14 +13,14 @@ from fgsched.config.load import Config, load
 from fgsched.controller.caller import Caller, operators
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
-from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
 from fgsched.controller.handlers.about import log_lines
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.jobs import FIRST_USER, JobHandlers, Rules
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
-from fgsched.controller.handlers.query import Live, QueryHandlers
+from fgsched.controller.handlers.query import Live as Live
+from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.launch import regions
@@ -152,7 +152,7 @@ class Requests:
         engine: Engine,
         loop: EventLoop,
         launcher: Launcher,
-        gputime: GpuTime,
+        live: Live,
         about: ControllerInfo,
         beyond: Beyond,
     ) -> None:
@@ -164,7 +164,7 @@ class Requests:
         explain = ExplainHandlers(engine, self.jobs.tried)
         handlers = Handlers(self.jobs, self.partitions, PriorityHandlers(engine), explain, self.reservations)
         refused = partial(regions.refusal, str(launcher.run.path))
-        query = QueryHandlers(engine, launcher.pids, Live(gputime.mechanism, refused))
+        query = QueryHandlers(engine, launcher.pids, live._replace(refusal=refused))
         self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about, beyond.apart)
 
 

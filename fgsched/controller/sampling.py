@@ -1,0 +1,277 @@
+"""Hand each look at the GPUs to the samples of the accounts, and send what they finish to the accountant."""
+
+import logging
+import os
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from fgsched import gpus
+from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook, Waiting
+from fgsched.accounting.messages import Sample
+from fgsched.accounting.records import Card, JobUsage, Owner
+from fgsched.accounting.samples import Samples
+from fgsched.controller.engine import Engine
+from fgsched.controller.gpumonitor import Seen
+from fgsched.controller.moving import Accounts as PastJobs
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import WHOLE, Demand, Gpu, GpuProcess, Job, JobState, Reading
+from fgsched.domain.waiting import Shortfall
+from fgsched.gpus.simulated import JobLoad, parse_load
+from fgsched.jobs.launchspec import SIMULATED_LOAD, job_dir
+from fgsched.jobs.lifecycle import Shepherd
+from fgsched.store.moved import Unreadable
+from fgsched.system.accounts import Accounts
+
+log = logging.getLogger("fgsched.controller")
+_CARDS = 3600.0  # seconds between two records of a GPU
+_DEMAND = 15.0  # seconds for which what jobs wait for is not computed again
+_ENDED = 2000  # jobs whose use is kept in memory
+_KINDS = 500  # of pending jobs, that are examined
+_LONGEST_LOAD = 256  # bytes
+_LONGEST_PASSWD = 1 << 20  # bytes
+_LACKING = {
+    **{"share": "share", "memory": "memory", "cards": "gpus", "jobs": "gpus", "type": "type", "cpus": "cpus"},
+    **{"host memory": "host_memory", "gpus": ""},
+}
+
+
+class Sampling:
+    """The samples of a controller."""
+
+    def __init__(
+        self, engine: Engine, accounts: Accounts, send: Callable[..., None] | None, interval: float
+    ) -> None:
+        """Begin without a look.
+
+        Args:
+            accounts: names of users.
+            send: takes records for the accountant; None: there are no accounts, and nothing is recorded.
+            interval: seconds between two looks.
+        """
+        self._engine, self._people = engine, UserNames(accounts)
+        self._send = send or _discard
+        self._samples = Samples(interval)
+        self._since = time.time()
+        self._ended: dict[int, JobUsage] = {}  # of the last jobs, until the accounts have them
+        self._cards: tuple[Gpu, ...] = ()  # that were recorded
+        self._cards_at = self._waiting_at = float("-inf")  # monotonic seconds
+        self._waiting: tuple[Waiting, ...] = ()
+
+    def begin(self, past: PastJobs) -> None:
+        """Continue the samples of an earlier controller."""
+        if self._send is _discard:
+            return
+        interval, holding = self._samples.interval, self._engine.jobtable.holding
+        try:
+            self._samples = Samples(interval, past.sampled_until())
+            for job, usage in past.samples_of(holding).items():
+                self._samples.restore(job, usage)
+        except Unreadable as error:
+            log.warning("%s %s", error.cause, error.remedy)
+
+    def obey(self, interval: float) -> None:
+        """Use another interval between two looks, in seconds."""
+        self._samples.interval = interval
+
+    def usage(self, job: Job) -> JobUsage | None:
+        """Return what was sampled of an open job, or of one that ended lately; None: nothing."""
+        return self._samples.usage(job.id) or self._ended.get(job.id)
+
+    def see(self, seen: Seen, answer: gpus.Answer) -> None:
+        """Take in one look at the GPUs."""
+        wall, clock = time.time(), time.monotonic()
+        self._record_cards(wall, clock)
+        self._send(*self._samples.look(self._look(seen, answer, wall, clock)))
+
+    def ended(self, jobs: Iterable[Job]) -> None:
+        """Send the sums of jobs that have ended."""
+        records: list[Sample] = []
+        for job in jobs:
+            for record in self._samples.end(job.id):
+                self._ended[job.id] = record.usage
+                records.append(record)
+        for job_id in list(self._ended)[: max(0, len(self._ended) - _ENDED)]:
+            del self._ended[job_id]
+        self._send(*records)
+
+    def finish(self) -> None:
+        """Send what is not finished. For the end of the controller."""
+        self._send(*self._cards_of(time.time()), *self._samples.finish())
+
+    # -- a look ---------------------------------------------------------------------------------
+
+    def _look(self, seen: Seen, answer: gpus.Answer, wall: float, clock: float) -> Look:
+        if answer.error or not seen.readings:
+            return Look(wall=wall, clock=clock, error=answer.error or "there is no GPU")
+        cards = self._engine.cards
+        return Look(
+            wall=wall,
+            clock=clock,
+            cards=tuple(
+                self._card(cards.gpu(index), reading, seen, answer.people)
+                for index, reading in seen.readings.items()
+                if index in cards
+            ),
+            jobs=tuple(self._jobs()),
+            waiting=self._demand(clock),
+        )
+
+    def _card(self, gpu: Gpu, reading: Reading, seen: Seen, people: Mapping[int, gpus.Person]) -> CardLook:
+        there = [self._process(one, seen.owners, people) for one in reading.processes]
+        gone = [ProcessLook(pid=one.pid, busy=one.busy, has_ended=True) for one in reading.past]
+        return CardLook(
+            uuid=gpu.uuid,
+            size=gpu.usable,
+            used=reading.used,
+            foreign=reading.external,
+            processes=(*there, *gone),
+            state=gpu.state.value,
+            utilisation=reading.utilisation,
+            temperature=reading.temperature,
+            energy=reading.energy,
+            throttled=reading.throttled,
+            ecc=reading.ecc,
+            xids=reading.xids,
+            remap=reading.remap,
+        )
+
+    def _process(
+        self, one: GpuProcess, owners: Mapping[int, int], people: Mapping[int, gpus.Person]
+    ) -> ProcessLook:
+        job = owners.get(one.pid)
+        if job is not None:
+            return ProcessLook(pid=one.pid, memory=one.memory, busy=one.busy, job=job)
+        person = people.get(one.pid)
+        user = self._people.name(person.uid) if person else "unknown"
+        command = person.command if person else ""
+        return ProcessLook(pid=one.pid, memory=one.memory, busy=one.busy, user=user, command=command)
+
+    def _jobs(self) -> Iterator[JobLook]:
+        jobtable = self._engine.jobtable
+        for job in jobtable.holding.values():
+            given = jobtable.given.get(job.id, ())
+            if given and job.started_at is not None:
+                yield JobLook(
+                    id=job.id,
+                    owner=_owner(job),
+                    started_at=job.started_at,
+                    charged={one.uuid: one.charged for one in given},
+                    is_ending=job.state is JobState.COMPLETING,
+                )
+
+    def _demand(self, clock: float) -> tuple[Waiting, ...]:
+        if clock - self._waiting_at >= _DEMAND:
+            self._waiting_at = clock
+            size = max((gpu.usable for gpu in self._engine.cards.gpus), default=0)
+            self._waiting = tuple(waiting(self._engine.jobtable.waiting_kinds(_KINDS), size))
+        return self._waiting
+
+    # -- the GPUs -------------------------------------------------------------------------------
+
+    def _record_cards(self, wall: float, clock: float) -> None:
+        gpus_now = tuple(_plain(gpu) for gpu in self._engine.cards.gpus)
+        if gpus_now != self._cards or clock - self._cards_at >= _CARDS:
+            self._cards, self._cards_at = gpus_now, clock
+            self._send(*self._cards_of(wall))
+
+    def _cards_of(self, wall: float) -> Iterator[Card]:
+        for gpu in self._cards:
+            yield Card(
+                uuid=gpu.uuid, gpu=gpu.index, model=gpu.model, total=gpu.total, since=self._since, until=wall
+            )
+
+
+def _discard(*records: Sample) -> None:
+    """Do nothing, where there are no accounts."""
+
+
+def _plain(gpu: Gpu) -> Gpu:
+    return Gpu(index=gpu.index, uuid=gpu.uuid, model=gpu.model, total=gpu.total)
+
+
+def _owner(job: Job) -> Owner:
+    request = job.request
+    return Owner(
+        uid=job.uid,
+        user=job.user,
+        account=request.account,
+        partition=job.partition or request.partition,
+        qos=request.qos,
+    )
+
+
+def waiting(kinds: Iterable[tuple[Demand, int, Shortfall]], size: int) -> Iterator[Waiting]:
+    """Sum up (demand, jobs, shortfall) by reason, lack and model; `size`: bytes of the largest GPU."""
+    jobs: Counter[tuple[str, str, str]] = Counter()
+    shares: Counter[tuple[str, str, str]] = Counter()
+    for demand, count, short in kinds:
+        key = short.reason.word, _LACKING.get(short.what, "resource"), demand.gpu_type
+        share = demand.share or demand.memory_part or min(WHOLE, demand.memory * WHOLE // max(1, size))
+        jobs[key] += count
+        shares[key] += count * share * demand.gpus
+    for key, count in jobs.items():
+        reason, lacking, model = key
+        yield Waiting(reason=reason, lacking=lacking, model=model, jobs=count, share=shares[key])
+
+
+# -- users of foreign processes ------------------------------------------------------------------------
+
+
+class UserNames:
+    """The names of users, without waiting for the name service."""
+
+    def __init__(self, accounts: Accounts, passwd: Path = Path("/etc/passwd")) -> None:
+        self._accounts, self._passwd = accounts, passwd
+        self._local: dict[int, str] | None = None
+
+    def name(self, uid: int) -> str:
+        """Return the name of a user; "uid 1000" until it is known."""
+        if self._local is None:
+            self._local = _local_names(self._passwd)
+        if uid in self._local:
+            return self._local[uid]
+        self._accounts.is_known(uid)  # it is looked up, if it is not known
+        found = self._accounts.cached(uid)
+        return found.name if found else f"uid {uid}"
+
+
+def _local_names(passwd: Path) -> dict[int, str]:
+    """Return the names of the users in a file of the host."""
+    found: dict[int, str] = {}
+    with suppress(OSError), passwd.open(errors="replace") as file:
+        for line in file.read(_LONGEST_PASSWD).splitlines():
+            name, _, rest = line.partition(":")
+            uid = rest.split(":")[1:2]
+            if uid and uid[0].isdecimal():
+                found.setdefault(int(uid[0]), name)
+    return found
+
+
+# -- loads of jobs on simulated GPUs -------------------------------------------------------------------
+
+
+def job_loads(engine: Engine, run: str, shepherd_of: Callable[[Job], Shepherd | None]) -> Iterator[JobLoad]:
+    """Yield the loads that running jobs say they are; they have the pids of the jobs' shepherds."""
+    for job in engine.jobtable.holding.values():
+        if job.holds and job.state is JobState.RUNNING and (text := _text(job_dir(run, job.id, job.attempt))):
+            with suppress(BadUsage, ValueError):
+                if (shepherd := shepherd_of(job)) is not None:
+                    yield parse_load(text, gpus=tuple(hold.gpu for hold in job.holds), pid=shepherd.pid)
+
+
+def _text(directory: str) -> str:
+    """Return the load file of a job directory; "" if there is none. Never blocks: it may be a FIFO."""
+    with suppress(OSError):
+        fd = os.open(
+            f"{directory}/{SIMULATED_LOAD}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
+        try:
+            is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+            return os.read(fd, _LONGEST_LOAD).decode(errors="replace") if is_file else ""
+        finally:
+            os.close(fd)
+    return ""
