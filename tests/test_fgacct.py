@@ -144,7 +144,6 @@ def test_an_unknown_id_is_an_error_and_the_others_are_shown(accounts):
         (("-o", "Nonsense"), "unknown field Nonsense"),
         (("-o", "JobID%x"), "JobID%x is not a field"),
         (("-o", "Priority"), "Priority: not supported yet"),
-        (("-o", "JobID,AveGPUUtil"), "AveGPUUtil: not supported yet"),
         (("--units=P",), "--units=P: give K, M or G"),
         (("-P", "--delimiter="), "--delimiter is empty"),
         (("-b", "-l"), "give one of them"),
@@ -216,6 +215,16 @@ def test_a_history_of_many_pages_is_shown_whole(home):
 def test_hours_are_charged_for_the_larger_of_share_and_memory():
     assert shown("GPUHours") == "0.2500"
     assert shown("WastedGPUMemHours") == "1.5000"
+
+
+def test_what_was_sampled_of_a_job_is_shown_and_what_was_not_is_empty():
+    sums = {"sampled": 1000.0, "charged": 250.0, "active": 100.0, "held": 90.0, "empty": 60.0, "used": 72.0}
+    rest = {"memory": 3000.0 * GIB, "peak": 4 * GIB, "with_process": 1.0, "busy": 1.0, "longest_idle": 1.0}
+    usage = sums | rest | {"energy": 1234.5}
+    names = ("AveGPUMem", "AveGPUUtil", "EnergyJ", "GPUHoursIdle", "GPUHoursUsed")
+    assert [shown(name, usage=usage) for name in names] == ["3072M", "7.2", "1234", "0.0417", "0.0200"]
+    assert shown("EnergyJ", usage=usage | {"energy": None}) == ""
+    assert [shown(name) for name in names] == [""] * 5
 
 
 def test_what_nothing_measured_is_empty_and_not_zero():

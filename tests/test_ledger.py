@@ -16,6 +16,7 @@ from fgsched.accounting.records import (
     Minute,
     Owner,
     OwnerUse,
+    Profile,
     Warned,
 )
 from fgsched.domain.errors import StorageError
@@ -199,3 +200,22 @@ def test_a_file_of_another_version_is_refused(ledger, path):
     for opener in (Ledger, Reader):
         with pytest.raises(StorageError, match="version 9"):
             opener(path)
+
+
+def test_the_profile_of_a_name_has_the_last_completed_runs_of_its_user(ledger, path):
+    run = replace(JOB, name="train")
+    bigger = replace(USAGE, sampled=180.0, used=165.0, memory=180.0 * 2**31, peak=2**32)
+    others = (
+        replace(run, id=9, state="FAILED"),
+        replace(run, id=10, owner=replace(ANN, uid=5)),
+        replace(run, id=11, usage=None),
+    )
+    with ledger.write():
+        ledger.add_jobs([run, replace(run, id=8, ended_at=200.0, usage=bigger), *others])
+    reader = Reader(path)
+    assert reader.profile(1001, "train", 0.0) == Profile(
+        runs=2, peak=2**32, memory=1.75 * 2**30, used=0.75, elapsed=120.0, longest=180.0
+    )
+    assert reader.profile(1001, "train", 0.0, most=1).runs == 1
+    assert reader.profile(1001, "train", 300.0) is None
+    reader.close()

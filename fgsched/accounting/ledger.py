@@ -25,6 +25,7 @@ from fgsched.accounting.records import (
     Minute,
     Owner,
     OwnerUse,
+    Profile,
     Warned,
     to_json,
 )
@@ -435,6 +436,16 @@ class Reader:
         """Return the end of the last minute's samples, in epoch seconds; None: there is none."""
         found = next(self._ask("last_sample"), None)
         return None if found is None else found["at"] + found["sampled"]
+
+    def profile(self, uid: int, name: str, since: float, most: int = 20) -> Profile | None:
+        """Return the use of a user's jobs of one name; None if none was sampled.
+
+        Args:
+            since: epoch seconds; only jobs that ended later count.
+            most: number of jobs, the last ones.
+        """
+        found = next(self._ask("profile", uid=uid, name=name, since=since, most=most))
+        return _record(Profile, found) if found["runs"] and found["memory"] is not None else None
 
     def health(self, since: float, until: float) -> list[HealthEvent]:
         """Return the events of health in a period (epoch seconds)."""

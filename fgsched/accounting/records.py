@@ -87,6 +87,17 @@ class JobSample(Struct, frozen=True, kw_only=True):
     usage: JobUsage
 
 
+class Profile(Struct, frozen=True, kw_only=True, gc=False):
+    """What the last completed runs of a user's jobs of one name used, summed over the GPUs of each."""
+
+    runs: int
+    peak: int  # bytes, the maximum on one GPU
+    memory: float  # bytes, the mean
+    used: float  # GPUs: the mean SM share
+    elapsed: float  # seconds, the mean
+    longest: float  # seconds
+
+
 class CardUse(Struct, frozen=True, kw_only=True, gc=False):
     """What one GPU did in a span. The six classes are GPU seconds and add up to `sampled`."""
 

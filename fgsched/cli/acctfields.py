@@ -23,7 +23,7 @@ ASKED = (  # attributes that the fields below need
     *("id", "array", "task", "tasks", "user", "uid", "gid", "partition", "state", "reason", "attempt"),
     *("restarts", "exit_code", "signal", "cancelled_by", "warning", "preemption", "post_mortem"),
     *("submitted_at", "eligible_at", "started_at", "ended_at", "elapsed", "suspended", "gpu_compute"),
-    *("allocated", "tier", "cpu_seconds", "max_rss", "gpu_peak", "is_private", "request"),
+    *("allocated", "tier", "cpu_seconds", "max_rss", "gpu_peak", "is_private", "request", "usage"),
 )
 USUAL = "JobID,JobName,Partition,User,ReqGPU,MaxGPUMem,Elapsed,State,ExitCode"
 BRIEF = "JobID,State,ExitCode"
@@ -91,6 +91,46 @@ def wasted_hours(job: JobInfo) -> float | None:
         return None
     unused = sum(max(0, given.memory - used) for given in job.allocated)
     return float(unused) / _GIB * _held_for(job) / HOUR
+
+
+def mean_use(job: JobInfo) -> float | None:
+    """Return the mean compute time used of each GPU, in percent of the GPU; None if it was not sampled."""
+    found = job.usage
+    if found is None or not found.sampled or not job.allocated:
+        return None
+    return 100 * found.used / found.sampled / len(job.allocated)
+
+
+def mean_memory(job: JobInfo) -> int | None:
+    """Return the mean bytes in use on each GPU; None if they were not sampled."""
+    found = job.usage
+    if found is None or not found.sampled or not job.allocated:
+        return None
+    return round(found.memory / found.sampled / len(job.allocated))
+
+
+def hours_used(job: JobInfo) -> float | None:
+    """Return the GPU hours of compute time that the job used; None if they were not sampled."""
+    return None if job.usage is None else job.usage.used / HOUR
+
+
+def hours_idle(job: JobInfo) -> float | None:
+    """Return the charged GPU hours in which the job did not compute; None if they were not sampled."""
+    return None if job.usage is None else (job.usage.held + job.usage.empty) / HOUR
+
+
+def energy(job: JobInfo) -> float | None:
+    """Return the joules of the job's GPUs; None if they were not measured."""
+    return None if job.usage is None else job.usage.energy
+
+
+def _joules(job: JobInfo) -> str:
+    found = energy(job)
+    return "" if found is None else str(round(found))
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
 
 
 def state(job: JobInfo) -> str:
@@ -222,6 +262,8 @@ FIELDS = (
     Field("AveCPU", 10, lambda r, u: _cpu_time(r.cpu_seconds)),
     Field("AveRSS", 10, lambda r, u: amount(r.max_rss, u)),
     Field("Cluster", 10, lambda r, u: "fgsched"),
+    Field("AveGPUMem", 10, lambda r, u: _size(mean_memory(r), u)),
+    Field("AveGPUUtil", 10, lambda r, u: _percent(mean_use(r))),
     Field("Comment", 14, lambda r, u: owned(r, r.request.comment)),
     Field("Container", 20, lambda r, u: ""),
     Field("CPUTime", 10, lambda r, u: format_elapsed(r.elapsed * r.request.demand.cpus)),
@@ -231,11 +273,14 @@ FIELDS = (
     Field("ElapsedRaw", 10, lambda r, u: str(int(r.elapsed))),
     Field("Eligible", 19, lambda r, u: _time(r.eligible_at)),
     Field("End", 19, lambda r, u: _time(ended_at(r))),
+    Field("EnergyJ", 10, lambda r, u: _joules(r)),
     Field("Enforce", 8, lambda r, u: r.tier),
     Field("ExitCode", 8, lambda r, u: f"{r.exit_code}:{r.signal}"),
     Field("Flags", 20, lambda r, u: ""),
     Field("GID", 6, lambda r, u: str(r.gid)),
     Field("GPUHours", 10, lambda r, u: _hours(gpu_hours(r))),
+    Field("GPUHoursIdle", 12, lambda r, u: _hours(hours_idle(r))),
+    Field("GPUHoursUsed", 12, lambda r, u: _hours(hours_used(r))),
     Field("GPUIdx", 8, lambda r, u: format_indices(given.gpu for given in r.allocated)),
     Field("GPUType", 20, lambda r, u: models(r)),
     Field("Group", 9, lambda r, u: _group(r.gid)),
@@ -290,7 +335,7 @@ FIELDS = (
     Field("WorkDir", 20, lambda r, u: owned(r, r.request.chdir)),
 )
 _BY_NAME = {field.name.lower(): field for field in FIELDS}
-LATER = frozenset(("avegpuutil", "gpuhoursused", "priority"))
+LATER = frozenset(("priority",))
 
 
 def field(name: str) -> Field:
@@ -383,6 +428,11 @@ def _document(job: JobInfo) -> dict[str, Any]:
         "gpu_idx": [given.gpu for given in job.allocated],
         "gpu_type": models(job) or None,
         "gpu_hours": gpu_hours(job),
+        "gpu_hours_used": hours_used(job),
+        "gpu_hours_idle": hours_idle(job),
+        "ave_gpu_util": mean_use(job),
+        "ave_gpu_mem": mean_memory(job),
+        "energy_j": energy(job),
         "max_gpu_mem": peak(job),
         "wasted_gpu_mem_hours": wasted_hours(job),
         **_enforcement(job),
