@@ -1,11 +1,15 @@
 """fgreport --to: the mail that arrives, silence on standard output, and a mail server that is away."""
 
+import fcntl
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import history
+from awaiting import until
 from fgsched.domain.errors import Exit
+from fgsched.mail.spool import Spool
 from live_host import Home
 from mailserver import serving
 
@@ -64,6 +68,18 @@ def test_a_mail_that_cannot_be_sent_waits_for_the_next_one(report, server):
     assert "the mail is not sent yet; it waits in" in done.err
     server.start()
     assert report(*WEEK, "--to", "root").err == ""
+    assert len(server.mails) == 2
+
+
+def test_reports_that_cron_starts_together_are_all_sent_without_a_word(report, server, tmp_path):
+    spool = Spool(tmp_path / "home" / "mail" / "reports")
+    with (spool.path / "lock").open("w") as lock, ThreadPoolExecutor() as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        both = [pool.submit(report, *WEEK, "--to", "root") for _ in range(2)]
+        until(spool.path / "new", lambda: len(os.listdir(spool.path / "new")) == 2)
+        lock.close()
+        done = [one.result() for one in both]
+    assert [(one.status, one.out, one.err) for one in done] == [(0, "", "")] * 2
     assert len(server.mails) == 2
 
 

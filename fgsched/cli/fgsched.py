@@ -269,6 +269,20 @@ def _setting_line(key: "Key", value: object) -> str:
     return f"{key.name} = {key.form.show(value)}"
 
 
+@fgsched.command("cron")
+@click.option("--print", "is_print", is_flag=True, help="Print the lines (default).")
+@click.option("--install", is_flag=True, help="Put them into the crontab; its other lines stay.")
+@click.option("--systemd", is_flag=True, help="systemd timers instead of a crontab.")
+@click.option("--to", default="root", metavar="ADDRESS", help="Address of the reports; default: root.")
+def _cron(is_print: bool, install: bool, systemd: bool, to: str) -> None:
+    """Print or install what mails reports regularly."""
+    from fgsched.cli import cron
+
+    if is_print and install:
+        raise BadUsage("--print and --install exclude each other")
+    write(cron.run(to=to, is_install=install, is_systemd=systemd, environ=os.environ))
+
+
 def main() -> None:
     fgsched.main(prog_name="fgsched")
 

@@ -5,10 +5,11 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+import click
+
 from fgsched.accounting.reports.mail import report_mail
 from fgsched.accounting.reports.model import Report
 from fgsched.accounting.reports.registry import FORMATS
-from fgsched.cli.command import warn
 from fgsched.client import find_places
 from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted, Refused, StorageError
@@ -52,7 +53,7 @@ def post(report: Report, texts: Mapping[str, str], options: Mapping[str, Any], n
         spool = Spool(path)
         spool.put(name, to_bytes(message))
         spool.keep(name)
-        Mailer(spool, settings, socket.getfqdn()).work_alone(now)
+        Mailer(spool, settings, socket.getfqdn()).work_alone(now, waits=True)
     except PermissionError:
         raise NotPermitted(
             f"you may not write to {path}", "Run fgreport --to as the user of the controller."
@@ -87,4 +88,4 @@ def _tell(spool: Spool, name: str) -> None:
     if (spool.path / "failed" / name).exists():
         raise Refused("the mail was refused", f"It is in {spool.path}/failed; the reason is above.")
     if name in set(spool.waiting()):
-        warn("fgreport", f"the mail is not sent yet; it waits in {spool.path / 'new'}")
+        click.echo(f"fgreport: warning: the mail is not sent yet; it waits in {spool.path / 'new'}", err=True)

@@ -70,11 +70,11 @@ class Mailer:
             if self._not_before(name) <= now:
                 self._try(name, now)
 
-    def work_alone(self, now: float) -> None:
-        """Try the letters that are due, unless another process does so now."""
+    def work_alone(self, now: float, *, waits: bool = False) -> None:
+        """Try the letters that are due, if no other process does so now, or, with `waits`, after it."""
         with (self._spool.path / "lock").open("w") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             except BlockingIOError:
                 return
             self.work(now)

@@ -1,0 +1,196 @@
+"""The reports and policies that run regularly, as lines of a crontab or as systemd timers."""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from fgsched.domain.errors import BadUsage, Refused
+
+BEGIN = "# BEGIN fgsched reports (fgsched cron --install replaces this block, and only this block)"
+END = "# END fgsched reports"
+_MARK = "# Written by fgsched cron --systemd --install, which replaces this file."
+_KEPT = ("FG_HOME", "FGSCHED_CONFIG", "TZ")
+_LAST_WEEK, _LAST_MONTH = "$(date -d '7 days ago' +%G-W%V)", "$(date -d 'last month' +%Y-%m)"
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One command that runs regularly."""
+
+    name: str
+    fields: str  # when, as in a crontab
+    calendar: str  # when, as OnCalendar= of systemd
+    about: str
+    words: tuple[str, ...]  # of the command, for a shell
+
+
+def entries(to: str) -> list[Entry]:
+    """Return what is run. `to`: the address that gets the reports."""
+    post = ("--to", shlex.quote(to))
+    daily = ("failures", "strangers", "health")
+    return [
+        *(
+            Entry(
+                name=name,
+                fields=f"{minute} 6 * * *",
+                calendar=f"*-*-* 06:{minute:02d}:00",
+                about=f"{name} of the last day, if there are any",
+                words=("fgreport", name, "--yesterday", "--only-if", *post),
+            )
+            for minute, name in zip((5, 7, 9), daily, strict=True)
+        ),
+        Entry(
+            name="overview",
+            fields="15 6 * * 1",
+            calendar="Mon *-*-* 06:15:00",
+            about="overview of the last week",
+            words=("fgreport", "overview", "--week", f'"{_LAST_WEEK}"', *post),
+        ),
+        Entry(
+            name="charge",
+            fields="25 6 1 * *",
+            calendar="*-*-01 06:25:00",
+            about="charge of the last month, as CSV",
+            words=("fgreport", "charge", "--month", f'"{_LAST_MONTH}"', "--format", "csv", *post),
+        ),
+    ]
+
+
+def program(name: str) -> str:
+    """Return the path of one of our commands, beside the interpreter; else its name."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else name
+
+
+def _command(entry: Entry, environ: Mapping[str, str]) -> str:
+    """Return the command line for a shell, with the variables that select the controller."""
+    kept = [f"{name}={shlex.quote(environ[name])}" for name in _KEPT if environ.get(name)]
+    return " ".join([*kept, shlex.quote(program(entry.words[0])), *entry.words[1:]])
+
+
+# -- a crontab -----------------------------------------------------------------------------------------
+
+
+def block(to: str, environ: Mapping[str, str]) -> str:
+    """Return the lines for a crontab. `%` ends a command there, and is escaped."""
+    lines = [BEGIN]
+    for entry in entries(to):
+        command = _command(entry, environ).replace("%", r"\%")
+        lines += [f"# {entry.about}", f"{entry.fields} {command}"]
+    return "\n".join([*lines, END, ""])
+
+
+def merged(crontab: str, lines: str) -> str:
+    """Return a crontab with our block replaced, or added at its end. All other lines stay.
+
+    Raises:
+        Refused: the marks of the block are damaged.
+    """
+    found = crontab.splitlines(keepends=True)
+    begins = [at for at, line in enumerate(found) if line.rstrip() == BEGIN]
+    ends = [at for at, line in enumerate(found) if line.rstrip() == END]
+    if not begins and not ends:
+        return crontab + ("" if not crontab or crontab.endswith("\n") else "\n") + lines
+    if len(begins) != 1 or len(ends) != 1 or begins[0] > ends[0]:
+        raise Refused(
+            "the block of fgsched in the crontab is damaged", f"Remove its lines with: crontab -e ({BEGIN!r})"
+        )
+    return "".join([*found[: begins[0]], lines, *found[ends[0] + 1 :]])
+
+
+def install(lines: str) -> bool:
+    """Put the block into the crontab of the caller; return False if it is there already. Raises Refused."""
+    before = _read()
+    after = merged(before, lines)
+    if after == before:
+        return False
+    done = subprocess.run(["crontab", "-"], input=after, text=True, capture_output=True)
+    if done.returncode:
+        raise Refused(f"crontab: {done.stderr.strip()}", "The crontab is unchanged.")
+    return True
+
+
+def _read() -> str:
+    """Return the crontab of the caller. Raises Refused if it cannot be read."""
+    try:
+        done = subprocess.run(
+            ["crontab", "-l"], text=True, capture_output=True, env=dict(os.environ, LC_ALL="C")
+        )
+    except FileNotFoundError:
+        raise Refused("there is no crontab command here", "Use systemd: fgsched cron --systemd") from None
+    if done.returncode and "no crontab for" not in done.stderr:
+        raise Refused(f"crontab: {done.stderr.strip()}", "The crontab is unchanged.")
+    return done.stdout if not done.returncode else ""
+
+
+# -- systemd -------------------------------------------------------------------------------------------
+
+
+def units(to: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the contents of the unit files by their names. `%` and `$` are escaped for systemd."""
+    found = {}
+    for entry in entries(to):
+        command = _command(entry, environ).replace("\\", r"\\").replace('"', r"\"")
+        command = command.replace("%", "%%").replace("$", "$$")
+        found[f"fgsched-{entry.name}.service"] = (
+            f"{_MARK}\n[Unit]\nDescription=fgsched: {entry.about}\n\n"
+            f'[Service]\nType=oneshot\nExecStart=/bin/sh -c "{command}"\n'
+        )
+        found[f"fgsched-{entry.name}.timer"] = (
+            f"{_MARK}\n[Unit]\nDescription=fgsched: {entry.about}\n\n"
+            f"[Timer]\nOnCalendar={entry.calendar}\nPersistent=true\n\n[Install]\nWantedBy=timers.target\n"
+        )
+    return found
+
+
+def install_units(folder: Path, texts: Mapping[str, str]) -> Sequence[Path]:
+    """Write unit files; return those that changed. Raises Refused for a file of another origin."""
+    paths = {folder / name: text for name, text in texts.items()}
+    for path in paths:
+        if path.exists() and not path.read_text().startswith(_MARK):
+            raise Refused(f"{path} is not of fgsched cron", "Move it away, or keep it.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        changed = [path for path, text in paths.items() if not path.exists() or path.read_text() != text]
+        for path in changed:
+            path.write_text(paths[path])
+    except OSError as error:
+        raise Refused(f"cannot write to {folder}: {error.strerror}", "Run it as root.") from None
+    return changed
+
+
+def unit_folder(environ: Mapping[str, str], uid: int) -> Path:
+    """Return where the units of the caller belong."""
+    if uid == 0:
+        return Path("/etc/systemd/system")
+    return Path(environ.get("XDG_CONFIG_HOME") or Path(environ["HOME"]) / ".config") / "systemd/user"
+
+
+def run(*, to: str, is_install: bool, is_systemd: bool, environ: Mapping[str, str]) -> str:
+    """Print or install; return what to print. Raises BadUsage or Refused."""
+    if not to or any(not char.isprintable() or char.isspace() for char in to):
+        raise BadUsage(f"{to!r} is not an address", "Give a user name, or NAME@DOMAIN.")
+    if is_systemd:
+        return _systemd(to, is_install, environ)
+    lines = block(to, environ)
+    if not is_install:
+        return lines
+    return "the crontab has these lines now\n" if install(lines) else "the crontab has these lines already\n"
+
+
+def _systemd(to: str, is_install: bool, environ: Mapping[str, str]) -> str:
+    texts = units(to, environ)
+    if not is_install:
+        return "\n".join(f"# {name}\n{text}" for name, text in texts.items())
+    folder = unit_folder(environ, os.geteuid())
+    changed = install_units(folder, texts)
+    timers = " ".join(name for name in texts if name.endswith(".timer"))
+    user = "" if os.geteuid() == 0 else " --user"
+    return (
+        f"{len(changed)} files written to {folder}\n"
+        f"systemctl{user} daemon-reload && systemctl{user} enable --now {timers}\n"
+    )
