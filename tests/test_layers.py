@@ -31,6 +31,7 @@ HOMES = {
     "filelock": {"system/paths.py", "client.py"},
     "jinja2": {"accounting"},
     "markupsafe": {"accounting"},
+    "prometheus_client": {"accounting"},
 }
 EVERYWHERE = {"msgspec"}  # the language of every record
 # What reaches outside the process, or asks for the time or for luck.

@@ -25,7 +25,7 @@ PAGES = [
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
-    *(f"docs/{page.name}" for page in (ROOT / "docs").iterdir()),
+    *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
 ]
 
 

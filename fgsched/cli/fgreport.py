@@ -28,7 +28,7 @@ def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
 @click.option("--by", default="user", metavar="WHAT", help="users: user, account, partition, type or tag.")
 @click.option("--number", default="10", metavar="N", help="Rows of a list of the largest; default: 10.")
 @click.option("--user", default="", metavar="NAME", help="me: this user instead of yourself.")
-@click.option("--format", "formats", default="", metavar="LIST", help="text, html, csv, json or markdown.")
+@click.option("--format", "formats", default="", metavar="LIST", help="text, html, csv, json, markdown.")
 @click.option("--ascii", "as_ascii", is_flag=True, help="Text in ASCII only.")
 @click.option("--section", default="", metavar="NAME", help="The table that CSV writes.")
 @click.option("--only-if", is_flag=True, help="Write nothing if there is nothing to report.")
@@ -39,7 +39,12 @@ def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
 @click.option("--file", default="", metavar="FILE", help="Read these accounts, such as a backup.")
 def fgreport(**options: Any) -> int:
     """Report what was used, by whom, and what was wasted."""
-    from fgsched.cli.reporting import report  # needs SQLite, which --help does not
+    if options["report"] == "status":
+        from fgsched.cli.statuspage import status  # each needs SQLite, which --help does not
+
+        status(options)
+        return Exit.DONE
+    from fgsched.cli.reporting import report
 
     report(options)
     return Exit.DONE

@@ -8,19 +8,18 @@ from typing import Any
 
 from msgspec import structs
 
-from fgsched import protocol
 from fgsched.accounting.periods import Choice, chosen
-from fgsched.accounting.reports import folder, present
+from fgsched.accounting.reports import folder
 from fgsched.accounting.reports.facts import Facts, ReportReader
 from fgsched.accounting.reports.model import Report
 from fgsched.accounting.reports.registry import FORMATS, Style, Wish, kind, written
 from fgsched.cli import choices
 from fgsched.cli.command import write
 from fgsched.cli.replaying import one_more_card
-from fgsched.client import Client, find_places
+from fgsched.client import find_places
 from fgsched.config.load import load
 from fgsched.config.schema import Config
-from fgsched.domain.errors import BadUsage, NotPermitted, StorageError, Unreachable
+from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
 from fgsched.domain.units import parse_count
 
 _WITHOUT_NAMES = ("health", "capacity")
@@ -30,35 +29,11 @@ def report(options: Mapping[str, Any]) -> None:
     """Make a report and write it, unless --only-if finds nothing to report. Raises FgschedError."""
     _refuse_contradictions(options)
     formats, style = _formats(options), Style(ascii=options["as_ascii"], section=options["section"])
-    make = present_state if options["report"] == "status" else made
     if not options["output"]:
-        _deliver(make(options, time.time()), formats, style, options)
+        _deliver(made(options, time.time()), formats, style, options)
         return
     with folder.locked(Path(options["output"])):
-        try:
-            _deliver(make(options, time.time()), formats, style, options)
-        except (
-            Unreachable
-        ) as error:  # a page that is not written again would show an old state as the present
-            told = present.unreachable(error.cause, _host(), time.time())
-            _deliver(told, [name for name in formats if name != "csv"], style, options)
-            raise
-
-
-def present_state(options: Mapping[str, Any], now: float) -> Report:
-    """Ask the controller for the present state; `now` is in epoch seconds.
-
-    Raises:
-        BadUsage: a period is given.
-        Unreachable: the controller does not answer.
-    """
-    if any(options[name] for name in Choice.__struct_fields__):
-        raise BadUsage("the report status is about the present", "Give no period.")
-    with Client(find_places(), may_start=False) as client:
-        gpus = client.call(protocol.ListGpus()).gpus
-        jobs = client.call(protocol.ListQueue(fields=present.ATTRIBUTES)).jobs
-        starts = dict(client.call(protocol.ListStarts()).starts)
-    return present.status(gpus, jobs, starts, _host(), now)
+        _deliver(made(options, time.time()), formats, style, options)
 
 
 def made(options: Mapping[str, Any], now: float) -> Report:

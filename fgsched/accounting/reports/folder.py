@@ -56,6 +56,13 @@ def _file_name(period: str) -> str:
     return period.replace("..", "_").replace(":", "")
 
 
+def replaced(path: Path, text: str) -> None:
+    """Replace a file at once, and make its folder if it is missing. Raises StorageError."""
+    with _told(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, text)
+
+
 def _write(path: Path, text: str) -> Path:
     """Replace a file at once, so that a reader sees the old one or the new one."""
     beside = path.with_name(f".{path.name}.new")

@@ -165,3 +165,8 @@ SELECT * FROM (
   WHERE job.ended_at >= :since AND job.ended_at < :until AND job.started_at IS NOT NULL AND job.gpus > 0
   ORDER BY job.ended_at DESC, job.id DESC LIMIT :most)
 ORDER BY eligible_at, id;
+
+-- name: last_minute
+-- What each job did on each GPU in the last minute that was sampled after :since.
+SELECT job, card.uuid AS card, active, held, empty FROM owner_use JOIN card ON card.id = owner_use.card
+WHERE span = 60 AND at = (SELECT max(at) FROM card_use WHERE span = 60 AND at > :since);

@@ -1,0 +1,122 @@
+"""The present state of the host as data, for the wall page and for metrics, and the sums of the accounts.
+
+Times are in seconds, sizes in bytes, shares from 0 to 1 of one GPU.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from fgsched.accounting.ledger import DAY
+from fgsched.accounting.periods import Period
+from fgsched.accounting.records import Card
+from fgsched.accounting.reports.facts import CardTotals, Facts, JobTotals, OwnerTotals, ReportReader
+from fgsched.accounting.reports.model import CLASSES, TimeClass
+
+_RECENT = 300  # seconds: the oldest minute that tells the present class of a job
+_EVER = Period(since=0.0, until=1e11, noun="period", closed=True)
+
+
+class Share(Struct, frozen=True, kw_only=True):
+    """The part of a GPU that one job has."""
+
+    job: int
+    user: str
+    name: str
+    share: float  # charged, from 0 to 1 of the GPU
+    kind: TimeClass  # what it does now
+    left: float | None = None  # seconds until its time limit; None: it has none
+
+
+class GpuNow(Struct, frozen=True, kw_only=True):
+    """One GPU now. None: not measured."""
+
+    gpu: int  # index
+    uuid: str
+    model: str
+    total: int
+    shares: tuple[Share, ...] = ()
+    down: str = ""  # why it takes no jobs; "": it takes jobs
+    used: int = 0  # by jobs
+    external: int = 0  # by processes outside of jobs
+    sm: int | None = None  # per cent
+    temperature: int | None = None  # degrees Celsius
+    power: float | None = None  # watts
+
+    def classes(self) -> dict[TimeClass, float]:
+        """Return the parts of the GPU by time class; they add up to 1."""
+        parts = dict.fromkeys(CLASSES, 0.0)
+        for one in self.shares:
+            parts[one.kind] += one.share
+        rest = max(0.0, 1.0 - sum(parts.values()))
+        if self.down:
+            parts["down"] = rest
+        else:
+            parts["external"] = min(rest, self.external / self.total if self.total else 0.0)
+            parts["free"] = rest - parts["external"]
+        return parts
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """A pending job, and when it starts at the latest."""
+
+    user: str
+    asked: str  # such as "0.5 GPU"
+    start: float | None = None  # epoch seconds; None: unknown
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """The host at one time."""
+
+    at: float  # epoch seconds
+    host: str
+    trouble: str = ""  # why the controller did not answer; "": it did
+    gpus: tuple[GpuNow, ...] = ()
+    jobs: dict[str, int] = {}  # number by state and partition: "RUNNING/gpu"
+    running: int = 0
+    waiting: int = 0
+    next: tuple[Waiting, ...] = ()  # pending jobs, the next to start first
+
+    @property
+    def charged(self) -> float:
+        """The number of charged GPUs."""
+        return sum(min(1.0, sum(one.share for one in gpu.shares)) for gpu in self.gpus)
+
+    def classes(self) -> dict[TimeClass, float]:
+        """Return the number of GPUs by time class."""
+        found = [gpu.classes() for gpu in self.gpus]
+        return {name: sum(parts[name] for parts in found) for name in CLASSES}
+
+
+class Sums(Struct, frozen=True, kw_only=True):
+    """What the accounts have summed since they began."""
+
+    cards: list[Card]
+    totals: list[CardTotals]
+    owners: list[OwnerTotals]
+    jobs: list[JobTotals]
+
+
+def sums(reader: ReportReader) -> Sums:
+    """Return the sums of all that the accounts know."""
+    facts = Facts(reader, _EVER)
+    bounds = {"span": DAY, "since": _EVER.since, "until": _EVER.until}
+    return Sums(
+        cards=facts.cards,
+        totals=reader.records(CardTotals, "card_totals", **bounds),
+        owners=facts.uses,
+        jobs=facts.jobs,
+    )
+
+
+def kinds_of(reader: ReportReader, now: float) -> dict[tuple[int, str], TimeClass]:
+    """Return what each job did on each GPU (UUID) in the last minute, if it is at most five minutes old."""
+    found: dict[tuple[int, str], TimeClass] = {}
+    for row in reader.ask("last_minute", since=now - _RECENT):
+        found[row["job"], row["card"]] = _largest((row["active"], row["held"], row["empty"]))
+    return found
+
+
+def _largest(seconds: Iterable[float]) -> TimeClass:
+    parts = list(seconds)
+    return CLASSES[parts.index(max(parts))]

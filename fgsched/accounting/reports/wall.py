@@ -1,0 +1,72 @@
+"""Write the page for a wall screen: the host now, to be read from four metres."""
+
+from typing import NamedTuple
+
+from fgsched.accounting.reports.html import environment
+from fgsched.accounting.reports.layout import cut, width
+from fgsched.accounting.reports.model import TimeClass
+from fgsched.accounting.reports.numbers import duration_text
+from fgsched.accounting.reports.palette import DARK, variables
+from fgsched.accounting.reports.status import GpuNow, Share, Status, Waiting
+from fgsched.domain.times import format_time
+
+REFRESH = 60  # seconds after which a browser loads the page again
+_COLUMN = 8  # GPUs in one column; more of them are in two
+_ROOM = (44, 20)  # characters of a whole GPU's bar, in one column and in two
+_NEXT = 5  # pending jobs that are shown
+_LEAST = 3  # characters of a label; a shorter one is left out
+_NAME = 12  # characters of a user's name among the next jobs
+
+
+class Block(NamedTuple):
+    """One part of a GPU's bar, with its label."""
+
+    kind: TimeClass
+    part: float  # of the GPU
+    user: str = ""
+    note: str = ""
+
+
+def wall_page(status: Status) -> str:
+    """Return the page. If the controller did not answer, the page says so instead of an old state."""
+    page = environment().get_template("wall.html.j2")
+    return page.render(
+        status=status,
+        refresh=REFRESH,
+        colours=variables(DARK),
+        two=len(status.gpus) > _COLUMN,
+        next=[(cut(one.user, _NAME), one.asked, _by(one, status)) for one in status.next[:_NEXT]],
+        more=max(0, status.waiting - _NEXT),
+        classes=status.classes(),
+        blocks=blocks,
+        clock=format_time(status.at, "%H:%M"),
+        day=format_time(status.at, "%a %d %b").replace(" 0", " "),
+    )
+
+
+def blocks(gpu: GpuNow, two: bool) -> list[Block]:
+    """Return the parts of a GPU's bar; a label that does not fit is shortened or left out."""
+    room = _ROOM[two]
+    found = [_block(one, int(one.share * room) - 1, two) for one in gpu.shares]
+    rest = gpu.classes()
+    if gpu.down and rest["down"] > 0:
+        found.append(Block("down", rest["down"], note=cut(f"down: {gpu.down}", int(rest["down"] * room) + 2)))
+    elif rest["external"] >= 0.005:
+        found.append(Block("external", rest["external"]))
+    return found
+
+
+def _block(share: Share, room: int, two: bool) -> Block:
+    left = "" if share.left is None or two else duration_text(share.left)
+    if left and width(share.user) + 1 + len(left) <= room:
+        return Block(share.kind, share.share, share.user, left)
+    label = share.user if width(share.user) <= room else cut(share.user, room) if room >= _LEAST else ""
+    return Block(share.kind, share.share, label)
+
+
+def _by(one: Waiting, status: Status) -> str:
+    """Return when a job starts at the latest: "by 17:45", with the day if it is another one."""
+    if one.start is None:
+        return "start unknown"
+    same = format_time(one.start, "%j") == format_time(status.at, "%j")
+    return f"by {format_time(one.start, '%H:%M' if same else '%a %H:%M')}"

@@ -1,0 +1,237 @@
+"""Write the present state of the host: as a report, as a page for a wall screen, or as metrics."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fgsched import protocol
+from fgsched.accounting.reports import folder, present
+from fgsched.accounting.reports.facts import ReportReader
+from fgsched.accounting.reports.model import Report, TimeClass
+from fgsched.accounting.reports.registry import FORMATS, Style, written
+from fgsched.accounting.reports.status import GpuNow, Share, Status, Sums, Waiting, kinds_of, sums
+from fgsched.cli.command import write
+from fgsched.client import Client, find_places
+from fgsched.domain.errors import BadUsage, Unreachable
+from fgsched.domain.job import WHOLE, GpuState, JobState
+from fgsched.domain.units import format_share
+from fgsched.domain.waiting import ExpectedStart
+from fgsched.protocol import GpuInfo, JobInfo
+
+METRICS = "metrics"  # the format that no other report has
+METRICS_FILE = "fgsched.prom"  # the suffix that node_exporter reads
+_OTHERS = (  # options that other reports have
+    *("since", "until", "yesterday", "week", "month"),
+    *("keep", "to", "subject", "user"),
+)
+_FIELDS = (*present.ATTRIBUTES, "partition", "memory")  # attributes of JobInfo
+_MOST_NEXT = 10  # pending jobs with an expected start
+_SECONDS = 10.0  # until a controller that does not answer is given up
+_ACTIVE = 1  # per cent: the SM share above which a GPU computes
+Kinds = Mapping[tuple[int, str], TimeClass]
+
+
+class Answers(NamedTuple):
+    """What the controller says."""
+
+    gpus: Sequence[GpuInfo] = ()
+    jobs: Sequence[JobInfo] = ()
+    starts: Mapping[int, ExpectedStart] = {}  # by job
+    trouble: str = ""  # why it did not answer
+
+
+def status(options: Mapping[str, Any]) -> None:
+    """Write the present state in the formats asked for.
+
+    If the controller does not answer, files say so, because a page cannot know its own age. Metrics alone say
+    it without an error.
+
+    Raises:
+        BadUsage: an option belongs to other reports, or a format does not exist.
+        Unreachable: the controller does not answer.
+        StorageError: the files cannot be written.
+    """
+    formats, style = _formats(options), Style(ascii=options["as_ascii"], section=options["section"])
+    now = time.time()
+    answers = _ask()
+    if answers.trouble and not options["output"] and formats != [METRICS]:
+        raise Unreachable(answers.trouble, "Start it with: fgsched start")
+    report = _report(answers, now)
+    if options["only_if"] and report.quiet and not answers.trouble:
+        return
+    with _Accounts(options["file"]) as accounts:
+        state = state_of(answers, accounts.kinds(now), now, host())
+        totals = accounts.sums() if METRICS in formats else None
+    texts = {
+        name: _text(name, report, style, state, totals)
+        for name in formats
+        if name != "csv" or not answers.trouble
+    }
+    _deliver(report, texts, options["output"])
+    if answers.trouble and formats != [METRICS]:
+        raise Unreachable(answers.trouble, "Start it with: fgsched start")
+
+
+def host() -> str:
+    """Return the short name of this host."""
+    return os.uname().nodename.split(".")[0]
+
+
+def _formats(options: Mapping[str, Any]) -> list[str]:
+    given = [name for name in _OTHERS if options[name]]
+    if given:
+        option = given[0].replace("_", "-")
+        raise BadUsage(f"the report status has no --{option}", "It shows the present state.")
+    names = [name.strip() for name in options["formats"].split(",") if name.strip()] or ["text"]
+    for name in names:
+        if name not in FORMATS and name != METRICS:
+            formats = ", ".join((*FORMATS, METRICS))
+            raise BadUsage(f"there is no format '{name[:40]}'", f"Formats: {formats}.")
+    if len(names) > 1 and not options["output"]:
+        raise BadUsage("several formats need --output", "Choose one format, or a folder with --output.")
+    return list(dict.fromkeys(names))
+
+
+def _ask() -> Answers:
+    """Ask the controller; it is not started for that."""
+    try:
+        with Client(find_places(), may_start=False) as client:
+            gpus = client.call(protocol.ListGpus(), patience=_SECONDS).gpus
+            jobs = client.call(protocol.ListQueue(fields=_FIELDS), patience=_SECONDS).jobs
+            starts = dict(client.call(protocol.ListStarts(), patience=_SECONDS).starts)
+    except Unreachable as error:
+        return Answers(trouble=error.cause)
+    return Answers(gpus, jobs, starts)
+
+
+def _report(answers: Answers, now: float) -> Report:
+    if answers.trouble:
+        return present.unreachable(answers.trouble, host(), now)
+    return present.status(answers.gpus, answers.jobs, answers.starts, host(), now)
+
+
+def _text(format: str, report: Report, style: Style, state: Status, totals: Sums | None) -> str:
+    if format == METRICS:
+        from fgsched.accounting.reports.metrics import as_metrics  # each needs a package of its own
+
+        return as_metrics(state, totals)
+    if format == "html":
+        from fgsched.accounting.reports.wall import wall_page
+
+        return wall_page(state)
+    return written(report, format, style)
+
+
+def _deliver(report: Report, texts: dict[str, str], output: str) -> None:
+    if not output:
+        for text in texts.values():
+            write(text)
+        return
+    place = Path(output)
+    if METRICS in texts:
+        folder.replaced(place / METRICS_FILE, texts.pop(METRICS))
+    if texts:
+        with folder.locked(place):
+            folder.add(place, report, {FORMATS[name].suffix: text for name, text in texts.items()})
+
+
+class _Accounts:
+    """The accounts, if there are any that this user may read."""
+
+    def __init__(self, given: str) -> None:
+        path = Path(given) if given else find_places().accounts
+        self._reader = ReportReader(path) if os.access(path, os.R_OK) else None
+
+    def __enter__(self) -> "_Accounts":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+    def kinds(self, now: float) -> Kinds:
+        return kinds_of(self._reader, now) if self._reader is not None else {}
+
+    def sums(self) -> Sums | None:
+        if self._reader is None:
+            return None
+        with self._reader.reading():
+            return sums(self._reader)
+
+
+def state_of(answers: Answers, kinds: Kinds, now: float, host: str) -> Status:
+    """Return the answers as the state at `now`, in epoch seconds; `kinds`: what jobs do on each GPU."""
+    if answers.trouble:
+        return Status(at=now, host=host, trouble=answers.trouble)
+    jobs = answers.jobs
+    starts = {job: one.latest or one.not_before for job, one in answers.starts.items()}
+    waiting = [job for job in jobs if job.state is JobState.PENDING]
+    waiting.sort(key=lambda job: (starts.get(job.id) or 1e15, -(job.priority or 0.0), job.id))
+    counts = Counter(f"{job.state.word}/{job.partition.split(',')[0]}" for job in jobs)
+    return Status(
+        at=now,
+        host=host,
+        gpus=tuple(_gpu(info, jobs, kinds) for info in answers.gpus),
+        jobs=dict(counts),
+        running=sum(job.state.holds for job in jobs),
+        waiting=len(waiting),
+        next=tuple(
+            Waiting(user=job.user, asked=_asked(job), start=starts.get(job.id))
+            for job in waiting[:_MOST_NEXT]
+        ),
+    )
+
+
+def _asked(job: JobInfo) -> str:
+    return "no GPU" if not job.gpus else f"{format_share(job.share or 0)} GPU"
+
+
+def _gpu(info: GpuInfo, jobs: Sequence[JobInfo], kinds: Kinds) -> GpuNow:
+    gpu, seen = info.gpu, info.seen
+    shares = [
+        Share(
+            job=job.id,
+            user=job.user,
+            name=job.name,
+            share=_charged(job, info),
+            kind=kinds.get((job.id, gpu.uuid)) or _guess(info),
+            left=max(0.0, job.time_limit - job.elapsed) if job.time_limit else None,
+        )
+        for job in jobs
+        if gpu.index in job.indices
+    ]
+    return GpuNow(
+        gpu=gpu.index,
+        uuid=gpu.uuid,
+        model=gpu.model.removeprefix("NVIDIA ").removeprefix("GeForce ").removeprefix("Tesla "),
+        total=gpu.total,
+        shares=tuple(sorted(shares, key=lambda one: one.job)),
+        down=_down(info),
+        used=max(0, seen.used - info.external) if seen else 0,
+        external=info.external,
+        sm=seen.utilisation if seen else None,
+        temperature=seen.temperature if seen else None,
+        power=None if seen is None or seen.power is None else seen.power / 1000,
+    )
+
+
+def _charged(job: JobInfo, info: GpuInfo) -> float:
+    """Return the part of a GPU that a job is charged: the larger of its parts of time and of memory."""
+    share = (job.share or 0) / WHOLE / len(job.indices)
+    return min(1.0, max(share, (job.memory or 0) / info.usable if info.usable else 0.0))
+
+
+def _down(info: GpuInfo) -> str:
+    if info.gpu.state is not GpuState.OK:
+        return info.gpu.note or info.gpu.state.value
+    return info.seen.error if info.seen else ""
+
+
+def _guess(info: GpuInfo) -> TimeClass:
+    """Return what the jobs of a GPU do, from the last look at the GPU, if they have no samples yet."""
+    if info.seen is None or not info.seen.processes:
+        return "reserved-empty"
+    return "active" if (info.seen.utilisation or 0) > _ACTIVE else "held-idle"
