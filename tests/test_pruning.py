@@ -97,6 +97,38 @@ def test_equal_scripts_are_stored_again_after_they_were_removed(store):
     assert (kept(store, job), kept(store, again)) == ((b"", b""), (b"#!/same", b"A=1\0"))
 
 
+def rows(store, table):
+    return [row["id"] for row in store._db.execute(f"SELECT id FROM {table} ORDER BY id")]
+
+
+def test_after_its_jobs_have_left_the_queue_nothing_of_a_script_is_left(store):
+    first, second = submit(store, b"#!/first", b"A=1\0"), submit(store, b"#!/second", b"A=2\0")
+    references = store.settled.material(first.id)
+    for job in (first, second):
+        end(store, job, 1.0)
+    pruner = a_pruner(store)
+    prune(pruner, 10.0)
+    with store.write():
+        store.settled.remove([first.id])
+    prune(pruner, 40 * DAY)
+    assert len(rows(store, "blob")) == 4, "a job that is in the queue could refer to them"
+    store._db.execute("DELETE FROM event")
+    third = submit(store, b"#!/third", b"A=3\0")
+    end(store, third, 41 * DAY)
+    with store.write():
+        store.settled.remove([second.id])
+    prune(pruner, 42 * DAY)
+    with store.write():
+        store.settled.remove([third.id])
+    prune(pruner, 99 * DAY)
+    left = rows(store, "blob")
+    assert left[-1] == 6, "the last row stays, so that no id is used again"
+    assert 5 not in left
+    assert store.blobs.of_reference(references[0]) == b""
+    assert store.check() == "ok"
+    assert store._db.execute("PRAGMA foreign_keys").fetchone()[0] == 1
+
+
 def test_a_submission_between_two_steps_keeps_what_it_has(store):
     """Nothing is removed by what an earlier step saw."""
     end(store, submit(store, b"#!/same"), 0.0)

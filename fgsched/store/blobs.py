@@ -145,7 +145,7 @@ class Idle:
             if size >= most:
                 break
             if not self._db.execute(self._sql["is_open"], {"blob": one.blob}).fetchone()["is_open"]:
-                self._db.execute(self._sql["prune_blob"], {"blob": one.blob})
+                self._remove(one)
                 removed.append(one)
                 size += one.size
             self._db.execute(self._sql["drop_idle"], {"blob": one.blob})
@@ -153,6 +153,16 @@ class Idle:
             self._blobs.pruned()
             self._many_pages()
         return removed
+
+    def _remove(self, one: Unused) -> None:
+        """Delete a blob, and also its row if all jobs that referred to it have left the queue.
+
+        The references are not enforced here: see Store.unenforced.
+        """
+        first = self._db.execute(self._sql["first_end"]).fetchone()["ended_at"]
+        has_left = first is None or first > one.ended_at
+        if not has_left or not self._db.execute(self._sql["remove_blob"], {"blob": one.blob}).rowcount:
+            self._db.execute(self._sql["prune_blob"], {"blob": one.blob})
 
     def forget_submissions(self, after: tuple[int, str], before: float, most: int) -> tuple[int, str] | None:
         """Delete submission keys older than `before` (epoch seconds), from key `after` on.

@@ -147,6 +147,18 @@ class Store:
             self._record.note(number, last)
         self._mind_log()  # to give pages back changes no row, and many pages of the log
 
+    @contextmanager
+    def unenforced(self) -> Iterator[None]:
+        """Do not enforce references in the transactions within.
+
+        To delete a script, SQLite would search all jobs for references to it, although none has one.
+        """
+        self._db.execute("PRAGMA foreign_keys = OFF")
+        try:
+            yield
+        finally:
+            self._db.execute("PRAGMA foreign_keys = ON")
+
     def _mind_log(self) -> None:
         """Check the length of the log after a commit. A failure here changes nothing that is committed.
 
