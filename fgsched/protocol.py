@@ -165,6 +165,9 @@ class About(Struct, frozen=True, kw_only=True):
     run_space: int  # bytes of each user in the run directory
     site: SubmitContext
     config: dict[str, Any]  # setting -> value
+    queue_size: int = 0  # bytes of the file
+    accounts_size: int = 0  # bytes of the file
+    accounts_note: str = ""  # why nothing can be stored in the accounts; "": it can
 
 
 class Ping(Question[About], frozen=True, tag="ping"):

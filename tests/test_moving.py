@@ -628,6 +628,13 @@ def test_jobs_run_on_while_the_accounts_are_unreadable(tmp_path):
         assert done.status == 0
         done = home.run("fgctl", "show", "job", str(first))
         assert (done.status, "jobs that have moved cannot be looked up" in done.err) == (6, True)
+        told = home.run("fgsched", "status", "-v").out.splitlines()
+        assert [line.split()[0] for line in told[-2:]] == ["queue", "accounts"]
+        for _ in range(200):
+            if "file is not a database" in home.run("fgsched", "status", "-v").out:
+                break
+        else:
+            raise AssertionError(home.run("fgsched", "status", "-v").out)
         kept.rename(home.path / "accounts.db")
         assert home.run("fgctl", "show", "job", str(first)).status == 0
 

@@ -117,8 +117,9 @@ def _end_all(client: Client) -> None:
 
 
 @fgsched.command("status")
+@click.option("-v", "--verbose", is_flag=True, help="Show the sizes of the queue and the accounts as well.")
 @_as_json
-def _status(as_json: bool) -> int:
+def _status(verbose: bool, as_json: bool) -> int:
     """Show the controller's pid, GPUs and jobs."""
     places = find_places()
     try:
@@ -134,7 +135,7 @@ def _status(as_json: bool) -> int:
         more = {"jobs": jobs, "socket": str(places.socket)}
         write(json.dumps({"running": True} | to_builtins(about) | more) + "\n")
     else:
-        write(_described(about, jobs, places))
+        write(_described(about, jobs, places) + (_described_files(about) if verbose else ""))
     return Exit.DONE
 
 
@@ -153,6 +154,14 @@ def _described(about: protocol.About, counts: dict[str, int], places: Paths) -> 
     }
     if about.visible is not None:
         lines["limited by"] = f"CUDA_VISIBLE_DEVICES={about.visible}"
+    return "".join(f"{name:<12}{said}\n" for name, said in lines.items())
+
+
+def _described_files(about: protocol.About) -> str:
+    note = f" ({about.accounts_note})" if about.accounts_note else ""
+    sizes = {"queue": about.queue_size, "accounts": about.accounts_size}
+    lines = {name: f"{size / (1 << 20):.1f} MiB" for name, size in sizes.items()}
+    lines["accounts"] += note
     return "".join(f"{name:<12}{said}\n" for name, said in lines.items())
 
 

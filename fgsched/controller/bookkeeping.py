@@ -320,6 +320,11 @@ class Books:
             self.keeper.begin(watch_once)
 
     @property
+    def trouble(self) -> str:
+        """Why nothing can be stored in the accounts; "": it can, or the settings have them off."""
+        return self.keeper.trouble if self.keeper is not None else ""
+
+    @property
     def due(self) -> float | None:
         """The seconds until `look` has something to do; None if nothing is due."""
         return self.keeper.due() if self.keeper is not None else None

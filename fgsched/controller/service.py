@@ -86,7 +86,7 @@ class Controller:
         checks = (launching.gate, launching.mounts, self._monitor.unresolved, self._earlier)
         users = (launching.spaces, launching.pids)
         info = (launching.memory, beside.accounts, tier, *checks, *users)
-        about = ControllerInfo(places, config, inventory, *info)
+        about = ControllerInfo(places, config, inventory, *info, accounts_note=lambda: self._books.trouble)
         live = Live(self._gputime.mechanism, usage=self._sampling.usage)
         built = (self._engine, self._loop, self._launcher, live, about)
         self._requests = Requests(

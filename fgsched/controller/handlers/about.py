@@ -3,6 +3,9 @@
 import os
 import socket
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from msgspec import Struct, field
 
@@ -38,6 +41,7 @@ class ControllerInfo(Struct, frozen=True):
     earlier: EarlierJobs
     spaces: Spaces | None = None  # of the users, in the run directory of a host's controller
     pids: PidsCgroups | None = None  # of the users, where a host's controller can make them
+    accounts_note: Callable[[], str] = str  # returns why nothing can be stored in the accounts
     started_at: float = field(default_factory=time.time)  # seconds since the epoch
 
     def described(self, site: SubmitContext, errors: InternalErrors, *, operator: bool) -> About:
@@ -75,7 +79,19 @@ class ControllerInfo(Struct, frozen=True):
             run_space=self.config.run_space,
             site=site,
             config=document(self.config),
+            queue_size=_size(places.queue),
+            accounts_size=_size(places.accounts),
+            accounts_note=self.accounts_note(),
         )
+
+
+def _size(file: Path) -> int:
+    """Return the bytes of a file with its write-ahead log; 0: it is missing."""
+    found = 0
+    for path in (file, file.with_name(f"{file.name}-wal")):
+        with suppress(OSError):
+            found += path.stat().st_size
+    return found
 
 
 def log_lines(log: DecisionLog, caller: Caller, call: ShowLog) -> LogLines:
