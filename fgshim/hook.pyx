@@ -82,6 +82,13 @@ cdef extern from "<sys/mman.h>" nogil:
 cdef extern from "<unistd.h>" nogil:
     int getpid()
 
+cdef extern from "address_index.h" nogil:
+    bint fg_index_add(uint64_t)
+    void fg_index_remove(uint64_t)
+    uint64_t fg_index_from(uint64_t)
+    uint64_t fg_index_until(uint64_t)
+    void fg_index_clear()
+
 cdef extern from "state.h" nogil:
     const int FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC
     const int FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT, FG_CHUNK

@@ -1,9 +1,16 @@
 """The hook on virtual memory management and on stream-ordered pools."""
 
+import bisect
+import ctypes
+import random
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import fakecuda
+import fgshim
 from fakecuda import Card
 from fakecuda.job import make_job
 
@@ -165,3 +172,43 @@ def test_only_the_twin_records_on_the_threads_own_stream(job):
     """Had the twin been answered by the other call, the allocation would have been charged."""
     way = {"FAKEJOB_VIA": "lookup", "FAKEJOB_TWINS": "1"}
     assert job.run("capture", "async 4G", "end-capture", "info", **way) == [(OK,)] * 3 + [FREE]
+
+
+_INDEX = """#include <sys/mman.h>
+#include "address_index.c"
+#define EXPORT __attribute__((visibility("default")))
+void *fg_pages(size_t size) {
+    return mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+EXPORT int add(uint64_t at) { return fg_index_add(at); }
+EXPORT void removed(uint64_t at) { fg_index_remove(at); }
+EXPORT uint64_t first_from(uint64_t at) { return fg_index_from(at); }
+EXPORT uint64_t last_until(uint64_t at) { return fg_index_until(at); }
+"""
+
+
+def test_the_index_of_addresses_agrees_with_a_sorted_list(tmp_path):
+    """It finds a mapping without a walk through the table of entries. 20,000 changes, several leaves."""
+    native = Path(fgshim.__file__).parent
+    (tmp_path / "index.c").write_text(_INDEX)
+    include = (f"-I{native / 'hook'}", f"-I{native / 'include'}", f"-I{native}")
+    library = fakecuda.compile_c([tmp_path / "index.c"], tmp_path / "index.so", "-shared", "-fPIC", *include)
+    index = ctypes.CDLL(str(library))
+    for name in ("add", "removed", "first_from", "last_until"):
+        getattr(index, name).argtypes = [ctypes.c_uint64]
+        getattr(index, name).restype = ctypes.c_uint64
+    chance, kept = random.Random(5), []
+    for change in range(20_000):
+        address = chance.randrange(6000)
+        at = bisect.bisect_left(kept, address)
+        known = at < len(kept) and kept[at] == address
+        if chance.random() < (0.7 if change < 12_000 else 0.3):
+            assert index.add(address)
+            kept[at:at] = [] if known else [address]
+        else:
+            index.removed(address)
+            del kept[at : at + known]
+        asked = chance.randrange(6000)
+        below, above = bisect.bisect_right(kept, asked), bisect.bisect_left(kept, asked)
+        assert index.first_from(asked) == (kept[above] if above < len(kept) else 2**64 - 1)
+        assert index.last_until(asked) == (kept[below - 1] if below else 2**64 - 1)

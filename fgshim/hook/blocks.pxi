@@ -29,7 +29,7 @@ cdef bint fg_add_block_ref(int kind, uint64_t key, uint64_t bytes, uint64_t seri
     cdef fg_entry *entry = fg_get(kind, key)
     if entry == NULL or entry.block != serial:
         entry = fg_put(kind, key, 0, bytes)
-    if entry == NULL:
+    if entry == NULL or (kind == FG_MAPPING and not fg_index_add(key)):
         return False
     entry.block = serial
     entry.count += 1
@@ -117,16 +117,13 @@ cdef public int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t 
 
 
 cdef uint64_t fg_unmapped(uint64_t address, uint64_t size) noexcept nogil:
-    """Remove one mapping within the range and return its bytes; 0 if there is none. Under fg_own_lock."""
-    cdef fg_entry *entry = fg_get(FG_MAPPING, address)
-    cdef uint64_t at, serial, length
-    if entry == NULL:
-        for at in range(fg_room):
-            if fg_entries[at].kind == FG_MAPPING and fg_entries[at].key - address < size:
-                entry = &fg_entries[at]
-                break
+    """Remove the first mapping within the range and return its bytes; 0 if there is none. Under fg_own_lock."""
+    cdef uint64_t first = fg_index_from(address)
+    cdef uint64_t serial, length
+    cdef fg_entry *entry = fg_get(FG_MAPPING, first) if first - address < size else NULL
     if entry == NULL:
         return 0
+    fg_index_remove(first)
     serial = entry.block
     length = entry.bytes
     fg_drop(entry)
@@ -151,11 +148,8 @@ cdef public int cuMemUnmap(uint64_t address, size_t size) noexcept nogil:
 
 cdef uint64_t fg_block_at(uint64_t address) noexcept nogil:
     """Return the serial number of the block that is mapped at an address; 0 if it is unknown. Under fg_own_lock."""
-    cdef uint64_t at
-    for at in range(fg_room):
-        if fg_entries[at].kind == FG_MAPPING and address - fg_entries[at].key < fg_entries[at].bytes:
-            return fg_entries[at].block
-    return 0
+    cdef const fg_entry *entry = fg_get(FG_MAPPING, fg_index_until(address))
+    return entry.block if entry and address - entry.key < entry.bytes else 0
 
 
 cdef public int cuMemRetainAllocationHandle(uint64_t *handle, void *address) noexcept nogil:

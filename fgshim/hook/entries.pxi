@@ -90,6 +90,7 @@ cdef void fg_forget_entries() noexcept nogil:
         munmap(fg_entries, fg_room * sizeof(fg_entry))
     fg_entries = NULL
     fg_room = fg_used = 0
+    fg_index_clear()
     memset(fg_small, 0, sizeof(uint64_t) * FG_MAX_GPUS)
     memset(fg_chunks, 0, sizeof(uint64_t) * FG_MAX_GPUS)
     memcpy(&fg_own_lock, &fg_unlocked, sizeof(fg_own_lock))
