@@ -5,6 +5,7 @@ import os
 import pytest
 
 from fgsched.domain.errors import Exit
+from fgsched.slurm.hostlist import expand, fold
 from fgsched.slurm.names import BIN, NAMES, arguments, status_of
 
 
@@ -135,3 +136,47 @@ def test_clients_of_slurm_get_the_answers_that_they_look_for(home):
         done = home.run(command, *words)
         assert (done.status, done.err) == (0, ""), words
         assert said is None or done.out == said, words
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n[1-3],x", ["n1", "n2", "n3", "x"]),
+        ("a[08-10]b,c", ["a08b", "a09b", "a10b", "c"]),
+        ("one", ["one"]),
+        ("", []),
+    ],
+)
+def test_a_host_list_is_expanded(text, names):
+    assert expand(text) == names
+
+
+def test_names_are_folded_to_a_list():
+    assert fold(["n1", "n2", "n3", "x", "n7", "n1"]) == "n[1-3,7],x"
+
+
+def test_scontrol_answers_what_only_slurm_has(home):
+    host = os.uname().nodename.partition(".")[0]
+    status, out = script(
+        home,
+        "#SBATCH -J x",
+        "scontrol show hostnames $SLURM_JOB_NODELIST",
+        "scontrol show hostnames 'n[1-2],y' | tr '\\n' ' '; echo",
+        "scontrol show config | grep -c MinJobAge",
+        "scontrol -o show job=$SLURM_JOB_ID | cut -d' ' -f1",
+        "scontrol show node | head -n1 | cut -d' ' -f1",
+        "scontrol show partition | head -n1",
+        "sbatch --begin=now+1hour --parsable --wrap true",
+        "scontrol --cluster all hold 2 && scontrol release jobid=2 && echo held",
+    )
+    assert status == 0, out
+    assert out.splitlines() == [
+        host,
+        "n1 n2 y ",
+        "1",
+        "JobId=1",
+        f"NodeName={host}",
+        "PartitionName=main",
+        "2",
+        "held",
+    ]

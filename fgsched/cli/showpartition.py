@@ -1,5 +1,6 @@
 """Show partitions: defaults, limits, access, GPUs and jobs."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,17 +54,15 @@ def lines(found: Found) -> list[Line]:
         "GpuCompute": one.gpu_compute,
     }
     return [
-        [
-            ("PartitionName", one.name),
-            ("State", one.state.upper()),
-            ("Default", "YES" if one.is_default else "NO"),
-        ],
+        [("PartitionName", one.name)],  # alone on its line, as programs expect it of scontrol
+        [("State", one.state.upper()), ("Default", "YES" if one.is_default else "NO")],
         _access(one.access),
         _defaults(one.defaults),
         _most(one.most),
         *(_limits(limits, per) for limits, per in scopes if limits != Limits()),
         [("Gpus", format_indices(info.cards)), ("TotalGpus", len(info.cards))],
         [("TotalCPUs", found.cpus.total), ("FreeCPUs", found.cpus.free)],
+        [("TotalNodes", 1), ("MaxNodes", 1), ("Nodes", os.uname().nodename.partition(".")[0])],
         [("TotalMem", format_mebibytes(found.memory.total))],
         [(key, value) for key, value in rules.items() if value],
         _precedence(one.preempt, one.preempt_rule),

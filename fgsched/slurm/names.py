@@ -3,6 +3,7 @@
 `python -m fgsched.slurm.names squeue -u ann`
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -11,6 +12,8 @@ from typing import NoReturn
 
 from fgsched.cli.command import Command
 from fgsched.domain.errors import Exit
+from fgsched.slurm import scontrol
+from fgsched.slurm.getopt import BadLine
 
 NAMES = {  # of Slurm -> the command of fgsched that takes its options
     "sbatch": "fgsub",
@@ -28,6 +31,8 @@ _FORMATS = ("-o", "-O", "--format", "--Format")
 
 def arguments(name: str, words: Sequence[str]) -> list[str]:
     """Return the arguments for the command of fgsched: squeue has Slurm's columns by default."""
+    if name == "scontrol":
+        return scontrol.arguments(words)
     if name == "squeue" and not any(word.startswith(_FORMATS) for word in words):
         return ["--slurm-columns", *words]
     return list(words)
@@ -53,12 +58,23 @@ class _Named:
 
 def main() -> None:
     """Run `fgsched.slurm.names NAME [ARGUMENT]…`."""
+    try:
+        _run()
+    except BadLine as error:
+        print(f"{sys.argv[1]}: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _run() -> None:
     name, words = sys.argv[1], sys.argv[2:]
     if name == "srun":
         from fgsched.slurm import srun
 
         sys.argv = ["srun", *words]
         srun.main()
+        return
+    if name == "scontrol" and (text := scontrol.answer(words, os.environ)) is not None:
+        scontrol.write(text)
         return
     own = NAMES[name]
     command: Command = getattr(import_module(f"fgsched.cli.{own}"), own)

@@ -1,0 +1,116 @@
+"""Answer the requests of scontrol that fgctl does not have: host lists, nodes, configuration."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from fgsched import __version__, protocol
+from fgsched.client import Client, find_places
+from fgsched.domain.job import GpuState
+from fgsched.slurm.getopt import options, parse
+from fgsched.slurm.hostlist import expand, fold
+
+_KNOWN = options(
+    "oneliner details all hide quiet verbose clusters= cluster= sibling local future federation",
+    "o:oneliner d:details a:all Q:quiet v:verbose M:clusters F:future",
+)
+_OF_JOBS = ("hold", "release", "requeue", "requeuehold", "suspend", "resume", "top", "uhold")
+_LARGEST_ARRAY = 1_000_001
+
+
+def answer(words: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """Return what scontrol prints for a request that is answered here; None: it is one of fgctl.
+
+    Raises:
+        BadLine: an option does not exist.
+    """
+    _, rest = parse(_KNOWN, words, permute=True)
+    match [word.lower() for word in rest[:2]]:
+        case ["show", "hostnames" | "hostname"]:
+            return "".join(f"{name}\n" for name in expand(_list(rest[2:], environ)))
+        case ["show", "hostlist" | "hostlistsorted"]:
+            return f"{fold(expand(_list(rest[2:], environ)))}\n"
+        case ["show", "config"]:
+            return _config()
+        case ["show", "node" | "nodes" | "nodename"]:
+            return _node()
+        case ["version"]:
+            return f"fgsched {__version__}\n"
+    return None
+
+
+def arguments(words: Sequence[str]) -> list[str]:
+    """Return the arguments of fgctl for other requests: options after the verb, jobid=7 as an id.
+
+    Raises:
+        BadLine: an option does not exist.
+    """
+    given, rest = parse(_KNOWN, words, permute=True)
+    if rest[:1] == ["show"]:
+        one_line = ["--oneliner"] if ("oneliner", "") in given else []
+        kind, _, name = rest[1].partition("=") if len(rest) > 1 else ("", "", "")
+        return ["show", *one_line, *([kind] if kind else []), *([name] if name else []), *rest[2:]]
+    if rest[:1] and rest[0] in _OF_JOBS:
+        return [rest[0], *(_id(word) for word in rest[1:])]
+    return rest
+
+
+def _id(word: str) -> str:
+    key, equals, value = word.partition("=")
+    return value if equals and key.lower() in ("job", "jobid") else word
+
+
+def _list(words: Sequence[str], environ: Mapping[str, str]) -> str:
+    return ",".join(words) or environ.get("SLURM_JOB_NODELIST", "") or environ.get("FG_JOB_NODELIST", "")
+
+
+def _host() -> str:
+    return os.uname().nodename.partition(".")[0]
+
+
+def _config() -> str:
+    """Return the keys that programs read, in Slurm's layout."""
+    values = {
+        "ClusterName": "fgsched",
+        "GresTypes": "gpu",
+        "MaxArraySize": str(_LARGEST_ARRAY),
+        "MaxJobCount": "1000000",
+        "MinJobAge": "300 sec",
+        "PriorityType": "priority/multifactor",
+        "SchedulerType": "sched/backfill",
+        "SelectType": "select/cons_tres",
+        "SLURM_VERSION": "22.05.8",
+        "SlurmctldHost[0]": _host(),
+    }
+    lines = [f"{key:<23} = {value}\n" for key, value in values.items()]
+    return "".join(["Configuration data of fgsched in Slurm's keys\n", *lines])
+
+
+def _node() -> str:
+    """Return the host as a node, in Slurm's layout."""
+    with Client(find_places()) as client:
+        host = client.call(protocol.ListGpus())
+    name, used = _host(), host.cpus.total - host.cpus.free
+    state = "IDLE" if not used else "ALLOCATED" if not host.cpus.free else "MIXED"
+    if host.gpus and all(one.gpu.state is not GpuState.OK for one in host.gpus):
+        state += "+DRAIN"
+    total, free = host.memory.total >> 20, host.memory.free >> 20
+    gpus = f"gpu:{len(host.gpus)}" if host.gpus else "(null)"
+    tres = f"cpu={host.cpus.total},mem={total}M,billing={host.cpus.total}"
+    tres += f",gres/gpu={len(host.gpus)}" if host.gpus else ""
+    return (
+        f"NodeName={name} Arch={os.uname().machine} CoresPerSocket=1\n"
+        f"   CPUAlloc={used} CPUEfctv={host.cpus.total} CPUTot={host.cpus.total}\n"
+        f"   Gres={gpus}\n"
+        f"   NodeAddr={name} NodeHostName={name} Version=22.05.8\n"
+        f"   RealMemory={total} AllocMem={total - free} FreeMem={free} Sockets={host.cpus.total} Boards=1\n"
+        f"   State={state} ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A\n"
+        f"   CfgTRES={tres}\n"
+        f"   AllocTRES=cpu={used},mem={total - free}M\n\n"
+    )
+
+
+def write(text: str) -> None:
+    """Write an answer to standard output."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
