@@ -283,3 +283,15 @@ def test_jobs_that_never_started_and_jobs_without_a_gpu_have_their_place(tmp_pat
     assert "no GPU                         1         2 min         2 min         2 min" in text
     assert "cancelled              1  ann 1" in text
     assert "2 jobs ended; the GPUs were not sampled in this week." in text
+
+
+def test_a_long_period_is_summed_from_days_with_the_same_result(paths):
+    sums = {}
+    for choice in (
+        Choice(since="2026-09-01", until="2026-11-16"),
+        Choice(since="2026-11-02", until="2026-11-16"),
+    ):
+        with facts_of(paths / "fortnight.db", choice) as facts:
+            sums[facts.sum_span] = (*facts.classes, sum(use.charged for use in facts.uses))
+    assert sums.keys() == {DAY, HOUR}
+    assert sums[DAY] == pytest.approx(sums[HOUR])

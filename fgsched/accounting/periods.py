@@ -44,7 +44,7 @@ class Period(Struct, frozen=True, kw_only=True):
             return time.strftime("%Y-%m", first)
         if self.noun == "day":
             return time.strftime("%Y-%m-%d", first)
-        if _is_midnight(self.since) and _is_midnight(self.until):
+        if self.is_of_whole_days:
             return f"{time.strftime('%Y-%m-%d', first)}..{time.strftime('%Y-%m-%d', last)}"
         form = "%Y-%m-%dT%H:%M"
         return f"{time.strftime(form, first)}..{time.strftime(form, time.localtime(self.until))}"
@@ -53,7 +53,7 @@ class Period(Struct, frozen=True, kw_only=True):
     def label(self) -> str:
         """Return the dates for a heading: 9 to 15 November 2026, with a dash."""
         first, last = time.localtime(self.since), time.localtime(self.until - 1)
-        if not (_is_midnight(self.since) and _is_midnight(self.until)):
+        if not self.is_of_whole_days:
             return f"{_moment(self.since)} {_DASH} {_moment(self.until)}"
         if self.noun == "day":
             return f"{_WEEKDAYS[first.tm_wday]} {_date(last)}"
@@ -66,6 +66,11 @@ class Period(Struct, frozen=True, kw_only=True):
         if first.tm_mday == last.tm_mday:
             return _date(last)
         return f"{first.tm_mday}{_DASH}{_date(last)}"
+
+    @property
+    def is_of_whole_days(self) -> bool:
+        """Tell whether the period begins and ends at midnights."""
+        return _is_midnight(self.since) and _is_midnight(self.until)
 
     @property
     def since_iso(self) -> str:
@@ -86,7 +91,7 @@ class Period(Struct, frozen=True, kw_only=True):
         if self.noun == "month":
             since = _midnight(first.tm_year, first.tm_mon - 1, 1)
             return Period(since=since, until=self.since, noun="month", closed=True)
-        if not (_is_midnight(self.since) and _is_midnight(self.until)) and self.noun == "period":
+        if not self.is_of_whole_days and self.noun == "period":
             return Period(since=2 * self.since - self.until, until=self.since, noun="period", closed=True)
         days = 7 if self.noun == "week" else round((self.until - self.since) / DAY)
         return Period(

@@ -18,6 +18,7 @@ from fgsched.store.schema import named
 
 _SQL = named(files("fgsched.accounting.reports").joinpath("reports.sql").read_text())
 _FAILED = {"FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"}
+_LONG = 60 * DAY  # seconds: from there on days are summed instead of hours
 _MOST_STEPS = 200  # of a row of a GPU
 Record = TypeVar("Record", bound=Struct)
 
@@ -130,7 +131,8 @@ class Repeated(Struct, frozen=True, kw_only=True):
     longest: float  # seconds of the longest run
     elapsed: float  # seconds, of all runs
     time_limit: int  # seconds; 0: none
-    last: int  # id of the last one
+    first: float  # epoch seconds: the end of the first one of the owner
+    last: float  # epoch seconds: the end of the last one
 
 
 class Example(Struct, frozen=True, kw_only=True):
@@ -323,12 +325,23 @@ class Facts:
         return DAY if any(day.at <= hour - DAY for day in days) else HOUR
 
     @cached_property
+    def sum_span(self) -> int:
+        """Return the span for sums over the period: days for long periods of whole days, which are fewer."""
+        since, until = self.period.since, self.period.until
+        if self.span == DAY or until - since < _LONG or not self.period.is_of_whole_days:
+            return self.span
+        last = self.reader.records(
+            ChargedSpan, "charged_by_span", span=DAY, since=until - 26 * HOUR, until=until
+        )
+        return DAY if last else self.span
+
+    @cached_property
     def cards(self) -> list[Card]:
         return self.reader.cards(self.period.since, self.period.until)
 
     @cached_property
     def totals(self) -> list[CardTotals]:
-        return self.reader.records(CardTotals, "card_totals", span=self.span, **self._bounds)
+        return self.reader.records(CardTotals, "card_totals", span=self.sum_span, **self._bounds)
 
     @cached_property
     def step(self) -> int:
@@ -371,7 +384,7 @@ class Facts:
 
     @cached_property
     def uses(self) -> list[OwnerTotals]:
-        return self._owned(OwnerTotals, "owner_totals", span=self.span)
+        return self._owned(OwnerTotals, "owner_totals", span=self.sum_span)
 
     @cached_property
     def jobs(self) -> list[JobTotals]:
@@ -413,9 +426,9 @@ class Facts:
         """Return the latest jobs of a group, `most` of them."""
         key = (of.owner, of.name, of.gpus, of.share)
         if key not in self._examples:
-            about = {"owner": of.owner, "gpus": of.gpus, "share": of.share, "last": of.last, "most": most}
+            about = {"owner": of.owner, "gpus": of.gpus, "share": of.share, "most": most}
             self._examples[key] = self.reader.records(
-                Example, "examples", name=of.name, **about, **self._bounds
+                Example, "examples", name=of.name, first=of.first, last=of.last, **about
             )
         return self._examples[key]
 
@@ -447,7 +460,7 @@ class Facts:
 
     @cached_property
     def demands(self) -> list[DemandTotals]:
-        return self.reader.records(DemandTotals, "demand_totals", span=self.span, **self._bounds)
+        return self.reader.records(DemandTotals, "demand_totals", span=self.sum_span, **self._bounds)
 
     def refusals(self, most: int) -> list[Refusal]:
         """Return the last jobs that met their limit of GPU memory, `most` of them."""
@@ -456,7 +469,7 @@ class Facts:
 
     @cached_property
     def foreign(self) -> list[ForeignTotals]:
-        return self.reader.records(ForeignTotals, "foreign_totals", span=self.span, **self._bounds)
+        return self.reader.records(ForeignTotals, "foreign_totals", span=self.sum_span, **self._bounds)
 
     @cached_property
     def health(self) -> list[HealthEvent]:

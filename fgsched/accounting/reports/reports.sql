@@ -50,7 +50,8 @@ WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL;
 -- Jobs of one owner with the same name and request, the most charged ones.
 SELECT owner, name, gpus, share, max(memory) AS memory, model, count(*) AS jobs, sum(charged) AS charged,
   sum(used) AS used, sum(idle) AS idle, max(gpu_peak) AS peak, max(ended_at - started_at) AS longest,
-  sum(ended_at - started_at) AS elapsed, max(time_limit) AS time_limit, max(id) AS last
+  sum(ended_at - started_at) AS elapsed, max(time_limit) AS time_limit, min(ended_at) AS first,
+  max(ended_at) AS last
 FROM job
 WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL AND gpus > 0
   AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user))
@@ -66,9 +67,10 @@ SELECT ended_at - started_at AS elapsed, charged, used, gpu_peak AS peak,
   json_extract(detail, '$.usage.with_process') AS with_process,
   json_extract(detail, '$.usage.longest_idle') AS longest_idle
 FROM job
-WHERE owner = :owner AND id <= :last AND ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL
-  AND name = :name AND gpus = :gpus AND share = :share
-ORDER BY id DESC LIMIT :most;
+WHERE id IN (SELECT id FROM job WHERE ended_at >= :first AND ended_at <= :last AND +owner = :owner
+  AND started_at IS NOT NULL AND name = :name AND gpus = :gpus AND share = :share
+  ORDER BY ended_at DESC LIMIT :most)
+ORDER BY id DESC;
 
 -- name: refusals
 -- Jobs that met their limit of GPU memory.

@@ -189,7 +189,7 @@ def _foreign_notes(facts: Facts, card: Card) -> list[Phrase]:
     notes = []
     for one in facts.foreign:
         if one.card == card.uuid and one.seconds >= HOUR / 2:
-            when = stretch(one.first, one.last + facts.span, facts.period)
+            when = stretch(one.first, one.last + facts.sum_span, facts.period)
             size = numbers.gibibytes(one.peak, 0).text
             notes.append(Phrase((Words(f"external {when}: "), Given(one.user), Words(f", {size}"))))
     return notes[:3]

@@ -112,7 +112,6 @@ def _joined(one: Repeated, other: Repeated) -> Repeated:
         longest=max(one.longest, other.longest),
         elapsed=one.elapsed + other.elapsed,
         time_limit=max(one.time_limit, other.time_limit),
-        last=max(one.last, other.last),
     )
 
 
