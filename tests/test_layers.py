@@ -28,6 +28,8 @@ HOMES = {
     "pynvml": {"gpus"},
     "click": {"cli"},
     "tabulate": {"cli"},
+    "textual": {"cli/top/screen.py"},
+    "rich": {"cli/top/screen.py"},  # Textual draws with its segments
     "filelock": {"system/paths.py", "client.py"},
     "jinja2": {"accounting"},
     "markupsafe": {"accounting"},

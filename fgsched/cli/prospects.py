@@ -40,7 +40,7 @@ def show_why(client: Client, names: Sequence[protocol.Reference] | None, *, as_j
     if as_json:
         write(json.dumps({"jobs": [_document(job) for job in answer.jobs]}, indent=1) + "\n")
         return
-    told = ["\n".join(_lines(job)) + "\n" for job in answer.jobs]
+    told = ["\n".join(explained(job)) + "\n" for job in answer.jobs]
     write("\n".join(told) if told else "You have no pending jobs.\n")
     if answer.left_out:
         write(f"\n… and {answer.left_out} more; name the jobs that you ask about.\n")
@@ -87,7 +87,8 @@ def _advice(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _lines(job: Explanation) -> list[str]:
+def explained(job: Explanation) -> list[str]:
+    """Return the lines that explain why a job is pending."""
     title = f"Job {job.called} ({job.name}, {job.user})"
     notes = [f"  {wording.note(note)}" for note in job.notes]
     if job.state is not JobState.PENDING:

@@ -65,7 +65,16 @@ class Look:
         return record.job
 
     def allocated(self, job: Job) -> list[protocol.Allocation]:
+        """Return the parts of GPUs that a job has, or had in its last attempt."""
+        if job.id not in self._allocated and job.holds:
+            self._allocated[job.id] = self._held(job)
         return self._allocated.get(job.id, [])
+
+    def _held(self, job: Job) -> list[protocol.Allocation]:
+        """Return the present allocation of a job; GPUs that are no longer there are left out."""
+        cards = self.engine.cards
+        present = (cards.allocation(hold) for hold in job.holds if hold.gpu in cards)
+        return [protocol.Allocation(**one._asdict()) for one in present]
 
     def usage(self, job: Job) -> JobUsage | None:
         """Return what was sampled of a job; None: nothing."""

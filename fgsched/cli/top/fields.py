@@ -1,0 +1,166 @@
+"""The columns of the list of jobs in fgtop, and what it says of one job."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from fgsched.accounting.reports.layout import cut, pad, safe
+from fgsched.cli.top.snapshot import Now
+from fgsched.domain.job import JobState
+from fgsched.domain.times import format_runtime, format_time
+from fgsched.domain.units import format_indices, format_share
+from fgsched.protocol import JobInfo
+
+GIB = 1 << 30
+_DASH = "–"
+_WIDE = 100  # terminal columns from which all columns are shown
+_IDLE = 0.01  # SM share up to which a job is idle
+
+
+def gibibytes(used: float | None, total: int | None, *, decimals: int = 0) -> str:
+    """Return bytes as '18/80G'."""
+    text = _DASH if used is None else f"{used / GIB:.{decimals}f}"
+    return f"{text}/{total / GIB:.0f}G" if total else text if used is None else f"{text}G"
+
+
+def percent(part: float | None) -> str:
+    """Return a part as '44%'."""
+    return _DASH if part is None else f"{100 * part:.0f}%"
+
+
+def short_model(model: str) -> str:
+    """Return the name of a model without the words that all models have."""
+    return " ".join(word for word in safe(model).split() if word not in ("NVIDIA", "RTX", "GeForce", "Tesla"))
+
+
+class Column(NamedTuple):
+    """A column with its width in terminal columns."""
+
+    head: str
+    width: int
+    show: Callable[[JobInfo, Now], str]
+    right: bool = True
+
+
+def _sm(job: JobInfo, now: Now) -> str:
+    if not job.state.holds:
+        return ""
+    if now.sm is None or (now.kind == "reserved-empty" and now.sm == 0):
+        return _DASH
+    return (
+        "idle"
+        if now.sm <= _IDLE and now.kind == "held-idle"
+        else percent(now.sm / max(1, len(job.allocated)))
+    )
+
+
+def _memory(decimals: int) -> Callable[[JobInfo, Now], str]:
+    def show(job: JobInfo, now: Now) -> str:
+        if not job.gpus:
+            return ""
+        if not job.state.holds:
+            return "" if job.memory is None else f"{job.memory / GIB:.0f}G"
+        used = None if now.memory is None else now.memory / max(1, len(job.allocated))
+        return gibibytes(used, job.memory, decimals=decimals)
+
+    return show
+
+
+def _share(job: JobInfo, now: Now) -> str:
+    return _DASH if job.share is None else format_share(job.share)
+
+
+def _left(job: JobInfo, now: Now) -> str:
+    if job.state is JobState.PENDING:
+        return ""
+    return format_runtime(max(0.0, job.time_limit - job.elapsed)) if job.time_limit else _DASH
+
+
+def _id(job: JobInfo, now: Now) -> str:
+    if job.array is None:
+        return str(job.id)
+    return f"{job.array}_{job.task}" if job.task is not None else f"{job.array}_["
+
+
+def columns(width: int) -> list[Column]:
+    """Return the columns for a screen of so many terminal columns."""
+    is_wide = width >= _WIDE
+    name = 22 if is_wide else 15
+    found = [
+        Column("JOBID", 7 if is_wide else 6, _id),
+        Column("USER", 8, lambda job, now: job.user, right=False),
+        Column("NAME", 40 if width >= 160 else name, lambda job, now: job.name, right=False),
+        Column("ST", 3 if is_wide else 2, lambda job, now: job.state.code, right=False),
+        Column("GPU", 4 if is_wide else 3, lambda job, now: format_indices(job.indices)),
+        Column("SHARE", 5, _share),
+        Column("SM", 4, _sm),
+        Column("MEMORY", 12 if is_wide else 8, _memory(1 if is_wide else 0)),
+    ]
+    if is_wide:
+        found.append(Column("TIME", 10, lambda job, now: format_runtime(job.elapsed) if job.elapsed else ""))
+    if width >= 160:
+        found.insert(2, Column("ACCOUNT", 10, lambda job, now: job.account, right=False))
+        found.insert(3, Column("PARTITION", 10, lambda job, now: job.partition, right=False))
+    return [*found, Column("LEFT", 10, _left)]
+
+
+def head(found: Sequence[Column]) -> str:
+    """Return the line above the jobs."""
+    texts = [pad(cut(one.head, one.width), one.width, right=one.right) for one in found]
+    last = "STATE OF SHARE / REASON" if sum(one.width for one in found) > 80 else ""
+    return " ".join(texts) + f"  {last}"
+
+
+def row(found: Sequence[Column], job: JobInfo, now: Now, width: int) -> tuple[str, str, str]:
+    """Return the cells of a job, its state of share or reason, and the style of that."""
+    cells = [pad(cut(safe(one.show(job, now)), one.width), one.width, right=one.right) for one in found]
+    if job.state is JobState.PENDING and width < _WIDE:
+        found, cells = found[:-1], cells[:-1]  # the reason needs the room of the time that is left
+    room = max(0, width - sum(one.width for one in found) - len(found) - 2)
+    word, kind = _last(job, now, is_wide=width >= _WIDE)
+    return " ".join(cells), f"  {pad(cut(word, room), room)}", kind
+
+
+def _last(job: JobInfo, now: Now, *, is_wide: bool) -> tuple[str, str]:
+    if job.state is JobState.PENDING:
+        return job.reason.word, "soft"
+    if job.state is not JobState.RUNNING:
+        return job.state.word.lower(), "soft"
+    if not job.gpus:
+        return "no GPU", "soft"
+    if is_wide:
+        return now.kind, f"{now.kind}-label"
+    return {"held-idle": "idle", "reserved-empty": "empty"}.get(now.kind, now.kind), f"{now.kind}-label"
+
+
+def about(job: JobInfo) -> list[str]:
+    """Return what a job asked for, where it is, and its times."""
+    share = _DASH if job.share is None else format_share(job.share)
+    where = f" on {format_indices(job.indices)}" if job.indices else ""
+    parts = [safe(job.user), f"{share} GPU{where}" if job.gpus else "no GPU"]
+    parts.append(f"submitted {format_time(job.submitted_at, '%a %H:%M')}")
+    if job.started_at is not None:
+        parts.append(f"started {format_time(job.started_at, '%a %H:%M')}")
+        if job.eligible_at is not None:
+            parts[-1] += f", waited {format_runtime(max(0.0, job.started_at - job.eligible_at))}"
+    else:
+        parts.append(f"waits: {job.reason.word}")
+    parts.append(f"partition {safe(job.partition)}")
+    return ["  ".join(parts)]
+
+
+def findings(job: JobInfo, now: Now) -> list[str]:
+    """Return what is worth a remark about a running job."""
+    usage = job.usage
+    if not job.gpus:
+        return []
+    if usage is None:
+        return ["No samples of this job are known: its SM share and its memory cannot be shown."]
+    if usage.with_process == 0 and usage.sampled >= 60:
+        return [f"No process of this job has used a GPU since its start, {format_runtime(job.elapsed)}."]
+    if now.kind == "held-idle":
+        return [
+            f"Its processes hold memory without computing; longest: {format_runtime(usage.longest_idle)}."
+        ]
+    if now.parts is not None and len(job.allocated) > 1 and now.parts[2] >= 0.9 / len(job.allocated):
+        return ["At least one of its GPUs has no process of this job."]
+    return []

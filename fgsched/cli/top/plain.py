@@ -1,0 +1,104 @@
+"""One look at GPUs and jobs, printed as text or as JSON."""
+
+import os
+from typing import Any
+
+from msgspec.structs import replace
+
+from fgsched import protocol
+from fgsched.cli import display
+from fgsched.cli.choices import me
+from fgsched.cli.top import layout
+from fgsched.cli.top.snapshot import CLASSES, FIELDS, Frame, History, gpu_classes
+from fgsched.cli.top.view import Reader, View, chosen
+from fgsched.client import Client
+from fgsched.protocol import GpuInfo, JobInfo
+
+_LEAST = 24  # lines
+
+
+def host() -> str:
+    """Return the short name of this host."""
+    return os.uname().nodename.split(".")[0]
+
+
+def take(client: Client, history: History, now: float) -> Frame:
+    """Add a look at `now`, in epoch seconds, to the history. Raises FgschedError."""
+    gpus = client.call(protocol.ListGpus()).gpus
+    jobs = client.call(protocol.ListQueue(fields=FIELDS)).jobs
+    return history.frame(gpus, jobs, now, host())
+
+
+def reader_of(client: Client, *, may_change: bool) -> Reader:
+    """Return who looks. Raises FgschedError."""
+    about = client.call(protocol.Ping())
+    return Reader(os.geteuid(), me(), about.operator, may_change)
+
+
+def look(client: Client, now: float, *, may_change: bool) -> tuple[Frame, History, Reader]:
+    """Return one look at `now`, in epoch seconds. Raises FgschedError."""
+    history = History()
+    return take(client, history, now), history, reader_of(client, may_change=may_change)
+
+
+def text(frame: Frame, history: History, view: View, reader: Reader, columns: int) -> str:
+    """Return the screen with all jobs, without the keys."""
+    jobs = chosen(frame, view, reader)
+    gpus = len(frame.gpus)
+    height = max(_LEAST, 2 * (gpus + 4), gpus + len(jobs) + 8)
+    view = replace(view, width=columns, height=height, has_detail=False)
+    made = layout.screen(frame, history, view, reader, now=frame.at)
+    lines = layout.plain(made.lines[:-1]).rstrip("\n").splitlines()
+    return "\n".join(" " + line[1:] if line.startswith(">") else line for line in lines) + "\n"
+
+
+def document(frame: Frame) -> str:
+    """Return {"meta": …, "classes": …, "gpus": [ … ], "jobs": [ … ]} in base units; null: not measured."""
+    return display.document(
+        classes={_key(name): cards for name, cards in frame.classes().items()},
+        gpus=[_gpu(frame, info) for info in frame.gpus],
+        jobs=[_job(frame, job) for job in frame.jobs],
+    )
+
+
+def _key(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _gpu(frame: Frame, info: GpuInfo) -> dict[str, Any]:
+    seen, parts = info.seen, gpu_classes(frame, info)
+    return {
+        "gpu": info.gpu.index,
+        "uuid": info.gpu.uuid,
+        "model": info.gpu.model,
+        "state": info.gpu.state.value,
+        "note": info.gpu.note or None,
+        "total": info.gpu.total,
+        "used": seen.used if seen else None,
+        "external": info.external,
+        "utilisation": seen.utilisation if seen else None,
+        "temperature": seen.temperature if seen else None,
+        "power": seen.power / 1000 if seen and seen.power is not None else None,
+        "jobs": info.jobs,
+        "classes": {_key(name): parts[name] for name in CLASSES},
+    }
+
+
+def _job(frame: Frame, job: JobInfo) -> dict[str, Any]:
+    now = frame.of(job)
+    return {
+        "job_id": job.id,
+        "name": job.name,
+        "user": job.user,
+        "state": job.state.value,
+        "reason": job.reason.value,
+        "gpus": display.gpu_number(job.share),
+        "gpu_idx": job.indices,
+        "gpu_mem": job.memory if job.gpus else 0,
+        "sm_share": now.sm,
+        "gpu_mem_used": now.memory,
+        "class": now.kind if job.state.holds and job.gpus else None,
+        "elapsed": job.elapsed,
+        "time_limit": job.time_limit or None,
+        **display.time_fields(submit=job.submitted_at, start=job.started_at),
+    }

@@ -1,0 +1,184 @@
+"""What fgtop shows: GPUs and jobs at one time, what jobs did since the last look, and their history.
+
+Times are in seconds since the epoch, memory in bytes, SM shares from 0 to 1 of one whole GPU. A value that
+was not measured is None.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from fgsched.domain.job import WHOLE, GpuState, JobState
+from fgsched.domain.usage import JobUsage
+from fgsched.protocol import GpuInfo, JobInfo
+
+FIELDS = (  # attributes of JobInfo
+    *("id", "array", "task", "tasks", "name", "user", "uid", "partition", "partition_place", "account"),
+    *("priority", "state", "reason", "submitted_at", "eligible_at", "started_at", "elapsed", "time_limit"),
+    *("gpus", "share", "memory", "gpu_type", "indices", "allocated", "usage"),
+)
+CLASSES = ("active", "held-idle", "reserved-empty", "charged", "free", "external", "down")
+KEPT = 3600.0  # seconds of history
+_MEASURED = ("active", "held-idle", "reserved-empty")
+
+
+class Now(Struct, frozen=True):
+    """What a job did since the last look, or since its start if it was not seen before."""
+
+    sm: float | None = None  # of all its GPUs together
+    memory: float | None = None  # bytes, the mean on all its GPUs together
+    parts: tuple[float, float, float] | None = None  # of its charge: active, held-idle, reserved-empty
+
+    @property
+    def kind(self) -> str:
+        """The class with the largest part; "charged" if nothing was measured."""
+        if self.parts is None or not any(self.parts):
+            return "charged"
+        return _MEASURED[self.parts.index(max(self.parts))]
+
+
+class Frame(Struct, frozen=True, kw_only=True):
+    """What one look showed."""
+
+    at: float  # seconds since the epoch
+    host: str
+    gpus: Sequence[GpuInfo] = ()
+    jobs: Sequence[JobInfo] = ()
+    now: Mapping[int, Now] = {}
+
+    def of(self, job: JobInfo) -> Now:
+        """Return what a job did."""
+        return self.now.get(job.id, _NOTHING)
+
+    def on(self, gpu: int) -> list[tuple[JobInfo, int]]:
+        """Return the jobs on a GPU with their charged share in ten-thousandths, by job id."""
+        found = [(job, one.charged) for job in self.jobs for one in job.allocated if one.gpu == gpu]
+        return sorted((pair for pair in found if pair[0].state.holds), key=lambda pair: pair[0].id)
+
+    def classes(self) -> dict[str, float]:
+        """Return the number of GPUs in each time class; the sum is the number of GPUs."""
+        sums = dict.fromkeys(CLASSES, 0.0)
+        for info in self.gpus:
+            for name, part in gpu_classes(self, info).items():
+                sums[name] += part
+        return sums
+
+    @property
+    def charged(self) -> float:
+        """The number of charged GPUs."""
+        found = (min(WHOLE, sum(share for _, share in self.on(one.gpu.index))) for one in self.gpus)
+        return sum(found) / WHOLE
+
+
+_NOTHING = Now()
+
+
+def is_down(info: GpuInfo) -> bool:
+    """Tell whether a GPU takes no jobs, or did not answer."""
+    return info.gpu.state is not GpuState.OK or bool(info.seen and info.seen.error)
+
+
+def gpu_classes(frame: Frame, info: GpuInfo) -> dict[str, float]:
+    """Return the parts of one GPU by time class; they add up to 1."""
+    parts = dict.fromkeys(CLASSES, 0.0)
+    for job, share in frame.on(info.gpu.index):
+        now = frame.of(job)
+        if now.parts is None or not any(now.parts):
+            parts["charged"] += share / WHOLE
+        else:
+            for name, part in zip(_MEASURED, now.parts, strict=True):
+                parts[name] += part * share / WHOLE
+    rest = max(0.0, 1.0 - sum(parts.values()))
+    outside = min(rest, info.external / info.gpu.total) if info.gpu.total else 0.0
+    if is_down(info):
+        return parts | {"down": rest}
+    return parts | {"external": outside, "free": rest - outside}
+
+
+# -- history -------------------------------------------------------------------------------------------
+
+
+class Point(NamedTuple):
+    """One value of a history."""
+
+    at: float  # seconds since the epoch
+    sm: float | None
+    memory: float | None  # bytes
+
+
+class History:
+    """The looks of the last hour."""
+
+    def __init__(self) -> None:
+        self.gpus: dict[int, deque[Point]] = {}  # by index
+        self.jobs: dict[int, deque[Point]] = {}  # by id
+        self._usages: dict[int, JobUsage] = {}
+        self._now: dict[int, Now] = {}
+
+    def frame(self, gpus: Sequence[GpuInfo], jobs: Sequence[JobInfo], at: float, host: str) -> Frame:
+        """Add a look, and return it with what the jobs did since the last one."""
+        held = [job for job in jobs if job.state.holds]
+        self._now = {job.id: self._since(job) for job in held}
+        self._usages = {job.id: job.usage for job in held if job.usage is not None}
+        for info in gpus:
+            seen = info.seen
+            sm = seen.utilisation / 100 if seen and seen.utilisation is not None else None
+            self._add(self.gpus, info.gpu.index, Point(at, sm, seen.used if seen else None))
+        for job in held:
+            self._add(self.jobs, job.id, Point(at, self._now[job.id].sm, self._now[job.id].memory))
+        self.jobs = {job.id: self.jobs[job.id] for job in held}
+        return Frame(at=at, host=host, gpus=gpus, jobs=jobs, now=dict(self._now))
+
+    def _since(self, job: JobInfo) -> Now:
+        usage = job.usage
+        if usage is None:
+            return _NOTHING
+        before = self._usages.get(job.id)
+        if before is not None and before.sampled == usage.sampled:
+            return self._now.get(job.id, _NOTHING)
+        return difference(usage, before)
+
+    def _add(self, where: dict[int, deque[Point]], key: int, point: Point) -> None:
+        points = where.setdefault(key, deque())
+        points.append(point)
+        while points[0].at < point.at - KEPT:
+            points.popleft()
+
+
+def difference(usage: JobUsage, before: JobUsage | None) -> Now:
+    """Return what a job did between two sums; `before` None: since its start."""
+
+    def since(name: str) -> float:
+        return float(getattr(usage, name) - (getattr(before, name) if before is not None else 0.0))
+
+    seconds, charged = since("sampled"), since("charged")
+    if seconds <= 0:
+        return _NOTHING
+    parts = tuple(
+        max(0.0, since(name)) / charged if charged > 0 else 0.0 for name in ("active", "held", "empty")
+    )
+    return Now(since("used") / seconds, since("memory") / seconds, (parts[0], parts[1], parts[2]))
+
+
+def means(points: Iterable[Point], since: float, until: float, cells: int, name: str) -> list[float | None]:
+    """Return the mean of `name` ("sm" or "memory") in each of `cells` equal spans; None: no value.
+
+    `since` and `until` are in epoch seconds.
+    """
+    sums = [[0.0, 0] for _ in range(cells)]
+    for point in points:
+        value = getattr(point, name)
+        if value is not None and since < point.at <= until:
+            cell = sums[min(cells - 1, int((point.at - since) / (until - since) * cells))]
+            cell[0] += value
+            cell[1] += 1
+    return [total / count if count else None for total, count in sums]
+
+
+def counts(jobs: Iterable[JobInfo]) -> tuple[int, int]:
+    """Return the numbers of running and of waiting jobs; a pending array counts once."""
+    found = list(jobs)
+    waiting = sum(job.state is JobState.PENDING for job in found)
+    return len(found) - waiting, waiting
