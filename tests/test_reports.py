@@ -3,8 +3,11 @@
 import csv
 import io
 import json
+import os
 import re
+from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -15,7 +18,7 @@ from fgsched.accounting.reports.charge import weight_of
 from fgsched.accounting.reports.export import as_csv, as_json, names
 from fgsched.accounting.reports.layout import width
 from fgsched.accounting.reports.markdown import as_markdown
-from fgsched.accounting.reports.model import Line, Table, UseBars, Wastes
+from fgsched.accounting.reports.model import Line, Report, Table, UseBars, Wastes
 from fgsched.accounting.reports.registry import NAMES, Wish, kind
 from fgsched.accounting.reports.text import as_text
 from fgsched.cli.replaying import one_more_card
@@ -197,3 +200,12 @@ def test_a_day_and_a_month_are_reported_too(paths):
             with facts_of(paths / "fortnight.db", choice) as facts:
                 text = as_text(kind(name).make(facts, WISH))
             assert max(width(line) for line in text.splitlines()) <= 78
+
+
+def test_the_schema_of_json_is_the_published_one():
+    """A field is added, never renamed: a change here is a change for programs that read reports."""
+    schema = msgspec.json.format(msgspec.json.encode(msgspec.json.schema(Report)), indent=1).decode() + "\n"
+    path = Path(__file__).parent.parent / "docs" / "report-schema.json"
+    if os.environ.get("FG_EXPECTED") == "write":
+        path.write_text(schema)
+    assert path.read_text() == schema
