@@ -4,9 +4,9 @@
 # Exports: fg_area, fg_device_at, fg_finish_linear, fg_finish_pitched, fg_freed, fg_gpu_of,
 #   fg_linear_charge, fg_release_small, fg_remove_address, fg_reserve_here, fg_reserve_on,
 #   fg_reserve_pitched, fg_round_to_2_mib.
-# Needs: driver (fg_function); entries (fg_drop, fg_get, fg_put, fg_record, fg_remove); ledger
-#   (fg_change_charge, fg_charge, fg_record_refusal, fg_release, fg_reserve, fg_update_peak); pool_table
-#   (fg_can_trim, fg_trim); pools (fg_back_to_pool); region (fg_position); shares (fg_release_charge).
+# Needs: driver (fg_function); entries (fg_drop, fg_get, fg_put, fg_record, fg_remove); ledger (fg_charge,
+#   fg_record_refusal, fg_release, fg_reserve, fg_update_peak); pool_table (fg_can_trim, fg_trim); pools
+#   (fg_back_to_pool); region (fg_position); shares (fg_release_charge).
 
 cdef int fg_gpu_of(int device) noexcept nogil:
     """Return the position in the region of a CUDA device; -1 if it is not the job's."""
@@ -105,8 +105,11 @@ cdef bint fg_record_small(uint64_t address, uint64_t bytes, fg_charge *charge) n
     if known:
         rise = fg_settle_small(address, bytes, charge.gpu)
     pthread_mutex_unlock(&fg_own_lock)
+    if known and rise < charge.bytes:  # a lock less if it needed a new chunk
+        charge.total -= charge.bytes - rise
+        fg_release(charge.gpu, charge.bytes - rise)
     if known:
-        fg_change_charge(charge.gpu, charge.bytes, rise, True)
+        fg_update_peak(charge)
     return known
 
 
