@@ -100,7 +100,7 @@ class Connection:
         self._put(codec.encode_answer(result))
 
     def begin_list(self, name: str) -> None:
-        """Begin an answer with its field `name`, a list: `add_rows`, then `end_list`."""
+        """Begin an answer whose field `name` is a list. `add_rows` adds its items and `end_list` ends it."""
         self._is_first = self.is_answering = True
         self._put(b'{"v":%d,"ok":{"%s":[' % (PROTOCOL, name.encode()))
 

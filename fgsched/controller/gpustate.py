@@ -78,7 +78,7 @@ class GpuStates:
         return not self.needs_cleaning or 0 <= now - self._seen_at <= self._interval
 
     def expire(self) -> None:
-        """Consider the last reading too old for placement: a job that comes now needs another one."""
+        """Mark the last reading as too old for placement: the next job needs a new one."""
         self._seen_at = _NEVER
 
     def ask(self) -> None:

@@ -179,7 +179,7 @@ class Scratch:
         self._users |= {name}
 
     def tidy(self, slots: set[int]) -> None:
-        """Remove the empty TMPDIRs of slots that no running job has, and the directories empty then.
+        """Remove the empty TMPDIRs of slots without a running job, and their parents if these become empty.
 
         This takes at most 2 s, and 0.5 s for each user, since users can create any number of entries.
 
