@@ -654,3 +654,40 @@ def test_a_job_moves_once_with_a_kill_at_each_point(tmp_path, crash_point):
         assert of_accounts(home.path) == {job}
         restarted = home.places.lock.read_text() != first
         assert restarted is crash_point.startswith("controller")
+
+
+# -- older queues --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["queue-v1.db", "queue-v1-busy.db", "queue-v3.db"])
+def test_the_ended_jobs_of_an_older_queue_move(tmp_path, name):
+    path = tmp_path / "queue.db"
+    shutil.copy(Path(__file__).parent / "data" / name, path)
+    store = Store(path)
+    before = {
+        record.job.id: record
+        for record in store.history(since=0, until=1e12, uid=None, after=0, page=99).records
+    }
+    steps = {number: store.steps.of(number) for number in before}
+    accounts, accountant = Accounts(tmp_path / "accounts.db"), Accountant(tmp_path / "accounts.db", UTC, KEEP)
+    store.use_moved(accounts)
+    with store.write():
+        store.idle.note(100)
+    table = JobTable(store.open_jobs(), made=store.tasks.made)
+    mover = Mover(store, accounts, Site(lambda: table, "host"), move_after=0.0)
+    for now in range(1, 20):
+        if sent := mover.take(now * 1000.0, 1e12):
+            line = batch_line(now, [(JobAccount, encoded(job)) for job in sent])
+            mover.stored([job.id for job in sent], accountant.answer(line, 1.0).refused)
+    ended = {number for number, record in before.items() if record.job.state.is_final}
+    whole = {number for number in ended if table.arrays.get(before[number].job.array) is None}
+    in_queue = {row.id for row in store.settled.after((0.0, 0), 1e12, 99)}
+    assert whole, "the file has a job that can move"
+    assert in_queue == ended - whole
+    found = store.history(since=0, until=1e12, uid=None, after=0, page=99).records
+    assert {record.job.id: record for record in found} == before
+    assert {number: store.steps.of(number) for number in before} == steps
+    assert store.check() == "ok"
+    accountant.close()
+    accounts.close()
+    store.close()
