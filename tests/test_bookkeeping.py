@@ -65,10 +65,9 @@ class Books:
 
     def settle(self):
         """Send and receive until nothing waits."""
-        while self.keeper.waiting or self.keeper.due() is None or self.keeper.due() == 0:
+        while self.keeper.waiting or self.keeper._under_way is not None:
+            self.now += self.keeper.due() or 0.0
             self.keeper.look(self.now)
-            if self.keeper._under_way is None:
-                return
             self.wait()
 
     def close(self):
@@ -106,6 +105,19 @@ def test_one_message_is_under_way_at_a_time(books):
     books.keeper.look(0.0)
     books.keeper.send(minute(60))
     assert books.keeper.due() is None, "the answer is an event"
+    books.keeper.look(0.0)
+    assert books.keeper.waiting == 1
+    books.settle()
+    assert sums(books.path, MINUTE) == [(0, 60.0), (60, 60.0)]
+
+
+def test_samples_are_gathered_for_a_second(books):
+    books.keeper.send(CARD, minute(0))
+    assert books.keeper.due() == 0
+    books.keeper.look(0.0)
+    books.wait()
+    books.keeper.send(minute(60))
+    assert books.keeper.due() == 1.0
     books.keeper.look(0.0)
     assert books.keeper.waiting == 1
     books.settle()

@@ -44,6 +44,7 @@ _MESSAGE = 96 << 10  # bytes of a message: one that fits into the socket's buffe
 _PAUSE = 1.0  # seconds after a first failure; it doubles with each further one
 _LONGEST_PAUSE = 300.0
 _REMEMBERED = 30 * 86_400.0  # seconds for which the runs of a job name are remembered for forecasts
+_GATHER = 1.0  # seconds for which samples are gathered: each message costs a commit and a turn
 _FLUSH = 0.02  # seconds until the next try to send what did not fit into the socket
 Watch = Callable[[int, Callable[[], None]], None]
 Then = Callable[[Answer], None]
@@ -99,7 +100,7 @@ class Bookkeeper:
         self._orders: deque[tuple[Order, Callable[[], None], Then]] = deque()
         self._number = self._failures = 0
         self._is_alive = bool(process.pid)
-        self._not_before = 0.0
+        self._not_before = self._gather_until = 0.0
         self.trouble = ""  # why nothing can be stored; "": the last message was stored
         self.file_size = 0  # bytes
 
@@ -140,8 +141,11 @@ class Bookkeeper:
         if self._under_way is not None:
             return _FLUSH if self._process.has_unsent else None
         now = self._clock()
-        is_due = self._held or self._orders or not self._is_alive
-        pause = 0.0 if is_due else self._jobs.due(now)
+        if self._orders or not self._is_alive:
+            pause: float | None = 0.0
+        else:
+            gathered = self._gather_until - now if self._held else None
+            pause = min((one for one in (gathered, self._jobs.due(now)) if one is not None), default=None)
         return None if pause is None else max(pause, self._not_before - now, 0.0)
 
     def look(self, wall: float) -> None:
@@ -158,7 +162,8 @@ class Bookkeeper:
             self._send_order(*self._orders.popleft())
             return
         jobs = self._jobs.take(now, wall)
-        if jobs or self._held:
+        if jobs or (self._held and now >= self._gather_until):
+            self._gather_until = now + _GATHER
             self._send(jobs)
 
     def receive(self) -> None:
