@@ -536,6 +536,14 @@ class Step(Struct, frozen=True, array_like=True, gc=False):
     reason: str
 
 
+class OnGpu(Struct, frozen=True, kw_only=True, gc=False):
+    """What the last look at a GPU showed of a job."""
+
+    gpu: int  # index
+    memory: int  # bytes
+    busy: int | None  # ten-thousandths of the GPU's compute time; None: not measured
+
+
 class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     """The attributes of one job. An attribute that the request did not select has its default.
 
@@ -613,6 +621,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     gpu_peak: int = 0  # bytes, the most on one GPU
     refusals: int = 0  # allocations that the hook refused
     usage: JobUsage | None = None  # what was sampled of all attempts; None: nothing
+    now: list[OnGpu] = []  # what the last look showed of a running job
     # shown to its owner and to operators
     is_private: bool = False  # True: hidden from this caller
     comment: str | None = None

@@ -23,6 +23,7 @@ from fgsched.domain.waiting import Shortfall
 from fgsched.gpus.simulated import JobLoad, parse_load
 from fgsched.jobs.launchspec import SIMULATED_LOAD, job_dir
 from fgsched.jobs.lifecycle import Shepherd
+from fgsched.protocol import OnGpu
 from fgsched.store.moved import Unreadable
 from fgsched.system.accounts import Accounts
 
@@ -56,6 +57,7 @@ class Sampling:
         self._send = send or _discard
         self._samples = Samples(interval)
         self._since = time.time()
+        self._look_before: Look | None = None
         self._ended: dict[int, JobUsage] = {}  # of the last jobs, until the accounts have them
         self._cards: tuple[Gpu, ...] = ()  # that were recorded
         self._cards_at = self._waiting_at = float("-inf")  # monotonic seconds
@@ -81,11 +83,26 @@ class Sampling:
         """Return what was sampled of an open job, or of one that ended lately; None: nothing."""
         return self._samples.usage(job.id) or self._ended.get(job.id)
 
+    def now(self, job: Job) -> list[OnGpu]:
+        """Return what the last look showed of a running job, for each of its GPUs."""
+        charged = {one.uuid: one.gpu for one in self._engine.jobtable.given.get(job.id, ())}
+        found = []
+        for card in self._look_before.cards if self._look_before is not None else ():
+            if card.uuid in charged:
+                own = [one for one in card.processes if one.job == job.id]
+                busy = [one.busy for one in own if one.busy is not None]
+                total = sum(busy) if busy or not own else None
+                memory = sum(one.memory for one in own)
+                found.append(OnGpu(gpu=charged[card.uuid], memory=memory, busy=total))
+        return found
+
     def see(self, seen: Seen, answer: gpus.Answer) -> None:
         """Take in one look at the GPUs."""
         wall, clock = time.time(), time.monotonic()
         self._record_cards(wall, clock)
-        self._send(*self._samples.look(self._look(seen, answer, wall, clock)))
+        look = self._look(seen, answer, wall, clock)
+        self._look_before = None if look.error else look
+        self._send(*self._samples.look(look))
 
     def ended(self, jobs: Iterable[Job]) -> None:
         """Send the sums of jobs that have ended."""

@@ -87,7 +87,7 @@ class Controller:
         users = (launching.spaces, launching.pids)
         info = (launching.memory, beside.accounts, tier, *checks, *users)
         about = ControllerInfo(places, config, inventory, *info, accounts_note=lambda: self._books.trouble)
-        live = Live(self._gputime.mechanism, usage=self._sampling.usage)
+        live = Live(self._gputime.mechanism, usage=self._sampling.usage, now=self._sampling.now)
         built = (self._engine, self._loop, self._launcher, live, about)
         self._requests = Requests(
             *built, Beyond(self._reconfigure, BooksHandlers(self._books, self._loop).calls)

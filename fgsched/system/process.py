@@ -183,6 +183,48 @@ def _stat(pid: int) -> _Stat | None:
     return _Stat(state=words[0].decode(), parent=int(words[1]), start=int(words[19]))
 
 
+# -- what processes use --------------------------------------------------------
+
+
+class TreeUse(Struct, frozen=True, kw_only=True):
+    """What processes use together."""
+
+    cpu_seconds: float = 0.0  # with their children that have ended
+    rss: int = 0  # bytes; memory that several processes share counts for each
+    read: int | None = None  # bytes read from disks; None: this user may not know
+    written: int | None = None  # bytes written to disks
+
+
+def use_of(pids: Sequence[int]) -> TreeUse:
+    """Return what living processes use together; a process that has ended is left out."""
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    words = [found for pid in pids if (found := _words(pid))]
+    io = [one for one in map(_io, pids) if one is not None]
+    return TreeUse(
+        cpu_seconds=sum(int(one[at]) for one in words for at in (11, 12, 13, 14)) / ticks,
+        rss=sum(int(one[21]) for one in words) * page,
+        read=sum(one.get("read_bytes", 0) for one in io) if io else None,
+        written=sum(one.get("write_bytes", 0) for one in io) if io else None,
+    )
+
+
+def _words(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the name."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return []
+    return text[text.rindex(b")") + 2 :].split()
+
+
+def _io(pid: int) -> dict[str, int] | None:
+    try:
+        lines = (_PROC / str(pid) / "io").read_text().splitlines()
+    except OSError:
+        return None
+    return {name: int(value) for name, _, value in (line.partition(": ") for line in lines)}
+
+
 # -- shepherds and spawners ---------------------------------------------------
 
 

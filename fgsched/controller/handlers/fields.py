@@ -30,6 +30,7 @@ class Live(NamedTuple):
     mechanism: Callable[[Job], str] = lambda job: ""  # its pacing method
     refusal: Callable[[Job], str] = lambda job: ""  # its last refused allocation of device memory
     usage: Callable[[Job], JobUsage | None] = lambda job: None  # what was sampled so far
+    now: Callable[[Job], list[protocol.OnGpu]] = lambda job: []  # what the last look showed
 
 
 _NO_LIVE = Live()
@@ -238,6 +239,7 @@ _COMPUTED: dict[str, Getter] = {
     "request": lambda look, job: look.request(job),
     "steps": lambda look, job: look.steps(job),
     "usage": lambda look, job: look.usage(job),
+    "now": lambda look, job: look.live.now(job),
 }
 
 
