@@ -29,7 +29,6 @@ class Wish(Struct, frozen=True, kw_only=True):
     now: float  # epoch seconds
     by: str = "user"
     number: int = 10  # rows of lists of the largest
-    user: str = ""  # of the report on oneself
     weights: dict[str, float] = {}  # by model of GPU: the price of an hour, relative to others
     quotas: dict[str, float] = {}  # by account: GPU seconds; accounts without one are missing
     replays: tuple[Replayed, ...] = ()  # of the report on capacity
