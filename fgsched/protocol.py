@@ -424,6 +424,17 @@ class BackUp(Call[Kept], frozen=True, tag="back_up"):
     file: FilePath
 
 
+class NoteWarning(Call[Kept], frozen=True, tag="note_warning"):
+    """Record in the accounts what a policy did about a job."""
+
+    repeats: ClassVar[bool] = False
+
+    job: int
+    policy: str
+    finding: str
+    action: str
+
+
 class ArchiveJobs(Call[Kept], frozen=True, tag="archive"):
     """Move old jobs and samples from the accounts to another file."""
 

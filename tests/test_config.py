@@ -97,6 +97,12 @@ def test_every_key_is_read(configured):
         keep_days = "3650-0"
         weights = ["A100=2.5", "RTX A6000 = 1"]
         private_data = true
+        [policies]
+        idle = "cancel"
+        idle_window = "30"
+        idle_grace = "10"
+        idle_users = ["bob"]
+        idle_partitions = ["interactive"]
         [mail]
         send = "smtp"
         from = "gpu@example.org"
@@ -182,6 +188,11 @@ def test_every_key_is_read(configured):
         keep_days=3650 * 86_400,
         weights=(("A100", 2.5), ("RTX A6000", 1.0)),
         private_data=True,
+        idle="cancel",
+        idle_window=1800,
+        idle_grace=600,
+        idle_users=("bob",),
+        idle_partitions=("interactive",),
         mail="smtp",
         mail_from="gpu@example.org",
         mail_domain="example.org",

@@ -15,7 +15,7 @@ OTHERS = "MAILTO=ann\n0 3 * * * backup   # mine\n"
 
 def test_each_line_has_the_home_and_escapes_what_ends_a_command():
     assert [line.partition(" FG_HOME")[0] for line in LINES.splitlines() if not line.startswith("#")] == [
-        *("5 6 * * *", "7 6 * * *", "9 6 * * *", "15 6 * * 1", "25 6 1 * *"),
+        *("5 6 * * *", "7 6 * * *", "9 6 * * *", "15 6 * * 1", "25 6 1 * *", "*/10 * * * *"),
     ]
     assert all(" FG_HOME='/srv/my fg' " in line for line in LINES.splitlines() if not line.startswith("#"))
     assert "+\\%G-W\\%V" in LINES
@@ -63,9 +63,17 @@ def test_an_address_cannot_add_a_command():
     assert "--to 'root;evil'" in cron.run(to="root;evil", is_install=False, is_systemd=False, environ={})
 
 
+def test_metrics_have_a_line_if_there_is_a_folder_for_them():
+    lines = cron.block("root", {}, "/var/lib/prometheus/node-exporter").splitlines()
+    assert lines[-2].startswith("*/5 * * * * ")
+    assert lines[-2].endswith("fgreport status --format metrics --output /var/lib/prometheus/node-exporter")
+    with pytest.raises(BadUsage):
+        cron.run(to="root", is_install=False, is_systemd=False, environ={}, metrics="here")
+
+
 def test_units_of_another_origin_are_left_alone(tmp_path):
     texts = cron.units("root", {})
-    assert len(cron.install_units(tmp_path, texts)) == 10
+    assert len(cron.install_units(tmp_path, texts)) == 12
     assert cron.install_units(tmp_path, texts) == []
     (tmp_path / "fgsched-charge.timer").write_text("[Timer]\n")
     with pytest.raises(Refused):

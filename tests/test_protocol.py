@@ -16,7 +16,7 @@ CLASSES = [
     *(jobs.JobHandlers, jobs.RunningJobHandlers, partitions.PartitionHandlers, priority.PriorityHandlers),
     *(query.QueryHandlers, explain.ExplainHandlers, reservations.ReservationHandlers, dispatch.Dispatcher),
 ]
-APART = {protocol.Wait, protocol.Stop, protocol.BackUp, protocol.ArchiveJobs}  # answered later
+APART = {protocol.Wait, protocol.Stop, protocol.BackUp, protocol.ArchiveJobs, protocol.NoteWarning}
 DECODER = codec.Decoder(protocol.CALLS)
 
 

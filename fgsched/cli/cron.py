@@ -28,8 +28,22 @@ class Entry(Struct, frozen=True, kw_only=True):
     words: tuple[str, ...]  # of the command, for a shell
 
 
-def entries(to: str) -> list[Entry]:
-    """Return what is run. `to`: the address that gets the reports."""
+_IDLE = Entry(
+    name="idle",
+    fields="*/10 * * * *",
+    calendar="*:00/10",
+    about="idle GPUs: does nothing unless [policies] says so",
+    words=("fgsched", "policy", "idle", "--quiet"),
+)
+
+
+def entries(to: str, metrics: str = "") -> list[Entry]:
+    """Return what is run.
+
+    Args:
+        to: the address that gets the reports.
+        metrics: the folder of the metrics; "": there are none.
+    """
     post = ("--to", shlex.quote(to))
     daily = ("failures", "strangers", "health")
     return [
@@ -57,7 +71,19 @@ def entries(to: str) -> list[Entry]:
             about="charge of the last month, as CSV",
             words=("fgreport", "charge", "--month", f'"{_LAST_MONTH}"', "--format", "csv", *post),
         ),
+        _IDLE,
+        *([_of_metrics(metrics)] if metrics else []),
     ]
+
+
+def _of_metrics(folder: str) -> Entry:
+    return Entry(
+        name="metrics",
+        fields="*/5 * * * *",
+        calendar="*:00/5",
+        about="metrics for Prometheus",
+        words=("fgreport", "status", "--format", "metrics", "--output", shlex.quote(folder)),
+    )
 
 
 def program(name: str) -> str:
@@ -75,10 +101,10 @@ def _command(entry: Entry, environ: Mapping[str, str]) -> str:
 # -- a crontab -----------------------------------------------------------------------------------------
 
 
-def block(to: str, environ: Mapping[str, str]) -> str:
+def block(to: str, environ: Mapping[str, str], metrics: str = "") -> str:
     """Return the lines for a crontab. `%` ends a command there, and is escaped."""
     lines = [BEGIN]
-    for entry in entries(to):
+    for entry in entries(to, metrics):
         command = _command(entry, environ).replace("%", r"\%")
         lines += [f"# {entry.about}", f"{entry.fields} {command}"]
     return "\n".join([*lines, END, ""])
@@ -130,10 +156,10 @@ def _read() -> str:
 # -- systemd -------------------------------------------------------------------------------------------
 
 
-def units(to: str, environ: Mapping[str, str]) -> dict[str, str]:
+def units(to: str, environ: Mapping[str, str], metrics: str = "") -> dict[str, str]:
     """Return the contents of the unit files by their names. `%` and `$` are escaped for systemd."""
     found = {}
-    for entry in entries(to):
+    for entry in entries(to, metrics):
         command = _command(entry, environ).replace("\\", r"\\").replace('"', r"\"")
         command = command.replace("%", "%%").replace("$", "$$")
         found[f"fgsched-{entry.name}.service"] = (
@@ -170,20 +196,21 @@ def unit_folder(environ: Mapping[str, str], uid: int) -> Path:
     return Path(environ.get("XDG_CONFIG_HOME") or Path(environ["HOME"]) / ".config") / "systemd/user"
 
 
-def run(*, to: str, is_install: bool, is_systemd: bool, environ: Mapping[str, str]) -> str:
+def run(*, to: str, is_install: bool, is_systemd: bool, environ: Mapping[str, str], metrics: str = "") -> str:
     """Print or install; return what to print. Raises BadUsage or Refused."""
     if not to or any(not char.isprintable() or char.isspace() for char in to):
         raise BadUsage(f"{to!r} is not an address", "Give a user name, or NAME@DOMAIN.")
+    if metrics and (not metrics.startswith("/") or not metrics.isprintable()):
+        raise BadUsage(f"{metrics!r} is not an absolute path", "Give the folder of node_exporter.")
     if is_systemd:
-        return _systemd(to, is_install, environ)
-    lines = block(to, environ)
+        return _systemd(units(to, environ, metrics), is_install, environ)
+    lines = block(to, environ, metrics)
     if not is_install:
         return lines
     return "the crontab has these lines now\n" if install(lines) else "the crontab has these lines already\n"
 
 
-def _systemd(to: str, is_install: bool, environ: Mapping[str, str]) -> str:
-    texts = units(to, environ)
+def _systemd(texts: Mapping[str, str], is_install: bool, environ: Mapping[str, str]) -> str:
     if not is_install:
         return "\n".join(f"# {name}\n{text}" for name, text in texts.items())
     folder = unit_folder(environ, os.geteuid())

@@ -283,13 +283,34 @@ def _setting_line(key: "Key", value: object) -> str:
 @click.option("--install", is_flag=True, help="Put them into the crontab; its other lines stay.")
 @click.option("--systemd", is_flag=True, help="systemd timers instead of a crontab.")
 @click.option("--to", default="root", metavar="ADDRESS", help="Address of the reports; default: root.")
-def _cron(is_print: bool, install: bool, systemd: bool, to: str) -> None:
+@click.option("--metrics", default="", metavar="DIR", help="Also write metrics for Prometheus to DIR.")
+def _cron(is_print: bool, install: bool, systemd: bool, to: str, metrics: str) -> None:
     """Print or install what mails reports regularly."""
     from fgsched.cli import cron
 
     if is_print and install:
         raise BadUsage("--print and --install exclude each other")
-    write(cron.run(to=to, is_install=install, is_systemd=systemd, environ=os.environ))
+    found = cron.run(to=to, is_install=install, is_systemd=systemd, environ=os.environ, metrics=metrics)
+    write(found)
+
+
+@fgsched.group("policy", cls=Group)
+def _policy() -> None:
+    """Carry out the policies of the site, for cron."""
+
+
+@_policy.command("idle")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+def _idle(dry_run: bool, quiet: bool) -> None:
+    """Warn users of idle GPUs, and requeue or cancel their jobs."""
+    import time
+
+    from fgsched.cli.policy import idle
+
+    found = idle(is_dry=dry_run, now=time.time())
+    if not quiet:
+        write(found)
 
 
 def main() -> None:

@@ -46,14 +46,24 @@ def post(report: Report, texts: Mapping[str, str], options: Mapping[str, Any], n
         StorageError: the queue of mails cannot be written.
     """
     to, settings = recipients(options["to"])
-    message = _message(report, texts, options, to, now)
+    post_message(_message(report, texts, options, to, now), settings)
+
+
+def post_message(message: Message, settings: Settings) -> None:
+    """Send a message now, or leave it in the queue of mails with a warning.
+
+    Raises:
+        NotPermitted: this user may not write to the queue of mails.
+        Refused: the mail was refused for good.
+        StorageError: the queue of mails cannot be written.
+    """
     path = find_places().mail / "reports"
-    name = f"report-{int(now)}-{secrets.token_hex(4)}"
+    name = f"report-{int(message.at)}-{secrets.token_hex(4)}"
     try:
         spool = Spool(path)
         spool.put(name, to_bytes(message))
         spool.keep(name)
-        Mailer(spool, settings, socket.getfqdn()).work_alone(now, waits=True)
+        Mailer(spool, settings, socket.getfqdn()).work_alone(message.at, waits=True)
     except PermissionError:
         raise NotPermitted(
             f"you may not write to {path}", "Run fgreport --to as the user of the controller."

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from fgsched.accounting.policies import IdleRules
 from fgsched.config import forms
 from fgsched.config.forms import Bytes, Duration, GpuAmount, Names, Period, Seconds, Switch, Whole
 from fgsched.domain.job import HostLimits
@@ -202,6 +203,16 @@ class Config(Struct, frozen=True, kw_only=True):
         Switch,
         _key("accounting", "Whether reports show jobs of other users to operators only."),
     ] = False
+    idle: Annotated[
+        Literal["off", "notify", "requeue", "cancel"],
+        _key("policies", "What is done, after two warnings, about a job that does not use its GPUs."),
+    ] = "off"
+    idle_window: Annotated[
+        Duration, _key("policies", "Time without computing after which a job is idle.", ge=600, le=7 * DAY)
+    ] = 3600
+    idle_grace: Annotated[Period, _key("policies", "Time after the start that does not count.")] = 1800
+    idle_users: Annotated[forms.UserNames, _key("policies", "Users whose jobs may be idle.")] = ()
+    idle_partitions: Annotated[Names, _key("policies", "Partitions whose jobs may be idle.")] = ()
     mail: Annotated[
         Literal["auto", "sendmail", "smtp", "off"],
         _key(
@@ -333,6 +344,17 @@ class Config(Struct, frozen=True, kw_only=True):
             resources=tuple(one.build(name) for name, one in self.resources.items()),
             weights=self._weights,
             gpu_compute=self.gpu_compute,
+        )
+
+    @property
+    def idle_rules(self) -> IdleRules:
+        """Return the settings of the idle watch."""
+        return IdleRules(
+            action=self.idle,
+            window=self.idle_window,
+            grace=self.idle_grace,
+            users=self.idle_users,
+            partitions=self.idle_partitions,
         )
 
     @property

@@ -28,7 +28,7 @@ from fgsched.accounting.messages import (
     line,
 )
 from fgsched.accounting.process import AccountantProcess
-from fgsched.accounting.records import Gap, JobAccount, Minute
+from fgsched.accounting.records import Gap, JobAccount, Minute, Warned
 from fgsched.config.load import Config
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.moving import Accounts, Mover, Site
@@ -356,6 +356,10 @@ class Books:
             Refused: there are no accounts.
         """
         self._keeper().order(Archive(number=0, before=before, file=file), lambda: None, then)
+
+    def note(self, warned: Warned) -> None:
+        """Store what a policy did about a job, soon. Raises Refused if there are no accounts."""
+        self._keeper().send(warned)
 
     def _keeper(self) -> Bookkeeper:
         if self.keeper is None:

@@ -1,12 +1,14 @@
 """Handle requests for backups and archives: the accountant makes them, and the client waits."""
 
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from fgsched import protocol
 from fgsched.accounting.messages import Answer
+from fgsched.accounting.records import Warned
 from fgsched.controller.bookkeeping import Books
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import Apart, EventLoop
@@ -22,6 +24,7 @@ class BooksHandlers:
         self.calls: dict[type[protocol.Call[Any]], Apart] = {
             protocol.BackUp: self._back_up,
             protocol.ArchiveJobs: self._archive,
+            protocol.NoteWarning: self._note,
         }
 
     def _back_up(self, connection: Connection, caller: Caller, call: protocol.BackUp) -> None:
@@ -35,6 +38,14 @@ class BooksHandlers:
         kept = partial(_archive_of, connection)
         self._books.archive(call.file, call.before, partial(self._told, connection, kept))
         connection.is_waiting = True
+
+    def _note(self, connection: Connection, caller: Caller, call: protocol.NoteWarning) -> None:
+        caller.must_operate("record warnings")
+        warned = Warned(
+            at=time.time(), job=call.job, policy=call.policy, finding=call.finding, action=call.action
+        )
+        self._books.note(warned)
+        self._loop.finish(connection, lambda: connection.succeed(protocol.Kept(jobs=1)))
 
     def _told(self, connection: Connection, succeed: Callable[[Answer], None], answer: Answer) -> None:
         connection.is_waiting = False

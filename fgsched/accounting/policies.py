@@ -1,0 +1,137 @@
+"""Find jobs that hold GPUs without computing, and decide what is due. Times are in epoch seconds."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from fgsched.accounting.records import OwnerUse, Warned
+
+IDLE = "idle"  # name of the policy in the accounts
+NO_PROCESS, MEMORY_ONLY, LATER = "no process", "memory without work", "idle later"
+FIRST, SECOND = "warning 1", "warning 2"
+MINUTE = 60  # seconds
+_LEAST_PART = 0.9  # of the minutes of a window that must have been sampled
+_SHARE = 0.01  # of what is charged: a job that used less is idle
+
+
+class IdleRules(Struct, frozen=True, kw_only=True):
+    """The settings of the idle watch."""
+
+    action: str = "off"  # after two warnings: "notify", "requeue" or "cancel"; "off": nothing is done
+    window: int = 3600  # seconds in which a job must have computed
+    grace: int = 1800  # seconds after the start that do not count
+    users: tuple[str, ...] = ()  # whose jobs are left alone
+    partitions: tuple[str, ...] = ()  # whose jobs are left alone
+
+
+class RunningJob(Struct, frozen=True, kw_only=True):
+    """A running job with GPUs."""
+
+    id: int
+    name: str
+    user: str
+    partition: str
+    started_at: float
+    was_busy: bool = False  # it computed at some time since its start
+
+
+class IdleJob(Struct, frozen=True, kw_only=True):
+    """A job that does not use its GPUs, and what is due."""
+
+    job: RunningJob
+    finding: str
+    window: int  # seconds in which it did not compute
+    charged: float  # GPU seconds in the window
+    action: str  # "warning 1", "warning 2", "notify", "requeue", "cancel"; "": nothing yet, or nothing more
+
+
+def idle_jobs(
+    rules: IdleRules,
+    jobs: Iterable[RunningJob],
+    uses: Iterable[OwnerUse],
+    warned: Iterable[Warned],
+    now: float,
+) -> list[IdleJob]:
+    """Return the idle jobs, by id.
+
+    A minute that was not sampled counts neither as idle nor as busy: a job with too few sampled minutes in
+    the window is not judged.
+
+    Args:
+        rules: the settings.
+        jobs: the running jobs.
+        uses: minutes of the window.
+        warned: the warnings of these jobs.
+        now: the end of the window.
+    """
+    minutes: dict[int, list[OwnerUse]] = {}
+    for use in uses:
+        minutes.setdefault(use.job, []).append(use)
+    before: dict[int, list[Warned]] = {}
+    for one in warned:
+        if one.policy == IDLE and not one.dry:
+            before.setdefault(one.job, []).append(one)
+    found = [_judge(rules, job, minutes.get(job.id, []), before.get(job.id, []), now) for job in jobs]
+    return sorted((one for one in found if one is not None), key=lambda one: one.job.id)
+
+
+def _judge(
+    rules: IdleRules, job: RunningJob, uses: list[OwnerUse], warned: list[Warned], now: float
+) -> IdleJob | None:
+    if job.user in rules.users or job.partition in rules.partitions:
+        return None
+    since = max(now - rules.window, job.started_at + rules.grace)
+    uses = [use for use in uses if use.at >= since]
+    if len({use.at for use in uses}) < _LEAST_PART * rules.window / MINUTE:
+        return None
+    charged = sum(use.charged for use in uses)
+    if sum(use.used for use in uses) >= _SHARE * charged:
+        return None
+    return IdleJob(
+        job=job,
+        finding=_finding(job, uses),
+        window=rules.window,
+        charged=charged,
+        action=_due(rules, [one for one in warned if one.at >= job.started_at], now),
+    )
+
+
+def _finding(job: RunningJob, uses: list[OwnerUse]) -> str:
+    if job.was_busy:
+        return LATER
+    return MEMORY_ONLY if any(use.held or use.active for use in uses) else NO_PROCESS
+
+
+def _due(rules: IdleRules, warned: list[Warned], now: float) -> str:
+    """Return the next step: one at a time, half a window apart."""
+    steps = (FIRST, SECOND, rules.action if rules.action != "off" else "notify")
+    if len(warned) >= len(steps) or any(one.at > now - rules.window / 2 for one in warned):
+        return ""
+    return steps[len(warned)]
+
+
+_SAYS = {
+    NO_PROCESS: "no process of the job has used its GPUs",
+    MEMORY_ONLY: "the job has held GPU memory and has not computed on its GPUs",
+    LATER: "the job has computed earlier and no longer uses its GPUs",
+}
+_FOLLOWS: Mapping[str, str] = {
+    **{FIRST: "This is the first warning.", SECOND: "This is the second and last warning."},
+    **{"requeue": "The job was requeued.", "cancel": "The job was cancelled.", "notify": "Nothing was done."},
+}
+
+
+def message(one: IdleJob, rules: IdleRules, host: str) -> tuple[str, str]:
+    """Return subject and text of the mail to the job's user."""
+    minutes = rules.window // MINUTE
+    next_step = {"requeue": "After that it is requeued.", "cancel": "After that it is cancelled."}
+    follows = _FOLLOWS[one.action]
+    if one.action in (FIRST, SECOND):
+        follows = " ".join([follows, next_step.get(rules.action, "")]).strip()
+    text = (
+        f"In the last {minutes} minutes {_SAYS[one.finding]}.\n{follows}\n\n"
+        f"  Job        {one.job.id}\n  Name       {one.job.name}\n"
+        f"  Charged    {one.charged / 3600:.1f} GPU-hours in that time\n\n"
+        f"End it with: fgcancel {one.job.id}\n\nSent by the idle watch of fgsched on {host}.\n"
+    )
+    return f"fgsched Job_id={one.job.id} Name={one.job.name} Idle GPU, {one.action}", text

@@ -1,0 +1,125 @@
+"""Carry out the policies of the site: warn the users of idle GPUs, and requeue or cancel their jobs."""
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from fgsched import protocol
+from fgsched.accounting import policies
+from fgsched.accounting.ledger import MINUTE, Reader
+from fgsched.accounting.policies import IdleJob, IdleRules, RunningJob
+from fgsched.cli.display import text_table
+from fgsched.client import Client, find_places
+from fgsched.config.load import load
+from fgsched.domain.errors import NotPermitted, StorageError
+from fgsched.domain.job import JobState
+from fgsched.domain.times import format_runtime
+
+if TYPE_CHECKING:
+    from fgsched.config.load import Config
+
+_FIELDS = ("id", "name", "user", "partition", "started_at", "gpus")
+
+
+def idle(*, is_dry: bool, now: float) -> str:
+    """Find idle jobs and do what is due; return what was found, as a table.
+
+    Args:
+        is_dry: do nothing.
+        now: epoch seconds.
+
+    Raises:
+        NotPermitted: the caller is not an operator, or may not read the accounts.
+        StorageError: the accounts cannot be read.
+        Unreachable: the controller is not running.
+    """
+    config = load(find_places())
+    rules = config.idle_rules
+    if rules.action == "off" and not is_dry:
+        return ""
+    with Client(find_places(), may_start=False) as client:
+        found = _found(rules, _running(client), now)
+        if not is_dry:
+            for one in found:
+                _act(client, one, config)
+    return _table(found, now)
+
+
+def _running(client: Client) -> list[RunningJob]:
+    where = protocol.Where(state=[JobState.RUNNING])
+    return [
+        RunningJob(
+            id=job.id, name=job.name, user=job.user, partition=job.partition, started_at=job.started_at
+        )
+        for job in client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs
+        if job.gpus and job.started_at is not None
+    ]
+
+
+def _found(rules: IdleRules, jobs: list[RunningJob], now: float) -> list[IdleJob]:
+    if not jobs:
+        return []
+    path = find_places().accounts
+    if path.exists() and not os.access(path, os.R_OK):
+        raise NotPermitted(f"you may not read the accounts {path}", "Run it as the user of the controller.")
+    if not path.exists():
+        raise StorageError(f"there are no accounts: {path} does not exist", "A controller makes them.")
+    reader = Reader(path)
+    try:
+        with reader.reading():
+            known = [_known(reader, job) for job in jobs]
+            uses = reader.owner_uses(MINUTE, now - rules.window, now)
+            warned = reader.warnings(min(job.started_at for job in jobs), now + 1)
+            return policies.idle_jobs(rules, known, uses, warned, now)
+    finally:
+        reader.close()
+
+
+def _known(reader: Reader, job: RunningJob) -> RunningJob:
+    from msgspec.structs import replace
+
+    usage = reader.sample(job.id)
+    return replace(job, was_busy=usage is not None and usage.active > 0)
+
+
+def _act(client: Client, one: IdleJob, config: "Config") -> None:
+    """Do what is due: end the job, mail its user, and record it, in this order."""
+    if not one.action:
+        return
+    if one.action == "requeue":
+        client.call(protocol.Requeue(ids=[one.job.id]))
+    elif one.action == "cancel":
+        client.call(protocol.Cancel(ids=[one.job.id], reason=f"idle GPU: {one.finding}"))
+    _mail(one, config)
+    note = protocol.NoteWarning(job=one.job.id, policy=policies.IDLE, finding=one.finding, action=one.action)
+    client.call(note)
+
+
+def _mail(one: IdleJob, config: "Config") -> None:
+    if config.mails.way == "off":
+        return
+    from fgsched.cli.posting import post_message
+    from fgsched.mail.letters import Message
+
+    host = os.uname().nodename.split(".")[0]
+    subject, text = policies.message(one, config.idle_rules, host)
+    post_message(Message(at=time.time(), to=(one.job.user,), subject=subject, text=text), config.mails)
+
+
+def _table(found: list[IdleJob], now: float) -> str:
+    if not found:
+        return ""
+    rows = [
+        [
+            str(one.job.id),
+            one.job.user,
+            one.job.partition,
+            format_runtime(now - one.job.started_at),
+            f"{one.charged / 3600:.1f}",
+            one.finding,
+            one.action or "none yet",
+        ]
+        for one in found
+    ]
+    head = ["JOBID", "USER", "PARTITION", "TIME", "GPU-HOURS", "FINDING", "ACTION"]
+    return text_table(head, rows, header=True)
