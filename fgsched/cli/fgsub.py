@@ -65,14 +65,30 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
             return _test(client, jobs)
         ids = _submit(client, protocol.Submit(**_parts(jobs)))
         _print(client, ids, flags)
+        if batch is None and _wants_hint(jobs[0]):
+            from fgsched.cli.hint import tell  # for persons only: it asks the controller
+
+            tell(client, ids[0], jobs[0].submission.request.name)
         return _wait(client, ids) if flags.wait else 0
 
 
 def _is_new_here(job: Prepared) -> bool:
     """Tell whether to say that a job gets no GPU: a person submits one and said nothing about GPUs."""
     says = {"gpus", "gpu-mem"} & job.settings.keys()
+    return not says and _is_for_person(job)
+
+
+def _is_for_person(job: Prepared) -> bool:
+    """Tell whether a person reads the notes: standard error is a terminal, and the output is not terse."""
     is_terse = job.flags.quiet or job.flags.parsable or job.flags.json
-    return not says and not is_terse and sys.stderr is not None and sys.stderr.isatty()
+    return not is_terse and sys.stderr is not None and sys.stderr.isatty()
+
+
+def _wants_hint(job: Prepared) -> bool:
+    """Tell whether to compare the request with the last runs; FGSUB_HINT=no switches that off."""
+    if not job.submission.request.demand.gpus or os.environ.get("FGSUB_HINT", "").lower() == "no":
+        return False
+    return _is_for_person(job)
 
 
 def _submit(client: Client, call: protocol.Submit) -> range:

@@ -1,0 +1,74 @@
+"""Tell a person at the submission that earlier runs used much less GPU memory: once for each name and day."""
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from fgsched import protocol
+from fgsched.accounting.proposal import GIB, ROOM_MEMORY, gibibytes_up
+from fgsched.cli.display import clean
+from fgsched.client import Client
+from fgsched.domain.errors import FgschedError
+from fgsched.domain.job import JobState
+
+_FACTOR = 4  # of the peak: a larger request is worth a hint
+_RUNS = 5  # that are looked at, at most
+_LEAST_RUNS = 2
+_BACK = 500  # ids before the new job: a bounded look at the history
+_LEAST = GIB  # bytes: a smaller request is not worth a hint
+_FIELDS = ("id", "name", "state", "gpus", "memory", "tier", "gpu_peak", "usage")
+
+
+def tell(client: Client, job: int, name: str) -> None:
+    """Print a hint about a job that was submitted, if its last runs justify one. It never fails."""
+    today, file = time.strftime("%Y-%m-%d"), _file()
+    try:
+        told = [line for line in _lines(file) if line.startswith(today)]
+        if f"{today} {name}" in told:
+            return
+        call = protocol.ListHistory(fields=_FIELDS, after=max(0, job - 1 - _BACK), uid=os.geteuid())
+        text = hint(job, name, client.call(call).jobs)
+        if text:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.write_text("".join(f"{line}\n" for line in [*told, f"{today} {name}"]))
+            click.echo(f"fgsub: note: {text}", err=True)
+    except (FgschedError, OSError, ValueError):
+        return  # the job is submitted; a hint that cannot be remembered would be repeated
+
+
+def hint(job: int, name: str, jobs: Iterable[protocol.JobInfo]) -> str:
+    """Return what to say of job `job` after the earlier jobs of its owner, or ""."""
+    known = [one for one in jobs if one.name == name]
+    asked = next((one.memory for one in known if one.id == job and one.gpus), None)
+    peaks = [_peak(one) for one in known if one.id != job and one.state is JobState.COMPLETED][-_RUNS:]
+    used = [peak for peak in peaks if peak]
+    if not asked or asked < _LEAST or len(used) < _LEAST_RUNS or asked <= _FACTOR * max(used):
+        return ""
+    size = gibibytes_up(max(used) * ROOM_MEMORY)
+    amounts = f"{max(used) / GIB:.1f} of {asked / GIB:.1f} GiB of GPU memory"
+    return (
+        f"the last {len(used)} runs of {clean(name)} used at most {amounts}; --gpu-mem={size}G is enough\n"
+        "fgeff --name shows more; FGSUB_HINT=no switches such notes off."
+    )
+
+
+def _peak(job: protocol.JobInfo) -> int:
+    """Return the bytes of the peak on one GPU; 0: not measured, or no GPU was used."""
+    counted = job.gpu_peak if job.tier != "none" else 0
+    return max(counted, job.usage.peak if job.usage is not None else 0)
+
+
+def _file() -> Path:
+    """Return the file with the names of today."""
+    given = os.environ.get("FG_HOME")
+    if given:
+        return Path(given) / "hints"
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "fgsched" / "hints"
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
