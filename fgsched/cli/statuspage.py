@@ -13,8 +13,11 @@ from fgsched.accounting.reports.facts import ReportReader
 from fgsched.accounting.reports.model import Report, TimeClass
 from fgsched.accounting.reports.registry import FORMATS, Style, written
 from fgsched.accounting.reports.status import GpuNow, Share, Status, Sums, Waiting, kinds_of, sums
+from fgsched.cli import choices
 from fgsched.cli.command import write
+from fgsched.cli.reporting import refuse_private
 from fgsched.client import Client, find_places
+from fgsched.config.load import load
 from fgsched.domain.errors import BadUsage, Unreachable
 from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.domain.units import format_share
@@ -53,6 +56,7 @@ def status(options: Mapping[str, Any]) -> None:
         BadUsage: an option belongs to other reports, or a format does not exist.
         Unreachable: the controller does not answer.
         StorageError: the files cannot be written.
+        NotPermitted: metrics name other users, and this host keeps them private.
     """
     formats, style = _formats(options), Style(ascii=options["as_ascii"], section=options["section"])
     now = time.time()
@@ -156,8 +160,11 @@ class _Accounts:
         return kinds_of(self._reader, now) if self._reader is not None else {}
 
     def sums(self) -> Sums | None:
+        """Return the sums. Raises NotPermitted if the site keeps users private."""
         if self._reader is None:
             return None
+        if Path(self._reader.path).stat().st_uid != os.geteuid() != 0:
+            refuse_private("status", "", choices.me(), load(find_places()))
         with self._reader.reading():
             return sums(self._reader)
 

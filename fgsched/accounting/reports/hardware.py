@@ -44,7 +44,8 @@ def events(facts: Facts, title: str = "Events") -> Part:
     downs = [(card, *one) for card in facts.cards for one in down_times(facts, card)]
     for card, since, until, reason in downs:
         back = f"; back {long_time(until)}" if until < facts.period.until else "; not back"
-        text = Phrase((Words("down: "), Given(explained(reason)), Words(back)))
+        why = explained(reason)
+        text = Phrase((Words("down: " if why else "down"), Given(why), Words(back)))
         rows.append((since, card.gpu, (gpu_cell(card.gpu), event(since), text)))
     told = {(card.uuid, since, reason.lower().split(" ")[-1]) for card, since, _, reason in downs}
     for one in facts.health:

@@ -179,8 +179,10 @@ def _down_notes(facts: Facts, card: Card) -> list[Phrase]:
 
 
 def explained(detail: str) -> str:
-    """Return the reason of a state, with the meaning of an Xid: 'Xid 94, contained ECC error'."""
+    """Return the reason of a state ('Xid 94, contained ECC error'), "" if it is not known."""
     reason = detail.partition(": ")[2] or detail
+    if reason == "down":
+        return ""
     number = reason.lower().removeprefix("xid").strip()
     return f"Xid {number}, {XIDS[number]}" if number in XIDS else reason
 
