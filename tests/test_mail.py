@@ -19,7 +19,7 @@ from fgsched.domain.text import BadValue
 from fgsched.gpus.supervisor import helper_command
 from fgsched.jobs.mail import events, next_part, parse_mail_types, parse_mail_user
 from fgsched.mail import jobtext
-from fgsched.mail.addresses import check_address, resolved
+from fgsched.mail.addresses import check_address, host_name, resolved
 from fgsched.mail.composing import compose
 from fgsched.mail.letters import JobMail, Message, Settings, from_bytes, to_bytes
 from fgsched.mail.mailer import Mailer, last_lines
@@ -311,6 +311,14 @@ def test_a_user_name_gets_the_domain_of_the_site_or_of_the_host():
     assert resolved(("ann", "bob@lab.org"), SITE, "h.net") == ["ann@example.org", "bob@lab.org"]
     assert resolved(("ann",), Settings(way="smtp"), "h.net") == ["ann@h.net"]
     assert resolved(("ann",), Settings(way="sendmail"), "h.net") == ["ann"]
+
+
+def test_a_host_that_its_resolver_calls_localhost_keeps_its_name(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "hopper")
+    monkeypatch.setattr("socket.getfqdn", lambda: "localhost.localdomain")
+    assert host_name() == "hopper"
+    monkeypatch.setattr("socket.getfqdn", lambda: "hopper.example.org")
+    assert host_name() == "hopper.example.org"
 
 
 # -- the queue and the mailer --------------------------------------------------------------------------

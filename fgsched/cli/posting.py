@@ -1,7 +1,6 @@
 """Send a report by mail, as the options --to and --subject of fgreport ask."""
 
 import secrets
-import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from fgsched.client import find_places
 from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted, Refused, StorageError
 from fgsched.jobs.mail import parse_mail_user
-from fgsched.mail.addresses import check_address
+from fgsched.mail.addresses import check_address, host_name
 from fgsched.mail.letters import Attachment, Message, Settings, to_bytes
 from fgsched.mail.mailer import Mailer
 from fgsched.mail.spool import Spool
@@ -63,7 +62,7 @@ def post_message(message: Message, settings: Settings) -> None:
         spool = Spool(path)
         spool.put(name, to_bytes(message))
         spool.keep(name)
-        Mailer(spool, settings, socket.getfqdn()).work_alone(message.at, waits=True)
+        Mailer(spool, settings, host_name()).work_alone(message.at, waits=True)
     except PermissionError:
         raise NotPermitted(
             f"you may not write to {path}", "Run fgreport --to as the user of the controller."

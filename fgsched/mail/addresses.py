@@ -1,5 +1,6 @@
 """Complete the addresses of mails, and check who may receive them."""
 
+import socket
 from collections.abc import Iterable
 
 from fgsched.domain.errors import Refused
@@ -38,3 +39,9 @@ def check_address(address: str, settings: Settings) -> None:
 def sender_of(settings: Settings, host: str) -> str:
     """Return the address that the mails come from."""
     return settings.sender or f"fgsched@{settings.domain or host}"
+
+
+def host_name() -> str:
+    """Return the complete name of this host; a resolver that calls it localhost is not followed."""
+    found = socket.getfqdn()
+    return socket.gethostname() if found.partition(".")[0] == "localhost" else found

@@ -9,7 +9,6 @@ import fcntl
 import os
 import pwd
 import select
-import socket
 import subprocess
 import sys
 import time
@@ -25,7 +24,7 @@ from fgsched.accounting.ledger import Reader
 from fgsched.accounting.records import JobUsage
 from fgsched.crash import point
 from fgsched.domain.errors import Refused, StorageError
-from fgsched.mail.addresses import resolved, sender_of
+from fgsched.mail.addresses import host_name, resolved, sender_of
 from fgsched.mail.composing import compose
 from fgsched.mail.letters import JobMail, Letter, Message, Settings, from_bytes, to_bytes
 from fgsched.mail.spool import Spool
@@ -227,7 +226,7 @@ def main() -> None:
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     os.umask(0o077)
-    host = socket.getfqdn()
+    host = host_name()
     with (path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # an earlier mailer may still be sending
         serve(Mailer(Spool(path), settings, host), 0, 1, Mailer(Spool(path / "reports"), settings, host))
