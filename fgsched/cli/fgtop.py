@@ -49,7 +49,7 @@ def fgtop(**options: Any) -> int:
             "fgtop needs a terminal", "fgtop --once prints the screen once; --json is for programs."
         )
     with Client(find_places()) as client:
-        client.call(protocol.ListGpus())  # errors are told before the screen is taken
+        client.call(protocol.ListGpus())  # an error is printed before the screen is taken
     from fgsched.cli.top.screen import show  # Textual takes a quarter of a second
 
     show(view, may_change=not options["read_only"])
