@@ -192,3 +192,13 @@ def test_at_the_end_what_waits_is_stored(books):
     books.keeper.finish()
     books.process.close()
     assert sums(books.path, MINUTE) == [(0, 60.0)]
+
+
+def test_a_message_that_the_accountant_cannot_read_is_reported_and_not_awaited_forever(tmp_path):
+    books = Books(tmp_path / "accounts.db")
+    books.keeper.send(Gap(since=float("nan"), until=1.0, why="x"))
+    books.keeper.look(books.now)
+    books.wait()
+    books.close()
+    assert "cannot be read" in books.keeper.trouble
+    assert books.keeper.waiting == 1

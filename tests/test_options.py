@@ -12,6 +12,8 @@ from fgsched.cli import options, table
 from fgsched.cli.table import Amount, GpuMemory, HostMemory
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import EarlySignal
+from fgsched.domain.text import BadValue
+from fgsched.jobs.constraint import alternatives
 from fgsched.jobs.jobscript import directives
 
 
@@ -399,3 +401,8 @@ def test_any_value_is_read_or_refused(option, text):
         assert error.cause.isprintable()  # noqa: PT017
     else:
         assert ([setting.option.name for setting in settings], rest) == ([option.name], [])
+
+
+def test_a_constraint_with_very_many_brackets_is_refused():
+    with pytest.raises(BadValue, match="more than 64 brackets"):
+        alternatives("(" * 5000 + "a" + ")" * 5000)

@@ -257,3 +257,12 @@ def test_srun_outside_a_job_says_so(job):
     status, _, err = job.run("true")
     assert status == 1
     assert "not inside a job" in err
+
+
+def test_a_file_that_cannot_be_opened_is_named_without_a_traceback(tmp_path):
+    process = Job(tmp_path).start("-o", "missing/out", "true")
+    assert process.communicate(timeout=PATIENCE) == (
+        "",
+        "srun: error: missing/out: No such file or directory\n",
+    )
+    assert process.returncode == 1

@@ -22,7 +22,17 @@ from fgsched.accounting import marker
 from fgsched.accounting.backup import archive, back_up
 from fgsched.accounting.hostzone import host_zone
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Unfit
-from fgsched.accounting.messages import FOREVER, Answer, Backup, Batch, Keep, Order, line, parse_message
+from fgsched.accounting.messages import (
+    FOREVER,
+    UNREADABLE,
+    Answer,
+    Backup,
+    Batch,
+    Keep,
+    Order,
+    line,
+    parse_message,
+)
 from fgsched.accounting.records import Minute
 from fgsched.accounting.spans import day_of, hour_of
 from fgsched.crash import point
@@ -217,7 +227,7 @@ def _answered(accountant: Accountant, text: bytes, now: float) -> Answer:
         return accountant.answer(text, now)
     except MsgspecError as error:
         print(f"a message of the controller cannot be read: {error}", file=sys.stderr)
-        return Answer(number=-1, error=str(error))
+        return Answer(number=UNREADABLE, error=f"a message cannot be read: {error}")
 
 
 def _send(sink: int, data: bytes) -> None:

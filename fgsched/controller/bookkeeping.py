@@ -17,6 +17,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from fgsched.accounting.messages import (
+    UNREADABLE,
     Answer,
     Archive,
     Backup,
@@ -169,7 +170,7 @@ class Bookkeeper:
     def receive(self) -> None:
         """Take in the answers of the accountant."""
         for answer in self._process.receive():
-            if self._under_way is not None and answer.number == self._under_way.number:
+            if self._under_way is not None and answer.number in (self._under_way.number, UNREADABLE):
                 self._answered(self._under_way, answer)
 
     def finish(self) -> None:

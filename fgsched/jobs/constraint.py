@@ -22,6 +22,8 @@ class Needs(Struct, frozen=True):
 
 def alternatives(text: str) -> Alternatives:
     """Return the alternatives of an expression; a count such as `*2` is left out. Raises BadValue."""
+    if text.count("(") + text.count("[") > _MOST:
+        raise BadValue(text, f" has more than {_MOST} brackets")
     tokens = _tokens(text)
     found = _either(tokens, text)
     if tokens:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fgsched.cli.command import Command
-from fgsched.domain.errors import Exit
+from fgsched.domain.errors import Exit, FgschedError
 from fgsched.slurm import scontrol
 from fgsched.slurm.getopt import BadLine
 
@@ -62,6 +62,9 @@ def main() -> None:
         _run()
     except BadLine as error:
         print(f"{sys.argv[1]}: {error}", file=sys.stderr)
+        sys.exit(1)
+    except FgschedError as error:
+        print(f"{sys.argv[1]}: error: {error.cause}\n{error.remedy}", file=sys.stderr)
         sys.exit(1)
 
 

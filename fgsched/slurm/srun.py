@@ -109,6 +109,9 @@ def main() -> None:
     except Refusal as error:
         print(error.text, file=sys.stderr)
         sys.exit(error.status)
+    except OSError as error:  # of a file of the command line
+        print(f"srun: error: {error.filename or 'srun'}: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":
