@@ -17,6 +17,8 @@ from fgsched.domain.job import (
     WHOLE,
     Gpu,
     JobState,
+    Label,
+    Name,
     OomReport,
     Preemption,
     Reading,
@@ -429,10 +431,10 @@ class NoteWarning(Call[Kept], frozen=True, tag="note_warning"):
 
     repeats: ClassVar[bool] = False
 
-    job: int
-    policy: str
-    finding: str
-    action: str
+    job: Annotated[int, Meta(ge=1, le=2**62)]
+    policy: Name
+    finding: Label
+    action: Name
 
 
 class ArchiveJobs(Call[Kept], frozen=True, tag="archive"):

@@ -90,6 +90,9 @@ GIVEN = {
     },
     "update_reservation": lambda job: {"name": "r", "start": 10**10, "end": 10**10 + 60, "users": ["x"]},
     "delete_reservation": lambda job: {"name": "r"},
+    "back_up": lambda job: {"file": "/nowhere/copy"},
+    "archive": lambda job: {"file": "/nowhere/old", "before": 1},
+    "note_warning": lambda job: {"job": job, "policy": "idle", "finding": "no process", "action": "notify"},
 }
 
 
