@@ -1,6 +1,7 @@
 """A GPU is given out by one controller of the host."""
 
 import os
+import socket
 import subprocess
 import sys
 import uuid
@@ -88,6 +89,19 @@ def test_a_user_cannot_keep_the_controller_of_the_host_from_its_gpus(gpu, caplog
         with pytest.raises(Refused):
             own([gpu], exclusive=True, is_root=False)
     assert f"uid 65534 (pid {pid})" in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_a_name_without_a_listener_does_not_keep_root_from_starting_either(gpu, caplog):
+    def squat():
+        mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        mine.bind(f"\0fgsched/gpu/{gpu.uuid.lower()}")
+        return mine
+
+    with as_user(65534, squat):
+        own([gpu], exclusive=True, is_root=True).close()
+        with pytest.raises(Refused, match="does not tell its user"):
+            own([gpu], exclusive=True, is_root=False)
 
 
 @contextmanager

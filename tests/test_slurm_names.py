@@ -5,6 +5,7 @@ import os
 import pytest
 
 from fgsched.domain.errors import Exit
+from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.hostlist import expand, fold
 from fgsched.slurm.names import BIN, NAMES, arguments, status_of
 
@@ -149,6 +150,12 @@ def test_clients_of_slurm_get_the_answers_that_they_look_for(home):
 )
 def test_a_host_list_is_expanded(text, names):
     assert expand(text) == names
+
+
+@pytest.mark.parametrize("text", ["n[-3]", "n[1-x]", "n[1-999999999]"])
+def test_a_bad_host_list_is_refused(text):
+    with pytest.raises(BadLine, match="Invalid hostlist"):
+        expand(text)
 
 
 def test_names_are_folded_to_a_list():

@@ -191,6 +191,20 @@ def test_input_reaches_all_tasks_or_one(job):
     assert job.run("-n2", "-i", "none", "cat", text="hello\n")[1] == ""
 
 
+def test_input_that_no_task_reads_delays_nothing(job):
+    (job.path / "big").write_bytes(b"x" * (1 << 20))
+    with open(job.path / "big") as big:
+        process = job.start("-n2", "true", stdin=big)
+        assert process.communicate(timeout=PATIENCE)[1] == ""
+    assert process.returncode == 0
+
+
+def test_numbers_that_are_not_decimal_and_open_quotes_are_refused(job):
+    assert job.run("-n", "²", "true")[0] == 1
+    (job.path / "programs").write_text("0 echo 'open\n")
+    assert "No closing quotation" in job.run("-n1", "--multi-prog", "programs")[2]
+
+
 def test_variables_are_passed_as_export_says(job):
     job.environ["MINE"] = "1"
     assert job.run("--export=NONE", "sh", "-c", "echo ${MINE:-no}$SLURM_JOB_ID")[1] == "no7\n"

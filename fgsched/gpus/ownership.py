@@ -28,7 +28,7 @@ class Holder(Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """Return the user and the process, for a person; the controller asks no name service for the name."""
-        return f"uid {self.uid} (pid {self.pid})"
+        return f"uid {self.uid} (pid {self.pid})" if self.pid else "a process that does not tell its user"
 
 
 class Ownership:
@@ -56,7 +56,7 @@ class Ownership:
         mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             mine.bind(name)
-            mine.listen(64)  # connections are not accepted: callers only need the credentials
+            mine.listen(4096)  # connections are not accepted: callers only need the credentials
         except OSError as error:
             mine.close()
             if error.errno != errno.EADDRINUSE:
@@ -81,14 +81,15 @@ def _holder(name: str) -> Holder:
 def own(gpus: Iterable[Gpu], *, exclusive: bool, is_root: bool) -> Ownership:
     """Take GPUs for a controller; log who gives out those that it shares.
 
-    A user cannot keep the host's controller from its GPUs: root shares them with a controller of a user.
+    A user cannot keep the host's controller from its GPUs: root shares them with a controller of a user, and
+    with a process that holds the name and does not listen.
 
     Raises:
         Refused: another controller gives out one of them, and this one is not told to share.
     """
     owned = Ownership()
     held = owned.take(gpus)
-    refused = {gpu: holder for gpu, holder in held.items() if exclusive and (holder.uid <= 0 or not is_root)}
+    refused = {gpu: holder for gpu, holder in held.items() if exclusive and (holder.uid == 0 or not is_root)}
     if refused:
         owned.close()
         raise refusal(refused)

@@ -2,16 +2,21 @@
 
 import re
 
+from fgsched.slurm.getopt import BadLine
+
+_MOST = 65_536  # hosts of one range
 _PART = re.compile(r"([^\[\],]*)(?:\[([0-9,-]*)\])?([^\[\],]*)")
 
 
 def expand(text: str) -> list[str]:
-    """Return the names of a list, in its order; numbers keep their width."""
+    """Return the names of a list, in its order; numbers keep their width. Raises BadLine."""
     names: list[str] = []
     for part in re.split(r",(?![^\[]*\])", text):
         match = _PART.fullmatch(part)
-        if match is None or not part:
+        if not part:
             continue
+        if match is None:
+            raise BadLine(f"Invalid hostlist: {part}")
         before, ranges, after = match.groups()
         names += [f"{before}{number}{after}" for number in _numbers(ranges)] if ranges else [part]
     return names
@@ -30,6 +35,8 @@ def _numbers(ranges: str) -> list[str]:
     found = []
     for part in ranges.split(","):
         first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or "0").isdecimal() or int(last or first) - int(first) > _MOST:
+            raise BadLine(f"Invalid hostlist: [{ranges}]")
         width = len(first)
         found += [str(number).zfill(width) for number in range(int(first), int(last or first) + 1)]
     return found

@@ -71,7 +71,7 @@ class _Running:
         self._step, self._base, self._host = step, base, base["SLURMD_NODENAME"]
         self._selector = held.enter_context(selectors.DefaultSelector())
         self._outputs = Outputs(step, base, self._selector, held)
-        self._inputs = Inputs(step, base, self._selector, held)
+        self._inputs = Inputs(step, base, held)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._worst = 0
         self._signalled = 0  # the last signal for all tasks

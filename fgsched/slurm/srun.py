@@ -58,7 +58,7 @@ def step_of(words: Sequence[str], environ: Mapping[str, str]) -> Step:
 
 def _check_host(given: Mapping[str, str]) -> None:
     least = given.get("nodes", "1").partition("-")[0]
-    if not least.isdigit():
+    if not least.isdecimal():
         raise Refusal(f'srun: error: Invalid node count "{given["nodes"]}"', 1)
     if int(least) > 1:
         raise Refusal(
@@ -77,7 +77,7 @@ def _tasks(given: Mapping[str, str], environ: Mapping[str, str]) -> int:
 
 def _number(given: Mapping[str, str], name: str, default: str) -> int:
     text = given.get(name, default)
-    if not text.isdigit() or (int(text) < 1 and name != "wait"):
+    if not text.isdecimal() or (int(text) < 1 and name != "wait"):
         raise Refusal(f'srun: error: Invalid numeric value "{text}" for --{name}.', 1)
     return int(text)
 
@@ -95,7 +95,7 @@ def _gpus(given: Mapping[str, str], tasks: int) -> int:
 def _amount(text: str) -> int:
     """Return the count in '[type:]N'; a type alone means one."""
     last = text.rpartition(":")[2]
-    return int(last) if last.isdigit() else 1
+    return int(last) if last.isdecimal() else 1
 
 
 def main() -> None:

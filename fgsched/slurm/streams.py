@@ -6,6 +6,7 @@ import selectors
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from threading import Thread
 from typing import IO
 
 from fgsched.slurm.step import Step
@@ -29,7 +30,7 @@ def file_name(pattern: str, environ: Mapping[str, str], task: int) -> str:
 
     def replaced(found: re.Match[str]) -> str:
         value = values.get(found[2], found[0])
-        return value.zfill(min(int(found[1]), 10)) if found[1] and value.isdigit() else value
+        return value.zfill(min(int(found[1]), 10)) if found[1] and value.isdecimal() else value
 
     return _LETTER.sub(replaced, pattern)
 
@@ -66,9 +67,9 @@ class Outputs:
     def _one(self, task: int, pattern: str, stream: int) -> int | IO[bytes] | None:
         if pattern == "none":
             return self._file(os.devnull)
-        if pattern and not pattern.isdigit():
+        if pattern and not pattern.isdecimal():
             return self._file(file_name(pattern, self._environ, task))
-        if pattern.isdigit() and int(pattern) != task:
+        if pattern.isdecimal() and int(pattern) != task:
             return self._file(os.devnull)
         return self._labelled(task, stream) if self._step.label else None
 
@@ -107,52 +108,48 @@ class Outputs:
 class Inputs:
     """What the tasks read: the input of srun for all of them, for one, nothing, or a file for each."""
 
-    def __init__(
-        self, step: Step, environ: Mapping[str, str], selector: selectors.BaseSelector, held: ExitStack
-    ) -> None:
-        self._step, self._environ, self._selector, self._held = step, environ, selector, held
-        self._pipes: list[int] = []
+    def __init__(self, step: Step, environ: Mapping[str, str], held: ExitStack) -> None:
+        self._step, self._environ, self._held = step, environ, held
+        self._pipes: dict[int, int] = {}  # write end -> the read end of a task
 
     def of(self, task: int) -> int | IO[bytes] | None:
         """Return the standard input of a task; None is that of srun."""
         wanted = self._step.input
-        if wanted == "none" or (wanted.isdigit() and int(wanted) != task):
+        if wanted == "none" or (wanted.isdecimal() and int(wanted) != task):
             return self._held.enter_context(open(os.devnull, "rb"))
-        if wanted and wanted != "all" and not wanted.isdigit():
+        if wanted and wanted != "all" and not wanted.isdecimal():
             path = os.path.join(self._step.directory, file_name(wanted, self._environ, task))
             return self._held.enter_context(open(path, "rb"))
-        if self._step.tasks == 1 or wanted.isdigit():
+        if self._step.tasks == 1 or wanted.isdecimal():
             return None
         reading, writing = os.pipe()
-        self._held.callback(os.close, reading)
-        self._pipes.append(writing)
+        self._pipes[writing] = reading
         return reading
 
     def begin(self) -> None:
-        """Copy the input of srun to all tasks, if several share it."""
-        if not self._pipes:
-            return
-        try:
-            self._selector.register(0, selectors.EVENT_READ, self._copy)
-        except (PermissionError, ValueError, OSError):  # a regular file is always readable
-            while self._copy():
-                pass
+        """Copy the input of srun to all tasks, if several share it. The tasks have started."""
+        for reading in self._pipes.values():  # so that the end of a task ends the copy to it
+            os.close(reading)
+        if self._pipes:
+            Thread(target=_copy, args=(list(self._pipes),), daemon=True).start()
 
-    def _copy(self) -> bool:
+
+def _copy(pipes: list[int]) -> None:
+    """Copy standard input to the pipes until it ends or no task reads; a slow task delays the others."""
+    while pipes:
         data = os.read(0, _CHUNK)
-        for pipe in list(self._pipes):
+        if not data:
+            break
+        for pipe in list(pipes):
             try:
-                os.write(pipe, data)
+                _write_all(pipe, data)
             except BrokenPipeError:
-                self._drop(pipe)
-        if data:
-            return True
-        for pipe in list(self._pipes):
-            self._drop(pipe)
-        if 0 in self._selector.get_map():
-            self._selector.unregister(0)
-        return False
-
-    def _drop(self, pipe: int) -> None:
-        self._pipes.remove(pipe)
+                pipes.remove(pipe)
+                os.close(pipe)
+    for pipe in pipes:
         os.close(pipe)
+
+
+def _write_all(pipe: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(pipe, data) :]

@@ -14,7 +14,10 @@ def read_programs(path: str, tasks: int) -> tuple[tuple[str, ...], ...]:
         raise Refusal(f"srun: error: Unable to open configuration file {path}: {error.strerror}", 1) from None
     found: dict[int, tuple[str, ...]] = {}
     for line in lines:
-        words = shlex.split(line, comments=True)
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:  # a quote that is not closed
+            raise Refusal(f"srun: error: Configuration file {path} invalid: {error}", 1) from None
         if not words:
             continue
         ranks = _ranks(words[0], tasks)
@@ -35,7 +38,7 @@ def _ranks(text: str, tasks: int) -> list[int]:
     ranks: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not first.isdecimal() or (dash and not last.isdecimal()):
             raise Refusal(f"srun: error: Configuration file invalid task specification: {text}", 1)
         ranks += range(int(first), int(last or first) + 1)
     return ranks
