@@ -1,5 +1,6 @@
 """Backups of queue and accounts while jobs run, their restoration, and archives of old records."""
 
+import os
 import tarfile
 import threading
 from contextlib import suppress
@@ -170,3 +171,15 @@ def test_old_jobs_are_archived_by_a_command(tmp_path):
         assert home.submit() == job + 1
         done = home.run("fgctl", "archive", "--before", "now", "/nonexistent/old.db")
         assert done.status == 6
+
+
+@pytest.mark.root
+def test_root_writes_no_copy_where_another_user_could_exchange_it(home, tmp_path):
+    assert home.run("fgsched", "start").status == 0
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    for words in (("backup",), ("archive", "--before", "now-1hour")):
+        done = home.run("fgctl", *words, str(theirs / "copy"))
+        assert (done.status, list(theirs.iterdir())) == (1, [])
+        assert f"{theirs} belongs to uid 65534" in done.err

@@ -3,7 +3,9 @@
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fgsched import protocol
@@ -14,6 +16,7 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import Apart, EventLoop
 from fgsched.domain.errors import Exit, FgschedError, NotPermitted, Refused, StorageError
 from fgsched.server import Connection
+from fgsched.system.safeopen import refuse_unless_safe
 
 
 class BooksHandlers:
@@ -29,12 +32,14 @@ class BooksHandlers:
 
     def _back_up(self, connection: Connection, caller: Caller, call: protocol.BackUp) -> None:
         _refuse_others(caller)
+        _refuse_unsafe(call.file)
         kept = partial(_backup_of, connection)
         self._books.back_up(call.file, partial(self._told, connection, kept))
         connection.is_waiting = True
 
     def _archive(self, connection: Connection, caller: Caller, call: protocol.ArchiveJobs) -> None:
         _refuse_others(caller)
+        _refuse_unsafe(call.file)
         kept = partial(_archive_of, connection)
         self._books.archive(call.file, call.before, partial(self._told, connection, kept))
         connection.is_waiting = True
@@ -66,6 +71,17 @@ def _archive_of(connection: Connection, answer: Answer) -> None:
 def _error_of(answer: Answer) -> FgschedError:
     kind = Refused if answer.exit == Exit.REFUSED else StorageError
     return kind(answer.error, answer.remedy)
+
+
+def _refuse_unsafe(file: str) -> None:
+    """Refuse a directory in which another user could exchange what root writes.
+
+    Raises:
+        Refused: such a user can change the directory or one above it.
+    """
+    if os.geteuid() == 0:
+        with suppress(OSError):  # the accountant reports a directory that does not exist
+            refuse_unless_safe(Path(file).parent, owner=0)
 
 
 def _refuse_others(caller: Caller) -> None:
