@@ -294,6 +294,30 @@ def _cron(is_print: bool, install: bool, systemd: bool, to: str, metrics: str) -
     write(found)
 
 
+@fgsched.command("slurm-names")
+@click.option("--print", "is_print", is_flag=True, help="Print the names and their commands (default).")
+@click.option("--install", "folder", metavar="DIR", help="Write a program for each name to DIR.")
+@click.option("--remove", "emptied", metavar="DIR", help="Remove these programs from DIR.")
+def _slurm_names(is_print: bool, folder: str | None, emptied: str | None) -> None:
+    """Give the commands the names that they have in Slurm."""
+    from fgsched.slurm import installing
+
+    if (is_print, folder is not None, emptied is not None).count(True) > 1:
+        raise BadUsage("--print, --install and --remove exclude each other")
+    if folder is not None:
+        write(installing.install(_folder(folder), os.environ))
+    elif emptied is not None:
+        write(installing.remove(_folder(emptied)))
+    else:
+        write(installing.listed())
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise BadUsage("name a directory, such as ~/.local/bin")
+    return Path(os.path.abspath(text))
+
+
 @fgsched.group("policy", cls=Group)
 def _policy() -> None:
     """Carry out the policies of the site, for cron."""

@@ -29,6 +29,11 @@ BIN = Path(__file__).parent / "bin"  # one script for each name
 _FORMATS = ("-o", "-O", "--format", "--Format")
 
 
+def command_of(name: str) -> str:
+    """Return the command of fgsched that a name runs; srun runs the tasks of a step itself."""
+    return NAMES.get(name, name)
+
+
 def arguments(name: str, words: Sequence[str]) -> list[str]:
     """Return the arguments for the command of fgsched: squeue has Slurm's columns by default."""
     if name == "scontrol":

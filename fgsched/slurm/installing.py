@@ -1,0 +1,102 @@
+"""Install the names of Slurm's commands in a directory of PATH, beside no other Slurm."""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from fgsched.domain.errors import Refused
+from fgsched.slurm.names import BIN, command_of
+from fgsched.system.safeopen import refuse_unless_safe
+
+_MARK = b"# Written by fgsched slurm-names, which replaces and removes this file."
+_HEAD = 400  # bytes of a file in which the mark is
+_ADMINISTRATORS = 0o002  # a group of administrators can write to /usr/local/bin
+
+
+def names() -> list[str]:
+    """Return the names, as jobs have them."""
+    return sorted(os.listdir(BIN))
+
+
+def listed() -> str:
+    """Return a line for each name: the name, and the command of fgsched that it runs."""
+    return "".join(f"{name:<10}{command_of(name)}\n" for name in names())
+
+
+def install(folder: Path, environ: Mapping[str, str]) -> str:
+    """Write a program for each name; return the message. Programs that were written before are replaced.
+
+    Raises:
+        Refused: a file is not ours, PATH has another Slurm, or another user could change `folder`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        refuse_unless_safe(folder, owner=0, writers=_ADMINISTRATORS)
+    _refuse_others(folder, environ)
+    for name in names():
+        _write(folder / name, program(name))
+    first = f"{', '.join(names())}: written to {folder}\n"
+    return first if _is_in_path(folder, environ) else f"{first}{folder} is not in PATH: add it there.\n"
+
+
+def remove(folder: Path) -> str:
+    """Remove the programs that `install` wrote; return the message. All other files stay."""
+    there = [name for name in names() if os.path.lexists(folder / name)]
+    ours = [name for name in there if _is_ours(folder / name)]
+    others = [name for name in there if name not in ours]
+    for name in ours:
+        (folder / name).unlink()
+    removed = f"{', '.join(ours) or 'nothing'}: removed from {folder}\n"
+    return removed + (f"{', '.join(others)}: not of fgsched, left there\n" if others else "")
+
+
+def program(name: str) -> bytes:
+    """Return the program of one name."""
+    python = os.fsencode(shlex.quote(sys.executable))
+    return b'#!/bin/sh\n%s\nexec %s -I -m fgsched.slurm.names %s "$@"\n' % (_MARK, python, name.encode())
+
+
+def _refuse_others(folder: Path, environ: Mapping[str, str]) -> None:
+    others = [path for path in _found([str(folder)]) if not _is_ours(path)]
+    if others:
+        raise Refused(
+            f"{', '.join(map(str, others))}: not of fgsched, so nothing was written",
+            "Choose another directory, or remove them first.",
+        )
+    slurm = [path for path in _found(environ.get("PATH", "").split(":")) if not _is_ours(path)]
+    if slurm:
+        raise Refused(
+            f"this host has a Slurm, or commands with its names: {', '.join(map(str, slurm))}",
+            "Nothing was written. Use fgsub, fgq, …; inside jobs these commands have Slurm's names.",
+        )
+
+
+def _found(folders: Iterable[str]) -> list[Path]:
+    """Return the existing files of these names, without those of jobs."""
+    places = [Path(folder) for folder in dict.fromkeys(folders) if folder and Path(folder) != BIN]
+    return [place / name for place in places for name in names() if os.path.lexists(place / name)]
+
+
+def _is_ours(path: Path) -> bool:
+    with suppress(OSError):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                return _MARK in file.read(_HEAD).splitlines()
+    return False
+
+
+def _is_in_path(folder: Path, environ: Mapping[str, str]) -> bool:
+    return any(
+        Path(place).resolve() == folder.resolve() for place in environ.get("PATH", "").split(":") if place
+    )
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replace a file at once, so that a command that starts meanwhile finds the old or the new one."""
+    other = path.with_name(f".{path.name}.{os.getpid()}")
+    other.write_bytes(data)
+    other.chmod(0o755)
+    other.rename(path)

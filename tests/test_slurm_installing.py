@@ -1,0 +1,95 @@
+"""fgsched slurm-names: the names of Slurm outside jobs, never in the place of a Slurm or of another file."""
+
+import os
+import subprocess
+
+import pytest
+
+from fgsched.domain.errors import Refused
+from fgsched.slurm import installing
+from fgsched.slurm.names import BIN
+
+FOREIGN = b"#!/bin/sh\necho a real one\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "bin"
+
+
+def others(place, name, data=FOREIGN):
+    place.mkdir(parents=True, exist_ok=True)
+    (place / name).write_bytes(data)
+    return place / name
+
+
+def test_installed_names_are_those_of_jobs_and_are_removed_again(folder):
+    said = installing.install(folder, {"PATH": f"/bin:{folder}:{BIN}"})
+    assert said == f"{', '.join(sorted(os.listdir(BIN)))}: written to {folder}\n"
+    assert sorted(os.listdir(folder)) == sorted(os.listdir(BIN))
+    kept = others(folder, "mine")
+    assert installing.remove(folder) == said.replace("written to", "removed from")
+    assert os.listdir(folder) == [kept.name]
+    assert installing.remove(folder) == f"nothing: removed from {folder}\n"
+
+
+def test_a_second_installation_replaces_the_first(folder):
+    installing.install(folder, {"PATH": str(folder)})
+    (folder / "squeue").write_bytes((folder / "squeue").read_bytes() + b"# old\n")
+    installing.install(folder, {"PATH": str(folder)})
+    assert (folder / "squeue").read_bytes() == installing.program("squeue")
+
+
+def test_a_directory_outside_path_is_named(folder):
+    assert installing.install(folder, {"PATH": "/bin"}).endswith(f"{folder} is not in PATH: add it there.\n")
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "broken link", "directory"])
+def test_a_file_that_is_not_ours_is_neither_replaced_nor_removed(kind, folder, tmp_path):
+    folder.mkdir()
+    if kind == "file":
+        others(folder, "sacct")
+    elif kind == "directory":
+        (folder / "sacct").mkdir()
+    else:
+        target = others(tmp_path / "real", "sacct") if kind == "link" else tmp_path / "gone"
+        (folder / "sacct").symlink_to(target)
+    with pytest.raises(Refused, match=r"sacct: not of fgsched, so nothing was written"):
+        installing.install(folder, {"PATH": "/bin"})
+    assert os.listdir(folder) == ["sacct"]
+    assert installing.remove(folder).endswith("sacct: not of fgsched, left there\n")
+    assert os.listdir(folder) == ["sacct"]
+
+
+def test_nothing_is_written_where_path_has_a_slurm(folder, tmp_path):
+    slurm = others(tmp_path / "slurm", "sbatch")
+    with pytest.raises(Refused, match=f"this host has a Slurm, or commands with its names: {slurm}"):
+        installing.install(folder, {"PATH": f"/bin:{slurm.parent}"})
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_root_installs_nothing_where_another_user_could_change_it(folder):
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(Refused, match="writable by others"):
+        installing.install(folder, {"PATH": "/bin"})
+
+
+def test_the_names_run_outside_jobs_with_slurms_columns(home, folder):
+    done = home.run("fgsched", "slurm-names", "--install", str(folder), env={"PATH": f"/bin:{folder}"})
+    assert (done.status, done.err) == (0, "")
+    assert "sbatch    fgsub\n" in home.run("fgsched", "slurm-names", "--print").out
+    both = home.run("fgsched", "slurm-names", "--print", "--install", "x")
+    assert (both.status, os.path.lexists(home.path / "x")) == (2, False)
+
+    def call(*words):
+        given = {"env": home.environ, "cwd": home.path, "capture_output": True, "text": True}
+        return subprocess.run([folder / words[0], *words[1:]], **given)
+
+    assert call("sbatch", "--parsable", "--hold", "-J", "train", "--wrap", "true").stdout == "1\n"
+    assert call("squeue", "-o", "%i %j %T %D").stdout == "JOBID NAME STATE NODES\n1 train PENDING 1\n"
+    assert call("scancel", "1").returncode == 0
+    refused = call("sbatch", "--gpus=nonsense", "--wrap", "true")
+    assert (refused.returncode, refused.stderr.split("=")[0]) == (255, "sbatch: error: --gpus")
