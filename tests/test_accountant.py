@@ -99,6 +99,19 @@ def test_a_record_that_cannot_be_stored_delays_no_other(accountant, path):
     assert sums(path, MINUTE) == [(60, 60.0)]
 
 
+def test_a_record_that_cannot_be_parsed_or_breaks_a_rule_delays_no_other(accountant, path, capsys):
+    accountant.answer(batch(CARD), 0.0)
+    unknown = Gap(since=float("nan"), until=1.0, why="x")
+    too_large = replace(CARD, uuid="GPU-7", total=1 << 70)
+    endless = replace(JOB, id=8, suspended=float("inf"))
+    records = (unknown, too_large, endless, JOB, minute(0), Gap(since=1.0, until=2.0, why="z"))
+    answer = accountant.answer(batch(*records, number=3), 100.0)
+    assert (answer.number, answer.error, answer.refused) == (3, "", (8,))
+    assert ([job.id for job in jobs(path)], sums(path, MINUTE)) == ([7], [(0, 60.0)])
+    assert capsys.readouterr().err.count("it is left out: ") == 3
+    assert accountant.answer(batch(*records), 200.0).refused == (8,)
+
+
 def test_old_minutes_and_hours_are_deleted_and_their_days_stay(accountant, path):
     accountant.answer(batch(CARD, *(minute(at) for at in range(0, 2 * DAY, 1800))), 2.0 * DAY)
     days = sums(path, DAY)

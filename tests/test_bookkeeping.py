@@ -5,15 +5,17 @@ import select
 import signal
 
 import pytest
+from msgspec.structs import replace
 
 from fgsched.accounting.ledger import HOUR, MINUTE, Reader
-from fgsched.accounting.messages import Keep
+from fgsched.accounting.messages import Archive, Keep, encoded
 from fgsched.accounting.process import AccountantProcess
-from fgsched.accounting.records import Gap
-from fgsched.controller import bookkeeping
-from fgsched.controller.bookkeeping import LOST, Bookkeeper
+from fgsched.accounting.records import Card, Gap, JobSample, Warned
+from fgsched.controller.bookkeeping import Bookkeeper
+from fgsched.controller.heldsamples import LOST, HeldSamples
+from fgsched.domain.errors import Exit, Refused
 from test_accountant import minute, sums
-from test_ledger import CARD
+from test_ledger import CARD, USAGE
 
 PATIENCE = 30_000  # milliseconds
 KEEP = Keep(minutes=-1, hours=-1, days=-1)
@@ -154,8 +156,8 @@ def test_a_restarted_accountant_does_not_read_half_a_message(books):
     assert len(sums(books.path, MINUTE)) == 500
 
 
-def test_samples_that_cannot_be_stored_for_long_become_a_gap(books, monkeypatch):
-    monkeypatch.setattr(bookkeeping, "_HELD", 1000)
+def test_samples_that_cannot_be_stored_for_long_become_a_gap(books):
+    books.keeper._held = HeldSamples(1000)
     os.kill(books.process.pid, signal.SIGSTOP)
     books.keeper.send(CARD)
     books.keeper.look(0.0)
@@ -167,6 +169,72 @@ def test_samples_that_cannot_be_stored_for_long_become_a_gap(books, monkeypatch)
     assert 0 < len(kept) < 10
     assert kept[-1] == 99 * 60
     assert gaps(books.path) == [Gap(since=0.0, until=float(kept[0]), why=LOST)]
+
+
+def sample(job, peak=0):
+    return JobSample(job=job, usage=replace(USAGE, peak=peak))
+
+
+def warned(job):
+    return Warned(at=1.0, job=job, policy="idle", finding="no process", action="notify")
+
+
+def kinds(held):
+    return [one.kind.__name__ for one in held.all()]
+
+
+def test_of_a_card_and_a_job_only_the_last_sample_is_held():
+    held = HeldSamples(1 << 20)
+    for peak in range(100):
+        held.add(CARD)
+        held.add(sample(7, peak))
+    assert kinds(held) == ["Card", "JobSample"]
+    taken = held.take(1 << 20)
+    held.add(sample(7, peak=1000))
+    held.back(taken)
+    assert kinds(held) == ["Card", "JobSample"]
+    assert b'"peak":1000' in bytes(list(held.all())[1].data), "the newer one stays"
+
+
+def test_samples_that_are_about_no_time_are_bounded_too(caplog):
+    held = HeldSamples(2000)
+    held.add(CARD)
+    for job in range(1000):
+        held.add(sample(job))
+        held.add(warned(job))
+    assert sum(one.size for one in held.all() if one.kind is not Card) <= 2000
+    assert kinds(held)[0] == "Card", "minutes need it"
+    assert kinds(held)[1:] == ["JobSample"] * (len(held) - 1), "events are dropped before samples of jobs"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_dropped_minutes_are_one_gap_that_comes_first():
+    held = HeldSamples(1000)
+    for at in range(100):
+        held.add(minute(60 * at))
+    first, *minutes = held.take(1 << 20)
+    kept = int(minutes[0].since)
+    assert bytes(first.data) == bytes(encoded(Gap(since=0.0, until=float(kept), why=LOST)))
+    assert [one.since for one in minutes] == [60.0 * at for at in range(kept // 60, 100)]
+    assert len(held) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(Refused("no", "why"), Exit.REFUSED), (OSError(28, "No space left on device"), Exit.INTERNAL)],
+)
+def test_an_order_that_cannot_begin_is_answered(books, error, code):
+    answers = []
+
+    def begin():
+        raise error
+
+    books.keeper.order(Archive(number=0, before=0, file="/nowhere"), begin, answers.append)
+    books.keeper.look(0.0)
+    assert [answer.exit for answer in answers] == [code]
+    books.keeper.send(CARD, minute(0))
+    books.settle()
+    assert sums(books.path, MINUTE) == [(0, 60.0)]
 
 
 def test_while_the_accounts_cannot_be_written_nothing_is_lost_and_the_pauses_grow(books, caplog):
@@ -196,7 +264,8 @@ def test_at_the_end_what_waits_is_stored(books):
 
 def test_a_message_that_the_accountant_cannot_read_is_reported_and_not_awaited_forever(tmp_path):
     books = Books(tmp_path / "accounts.db")
-    books.keeper.send(Gap(since=float("nan"), until=1.0, why="x"))
+    books.keeper.send(CARD)
+    books.process._unsent += b"no JSON "
     books.keeper.look(books.now)
     books.wait()
     books.close()

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +70,14 @@ def test_metrics_have_a_line_if_there_is_a_folder_for_them():
     assert lines[-2].endswith("fgreport status --format metrics --output /var/lib/prometheus/node-exporter")
     with pytest.raises(BadUsage):
         cron.run(to="root", is_install=False, is_systemd=False, environ={}, metrics="here")
+
+
+def test_the_folder_of_units_needs_a_home_for_a_user_only():
+    assert cron.unit_folder({}, 0) == Path("/etc/systemd/system")
+    assert cron.unit_folder({"HOME": "/home/ann"}, 7) == Path("/home/ann/.config/systemd/user")
+    assert cron.unit_folder({"XDG_CONFIG_HOME": "/c"}, 7) == Path("/c/systemd/user")
+    with pytest.raises(Refused, match="HOME is not set"):
+        cron.unit_folder({}, 7)
 
 
 def test_units_of_another_origin_are_left_alone(tmp_path):

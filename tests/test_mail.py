@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 
 import msgspec
 import pytest
@@ -413,6 +414,82 @@ def test_a_recipient_who_has_the_letter_does_not_get_it_again(spool, server):
     server.refused = {}
     mailer.work(200.0)
     assert [one["X-To"] for one in server.mails] == ["ann@example.org", "bob@example.org"]
+
+
+def test_a_letter_that_was_sent_and_cannot_be_noted_is_not_sent_again(spool, server, capsys):
+    spool.put("a", message())
+    (spool.path / "sent").rmdir()
+    (spool.path / "sent").write_text("no directory\n")
+    mailer = Mailer(spool, settings_of(server), "h")
+    for now in (100.0, 102.0, 200.0):
+        mailer.work(now)
+    assert (len(server.mails), names(spool, "new")) == (1, ["a"])
+    assert "mail a waits: it is sent, but cannot be moved" in capsys.readouterr().err
+    (spool.path / "sent").unlink()
+    (spool.path / "sent").mkdir()
+    mailer.work(300.0)
+    assert (len(server.mails), names(spool, "sent"), mailer.due(300.0)) == (1, ["a"], None)
+
+
+def test_recipients_who_cannot_be_noted_do_not_get_the_letter_again(spool, server):
+    server.refused = {"bob@example.org": "450 later"}
+    spool.put("a", message(to=("ann", "bob")))
+    (spool.path / "a.fresh").mkdir()
+    mailer = Mailer(spool, settings_of(server), "h")
+    mailer.work(100.0)
+    server.refused = {}
+    mailer.work(200.0)
+    assert [one["X-To"] for one in server.mails] == ["ann@example.org", "bob@example.org"]
+
+
+def test_a_letter_that_cannot_be_read_delays_no_other(spool, server, capsys):
+    (spool.path / "new" / "a").mkdir()
+    spool.put("b", message())
+    mailer = Mailer(spool, settings_of(server), "h")
+    mailer.kept()
+    mailer.work(100.0)
+    assert ([one["Message-ID"] for one in server.mails], mailer.due(100.0)) == (["<b@h>"], 2.0)
+    assert "mail a waits: [Errno 21]" in capsys.readouterr().err
+
+
+def test_a_queue_that_cannot_be_read_is_told_once_and_tried_again(spool, server, capsys):
+    (spool.path / "new").rename(spool.path / "away")
+    mailer = Mailer(spool, settings_of(server), "h")
+    assert (mailer.kept(), mailer.work(100.0), mailer.due(100.0)) == ([], None, 60.0)
+    assert capsys.readouterr().err.count("the queue of mails cannot be read") == 1
+
+
+@pytest.mark.parametrize(
+    "answers", [(b"554 no service\r\n",), (b"220 h\r\n", b"250 STARTTLS\r\n", b"554 no\r\n")]
+)
+def test_a_server_that_refuses_its_service_gets_the_letter_later(spool, answers):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer_once, args=(listening, answers))
+        thread.start()
+        spool.put("a", message())
+        settings = Settings(
+            way="smtp",
+            host="127.0.0.1",
+            port=listening.getsockname()[1],
+            domain="example.org",
+            tls=tls(answers),
+        )
+        Mailer(spool, settings, "h").work(100.0)
+        thread.join()
+    assert (names(spool, "new"), names(spool, "failed")) == (["a"], [])
+
+
+def tls(answers):
+    return "starttls" if len(answers) > 1 else "none"
+
+
+def answer_once(listening, answers):
+    """Answer the lines of one client."""
+    client, _ = listening.accept()
+    with client:
+        for answer in answers:
+            client.sendall(answer)
+            client.recv(1 << 12)
 
 
 def test_a_letter_is_tried_for_some_days_only(spool, server):

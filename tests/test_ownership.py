@@ -83,6 +83,14 @@ def test_a_controller_that_is_told_to_share_has_the_other_gpus_for_itself(gpu, o
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_a_name_that_the_kernel_refuses_is_told_and_stops_only_a_controller_that_does_not_share(gpu, caplog):
+    strange = type(gpu)(index=0, uuid="x" * 200, model="A100", total=GIB)
+    with pytest.raises(Refused, match="cannot be taken for this controller"):
+        own([strange], exclusive=True, is_root=True)
+    own([strange], exclusive=False, is_root=True).close()
+    assert "cannot be taken for this controller" in caplog.text
+
+
 def test_a_user_cannot_keep_the_controller_of_the_host_from_its_gpus(gpu, caplog):
     with as_user(65534, lambda: own([gpu], exclusive=True, is_root=False)) as pid:
         own([gpu], exclusive=True, is_root=True).close()

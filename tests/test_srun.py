@@ -127,6 +127,20 @@ def test_steps_are_numbered(job):
     assert [job.run("sh", "-c", "echo $SLURM_STEP_ID")[1] for _ in range(3)] == ["0\n", "1\n", "2\n"]
 
 
+def test_the_number_of_the_next_step_survives_a_failure_of_its_write(job):
+    program = "import os; from fgsched.slurm.slots import next_step; print(next_step(os.environ))"
+    fails = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
+
+    def number(text):
+        return subprocess.run(
+            [sys.executable, "-c", text], env=job.environ, capture_output=True, text=True
+        ).stdout
+
+    assert [number(program), number(fails + program), number(program)] == ["0\n", "", "1\n"]
+    (job.path / "job" / "steps" / "next").write_text("no number")
+    assert number(program) == "0\n"
+
+
 def test_lines_are_labelled_with_their_task(job):
     status, out, _ = job.run("-l", "-n2", "sh", "-c", "printf 'a\\nb'; echo e >&2", stderr=subprocess.STDOUT)
     assert status == 0

@@ -29,8 +29,10 @@ from fgsched.accounting.messages import (
     Backup,
     Batch,
     Keep,
+    Message,
     Order,
     line,
+    parse_batch,
     parse_message,
 )
 from fgsched.accounting.records import Minute
@@ -43,6 +45,7 @@ _PRUNED = 600.0  # seconds between two looks for old samples
 _LEAST_MINUTES = 7200  # seconds for which minutes are kept at least
 _LEAST_HOURS = 2 * DAY
 _NICE = 5
+_SHOWN = 500  # characters of a record in the log
 Record = TypeVar("Record")
 _Identity = tuple[int, int]
 
@@ -59,7 +62,7 @@ class Accountant:
 
     def answer(self, text: bytes, now: float) -> Answer:
         """Store the message of a line, and return the answer; `now` in epoch seconds."""
-        message = parse_message(text)
+        message, unparsed = _parsed(text)
         if isinstance(message, Keep):
             self.keep = message
             return Answer(number=message.number)
@@ -69,7 +72,7 @@ class Accountant:
             ledger = self._opened()
             self._log = _identity(self._path.with_name(f"{self._path.name}-wal"))
             with ledger.write():
-                refused = self._store(ledger, message, now)
+                refused = (*unparsed, *self._store(ledger, message, now))
                 point("accountant_before_commit")
             point("accountant_after_commit")
             return Answer(number=message.number, refused=refused, size=ledger.size)
@@ -151,12 +154,11 @@ class Accountant:
 
     def _store(self, ledger: Ledger, batch: Batch, now: float) -> tuple[int, ...]:
         """Write a batch; return the jobs that cannot be stored."""
-        ledger.add_cards(batch.cards)
-        ledger.add_samples(batch.samples)
+        _each(ledger, batch.cards, lambda card: ledger.add_cards([card]))
+        _each(ledger, batch.samples, lambda sample: ledger.add_samples([sample]))
         _each(ledger, batch.health, lambda event: ledger.add_health([event]))
-        ledger.add_warned(batch.warned)
-        for gap in batch.gaps:
-            ledger.add_gap(gap)
+        _each(ledger, batch.warned, lambda warned: ledger.add_warned([warned]))
+        _each(ledger, batch.gaps, ledger.add_gap)
         self._add_minutes(ledger, batch.minutes, now)
         return tuple(job.id for job in _each(ledger, batch.jobs, lambda job: ledger.add_jobs([job])))
 
@@ -186,9 +188,28 @@ def _each(ledger: Ledger, records: Iterable[Record], add: Callable[[Record], Non
             with ledger.attempt():
                 add(record)
         except Unfit as error:
-            print(f"{error.cause} {error.remedy}", file=sys.stderr)
+            _log_left_out(error.cause, repr(record))
             left.append(record)
     return left
+
+
+def _log_left_out(why: str, record: str) -> None:
+    print(f"{why}; it is left out: {record[:_SHOWN]}", file=sys.stderr, flush=True)
+
+
+def _parsed(text: bytes) -> tuple[Message, tuple[int, ...]]:
+    """Return the message of a line, and the jobs that are left out because they cannot be parsed.
+
+    Raises:
+        msgspec.MsgspecError: nothing of the line can be parsed.
+    """
+    try:
+        return parse_message(text), ()
+    except MsgspecError:
+        message, left = parse_batch(text)
+    for one in left:
+        _log_left_out(f"a record of the controller cannot be parsed: {one.why}", one.text)
+    return message, tuple(one.job for one in left if one.job)
 
 
 def _identity(path: Path) -> _Identity | None:

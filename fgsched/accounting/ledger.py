@@ -63,6 +63,7 @@ _COMMON = _HOME.joinpath(
     "common.json"
 ).read_bytes()  # what `kept` of most jobs has; it is a part of VERSION 1
 _DEFAULTS = {one.name: one.default for one in msgspec.structs.fields(JobAccount)} | {"columns": {}}
+_OF_RECORD = (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.DataError, OverflowError)  # its values
 Record = TypeVar("Record", bound=Struct)
 
 
@@ -129,7 +130,7 @@ class Ledger:
                 self._db.execute("ROLLBACK TO part")
                 self._db.execute("RELEASE part")
             self._forget()
-            if isinstance(error, (sqlite3.IntegrityError, sqlite3.InterfaceError, OverflowError)):
+            if isinstance(error, _OF_RECORD):
                 raise Unfit(f"a record cannot be stored: {error}", "Report this: it is a defect.") from error
             raise
         self._db.execute("RELEASE part")

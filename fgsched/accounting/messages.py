@@ -1,6 +1,7 @@
 """The messages between controller and accountant: one JSON object a line, each answered by one line."""
 
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -39,6 +40,31 @@ class Batch(Struct, frozen=True, kw_only=True, tag="batch"):
     health: tuple[HealthEvent, ...] = ()
     warned: tuple[Warned, ...] = ()
     gaps: tuple[Gap, ...] = ()
+
+
+class Unparsed(NamedTuple):
+    """A record of a batch that cannot be parsed."""
+
+    text: str
+    why: str
+    job: int = 0  # the id, if it is an ended job
+
+
+class _Raw(Struct, frozen=True, kw_only=True, tag="batch"):
+    """A batch whose records are not parsed."""
+
+    number: int
+    jobs: tuple[msgspec.Raw, ...] = ()
+    cards: tuple[msgspec.Raw, ...] = ()
+    samples: tuple[msgspec.Raw, ...] = ()
+    minutes: tuple[msgspec.Raw, ...] = ()
+    health: tuple[msgspec.Raw, ...] = ()
+    warned: tuple[msgspec.Raw, ...] = ()
+    gaps: tuple[msgspec.Raw, ...] = ()
+
+
+class _Id(Struct, frozen=True):
+    id: int
 
 
 class Keep(Struct, frozen=True, kw_only=True, tag="keep"):
@@ -108,6 +134,25 @@ def line(message: Message | Answer) -> bytes:
 def parse_message(text: bytes) -> Message:
     """Return the message of a line. Raises msgspec.MsgspecError."""
     return _messages.decode(text)
+
+
+def parse_batch(text: bytes) -> tuple[Batch, list[Unparsed]]:
+    """Return the batch of a line without the records that cannot be parsed, and these records.
+
+    Raises:
+        msgspec.MsgspecError: the line is no batch.
+    """
+    raw, fields, left = msgspec.json.decode(text, type=_Raw), dict[str, tuple[Any, ...]](), list[Unparsed]()
+    for kind, field in FIELD_OF.items():
+        found = []
+        for record in getattr(raw, field):
+            try:
+                found.append(msgspec.json.decode(record, type=kind))
+            except msgspec.MsgspecError as error:
+                job = msgspec.json.decode(record, type=_Id).id if kind is JobAccount else 0
+                left.append(Unparsed(bytes(record).decode(errors="replace"), f"{field}: {error}", job))
+        fields[field] = tuple(found)
+    return Batch(number=raw.number, **fields), left
 
 
 def parse_answer(text: bytes) -> Answer:

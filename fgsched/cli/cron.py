@@ -190,10 +190,13 @@ def install_units(folder: Path, texts: Mapping[str, str]) -> Sequence[Path]:
 
 
 def unit_folder(environ: Mapping[str, str], uid: int) -> Path:
-    """Return where the units of the caller belong."""
+    """Return where the units of the caller belong. Raises Refused if that is unknown."""
     if uid == 0:
         return Path("/etc/systemd/system")
-    return Path(environ.get("XDG_CONFIG_HOME") or Path(environ["HOME"]) / ".config") / "systemd/user"
+    home = environ.get("HOME", "")
+    if not (config := environ.get("XDG_CONFIG_HOME") or (home and f"{home}/.config")):
+        raise Refused("the folder of your systemd units is unknown: HOME is not set", "Set HOME.")
+    return Path(config) / "systemd/user"
 
 
 def run(*, to: str, is_install: bool, is_systemd: bool, environ: Mapping[str, str], metrics: str = "") -> str:

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from fgsched.accounting.messages import (
@@ -29,17 +28,17 @@ from fgsched.accounting.messages import (
     line,
 )
 from fgsched.accounting.process import AccountantProcess
-from fgsched.accounting.records import Gap, JobAccount, Minute, Warned
+from fgsched.accounting.records import JobAccount, Warned
 from fgsched.config.load import Config
+from fgsched.controller.heldsamples import HeldSamples, Record
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.moving import Accounts, Mover, Site
-from fgsched.domain.errors import Refused, StorageError
+from fgsched.domain.errors import FgschedError, OurFault, Refused, StorageError
 from fgsched.store import Store
 from fgsched.store.moved import Unreadable
 from fgsched.system.paths import Paths
 
 log = logging.getLogger("fgsched.controller")
-LOST = "samples could not be stored"
 _HELD = 16 << 20  # bytes of samples that wait at most
 _MESSAGE = 96 << 10  # bytes of a message: one that fits into the socket's buffer, as a rule
 _PAUSE = 1.0  # seconds after a first failure; it doubles with each further one
@@ -70,20 +69,9 @@ class Jobs(Protocol):
         """Note that the jobs under way were not stored."""
 
 
-class _Held(NamedTuple):
-    kind: type[Struct]
-    record: Raw
-    since: float  # epoch seconds of the samples; 0: it is no sample of a time
-    until: float
-
-    @property
-    def size(self) -> int:
-        return len(memoryview(self.record))
-
-
 class _UnderWay(NamedTuple):
     number: int
-    samples: list[_Held]
+    samples: list[Record]
     jobs: list[int]
     then: Then | None = None  # of an order
 
@@ -95,8 +83,7 @@ class Bookkeeper:
         """`clock` returns monotonic seconds."""
         self._process, self._jobs, self._clock = process, jobs, clock
         self._watch: Watch = lambda pidfd, ended: os.close(pidfd)
-        self._held: deque[_Held] = deque()
-        self._size = 0  # bytes of what is held
+        self._held = HeldSamples(_HELD)
         self._under_way: _UnderWay | None = None
         self._orders: deque[tuple[Order, Callable[[], None], Then]] = deque()
         self._number = self._failures = 0
@@ -113,8 +100,7 @@ class Bookkeeper:
     def send(self, *records: Sample) -> None:
         """Store these records soon. Never fails; samples that cannot be stored for long become a gap."""
         for record in records:
-            since, until = _times(record)
-            self._hold(_Held(type(record), encoded(record), since, until))
+            self._held.add(record)
 
     def order(self, order: Order, begin: Callable[[], None], then: Then) -> None:
         """Have an order carried out after those before it.
@@ -176,29 +162,29 @@ class Bookkeeper:
     def finish(self) -> None:
         """Send what is held, as far as it can be sent at once. For the end of the controller."""
         if self._held and self._process.pid:
-            self._process.send(batch_line(0, [(one.kind, one.record) for one in self._held]))
+            self._process.send(batch_line(0, [(one.kind, one.data) for one in self._held.all()]))
 
     # -- messages -------------------------------------------------------------------------------
 
     def _send(self, jobs: Sequence[JobAccount]) -> None:
         records = [(JobAccount, encoded(job)) for job in jobs]
         size = sum(len(memoryview(record)) for _, record in records)
-        samples: list[_Held] = []
-        while self._held and (size < _MESSAGE or not samples):
-            one = self._held.popleft()
-            self._size -= one.size
-            size += one.size
-            samples.append(one)
+        samples = self._held.take(_MESSAGE - size)
         self._number += 1
         self._under_way = _UnderWay(self._number, samples, [job.id for job in jobs])
-        self._process.send(batch_line(self._number, [*((one.kind, one.record) for one in samples), *records]))
+        self._process.send(batch_line(self._number, [*((one.kind, one.data) for one in samples), *records]))
 
     def _send_order(self, order: Order, begin: Callable[[], None], then: Then) -> None:
         self._number += 1
         try:
             begin()
-        except StorageError as error:
+        except FgschedError as error:
             then(_failed(self._number, error))
+            return
+        except Exception as error:  # the client must not wait for ever
+            log.exception("an order for the accountant could not be sent")
+            cause = f"{type(error).__name__}: {error}"
+            then(_failed(self._number, OurFault(cause, "The log of the controller has more.")))
             return
         self._under_way = _UnderWay(self._number, [], [], then)
         self._process.send(line(replace(order, number=self._number)))
@@ -221,29 +207,7 @@ class Bookkeeper:
     def _put_back(self, sent: _UnderWay) -> None:
         if sent.jobs:
             self._jobs.back()
-        for one in reversed(sent.samples):
-            self._held.appendleft(one)
-            self._size += one.size
-        self._drop_excess()
-
-    def _hold(self, one: _Held) -> None:
-        self._held.append(one)
-        self._size += one.size
-        self._drop_excess()
-
-    def _drop_excess(self) -> None:
-        """Drop the oldest samples beyond the limit, and record a gap for their times."""
-        dropped: list[_Held] = []
-        while self._size > _HELD and (one := next((one for one in self._held if one.until), None)):
-            self._held.remove(one)
-            self._size -= one.size
-            dropped.append(one)
-        if dropped:
-            since, until = min(one.since for one in dropped), max(one.until for one in dropped)
-            gap = Gap(since=since, until=until, why=LOST)
-            held = _Held(Gap, encoded(gap), since, until)
-            self._held.appendleft(held)
-            self._size += held.size
+        self._held.back(sent.samples)
 
     # -- the process ----------------------------------------------------------------------------
 
@@ -282,15 +246,8 @@ class Bookkeeper:
         self._failures = min(self._failures + 1, 20)
 
 
-def _failed(number: int, error: StorageError) -> Answer:
+def _failed(number: int, error: FgschedError) -> Answer:
     return Answer(number=number, error=error.cause, remedy=error.remedy, exit=int(error.exit_code))
-
-
-def _times(record: Sample) -> tuple[float, float]:
-    """Return the time that a sample is about, in epoch seconds; (0, 0): it is about no time."""
-    if isinstance(record, Minute):
-        return float(record.at), record.at + 60.0
-    return (record.since, record.until) if isinstance(record, Gap) else (0.0, 0.0)
 
 
 # -- the accounts as parts of the controller -----------------------------------------------------------

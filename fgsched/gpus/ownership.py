@@ -38,7 +38,11 @@ class Ownership:
         self._sockets: dict[str, socket.socket] = {}
 
     def take(self, gpus: Iterable[Gpu]) -> dict[int, Holder]:
-        """Take GPUs; return {index: holder} of those that another controller gives out."""
+        """Take GPUs; return {index: holder} of those that another controller gives out.
+
+        Raises:
+            Refused: the kernel refuses the name of a GPU.
+        """
         held = {}
         for gpu in gpus:
             if gpu.uuid not in self._sockets and (holder := self._take(gpu.uuid)):
@@ -53,17 +57,28 @@ class Ownership:
 
     def _take(self, uuid: str) -> Holder | None:
         name = f"\0fgsched/gpu/{uuid.lower()}"
-        mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            mine.bind(name)
-            mine.listen(4096)  # connections are not accepted: callers only need the credentials
+            self._sockets[uuid] = _listening(name)
         except OSError as error:
-            mine.close()
-            if error.errno != errno.EADDRINUSE:
-                raise
-            return _holder(name)
-        self._sockets[uuid] = mine
+            if error.errno == errno.EADDRINUSE:
+                return _holder(name)
+            raise Refused(
+                f"GPU {uuid} cannot be taken for this controller: {error}",
+                "Set exclusive = false in [gpus] of fgsched.toml to use GPUs without taking them.",
+            ) from None
         return None
+
+
+def _listening(name: str) -> socket.socket:
+    """Return a socket that listens under a name of the kernel. Raises OSError."""
+    mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        mine.bind(name)
+        mine.listen(4096)  # connections are not accepted: callers only need the credentials
+    except BaseException:
+        mine.close()
+        raise
+    return mine
 
 
 def _holder(name: str) -> Holder:
@@ -85,10 +100,18 @@ def own(gpus: Iterable[Gpu], *, exclusive: bool, is_root: bool) -> Ownership:
     with a process that holds the name and does not listen.
 
     Raises:
-        Refused: another controller gives out one of them, and this one is not told to share.
+        Refused: another controller gives out one of them, or the kernel refuses a name, and this one is not
+            told to share.
     """
     owned = Ownership()
-    held = owned.take(gpus)
+    try:
+        held = owned.take(gpus)
+    except Refused as error:
+        if exclusive:
+            owned.close()
+            raise
+        log.warning("%s", error.cause)
+        return owned
     refused = {gpu: holder for gpu, holder in held.items() if exclusive and (holder.uid == 0 or not is_root)}
     if refused:
         owned.close()

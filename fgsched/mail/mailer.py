@@ -32,6 +32,7 @@ from fgsched.mail.transport import Later, Never, send
 
 _PAUSE = 2.0  # seconds after a first failure; it doubles with each further one
 _LONGEST_PAUSE = 600.0
+_UNREADABLE = 60.0  # seconds until a directory that cannot be read is read again
 _OTHERS = 600.0  # seconds between two looks for mails of reports
 _TAIL_BYTES = 1 << 14  # of output that is examined for its last lines
 _TAIL_TIME = 5.0  # seconds until a file system that does not answer is given up
@@ -45,32 +46,63 @@ class Mailer:
         self._spool, self._settings, self._host = spool, settings, host
         self._known: set[str] = set()  # letters that are durable
         self._waits: dict[str, tuple[float, int]] = {}  # letter -> (not before, failures)
+        self._ended: dict[str, bool] = {}  # letter that could not be moved -> whether it was sent
+        self._left: dict[str, tuple[str, ...]] = {}  # letter -> recipients who do not have it
         self._server_waits, self._failures = 0.0, 0
+        self._is_unreadable = False
 
     def kept(self) -> list[str]:
         """Make new letters durable, and return their names."""
-        new = [name for name in self._spool.waiting() if name not in self._known]
-        for name in new:
+        return [name for name in self._waiting() if name not in self._known and self._keep(name)]
+
+    def _keep(self, name: str) -> bool:
+        try:
             self._spool.keep(name)
-        self._known.update(new)
-        return new
+        except OSError as error:
+            _log(f"mail {name} is not durable: {error}")
+            return False
+        self._known.add(name)
+        return True
 
     def due(self, now: float) -> float | None:
         """Return the seconds until the next try; None if no letter waits."""
-        times = [self._not_before(name) for name in self._spool.waiting()]
+        times = [self._not_before(name) for name in self._waiting()]
+        if self._is_unreadable:
+            return _UNREADABLE
         return max(0.0, min(times) - now) if times else None
 
     def _not_before(self, name: str) -> float:
-        return max(self._server_waits, self._waits.get(name, (0.0, 0))[0])
+        server = 0.0 if name in self._ended else self._server_waits
+        return max(server, self._waits.get(name, (0.0, 0))[0])
+
+    def _waiting(self) -> list[str]:
+        """Return the letters that wait; none while their directory cannot be read."""
+        try:
+            found = list(self._spool.waiting())
+        except OSError as error:
+            if not self._is_unreadable:
+                _log(f"the queue of mails cannot be read: {error}")
+            self._is_unreadable = True
+            return []
+        self._is_unreadable = False
+        return found
 
     def work(self, now: float) -> None:
         """Try the letters that are due. The first failure of the server ends the round."""
-        for name in self._spool.waiting():
-            if self._not_before(name) <= now:
+        for name in self._waiting():
+            if self._not_before(name) > now:
+                continue
+            if name in self._ended:
+                self._end(name, now, is_sent=self._ended[name])
+            else:
                 self._try(name, now)
 
     def work_alone(self, now: float, *, waits: bool = False) -> None:
-        """Try the letters that are due, if no other process does so now, or, with `waits`, after it."""
+        """Try the letters that are due, if no other process does so now, or, with `waits`, after it.
+
+        Raises:
+            OSError: the lock cannot be opened.
+        """
         with (self._spool.path / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
@@ -81,16 +113,23 @@ class Mailer:
     def _try(self, name: str, now: float) -> None:
         try:
             letter = from_bytes(self._spool.read(name))
-        except msgspec.MsgspecError as error:
-            self._give_up(name, f"it cannot be read: {error}")
+        except FileNotFoundError:  # removed by a person
+            self._forget(name)
             return
+        except OSError as error:
+            self._pause(name, str(error), now)
+            return
+        except msgspec.MsgspecError as error:
+            self._give_up(name, f"it cannot be read: {error}", now)
+            return
+        letter = replace(letter, to=self._left.get(name, letter.to))
         try:
             to, data = self._composed(name, letter)
         except Refused as error:
-            self._give_up(name, " ".join(str(error).split()))
+            self._give_up(name, " ".join(str(error).split()), now)
             return
         except Exception as error:  # a defect of ours: the other letters are sent
-            self._give_up(name, f"internal error: {type(error).__name__}: {error}")
+            self._give_up(name, f"internal error: {type(error).__name__}: {error}", now)
             return
         self._send(name, letter, to, data, now)
 
@@ -99,17 +138,38 @@ class Mailer:
         try:
             send(self._settings, sender_of(self._settings, self._host), to, data)
         except Never as error:
-            self._give_up(name, " ".join(str(error).split()))
+            self._give_up(name, " ".join(str(error).split()), now)
         except Later as error:
             if error.left:
-                self._spool.replace(name, to_bytes(replace(letter, to=error.left)))
+                self._note_left(name, replace(letter, to=error.left))
             self._put_off(name, letter, error, now)
         else:
             point("mail_after_sending")
-            self._spool.sent(name)
-            point("mail_after_noting")
             self._failures = 0
-            self._forget(name)
+            self._end(name, now, is_sent=True)
+
+    def _note_left(self, name: str, letter: Letter) -> None:
+        """Note the recipients who do not have a letter, in memory if the file cannot be written."""
+        self._left[name] = letter.to
+        try:
+            self._spool.replace(name, to_bytes(letter))
+        except OSError as error:
+            _log(f"mail {name}: its recipients cannot be noted: {error}")
+
+    def _end(self, name: str, now: float, *, is_sent: bool) -> None:
+        """Move a letter out of the queue. If it cannot be moved, try that again later, and never send it."""
+        try:
+            if is_sent:
+                self._spool.sent(name)
+            else:
+                self._spool.failed(name)
+        except OSError as error:
+            self._ended[name] = is_sent
+            self._pause(name, f"it is {'sent' if is_sent else 'given up'}, but cannot be moved: {error}", now)
+            return
+        point("mail_after_noting")
+        self._forget(name)
+        with suppress(OSError):
             self._spool.prune()
 
     def _composed(self, name: str, letter: Letter) -> tuple[list[str], bytes]:
@@ -144,23 +204,31 @@ class Mailer:
 
     def _put_off(self, name: str, letter: Letter, error: Later, now: float) -> None:
         if now - letter.at > self._settings.give_up:
-            self._give_up(name, str(error))
+            self._give_up(name, str(error), now)
             return
         if error.is_of_server:
             self._server_waits = now + min(_LONGEST_PAUSE, _PAUSE * 2**self._failures)
             self._failures = min(self._failures + 1, 20)
+        self._pause(name, str(error), now)
+
+    def _pause(self, name: str, why: str, now: float) -> None:
+        """Wait before the next try of a letter; the pause doubles with each failure in a row."""
         failures = self._waits.get(name, (0.0, 0))[1]
         self._waits[name] = (now + min(_LONGEST_PAUSE, _PAUSE * 2**failures), min(failures + 1, 20))
-        print(f"mail {name} waits: {error}", file=sys.stderr, flush=True)
+        _log(f"mail {name} waits: {why}")
 
-    def _give_up(self, name: str, why: str) -> None:
-        self._spool.failed(name)
-        self._forget(name)
-        print(f"mail {name} is not sent: {why}", file=sys.stderr, flush=True)
+    def _give_up(self, name: str, why: str, now: float) -> None:
+        _log(f"mail {name} is not sent: {why}")
+        self._end(name, now, is_sent=False)
 
     def _forget(self, name: str) -> None:
         self._known.discard(name)
-        self._waits.pop(name, None)
+        for notes in (self._waits, self._ended, self._left):
+            notes.pop(name, None)
+
+
+def _log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def last_lines(mail: JobMail, count: int) -> list[str]:
@@ -206,12 +274,19 @@ def serve(
             _tell(sink, mailer.kept())
             mailer.work(clock())
             if clock() >= others_at:
-                others.work_alone(clock())
+                _work_alone(others, clock())
                 others_at = clock() + _OTHERS
             due = mailer.due(clock())
             pause = _OTHERS if due is None else min(_OTHERS, due)
             if select.select([source], [], [], pause)[0] and not os.read(source, 1 << 16):
                 return
+
+
+def _work_alone(mailer: Mailer, now: float) -> None:
+    try:
+        mailer.work_alone(now)
+    except OSError as error:
+        _log(f"mails of reports wait: {error}")
 
 
 def _tell(sink: int, names: list[str]) -> None:

@@ -86,7 +86,11 @@ class Spool:
         self._move(name, _FAILED)
 
     def _move(self, name: str, to: str) -> None:
-        (self.path / _NEW / name).rename(self.path / to / name)
+        try:
+            (self.path / _NEW / name).rename(self.path / to / name)
+        except FileNotFoundError:
+            if not (self.path / to / name).exists():  # moved before, by a call whose sync failed
+                raise
         sync_directory(self.path / to)
 
     def prune(self) -> None:

@@ -15,6 +15,7 @@ from fgsched.mail.letters import Settings
 
 _TEMPORARY = 75  # exit status of sendmail, from sysexits.h
 _PERMANENT = {64, 65, 67, 68}  # usage, data, no such user, no such host
+_ABOUT_MESSAGE = (smtplib.SMTPSenderRefused, smtplib.SMTPDataError)  # other refusals are of the server
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -47,7 +48,7 @@ def send(settings: Settings, sender: str, to: Sequence[str], data: bytes) -> Non
         _judge(error.recipients, to)
     except smtplib.SMTPResponseException as error:
         said = f"{error.smtp_code} {_text(error.smtp_error)}"
-        if 500 <= error.smtp_code < 600 and not isinstance(error, smtplib.SMTPAuthenticationError):
+        if 500 <= error.smtp_code < 600 and isinstance(error, _ABOUT_MESSAGE):
             raise Never(said) from error
         raise Later(said, is_of_server=not isinstance(error, smtplib.SMTPDataError)) from error
     except (OSError, smtplib.SMTPException) as error:

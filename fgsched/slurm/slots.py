@@ -10,18 +10,22 @@ import select
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 
+_DIGITS = 10  # of the number of the next step in its file
+
 
 def next_step(environ: Mapping[str, str]) -> int:
     """Return the number of the next step of this job, from 0 on."""
     folder = _folder(environ)
     if not folder:
         return 0
-    with open(f"{folder}/next", "a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        number = int(file.read() or 0)
-        file.truncate(0)
-        file.write(str(number + 1))
+    descriptor = os.open(f"{folder}/next", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        found = os.pread(descriptor, _DIGITS, 0).strip()
+        number = int(found) if found.isdigit() else 0
+        os.pwrite(descriptor, f"{number + 1:0{_DIGITS}}".encode(), 0)  # all at once: srun may be killed
+    finally:
+        os.close(descriptor)
     return number
 
 

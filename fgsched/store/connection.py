@@ -151,14 +151,20 @@ class Opened:
         """
         self._is_held = False
         if hold:
-            self.checkpoint()
-            is_busy, size, done = self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if is_busy or done != size:
-                raise StorageError(
-                    "the log of the queue cannot be written into its file", "Repeat the command."
-                )
+            self._empty_log()
         self._is_held = hold
         self.look_soon()
+
+    def _empty_log(self) -> None:
+        try:
+            self.checkpoint()
+            is_busy, size, done = self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except (sqlite3.Error, OSError) as error:
+            raise StorageError(
+                f"the log of the queue cannot be written into its file: {error}", "Check the disk."
+            ) from error
+        if is_busy or done != size:
+            raise StorageError("the log of the queue cannot be written into its file", "Repeat the command.")
 
     def checkpoint(self) -> None:
         """Write all pages of the log into the file; make their checksums durable before the log restarts."""

@@ -1,0 +1,140 @@
+"""Hold samples for the accountant within a number of bytes, and drop the least important ones beyond it.
+
+Of a card and of a job only the last sample counts. Minutes are dropped first, oldest first, and become a gap;
+then events; then samples of jobs. Every operation takes the same time however much is held.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from msgspec import Raw, Struct
+
+from fgsched.accounting.messages import Sample, encoded
+from fgsched.accounting.records import Card, Gap, JobSample, Minute
+
+log = logging.getLogger("fgsched.controller")
+LOST = "samples could not be stored"
+
+
+class Record(NamedTuple):
+    """One encoded sample."""
+
+    kind: type[Struct]
+    data: Raw
+    key: str | int = ""  # of a card or a job
+    since: float = 0.0  # epoch seconds, of a minute or a gap
+    until: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return len(memoryview(self.data))
+
+
+def record_of(sample: Sample) -> Record:
+    """Encode a sample."""
+    kind, data = type(sample), encoded(sample)
+    if isinstance(sample, Card):
+        return Record(kind, data, key=sample.uuid)
+    if isinstance(sample, JobSample):
+        return Record(kind, data, key=sample.job)
+    if isinstance(sample, Minute):
+        return Record(kind, data, since=float(sample.at), until=sample.at + 60.0)
+    return (
+        Record(kind, data, since=sample.since, until=sample.until)
+        if isinstance(sample, Gap)
+        else Record(kind, data)
+    )
+
+
+class HeldSamples:
+    """Samples that wait, at most `most` bytes of them and the cards."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, 0  # bytes
+        self._last: dict[str | int, Record] = {}  # by card
+        self._jobs: dict[str | int, Record] = {}
+        self._events = deque[Record]()
+        self._timed = deque[Record]()
+        self._lost: tuple[float, float] | None = None  # epoch seconds
+        self._has_told = False
+
+    def __len__(self) -> int:
+        return (
+            len(self._last)
+            + len(self._jobs)
+            + len(self._events)
+            + len(self._timed)
+            + (self._lost is not None)
+        )
+
+    def add(self, sample: Sample) -> None:
+        """Hold a sample; it replaces an earlier one of its card or job."""
+        self._put(record_of(sample))
+        self._drop_excess()
+
+    def take(self, size: int) -> list[Record]:
+        """Remove and return samples of about `size` bytes, at least one: cards first, then the oldest."""
+        taken = [] if self._lost is None else [self._gap(*self._lost)]
+        self._lost = None
+        while len(self) and (size > 0 or not taken):
+            one = self._first()
+            self._size -= one.size
+            size -= one.size
+            taken.append(one)
+        self._has_told = False
+        return taken
+
+    def back(self, records: Iterable[Record]) -> None:
+        """Hold samples again that were taken; a newer one of the same card or job stays."""
+        for one in reversed(list(records)):
+            self._put(one, is_newer=False)
+        self._drop_excess()
+
+    def all(self) -> Iterator[Record]:
+        """Yield the samples, cards first."""
+        lost = [] if self._lost is None else [self._gap(*self._lost)]
+        return chain(self._last.values(), lost, self._jobs.values(), self._events, self._timed)
+
+    def _put(self, one: Record, *, is_newer: bool = True) -> None:
+        if one.kind in (Card, JobSample):
+            place = self._last if one.kind is Card else self._jobs
+            before = place.get(one.key)
+            if before is not None and not is_newer:
+                return
+            self._size -= before.size if before is not None else 0
+            place[one.key] = one
+        else:
+            queue = self._timed if one.until else self._events
+            (queue.append if is_newer else queue.appendleft)(one)
+        self._size += one.size
+
+    def _first(self) -> Record:
+        for place in (self._last, self._jobs):
+            if place:
+                return place.pop(next(iter(place)))
+        return self._events.popleft() if self._events else self._timed.popleft()
+
+    def _drop_excess(self) -> None:
+        while self._size > self._most and (self._timed or self._events or self._jobs):
+            if self._timed:
+                one = self._timed.popleft()
+                since, until = self._lost or (one.since, one.until)
+                self._lost = min(since, one.since), max(until, one.until)
+            else:
+                one = self._events.popleft() if self._events else self._jobs.pop(next(iter(self._jobs)))
+                self._tell()
+            self._size -= one.size
+
+    def _tell(self) -> None:
+        if not self._has_told:
+            log.warning(
+                "events or samples of jobs are dropped: the accounts could not be written for too long"
+            )
+        self._has_told = True
+
+    def _gap(self, since: float, until: float) -> Record:
+        return record_of(Gap(since=since, until=until, why=LOST))
