@@ -1,6 +1,6 @@
 /* Measure one call of the driver: calls KIND COUNT [strict]
- * KIND: memory (an allocation and its free), launch (an empty kernel, followed by 1 us of computation), view
- * (cuMemGetInfo), refusal (an allocation above the limit).
+ * KIND: memory (an allocation and its free), beside (the same, while another small allocation lives), launch (an empty
+ * kernel, followed by 1 us of computation), view (cuMemGetInfo), refusal (an allocation above the limit).
  * Prints nanoseconds per call: wall-clock time, processor time, and the median of single calls.
  * strict: after a first round, a system call ends the process (seccomp); "ok" means that there was none. */
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MEMORY, LAUNCH, VIEW, REFUSAL };
+enum { MEMORY, BESIDE, LAUNCH, VIEW, REFUSAL };
 static int (*allocate)(uint64_t *, size_t), (*end)(uint64_t), (*view)(size_t *, size_t *);
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static unsigned singles[1 << 14];
@@ -45,7 +45,7 @@ static void once(int kind)
 {
     uint64_t address;
     size_t free, total;
-    if (kind == MEMORY) {
+    if (kind <= BESIDE) {
         if (allocate(&address, 4096) || end(address)) fail("an allocation");
     } else if (kind == VIEW) {
         if (view(&free, &total)) fail("a view");
@@ -91,11 +91,13 @@ static void be_strict(void)
 
 int main(int argc, char **argv)
 {
-    const char *kinds[] = {"memory", "launch", "view", "refusal"};
+    const char *kinds[] = {"memory", "beside", "launch", "view", "refusal"};
     int kind = 0;
     while (kind < REFUSAL && argc > 1 && strcmp(argv[1], kinds[kind])) kind++;
     long count = argc > 2 ? atol(argv[2]) : 0, n = 0;
+    uint64_t other;
     start();
+    if (kind == BESIDE && allocate(&other, 4096)) fail("an allocation");
     for (long i = 0; i < 1000; i++) once(kind);
     usleep(30000);   /* a paced job saves up what it may use at once */
     if (argc > 3) {
