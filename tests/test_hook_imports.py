@@ -149,6 +149,23 @@ def test_a_block_of_another_job_is_charged_when_it_is_mapped(new_job):
     second.end()
 
 
+def test_a_block_of_another_job_is_charged_for_its_part_that_is_mapped_and_then_for_the_rest(new_job):
+    theirs, ours = new_job(2 * GIB), new_job(GIB)
+    first, second = theirs.start(), ours.start()
+    assert second.say(f"import {given(first, block=True)} 512M") == (OK,)
+    parts = []
+    for command in ("map 0 2M", "map 0 256M", "map 0 128M", "alloc 600M", "map 0", "free 4", "map 0"):
+        parts.append((second.say(command), held(ours) // MIB))
+    assert parts == [
+        *(((OK,), 2), ((OK,), 256), ((OK,), 256), ((OK,), 856)),
+        *(((OOM,), 856), ((OK,), 256), ((OK,), 512)),
+    ]
+    assert [second.say(f"unmap {at}") for at in (1, 2, 3, 6)] == [(OK,)] * 4
+    assert (second.say("release 0"), held(ours)) == ((OK,), 0)
+    first.end()
+    second.end()
+
+
 def test_blocks_of_one_size_are_told_apart_by_how_many_have_them(job, driver):
     live = [job.start() for _ in range(3)]
     keys = []
@@ -168,6 +185,15 @@ def test_blocks_of_one_size_are_told_apart_by_how_many_have_them(job, driver):
 def test_external_memory_and_multicast_handles_are_the_drivers_affair(job):
     said = job.run("external 4G", "info", "free 0", "multicast", "release 1", "release 1", "info")
     assert said == [(OK,), FREE, (OK,), (OK,), (OK,), (OK,), FREE]
+
+
+def test_three_hundred_pieces_of_shared_memory_are_counted_once(job, driver, pair):
+    first, second = pair
+    for at in range(300):
+        assert first.say("alloc 2M") == (OK,)
+        status, key, _ = first.say(f"ipc-give {at}")
+        assert (status, second.say(f"ipc-open {key}")) == (OK, (OK,))
+    assert held(job) == driver.used()[0] == 600 * MIB
 
 
 def test_shares_are_used_again(job):

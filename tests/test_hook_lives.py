@@ -24,6 +24,26 @@ OK, OOM, NOT_INITIALIZED = 0, 2, 3
 FREE = (OK, GIB, GIB)
 
 
+def slots_in_use(job):
+    """Return how many slots of the region have a process, alive or not."""
+    data, at = job.region_file.read_bytes(), region.SLOTS_AT + region.SLOT_SIZE - 40  # of the first pid
+    return sum(any(data[at + number * region.SLOT_SIZE :][:4]) for number in range(256))
+
+
+def test_an_allocation_frees_the_slots_of_processes_that_ended(job):
+    """Each call adds up all slots, so those of ended processes would make every later call slower."""
+    live = job.start()
+    many = [job.start() for _ in range(12)]
+    assert [process.say("alloc 2M") for process in [live, *many]] == [(OK,)] * 13
+    assert slots_in_use(job) == 13
+    for process in many:
+        process.kill()
+    assert live.say("alloc 2M") == (OK,)
+    assert slots_in_use(job) == 1
+    assert job.region().gpus[0].held == 4 * MIB
+    live.end()
+
+
 @pytest.mark.parametrize("end", ["kill 9", "kill 6", "_exit 0", "exit 0"])
 def test_what_an_ended_process_held_is_there_at_the_next_allocation(job, end):
     live = job.start()

@@ -6,7 +6,7 @@
 #
 # Hooks: cuArrayCreate_v2, cuArray3DCreate_v2, cuMipmappedArrayCreate, cuArrayDestroy,
 #   cuMipmappedArrayDestroy.
-# Exports: fg_flat, fg_new_array.
+# Exports: fg_array_without_description, fg_flat, fg_new_array.
 # Needs: driver (fg_function); entries (fg_record, fg_remove); ledger (fg_charge, fg_release, fg_update_peak);
 #   memory (fg_area, fg_reserve_here); shares (fg_release_charge); tiles (fg_end_tiles).
 
@@ -114,17 +114,23 @@ cdef int fg_new_array(int call, void **array, const void *asked, const fg_array 
     return fg_finish_array((<array_create_t> real)(array, asked), FG_ARRAY, array, FG_cuArrayDestroy, &charge)
 
 
+cdef int fg_array_without_description(int call, void **array) noexcept nogil:
+    """Pass the call to the driver, which refuses it with its own error."""
+    cdef void *real = fg_function(call)
+    return (<array_create_t> real)(array, NULL) if real else CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+
+
 cdef public int cuArrayCreate_v2(void **array, const fg_array_flat *asked) noexcept nogil:
     cdef fg_array whole
     if asked == NULL:
-        return CUDA_ERROR_INVALID_VALUE
+        return fg_array_without_description(FG_cuArrayCreate_v2, array)
     whole = fg_flat(asked.width, asked.height, asked.format, asked.channels)
     return fg_new_array(FG_cuArrayCreate_v2, array, asked, &whole)
 
 
 cdef public int cuArray3DCreate_v2(void **array, const fg_array *asked) noexcept nogil:
     if asked == NULL:
-        return CUDA_ERROR_INVALID_VALUE
+        return fg_array_without_description(FG_cuArray3DCreate_v2, array)
     return fg_new_array(FG_cuArray3DCreate_v2, array, asked, asked)
 
 

@@ -96,9 +96,9 @@ cdef public int cuMemRelease(uint64_t handle) noexcept nogil:
     return status
 
 
-cdef bint fg_mapped(uint64_t address, uint64_t size, uint64_t serial) noexcept nogil:
+cdef bint fg_mapped(uint64_t address, uint64_t size, uint64_t offset, uint64_t serial) noexcept nogil:
     """Record a mapping. Return False if there is no memory to record it. Under fg_own_lock."""
-    return fg_charge_at_map(serial, size) and fg_add_block_ref(FG_MAPPING, address, size, serial)
+    return fg_charge_at_map(serial, fg_sum(offset, size)) and fg_add_block_ref(FG_MAPPING, address, size, serial)
 
 
 cdef public int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t handle, uint64_t flags) noexcept nogil:
@@ -109,7 +109,7 @@ cdef public int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t 
     pthread_mutex_lock(&fg_own_lock)
     cdef int status = (<map_t> real)(address, size, offset, handle, flags)
     entry = fg_get(FG_HANDLE, handle)
-    if status == CUDA_SUCCESS and entry and not fg_mapped(address, size, entry.block):
+    if status == CUDA_SUCCESS and entry and not fg_mapped(address, size, offset, entry.block):
         (<unmap_t> fg_function(FG_cuMemUnmap))(address, size)
         status = CUDA_ERROR_OUT_OF_MEMORY
     pthread_mutex_unlock(&fg_own_lock)

@@ -23,8 +23,8 @@ cdef uint64_t fg_range(uint64_t address, uint64_t *base) noexcept nogil:
 cdef void fg_export_entry(fg_entry *entry, uint64_t key) noexcept nogil:
     """Move the charge of an entry to a share of the region, but not that of small memory. Under fg_own_lock."""
     cdef fg_charge charge
-    if entry == NULL or entry.share or entry.bytes == 0:
-        return
+    if entry == NULL or entry.share or entry.bytes == 0 or (entry.kind == FG_BLOCK and entry.block):
+        return  # an imported block may be charged for more later
     fg_charge_of(entry, &charge)
     if charge.chunk:
         return
@@ -47,8 +47,11 @@ cdef public int cuIpcGetMemHandle(void *handle, uint64_t address) noexcept nogil
 
 cdef bint fg_charge_import(fg_charge *charge, uint64_t key) noexcept nogil:
     """Join the share of another process of the job, or charge the memory to this process."""
-    if charge.bytes == 0 or fg_join_share(charge, key):
-        return True
+    return charge.bytes == 0 or fg_join_share(charge, key) or fg_charge_rest(charge)
+
+
+cdef bint fg_charge_rest(fg_charge *charge) noexcept nogil:
+    """Charge memory from elsewhere to this process. Return False if it exceeds the limit."""
     if not fg_reserve(charge):
         fg_record_refusal(charge.gpu, charge.bytes)
         return False
@@ -192,20 +195,23 @@ cdef public int cuMemImportFromShareableHandle(uint64_t *handle, void *from_, in
     return status
 
 
-cdef bint fg_charge_at_map(uint64_t serial, uint64_t size) noexcept nogil:
-    """Charge an imported block at its first mapping. Return False if it exceeds the limit. Under fg_own_lock."""
+cdef bint fg_charge_at_map(uint64_t serial, uint64_t end) noexcept nogil:
+    """Charge an imported block when it is mapped. Return False if it exceeds the limit. Under fg_own_lock.
+
+    The driver does not tell the size of a block, so the charge is the farthest `end` of a mapping in bytes.
+    """
     cdef fg_charge charge
     cdef fg_entry *block = fg_get(FG_BLOCK, serial)
-    if block == NULL or block.block == 0:
+    if block == NULL or not block.block or end <= block.bytes:
         return True
     charge.gpu = block.gpu
     charge.share = 0
     charge.chunk = 0
-    charge.bytes = size
+    charge.bytes = end - block.bytes
     charge.context = 0
-    if not fg_charge_import(&charge, 0):
+    if not (fg_charge_rest(&charge) if block.bytes else fg_charge_import(&charge, 0)):
         return False
-    block.bytes = charge.bytes
+    block.bytes += charge.bytes
     block.share = charge.share
-    block.block = 0
+    block.block = charge.share == 0  # a block of the job is counted whole
     return True

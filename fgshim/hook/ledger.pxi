@@ -63,24 +63,30 @@ cdef void fg_set_held(fg_region *region, uint32_t gpu, uint64_t bytes) noexcept 
 cdef bint fg_reserve(fg_charge *charge) noexcept nogil:
     """Count charge.bytes as held. Return False if the job would exceed its limit.
 
-    The slots of ended processes are freed before that. They are looked for without the lock.
+    The slots of ended processes are freed before that, and after a reservation that found some, so that later
+    ones need not add them up. They are looked for without the lock.
     """
     cdef fg_region *region = fg_attach()
+    cdef int doubtful = 0
     charge.share = 0
     if region == NULL:
         return False
-    return fg_reserve_now(region, charge) or (fg_reap(region, False) and fg_reserve_now(region, charge))
+    if fg_reserve_now(region, charge, &doubtful):
+        if doubtful:
+            fg_reap(region, True)
+        return True
+    return fg_reap(region, False) and fg_reserve_now(region, charge, &doubtful)
 
 
-cdef bint fg_reserve_now(fg_region *region, fg_charge *charge) noexcept nogil:
-    """Count charge.bytes as held, if they and what all slots hold are within the limit."""
+cdef bint fg_reserve_now(fg_region *region, fg_charge *charge, int *doubtful) noexcept nogil:
+    """Count charge.bytes as held, if they and what all slots hold are within the limit. `doubtful`: as in fg_region_add_slots."""
     cdef uint64_t total
     cdef bint fits = False
     if not fg_lock(region):
         return False
     fg_apply_deferred()
     if fg_ensure_slot(region):
-        total = fg_sum(fg_job_bytes(region, charge.gpu), charge.bytes)
+        total = fg_sum(fg_job_bytes_and_doubt(region, charge.gpu, doubtful), charge.bytes)
         fits = total <= fg_limit(charge.gpu) and total != UINT64_MAX
         if fits:
             fg_set_held(region, charge.gpu, fg_held[charge.gpu] + charge.bytes)

@@ -158,8 +158,10 @@ cdef public int cuMemAllocManaged(uint64_t *address, size_t size, unsigned int f
     cdef fg_charge charge
     cdef void *real = fg_function(FG_cuMemAllocManaged)
     cdef int status = fg_reserve_here(fg_linear_charge(size), &charge)
-    if status != CUDA_SUCCESS:
+    if status == CUDA_ERROR_OUT_OF_MEMORY or not real:
         return status
+    if status != CUDA_SUCCESS:  # without a context the driver refuses, and judges the arguments first
+        return (<alloc_managed_t> real)(address, size, flags)
     return fg_finish_linear((<alloc_managed_t> real)(address, size, flags), address, size, &charge)
 
 

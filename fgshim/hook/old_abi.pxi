@@ -6,7 +6,7 @@
 # Hooks: cuMemAlloc, cuMemAllocPitch, cuMemFree, cuMemGetInfo, cuDeviceTotalMem, cuArrayCreate,
 #   cuArray3DCreate.
 # Exports: nothing.
-# Needs: arrays (fg_flat, fg_new_array); driver (fg_function); ledger (fg_charge); memory (fg_area,
+# Needs: arrays (fg_array_without_description, fg_flat, fg_new_array); driver (fg_function); ledger (fg_charge); memory (fg_area,
 #   fg_finish_linear, fg_finish_pitched, fg_freed, fg_gpu_of, fg_linear_charge, fg_remove_address,
 #   fg_reserve_here, fg_reserve_pitched); views (fg_view, fg_view_of, fg_visible_total).
 
@@ -84,7 +84,7 @@ cdef public int cuDeviceTotalMem(uint32_t *total, int device) noexcept nogil:
 cdef public int cuArrayCreate(void **array, const fg_array_old *asked) noexcept nogil:
     cdef fg_array whole
     if asked == NULL:
-        return CUDA_ERROR_INVALID_VALUE
+        return fg_array_without_description(FG_cuArrayCreate, array)
     whole = fg_flat(asked.width, asked.height, asked.format, asked.channels)
     return fg_new_array(FG_cuArrayCreate, array, asked, &whole)
 
@@ -92,7 +92,7 @@ cdef public int cuArrayCreate(void **array, const fg_array_old *asked) noexcept 
 cdef public int cuArray3DCreate(void **array, const fg_array3d_old *asked) noexcept nogil:
     cdef fg_array whole
     if asked == NULL:
-        return CUDA_ERROR_INVALID_VALUE
+        return fg_array_without_description(FG_cuArray3DCreate, array)
     whole = fg_flat(asked.width, asked.height, asked.format, asked.channels)
     whole.depth = asked.depth
     whole.flags = asked.flags

@@ -209,7 +209,9 @@ cdef public int nvmlDeviceGetAccountingStats(void *device, uint32_t pid, void *s
     cdef uint32_t asked = pid
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
-    return (<nvml_stats_t> real)(device, pid, stats) if fg_keep_job_processes(&asked, 1, 4, 0) else NVML_ERROR_NOT_FOUND
+    if device and stats and not fg_keep_job_processes(&asked, 1, 4, 0):
+        return NVML_ERROR_NOT_FOUND
+    return (<nvml_stats_t> real)(device, pid, stats)
 
 
 cdef public int nvmlDeviceGetAccountingStats_v2(void *device, void *stats) noexcept nogil:
@@ -228,4 +230,6 @@ cdef public int nvmlSystemGetProcessName(uint32_t pid, char *name, uint32_t room
     cdef uint32_t asked = pid
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
-    return (<nvml_name_of_t> real)(pid, name, room) if fg_keep_job_processes(&asked, 1, 4, 0) else NVML_ERROR_NOT_FOUND
+    if name and room and not fg_keep_job_processes(&asked, 1, 4, 0):
+        return NVML_ERROR_NOT_FOUND
+    return (<nvml_name_of_t> real)(pid, name, room)

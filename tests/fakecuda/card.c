@@ -66,7 +66,7 @@ static void bury(void) {
 
 /* Who of those that share memory is gone has it no more. */
 static void bury_shared(void) {
-    for (shared_block *b = shared->block; b < shared->block + 64; b++) {
+    for (shared_block *b = shared->block; b < shared->block + shared->blocks; b++) {
         int left = 0;
         for (int i = 0; b->id && i < 16; i++) {
             if (b->pid[i] && !alive(b->pid[i])) b->pid[i] = 0;
@@ -78,7 +78,7 @@ static void bury_shared(void) {
 
 static uint64_t sum(int card) {
     uint64_t used = 0;
-    for (shared_block *b = shared->block; b < shared->block + 64; b++)
+    for (shared_block *b = shared->block; b < shared->block + shared->blocks; b++)
         if (b->id && b->card == card) used += b->bytes;
     for (int i = 0; i < MAX_PROCESSES; i++)
         if (shared->holder[i].pid) used += shared->holder[i].bytes[card];
@@ -174,18 +174,19 @@ static int own_place(shared_block *b) {
 uint64_t fake_share(int card, uint64_t bytes) {
     uint64_t id = 0;
     lock();
-    for (shared_block *b = shared->block; b < shared->block + 64 && !id; b++) {
+    for (shared_block *b = shared->block; b < shared->block + MAX_SHARED && !id; b++) {
         if (b->id) continue;
         memset(b, 0, sizeof *b);
         *b = (shared_block){.id = id = ++shared->ids, .bytes = bytes, .card = card, .owner = fake_pid()};
         b->pid[0] = fake_pid();
+        if (b >= shared->block + shared->blocks) shared->blocks = (uint32_t)(b - shared->block) + 1;
         mine()->bytes[card] -= bytes;
     }
     pthread_mutex_unlock(&shared->lock);
     return id;
 }
 static shared_block *of_id(uint64_t id) {
-    for (shared_block *b = shared->block; b < shared->block + 64; b++)
+    for (shared_block *b = shared->block; b < shared->block + shared->blocks; b++)
         if (id && b->id == id) return b;
     return NULL;
 }
@@ -229,7 +230,7 @@ static uint32_t shown_of(const shared_block *b) {
 }
 static uint64_t shown_shared(int card, uint32_t pid) {
     uint64_t bytes = 0;
-    for (shared_block *b = shared->block; b < shared->block + 64; b++)
+    for (shared_block *b = shared->block; b < shared->block + shared->blocks; b++)
         if (b->id && b->card == card && shown_of(b) == pid) bytes += b->bytes;
     return bytes;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define MAX_CARDS 16
+#define MAX_SHARED 512
 #define MAX_PROCESSES 1024
 #define MAX_LIMITS 64
 #define GRAIN ((uint64_t)2 << 20)
@@ -56,7 +57,8 @@ typedef struct {
     char magic[8];
     pthread_mutex_t lock;       /* robust, shared */
     uint64_t ids;
-    shared_block block[64];
+    shared_block block[MAX_SHARED];
+    uint32_t blocks;            /* of them in use, or used before */
     uint32_t cards;
     card card[MAX_CARDS];
     holder holder[MAX_PROCESSES];

@@ -193,7 +193,7 @@ static int memory(char *line, int *status) {
         *status = cuMemCreate(&made, size, &p, 0);
     } else if (is(&at, "map")) {
         i = number(&at);
-        size = thing[i].size;
+        size = *at == ' ' ? number(&at) : thing[i].size;
         *status = cuMemAddressReserve(&made, size, 0, 0, 0);
         if (!*status) *status = cuMemMap(made, size, 0, thing[i].address, 0);
     } else if (is(&at, "retain")) { i = number(&at); size = thing[i].size; *status = cuMemRetainAllocationHandle(&made, (void *)(thing[i].address + size / 2)); }

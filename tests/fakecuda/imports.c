@@ -21,16 +21,16 @@ DRIVER(cuIpcGetMemHandle, (ipc *out, uint64_t address), (out, address)) {
     return good ? OK : INVALID_VALUE;
 }
 /* One handle that is opened more than once has one address, and is closed as often. */
-static struct { uint64_t id, address; int times; } opened[64];
+static struct { uint64_t id, address; int times; } opened[1024];
 static int open_it(uint64_t *out, ipc from) {
     int at = 0, free = -1, card;
     uint64_t bytes;
     if (!fake_current()) return INVALID_CONTEXT;
     if (fake_join(from.id, &card, &bytes) || card != fake_current()->card) return INVALID_VALUE;
     pthread_mutex_lock(&fake_big);
-    for (; at < 64 && !(opened[at].times && opened[at].id == from.id); at++)
+    for (; at < 1024 && !(opened[at].times && opened[at].id == from.id); at++)
         if (!opened[at].times && free < 0) free = at;
-    if (at == 64) {
+    if (at == 1024) {
         piece *p = fake_piece(FOREIGN, card, bytes, 0);
         p->shared = from.id;
         opened[at = free].id = from.id;
@@ -47,7 +47,7 @@ DRIVER(cuIpcCloseMemHandle, (uint64_t address), (address)) {
     piece *gone = NULL;
     int known = 0;
     pthread_mutex_lock(&fake_big);
-    for (int at = 0; at < 64; at++) {
+    for (int at = 0; at < 1024; at++) {
         if (!opened[at].times || opened[at].address != address) continue;
         known = 1;
         if (!--opened[at].times) gone = fake_take(address);
