@@ -50,10 +50,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Files that take longest go first, so that parallel processes end at about the same time.
 LONGEST = (
     "test_torch.py",
-    "test_scheduling_machine.py",
-    "test_packaging.py",
     "test_crash_points.py",
     "test_system_mode.py",
+    "test_packaging.py",
+    "test_jax.py",
+    "test_acceptance_driver.py",
+    "test_moving.py",
+    "test_hook_sanitized.py",
+    "test_scheduling_machine.py",
 )
 
 
