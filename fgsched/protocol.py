@@ -427,11 +427,11 @@ class BackUp(Call[Kept], frozen=True, tag="back_up"):
 
 
 class NoteWarning(Call[Kept], frozen=True, tag="note_warning"):
-    """Record in the accounts what a policy did about a job."""
+    """Record in the accounts what a policy did about a job or about a process of no job."""
 
     repeats: ClassVar[bool] = False
 
-    job: Annotated[int, Meta(ge=1, le=2**62)]
+    job: Annotated[int, Meta(ge=0, le=2**62)]  # 0: a process of no job
     policy: Name
     finding: Label
     action: Name
@@ -729,6 +729,45 @@ class ListPids(Question[Pids], frozen=True, tag="pids"):
     """Get the process ids of one job."""
 
     id: Reference
+
+
+class GpuProcessInfo(Struct, frozen=True, kw_only=True):
+    """A process on a GPU, as the last query of the GPUs showed it."""
+
+    pid: int
+    gpu: int
+    memory: int  # bytes; 0: the driver does not say
+    busy: int | None = None  # ten-thousandths of the GPU's compute time; None: unknown
+    since: float  # epoch seconds of the first query that showed it
+    job: int | None = None  # None: it belongs to no running job
+    user: str = ""  # of a process that belongs to no job; "": unknown
+    command: str = ""  # of a process that belongs to no job, without arguments
+
+
+class GpuProcesses(Struct, frozen=True, kw_only=True):
+    """The processes on the GPUs."""
+
+    processes: list[GpuProcessInfo]
+    seen_at: float | None = None  # epoch seconds of the query; None: there was none
+
+
+class ListGpuProcesses(Question[GpuProcesses], frozen=True, tag="gpu_processes"):
+    """Get the processes on the GPUs, of jobs and of others."""
+
+
+class ProcessInfo(Struct, frozen=True, kw_only=True):
+    """The job of a process, and its use of the GPUs."""
+
+    job: int | None = None  # None: it belongs to no running job
+    step: str = ""  # number of the step of srun; "": none
+    on_gpus: list[GpuProcessInfo] = []
+    seen_at: float | None = None  # epoch seconds of the last query of the GPUs; None: there was none
+
+
+class ShowProcess(Question[ProcessInfo], frozen=True, tag="process"):
+    """Get the job of a process, and its use of the GPUs."""
+
+    pid: Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class QueueCheck(Struct, frozen=True, kw_only=True):

@@ -103,6 +103,11 @@ def test_every_key_is_read(configured):
         idle_grace = "10"
         idle_users = ["bob"]
         idle_partitions = ["interactive"]
+        strangers = "warn"
+        strangers_grace = "1"
+        strangers_users = ["eve"]
+        strangers_commands = ["Xorg", "dcgm*"]
+        strangers_to = "admin@example.org"
         [mail]
         send = "smtp"
         from = "gpu@example.org"
@@ -193,6 +198,11 @@ def test_every_key_is_read(configured):
         idle_grace=600,
         idle_users=("bob",),
         idle_partitions=("interactive",),
+        strangers="warn",
+        strangers_grace=60,
+        strangers_users=("eve",),
+        strangers_commands=("Xorg", "dcgm*"),
+        strangers_to="admin@example.org",
         mail="smtp",
         mail_from="gpu@example.org",
         mail_domain="example.org",

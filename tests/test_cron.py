@@ -17,6 +17,7 @@ OTHERS = "MAILTO=ann\n0 3 * * * backup   # mine\n"
 def test_each_line_has_the_home_and_escapes_what_ends_a_command():
     assert [line.partition(" FG_HOME")[0] for line in LINES.splitlines() if not line.startswith("#")] == [
         *("5 6 * * *", "7 6 * * *", "9 6 * * *", "15 6 * * 1", "25 6 1 * *", "*/10 * * * *"),
+        "3-59/10 * * * *",
     ]
     assert all(" FG_HOME='/srv/my fg' " in line for line in LINES.splitlines() if not line.startswith("#"))
     assert "+\\%G-W\\%V" in LINES
@@ -82,7 +83,7 @@ def test_the_folder_of_units_needs_a_home_for_a_user_only():
 
 def test_units_of_another_origin_are_left_alone(tmp_path):
     texts = cron.units("root", {})
-    assert len(cron.install_units(tmp_path, texts)) == 12
+    assert len(cron.install_units(tmp_path, texts)) == 14
     assert cron.install_units(tmp_path, texts) == []
     (tmp_path / "fgsched-charge.timer").write_text("[Timer]\n")
     with pytest.raises(Refused):

@@ -1,17 +1,32 @@
-"""The idle watch: which jobs are idle, what is due, and what the command does about a real one."""
+"""Policies: idle jobs and GPU processes of no job, what is due, and what the commands do about real ones."""
 
+import json
 import os
+import pwd
 import time
 
 import pytest
 from msgspec.structs import replace
 
-from awaiting import PATIENCE
+from awaiting import LOOKS, PATIENCE, until
 from fgsched.accounting.ledger import Ledger, Reader
-from fgsched.accounting.policies import IdleJob, IdleRules, RunningJob, idle_jobs, message
+from fgsched.accounting.policies import (
+    IdleJob,
+    IdleRules,
+    RunningJob,
+    Stranger,
+    StrangerRules,
+    idle_jobs,
+    message,
+    stranger_report,
+    strangers,
+)
 from fgsched.accounting.records import Card, Minute, Owner, OwnerUse, Warned
+from fgsched.cli import policy
 from fgsched.cli.policy import idle
-from live_host import living
+from fgsched.domain.errors import StorageError
+from fgsched.protocol import GpuProcessInfo
+from live_host import Home, living
 from mailserver import serving
 
 NOW = 100_000.0
@@ -139,12 +154,17 @@ def actions(home):
 
 
 def recorded(home, count):
-    """The warnings, once there are `count` of them: a commit becomes visible through shared memory."""
+    """The warnings, once there are `count` of them."""
+    eventually(lambda: len(actions(home)) >= count)
+    return actions(home)
+
+
+def eventually(is_so):
+    """Wait for a change in the accounts: a commit becomes visible through shared memory, without an event."""
     end = time.monotonic() + PATIENCE
-    while len(found := actions(home)) < count:
-        assert time.monotonic() < end, found
+    while not is_so():
+        assert time.monotonic() < end
         os.sched_yield()
-    return found
 
 
 def test_two_warnings_are_mailed_and_recorded_and_then_the_job_is_cancelled(tmp_path, server, monkeypatch):
@@ -179,3 +199,141 @@ def test_a_young_job_is_not_idle(tmp_path, server):
         job = home.running()
         make_idle(home, job, time.time())
         assert home.run("fgsched", "policy", "idle", "--dry-run").out == ""
+
+
+# -- processes of no job -------------------------------------------------------------------------------
+
+GIB = 1 << 30
+WARN = StrangerRules(action="warn", grace=600, users=("root",), commands=("Xorg", "dcgm*"))
+
+
+def process(pid=5, gpu=0, user="bob", command="python x.py", ago=700.0, **more):
+    given = {"memory": GIB, "since": NOW - ago} | more
+    return GpuProcessInfo(pid=pid, gpu=gpu, user=user, command=command, **given)
+
+
+def pids(*processes, before=(), rules=WARN):
+    return [(one.pid, one.action) for one in strangers(rules, processes, before, NOW)]
+
+
+def test_processes_of_jobs_and_allowed_ones_are_no_strangers():
+    others = [
+        *(process(job=7), process(user="root"), process(command="Xorg"), process(command="dcgm-exporter")),
+        process(ago=599.0),
+    ]
+    assert pids(*others) == []
+    assert pids(process(), process(6, user="ann", command="Xorg2")) == [(5, "warn"), (6, "warn")]
+
+
+def test_a_process_on_two_gpus_is_one_and_the_largest_comes_first():
+    found = strangers(WARN, [process(), process(6), process(6, gpu=1, ago=900.0)], [], NOW)
+    assert found[0] == Stranger(
+        pid=6,
+        user="bob",
+        command="python x.py",
+        gpus=(0, 1),
+        memory=2 * GIB,
+        since=NOW - 900,
+        action="warn",
+    )
+    assert [one.pid for one in found] == [6, 5]
+
+
+@pytest.mark.parametrize(("ago", "action"), [(86_399, ""), (86_401, "warn")])
+def test_a_process_is_reported_once_a_day(ago, action):
+    before = Warned(at=NOW - ago, job=0, policy="strangers", finding=process_finding(), action="warn")
+    assert pids(process(), before=[before]) == [(5, action)]
+    assert pids(process(), before=[replace(before, dry=True)]) == [(5, "warn")]
+    assert pids(process(command="other"), before=[before]) == [(5, "warn")]
+
+
+def process_finding():
+    return strangers(WARN, [process()], [], NOW)[0].finding
+
+
+def test_a_command_cannot_forge_a_line_of_the_mail():
+    (found,) = strangers(WARN, [process(command="x\n  User  root")], [], NOW)
+    subject, text = stranger_report([found], "hopper", NOW)
+    assert subject == "fgsched: 1 GPU process outside of jobs on hopper"
+    assert "  Command    'x\\x0a  User  root'\n  GPU        0\n  Memory     1024M\n" in text
+
+
+@pytest.fixture
+def shared(tmp_path, server):
+    """A home whose first GPU has a process of this user that belongs to no job."""
+    policies = '[policies]\nstrangers = "warn"\nstrangers_to = "chief"\nstrangers_commands = ["Xorg"]\n'
+    config = f'[host]\ncpus = 64\n[sampling]\ninterval = 1\n{policies}strangers_grace = "0"\n'
+    home = Home(tmp_path / "home", config=config + server.settings(domain='"example.org"'))
+    script = home.path / "cards" / "script.json"
+    script.parent.mkdir()
+    known = [
+        {"pid": 4_200_001, "memory": "3G", "sm": 40, "uid": os.geteuid(), "command": "python x.py"},
+        {"pid": 4_200_002, "memory": "1G", "uid": os.geteuid(), "command": "Xorg"},
+    ]
+    script.write_text(json.dumps({"0": {"processes": known}}))
+    home.run("fgq", "-h", env={"FG_SIM_SCRIPT": str(script)})
+    yield home
+    home.leave()
+
+
+def test_a_process_of_no_job_is_mailed_to_the_administrator_and_to_its_user(shared, server, monkeypatch):
+    for name, value in shared.environ.items():
+        monkeypatch.setenv(name, value)
+    eventually(lambda: has_accounts(shared))
+    until(shared.path / "cards", lambda: policy.strangers(is_dry=True, now=time.time()), LOOKS)
+    assert server.mails == []
+    lines = policy.strangers(is_dry=False, now=time.time() + 10).splitlines()
+    assert [line.split()[:4] for line in lines] == [
+        ["PID", "USER", "GPU", "MEM"],
+        ["4200001", me(), "0", "3072M"],
+    ]
+    assert {mail["To"]: mail["Subject"].partition(" outside")[0] for mail in server.wait(2)} == {
+        "chief@example.org": "fgsched: 1 GPU process",
+        f"{me()}@example.org": "fgsched: your GPU processes",
+    }
+    (found,) = recorded(shared, 1)
+    assert found == (0, f"pid 4200001 of {me()}: 'python x.py'", "warn")
+    assert policy.strangers(is_dry=False, now=time.time() + 20).splitlines()[1].split()[5:7] == [
+        *("none", "today"),
+    ]
+    assert len(server.mails) == 2
+
+
+def has_accounts(home):
+    """Whether the accountant has made the accounts."""
+    try:
+        Reader(home.path / "accounts.db").close()
+    except StorageError:
+        return False
+    return True
+
+
+def me():
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
+def test_pidinfo_tells_the_job_of_a_process_and_the_strangers(shared):
+    job = shared.running(name="train")
+    (pid, *_) = [line.split()[0] for line in shared.run("fgctl", "listpids", str(job)).lines[1:]]
+    found = shared.run("fgctl", "pidinfo", pid)
+    assert found.lines[0] == f"Pid={pid}  JobId={job}  JobName=train"
+    document = shared.run("fgctl", "pidinfo", "--json", "4200001").json["process"]
+    (part,) = document.pop("gpus")
+    assert document | {"seen_at": 0} == {
+        "pid": 4_200_001,
+        "job": None,
+        "step": None,
+        "user": me(),
+        "command": "python x.py",
+        "started_at": None,
+        "seen_at": 0,
+    }
+    assert {key: part[key] for key in ("gpu", "memory", "busy")} == {"gpu": 0, "memory": 3 * GIB, "busy": 0.4}
+    assert shared.run("fgctl", "pidinfo", "4200001").lines[:2] == [
+        "Pid=4200001  JobId=none",
+        f"   UserId={me()}  Command=python x.py",
+    ]
+    own = shared.run("fgctl", "pidinfo", str(os.getpid())).lines
+    assert (own[0], own[-2]) == (f"Pid={os.getpid()}  JobId=none", "   Gpu=none")
+    missing = shared.run("fgctl", "pidinfo", "4100001")
+    assert (missing.status, missing.err.splitlines()[0]) == (1, "fgctl: error: there is no process 4100001")

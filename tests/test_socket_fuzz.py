@@ -92,6 +92,8 @@ GIVEN = {
     "delete_reservation": lambda job: {"name": "r"},
     "back_up": lambda job: {"file": "/nowhere/copy"},
     "archive": lambda job: {"file": "/nowhere/old", "before": 1},
+    "gpu_processes": lambda job: {},
+    "process": lambda job: {"pid": 1},
     "note_warning": lambda job: {"job": job, "policy": "idle", "finding": "no process", "action": "notify"},
 }
 

@@ -480,6 +480,8 @@ def _create(db: sqlite3.Connection, path: Path | str) -> None:
 
 def _refuse_other_version(db: sqlite3.Connection, path: Path | str) -> None:
     found = db.execute("PRAGMA user_version").fetchone()[0]
+    if not found:
+        raise StorageError(f"the accounts {path} are empty", "A controller that has just started makes them.")
     if found != VERSION:
         raise StorageError(
             f"{path} has version {found} of the accounts; this fgsched knows version {VERSION}",

@@ -1,12 +1,18 @@
-"""Find jobs that hold GPUs without computing, and decide what is due. Times are in epoch seconds."""
+"""Find idle jobs and GPU processes of no job, and decide what is due. Times are in epoch seconds."""
 
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from fgsched.accounting.records import OwnerUse, Warned
+from fgsched.domain.text import shown
+from fgsched.domain.times import format_elapsed
+from fgsched.domain.units import format_indices, format_mebibytes
+from fgsched.protocol import GpuProcessInfo
 
-IDLE = "idle"  # name of the policy in the accounts
+IDLE, STRANGERS = "idle", "strangers"  # names of the policies in the accounts
 NO_PROCESS, MEMORY_ONLY, LATER = "no process", "memory without work", "idle later"
 FIRST, SECOND = "warning 1", "warning 2"
 MINUTE = 60  # seconds
@@ -135,3 +141,118 @@ def message(one: IdleJob, rules: IdleRules, host: str) -> tuple[str, str]:
         f"End it with: fgcancel {one.job.id}\n\nSent by the idle watch of fgsched on {host}.\n"
     )
     return f"fgsched Job_id={one.job.id} Name={one.job.name} Idle GPU, {one.action}", text
+
+
+# -- processes of no job -------------------------------------------------------------------------------
+
+_AGAIN = 86_400  # seconds after which a process is reported again
+_LONGEST_FINDING = 255  # characters
+
+
+class StrangerRules(Struct, frozen=True, kw_only=True):
+    """The settings of the watch for GPU processes of no job."""
+
+    action: str = "off"  # "report": a mail to the administrator; "warn": the user of the process gets one too
+    grace: int = 600  # seconds on a GPU that do not count
+    users: tuple[str, ...] = ()  # whose processes are left alone
+    commands: tuple[str, ...] = ()  # patterns of commands that are left alone
+    to: str = "root"  # address of the administrator
+
+    def allows(self, user: str, command: str) -> bool:
+        """Tell whether a process of this user and command may use GPUs outside of jobs."""
+        return user in self.users or any(map(partial(fnmatchcase, command), self.commands))
+
+
+class Stranger(Struct, frozen=True, kw_only=True):
+    """A GPU process of no job, and what is due."""
+
+    pid: int
+    user: str  # "unknown" if the host does not show it
+    command: str  # without arguments
+    gpus: tuple[int, ...]  # indices
+    memory: int  # bytes on all GPUs
+    since: float  # epoch seconds: first seen on a GPU
+    action: str  # "report", "warn"; "": nothing more today
+
+    @property
+    def finding(self) -> str:
+        """Return the process as the accounts record it."""
+        return f"pid {self.pid} of {self.user}: {shown(self.command)}"[:_LONGEST_FINDING]
+
+
+def strangers(
+    rules: StrangerRules, processes: Iterable[GpuProcessInfo], warned: Iterable[Warned], now: float
+) -> list[Stranger]:
+    """Return the GPU processes of no job that the site does not allow, the largest first.
+
+    A process is reported at most once a day.
+
+    Args:
+        rules: the settings.
+        processes: all processes on GPUs, those of jobs included.
+        warned: the reports of the last day.
+        now: epoch seconds.
+    """
+    reported = {
+        one.finding for one in warned if one.policy == STRANGERS and not one.dry and one.at > now - _AGAIN
+    }
+    parts: dict[int, list[GpuProcessInfo]] = {}
+    for one in processes:
+        if one.job is None and not rules.allows(one.user, one.command):
+            parts.setdefault(one.pid, []).append(one)
+    found = [_stranger(rules, own, reported) for own in parts.values()]
+    old = [one for one in found if one.since <= now - rules.grace]
+    return sorted(old, key=lambda one: (-one.memory, one.pid))
+
+
+def _stranger(rules: StrangerRules, parts: list[GpuProcessInfo], reported: set[str]) -> Stranger:
+    """Return the process whose parts are on one or several GPUs."""
+    found = Stranger(
+        pid=parts[0].pid,
+        user=parts[0].user or "unknown",
+        command=parts[0].command or "unknown",
+        gpus=tuple(sorted({one.gpu for one in parts})),
+        memory=sum(one.memory for one in parts),
+        since=min(one.since for one in parts),
+        action="warn" if rules.action == "warn" else "report",
+    )
+    return structs.replace(found, action="") if found.finding in reported else found
+
+
+def stranger_report(found: Iterable[Stranger], host: str, now: float) -> tuple[str, str]:
+    """Return subject and text of the mail to the administrator. `now` in epoch seconds."""
+    lines = [line for one in found for line in _described(one, now)]
+    number = sum(line.startswith("  Process") for line in lines)
+    what = "process" if number == 1 else "processes"
+    text = (
+        f"These processes use GPUs of {host} outside of fgsched. Jobs cannot use their memory.\n\n"
+        + "\n".join(lines)
+        + "\nfgctl pidinfo PID shows a process now, fgreport strangers the use over time.\n"
+        "Allow users or commands with strangers_users and strangers_commands in [policies] of"
+        f" fgsched.toml.\n\nSent by fgsched on {host}. A process is reported at most once a day.\n"
+    )
+    return f"fgsched: {number} GPU {what} outside of jobs on {host}", text
+
+
+def stranger_warning(found: Iterable[Stranger], host: str, now: float) -> tuple[str, str]:
+    """Return subject and text of the mail to the user of the processes. `now` in epoch seconds."""
+    lines = [line for one in found for line in _described(one, now)]
+    text = (
+        f"You use GPUs of {host} outside of fgsched. Other users wait for the memory that you hold.\n\n"
+        + "\n".join(lines)
+        + "\nEnd the process, and start the work as a job: fgsub --gpus=0.5 --wrap='COMMAND'\n\n"
+        f"Sent by fgsched on {host} for its administrator.\n"
+    )
+    return f"fgsched: your GPU processes outside of jobs on {host}", text
+
+
+def _described(one: Stranger, now: float) -> list[str]:
+    return [
+        f"  Process    {one.pid}",
+        f"  User       {one.user}",
+        f"  Command    {shown(one.command)}",
+        f"  GPU        {format_indices(one.gpus)}",
+        f"  Memory     {format_mebibytes(one.memory)}",
+        f"  Time       {format_elapsed(now - one.since)} on the GPU",
+        "",
+    ]

@@ -114,6 +114,8 @@ CLUSTERS = click.option(  # of every command of Slurm; there is one host
 class Command(Friendly):
     """A command with a help page of one screen: sentence, usage, options, and an example (`epilog`)."""
 
+    _gap = "\n"  # between the sentence and the usage
+
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         version_option(self)
@@ -126,7 +128,7 @@ class Command(Friendly):
         return option
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write(f"{(self.help or '').partition(chr(10))[0]}\n\n")
+        formatter.write(f"{(self.help or '').partition(chr(10))[0]}\n{self._gap}")
         self.format_usage(ctx, formatter)
         self.format_options(ctx, formatter)
         example = f"\nExample: {self.epilog}\n" if self.epilog else "\n"
@@ -135,6 +137,8 @@ class Command(Friendly):
 
 class Group(Command, click.Group):
     """A command with subcommands. Slurm's subcommands in `unbuilt` are refused as not supported."""
+
+    _gap = ""  # a list of subcommands is long
 
     def __init__(self, *args: Any, unbuilt: Collection[str] = (), **attributes: Any) -> None:
         super().__init__(*args, no_args_is_help=False, **attributes)

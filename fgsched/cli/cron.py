@@ -35,6 +35,13 @@ _IDLE = Entry(
     about="idle GPUs: does nothing unless [policies] says so",
     words=("fgsched", "policy", "idle", "--quiet"),
 )
+_STRANGERS = Entry(
+    name="strangers-policy",
+    fields="3-59/10 * * * *",
+    calendar="*:03/10",
+    about="GPU processes of no job: does nothing unless [policies] says so",
+    words=("fgsched", "policy", "strangers", "--quiet"),
+)
 
 
 def entries(to: str, metrics: str = "") -> list[Entry]:
@@ -72,6 +79,7 @@ def entries(to: str, metrics: str = "") -> list[Entry]:
             words=("fgreport", "charge", "--month", f'"{_LAST_MONTH}"', "--format", "csv", *post),
         ),
         _IDLE,
+        _STRANGERS,
         *([_of_metrics(metrics)] if metrics else []),
     ]
 

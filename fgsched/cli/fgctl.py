@@ -16,7 +16,7 @@ from fgsched.domain.units import parse_ids, parse_indices
 from fgsched.protocol import Call, Outcome, Outcomes
 
 _UNBUILT = (
-    *("notify", "pidinfo"),
+    *("notify", "adopt"),
     *("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "wait_job", "completing", "version"),
 )
 _jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
@@ -282,6 +282,19 @@ def _listpids(word: str) -> None:
             for pid in client.call(protocol.ListPids(id=job_id)).pids
         ]
     write("".join(["PID JOBID\n", *lines]))
+
+
+@fgctl.command("pidinfo")
+@click.option("-o", "--oneliner", is_flag=True, help="Print one line.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@click.argument("word", metavar="PID")
+def _pidinfo(word: str, oneliner: bool, as_json: bool) -> None:
+    """Show the job, the step and the GPU memory of a process."""
+    from fgsched.cli import pidinfo
+
+    with Client(find_places()) as client:
+        found = pidinfo.find(client, word)
+    write(pidinfo.document(found) if as_json else pidinfo.text(found, oneliner=oneliner))
 
 
 @fgctl.command("write")

@@ -337,6 +337,20 @@ def _idle(dry_run: bool, quiet: bool) -> None:
         write(found)
 
 
+@_policy.command("strangers")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+def _strangers(dry_run: bool, quiet: bool) -> None:
+    """Report GPU processes of no job to the administrator, and warn their users."""
+    import time
+
+    from fgsched.cli.policy import strangers
+
+    found = strangers(is_dry=dry_run, now=time.time())
+    if not quiet:
+        write(found)
+
+
 def main() -> None:
     fgsched.main(prog_name="fgsched")
 

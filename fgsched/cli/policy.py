@@ -1,19 +1,25 @@
-"""Carry out the policies of the site: warn the users of idle GPUs, and requeue or cancel their jobs."""
+"""Carry out the policies of the site: on jobs that do not use their GPUs, and on GPU processes of no job."""
 
 import os
+import pwd
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from fgsched import protocol
 from fgsched.accounting import policies
-from fgsched.accounting.ledger import MINUTE, Reader
-from fgsched.accounting.policies import IdleJob, IdleRules, RunningJob
-from fgsched.cli.display import text_table
+from fgsched.accounting.ledger import DAY, MINUTE, Reader
+from fgsched.accounting.policies import IdleJob, IdleRules, RunningJob, Stranger
+from fgsched.accounting.records import Warned
+from fgsched.cli.display import clean, text_table
 from fgsched.client import Client, find_places
 from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted, StorageError
 from fgsched.domain.job import JobState
 from fgsched.domain.times import format_runtime
+from fgsched.domain.units import format_indices, format_mebibytes
 
 if TYPE_CHECKING:
     from fgsched.config.load import Config
@@ -59,6 +65,16 @@ def _running(client: Client) -> list[RunningJob]:
 def _found(rules: IdleRules, jobs: list[RunningJob], now: float) -> list[IdleJob]:
     if not jobs:
         return []
+    with _accounts() as reader:
+        known = [_known(reader, job) for job in jobs]
+        uses = reader.owner_uses(MINUTE, now - rules.window, now)
+        warned = reader.warnings(min(job.started_at for job in jobs), now + 1)
+        return policies.idle_jobs(rules, known, uses, warned, now)
+
+
+@contextmanager
+def _accounts() -> Iterator[Reader]:
+    """Read the accounts at one time. Raises NotPermitted or StorageError."""
     path = find_places().accounts
     if path.exists() and not os.access(path, os.R_OK):
         raise NotPermitted(f"you may not read the accounts {path}", "Run it as the user of the controller.")
@@ -67,10 +83,7 @@ def _found(rules: IdleRules, jobs: list[RunningJob], now: float) -> list[IdleJob
     reader = Reader(path)
     try:
         with reader.reading():
-            known = [_known(reader, job) for job in jobs]
-            uses = reader.owner_uses(MINUTE, now - rules.window, now)
-            warned = reader.warnings(min(job.started_at for job in jobs), now + 1)
-            return policies.idle_jobs(rules, known, uses, warned, now)
+            yield reader
     finally:
         reader.close()
 
@@ -96,14 +109,22 @@ def _act(client: Client, one: IdleJob, config: "Config") -> None:
 
 
 def _mail(one: IdleJob, config: "Config") -> None:
+    subject, text = policies.message(one, config.idle_rules, _host())
+    _post(one.job.user, subject, text, config)
+
+
+def _post(to: str, subject: str, text: str, config: "Config") -> None:
+    """Send a mail, if this host sends mails."""
     if config.mails.way == "off":
         return
     from fgsched.cli.posting import post_message
     from fgsched.mail.letters import Message
 
-    host = os.uname().nodename.split(".")[0]
-    subject, text = policies.message(one, config.idle_rules, host)
-    post_message(Message(at=time.time(), to=(one.job.user,), subject=subject, text=text), config.mails)
+    post_message(Message(at=time.time(), to=(to,), subject=subject, text=text), config.mails)
+
+
+def _host() -> str:
+    return os.uname().nodename.split(".")[0]
 
 
 def _table(found: list[IdleJob], now: float) -> str:
@@ -123,3 +144,76 @@ def _table(found: list[IdleJob], now: float) -> str:
     ]
     head = ["JOBID", "USER", "PARTITION", "TIME", "GPU-HOURS", "FINDING", "ACTION"]
     return text_table(head, rows, header=True)
+
+
+# -- processes of no job -------------------------------------------------------------------------------
+
+
+def strangers(*, is_dry: bool, now: float) -> str:
+    """Find GPU processes of no job, and send what is due; return what was found, as a table.
+
+    Args:
+        is_dry: send and record nothing.
+        now: epoch seconds.
+
+    Raises:
+        NotPermitted: the caller is not an operator, or may not read the accounts.
+        StorageError: the accounts cannot be read.
+        Unreachable: the controller is not running.
+    """
+    config = load(find_places())
+    rules = config.stranger_rules
+    if rules.action == "off" and not is_dry:
+        return ""
+    with Client(find_places(), may_start=False) as client:
+        processes = client.call(protocol.ListGpuProcesses()).processes
+        found = policies.strangers(rules, processes, _reported(now), now)
+        due = [one for one in found if one.action]
+        if due and not is_dry:
+            _report(client, due, config, now)
+    return _stranger_table(found, now)
+
+
+def _reported(now: float) -> list[Warned]:
+    """Return the warnings of the last two days."""
+    with _accounts() as reader:
+        return list(reader.warnings(now - 2 * DAY, now + 1))
+
+
+def _report(client: Client, due: list[Stranger], config: "Config", now: float) -> None:
+    """Mail the administrator, and the users if the site wants that, and then record it."""
+    rules = config.stranger_rules
+    _post(rules.to, *policies.stranger_report(due, _host(), now), config)
+    for user, own in groupby(sorted(due, key=lambda one: one.user), key=lambda one: one.user):
+        if rules.action == "warn" and _is_account(user):
+            _post(user, *policies.stranger_warning(own, _host(), now), config)
+    for one in due:
+        client.call(
+            protocol.NoteWarning(job=0, policy=policies.STRANGERS, finding=one.finding, action=one.action)
+        )
+
+
+def _is_account(user: str) -> bool:
+    """Tell whether a name belongs to a user of this host, who has a mailbox."""
+    try:
+        return bool(pwd.getpwnam(user))
+    except KeyError:
+        return False
+
+
+def _stranger_table(found: list[Stranger], now: float) -> str:
+    if not found:
+        return ""
+    rows = [
+        [
+            str(one.pid),
+            clean(one.user),
+            format_indices(one.gpus),
+            format_mebibytes(one.memory),
+            format_runtime(now - one.since),
+            one.action or "none today",
+            clean(one.command),
+        ]
+        for one in found
+    ]
+    return text_table(["PID", "USER", "GPU", "MEM", "TIME", "ACTION", "COMMAND"], rows, header=True)

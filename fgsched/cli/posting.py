@@ -65,7 +65,7 @@ def post_message(message: Message, settings: Settings) -> None:
         Mailer(spool, settings, host_name()).work_alone(message.at, waits=True)
     except PermissionError:
         raise NotPermitted(
-            f"you may not write to {path}", "Run fgreport --to as the user of the controller."
+            f"you may not write to {path}", "Run this command as the user of the controller."
         ) from None
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}", "Check the space on its disk.") from None

@@ -82,6 +82,13 @@ def _address(value: object) -> str:
     return text
 
 
+def _recipient(value: object) -> str:
+    text = _text(value)
+    if not is_address(text):
+        raise ValueError(text)
+    return text
+
+
 def _domain(value: object) -> str:
     text = _text(value)
     if text and not is_address(f"any@{text}"):
@@ -130,6 +137,11 @@ Switch = Annotated[bool, Form(takes="true or false")]
 Name = Annotated[str, Form(takes="a name")]
 Names = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], NAMES]
 UserNames = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Form(takes="a list of user names")]
+Commands = Annotated[
+    tuple[Annotated[str, Meta(min_length=1)], ...],
+    Form(takes='a list of commands, with * and ?, such as ["Xorg", "dcgm*"]'),
+]
+RECIPIENT = Form(takes="a user name or an address", read=_recipient)
 Word = Annotated[str, Form(takes="a text"), Meta(pattern=r"^[^\0-\x1f]*\Z")]
 ADDRESS = Form(takes="an address such as fgsched@example.org", read=_address)
 DOMAIN = Form(takes="a domain such as example.org", read=_domain)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from fgsched.accounting.policies import IdleRules
+from fgsched.accounting.policies import IdleRules, StrangerRules
 from fgsched.config import forms
 from fgsched.config.forms import Bytes, Duration, GpuAmount, Names, Period, Seconds, Switch, Whole
 from fgsched.domain.job import HostLimits
@@ -213,6 +213,20 @@ class Config(Struct, frozen=True, kw_only=True):
     idle_grace: Annotated[Period, _key("policies", "Time after the start that does not count.")] = 1800
     idle_users: Annotated[forms.UserNames, _key("policies", "Users whose jobs may be idle.")] = ()
     idle_partitions: Annotated[Names, _key("policies", "Partitions whose jobs may be idle.")] = ()
+    strangers: Annotated[
+        Literal["off", "report", "warn"],
+        _key("policies", "What is done about GPU processes of no job: mails to the administrator, to users."),
+    ] = "off"
+    strangers_grace: Annotated[Period, _key("policies", "Time on a GPU that does not count.")] = 600
+    strangers_users: Annotated[
+        forms.UserNames, _key("policies", "Users whose processes may use GPUs outside of jobs.")
+    ] = ()
+    strangers_commands: Annotated[
+        forms.Commands, _key("policies", "Commands that may use GPUs outside of jobs.")
+    ] = ()
+    strangers_to: Annotated[
+        str, forms.RECIPIENT, _key("policies", "Who gets the mails about processes of no job.")
+    ] = "root"
     mail: Annotated[
         Literal["auto", "sendmail", "smtp", "off"],
         _key(
@@ -355,6 +369,17 @@ class Config(Struct, frozen=True, kw_only=True):
             grace=self.idle_grace,
             users=self.idle_users,
             partitions=self.idle_partitions,
+        )
+
+    @property
+    def stranger_rules(self) -> StrangerRules:
+        """Return the settings of the watch for GPU processes of no job."""
+        return StrangerRules(
+            action=self.strangers,
+            grace=self.strangers_grace,
+            users=self.strangers_users,
+            commands=self.strangers_commands,
+            to=self.strangers_to,
         )
 
     @property

@@ -20,7 +20,7 @@ from fgsched.jobs.launchspec import job_dir
 from fgsched.jobs.watchdog import UNENFORCED, JobOnGpu, LastQuery, Policy, ProcessUse, judge
 from fgsched.launch.launcher import Launcher
 from fgsched.launch.regions import Slot, charge, charged, see, slots
-from fgsched.system.process import maps, marked, parents, started_with
+from fgsched.system.process import ancestry, maps, marked, parents, started_with
 
 log = logging.getLogger(__name__)
 _LEAST = 8 << 20  # bytes: a smaller context was queried while it was being made
@@ -311,6 +311,7 @@ class GpuMonitor:
         self._asked_at: float | None = None  # by the same: when the unanswered query was made
         self.measured: Callable[[gpus.Answer], None] = lambda answer: None  # takes answers about USE
         self.record: Record | None = None  # takes each look; None: nothing is recorded
+        self.shown: Record = lambda seen, answer: None  # takes each look
 
     @property
     def due(self) -> float | None:
@@ -352,20 +353,32 @@ class GpuMonitor:
             self._cards.expire()
         self.watchdog.look(seen, jobtable.holding)
         self.unresolved.saw(seen.unresolved, now=time.monotonic(), interval=self.interval)
+        self.shown(seen, answer)
         if self.record is not None:
             with self._engine.faults.contained("the samples of the accounts"):
                 self.record(seen, answer)
 
+    def job_of(self, pid: int) -> int | None:
+        """Return the running job of a process; None: it belongs to none, or there is no such process."""
+        running = self._engine.jobtable.holding
+        directories = _by_directory(str(self._shepherds.run.path), running)
+        return _owners([pid], self._supervisors(running.values()), ancestry(pid), directories).get(pid)
+
+    def _supervisors(self, jobs: Iterable[Job]) -> dict[int, int]:
+        """Return {pid of the shepherd: job}."""
+        found: dict[int, int] = {}
+        for job in jobs:
+            with self._engine.faults.contained(f"the supervisor of job {job.id}"):
+                if shepherd := self._shepherds.shepherd(job):
+                    found[shepherd.pid] = job.id
+        return found
+
     def _interpreted(self, answer: gpus.Answer) -> Seen:
         jobtable = self._engine.jobtable
-        shepherds: dict[int, int] = {}
-        for job in jobtable.holding.values() if answer.readings else ():
-            with self._engine.faults.contained(f"the supervisor of job {job.id}"):
-                if job.holds and (shepherd := self._shepherds.shepherd(job)):
-                    shepherds[shepherd.pid] = job.id
+        with_gpus = [job for job in jobtable.holding.values() if job.holds] if answer.readings else []
         return interpreted(
             answer.readings,
-            shepherds=shepherds,
+            shepherds=self._supervisors(with_gpus),
             ended=[job for job in jobtable.holding.values() if self._cards.cleans(job.id)],
             stayed=self._cards.stayed,
             run=str(self._shepherds.run.path),

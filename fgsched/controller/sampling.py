@@ -79,6 +79,10 @@ class Sampling:
         """Use another interval between two looks, in seconds."""
         self._samples.interval = interval
 
+    def user_name(self, uid: int) -> str:
+        """Return the name of a user; "uid 1000" until it is known."""
+        return self._people.name(uid)
+
     def usage(self, job: Job) -> JobUsage | None:
         """Return what was sampled of an open job, or of one that ended lately; None: nothing."""
         return self._samples.usage(job.id) or self._ended.get(job.id)

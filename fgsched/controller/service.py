@@ -21,9 +21,9 @@ from fgsched.controller.eventloop import SPAWNER_GONE, EventLoop
 from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog, watchdog_policy
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.gputime import GpuTime
-from fgsched.controller.handlers.about import ControllerInfo
 from fgsched.controller.handlers.books import BooksHandlers
-from fgsched.controller.handlers.dispatch import Beyond, Live, Requests, rules
+from fgsched.controller.handlers.dispatch import Beyond, ControllerInfo, Live, Requests, rules
+from fgsched.controller.handlers.processes import ProcessHandlers
 from fgsched.controller.launching import (
     Beside,
     EnforcementGate,
@@ -89,9 +89,9 @@ class Controller:
         about = ControllerInfo(places, config, inventory, *info, accounts_note=lambda: self._books.trouble)
         live = Live(self._gputime.mechanism, usage=self._sampling.usage, now=self._sampling.now)
         built = (self._engine, self._loop, self._launcher, live, about)
-        self._requests = Requests(
-            *built, Beyond(self._reconfigure, BooksHandlers(self._books, self._loop).calls)
-        )
+        apart = BooksHandlers(self._books, self._loop).calls
+        read = ProcessHandlers(self._monitor, self._sampling.user_name).calls
+        self._requests = Requests(*built, Beyond(self._reconfigure, apart, read))
         self._parts = self._timed()
 
     def _monitor_gpus(self, gate: EnforcementGate, config: Config) -> None:

@@ -6,6 +6,7 @@ The kernel reuses a pid. A pid with start time and boot id identifies one proces
 import os
 import re
 import signal as signals
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -42,6 +43,14 @@ def identify(pid: int) -> Identity | None:
     if stat is None or stat.state in _EXITED_STATES:
         return None
     return Identity(pid, stat.start, boot_id())
+
+
+def started_at(pid: int, now: float) -> float | None:
+    """Return when a process was started, in epoch seconds; None if there is none. `now` in epoch seconds."""
+    identity = identify(pid)
+    if identity is None:
+        return None
+    return now - time.clock_gettime(time.CLOCK_BOOTTIME) + identity.start / os.sysconf("SC_CLK_TCK")
 
 
 def is_alive(identity: Identity) -> bool:
@@ -84,6 +93,17 @@ def parents() -> dict[int, int]:
     """Return {pid: parent pid} of all living processes."""
     stats = ((pid, _stat(pid)) for pid in _pids())
     return {pid: stat.parent for pid, stat in stats if stat and stat.state not in _EXITED_STATES}
+
+
+def ancestry(pid: int) -> dict[int, int]:
+    """Return {pid: parent pid} of a living process and its ancestors; {} if there is no such process."""
+    found: dict[int, int] = {}
+    while pid > 0 and pid not in found:
+        stat = _stat(pid)
+        if stat is None or stat.state in _EXITED_STATES:
+            break
+        found[pid], pid = stat.parent, stat.parent
+    return found
 
 
 def descendants(pid: int) -> list[Identity]:

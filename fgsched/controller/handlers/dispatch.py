@@ -53,9 +53,9 @@ class Dispatcher:
         waiters: WaitHandlers,
         loop: EventLoop,
         about: ControllerInfo,
-        apart: Mapping[Call, Apart],
+        beyond: "Beyond",
     ) -> None:
-        """`apart` has the handlers of further calls that are answered later."""
+        """`beyond` has the handlers of further calls."""
         self._answers, self._waiters, self._loop = answers, waiters, loop
         self._writers: dict[Call, Handler] = {
             **handlers.jobs.calls,
@@ -70,8 +70,13 @@ class Dispatcher:
             **handlers.standings.calls,
             **handlers.prospects.calls,
             **handlers.reservations.calls,
+            **beyond.read,
         }
-        self._apart: dict[Call, Apart] = {protocol.Wait: self._wait, protocol.Stop: self._stop, **apart}
+        self._apart: dict[Call, Apart] = {
+            protocol.Wait: self._wait,
+            protocol.Stop: self._stop,
+            **beyond.apart,
+        }
         self.decoder = codec.Decoder([*self._writers, *self._readers, *self._apart])
         self.about = about
 
@@ -142,6 +147,7 @@ class Beyond:
 
     obey: Callable[[Config], None]  # applies a reread configuration
     apart: Mapping[Call, Apart]  # handlers of calls that are answered later
+    read: Mapping[Call, Handler]  # handlers of calls that are answered at once
 
 
 class Requests:
@@ -165,7 +171,7 @@ class Requests:
         handlers = Handlers(self.jobs, self.partitions, PriorityHandlers(engine), explain, self.reservations)
         refused = partial(regions.refusal, str(launcher.run.path))
         query = QueryHandlers(engine, launcher.pids, live._replace(refusal=refused))
-        self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about, beyond.apart)
+        self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about, beyond)
 
 
 def rules(places: Paths, config: Config) -> Rules:
