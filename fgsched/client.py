@@ -215,6 +215,10 @@ class Watch:
             self._socket.close()
             self._socket = None
 
+    def fileno(self) -> int:
+        """Return the descriptor that news make readable; -1 while there is no connection."""
+        return -1 if self._socket is None else self._socket.fileno()
+
     def is_over(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for news; return whether all jobs have ended."""
         if self._is_over:

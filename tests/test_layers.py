@@ -19,7 +19,7 @@ LAYERS = {
         *("accounting", "mail", "config", "system", "launch", "store", "gpus", "server", "client", "crash"),
     },
     "controller": {"controller", "simulate"},
-    "cli": {"cli", "slurm"},
+    "cli": {"cli", "slurm", "interactive"},
 }
 PURE = {"domain", "jobs", "scheduling"}
 RANK = {part: rank for rank, parts in enumerate(LAYERS.values()) for part in parts}

@@ -63,7 +63,7 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
             return 0
         if flags.test:
             return _test(client, jobs)
-        ids = _submit(client, protocol.Submit(**_parts(jobs)))
+        ids = _submit(client, protocol.Submit(**parts(jobs)))
         _print(client, ids, flags)
         if batch is None and _wants_hint(jobs[0]):
             from fgsched.cli.hint import tell  # for persons only: it asks the controller
@@ -121,7 +121,7 @@ def _test(client: Client, jobs: Sequence[Prepared]) -> int:
     """Print on standard error, as sbatch does, when and where each job would start."""
     from fgsched.cli.prospects import tested
 
-    answer = client.call(Test(**_parts(jobs)), patience=60)
+    answer = client.call(Test(**parts(jobs)), patience=60)
     for job in answer.jobs:
         first, *others = tested(job)
         click.echo("\n".join([f"fgsub: {first}", *others]), err=True)
@@ -131,7 +131,7 @@ def _test(client: Client, jobs: Sequence[Prepared]) -> int:
 
 
 def _single(settings: Sequence[Setting], words: Sequence[str], site: SubmitContext) -> Prepared:
-    return prepare(settings, words, environ=os.environ, cwd=_directory(), stdin=_stdin(), site=site)
+    return prepare(settings, words, environ=os.environ, cwd=directory(), stdin=_stdin(), site=site)
 
 
 def _list(
@@ -142,13 +142,14 @@ def _list(
     if words:
         raise BadUsage(f"--batch reads the scripts from the list; remove {quoted(words[0])}")
     name, lines = read_lines(batch, _stdin())
-    jobs = parse_batch(lines, name, settings, environ=os.environ, cwd=_directory(), site=site)
+    jobs = parse_batch(lines, name, settings, environ=os.environ, cwd=directory(), site=site)
     if not jobs:
         raise BadUsage(f"{name} holds no submission")
     return jobs
 
 
-def _directory() -> str:
+def directory() -> str:
+    """Return the current directory. Raises BadUsage if it no longer exists."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -159,14 +160,14 @@ def _stdin() -> Any:
     return None if sys.stdin is None else sys.stdin.buffer
 
 
-def _parts(jobs: Sequence[Prepared]) -> dict[str, Any]:
+def parts(jobs: Sequence[Prepared]) -> dict[str, Any]:
     """Return the request for the socket; parts that several jobs share are included once."""
     requests, scripts, environments = _Once(), _Once(), _Once()
-    directory = _directory()
+    cwd = directory()
     rows = []
     for job in jobs:
         submission = job.submission
-        request = structs.replace(submission.request, submit_dir=directory)
+        request = structs.replace(submission.request, submit_dir=cwd)
         rows.append(
             (
                 requests.place(request, request),

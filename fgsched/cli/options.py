@@ -4,7 +4,7 @@ click only provides help and completion. The options are parsed here, because er
 line, and a batch has up to ten thousand lines.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -68,6 +68,7 @@ class Reader(Struct, frozen=True):
     line: int = 0
     family: str = ""  # "FG" or "SBATCH" in a script
     ignored: list[str] | None = None  # collects Slurm's harmless options in #SBATCH lines
+    more: Mapping[str, Option] = {}  # options of this command only
 
     @property
     def place(self) -> str:
@@ -124,7 +125,7 @@ class Reader(Struct, frozen=True):
         """Parse '--name=value' or '--name value'; return whether the following word was the value."""
         name, equals, text = word[2:].partition("=")
         name = self.whole_name(name)
-        option = table.BY_NAME.get(name)
+        option = table.BY_NAME.get(name) or self.more.get(name)
         if option is None:
             return self._other(name, bool(equals))
         if option.is_flag:
@@ -191,13 +192,14 @@ def _unknown(name: str) -> str:
     return f"{spelled}: it is the beginning of {', '.join(fitting)}" if fitting else spelled
 
 
-def read(words: Sequence[str]) -> tuple[list[Setting], list[str]]:
+def read(words: Sequence[str], more: Mapping[str, Option] | None = None) -> tuple[list[Setting], list[str]]:
     """Parse a command line; return the options, and the script or command with its arguments.
 
-    Options of Slurm that have no effect here are returned as one setting, `ignored`.
+    Options of Slurm that have no effect here are returned as one setting, `ignored`. `more` are options of
+    the command beside those of the table.
     """
     ignored: list[str] = []
-    settings, rest = Reader(ignored=ignored).read(words)
+    settings, rest = Reader(ignored=ignored, more=more or {}).read(words)
     if ignored:
         settings.append(Setting(table.IGNORED, " ".join(dict.fromkeys(ignored)), ignored))
     return settings, rest
@@ -282,8 +284,8 @@ def given(settings: Iterable[Setting], name: str) -> str | None:
     return texts[-1] if texts else None
 
 
-def click_options() -> list[click.Parameter]:
-    """Return the table of options as click options, in its order."""
+def click_options(more: Iterable[Option], left_out: Collection[str]) -> list[click.Parameter]:
+    """Return options as click options: those of the table in its order, without some, and `more`."""
     return [
         click.Option(
             [f"--{option.name}", *([f"-{option.short}"] if option.short else [])],
@@ -292,22 +294,26 @@ def click_options() -> list[click.Parameter]:
             help=option.help,
             hidden=option.hidden,
         )
-        for option in table.OPTIONS
+        for option in (*more, *table.OPTIONS)
+        if option.name not in left_out
     ]
 
 
 class OptionsCommand(click.Command):
     """A click command with the table's options; its callback gets `settings` and `words`."""
 
+    more: Mapping[str, Option] = {}  # options beside those of the table
+    left_out: Collection[str] = ()  # names of options of the table that it does not have
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params = [*click_options(), *self.params]
+        self.params = [*click_options(self.more.values(), self.left_out), *self.params]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:  # completion
             return super().parse_args(ctx, args)
         try:
-            settings, words = read(args)
+            settings, words = read(args, self.more)
         except HelpAsked as asked:
             return super().parse_args(ctx, [f"--{asked.answer}"])
         ctx.params = {"settings": settings, "words": words}

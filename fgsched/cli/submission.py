@@ -145,7 +145,7 @@ def is_on(settings: Mapping[str, Setting], slot: str) -> bool:
     return slot in settings and bool(settings[slot].value)
 
 
-_LONGEST_LINE = 4096  # characters of a submit line that are kept
+LONGEST_LINE = 4096  # characters of a submit line that are kept
 _DEFAULTS = {
     **{
         "time": "unlimited",
@@ -386,7 +386,7 @@ def _with_words(
         else f"--{each.option.name}" + ("" if each.option.is_flag else f"={each.text}")
         for each in settings
     ]
-    line = command_line(["fgsub", *spelled, *words])[:_LONGEST_LINE]
+    line = command_line(["fgsub", *spelled, *words])[:LONGEST_LINE]
     submission = plan.submission
     args = tuple(words[1:])
     if script.program:

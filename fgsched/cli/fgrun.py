@@ -1,0 +1,164 @@
+"""fgrun: run a command as a job in the foreground, with the streams or the terminal of the caller."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+from msgspec import structs
+
+from fgsched import protocol
+from fgsched.cli import fgsub, submission, table, wording
+from fgsched.cli.command import Command, run
+from fgsched.cli.options import OptionsCommand, Setting, given, read
+from fgsched.cli.waiting import exit_code
+from fgsched.client import Client, find_places
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import JobState
+from fgsched.domain.units import SubmitContext
+from fgsched.interactive import link
+from fgsched.interactive.session import Interrupted, Plan, Session
+from fgsched.jobs.jobscript import command_line
+
+_PTY = table.Option(
+    name="pty",
+    slot="pty",
+    parse=table.flag,
+    help="Give the job a terminal; default command: the shell.",
+    in_scripts=False,
+)
+_SILENT = ("--output=/dev/null", "--error=/dev/null", "--input=/dev/null")  # what is not connected
+_SCRIPT = 'exec "$FG_PYTHON" -I -m fgsched.interactive.agent'
+_LEFT_OUT = (
+    *("batch", "wrap", "array", "wait", "parsable", "json", "test-only", "explain-options", "ignore-sbatch"),
+    *("requeue", "no-requeue"),
+)
+
+
+class Run(Command, OptionsCommand):
+    """The options of fgsub, without those of a batch job, and --pty."""
+
+    shortens = False  # its own reader does that, up to the command
+    more = {_PTY.name: _PTY}  # noqa: RUF012
+    left_out = _LEFT_OUT
+
+
+class Foreground:
+    """A command that runs as a job in the foreground."""
+
+    def __init__(self, settings: Sequence[Setting], words: Sequence[str], *, name: str = "fgrun") -> None:
+        """`name` is that of the command in messages. Raises BadUsage."""
+        self.name = name
+        self.is_terminal = given(settings, "pty") is not None
+        self._check(settings)
+        self.command = list(words) or [os.environ.get("SHELL") or "/bin/sh"]
+        if not words and not self.is_terminal:
+            raise BadUsage("name a command, or --pty for a shell")
+        self.link = link.new_name()
+        self.streams = _streams(settings)
+        self._settings = [one for one in settings if one.option is not _PTY]
+
+    def _check(self, settings: Sequence[Setting]) -> None:
+        for setting in settings:
+            if setting.option.name in _LEFT_OUT:
+                raise BadUsage(f"--{setting.option.name} is for batch jobs", "Submit it with fgsub.")
+            if self.is_terminal and setting.option.slot in ("output", "error", "input"):
+                raise BadUsage(f"--{setting.option.name} and --pty exclude each other")
+
+    def prepared(self, site: SubmitContext) -> submission.Prepared:
+        """Return the submission: a script of one line, which connects to this process. Raises BadUsage."""
+        named = [] if given(self._settings, "job-name") else [f"--job-name={_title(self.command[0])}"]
+        forced, _ = read([*named, *_silent(self._settings), "--no-requeue"])
+        script, _ = read([f"--wrap={_SCRIPT} {command_line([self.link, *self.command])}"])
+        job = submission.prepare(
+            [*forced, *self._settings, *script],
+            (),
+            environ=os.environ,
+            cwd=fgsub.directory(),
+            stdin=None,
+            site=site,
+        )
+        request = structs.replace(job.submission.request, submit_line=self._line())
+        if request.array:
+            raise BadUsage("FGSUB_ARRAY is for batch jobs", "Unset it, or submit the jobs with fgsub.")
+        return structs.replace(job, submission=structs.replace(job.submission, request=request))
+
+    def _line(self) -> str:
+        return command_line([self.name, *sys.argv[1:]])[: submission.LONGEST_LINE]
+
+    def run(self, started: Callable[[], None] = lambda: None) -> int:
+        """Submit the job, follow it to its end, and return its exit code. Raises the errors of the client."""
+        with Client(find_places()) as client, link.listen(self.link) as listener:
+            job = self.prepared(client.call(protocol.Ping()).site)
+            for warning in dict.fromkeys(job.warnings):
+                click.echo(f"{self.name}: warning: {warning}", err=True)
+            ids = client.call(protocol.Submit(**fgsub.parts([job])), patience=60)
+            plan = Plan(
+                name=self.name, streams=self.streams, terminal=self.is_terminal, quiet=job.flags.quiet
+            )
+            session = Session(client, ids.first, listener, plan, lambda: _forecast(client, ids.first))
+            try:
+                session.follow(started)
+            except Interrupted as interrupted:
+                return 128 + interrupted.number
+            return self._end(client, ids.first)
+
+    def _end(self, client: Client, job: int) -> int:
+        """Report an end that the exit code does not tell, and return the exit code."""
+        ended = client.call(protocol.Wait(ids=[job]), patience=60).jobs
+        if ended[0].state not in (JobState.COMPLETED.value, JobState.FAILED.value):
+            click.echo(f"{self.name}: job {job} ended as {ended[0].state}", err=True)
+        about = client.call(protocol.ShowJob(id=job))
+        for text in (about.detail, about.refused):
+            if text:
+                click.echo(f"{self.name}: job {job}: {text}", err=True)
+        return exit_code(ended)
+
+
+@click.command(
+    cls=Run,
+    epilog="fgrun --gpus=0.5 --time=2h --pty bash",
+    options_metavar="[OPTION]... [COMMAND] [ARGUMENT]...",
+)
+def fgrun(settings: Sequence[Setting], words: Sequence[str]) -> int:
+    """Run a command as a job in the foreground, and exit with its code."""
+    return Foreground(settings, words).run()
+
+
+def _streams(settings: Sequence[Setting]) -> tuple[int, ...]:
+    """Return the caller's streams that the job gets; the others are files that options name."""
+    slots = {setting.option.slot for setting in settings}
+    files = {0: "input" in slots, 1: "output" in slots, 2: bool({"output", "error"} & slots)}
+    return tuple(stream for stream, is_file in files.items() if not is_file)
+
+
+def _silent(settings: Sequence[Setting]) -> list[str]:
+    """Return the options for the streams that are connected. FGSUB_OUTPUT and its like have no effect."""
+    slots = {setting.option.slot for setting in settings}
+    unnamed = [word for word in _SILENT if word[2:].partition("=")[0] not in slots]
+    return [word for word in unnamed if not ("output" in slots and word.startswith("--error"))]
+
+
+def _title(command: str) -> str:
+    return os.path.basename(command)[:255] or "fgrun"
+
+
+def _forecast(client: Client, job: int) -> str:
+    """Return why a job is pending, and its expected start, in one line."""
+    jobs = client.call(protocol.ExplainJobs(ids=[job])).jobs
+    if not jobs or jobs[0].state is not JobState.PENDING:
+        return ""
+    about = jobs[0]
+    why = next((text for one in about.blockers if (text := wording.why(one.cause))), "") or about.reason.value
+    ahead = f"{about.start.before} jobs end before it" if about.start and about.start.before else ""
+    return "; ".join(
+        [part for part in (f"job {job}: {why}", ahead, *wording.starts(about.start)[-1:]) if part]
+    )
+
+
+def main() -> None:
+    run(fgrun)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The caller's terminal: raw mode, window size, and copying that never waits for a slow reader."""
+
+import fcntl
+import os
+import struct
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_CHUNK = 1 << 16  # bytes
+_END_OF_INPUT = b"\x04"  # as a terminal in its usual mode reads it
+
+
+class Feed:
+    """Copies what the caller types, or its input, to the job; holds what the job has not read."""
+
+    def __init__(self, source: int, sink: int, *, is_terminal: bool) -> None:
+        """`is_terminal`: of the job; its end of input is a character."""
+        os.set_blocking(sink, False)
+        self._source, self._sink, self._is_terminal = source, sink, is_terminal
+        self._held = b""
+        self._last = b""
+        self._is_open = True
+
+    def reads(self) -> list[int]:
+        """Return the descriptor to read from, if there is something to wait for."""
+        if not self._is_open or self._held or not in_foreground(self._source):
+            return []
+        return [self._source]
+
+    def writes(self) -> list[int]:
+        """Return the descriptor to write to, if something is held."""
+        return [self._sink] if self._held else []
+
+    def read(self) -> None:
+        """Read once, and write as much as the job takes."""
+        try:
+            data = os.read(self._source, _CHUNK)
+        except OSError:  # the terminal has hung up
+            data = b""
+        if data:
+            self._held, self._last = data, data[-1:]
+        else:
+            self._end()
+        self.write()
+
+    def write(self) -> None:
+        """Write as much as the job takes."""
+        try:
+            while self._held:
+                self._held = self._held[os.write(self._sink, self._held) :]
+        except BlockingIOError:
+            return
+        except OSError:  # the job does not read any more
+            self._held, self._is_open = b"", False
+
+    def close(self) -> None:
+        """Close the job's end."""
+        self._is_open, self._held = False, b""
+        os.close(self._sink)
+
+    def _end(self) -> None:
+        self._is_open = False
+        if self._is_terminal:  # a line that is not ended needs two: the first one submits it
+            self._held = _END_OF_INPUT * (1 if self._last in (b"\n", b"") else 2)
+        else:
+            os.close(self._sink)
+
+
+def in_foreground(descriptor: int) -> bool:
+    """Return whether reading is possible without being stopped: no terminal, or this process owns it."""
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:
+        return True
+
+
+@contextmanager
+def raw(descriptor: int) -> Iterator[None]:
+    """Switch a terminal to raw mode for a block; does nothing for other descriptors."""
+    if not os.isatty(descriptor):
+        yield
+        return
+    import tty
+
+    before = termios.tcgetattr(descriptor)
+    tty.setraw(descriptor)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # it has hung up
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def size_of(descriptor: int) -> tuple[int, int]:
+    """Return (rows, columns) of a terminal; 24 and 80 for other descriptors."""
+    try:
+        rows, columns = struct.unpack("4H", fcntl.ioctl(descriptor, termios.TIOCGWINSZ, b"\0" * 8))[:2]
+    except OSError:
+        return 24, 80
+    return rows or 24, columns or 80
+
+
+def set_size(descriptor: int, size: tuple[int, int]) -> None:
+    """Set (rows, columns) of a terminal; the kernel tells its programs."""
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
+
+
+def read(descriptor: int) -> bytes:
+    """Read from a terminal; b"" if its programs have closed it."""
+    try:
+        return os.read(descriptor, _CHUNK)
+    except OSError:
+        return b""
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write everything, however slow the reader is."""
+    while data:
+        data = data[os.write(descriptor, data) :]
