@@ -412,7 +412,7 @@ class Reconfigure(Call[Reconfigured], frozen=True, tag="reconfigure"):
 
 
 class Kept(Struct, frozen=True, kw_only=True):
-    """What a backup or an archive has."""
+    """The contents of a backup or an archive."""
 
     bytes: int = 0  # of the backup
     jobs: int = 0  # that moved to the archive
@@ -427,7 +427,7 @@ class BackUp(Call[Kept], frozen=True, tag="back_up"):
 
 
 class NoteWarning(Call[Kept], frozen=True, tag="note_warning"):
-    """Record in the accounts what a policy did about a job or about a process of no job."""
+    """Record in the accounts a warning or an action of a policy about a job or a process outside of jobs."""
 
     repeats: ClassVar[bool] = False
 
@@ -550,7 +550,7 @@ class Step(Struct, frozen=True, array_like=True, gc=False):
 
 
 class OnGpu(Struct, frozen=True, kw_only=True, gc=False):
-    """What the last look at a GPU showed of a job."""
+    """The use of a GPU by a job in the last look."""
 
     gpu: int  # index
     memory: int  # bytes
@@ -633,8 +633,8 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     max_rss: int = 0  # bytes
     gpu_peak: int = 0  # bytes, the most on one GPU
     refusals: int = 0  # allocations that the hook refused
-    usage: JobUsage | None = None  # what was sampled of all attempts; None: nothing
-    now: list[OnGpu] = []  # what the last look showed of a running job
+    usage: JobUsage | None = None  # sums of samples of all attempts; None: there are none
+    now: list[OnGpu] = []  # the last look at the GPUs of a running job
     # shown to its owner and to operators
     is_private: bool = False  # True: hidden from this caller
     comment: str | None = None

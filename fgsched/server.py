@@ -218,8 +218,8 @@ class LongAnswer(Generic[Answer]):
     """An answer with a long list in `field`, whose rows are sent in pieces.
 
     A piece may be produced long after the request: the client reads slowly, or other users are served first.
-    So it is made of what existed when the request came, as far as that cannot change. What is wrong with the
-    request must be raised before this is returned, or by the first piece.
+    So the rows are chosen when the request arrives. An error of the request must be raised before this is
+    returned, or by the first piece.
     """
 
     field: str

@@ -58,8 +58,8 @@ SIZE = sizeof(fg_region)
 SLOTS_AT = FG_HEADER  # offset of the slots in bytes
 SLOT_SIZE = sizeof(fg_region_slot)
 
-# One GPU of the job; amounts are bytes. held: by living processes, with untracked; peak: the most that was held;
-# last_asked, last_held: the last refused allocation, and what was held then.
+# One GPU of the job; amounts are bytes. held: by living processes, with untracked; peak: the maximum of it;
+# last_asked, last_held: the last refused allocation, and `held` at that time.
 Gpu = namedtuple("Gpu", "index uuid limit held peak refusals untracked last_asked last_held")
 # One process; pid: 0 if it cannot be found from here; the tuples have an element for each GPU, in the order of Region.gpus, in bytes. bytes: allocated by
 # calls; past: held outside the calls, as charged; contexts: the estimate for its live contexts; marks: the tags of

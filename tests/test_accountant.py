@@ -139,7 +139,7 @@ def test_accounts_that_are_missing_are_not_replaced_by_empty_ones(accountant, pa
     accountant.close()
     path.rename(kept)
     answer = accountant.answer(batch(JOB), 1.0)
-    assert answer.error == f"{path} is missing, and there were accounts here before"
+    assert answer.error == f"the accounts {path} are missing"
     assert str(marker.path_of(path)) in answer.remedy
     kept.rename(path)
     assert accountant.answer(batch(JOB), 2.0).error == ""
@@ -155,7 +155,7 @@ def test_accounts_that_are_replaced_while_they_are_open_are_noticed(accountant, 
     stranger.close()
     os.replace(other, path)
     answer = accountant.answer(batch(JOB), 1.0)
-    assert "has other accounts" in answer.error
+    assert "contains other accounts" in answer.error
     marker.path_of(path).unlink()
     assert accountant.answer(batch(JOB), 2.0).error == ""
 

@@ -103,7 +103,7 @@ def test_an_archive_of_other_accounts_is_refused(ledger, tmp_path):
     archive(ledger, tmp_path / "old.db", DAY)
     (tmp_path / "other").mkdir()
     other = Ledger(tmp_path / "other" / "accounts.db")
-    with pytest.raises(Refused, match="has old jobs of other accounts"):
+    with pytest.raises(Refused, match="is an archive of other accounts"):
         archive(other, tmp_path / "old.db", DAY)
     other.close()
 

@@ -106,7 +106,7 @@ SHEET = """\
 COMPLETED   job 40840   clip-embed   jonas   hopper
 Ran 06:39:41, exit code 0.
 
-Used, of what was asked
+Used, of the request
 ──────────────────────────────────────────────────────────────────────────────
   GPU memory    █▌··················           6.1 of 80.0 GiB      8 %
   SM share      ███▉················             mean of 1 GPU     20 %

@@ -228,7 +228,7 @@ def test_the_text_says_what_was_used_of_what_was_asked():
         "COMPLETED   job 123   train   ann   hopper",
         "Ran 01:02:02, exit code 0.",
         "",
-        "Used, of what was asked",
+        "Used, of the request",
         rule,
         "  GPU memory    █████···············               5.0 of 20.0 GiB        25 %",
         "  SM share      ████················                 mean of 1 GPU        20 %",

@@ -34,7 +34,7 @@ def gpu():
 
 @pytest.fixture
 def other(gpu):
-    """Another process that gives out the GPU."""
+    """Another process that allocates the GPU."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", HOLD, gpu.uuid], stdin=pipe, stdout=pipe) as process:
         assert process.stdout.readline() == b"ready\n"
@@ -69,7 +69,7 @@ def test_a_killed_holder_has_released_its_gpu(gpu, other):
 
 def test_a_second_controller_is_refused_and_keeps_none_of_its_gpus(gpu, other):
     free = type(gpu)(index=1, uuid=f"GPU-{uuid.uuid4()}", model="A100", total=GIB)
-    with pytest.raises(Refused, match=f"gives out GPU 0.*pid {other.pid}"):
+    with pytest.raises(Refused, match=f"allocates GPU 0.*pid {other.pid}"):
         own([free, gpu], exclusive=True, is_root=False)
     owned = own([free], exclusive=True, is_root=False)
     owned.close()
@@ -108,7 +108,7 @@ def test_a_name_without_a_listener_does_not_keep_root_from_starting_either(gpu, 
 
     with as_user(65534, squat):
         own([gpu], exclusive=True, is_root=True).close()
-        with pytest.raises(Refused, match="does not tell its user"):
+        with pytest.raises(Refused, match="an unknown process"):
             own([gpu], exclusive=True, is_root=False)
 
 
@@ -144,7 +144,7 @@ def test_a_second_home_is_refused_the_cards_of_the_first_until_that_stops(driver
         refused = two.run("fgsub", "--gpus=0.5", "--wrap", "true")
         pid = one.run("fgsched", "status", "--json").json["pid"]
         assert (refused.status, refused.out) == (1, ""), refused.err
-        assert f"gives out GPU 0: that of uid {os.geteuid()} (pid {pid})" in refused.err
+        assert f"allocates GPU 0: that of uid {os.geteuid()} (pid {pid})" in refused.err
         assert "exclusive = false" in refused.err
         assert one.run("fgsched", "stop").status == 0
         assert two.run("fgsub", "--gpus=0.5", "--wrap", "true").status == 0

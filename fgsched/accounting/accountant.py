@@ -83,7 +83,7 @@ class Accountant:
             return Answer(number=message.number, error=cause, remedy=remedy)
 
     def _obeyed(self, order: Order) -> Answer:
-        """Carry out an order of a person; its errors are no trouble of the accounts."""
+        """Carry out a backup or an archive; its errors do not count as errors of the accounts."""
         try:
             ledger, file = self._opened(), Path(order.file)
             if isinstance(order, Backup):
@@ -145,7 +145,7 @@ class Accountant:
         return ledger
 
     def _remove_log_of_replaced(self) -> None:
-        """Remove the log of a file in whose place another one is: it would be applied to that one."""
+        """Remove the write-ahead log of a replaced file: SQLite would apply it to the new file."""
         here, log_file = _identity(self._path), self._path.with_name(f"{self._path.name}-wal")
         if None in (here, self._file, self._log) or here == self._file or _identity(log_file) != self._log:
             return
@@ -165,7 +165,7 @@ class Accountant:
     def _add_minutes(self, ledger: Ledger, minutes: Iterable[Minute], now: float) -> None:
         """Add minutes, and sum their hours and days again.
 
-        A minute from before the kept ones is not added: its hour is no longer the sum of minutes.
+        A minute that is older than the kept minutes is not added: the other minutes of its hour are deleted.
         """
         first = max((before for _, before in self._kept_from(now)), default=0)
         taken = [minute for minute in minutes if minute.at >= first]
@@ -177,7 +177,7 @@ class Accountant:
 
 
 def _each(ledger: Ledger, records: Iterable[Record], add: Callable[[Record], None]) -> list[Record]:
-    """Add records one by one; return those that cannot be added for a reason of their own.
+    """Add records one by one; return the records that break a rule of the file.
 
     Raises:
         StorageError: the file cannot be written.

@@ -73,7 +73,7 @@ CREATE TRIGGER job_is_added AFTER INSERT ON job BEGIN
     ended_at = max(ended_at, excluded.ended_at);
 END;
 
--- What was sampled of jobs that are still in the queue.
+-- The sums of samples of jobs that are still in the queue.
 CREATE TABLE sample (
   job   INTEGER PRIMARY KEY,
   usage TEXT NOT NULL                        -- JSON

@@ -65,7 +65,7 @@ def _check(copy: Path) -> None:
 
 
 def _put(whole: Path, file: Path) -> None:
-    """Make a durable file the one at `file`, which must not exist."""
+    """Link a file, after it is on disk, as `file`. Raises Refused if that exists."""
     whole.chmod(0o600)
     for path in (whole, file.parent):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Compare what jobs used with what they asked for.
+"""Compare the use of resources by jobs with their requests.
 
 Shares of a GPU are in ten-thousandths, memory in bytes, times in seconds. GPU seconds are seconds of one
 whole GPU. A value that was not measured is None, never 0.
@@ -22,7 +22,7 @@ ASKED = (  # attributes of JobInfo that `run_of` needs
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """What one job asked for and used. `job` has its names, state and times."""
+    """The allocation and the use of one job. `job` has its names, state and times."""
 
     job: JobInfo
     gpus: int  # number that it was given
@@ -37,17 +37,17 @@ class Run(Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended."""
+        """Tell whether the job has ended."""
         return self.job.state.is_final
 
     @property
     def memory_part(self) -> float | None:
-        """The peak of GPU memory as a part of what was asked for."""
+        """The peak of GPU memory as a part of the requested memory."""
         return self.peak / self.memory if self.peak is not None and self.memory else None
 
     @property
     def sm(self) -> float | None:
-        """The mean SM share as a part of what was asked for; above 1 if the job used idle time of others."""
+        """The mean SM share as a part of the charged share; above 1 if it used idle time of other jobs."""
         return self.usage.used / self.usage.charged if self.usage and self.usage.charged > 0 else None
 
     @property
@@ -63,7 +63,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
     @property
     def idle_part(self) -> float | None:
-        """The idle GPU seconds as a part of those that were charged and sampled."""
+        """The idle GPU seconds as a part of the charged GPU seconds that were sampled."""
         if self.usage is None or self.idle is None or self.usage.charged <= 0:
             return None
         return self.idle / self.usage.charged
@@ -77,12 +77,12 @@ class Run(Struct, frozen=True, kw_only=True):
 
     @property
     def cpu_part(self) -> float | None:
-        """The mean number of busy CPUs as a part of what was asked for."""
+        """The mean number of busy CPUs as a part of the requested CPUs."""
         return None if self.cpu is None else self.cpu / self.job.request.demand.cpus
 
     @property
     def host_part(self) -> float | None:
-        """The peak of host memory as a part of what was asked for."""
+        """The peak of host memory as a part of the requested memory."""
         asked = self.job.request.demand.host_memory
         return self.rss / asked if self.rss is not None and asked else None
 
@@ -94,7 +94,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 def run_of(job: JobInfo, totals: Mapping[str, int]) -> Run:
-    """Return what a job asked for and used; `totals` is the memory of GPUs in bytes, by UUID."""
+    """Return the allocation and the use of a job; `totals` maps UUIDs of GPUs to their memory in bytes."""
     given = job.allocated
     memories = {one.memory for one in given}
     known = [totals[one.uuid] for one in given if one.uuid in totals]
@@ -122,7 +122,7 @@ def _peak(job: JobInfo) -> int | None:
 
 
 def needs_of(runs: Sequence[Run]) -> Needs:
-    """Return what runs of one job name needed; the last one gives what is asked for."""
+    """Return the request of the last run, and the maximum use of all runs of one job name."""
     last = runs[-1]
     demand, found = last.job.request.demand, [one for one in runs if one.is_over]
     usages = [one.usage for one in found if one.usage is not None]
@@ -192,7 +192,7 @@ class Group(Struct, frozen=True, kw_only=True):
 
     @property
     def sm(self) -> float | None:
-        """The mean SM share as a part of what was asked for, weighted by the charged time."""
+        """The mean SM share as a part of the charged share, weighted by the charged time."""
         return _ratio([(one.usage.used, one.usage.charged) for one in self.runs if one.usage])
 
     @property

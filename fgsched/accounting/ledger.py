@@ -48,7 +48,7 @@ _SETTINGS = (
 )
 _RANGE = 1000  # ids of a row of id_range
 _RANGES = 4  # that a call of Reader.history examines
-_STEP = 3600  # seconds of samples that are deleted in one transaction, of minutes; of hours, 24 times as much
+_STEP = 3600  # seconds of minutes that are deleted in one transaction; of hours, 60 times that
 _ROLLED = ("card_use", "owner_use", "foreign_use", "demand")
 _OWNER = Owner.__struct_fields__
 _COLUMNS = {  # of the table `job` that are fields of JobAccount
@@ -72,7 +72,7 @@ class Unfit(StorageError):
 
 
 class Ledger:
-    """The accounts as their only writer sees them. All writes belong inside `write()`."""
+    """Write access to the accounts, for one process. All writes belong inside `write()`."""
 
     def __init__(self, path: Path | str) -> None:
         """Open the file at `path`, or create it. Raises StorageError."""
@@ -117,7 +117,7 @@ class Ledger:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Open a part of a transaction that an exception rolls back by itself.
+        """Open a savepoint; an exception rolls back to it and keeps the rest of the transaction.
 
         Raises:
             Unfit: a value breaks a rule of the file.
@@ -136,9 +136,10 @@ class Ledger:
         self._db.execute("RELEASE part")
 
     def add_jobs(self, jobs: Iterable[JobAccount]) -> None:
-        """Add ended jobs; a job that is in the accounts already stays as it is.
+        """Add ended jobs; a job that is in the accounts is not changed.
 
-        Raises: Unfit, if there is another job with the id of one of them.
+        Raises:
+            Unfit: the accounts have another job with the same id.
         """
         for job in jobs:
             if self._db.execute(SQL["add_job"], self._job_row(job)).rowcount == 0:
@@ -154,7 +155,7 @@ class Ledger:
             )
 
     def add_samples(self, samples: Iterable[JobSample]) -> None:
-        """Keep what was sampled of jobs that are in the queue; the last sample of a job counts."""
+        """Store the sums of samples of jobs that are in the queue; a later record of a job replaces it."""
         for one in samples:
             if self._db.execute(SQL["find_end"], {"id": one.job}).fetchone() is None:
                 row = {"job": one.job, "usage": msgspec.json.encode(one.usage).decode()}
@@ -193,12 +194,16 @@ class Ledger:
     # -- for archives ---------------------------------------------------------------------------
 
     def claim(self, origin: str) -> None:
-        """Record of which accounts this is the archive. Raises Refused if it is that of others."""
+        """Record the name of the accounts that this file is an archive of.
+
+        Raises:
+            Refused: it is an archive of other accounts.
+        """
         with self.write():
             self._db.execute(SQL["name_origin"], {"value": origin})
             found = self._db.execute(SQL["get_meta"], {"key": "archive_of"}).fetchone()["value"]
         if found != origin:
-            raise Refused(f"{self.path} has old jobs of other accounts", "Name another file.")
+            raise Refused(f"{self.path} is an archive of other accounts", "Name another file.")
 
     def remove_jobs(self, ids: Iterable[int]) -> None:
         """Delete jobs that another file has. Their ids are not used again."""
@@ -208,7 +213,7 @@ class Ledger:
             self._db.execute(SQL["remove_job"], {"id": one})
 
     def first_span(self, span: int) -> int | None:
-        """Return the begin of the first span of this length (epoch seconds); None: there is none."""
+        """Return the begin of the first span of `span` seconds, in epoch seconds; None: there is none."""
         found = self._db.execute(SQL["first_at"], {"span": span}).fetchone()["at"]
         return None if found is None else int(found)
 
@@ -298,7 +303,7 @@ class Ledger:
 
 
 class Reader:
-    """The accounts as reports see them: read only, as they were at the first question of `reading()`."""
+    """Read access to the accounts. All queries inside `reading()` see the file at one time."""
 
     statements: Mapping[str, str] = SQL
 
@@ -320,7 +325,7 @@ class Reader:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Give all questions within one consistent view of the file."""
+        """Open a read transaction: all queries inside it see the file at one time."""
         with _told(self.path):
             self._db.execute("BEGIN")
             try:
@@ -367,7 +372,7 @@ class Reader:
         return max(found, default=None)
 
     def last_id(self) -> int:
-        """Return the highest id of a job that is or was here; 0: there was none."""
+        """Return the highest id of a job that is or was in the accounts; 0: there was none."""
         return int(next(self._ask("last_job"))["id"])
 
     def runs(self, since: float, most: int) -> list[tuple[float, int, str, float, int]]:
@@ -404,32 +409,32 @@ class Reader:
         return [_record(Card, row) for row in self._ask("cards", since=since, until=until)]
 
     def card_uses(self, span: int, since: float, until: float) -> Iterator[CardUse]:
-        """Yield what GPUs did in each span (MINUTE, HOUR or DAY) that begins in a period (epoch seconds)."""
+        """Yield the use of GPUs in each MINUTE, HOUR or DAY that begins in a period (epoch seconds)."""
         for row in self._ask("card_uses", span=span, since=since, until=until):
             yield _record(CardUse, row)
 
     def owner_uses(self, span: int, since: float, until: float) -> Iterator[OwnerUse]:
-        """Yield what the jobs of owners used in each span that begins in a period (epoch seconds)."""
+        """Yield the use by the jobs of owners in each span that begins in a period (epoch seconds)."""
         for row in self._ask("owner_uses", span=span, since=since, until=until):
             yield _record(OwnerUse, row)
 
     def owner_sums(self, span: int, since: float, until: float) -> Iterator[OwnerUse]:
-        """Sum what the jobs of each owner used of each GPU in a period (epoch seconds), from these spans."""
+        """Sum the spans of a period (epoch seconds): the use of each GPU by the jobs of each owner."""
         for row in self._ask("owner_sums", span=span, since=since, until=until):
             yield _record(OwnerUse, row)
 
     def foreign_uses(self, span: int, since: float, until: float) -> Iterator[ForeignUse]:
-        """Yield what foreign processes used in each span that begins in a period (epoch seconds)."""
+        """Yield the use by foreign processes in each span that begins in a period (epoch seconds)."""
         for row in self._ask("foreign_uses", span=span, since=since, until=until):
             yield _record(ForeignUse, row)
 
     def demands(self, span: int, since: float, until: float) -> Iterator[Demand]:
-        """Yield what jobs waited for in each span that begins in a period (epoch seconds)."""
+        """Yield the demand of pending jobs in each span that begins in a period (epoch seconds)."""
         for row in self._ask("demands", span=span, since=since, until=until):
             yield _record(Demand, row)
 
     def sample(self, job: int) -> JobUsage | None:
-        """Return what was sampled so far of a job that is still in the queue; None: nothing."""
+        """Return the sums of samples of a job that is still in the queue; None: there are none."""
         found = next(self._ask("find_sample", job=job), None)
         return msgspec.json.decode(found["usage"], type=JobUsage) if found else None
 
@@ -533,7 +538,7 @@ def _compressed(text: bytes) -> bytes:
 
 
 def _expanded(packed: bytes) -> bytes:
-    """Return what `_compressed` was given. Raises StorageError if it is damaged."""
+    """Decompress the result of `_compressed`. Raises StorageError if it is damaged."""
     try:
         return zlib.decompressobj(wbits=-15, zdict=_COMMON).decompress(packed)
     except zlib.error as error:

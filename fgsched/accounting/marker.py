@@ -1,4 +1,4 @@
-"""Record beside the accounts which ones they are, so that missing accounts are not replaced by empty ones."""
+"""Record the name of the accounts in a file beside them, so that missing accounts are not replaced."""
 
 import os
 from pathlib import Path
@@ -12,10 +12,10 @@ def path_of(accounts: Path) -> Path:
 
 
 def expect(accounts: Path) -> bool:
-    """Tell whether the accounts must be made; their file is created then, empty.
+    """Tell whether the accounts are new; then create an empty file for them.
 
     Raises:
-        StorageError: the file is missing, and there were accounts here before.
+        StorageError: the file is missing, and there were accounts before.
     """
     try:
         return accounts.stat().st_size == 0 and not path_of(accounts).exists()
@@ -26,11 +26,11 @@ def expect(accounts: Path) -> bool:
 
 
 def refuse_missing(accounts: Path) -> None:
-    """Refuse missing accounts if there were accounts here before. Raises StorageError."""
+    """Refuse missing accounts if there were accounts before. Raises StorageError."""
     if path_of(accounts).exists():
         raise StorageError(
-            f"{accounts} is missing, and there were accounts here before",
-            f"Bring it back, or remove {path_of(accounts)} to start with empty accounts.",
+            f"the accounts {accounts} are missing",
+            f"Restore the file, or remove {path_of(accounts)} to start with empty accounts.",
         ) from None
 
 
@@ -38,14 +38,14 @@ def compare(accounts: Path, name: str) -> None:
     """Record the name of the accounts, or compare it with the recorded one.
 
     Raises:
-        StorageError: the file has other accounts than those that were here.
+        StorageError: the names differ, so the file was exchanged.
     """
     marker = path_of(accounts)
     known = marker.read_text().strip() if marker.exists() else ""
     if known and known != name:
         raise StorageError(
-            f"{accounts} has other accounts ({name}) than those that were here ({known})",
-            f"Bring the file back, or remove {marker} to go on with this one.",
+            f"{accounts} contains other accounts: its name is {name}, and {known} is expected",
+            f"Restore the file, or remove {marker} to accept this one.",
         )
     if not known:
         marker.write_text(f"{name}\n")

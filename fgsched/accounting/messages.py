@@ -93,7 +93,7 @@ class Archive(Struct, frozen=True, kw_only=True, tag="archive"):
 
 
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a message."""
+    """The result of a message."""
 
     number: int
     error: str = ""  # why nothing of it was stored
@@ -114,7 +114,7 @@ _answers = msgspec.json.Decoder(Answer)
 
 
 def encoded(record: Struct) -> msgspec.Raw:
-    """Return one record as it stands in a batch."""
+    """Encode one record for a batch."""
     return msgspec.Raw(to_json(record))
 
 

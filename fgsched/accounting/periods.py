@@ -69,7 +69,7 @@ class Period(Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_whole_days(self) -> bool:
-        """Tell whether the period begins and ends at midnights."""
+        """Tell whether the period begins and ends at midnight."""
         return _is_midnight(self.since) and _is_midnight(self.until)
 
     @property
@@ -82,7 +82,7 @@ class Period(Struct, frozen=True, kw_only=True):
 
     @property
     def hours(self) -> int:
-        """Return the number of hours, with those that a change of the clocks adds or removes."""
+        """Return the number of hours; a change of the clocks adds or removes one."""
         return round((self.until - self.since) / HOUR)
 
     def before(self) -> "Period":
@@ -169,7 +169,7 @@ def _span(since: str, until: str, now: float) -> Period:
 
 
 def _named(since: float, until: float, now: float) -> Period:
-    """Return the period; a span that is just a day, an ISO week or a month is named so."""
+    """Return a period; its noun is "day", "week" or "month" if it is exactly one."""
     first = time.localtime(since)
     noun: Noun = "period"
     if _is_midnight(since):
@@ -183,7 +183,11 @@ def _named(since: float, until: float, now: float) -> Period:
 
 
 def _clipped(since: float, until: float, noun: Noun, now: float) -> Period:
-    """Return a week or month; the part so far if it has not ended. Raises BadUsage for the future."""
+    """Return a week or month, until the last full hour if it has not ended.
+
+    Raises:
+        BadUsage: it has not begun, or less than an hour ago.
+    """
     if since >= _full_hour(now):
         raise BadUsage(
             f"the {noun} has not begun, or less than an hour ago ({_moment(since)})",
@@ -219,7 +223,7 @@ def _month(text: str) -> tuple[float, float]:
 
 
 def _midnight(year: int, month: int, day: int) -> float:
-    """Return the begin of a day in epoch seconds; months and days out of range count on."""
+    """Return the begin of a day in epoch seconds; month 0 is December of the year before, and so on."""
     found = time.mktime((year, month, day, 0, 0, 0, 0, 0, -1))
     if time.localtime(found).tm_hour > 12:  # this midnight does not exist: the day begins an hour later
         found += HOUR

@@ -1,4 +1,4 @@
-"""Find idle jobs and GPU processes of no job, and decide what is due. Times are in epoch seconds."""
+"""Find idle jobs and GPU processes outside of jobs, and choose warnings. Times are in epoch seconds."""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -17,17 +17,17 @@ NO_PROCESS, MEMORY_ONLY, LATER = "no process", "memory without work", "idle late
 FIRST, SECOND = "warning 1", "warning 2"
 MINUTE = 60  # seconds
 _LEAST_PART = 0.9  # of the minutes of a window that must have been sampled
-_SHARE = 0.01  # of what is charged: a job that used less is idle
+_SHARE = 0.01  # of the charged GPU seconds: a job that used less is idle
 
 
 class IdleRules(Struct, frozen=True, kw_only=True):
-    """The settings of the idle watch."""
+    """The settings of the idle policy."""
 
     action: str = "off"  # after two warnings: "notify", "requeue" or "cancel"; "off": nothing is done
     window: int = 3600  # seconds in which a job must have computed
     grace: int = 1800  # seconds after the start that do not count
-    users: tuple[str, ...] = ()  # whose jobs are left alone
-    partitions: tuple[str, ...] = ()  # whose jobs are left alone
+    users: tuple[str, ...] = ()  # whose jobs are exempt
+    partitions: tuple[str, ...] = ()  # whose jobs are exempt
 
 
 class RunningJob(Struct, frozen=True, kw_only=True):
@@ -42,13 +42,13 @@ class RunningJob(Struct, frozen=True, kw_only=True):
 
 
 class IdleJob(Struct, frozen=True, kw_only=True):
-    """A job that does not use its GPUs, and what is due."""
+    """A job that does not use its GPUs, and the next step of the policy."""
 
     job: RunningJob
     finding: str
     window: int  # seconds in which it did not compute
     charged: float  # GPU seconds in the window
-    action: str  # "warning 1", "warning 2", "notify", "requeue", "cancel"; "": nothing yet, or nothing more
+    action: str  # "warning 1", "warning 2", "notify", "requeue", "cancel"; "": none now
 
 
 def idle_jobs(
@@ -60,8 +60,8 @@ def idle_jobs(
 ) -> list[IdleJob]:
     """Return the idle jobs, by id.
 
-    A minute that was not sampled counts neither as idle nor as busy: a job with too few sampled minutes in
-    the window is not judged.
+    A minute without samples counts neither as idle nor as busy: a job with too few sampled minutes in the
+    window is skipped.
 
     Args:
         rules: the settings.
@@ -109,7 +109,7 @@ def _finding(job: RunningJob, uses: list[OwnerUse]) -> str:
 
 
 def _due(rules: IdleRules, warned: list[Warned], now: float) -> str:
-    """Return the next step: one at a time, half a window apart."""
+    """Return the next step; "" if the last step was less than half a window ago, or was the final one."""
     steps = (FIRST, SECOND, rules.action if rules.action != "off" else "notify")
     if len(warned) >= len(steps) or any(one.at > now - rules.window / 2 for one in warned):
         return ""
@@ -138,7 +138,7 @@ def message(one: IdleJob, rules: IdleRules, host: str) -> tuple[str, str]:
         f"In the last {minutes} minutes {_SAYS[one.finding]}.\n{follows}\n\n"
         f"  Job        {one.job.id}\n  Name       {one.job.name}\n"
         f"  Charged    {one.charged / 3600:.1f} GPU-hours in that time\n\n"
-        f"End it with: fgcancel {one.job.id}\n\nSent by the idle watch of fgsched on {host}.\n"
+        f"End it with: fgcancel {one.job.id}\n\nSent by the idle policy of fgsched on {host}.\n"
     )
     return f"fgsched Job_id={one.job.id} Name={one.job.name} Idle GPU, {one.action}", text
 
@@ -150,12 +150,12 @@ _LONGEST_FINDING = 255  # characters
 
 
 class StrangerRules(Struct, frozen=True, kw_only=True):
-    """The settings of the watch for GPU processes of no job."""
+    """The settings of the policy about GPU processes outside of jobs."""
 
     action: str = "off"  # "report": a mail to the administrator; "warn": the user of the process gets one too
     grace: int = 600  # seconds on a GPU that do not count
-    users: tuple[str, ...] = ()  # whose processes are left alone
-    commands: tuple[str, ...] = ()  # patterns of commands that are left alone
+    users: tuple[str, ...] = ()  # whose processes are exempt
+    commands: tuple[str, ...] = ()  # patterns of exempt commands
     to: str = "root"  # address of the administrator
 
     def allows(self, user: str, command: str) -> bool:
@@ -164,7 +164,7 @@ class StrangerRules(Struct, frozen=True, kw_only=True):
 
 
 class Stranger(Struct, frozen=True, kw_only=True):
-    """A GPU process of no job, and what is due."""
+    """A GPU process outside of jobs, and the next step of the policy."""
 
     pid: int
     user: str  # "unknown" if the host does not show it
@@ -172,24 +172,24 @@ class Stranger(Struct, frozen=True, kw_only=True):
     gpus: tuple[int, ...]  # indices
     memory: int  # bytes on all GPUs
     since: float  # epoch seconds: first seen on a GPU
-    action: str  # "report", "warn"; "": nothing more today
+    action: str  # "report", "warn"; "": reported within the last day
 
     @property
     def finding(self) -> str:
-        """Return the process as the accounts record it."""
+        """Return the text that identifies the process in the accounts."""
         return f"pid {self.pid} of {self.user}: {shown(self.command)}"[:_LONGEST_FINDING]
 
 
 def strangers(
     rules: StrangerRules, processes: Iterable[GpuProcessInfo], warned: Iterable[Warned], now: float
 ) -> list[Stranger]:
-    """Return the GPU processes of no job that the site does not allow, the largest first.
+    """Return the GPU processes outside of jobs that the site does not allow, the largest first.
 
     A process is reported at most once a day.
 
     Args:
         rules: the settings.
-        processes: all processes on GPUs, those of jobs included.
+        processes: all processes on GPUs, including processes of jobs.
         warned: the reports of the last day.
         now: epoch seconds.
     """
@@ -206,7 +206,7 @@ def strangers(
 
 
 def _stranger(rules: StrangerRules, parts: list[GpuProcessInfo], reported: set[str]) -> Stranger:
-    """Return the process whose parts are on one or several GPUs."""
+    """Combine the entries of one process on several GPUs."""
     found = Stranger(
         pid=parts[0].pid,
         user=parts[0].user or "unknown",

@@ -60,12 +60,12 @@ class AccountantProcess:
         return self._ours.fileno()
 
     def send(self, text: bytes) -> None:
-        """Send a line; what does not fit into the socket is sent by `flush`."""
+        """Send a line; `flush` sends the part that does not fit into the socket."""
         self._unsent += text
         self.flush()
 
     def flush(self) -> bool:
-        """Send what is left; return whether all of it was sent."""
+        """Send the unsent part; return whether all of it was sent."""
         with suppress(BlockingIOError):
             while self._unsent:
                 self._unsent = self._unsent[self._ours.send(self._unsent) :]
@@ -73,7 +73,7 @@ class AccountantProcess:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether `flush` has something to send."""
+        """Tell whether `flush` has something to send."""
         return bool(self._unsent)
 
     def receive(self) -> list[Answer]:
@@ -91,7 +91,7 @@ class AccountantProcess:
         return found
 
     def _drain(self) -> None:
-        """Discard what was sent and not read: it may end in the middle of a line."""
+        """Discard unread data in both directions: it may end within a line."""
         self._unsent = self._unread = b""
         for end in (self._ours, self._theirs):
             with suppress(BlockingIOError):

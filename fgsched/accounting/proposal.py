@@ -1,7 +1,7 @@
 """Propose a smaller or larger request from what earlier runs of a job used.
 
-A proposal has room above the measured maximum, and is made only if it is below three quarters of what was
-asked for. Shares of a GPU are in ten-thousandths.
+A proposal has a reserve above the measured maximum, and is made only if it is below three quarters of the
+request. Shares of a GPU are in ten-thousandths.
 """
 
 from msgspec import Struct
@@ -22,7 +22,7 @@ _LEAST_SAMPLED = 60.0  # seconds without a GPU process that prove that a job nee
 
 
 class Needs(Struct, frozen=True, kw_only=True):
-    """What runs asked for, and the maximum of what they used. None: not measured."""
+    """The request of a job, and the maximum use of its runs. None: not measured."""
 
     gpus: int  # number
     share: int  # of each GPU, in ten-thousandths

@@ -16,14 +16,14 @@ CLASSES = ("active", "held", "empty", "free", "external", "down")
 
 
 class Owner(Struct, frozen=True, kw_only=True, gc=False):
-    """To whom the use of GPUs is charged."""
+    """The user, account, partition and QOS that GPU time is charged to."""
 
     uid: int
     user: str
     account: str = ""
     partition: str = ""
     qos: str = ""
-    tag: str = ""  # of the user: --wckey
+    tag: str = ""  # --wckey
 
 
 class Card(Struct, frozen=True, kw_only=True, gc=False):
@@ -38,7 +38,7 @@ class Card(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobAccount(Struct, frozen=True, kw_only=True):
-    """One ended job: what it asked for, what it was given, and what it used in all its attempts."""
+    """One ended job: its request, its allocation, and its use in all attempts."""
 
     id: int
     owner: Owner
@@ -70,25 +70,23 @@ class JobAccount(Struct, frozen=True, kw_only=True):
     cpu_seconds: float = 0.0
     max_rss: int = 0  # bytes
     gpu_peak: int = 0  # bytes, the maximum on one GPU
-    usage: JobUsage | None = None  # what was sampled; None: nothing
+    usage: JobUsage | None = None  # sums of the samples; None: there are none
     request: str = ""  # JSON of the request
     output: str = ""  # path of its standard output
-    columns: dict[
-        str, int | float | str | None
-    ] = {}  # of the queue's row: those that differ from a new row's
+    columns: dict[str, int | float | str | None] = {}  # other columns of the queue, if not their defaults
     steps: tuple[tuple[int, float, str, str, str], ...] = ()  # (attempt, epoch seconds, from, to, reason)
     script: str = ""  # of the queue's blob: id and first digits of its digest
 
 
 class JobSample(Struct, frozen=True, kw_only=True):
-    """What was sampled of a job so far. The last one becomes the `usage` of its JobAccount."""
+    """The sums of a job's samples up to now. The last one becomes the `usage` of its JobAccount."""
 
     job: int
     usage: JobUsage
 
 
 class Profile(Struct, frozen=True, kw_only=True, gc=False):
-    """What the last completed runs of a user's jobs of one name used, summed over the GPUs of each."""
+    """The mean and maximum use of a user's last completed jobs of one name, over all GPUs of each job."""
 
     runs: int
     peak: int  # bytes, the maximum on one GPU
@@ -99,7 +97,7 @@ class Profile(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CardUse(Struct, frozen=True, kw_only=True, gc=False):
-    """What one GPU did in a span. The six classes are GPU seconds and add up to `sampled`."""
+    """The use of one GPU in a span. The six classes are GPU seconds and add up to `sampled`."""
 
     at: int  # begin of the span
     card: str  # UUID
@@ -122,7 +120,7 @@ class CardUse(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class OwnerUse(Struct, frozen=True, kw_only=True, gc=False):
-    """What the jobs of one owner used of one GPU in a span, in GPU seconds."""
+    """The use of one GPU by the jobs of one owner in a span, in GPU seconds."""
 
     at: int
     owner: Owner
@@ -139,7 +137,7 @@ class OwnerUse(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ForeignUse(Struct, frozen=True, kw_only=True, gc=False):
-    """What processes outside of jobs used of one GPU in a span."""
+    """The use of one GPU by processes outside of jobs in a span."""
 
     at: int
     card: str  # UUID
@@ -153,7 +151,7 @@ class ForeignUse(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Demand(Struct, frozen=True, kw_only=True, gc=False):
-    """What jobs waited for in a span."""
+    """The pending jobs that waited for the same resource in a span."""
 
     at: int
     reason: str  # as fgq shows it, such as Resources
@@ -186,7 +184,7 @@ class Warned(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Minute(Struct, frozen=True, kw_only=True):
-    """What was sampled since the last report of the controller, for one span of a minute."""
+    """The samples of one minute, or of the part of it since the controller's last report."""
 
     at: int
     cards: tuple[CardUse, ...] = ()
@@ -209,7 +207,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def to_json(value: Any) -> bytes:
-    """Return a record, or a mapping of records, as JSON; bytes outside of UTF-8 become \\xe9 and the like."""
+    """Return a record, or a mapping of records, as JSON; bytes outside of UTF-8 are escaped (\\xe9)."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:

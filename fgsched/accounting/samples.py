@@ -1,8 +1,8 @@
 """Sum up looks at the GPUs: minutes of cards, owners, foreign processes and demand, and the use of each job.
 
-A look tells the state of the time since the look before it. That time counts only if it is short; otherwise
-it is a gap. Lengths are measured with the monotonic clock, so a clock that is set changes no sum; the wall
-clock only decides to which minute a time belongs. Nothing here reads a clock or does I/O.
+A look describes the time since the previous look. If that time is longer than three intervals, it is recorded
+as a gap instead. Times are measured with the monotonic clock, so setting the wall clock changes no sum; the
+wall clock only selects the minute. This module reads no clock and does no I/O.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +42,7 @@ FORWARD = "the clock was set forward, or the host was suspended"
 
 
 class JobPart(NamedTuple):
-    """What one job did on one card since the last look."""
+    """The use of one card by one job since the last look."""
 
     job: JobLook
     charged: float  # of the card
@@ -55,7 +55,7 @@ class JobPart(NamedTuple):
 
 
 class ForeignPart(NamedTuple):
-    """What the foreign processes of one user and command did on one card since the last look."""
+    """The use of one card by the foreign processes of one user and command since the last look."""
 
     user: str
     command: str
@@ -65,7 +65,7 @@ class ForeignPart(NamedTuple):
 
 
 class CardPart(NamedTuple):
-    """What one card did since the last look."""
+    """The use of one card since the last look."""
 
     card: CardLook
     jobs: tuple[JobPart, ...]
@@ -77,7 +77,7 @@ Group = int | tuple[str, str]  # a job, or user and command of foreign processes
 
 
 def divided(card: CardLook, jobs: Iterable[tuple[JobLook, float, str]], energy: float | None) -> CardPart:
-    """Divide what a card did among its jobs and foreign processes.
+    """Divide the use of a card among its jobs and foreign processes.
 
     Args:
         jobs: the jobs that hold a part of it, with the part of the time in which each was there, and with
@@ -210,7 +210,7 @@ class _MinuteSums:
         self._demand: dict[tuple[str, str, str], list[float]] = {}  # seconds, jobs x s, GPUs x s, most
 
     def add(self, parts: Iterable[CardPart], waiting: Iterable[Waiting], seconds: float, part: float) -> None:
-        """Add what `seconds` of this minute showed: `part` of the time since the last look."""
+        """Add the looks of `seconds` of this minute; `part`: their share of the time since the last look."""
         for one in parts:
             self._add_card(one, seconds, part)
             for job in one.jobs:
@@ -331,7 +331,7 @@ class _JobSums:
     """The sums of one job over its GPUs and attempts."""
 
     def __init__(self, known: JobUsage | None) -> None:
-        """Continue what was known of the job before the start of the controller."""
+        """Begin with the sums that an earlier controller stored; None: there are none."""
         self._before = known
         self._sums = _Sum()
         self._with_process = self._busy = self._idle = self._longest = 0.0
@@ -339,7 +339,7 @@ class _JobSums:
         self._neighbours: dict[int, float] = dict(known.neighbours) if known else {}
 
     def add(self, parts: list[JobPart], others: Iterable[int], seconds: float, wall: float) -> None:
-        """Add what the job did on its GPUs in `seconds` of real time. `wall` in epoch seconds."""
+        """Add the job's use of its GPUs in the last `seconds` of real time. `wall` in epoch seconds."""
         there = seconds * max(part.part for part in parts)
         sums = self._sums
         sums.seconds += there
@@ -405,7 +405,7 @@ _NOTHING = JobUsage(
 
 
 class Samples:
-    """All sums. `look` takes one look after the other, and returns the records that are finished."""
+    """The sums of all looks. `look` adds one look after the other, and returns completed records."""
 
     def __init__(self, interval: float, since: float | None = None) -> None:
         """Begin without a look.
@@ -431,7 +431,7 @@ class Samples:
         self._known[job] = usage
 
     def usage(self, job: int) -> JobUsage | None:
-        """Return what was sampled of a job so far; None: nothing."""
+        """Return the sums of a job's samples up to now; None: there are none."""
         found = self._jobs.get(job)
         return found.usage() if found else self._known.get(job)
 
@@ -443,7 +443,7 @@ class Samples:
         return [JobSample(job=job, usage=(found or _JobSums(known)).usage(read, written))]
 
     def look(self, look: Look) -> list[Sample]:
-        """Take in a look; return the records that are finished by it."""
+        """Add a look; return the records that it completes."""
         if look.error:
             self._lost = True
             return []
@@ -459,7 +459,7 @@ class Samples:
         return found
 
     def finish(self) -> list[Sample]:
-        """Return what is not finished. For the end of the controller."""
+        """Return the records of the incomplete minute. For the end of the controller."""
         return [*self._flush(), *self._samples(self._jobs)]
 
     def _first(self, look: Look) -> list[Sample]:
@@ -573,7 +573,7 @@ def _pieces(begin: float, end: float) -> Iterator[tuple[int, float]]:
 
 
 def _events(last: Look, look: Look) -> Iterator[HealthEvent]:
-    """Yield what changed in the health of the cards between two looks."""
+    """Yield the changes of the cards' health between two looks."""
     before = {card.uuid: card for card in last.cards}
     for card in look.cards:
         if (was := before.get(card.uuid)) is not None:

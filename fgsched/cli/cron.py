@@ -45,7 +45,7 @@ _STRANGERS = Entry(
 
 
 def entries(to: str, metrics: str = "") -> list[Entry]:
-    """Return what is run.
+    """Return the commands that cron or systemd runs, with their times.
 
     Args:
         to: the address that gets the reports.
@@ -182,11 +182,15 @@ def units(to: str, environ: Mapping[str, str], metrics: str = "") -> dict[str, s
 
 
 def install_units(folder: Path, texts: Mapping[str, str]) -> Sequence[Path]:
-    """Write unit files; return those that changed. Raises Refused for a file of another origin."""
+    """Write unit files; return the paths of the changed ones.
+
+    Raises:
+        Refused: a file was not written by fgsched, or cannot be written.
+    """
     paths = {folder / name: text for name, text in texts.items()}
     for path in paths:
         if path.exists() and not path.read_text().startswith(_MARK):
-            raise Refused(f"{path} is not of fgsched cron", "Move it away, or keep it.")
+            raise Refused(f"{path} was not written by fgsched cron", "Move it away, or keep it.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         changed = [path for path, text in paths.items() if not path.exists() or path.read_text() != text]

@@ -60,7 +60,7 @@ class Sheet(Struct, frozen=True):
         return ascii_only(text) if self.ascii else text
 
     def _used(self, run: Run) -> Iterator[str]:
-        yield "Used, of what was asked"
+        yield "Used, of the request"
         yield "─" * WIDTH
         for row in _rows(run):
             drawn = f"  {pad(row.label, _LABEL)}{self._bar(row.part)}"
@@ -132,7 +132,7 @@ def _head(run: Run, host: str) -> Iterator[str]:
         ended = f"signal {job.signal}" if job.signal else f"exit code {job.exit_code}"
         yield f"Ran {format_elapsed(job.elapsed)}, {ended}."
     else:
-        yield f"Running for {format_elapsed(job.elapsed)}. The figures are those so far."
+        yield f"Running for {format_elapsed(job.elapsed)}. The figures will change until it ends."
     yield ""
 
 

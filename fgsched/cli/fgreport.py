@@ -1,4 +1,4 @@
-"""fgreport: report what was used, by whom, and what was wasted."""
+"""fgreport: report the use of the GPUs, by user, and waste."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
 @click.option("--subject", default="", metavar="TEXT", help="Subject of the mail.")
 @click.option("--file", default="", metavar="FILE", help="Read these accounts, such as a backup.")
 def fgreport(**options: Any) -> int:
-    """Report what was used, by whom, and what was wasted."""
+    """Report the use of the GPUs, by user, and waste."""
     if options["report"] == "status":
         from fgsched.cli.statuspage import status  # each needs SQLite, which --help does not
 

@@ -179,7 +179,7 @@ def _logs(follow: bool, lines: int | None, job: int | None, system: bool) -> Non
 
 @fgsched.command("doctor")
 @click.option("--enforcement", is_flag=True, help="Test whether jobs can exceed their share of a GPU.")
-@click.option("--recover", is_flag=True, help="Recover what is readable of a damaged queue.")
+@click.option("--recover", is_flag=True, help="Recover the readable part of a damaged queue.")
 @_system
 @_as_json
 def _doctor(enforcement: bool, recover: bool, system: bool, as_json: bool) -> int:

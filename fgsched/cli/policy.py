@@ -28,10 +28,10 @@ _FIELDS = ("id", "name", "user", "partition", "started_at", "gpus")
 
 
 def idle(*, is_dry: bool, now: float) -> str:
-    """Find idle jobs and do what is due; return what was found, as a table.
+    """Find idle jobs and take the next step of the policy for each; return a table of them.
 
     Args:
-        is_dry: do nothing.
+        is_dry: only find them.
         now: epoch seconds.
 
     Raises:
@@ -96,7 +96,7 @@ def _known(reader: Reader, job: RunningJob) -> RunningJob:
 
 
 def _act(client: Client, one: IdleJob, config: "Config") -> None:
-    """Do what is due: end the job, mail its user, and record it, in this order."""
+    """Take the next step: end the job if it is an action, mail the user, and record it, in this order."""
     if not one.action:
         return
     if one.action == "requeue":

@@ -119,7 +119,7 @@ def _job(job: protocol.JobInfo) -> Group:
 
 
 def _mails(request: Request) -> list[tuple[str, str]]:
-    """Return of which events mails are sent, and where; nothing if there are none."""
+    """Return the events and the addresses of the job's mails; empty if it sends none."""
     if not request.mail_type:
         return []
     return [("MailType", request.mail_type), ("MailUser", request.mail_user or "(the user)")]
@@ -245,7 +245,7 @@ def _secrets(job: protocol.JobInfo) -> Group:
 
 
 def _told_once(steps: Sequence[protocol.Step]) -> Iterator[protocol.Step]:
-    """Return the steps without those that only repeat the state, the attempt and the reason."""
+    """Return the steps, without repetitions of the same state, attempt and reason."""
     told = None
     for step in steps:
         what = (step.attempt, step.after, step.reason)

@@ -64,7 +64,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
     devices: Annotated[forms.Devices, _key("gpus", "GPUs that jobs may use.")] = "auto"
     exclusive: Annotated[
-        Switch, _key("gpus", "Refuse to start if another controller of the host gives out one of the GPUs.")
+        Switch, _key("gpus", "Refuse to start if another controller of the host allocates one of the GPUs.")
     ] = True
     headroom: Annotated[
         Bytes, _key("gpus", "Memory of each GPU that is kept free of jobs.", ge=0, le=64 * GIB)
@@ -205,7 +205,7 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = False
     idle: Annotated[
         Literal["off", "notify", "requeue", "cancel"],
-        _key("policies", "What is done, after two warnings, about a job that does not use its GPUs."),
+        _key("policies", "The action, after two warnings, on a job that does not use its GPUs."),
     ] = "off"
     idle_window: Annotated[
         Duration, _key("policies", "Time without computing after which a job is idle.", ge=600, le=7 * DAY)
@@ -362,7 +362,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
     @property
     def idle_rules(self) -> IdleRules:
-        """Return the settings of the idle watch."""
+        """Return the settings of the idle policy."""
         return IdleRules(
             action=self.idle,
             window=self.idle_window,

@@ -1,8 +1,8 @@
-"""Send ended jobs and samples to the accountant, and keep within bounds what it cannot take now.
+"""Send ended jobs and samples to the accountant, and limit the memory of samples that wait.
 
-One message is under way at a time. What it has is dropped when the accountant has acknowledged it, and sent
-again when the accountant ended before that: everything can be stored twice without a change. Ended jobs wait
-in the queue. Samples wait in memory; the oldest beyond a limit are dropped, and a gap is recorded for them.
+One message is under way at a time. Its records are dropped when the accountant has acknowledged it. If the
+accountant ends before that, they are sent again: a record that is stored twice changes nothing. Ended jobs
+wait in the queue. Samples wait in memory; above a limit the oldest are dropped, and recorded as a gap.
 """
 
 import logging
@@ -45,7 +45,7 @@ _PAUSE = 1.0  # seconds after a first failure; it doubles with each further one
 _LONGEST_PAUSE = 300.0
 _REMEMBERED = 30 * 86_400.0  # seconds for which the runs of a job name are remembered for forecasts
 _GATHER = 1.0  # seconds for which samples are gathered: each message costs a commit and a turn
-_FLUSH = 0.02  # seconds until the next try to send what did not fit into the socket
+_FLUSH = 0.02  # seconds until the next attempt, if a message did not fit into the socket
 Watch = Callable[[int, Callable[[], None]], None]
 Then = Callable[[Answer], None]
 
@@ -77,7 +77,7 @@ class _UnderWay(NamedTuple):
 
 
 class Bookkeeper:
-    """The accounts as the controller sees them. No method blocks."""
+    """The controller's side of the accountant. No method blocks."""
 
     def __init__(self, process: AccountantProcess, jobs: Jobs, clock: Callable[[], float]) -> None:
         """`clock` returns monotonic seconds."""
@@ -103,14 +103,14 @@ class Bookkeeper:
             self._held.add(record)
 
     def order(self, order: Order, begin: Callable[[], None], then: Then) -> None:
-        """Have an order carried out after those before it.
+        """Send an order to the accountant after earlier orders, and before samples and jobs.
 
-        `begin` is called when it is sent, and `then` once, with its answer or with an error. Batches wait.
+        `begin` is called when it is sent. `then` is called once, with the answer or an error.
         """
         self._orders.append((order, begin, then))
 
     def keep(self, keep: Keep) -> None:
-        """Keep samples as long as changed settings say."""
+        """Send changed retention times to the accountant."""
         self._process.keep = keep
         self._process.send(line(keep))
 
@@ -136,7 +136,7 @@ class Bookkeeper:
         return None if pause is None else max(pause, self._not_before - now, 0.0)
 
     def look(self, wall: float) -> None:
-        """Send what is due. `wall` in epoch seconds."""
+        """Send the next message, if it is time and none is under way. `wall` in epoch seconds."""
         if self._process.has_unsent:
             self._process.flush()
         now = self._clock()
@@ -160,7 +160,7 @@ class Bookkeeper:
                 self._answered(self._under_way, answer)
 
     def finish(self) -> None:
-        """Send what is held, as far as it can be sent at once. For the end of the controller."""
+        """Send the held samples without waiting for an answer. For the end of the controller."""
         if self._held and self._process.pid:
             self._process.send(batch_line(0, [(one.kind, one.data) for one in self._held.all()]))
 
@@ -226,7 +226,7 @@ class Bookkeeper:
             self._watch(pidfd := os.pidfd_open(pid), lambda: self._ended(pidfd))
 
     def _ended(self, pidfd: int) -> None:
-        """Take back what the process, which has ended, did not acknowledge."""
+        """Take back the records that the ended process did not acknowledge."""
         os.close(pidfd)
         self._is_alive = False
         self.receive()
@@ -254,7 +254,7 @@ def _failed(number: int, error: FgschedError) -> Answer:
 
 
 class Books:
-    """The accounts of a controller: what has moved, what moves, and the accountant, if there is one."""
+    """The accounts of a controller: moved jobs, the move, and the accountant, if there is one."""
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ class Books:
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be stored in the accounts; "": it can, or the settings have them off."""
+        """Why the accounts cannot be written; "": they can, or the settings disable them."""
         return self.keeper.trouble if self.keeper is not None else ""
 
     @property
@@ -293,7 +293,7 @@ class Books:
         return self.keeper.due() if self.keeper is not None else None
 
     def look(self, wall: float) -> None:
-        """Send what is due. `wall` in epoch seconds."""
+        """Send the next message to the accountant, if it is time. `wall` in epoch seconds."""
         if self.keeper is not None:
             self.keeper.look(wall)
 
@@ -316,7 +316,7 @@ class Books:
         self._keeper().order(Archive(number=0, before=before, file=file), lambda: None, then)
 
     def note(self, warned: Warned) -> None:
-        """Store what a policy did about a job, soon. Raises Refused if there are no accounts."""
+        """Store the warning or action of a policy. Raises Refused if there are no accounts."""
         self._keeper().send(warned)
 
     def _keeper(self) -> Bookkeeper:
@@ -338,14 +338,14 @@ class Books:
             self.keeper.keep(keep_of(config))
 
     def close(self) -> None:
-        """Send what waits, as far as it can be sent at once."""
+        """Send the waiting samples without waiting for an answer, and close the accounts."""
         if self.keeper is not None:
             self.keeper.finish()
         self.accounts.close()
 
 
 def start_accountant(places: Paths, config: Config) -> AccountantProcess | None:
-    """Start the accountant, before the queue is opened; None if the settings have accounts off."""
+    """Start the accountant, before the queue is opened; None if the settings disable accounts."""
     if not config.accounting:
         return None
     process = AccountantProcess(places.accounts, keep_of(config))

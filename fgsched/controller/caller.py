@@ -51,6 +51,4 @@ def operators(names: Collection[str], uid: int, name: str, *, own: int) -> bool:
 
 
 def no_such_job(job_id: int | str) -> NoSuchJob:
-    return NoSuchJob(
-        f"Invalid job id specified: {job_id}", "fgq lists the jobs there are, fgacct those ended."
-    )
+    return NoSuchJob(f"Invalid job id specified: {job_id}", "fgq lists open jobs, fgacct ended ones.")

@@ -43,7 +43,7 @@ def serve(
 
     Raises:
         Unreachable: this queue has another controller.
-        Refused: another controller gives out the GPUs.
+        Refused: another controller allocates the GPUs.
         StorageError: the queue cannot be used.
     """
     _prepare(places)

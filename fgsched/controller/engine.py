@@ -352,7 +352,7 @@ class Engine:
     # -- failures of one job ------------------------------------------------------------------------
 
     def _mark_blamed(self, now: float) -> None:
-        """Mark the jobs that caused errors; set aside those that cannot be marked.
+        """Mark the jobs that caused errors; set aside each job that cannot be marked.
 
         One round handles all of them, so the number of rounds does not grow with the number of jobs.
         """

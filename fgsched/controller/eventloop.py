@@ -117,7 +117,7 @@ class EventLoop:
         self._register(pidfd, heard)
 
     def run_once(self, timeout: float | None) -> None:
-        """Wait at most `timeout` seconds for events, handle those that arrived, and make a turn."""
+        """Wait at most `timeout` seconds for events, handle them, and make a turn."""
         begun = time.monotonic()
         heard = self._hear(self._wait(timeout))
         self._clients.look()

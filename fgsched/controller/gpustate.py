@@ -48,7 +48,7 @@ class GpuStates:
         self._unsaved: dict[int, Gpu] = {}  # the last result of `changed`
         self._kept: set[int] = set()  # cards on which a process may live on that no KILL ends
         self._occupied: dict[int, str] = {}  # cards that jobs of an earlier queue may use -> the note
-        self._taken_back: set[int] = set()  # cards that an operator gives out although such jobs run
+        self._taken_back: set[int] = set()  # occupied cards that an operator returned to service
         self._lost: set[int] = set()  # cards that fell off the bus
         self._health: dict[int, tuple[int, str]] = {}  # card -> (errors, remap) as last seen
 

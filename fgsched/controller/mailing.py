@@ -1,8 +1,8 @@
-"""Make the mails of jobs due, and hand them to the queue of mails exactly once.
+"""Create the mails of jobs, and put each into the queue of mails exactly once.
 
-A mail is stored in the transaction of its event, under a name that follows from the event. After the commit
-it is put into the queue of mails, which knows the names that it had. It is deleted from the store when the
-mailer has reported that it is durable there.
+A mail is stored in the transaction of its event, under a name that identifies the event. After the commit it
+is put into the queue of mails, which refuses a name that it had before. It is deleted from the store when
+the mailer has reported that it is durable in the queue of mails.
 """
 
 import logging
@@ -41,7 +41,7 @@ class MailDesk:
         self._timed: dict[int, tuple[float, str]] = {}  # job -> next mail about its time limit
 
     def connect(self, put: Callable[[str, bytes], bool] | None, host: str) -> None:
-        """Set what puts a mail into the queue of mails; None: there are no mails.
+        """Set the function that puts a mail into the queue of mails; None: mails are off.
 
         `put(name, data)` returns False if the queue of mails had it before.
         """
@@ -50,7 +50,7 @@ class MailDesk:
     # -- in the transaction ---------------------------------------------------------------------
 
     def note(self, before: Job, after: Job, now: float) -> None:
-        """Make the mails due that a change of a job calls for."""
+        """Create the mails about a change of a job."""
         if not after.request.mail_type or self._put is None:
             return
         if after.array and not mail.wants(after, mail.ARRAY_TASKS):
@@ -62,7 +62,7 @@ class MailDesk:
             self._follow(after, since=0.0 if before.state is JobState.STARTING else now)
 
     def _note_array(self, before: Job, after: Job, now: float) -> None:
-        """Make mails due about an array as a whole: its first start, and the end of its last task."""
+        """Create mails about an array as a whole: its first start, and the end of its last task."""
         array = self._engine.jobtable.arrays.get(after.array)
         for kind in mail.events(before, after):
             if kind == mail.BEGIN:
@@ -80,14 +80,14 @@ class MailDesk:
                 self._add(kind, before, after, now, is_summary=True)
 
     def _follow(self, job: Job, *, since: float) -> None:
-        """Note when the next mail about the time limit of a running job is due, after `since`."""
+        """Note the time of the next mail about the time limit of a running job, after `since`."""
         self._timed.pop(job.id, None)
         is_whole = bool(job.array) and not mail.wants(job, mail.ARRAY_TASKS)
         if job.state is JobState.RUNNING and not is_whole and (found := mail.next_part(job, since)):
             self._timed[job.id] = found
 
     def ring(self, now: float) -> None:
-        """Make the mails due of jobs that have used a part of their time limit."""
+        """Create the mails about jobs that have used a certain part of their time limit."""
         for job_id, (at, kind) in list(self._timed.items()):
             job = self._engine.jobtable.jobs.get(job_id)
             if at > now and job is not None:
@@ -193,14 +193,14 @@ class MailDesk:
         return bool(self._unposted)
 
     def due(self, now: float) -> float | None:
-        """Return the seconds until a turn makes a mail due; None: none is known."""
+        """Return the seconds until the next mail about a time limit; None: there is none."""
         if not self._timed:
             return None
         return min(_LONGEST, max(0.0, min(self._timed.values())[0] - now))
 
 
 class MailRoom:
-    """The mailer's process as the controller sees it. Times are in monotonic seconds."""
+    """The controller's side of the mailer. Times are in monotonic seconds."""
 
     def __init__(self, desk: MailDesk, mailer: MailerProcess | None) -> None:
         """`mailer`: None if there are no mails."""

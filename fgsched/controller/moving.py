@@ -1,8 +1,8 @@
-"""Move ended jobs from the queue to the accounts, and look up those that have moved.
+"""Move ended jobs from the queue to the accounts, and look up moved jobs.
 
 A settled job is sent to the accountant, and deleted from the queue after the accountant has committed it. If
-either process is killed in between, the job is in both files, and is sent again, which changes nothing. The
-queue is looked at first, so each answer has a job once.
+either process is killed in between, the job is in both files. It is sent again, and the accounts keep the
+first copy. A look-up reads the queue first, so an answer contains a job once.
 """
 
 import logging
@@ -57,7 +57,7 @@ _NEW = DEFAULTS | {"partition": "", "gpus": 0, "allocated": ""}
 def account_of(
     record: JobRecord, steps: Iterable[Step], *, material: tuple[str, str] = ("", ""), host: str = ""
 ) -> JobAccount:
-    """Return the account of an ended job: what the queue has of it.
+    """Return the record of an ended job for the accounts, with all that the queue stores about it.
 
     Args:
         steps: the state changes of the job.
@@ -94,7 +94,7 @@ def _owner_of(job: Job) -> Owner:
 
 
 def _given(record: JobRecord) -> dict[str, Any]:
-    """Return what a job asked for, and what it was given of each GPU."""
+    """Return the fields of the request and of the allocation on each GPU."""
     demand = record.job.request.demand
     given = record.allocated[0] if record.allocated else None
     return {
@@ -110,13 +110,13 @@ def _given(record: JobRecord) -> dict[str, Any]:
 
 
 def _columns(row: Mapping[str, Any]) -> dict[str, int | float | str | None]:
-    """Return the columns that no other field of an account has, and that differ from those of a new row."""
+    """Return the columns without a field in JobAccount, if they differ from their defaults."""
     kept = {name: value for name, value in row.items() if name not in _OWN and value != _NEW[name]}
     return {name: int(value) if isinstance(value, bool) else value for name, value in kept.items()}
 
 
 def record_of(account: JobAccount) -> JobRecord:
-    """Return the job that the queue had."""
+    """Return the record of the queue from which `account_of` made an account."""
     row: dict[str, Any] = _NEW | account.columns
     row |= {name: getattr(account, name) for name in _OWN - {"uid", "user", "array_job", "array_task"}}
     owner = {"uid": account.owner.uid, "user": account.owner.user}
@@ -125,7 +125,7 @@ def record_of(account: JobAccount) -> JobRecord:
 
 
 def _charged(record: JobRecord, steps: tuple[Step, ...]) -> float:
-    """Return the GPU seconds that a job was charged, as if all its attempts had what the last one had."""
+    """Return the charged GPU seconds of all attempts; each is charged as the last attempt was."""
     job, share = record.job, sum(one.charged for one in record.allocated) / WHOLE
     if not share or job.started_at is None or job.ended_at is None:
         return 0.0
@@ -138,7 +138,7 @@ def _charged(record: JobRecord, steps: tuple[Step, ...]) -> float:
 
 
 def _output(job: Job, host: str) -> str:
-    """Return the path of a job's standard output; the patterns of what is not known here stay."""
+    """Return the path of a job's standard output; patterns without a known value are kept."""
     request = job.request
     values = Values(
         job_id=job.id,
@@ -180,7 +180,7 @@ class Accounts:
         self._runs.extend(_run(*row) for row in reversed(found))
 
     def moved(self, accounts: Iterable[JobAccount]) -> None:
-        """Note jobs that are no longer in the queue."""
+        """Remember the runs of jobs that were deleted from the queue, for forecasts."""
         for one in accounts:
             if one.state == JobState.COMPLETED.word and one.started_at is not None:
                 elapsed = one.ended_at - one.started_at - one.suspended
@@ -220,7 +220,7 @@ class Accounts:
         return ArraySum(rows, rows, completed, started_at)
 
     def samples_of(self, jobs: Iterable[int]) -> dict[int, JobUsage]:
-        """Return what was sampled so far of jobs that are in the queue. Raises Unreadable."""
+        """Return the sums of samples of jobs that are in the queue, by job id. Raises Unreadable."""
         with self._reading() as reader:
             found = {job: reader.sample(job) for job in jobs} if reader else {}
         return {job: usage for job, usage in found.items() if usage is not None}
@@ -273,7 +273,7 @@ class Accounts:
 
     @contextmanager
     def _reading(self) -> Iterator[Reader | None]:
-        """Give the open accounts; None if there are none yet. Raises Unreadable."""
+        """Open the accounts if they are not open; None if there are none yet. Raises Unreadable."""
         try:
             yield self._opened()
         except StorageError as error:
@@ -305,14 +305,14 @@ def _run(ended_at: float, uid: int, name: str, elapsed: float, time_limit: int) 
 
 
 class Site(NamedTuple):
-    """What the move has to know of the controller."""
+    """The parts of the controller that the move uses."""
 
     jobtable: Callable[[], JobTable]
     host: str
 
 
 class Mover:
-    """The source of the accountant's jobs. `take` and `stored` follow each other; see bookkeeping.Jobs."""
+    """The source of the accountant's jobs: bookkeeping.Jobs. `stored` or `back` follows each `take`."""
 
     def __init__(self, store: Store, accounts: Accounts, site: Site, move_after: float) -> None:
         """`move_after`: seconds from the end of a job to its move."""
@@ -338,7 +338,7 @@ class Mover:
             self._due = at
 
     def take(self, now: float, wall: float) -> Sequence[JobAccount]:
-        """Return the next jobs for the accounts, or delete those that are there.
+        """Return the next jobs for the accounts, or delete stored jobs from the queue and return none.
 
         `now` is in monotonic seconds, `wall` in epoch seconds.
         """
@@ -368,7 +368,7 @@ class Mover:
         self._place = (0.0, 0)
 
     def _is_put_off(self, now: float) -> bool:
-        """Put the step off while the queue changes, for some minutes at most."""
+        """Put the step off while the queue changes, for ten minutes at most."""
         before, self._revision = self._revision, self._site.jobtable().revision
         if before in (None, self._revision):
             self._since = None
@@ -423,7 +423,7 @@ class Mover:
         self._due = None if first is None else now + max(_ROUND, first + self.move_after - wall)
 
     def _delete(self, now: float) -> None:
-        """Delete jobs from the queue that are in the accounts."""
+        """Delete the stored jobs from the queue."""
         point("controller_before_deleting_jobs")
         try:
             with self._store.write():

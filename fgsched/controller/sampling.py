@@ -1,4 +1,4 @@
-"""Hand each look at the GPUs to the samples of the accounts, and send what they finish to the accountant."""
+"""Add each look at the GPUs to the samples, and send completed records to the accountant."""
 
 import logging
 import os
@@ -29,7 +29,7 @@ from fgsched.system.accounts import Accounts
 
 log = logging.getLogger("fgsched.controller")
 _CARDS = 3600.0  # seconds between two records of a GPU
-_DEMAND = 15.0  # seconds for which what jobs wait for is not computed again
+_DEMAND = 15.0  # seconds between two computations of the demand of pending jobs
 _ENDED = 2000  # jobs whose use is kept in memory
 _KINDS = 500  # of pending jobs, that are examined
 _LONGEST_LOAD = 256  # bytes
@@ -84,11 +84,11 @@ class Sampling:
         return self._people.name(uid)
 
     def usage(self, job: Job) -> JobUsage | None:
-        """Return what was sampled of an open job, or of one that ended lately; None: nothing."""
+        """Return the sums of samples of an open job, or of one of the last 2,000 ended jobs; None: none."""
         return self._samples.usage(job.id) or self._ended.get(job.id)
 
     def now(self, job: Job) -> list[OnGpu]:
-        """Return what the last look showed of a running job, for each of its GPUs."""
+        """Return the use of each GPU by a running job in the last look."""
         charged = {one.uuid: one.gpu for one in self._engine.jobtable.given.get(job.id, ())}
         found = []
         for card in self._look_before.cards if self._look_before is not None else ():
@@ -101,7 +101,7 @@ class Sampling:
         return found
 
     def see(self, seen: Seen, answer: gpus.Answer) -> None:
-        """Take in one look at the GPUs."""
+        """Add one look at the GPUs to the samples."""
         wall, clock = time.time(), time.monotonic()
         self._record_cards(wall, clock)
         look = self._look(seen, answer, wall, clock)
@@ -120,7 +120,7 @@ class Sampling:
         self._send(*records)
 
     def finish(self) -> None:
-        """Send what is not finished. For the end of the controller."""
+        """Send the records of the incomplete minute. For the end of the controller."""
         self._send(*self._cards_of(time.time()), *self._samples.finish())
 
     # -- a look ---------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def _local_names(passwd: Path) -> dict[int, str]:
 
 
 def job_loads(engine: Engine, run: str, shepherd_of: Callable[[Job], Shepherd | None]) -> Iterator[JobLoad]:
-    """Yield the loads that running jobs say they are; they have the pids of the jobs' shepherds."""
+    """Yield the loads that running jobs set for simulated GPUs, with the pids of their shepherds."""
     for job in engine.jobtable.holding.values():
         if job.holds and job.state is JobState.RUNNING and (text := _text(job_dir(run, job.id, job.attempt))):
             with suppress(BadUsage, ValueError):

@@ -110,7 +110,7 @@ class JobEnded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Faulted:
-    """An effect for an attempt raised an unexpected exception; it is unknown what was done."""
+    """An effect for an attempt raised an unexpected exception; it may have been carried out in part."""
 
     job: int
     attempt: int

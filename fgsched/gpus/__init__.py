@@ -4,7 +4,7 @@ backend     the interface of a vendor: questions and reports
 nvidia      NVIDIA's driver; the only module that imports pynvml
 simulated   simulated GPUs
 selection   the GPUs that jobs may use
-ownership   one controller of the host gives out a GPU
+ownership   ensure that one controller of the host allocates a GPU
 sampler     the controller's end: asks and never blocks
 supervisor  the process that enforces a deadline on the probe
 probe       the process that queries the driver and may hang

@@ -1,7 +1,7 @@
 """Ensure that only one controller of the host allocates a GPU, by a name that the kernel reserves.
 
-The name is an abstract socket of the GPU's UUID. It ends with its process and needs no file, so it cannot be
-left behind. A controller in another network namespace, such as a container, is not noticed.
+The name is that of an abstract socket and contains the GPU's UUID. The kernel removes it when the process
+ends, and no file remains. A controller in another network namespace, such as a container's, is not detected.
 """
 
 import errno
@@ -20,28 +20,28 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """The controller that gives out a GPU."""
+    """The controller that allocates a GPU."""
 
     pid: int
     uid: int
 
     @property
     def words(self) -> str:
-        """Return the user and the process, for a person; the controller asks no name service for the name."""
-        return f"uid {self.uid} (pid {self.pid})" if self.pid else "a process that does not tell its user"
+        """Return uid and pid as text. The name of the user is not looked up: the name service may block."""
+        return f"uid {self.uid} (pid {self.pid})" if self.pid else "an unknown process"
 
 
 class Ownership:
-    """The GPUs that this controller gives out."""
+    """The names of the GPUs that this controller allocates."""
 
     def __init__(self) -> None:
         self._sockets: dict[str, socket.socket] = {}
 
     def take(self, gpus: Iterable[Gpu]) -> dict[int, Holder]:
-        """Take GPUs; return {index: holder} of those that another controller gives out.
+        """Reserve the names of GPUs; return {index: holder} of the GPUs of other controllers.
 
         Raises:
-            Refused: the kernel refuses the name of a GPU.
+            Refused: the kernel refuses a name.
         """
         held = {}
         for gpu in gpus:
@@ -82,7 +82,7 @@ def _listening(name: str) -> socket.socket:
 
 
 def _holder(name: str) -> Holder:
-    """Return who listens under a name; pid 0 if the process does not say."""
+    """Return uid and pid of the process that listens under a name; pid 0 if it does not listen."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
         try:
             caller.connect(name)
@@ -94,14 +94,14 @@ def _holder(name: str) -> Holder:
 
 
 def own(gpus: Iterable[Gpu], *, exclusive: bool, is_root: bool) -> Ownership:
-    """Take GPUs for a controller; log who gives out those that it shares.
+    """Reserve the names of GPUs for a controller; log the other controllers of GPUs that it shares.
 
-    A user cannot keep the host's controller from its GPUs: root shares them with a controller of a user, and
-    with a process that holds the name and does not listen.
+    A user cannot prevent the host's controller from starting: root shares GPUs with a user's controller, and
+    with a process that has the name and does not listen.
 
     Raises:
-        Refused: another controller gives out one of them, or the kernel refuses a name, and this one is not
-            told to share.
+        Refused: another controller allocates one of the GPUs, or the kernel refuses a name, and `exclusive`
+            is set.
     """
     owned = Ownership()
     try:
@@ -117,16 +117,16 @@ def own(gpus: Iterable[Gpu], *, exclusive: bool, is_root: bool) -> Ownership:
         owned.close()
         raise refusal(refused)
     for gpu, holder in held.items():
-        log.warning("GPU %d is also given out by the controller of %s", gpu, holder.words)
+        log.warning("GPU %d is also allocated by the controller of %s", gpu, holder.words)
     return owned
 
 
 def refusal(held: dict[int, Holder]) -> Refused:
-    """Return the error of a controller whose GPUs another controller gives out."""
+    """Return the error for GPUs that another controller allocates."""
     who = sorted({holder.words for holder in held.values()})
     gpus = ", ".join(map(str, sorted(held)))
     return Refused(
-        f"another controller of this host gives out GPU {gpus}: that of {', '.join(who)}",
+        f"another controller of this host allocates GPU {gpus}: that of {', '.join(who)}",
         "Submit to that controller, or choose other GPUs with [gpus] devices in fgsched.toml, "
         "or set exclusive = false there to share them: memory that the other controller's jobs use is then "
         "counted as used by foreign processes.",

@@ -1,6 +1,6 @@
 """Manage the run directory: claims and results of attempts, which outlive every process.
 
-Every call may be repeated. Other programs, such as those that clean /tmp, can change the directory: missing
+Every call may be repeated. Other programs, such as cleaners of /tmp, can change the directory: missing
 directories are created again, and entries of the wrong kind are moved to quarantine.
 """
 

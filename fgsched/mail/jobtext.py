@@ -1,4 +1,4 @@
-"""Say what a mail about a job says. Times are in epoch seconds, sizes in bytes."""
+"""Write the subject and the facts of a mail about a job. Times are in epoch seconds, sizes in bytes."""
 
 import time
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def _of_summary(mail: JobMail) -> list[str]:
 
 
 def run_seconds(mail: JobMail) -> float | None:
-    """Return how long the job has run, in seconds; None: it was not started."""
+    """Return the run time of a job in seconds, without suspended time; None: it was not started."""
     if mail.started_at is None:
         return None
     end = mail.at if mail.ended_at is None else mail.ended_at
@@ -73,12 +73,12 @@ def _waited(mail: JobMail) -> float:
 
 
 def notice(mail: JobMail, usage: JobUsage | None, tail: Sequence[str], host: str) -> Notice:
-    """Return what the mail says.
+    """Return the contents of a mail about a job, without its form.
 
     Args:
         mail: the event.
-        usage: what was sampled of the job; None: nothing.
-        tail: the last lines of the output; none if there are none to show.
+        usage: samples of the job; None: there are none.
+        tail: the last lines of the output; empty if they are not shown.
         host: short name.
     """
     return Notice(
@@ -127,7 +127,7 @@ def _exit(mail: JobMail) -> str:
 
 
 def _used(mail: JobMail, usage: JobUsage | None) -> list[Amount]:
-    """Return the amounts that were used, of those that were asked for."""
+    """Return the amounts that an ended job used, each with the requested amount."""
     ran = run_seconds(mail)
     if mail.is_summary or mail.ended_at is None or not ran:
         return []
@@ -157,7 +157,7 @@ def _of_memory(label: str, used: int, asked: int) -> Amount:
 
 
 def _happened(mail: JobMail) -> list[str]:
-    """Return why a job failed, as far as it is known."""
+    """Return the known reasons of a failure, as sentences."""
     said = []
     if mail.oom is not None:
         held, limit, asked = (size / _GIB for size in (mail.oom.held, mail.oom.limit, mail.oom.asked))
@@ -188,7 +188,7 @@ def _charge(usage: JobUsage) -> str:
 
 
 def _neighbours(usage: JobUsage) -> str:
-    """Return the jobs that were longest on the same GPU."""
+    """Return the jobs that shared its GPUs for the longest times."""
     longest = sorted(usage.neighbours, key=lambda one: (-one[1], one[0]))
     shown = [f"job {job} for {duration_text(seconds)}" for job, seconds in longest[:_SHOWN]]
     more = [f"{len(longest) - _SHOWN} more"] if len(longest) > _SHOWN else []

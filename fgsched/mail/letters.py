@@ -99,7 +99,7 @@ _decoder: msgspec.json.Decoder[Letter] = msgspec.json.Decoder(Letter)
 
 
 def to_bytes(letter: Letter) -> bytes:
-    """Return a letter as a line of JSON; bytes outside of UTF-8 become \\xe9 and the like."""
+    """Return a letter as a line of JSON; bytes outside of UTF-8 become escapes such as \\xe9."""
     try:
         return _encoder.encode(letter) + b"\n"
     except UnicodeEncodeError:

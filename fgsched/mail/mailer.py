@@ -35,7 +35,7 @@ _LONGEST_PAUSE = 600.0
 _UNREADABLE = 60.0  # seconds until a directory that cannot be read is read again
 _OTHERS = 600.0  # seconds between two looks for mails of reports
 _TAIL_BYTES = 1 << 14  # of output that is examined for its last lines
-_TAIL_TIME = 5.0  # seconds until a file system that does not answer is given up
+_TAIL_TIME = 5.0  # seconds to wait for a file system
 _NICE = 5
 
 
@@ -65,7 +65,7 @@ class Mailer:
         return True
 
     def due(self, now: float) -> float | None:
-        """Return the seconds until the next try; None if no letter waits."""
+        """Return the seconds until the next attempt; None if no letter waits."""
         times = [self._not_before(name) for name in self._waiting()]
         if self._is_unreadable:
             return _UNREADABLE
@@ -88,7 +88,7 @@ class Mailer:
         return found
 
     def work(self, now: float) -> None:
-        """Try the letters that are due. The first failure of the server ends the round."""
+        """Send the letters whose pause has ended. A failure of the mail server postpones all of them."""
         for name in self._waiting():
             if self._not_before(name) > now:
                 continue
@@ -98,7 +98,7 @@ class Mailer:
                 self._try(name, now)
 
     def work_alone(self, now: float, *, waits: bool = False) -> None:
-        """Try the letters that are due, if no other process does so now, or, with `waits`, after it.
+        """Send letters as `work` does, unless another process does; with `waits`, after that process.
 
         Raises:
             OSError: the lock cannot be opened.
@@ -190,7 +190,7 @@ class Mailer:
         return Message(at=letter.at, to=letter.to, subject=made.subject, text=made.text, html=made.html)
 
     def _usage(self, letter: JobMail) -> JobUsage | None:
-        """Return what was sampled of a job, if the accounts can be read."""
+        """Return the samples of a job; None if there are none or the accounts cannot be read."""
         path = self._spool.path.with_name("accounts.db")
         if not letter.gpus or letter.ended_at is None or not path.exists():
             return None

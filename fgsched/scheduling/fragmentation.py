@@ -2,8 +2,8 @@
 
 Two measures, in ten-thousandths of a GPU, are added over the usual requests, weighted by their frequency:
 
-  unreachable  what is free where not one more such request fits
-  remaining    what would still be free if such requests filled the host, as far as its CPUs permit
+  unreachable  free capacity of GPUs on which no further such request fits
+  remaining    free capacity if such requests filled the host, as far as its CPUs permit
 
 The first is FGD ("Beware of Fragmentation", USENIX ATC 2023), which looks one request ahead. The second looks
 ahead until the host is full. Together they pack better than either: docs/packing.md.

@@ -134,7 +134,7 @@ def charged(hold: Hold, usable: int) -> int:
 
 
 def is_of_type(gpu: Gpu, wanted: str) -> bool:
-    """Tell whether a GPU has what is wanted: terms with & and |, of which & binds closer.
+    """Tell whether a GPU has the requested features: terms joined by & and |; & binds closer.
 
     A term is a feature of the GPU or part of its model's name; case, '-', '_' and blanks are ignored.
     """

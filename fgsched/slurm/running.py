@@ -38,7 +38,7 @@ def run(step: Step, environ: Mapping[str, str]) -> int:
 
 
 def _gpus(step: Step, environ: Mapping[str, str], held: ExitStack) -> list[str]:
-    """Take the CPUs and GPUs of a step from those that other steps leave; return the GPUs."""
+    """Lock the CPUs and GPUs of a step, and wait while other steps use them; return the GPUs."""
     own = [name for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     cpus = int(environ.get("FG_CPUS_ON_NODE") or 1)
     if step.tasks * step.cpus > cpus:

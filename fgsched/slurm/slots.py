@@ -51,7 +51,7 @@ def take(environ: Mapping[str, str], kind: str, total: int, wanted: int, held: E
 
 
 def _lock(folder: str, kind: str, units: Iterable[int], wanted: int, found: dict[int, int]) -> list[int]:
-    """Lock free units until `found` has enough; return the pids of those that hold the others."""
+    """Lock free units until `found` has enough; return the pids of the holders of the others."""
     holders = []
     for unit in units:
         if len(found) == wanted:

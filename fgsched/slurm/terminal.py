@@ -57,7 +57,7 @@ def _copy(terminal: int) -> None:
                 return
             if not data:
                 sources.remove(0)
-                os.write(terminal, b"\x04" if has_input else b"")  # the end of what was typed
+                os.write(terminal, b"\x04" if has_input else b"")  # Ctrl-D: end of input
             else:
                 has_input = has_input or source == 0
                 _write_all(1 if source == terminal else terminal, data)

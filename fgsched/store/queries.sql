@@ -274,7 +274,7 @@ SELECT min(ended_at) AS ended_at FROM job WHERE ended_at IS NOT NULL;
 SELECT id FROM job WHERE array_job = :id AND id <> :id LIMIT 1;
 
 -- name: references
--- Script and environment of a job: id and first bytes of the digest. What was pruned is left out.
+-- Script and environment of a job: id and first bytes of the digest. Pruned ones are left out.
 SELECT (SELECT blob.id || ':' || lower(hex(substr(digest, 1, 8))) FROM blob WHERE blob.id = script AND data <> x'')
   AS script,
   (SELECT blob.id || ':' || lower(hex(substr(digest, 1, 8))) FROM blob WHERE blob.id = environment AND data <> x'')

@@ -65,7 +65,7 @@ class JobRecord(Struct, frozen=True, gc=False):
     job: Job
     allocated: tuple[Allocation, ...]
     damage: str = ""  # the columns of the row that cannot be read, and why; "": none
-    usage: JobUsage | None = None  # what was sampled; None: nothing, or it is not known here
+    usage: JobUsage | None = None  # sums of samples; None: none, or not read
 
 
 Row = sqlite3.Row | dict[str, Any]

@@ -107,7 +107,7 @@ class Store:
         self._opened.check_some()
 
     def hold_file(self, *, hold: bool) -> None:
-        """Write what is committed into the file and leave it unchanged, or let it change again.
+        """Write all commits into the queue file and do not change the file until `hold` is false again.
 
         While it is held, commits are in the write-ahead log.
 

@@ -209,7 +209,7 @@ class Scratch:
                 os.close(parent)
 
     def _remove_empty(self, directory: int, slots: set[int], until: float) -> None:
-        """Remove empty TMPDIRs; rmdir refuses a mount point without accessing what is mounted."""
+        """Remove empty TMPDIRs; rmdir refuses a mount point without accessing the mounted file system."""
         with os.scandir(directory) as entries:
             for entry in entries:
                 if self._clock() >= until:

@@ -1,7 +1,7 @@
 /* The table of hooked calls, and the addresses of the functions behind them.
  *
  * _calls.h is generated from fgshim/calls.py: FG_CALLS lists the hooked functions in the order of their names, FG_ASKED
- * those that the hook calls without hooking them. A row's number is FG_<export>. */
+ * the functions that the hook calls without hooking them. A row's number is FG_<export>. */
 #ifndef FG_CALL_TABLE_H
 #define FG_CALL_TABLE_H
 #include "_calls.h"

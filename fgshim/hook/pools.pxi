@@ -179,7 +179,7 @@ cdef int fg_alloc_from(uint64_t *address, size_t size, void *pool, void *stream,
 
 
 cdef void fg_back_to_pool(const fg_charge *charge) noexcept nogil:
-    """Count one allocation less. The last one of a destroyed pool releases what is left of it."""
+    """Count one allocation less. The last one of a destroyed pool releases the rest of the pool."""
     cdef fg_pool *row
     fg_publish(&fg_stale, 1)
     pthread_mutex_lock(&fg_pool_lock)

@@ -118,7 +118,7 @@ static inline void fg_account_turn(fg_player *p, int jobs, fg_player *who, uint6
     who->of->served[who->of->seat] = to;   /* NOLINT(clang-analyzer-security.ArrayBound): at most FG_SHORT_ONES */
 }
 
-/* Account for a time with short kernels only: those that wait share it. */
+/* Account for a time with short kernels only: the waiting players share it. */
 static inline void fg_account_short(fg_player *p, int jobs, double length) {
     double waiting = 0;
     for (int i = 0; i < jobs; i++) waiting += p[i].of->waiting += p[i].rate * length;

@@ -8,7 +8,7 @@ import sys
 import time
 
 SOCKET = "/run/fgsched/socket"
-_PAUSE = 0.005  # seconds between two requests of those who are measured
+_PAUSE = 0.005  # seconds between two requests of a measured user
 
 
 def line(op, **arguments):

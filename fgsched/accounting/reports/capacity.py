@@ -53,7 +53,7 @@ def capacity(facts: Facts, wish: Wish) -> Report:
 
 
 def _hours_with_a_wait(facts: Facts) -> float:
-    """Return the seconds with a wait for what was lacking most often."""
+    """Return the seconds in which jobs waited for the resource that was lacking longest."""
     found: dict[str, float] = defaultdict(float)
     for one in facts.demands:
         if one.lacking:

@@ -41,7 +41,7 @@ def _y(part: float) -> str:
 
 
 def classes(steps: Sequence[Step | None]) -> list[tuple[TimeClass, str]]:
-    """Return the path of each time class that occurs, stacked from the base; what is free stays white."""
+    """Return the path of each time class that occurs, stacked from the base; free time has no path."""
     base = [0.0] * len(steps)
     found: list[tuple[TimeClass, str]] = []
     for name, field in _STACKED:

@@ -1,4 +1,4 @@
-"""Ask the accounts what a report needs: sums made by SQL, and narrow rows."""
+"""Query the accounts for reports: sums that SQL makes, and rows of few columns."""
 
 import sqlite3
 from collections import defaultdict
@@ -18,8 +18,8 @@ from fgsched.store.schema import named
 
 _SQL = named(files("fgsched.accounting.reports").joinpath("reports.sql").read_text())
 _FAILED = {"FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"}
-_LONG = 60 * DAY  # seconds: from there on days are summed instead of hours
-_MOST_STEPS = 200  # of a row of a GPU
+_LONG = 60 * DAY  # seconds of a period: the least for which days are summed instead of hours
+_MOST_STEPS = 200  # slots of a GPU's row
 Record = TypeVar("Record", bound=Struct)
 
 
@@ -53,7 +53,7 @@ class CardTotals(Struct, frozen=True, kw_only=True):
 
 
 class CardSlot(Struct, frozen=True, kw_only=True):
-    """What a GPU did in one slot of a period, in GPU seconds."""
+    """The use of a GPU in one slot of a period, in GPU seconds."""
 
     card: str  # UUID
     slot: int
@@ -66,7 +66,7 @@ class CardSlot(Struct, frozen=True, kw_only=True):
 
 
 class ChargedSpan(Struct, frozen=True):
-    """What all GPUs were charged in one hour or day, in GPU seconds."""
+    """The charge of all GPUs in one hour or day, in GPU seconds."""
 
     at: int
     charged: float
@@ -75,7 +75,7 @@ class ChargedSpan(Struct, frozen=True):
 
 
 class OwnerTotals(Struct, frozen=True, kw_only=True):
-    """What the jobs of an owner used of a GPU in a period, in GPU seconds."""
+    """The use of a GPU by the jobs of an owner in a period, in GPU seconds."""
 
     owner: Owner
     card: str  # UUID
@@ -88,7 +88,7 @@ class OwnerTotals(Struct, frozen=True, kw_only=True):
 
 
 class JobTotals(Struct, frozen=True, kw_only=True):
-    """How many jobs of an owner ended in one way."""
+    """The number, charge and unused memory of an owner's jobs that ended in one state."""
 
     owner: Owner
     model: str
@@ -96,7 +96,7 @@ class JobTotals(Struct, frozen=True, kw_only=True):
     oom: str
     jobs: int
     charged: float  # GPU seconds
-    unused: float  # byte-seconds that were asked for, above the peak
+    unused: float  # byte-seconds that were requested, above the peak
 
     @property
     def has_failed(self) -> bool:
@@ -104,7 +104,7 @@ class JobTotals(Struct, frozen=True, kw_only=True):
 
 
 class WaitGroup(Struct, frozen=True, gc=False):
-    """How long jobs of one owner, model and size waited."""
+    """The waits of the jobs of one owner, model and size."""
 
     owner: Owner
     model: str
@@ -116,7 +116,7 @@ class WaitGroup(Struct, frozen=True, gc=False):
 class Repeated(Struct, frozen=True, kw_only=True):
     """Jobs of a user with the same name and request."""
 
-    owner: int  # number of the owner of the last one
+    owner: int  # number of the owner of the last job
     user: str
     name: str
     gpus: int
@@ -131,12 +131,12 @@ class Repeated(Struct, frozen=True, kw_only=True):
     longest: float  # seconds of the longest run
     elapsed: float  # seconds, of all runs
     time_limit: int  # seconds; 0: none
-    first: float  # epoch seconds: the end of the first one of the owner
-    last: float  # epoch seconds: the end of the last one
+    first: float  # epoch seconds: the end of the owner's first job
+    last: float  # epoch seconds: the end of the last job
 
 
 class Example(Struct, frozen=True, kw_only=True):
-    """What one job did. Times in seconds, None: not measured."""
+    """The use of one job. Times in seconds; None: not measured."""
 
     elapsed: float
     charged: float  # GPU seconds
@@ -153,7 +153,7 @@ class Example(Struct, frozen=True, kw_only=True):
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """A job that met its limit of GPU memory."""
+    """A job that reached its limit of GPU memory."""
 
     id: int
     user: str
@@ -166,7 +166,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 class ForeignTotals(Struct, frozen=True, kw_only=True):
-    """What processes outside of jobs used of a GPU in a period."""
+    """The use of a GPU by processes outside of jobs in a period."""
 
     card: str  # UUID
     user: str
@@ -181,7 +181,7 @@ class ForeignTotals(Struct, frozen=True, kw_only=True):
 
 
 class WarnedJobs(Struct, frozen=True):
-    """How often a policy warned about the jobs of one name."""
+    """The warnings of a policy about the jobs of one name."""
 
     user: str
     name: str
@@ -217,17 +217,17 @@ class FailedJob(Struct, frozen=True, kw_only=True):
 
 
 class FailuresOfName(Struct, frozen=True, kw_only=True):
-    """Jobs of one user and name, of which several failed."""
+    """Jobs of one user and name; several of them failed."""
 
     user: str
     name: str
     jobs: int
     failed: int
-    charged: float  # GPU seconds of those that failed
+    charged: float  # GPU seconds of the failed jobs
 
 
 class Slowdown(Struct, frozen=True, gc=False):
-    """How much longer than its run a job took in all."""
+    """The slowdown of a job: its wait and run time, divided by its run time (at least 10 minutes)."""
 
     gpus: int
     share: int  # ten-thousandths of each GPU
@@ -235,7 +235,7 @@ class Slowdown(Struct, frozen=True, gc=False):
 
 
 class DemandTotals(Struct, frozen=True, kw_only=True):
-    """What jobs waited for in a period."""
+    """The demand of pending jobs in a period, by resource."""
 
     reason: str
     lacking: str
@@ -267,11 +267,11 @@ class PastRun(Struct, frozen=True, kw_only=True):
     share: int  # ten-thousandths of each GPU
     memory: int  # bytes of each GPU
     time_limit: int  # seconds; 0: none
-    gpu_type: str  # that it asked for; "": any
+    gpu_type: str  # that it requested; "": any
 
 
 class ReportReader(Reader):
-    """The accounts with the questions of reports."""
+    """A reader of the accounts that has the queries of reports."""
 
     statements: Mapping[str, str] = {**Reader.statements, **_SQL}
 
@@ -297,10 +297,10 @@ class ReportReader(Reader):
 
 
 class Facts:
-    """What the accounts know of a period. Each question is asked when its answer is first needed."""
+    """The contents of the accounts about a period. Each query runs when its result is first used."""
 
     def __init__(self, reader: ReportReader, period: Period, *, host: str = "", user: str = "") -> None:
-        """Ask `reader` about `period`; `user` restricts jobs to those of one user."""
+        """Query `reader` about `period`; `user` restricts the facts to jobs of one user."""
         self.reader, self.period, self.host, self.user = reader, period, host, user
         self._bounds = {"since": period.since, "until": period.until}
         self._examples: dict[tuple[int, str, int, int], list[Example]] = {}
@@ -312,12 +312,12 @@ class Facts:
 
     @cached_property
     def is_known(self) -> bool:
-        """Tell whether the accounts know anything of the period."""
+        """Tell whether the accounts have samples or jobs of the period."""
         return bool(self.totals or self.jobs)
 
     @cached_property
     def span(self) -> int:
-        """Return the span of samples that covers the period: hours, or days where hours are gone."""
+        """Return the span of the samples in seconds: an hour, or a day if its hours were deleted."""
         hour = next((row[0] for row in self.reader.ask("first_hour")), self.period.until)
         if hour <= self.period.since:
             return HOUR
@@ -326,7 +326,7 @@ class Facts:
 
     @cached_property
     def sum_span(self) -> int:
-        """Return the span for sums over the period: days for long periods of whole days, which are fewer."""
+        """Return the span for sums in seconds: a day for a long period of whole days, to read fewer rows."""
         since, until = self.period.since, self.period.until
         if self.span == DAY or until - since < _LONG or not self.period.is_of_whole_days:
             return self.span
@@ -345,7 +345,7 @@ class Facts:
 
     @cached_property
     def step(self) -> int:
-        """Return the seconds of a slot: an hour, or several so that a row has 200 at most."""
+        """Return the length of a slot in seconds: whole hours or days, at most 200 slots in a row."""
         hours = self.period.hours
         if self.span == DAY:
             return DAY * -(-hours // (24 * _MOST_STEPS))
@@ -374,7 +374,7 @@ class Facts:
 
     @cached_property
     def owners(self) -> dict[int, Owner]:
-        """Return the owners by number; only those of the chosen user."""
+        """Return {number: owner}, only of the chosen user if there is one."""
         found = {}
         for row in self.reader.ask("all_owners"):
             owner = Owner(**{name: row[name] for name in Owner.__struct_fields__})

@@ -17,7 +17,7 @@ _MOST_GAPS = 5  # that the footer names
 
 
 class Body(Struct, frozen=True, kw_only=True):
-    """What one kind of report says."""
+    """The contents of a report that differ by kind."""
 
     kind: str
     title: str

@@ -55,7 +55,7 @@ def report_html(report: Report) -> str:
 
 
 def _preheader(report: Report) -> str:
-    """Return what a list of mails shows beside the subject: the result."""
+    """Return the text that mail programs show beside the subject in a list: the figures."""
     figures = [
         f"{one.label} {one.number.text}" for one in report.figures.items if one.number.value is not None
     ]
@@ -89,15 +89,15 @@ def widths(part: ClassBar) -> list[int]:
 
 
 class Amount(Struct, frozen=True, kw_only=True):
-    """What a job used of what it asked for."""
+    """The use of one resource by a job."""
 
     label: str  # such as "GPU memory"
     text: str  # such as "6.1 of 80.0 GiB"
-    part: float | None = None  # from 0 to 1; None: nothing was asked for, or nothing was measured
+    part: float | None = None  # of the request, from 0 to 1; None: not requested, or not measured
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """What a mail says about a job. Names, paths and lines of output may hold any character."""
+    """The contents of a mail about a job. Names, paths and lines of output may contain any character."""
 
     subject: str
     host: str
@@ -165,7 +165,7 @@ def _used(notice: Notice, ascii: bool) -> list[str]:
         drawn = "" if one.part is None else _drawn(one.part, ascii)
         share = "" if one.part is None else f"{100 * one.part:.0f} %"
         rows.append(f"  {one.label:<14}{drawn:<{_BAR}}{one.text:>30}{share:>12}")
-    return ["Used, of what was asked", _RULE, *rows, _RULE]
+    return ["Used, of the request", _RULE, *rows, _RULE]
 
 
 def _drawn(part: float, ascii: bool) -> str:

@@ -248,15 +248,15 @@ class Quantiles(Struct, frozen=True, tag="waits", tag_field="kind"):
 
 
 class UseRow(Struct, frozen=True):
-    """What the jobs of one name asked for and used."""
+    """The request and the use of the jobs of one name."""
 
     user: Given
     job: Given
     jobs: Number
-    cost: Number  # what the difference amounts to, such as GiB-hours
+    cost: Number  # the difference over time, such as GiB-hours
     full: float  # part of the scale that was used, from 0 to 1: the peak, or the median
-    pale: float | None  # the same for 90 % of the jobs
-    outline: float  # part of the scale that was asked for
+    pale: float | None  # as `full`, for nine of ten jobs
+    outline: float  # part of the scale that was requested
     used: Number
     asked: Number
     line: Line
@@ -264,7 +264,7 @@ class UseRow(Struct, frozen=True):
 
 
 class UseBars(Struct, frozen=True, tag="used", tag_field="kind"):
-    """Bars of what was asked for and what was used, on one scale."""
+    """Bars of requested and used amounts, on one scale."""
 
     key: str
     rows: tuple[UseRow, ...]

@@ -1,4 +1,4 @@
-"""The overview: one page on what was used, by whom, and what was wasted."""
+"""The overview: one page on the use of the GPUs, by user, and on waste."""
 
 from collections.abc import Sequence
 

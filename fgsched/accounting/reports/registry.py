@@ -12,7 +12,7 @@ from fgsched.domain.errors import BadUsage
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
-    """What one more card would have changed: waits in seconds, in a replay without and with it."""
+    """The waits, in seconds, of a replay of the period without and with one more card."""
 
     model: str
     jobs: int
@@ -24,7 +24,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What a report is asked for beside its period."""
+    """The parameters of a report beside its period."""
 
     now: float  # epoch seconds
     by: str = "user"

@@ -247,7 +247,7 @@ def _joined(texts: Sequence[tuple[str, bool]], widths: Sequence[int]) -> str:
 
 
 def _chosen(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[list[int], list[int]]:
-    """Return the columns in the table, and those with lines to paste, which stand below each row."""
+    """Return the indices of the columns of the table, and of the columns that are printed below each row."""
     shown = [at for at, column in enumerate(columns) if column.in_text]
     below = [at for at in shown if any(isinstance(row[at], Line) for row in rows)]
     if sum(_least(columns[at], rows, at) + 2 for at in shown) - 2 <= WIDTH:

@@ -39,7 +39,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class Use(Struct, frozen=True, kw_only=True):
-    """What the examples of a group did on the median. Times in seconds."""
+    """The medians of the example jobs of a group. Times in seconds."""
 
     jobs: Repeated
     total: int  # bytes of the smallest GPU that they ran on
@@ -221,7 +221,7 @@ def _evidence(use: Use, *, is_bound: bool) -> str:
 
 
 def asked(jobs: Repeated) -> str:
-    """Return what the jobs of a group asked for: 'asked 0.5 GPU'."""
+    """Return the request of the jobs of a group: 'asked 0.5 GPU'."""
     return f"asked {format_share(jobs.share * jobs.gpus)} GPU"
 
 
@@ -255,8 +255,8 @@ def wastes(facts: Facts, found: Sequence[Finding]) -> Section:
     returned = sum(one.returned for one in found)
     part = numbers.rate(returned, sum(use.charged for use in facts.uses)).text
     say = (
-        "Each with the line that replaces the one in the job script, and the GPU-hours that it would have"
-        f" returned. Together {numbers.brief_hours(returned)} GPU-hours, {part} of what was charged."
+        "Each waste has a header line for the job script, and the GPU-hours that the line would have"
+        f" returned. Together {numbers.brief_hours(returned)} GPU-hours, {part} of the charged ones."
     )
     items = tuple(item(rank, one) for rank, one in enumerate(found, 1))
     return Section("wastes", title, say, (Wastes(items),))

@@ -30,15 +30,15 @@ from fgsched.accounting.reports.waste import Finding, findings, item, merged
 from fgsched.accounting.reports.wording import dash, long_time, model_name, quantile
 from fgsched.domain.units import format_share
 
-_IDLE = 0.2  # of the charged hours: from there on a reservation counts as idle
-_WORTH = 0.75  # of what was asked: the largest proposal
-_LEAST_MEMORY = 10 * numbers.GIB * HOUR  # byte-seconds that are worth a row
+_IDLE = 0.2  # of the charged hours: the least idle part of a row
+_WORTH = 0.75  # of the request: the largest proposal
+_LEAST_MEMORY = 10 * numbers.GIB * HOUR  # byte-seconds: the least unused memory of a row
 _ROOM = 1.15  # of the peak of memory
 _ROOM_TIME = 1.2  # of the longest run
 
 
 def waste(facts: Facts, wish: Wish) -> Report:
-    """Return the report on waste, each with the header line that would have prevented it."""
+    """Return the report on waste, with the header lines that would have prevented it."""
     found, groups = findings(facts, max(wish.number, 20)), merged(facts.repeated)
     lines = {(one.jobs.user, one.jobs.name): one.line for one in found}
     sections = (
@@ -72,7 +72,7 @@ def _lede(facts: Facts, found: Sequence[Finding]) -> tuple[str, ...]:
         f"{numbers.brief_hours(facts.idle)} GPU-hours were charged and idle, {part} of all hours charged."
     ]
     if found:
-        text.append("Each row ends with the line that would have prevented it.")
+        text.append("Each row ends with the header line that would have prevented the waste.")
     return tuple(text)
 
 
@@ -108,7 +108,7 @@ def _proposals(facts: Facts, found: Sequence[Finding], most: int) -> Section:
         item(rank, one, _warned(facts, one.jobs.user, one.jobs.name))
         for rank, one in enumerate(found[:most], 1)
     )
-    say = "The GPU-hours that each line would have returned, of those that were charged." if items else ""
+    say = "GPU-hours that each line would have returned, and charged GPU-hours." if items else ""
     part = Wastes(items, empty="No job wasted more than 1 GPU-hour.")
     return Section("wastes", "Proposed lines", say, (part,))
 

@@ -1,7 +1,7 @@
 """The parts of fgtop.
 
-snapshot  what is shown: GPUs, jobs and their history
-view      what the user chose, and what a key does
+snapshot  the data: GPUs, jobs and their history
+view      the user's choices, and the meaning of keys
 layout    snapshot and view as lines of text
 fields    the columns of the list of jobs
 screen    the terminal: the only module that imports Textual

@@ -1,4 +1,4 @@
-"""The columns of the list of jobs in fgtop, and what it says of one job."""
+"""The columns of the list of jobs in fgtop, and the text about one job."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -133,7 +133,7 @@ def _last(job: JobInfo, now: Now, *, is_wide: bool) -> tuple[str, str]:
 
 
 def about(job: JobInfo) -> list[str]:
-    """Return what a job asked for, where it is, and its times."""
+    """Return the request, the GPUs and the times of a job, as lines."""
     share = _DASH if job.share is None else format_share(job.share)
     where = f" on {format_indices(job.indices)}" if job.indices else ""
     parts = [safe(job.user), f"{share} GPU{where}" if job.gpus else "no GPU"]
@@ -149,7 +149,7 @@ def about(job: JobInfo) -> list[str]:
 
 
 def findings(job: JobInfo, now: Now) -> list[str]:
-    """Return what is worth a remark about a running job."""
+    """Return remarks about the use of GPUs by a running job, as lines."""
     usage = job.usage
     if not job.gpus:
         return []

@@ -125,7 +125,7 @@ def _first(frame: Frame, view: View, reader: Reader, now: float, trouble: str) -
 
 
 def _mark(frame: Frame, view: View, reader: Reader, now: float, trouble: str) -> str:
-    """Return what the first line says in reverse."""
+    """Return the text of the first line that is printed in reverse video."""
     if view.is_paused:
         return "PAUSED"
     if trouble or now - frame.at > _STALE * view.interval + 1:

@@ -49,7 +49,7 @@ class Frame(Struct, frozen=True, kw_only=True):
     now: Mapping[int, Now] = {}
 
     def of(self, job: JobInfo) -> Now:
-        """Return what a job did."""
+        """Return the use of a job since the last look."""
         return self.now.get(job.id, _NOTHING)
 
     def on(self, gpu: int) -> list[tuple[JobInfo, int]]:
@@ -118,7 +118,7 @@ class History:
         self._now: dict[int, Now] = {}
 
     def frame(self, gpus: Sequence[GpuInfo], jobs: Sequence[JobInfo], at: float, host: str) -> Frame:
-        """Add a look, and return it with what the jobs did since the last one."""
+        """Add a look, and return it with the use of each job since the previous look."""
         held = [job for job in jobs if job.state.holds]
         self._now = {job.id: self._since(job) for job in held}
         self._usages = {job.id: job.usage for job in held if job.usage is not None}
@@ -148,7 +148,7 @@ class History:
 
 
 def difference(usage: JobUsage, before: JobUsage | None) -> Now:
-    """Return what a job did between two sums; `before` None: since its start."""
+    """Return the use of a job between two sums; `before` None: since its start."""
 
     def since(name: str) -> float:
         return float(getattr(usage, name) - (getattr(before, name) if before is not None else 0.0))

@@ -25,7 +25,7 @@ class Reader(Struct, frozen=True):
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """What is shown, and how."""
+    """The choices of the user: page, filter, order and selected job."""
 
     width: int = 80
     height: int = 24
@@ -115,7 +115,7 @@ def scrolled(view: View, jobs: Sequence[JobInfo], rows: int) -> View:
 
 
 def press(view: View, key: str, jobs: Sequence[JobInfo], reader: Reader, rows: int) -> tuple[View, Action]:
-    """Return the view after a key, and what the program has to do.
+    """Return the view after a key, and the action that the key calls for.
 
     `key` is a character, or a name such as "enter", "up" or "page_down". `jobs` are the shown jobs, of which
     `rows` are in sight.

@@ -29,7 +29,7 @@ class Live(NamedTuple):
 
     mechanism: Callable[[Job], str] = lambda job: ""  # its pacing method
     refusal: Callable[[Job], str] = lambda job: ""  # its last refused allocation of device memory
-    usage: Callable[[Job], JobUsage | None] = lambda job: None  # what was sampled so far
+    usage: Callable[[Job], JobUsage | None] = lambda job: None  # sums of samples
     now: Callable[[Job], list[protocol.OnGpu]] = lambda job: []  # what the last look showed
 
 
@@ -78,7 +78,7 @@ class Look:
         return [protocol.Allocation(**one._asdict()) for one in present]
 
     def usage(self, job: Job) -> JobUsage | None:
-        """Return what was sampled of a job; None: nothing."""
+        """Return the sums of samples of a job; None: there are none."""
         return self._usage.get(job.id) or self.live.usage(job)
 
     def hold(self, job: Job) -> Hold | None:
