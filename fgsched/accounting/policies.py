@@ -143,7 +143,7 @@ def message(one: IdleJob, rules: IdleRules, host: str) -> tuple[str, str]:
     return f"fgsched Job_id={one.job.id} Name={one.job.name} Idle GPU, {one.action}", text
 
 
-# -- processes of no job -------------------------------------------------------------------------------
+# -- processes outside of jobs -------------------------------------------------------------------------
 
 _AGAIN = 86_400  # seconds after which a process is reported again
 _LONGEST_FINDING = 255  # characters

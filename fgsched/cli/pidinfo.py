@@ -18,7 +18,7 @@ from fgsched.system.process import started_at
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """What is known of a process."""
+    """A process, its user, and its use of GPUs."""
 
     pid: int
     user: str  # "": unknown
@@ -29,7 +29,7 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 def find(client: Client, word: str) -> Found:
-    """Return what is known of the process with the pid `word`.
+    """Return the data of the process with the pid `word`.
 
     Raises:
         BadUsage: `word` is not a number.

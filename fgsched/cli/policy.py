@@ -146,11 +146,11 @@ def _table(found: list[IdleJob], now: float) -> str:
     return text_table(head, rows, header=True)
 
 
-# -- processes of no job -------------------------------------------------------------------------------
+# -- processes outside of jobs -------------------------------------------------------------------------
 
 
 def strangers(*, is_dry: bool, now: float) -> str:
-    """Find GPU processes of no job, and send what is due; return what was found, as a table.
+    """Find GPU processes outside of jobs, and mail about new ones; return a table of all.
 
     Args:
         is_dry: send and record nothing.

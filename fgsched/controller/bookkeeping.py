@@ -181,7 +181,7 @@ class Bookkeeper:
         except FgschedError as error:
             then(_failed(self._number, error))
             return
-        except Exception as error:  # the client must not wait for ever
+        except Exception as error:  # the client must get an answer
             log.exception("an order for the accountant could not be sent")
             cause = f"{type(error).__name__}: {error}"
             then(_failed(self._number, OurFault(cause, "The log of the controller has more.")))

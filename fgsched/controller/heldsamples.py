@@ -1,7 +1,8 @@
-"""Hold samples for the accountant within a number of bytes, and drop the least important ones beyond it.
+"""Hold samples for the accountant in limited memory, and drop the least important ones above the limit.
 
-Of a card and of a job only the last sample counts. Minutes are dropped first, oldest first, and become a gap;
-then events; then samples of jobs. Every operation takes the same time however much is held.
+A later sample of the same card or job replaces the earlier one. Minutes are dropped first, the oldest first,
+and recorded as a gap; then events; then samples of jobs. The cost of an operation does not depend on the
+number of held samples.
 """
 
 import logging
@@ -26,7 +27,7 @@ class Record(NamedTuple):
     data: Raw
     key: str | int = ""  # of a card or a job
     since: float = 0.0  # epoch seconds, of a minute or a gap
-    until: float = 0.0
+    until: float = 0.0  # epoch seconds
 
     @property
     def size(self) -> int:
@@ -51,7 +52,7 @@ def record_of(sample: Sample) -> Record:
 
 
 class HeldSamples:
-    """Samples that wait, at most `most` bytes of them and the cards."""
+    """Samples that wait for the accountant: at most `most` bytes, and the cards."""
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0  # bytes
@@ -77,7 +78,7 @@ class HeldSamples:
         self._drop_excess()
 
     def take(self, size: int) -> list[Record]:
-        """Remove and return samples of about `size` bytes, at least one: cards first, then the oldest."""
+        """Remove and return about `size` bytes of samples, at least one: cards, jobs, events, minutes."""
         taken = [] if self._lost is None else [self._gap(*self._lost)]
         self._lost = None
         while len(self) and (size > 0 or not taken):
@@ -89,7 +90,7 @@ class HeldSamples:
         return taken
 
     def back(self, records: Iterable[Record]) -> None:
-        """Hold samples again that were taken; a newer one of the same card or job stays."""
+        """Put back samples from `take`, except where a newer one of the same card or job is held."""
         for one in reversed(list(records)):
             self._put(one, is_newer=False)
         self._drop_excess()
