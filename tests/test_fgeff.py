@@ -65,6 +65,7 @@ def run(id=40840, **changes):
         ({"peak": 6 * GIB}, ("--gpus=1", "--gpu-mem=7G")),  # not measured: the share stays
         ({"peak": 60 * GIB, "sm": 0.2}, None),
         ({"peak": None, "sm": 0.2}, None),
+        ({"peak": 0, "sm": 0.2}, None),  # the job used no GPU, or nothing counted
         ({"peak": 6 * GIB, "sm": 0.2, "gpus": 2}, None),
         ({"peak": 8 * GIB, "refused": 10 * GIB}, ("--gpu-mem=11G",)),
         ({"peak": 0, "sampled": 600.0, "with_process": 0.0}, ("--gpus=0",)),
@@ -93,6 +94,14 @@ def test_a_running_job_has_no_line_and_none_of_the_values_that_only_its_end_tell
     found = run(state=JobState.RUNNING, ended_at=None, usage=None, gpu_peak=0, max_rss=0)
     assert proposal_of([found]) is None
     assert (found.peak, found.sm, found.idle_part, found.cpu, found.rss) == (None,) * 5
+
+
+def test_a_peak_of_zero_that_was_not_sampled_is_unknown_and_has_no_line():
+    found = run(
+        usage=None, gpu_peak=0, cpu_seconds=190_000.0, request=Request(name="x", demand=Demand(gpus=1))
+    )
+    assert (found.peak, found.memory_part, proposal_of([found])) == (None, None, None)
+    assert run(gpu_peak=0).peak == USAGE.peak
 
 
 def test_a_job_without_samples_and_without_the_hook_has_unknown_values_and_no_zeros():

@@ -6,15 +6,19 @@ import io
 import json
 import os
 import select
+import time
 
 import pytest
+from msgspec.structs import replace
 
 import history
+from fgsched.accounting.ledger import Ledger
 from fgsched.cli.reporting import refuse_private
 from fgsched.config.load import Config
 from fgsched.domain.errors import Exit, NotPermitted
 from live_host import PATIENCE, Done, Home, living
 from reporting import EXPECTED
+from test_ledger import JOB
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +126,32 @@ def test_a_wrong_use_is_refused_with_its_cause(report, words, status, told):
     assert told in done.err
 
 
-def test_missing_damaged_and_newer_accounts_are_refused(home, tmp_path):
+def test_a_fresh_host_has_empty_reports_and_says_when_they_begin(home):
+    done = home.run("fgreport", "overview")
+    assert done.status == 0
+    assert "No job ran in this period." in done.out
+    assert done.err.startswith("fgreport: note: there are no accounts yet. They begin about ten minutes")
+    assert home.run("fgreport", "failures", "--only-if") == Done(0, "", "")
+    (home.path / "accounts.initialised").write_text("name\n")
     done = home.run("fgreport", "overview")
     assert (done.status, done.out) == (Exit.STORAGE, "")
-    assert "there are no accounts" in done.err
+    assert "accounts.db is missing, and there were accounts here before" in done.err
+
+
+def test_on_the_first_day_a_report_says_how_to_see_it(home, tmp_path):
+    ledger = Ledger(home.path / "accounts.db")
+    with ledger.write():
+        ledger.add_jobs([replace(JOB, ended_at=time.time(), array=0, task=None)])
+    ledger.close()
+    done = home.run("fgreport", "overview")
+    assert (done.status, "--since today" in done.err) == (0, True)
+    assert home.run("fgreport", "overview", "--week", "2026-W40").err == ""
+
+
+def test_missing_damaged_and_newer_accounts_are_refused(home, tmp_path):
+    done = home.run("fgreport", "overview", "--file", str(tmp_path / "none"))
+    assert (done.status, done.out) == (Exit.STORAGE, "")
+    assert "there are no accounts: " in done.err
     damaged = tmp_path / "damaged.db"
     damaged.write_bytes(b"not a database at all" * 400)
     done = home.run("fgreport", "overview", "--file", str(damaged))

@@ -256,6 +256,17 @@ def test_the_text_says_what_was_used_of_what_was_asked():
     ]
 
 
+def test_a_peak_that_was_not_measured_is_a_dash_in_a_mail():
+    text = text_of(replace(ENDED, gpu_peak=0, max_rss=0), None)
+    lines = [line.split() for line in text.splitlines() if "memory" in line]
+    assert lines == [
+        ["GPU", "memory", *["–", "of", "20.0", "GiB"]],
+        ["Host", "memory", *["–", "of", "4.0", "GiB"]],
+    ]
+    sampled = text_of(replace(ENDED, gpu_peak=0), USAGE)
+    assert f"{USAGE.peak / GIB:.1f} of 20.0 GiB" in sampled
+
+
 def test_a_job_that_ran_out_of_gpu_memory_is_told_what_was_refused():
     oom = OomReport(gpu=0, asked=2 * GIB, held=19 * GIB, limit=20 * GIB)
     text = text_of(replace(ENDED, event="FAIL", state="OUT_OF_MEMORY", oom=oom))

@@ -12,20 +12,24 @@ import pytest
 from msgspec.structs import replace
 
 import history
-from fgsched.accounting.ledger import HOUR
+from fgsched.accounting.ledger import HOUR, Ledger
 from fgsched.accounting.periods import Choice
+from fgsched.accounting.reports import waste
 from fgsched.accounting.reports.charge import weight_of
 from fgsched.accounting.reports.export import as_csv, as_json, names
+from fgsched.accounting.reports.facts import Example, Repeated
 from fgsched.accounting.reports.layout import width
 from fgsched.accounting.reports.markdown import as_markdown
 from fgsched.accounting.reports.model import Line, Report, Table, UseBars, Wastes
 from fgsched.accounting.reports.registry import NAMES, Wish, kind
 from fgsched.accounting.reports.text import as_text
+from fgsched.accounting.reports.waste import use_of
 from fgsched.cli.replaying import one_more_card
 from fgsched.cli.table import OPTIONS
 from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
 from reporting import NOW, facts_of, hostile_plan, is_expected
+from test_ledger import JOB, USAGE
 
 PLANS = {
     "fortnight": history.FORTNIGHT,
@@ -209,3 +213,34 @@ def test_the_schema_of_json_is_the_published_one():
     if os.environ.get("FG_EXPECTED") == "write":
         path.write_text(schema)
     assert path.read_text() == schema
+
+
+def test_memory_that_was_not_measured_is_no_waste_and_gives_no_line():
+    group = Repeated(
+        **{"owner": 1, "user": "ann", "name": "train", "gpus": 1, "share": 10_000, "memory": 80 << 30},
+        **{"model": "A100", "jobs": 1, "charged": 36_000.0, "used": 360.0, "idle": 0.0, "peak": 0},
+        **{"longest": 36_000.0, "elapsed": 36_000.0, "time_limit": 0, "first": 1.0, "last": 1.0},
+    )
+    example = Example(
+        **{"elapsed": 36_000.0, "charged": 36_000.0, "used": 360.0, "peak": 0, "cpus": 1, "empty": 0.0},
+        **{"cpu_seconds": None, "held": 0.0, "first_process": 1.0, "busy": 1.0, "with_process": 1.0},
+        longest_idle=1.0,
+    )
+
+    def line(peak):
+        found = use_of(replace(group, peak=peak), [example], {"A100": 80 << 30})
+        return [one.line.tokens[:3] for one in [waste._judged(found)] if one]
+
+    assert line(0) == []
+    assert line(5 << 30) == [("#FG", "--gpus=0.1", "--gpu-mem=6G")]
+
+
+@pytest.mark.parametrize(("peak", "used", "hours"), [(0, None, 0.0), (0, 1.0, 40.0), (30 << 30, None, 10.0)])
+def test_memory_counts_as_not_used_if_it_was_measured(tmp_path, peak, used, hours):
+    ledger = Ledger(tmp_path / "accounts.db")
+    usage = replace(USAGE, used=used) if used else None
+    with ledger.write():
+        ledger.add_jobs([replace(JOB, started_at=0.0, ended_at=3600.0, gpu_peak=peak, usage=usage)])
+    ledger.close()
+    with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-01", until="1970-01-03")) as facts:
+        assert sum(one.unused for one in facts.jobs) / (1 << 30) / 3600 == hours

@@ -114,11 +114,13 @@ def run_of(job: JobInfo, totals: Mapping[str, int]) -> Run:
 
 
 def _peak(job: JobInfo) -> int | None:
-    """Return the peak of GPU memory in bytes: as the hook counted it, or as it was sampled."""
-    sampled = job.usage.peak if job.usage is not None else 0
-    if job.state.is_final and job.tier != "none":
-        return max(job.gpu_peak, sampled)
-    return sampled if job.usage is not None else None
+    """Return the peak of GPU memory in bytes: as the hook counted it, or as it was sampled.
+
+    None: it was not measured. The hook counts 0 on a simulated GPU, too, so its 0 says nothing.
+    """
+    sampled = job.usage.peak if job.usage is not None and job.usage.sampled else None
+    counted = job.gpu_peak if job.state.is_final and job.tier != "none" else 0
+    return max(counted, sampled or 0) if counted or sampled is not None else None
 
 
 def needs_of(runs: Sequence[Run]) -> Needs:

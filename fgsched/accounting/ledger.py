@@ -438,6 +438,11 @@ class Reader:
         found = next(self._ask("find_sample", job=job), None)
         return msgspec.json.decode(found["usage"], type=JobUsage) if found else None
 
+    def begin(self) -> float | None:
+        """Return the time of the first record, in epoch seconds; None: there is none."""
+        found: float | None = next(self._ask("first_record"))["at"]
+        return found
+
     def sampled_until(self) -> float | None:
         """Return the end of the last minute's samples, in epoch seconds; None: there is none."""
         found = next(self._ask("last_sample"), None)

@@ -99,7 +99,7 @@ def _gpu(needs: Needs) -> Proposal | None:
 
 def _smaller(needs: Needs) -> Proposal | None:
     """Return a smaller part of one GPU."""
-    if needs.peak is None or not needs.memory:
+    if not needs.peak or not needs.memory:
         return None
     size = gibibytes_up(needs.peak * ROOM_MEMORY)
     asked = needs.share or WHOLE

@@ -45,6 +45,12 @@ INSERT INTO sample (job, usage) VALUES (:job, :usage) ON CONFLICT (job) DO UPDAT
 -- name: find_sample
 SELECT usage FROM sample WHERE job = :job;
 
+-- name: first_record
+SELECT min(at) AS at FROM (
+  SELECT min(at) AS at FROM card_use WHERE span = 86400
+  UNION ALL SELECT min(at) FROM card_use WHERE span = 60
+  UNION ALL SELECT min(ended_at) FROM job);
+
 -- name: last_sample
 SELECT at, sampled FROM card_use WHERE span = 60 ORDER BY at DESC LIMIT 1;
 

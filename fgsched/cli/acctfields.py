@@ -70,8 +70,12 @@ def requested_memory(job: JobInfo) -> int | None:
 
 
 def peak(job: JobInfo) -> int | None:
-    """Return the most bytes on one GPU; None if nothing measured them."""
-    return job.gpu_peak if job.allocated and job.tier != "none" else None
+    """Return the most bytes on one GPU; None if nothing measured them. The hook's 0 says nothing."""
+    if not job.allocated:
+        return None
+    sampled = job.usage.peak if job.usage is not None and job.usage.sampled else None
+    counted = job.gpu_peak if job.tier != "none" else 0
+    return max(counted, sampled or 0) if counted or sampled is not None else None
 
 
 def gpu_hours(job: JobInfo) -> float:

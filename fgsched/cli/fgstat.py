@@ -95,7 +95,7 @@ def _row(job: JobInfo, use: TreeUse | None) -> Sequence[str]:
         job.user,
         format_indices(job.indices) or _UNKNOWN,
         _size(max(one.memory for one in now)) if now else _UNKNOWN,
-        _size(usage.peak) if usage else _UNKNOWN,
+        _size(usage.peak) if usage and usage.sampled else _UNKNOWN,
         _size(job.memory) if job.memory and job.indices else _UNKNOWN,
         _percent(_busy(job)),
         _percent(_mean(job)),
@@ -141,7 +141,7 @@ def _document(job: JobInfo, use: TreeUse | None) -> dict[str, Any]:
             for one in job.now
         ],
         "gpu_mem_limit": job.memory if job.indices else None,
-        "max_gpu_mem": usage.peak if usage else None,
+        "max_gpu_mem": usage.peak if usage and usage.sampled else None,
         "ave_gpu_util": _mean(job),
         "energy_j": usage.energy if usage else None,
         "usage": to_builtins(usage),

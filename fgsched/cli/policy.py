@@ -9,14 +9,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from fgsched import protocol
-from fgsched.accounting import policies
+from fgsched.accounting import marker, policies
 from fgsched.accounting.ledger import DAY, MINUTE, Reader
 from fgsched.accounting.policies import IdleJob, IdleRules, RunningJob, Stranger
 from fgsched.accounting.records import Warned
 from fgsched.cli.display import clean, text_table
 from fgsched.client import Client, find_places
 from fgsched.config.load import load
-from fgsched.domain.errors import NotPermitted, StorageError
+from fgsched.domain.errors import NotPermitted
 from fgsched.domain.job import JobState
 from fgsched.domain.times import format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes
@@ -66,6 +66,8 @@ def _found(rules: IdleRules, jobs: list[RunningJob], now: float) -> list[IdleJob
     if not jobs:
         return []
     with _accounts() as reader:
+        if reader is None:
+            return []
         known = [_known(reader, job) for job in jobs]
         uses = reader.owner_uses(MINUTE, now - rules.window, now)
         warned = reader.warnings(min(job.started_at for job in jobs), now + 1)
@@ -73,13 +75,15 @@ def _found(rules: IdleRules, jobs: list[RunningJob], now: float) -> list[IdleJob
 
 
 @contextmanager
-def _accounts() -> Iterator[Reader]:
-    """Read the accounts at one time. Raises NotPermitted or StorageError."""
+def _accounts() -> Iterator[Reader | None]:
+    """Read the accounts at one time; None if they have not begun. Raises NotPermitted or StorageError."""
     path = find_places().accounts
     if path.exists() and not os.access(path, os.R_OK):
         raise NotPermitted(f"you may not read the accounts {path}", "Run it as the user of the controller.")
     if not path.exists():
-        raise StorageError(f"there are no accounts: {path} does not exist", "A controller makes them.")
+        marker.refuse_missing(path)
+        yield None
+        return
     reader = Reader(path)
     try:
         with reader.reading():
@@ -177,7 +181,7 @@ def strangers(*, is_dry: bool, now: float) -> str:
 def _reported(now: float) -> list[Warned]:
     """Return the warnings of the last two days."""
     with _accounts() as reader:
-        return list(reader.warnings(now - 2 * DAY, now + 1))
+        return list(reader.warnings(now - 2 * DAY, now + 1)) if reader is not None else []
 
 
 def _report(client: Client, due: list[Stranger], config: "Config", now: float) -> None:

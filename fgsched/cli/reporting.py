@@ -2,12 +2,17 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import click
 from msgspec import structs
 
+from fgsched.accounting import marker
+from fgsched.accounting.ledger import Ledger
 from fgsched.accounting.periods import Choice, chosen
 from fgsched.accounting.reports import folder
 from fgsched.accounting.reports.facts import Facts, ReportReader
@@ -41,16 +46,71 @@ def made(options: Mapping[str, Any], now: float) -> Report:
     which = kind(options["report"])
     choice = Choice(**{name: options[name] for name in Choice.__struct_fields__})
     period = chosen(choice, which.default, now)
+    with _accounts(options) as path:
+        reader = ReportReader(path)
+        try:
+            with reader.reading():
+                facts = Facts(reader, period, host=_host(), user=_user(options))
+                _note_first_day(choice, facts, options)
+                return which.make(facts, _wish(options, facts, now))
+        finally:
+            reader.close()
+
+
+@contextmanager
+def _accounts(options: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the path of the accounts; of empty ones if they have not begun.
+
+    Raises:
+        NotPermitted: this user may not read them.
+        StorageError: they are missing.
+    """
     path = _readable(options["file"])
+    if path is None:
+        _note(
+            options,
+            "there are no accounts yet. They begin about ten minutes after the first job has ended\n"
+            "(move_after in fgsched.toml). Repeat the command then; fgacct shows jobs at once.",
+        )
+        with _empty() as empty:
+            yield empty
+        return
     if path.stat().st_uid != os.geteuid() != 0:
         refuse_private(options["report"], options["user"], choices.me(), load(find_places()))
-    reader = ReportReader(path)
+    yield path
+
+
+@contextmanager
+def _empty() -> Iterator[Path]:
+    """Yield the path of accounts without a record. Raises StorageError if they cannot be made."""
     try:
-        with reader.reading():
-            facts = Facts(reader, period, host=_host(), user=_user(options))
-            return which.make(facts, _wish(options, facts, now))
-    finally:
-        reader.close()
+        folder = TemporaryDirectory(prefix="fgreport-")
+    except OSError as error:
+        raise StorageError(
+            f"no temporary file can be made: {error}", "Check the space on its disk."
+        ) from None
+    with folder as name:
+        path = Path(name) / "accounts.db"
+        Ledger(path).close()
+        yield path
+
+
+def _note_first_day(choice: Choice, facts: Facts, options: Mapping[str, Any]) -> None:
+    """Tell a reader of the usual period that everything that is recorded is later."""
+    if choice == Choice() and facts.period.closed and not facts.cards and not facts.jobs:
+        begin = facts.reader.begin()
+        if begin is not None and begin >= facts.period.until:
+            _note(
+                options,
+                "the records begin after this period. --since today reports this day up to the last full\n"
+                "hour; fgacct shows jobs at once.",
+            )
+
+
+def _note(options: Mapping[str, Any], text: str) -> None:
+    """Print a note for a person: none for a mail, a folder or a condition, as of cron."""
+    if not (options["to"] or options["output"] or options["only_if"]):
+        click.echo(f"fgreport: note: {text}", err=True)
 
 
 def refuse_private(report: str, about: str, caller: str, config: Config) -> None:
@@ -131,23 +191,23 @@ def _refuse_contradictions(options: Mapping[str, Any]) -> None:
         raise BadUsage("--section needs --format csv", "The other formats write all sections.")
 
 
-def _readable(given: str) -> Path:
-    """Return the path of the accounts.
+def _readable(given: str) -> Path | None:
+    """Return the path of the accounts; None if there never were any in their usual place.
 
     Raises:
         NotPermitted: this user may not read them.
-        StorageError: there are none.
+        StorageError: they are missing.
     """
     path = Path(given) if given else find_places().accounts
     try:
         is_there = path.exists()
+        if not is_there and not given:
+            marker.refuse_missing(path)
+            return None
     except PermissionError:
         is_there = True  # in a directory that this user may not enter
     if not is_there:
-        raise StorageError(
-            f"there are no accounts: {path} does not exist",
-            "They begin with the first samples and ended jobs of the controller; --file reads others.",
-        )
+        raise StorageError(f"there are no accounts: {path} does not exist", "Name another file with --file.")
     if not os.access(path, os.R_OK):
         raise NotPermitted(
             f"you may not read the accounts {path}",

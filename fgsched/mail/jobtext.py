@@ -13,6 +13,7 @@ from fgsched.jobs.mail import PARTS
 from fgsched.mail.letters import JobMail
 
 _GIB = 1 << 30
+_UNKNOWN = "–"
 _SHOWN = 5  # other jobs on the same GPU
 _VERBS = {
     **{"BEGIN": "Began", "END": "Ended", "FAIL": "Failed", "REQUEUE": "Requeued"},
@@ -131,7 +132,7 @@ def _used(mail: JobMail, usage: JobUsage | None) -> list[Amount]:
     ran = run_seconds(mail)
     if mail.is_summary or mail.ended_at is None or not ran:
         return []
-    found = [*_of_gpus(mail, usage), _of_memory("Host memory", mail.max_rss, mail.host_memory)]
+    found = [*_of_gpus(mail, usage), _of_memory("Host memory", mail.max_rss or None, mail.host_memory)]
     cpus = mail.cpu_seconds / ran
     found.append(Amount(label="CPUs", text=f"{cpus:.1f} of {mail.cpus}", part=cpus / mail.cpus))
     text, limit = format_elapsed(ran), mail.time_limit
@@ -142,18 +143,23 @@ def _used(mail: JobMail, usage: JobUsage | None) -> list[Amount]:
 def _of_gpus(mail: JobMail, usage: JobUsage | None) -> list[Amount]:
     if not mail.gpus:
         return []
-    found = [_of_memory("GPU memory", mail.gpu_peak, mail.memory)]
-    if usage is not None and usage.sampled:
+    is_sampled = usage is not None and usage.sampled > 0
+    peak = max(mail.gpu_peak, usage.peak if usage is not None else 0)
+    found = [_of_memory("GPU memory", peak if peak or is_sampled else None, mail.memory)]
+    if usage is not None and is_sampled:
         count = len(mail.gpus)
         text = f"mean of {count} GPU{'s' if count > 1 else ''}"
         found.append(Amount(label="SM share", text=text, part=usage.used / usage.sampled / count))
     return found
 
 
-def _of_memory(label: str, used: int, asked: int) -> Amount:
+def _of_memory(label: str, used: int | None, asked: int) -> Amount:
+    """Return an amount of memory in bytes; `used` None: not measured."""
+    text = _UNKNOWN if used is None else f"{used / _GIB:.1f}"
     if not asked:
-        return Amount(label=label, text=f"{used / _GIB:.1f} GiB")
-    return Amount(label=label, text=f"{used / _GIB:.1f} of {asked / _GIB:.1f} GiB", part=used / asked)
+        return Amount(label=label, text=text if used is None else f"{text} GiB")
+    part = None if used is None else used / asked
+    return Amount(label=label, text=f"{text} of {asked / _GIB:.1f} GiB", part=part)
 
 
 def _happened(mail: JobMail) -> list[str]:

@@ -37,7 +37,7 @@ GROUP BY owner_use.owner, owner_use.card ORDER BY owner_use.owner, card.gpu;
 
 -- name: job_totals
 SELECT owner, model, state, oom, count(*) AS jobs, sum(charged) AS charged,
-  sum(CASE WHEN memory > gpu_peak AND started_at IS NOT NULL
+  sum(CASE WHEN memory > gpu_peak AND started_at IS NOT NULL AND (gpu_peak > 0 OR used IS NOT NULL)
     THEN (memory - gpu_peak) * (ended_at - started_at) * gpus ELSE 0 END) AS unused
 FROM job WHERE ended_at >= :since AND ended_at < :until
 GROUP BY owner, model, state, oom ORDER BY owner, model, state, oom;

@@ -189,6 +189,8 @@ def _memory(use: Use) -> tuple[str, ...]:
 
 
 def _too_large(use: Use) -> Finding | None:
+    if not use.jobs.peak:  # not measured
+        return None
     needed = gibibytes_up(use.jobs.peak * ROOM_MEMORY) * numbers.GIB
     share = share_for(use.sm)
     charge = max(share / WHOLE, needed / use.total)
