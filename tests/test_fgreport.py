@@ -135,7 +135,7 @@ def test_a_fresh_host_has_empty_reports_and_says_when_they_begin(home):
     (home.path / "accounts.initialised").write_text("name\n")
     done = home.run("fgreport", "overview")
     assert (done.status, done.out) == (Exit.STORAGE, "")
-    assert "accounts.db is missing, and there were accounts here before" in done.err
+    assert "accounts.db are missing" in done.err
 
 
 def test_on_the_first_day_a_report_says_how_to_see_it(home, tmp_path):
