@@ -593,6 +593,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     note: str = ""  # reason of the cancellation; shown to its owner
     detail: str = ""  # why its launch failed; shown to its owner
     refused: str = ""  # the last allocation of device memory that was refused
+    unhooked: str = ""  # its processes without the hook, and why
     warning: str = ""  # the last warning of the watchdog or of a launch
     lost: bool = False  # its shepherd was killed
     preemption: Preemption | None = None  # its last preemption

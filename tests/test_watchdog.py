@@ -183,6 +183,9 @@ def test_the_words_say_what_was_seen():
     assert str(fault) == "it holds 3072M on GPU 0, and its limit is 1024M"
     (fault,) = looks(sight(use(GIB, None), limit=4 * GIB)).warn
     assert str(fault) == "process 7 holds 1024M on GPU 0 without the hook"
+    static = ProcessUse(pid=7, memory=GIB, tracked=None, why_bare="it is statically linked")
+    fault = looks(sight(static, limit=GIB)).warn[0]
+    assert str(fault) == "process 7 holds 1024M on GPU 0 without the hook: it is statically linked"
 
 
 sizes = st.integers(0, 2000)

@@ -1,11 +1,14 @@
 """The watchdog at work: controller, spawner, pynvml and hook over the fake driver."""
 
 import os
+import re
+import subprocess
 import time
 
 import pytest
 
 import awaiting
+import fakecuda
 import fgshim
 from driver_host import hosting
 from fakecuda import Card
@@ -115,7 +118,26 @@ def test_a_job_that_holds_memory_without_the_hook_is_ended(host):
     host.wait(job)
     found = host.job(job)
     assert (found["state"], found["reason"]) == ("FAILED", "GpuUnhooked")
-    assert "without the hook" in found["warning"]
+    assert found["warning"].endswith("without the hook: LD_PRELOAD was removed")
+
+
+def test_processes_that_cannot_load_the_hook_are_shown_before_they_hold_gpu_memory(mild):
+    job, fakejob = mild.live("--gpu-mem=8G")
+    assert fakejob.until_ready().say("info")[0] == 0
+    static = mild.path / "waits"
+    source = b"#include <unistd.h>\nint main(void) { pause(); }\n"
+    words = [fakecuda.compiler(), "-static", "-x", "c", "-", "-o", static]
+    if subprocess.run(words, input=source, check=False).returncode:
+        pytest.skip("the C compiler cannot build static programs")
+    line = f"echo ready >{mild.path}/begun; exec {static}"
+    os.mkfifo(mild.path / "begun")
+    other = int(mild.run("fgsub", "--parsable", "--gpu-mem=8G", "--output=/dev/null", "--wrap", line).out)
+    assert (mild.path / "begun").read_text() == "ready\n"
+    deadline = time.monotonic() + PATIENCE
+    while "Unhooked=" not in (shown := mild.run("fgctl", "show", "job", str(other)).out):
+        assert time.monotonic() < deadline, shown
+    assert re.search(r"Unhooked=process \d+ \(waits\): it is statically linked\n", shown)
+    assert "Unhooked=" not in mild.run("fgctl", "show", "job", str(job)).out
 
 
 def test_a_job_that_only_has_a_context_is_left_alone(host):

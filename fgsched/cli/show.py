@@ -108,6 +108,7 @@ def _job(job: protocol.JobInfo) -> Group:
         *_gpu_lines(job),
         *_post_mortem(job.post_mortem),
         [("Refused", job.refused)] if job.refused else [],
+        [("Unhooked", job.unhooked)] if job.unhooked else [],
         [("Warning", job.warning)] if job.warning else [],
         *([] if job.is_private else _secrets(job)),
         [("CancelReason", job.note)] if job.note else [],

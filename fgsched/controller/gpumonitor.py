@@ -20,13 +20,14 @@ from fgsched.jobs.launchspec import job_dir
 from fgsched.jobs.watchdog import UNENFORCED, JobOnGpu, LastQuery, Policy, ProcessUse, judge
 from fgsched.launch.launcher import Launcher
 from fgsched.launch.regions import Slot, charge, charged, see, slots
+from fgsched.launch.unhooked import HOOK
+from fgsched.system.preloading import why_not_preloaded
 from fgsched.system.process import ancestry, maps, marked, parents, started_with
 
 log = logging.getLogger(__name__)
 _LEAST = 8 << 20  # bytes: a smaller context was queried while it was being made
 _FAR = 4  # times the configured size: a larger one is no bare context, and would exclude small jobs for good
 _PIDS = 1 << 22  # pids of this host are lower; that of a simulated foreign process is not
-_HOOK = "libfgshim.so"
 _SOON = 0.1  # seconds between two queries while a GPU still lists an ended job
 _AGAIN = 0.5  # the same while the watchdog suspects a running job
 _PATIENCE = 60.0  # seconds after which an unanswered query is lost
@@ -276,12 +277,12 @@ def _uses(reading: Reading, pids: set[int], counted: Mapping[int, Slot]) -> tupl
 def _use(seen: GpuProcess, slot: Slot | None) -> ProcessUse:
     """A process without a slot may have the hook: one that has allocated nothing yet, or is about to end."""
     if slot is None:
-        is_bare = maps(seen.pid, _HOOK) is False
-        return ProcessUse(pid=seen.pid, memory=seen.memory, tracked=None if is_bare else 0)
-    counts = {"tracked": slot.tracked, "past": slot.past}
-    return ProcessUse(
-        pid=seen.pid, memory=seen.memory, **counts, mark=slot.mark, has_context=slot.has_context
-    )
+        if maps(seen.pid, HOOK) is not False:
+            return ProcessUse(pid=seen.pid, memory=seen.memory, tracked=0)
+        why = why_not_preloaded(seen.pid) if seen.memory else ""
+        return ProcessUse(pid=seen.pid, memory=seen.memory, tracked=None, why_bare=why)
+    use = ProcessUse(pid=seen.pid, memory=seen.memory, tracked=slot.tracked, past=slot.past)
+    return replace(use, mark=slot.mark, has_context=slot.has_context)
 
 
 Record = Callable[[Seen, gpus.Answer], None]

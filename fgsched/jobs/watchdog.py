@@ -26,6 +26,7 @@ class ProcessUse(Struct, frozen=True, kw_only=True, gc=False):
     past: int = 0  # further bytes that the slot is charged: reserved for contexts, or observed
     mark: int | None = None  # changes with the contexts of the process; None: it has no slot
     has_context: bool = False  # memory was reserved for a context
+    why_bare: str = ""  # why it does not have the hook, if that is known
 
     @property
     def estimate(self) -> int:
@@ -61,6 +62,7 @@ class Fault(Struct, frozen=True, kw_only=True, gc=False):
     held: int = 0
     limit: int = 0
     pid: int = 0
+    why_bare: str = ""  # why the process does not have the hook
 
     def __str__(self) -> str:
         held = format_mebibytes(self.held)
@@ -70,7 +72,8 @@ class Fault(Struct, frozen=True, kw_only=True, gc=False):
             case Reason.GPU_NOT_GIVEN:
                 return f"process {self.pid} holds {held} on GPU {self.gpu}, which the job was not given"
             case Reason.GPU_UNHOOKED:
-                return f"process {self.pid} holds {held} on GPU {self.gpu} without the hook"
+                why = f": {self.why_bare}" if self.why_bare else ""
+                return f"process {self.pid} holds {held} on GPU {self.gpu} without the hook{why}"
         return f"GPU {self.gpu} fell off the bus"
 
 
@@ -195,8 +198,8 @@ def _faults(on_gpu: JobOnGpu, tier: str, policy: Policy, charged: Mapping[int, i
         return []
     faults = []
     if on_gpu.held > on_gpu.limit + _tolerated(on_gpu.gpu, tier, policy, charged):
-        held = {"held": on_gpu.held, "limit": on_gpu.limit}
-        faults.append(Fault(reason=Reason.GPU_OVER_LIMIT, gpu=on_gpu.gpu, **held))
+        over = Fault(reason=Reason.GPU_OVER_LIMIT, gpu=on_gpu.gpu, held=on_gpu.held, limit=on_gpu.limit)
+        faults.append(over)
     past = replace(on_gpu, uses=tuple(use for use in on_gpu.uses if use.tracked is None and use.memory))
     if tier == BY_HOOK and past.uses:
         faults.append(replace(_largest(past), reason=Reason.GPU_UNHOOKED))
@@ -206,7 +209,8 @@ def _faults(on_gpu: JobOnGpu, tier: str, policy: Policy, charged: Mapping[int, i
 def _largest(on_gpu: JobOnGpu) -> Fault:
     """Return the process that holds the most memory, as a fault."""
     largest = max(on_gpu.uses, key=lambda use: use.memory)
-    return Fault(reason=Reason.NONE, gpu=on_gpu.gpu, held=largest.memory, pid=largest.pid)
+    fault = Fault(reason=Reason.NONE, gpu=on_gpu.gpu, held=largest.memory, pid=largest.pid)
+    return replace(fault, why_bare=largest.why_bare)
 
 
 # -- out of memory -------------------------------------------------------------------------------------

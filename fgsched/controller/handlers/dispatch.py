@@ -25,6 +25,7 @@ from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.launch import regions
 from fgsched.launch.launcher import Launcher
+from fgsched.launch.unhooked import Unhooked
 from fgsched.server import Connection
 from fgsched.system.accounts import Account
 from fgsched.system.paths import Paths
@@ -170,7 +171,8 @@ class Requests:
         explain = ExplainHandlers(engine, self.jobs.tried)
         handlers = Handlers(self.jobs, self.partitions, PriorityHandlers(engine), explain, self.reservations)
         refused = partial(regions.refusal, str(launcher.run.path))
-        query = QueryHandlers(engine, launcher.pids, live._replace(refusal=refused))
+        live = live._replace(refusal=refused, unhooked=Unhooked(launcher.shepherd).of)
+        query = QueryHandlers(engine, launcher.pids, live)
         self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about, beyond)
 
 

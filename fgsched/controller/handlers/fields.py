@@ -29,6 +29,7 @@ class Live(NamedTuple):
 
     mechanism: Callable[[Job], str] = lambda job: ""  # its pacing method
     refusal: Callable[[Job], str] = lambda job: ""  # its last refused allocation of device memory
+    unhooked: Callable[[Job], str] = lambda job: ""  # its processes without the hook
     usage: Callable[[Job], JobUsage | None] = lambda job: None  # sums of samples
     now: Callable[[Job], list[protocol.OnGpu]] = lambda job: []  # what the last look showed
 
@@ -146,6 +147,9 @@ class Look:
     def refused(self, job: Job) -> str:
         return "" if self.is_private(job) else self.live.refusal(job)
 
+    def unhooked(self, job: Job) -> str:
+        return "" if self.is_private(job) else self.live.unhooked(job)
+
     def preload(self, job: Job) -> str:
         hooked = bool(job.attempt) and is_hooked(job.tier, has_cards=bool(self.allocated(job)))
         return preload_of(job.mounts, hooked=hooked)
@@ -214,6 +218,7 @@ _COMPUTED: dict[str, Getter] = {
     "note": lambda look, job: look.owned(job, job.note) or "",
     "detail": lambda look, job: look.owned(job, _ended(job).detail) or "",  # it names paths
     "refused": lambda look, job: look.refused(job),
+    "unhooked": lambda look, job: look.unhooked(job),
     "lost": lambda look, job: job.supervisor_lost,
     "eligible_at": lambda look, job: eligible(job),
     "deadline": lambda look, job: job.request.deadline or None,
