@@ -130,6 +130,7 @@ def test_every_key_is_read(configured):
         preload = "namespace"
         [operators]
         users = ["ann"]
+        groups = ["staff"]
         [priority]
         weight_partition = 1
         weight_qos = 2
@@ -226,6 +227,7 @@ def test_every_key_is_read(configured):
         max_processes=900,
         kill_invalid_depend=True,
         operators=("ann",),
+        operator_groups=("staff",),
         weight_partition=1,
         weight_qos=2,
         weight_fairshare=3,

@@ -12,6 +12,8 @@ import pytest
 
 from awaiting import until_written
 from fakehost import LAB, UIDS, hosting, why_not
+from fgsched.config.schema import Config
+from fgsched.controller.caller import is_operator
 from fgsched.domain.errors import Exit
 from fgsched.domain.text import escape_bytes
 from fgsched.system import cgroups
@@ -401,6 +403,14 @@ def test_an_operator_named_in_the_settings_is_no_owner_of_root(host):
     """The operators' list gives rights over jobs, not over the host: carol's own jobs are carol's."""
     host.ended("carol", "id -u")
     assert host.output("carol") == [str(UIDS["carol"])]
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "may"), [("ann", (), True), ("bob", ("lab", "ops"), True), ("bob", ("lab",), False)]
+)
+def test_the_settings_name_operators_by_user_or_by_group(name, groups, may):
+    settings = Config(operators=("ann",), operator_groups=("ops",))
+    assert is_operator(settings, 4000, name, groups, own=0) is may
 
 
 # -- who somebody is ----------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """Make the report that a command line asks for, and write it to the terminal or to a folder."""
 
+import grp
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -119,11 +120,23 @@ def refuse_private(report: str, about: str, caller: str, config: Config) -> None
     `about` is the user of the report on one user, "" for the caller. Raises NotPermitted.
     """
     is_own = report == "me" and about in ("", caller)
-    if config.private_data and not is_own and report not in _WITHOUT_NAMES and caller not in config.operators:
+    if config.private_data and not is_own and report not in _WITHOUT_NAMES and not _operates(caller, config):
         raise NotPermitted(
             f"the report {report} shows other users, and this host keeps them private",
             f"You may use: me, {', '.join(_WITHOUT_NAMES)}.",
         )
+
+
+def _operates(caller: str, config: Config) -> bool:
+    """Return whether the caller is an operator by name, or this process by one of its groups."""
+    groups = {group.gr_name for gid in os.getgroups() if (group := _group(gid))}
+    return caller in config.operators or not groups.isdisjoint(config.operator_groups)
+
+
+def _group(gid: int) -> grp.struct_group | None:
+    with suppress(KeyError):
+        return grp.getgrgid(gid)
+    return None
 
 
 def _user(options: Mapping[str, Any]) -> str:

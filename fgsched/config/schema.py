@@ -291,6 +291,10 @@ class Config(Struct, frozen=True, kw_only=True):
         forms.UserNames,
         _key("operators", "Users who may see, hold and cancel every job.", name="users"),
     ] = ()
+    operator_groups: Annotated[
+        Names,
+        _key("operators", "Groups whose members may see, hold and cancel every job.", name="groups"),
+    ] = ()
     weight_partition: Annotated[
         Whole, _weight("Weight of the partition factor: 1 for the first partition of the file.")
     ] = _STANDARD.partition

@@ -1,7 +1,8 @@
 """The user who sends a request, and the rights of this user."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from fgsched.domain.errors import NoSuchJob, NotPermitted
 from fgsched.domain.job import Job
@@ -42,12 +43,30 @@ class Caller:
     def must_operate(self, what: str) -> None:
         """Check that the caller is an operator. Raises NotPermitted."""
         if not self.is_operator:
-            raise NotPermitted(f"only an operator may {what}", "Operators are root and [operators] users.")
+            raise NotPermitted(f"only an operator may {what}", "Operators are root and those in [operators].")
 
 
-def operators(names: Collection[str], uid: int, name: str, *, own: int) -> bool:
-    """Tell whether a user is an operator of the controller of user `own`; `names` are configured."""
-    return uid in {0, own} or name in names
+class OperatorSettings(Protocol):
+    """The settings that name the operators."""
+
+    @property
+    def operators(self) -> Collection[str]:
+        """Return the names of users."""
+
+    @property
+    def operator_groups(self) -> Collection[str]:
+        """Return the names of groups."""
+
+
+def is_operator(settings: OperatorSettings, uid: int, name: str, groups: Iterable[str], *, own: int) -> bool:
+    """Tell whether a user is an operator of the controller of user `own`.
+
+    Args:
+        groups: the names of the user's groups.
+    """
+    if uid in {0, own} or name in settings.operators:
+        return True
+    return any(group in settings.operator_groups for group in groups)
 
 
 def no_such_job(job_id: int | str) -> NoSuchJob:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fgsched import codec, protocol
 from fgsched.config.load import Config, load
-from fgsched.controller.caller import Caller, operators
+from fgsched.controller.caller import Caller, is_operator
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
 from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
@@ -85,8 +85,9 @@ class Dispatcher:
         """Return the user at the other end, as stated by the kernel."""
         uid, account = connection.uid, self._account(connection.uid)
         name, gid = (account.name, account.gid) if account else (str(uid), connection.gid)
-        may = operators(self.about.config.operators, uid, name, own=os.geteuid())
-        named = account.named if account and self._answers.policy.uses_groups else ()
+        groups = account.named if account else ()
+        may = is_operator(self.about.config, uid, name, groups, own=os.geteuid())
+        named = groups if self._answers.policy.uses_groups else ()
         return Caller(uid, gid, name, may, named)
 
     def knows(self, connection: Connection) -> bool:
