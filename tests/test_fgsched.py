@@ -322,11 +322,6 @@ def test_a_file_is_checked_without_being_obeyed(home):
     assert home.run("fgsched", "config", "--check", "none.toml").status == Exit.USAGE
 
 
-def test_what_is_not_built_is_refused_by_name(home):
-    done = home.run("fgsched", "init")
-    assert (done.status, done.err) == (Exit.USAGE, "fgsched: error: init is not supported yet\n")
-
-
 def test_a_controller_that_stops_leaves_no_private_directory_but_those_in_use(home):
     home.ended('echo "$TMPDIR" >one')
     running = home.running()

@@ -44,13 +44,20 @@ _STRANGERS = Entry(
 )
 
 
-def entries(to: str, metrics: str = "") -> list[Entry]:
+def entries(to: str, metrics: str = "", *, has_mail: bool = True) -> list[Entry]:
     """Return the commands that cron or systemd runs, with their times.
 
     Args:
         to: the address that gets the reports.
         metrics: the folder of the metrics; "": there are none.
+        has_mail: include the reports, which are mailed.
     """
+    regular = [_IDLE, _STRANGERS, *([_of_metrics(metrics)] if metrics else [])]
+    return [*_mailed(to), *regular] if has_mail else regular
+
+
+def _mailed(to: str) -> list[Entry]:
+    """Return the reports, which are mailed."""
     post = ("--to", shlex.quote(to))
     daily = ("failures", "strangers", "health")
     return [
@@ -78,9 +85,6 @@ def entries(to: str, metrics: str = "") -> list[Entry]:
             about="charge of the last month, as CSV",
             words=("fgreport", "charge", "--month", f'"{_LAST_MONTH}"', "--format", "csv", *post),
         ),
-        _IDLE,
-        _STRANGERS,
-        *([_of_metrics(metrics)] if metrics else []),
     ]
 
 
@@ -100,7 +104,7 @@ def program(name: str) -> str:
     return str(beside) if beside.exists() else name
 
 
-def _command(entry: Entry, environ: Mapping[str, str]) -> str:
+def command_line(entry: Entry, environ: Mapping[str, str]) -> str:
     """Return the command line for a shell, with the variables that select the controller."""
     kept = [f"{name}={shlex.quote(environ[name])}" for name in _KEPT if environ.get(name)]
     return " ".join([*kept, shlex.quote(program(entry.words[0])), *entry.words[1:]])
@@ -113,7 +117,7 @@ def block(to: str, environ: Mapping[str, str], metrics: str = "") -> str:
     """Return the lines for a crontab. `%` ends a command there, and is escaped."""
     lines = [BEGIN]
     for entry in entries(to, metrics):
-        command = _command(entry, environ).replace("%", r"\%")
+        command = command_line(entry, environ).replace("%", r"\%")
         lines += [f"# {entry.about}", f"{entry.fields} {command}"]
     return "\n".join([*lines, END, ""])
 
@@ -164,11 +168,11 @@ def _read() -> str:
 # -- systemd -------------------------------------------------------------------------------------------
 
 
-def units(to: str, environ: Mapping[str, str], metrics: str = "") -> dict[str, str]:
+def units(to: str, environ: Mapping[str, str], metrics: str = "", *, has_mail: bool = True) -> dict[str, str]:
     """Return the contents of the unit files by their names. `%` and `$` are escaped for systemd."""
     found = {}
-    for entry in entries(to, metrics):
-        command = _command(entry, environ).replace("\\", r"\\").replace('"', r"\"")
+    for entry in entries(to, metrics, has_mail=has_mail):
+        command = command_line(entry, environ).replace("\\", r"\\").replace('"', r"\"")
         command = command.replace("%", "%%").replace("$", "$$")
         found[f"fgsched-{entry.name}.service"] = (
             f"{_MARK}\n[Unit]\nDescription=fgsched: {entry.about}\n\n"

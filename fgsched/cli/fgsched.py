@@ -2,8 +2,6 @@
 
 import json
 import os
-import select
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +13,8 @@ from fgsched import protocol
 from fgsched.cli.command import Group, write
 from fgsched.cli.display import text_table
 from fgsched.cli.simulating import simulate
-from fgsched.client import Client, NotRunning, find_places, start
+from fgsched.client import Client, find_places, start
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
-from fgsched.domain.job import JobState
 from fgsched.domain.times import format_runtime
 from fgsched.system.paths import Paths
 
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
     from fgsched.config.keys import Key
     from fgsched.config.load import Config
 
-_LEAVING = 60  # seconds that a controller has to stop
-_UNBUILT = ("init",)
 _cards = click.option(
     "--gpus", default="", metavar="GPUS", help="GPUs: auto, none, a number, 0,2-3, sim:2x16G."
 )
@@ -34,7 +29,7 @@ _system = click.option("--system", is_flag=True, help="The host's controller; ne
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 
 
-@click.group(cls=Group, epilog="fgsched doctor", unbuilt=_UNBUILT)
+@click.group(cls=Group, epilog="fgsched doctor")
 def fgsched() -> None:
     """Start, stop and check the controller."""
 
@@ -84,36 +79,10 @@ def _run(gpus: str, system: bool) -> None:
 @click.option("--kill", is_flag=True, help="Cancel all jobs first; by default they continue.")
 def _stop(kill: bool) -> int:
     """Stop the controller; running jobs continue."""
-    with Client(find_places(), may_start=False) as client:
-        try:
-            about = client.call(protocol.Ping())
-        except NotRunning as error:
-            if client.was_there:
-                raise
-            write(f"{error.cause}\n")
-            return Exit.DONE
-        if not about.operator:  # before any job is ended
-            raise NotPermitted("only an operator may stop the controller", "Ask root, or an operator.")
-        pid = about.pid
-        if kill:
-            _end_all(client)
-        gone = os.pidfd_open(pid)
-        running = client.call(protocol.Stop()).running
-    with open(gone, "rb") as watched:
-        if not select.select([watched], [], [], _LEAVING)[0]:
-            raise Unreachable(f"the controller (pid {pid}) does not stop", "Its log may tell why.")
-    jobs = "; 1 running job continues" if running == 1 else f"; {running} running jobs continue"
-    write(f"controller stopped (pid {pid}){jobs if running else ''}\n")
+    from fgsched.cli.stopping import stop
+
+    write(stop(find_places(), is_kill=kill))
     return Exit.DONE
-
-
-def _end_all(client: Client) -> None:
-    """Cancel every job, pending ones first so that none of them starts, and wait for their end."""
-    jobs = client.call(protocol.ListQueue(fields=("id", "state"))).jobs
-    ids = [job.id for job in sorted(jobs, key=lambda job: job.state is not JobState.PENDING)]
-    client.call(protocol.Cancel(ids=ids))
-    client.call(protocol.Signal(ids=ids, signal=int(signal.SIGKILL)))
-    client.call(protocol.Wait(ids=ids), patience=None)
 
 
 @fgsched.command("status")
@@ -292,6 +261,40 @@ def _cron(is_print: bool, install: bool, systemd: bool, to: str, metrics: str) -
         raise BadUsage("--print and --install exclude each other")
     found = cron.run(to=to, is_install=install, is_systemd=systemd, environ=os.environ, metrics=metrics)
     write(found)
+
+
+_root = click.option(
+    "--root", default="/", metavar="DIR", help="Work on the image of a host in DIR; start nothing."
+)
+
+
+@fgsched.command("init")
+@click.option("--print", "is_print", is_flag=True, help="Print what would be done, and do nothing.")
+@click.option("--check", "is_check", is_flag=True, help="Run the job of the check in any case.")
+@click.option("--to", default="root", metavar="ADDRESS", help="Address of the reports; default: root.")
+@_root
+def _init(is_print: bool, is_check: bool, to: str, root: str) -> None:
+    """Prepare the host for its users; start the controller."""
+    from fgsched.cli.install.run import init
+
+    init(root=_image(root), is_print=is_print, is_check=is_check, to=to, environ=os.environ)
+
+
+@fgsched.command("uninstall")
+@click.option("--purge", is_flag=True, help="Remove the queue and the accounts as well.")
+@click.option("--kill", is_flag=True, help="Cancel all jobs first; by default they continue.")
+@_root
+def _uninstall(purge: bool, kill: bool, root: str) -> None:
+    """Take away what init made; files that were changed since stay."""
+    from fgsched.cli.install.run import uninstall
+
+    uninstall(root=_image(root), is_purge=purge, is_kill=kill)
+
+
+def _image(text: str) -> Path:
+    if not os.path.isdir(text):
+        raise BadUsage(f"{text!r} is not a directory")
+    return Path(os.path.realpath(text))
 
 
 @fgsched.command("slurm-names")

@@ -1,0 +1,188 @@
+"""Carry out the actions of `fgsched init` and `fgsched uninstall`, and keep the manifest of what was made."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from fgsched.cli.install.plan import Action, Command, Entry, Keep, Make, Remove, Undo, Want
+from fgsched.crash import point
+from fgsched.domain.errors import NotPermitted, Refused, StorageError
+
+STATE = "/var/lib/fgsched"
+MANIFEST = f"{STATE}/init.json"
+_NEW = ".fgsched-init"  # ending of a file that is not complete yet
+
+
+def below(root: Path, path: str) -> Path:
+    """Return a path of the host as a path below `root`."""
+    return root / path.lstrip("/")
+
+
+class Manifest:
+    """What `fgsched init` made, in the order in which it was made: path, or key of a command -> Entry."""
+
+    def __init__(self, root: Path) -> None:
+        """Read the manifest. Raises StorageError if it cannot be read."""
+        self._path = below(root, MANIFEST)
+        self.entries: dict[str, Entry] = {}
+        try:
+            self.entries = msgspec.json.decode(self._path.read_bytes(), type=dict[str, Entry])
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except (OSError, msgspec.MsgspecError) as error:
+            raise StorageError(
+                f"{self._path} cannot be read: {error}", "It lists what fgsched init made."
+            ) from None
+
+    @property
+    def exists(self) -> bool:
+        """Return whether `fgsched init` has run and was not undone."""
+        return self._path.exists()
+
+    def note(self, name: str, entry: Entry) -> None:
+        """Store an entry before the action that it describes."""
+        self.entries[name] = entry
+        self._save()
+
+    def forget(self, name: str) -> None:
+        """Remove an entry after its path was removed."""
+        self.entries.pop(name, None)
+        self._save()
+
+    def close(self) -> None:
+        """Remove the manifest, and the state directory if it is empty."""
+        self._path.unlink(missing_ok=True)
+        if self._path.parent.is_dir() and not any(self._path.parent.iterdir()):
+            self._path.parent.rmdir()
+
+    def _save(self) -> None:
+        if self._path.parent.is_dir():  # the first entry is that of this directory or of one above
+            text = msgspec.json.format(msgspec.json.encode(self.entries), indent=1)
+            _write(self._path, text, 0o600)
+
+
+Run = Callable[[Sequence[str]], str]  # runs a command; "", or why it failed
+
+
+class Carrier:
+    """Carries out actions; after a crash at any point a second run completes the work."""
+
+    def __init__(
+        self,
+        root: Path,
+        manifest: Manifest,
+        run: Run,
+        step: Callable[[], None] = lambda: point("install_step"),
+    ) -> None:
+        """Set the directory below which files are made. `step` is called between any two steps."""
+        self._root, self._manifest, self._run, self._step = root, manifest, run, step
+
+    def carry(self, actions: Iterable[Action]) -> None:
+        """Carry out actions in their order.
+
+        Raises:
+            NotPermitted: this process may not write there.
+            Refused: a command failed.
+            StorageError: a file cannot be written.
+        """
+        for action in actions:
+            try:
+                self._carry(action)
+            except PermissionError as error:
+                why = f"cannot write {error.filename}: {error.strerror}"
+                raise NotPermitted(why, "Run it as root.") from None
+            except OSError as error:
+                raise StorageError(f"cannot write {error.filename}: {error.strerror}") from None
+            self._step()
+
+    def _carry(self, action: Action) -> None:
+        match action:
+            case Make(want, was):
+                self._make(want, was)
+            case Command():
+                self._command(action)
+            case Remove(path, kind):
+                self._remove(path, kind)
+            case Undo(key, words):
+                self._undo(key, words)
+            case Keep(path):
+                self._manifest.forget(path)
+
+    def _make(self, want: Want, was: str) -> None:
+        self._manifest.note(want.path, Entry(kind=want.kind, digest=want.digest, was=was))
+        self._step()
+        path = below(self._root, want.path)
+        if want.kind == "directory":
+            path.mkdir(want.mode)
+            path.chmod(want.mode)
+        elif want.kind == "file":
+            _write(path, want.text.encode(), want.mode, self._step)
+        else:
+            _link(path, want.text)
+
+    def _command(self, command: Command) -> None:
+        self._manifest.note(command.key, Entry(kind="command", undo=command.undo))
+        self._step()
+        if why := self._run(command.words):
+            raise Refused(f"{' '.join(command.words)}: {why}", "Mend this, then run fgsched init again.")
+        self._step()
+        self._manifest.note(command.key, Entry(kind="command", undo=command.undo, is_done=True))
+
+    def _remove(self, path: str, kind: str) -> None:
+        there = below(self._root, path)
+        if kind == "directory":
+            if path != STATE and not any(there.iterdir()):
+                there.rmdir()
+        else:
+            there.with_name(there.name + _NEW).unlink(missing_ok=True)
+            there.unlink(missing_ok=True)
+        self._step()
+        self._manifest.forget(path)
+
+    def _undo(self, key: str, words: Sequence[str]) -> None:
+        """Take back a command; a failure, as for what an administrator took back already, is no obstacle."""
+        self._run(words)
+        self._step()
+        self._manifest.forget(key)
+
+
+def _write(path: Path, content: bytes, mode: int, step: Callable[[], None] = lambda: None) -> None:
+    """Create or replace a file, so that it has the old or the new content at any time."""
+    new = path.with_name(path.name + _NEW)
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+        os.fchmod(descriptor, mode)
+        os.fsync(descriptor)
+    step()
+    new.rename(path)
+    _sync(path.parent)
+
+
+def _link(path: Path, target: str) -> None:
+    new = path.with_name(path.name + _NEW)
+    new.unlink(missing_ok=True)
+    new.symlink_to(target)
+    new.rename(path)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def run(words: Sequence[str]) -> str:
+    """Run a command to its end; return "", or why it failed."""
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except OSError as error:
+        return str(error.strerror)
+    said = done.stderr.strip() or done.stdout.strip()
+    return "" if done.returncode == 0 else said or f"exit status {done.returncode}"

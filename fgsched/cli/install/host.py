@@ -1,0 +1,179 @@
+"""Find out what this host has, for `fgsched init`."""
+
+import grp
+import os
+import pwd
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from fgsched.cli.install.plan import Found
+from fgsched.cli.install.texts import OPERATORS, Card, Hardware
+from fgsched.config.schema import Config
+from fgsched.domain.errors import FgschedError, Refused
+from fgsched.gpus import discover
+from fgsched.system.safeopen import refuse_unless_safe
+from fgshim import library, spawner
+
+_PREFIXES = ("usr", "usr/local")  # where shells, man and init systems look
+_FIRST_USER, _LAST_USER = 1000, 60_000  # uids of people
+_UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+SENDMAIL = "/usr/sbin/sendmail"
+_DRIVER = Path("/proc/driver/nvidia")  # the kernel has it, even if the libraries fail
+_LOCAL = Path("/usr/local")
+_SHARED = {  # directory below the prefix: pattern of our files in it
+    "share/man/man1": "fg*.1",
+    "share/man/man5": "fgsched*.5",
+    "share/man/man8": "fgsched*.8",
+    "share/bash-completion/completions": "fg*",
+    "share/zsh/site-functions": "_fg*",
+    "share/fish/vendor_completions.d": "fg*.fish",
+}
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """What this host has."""
+
+    program: str  # path of fgsched
+    hardware: Hardware
+    systemd: Literal["running", "installed", ""]
+    has_unit: bool  # the package of the distribution has brought one
+    has_cron: bool  # there is /etc/cron.d
+    has_mail: bool  # there is a program that takes mails
+    has_group: bool  # of the operators
+    links: Mapping[str, str]  # path -> one of our files that is not where programs look
+    operator: str = ""  # the user who called sudo
+    enabled: frozenset[str] = frozenset()  # units that start with the host
+
+
+def examine(root: Path, environ: Mapping[str, str]) -> Host:
+    """Find out what this host has.
+
+    Args:
+        root: the directory below which files are looked for, "/" or that of an image.
+
+    Raises:
+        Refused: users could change our programs, or cannot read them.
+    """
+    _refuse_unfit_programs()
+    operator = environ.get("SUDO_USER", "")
+    return Host(
+        program=str(_beside("fgsched")),
+        hardware=hardware(),
+        systemd=_systemd(root),
+        has_unit=any(_below(root, f"{place}/fgsched.service").exists() for place in _UNITS[1:]),
+        has_cron=_below(root, "/etc/cron.d").is_dir(),
+        has_mail=_below(root, SENDMAIL).exists(),
+        has_group=_has_group(root),
+        links=_links(root),
+        operator=operator if operator != "root" else "",
+        enabled=_enabled(root),
+    )
+
+
+def _refuse_unfit_programs() -> None:
+    """Refuse programs that users could change, which root must not run, or cannot execute."""
+    for program in (Path(sys.executable), Path(__file__), library(), spawner()):
+        refuse_unless_safe(program, owner=0, writers=0o002)
+        for part in (program.resolve(), *program.resolve().parents):
+            if not part.stat().st_mode & (0o001 if part.is_dir() else 0o004):
+                raise Refused(
+                    f"users cannot read {program}: {part} has mode {part.stat().st_mode & 0o7777:04o}",
+                    "Install fgsched where every user can read it, such as in /opt/fgsched.",
+                )
+
+
+def _beside(name: str) -> Path:
+    return Path(sys.executable).with_name(name)
+
+
+def hardware() -> Hardware:
+    """Return the GPUs, CPUs and memory of this host."""
+    try:
+        found = discover(Config(), {})
+        cards = tuple(Card(one.index, one.model, one.total) for one in found.gpus)
+        note, is_unknown = found.note, _DRIVER.exists()
+    except FgschedError as error:
+        cards, note, is_unknown = (), error.cause, True
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cpus = len(os.sched_getaffinity(0))
+    return Hardware(cards=cards, note=note, is_unknown=is_unknown, cpus=cpus, memory=memory)
+
+
+def _systemd(root: Path) -> Literal["running", "installed", ""]:
+    if root == Path("/") and Path("/run/systemd/system").is_dir():
+        return "running"
+    return "installed" if shutil.which("systemctl") else ""
+
+
+def _has_group(root: Path) -> bool:
+    if root == Path("/"):
+        with suppress(KeyError):
+            return bool(grp.getgrnam(OPERATORS))
+        return False
+    with suppress(FileNotFoundError):
+        lines = _below(root, "/etc/group").read_text().splitlines()
+        return any(line.startswith(f"{OPERATORS}:") for line in lines)
+    return False
+
+
+def _enabled(root: Path) -> frozenset[str]:
+    wanted = _below(root, "/etc/systemd/system").glob("*.wants/fgsched*")
+    return frozenset(path.name for path in wanted)
+
+
+def _links(root: Path) -> dict[str, str]:
+    """Return the links with which shells find the commands, and man the pages."""
+    scripts = metadata.distribution("fgsched").entry_points.select(group="console_scripts")
+    ours = [("bin", _beside(script.name)) for script in scripts]
+    ours += [
+        (place, file) for place, names in _SHARED.items() for file in Path(sys.prefix, place).glob(names)
+    ]
+    return {
+        str(_LOCAL / place / file.name): str(file)
+        for place, file in sorted(ours)
+        if file.exists() and not _is_found(root, place, file)
+    }
+
+
+def _is_found(root: Path, place: str, file: Path) -> bool:
+    """Return whether a file is where programs look without a link of ours."""
+    if file.parent == _LOCAL / place:
+        return True
+    there = [_below(root, f"/usr/{place}/{file.name}{ending}") for ending in ("", ".gz")]
+    return any(path.exists() for path in there)
+
+
+def _below(root: Path, path: str) -> Path:
+    return root / path.lstrip("/")
+
+
+def look(root: Path, paths: Iterable[str]) -> dict[str, Found]:
+    """Return what is at each of these paths; a path that is not there is left out."""
+    found = {path: _found(_below(root, path)) for path in paths}
+    return {path: one for path, one in found.items() if one is not None}
+
+
+def _found(path: Path) -> Found | None:
+    if path.is_symlink():
+        return Found("directory") if path.is_dir() else Found("link", os.readlink(path))
+    if path.is_dir():
+        return Found("directory")
+    if path.is_file():
+        return Found("file", sha256(path.read_bytes()).hexdigest())
+    return Found("other") if path.exists() else None
+
+
+def ordinary_user(environ: Mapping[str, str], accounts: Callable[[], Iterable[pwd.struct_passwd]]) -> str:
+    """Return the user of the check: who called sudo, else the first with a login, else the user nobody."""
+    people = [one for one in accounts() if _FIRST_USER <= one.pw_uid <= _LAST_USER]
+    named = [one.pw_name for one in people if one.pw_name == environ.get("SUDO_USER")]
+    logins = [one.pw_name for one in people if not one.pw_shell.endswith(("nologin", "false"))]
+    return next(iter([*named, *logins]), "nobody")

@@ -1,0 +1,210 @@
+"""`fgsched init` and `fgsched uninstall`: plan, carry out, start, check, and say what was done."""
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fgsched import protocol
+from fgsched.cli.command import write
+from fgsched.cli.install import host as hosts
+from fgsched.cli.install import plan, wanted
+from fgsched.cli.install.carry import STATE, Carrier, Manifest, below, run
+from fgsched.cli.install.plan import Action, Keep, Make, Undo
+from fgsched.cli.install.texts import OPERATORS
+from fgsched.cli.stopping import end_all, stop
+from fgsched.client import Client, NotRunning
+from fgsched.domain.errors import NotPermitted, Refused
+from fgsched.system.paths import SYSTEM_RUN, Paths
+
+_HOST = Path("/")
+_PATIENCE = 120  # seconds that the job of the check may take
+_START = "fgsched start --system"
+
+
+def places() -> Paths:
+    """Return the paths of the host's controller."""
+    return Paths.find({}, 0, system=True)
+
+
+# -- init -------------------------------------------------------------------------------------------
+
+
+def init(*, root: Path, is_print: bool, is_check: bool, to: str, environ: Mapping[str, str]) -> None:
+    """Prepare the host, start the controller, and run a job of an ordinary user.
+
+    Args:
+        root: the directory below which files are written: "/", or that of an image.
+        is_print: only print what would be done.
+        is_check: run the job even if nothing was changed.
+        to: the address that gets the reports.
+
+    Raises:
+        NotPermitted: the caller is not root.
+        Refused: a step failed, or the job did.
+    """
+    if os.geteuid() != 0 and not is_print:
+        raise NotPermitted("fgsched init is for root", "Run: sudo fgsched init")
+    manifest = Manifest(root)
+    actions = planned(hosts.examine(root, environ), manifest, root, to)
+    if is_print:
+        write("".join(printed(action) for action in actions) or "nothing to do\n")
+        return
+    for action in actions:
+        write(f"{action}\n")
+        if isinstance(action, plan.Command) and action.key == f"enable {wanted.UNIT}":
+            _make_room()
+        Carrier(root, manifest, run).carry([action] if not isinstance(action, Keep) else [])
+    if all(isinstance(action, Keep) for action in actions):
+        write("nothing to do: everything is in place\n")
+        if not is_check:
+            return
+    if root == _HOST:
+        _finish(environ)
+
+
+def planned(host: hosts.Host, manifest: Manifest, root: Path, to: str) -> list[Action]:
+    """Return the actions for this host, in their order."""
+    wants, entries = wanted.wants(host, to), manifest.entries
+    files = plan.to_install(wants, hosts.look(root, plan.paths(wants)), entries)
+    units = [one for one in files if isinstance(one, Make) and "/systemd/system/fgsched" in one.want.path]
+    groups = wanted.group_commands(host, entries, str(root))
+    return [*files, *groups, *wanted.unit_commands(host, entries, str(root), is_new=bool(units))]
+
+
+def printed(action: Action) -> str:
+    """Return an action for --print; the text of a file is indented."""
+    text = action.want.text if isinstance(action, Make) and action.want.kind == "file" else ""
+    return f"{action}\n" + "".join(f"    {line}".rstrip() + "\n" for line in text.splitlines())
+
+
+def _make_room() -> None:
+    """Stop a controller that does not belong to systemd, so that the unit can start one; jobs continue."""
+    if run(("systemctl", "is-active", "--quiet", wanted.UNIT)):
+        stop(places())
+
+
+def _finish(environ: Mapping[str, str]) -> None:
+    """Run the job of the check if the controller is running, and print what users must know."""
+    try:
+        with Client(places(), may_start=False) as client:
+            about = client.call(protocol.Ping())
+            jobs = client.call(protocol.ListGpus()).jobs
+    except NotRunning:
+        write(f"\nsystemd does not run here. Start the controller:\n  {_START}\n  fgsched init --check\n")
+        return
+    gpus = 0 if any(jobs.values()) else about.gpus
+    if not Path(hosts.SENDMAIL).exists():
+        write(f"no reports are mailed: there is no {hosts.SENDMAIL}; after installing one: fgsched init\n")
+    user = hosts.ordinary_user(environ, pwd.getpwall)
+    write(f"\n{_check(user, gpus)}\n\n{_advice(about)}")
+
+
+def _check(user: str, gpus: int) -> str:
+    """Run a job of an ordinary user on all GPUs; return what was found. Raises Refused if it fails."""
+    account = pwd.getpwnam(user)
+    test = f'test "$(id -u)" = {account.pw_uid} && test -n "$FG_JOB_ID"'
+    demand = [f"--gpus={gpus}"] if gpus else []
+    words = ["--wait", "--quiet", "--time=1", "--chdir=/", "--output=/dev/null", "-J", "check"]
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "fgsched.cli.fgsub", *words, *demand, f"--wrap={test}"],
+        user=account.pw_uid,
+        group=account.pw_gid,
+        extra_groups=os.getgrouplist(user, account.pw_gid),
+        env={"PATH": os.defpath, "HOME": account.pw_dir, "USER": user},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+    )
+    if done.returncode:
+        why = done.stderr.strip() or f"exit status {done.returncode}"
+        raise Refused(f"the job of {user} failed: {why}", "fgsched doctor --system may tell why.")
+    return f"checked: a job of {user} ran" + (f" on {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "")
+
+
+def _advice(about: protocol.About) -> str:
+    kind = "simulated GPUs" if about.source == "sim" else "GPUs"
+    return (
+        f"Tell the users of this host ({about.gpus} {kind}):\n"
+        "  fginfo                              the GPUs\n"
+        "  fgsub --gpus=0.5 --time=2:00:00 job.sh    submit a job with half a GPU\n"
+        "  fgq --me, fgtail JOB, fgcancel JOB  see, follow and cancel jobs\n"
+        "  man fgsub                           everything else\n"
+        f"Operators: gpasswd -a USER {OPERATORS}. Settings: {wanted.CONFIG}\n"
+    )
+
+
+# -- uninstall --------------------------------------------------------------------------------------
+
+
+def uninstall(*, root: Path, is_purge: bool, is_kill: bool) -> None:
+    """Take away what `fgsched init` made.
+
+    Args:
+        is_purge: remove the queue and the accounts as well.
+        is_kill: cancel all jobs first.
+
+    Raises:
+        NotPermitted: the caller is not root.
+        Refused: jobs are running whose state would be removed.
+    """
+    if os.geteuid() != 0:
+        raise NotPermitted("fgsched uninstall is for root", "Run: sudo fgsched uninstall")
+    manifest = Manifest(root)
+    if root == _HOST:
+        _end_controller(is_purge=is_purge, is_kill=is_kill)
+    elif is_kill:
+        raise Refused("an image has no jobs", "Leave out --kill.")
+    actions = plan.to_remove(manifest.entries, hosts.look(root, manifest.entries))
+    if not manifest.exists:
+        write("fgsched init has made nothing here\n")
+    for action in actions:
+        write(f"{action}\n")
+        Carrier(root, manifest, run).carry([action])
+    if root == _HOST and any(isinstance(one, Undo) and one.words[0] == "systemctl" for one in actions):
+        run(("systemctl", "daemon-reload"))
+    manifest.close()
+    if is_purge:
+        for path in _purged(root):
+            write(f"remove {path}\n")
+            shutil.rmtree(path)
+    elif below(root, STATE).exists():
+        write(f"the queue and the accounts stay in {STATE}; fgsched uninstall --purge removes them\n")
+
+
+def _end_controller(*, is_purge: bool, is_kill: bool) -> None:
+    """Stop the host's controller if it is running. Raises Refused."""
+    try:
+        with Client(places(), may_start=False) as client:
+            jobs = client.call(protocol.ListGpus()).jobs
+            if is_kill:
+                end_all(client)
+            elif is_purge and (count := sum(jobs.values())):
+                raise Refused(
+                    f"{count} jobs are not over, and --purge would remove their queue",
+                    "Wait for them, or cancel them: fgsched uninstall --purge --kill",
+                )
+    except NotRunning:
+        return
+    write(stop(places()))
+
+
+def _purged(root: Path) -> Iterator[Path]:
+    """Yield the directories of the state that exist, after unmounting what is mounted there."""
+    if root == _HOST:
+        for mount in reversed(_mounts_below(SYSTEM_RUN, Path("/proc/self/mounts").read_text())):
+            run(("umount", mount))
+    for path in (below(root, STATE), below(root, str(SYSTEM_RUN))):
+        if path.exists():
+            yield path
+
+
+def _mounts_below(path: Path, table: str) -> Sequence[str]:
+    """Return the mount points below a path, as /proc/self/mounts lists them."""
+    points = [line.split()[1] for line in table.splitlines()]
+    return [point for point in points if point.startswith(f"{path}/")]

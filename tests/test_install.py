@@ -1,0 +1,378 @@
+"""fgsched init and fgsched uninstall: the plan, its execution with a crash at any step, and a whole host."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from fakehost import hosting, why_not
+from fgsched.cli.install import texts, wanted
+from fgsched.cli.install.carry import STATE, Carrier, Manifest
+from fgsched.cli.install.host import Host, look
+from fgsched.cli.install.plan import (
+    Command,
+    Entry,
+    Found,
+    Keep,
+    Make,
+    Remove,
+    Undo,
+    Want,
+    digest,
+    paths,
+    to_install,
+    to_remove,
+    to_run,
+)
+from fgsched.cli.install.texts import Card, Hardware
+from fgsched.config.load import load
+from fgsched.domain.errors import Exit
+from fgsched.system.paths import Paths
+from live_host import ROOT
+
+_WHY_NOT = why_not()
+OURS, NEWER, THEIRS = (digest("file", text) for text in ("ours", "newer", "theirs"))
+FILE = Want(path="/f", kind="file", text="newer", about="a file")
+SITES = Want(path="/f", kind="file", text="newer", is_sites=True, about="a file")
+LINK = Want(path="/f", kind="link", text="/to", about="a link")
+ROOT_OF_ALL = {"/": Found("directory")}
+CARDS = Hardware(cards=(Card(0, "NVIDIA A100", 80 << 30),), cpus=32, memory=256 << 30)
+NONE = Hardware(note="there is no driver", cpus=2, memory=4 << 30)
+HOST = Host(
+    program="/opt/fgsched/bin/fgsched",
+    hardware=CARDS,
+    systemd="running",
+    has_unit=False,
+    has_cron=False,
+    has_mail=True,
+    has_group=False,
+    links={"/usr/local/bin/fgq": "/opt/fgsched/bin/fgq"},
+    operator="ann",
+)
+
+
+# -- the plan -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("want", "found", "entry", "action"),
+    [
+        (FILE, None, None, Make(FILE)),
+        (FILE, None, Entry(kind="file", digest=NEWER), Make(FILE)),
+        (FILE, Found("file", NEWER), None, None),
+        (FILE, Found("file", OURS), Entry(kind="file", digest=OURS), Make(FILE, OURS)),
+        (FILE, Found("file", OURS), Entry(kind="file", digest=NEWER, was=OURS), Make(FILE, OURS)),
+        (FILE, Found("file", THEIRS), None, Keep("/f", "it was there before, with another content")),
+        (
+            FILE,
+            Found("file", THEIRS),
+            Entry(kind="file", digest=OURS),
+            Keep("/f", "it was changed after fgsched init wrote it"),
+        ),
+        (SITES, Found("file", THEIRS), None, None),
+        (SITES, Found("file", OURS), Entry(kind="file", digest=OURS), None),
+        (LINK, Found("file", THEIRS), None, Keep("/f", "it was there before, with another content")),
+        (LINK, Found("link", "/old"), Entry(kind="link", digest="/old"), Make(LINK, "/old")),
+    ],
+)
+def test_what_is_there_and_what_was_written_decide_about_a_file(want, found, entry, action):
+    there = ROOT_OF_ALL | ({"/f": found} if found else {})
+    expected = [action] if action else []
+    assert to_install([want], there, {"/f": entry} if entry else {}) == expected
+
+
+def test_missing_directories_are_made_from_the_top_and_once():
+    wants = [Want(path=f"/a/b/{name}", kind="file", about="a file") for name in "xy"]
+    made = to_install(wants, ROOT_OF_ALL, {})
+    assert [one.want.path for one in made] == ["/a", "/a/b", "/a/b/x", "/a/b/y"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_there", "is_run"),
+    [
+        (None, False, True),
+        (None, True, False),
+        (Entry(kind="command"), True, True),
+        (Entry(kind="command", is_done=True), False, False),
+    ],
+)
+def test_a_command_runs_until_it_has_succeeded_and_not_for_what_others_did(entry, is_there, is_run):
+    command = Command(key="k", words=("true",), about="try")
+    assert to_run(command, entry, is_there=is_there) == ([command] if is_run else [])
+
+
+def test_only_what_is_unchanged_is_removed_and_the_last_first():
+    manifest = {
+        "/d": Entry(kind="directory"),
+        "/d/ours": Entry(kind="file", digest=OURS),
+        "/d/changed": Entry(kind="file", digest=OURS),
+        "/d/gone": Entry(kind="file", digest=OURS),
+        "group": Entry(kind="command", undo=("groupdel", "g")),
+    }
+    found = {
+        "/d": Found("directory"),
+        "/d/ours": Found("file", OURS),
+        "/d/changed": Found("file", THEIRS),
+    }
+    assert to_remove(manifest, found) == [
+        Undo("group", ("groupdel", "g")),
+        Keep("/d/changed", "it was changed after fgsched init wrote it"),
+        Remove("/d/ours", "file"),
+        Remove("/d", "directory"),
+    ]
+
+
+# -- the texts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("hardware", "devices"), [(CARDS, "auto"), (NONE, "sim:2x16G")])
+def test_the_first_configuration_is_valid_and_names_the_operators(hardware, devices, tmp_path):
+    file = tmp_path / "fgsched.toml"
+    file.write_text(texts.config(hardware))
+    config = load(Paths(mode="user", home=tmp_path, state=tmp_path, run=tmp_path, config_file=file))
+    assert (config.devices, config.default_time) == (devices, 86_400)
+    assert config.operator_groups == ("fgsched-operators",)
+    assert "@" not in file.read_text()
+
+
+def test_the_first_configuration_lists_the_cards():
+    assert "# GPU 0: NVIDIA A100, 81920M\n" in texts.config(CARDS)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_accepts_the_unit_of_the_controller(tmp_path):
+    unit = tmp_path / "fgsched.service"
+    unit.write_text(texts.unit("/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ, SYSTEMD_UNIT_PATH=f"{tmp_path}:"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_program_with_blanks_is_one_word_of_the_unit():
+    assert 'ExecStart="/opt/my 100%%/fgsched" run --system\n' in texts.unit("/opt/my 100%/fgsched")
+
+
+def test_without_a_mail_program_no_report_is_sent():
+    mailed, silent = (
+        {Path(one.path).name for one in wanted.wants(host, "root") if one.path.endswith(".timer")}
+        for host in (HOST, Host(**{**_fields(HOST), "has_mail": False}))
+    )
+    assert silent == {"fgsched-idle.timer", "fgsched-strangers-policy.timer"}
+    assert silent < mailed
+
+
+def _fields(host):
+    return {name: getattr(host, name) for name in host.__struct_fields__}
+
+
+def test_cron_has_the_lines_where_there_is_no_systemd():
+    host = Host(**{**_fields(HOST), "systemd": "", "has_cron": True})
+    (file,) = [one for one in wanted.wants(host, "root") if "cron" in one.path]
+    lines = [line for line in file.text.splitlines() if not line.startswith("#")]
+    assert len(lines) == 7
+    assert all(line.split()[5] == "root" for line in lines)
+
+
+# -- a crash at any step ------------------------------------------------------------------------------
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+class Image:
+    """A directory in which actions are carried out, with commands that only note that they ran."""
+
+    def __init__(self, path):
+        self.path, self.done = path, set()
+
+    def run(self, words):
+        self.done.add(words) if words[0] == "do" else self.done.discard(("do", *words[1:]))
+        return ""
+
+    def step(self):
+        self.left -= 1
+        if self.left == 0:
+            raise Crash
+
+    def carried(self, decide, crash_at=0):
+        """Carry out what is to be done now; a crash leaves everything as it is."""
+        self.left = crash_at
+        manifest = Manifest(self.path)
+        Carrier(self.path, manifest, self.run, self.step).carry(decide(manifest.entries))
+        return manifest
+
+    def install(self, entries):
+        wants = [
+            Want(path=STATE, kind="directory", mode=0o700, about="state"),
+            Want(path="/etc/fgsched/fgsched.toml", kind="file", text="a", is_sites=True, about="config"),
+            Want(path="/etc/unit", kind="file", text="new", mode=0o600, about="unit"),
+            Want(path="/bin/fgq", kind="link", text="/opt/fgq", about="link"),
+        ]
+        command = Command(key="group", words=("do", "g"), undo=("undo", "g"), about="group")
+        files = to_install(wants, look(self.path, paths(wants)), entries)
+        return [*files, *to_run(command, entries.get("group"), is_there=False)]
+
+    def remove(self, entries):
+        return to_remove(entries, look(self.path, entries))
+
+    @property
+    def tree(self):
+        files = {str(path.relative_to(self.path)): path for path in self.path.rglob("*")}
+        del files["var/lib/fgsched/init.json"]
+        return {
+            name: (os.lstat(path).st_mode, os.readlink(path) if path.is_symlink() else "")
+            for name, path in files.items()
+        }
+
+
+def crashed(image, decide, at):
+    with suppress(Crash):
+        image.carried(decide, at)
+        return False
+    return True
+
+
+def test_a_second_run_completes_what_a_crash_at_any_step_has_left(tmp_path):
+    whole = Image(tmp_path / "whole")
+    whole.path.mkdir()
+    whole.carried(whole.install)
+    at = 1
+    while True:
+        image = Image(tmp_path / str(at))
+        image.path.mkdir()
+        if not crashed(image, image.install, at):
+            break
+        manifest = image.carried(image.install)
+        assert (image.tree, image.done) == (whole.tree, whole.done), at
+        assert image.install(manifest.entries) == [], at
+        at += 1
+    assert at > 15
+
+
+def test_a_second_removal_completes_what_a_crash_at_any_step_has_left(tmp_path):
+    at = 1
+    while True:
+        image = Image(tmp_path / str(at))
+        image.path.mkdir()
+        image.carried(image.install)
+        is_crashed = crashed(image, image.remove, at)
+        image.carried(image.remove).close()
+        left = [path for path in image.path.rglob("*") if path.name not in ("var", "lib")]
+        assert (left, image.done) == ([], set()), at
+        if not is_crashed:
+            break
+        at += 1
+    assert at > 10
+
+
+# -- a host -------------------------------------------------------------------------------------------
+
+
+_SYSTEMCTL = """#!/bin/sh
+# systemd as far as init uses it: enable --now of the controller starts it.
+echo "$*" >>/run/systemctl
+case "$*" in
+is-active*) exit 3 ;;
+"enable --now fgsched.service") exec {python} -m fgsched.cli.fgsched start --system ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def bare():
+    """A host on which nobody has installed anything, with a systemctl that notes what it is told."""
+    with hosting(started=False) as host:
+        shutil.rmtree(host.path / "etc/fgsched")
+        (host.path / "etc/ld.so.preload").unlink(missing_ok=True)
+        host.do("root", "sh", "-c", f"mkdir {host.path}/local; mount --bind {host.path}/local /usr/local")
+        (host.root / "run/systemd/system").mkdir(parents=True)
+        (host.path / "bin").mkdir()
+        (host.path / "bin/systemctl").write_text(_SYSTEMCTL.format(python=sys.executable))
+        (host.path / "bin/systemctl").chmod(0o755)
+        yield host
+        if (host.root / "run/fgsched/socket").exists():
+            host.stop()
+
+
+def told(host, *words):
+    """What one of our commands says, called by alice with sudo."""
+    env = {"PATH": f"{host.path}/bin:{os.environ['PATH']}", "SUDO_USER": "alice"}
+    return host.run("root", "fgsched", *words, env=env)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "can be made")
+def test_a_bare_host_is_installed_runs_a_users_job_and_is_bare_again(bare):
+    before = everything(bare)
+    printed = told(bare, "init", "--print")
+    assert (printed.status, everything(bare)) == (0, before)
+    done = told(bare, "init")
+    assert done.status == 0, done.err + bare.log
+    assert "checked: a job of alice ran on 2 GPUs\n" in done.out, done.out
+    assert set(done.out.splitlines()) > {line for line in printed.lines if not line.startswith(" ")}
+    assert modes(bare, "var/lib/fgsched", "etc/fgsched", "etc/fgsched/fgsched.toml", "etc/ld.so.preload") == [
+        0o700,
+        0o755,
+        0o644,
+        0o644,
+    ]
+    assert (bare.path / "etc/ld.so.preload").read_text() == ""
+    assert bare.run("bob", "fgsub", "--hold", "--wrap=true").status == 0
+    assert bare.run("alice", "fgctl", "release", "2").status == 0, "alice is an operator: of the group"
+    again = told(bare, "init")
+    assert (again.status, again.out) == (0, "nothing to do: everything is in place\n")
+
+    config = bare.path / "etc/fgsched/fgsched.toml"
+    config.write_text(config.read_text().replace("1-00", "2-00"))
+    assert told(bare, "init").out == again.out
+    bare.over(2)
+    running = bare.running("bob")
+    refused = told(bare, "uninstall", "--purge")
+    assert (refused.status, "1 jobs are not over" in refused.err) == (Exit.REFUSED, True)
+    kept = told(bare, "uninstall")
+    assert kept.status == 0, kept.err
+    assert "1 running job continues" in kept.out
+    assert "keep /etc/fgsched/fgsched.toml: it was changed after fgsched init wrote it\n" in kept.out
+    assert told(bare, "init").status == 0
+    assert bare.job(running)["state"] == "RUNNING"
+
+    assert told(bare, "uninstall", "--purge", "--kill").status == 0
+    assert everything(bare) - before == {"etc/fgsched", "etc/fgsched/fgsched.toml"}
+    assert before - everything(bare) == set()
+
+
+def everything(host):
+    """The files of the host, but for those that groupadd and systemctl keep for themselves."""
+    own = {"etc/group-", "etc/gshadow-", "etc/.pwd.lock", "etc/subuid-", "etc/subgid-"}
+    found = {
+        str(path.relative_to(host.root / top))
+        for top, below in ((".", "etc"), (".", "var/lib"), (".", "usr/local"), (".", "run"))
+        for path in (host.root / below).rglob("*")
+    }
+    return found - own - {"run/systemctl"}
+
+
+def modes(host, *names):
+    return [(host.root / name).stat().st_mode & 0o7777 for name in names]
+
+
+def test_the_unit_starts_the_program_beside_this_interpreter():
+    unit = texts.unit(str(Path(sys.executable).with_name("fgsched")))
+    (line,) = [one for one in unit.splitlines() if one.startswith("ExecStart=")]
+    assert line == f"ExecStart={Path(sys.executable).parent}/fgsched run --system"
+
+
+def test_the_project_contains_the_texts_that_are_installed():
+    setup = (ROOT / "setup.py").read_text()
+    assert '"fgsched.cli.install": ["fgsched.toml", "fgsched.service"]' in setup
+    tomllib.loads(texts.config(CARDS))
