@@ -4,6 +4,7 @@ import os
 import pwd
 
 import pytest
+from msgspec import structs
 
 from fgsched import protocol
 from fgsched.accounting.efficiency import groups, needs_of, proposal_of, run_of
@@ -52,6 +53,12 @@ def job(id=40840, *, share=10_000, memory=80 * GIB, **changes):
 
 def run(id=40840, **changes):
     return run_of(job(id, **changes), TOTALS)
+
+
+def test_the_sm_share_of_a_job_that_is_charged_for_its_memory_is_that_of_the_gpu():
+    usage = structs.replace(USAGE, charged=0.75 * USAGE.sampled, used=0.2 * USAGE.sampled)
+    found = needs_of([run(share=2500, memory=60 * GIB, usage=usage)])
+    assert found.sm == pytest.approx(0.2)
 
 
 # -- the line for the next run -------------------------------------------------------------------------
@@ -170,7 +177,7 @@ def test_the_runs_of_a_name_are_a_table_with_one_line_for_the_next():
         "─" * 78,
         "  most, mean       06:39:41    6.7      6.1G   20%    5%   42%     11.8G",
     ]
-    assert lines[-1] == "      #FG --gpus=0.2 --gpu-mem=8G --mem=15G --cpus-per-task=5 --time=8h"
+    assert lines[-1] == "      #FG --gpus=0.25 --gpu-mem=8G --mem=15G --cpus-per-task=5 --time=8h"
 
 
 def test_the_name_with_the_largest_charge_is_first_and_only_the_last_runs_count():

@@ -237,6 +237,11 @@ def test_the_text_says_what_was_used_of_what_was_asked():
         "  Time          ██████████▍·········          01:02:02 of 02:00:00        52 %",
         rule,
         "",
+        "For the next run",
+        "  Host memory fits in 2 GiB. 2 CPUs are enough.",
+        "",
+        "      #FG --mem=2G --cpus-per-task=2",
+        "",
         "Where and when",
         "  GPU        0 (A100 80GB), 0.25 of each",
         "  Waited     00:05:00",
@@ -267,11 +272,71 @@ def test_a_peak_that_was_not_measured_is_a_dash_in_a_mail():
     assert f"{USAGE.peak / GIB:.1f} of 20.0 GiB" in sampled
 
 
+BIG = replace(
+    ENDED,
+    **{"share": 10_000, "memory": 80 * GIB, "total": 80 * GIB, "cpus": 1, "host_memory": 0},
+    **{"ended_at": ENDED.started_at + 24_000, "time_limit": 86_400, "gpu_peak": 6 * GIB, "cpu_seconds": 0.0},
+)
+LITTLE = replace(USAGE, sampled=24_000.0, charged=24_000.0, used=4800.0, with_process=24_000.0, neighbours=())
+
+
+def test_the_mail_about_the_end_has_the_header_line_for_the_next_run_as_fgeff_gives_it():
+    lines = text_of(BIG, LITTLE).splitlines()
+    at = lines.index("For the next run")
+    assert lines[at : at + 6] == [
+        "For the next run",
+        "  The peak of GPU memory fits in 7 GiB. The SM share fits in 0.25 of a GPU. A",
+        "  time limit of 8 h is enough. The job would have been charged 1.7 instead of",
+        "  6.7 GPU-hours.",
+        "",
+        "      #FG --gpus=0.25 --gpu-mem=7G --time=8h",
+    ]
+    html = notice_mail(jobtext.notice(BIG, LITTLE, (), "hopper")).html
+    assert html.index("For the next run") < html.index("--gpu-mem=7G") < html.index("Where and when")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "FAILED", "event": "FAIL"},
+        {"state": "CANCELLED"},
+        {"event": "BEGIN", "ended_at": None},
+        {"ended_at": ENDED.started_at + 59},
+        {"array": 120, "is_summary": True},
+    ],
+)
+def test_a_run_that_shows_little_of_what_a_job_needs_gives_no_advice(changes):
+    assert "For the next run" not in text_of(replace(BIG, **changes), LITTLE)
+
+
+def test_the_mail_says_how_to_run_the_job_again_and_where_its_errors_are():
+    more = {"errors": "/home/ann/e", "restarts": 2, "chdir": "/home/ann b", "command": "fgsub train.sh"}
+    lines = text_of(replace(ENDED, share=10_000, **more), replace(USAGE, neighbours=())).splitlines()
+    assert lines[lines.index("Where and when") + 1] == "  GPU        0 (A100 80GB)"
+    assert lines[-8:-3] == [
+        "  Restarts   2",
+        "  Output     /home/ann/train.out",
+        "  Errors     /home/ann/e",
+        "  Details    fgacct -j 123",
+        "  Run again  cd '/home/ann b' && fgsub train.sh",
+    ]
+    shared = text_of(ENDED, replace(USAGE, neighbours=()))
+    assert "  GPU        0 (A100 80GB), 0.25 of each, no other job on it\n" in shared
+    assert "Run again" not in text_of(replace(ENDED, array=120, task=3, **more))
+
+
 def test_a_job_that_ran_out_of_gpu_memory_is_told_what_was_refused():
     oom = OomReport(gpu=0, asked=2 * GIB, held=19 * GIB, limit=20 * GIB)
     text = text_of(replace(ENDED, event="FAIL", state="OUT_OF_MEMORY", oom=oom))
     said = "GPU out of memory on GPU 0: the job held 19.0 GiB of its limit of 20.0 GiB, and 2.0 GiB were"
-    assert f"What happened {said} refused. Where" in " ".join(text.split())
+    words = " ".join(text.split())
+    assert f"What happened {said} refused. No other job was on the GPU. For the next run" in words
+    assert "would have fitted in 23 GiB. #FG --gpu-mem=23G Where" in words
+    beside = replace(oom, jobs=((8, GIB), (9, 2 * GIB)), strangers=3 * GIB)
+    found = " ".join(text_of(replace(ENDED, event="FAIL", state="OUT_OF_MEMORY", oom=beside)).split())
+    assert (
+        "Beside it, job 8 held 1.0 GiB, job 9 held 2.0 GiB, processes outside of jobs held 3.0 GiB." in found
+    )
 
 
 HARMFUL = "x\r\nBcc: bob@example.org\r\n\r\n<b>\x1b[31m\x00\u202e ü 🚀\udce4"

@@ -10,6 +10,7 @@ from statistics import fmean
 from msgspec import Struct
 
 from fgsched.accounting.proposal import HOUR, WHOLE, Needs, Proposal, propose
+from fgsched.accounting.reports.numbers import brief_hours
 from fgsched.domain.job import JobState
 from fgsched.domain.usage import JobUsage
 from fgsched.protocol import JobInfo
@@ -53,8 +54,12 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def mean_sm(self) -> float | None:
         """The mean SM share of each GPU, from 0 to 1."""
-        asked = self.share / WHOLE
-        return None if self.sm is None else min(1.0, self.sm * asked) if asked else self.sm
+        usage = self.usage
+        return (
+            min(1.0, usage.used / usage.sampled / self.gpus)
+            if usage and usage.sampled and self.gpus
+            else None
+        )
 
     @property
     def idle(self) -> float | None:
@@ -160,6 +165,18 @@ def proposal_of(runs: Sequence[Run]) -> Proposal | None:
     """Return options for the next run after these; None if the request fits or none has ended."""
     ended = [one for one in runs if one.is_over and one.job.started_at is not None]
     return propose(needs_of(ended)) if ended else None
+
+
+def charge_sentences(found: Proposal, charged: float, runs: int = 1) -> list[str]:
+    """Return what a proposal changes about the charge; nothing if it changes nothing, or too little.
+
+    `charged` is the GPU seconds of `runs` runs.
+    """
+    if found.charge is None or charged <= 0 or hours(charged) < 0.05:
+        return []
+    before, after = brief_hours(charged), brief_hours(charged * found.charge)
+    what = "The job" if runs == 1 else f"The {runs} runs"
+    return [f"{what} would have been charged {after} instead of {before} GPU-hours."]
 
 
 # -- several runs --------------------------------------------------------------------------------------

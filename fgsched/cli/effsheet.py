@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from fgsched.accounting.efficiency import Group, Run, groups, hours, proposal_of
+from fgsched.accounting.efficiency import Group, Run, charge_sentences, groups, hours, proposal_of
 from fgsched.accounting.proposal import GIB, Proposal
 from fgsched.accounting.reports.layout import WIDTH, ascii_only, cut, eighths, pad, paragraph, safe
 from fgsched.accounting.reports.numbers import brief_hours
@@ -142,18 +142,10 @@ def _next(runs: Sequence[Run]) -> Iterator[str]:
         return
     yield ""
     yield "For the next run"
-    charge = _charge(found, sum(one.charged for one in runs), len(runs))
+    charge = charge_sentences(found, sum(one.charged for one in runs), len(runs))
     yield from paragraph(" ".join([*found.reasons, *charge]), "  ")
     yield ""
     yield from _pasted(found)
-
-
-def _charge(found: Proposal, charged: float, runs: int) -> list[str]:
-    if found.charge is None or charged <= 0 or hours(charged) < 0.05:
-        return []
-    before, after = brief_hours(charged), brief_hours(charged * found.charge)
-    what = "The job" if runs == 1 else f"The {runs} runs"
-    return [f"{what} would have been charged {after} instead of {before} GPU-hours."]
 
 
 def _pasted(found: Proposal) -> Iterator[str]:

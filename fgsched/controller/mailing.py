@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from fgsched.controller.turn import EngineContext, Mail
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.job import Ended, Job, JobState
+from fgsched.domain.usage import JobUsage
 from fgsched.jobs import mail
 from fgsched.jobs.filenames import Values, expand
 from fgsched.mail.letters import JobMail, Settings, to_bytes
@@ -39,6 +40,7 @@ class MailDesk:
         self._unposted: dict[str, bytes] = {}
         self._begun: set[int] = set()  # arrays with a mail about their start; names prevent a second mail
         self._timed: dict[int, tuple[float, str]] = {}  # job -> next mail about its time limit
+        self.usage: Callable[[Job], JobUsage | None] = lambda job: None  # returns what was sampled of a job
 
     def connect(self, put: Callable[[str, bytes], bool] | None, host: str) -> None:
         """Set the function that puts a mail into the queue of mails; None: mails are off.
@@ -120,6 +122,7 @@ class MailDesk:
     def _letter(self, kind: str, before: Job, after: Job, now: float, *, is_summary: bool) -> JobMail:
         job = before if kind == mail.REQUEUE else after
         holds = before.holds or job.holds
+        cards = [self._engine.cards.gpu(hold.gpu) for hold in holds]
         letter = JobMail(
             at=now,
             to=tuple((after.request.mail_user or after.user).split(",")),
@@ -127,10 +130,13 @@ class MailDesk:
             types=after.request.mail_type,
             state=after.state.word,
             gpus=tuple(hold.gpu for hold in holds),
-            model=self._engine.cards.gpu(holds[0].gpu).model if holds else "",
+            model=cards[0].model if cards else "",
+            total=min((gpu.total for gpu in cards), default=0),
             share=holds[0].share if holds else job.request.demand.share,
             memory=holds[0].memory if holds else job.request.demand.memory,
-            output=_output(job, self._host),
+            output=_output(job, job.request.output, self._host),
+            errors=_output(job, job.request.error, self._host) if job.request.error else "",
+            usage=self.usage(job) if after.state.is_final else None,
             **_of_job(job),
             **_of_end(job),
         )
@@ -254,6 +260,9 @@ def _of_job(job: Job) -> dict[str, Any]:
         "time_limit": request.time_limit,
         "cpus": request.demand.cpus,
         "host_memory": request.demand.host_memory,
+        "chdir": request.chdir,
+        "command": request.submit_line,
+        "restarts": job.restarts,
     }
 
 
@@ -275,8 +284,8 @@ def _of_end(job: Job) -> dict[str, Any]:
     }
 
 
-def _output(job: Job, host: str) -> str:
-    """Return the path of a job's standard output."""
+def _output(job: Job, pattern: str, host: str) -> str:
+    """Return the path of a job's output from its pattern."""
     request = job.request
     values = Values(
         job_id=job.id,
@@ -289,4 +298,4 @@ def _output(job: Job, host: str) -> str:
         task=job.task or 0,
         gpus=tuple(hold.gpu for hold in job.holds),
     )
-    return join(request.chdir, expand(request.output, values))
+    return join(request.chdir, expand(pattern, values))

@@ -113,6 +113,7 @@ class Controller:
         send = keeper.send if keeper is not None else None
         found = Sampling(self._engine, self._beside.accounts, send, config.interval)
         self._monitor.record = found.see if keeper is not None else None
+        self._engine.mail.usage = found.usage
         return found
 
     def _timed(self) -> list[_Part]:

@@ -1,5 +1,6 @@
 """Write the subject and the facts of a mail about a job. Times are in epoch seconds, sizes in bytes."""
 
+import shlex
 import time
 from collections.abc import Sequence
 
@@ -7,9 +8,10 @@ from fgsched.accounting.records import JobUsage
 from fgsched.accounting.reports.layout import safe
 from fgsched.accounting.reports.mail import Amount, Notice
 from fgsched.accounting.reports.numbers import brief_hours, duration_text
-from fgsched.domain.job import WHOLE
+from fgsched.domain.job import WHOLE, OomReport
 from fgsched.domain.times import format_elapsed
 from fgsched.jobs.mail import PARTS
+from fgsched.mail.advice import advised, gpu_peak, run_seconds
 from fgsched.mail.letters import JobMail
 
 _GIB = 1 << 30
@@ -58,14 +60,6 @@ def _of_summary(mail: JobMail) -> list[str]:
     return [state, f"ExitCode [{mail.exits[0]}-{mail.exits[1]}]"]
 
 
-def run_seconds(mail: JobMail) -> float | None:
-    """Return the run time of a job in seconds, without suspended time; None: it was not started."""
-    if mail.started_at is None:
-        return None
-    end = mail.at if mail.ended_at is None else mail.ended_at
-    return max(0.0, end - mail.started_at - mail.suspended)
-
-
 def _waited(mail: JobMail) -> float:
     return max(0.0, (mail.started_at or mail.at) - (mail.eligible_at or mail.submitted_at))
 
@@ -82,6 +76,7 @@ def notice(mail: JobMail, usage: JobUsage | None, tail: Sequence[str], host: str
         tail: the last lines of the output; empty if they are not shown.
         host: short name.
     """
+    advice, line = advised(mail, usage)
     return Notice(
         subject=subject(mail),
         host=host,
@@ -93,6 +88,8 @@ def notice(mail: JobMail, usage: JobUsage | None, tail: Sequence[str], host: str
         has_failed=mail.event in ("FAIL", "TIME_LIMIT", "INVALID_DEPEND"),
         used=tuple(_used(mail, usage)),
         happened=tuple(_happened(mail)),
+        advice=tuple(advice),
+        line=tuple(line),
         where=tuple((label, text) for label, text in _where(mail, usage) if text),
         tail=tuple(tail),
         why=f"Sent because the job has --mail-type={mail.types}. fgsched on {host}.",
@@ -143,10 +140,8 @@ def _used(mail: JobMail, usage: JobUsage | None) -> list[Amount]:
 def _of_gpus(mail: JobMail, usage: JobUsage | None) -> list[Amount]:
     if not mail.gpus:
         return []
-    is_sampled = usage is not None and usage.sampled > 0
-    peak = max(mail.gpu_peak, usage.peak if usage is not None else 0)
-    found = [_of_memory("GPU memory", peak if peak or is_sampled else None, mail.memory)]
-    if usage is not None and is_sampled:
+    found = [_of_memory("GPU memory", gpu_peak(mail, usage), mail.memory)]
+    if usage is not None and usage.sampled:
         count = len(mail.gpus)
         text = f"mean of {count} GPU{'s' if count > 1 else ''}"
         found.append(Amount(label="SM share", text=text, part=usage.used / usage.sampled / count))
@@ -171,21 +166,43 @@ def _happened(mail: JobMail) -> list[str]:
             f"GPU out of memory on GPU {mail.oom.gpu}: the job held {held:.1f} GiB of its limit of"
             f" {limit:.1f} GiB" + (f", and {asked:.1f} GiB were refused." if asked else ".")
         )
+        said.append(_others(mail.oom))
     said += [one for one in (mail.detail, mail.warning) if one]
     if not said and mail.reason not in ("None", "") and mail.event in ("FAIL", "INVALID_DEPEND", "REQUEUE"):
         said.append(f"Reason: {mail.reason}.")
     return said
 
 
+def _others(oom: OomReport) -> str:
+    """Return what other processes held on the GPU of a job that ran out of GPU memory."""
+    held = [f"job {job} held {size / _GIB:.1f} GiB" for job, size in oom.jobs[:_SHOWN]]
+    held += [f"processes outside of jobs held {oom.strangers / _GIB:.1f} GiB"] if oom.strangers else []
+    return f"Beside it, {', '.join(held)}." if held else "No other job was on the GPU."
+
+
 def _where(mail: JobMail, usage: JobUsage | None) -> list[tuple[str, str]]:
-    rows = [("GPU", _cards(mail)), ("Waited", format_elapsed(_waited(mail)) if mail.started_at else "")]
+    is_over = mail.ended_at is not None and mail.event in ("END", "FAIL", "TIME_LIMIT")
+    rows = [
+        ("GPU", _cards(mail, usage)),
+        ("Waited", format_elapsed(_waited(mail)) if mail.started_at else ""),
+    ]
     rows += [("Started", _moment(mail.started_at)), ("Ended", _moment(mail.ended_at))]
     if usage is not None and mail.ended_at is not None:
         rows += [("Charged", _charge(usage)), ("Neighbours", _neighbours(usage))]
-    rows += [("Output", "" if mail.is_summary else mail.output)]
-    if mail.ended_at is not None and mail.event in ("END", "FAIL", "TIME_LIMIT"):
+    if not mail.is_summary:
+        errors = mail.errors if mail.errors != mail.output else ""
+        rows += [("Restarts", str(mail.restarts or "")), ("Output", mail.output), ("Errors", errors)]
+    if is_over:
         rows += [("Details", f"fgacct -j {mail.array if mail.is_summary else _number(mail)}")]
+        rows += [("Run again", _again(mail))]
     return rows
+
+
+def _again(mail: JobMail) -> str:
+    """Return the command that submits the job again; "" for one task of an array, or if it is unknown."""
+    if not mail.command or (mail.task is not None and not mail.is_summary):
+        return ""
+    return f"cd {shlex.quote(mail.chdir)} && {mail.command}"
 
 
 def _charge(usage: JobUsage) -> str:
@@ -201,12 +218,14 @@ def _neighbours(usage: JobUsage) -> str:
     return ", ".join([*shown, *more])
 
 
-def _cards(mail: JobMail) -> str:
+def _cards(mail: JobMail, usage: JobUsage | None) -> str:
     if not mail.gpus:
         return ""
     part = "" if mail.share >= WHOLE else f", {mail.share / WHOLE:g} of each"
+    is_alone = usage is not None and usage.sampled and not usage.neighbours and mail.ended_at is not None
+    alone = ", no other job on it" if is_alone and mail.share < WHOLE else ""
     listed = ", ".join(map(str, mail.gpus))
-    return f"{listed} ({mail.model}){part}" if mail.model else f"{listed}{part}"
+    return f"{listed} ({mail.model}){part}{alone}" if mail.model else f"{listed}{part}{alone}"
 
 
 def _moment(at: float | None) -> str:

@@ -8,6 +8,7 @@ from msgspec.structs import asdict, replace
 
 from fgsched.domain.job import OomReport
 from fgsched.domain.text import storable
+from fgsched.domain.usage import JobUsage
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -91,6 +92,12 @@ class JobMail(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
     warning: str = ""  # of the watchdog
     oom: OomReport | None = None
     output: str = ""  # path of the standard output
+    errors: str = ""  # path of the standard error output; "": that of the standard output
+    chdir: str = ""  # directory in which the job ran
+    command: str = ""  # command line of the submission; "": unknown
+    restarts: int = 0
+    total: int = 0  # bytes of its smallest GPU
+    usage: JobUsage | None = None  # what was sampled; None: nothing
 
 
 Letter = Message | JobMail

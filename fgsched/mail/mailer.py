@@ -190,8 +190,10 @@ class Mailer:
         return Message(at=letter.at, to=letter.to, subject=made.subject, text=made.text, html=made.html)
 
     def _usage(self, letter: JobMail) -> JobUsage | None:
-        """Return the samples of a job; None if there are none or the accounts cannot be read."""
+        """Return the samples of a job, from the letter or else from the accounts; None: there are none."""
         path = self._spool.path.with_name("accounts.db")
+        if letter.usage is not None:
+            return letter.usage
         if not letter.gpus or letter.ended_at is None or not path.exists():
             return None
         with suppress(StorageError):
