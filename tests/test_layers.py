@@ -17,6 +17,7 @@ LAYERS = {
     "core": {"jobs", "scheduling"},
     "edges": {
         *("accounting", "mail", "config", "system", "launch", "store", "gpus", "server", "client", "crash"),
+        "submission",
     },
     "controller": {"controller", "simulate"},
     "cli": {"cli", "slurm", "interactive"},
@@ -155,7 +156,7 @@ def test_domain_jobs_and_scheduling_read_no_clock_and_do_no_io():
 
 def test_only_the_controller_and_the_clients_read_the_clock():
     for path in MODULES:
-        if own_part(path) not in {"controller", "cli", "client"}:
+        if own_part(path) not in {"controller", "cli", "client", "submission"}:
             assert ("time", "time") not in set(called(path)), path
 
 
@@ -203,7 +204,7 @@ def _modules(program: str) -> set[str]:
 # Dictionaries that a module makes itself: options of a command, settings by name, the environment.
 OWN = {"options", "given", "settings", "before", "environ", "os.environ", "environment", "_card_words(words)"}
 OWN_OF = {
-    "cli/submission.py": {"found"},
+    "submission/prepare.py": {"found"},
     "cli/enforcement.py": {"found", "said[0]"},
     "cli/fgwait.py": {"job"},
     "cli/logs.py": {"found"},
@@ -212,7 +213,7 @@ OWN_OF = {
 
 
 def test_requests_and_answers_are_not_looked_up_by_string_keys():
-    for folder in ("cli", "controller/handlers"):
+    for folder in ("cli", "submission", "controller/handlers"):
         for path in (PACKAGE / folder).glob("*.py"):
             here = str(path.relative_to(PACKAGE))
             for owner, key in string_keys(path):

@@ -8,13 +8,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.cli import options, table
-from fgsched.cli.table import Amount, GpuMemory, HostMemory
+from fgsched.cli.clickoptions import OptionsCommand
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import EarlySignal
 from fgsched.domain.text import BadValue
 from fgsched.jobs.constraint import alternatives
 from fgsched.jobs.jobscript import directives
+from fgsched.submission import options, table
+from fgsched.submission.table import Amount, GpuMemory, HostMemory
 
 
 def values(*words):
@@ -340,7 +341,7 @@ def test_a_variable_that_is_no_option_is_pointed_out():
 # --- click ------------------------------------------------------------------------------------------------
 
 
-@click.command(cls=options.OptionsCommand)
+@click.command(cls=OptionsCommand)
 @click.version_option("0.1")
 def command(settings, words):
     """Queue a job."""

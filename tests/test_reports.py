@@ -25,9 +25,9 @@ from fgsched.accounting.reports.registry import NAMES, Wish, kind
 from fgsched.accounting.reports.text import as_text
 from fgsched.accounting.reports.waste import use_of
 from fgsched.cli.replaying import one_more_card
-from fgsched.cli.table import OPTIONS
 from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
+from fgsched.submission.table import OPTIONS
 from reporting import NOW, facts_of, hostile_plan, is_expected
 from test_ledger import JOB, USAGE
 

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fgsched.cli import options
 from fgsched.cli.batch import parse_batch, read_lines
-from fgsched.cli.submission import prepare
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import Demand
 from fgsched.domain.units import SubmitContext
 from fgsched.jobs.jobscript import command_line
+from fgsched.submission import options
+from fgsched.submission.prepare import prepare
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/ann", "A": "1"}
 GIB = 1 << 30

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import BinaryIO
 
-from fgsched.cli import options
-from fgsched.cli.options import Setting
-from fgsched.cli.submission import Prepared, Submitter
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.text import shown
 from fgsched.domain.units import SubmitContext
 from fgsched.jobs.jobscript import Unclosed, shell_words
+from fgsched.submission import options
+from fgsched.submission.checks import Process
+from fgsched.submission.options import Setting
+from fgsched.submission.prepare import Prepared, Submitter
 
 _LARGEST = 256 << 20  # bytes of a list
 
@@ -51,7 +52,7 @@ def parse_batch(
     shared = [setting for setting in common if setting.option.name != "batch"]
     if any(setting.option.name == "wrap" for setting in shared):
         raise BadUsage("--wrap and --batch exclude each other; give one")
-    submitter = Submitter(environ=environ, cwd=cwd, site=site, common=shared)
+    submitter = Submitter(Process(environ, cwd), site=site, common=shared)
     prepared: list[Prepared] = []
     for number, line in enumerate(lines, start=1):
         bare = line.strip()

@@ -3,9 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fgsched.cli import table as values
-from fgsched.cli.options import Setting, demand
-from fgsched.cli.table import BY_NAME
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import BadValue, shown
 from fgsched.domain.times import parse_duration
@@ -20,6 +17,9 @@ from fgsched.protocol import (
     PartitionName,
     UpdatePartition,
 )
+from fgsched.submission import table as values
+from fgsched.submission.options import Setting, demand
+from fgsched.submission.table import BY_NAME
 
 _PLAIN: dict[str, tuple[str, Callable[[str], object]]] = {  # key -> (field, how it is read)
     "name": ("name", values.name),

@@ -8,9 +8,9 @@ import click
 from msgspec import structs
 
 from fgsched import protocol
-from fgsched.cli import fgsub, submission, table, wording
+from fgsched.cli import fgsub, wording
+from fgsched.cli.clickoptions import OptionsCommand
 from fgsched.cli.command import Command, run
-from fgsched.cli.options import OptionsCommand, Setting, given, read
 from fgsched.cli.waiting import exit_code
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage
@@ -19,6 +19,9 @@ from fgsched.domain.units import SubmitContext
 from fgsched.interactive import link
 from fgsched.interactive.session import Interrupted, Plan, Session
 from fgsched.jobs.jobscript import command_line
+from fgsched.submission import prepare as submission
+from fgsched.submission import table
+from fgsched.submission.options import Setting, given, read
 
 _PTY = table.Option(
     name="pty",

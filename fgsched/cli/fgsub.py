@@ -10,15 +10,16 @@ import click
 from msgspec import structs
 
 from fgsched import protocol
+from fgsched.cli.clickoptions import OptionsCommand
 from fgsched.cli.command import Command, leave, run, write
-from fgsched.cli.options import OptionsCommand, Setting, given
-from fgsched.cli.submission import Flags, Prepared, prepare
 from fgsched.client import Client, find_places
 from fgsched.codec import encode
 from fgsched.domain.errors import BadUsage, FgschedError, Refused, Unreachable
 from fgsched.domain.text import quoted
 from fgsched.domain.units import SubmitContext
 from fgsched.protocol import Ping, Test
+from fgsched.submission.options import Setting, given
+from fgsched.submission.prepare import Flags, Prepared, prepare
 from fgsched.system.unanswered import VALID, Unanswered
 
 _KEPT = (

@@ -1,17 +1,12 @@
 """Prepare one submission: script, request, environment, and warnings."""
 
 import os
-import pwd
 import re
-import resource
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from msgspec import Struct, structs
 
-from fgsched.cli import checks, options
-from fgsched.cli.options import Setting, demand
-from fgsched.cli.table import BY_NAME, HostMemory
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
@@ -19,6 +14,10 @@ from fgsched.domain.units import SubmitContext
 from fgsched.jobs.arrays import parse_array
 from fgsched.jobs.filenames import Values, left_alone
 from fgsched.jobs.jobscript import command_line, directives
+from fgsched.submission import options
+from fgsched.submission.checks import Process, Source
+from fgsched.submission.options import Setting, demand
+from fgsched.submission.table import BY_NAME, HostMemory
 
 # -- the variables of the submitter that the job gets (--export) -----------------------------------
 
@@ -193,8 +192,37 @@ def prepare(
     stdin: BinaryIO | None,
     site: SubmitContext,
 ) -> Prepared:
-    """Return the submission of a command line. Raises BadUsage."""
-    return Submitter(environ=environ, cwd=cwd, stdin=stdin, site=site).prepare(argv_options, words)
+    """Return the submission of a command line of this process. Raises BadUsage."""
+    here = Process(environ, cwd, stdin)
+    return Submitter(here, site=site).prepare(argv_options, words)
+
+
+class Surroundings(Protocol):
+    """What a submission takes from the process that submits it."""
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """Return the variables of the process."""
+
+    @property
+    def umask(self) -> int:
+        """Return the umask of the process."""
+
+    @property
+    def rlimits(self) -> tuple[tuple[int, int, int], ...]:
+        """Return (resource, soft, hard) of every resource limit; -1 is unlimited."""
+
+    def account(self) -> tuple[str, str]:
+        """Return name and home directory of the caller."""
+
+    def script(self, word: str | None, directory: str) -> Source:
+        """Read the script that `word` names, or standard input; jobs run in `directory`. Raises BadUsage."""
+
+    def working_directory(self, setting: Setting | None) -> str:
+        """Return an absolute directory that the submitter can enter. Raises BadUsage."""
+
+    def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> None:
+        """Check that the directory of an output file exists, or create it with `make`. Raises BadUsage."""
 
 
 class _Script(Struct, frozen=True, eq=False):
@@ -211,28 +239,18 @@ class _Script(Struct, frozen=True, eq=False):
 class Submitter:
     """Prepares several submissions of one call; shared parts are read once."""
 
-    def __init__(
-        self,
-        *,
-        environ: Mapping[str, str],
-        cwd: str,
-        site: SubmitContext,
-        stdin: BinaryIO | None = None,
-        common: Sequence[Setting] = (),
-    ) -> None:
+    def __init__(self, here: Surroundings, *, site: SubmitContext, common: Sequence[Setting] = ()) -> None:
         """`common` are defaults of the call, which the settings of a submission override."""
-        self._environ = environ
-        self._cwd = cwd
-        self._stdin = stdin
+        self._here = here
         self._site = site
-        settings, warnings = options.from_environment(environ)
+        settings, warnings = options.from_environment(here.environ)
         self._common = list(common)
         self._before = {**options.latest(settings), **options.latest(common)}
         self._warnings = tuple(warnings)
         self._scripts: dict[tuple[str | None, str, bool], _Script] = {}
         self._environments: dict[str, tuple[dict[str, str], list[str]]] = {}
         self._plans: dict[tuple[object, ...], Prepared] = {}
-        self._limits: dict[str, Any] = {"umask": umask(), "rlimits": rlimits()}
+        self._limits: dict[str, Any] = {"umask": here.umask, "rlimits": here.rlimits}
 
     def prepare(self, settings: Sequence[Setting], words: Sequence[str]) -> Prepared:
         before = {**self._before, **options.latest(settings)}
@@ -273,17 +291,14 @@ class Submitter:
                 raise BadUsage(f"--wrap takes no script and no arguments; remove {quoted(words[0])}")
             return _Script("wrap", _wrapped(wrap.text), {})
         word = words[0] if words and words[0] != "-" else None
-        directory = checks.working_directory(before.get("chdir"), self._cwd)
+        directory = self._here.working_directory(before.get("chdir"))
         key = (word, directory, "ignore-sbatch" in before)
         if key not in self._scripts:
             self._scripts[key] = self._read(*key)
         return self._scripts[key]
 
     def _read(self, word: str | None, directory: str, ignore_sbatch: bool) -> _Script:
-        if word is None:
-            source = checks.load_stdin(self._stdin)
-        else:
-            source = checks.load(word, self._cwd, directory, self._environ)
+        source = self._here.script(word, directory)
         if source.program:
             return _Script(os.path.basename(source.program), b"", {}, program=source.program)
         found = directives(source.data, source.name, ignore_sbatch=ignore_sbatch)
@@ -298,7 +313,7 @@ class Submitter:
 
     def _plan(self, script: _Script, settings: dict[str, Setting]) -> Prepared:
         """Prepare everything except the arguments of the script."""
-        chdir = checks.working_directory(settings.get("chdir"), self._cwd)
+        chdir = self._here.working_directory(settings.get("chdir"))
         name = _text(settings, "job-name", script.name)
         environment, warnings = self._environment(settings.get("export"))
         request = self._request(settings, chdir=chdir, name=name, slurm=script.slurm)
@@ -357,7 +372,7 @@ class Submitter:
         text = "ALL" if setting is None else setting.text
         if text not in self._environments:
             try:
-                self._environments[text] = exported(text, self._environ)
+                self._environments[text] = exported(text, self._here.environ)
             except BadValue as error:
                 raise (error if setting is None else setting.bad(error.why)) from None
         return self._environments[text]
@@ -367,13 +382,13 @@ class Submitter:
             setting = settings.get(slot)
             if setting is not None:
                 values = self._values(request.name, setting.text)
-                checks.output_directory(setting, values, request.chdir, make=is_on(settings, "mkdir"))
+                self._here.check_output(setting, values, request.chdir, make=is_on(settings, "mkdir"))
 
     def _values(self, name: str, pattern: str) -> Values:
         """Return the pattern values that are known before submission; query users only if needed."""
         user, home = "", ""
         if "u" in pattern or "h" in pattern:
-            user, home = account(self._environ) if "%" in pattern else ("", "")
+            user, home = self._here.account() if "%" in pattern else ("", "")
         return Values(job_id=0, name=name, user=user, home=home, host=os.uname().nodename.split(".")[0])
 
 
@@ -488,26 +503,3 @@ def by_option(settings: Mapping[str, Setting]) -> dict[str, str]:
         elif name in _IN_MEBIBYTES and isinstance(setting.value, HostMemory):
             found[_IN_MEBIBYTES[name]] = str(setting.value.size >> 20)
     return found
-
-
-def account(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return name and home directory of the caller; the uid if the user database has no name."""
-    try:
-        entry = pwd.getpwuid(os.getuid())
-    except KeyError:
-        return str(os.getuid()), environ.get("HOME", "/")
-    return entry.pw_name, entry.pw_dir
-
-
-def umask() -> int:
-    """Return the umask. Reading it sets it for a moment, so the process must have no other threads."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def rlimits() -> tuple[tuple[int, int, int], ...]:
-    """Return (resource, soft, hard) of every resource limit; -1 is unlimited."""
-    names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
-    numbers = sorted({getattr(resource, name) for name in names})
-    return tuple((number, *resource.getrlimit(number)) for number in numbers)

@@ -1,24 +1,18 @@
-"""Parse the options of fgsub from the command line, script headers, the environment and batch lines.
+"""Parse the options of fgsub from the command line, script headers, the environment and batch lines."""
 
-click only provides help and completion. The options are parsed here, because errors in a header must name the
-line, and a batch has up to ten thousand lines.
-"""
+from collections.abc import Iterable, Mapping, Sequence
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
-
-import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.cli import table
-from fgsched.cli.table import Amount, GpuMemory, HostMemory, Option
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Demand
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext, format_share, neighbours, split_units
 from fgsched.jobs.constraint import Needs, needs
 from fgsched.jobs.jobscript import Directives
+from fgsched.submission import table
+from fgsched.submission.table import Amount, GpuMemory, HostMemory, Option
 
 _EXPANDABLE = lazy_regex(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")
 _AS_WRITTEN = {"chdir", "comment", "error", "export", "input", "job-name", "output", "wrap"}  # blanks count
@@ -282,42 +276,6 @@ def given(settings: Iterable[Setting], name: str) -> str | None:
     """Return the text of one option of the command line, such as 'batch', or None."""
     texts = [setting.text for setting in settings if setting.option.name == name]
     return texts[-1] if texts else None
-
-
-def click_options(more: Iterable[Option], left_out: Collection[str]) -> list[click.Parameter]:
-    """Return options as click options: those of the table in its order, without some, and `more`."""
-    return [
-        click.Option(
-            [f"--{option.name}", *([f"-{option.short}"] if option.short else [])],
-            is_flag=option.is_flag,
-            metavar=option.metavar or None,
-            help=option.help,
-            hidden=option.hidden,
-        )
-        for option in (*more, *table.OPTIONS)
-        if option.name not in left_out
-    ]
-
-
-class OptionsCommand(click.Command):
-    """A click command with the table's options; its callback gets `settings` and `words`."""
-
-    more: Mapping[str, Option] = {}  # options beside those of the table
-    left_out: Collection[str] = ()  # names of options of the table that it does not have
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params = [*click_options(self.more.values(), self.left_out), *self.params]
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if ctx.resilient_parsing:  # completion
-            return super().parse_args(ctx, args)
-        try:
-            settings, words = read(args, self.more)
-        except HelpAsked as asked:
-            return super().parse_args(ctx, [f"--{asked.answer}"])
-        ctx.params = {"settings": settings, "words": words}
-        return []
 
 
 # -- the demand of a job ---------------------------------------------------------------------------

@@ -1,17 +1,19 @@
-"""Check files in the submitting process: the script, the working directory, the output directories."""
+"""Read what a submission takes from the submitting process, and check its files and directories."""
 
 import os
+import pwd
+import resource
 import stat
 from collections.abc import Mapping
 from typing import BinaryIO
 
 from msgspec import Struct
 
-from fgsched.cli.options import Setting, unexpanded
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import shown
 from fgsched.jobs.filenames import Values, expand, needs_the_job
 from fgsched.jobs.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
+from fgsched.submission.options import Setting, unexpanded
 
 STDIN = "standard input"
 _OPEN = ("/dev/fd/", "/proc/self/fd/")
@@ -30,6 +32,32 @@ class Source(Struct, frozen=True):
     name: str  # as messages call it
     data: bytes = b""
     program: str = ""  # not a script but a program, to be run by one; how a shell calls it
+
+
+class Process:
+    """The submitting process itself."""
+
+    def __init__(self, environ: Mapping[str, str], cwd: str, stdin: BinaryIO | None = None) -> None:
+        self.environ, self.umask, self.rlimits = environ, umask(), rlimits()
+        self._cwd, self._stdin = cwd, stdin
+
+    def account(self) -> tuple[str, str]:
+        """Return name and home directory of the caller; the uid if the user database has no name."""
+        return account(self.environ)
+
+    def script(self, word: str | None, directory: str) -> Source:
+        """Read the script that `word` names, or standard input; jobs run in `directory`. Raises BadUsage."""
+        if word is None:
+            return load_stdin(self._stdin)
+        return load(word, self._cwd, directory, self.environ)
+
+    def working_directory(self, setting: Setting | None) -> str:
+        """Return an absolute directory that the submitter can enter. Raises BadUsage."""
+        return working_directory(setting, self._cwd)
+
+    def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> None:
+        """Check that the directory of an output file exists, or create it with `make`. Raises BadUsage."""
+        output_directory(setting, values, chdir, make=make)
 
 
 def find(word: str, cwd: str, chdir: str, environ: Mapping[str, str]) -> tuple[str, bool]:
@@ -161,3 +189,26 @@ def output_directory(setting: Setting | None, values: Values, chdir: str, *, mak
         raise setting.bad(f": directory {shown_parent}: {why}") from None
     if path.endswith("/") or (not needs_the_job(setting.text) and os.path.isdir(path)):
         raise setting.bad(" is a directory, not a file")
+
+
+def account(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return name and home directory of the caller; the uid if the user database has no name."""
+    try:
+        entry = pwd.getpwuid(os.getuid())
+    except KeyError:
+        return str(os.getuid()), environ.get("HOME", "/")
+    return entry.pw_name, entry.pw_dir
+
+
+def umask() -> int:
+    """Return the umask. Reading it sets it for a moment, so the process must have no other threads."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def rlimits() -> tuple[tuple[int, int, int], ...]:
+    """Return (resource, soft, hard) of every resource limit; -1 is unlimited."""
+    names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+    numbers = sorted({getattr(resource, name) for name in names})
+    return tuple((number, *resource.getrlimit(number)) for number in numbers)
