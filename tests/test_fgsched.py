@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from awaiting import until
 from crashing import kill
+from fgsched import __version__
 from fgsched.cli.doctor import examine
 from fgsched.client import Client
 from fgsched.config.keys import KEYS
@@ -87,6 +88,41 @@ def test_the_cards_named_at_the_start_prevail_and_last(home):
     assert (
         home.run("fgsched", "status", "--json").json | {"gpus": 3, "pid": pid}
         == home.run("fgsched", "status", "--json").json
+    )
+
+
+def test_a_restart_keeps_process_options_and_running_jobs(home):
+    home.run("fgsched", "start", "--gpus", "sim:3x16G")
+    pid, jobs = controller_of(home), [home.running(share=2500), home.running(share=2500)]
+    begun = [home.job(job) for job in jobs]
+    done = home.run("fgsched", "restart")
+    expected = f"controller restarted (pid {pid}), version {__version__}; 2 running jobs continue\n"
+    assert (done.out, done.err) == (expected, "")
+    assert home.run("fgsched", "status", "--json").json["gpus"] == 3
+    upgraded = home.run("fgsched", "upgrade")
+    assert (upgraded.out, upgraded.err) == (expected, "")
+    changing = {"elapsed", "pacing"}  # the method of measuring is chosen again
+    for job, before in zip(jobs, begun, strict=True):
+        assert {key for key, value in home.job(job).items() if before[key] != value} <= changing
+
+
+def test_an_upgrade_is_refused_before_the_restart_if_the_configuration_is_not_valid(home):
+    home.run("fgsched", "start")
+    (home.path / "fgsched.toml").write_text("[host]\ncups = 1\n")
+    done = home.run("fgsched", "upgrade")
+    assert (done.status, "has no key cups" in done.err) == (Exit.USAGE, True), done.err
+    assert "event=controller-stop" not in home.places.log.read_text()
+
+
+def test_an_upgrade_is_refused_while_a_job_runs_with_another_layout_of_the_region(home):
+    job = home.running(share=2500)
+    (region,) = home.places.run.glob("job/*/region")
+    with region.open("r+b") as file:
+        file.seek(8)
+        file.write(b"\xff\xff")  # the version
+    done = home.run("fgsched", "upgrade")
+    assert (done.status, f"in the format of another version: {job}." in done.err) == (Exit.REFUSED, True), (
+        done.err
     )
 
 

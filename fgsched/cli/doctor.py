@@ -56,7 +56,7 @@ class _Seen:
 
 def examine(places: Paths) -> list[Finding]:
     """Run all checks in order. A check that raises an exception is reported as a failure."""
-    findings = [_python(), _hook(), _spawner(), *_settings(places)]
+    findings = [*installation(), *_settings(places)]
     try:
         seen = _ask(places)
     except FgschedError as error:
@@ -86,6 +86,11 @@ def examine(places: Paths) -> list[Finding]:
                 )
             )
     return findings
+
+
+def installation() -> list[Finding]:
+    """Check the installed files, without a controller."""
+    return [_python(), _hook(), _spawner()]
 
 
 def _ask(places: Paths) -> _Seen:

@@ -85,6 +85,24 @@ def _stop(kill: bool) -> int:
     return Exit.DONE
 
 
+@fgsched.command("restart")
+@_system
+def _restart(system: bool) -> None:
+    """Restart the controller; running jobs continue."""
+    from fgsched.cli.restarting import restart
+
+    write(restart(_places(system)))
+
+
+@fgsched.command("upgrade")
+@_system
+def _upgrade(system: bool) -> None:
+    """Restart the controller with the installed version, after checks."""
+    from fgsched.cli.restarting import upgrade
+
+    write(upgrade(_places(system)))
+
+
 @fgsched.command("status")
 @click.option("-v", "--verbose", is_flag=True, help="Show the sizes of the queue and the accounts as well.")
 @_as_json

@@ -38,8 +38,8 @@ def serve(
 ) -> None:
     """Run the controller until it is stopped; `ready` is called once requests are accepted.
 
-    When the spawner is lost the process executes itself again: it must not fork while the queue is open, and
-    a start works from any state.
+    The process executes itself again if the spawner is lost or SIGUSR1 asks for it: it must not fork while
+    the queue is open, and a start works from any state.
 
     Raises:
         Unreachable: this queue has another controller.
@@ -65,7 +65,7 @@ def serve(
         with nice.before_jobs():
             again = controller.run(ready)
     if again:
-        log.warning("the spawner is gone: starting again")
+        log.warning("executing the program of the controller again")
         os.execv(sys.executable, arguments)
 
 

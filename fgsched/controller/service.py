@@ -46,6 +46,7 @@ from fgsched.system.sdnotify import ServiceManager
 log = logging.getLogger("fgsched.controller")
 _LONGEST = 300.0  # seconds until the clock, which may be set, is read again while a job waits for a time
 _LONGEST_FAULTY = 1.0  # seconds until the next round where the timers failed
+_ASKED_AGAIN = "asked to restart by a signal"
 _SOON = 0.1  # seconds between two attempts to end the processes of a job without a shepherd
 
 
@@ -218,7 +219,7 @@ class Controller:
 
     @property
     def _is_restarting(self) -> bool:
-        return self._loop.stopping == SPAWNER_GONE and not self._engine.is_broken
+        return self._loop.stopping in (SPAWNER_GONE, _ASKED_AGAIN) and not self._engine.is_broken
 
     def _show_life(self) -> None:
         now = time.monotonic()
@@ -313,18 +314,20 @@ class Controller:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Make SIGTERM and SIGINT stop the loop, and SIGHUP reread the configuration."""
+        """Make SIGTERM and SIGINT stop the loop, SIGUSR1 restart it, and SIGHUP reread the configuration."""
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         ours.setblocking(False)
         signal.set_wakeup_fd(theirs.fileno())
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, lambda *_: None)
         self._loop.watch(ours, lambda: self._take_signals(set(ours.recv(64))))
         yield
         signal.set_wakeup_fd(-1)
 
     def _take_signals(self, numbers: set[int]) -> None:
+        if signal.SIGUSR1 in numbers:
+            self._loop.stopping = _ASKED_AGAIN
         if numbers & {signal.SIGTERM, signal.SIGINT}:
             self._loop.stopping = "asked by a signal"
         if signal.SIGHUP in numbers:

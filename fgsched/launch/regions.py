@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import fgshim.region as region
 
@@ -101,6 +102,17 @@ def see(run: str, job: Job, slot: Slot, size: int) -> None:
     with suppress(OSError, ValueError):
         region.set_seen(_path(run, job), slot.process, slot.position, size, owner=job.uid)
         log.info("job %d: process %d has %d bytes beyond the hook's count", job.id, slot.process.pid, size)
+
+
+def is_of_another_build(path: Path) -> bool:
+    """Return whether a region has a layout that this build cannot read."""
+    try:
+        region.read(path)
+    except OSError:
+        return False
+    except ValueError as error:
+        return "another build" in str(error) or "not as long" in str(error)
+    return False
 
 
 def _path(run: str, job: Job) -> str:
