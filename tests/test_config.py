@@ -83,6 +83,7 @@ def test_every_key_is_read(configured):
         kill_invalid_depend = true
         unknown_constraint = "ignore"
         unknown_partition = "default"
+        hints = false
         tmp = "/scratch"
         [sampling]
         interval = 2.5
@@ -182,6 +183,7 @@ def test_every_key_is_read(configured):
         allow_root_jobs=True,
         unknown_constraint="ignore",
         unknown_partition="default",
+        hints=False,
         tmp="/scratch",
         interval=2.5,
         deadline=1,

@@ -11,6 +11,10 @@ from fgsched.cli.hint import hint, tell
 from fgsched.domain.errors import Unreachable
 from fgsched.domain.job import Demand, JobState, Request
 from fgsched.protocol import HistoryPage, JobInfo
+from terminals import on_terminal
+from test_sampling import scripted, until_sampled
+
+__all__ = ["scripted"]
 
 GIB = 1 << 30
 SAID = (
@@ -124,3 +128,48 @@ def test_only_a_person_who_has_not_switched_it_off_gets_a_note(
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: is_terminal))
     monkeypatch.setenv("FGSUB_HINT", env)
     assert fgsub._wants_hint(job) == wanted
+
+
+# -- with a controller ---------------------------------------------------------------------------------
+
+NOTE = (
+    "fgsub: note: the last 2 runs of train used at most 1.0 of 12.0 GiB of GPU memory; --gpu-mem=2G is enough"
+)
+
+
+def ran(home, name, load):
+    """Let a job that sets its load complete after it was sampled."""
+    gate = home.path / f"gate{len(os.listdir(home.path))}"
+    os.mkfifo(gate)
+    job = home.submit(f"echo '{load}' >$FG_SIM_LOAD; read line <{gate}", name=name)
+    until_sampled(home, job, lambda usage: usage.peak)
+    gate.write_text("go\n")
+    assert [one["state"] for one in home.wait(job)] == ["COMPLETED"]
+
+
+def noted(home, *words, **env):
+    """The notes of a submission on a terminal."""
+    lines = on_terminal(home, "fgsub", "--gpu-mem=12G", *words, "--wrap=exit 0", columns=200, env=env)
+    assert [line for line in lines if line.startswith("Submitted batch job ")]
+    return [line for line in lines if "used at most" in line]
+
+
+def test_a_submission_on_a_terminal_is_compared_with_the_history_of_its_name(scripted):
+    home, _ = scripted
+    for name in ("train", "other"):
+        ran(home, name, "sm=50 mem=1G")
+        ran(home, name, "sm=50 mem=600M")
+    ran(home, "large", "sm=50 mem=6G")
+    ran(home, "large", "sm=50 mem=6G")
+    assert noted(home, "-J", "large") == []
+    assert noted(home, "-J", "train", FGSUB_HINT="no") == []
+    assert noted(home, "-J", "train") == [NOTE]
+    assert noted(home, "-J", "train") == []  # one note a day
+    done = home.run("fgsub", "--gpu-mem=12G", "-J", "other", "--wrap=exit 0")
+    assert (done.status, done.err) == (0, "")
+    (home.path / "fgsched.toml").write_text(f"{home.config}[jobs]\nhints = false\n")
+    assert home.run("fgctl", "reconfigure").status == 0
+    assert noted(home, "-J", "other") == []
+    (home.path / "fgsched.toml").write_text(home.config)
+    assert home.run("fgctl", "reconfigure").status == 0
+    assert noted(home, "-J", "other") == [NOTE.replace("train", "other")]

@@ -18,7 +18,7 @@ from fgsched.domain.errors import BadUsage, FgschedError, Refused, Unreachable
 from fgsched.domain.text import quoted
 from fgsched.domain.units import SubmitContext
 from fgsched.protocol import Ping, Test
-from fgsched.submission.options import Setting, given
+from fgsched.submission.options import NOTES, Setting, given
 from fgsched.submission.prepare import Flags, Prepared, prepare
 from fgsched.system.unanswered import VALID, Unanswered
 
@@ -66,7 +66,7 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
             return _test(client, jobs)
         ids = _submit(client, protocol.Submit(**parts(jobs)))
         _print(client, ids, flags)
-        if batch is None and _wants_hint(jobs[0]):
+        if batch is None and site.hints and _wants_hint(jobs[0]):
             from fgsched.cli.hint import tell  # for persons only: it asks the controller
 
             tell(client, ids[0], jobs[0].submission.request.name)
@@ -87,7 +87,7 @@ def _is_for_person(job: Prepared) -> bool:
 
 def _wants_hint(job: Prepared) -> bool:
     """Tell whether to compare the request with the last runs; FGSUB_HINT=no switches that off."""
-    if not job.submission.request.demand.gpus or os.environ.get("FGSUB_HINT", "").lower() == "no":
+    if not job.submission.request.demand.gpus or os.environ.get(NOTES, "").lower() == "no":
         return False
     return _is_for_person(job)
 

@@ -158,6 +158,10 @@ class Config(Struct, frozen=True, kw_only=True):
         Literal["refuse", "default"],
         _key("jobs", "Action on a job that names a partition which does not exist."),
     ] = "refuse"
+    hints: Annotated[
+        Switch,
+        _key("jobs", "Whether fgsub says that earlier runs used much less GPU memory than is requested."),
+    ] = True
     tmp: Annotated[
         forms.AbsolutePath, _key("jobs", "Directory in which the TMPDIR of each job is created.")
     ] = "/tmp"
@@ -429,6 +433,7 @@ class Config(Struct, frozen=True, kw_only=True):
             share_step=self.share_step,
             host_memory=self.limits.host_memory,
             mails=self.mails.way != "off",
+            hints=self.hints,
             cpus=self.limits.cpus,
             aliases={name: one.model for name, one in self.gpu_types.items()},
             features=tuple(name for name, one in self.features.items() if not one.gpus),

@@ -43,6 +43,7 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     resources: tuple[str, ...] = ()  # countable resources of the site
     partition: str = "main"  # of a job that names none
     mails: bool = True  # whether the host sends mails
+    hints: bool = True  # whether fgsub compares requests with earlier runs
     defaults: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # partition -> option -> value
 
 

@@ -14,6 +14,7 @@ from fgsched.jobs.jobscript import Directives
 from fgsched.submission import table
 from fgsched.submission.table import Amount, GpuMemory, HostMemory, Option
 
+NOTES = "FGSUB_HINT"  # switches notes off; --hint is an option of Slurm, and not of fgsub
 _EXPANDABLE = lazy_regex(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")
 _AS_WRITTEN = {"chdir", "comment", "error", "export", "input", "job-name", "output", "wrap"}  # blanks count
 _WITH_LETTERS = {"output", "error", "input"}
@@ -231,7 +232,7 @@ def from_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[st
     """Parse the FGSUB_ variables; return the options and warnings about unknown ones. Raises BadUsage."""
     settings: list[Setting] = []
     warnings: list[str] = []
-    for variable in sorted(name for name in environ if name.startswith("FGSUB_")):
+    for variable in sorted(name for name in environ if name.startswith("FGSUB_") and name != NOTES):
         option = table.BY_VARIABLE.get(variable)
         if option is None:
             name = variable.removeprefix("FGSUB_").lower().replace("_", "-")
