@@ -17,7 +17,7 @@ def script(home, *lines):
 
 
 def test_every_name_has_a_program():
-    assert sorted(os.listdir(BIN)) == sorted([*NAMES, "srun"])
+    assert sorted(os.listdir(BIN)) == sorted([*NAMES, "srun", "salloc"])
     assert all(os.access(BIN / name, os.X_OK) for name in NAMES)
 
 

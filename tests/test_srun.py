@@ -280,13 +280,6 @@ def test_each_task_can_have_a_gpu_of_its_own(job):
     assert sorted(out.split()) == ["3", "5"]
 
 
-def test_srun_outside_a_job_says_so(job):
-    del job.environ["FG_JOB_ID"]
-    status, _, err = job.run("true")
-    assert status == 1
-    assert "not inside a job" in err
-
-
 def test_a_file_that_cannot_be_opened_is_named_without_a_traceback(tmp_path):
     process = Job(tmp_path).start("-o", "missing/out", "true")
     assert process.communicate(timeout=PATIENCE) == (

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 from msgspec import structs
@@ -49,23 +49,20 @@ class Run(Command, OptionsCommand):
 class Foreground:
     """A command that runs as a job in the foreground."""
 
-    def __init__(self, settings: Sequence[Setting], words: Sequence[str], *, name: str = "fgrun") -> None:
-        """`name` is that of the command in messages. Raises BadUsage."""
-        self.name = name
-        self.is_terminal = given(settings, "pty") is not None
-        self._check(settings)
-        self.command = list(words) or [os.environ.get("SHELL") or "/bin/sh"]
-        if not words and not self.is_terminal:
-            raise BadUsage("name a command, or --pty for a shell")
+    name = "fgrun"  # of the command, in messages
+    patience: float | None = None  # seconds that the job may wait
+    queued: tuple[str, ...] = ("job {job} queued and waiting for resources",)  # lines about a job that waits
+
+    def __init__(self, settings: Sequence[Setting], command: Sequence[str], *, is_terminal: bool) -> None:
+        """Prepare a command; `is_terminal`: it gets a terminal. Raises BadUsage for options of batch jobs."""
+        self.command, self.is_terminal = list(command), is_terminal
         self.link = link.new_name()
         self.streams = _streams(settings)
-        self._settings = [one for one in settings if one.option is not _PTY]
-
-    def _check(self, settings: Sequence[Setting]) -> None:
+        self._settings = settings
         for setting in settings:
             if setting.option.name in _LEFT_OUT:
                 raise BadUsage(f"--{setting.option.name} is for batch jobs", "Submit it with fgsub.")
-            if self.is_terminal and setting.option.slot in ("output", "error", "input"):
+            if is_terminal and setting.option.slot in ("output", "error", "input"):
                 raise BadUsage(f"--{setting.option.name} and --pty exclude each other")
 
     def prepared(self, site: SubmitContext) -> submission.Prepared:
@@ -89,7 +86,14 @@ class Foreground:
     def _line(self) -> str:
         return command_line([self.name, *sys.argv[1:]])[: submission.LONGEST_LINE]
 
-    def run(self, started: Callable[[], None] = lambda: None) -> int:
+    def started(self, job: int) -> None:
+        """Called when the job has been connected."""
+
+    def ended(self, job: protocol.JobInfo) -> str:
+        """Return the line about an end that the exit code does not tell."""
+        return f"{self.name}: job {job.id} ended as {job.state.value}"
+
+    def run(self) -> int:
         """Submit the job, follow it to its end, and return its exit code. Raises the errors of the client."""
         with Client(find_places()) as client, link.listen(self.link) as listener:
             job = self.prepared(client.call(protocol.Ping()).site)
@@ -97,11 +101,16 @@ class Foreground:
                 click.echo(f"{self.name}: warning: {warning}", err=True)
             ids = client.call(protocol.Submit(**fgsub.parts([job])), patience=60)
             plan = Plan(
-                name=self.name, streams=self.streams, terminal=self.is_terminal, quiet=job.flags.quiet
+                name=self.name,
+                streams=self.streams,
+                terminal=self.is_terminal,
+                quiet=job.flags.quiet,
+                queued=self.queued,
+                patience=self.patience,
             )
             session = Session(client, ids.first, listener, plan, lambda: _forecast(client, ids.first))
             try:
-                session.follow(started)
+                session.follow(lambda: self.started(ids.first))
             except Interrupted as interrupted:
                 return 128 + interrupted.number
             return self._end(client, ids.first)
@@ -109,9 +118,9 @@ class Foreground:
     def _end(self, client: Client, job: int) -> int:
         """Report an end that the exit code does not tell, and return the exit code."""
         ended = client.call(protocol.Wait(ids=[job]), patience=60).jobs
-        if ended[0].state not in (JobState.COMPLETED.value, JobState.FAILED.value):
-            click.echo(f"{self.name}: job {job} ended as {ended[0].state}", err=True)
         about = client.call(protocol.ShowJob(id=job))
+        if about.state not in (JobState.COMPLETED, JobState.FAILED):
+            click.echo(self.ended(about), err=True)
         for text in (about.detail, about.refused):
             if text:
                 click.echo(f"{self.name}: job {job}: {text}", err=True)
@@ -125,7 +134,16 @@ class Foreground:
 )
 def fgrun(settings: Sequence[Setting], words: Sequence[str]) -> int:
     """Run a command as a job in the foreground, and exit with its code."""
-    return Foreground(settings, words).run()
+    is_terminal = given(settings, "pty") is not None
+    if not words and not is_terminal:
+        raise BadUsage("name a command, or --pty for a shell")
+    own = [setting for setting in settings if setting.option is not _PTY]
+    return Foreground(own, words or [shell(os.environ)], is_terminal=is_terminal).run()
+
+
+def shell(environ: Mapping[str, str]) -> str:
+    """Return the caller's shell."""
+    return environ.get("SHELL") or "/bin/sh"
 
 
 def _streams(settings: Sequence[Setting]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from fgsched import protocol
 from fgsched.client import Client, Watch
-from fgsched.domain.errors import FgschedError, Unreachable
+from fgsched.domain.errors import FgschedError, Refused, Unreachable
 from fgsched.interactive import link, terminal
 from fgsched.interactive.signals import ENDING, FORWARDED, Signals
 
@@ -40,6 +40,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     streams: tuple[int, ...] = (0, 1, 2)  # of the caller that the job gets
     terminal: bool = False  # the job gets a terminal of its own
     quiet: bool = False
+    patience: float | None = None  # seconds that the job may wait; then it is cancelled
+    queued: tuple[str, ...] = ("job {job} queued and waiting for resources",)  # lines about a job that waits
 
 
 class Session:
@@ -57,7 +59,8 @@ class Session:
     def follow(self, started: Callable[[], None] = lambda: None) -> None:
         """Wait for the start, connect the streams, and return when the job has ended.
 
-        `started` is called when the job has been connected. Raises Interrupted, or the errors of the client.
+        `started` is called when the job has been connected. Raises Interrupted; Refused if it had to wait for
+        too long; the errors of the client.
         """
         with Signals() as signals, self._client.watch([self._job]) as watch:
             connection = self._wait_for_start(signals, watch)
@@ -83,7 +86,11 @@ class Session:
                 self._give_up(number)
             if controller.is_over():
                 return None
-            if controller.is_pending and time.monotonic() - began >= _QUIET:
+            waited = time.monotonic() - began
+            if self._plan.patience is not None and controller.is_pending and waited >= self._plan.patience:
+                self._cancel()
+                raise Refused("Requested nodes are busy")
+            if controller.is_pending and waited >= _QUIET:
                 self._line.waits(self._job, self._forecast)
 
     def _give_up(self, number: int) -> None:
@@ -242,7 +249,8 @@ class _Line:
         """Report that the job waits; on a terminal also why and how long."""
         if not self._was_pending:
             self._was_pending = True
-            self.say(f"job {job} queued and waiting for resources")
+            for text in self._plan.queued:
+                self.say(text.format(job=job))
         if self._is_live and time.monotonic() >= self._next:
             self._next = time.monotonic() + _REFRESH
             with suppress(FgschedError):

@@ -14,6 +14,7 @@ from fgsched.cli.command import Command
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.slurm import scontrol
 from fgsched.slurm.getopt import BadLine
+from fgsched.slurm.step import Refusal
 
 NAMES = {  # of Slurm -> the command of fgsched that takes its options
     "sbatch": "fgsub",
@@ -68,6 +69,9 @@ def main() -> None:
     except BadLine as error:
         print(f"{sys.argv[1]}: {error}", file=sys.stderr)
         sys.exit(1)
+    except Refusal as error:
+        print(error.text, file=sys.stderr)
+        sys.exit(error.status)
     except FgschedError as error:
         print(f"{sys.argv[1]}: error: {error.cause}\n{error.remedy}", file=sys.stderr)
         sys.exit(1)
@@ -81,6 +85,11 @@ def _run() -> None:
         sys.argv = ["srun", *words]
         srun.main()
         return
+    if name == "salloc":
+        from fgsched.slurm import outside
+
+        sys.argv = ["salloc", *words]
+        sys.exit(outside.salloc(words))
     if name == "scontrol" and (text := scontrol.answer(words, os.environ)) is not None:
         scontrol.write(text)
         return

@@ -21,9 +21,6 @@ def run(step: Step, environ: Mapping[str, str]) -> int:
     Raises:
         Refusal: the job does not have what the step asks for, or the program cannot be executed.
     """
-    job = environ.get("FG_JOB_ID")
-    if not job:
-        raise Refusal("srun: error: not inside a job of fgsched; submit a script with fgsub or sbatch", 1)
     with ExitStack() as held:
         gpus = _gpus(step, environ, held)
         base = of_step(step, environ, slots.next_step(environ), gpus)

@@ -17,18 +17,24 @@ _KNOWN = options(
     no-kill? immediate? jobid= cpus-per-gpu= gpu-bind= gpu-freq= mem-bind= hint= threads-per-core= propagate?
     preserve-env slurmd-debug= signal= comment= resv-ports? accel-bind= mail-type= mail-user= reservation=
     epilog= prolog= task-prolog= task-epilog= deadline= begin= dependency= clusters= het-group= relative=
-    ntasks-per-core= ntasks-per-socket= disable-status overcommit licenses= whole use-min-nodes network=""",
+    ntasks-per-core= ntasks-per-socket= disable-status overcommit licenses= whole use-min-nodes network=
+    nice? hold gpu-mem= gpu-type= tier= gpu-compute=""",
     """n:ntasks c:cpus-per-task N:nodes l:label o:output e:error i:input u:unbuffered G:gpus w:nodelist
     D:chdir J:job-name K:kill-on-bad-exit W:wait Q:quiet q:qos v:verbose t:time p:partition A:account
     m:distribution x:exclude C:constraint k:no-kill I:immediate X:disable-status O:overcommit L:licenses
-    E:preserve-env d:dependency M:clusters r:relative""",
+    E:preserve-env d:dependency M:clusters r:relative H:hold b:begin""",
 )
+
+
+def read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the options and the command of a command line. Raises BadLine."""
+    found, command = parse(_KNOWN, words, permute=False)
+    return dict(found), command
 
 
 def step_of(words: Sequence[str], environ: Mapping[str, str]) -> Step:
     """Return the step that a command line describes. Raises BadLine or Refusal."""
-    found, command = parse(_KNOWN, words, permute=False)
-    given = dict(found)
+    given, command = read(words)
     _check_host(given)
     if not command:
         raise Refusal("srun: fatal: No command given to execute.", 1)
@@ -98,11 +104,20 @@ def _amount(text: str) -> int:
     return int(last) if last.isdecimal() else 1
 
 
+def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a step of this job, or outside a job a job of its own; return the exit code."""
+    if environ.get("FG_JOB_ID"):
+        return run(step_of(words, environ), environ)
+    from fgsched.slurm import outside
+
+    given, command = read(words)
+    return outside.srun(given, command)
+
+
 def main() -> None:
     """Run srun; exit with the highest exit code of its tasks."""
     try:
-        step = step_of(sys.argv[1:], os.environ)
-        sys.exit(run(step, os.environ))
+        sys.exit(_run(sys.argv[1:], os.environ))
     except BadLine as error:
         print(f'srun: {error}\nTry "srun --help" for more information', file=sys.stderr)
         sys.exit(1)

@@ -1,0 +1,144 @@
+"""srun and salloc outside a job: allocate, run in the foreground, and speak as Slurm does."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from fgsched.cli.display import shown_time
+from fgsched.cli.fgrun import Foreground, shell
+from fgsched.domain.errors import FgschedError, Refused, Unreachable
+from fgsched.domain.job import JobState
+from fgsched.protocol import JobInfo
+from fgsched.slurm.getopt import options, parse
+from fgsched.slurm.step import Refusal
+from fgsched.submission.options import Setting
+from fgsched.submission.options import read as read_options
+
+_OF_THE_JOB = (
+    *("ntasks", "cpus-per-task", "nodes", "gpus", "gres", "gpus-per-task", "gpus-per-node", "exclusive"),
+    *("export", "chdir", "job-name", "ntasks-per-node", "tasks-per-node", "ntasks-per-gpu", "time"),
+    *("partition", "account", "qos", "mem", "mem-per-cpu", "mem-per-gpu", "exclude", "constraint"),
+    *("nodelist", "cpus-per-gpu", "gpu-bind", "gpu-freq", "hint", "threads-per-core", "signal", "comment"),
+    *("mail-type", "mail-user", "reservation", "deadline", "begin", "dependency", "licenses", "network"),
+    *("distribution", "quiet", "nice", "hold", "gpu-mem", "gpu-type", "tier", "gpu-compute", "verbose"),
+)
+_OF_THE_STEP = (
+    *("ntasks", "cpus-per-task", "label", "output", "error", "input", "unbuffered", "cpu-bind", "multi-prog"),
+    *("kill-on-bad-exit", "wait", "quiet", "ntasks-per-node", "tasks-per-node", "open-mode", "overlap"),
+    *("exact", "overcommit", "mpi", "distribution", "job-name"),
+)
+_FLAGS = ("--slurm-env",)
+_OF_SALLOC = options(
+    """ntasks= cpus-per-task= nodes= gpus= gres= gpus-per-task= gpus-per-node= exclusive? chdir= job-name=
+    ntasks-per-node= tasks-per-node= ntasks-per-gpu= time= partition= account= qos= mem= mem-per-cpu=
+    mem-per-gpu= exclude= constraint= nodelist= cpus-per-gpu= gpu-bind= gpu-freq= hint= threads-per-core=
+    signal= comment= mail-type= mail-user= reservation= deadline= begin= dependency= licenses= network=
+    distribution= quiet nice? hold no-shell verbose immediate? bell no-bell wait-all-nodes= clusters=
+    kill-command? gpu-mem= gpu-type= tier= gpu-compute= get-user-env? oversubscribe? time-min= tmp= wckey=
+    no-kill? overcommit x11?""",
+    """n:ntasks c:cpus-per-task N:nodes G:gpus w:nodelist D:chdir J:job-name Q:quiet q:qos v:verbose t:time
+    p:partition A:account m:distribution x:exclude C:constraint k:no-kill I:immediate L:licenses d:dependency
+    M:clusters H:hold b:begin K:kill-command s:oversubscribe O:overcommit""",
+)
+
+
+class _Srun(Foreground):
+    """srun outside a job."""
+
+    name = "srun"
+
+    def ended(self, job: JobInfo) -> str:
+        """Return Slurm's line about a job that did not end by itself."""
+        if job.state is JobState.TIMEOUT:
+            where = f"STEP {job.id}.0 ON {os.uname().nodename.partition('.')[0]}"
+            when = shown_time(job.ended_at)
+            return f"slurmstepd: error: *** {where} CANCELLED AT {when} DUE TO TIME LIMIT ***"
+        if job.state is JobState.CANCELLED:
+            return f"{self.name}: Job allocation {job.id} has been revoked"
+        return f"{self.name}: error: job {job.id} ended as {job.state.value}"
+
+
+class _Salloc(_Srun):
+    """salloc."""
+
+    name = "salloc"
+    queued = ("Pending job allocation {job}", *Foreground.queued)
+    _job = 0
+    is_quiet = False
+
+    def started(self, job: int) -> None:
+        """Say that the allocation was granted."""
+        self._job = job
+        self._say(f"Granted job allocation {job}")
+
+    def run(self) -> int:
+        """Run the command within the allocation, which ends with it."""
+        code = super().run()
+        if self._job:
+            self._say(f"Relinquishing job allocation {self._job}")
+        return code
+
+    def _say(self, text: str) -> None:
+        if not self.is_quiet:
+            print(f"salloc: {text}", file=sys.stderr, flush=True)
+
+
+def srun(given: Mapping[str, str], command: Sequence[str]) -> int:
+    """Allocate, run the tasks in the foreground, and return the highest exit code. Raises Refusal."""
+    if not command:
+        raise Refusal("srun: fatal: No command given to execute.", 1)
+    title = {"job-name": os.path.basename(command[0])[:255]} if "job-name" not in given else {}
+    settings = _settings({**given, **title}, "srun")
+    each = given.get("gpus-per-task", "")
+    of_the_step = [*_OF_THE_STEP, "gpus-per-task"] if each.rpartition(":")[2].isdecimal() else _OF_THE_STEP
+    inner = ["srun", *_spelled(given, of_the_step), "--", *command]
+    return _run(_Srun(settings, inner, is_terminal="pty" in given), given)
+
+
+def salloc(words: Sequence[str]) -> int:
+    """Allocate, run a command or a shell, and return its exit code. Raises BadLine or Refusal."""
+    found, command = parse(_OF_SALLOC, words, permute=False)
+    given = dict(found)
+    if "no-shell" in given:
+        raise Refusal(
+            "salloc: error: --no-shell is not supported; sbatch --wrap 'sleep infinity' keeps an allocation",
+            1,
+        )
+    title = {"job-name": os.path.basename(command[0])[:255] if command else "interactive"}
+    settings = _settings({**title, **given}, "salloc")
+    is_terminal = os.isatty(0) and os.isatty(1)
+    foreground = _Salloc(settings, command or [shell(os.environ)], is_terminal=is_terminal)
+    foreground.is_quiet = "quiet" in given
+    return _run(foreground, given)
+
+
+def _settings(given: Mapping[str, str], name: str) -> list[Setting]:
+    """Return the options of the job. Raises Refusal for a value that is not one."""
+    try:
+        return read_options([*_spelled(given, _OF_THE_JOB), *_FLAGS])[0]
+    except FgschedError as error:
+        raise Refusal(f"{name}: error: {error.cause}", 1) from None
+
+
+def _spelled(given: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    return [f"--{name}={given[name]}" if given[name] else f"--{name}" for name in names if name in given]
+
+
+def _run(foreground: Foreground, given: Mapping[str, str]) -> int:
+    """Run a job in the foreground. Raises Refusal, in the words of Slurm."""
+    name = foreground.name
+    if "immediate" in given:
+        seconds = given["immediate"] or "1"
+        if not seconds.isdecimal():
+            raise Refusal(f"{name}: error: Invalid --immediate specification: {seconds}", 1)
+        foreground.patience = int(seconds)
+    try:
+        return foreground.run()
+    except Refused as error:
+        action = "Unable to allocate resources" if name == "srun" else "Job submit/allocate failed"
+        raise Refusal(f"{name}: error: {action}: {error.cause}", 1) from None
+    except Unreachable as error:
+        action = f"{name}: error: Unable to allocate resources: Unable to contact slurm controller"
+        raise Refusal(f"{action} ({error.cause})", 1) from None
+    except FgschedError as error:
+        raise Refusal(f"{name}: error: {error.cause}", 1) from None
