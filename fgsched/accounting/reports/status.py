@@ -10,7 +10,7 @@ from msgspec import Struct
 from fgsched.accounting.ledger import DAY
 from fgsched.accounting.periods import Period
 from fgsched.accounting.records import Card
-from fgsched.accounting.reports.facts import CardTotals, Facts, JobTotals, OwnerTotals, ReportReader
+from fgsched.accounting.reports.facts import CardTotals, EndedJobs, Facts, OwnerTotals, ReportReader
 from fgsched.accounting.reports.model import CLASSES, TimeClass
 
 _RECENT = 300  # seconds: the oldest minute that tells the present class of a job
@@ -94,7 +94,7 @@ class Sums(Struct, frozen=True, kw_only=True):
     cards: list[Card]
     totals: list[CardTotals]
     owners: list[OwnerTotals]
-    jobs: list[JobTotals]
+    jobs: list[EndedJobs]
 
 
 def sums(reader: ReportReader) -> Sums:
@@ -105,7 +105,7 @@ def sums(reader: ReportReader) -> Sums:
         cards=facts.cards,
         totals=reader.records(CardTotals, "card_totals", **bounds),
         owners=facts.uses,
-        jobs=facts.jobs,
+        jobs=facts.ended_by_state,
     )
 
 
