@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.cli.command import Group, write
 from fgsched.cli.display import text_table
+from fgsched.cli.installation import INSTALLATION
 from fgsched.cli.simulating import simulate
 from fgsched.client import Client, find_places, start
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
@@ -34,7 +35,8 @@ def fgsched() -> None:
     """Start, stop and check the controller."""
 
 
-fgsched.add_command(simulate)
+for _command in (simulate, *INSTALLATION):
+    fgsched.add_command(_command)
 
 
 def _places(system: bool) -> Paths:
@@ -97,7 +99,7 @@ def _restart(system: bool) -> None:
 @fgsched.command("upgrade")
 @_system
 def _upgrade(system: bool) -> None:
-    """Restart the controller with the installed version, after checks."""
+    """Check the installed version, and restart with it."""
     from fgsched.cli.restarting import upgrade
 
     write(upgrade(_places(system)))
@@ -279,64 +281,6 @@ def _cron(is_print: bool, install: bool, systemd: bool, to: str, metrics: str) -
         raise BadUsage("--print and --install exclude each other")
     found = cron.run(to=to, is_install=install, is_systemd=systemd, environ=os.environ, metrics=metrics)
     write(found)
-
-
-_root = click.option(
-    "--root", default="/", metavar="DIR", help="Work on the image of a host in DIR; start nothing."
-)
-
-
-@fgsched.command("init")
-@click.option("--print", "is_print", is_flag=True, help="Print what would be done, and do nothing.")
-@click.option("--check", "is_check", is_flag=True, help="Run the job of the check in any case.")
-@click.option("--to", default="root", metavar="ADDRESS", help="Address of the reports; default: root.")
-@_root
-def _init(is_print: bool, is_check: bool, to: str, root: str) -> None:
-    """Prepare the host for its users; start the controller."""
-    from fgsched.cli.install.run import init
-
-    init(root=_image(root), is_print=is_print, is_check=is_check, to=to, environ=os.environ)
-
-
-@fgsched.command("uninstall")
-@click.option("--purge", is_flag=True, help="Remove the queue and the accounts as well.")
-@click.option("--kill", is_flag=True, help="Cancel all jobs first; by default they continue.")
-@_root
-def _uninstall(purge: bool, kill: bool, root: str) -> None:
-    """Take away what init made; files that were changed since stay."""
-    from fgsched.cli.install.run import uninstall
-
-    uninstall(root=_image(root), is_purge=purge, is_kill=kill)
-
-
-def _image(text: str) -> Path:
-    if not os.path.isdir(text):
-        raise BadUsage(f"{text!r} is not a directory")
-    return Path(os.path.realpath(text))
-
-
-@fgsched.command("slurm-names")
-@click.option("--print", "is_print", is_flag=True, help="Print the names and their commands (default).")
-@click.option("--install", "folder", metavar="DIR", help="Write a program for each name to DIR.")
-@click.option("--remove", "emptied", metavar="DIR", help="Remove these programs from DIR.")
-def _slurm_names(is_print: bool, folder: str | None, emptied: str | None) -> None:
-    """Give the commands the names that they have in Slurm."""
-    from fgsched.slurm import installing
-
-    if (is_print, folder is not None, emptied is not None).count(True) > 1:
-        raise BadUsage("--print, --install and --remove exclude each other")
-    if folder is not None:
-        write(installing.install(_folder(folder), os.environ))
-    elif emptied is not None:
-        write(installing.remove(_folder(emptied)))
-    else:
-        write(installing.listed())
-
-
-def _folder(text: str) -> Path:
-    if not text:
-        raise BadUsage("name a directory, such as ~/.local/bin")
-    return Path(os.path.abspath(text))
 
 
 @fgsched.group("policy", cls=Group)

@@ -1,0 +1,69 @@
+"""The subcommands of fgsched that install it on a host: init, uninstall and slurm-names."""
+
+import os
+from pathlib import Path
+
+import click
+
+from fgsched.cli.command import write
+from fgsched.domain.errors import BadUsage
+
+_root = click.option(
+    "--root", default="/", metavar="DIR", help="Work on the image of a host in DIR; start nothing."
+)
+
+
+@click.command("init")
+@click.option("--print", "is_print", is_flag=True, help="Print what would be done, and do nothing.")
+@click.option("--check", "is_check", is_flag=True, help="Run the job of the check in any case.")
+@click.option("--to", default="root", metavar="ADDRESS", help="Address of the reports; default: root.")
+@_root
+def _init(is_print: bool, is_check: bool, to: str, root: str) -> None:
+    """Prepare the host for its users; start the controller."""
+    from fgsched.cli.install.run import init
+
+    init(root=_image(root), is_print=is_print, is_check=is_check, to=to, environ=os.environ)
+
+
+@click.command("uninstall")
+@click.option("--purge", is_flag=True, help="Remove the queue and the accounts as well.")
+@click.option("--kill", is_flag=True, help="Cancel all jobs first; by default they continue.")
+@_root
+def _uninstall(purge: bool, kill: bool, root: str) -> None:
+    """Take away what init made; files that were changed since stay."""
+    from fgsched.cli.install.run import uninstall
+
+    uninstall(root=_image(root), is_purge=purge, is_kill=kill)
+
+
+def _image(text: str) -> Path:
+    if not os.path.isdir(text):
+        raise BadUsage(f"{text!r} is not a directory")
+    return Path(os.path.realpath(text))
+
+
+@click.command("slurm-names")
+@click.option("--print", "is_print", is_flag=True, help="Print the names and their commands (default).")
+@click.option("--install", "folder", metavar="DIR", help="Write a program for each name to DIR.")
+@click.option("--remove", "emptied", metavar="DIR", help="Remove these programs from DIR.")
+def _slurm_names(is_print: bool, folder: str | None, emptied: str | None) -> None:
+    """Give the commands the names that they have in Slurm."""
+    from fgsched.slurm import installing
+
+    if (is_print, folder is not None, emptied is not None).count(True) > 1:
+        raise BadUsage("--print, --install and --remove exclude each other")
+    if folder is not None:
+        write(installing.install(_folder(folder), os.environ))
+    elif emptied is not None:
+        write(installing.remove(_folder(emptied)))
+    else:
+        write(installing.listed())
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise BadUsage("name a directory, such as ~/.local/bin")
+    return Path(os.path.abspath(text))
+
+
+INSTALLATION = (_init, _uninstall, _slurm_names)
