@@ -115,6 +115,13 @@ def test_a_week_that_has_not_ended_is_the_part_so_far_and_compared_with_that_par
     assert bounds(period.before()) == ("2026-11-09T00:00:00+0100", "2026-11-09T06:00:00+0100")
 
 
+def test_a_month_that_has_not_ended_is_compared_with_that_part_of_the_last():
+    period = chosen(Choice(month="2026-11"), "week", NOW)
+    assert bounds(period.before()) == ("2026-10-01T00:00:00+0200", "2026-10-16T06:00:00+0200")
+    late = chosen(Choice(month="2026-03"), "week", ts(at(2026, 3, 31, 12))).before()
+    assert bounds(late) == ("2026-02-01T00:00:00+0100", "2026-03-01T00:00:00+0100")
+
+
 @pytest.mark.parametrize(
     ("choice", "since", "until"),
     [

@@ -86,11 +86,10 @@ class Period(Struct, frozen=True, kw_only=True):
         return round((self.until - self.since) / HOUR)
 
     def before(self) -> "Period":
-        """Return the period to compare with: the month or week before, or as many days before."""
-        first = time.localtime(self.since)
+        """Return the period to compare with: the same part of the month or week before, or as many days."""
         if self.noun == "month":
-            since = _midnight(first.tm_year, first.tm_mon - 1, 1)
-            return Period(since=since, until=self.since, noun="month", closed=True)
+            since, until = _month_earlier(self.since), _month_earlier(self.until)
+            return Period(since=since, until=min(until, self.since), noun="month", closed=True)
         if not self.is_of_whole_days and self.noun == "period":
             return Period(since=2 * self.since - self.until, until=self.since, noun="period", closed=True)
         days = 7 if self.noun == "week" else round((self.until - self.since) / DAY)
@@ -235,6 +234,12 @@ def _days_earlier(moment: float, days: int) -> float:
     if _is_midnight(moment):
         return _midnight(local.tm_year, local.tm_mon, local.tm_mday - days)
     return time.mktime((local.tm_year, local.tm_mon, local.tm_mday - days, local.tm_hour, 0, 0, 0, 0, -1))
+
+
+def _month_earlier(moment: float) -> float:
+    """Return the same day and hour of the month before; 31 March becomes 3 March, or 2 in a leap year."""
+    local = time.localtime(moment)
+    return _midnight(local.tm_year, local.tm_mon - 1, local.tm_mday) + HOUR * local.tm_hour
 
 
 def _is_midnight(moment: float) -> bool:
