@@ -85,6 +85,14 @@ def test_files_of_a_folder_are_dated_listed_and_limited_in_number(report, tmp_pa
     assert json.loads((folder / "overview-2026-W46.json").read_text())["schema"] == 1
 
 
+def test_months_do_not_count_among_the_kept_weeks(report, tmp_path):
+    folder = tmp_path / "reports"
+    for choice in (("--week", "2026-W45"), ("--week", "2026-W46"), ("--month", "2026-10")):
+        assert report("health", *choice, "--output", str(folder), "--keep", "2").status == 0
+    kept = {"health-2026-W45.txt", "health-2026-W46.txt", "health-2026-10.txt"}
+    assert kept < {path.name for path in folder.iterdir()}
+
+
 def test_a_second_run_into_a_folder_is_refused(report, tmp_path):
     (tmp_path / ".fgreport.lock").touch()
     with open(tmp_path / ".fgreport.lock") as lock:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from fgsched.accounting.reports import numbers
 from fgsched.accounting.reports.model import Change, Number
+from fgsched.accounting.reports.wording import step_text, type_word
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,33 @@ def test_a_longer_wait_is_a_change_for_the_worse():
 def test_a_large_number_has_commas_and_zero_has_no_sign():
     assert numbers.grouped(1328.04, 1) == "1,328.0"
     assert numbers.grouped(-0.01, 1) == "0.0"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (300, "5 minutes"),
+        (3600, "one hour"),
+        (10_800, "3 hours"),
+        (158_400, "44 hours"),
+        (86_400, "one day"),
+        (172_800, "2 days"),
+    ],
+)
+def test_a_step_of_a_drawing_is_named_by_its_length(seconds, text):
+    assert step_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("model", "others", "word"),
+    [
+        ("RTX A6000", ["H100 80GB HBM3"], "A6000"),
+        ("H100 80GB HBM3", ["H200"], "H100"),
+        ("A100-PCIE-40GB", ["A100-SXM4-80GB"], "A100-PCIE-40GB"),
+        ("A100 40GB PCIe", ["A100 80GB PCIe"], "A100-40GB-PCIe"),
+        ("RTX 4090", ["RTX 4090 D"], "RTX-4090"),
+    ],
+)
+def test_a_proposed_type_selects_one_model_of_the_host(model, others, word):
+    """--gpu-type takes a part of a model's name, whose blanks do not count."""
+    assert type_word(model, others) == word

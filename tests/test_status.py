@@ -15,6 +15,7 @@ from fgsched.accounting.ledger import MINUTE, Ledger
 from fgsched.accounting.records import Card, CardUse, Minute, Owner, OwnerUse
 from fgsched.accounting.reports.facts import ReportReader
 from fgsched.accounting.reports.metrics import MOST_USERS, OTHERS, as_metrics
+from fgsched.accounting.reports.model import CLASSES
 from fgsched.accounting.reports.status import GpuNow, Share, Status, Waiting, kinds_of, sums
 from fgsched.accounting.reports.wall import blocks, wall_page
 from fgsched.domain.errors import Exit
@@ -117,6 +118,20 @@ def test_the_classes_of_the_gpus_add_up_to_their_number():
     assert found["external"] == pytest.approx(0.1)
     assert (found["down"], found["reserved-empty"]) == (1.0, 0.5)
     assert STATUS.charged == pytest.approx(2.65)
+
+
+def test_shares_of_time_and_memory_above_a_whole_gpu_are_reduced_as_in_the_accounts():
+    """One job has most of the time and another most of the memory, so their charges exceed the GPU."""
+    crowded = GpuNow(
+        gpu=0,
+        uuid="u",
+        model="A100",
+        total=80 << 30,
+        shares=(share(1, "ann", 0.75, "active"), share(2, "ben", 0.75, "held-idle")),
+    )
+    assert [one.share for one in crowded.scaled] == [0.5, 0.5]
+    assert crowded.classes() == dict.fromkeys(CLASSES, 0.0) | {"active": 0.5, "held-idle": 0.5}
+    assert sum(block.part for block in blocks(crowded, two=False)) == 1.0
 
 
 def test_a_label_that_does_not_fit_is_shortened_or_left_out():

@@ -1,6 +1,4 @@
-"""The report on capacity: what jobs waited for, and what one more card would have changed."""
-
-from collections import defaultdict
+"""The report on capacity: the demand of pending jobs, and the effect of one more card."""
 
 from fgsched.accounting.ledger import HOUR
 from fgsched.accounting.reports import frame, numbers
@@ -24,7 +22,7 @@ from fgsched.accounting.reports.wording import sentence
 
 
 def capacity(facts: Facts, wish: Wish) -> Report:
-    """Return the report on capacity; `wish.replays` are what cards more would have changed."""
+    """Return the report on capacity; `wish.replays` are the replays with one more card."""
     waited = _hours_with_a_wait(facts)
     body = frame.Body(
         kind="capacity",
@@ -54,18 +52,15 @@ def capacity(facts: Facts, wish: Wish) -> Report:
 
 def _hours_with_a_wait(facts: Facts) -> float:
     """Return the seconds in which jobs waited for the resource that was lacking longest."""
-    found: dict[str, float] = defaultdict(float)
-    for one in facts.demands:
-        if one.lacking:
-            found[one.lacking] = max(found[one.lacking], one.seconds)
-    return max(found.values(), default=0.0)
+    return max((one.seconds for one in facts.demands if one.lacking), default=0.0)
 
 
 def _lede(facts: Facts, waited: float, wish: Wish) -> tuple[str, ...]:
     if not facts.demands:
         return (f"No job waited for resources in this {facts.period.noun}.",)
     text = [
-        f"In {numbers.grouped(waited / HOUR, 0)} of {facts.period.hours:,} hours jobs waited for a resource."
+        f"In at least {numbers.grouped(waited / HOUR, 0)} of {facts.period.hours:,} hours, jobs waited for a"
+        " resource."
     ]
     useful = [one for one in wish.replays if one.median < one.median_now]
     if useful:

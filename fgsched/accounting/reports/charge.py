@@ -21,13 +21,13 @@ from fgsched.accounting.reports.wording import dash, model_name
 
 
 def weight_of(model: str, weights: Mapping[str, float]) -> float:
-    """Return the weight of a model: that of the longest name that is part of the model's name, else 1."""
+    """Return the weight of the longest name in `weights` that is part of the model's name; 1 without one."""
     fits = [name for name in weights if name.lower() in model.lower()]
     return weights[max(fits, key=lambda name: (len(name), name))] if fits else 1.0
 
 
 def charge(facts: Facts, wish: Wish) -> Report:
-    """Return the report of what accounts and users are charged."""
+    """Return the report on the charge of accounts and users."""
     models = {card.uuid: card.model for card in facts.cards}
     found: dict[tuple[str, str, str], float] = defaultdict(float)
     for use in facts.uses:

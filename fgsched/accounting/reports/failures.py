@@ -1,4 +1,4 @@
-"""The section on failures: how jobs ended, whose they were, and jobs that met their limit of GPU memory."""
+"""The section on failures: jobs by kind and by user, and jobs that reached their limit of GPU memory."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -24,10 +24,9 @@ KINDS = (
     *("FAILED", "TIMEOUT", "GPU out of memory", "host out of memory", "GPU fault", "cancelled"),
     *("deadline", "preempted"),
 )
-_ALWAYS = 6  # of the kinds have a row, even if no job ended so
+_ALWAYS = 6  # kinds that have a row even without a job
 _STATES = {
     "FAILED": "FAILED",
-    "BOOT_FAIL": "FAILED",
     "TIMEOUT": "TIMEOUT",
     "NODE_FAIL": "GPU fault",
     "CANCELLED": "cancelled",
@@ -37,7 +36,7 @@ _STATES = {
 
 
 def kind_of(job: JobTotals) -> str:
-    """Return how jobs ended, in the words of KINDS; "" for success."""
+    """Return the kind of failure, one of KINDS; "" for success."""
     if job.state == "OUT_OF_MEMORY":
         return "GPU out of memory" if job.oom == "gpu" else "host out of memory"
     return _STATES.get(job.state, "")
@@ -93,7 +92,7 @@ def _by_kind(jobs: Iterable[JobTotals]) -> tuple[Counter[str], dict[str, Counter
 
 
 def limits(found: Iterable[Refusal]) -> Table:
-    """Return the table of jobs that met their limit of GPU memory, with the limit that would fit."""
+    """Return the table of jobs that reached their GPU memory limit, with a limit that would suffice."""
     columns = (
         Column("job", "Job"),
         Column("user", "User"),

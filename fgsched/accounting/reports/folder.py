@@ -16,7 +16,7 @@ _FILE = re.compile(r"(?P<kind>[a-z]+)-(?P<period>[0-9][\w.-]*?)\.(?P<suffix>html
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder of reports, which is made if it is missing.
+    """Lock a folder of reports, and create it if it is missing.
 
     Raises:
         Refused: another fgreport writes to it now.
@@ -38,16 +38,17 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def add(folder: Path, report: Report, texts: Mapping[str, str], keep: int = 0) -> list[Path]:
-    """Write a report to dated files and write the index again; `texts` are by suffix.
+    """Write a report to dated files, one for each suffix in `texts`, and update the index.
 
-    With `keep`, only so many periods of this kind of report stay. Raises StorageError.
+    With `keep`, only the last `keep` periods of this kind of report and of this form (days, weeks, months)
+    are kept. Raises StorageError.
     """
     is_now = report.period.noun == "moment"  # one file, for a screen that reads it again and again
     stem = report.kind if is_now else f"{report.kind}-{_file_name(report.period.name)}"
     with _told(folder):
         written = [_write(folder / f"{stem}.{suffix}", text) for suffix, text in texts.items()]
         if keep:
-            _prune(folder, report.kind, keep)
+            _prune(folder, report.kind, _form(_file_name(report.period.name)), keep)
         _write(folder / "index.html", _index(folder, report.host))
     return written
 
@@ -74,10 +75,16 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def _prune(folder: Path, kind: str, keep: int) -> None:
-    periods = sorted({period for one, period, _ in _files(folder) if one == kind}, reverse=True)
-    for one, period, name in _files(folder):
-        if one == kind and period in periods[keep:]:
+def _form(period: str) -> str:
+    """Return the form of a period's name: names of one form are sorted by time."""
+    return re.sub("[0-9]", "0", period)
+
+
+def _prune(folder: Path, kind: str, form: str, keep: int) -> None:
+    found = [(period, name) for one, period, name in _files(folder) if (one, _form(period)) == (kind, form)]
+    periods = sorted({period for period, _ in found}, reverse=True)
+    for period, name in found:
+        if period in periods[keep:]:
             (folder / name).unlink(missing_ok=True)
 
 

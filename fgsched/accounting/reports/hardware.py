@@ -38,7 +38,7 @@ def health_and_foreign(facts: Facts) -> Section:
 
 
 def events(facts: Facts, title: str = "Events") -> Part:
-    """Return the table of the events of the GPUs, or the sentence that there was none."""
+    """Return the table of the events of the GPUs, or a sentence if there was none."""
     gpus = {card.uuid: card.gpu for card in facts.cards}
     rows: list[tuple[float, int, tuple[Cell, ...]]] = []
     downs = [(card, *one) for card in facts.cards for one in down_times(facts, card)]
@@ -109,7 +109,7 @@ def _process(facts: Facts, one: ForeignTotals) -> tuple[Cell, ...]:
 
 
 def byte_hours(found: Sequence[ForeignTotals]) -> float:
-    """Return the GiB-hours that processes outside of jobs held."""
+    """Return the memory of processes outside of jobs in GiB-hours."""
     return sum(one.memory for one in found) / numbers.GIB / HOUR
 
 

@@ -53,7 +53,7 @@ def as_metrics(status: Status, sums: Sums | None) -> str:
 
 
 class _Given:
-    """Gives families of metrics that are there already."""
+    """A collector of families of metrics that were made before."""
 
     def __init__(self, families: list[Any]) -> None:
         self._families = families
@@ -111,7 +111,7 @@ def _state(status: Status) -> Iterator[Any]:
     yield _family(GaugeMetricFamily, "fgsched_jobs", "Jobs in the queue.", ("state", "partition"), jobs)
     shares: dict[tuple[str, ...], float] = defaultdict(float)
     for gpu in status.gpus:
-        for one in gpu.shares:
+        for one in gpu.scaled:
             shares[one.user, gpu.model] += one.share
     kept = _bounded(shares, set(sorted({user for user, _ in shares})[:MOST_USERS]))
     text = "GPUs that running jobs are charged."
@@ -144,7 +144,7 @@ def _accounts(sums: Sums) -> Iterator[Any]:
         for kind in _CHARGED:
             charged[(*labels, kind)] += getattr(use, _FIELDS[kind])
     names = ("user", "partition", "type")
-    text = "GPU seconds that jobs were charged, by what they did."
+    text = "GPU seconds that jobs were charged, by time class."
     yield _family(
         CounterMetricFamily,
         "fgsched_user_charged_gpu_seconds",

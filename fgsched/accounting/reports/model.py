@@ -27,6 +27,9 @@ class Number(Struct, frozen=True, tag="number", tag_field="type"):
     text: str  # such as "239.5", "71.0 %" or "4 h 47 min"; a space before a unit
 
 
+Tone = Literal["good", "bad", ""]
+
+
 class Change(Struct, frozen=True, tag="change", tag_field="type"):
     """The difference from the earlier period."""
 
@@ -34,7 +37,7 @@ class Change(Struct, frozen=True, tag="change", tag_field="type"):
     unit: str
     direction: Literal["up", "down", "same"]
     text: str  # such as "12.5 points"; "unchanged"
-    tone: Literal["good", "bad", ""] = ""
+    tone: Tone = ""
 
 
 class Words(Struct, frozen=True, tag="words", tag_field="type"):

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from fgsched.accounting.reports.model import DASH, Change, Number
+from fgsched.accounting.reports.model import DASH, Change, Number, Tone
 
 HOUR = 3600
 GIB = 1 << 30
 MINUTE, DAY = 60, 86_400
+_TONES: dict[int, Tone] = {1: "good", 0: "", -1: "bad"}
 
 
 def grouped(value: float, decimals: int = 0) -> str:
@@ -114,9 +115,9 @@ def _change(difference: float, text: str, unit: str, good: int, least: float) ->
     """`good` is 1 if more is better, -1 if less is better, 0 if neither."""
     if abs(difference) < least:
         return Change(difference, unit, "same", "unchanged")
-    up = difference > 0
-    tone = "" if not good else "good" if up == (good > 0) else "bad"
-    return Change(difference, unit, "up" if up else "down", text, tone)  # type: ignore[arg-type]  # one of the three
+    if difference > 0:
+        return Change(difference, unit, "up", text, _TONES[good])
+    return Change(difference, unit, "down", text, _TONES[-good])
 
 
 def points(now: Number, before: Number, good: int = 0) -> Change | None:

@@ -32,7 +32,7 @@ BY = {  # what --by chooses: the heading of the column
 
 
 class Group(Struct):
-    """What the jobs of one user (or account, …) used and how they ended. Times in GPU seconds."""
+    """The use and the results of the jobs of one user (or account, …). Times in GPU seconds."""
 
     name: str
     charged: float = 0.0
@@ -122,7 +122,7 @@ def columns(by: str, *, wide: bool) -> tuple[Column, ...]:
 
 
 def table(facts: Facts, by: str, *, most: int = 0, wide: bool = False, empty: str) -> Table:
-    """Return the table of the groups of a period; after `most` of them, the others are one row."""
+    """Return the table of the groups of a period: the `most` largest, and one row for the others."""
     groups = groups_of(facts, by)
     shown, rest = (groups[:most], groups[most:]) if most and len(groups) > most + 1 else (groups, [])
     total = total_of(groups, "total")
@@ -174,7 +174,7 @@ def users(facts: Facts, most: int = 8) -> Section:
 
 
 def concentration(facts: Facts) -> str:
-    """Return how many people ran jobs, and the part of the largest."""
+    """Return a sentence with the number of users and the charged part of the three largest."""
     charged: dict[str, float] = defaultdict(float)
     for use in facts.uses:
         charged[use.owner.user] += use.charged

@@ -126,14 +126,14 @@ SELECT job.id, owner.user, job.name, job.state, job.oom, job.ended_at,
   json_extract(detail, '$.output') AS output
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)
-  AND job.state IN ('FAILED', 'BOOT_FAIL', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')
+  AND job.state IN ('FAILED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')
 ORDER BY job.ended_at DESC, job.id DESC LIMIT :most;
 
 -- name: failures_by_name
 -- Names of jobs that failed repeatedly.
 SELECT owner.user, job.name, count(*) AS jobs,
-  total(job.state IN ('FAILED', 'BOOT_FAIL', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')) AS failed,
-  total(CASE WHEN job.state IN ('FAILED', 'BOOT_FAIL', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')
+  total(job.state IN ('FAILED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')) AS failed,
+  total(CASE WHEN job.state IN ('FAILED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')
     THEN job.charged END) AS charged
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)

@@ -6,6 +6,7 @@ Times are in seconds, sizes in bytes, shares from 0 to 1 of one GPU.
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.accounting.ledger import DAY
 from fgsched.accounting.periods import Period
@@ -13,7 +14,7 @@ from fgsched.accounting.records import Card
 from fgsched.accounting.reports.facts import CardTotals, EndedJobs, Facts, OwnerTotals, ReportReader
 from fgsched.accounting.reports.model import CLASSES, TimeClass
 
-_RECENT = 300  # seconds: the oldest minute that tells the present class of a job
+_RECENT = 300  # seconds: the maximum age of the minute that gives the present class of a job
 _EVER = Period(since=0.0, until=1e11, noun="period", closed=True)
 
 
@@ -24,7 +25,7 @@ class Share(Struct, frozen=True, kw_only=True):
     user: str
     name: str
     share: float  # charged, from 0 to 1 of the GPU
-    kind: TimeClass  # what it does now
+    kind: TimeClass  # in the last minute
     left: float | None = None  # seconds until its time limit; None: it has none
 
 
@@ -43,10 +44,16 @@ class GpuNow(Struct, frozen=True, kw_only=True):
     temperature: int | None = None  # degrees Celsius
     power: float | None = None  # watts
 
+    @property
+    def scaled(self) -> tuple[Share, ...]:
+        """The shares, reduced in proportion if their sum exceeds the GPU, as the accounts do."""
+        whole = max(1.0, sum(one.share for one in self.shares))
+        return tuple(replace(one, share=one.share / whole) for one in self.shares)
+
     def classes(self) -> dict[TimeClass, float]:
         """Return the parts of the GPU by time class; they add up to 1."""
         parts = dict.fromkeys(CLASSES, 0.0)
-        for one in self.shares:
+        for one in self.scaled:
             parts[one.kind] += one.share
         rest = max(0.0, 1.0 - sum(parts.values()))
         if self.down:
@@ -80,7 +87,7 @@ class Status(Struct, frozen=True, kw_only=True):
     @property
     def charged(self) -> float:
         """The number of charged GPUs."""
-        return sum(min(1.0, sum(one.share for one in gpu.shares)) for gpu in self.gpus)
+        return sum(one.share for gpu in self.gpus for one in gpu.scaled)
 
     def classes(self) -> dict[TimeClass, float]:
         """Return the number of GPUs by time class."""
@@ -89,7 +96,7 @@ class Status(Struct, frozen=True, kw_only=True):
 
 
 class Sums(Struct, frozen=True, kw_only=True):
-    """What the accounts have summed since they began."""
+    """The sums over all samples and jobs of the accounts."""
 
     cards: list[Card]
     totals: list[CardTotals]
@@ -98,7 +105,7 @@ class Sums(Struct, frozen=True, kw_only=True):
 
 
 def sums(reader: ReportReader) -> Sums:
-    """Return the sums of all that the accounts know."""
+    """Return the sums over all samples and jobs of the accounts."""
     facts = Facts(reader, _EVER)
     bounds = {"span": DAY, "since": _EVER.since, "until": _EVER.until}
     return Sums(
@@ -110,7 +117,10 @@ def sums(reader: ReportReader) -> Sums:
 
 
 def kinds_of(reader: ReportReader, now: float) -> dict[tuple[int, str], TimeClass]:
-    """Return what each job did on each GPU (UUID) in the last minute, if it is at most five minutes old."""
+    """Return the largest class of each job on each GPU (UUID) in the last sampled minute.
+
+    `now` is in epoch seconds. A minute that began more than five minutes ago does not count.
+    """
     found: dict[tuple[int, str], TimeClass] = {}
     for row in reader.ask("last_minute", since=now - _RECENT):
         found[row["job"], row["card"]] = _largest((row["active"], row["held"], row["empty"]))

@@ -32,6 +32,7 @@ from fgsched.accounting.reports.wording import (
     XIDS,
     model_name,
     sentence,
+    step_text,
     stretch,
 )
 
@@ -198,7 +199,7 @@ def _foreign_notes(facts: Facts, card: Card) -> list[Phrase]:
 
 
 def days_of(period: Period) -> tuple[Mark, ...]:
-    """Return the marks of an axis: days, or Mondays, or months, whichever are at most about twelve."""
+    """Return the marks of an axis: days up to 9 days, Mondays up to 70 days, else months."""
     marks, length = [], period.until - period.since
     local = time.localtime(period.since)
     days = round(length / DAY)
@@ -219,9 +220,7 @@ def days_of(period: Period) -> tuple[Mark, ...]:
 
 def _axis(facts: Facts) -> str:
     line = "midnight" if facts.period.hours <= 9 * 24 else "mark"
-    hours = facts.step // HOUR
-    step = "one hour" if hours == 1 else f"{hours} hours" if hours < 24 else "one day"
-    return f"Height: 0{DASH}100 % of the card, {step} a step, a line at each {line}."
+    return f"Height: 0{DASH}100 % of the card, {step_text(facts.step)} a step, a line at each {line}."
 
 
 def _most_and_least(rows: Sequence[GpuRow]) -> str:

@@ -1,4 +1,4 @@
-"""The reports by user, account, partition, model or tag; on the largest; and on oneself."""
+"""The reports by user, account, partition, model or tag; on the largest users and jobs; and on one user."""
 
 from fgsched.accounting.reports import frame, numbers
 from fgsched.accounting.reports.facts import Facts, TopJob

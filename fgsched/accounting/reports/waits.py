@@ -47,7 +47,7 @@ def by_size(found: Iterable[WaitGroup]) -> Quantiles:
 def distribution(
     classes: Sequence[tuple[str, list[float]]], key: str, *, is_given: bool = False
 ) -> Quantiles:
-    """Return the distribution of waits (seconds) of named classes of jobs."""
+    """Return the distribution of the waits, in seconds, of named classes of jobs."""
     rows = tuple(_row(name, sorted(found), is_given=is_given) for name, found in classes)
     ticks = tuple(Mark(at, label) for at, label in _TICKS)
     return Quantiles(rows=rows, ticks=ticks, caption=CAPTION, key=key)

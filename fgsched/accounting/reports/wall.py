@@ -1,4 +1,4 @@
-"""Write the page for a wall screen: the host now, to be read from four metres."""
+"""Write the page for a wall screen: the present state of the host, readable from four metres."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ class Block(NamedTuple):
 
 
 def wall_page(status: Status) -> str:
-    """Return the page. If the controller did not answer, the page says so instead of an old state."""
+    """Return the page. If the controller did not answer, the page reports that instead of an old state."""
     page = environment().get_template("wall.html.j2")
     return page.render(
         status=status,
@@ -47,7 +47,7 @@ def wall_page(status: Status) -> str:
 def blocks(gpu: GpuNow, two: bool) -> list[Block]:
     """Return the parts of a GPU's bar; a label that does not fit is shortened or left out."""
     room = _ROOM[two]
-    found = [_block(one, int(one.share * room) - 1, two) for one in gpu.shares]
+    found = [_block(one, int(one.share * room) - 1, two) for one in gpu.scaled]
     rest = gpu.classes()
     if gpu.down and rest["down"] > 0:
         found.append(Block("down", rest["down"], note=cut(f"down: {gpu.down}", int(rest["down"] * room) + 2)))
@@ -65,8 +65,8 @@ def _block(share: Share, room: int, two: bool) -> Block:
 
 
 def _by(one: Waiting, status: Status) -> str:
-    """Return when a job starts at the latest: "by 17:45", with the day if it is another one."""
+    """Return the latest start of a job: "by 17:45", with the weekday if it is not today."""
     if one.start is None:
         return "start unknown"
-    same = format_time(one.start, "%j") == format_time(status.at, "%j")
+    same = format_time(one.start, "%Y-%j") == format_time(status.at, "%Y-%j")
     return f"by {format_time(one.start, '%H:%M' if same else '%a %H:%M')}"

@@ -64,10 +64,10 @@ class Use(Struct, frozen=True, kw_only=True):
 
 
 def findings(facts: Facts, most: int) -> list[Finding]:
-    """Return what could have been saved: the `most` largest, the most hours first.
+    """Return the `most` findings that would have returned the most GPU-hours, the largest first.
 
-    No proposal returns more than was charged and not used. So groups are judged by descending hours that
-    were not used, until the next one cannot be among the largest.
+    A finding returns at most the unused charge of its group. So groups are examined in descending order of
+    their unused charge, until the next group cannot be among the largest.
     """
     totals = {card.model: card.total for card in facts.cards}
     found: list[Finding] = []
@@ -116,7 +116,7 @@ def _joined(one: Repeated, other: Repeated) -> Repeated:
 
 
 def use_of(group: Repeated, examples: Sequence[Example], totals: dict[str, int]) -> Use | None:
-    """Summarize the examples of a group; None if none was measured. `totals` is bytes by model."""
+    """Summarize the examples of a group; None if none was measured. `totals` maps models to bytes."""
     known = [one for one in examples if one.used is not None and one.elapsed > 0]
     if not known or group.model not in totals:
         return None
@@ -183,7 +183,7 @@ def _gpus(use: Use) -> str:
 
 
 def _memory(use: Use) -> tuple[str, ...]:
-    """Return the memory of the request, if it is more than the share gives."""
+    """Return the memory option of the request, if the memory exceeds the share of the card."""
     given = use.jobs.share / WHOLE * use.total
     return (f"--gpu-mem={gibibytes_up(use.jobs.memory)}G",) if use.jobs.memory > given * 1.01 else ()
 

@@ -1,9 +1,9 @@
 """The report on waste: idle reservations, memory, time limits, large cards, jobs without a process."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fgsched.accounting.ledger import HOUR
-from fgsched.accounting.proposal import gibibytes_up, hours_up
+from fgsched.accounting.proposal import ROOM_MEMORY, ROOM_TIME, WHOLE, WORTH, gibibytes_up, hours_up
 from fgsched.accounting.reports import frame, numbers
 from fgsched.accounting.reports.facts import Facts, Repeated, WarnedJobs
 from fgsched.accounting.reports.model import (
@@ -27,14 +27,12 @@ from fgsched.accounting.reports.model import (
 )
 from fgsched.accounting.reports.registry import Wish
 from fgsched.accounting.reports.waste import Finding, findings, item, merged
-from fgsched.accounting.reports.wording import dash, long_time, model_name, quantile
+from fgsched.accounting.reports.wording import dash, long_time, model_name, quantile, type_word
 from fgsched.domain.units import format_share
 
 _IDLE = 0.2  # of the charged hours: the least idle part of a row
-_WORTH = 0.75  # of the request: the largest proposal
+
 _LEAST_MEMORY = 10 * numbers.GIB * HOUR  # byte-seconds: the least unused memory of a row
-_ROOM = 1.15  # of the peak of memory
-_ROOM_TIME = 1.2  # of the longest run
 
 
 def waste(facts: Facts, wish: Wish) -> Report:
@@ -46,9 +44,7 @@ def waste(facts: Facts, wish: Wish) -> Report:
         Section("idle", "Idle reservations", _IDLE_SAY, (_idle(facts, groups, lines, wish.number),)),
         Section("memory", "Memory asked and not used", "", (_memory(facts, groups, wish.number),)),
         Section("limits", "Time limits", "", (_limits(facts, groups, wish.number),)),
-        Section(
-            "models", "Larger card than needed", _models_say(facts), (_models(facts, groups, wish.number),)
-        ),
+        Section("models", "Larger card than needed", _models_say(facts), (_models(facts, wish.number),)),
         Section("empty", "Jobs without a GPU process", "", (_without_process(facts, wish.number),)),
     )
     body = frame.Body(
@@ -174,9 +170,9 @@ def _idle_row(
 def _memory(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
     found = []
     for one in groups:
-        proposed = gibibytes_up(one.peak * _ROOM)
+        proposed = gibibytes_up(one.peak * ROOM_MEMORY)
         cost = (one.memory - one.peak) * one.elapsed * one.gpus
-        if one.peak > 0 and proposed * numbers.GIB < _WORTH * one.memory and cost >= _LEAST_MEMORY:
+        if one.peak > 0 and proposed * numbers.GIB < WORTH * one.memory and cost >= _LEAST_MEMORY:
             found.append((cost, one, Line(("#FG", f"--gpu-mem={proposed}G"))))
     found.sort(key=lambda row: (-row[0], row[1].user, row[1].name))
     largest = max((one.memory for _, one, _ in found[:most]), default=1)
@@ -222,8 +218,8 @@ def _runs(facts: Facts, of: Repeated) -> tuple[float | None, float | None]:
 def _limits(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
     found = []
     for one in groups:
-        proposed = hours_up(one.longest * _ROOM_TIME)
-        if one.time_limit and proposed * HOUR < _WORTH * one.time_limit:
+        proposed = hours_up(one.longest * ROOM_TIME)
+        if one.time_limit and proposed * HOUR < WORTH * one.time_limit:
             found.append((one.time_limit - one.longest, one, Line(("#FG", f"--time={proposed}h"))))
     found.sort(key=lambda row: (-row[0] * row[1].jobs, row[1].user, row[1].name))
     rows = tuple(
@@ -272,15 +268,20 @@ def _models_say(facts: Facts) -> str:
     return f"Jobs on larger cards whose peak would fit the {smaller[0]} ({size})."
 
 
-def _models(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
-    smaller = _smaller(facts)
+def _fitting(facts: Facts, size: int) -> list[Repeated]:
+    """Return the jobs on larger cards whose peak would fit a card of `size` bytes, by charge."""
     totals = {card.model: card.total for card in facts.cards}
-    fits: Callable[[Repeated], bool] = lambda one: (  # noqa: E731
-        smaller is not None
-        and totals.get(one.model, 0) > smaller[1]
-        and 0 < one.peak * _ROOM <= smaller[1] * one.share / 10_000
+    found = [
+        one
+        for one in facts.repeated
+        if totals.get(one.model, 0) > size
+        and 0 < one.peak * ROOM_MEMORY <= size * one.share / WHOLE
         and one.charged >= HOUR
-    )
+    ]
+    return sorted(found, key=lambda one: (-one.charged, one.user, one.name))
+
+
+def _models(facts: Facts, most: int) -> Part:
     columns = (
         Column("user", "User"),
         Column("job", "Job"),
@@ -290,11 +291,10 @@ def _models(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
         Column("peak", "Peak", right=True, unit="bytes"),
         Column("line", "Proposed line"),
     )
-    found = sorted(
-        (one for one in facts.repeated if fits(one)), key=lambda one: (-one.charged, one.user, one.name)
-    )
-    word = smaller[0].split(" ")[-1] if smaller else ""
-    word = smaller[0].split(" ")[1] if smaller and smaller[0].startswith("RTX ") else word
+    smaller = _smaller(facts)
+    found = _fitting(facts, smaller[1]) if smaller else []
+    models = {model_name(card.model) for card in facts.cards}
+    word = type_word(smaller[0], models - {smaller[0]}) if smaller else ""
     rows = tuple(
         (
             Given(one.user),

@@ -108,6 +108,25 @@ def model_name(model: str) -> str:
     return model.removeprefix("NVIDIA ").removeprefix("GeForce ").removeprefix("Tesla ") or "GPU"
 
 
+def type_word(model: str, others: Iterable[str]) -> str:
+    """Return the value of --gpu-type that selects a model: a word of its name, or the name with hyphens."""
+    words = model.removeprefix("RTX ").split() or [model]
+    is_unique = not any(_plain(words[0]) in _plain(other) for other in others)
+    return words[0] if is_unique else "-".join(model.split())
+
+
+def _plain(name: str) -> str:
+    return re.sub("[-_ ]", "", name).lower()
+
+
+def step_text(seconds: int) -> str:
+    """Return the length of a step of a drawing: '5 minutes', 'one hour', '44 hours', '2 days'."""
+    for unit, noun in ((86_400, "day"), (3600, "hour")):
+        if seconds % unit == 0:
+            return f"one {noun}" if seconds == unit else f"{seconds // unit} {noun}s"
+    return f"{seconds // 60} minutes"
+
+
 def short_time(at: float) -> str:
     """Return a time in epoch seconds as 'Wed 14:10'."""
     local = time.localtime(at)
