@@ -30,7 +30,7 @@ _PTY = table.Option(
     help="Give the job a terminal; default command: the shell.",
     in_scripts=False,
 )
-_SILENT = ("--output=/dev/null", "--error=/dev/null", "--input=/dev/null")  # what is not connected
+_SILENT = ("--output=/dev/null", "--error=/dev/null", "--input=/dev/null")  # unconnected streams
 _SCRIPT = 'exec "$FG_PYTHON" -I -m fgsched.interactive.agent'
 _LEFT_OUT = (
     *("batch", "wrap", "array", "wait", "parsable", "json", "test-only", "explain-options", "ignore-sbatch"),

@@ -40,7 +40,7 @@ class MailDesk:
         self._unposted: dict[str, bytes] = {}
         self._begun: set[int] = set()  # arrays with a mail about their start; names prevent a second mail
         self._timed: dict[int, tuple[float, str]] = {}  # job -> next mail about its time limit
-        self.usage: Callable[[Job], JobUsage | None] = lambda job: None  # returns what was sampled of a job
+        self.usage: Callable[[Job], JobUsage | None] = lambda job: None  # sums of samples
 
     def connect(self, put: Callable[[str, bytes], bool] | None, host: str) -> None:
         """Set the function that puts a mail into the queue of mails; None: mails are off.

@@ -97,7 +97,7 @@ class JobMail(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
     command: str = ""  # command line of the submission; "": unknown
     restarts: int = 0
     total: int = 0  # bytes of its smallest GPU
-    usage: JobUsage | None = None  # what was sampled; None: nothing
+    usage: JobUsage | None = None  # sums of samples; None: there are none
 
 
 Letter = Message | JobMail

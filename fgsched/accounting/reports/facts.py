@@ -119,7 +119,7 @@ class _Ended(Struct, gc=False):
     jobs: int = 0
     charged: float = 0.0  # GPU seconds
     unused: float = 0.0  # byte-seconds that were asked for, above the peak
-    waits: list[float] = []  # seconds, of those that started
+    waits: list[float] = []  # seconds, of the jobs that started
 
 
 class WaitGroup(Struct, frozen=True, gc=False):
@@ -295,7 +295,7 @@ class ReportReader(Reader):
     statements: Mapping[str, str] = {**Reader.statements, **_SQL}
 
     def __init__(self, path: Path | str, timeout: float = 5.0) -> None:
-        """Open the file at `path` as Reader does."""
+        """Open the file at `path`; `timeout`: seconds to wait for a file that is being recovered."""
         super().__init__(path, timeout)
         self._db.execute("PRAGMA cache_size = -1000")  # sorts that fit the CPU's cache take 10 % less time
 
