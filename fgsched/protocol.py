@@ -634,6 +634,9 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     max_rss: int = 0  # bytes
     gpu_peak: int = 0  # bytes, the most on one GPU
     refusals: int = 0  # allocations that the hook refused
+    disk_read: int = 0  # bytes
+    disk_written: int = 0  # bytes
+    charged_before: float = 0.0  # GPU seconds of earlier attempts
     usage: JobUsage | None = None  # sums of samples of all attempts; None: there are none
     now: list[OnGpu] = []  # the last look at the GPUs of a running job
     # shown to its owner and to operators

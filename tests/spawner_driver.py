@@ -126,13 +126,15 @@ class Result:
     lost: int
     survivor: int
     errno: int
+    disk_read: int
+    disk_written: int
     detail: str
 
     @classmethod
     def read(cls, path: Path) -> "Result":
-        version, status, cause, *rest = os.readlink(path).split(" ", 17)
-        assert version == "R3"
-        return cls(int(status), cause, *map(int, rest[:14]), rest[14])
+        version, status, cause, *rest = os.readlink(path).split(" ", 19)
+        assert version == "R4"
+        return cls(int(status), cause, *map(int, rest[:16]), rest[16])
 
     @property
     def exit_code(self) -> int:

@@ -245,6 +245,24 @@ def test_a_job_of_an_earlier_boot_ends_as_node_fail():
     assert world.host.runs == [1]
 
 
+def test_the_charge_of_an_attempt_is_kept_when_its_job_is_requeued():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    charged = 0.0
+    for boot in ("boot-2", "boot-3"):
+        world.now += 100
+        before = world.job(1)
+        world.host.boot = boot
+        world.host.attempts[1, before.attempt].shepherd = False
+        world.start()
+        charged += (world.now - before.started_at) / 2
+        assert world.job(1).charged_before == pytest.approx(charged)
+        world.now += 1000
+        world.settle()
+        assert world.job(1).state is JobState.RUNNING
+
+
 def test_a_full_disk_refuses_what_was_asked_and_keeps_what_has_happened():
     world = World([a_gpu(0)])
     world.submit([a_demand(WHOLE), a_demand(WHOLE)])

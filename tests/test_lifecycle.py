@@ -119,6 +119,16 @@ def test_a_result_is_read_field_by_field():
     assert found.refusal == Refusal(gpu=1, asked=8, held=9)
 
 
+def test_a_result_has_the_input_and_output_of_the_job():
+    begin = "256 exit 1000000000 2500000000 1000000 500000 10 77 3 1 8 9 0 1 2"
+    found = parse_result(f"R4 {begin} 5 4096 512 exec /bin/b sh")
+    assert (found.survivor, found.errno, found.detail) == (2, 5, "exec /bin/b sh")
+    assert (found.disk_read, found.disk_written) == (4096, 512)
+    older = parse_result(f"R3 {begin} 5 exec /bin/b sh")
+    assert (older.survivor, older.errno, older.detail) == (2, 5, "exec /bin/b sh")
+    assert (older.disk_read, older.disk_written) == (0, 0)
+
+
 CONDEMNED = [
     (Reason.GPU_OVER_LIMIT, JobState.OUT_OF_MEMORY, Reason.GPU_OUT_OF_MEMORY),
     (Reason.GPU_NOT_GIVEN, JobState.FAILED, Reason.GPU_NOT_GIVEN),

@@ -65,6 +65,8 @@ ends = st.builds(
     gpu_peak=counts,
     refusals=counts,
     detail=words,
+    disk_read=counts,
+    disk_written=counts,
 )
 jobs = st.builds(
     Job,
@@ -152,6 +154,10 @@ def test_each_attempt_is_charged():
     ]
     given_gpu = Allocation(0, "GPU-0", "A100", 2500, GIB, 5000)
     assert account_of(JobRecord(job, (given_gpu,)), steps).charged == (28.0 + 50.0) / 2
+    known = job.changed(charged_before=7.0)
+    assert account_of(JobRecord(known, (given_gpu,)), steps).charged == 7.0 + 50.0 / 2
+    cancelled = known.changed(started_at=None, state=JobState.CANCELLED)
+    assert account_of(JobRecord(cancelled, ()), steps).charged == 7.0
 
 
 # -- the move, with a crash at each of its effects ------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 
 import pytest
@@ -187,6 +188,23 @@ def test_use_counts_children_that_ended_and_children_that_were_left(spawner):
     family = spawner.launch(f"#!/bin/sh\n({burn}) & ({burn}) & ({burn}) & wait\n", job=2).result()
     assert family.user + family.system > 1.5 * (alone.user + alone.system)
     assert 500 < alone.max_rss < 100_000
+
+
+def on_disk(path):
+    """Whether writes below a path are counted: a tmpfs has no disk."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_oublock
+    (path / "probe").write_bytes(bytes(1 << 16))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_oublock > before
+
+
+def test_what_all_processes_of_a_job_write_to_disks_is_counted_for_this_job_alone(spawner, tmp_path):
+    if not on_disk(tmp_path):
+        pytest.skip("needs a directory on a disk")
+    write = "head -c {} /dev/zero >" + str(tmp_path)
+    many = f"({write.format(3_000_000)}/a; {write.format(2_000_000)}/b) & wait\n{write.format(1_000_000)}/c"
+    job = spawner.launch(f"#!/bin/sh\n{many}\n", job=1, env=PATH).result()
+    assert 6_000_000 <= job.disk_written < 6_200_000
+    assert spawner.launch("#!/bin/sh\nexit 0\n", job=2).result().disk_written < 200_000
 
 
 def test_cancel_after_the_end_changes_nothing(spawner, gate, tmp_path):

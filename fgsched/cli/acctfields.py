@@ -24,6 +24,7 @@ ASKED = (  # attributes that the fields below need
     *("restarts", "exit_code", "signal", "cancelled_by", "warning", "preemption", "post_mortem"),
     *("submitted_at", "eligible_at", "started_at", "ended_at", "elapsed", "suspended", "gpu_compute"),
     *("allocated", "tier", "cpu_seconds", "max_rss", "gpu_peak", "is_private", "request", "usage"),
+    *("disk_read", "disk_written", "charged_before"),
 )
 USUAL = "JobID,JobName,Partition,User,ReqGPU,MaxGPUMem,Elapsed,State,ExitCode"
 BRIEF = "JobID,State,ExitCode"
@@ -79,8 +80,9 @@ def peak(job: JobInfo) -> int | None:
 
 
 def gpu_hours(job: JobInfo) -> float:
-    """Return the charged share multiplied by the hours of its allocation."""
-    return float(sum(given.charged for given in job.allocated)) * _held_for(job) / WHOLE / HOUR
+    """Return the charged share multiplied by the hours of its allocation, in all attempts."""
+    last = float(sum(given.charged for given in job.allocated)) * _held_for(job) / WHOLE
+    return (job.charged_before + last) / HOUR
 
 
 def _held_for(job: JobInfo) -> float:
@@ -264,6 +266,8 @@ FIELDS = (
     Field("AllocTRES", 40, lambda r, u: tres(r, allocated_share(r)) if r.attempt else ""),
     Field("AssocID", 8, lambda r, u: "0"),
     Field("AveCPU", 10, lambda r, u: _cpu_time(r.cpu_seconds)),
+    Field("AveDiskRead", 12, lambda r, u: amount(r.disk_read, u)),
+    Field("AveDiskWrite", 12, lambda r, u: amount(r.disk_written, u)),
     Field("AveRSS", 10, lambda r, u: amount(r.max_rss, u)),
     Field("Cluster", 10, lambda r, u: "fgsched"),
     Field("AveGPUMem", 10, lambda r, u: _size(mean_memory(r), u)),
@@ -292,6 +296,8 @@ FIELDS = (
     Field("JobIDRaw", 12, lambda r, u: str(r.id), left=True),
     Field("JobName", 10, lambda r, u: r.request.name),
     Field("Layout", 9, lambda r, u: ""),
+    Field("MaxDiskRead", 12, lambda r, u: amount(r.disk_read, u)),
+    Field("MaxDiskWrite", 12, lambda r, u: amount(r.disk_written, u)),
     Field("MaxGPUMem", 10, lambda r, u: _size(peak(r), u)),
     Field("MaxRSS", 10, lambda r, u: amount(r.max_rss, u)),
     Field("MaxVMSize", 10, lambda r, u: ""),
@@ -444,6 +450,8 @@ def _document(job: JobInfo) -> dict[str, Any]:
         "req_mem": demand.host_memory or None,
         "max_rss": job.max_rss,
         "cpu_seconds": job.cpu_seconds,
+        "disk_read": job.disk_read,
+        "disk_written": job.disk_written,
         "restarts": job.restarts,
         **_owned(job),
     }

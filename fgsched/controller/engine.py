@@ -49,7 +49,7 @@ from fgsched.controller.turn import (
     WatchdogFinding,
     job_to_mark,
 )
-from fgsched.controller.usage import UsageCharges
+from fgsched.controller.usage import UsageCharges, charged_gpus
 from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError
 from fgsched.domain.job import Ended, HostLimits, Job, JobState, Reason
@@ -501,10 +501,13 @@ class Engine:
         self.then(Forget(gone, marks=not after.state.is_final))
 
     def step(self, before: Job, after: Job, now: float) -> bool:
+        is_released = bool(before.holds) and not after.holds
+        if is_released and not after.state.is_final:
+            after = after.changed(charged_before=before.charged_before + self._charge_of(before, now))
         if not self.store.save(before, after, now=now):
             return False
         self.log.step(before, after)
-        if before.holds and not after.holds:
+        if is_released:
             given = self.jobtable.given.get(before.id, ())
             self.charges.charge(before, given, after.ended_at or now, self.policy)
         self.jobtable.put(after)
@@ -512,6 +515,13 @@ class Engine:
         if after.state.is_final:
             self.ended.append(after)
         return True
+
+    def _charge_of(self, job: Job, now: float) -> float:
+        """Return the GPU seconds of the attempt that ends."""
+        if job.started_at is None:
+            return 0.0
+        seconds = max(0.0, (job.ended_at or now) - job.started_at)
+        return seconds * charged_gpus(self.jobtable.given.get(job.id, ()))
 
     def change(self, before: Job, now: float, **changes: object) -> Job:
         """Store a change that is not a state change, such as a hold, and return the job."""

@@ -125,16 +125,22 @@ def record_of(account: JobAccount) -> JobRecord:
 
 
 def _charged(record: JobRecord, steps: tuple[Step, ...]) -> float:
-    """Return the charged GPU seconds of all attempts; each is charged as the last attempt was."""
+    """Return the charged GPU seconds of all attempts.
+
+    Earlier attempts of a job that an earlier release has requeued are charged as the last attempt was.
+    """
     job, share = record.job, sum(one.charged for one in record.allocated) / WHOLE
     if not share or job.started_at is None or job.ended_at is None:
-        return 0.0
+        return job.charged_before
+    last = max(0.0, job.ended_at - job.started_at) * share
+    if job.charged_before:
+        return job.charged_before + last
     times: dict[int, list[float]] = {}
     for attempt, at, old, _, _ in steps:
         if attempt < job.attempt and JobState(old).holds:
             times.setdefault(attempt, []).append(at)
     earlier = sum(max(at) - min(at) for at in times.values())
-    return (earlier + max(0.0, job.ended_at - job.started_at)) * share
+    return earlier * share + last
 
 
 def _output(job: Job, host: str) -> str:

@@ -18,7 +18,7 @@ from fgsched.controller.engine import Engine
 from fgsched.controller.gpumonitor import Seen
 from fgsched.controller.moving import Accounts as PastJobs
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import WHOLE, Demand, Gpu, GpuProcess, Job, JobState, Reading
+from fgsched.domain.job import WHOLE, Demand, Ended, Gpu, GpuProcess, Job, JobState, Reading
 from fgsched.domain.waiting import Shortfall
 from fgsched.gpus.simulated import JobLoad, parse_load
 from fgsched.jobs.launchspec import SIMULATED_LOAD, job_dir
@@ -28,6 +28,7 @@ from fgsched.store.moved import Unreadable
 from fgsched.system.accounts import Accounts
 
 log = logging.getLogger("fgsched.controller")
+_NOT_ENDED = Ended(status=0)
 _CARDS = 3600.0  # seconds between two records of a GPU
 _DEMAND = 15.0  # seconds between two computations of the demand of pending jobs
 _ENDED = 2000  # jobs whose use is kept in memory
@@ -112,7 +113,8 @@ class Sampling:
         """Send the sums of jobs that have ended."""
         records: list[Sample] = []
         for job in jobs:
-            for record in self._samples.end(job.id):
+            found = job.ended or _NOT_ENDED
+            for record in self._samples.end(job.id, read=found.disk_read, written=found.disk_written):
                 self._ended[job.id] = record.usage
                 records.append(record)
         for job_id in list(self._ended)[: max(0, len(self._ended) - _ENDED)]:

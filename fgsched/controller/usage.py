@@ -50,7 +50,7 @@ class UsageCharges:
 
     def charge(self, job: Job, given: Iterable[Allocation], until: float, policy: Policy) -> None:
         """Charge the holds of a job from its start to `until` (epoch seconds). Needs a transaction."""
-        gpus = _charged(given)
+        gpus = charged_gpus(given)
         if not gpus or job.started_at is None:  # the row may be damaged
             return
         half_life = policy.weights.half_life
@@ -71,7 +71,7 @@ class UsageCharges:
         found = {owner: usage.now(now, half_life) for owner, usage in self._usage.items()}
         for job_id, given in jobtable.given.items():
             job = jobtable.holding[job_id]
-            gpus = _charged(given)
+            gpus = charged_gpus(given)
             if gpus:
                 end = job.ended_at or now
                 more = accrued(gpus, job.start_time, end, now=now, half_life=half_life)
@@ -105,5 +105,6 @@ class UsageCharges:
             jobtable.reorder(self._order)
 
 
-def _charged(given: Iterable[Allocation]) -> float:
+def charged_gpus(given: Iterable[Allocation]) -> float:
+    """Return the charged number of GPUs of an allocation: 0.5 is half of one GPU."""
     return sum(one.charged for one in given) / WHOLE

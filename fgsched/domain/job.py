@@ -184,6 +184,8 @@ class Ended(Struct, frozen=True, kw_only=True, gc=False):
     gpu_peak: int = 0  # bytes; the maximum on one GPU
     refusals: int = 0  # allocations that the hook refused
     detail: str = ""  # for a person: why the job could not be started
+    disk_read: int = 0  # bytes that its processes read from disks
+    disk_written: int = 0  # bytes that its processes wrote to disks
 
     @property
     def exit_code(self) -> int:
@@ -268,6 +270,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     suspended: float = 0.0  # seconds of earlier suspensions
     relimited: bool = False  # the time limit was changed after the start
     preemption: Preemption | None = None  # the last preemption
+    charged_before: float = 0.0  # GPU seconds of earlier attempts
 
     @property
     def is_to_end(self) -> bool:

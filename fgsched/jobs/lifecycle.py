@@ -31,6 +31,8 @@ class Result(NamedTuple):
     detail: str
     refusal: Refusal | None = None  # the last one, on the GPU that refused most often
     survivor: int = 0  # a process that could not be ended; 0: none
+    disk_read: int = 0  # bytes
+    disk_written: int = 0  # bytes
 
 
 class Shepherd(Struct, frozen=True, gc=False):
@@ -226,21 +228,25 @@ def reason_of(job: Job) -> Reason:
     return reasons.get(job.outcome, Reason.NONE)
 
 
+_BEFORE_DETAIL = {"R2": 16, "R3": 17, "R4": 19}  # fields of a result
+
+
 def parse_result(text: str) -> Result:
     """Parse the text of a result (docs/native.md). Raises ValueError."""
-    fields = text.split(" ", 17)
-    if fields[0] == "R2":  # of a shepherd that an earlier release has started
-        fields = text.split(" ", 16)
+    fields = text.split(" ", _BEFORE_DETAIL.get(text[:2], 0))
+    if fields[0] == "R2":  # R2 and R3 are of a shepherd that an earlier release has started
         fields.insert(15, "0")
+    if fields[0] in {"R2", "R3"}:
+        fields[17:17] = ["0", "0"]
     if (
-        len(fields) < 17
-        or fields[0] not in {"R2", "R3"}
+        len(fields) < 19
+        or fields[0] not in _BEFORE_DETAIL
         or fields[2] not in {"exit", "cancel", "timeout", "launch", "shortage"}
     ):
         raise ValueError(f"not a result: {text[:80]!r}")
-    numbers = [int(field) for field in (fields[1], *fields[3:17])]
+    numbers = [int(field) for field in (fields[1], *fields[3:19])]
     status, start, end, user, system, rss, peak, refusals, gpu, asked, held = numbers[:11]
-    oom_kills, was_lost, survivor, errno = numbers[11:]
+    oom_kills, was_lost, survivor, errno, disk_read, disk_written = numbers[11:]
     return Result(
         status=status,
         cause=fields[2],
@@ -254,7 +260,9 @@ def parse_result(text: str) -> Result:
         lost=bool(was_lost),
         survivor=survivor,
         errno=errno,
-        detail=storable(fields[17]) if len(fields) > 17 else "",
+        detail=storable(fields[19]) if len(fields) > 19 else "",
+        disk_read=disk_read,
+        disk_written=disk_written,
         refusal=Refusal(gpu=gpu, asked=asked, held=held) if gpu >= 0 else None,
     )
 

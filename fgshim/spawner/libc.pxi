@@ -67,6 +67,8 @@ cdef extern from "kernel.h" nogil:
         timeval ru_utime
         timeval ru_stime
         long ru_maxrss
+        long ru_inblock
+        long ru_oublock
     struct rlimit:
         uint64_t rlim_cur
         uint64_t rlim_max

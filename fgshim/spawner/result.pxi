@@ -54,6 +54,11 @@ cdef int64_t microseconds(const timeval *span) noexcept nogil:
     return span.tv_sec * 1000000 + span.tv_usec
 
 
+cdef int64_t bytes_of(long blocks) noexcept nogil:
+    """Return blocks of getrusage(2) in bytes."""
+    return <int64_t> blocks * 512
+
+
 cdef const char *word_of(int cause) noexcept nogil:
     if cause == BY_CANCEL:
         return b"cancel"
@@ -77,13 +82,14 @@ cdef char *describe(Slot *slot, char *text) noexcept nogil:
         fg_region_tell(region, slot.detail, sizeof(slot.detail))
     if slot.survivor and slot.detail[0] == 0:
         put(put_number(put(slot.detail, b"process "), slot.survivor), b" could not be ended")
-    at = put(put(put_field(put(text, b"R3"), slot.status), b" "), word_of(slot.cause))
+    at = put(put(put_field(put(text, b"R4"), slot.status), b" "), word_of(slot.cause))
     at = put_field(put_field(at, slot.started_at), slot.ended_at)
     at = put_field(put_field(at, microseconds(&slot.used.ru_utime)), microseconds(&slot.used.ru_stime))
     at = put_field(put_field(put_field(at, slot.used.ru_maxrss), memory.peak), memory.refusals)
     at = put_field(put_field(put_field(at, memory.gpu), memory.asked), memory.held)
     at = put_field(at, <int64_t> oom_kills(slot) if slot.n_cgroups else 0)
     at = put_field(put_field(put_field(at, slot.lost), slot.survivor), slot.error)
+    at = put_field(put_field(at, bytes_of(slot.used.ru_inblock)), bytes_of(slot.used.ru_oublock))
     at = put(at, b" ")
     clean(slot.detail, <size_t> (RESULT_MOST - (at - text)))
     put(at, slot.detail)

@@ -173,6 +173,8 @@ cdef void add_use(rusage *total, const rusage *used) noexcept nogil:
     total.ru_utime.tv_usec += used.ru_utime.tv_usec
     total.ru_stime.tv_sec += used.ru_stime.tv_sec
     total.ru_stime.tv_usec += used.ru_stime.tv_usec
+    total.ru_inblock += used.ru_inblock
+    total.ru_oublock += used.ru_oublock
     if used.ru_maxrss > total.ru_maxrss:
         total.ru_maxrss = used.ru_maxrss
 
