@@ -448,10 +448,7 @@ def _document(job: JobInfo) -> dict[str, Any]:
         **_enforcement(job),
         "req_cpus": demand.cpus,
         "req_mem": demand.host_memory or None,
-        "max_rss": job.max_rss,
-        "cpu_seconds": job.cpu_seconds,
-        "disk_read": job.disk_read,
-        "disk_written": job.disk_written,
+        **{name: getattr(job, name) for name in ("max_rss", "cpu_seconds", "disk_read", "disk_written")},
         "restarts": job.restarts,
         **_owned(job),
     }
