@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
 from fgsched.accounting.records import (
     Card,
     CardUse,
@@ -81,6 +81,15 @@ def make(path: Path, *, jobs: int, users: int, until: float, seed: int = 1, minu
     size = ledger.size
     ledger.close()
     return Year(source=source, jobs=jobs, began=began, job_bytes=job_bytes, size=size)
+
+
+def kept(path: Path, until: float) -> Year:
+    """Return the year of a file that an earlier run made."""
+    reader = Reader(path)
+    jobs = reader.last_id()
+    reader.close()
+    began = until // DAY * DAY - YEAR
+    return Year(source="an earlier run", jobs=jobs, began=began, job_bytes=0, size=path.stat().st_size)
 
 
 def _replayed() -> tuple[str, Sequence[Outcome]]:
