@@ -575,6 +575,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     partition: str = ""  # or several, separated by commas
     partition_place: int = 0  # index in the order of partitions
     account: str = ""
+    wckey: str = ""
     qos: str = ""
     reservation: str = ""
     nice: int = 0

@@ -69,6 +69,14 @@ def test_the_usual_columns_are_fixed_cut_hard_and_free_at_the_end(queue):
     assert running[6:] == ["0.5", "8192M", "0"]
 
 
+def test_the_tag_of_a_job_is_shown_before_and_after_its_end(home):
+    job = home.submit(hold=True, wckey="paper 7")
+    other = home.submit(hold=True)
+    assert home.run("fgq", "-h", "-o", "%i %w").lines == [f"{job} paper 7", f"{other} (null)"]
+    home.run("fgcancel", str(job))
+    assert home.run("fgacct", "-n", "-j", str(job), "-o", "WCKey").out.strip() == "paper 7"
+
+
 def test_a_name_cannot_steer_the_terminal(queue):
     out = queue.run("fgq", "-j", "5", "-h", "-o", "%j|").out
     assert out == "evil?]52;c;eA==??gnp|\n"

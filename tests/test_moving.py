@@ -20,7 +20,7 @@ from fgsched.accounting import marker
 from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.ledger import Reader
 from fgsched.accounting.messages import batch_line, encoded
-from fgsched.accounting.records import JobAccount, to_json
+from fgsched.accounting.records import JobAccount, Owner, to_json
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.moving import Accounts, Mover, Site, account_of, record_of
 from fgsched.controller.waitindex import eligible
@@ -128,6 +128,15 @@ def test_an_account_names_what_reports_read(record):
     since = eligible(job)
     assert account.eligible_at == (job.submitted_at if since is None else since)
     assert account.cards == tuple(one.uuid for one in record.allocated)
+
+
+def test_the_tag_of_a_job_is_the_tag_of_its_owner_in_the_accounts():
+    job = Job(
+        **{"id": 1, "uid": 1, "gid": 1, "user": "ann", "submitted_at": 0.0, "state": JobState.CANCELLED},
+        request=Request(name="x", account="vision", qos="high", wckey="paper 7"),
+    )
+    found = account_of(JobRecord(job, ()), ()).owner
+    assert found == Owner(uid=1, user="ann", account="vision", qos="high", tag="paper 7")
 
 
 def test_each_attempt_is_charged():

@@ -72,6 +72,13 @@ class Here:
         )
 
 
+def test_a_tag_is_read_from_options_and_slurms_headers(here):
+    here.script("#SBATCH --wckey=*paper-7")
+    assert here.request("train.sh").wckey == "*paper-7"
+    assert here.request("--wckey", "b", "train.sh").wckey == "b"
+    assert "is not a tag" in here.refused("--wckey", "x" * 65, "train.sh")
+
+
 # --- the script -------------------------------------------------------------------------------------------
 
 

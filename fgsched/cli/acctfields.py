@@ -341,7 +341,7 @@ FIELDS = (
     Field("User", 9, lambda r, u: r.user),
     Field("Warning", 30, lambda r, u: r.warning),
     Field("WastedGPUMemHours", 17, lambda r, u: _hours(wasted_hours(r))),
-    Field("WCKey", 10, lambda r, u: ""),
+    Field("WCKey", 10, lambda r, u: r.request.wckey),
     Field("WorkDir", 20, lambda r, u: owned(r, r.request.chdir)),
 )
 _BY_NAME = {field.name.lower(): field for field in FIELDS}

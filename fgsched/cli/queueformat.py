@@ -212,7 +212,7 @@ COLUMNS = (
     Column("CONTIGUOUS", ("id",), lambda job: "0", ("Contiguous",), "O"),
     Column("SELECT_JOBINFO", ("id",), lambda job: "", ("SelectJobInfo",), "s"),
     Column("LICENSES", ("id",), lambda job: "(null)", ("Licenses",), "W"),
-    Column("WCKEY", ("id",), lambda job: "(null)", ("WCKey",), "w"),
+    Column("WCKEY", ("wckey",), lambda key: key or "(null)", ("WCKey",), "w"),
     Column("CORE_SPEC", ("id",), lambda job: "N/A", ("CoreSpec",), "X"),
     Column("EXEC_HOST", ("state",), lambda state: host() if state.holds else "n/a", ("BatchHost",), "B"),
     Column("CLUSTER", ("id",), lambda job: "fgsched", ("Cluster", "Origin")),

@@ -113,6 +113,7 @@ def _job(job: protocol.JobInfo) -> Group:
         *([] if job.is_private else _secrets(job)),
         [("CancelReason", job.note)] if job.note else [],
         [("Comment", request.comment)] if request.comment else [],
+        [("WCKey", request.wckey)] if request.wckey else [],
         _mails(request),
         [("Detail", job.detail)] if job.detail else [],
         *([("Event", _step(step))] for step in _told_once(job.steps)),

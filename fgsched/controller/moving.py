@@ -90,7 +90,14 @@ def account_of(
 def _owner_of(job: Job) -> Owner:
     request = job.request
     partition = job.partition or request.partition
-    return Owner(uid=job.uid, user=job.user, account=request.account, partition=partition, qos=request.qos)
+    return Owner(
+        uid=job.uid,
+        user=job.user,
+        account=request.account,
+        partition=partition,
+        qos=request.qos,
+        tag=request.wckey,
+    )
 
 
 def _given(record: JobRecord) -> dict[str, Any]:

@@ -224,6 +224,7 @@ def _owner(job: Job) -> Owner:
         account=request.account,
         partition=job.partition or request.partition,
         qos=request.qos,
+        tag=request.wckey,
     )
 
 

@@ -125,6 +125,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
     requeue: bool = True  # whether the job may run again after a failure of the host
     mail_type: Label = ""  # events of which mails are sent, as jobs/mail.py writes them; "": none
     mail_user: Annotated[str, Meta(max_length=2600, pattern=_NO_NUL)] = ""  # addresses; "": the user's
+    wckey: Name = ""  # tag of the use in the accounts
 
     def __post_init__(self) -> None:
         """Check the rules that types cannot express. Raises BadUsage, which names the field."""

@@ -17,7 +17,7 @@ from fgsched.submission.options import read as read_options
 _OF_THE_JOB = (
     *("ntasks", "cpus-per-task", "nodes", "gpus", "gres", "gpus-per-task", "gpus-per-node", "exclusive"),
     *("export", "chdir", "job-name", "ntasks-per-node", "tasks-per-node", "ntasks-per-gpu", "time"),
-    *("partition", "account", "qos", "mem", "mem-per-cpu", "mem-per-gpu", "exclude", "constraint"),
+    *("partition", "account", "qos", "wckey", "mem", "mem-per-cpu", "mem-per-gpu", "exclude", "constraint"),
     *("nodelist", "cpus-per-gpu", "gpu-bind", "gpu-freq", "hint", "threads-per-core", "signal", "comment"),
     *("mail-type", "mail-user", "reservation", "deadline", "begin", "dependency", "licenses", "network"),
     *("distribution", "quiet", "nice", "hold", "gpu-mem", "gpu-type", "tier", "gpu-compute", "verbose"),

@@ -472,7 +472,7 @@ def _check_times(settings: Mapping[str, Setting], found: Mapping[str, Any]) -> N
 
 def labels(settings: Mapping[str, Setting]) -> dict[str, Any]:
     """Return the fields that take the option text unchanged."""
-    slots = ("account", "qos", "reservation", "tier", "gpu-compute")
+    slots = ("account", "qos", "wckey", "reservation", "tier", "gpu-compute")
     return {slot.replace("-", "_"): settings[slot].text for slot in slots if slot in settings}
 
 

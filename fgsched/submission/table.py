@@ -178,6 +178,13 @@ def label(text: str) -> str:
     return text
 
 
+def tag(text: str) -> str:
+    """Parse a tag for the accounts. Raises BadValue."""
+    if not 0 < len(text) <= 64 or not text.isprintable():
+        raise BadValue(text, " is not a tag of at most 64 characters")
+    return text
+
+
 def reservation(text: str) -> str:
     """Parse the name of a reservation. Raises BadValue."""
     if not 0 < len(text) <= 64 or not text.isprintable() or "," in text:
@@ -393,6 +400,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("partition p", "LIST", partition, "Partitions; the first that can start the job."),
     _option("account A", "NAME", label, "Account to charge."),
     _option("qos q", "NAME", label, "Quality of service."),
+    _option("wckey", "NAME", tag, "Tag in the accounts, for fgreport users --by tag."),
     _option("reservation", "NAME", reservation, "Run in this reservation."),
     _option("nice", "[N]", nice, "Lower the priority by N; default: 100.", bare="100"),
     _option("signal", "[B:|C:]SIG[@SEC]", early_signal, "Send SIG SEC seconds before the time limit."),
@@ -439,7 +447,7 @@ _HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= c
     mem-update= mincpus= network= no-kill? nodelist= ntasks-per-core=
     ntasks-per-socket= overcommit oversubscribe? power= prefer= priority= profile= propagate? reboot
     resv-ports? segment= sockets-per-node= spread-job stepmgr switches= thread-spec=
-    threads-per-core= time-min= tmp= tres-bind= use-min-nodes verbose wait-all-nodes= wckey="""
+    threads-per-core= time-min= tmp= tres-bind= use-min-nodes verbose wait-all-nodes="""
 _SHORT = {
     **{"B": "extra-node-info"},
     **{"F": "nodefile", "k": "no-kill", "L": "licenses", "M": "clusters", "m": "distribution"},

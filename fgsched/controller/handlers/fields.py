@@ -195,6 +195,7 @@ _PUBLIC = (
     "name",
     "partition",
     "account",
+    "wckey",
     "qos",
     "reservation",
     "nice",
