@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
@@ -91,6 +92,19 @@ def data_files() -> list[tuple[str, list[str]]]:
     ]
 
 
+# With FG_LIMITED_API=1 one wheel serves every Python from this one on. scripts/package sets it; a build in
+# place does not, because Python would prefer an older region.cpython-*.so to region.abi3.so.
+LIMITED = os.environ.get("FG_LIMITED_API") == "1"
+OLDEST = "cp311", "0x030B0000"
+
+
+def limits(name: str) -> dict[str, Any]:
+    """Return what the region module, the only one that Python imports, needs for the limited API."""
+    if not LIMITED or name in (one.removeprefix("fgshim.") for one in NATIVE):
+        return {}
+    return {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", OLDEST[1])]}
+
+
 def own_c(name: str) -> list[str]:
     """Return the C files in the folder of a native part, relative to this file."""
     return sorted(str(path.relative_to(HERE)) for path in HERE.glob(f"fgshim/{name}/*.c"))
@@ -107,7 +121,11 @@ def main() -> None:
     headers = sorted(str(path.relative_to(HERE)) for path in HERE.glob("fgshim/*/*.h"))
     extensions = [
         Extension(
-            f"fgshim.{name}", [f"fgshim/{name}.pyx", *own_c(name)], include_dirs=INCLUDES, depends=headers
+            f"fgshim.{name}",
+            [f"fgshim/{name}.pyx", *own_c(name)],
+            include_dirs=INCLUDES,
+            depends=headers,
+            **limits(name),
         )
         for name in names
     ]
@@ -124,6 +142,7 @@ def main() -> None:
         data_files=data_files(),
         ext_modules=cythonize(extensions, language_level=3),
         cmdclass={"build_ext": BuildNative},
+        options={"bdist_wheel": {"py_limited_api": OLDEST[0]}} if LIMITED else {},
     )
 
 

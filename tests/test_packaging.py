@@ -18,6 +18,7 @@ LEFT_OUT = shutil.ignore_patterns(
     *(".*", "build", "dist", "tests", "__pycache__", "*.egg-info", "*.so", "*.o", "fgspawn", "fgprove")
 )
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OLDEST = "cp" + PROJECT["requires-python"].removeprefix(">=").replace(".", "")
 PACKAGES = {path.parent for tree in ("fgsched", "fgshim") for path in (ROOT / tree).rglob("__init__.py")}
 
 
@@ -30,7 +31,12 @@ def wheel(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-c", build, str(place)],
         cwd=place / "source",
-        env={**os.environ, "FG_BUILD_ONLY": "hook spawner prover region", "CFLAGS": "-O0"},  # the names count
+        env={
+            **os.environ,
+            "FG_BUILD_ONLY": "hook spawner prover region",
+            "FG_LIMITED_API": "1",
+            "CFLAGS": "-O0",  # the names count
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -51,9 +57,19 @@ def test_every_module_and_statement_of_the_source_is_in_the_wheel(names):
             assert str(path.relative_to(ROOT)) in names
 
 
+def test_one_wheel_serves_every_python_from_the_oldest_on(wheel):
+    assert f"-{OLDEST}-abi3-" in Path(wheel.filename).name
+    entry = next(name for name in wheel.namelist() if name.endswith(".dist-info/WHEEL"))
+    assert f"Tag: {OLDEST}-abi3-" in wheel.read(entry).decode()
+
+
+def test_what_init_writes_is_in_the_wheel(names):
+    assert {f"fgsched/cli/install/fgsched.{kind}" for kind in ("service", "toml")} <= names
+
+
 def test_the_native_parts_are_in_the_wheel_and_the_programs_can_be_executed(wheel, names):
     assert "fgshim/libfgshim.so" in names
-    assert any(name.startswith("fgshim/region.") and name.endswith(".so") for name in names)
+    assert {name for name in names if name.startswith("fgshim/region.")} == {"fgshim/region.abi3.so"}
     for program in ("fgspawn", "fgprove"):
         assert wheel.getinfo(f"fgshim/{program}").external_attr >> 16 & 0o111 == 0o111
 

@@ -131,10 +131,10 @@ def _advice(about: protocol.About) -> str:
     kind = "simulated GPUs" if about.source == "sim" else "GPUs"
     return (
         f"Tell the users of this host ({about.gpus} {kind}):\n"
-        "  fginfo                              the GPUs\n"
-        "  fgsub --gpus=0.5 --time=2:00:00 job.sh    submit a job with half a GPU\n"
-        "  fgq --me, fgtail JOB, fgcancel JOB  see, follow and cancel jobs\n"
-        "  man fgsub                           everything else\n"
+        "  fginfo                                  see the GPUs\n"
+        "  fgsub --gpus=0.5 --time=2:00:00 job.sh  submit a job with half a GPU\n"
+        "  fgq --me, fgtail JOB, fgcancel JOB      see, follow and cancel jobs\n"
+        "  man fgsub                               read everything else\n"
         f"Operators: gpasswd -a USER {OPERATORS}. Settings: {wanted.CONFIG}\n"
     )
 
