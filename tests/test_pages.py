@@ -12,7 +12,7 @@ from browser import CHROMIUM, browser
 from fgsched.accounting.ledger import HOUR
 from fgsched.accounting.reports import drawing
 from fgsched.accounting.reports.export import as_json
-from fgsched.accounting.reports.html import as_html
+from fgsched.accounting.reports.html import as_html, cell
 from fgsched.accounting.reports.model import Mark, Number, Step
 from fgsched.accounting.reports.registry import NAMES, Wish, kind
 from fgsched.accounting.reports.text import as_text
@@ -248,11 +248,31 @@ def test_dots_of_one_bin_pile_up_and_make_the_drawing_higher():
 
 
 def test_a_number_that_is_nothing_is_grey_and_one_in_two_parts_is_divided():
-    from fgsched.accounting.reports.html import cell, figure
+    from fgsched.accounting.reports.html import figure
 
     assert cell(Number(0, "jobs", "0")) == '<span class="zero">0</span>'
     assert cell(Number(1, "bytes", "72 / 80 GiB")) == '72 <span class="soft">/ 80\u202fGiB</span>'
     assert figure("4 h 47 min") == "4<small>\u202fh</small>\u202f47<small>\u202fmin</small>"
+
+
+def test_the_first_gpu_has_a_name_that_is_not_grey():
+    assert cell(Number(0.0, "", "GPU 0")) == "GPU 0"
+    assert cell(Number(0.0, "jobs", "0")) == '<span class="zero">0</span>'
+
+
+def test_on_a_phone_a_rank_stands_beside_its_name_and_one_job_is_no_jobs(paths):
+    top, failures = as_html(made(paths, "top")), as_html(made(paths, "failures"))
+    assert (
+        '<th scope="row" class="whole lead" role="rowheader">1</th><td class="led" role="cell"><bdi>' in top
+    )
+    assert '1<span class="phone"> job</span>' in failures
+    assert '10<span class="phone"> jobs</span>' in failures
+
+
+def test_waits_by_partition_are_headed_by_the_partition(paths):
+    section = as_html(made(paths, "waits")).partition('id="partitions"')[2].partition("</section>")[0]
+    assert 'class="size">Partition</th>' in section
+    assert "in twenty of its partition" in section
 
 
 # -- in a browser --------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 LABELLED = 13.0  # per cent of the bar of classes from which a class is labelled inside of it
 _PHONE = 48  # characters of a table that stays a table on a phone, at most
 _NAME = 12  # characters of a name before it is broken
+_NAMES = 24  # characters of a user and a job, or of a command, before they are broken
 _IN_BLOCK = 6  # numbers in a block on a phone, at most; with more, the minor ones are left out
 _LONG = ("command", "event", "evidence", "notes", "lines")  # columns over the whole width of a block
 _BRIEF = ("user", "card", "line", "change", "state", "time")  # columns of a third of the width
@@ -178,7 +179,7 @@ def cell(value: Cell, unit: str = "") -> Markup:
 
 def _number(value: Number) -> Markup:
     text = own(value.text)
-    if not value.value:
+    if not value.value and not value.text[:1].isalpha():  # "GPU 0" is a name
         return Markup('<span class="zero">{}</span>').format(text)
     first, slash, rest = text.partition(" / ")
     return first + Markup(' <span class="soft">/ {}</span>').format(Markup(rest)) if slash else text
@@ -270,8 +271,26 @@ def _room(table: Table, at: int) -> int:
     cells = [row[at] for row in table.rows if not isinstance(row[at], Bar)]
     longest = max((len(cell.text) for cell in cells if not isinstance(cell, Bar)), default=0)
     if not column.right and column.key != "line":
-        longest = min(longest, _NAME)
+        is_joined = column.key == "user" and any(isinstance(cell, Phrase) for cell in cells)
+        is_long = column.key in _LONG or is_joined
+        longest = min(longest, _NAMES if is_long else _NAME)
     return max(longest, *(len(word) for word in column.head.split() or [""])) + 2
+
+
+def is_led(table: Table, row: Sequence[Cell]) -> bool:
+    """Tell whether a row begins with a rank or a job's number, which stands beside its name on a phone."""
+    return isinstance(row[0], Number) and len(row) > 1 and isinstance(row[1], Given | Phrase)
+
+
+def has_label(table: Table, row: Sequence[Cell], at: int) -> bool:
+    """Tell whether a cell is labelled in a block on a phone."""
+    return not (is_main(table, at) or is_long_line(row[at]) or (at == 1 and is_led(table, row)))
+
+
+def phone_unit(value: Cell, unit: str) -> str:
+    """Return the unit of the main number of a block: "1 job", "2 jobs"."""
+    is_one = isinstance(value, Number) and value.text == "1"
+    return unit.removesuffix("s") if is_one else unit
 
 
 def is_main(table: Table, at: int) -> bool:
@@ -290,8 +309,12 @@ def cell_class(table: Table, row: Sequence[Cell], at: int) -> str:
     if at == 0:
         found += ["whole" if isinstance(value, Number) else "name"]
         found += ["soft"] if _is_sum(table, value) and row is not table.total else []
+        if is_led(table, row):
+            return " ".join([*found, "lead"])
         return " ".join([*found, "beside" if is_main(table, 1) else "wide"])
-    if isinstance(value, Bar) or table.columns[at].key in _LONG or is_long_line(value):
+    if at == 1 and is_led(table, row):
+        found.append("led")
+    elif isinstance(value, Bar) or table.columns[at].key in _LONG or is_long_line(value):
         found.append("wide")
     elif is_main(table, at):
         found.append("main")
@@ -306,11 +329,11 @@ def _place(table: Table, at: int) -> Iterable[str]:
     """Yield the classes of all cells of a column."""
     column = table.columns[at]
     has_bars = any(isinstance(row[at], Bar) for row in table.rows)
-    if column.right:
+    if column.right and at:
         yield "n"
     if has_bars:
         yield "bars"
-    elif at and not column.right and table.columns[at - 1].right:
+    elif at > 1 and not column.right and table.columns[at - 1].right:
         yield "after"
     if column.minor and not (is_stacked(table) and len(table.columns) - 3 <= _IN_BLOCK):
         yield "minor"
@@ -356,11 +379,12 @@ _FUNCTIONS = (
     drawing.gaps,
     gpu_label,
     has_gaps,
+    has_label,
     head_class,
-    is_long_line,
     is_main,
     is_stacked,
     drawing.lines,
+    phone_unit,
     used_classes,
     wait_axis,
     with_names,

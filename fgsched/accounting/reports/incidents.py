@@ -163,7 +163,7 @@ def _failed_row(job: FailedJob) -> tuple[Cell, ...]:
         Words(kind),
         Words(f"{job.exit_code or 0}:{job.signal or 0}"),
         event(job.ended_at),
-        Given(job.output or ""),
+        Given(job.output) if job.output else dash(),
     )
 
 

@@ -248,6 +248,7 @@ class Quantiles(Struct, frozen=True, tag="waits", tag_field="kind"):
     caption: str
     key: str = "waits"
     title: str = ""
+    head: str = "Size"  # of the column of names
 
 
 class UseRow(Struct, frozen=True):

@@ -128,7 +128,7 @@ def _(part: HeatMap) -> Table:
 @as_table.register
 def _(part: Quantiles) -> Table:
     columns = (
-        Column("size", "Size"),
+        Column("size", part.head),
         Column("jobs", "Jobs", right=True, unit="jobs"),
         Column("median", "Median", right=True, unit="seconds"),
         Column("ninety", "90 %", right=True, unit="seconds"),

@@ -13,10 +13,11 @@ SIZES = ("≤ 0.25 GPU", "≤ 0.5 GPU", "< 1 GPU", "1 GPU", "> 1 GPU")
 NO_GPU = "no GPU"
 _TICKS = ((0, "at once"), (600, "10 min"), (3600, "1 h"), (21_600, "6 h"), (86_400, "24 h"))
 _DOTS = 20
-CAPTION = (
-    "Each dot is one job in twenty of its size class; in a class of fewer than 20 jobs, one job."
+_CAPTION = (
+    "Each dot is one job in twenty of its {group}; in a {brief} of fewer than 20 jobs, one job."
     " The line marks the median. Logarithmic scale."
 )
+CAPTION = _CAPTION.format(group="size class", brief="class")
 
 
 def size_of(one: WaitGroup | Slowdown) -> str:
@@ -50,6 +51,9 @@ def distribution(
     """Return the distribution of the waits, in seconds, of named classes of jobs."""
     rows = tuple(_row(name, sorted(found), is_given=is_given) for name, found in classes)
     ticks = tuple(Mark(at, label) for at, label in _TICKS)
+    if is_given:
+        caption = _CAPTION.format(group="partition", brief="partition")
+        return Quantiles(rows=rows, ticks=ticks, caption=caption, key=key, head="Partition")
     return Quantiles(rows=rows, ticks=ticks, caption=CAPTION, key=key)
 
 
