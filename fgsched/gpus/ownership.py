@@ -56,7 +56,7 @@ class Ownership:
         self._sockets.clear()
 
     def _take(self, uuid: str) -> Holder | None:
-        name = f"\0fgsched/gpu/{uuid.lower()}"
+        name = _name(uuid)
         try:
             self._sockets[uuid] = _listening(name)
         except OSError as error:
@@ -91,6 +91,22 @@ def _holder(name: str) -> Holder:
             return Holder(pid=0, uid=-1)
     pid, uid, _ = _CREDENTIALS.unpack(raw)
     return Holder(pid=pid, uid=uid)
+
+
+def holder_of(uuid: str) -> Holder | None:
+    """Return the controller that allocates a GPU; None if there is none."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+            caller.connect(_name(uuid))
+    except ConnectionRefusedError:
+        return None
+    except OSError:
+        return Holder(pid=0, uid=-1)
+    return _holder(_name(uuid))
+
+
+def _name(uuid: str) -> str:
+    return f"\0fgsched/gpu/{uuid.lower()}"
 
 
 def own(gpus: Iterable[Gpu], *, exclusive: bool, is_root: bool) -> Ownership:

@@ -1,0 +1,163 @@
+"""fgfence: run a command with a part of a GPU, without a queue."""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import click
+import msgspec
+
+from fgsched.cli import table
+from fgsched.cli.command import Command, run, write
+from fgsched.client import find_places
+from fgsched.domain.errors import BadUsage, FgschedError, Refused
+from fgsched.domain.fence import FENCE_DIR, Reply, Request
+from fgsched.domain.job import Demand
+from fgsched.domain.text import BadValue, lazy_regex, quoted
+from fgsched.domain.units import split_units
+
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # exit status, as of a shell
+_GPUS = lazy_regex(r"(([0-9]{1,4}(-[0-9]{1,4})?|GPU-[0-9a-fA-F-]+)(,|$))+")
+_Value = TypeVar("_Value")
+
+
+class Words(Command):
+    """A command whose last words are another command, with options of its own."""
+
+    shortens = False
+
+
+def _amount(ctx: click.Context, option: click.Parameter, text: str | None) -> table.Amount | None:
+    return None if text is None else _parsed(table.gpus, text, "--gpus=")
+
+
+def _memory(ctx: click.Context, option: click.Parameter, text: str | None) -> table.GpuMemory | None:
+    return None if text is None else _parsed(table.gpu_memory, text, "--gpu-mem=")
+
+
+def _list(ctx: click.Context, option: click.Parameter, text: str) -> str:
+    """Parse a list of GPUs; the last comma makes a list of a single index."""
+    if text and not _GPUS.fullmatch(text):
+        raise BadValue(text, " is not a list of GPUs, such as 0,2-3 or GPU-<uuid>", label="--gpu-list=")
+    return f"{text}," if text else ""
+
+
+def _parsed(parse: Callable[[str], _Value], text: str, label: str) -> _Value:
+    try:
+        return parse(text)
+    except BadValue as error:
+        raise BadValue(text, error.why, label=label) from None
+
+
+@click.command(
+    cls=Words,
+    epilog="fgfence --gpus=0.5 python train.py",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("--gpus", callback=_amount, metavar="[TYPE:]N", help="GPUs, or a part of one, such as 0.5.")
+@click.option("--gpu-mem", callback=_memory, metavar="SIZE", help="Memory of each GPU: 8G, or 25%.")
+@click.option(
+    "--gpu-list", default="", callback=_list, metavar="LIST", help="Choose among these GPUs, such as 0,2-3."
+)
+@click.option(
+    "--gpu-compute",
+    type=click.Choice(["none", "hard"]),
+    default="none",
+    help="hard: limit the GPU time to the share, too.",
+)
+@click.option("--print-env", is_flag=True, help="Print the variables for another launcher, and exit.")
+@click.option("--pid", type=int, metavar="PID", help="With --print-env: the fence lasts as long as PID.")
+@click.option("--json", "as_json", is_flag=True, help="With --print-env: print a JSON object.")
+@click.argument("words", nargs=-1, metavar="[COMMAND [ARG]...]")
+def fgfence(words: tuple[str, ...], **options: Any) -> int:
+    """Run a command with a part of a GPU, without a queue."""
+    prints, pid, as_json = options["print_env"], options["pid"], options["as_json"]
+    if bool(words) == prints:
+        raise BadUsage("give a command, or --print-env", "fgfence --gpus=0.5 python train.py")
+    if (pid is not None or as_json) and not prints:
+        raise BadUsage("--pid and --json belong to --print-env")
+    _refuse_inside()
+    request = Request(
+        demand=_demand(options["gpus"], options["gpu_mem"]),
+        pid=(pid or os.getppid()) if prints else os.getpid(),
+        follows=not prints,
+        run=f"{find_places().own_run(os.environ, os.geteuid())}/fence",
+        gpus=options["gpu_list"],
+        compute=options["gpu_compute"],
+    )
+    variables = _fenced(msgspec.json.encode(request))
+    if not prints:
+        _execute(words, variables)
+    lines = (f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    write(msgspec.json.encode(variables).decode() + "\n" if as_json else "".join(lines))
+    return 0
+
+
+def _refuse_inside() -> None:
+    """Refuse a fence within a job or a fence. Raises Refused."""
+    from fgsched.system.process import is_inside_job
+
+    folder = os.environ.get(FENCE_DIR, "")
+    if (folder and os.path.isdir(folder)) or is_inside_job(os.environ):
+        raise Refused(
+            "this process is in a fence, or in a job of fgsched: its programs have its limit",
+            "Start fgfence outside.",
+        )
+
+
+def _demand(gpus: table.Amount | None, memory: table.GpuMemory | None) -> Demand:
+    """Return the demand of the options. Raises BadUsage or BadValue."""
+    if gpus is None and memory is None:
+        raise BadUsage("say what the command may have: --gpus or --gpu-mem")
+    size = memory or table.GpuMemory()
+    try:
+        count, share = split_units(gpus.size) if gpus else (1, 0)
+    except ValueError as error:
+        raise BadUsage(f"--gpus={error}") from None
+    if not count:
+        raise BadUsage("a fence has at least a part of one GPU")
+    gpu_type = gpus.gpu_type if gpus else ""
+    return Demand(gpus=count, share=share, memory=size.size, memory_part=size.part, gpu_type=gpu_type)
+
+
+def _fenced(question: bytes) -> dict[str, str]:
+    """Start the watcher of a fence, and return the variables of its programs. Raises FgschedError."""
+    from fgsched.gpus.supervisor import helper_command
+
+    command = helper_command("fgsched.controller.fencing")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as watcher:
+        assert watcher.stdin is not None
+        assert watcher.stdout is not None
+        watcher.stdin.write(question + b"\n")
+        watcher.stdin.close()
+        line = watcher.stdout.readline()
+    if not line:
+        raise FgschedError("the watcher of the fence has failed")
+    reply = msgspec.json.decode(line, type=Reply)
+    if reply.cause:
+        raise Refused(reply.cause, reply.remedy)
+    return dict(reply.environment)
+
+
+def _execute(words: tuple[str, ...], variables: dict[str, str]) -> NoReturn:
+    """Execute the command; exit as a shell does if that fails."""
+    sys.stdout.flush()
+    try:
+        os.execvpe(words[0], words, {**os.environ, **variables})
+    except FileNotFoundError:
+        why, status = "no such command", _NOT_FOUND
+    except OSError as error:
+        why, status = error.strerror or str(error), _NOT_EXECUTABLE
+    fgfence.fail(f"{quoted(words[0])}: {why}", "", status)
+
+
+def main() -> None:
+    """Run fgfence."""
+    run(fgfence)
+
+
+if __name__ == "__main__":
+    main()
