@@ -10,7 +10,6 @@ from typing import Any, NoReturn, TypeVar
 import click
 import msgspec
 
-from fgsched.cli import table
 from fgsched.cli.command import Command, run, write
 from fgsched.client import find_places
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
@@ -18,6 +17,7 @@ from fgsched.domain.fence import FENCE_DIR, Reply, Request
 from fgsched.domain.job import Demand
 from fgsched.domain.text import BadValue, lazy_regex, quoted
 from fgsched.domain.units import split_units
+from fgsched.submission import table
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # exit status, as of a shell
 _GPUS = lazy_regex(r"(([0-9]{1,4}(-[0-9]{1,4})?|GPU-[0-9a-fA-F-]+)(,|$))+")
