@@ -62,6 +62,7 @@ def test_a_look_has_the_figures_of_the_card_and_the_load_and_name_of_its_process
     assert 0 < reading.processes[0].busy <= 8000
     assert 0 < reading.processes[0].traffic <= 2000
     assert answer.people == {fakejob: Person(os.getuid(), "fakejob")}
+    assert answer.driver == "580.0.0"
 
 
 @pytest.mark.compiler

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 import history
 from fgsched.accounting.ledger import HOUR, Ledger
 from fgsched.accounting.periods import Choice
+from fgsched.accounting.records import HealthEvent
 from fgsched.accounting.reports import waste
 from fgsched.accounting.reports.charge import weight_of
 from fgsched.accounting.reports.export import as_csv, as_json, names
@@ -29,7 +30,7 @@ from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
 from fgsched.submission.table import OPTIONS
 from reporting import NOW, facts_of, hostile_plan, is_expected
-from test_ledger import JOB, USAGE
+from test_ledger import CARD, JOB, USAGE
 
 PLANS = {
     "fortnight": history.FORTNIGHT,
@@ -244,3 +245,45 @@ def test_memory_counts_as_not_used_if_it_was_measured(tmp_path, peak, used, hour
     ledger.close()
     with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-01", until="1970-01-03")) as facts:
         assert sum(one.unused for one in facts.jobs) / (1 << 30) / 3600 == hours
+
+
+def test_health_has_the_driver_of_the_period_and_its_changes(tmp_path):
+    path, day = tmp_path / "accounts.db", 86_400
+    ledger = Ledger(path)
+    seen = [
+        (1, "535.1"),
+        (2, "550.2"),
+        (3, "550.2"),
+        (5 * day, "550.2"),
+        (6 * day, "560.3"),
+        (9 * day, "570.4"),
+    ]
+    with ledger.write():
+        ledger.add_cards([replace(CARD, until=10.0 * day)])
+        ledger.add_health([HealthEvent(at=at, card=CARD.uuid, kind="driver", detail=it) for at, it in seen])
+    ledger.close()
+
+    def driver(first, last):
+        with facts_of(path, Choice(since=f"1970-01-{first:02}", until=f"1970-01-{last:02}")) as facts:
+            report = kind("health").make(facts, WISH)
+            tables = [part for one in report.sections for part in one.parts if part.key == "driver"]
+            return report.quiet, [row[0].text for table in tables for row in table.rows]
+
+    assert driver(3, 5) == (True, ["550.2"])
+    assert driver(5, 9) == (False, ["550.2", "560.3"])
+    assert "The driver changed to 560.3" in health_text(path, 5, 9)
+
+
+def health_text(path, first, last):
+    with facts_of(path, Choice(since=f"1970-01-{first:02}", until=f"1970-01-{last:02}")) as facts:
+        return as_text(kind("health").make(facts, WISH))
+
+
+def test_the_reason_of_a_drained_card_is_in_the_health_report(tmp_path):
+    ledger = Ledger(tmp_path / "accounts.db")
+    event = HealthEvent(at=90_000.0, card=CARD.uuid, kind="state", detail="drained: replace <the> fan")
+    with ledger.write():
+        ledger.add_cards([replace(CARD, until=100_000.0)])
+        ledger.add_health([event])
+    ledger.close()
+    assert "down: replace <the> fan; not back" in health_text(tmp_path / "accounts.db", 2, 3)

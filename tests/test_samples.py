@@ -366,6 +366,31 @@ def test_changes_of_a_cards_health_are_events():
     ]
 
 
+def test_the_reason_of_a_state_is_an_event_with_it_also_in_the_first_look():
+    samples = Samples(5.0)
+    down = a_card(state="drained", why="replace the fan")
+    found = looking(samples, ((down,), ()), ((a_card(),), ()), ((down,), ()))
+    assert [(one.at, one.kind, one.detail) for one in of_kind(found, HealthEvent)] == [
+        (NOON, "state", "drained: replace the fan"),
+        (NOON + 5, "state", "ok"),
+        (NOON + 10, "state", "drained: replace the fan"),
+    ]
+
+
+def test_the_version_of_the_driver_is_recorded_at_the_begin_and_when_it_changes():
+    samples = Samples(5.0)
+    versions = ["550.54", "550.54", "", "560.28"]
+    found = [
+        record
+        for at, version in enumerate(versions)
+        for record in samples.look(Look(wall=NOON + at, clock=at, cards=(a_card(),), driver=version))
+    ]
+    assert [(one.at, one.kind, one.detail) for one in of_kind(found, HealthEvent)] == [
+        (NOON, "driver", "550.54"),
+        (NOON + 3, "driver", "560.28"),
+    ]
+
+
 # properties
 
 BUSY = st.none() | st.integers(0, 12_000)

@@ -28,6 +28,7 @@ class CardLook(Struct, frozen=True, kw_only=True):
     foreign: int = 0  # bytes of processes that belong to no job
     processes: tuple[ProcessLook, ...] = ()
     state: str = "ok"  # another one: it is down for new jobs
+    why: str = ""  # reason of another state
     utilisation: int | None = None  # percent
     temperature: int | None = None  # degrees Celsius
     energy: int | None = None  # millijoules, of a counter
@@ -66,3 +67,4 @@ class Look(Struct, frozen=True, kw_only=True):
     jobs: tuple[JobLook, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     error: str = ""  # why there is no look
+    driver: str = ""  # version of the driver; "": unknown

@@ -163,13 +163,16 @@ class Demand(Struct, frozen=True, kw_only=True, gc=False):
     most: int = 0  # jobs at once
 
 
+DRIVER = "driver"
+
+
 class HealthEvent(Struct, frozen=True, kw_only=True, gc=False):
-    """A change of a GPU's health."""
+    """A change of a GPU's health, or the version of the driver when a controller began to sample."""
 
     at: float
     card: str  # UUID
-    kind: str  # "xid", "ecc", "remap", "throttle", "state"
-    detail: str  # the number of the Xid, the new state
+    kind: str  # "xid", "ecc", "remap", "throttle", "state", DRIVER
+    detail: str  # the number of the Xid, the new state and its reason, the version
 
 
 class Warned(Struct, frozen=True, kw_only=True, gc=False):

@@ -13,6 +13,7 @@ from msgspec import Struct
 from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook, Waiting
 from fgsched.accounting.messages import Sample
 from fgsched.accounting.records import (
+    DRIVER,
     CardUse,
     Demand,
     ForeignUse,
@@ -33,6 +34,7 @@ _TICK = 0.001  # seconds
 _STEP = 120.0  # seconds by which the wall clock may be behind before it counts as set back
 _NEIGHBOURS = 64  # of a job, that are kept
 _HEALTH = ("heat", "hardware")  # limits of a clock that are events
+_LONGEST_REASON = 300  # characters
 STOPPED = "the controller did not run"
 SILENT = "the driver did not answer"
 LATE = "no samples were taken"
@@ -450,7 +452,7 @@ class Samples:
         last, self._last = self._last, look
         found: list[Sample] = []
         if last is None:
-            found += self._first(look)
+            found += [*self._first(look), *_first_events(look)]
         else:
             found += _events(last, look)
             found += self._counted(last, look)
@@ -572,8 +574,23 @@ def _pieces(begin: float, end: float) -> Iterator[tuple[int, float]]:
         begin = until
 
 
+def _first_events(look: Look) -> Iterator[HealthEvent]:
+    """Yield the states of cards that are down, and the version of the driver, in a first look."""
+    for card in look.cards:
+        if card.state != "ok":
+            yield HealthEvent(at=look.wall, card=card.uuid, kind="state", detail=_state(card))
+    if look.driver and look.cards:
+        yield HealthEvent(at=look.wall, card=look.cards[0].uuid, kind=DRIVER, detail=look.driver)
+
+
+def _state(card: CardLook) -> str:
+    return f"{card.state}: {card.why[:_LONGEST_REASON]}" if card.why else card.state
+
+
 def _events(last: Look, look: Look) -> Iterator[HealthEvent]:
-    """Yield the changes of the cards' health between two looks."""
+    """Yield the changes of the cards' health, and of the driver, between two looks."""
+    if look.driver not in ("", last.driver) and look.cards:
+        yield HealthEvent(at=look.wall, card=look.cards[0].uuid, kind=DRIVER, detail=look.driver)
     before = {card.uuid: card for card in last.cards}
     for card in look.cards:
         if (was := before.get(card.uuid)) is not None:
@@ -583,7 +600,7 @@ def _events(last: Look, look: Look) -> Iterator[HealthEvent]:
 
 def _changes(was: CardLook, card: CardLook) -> Iterator[tuple[str, str]]:
     if card.state != was.state:
-        yield "state", card.state
+        yield "state", _state(card)
     if (card.ecc or 0) > (was.ecc or 0):
         yield "ecc", str(card.ecc)
     if card.remap and card.remap != was.remap:

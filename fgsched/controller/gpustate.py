@@ -13,7 +13,7 @@ from fgsched.store import Allocation, Store
 
 _NEVER = float("-inf")
 _LIVES_ON = "could not be ended"  # at the end of a note: an operator must resume the GPU
-_BY_ITSELF = " [watchdog]"  # at the end of a note: no operator drained it
+BY_ITSELF = " [watchdog]"  # at the end of a note: no operator drained it
 
 
 class GpuStates:
@@ -104,7 +104,7 @@ class GpuStates:
         if (reading is None or reading.error) and not worse:
             self._mark_bad(gpu, reading, now)
         elif worse and gpu.state is not GpuState.DRAINED:
-            note = f"{worse}{_BY_ITSELF}"
+            note = f"{worse}{BY_ITSELF}"
             self._mark(replace(gpu, state=GpuState.DRAINED, note=note, noted_at=now))
         elif is_left and (gpu.state is GpuState.SUSPECT or gpu.index in self._lost):
             self._lost.discard(gpu.index)
@@ -140,7 +140,7 @@ class GpuStates:
     def failed_since(self, indices: Iterable[int], since: float) -> bool:
         """Tell whether one of these GPUs was lost or drained after `since` (epoch seconds)."""
         for gpu in (self._gpus[index] for index in indices if index in self._gpus):
-            is_sick = gpu.state is GpuState.DRAINED and gpu.note.endswith(_BY_ITSELF)
+            is_sick = gpu.state is GpuState.DRAINED and gpu.note.endswith(BY_ITSELF)
             if (is_sick or gpu.index in self._lost) and gpu.noted_at >= since:
                 return True
         return False

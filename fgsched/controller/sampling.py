@@ -16,6 +16,7 @@ from fgsched.accounting.records import Card, JobUsage, Owner
 from fgsched.accounting.samples import Samples
 from fgsched.controller.engine import Engine
 from fgsched.controller.gpumonitor import Seen
+from fgsched.controller.gpustate import BY_ITSELF
 from fgsched.controller.moving import Accounts as PastJobs
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Demand, Ended, Gpu, GpuProcess, Job, JobState, Reading
@@ -140,6 +141,7 @@ class Sampling:
                 if index in cards
             ),
             jobs=tuple(self._jobs()),
+            driver=answer.driver,
             waiting=self._demand(clock),
         )
 
@@ -153,6 +155,7 @@ class Sampling:
             foreign=reading.external,
             processes=(*there, *gone),
             state=gpu.state.value,
+            why=gpu.note.removesuffix(BY_ITSELF),
             utilisation=reading.utilisation,
             temperature=reading.temperature,
             energy=reading.energy,

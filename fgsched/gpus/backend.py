@@ -35,6 +35,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # UUID -> [pid, percent, start, end] with microseconds since the epoch
     uses: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
     people: dict[int, Person] = msgspec.field(default_factory=dict)  # of a reading's processes, by pid
+    driver: str = ""  # its version, to READING; "": unknown
 
     @property
     def trouble(self) -> str:

@@ -56,6 +56,8 @@ class Driver:
         self._meters: dict[str, LoadMeter] = {}  # UUID -> of its processes
         self._occupied: frozenset[str] = frozenset()  # UUIDs of the GPUs with processes
         self._names = ProcessNames()
+        version = self._try(pynvml.nvmlSystemGetDriverVersion)
+        self._version = version if isinstance(version, str) else ""
 
     def answer(self, want: str) -> Report:
         """Answer one question of the probe."""
@@ -68,7 +70,7 @@ class Driver:
             return Report(want=want, gpus=tuple(self.inventory()), limits=self.has_limits())
         readings = self.reading()
         pids = {one.pid for reading in readings.values() for one in (*reading.processes, *reading.past)}
-        return Report(want=want, readings=readings, people=self._names.of(pids))
+        return Report(want=want, readings=readings, people=self._names.of(pids), driver=self._version)
 
     @property
     def pause(self) -> float | None:

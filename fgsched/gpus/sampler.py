@@ -50,6 +50,7 @@ class Answer:
     limits: bool = False  # to INVENTORY: the driver can limit the GPU memory of a cgroup
     uses: dict[str, list[list[int]]] = field(default_factory=dict)  # to USE: by UUID, as in the report
     people: dict[int, Person] = field(default_factory=dict)  # to READING: by pid
+    driver: str = ""  # to READING: version of the driver; "": unknown
 
 
 class _Selected:
@@ -75,7 +76,13 @@ class _Selected:
         if report.want != READING:
             return Answer(want=report.want, error=report.error, uses=report.uses)
         readings = {gpu.index: self._reading(gpu, report) for gpu in self._watched}
-        return Answer(want=READING, readings=readings, error=report.error, people=report.people)
+        return Answer(
+            want=READING,
+            readings=readings,
+            error=report.error,
+            people=report.people,
+            driver=report.driver,
+        )
 
     def _reading(self, gpu: Gpu, report: Report) -> Reading:
         if gpu.uuid in report.readings:

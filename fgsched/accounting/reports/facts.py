@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Reader
 from fgsched.accounting.periods import Period
-from fgsched.accounting.records import Card, Gap, HealthEvent, Owner
+from fgsched.accounting.records import DRIVER, Card, Gap, HealthEvent, Owner
 from fgsched.domain.errors import StorageError
 from fgsched.store.schema import named
 
@@ -532,7 +532,23 @@ class Facts:
 
     @cached_property
     def health(self) -> list[HealthEvent]:
-        return self.reader.health(self.period.since, self.period.until)
+        found = self.reader.health(self.period.since, self.period.until)
+        return [one for one in found if one.kind != DRIVER]
+
+    @cached_property
+    def drivers(self) -> list[tuple[float, str]]:
+        """Return (epoch seconds when it was first seen, version) of the drivers of the period, in order."""
+        found: list[tuple[float, str]] = []
+        for row in self.reader.ask("drivers", until=self.period.until):
+            if not found or found[-1][1] != row["detail"]:
+                found.append((row["at"], row["detail"]))
+        first = max((at for at, (since, _) in enumerate(found) if since < self.period.since), default=0)
+        return found[first:]
+
+    @property
+    def has_new_driver(self) -> bool:
+        """Whether the version of the driver changed in the period."""
+        return len(self.drivers) > 1
 
     @cached_property
     def states_before(self) -> list[HealthEvent]:

@@ -114,5 +114,9 @@ def byte_hours(found: Sequence[ForeignTotals]) -> float:
 
 
 def is_quiet(facts: Facts) -> bool:
-    """Tell whether no GPU had an event."""
-    return not facts.health and not any(down_times(facts, card) for card in facts.cards)
+    """Tell whether no GPU had an event, and the driver stayed the same."""
+    return (
+        not facts.health
+        and not facts.has_new_driver
+        and not any(down_times(facts, card) for card in facts.cards)
+    )

@@ -186,6 +186,7 @@ def health(facts: Facts, wish: Wish) -> Report:
         sections=(
             Section("events", "Events", "", (events(facts, title=""),)),
             Section("gpus", "GPUs", "", (_gpu_table(facts),)),
+            *_driver(facts),
         ),
         terms=("classes", "measured"),
         main="gpus",
@@ -198,10 +199,22 @@ def _health_lede(facts: Facts, down: float) -> tuple[str, ...]:
     if is_quiet(facts):
         return (f"No GPU had an event in this {facts.period.noun}.",)
     cards = [card for card in facts.cards if down_times(facts, card)]
+    if not cards and not facts.health:
+        return (f"The driver changed to {facts.drivers[-1][1]}; no GPU had an event.",)
     if not cards:
         return (f"{numbers.counted(len(facts.health), 'event')}; no GPU was down.",)
     names = ", ".join(f"GPU {card.gpu}" for card in cards[:8])
     return (f"Down for {numbers.brief_hours(down)} h in all: {names}.",)
+
+
+def _driver(facts: Facts) -> tuple[Section, ...]:
+    """Return the section on the versions of the driver; none if they are not known."""
+    if not facts.drivers:
+        return ()
+    columns = (Column("version", "Version"), Column("since", "First seen"))
+    rows = tuple((Words(version), event(at)) for at, version in facts.drivers)
+    say = "The version changed in this period." if facts.has_new_driver else ""
+    return (Section("driver", "Driver", say, (Table("driver", columns, rows),)),)
 
 
 def _gpu_table(facts: Facts) -> Part:

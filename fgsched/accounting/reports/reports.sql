@@ -83,6 +83,9 @@ FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.ended_at < :until AND job.oom = 'gpu'
 ORDER BY job.ended_at DESC, job.id DESC LIMIT :most;
 
+-- name: drivers
+SELECT at, detail FROM health WHERE kind = 'driver' AND at < :until ORDER BY at;
+
 -- name: foreign_totals
 SELECT card.uuid AS card, user, command, max(pid) AS pid, sum(seconds) AS seconds, sum(memory) AS memory,
   max(peak) AS peak, sum(used) AS used, min(at) AS first, max(at) AS last
