@@ -24,7 +24,11 @@ def _static_where_possible() -> list[str]:
     static = Path(found).is_absolute() and Path(found).with_name("libc.a").exists()
     if static:
         return ["-static-pie", "-Wl,-z,noseparate-code"]
-    return ["-pie", "-Wl,--version-script=fgshim/spawner/exports.map"]
+    return []
+
+
+STATIC = _static_where_possible()
+PROGRAM = ["-pie", "-Wl,--version-script=fgshim/spawner/exports.map"]
 
 
 OLD_LIBC = {"fgshim.hook": ["-include", "fgshim/hook/old_libc.h"]}
@@ -40,8 +44,8 @@ NATIVE = {
             "-Wl,-z,lazy",  # few processes of a job call CUDA: the others need no look-ups
         ],
     ),
-    "fgshim.spawner": ("fgspawn", _static_where_possible()),
-    "fgshim.prover": ("fgprove", ["-pie", "-Wl,--version-script=fgshim/spawner/exports.map"]),
+    "fgshim.spawner": ("fgspawn", STATIC or PROGRAM),
+    "fgshim.prover": ("fgprove", PROGRAM),
 }
 
 
@@ -68,6 +72,7 @@ class BuildNative(build_ext):
 
 
 SHARE = {
+    "bin": "build/front/fgsub",
     # directory below the prefix of the installation: files of the source or of the build
     "share/man/man1": "man/*.1",
     "share/man/man5": "man/*.5",
@@ -105,6 +110,18 @@ def limits(name: str) -> dict[str, Any]:
     return {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", OLDEST[1])]}
 
 
+def build_front() -> None:
+    """Compile fgsub, which needs no interpreter for an ordinary submission, into build/front."""
+    from fgsched import PROTOCOL
+
+    target = HERE / "build" / "front" / "fgsub"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    compiler = os.environ.get("CC", "gcc").split()
+    flags = ["-O2", "-Wall", "-D_GNU_SOURCE", f"-DFG_PROTOCOL={PROTOCOL}", *STATIC]
+    sources = [str(HERE / source) for source in own_c("front")]
+    subprocess.run([*compiler, *flags, *sources, "-o", str(target)], check=True)
+
+
 def own_c(name: str) -> list[str]:
     """Return the C files in the folder of a native part, relative to this file."""
     return sorted(str(path.relative_to(HERE)) for path in HERE.glob(f"fgshim/{name}/*.c"))
@@ -117,6 +134,7 @@ def main() -> None:
 
     calls.write(HERE / "fgshim/hook")
     write_completions()
+    build_front()
     names = os.environ.get("FG_BUILD_ONLY", "hook spawner prover region").split()
     headers = sorted(str(path.relative_to(HERE)) for path in HERE.glob("fgshim/*/*.h"))
     extensions = [

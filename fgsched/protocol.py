@@ -6,7 +6,7 @@ other members are its fields. The answer is one line: `{"v":2,"ok":{…}}` or `{
 `codec.py` encodes and decodes the lines.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
@@ -34,6 +34,7 @@ from fgsched.domain.waiting import Cause, ExpectedStart, Explanation, Trial
 
 Answer = TypeVar("Answer")
 MAX_IDS = 100_000  # in one request: other requests wait while it is served
+MAX_LINE_SCRIPT = 65_536  # characters of a script that the controller reads for its headers
 
 Reference = int | str  # names a job: 12, the array 12, its task "12_3", its tasks "12_[1-5,8]"
 Ids = Annotated[Sequence[Reference], Meta(max_length=MAX_IDS)]
@@ -255,11 +256,14 @@ class ShowLog(Question[LogLines], frozen=True, tag="log"):
 Place = Annotated[int, Meta(ge=0)]  # index in a list
 
 
+# of a submission: a second request with the same key queues nothing; its answer names the jobs of the first
+Key = Annotated[str, Meta(min_length=16, max_length=128, pattern="^[\\x01-\\x7f]*$")]
+
+
 class Batch(Call[Answer], frozen=True):
     """Jobs to be queued. They refer to their requests, scripts and environments by index into the lists."""
 
-    # a second request with the same key queues nothing; its answer names the jobs of the first
-    key: Annotated[str, Meta(min_length=16, max_length=128, pattern="^[\\x01-\\x7f]*$")]
+    key: Key
     requests: Sequence[Request]
     scripts: Sequence[str]
     environments: Sequence[dict[str, str]]
@@ -275,6 +279,30 @@ class Submitted(Struct, frozen=True, kw_only=True):
 
 class Submit(Batch[Submitted], frozen=True, tag="submit"):
     """Queue jobs: all of them, or none if one is refused."""
+
+
+class LineSubmitted(Struct, frozen=True, kw_only=True):
+    """The answer to a command line: submitted, to be sent again with its paths checked, or not read here."""
+
+    first: int = 0  # id of the first job; 0: nothing was submitted
+    out: str = ""  # text for standard output
+    err: str = ""  # text for standard error
+    checks: list[str] = []  # "d/PATH": a directory; "x/PATH": can be entered; "f/PATH": not a directory
+    elsewhere: bool = False  # True: only the Python command can read this line
+
+
+class SubmitLine(Call[LineSubmitted], frozen=True, tag="submit_line"):
+    """Queue the jobs of a command line of fgsub. A program sends it that has no parser of its own."""
+
+    key: Key
+    words: Annotated[Sequence[Annotated[str, Meta(max_length=4096)]], Meta(max_length=1024)]
+    cwd: FilePath
+    environ: Sequence[str]  # NAME=value
+    umask: Annotated[int, Meta(ge=0, le=0o777)]
+    rlimits: Annotated[Sequence[tuple[int, int, int]], Meta(max_length=64)]  # resource, soft, hard
+    files: Mapping[str, Annotated[str, Meta(max_length=MAX_LINE_SCRIPT)]]  # texts of scripts, by word
+    terminal: bool = False  # standard error is a terminal
+    checked: bool = False  # the submitter has checked the paths that the first answer named
 
 
 class Trials(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-COMMANDS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+NATIVE = {name: f"fgsched.cli.start:{name}" for name in PYPROJECT["tool"]["fgsched"]["native-commands"]}
+COMMANDS = {**PYPROJECT["project"]["scripts"], **NATIVE}
 FILES = {"bash": "bash/{}", "zsh": "zsh/_{}", "fish": "fish/{}.fish"}
 
 

@@ -23,7 +23,9 @@ from fgsched.domain.job import JobState, Reason
 ROOT = Path(__file__).parent.parent
 MAN = ROOT / "man"
 PAGES = sorted(path.name for path in MAN.glob("*.[1-9]"))
-COMMANDS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+NATIVE = {name: f"fgsched.cli.start:{name}" for name in PYPROJECT["tool"]["fgsched"]["native-commands"]}
+COMMANDS = {**PYPROJECT["project"]["scripts"], **NATIVE}
 SECTIONS = ["NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "EXAMPLES", "SEE ALSO"]
 HELP_OPTIONS = {"--help"}  # click's own
 OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")

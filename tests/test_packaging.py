@@ -17,8 +17,11 @@ ROOT = Path(__file__).parent.parent
 LEFT_OUT = shutil.ignore_patterns(
     *(".*", "build", "dist", "tests", "__pycache__", "*.egg-info", "*.so", "*.o", "fgspawn", "fgprove")
 )
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 OLDEST = "cp" + PROJECT["requires-python"].removeprefix(">=").replace(".", "")
+NATIVE = PYPROJECT["tool"]["fgsched"]["native-commands"]
+COMMANDS = [*PROJECT["scripts"], *NATIVE]
 PACKAGES = {path.parent for tree in ("fgsched", "fgshim") for path in (ROOT / tree).rglob("__init__.py")}
 
 
@@ -74,6 +77,12 @@ def test_the_native_parts_are_in_the_wheel_and_the_programs_can_be_executed(whee
         assert wheel.getinfo(f"fgshim/{program}").external_attr >> 16 & 0o111 == 0o111
 
 
+def test_the_native_commands_are_where_programs_are_and_can_be_executed(wheel, names):
+    for command in NATIVE:
+        found = next(name for name in names if name.endswith(f".data/data/bin/{command}"))
+        assert wheel.getinfo(found).external_attr >> 16 & 0o111 == 0o111
+
+
 def test_no_source_of_the_native_parts_and_nothing_of_the_tests_is_in_the_wheel(names):
     assert not [
         name for name in names if name.endswith((".c", ".h", ".pyx", ".pxi")) or name.startswith("test")
@@ -83,9 +92,9 @@ def test_no_source_of_the_native_parts_and_nothing_of_the_tests_is_in_the_wheel(
 def test_every_page_and_completion_is_where_man_and_the_shells_look(names):
     data = {name.partition("/data/share/")[2] for name in names if ".data/data/share/" in name}
     pages = {f"man/man{path.suffix[1:]}/{path.name}" for path in (ROOT / "man").glob("*.[1-9]")}
-    bash = {f"bash-completion/completions/{command}" for command in PROJECT["scripts"]}
-    zsh = {f"zsh/site-functions/_{command}" for command in PROJECT["scripts"]}
-    fish = {f"fish/vendor_completions.d/{command}.fish" for command in PROJECT["scripts"]}
+    bash = {f"bash-completion/completions/{command}" for command in COMMANDS}
+    zsh = {f"zsh/site-functions/_{command}" for command in COMMANDS}
+    fish = {f"fish/vendor_completions.d/{command}.fish" for command in COMMANDS}
     assert data == pages | bash | zsh | fish
 
 

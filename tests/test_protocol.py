@@ -7,7 +7,17 @@ import msgspec
 import pytest
 
 from fgsched import codec, protocol
-from fgsched.controller.handlers import dispatch, explain, jobs, partitions, priority, query, reservations
+from fgsched.controller.handlers import (
+    dispatch,
+    explain,
+    jobs,
+    partitions,
+    priority,
+    processes,
+    query,
+    reservations,
+    submitline,
+)
 from fgsched.domain.errors import BadUsage, Unreachable
 from fgsched.domain.job import Request
 from fgsched.server import LongAnswer
@@ -15,6 +25,7 @@ from fgsched.server import LongAnswer
 CLASSES = [
     *(jobs.JobHandlers, jobs.RunningJobHandlers, partitions.PartitionHandlers, priority.PriorityHandlers),
     *(query.QueryHandlers, explain.ExplainHandlers, reservations.ReservationHandlers, dispatch.Dispatcher),
+    *(submitline.LineHandlers, processes.ProcessHandlers),
 ]
 APART = {protocol.Wait, protocol.Stop, protocol.BackUp, protocol.ArchiveJobs, protocol.NoteWarning}
 DECODER = codec.Decoder(protocol.CALLS)

@@ -59,6 +59,14 @@ def submission(job):
     }
 
 
+def command_line(job):
+    return {
+        **{"key": secrets.token_hex(16), "words": ["--hold", "-D", "/tmp", "a.sh", "b"], "cwd": "/"},
+        **{"environ": ["A=B", "FGSUB_GPUS=0.5"], "umask": 0o22, "rlimits": [[0, -1, -1]], "checked": True},
+        **{"files": {"a.sh": "#!/bin/sh\n#FG --time=5 --array=0-3\n"}, "terminal": False},
+    }
+
+
 # What each operation is given when nothing is wrong; the fuzz replaces every value in it, one at a time.
 GIVEN = {
     **{name: lambda job: {"ids": [job]} for name in ("cancel", "hold", "uhold", "release", "wait", "why")},
@@ -67,6 +75,7 @@ GIVEN = {
     "reconfigure": lambda job: {},
     "log": lambda job: {"job": job},
     "submit": submission,
+    "submit_line": command_line,
     "test": submission,
     "signal": lambda job: {"ids": [job], "signal": 10, "target": "all"},
     "requeue": lambda job: {"ids": [job]},

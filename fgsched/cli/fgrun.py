@@ -22,6 +22,7 @@ from fgsched.jobs.jobscript import command_line
 from fgsched.submission import prepare as submission
 from fgsched.submission import table
 from fgsched.submission.options import Setting, given, read
+from fgsched.submission.request import parts
 
 _PTY = table.Option(
     name="pty",
@@ -99,7 +100,7 @@ class Foreground:
             job = self.prepared(client.call(protocol.Ping()).site)
             for warning in dict.fromkeys(job.warnings):
                 click.echo(f"{self.name}: warning: {warning}", err=True)
-            ids = client.call(protocol.Submit(**fgsub.parts([job])), patience=60)
+            ids = client.call(protocol.Submit(**parts([job], fgsub.directory())), patience=60)
             plan = Plan(
                 name=self.name,
                 streams=self.streams,

@@ -18,16 +18,17 @@ from fgsched.domain.errors import BadUsage, FgschedError, Refused, Unreachable
 from fgsched.domain.text import quoted
 from fgsched.domain.units import SubmitContext
 from fgsched.protocol import Ping, Test
-from fgsched.submission.options import NOTES, Setting, given
+from fgsched.submission.options import Setting, given
 from fgsched.submission.prepare import Flags, Prepared, prepare
+from fgsched.submission.request import NO_GPU, parts, says_no_gpu, submitted, wants_hint, warnings
 from fgsched.system.unanswered import VALID, Unanswered
 
 _KEPT = (
     f"It may have been queued all the same. Repeat the same command within {VALID / 60:.0f} minutes: "
     "it is queued only once."
 )
-_NO_GPU = "no GPU was asked for, so the job sees none; --gpus=0.5 asks for half of one, --gpus=0 says so"
 _LOOK = "It may have been queued all the same: look with fgq before you repeat the command."
+sent_key = ""  # with which the native program has sent this submission already, without an answer
 _STATUSES = {str(number) for number in range(1, 256)}  # that an error may have
 
 
@@ -54,49 +55,34 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
         site = client.call(Ping()).site
         batch = given(settings, "batch")
         jobs = [_single(settings, words, site)] if batch is None else _list(batch, settings, words, site)
-        for warning in dict.fromkeys(text for job in jobs for text in job.warnings):
-            click.echo(f"fgsub: warning: {warning}", err=True)
+        click.echo(warnings(jobs), err=True, nl=False)
         flags = jobs[0].flags
-        if batch is None and _is_new_here(jobs[0]):
-            click.echo(f"fgsub: note: {_NO_GPU}", err=True)
+        if batch is None and _is_for_person() and says_no_gpu(jobs[0]):
+            click.echo(NO_GPU, err=True)
         if flags.explain:
             _explain(jobs)
             return 0
         if flags.test:
             return _test(client, jobs)
-        ids = _submit(client, protocol.Submit(**parts(jobs)))
+        ids = _submit(client, protocol.Submit(**parts(jobs, directory())))
         _print(client, ids, flags)
-        if batch is None and site.hints and _wants_hint(jobs[0]):
+        if batch is None and site.hints and _is_for_person() and wants_hint(jobs[0], os.environ):
             from fgsched.cli.hint import tell  # for persons only: it asks the controller
 
             tell(client, ids[0], jobs[0].submission.request.name)
         return _wait(client, ids) if flags.wait else 0
 
 
-def _is_new_here(job: Prepared) -> bool:
-    """Tell whether to say that a job gets no GPU: a person submits one and said nothing about GPUs."""
-    says = {"gpus", "gpu-mem"} & job.settings.keys()
-    return not says and _is_for_person(job)
-
-
-def _is_for_person(job: Prepared) -> bool:
-    """Tell whether a person reads the notes: standard error is a terminal, and the output is not terse."""
-    is_terse = job.flags.quiet or job.flags.parsable or job.flags.json
-    return not is_terse and sys.stderr is not None and sys.stderr.isatty()
-
-
-def _wants_hint(job: Prepared) -> bool:
-    """Tell whether to compare the request with the last runs; FGSUB_HINT=no switches that off."""
-    if not job.submission.request.demand.gpus or os.environ.get(NOTES, "").lower() == "no":
-        return False
-    return _is_for_person(job)
+def _is_for_person() -> bool:
+    """Tell whether a person reads standard error."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _submit(client: Client, call: protocol.Submit) -> range:
     """Submit the jobs and return the answer. A repeated command without an answer reuses its key."""
     places, uid = client.places, os.geteuid()
     unanswered = places.own_run(os.environ, uid) / "unanswered"
-    key = Unanswered(unanswered, encode(_repeated(call)), time.time())
+    key = Unanswered(unanswered, encode(_repeated(call)), time.time(), sent_key)
     remedy = _KEPT if key.is_kept else _LOOK
     try:
         answer = client.call(structs.replace(call, key=key.value), patience=60, unanswered=remedy)
@@ -122,7 +108,7 @@ def _test(client: Client, jobs: Sequence[Prepared]) -> int:
     """Print on standard error, as sbatch does, when and where each job would start."""
     from fgsched.cli.prospects import tested
 
-    answer = client.call(Test(**parts(jobs)), patience=60)
+    answer = client.call(Test(**parts(jobs, directory())), patience=60)
     for job in answer.jobs:
         first, *others = tested(job)
         click.echo("\n".join([f"fgsub: {first}", *others]), err=True)
@@ -161,53 +147,13 @@ def _stdin() -> Any:
     return None if sys.stdin is None else sys.stdin.buffer
 
 
-def parts(jobs: Sequence[Prepared]) -> dict[str, Any]:
-    """Return the request for the socket; parts that several jobs share are included once."""
-    requests, scripts, environments = _Once(), _Once(), _Once()
-    cwd = directory()
-    rows = []
-    for job in jobs:
-        submission = job.submission
-        request = structs.replace(submission.request, submit_dir=cwd)
-        rows.append(
-            (
-                requests.place(request, request),
-                scripts.place(submission.script, submission.script.decode(errors="surrogateescape")),
-                environments.place(id(submission.environment), submission.environment),
-                submission.hold,
-            )
-        )
-    return {
-        "key": os.urandom(16).hex(),
-        "requests": requests.values,
-        "scripts": scripts.values,
-        "environments": environments.values,
-        "jobs": rows,
-    }
-
-
-class _Once:
-    """A list of distinct values, with the index of each."""
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self._places: dict[Any, int] = {}
-
-    def place(self, key: Any, value: Any) -> int:
-        if key not in self._places:
-            self._places[key] = len(self.values)
-            self.values.append(value)
-        return self._places[key]
-
-
 def _print(client: Client, ids: range, flags: Flags) -> None:
     """Print the ids in the requested form; to standard error if standard output cannot be written."""
     try:
         if flags.json:
             _print_json(client, ids)
         elif not flags.quiet:
-            form = "{}\n" if flags.parsable else "Submitted batch job {}\n"
-            write("".join(form.format(job) for job in ids))
+            write("".join(submitted(flags, job) for job in ids))
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+
+FRONT_END = "front-end"  # the word with which the native fgsub calls the Python command
 
 
 def __getattr__(command: str) -> Callable[[], None]:
@@ -16,7 +19,26 @@ def __getattr__(command: str) -> Callable[[], None]:
 
 def _start(command: str) -> None:
     try:
-        main = import_module(f"fgsched.cli.{command}").main
+        if command == "fgsched" and sys.argv[1:2] == [FRONT_END]:
+            command = _instead_of_front()
+        main = _main(command)
     except KeyboardInterrupt:
         os._exit(128 + signal.SIGINT)
     main()
+
+
+def _main(command: str) -> Callable[[], None]:
+    module = "fgsched.slurm.names" if command == "sbatch" else f"fgsched.cli.{command}"
+    found: Callable[[], None] = import_module(module).main
+    return found
+
+
+def _instead_of_front() -> str:
+    """Return the command that the native `fgsub` leaves to Python with `fgsched front-end NAME KEY …`."""
+    name, key, *words = sys.argv[2:]
+    sys.argv = [name, *words] if name != "sbatch" else ["", name, *words]
+    if key:
+        from fgsched.cli import fgsub
+
+        fgsub.sent_key = key
+    return name

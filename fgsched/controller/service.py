@@ -22,8 +22,8 @@ from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog, wa
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.books import BooksHandlers
-from fgsched.controller.handlers.dispatch import Beyond, ControllerInfo, Live, Requests, rules
 from fgsched.controller.handlers.processes import ProcessHandlers
+from fgsched.controller.handlers.requests import Beyond, ControllerInfo, Live, Requests, rules
 from fgsched.controller.launching import (
     Beside,
     EnforcementGate,

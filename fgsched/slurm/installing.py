@@ -54,9 +54,13 @@ def remove(folder: Path) -> str:
 
 
 def program(name: str) -> bytes:
-    """Return the program of one name."""
-    python = os.fsencode(shlex.quote(sys.executable))
-    return b'#!/bin/sh\n%s\nexec %s -I -m fgsched.slurm.names %s "$@"\n' % (_MARK, python, name.encode())
+    """Return the program of one name; sbatch is the native fgsub where that is installed."""
+    native = Path(sys.executable).with_name("fgsub")
+    if name == "sbatch" and native.exists():
+        command = f"{shlex.quote(str(native))} --named=sbatch"
+    else:
+        command = f"{shlex.quote(sys.executable)} -I -m fgsched.slurm.names {name}"
+    return b'#!/bin/sh\n%s\nexec %s "$@"\n' % (_MARK, os.fsencode(command))
 
 
 def _refuse_others(folder: Path, environ: Mapping[str, str]) -> None:

@@ -24,9 +24,12 @@ VALID = 600.0  # seconds for which a key is kept for a repeated command
 class Unanswered:
     """The key of one submission; call `answered` when its answer has arrived."""
 
-    def __init__(self, directory: Path, request: bytes, now: float) -> None:
-        """`request` is the same for each repetition; `now` is in seconds since the epoch."""
-        self.value = os.urandom(16).hex()
+    def __init__(self, directory: Path, request: bytes, now: float, key: str = "") -> None:
+        """`request` is the same for each repetition; `now` is in seconds since the epoch.
+
+        `key` is a key with which the request was sent already.
+        """
+        self.value = key or os.urandom(16).hex()
         self._file: Path | None = None
         with suppress(OSError):  # a repeated command then has another key, as `is_kept` reports
             _make(directory.parent)

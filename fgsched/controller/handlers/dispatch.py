@@ -9,26 +9,21 @@ from typing import Any
 from msgspec.structs import replace
 
 from fgsched import codec, protocol
-from fgsched.config.load import Config, load
+from fgsched.config.load import Config
 from fgsched.controller.caller import Caller, is_operator
-from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
-from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
-from fgsched.controller.handlers.about import log_lines
+from fgsched.controller.handlers.about import ControllerInfo, log_lines
 from fgsched.controller.handlers.explain import ExplainHandlers
-from fgsched.controller.handlers.jobs import FIRST_USER, JobHandlers, Rules
-from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
+from fgsched.controller.handlers.jobs import JobHandlers
+from fgsched.controller.handlers.partitions import PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
-from fgsched.controller.handlers.query import Live as Live
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
+from fgsched.controller.handlers.submitline import LineHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
-from fgsched.launch import regions
-from fgsched.launch.launcher import Launcher
-from fgsched.launch.unhooked import Unhooked
+from fgsched.domain.units import SubmitContext
 from fgsched.server import Connection
 from fgsched.system.accounts import Account
-from fgsched.system.paths import Paths
 
 Call = type[protocol.Call[Any]]
 
@@ -60,6 +55,7 @@ class Dispatcher:
         self._answers, self._waiters, self._loop = answers, waiters, loop
         self._writers: dict[Call, Handler] = {
             **handlers.jobs.calls,
+            **LineHandlers(handlers.jobs.submit, self._site).calls,
             **handlers.site.calls,
             **handlers.standings.writing_calls,
             **handlers.reservations.writing_calls,
@@ -121,9 +117,11 @@ class Dispatcher:
 
     def _ping(self, caller: Caller, call: protocol.Ping, now: float) -> protocol.About:
         """Describe the controller, with the settings that clients need to parse amounts."""
+        return self.about.described(self._site(), self._loop.faults.told(), operator=caller.is_operator)
+
+    def _site(self) -> SubmitContext:
         site = self._answers.policy.told(self.about.config.site)
-        site = replace(site, gpu_features=self._answers.gpu_features)
-        return self.about.described(site, self._loop.faults.told(), operator=caller.is_operator)
+        return replace(site, gpu_features=self._answers.gpu_features)
 
     def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:
         return log_lines(self._answers.log, caller, call)
@@ -150,42 +148,3 @@ class Beyond:
     obey: Callable[[Config], None]  # applies a reread configuration
     apart: Mapping[Call, Apart]  # handlers of calls that are answered later
     read: Mapping[Call, Handler]  # handlers of calls that are answered at once
-
-
-class Requests:
-    """The handlers of all requests."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        loop: EventLoop,
-        launcher: Launcher,
-        live: Live,
-        about: ControllerInfo,
-        beyond: Beyond,
-    ) -> None:
-        self.jobs = JobHandlers(engine, rules(about.places, about.config))
-        actions = ConfigActions(lambda: load(about.places), beyond.obey)
-        self.partitions = PartitionHandlers(engine, actions)
-        self.reservations = ReservationHandlers(engine)
-        self.waiters = WaitHandlers(loop.finish, loop.faults)
-        explain = ExplainHandlers(engine, self.jobs.tried)
-        handlers = Handlers(self.jobs, self.partitions, PriorityHandlers(engine), explain, self.reservations)
-        refused = partial(regions.refusal, str(launcher.run.path))
-        live = live._replace(refusal=refused, unhooked=Unhooked(launcher.shepherd).of)
-        query = QueryHandlers(engine, launcher.pids, live)
-        self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about, beyond)
-
-
-def rules(places: Paths, config: Config) -> Rules:
-    """Return the rules for submissions from the configuration."""
-    may_be_root = places.mode == "user" or config.allow_root_jobs
-    return Rules(
-        config.max_script,
-        config.default_time,
-        least_uid=0 if may_be_root else FIRST_USER,
-        tiers=config.tiers,
-        kill_invalid=config.kill_invalid_depend,
-        max_material=config.max_bytes_per_user,
-        mail=config.mails,
-    )

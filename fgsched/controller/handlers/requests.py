@@ -1,0 +1,61 @@
+"""Make the handlers of all requests."""
+
+from functools import partial
+
+from fgsched.config.load import Config, load
+from fgsched.controller.engine import Engine
+from fgsched.controller.eventloop import EventLoop
+from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
+from fgsched.controller.handlers.dispatch import Beyond as Beyond
+from fgsched.controller.handlers.dispatch import Dispatcher, Handlers
+from fgsched.controller.handlers.explain import ExplainHandlers
+from fgsched.controller.handlers.jobs import FIRST_USER, JobHandlers, Rules
+from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
+from fgsched.controller.handlers.priority import PriorityHandlers
+from fgsched.controller.handlers.query import Live as Live
+from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.reservations import ReservationHandlers
+from fgsched.controller.handlers.wait import WaitHandlers
+from fgsched.launch import regions
+from fgsched.launch.launcher import Launcher
+from fgsched.launch.unhooked import Unhooked
+from fgsched.system.paths import Paths
+
+
+class Requests:
+    """The handlers of all requests."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        loop: EventLoop,
+        launcher: Launcher,
+        live: Live,
+        about: ControllerInfo,
+        beyond: Beyond,
+    ) -> None:
+        self.jobs = JobHandlers(engine, rules(about.places, about.config))
+        actions = ConfigActions(lambda: load(about.places), beyond.obey)
+        self.partitions = PartitionHandlers(engine, actions)
+        self.reservations = ReservationHandlers(engine)
+        self.waiters = WaitHandlers(loop.finish, loop.faults)
+        explain = ExplainHandlers(engine, self.jobs.tried)
+        handlers = Handlers(self.jobs, self.partitions, PriorityHandlers(engine), explain, self.reservations)
+        refused = partial(regions.refusal, str(launcher.run.path))
+        live = live._replace(refusal=refused, unhooked=Unhooked(launcher.shepherd).of)
+        query = QueryHandlers(engine, launcher.pids, live)
+        self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about, beyond)
+
+
+def rules(places: Paths, config: Config) -> Rules:
+    """Return the rules for submissions from the configuration."""
+    may_be_root = places.mode == "user" or config.allow_root_jobs
+    return Rules(
+        config.max_script,
+        config.default_time,
+        least_uid=0 if may_be_root else FIRST_USER,
+        tiers=config.tiers,
+        kill_invalid=config.kill_invalid_depend,
+        max_material=config.max_bytes_per_user,
+        mail=config.mails,
+    )

@@ -1,0 +1,50 @@
+"""Submit the command line of a program without a parser of its own (`fgshim/front`)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fgsched import codec, protocol
+from fgsched.controller.caller import Caller
+from fgsched.domain.units import SubmitContext
+from fgsched.protocol import LineSubmitted
+from fgsched.submission.reported import Elsewhere, Reported, prepared
+from fgsched.submission.request import NO_GPU, parts, says_no_gpu, submitted, wants_hint, warnings
+
+Submit = Callable[[Caller, protocol.Submit, float], protocol.Submitted]
+
+
+class LineHandlers:
+    """The handler of command lines."""
+
+    def __init__(self, submit: Submit, site: Callable[[], SubmitContext]) -> None:
+        self._submit, self._site = submit, site
+        self._decoder = codec.Decoder([protocol.Submit])
+        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            protocol.SubmitLine: self.submit_line
+        }
+
+    def submit_line(self, caller: Caller, call: protocol.SubmitLine, now: float) -> LineSubmitted:
+        """Queue the jobs of a line, or say that paths must be checked first, or that it is read elsewhere.
+
+        Raises: BadUsage or Refused for a line that the command refuses as well.
+        """
+        try:
+            return self._submitted(caller, call, now)
+        except Elsewhere:
+            return LineSubmitted(elsewhere=True)
+
+    def _submitted(self, caller: Caller, call: protocol.SubmitLine, now: float) -> LineSubmitted:
+        here = Reported(call)
+        site = self._site()
+        job = prepared(call, here, site)
+        if call.terminal and site.hints and wants_hint(job, here.environ):
+            raise Elsewhere
+        if here.checks and not call.checked:
+            return LineSubmitted(checks=list(dict.fromkeys(here.checks)))
+        batch = protocol.Submit(**parts([job], call.cwd) | {"key": call.key})
+        checked = self._decoder.decode(codec.encode_call(batch))
+        assert isinstance(checked, protocol.Submit)
+        first = self._submit(caller, checked, now).first
+        notes = f"{NO_GPU}\n" if call.terminal and says_no_gpu(job) else ""
+        out = "" if job.flags.quiet else submitted(job.flags, first)
+        return LineSubmitted(first=first, out=out, err=warnings([job]) + notes)

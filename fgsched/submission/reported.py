@@ -1,0 +1,98 @@
+"""Read a command line of another process, from what that process reported of itself."""
+
+import os
+from collections.abc import Mapping
+
+from fgsched.domain.text import shown
+from fgsched.domain.units import SubmitContext
+from fgsched.jobs.filenames import Values, expand, needs_the_job
+from fgsched.jobs.jobscript import accept
+from fgsched.protocol import SubmitLine
+from fgsched.submission.checks import Source
+from fgsched.submission.options import HelpAsked, Setting, given, read
+from fgsched.submission.prepare import Prepared, Submitter
+
+_OWN_ZONE = ("begin", "deadline")  # times that count in the time zone of the submitter
+
+
+class Elsewhere(Exception):
+    """Raised if only the submitting process can read a command line."""
+
+
+class Reported:
+    """The submitting process, as it described itself."""
+
+    def __init__(self, call: SubmitLine) -> None:
+        self._call = call
+        self.umask = call.umask
+        self.rlimits = tuple(call.rlimits)
+        self.environ = _variables(call)
+        self.checks: list[str] = []  # paths that the submitter has to check
+
+    def account(self) -> tuple[str, str]:
+        """Refuse: the user database may say something else there. Raises Elsewhere."""
+        raise Elsewhere
+
+    def script(self, word: str | None, directory: str) -> Source:
+        """Return the text of a script that was sent.
+
+        Raises: Elsewhere for another file; BadUsage, if the text is no script.
+        """
+        if word is None or word not in self._call.files:
+            raise Elsewhere
+        data = self._call.files[word].encode(errors="surrogateescape")
+        accept(shown(word), data)
+        return Source(shown(word), data)
+
+    def working_directory(self, setting: Setting | None) -> str:
+        """Return the directory of the job, which the submitter has to check."""
+        if setting is None:
+            return self._call.cwd
+        path = os.path.normpath(os.path.join(self._call.cwd, setting.text))
+        self.checks += [f"d{path}", f"x{path}"]
+        return path
+
+    def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> None:
+        """Leave the checks of an output file to the submitter. Raises Elsewhere with `make`."""
+        if needs_the_job(os.path.dirname(setting.text)):
+            return
+        path = os.path.join(chdir, expand(setting.text, values))
+        if make or path.endswith("/"):
+            raise Elsewhere
+        self.checks.append(f"d{os.path.dirname(path)}")
+        if not needs_the_job(setting.text):
+            self.checks.append(f"f{path}")
+
+
+def _variables(call: SubmitLine) -> Mapping[str, str]:
+    """Return the variables as Python has them: of two with one name the first."""
+    found: dict[str, str] = {}
+    for one in call.environ:
+        name, equals, value = one.partition("=")
+        if equals:
+            found.setdefault(name, value)
+    return found
+
+
+def prepared(call: SubmitLine, here: Reported, site: SubmitContext) -> Prepared:
+    """Return the submission of a command line.
+
+    Raises: Elsewhere, if only the submitter can read it; BadUsage, if it is wrong.
+    """
+    try:
+        settings, words = read(call.words)
+    except HelpAsked:
+        raise Elsewhere from None
+    if given(settings, "batch") is not None:
+        raise Elsewhere
+    job = Submitter(here, site=site).prepare(settings, words)
+    flags = job.flags
+    if (
+        flags.json
+        or flags.wait
+        or flags.explain
+        or flags.test
+        or any(slot in job.settings for slot in _OWN_ZONE)
+    ):
+        raise Elsewhere
+    return job

@@ -1,0 +1,79 @@
+"""The request for the socket that submits prepared jobs, and the texts of fgsub about them."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from fgsched.submission.options import NOTES
+from fgsched.submission.prepare import Flags, Prepared
+
+_NO_GPU = "no GPU was asked for, so the job sees none; --gpus=0.5 asks for half of one, --gpus=0 says so"
+NO_GPU = f"fgsub: note: {_NO_GPU}"
+
+
+def parts(jobs: Sequence[Prepared], cwd: str) -> dict[str, Any]:
+    """Return the fields of a `Batch` of directory `cwd`; parts that several jobs share are included once."""
+    requests, scripts, environments = _Once(), _Once(), _Once()
+    rows = []
+    for job in jobs:
+        submission = job.submission
+        request = structs.replace(submission.request, submit_dir=cwd)
+        rows.append(
+            (
+                requests.place(request, request),
+                scripts.place(submission.script, submission.script.decode(errors="surrogateescape")),
+                environments.place(id(submission.environment), submission.environment),
+                submission.hold,
+            )
+        )
+    return {
+        "key": os.urandom(16).hex(),
+        "requests": requests.values,
+        "scripts": scripts.values,
+        "environments": environments.values,
+        "jobs": rows,
+    }
+
+
+class _Once:
+    """A list of distinct values, with the index of each."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._places: dict[Any, int] = {}
+
+    def place(self, key: Any, value: Any) -> int:
+        if key not in self._places:
+            self._places[key] = len(self.values)
+            self.values.append(value)
+        return self._places[key]
+
+
+def warnings(jobs: Sequence[Prepared]) -> str:
+    """Return the warnings about jobs, one in a line."""
+    texts = dict.fromkeys(text for job in jobs for text in job.warnings)
+    return "".join(f"fgsub: warning: {text}\n" for text in texts)
+
+
+def submitted(flags: Flags, job: int) -> str:
+    """Return the line that tells the id of a job."""
+    return f"{job}\n" if flags.parsable else f"Submitted batch job {job}\n"
+
+
+def says_no_gpu(job: Prepared) -> bool:
+    """Tell whether a person should learn that the job gets no GPU: nothing was said about GPUs."""
+    return not {"gpus", "gpu-mem"} & job.settings.keys() and not _is_terse(job)
+
+
+def wants_hint(job: Prepared, environ: Mapping[str, str]) -> bool:
+    """Tell whether to compare the request with the last runs; FGSUB_HINT=no switches that off."""
+    if not job.submission.request.demand.gpus or environ.get(NOTES, "").lower() == "no":
+        return False
+    return not _is_terse(job)
+
+
+def _is_terse(job: Prepared) -> bool:
+    """Tell whether a program reads the output."""
+    return job.flags.quiet or job.flags.parsable or job.flags.json

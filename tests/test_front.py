@@ -1,0 +1,164 @@
+"""The native fgsub: what it submits is what the Python command submits, and it leaves the rest to that."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crashing import crashing
+from fgsched import protocol
+from live_host import Home, living
+
+pytestmark = pytest.mark.compiler
+NATIVE = str(Path(sys.executable).with_name("fgsub"))
+PYTHON = (str(Path(sys.executable).with_name("fgsched")), "front-end", "fgsub", "")
+SCRIPT = "#!/bin/sh\n#FG --gpus=0.5 --time=10\n#FG --comment=from-the-header\nexit 0\n"
+OF_SLURM = "#!/bin/bash\n#SBATCH -c 2\n#SBATCH --mail-type=FAIL\n#SBATCH --nodelist=n1\nexit 0\n"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with living(tmp_path_factory.mktemp("front") / "home", config="[host]\ncpus = 4\n") as home:
+        assert home.run("fgq", "-h").status == 0
+        (home.path / "train.sh").write_text(SCRIPT)
+        (home.path / "slurm.sh").write_text(OF_SLURM)
+        (home.path / "logs").mkdir()
+        yield home
+
+
+def call(home: Home, *command: str, env: dict[str, str] | None = None, **more) -> subprocess.CompletedProcess:
+    """Run a program with the environment of the home; LC_ALL is the same for both."""
+    given = {"capture_output": True, "cwd": home.path, "timeout": 60}
+    return subprocess.run(command, env=home.environ | (env or {}), **(given | more))
+
+
+LINES = {
+    "a script": ("train.sh",),
+    "a script with arguments": ("train.sh", "a b", "", "--gpus=3", 'é\n\t"\\'),
+    "options of the command line win": ("--gpus=0.25", "-J", "näme", "-t", "5", "train.sh"),
+    "options in one word and in two": ("-c2", "--mem", "2G", "--hold", "--wrap", "true"),
+    "a script of Slurm": ("slurm.sh", "x"),
+    "files below a directory": ("-o", "logs/%j.out", "--error=logs/%x.err", "train.sh"),
+    "a directory of the job": ("--chdir=logs", "--wrap=pwd"),
+    "a list of variables": ("--export=A=1,HOME,NOT_THERE", "train.sh"),
+    "an array": ("--array=0-7%2", "train.sh"),
+    "a dependency": ("--dependency=singleton", "--wrap", "true"),
+    "terse": ("--parsable", "train.sh"),
+    "a directory that the job makes": ("-o", "new/%j/out", "train.sh"),
+}
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_a_line_makes_the_job_that_the_python_command_makes_of_it(site, line):
+    env = {"FGSUB_ACCOUNT": "lab"}
+    ours = call(site, NATIVE, "--hold", *line, env=env)
+    theirs = call(site, *PYTHON, "--hold", *line, env=env)
+    assert (ours.returncode, theirs.returncode) == (0, 0), (ours.stderr, theirs.stderr)
+    assert ours.stderr == theirs.stderr
+    first, second = (int(done.stdout.split()[-1]) for done in (ours, theirs))
+    assert second == first + len(site.history(first)), "no third submission"
+    assert facts(site, first) == facts(site, second)
+
+
+def facts(home, job):
+    """What a job is, but for its number and time."""
+    found = home.history(job)[0]
+    own = {"id", "array", "submitted_at", "submitted_at_iso"}
+    script = home.client.call(protocol.ShowScript(id=job)).script
+    return {**{name: value for name, value in found.items() if name not in own}, "script": script}
+
+
+def test_a_job_has_the_variables_that_the_python_command_gives_it(site):
+    env = {
+        "ODD": os.fsdecode(b"\xff\xc3\xa9\xed\xa0\x80\xf4\x90\x80\x80"),
+        "FUNCTION": "() {  a;\n}",
+        "EMPTY": "",
+    }
+    line = ("--gpus=0", "--parsable", "-o", "%j.env", "--wrap", "exec env -0")
+    jobs = [int(call(site, *command, *line, env=env).stdout) for command in ((NATIVE,), PYTHON)]
+    site.wait(*jobs)
+    first, second = (variables(site.path / f"{job}.env") for job in jobs)
+    assert first == second
+    assert {name: first[name] for name in env} == env
+
+
+def variables(file):
+    pairs = (one.partition("=") for one in os.fsdecode(file.read_bytes()).split("\0"))
+    return {name: value for name, _, value in pairs if not name.startswith(("FG_", "LD_"))}
+
+
+REFUSED = {
+    "no such option": ("--nope", "train.sh"),
+    "no such script": ("missing.sh",),
+    "too much": ("--gpus=64", "train.sh"),
+    "no such directory": ("-o", "missing/%j.out", "train.sh"),
+    "a wrong value": ("--gpus=half", "train.sh"),
+    "a directory as file": ("-o", "logs", "train.sh"),
+    "no directory to run in": ("-D", "train.sh", "--wrap", "true"),
+    "no such partition": ("-p", "nowhere", "train.sh"),
+    "help": ("--help",),
+}
+
+
+@pytest.mark.parametrize("line", REFUSED.values(), ids=REFUSED)
+def test_a_refusal_is_that_of_the_python_command(site, line):
+    before = len(site.history())
+    ours, theirs = call(site, NATIVE, *line), call(site, *PYTHON, *line)
+    assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
+    assert len(site.history()) == before
+
+
+def test_a_script_on_standard_input_is_read_by_the_python_command(site):
+    done = call(site, NATIVE, "--parsable", input=SCRIPT.encode())
+    assert site.job(int(done.stdout))["request"]["comment"] == "from-the-header"
+
+
+def test_the_names_of_slurm_use_it_and_refuse_in_the_words_of_slurm(site):
+    assert call(site, NATIVE, "--named=sbatch", "train.sh").stdout.startswith(b"Submitted batch job ")
+    done = call(site, NATIVE, "--named=sbatch", "--nope", "train.sh")
+    assert (done.returncode, done.stderr.splitlines()[0][:14]) == (255, b"sbatch: error:")
+
+
+def test_a_full_disk_of_the_output_does_not_hide_that_a_job_was_submitted(site):
+    with open("/dev/full", "wb") as full:
+        done = call(site, NATIVE, "train.sh", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    last = site.history()[-1]["id"]
+    said = f"fgsub: error: submitted batch job {last}, and No space left on device on stdout\n"
+    assert (done.returncode, done.stderr.decode()) == (6, said)
+
+
+def test_it_starts_a_controller_where_none_runs(tmp_path):
+    with living(tmp_path / "home") as home:
+        assert call(home, NATIVE, "--gpus=0", "--wrap", "true").stdout == b"Submitted batch job 1\n"
+
+
+def test_a_job_whose_controller_dies_before_the_answer_is_queued_once(tmp_path):
+    with crashing(tmp_path, "controller_after_commit:1", config="[host]\ncpus = 4\n") as home:
+        done = call(home, NATIVE, "--parsable", "--wrap", "true")
+        assert (done.returncode, done.stdout) == (0, b"1\n"), done.stderr
+        home.run("fgwait", "1")
+        assert len(home.history()) == 1
+
+
+def test_it_sends_nothing_to_a_controller_below_a_directory_that_others_can_write(site):
+    site.places.run.chmod(0o777)
+    try:
+        done = call(site, NATIVE, "train.sh")
+    finally:
+        site.places.run.chmod(0o700)
+    assert done.returncode == 1
+    assert b"can be changed by others" in done.stderr
+
+
+def test_after_a_submission_without_an_answer_the_python_command_decides_whether_to_repeat_it(site):
+    kept = site.places.run / "unanswered"
+    kept.mkdir(exist_ok=True)
+    (kept / "a-key-of-another").touch()
+    try:
+        done = call(site, NATIVE, "--parsable", "train.sh", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    finally:
+        (kept / "a-key-of-another").unlink()
+    assert done.returncode == 0
+    assert b"import time:" in done.stderr, "no interpreter ran"
