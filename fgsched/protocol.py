@@ -26,7 +26,7 @@ from fgsched.domain.job import (
     Request,
     Time,
 )
-from fgsched.domain.policy import Partition, Reservation, Weights
+from fgsched.domain.policy import Account, Partition, Qos, Reservation, User, Weights
 from fgsched.domain.text import restore_bytes
 from fgsched.domain.units import SubmitContext
 from fgsched.domain.usage import JobUsage
@@ -637,6 +637,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     suspended: float = 0.0  # seconds
     time_limit: int = 0  # seconds; 0: none
     likely: float | None = None  # expected start according to earlier runs; filled in by fgq
+    step: str = ""  # "batch", "extern" or a number; filled in by fgacct for a row of a step
     known: str = "-"  # number of jobs ahead that have earlier runs; filled in by fgq
     # its demand
     gpus: int = 0  # number
@@ -965,6 +966,18 @@ class Shares(Struct, frozen=True, kw_only=True):
 
 class ListShares(Question[Shares], frozen=True, tag="shares"):
     """Get the fair-share shares of all accounts and users."""
+
+
+class Associations(Struct, frozen=True, kw_only=True):
+    """The accounts and the qualities of service that the site declares, and its settings of users."""
+
+    accounts: list[Account]  # empty: jobs can name any account
+    qos: list[Qos]  # empty: jobs can name any
+    users: list[User]
+
+
+class ListAssociations(Question[Associations], frozen=True, tag="associations"):
+    """Get the declared accounts, qualities of service and users."""
 
 
 def _leaves(kind: type[Call[Any]]) -> Iterator[type[Call[Any]]]:

@@ -156,7 +156,7 @@ def test_domain_jobs_and_scheduling_read_no_clock_and_do_no_io():
 
 def test_only_the_controller_and_the_clients_read_the_clock():
     for path in MODULES:
-        if own_part(path) not in {"controller", "cli", "client", "submission"}:
+        if own_part(path) not in {"controller", "cli", "slurm", "client", "submission"}:
             assert ("time", "time") not in set(called(path)), path
 
 

@@ -7,7 +7,7 @@ import pytest
 from fgsched.domain.errors import Exit
 from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.hostlist import expand, fold
-from fgsched.slurm.names import BIN, NAMES, arguments, status_of
+from fgsched.slurm.names import BIN, NAMES, OWN, arguments, status_of
 
 
 def script(home, *lines):
@@ -17,8 +17,8 @@ def script(home, *lines):
 
 
 def test_every_name_has_a_program():
-    assert sorted(os.listdir(BIN)) == sorted([*NAMES, "srun", "salloc"])
-    assert all(os.access(BIN / name, os.X_OK) for name in NAMES)
+    assert sorted(os.listdir(BIN)) == sorted([*NAMES, *OWN, "srun", "salloc"])
+    assert all(os.access(BIN / name, os.X_OK) for name in os.listdir(BIN))
 
 
 def test_a_script_for_slurm_runs_its_steps(home):
@@ -86,10 +86,10 @@ def test_a_status_is_that_of_slurm(name, code, status):
     assert status_of(name, code) == status
 
 
-def test_squeue_has_slurms_columns_unless_told_which():
-    assert arguments("squeue", ["-u", "ann"]) == ["--slurm-columns", "-u", "ann"]
-    assert arguments("squeue", ["-o%i"]) == ["-o%i"]
-    assert arguments("sinfo", ["-N"]) == ["-N"]
+def test_a_signal_of_scancel_is_for_the_steps_unless_the_shell_is_named():
+    assert arguments("scancel", ["-s", "USR1", "7"]) == ["--children", "-s", "USR1", "7"]
+    assert arguments("scancel", ["-b", "-s", "USR1", "7"]) == ["-b", "-s", "USR1", "7"]
+    assert arguments("squeue", ["--json"]) == ["--slurm-json"]
 
 
 def test_the_user_keeps_a_path_of_their_own(home):

@@ -72,6 +72,7 @@ GIVEN = {
     **{name: lambda job: {"ids": [job]} for name in ("cancel", "hold", "uhold", "release", "wait", "why")},
     **{name: lambda job: {"id": job} for name in ("job", "jobs", "script", "pids", "top")},
     **{name: lambda job: {} for name in ("ping", "gpus", "check", "partitions", "shares", "reservations")},
+    "associations": lambda job: {},
     "reconfigure": lambda job: {},
     "log": lambda job: {"job": job},
     "submit": submission,

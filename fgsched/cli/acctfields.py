@@ -27,6 +27,7 @@ ASKED = (  # attributes that the fields below need
     *("disk_read", "disk_written", "charged_before"),
 )
 USUAL = "JobID,JobName,Partition,User,ReqGPU,MaxGPUMem,Elapsed,State,ExitCode"
+SACCT = "JobID,JobName,Partition,Account,AllocCPUS,State,ExitCode"  # the columns of sacct
 BRIEF = "JobID,State,ExitCode"
 LONG = (
     "JobID,JobName,Partition,User,ReqGPU,ReqGPUMem,MaxGPUMem,GPUIdx,GPUHours,AllocCPUS,MaxRSS,TotalCPU,"
@@ -208,6 +209,10 @@ def _group(gid: int) -> str:
         return str(gid)
 
 
+def _with_step(name: str, job: JobInfo) -> str:
+    return f"{name}.{job.step}" if job.step else name
+
+
 def _start(job: JobInfo) -> str:
     return _time(job.started_at, "None" if job.state.is_final else "Unknown")
 
@@ -292,8 +297,8 @@ FIELDS = (
     Field("GPUIdx", 8, lambda r, u: format_indices(given.gpu for given in r.allocated)),
     Field("GPUType", 20, lambda r, u: models(r)),
     Field("Group", 9, lambda r, u: _group(r.gid)),
-    Field("JobID", 12, lambda r, u: name_of(r), left=True),
-    Field("JobIDRaw", 12, lambda r, u: str(r.id), left=True),
+    Field("JobID", 12, lambda r, u: _with_step(name_of(r), r), left=True),
+    Field("JobIDRaw", 12, lambda r, u: _with_step(str(r.id), r), left=True),
     Field("JobName", 10, lambda r, u: r.request.name),
     Field("Layout", 9, lambda r, u: ""),
     Field("MaxDiskRead", 12, lambda r, u: amount(r.disk_read, u)),
@@ -345,6 +350,12 @@ FIELDS = (
     Field("WorkDir", 20, lambda r, u: owned(r, r.request.chdir)),
 )
 _BY_NAME = {field.name.lower(): field for field in FIELDS}
+OF_JOBS_ONLY = frozenset(  # empty in the rows of steps, as in Slurm
+    (
+        *("GID", "Group", "Partition", "QOS", "QOSRAW", "ReqMem", "Reservation", "StdErr", "StdOut"),
+        *("Timelimit", "TimelimitRaw", "UID", "User", "WorkDir"),
+    )
+)
 LATER = frozenset(("priority",))
 
 
@@ -366,6 +377,10 @@ class Column(NamedTuple):
     field: Field
     width: int
     left: bool
+
+    def text(self, row: JobInfo, unit: str) -> str:
+        """Return the text of a job or of a step; unit is "K", "M", "G", or "" for bytes."""
+        return "" if row.step and self.field.name in OF_JOBS_ONLY else self.field.show(row, unit)
 
 
 def columns(text: str) -> list[Column]:
@@ -394,7 +409,7 @@ class Delimited(Struct, frozen=True):
         if header:
             yield self.delimiter.join(column.field.name for column in chosen) + end
         for job in jobs:
-            cells = (self._cell(clean(column.field.show(job, unit))) for column in chosen)
+            cells = (self._cell(clean(column.text(job, unit))) for column in chosen)
             yield self.delimiter.join(cells) + end
 
     def _cell(self, text: str) -> str:

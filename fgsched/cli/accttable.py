@@ -42,7 +42,7 @@ def fitted(
 
 
 def _cell(job: JobInfo, column: Column, unit: str, *, colour: bool) -> Cell:
-    text = column.field.show(job, unit)
+    text = column.text(job, unit)
     is_painted = colour and column.field.name in ("State", "Reason")
     return Cell(text, terminal.of_reason(job.state, job.reason) if is_painted else "")
 

@@ -50,11 +50,16 @@ def states(texts: Iterable[str]) -> set[JobState]:
     return found
 
 
+def parts(text: str) -> list[str]:
+    """Return the parts of a list of jobs; a comma in brackets separates nothing."""
+    return _SEPARATOR.split(text.strip())
+
+
 def ids(texts: Iterable[str]) -> list[Name]:
     """Return jobs by name: 7, 10-14, 12_3, 12_[1-5,8], and lists of them. Raises BadUsage."""
     found: list[Name] = []
     for text in texts:
-        for part in _SEPARATOR.split(text.strip()):
+        for part in parts(text):
             match = _TASKS.fullmatch(part)
             if match is None:
                 found += parse_ids(part)

@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, TextIO
 
@@ -100,6 +100,27 @@ def _whole(command: click.Command, args: Iterable[str]) -> Iterator[str]:
         yield f"{given}{equals}{value}"
 
 
+def accepted(flags: str = "", values: str = "") -> Callable[[Any], Any]:
+    """Return a decorator that adds options without a meaning on one host: "-a --all,-v --verbose"."""
+
+    def add(function: Any) -> Any:
+        for text, is_flag in ((flags, True), (values, False)):
+            for group in text.split(","):
+                if names := group.split():
+                    function = click.option(
+                        *names, is_flag=is_flag, expose_value=False, hidden=True, help="Accepted and ignored."
+                    )(function)
+        return function
+
+    return add
+
+
+def said_by(name: str) -> str:
+    """Return the name by which the present command was called: that of Slurm, or `name`."""
+    context = click.get_current_context(silent=True)
+    return (context.find_root().info_name if context else None) or name
+
+
 CLUSTERS = click.option(  # of every command of Slurm; there is one host
     "-M",
     "--clusters",
@@ -174,7 +195,7 @@ def run(command: click.Command) -> NoReturn:
 
 def warn(name: str, cause: str, remedy: str = "") -> None:
     """Print `fgq: error: cause` and the remedy to standard error."""
-    click.echo(f"{name}: error: {cause}" + (f"\n{remedy}" if remedy else ""), err=True)
+    click.echo(f"{said_by(name)}: error: {cause}" + (f"\n{remedy}" if remedy else ""), err=True)
 
 
 def output() -> TextIO:

@@ -10,8 +10,8 @@ import click
 from msgspec import Struct
 
 from fgsched import protocol
-from fgsched.cli import acctfields, accttable, choices, terminal
-from fgsched.cli.command import CLUSTERS, COLOURS, Command, run, warn, write
+from fgsched.cli import acctfields, accttable, choices, steps, terminal
+from fgsched.cli.command import CLUSTERS, COLOURS, Command, accepted, run, said_by, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import JobState
@@ -56,12 +56,14 @@ class Window(Struct, frozen=True):
 
 @click.command(cls=Command, epilog="fgacct -S -7d -s F,OOM -o JobID,JobName%20,Reason,MaxGPUMem")
 @click.option("-j", "--jobs", **_LIST, help="Jobs with these ids, at any time: 7,10-14.")
-@click.option("-u", "--user", "users", **_LIST, help="Jobs of these users; default: your own.")
+@click.option("-u", "--user", "--uid", "users", **_LIST, help="Jobs of these users; default: your own.")
 @click.option("-a", "--allusers", is_flag=True, help="Jobs of all users.")
 @click.option("-s", "--state", "states", **_LIST, help="Jobs that were in one of these states: CD,F,R.")
 @click.option("-S", "--starttime", metavar="TIME", help="Start of the period; default: midnight.")
 @click.option("-E", "--endtime", metavar="TIME", help="End of the period; default: none.")
-@click.option("-o", "--format", "form", metavar="LIST", help="Fields to print: JobID,JobName%20,State%-15.")
+@click.option(
+    "-o", "--format", "--fields", "form", metavar="LIST", help="Fields to print: JobID,JobName%20,State%-15."
+)
 @click.option("-b", "--brief", is_flag=True, help="Print JobID, State and ExitCode.")
 @click.option("-l", "--long", is_flag=True, help="Print more fields.")
 @click.option("-e", "--helpformat", is_flag=True, help="Print the names of all fields.")
@@ -82,37 +84,71 @@ class Window(Struct, frozen=True):
 @click.option("-N", "--nodelist", metavar="LIST", expose_value=False, hidden=True, help="Accepted; one host.")
 @click.option("-D", "--duplicates", **_HIDDEN, expose_value=False, help="Accepted; a job has one line.")
 @CLUSTERS
-@click.option("-X", "--allocations", **_HIDDEN, expose_value=False, help="Accepted; jobs have no steps.")
+@accepted(
+    "--local,--federation,-L --allclusters,--whole-hetjob,--use-local-uid,-c --completion,-v --verbose",
+    "-W --wckeys,-F --flags,-C --constraints",
+)
+@click.option("-X", "--allocations", **_HIDDEN, help="Print no steps, even with --steps.")
+@click.option("--steps", "all_steps", **_HIDDEN, help="Also print the steps of jobs: 7.batch.")
+@click.option("-B", "--batch-script", is_flag=True, hidden=True, help="Print the scripts of jobs.")
+@click.option("-T", "--truncate", **_HIDDEN, expose_value=False, help="Accepted and ignored.")
+@click.option("--slurm-json", is_flag=True, hidden=True, help="Print Slurm's JSON.")
 def fgacct(helpformat: bool, **options: Any) -> int:
     """Show accounting data of ended and running jobs."""
     if helpformat:
         write(_field_list())
         return Exit.DONE
     chosen = acctfields.columns(_format(options))
-    unit = _unit(options)
-    ids = choices.ids(options["jobs"])
+    whole, named = steps.split(options["jobs"])
+    ids = choices.ids(whole)
     window = _window(options, everything=bool(ids))
     missing: list[choices.Name] = []
     with Client(find_places()) as client:
         found = _named(client, ids, missing) if ids else _all(client, window, mine=_only_mine(options))
         users = choices.users(options["users"])
         fits = _filter(options)
-        jobs = (job for job in found if (not users or job.user in users) and window.has(job) and fits(job))
-        header = not options["noheader"]
-        if options["as_json"]:
-            write(acctfields.document(jobs))
-        elif options["parsable"] or options["parsable2"]:
-            form = acctfields.Delimited(_delimiter(options), options["parsable"])
-            _print(form.lines(jobs, chosen, unit, header=header))
-        elif options["form"] is None and terminal.is_terminal():
-            colour = terminal.wants_colour(options["colour"])
-            _print(accttable.fitted(jobs, chosen, unit, header=header, colour=colour))
-        else:
-            colour = terminal.wants_colour(options["colour"])
-            _print(accttable.aligned(jobs, chosen, unit, header=header, colour=colour))
+        chosen_jobs = (
+            job for job in found if (not users or job.user in users) and window.has(job) and fits(job)
+        )
+        jobs = steps.rows(chosen_jobs, named, all_steps=options["all_steps"] and not options["allocations"])
+        _output(client, jobs, chosen, options)
+    if said_by("fgacct") == "sacct":
+        return Exit.DONE  # to which a job that does not exist is no error
     if missing:
         warn("fgacct", f"Invalid job id specified: {choices.spelled(missing)}")
     return Exit.NO_SUCH_JOB if missing else Exit.DONE
+
+
+def _output(
+    client: Client, jobs: Iterable[protocol.JobInfo], chosen: list[acctfields.Column], options: dict[str, Any]
+) -> None:
+    """Print the rows in the form that the options choose."""
+    unit = _unit(options)
+    header = not options["noheader"]
+    if options["batch_script"]:
+        _print(_scripts(client, jobs))
+    elif options["slurm_json"]:
+        from fgsched.slurm import documents
+
+        write(documents.accounts(jobs))
+    elif options["as_json"]:
+        write(acctfields.document(jobs))
+    elif options["parsable"] or options["parsable2"]:
+        form = acctfields.Delimited(_delimiter(options), options["parsable"])
+        _print(form.lines(jobs, chosen, unit, header=header))
+    elif options["form"] is None and terminal.is_terminal():
+        colour = terminal.wants_colour(options["colour"])
+        _print(accttable.fitted(jobs, chosen, unit, header=header, colour=colour))
+    else:
+        colour = terminal.wants_colour(options["colour"])
+        _print(accttable.aligned(jobs, chosen, unit, header=header, colour=colour))
+
+
+def _scripts(client: Client, jobs: Iterable[protocol.JobInfo]) -> Iterator[str]:
+    """Yield the script of each job under a heading, as `sacct -B` does."""
+    for job in jobs:
+        yield f"Batch Script for {job.id}\n{'-' * 80}"
+        yield client.call(protocol.ShowScript(id=job.id)).script
 
 
 def _filter(options: dict[str, Any]) -> Callable[[protocol.JobInfo], bool]:
@@ -136,7 +172,11 @@ def _format(options: dict[str, Any]) -> str:
         raise BadUsage("-o, -b and -l each choose the fields; give one of them")
     if options["form"] is not None:
         return str(options["form"])
-    return acctfields.BRIEF if options["brief"] else acctfields.LONG if options["long"] else acctfields.USUAL
+    if options["brief"] or options["long"]:
+        return acctfields.BRIEF if options["brief"] else acctfields.LONG
+    if said_by("fgacct") == "sacct":
+        return os.environ.get("SACCT_FORMAT") or acctfields.SACCT
+    return acctfields.USUAL
 
 
 def _unit(options: dict[str, Any]) -> str:
@@ -166,7 +206,8 @@ def _window(options: dict[str, Any], *, everything: bool) -> Window:
     elif states is not None:
         since = min(until, now)
         click.echo(
-            "fgacct: note: -s without -S shows jobs in these states at one moment; -S makes a window.",
+            f"{said_by('fgacct')}: note: -s without -S shows jobs in these states at one moment; "
+            "-S makes a window.",
             err=True,
         )
     else:

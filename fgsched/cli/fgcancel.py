@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.cli import choices
 from fgsched.cli.choices import Name
-from fgsched.cli.command import CLUSTERS, Command, run, warn, write
+from fgsched.cli.command import CLUSTERS, Command, accepted, run, said_by, warn, write
 from fgsched.cli.display import clean
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
@@ -31,9 +31,11 @@ _FIELDS = ("id", "array", "task", "tasks", "name", "partition", "user", "state")
 @click.command(cls=Command, epilog="fgcancel 7 10-14")
 @click.option("-w", "--nodelist", metavar="LIST", expose_value=False, hidden=True, help="Accepted; one host.")
 @CLUSTERS
+@accepted("-Q --quiet,-H --hurry,-c --ctld", "-R --reservation,--wckey,--sibling")
 @click.option("-s", "--signal", "named", metavar="SIG", help="Send SIG instead; only TERM and KILL cancel.")
 @click.option("-b", "--batch", is_flag=True, help="Signal only the shell of the script.")
 @click.option("-f", "--full", is_flag=True, help="Signal the shell and its children (default).")
+@click.option("--children", is_flag=True, help="Signal only the processes that the shell started.")
 @click.option("-t", "--state", "states", multiple=True, metavar="LIST", help="Select jobs in these states.")
 @click.option(
     "-n", "--name", "--jobname", "names", multiple=True, metavar="LIST", help="Select jobs with these names."
@@ -53,10 +55,14 @@ _FIELDS = ("id", "array", "task", "tasks", "name", "partition", "user", "state")
 @click.option("--strict", is_flag=True, help="Treat an ended job as an error.")
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded with the job.")
 @click.argument("words", nargs=-1, metavar="[ID|FIRST-LAST|-]...")
-def fgcancel(words: Sequence[str], named: str | None, batch: bool, full: bool, **given: Any) -> int:
+def fgcancel(
+    words: Sequence[str], named: str | None, batch: bool, full: bool, children: bool, **given: Any
+) -> int:
     """Cancel jobs, or send them a signal."""
-    if batch and full:
-        raise BadUsage("-b is the shell only, -f all processes; give one of them")
+    if batch + full + children > 1:
+        raise BadUsage(
+            "-b is the shell only, --children the other processes, -f all of them; give one of them"
+        )
     number = parse_signal(named) if named is not None else None
     if batch and number is None:
         number = _TERM
@@ -71,9 +77,10 @@ def fgcancel(words: Sequence[str], named: str | None, batch: bool, full: bool, *
             ids = _chosen(client, ids if words else None, **given)
         if given["dry_run"]:
             return Exit.DONE
-        outcomes = _act(
-            client, ids, number=number, target="shell" if batch else "all", reason=given["reason"]
+        target: Target = (
+            "shell" if batch else "children" if children and number not in (None, _KILL) else "all"
         )
+        outcomes = _act(client, ids, number=number, target=target, reason=given["reason"])
         return max((_report(one, number, **given) for one in outcomes), default=Exit.DONE)
 
 
@@ -114,7 +121,7 @@ def _chosen(client: Client, only: Sequence[Name] | None, **given: Any) -> list[N
     where = replace(where, id=only)
     found = client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs
     if not found and is_filtered and given["verbose"]:
-        click.echo("fgcancel: no active jobs match", err=True)
+        click.echo(f"{said_by('fgcancel')}: no active jobs match", err=True)
     here = {job.id for job in found} | {job.array for job in found}
     rest = [] if is_filtered or only is None else [one for one in only if not _is_among(one, here)]
     return [*rest, *(_within(job, only) for job in found if _agreed(job, given))]
@@ -182,12 +189,21 @@ def _report(one: Outcome, number: int | None, *, verbose: bool, strict: bool, **
         if strict:
             warn("fgcancel", said)
         elif verbose:
-            click.echo(f"fgcancel: {said}", err=True)
+            click.echo(f"{said_by('fgcancel')}: {said}", err=True)
         return Exit.NO_SUCH_JOB if strict else Exit.DONE
     if verbose:
-        did = f"signal {signal_name(number)} sent" if number and one.outcome != "cancelled" else "cancelled"
-        click.echo(f"fgcancel: job {one.id} {did}", err=True)
+        click.echo(_done(one, number), err=True)
     return Exit.DONE
+
+
+def _done(one: Outcome, number: int | None) -> str:
+    """Return what was done, in the words of Slurm if the command was called by its name."""
+    name, signalled = said_by("fgcancel"), number and one.outcome != "cancelled"
+    if name == "scancel":
+        return (
+            f"scancel: Signal {number} to job {one.id}" if signalled else f"scancel: Terminating job {one.id}"
+        )
+    return f"{name}: job {one.id} {f'signal {signal_name(number or 0)} sent' if signalled else 'cancelled'}"
 
 
 def main() -> None:

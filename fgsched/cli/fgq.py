@@ -1,5 +1,6 @@
 """fgq: show the queue, as squeue does."""
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli import choices, queueformat
-from fgsched.cli.command import CLUSTERS, COLOURS, Command, run, warn, write
+from fgsched.cli.command import CLUSTERS, COLOURS, Command, accepted, run, said_by, warn, write
 from fgsched.cli.queueformat import Format, expanded, ordered, sort_keys
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
@@ -27,6 +28,7 @@ _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 @click.option("-u", "--user", **_LIST, help="Jobs of these users.")
 @click.option("-w", "--nodelist", metavar="LIST", expose_value=False, hidden=True, help="Accepted; one host.")
 @CLUSTERS
+@accepted("--local,--hide,--federation,--sibling,--noconvert,--array-unique,-P --priority,-v --verbose")
 @click.option("--me", is_flag=True, help="Your own jobs.")
 @click.option("-j", "--jobs", **_LIST, help="Jobs with these ids: 7,10-14.")
 @click.option("-t", "--states", **_LIST, help="Jobs in these states: R,PD, or all.")
@@ -46,6 +48,7 @@ _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 @click.option("--slurm-columns", "as_slurm", is_flag=True, help="Print exactly the columns of squeue.")
 @click.option("--color", "colour", type=click.Choice(COLOURS), default="auto", hidden=True, help="Colours.")
 @click.option("--json", "as_json", is_flag=True, help="Print all fields as a JSON object.")
+@click.option("--slurm-json", is_flag=True, hidden=True, help="Print Slurm's JSON.")
 @click.option(
     "-a", "--all", is_flag=True, expose_value=False, hidden=True, help="Accepted; no partition is hidden."
 )
@@ -95,6 +98,10 @@ def _format(options: dict[str, Any]) -> Format:
         return queueformat.named(names)
     if form is not None:
         return queueformat.percent(form)
+    if said_by("fgq") == "squeue":
+        as_slurm = options["as_slurm"] = True
+        if not (long or options["start"]) and (usual := os.environ.get("SQUEUE_FORMAT")):
+            return queueformat.percent(usual)
     if as_slurm and options["start"]:
         return queueformat.percent(queueformat.SLURM_START)
     if as_slurm:
@@ -108,6 +115,10 @@ def _request(options: dict[str, Any], wanted: Format) -> protocol.ListQueue:
     """Return the request to the controller: attributes, and the filter of jobs."""
     where = _where(options)
     fields = queueformat.JSON_FIELDS if options["as_json"] else wanted.fields
+    if options["slurm_json"]:
+        from fgsched.slurm.documents import FIELDS
+
+        fields = FIELDS
     names = dict.fromkeys([*fields, *(column.key for column, _ in options["keys"]), *_NAMES])
     if options["start"] or not names.keys().isdisjoint(_EXPECTED):
         options["start"] = True
@@ -142,7 +153,12 @@ def _show(client: Client, call: protocol.ListQueue, options: dict[str, Any], wan
         add_starts(client, found)
     jobs = ordered(found, options["keys"])
     rows = expanded(jobs) if options["expand"] else jobs
-    write(queueformat.document(rows) if options["as_json"] else _table(rows, options, wanted))
+    if options["slurm_json"]:
+        from fgsched.slurm import documents
+
+        write(documents.jobs(rows))
+    else:
+        write(queueformat.document(rows) if options["as_json"] else _table(rows, options, wanted))
     return _account_for(client, call.where.id, jobs, is_recent=call.recent) if call.where.id else Exit.DONE
 
 
@@ -186,7 +202,7 @@ def _account_for(
     if ended and not is_recent:
         which = choices.spelled(name for name in absent if name not in unknown)
         how = next(iter(ended.values())).value if len(ended) == 1 else "over"
-        click.echo(f"fgq: {which}: {how}; see fgacct -j {which}", err=True)
+        click.echo(f"{said_by('fgq')}: {which}: {how}; see fgacct -j {which}", err=True)
     if not unknown:
         return Exit.DONE
     warn("fgq", f"Invalid job id specified: {choices.spelled(unknown)}", "fgacct -S -30d lists older jobs.")

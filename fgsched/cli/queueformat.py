@@ -164,6 +164,20 @@ def why(cause: Cause | None) -> str:
     return wording.why(cause)
 
 
+_OF_FILES = ("id", "array", "task", "user", "uid", "restarts", "allocated", "request", "is_private")
+
+
+def _files(values: Sequence[Any]) -> tuple[str, str, str]:
+    """Return stdin, stdout and stderr of a job with these values of _OF_FILES; "" if it is private."""
+    from fgsched.cli.jobfiles import files_of  # imported only if these columns are selected
+
+    job = JobInfo(**dict(zip(_OF_FILES, values, strict=True)))
+    if job.is_private:
+        return "", "", ""
+    found = files_of(job)
+    return found.stdin, found.stdout, found.stderr
+
+
 COLUMNS = (
     Column("JOBID", ("id", "array", "task", "tasks"), job_id, ("JobID", "JobArrayID"), "i"),
     Column("JOBID", ("id",), str, ("JobIDRaw",), "A"),
@@ -241,6 +255,9 @@ COLUMNS = (
     Column("DEADLINE", ("deadline",), shown_time, ("Deadline",)),
     Column("COMMENT", ("comment",), _optional, ("Comment",), "k"),
     Column("COMMAND", ("command",), _optional, ("Command",), "o"),
+    Column("STDOUT", _OF_FILES, lambda *values: _files(values)[1], ("STDOUT",)),
+    Column("STDERR", _OF_FILES, lambda *values: _files(values)[2], ("STDERR",)),
+    Column("STDIN", _OF_FILES, lambda *values: _files(values)[0], ("STDIN",)),
     Column("WORK_DIR", ("chdir",), _optional, ("WorkDir",), "Z"),
 )
 _BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}
@@ -403,7 +420,7 @@ def named(text: str) -> Format:
         if not match:
             raise BadUsage(f"{shown(part)} is not a field of -O", "Such as: -O JobID:8,Name:.20,State")
         column = by_name(match[1])
-        width = int(match[3]) if match[3] else _DEFAULT_WIDTH
+        width = int(match[3]) if match[3] else 0 if match[4] else _DEFAULT_WIDTH
         pieces.append(Piece(column, width, bool(match[2]), match[4] or ""))
     return Format("", tuple(pieces))
 

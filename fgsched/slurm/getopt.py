@@ -6,7 +6,11 @@ from msgspec import Struct
 
 
 class BadLine(Exception):
-    """Raised for a command line that getopt_long refuses; the text is that of getopt_long."""
+    """Raised for a command line that is refused; the text is that of getopt_long or of Slurm."""
+
+    def __init__(self, text: str, *, prefix: str | None = None) -> None:
+        super().__init__(text)
+        self.prefix = prefix  # before the text; None: the name of the command
 
 
 class Options(Struct, frozen=True):

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from fgsched.cli.command import Command
+from fgsched.cli.command import Command, leave
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.slurm import scontrol
 from fgsched.slurm.getopt import BadLine
@@ -21,13 +21,19 @@ NAMES = {  # of Slurm -> the command of fgsched that takes its options
     "squeue": "fgq",
     "scancel": "fgcancel",
     "sacct": "fgacct",
-    "sinfo": "fginfo",
     "scontrol": "fgctl",
     "sprio": "fgprio",
-    "sshare": "fgshare",
+}
+OWN = {  # answered here, in Slurm's layout
+    "sacctmgr": "fgsched.slurm.sacctmgr",
+    "sshare": "fgsched.slurm.sshare",
+    "sinfo": "fgsched.slurm.sinfo",
+    "sstat": "fgsched.slurm.sstat",
+    "sreport": "fgsched.slurm.sreport",
+    "seff": "fgsched.slurm.seff",
 }
 BIN = Path(__file__).parent / "bin"  # one script for each name
-_FORMATS = ("-o", "-O", "--format", "--Format")
+_WHOLE = ("-f", "--full", "-b", "--batch")
 
 
 def command_of(name: str) -> str:
@@ -36,11 +42,15 @@ def command_of(name: str) -> str:
 
 
 def arguments(name: str, words: Sequence[str]) -> list[str]:
-    """Return the arguments for the command of fgsched: squeue has Slurm's columns by default."""
+    """Return the arguments for the command of fgsched; it knows by which name it is called."""
     if name == "scontrol":
         return scontrol.arguments(words)
-    if name == "squeue" and not any(word.startswith(_FORMATS) for word in words):
-        return ["--slurm-columns", *words]
+    if name in ("squeue", "sacct"):
+        words = ["--slurm-json" if word == "--json" else word for word in words]
+    if name == "sacct":
+        return ["--steps", *words]
+    if name == "scancel" and not any(word in _WHOLE or word.startswith("-b") for word in words):
+        return ["--children", *words]  # a signal is for the steps; a cancel ignores this
     return list(words)
 
 
@@ -59,7 +69,21 @@ class _Named:
         command.name = name
 
     def fail(self, cause: str, remedy: str, code: int) -> NoReturn:
-        self._fail(cause, remedy, status_of(self._name, code))
+        prefix, text = _words(self._name, cause, code)
+        if prefix is None:
+            self._fail(text, remedy, status_of(self._name, code))
+        print(f"{prefix}{text}", *([remedy] if remedy else []), sep="\n", file=sys.stderr)
+        leave(status_of(self._name, code))
+
+
+def _words(name: str, cause: str, code: int) -> tuple[str | None, str]:
+    """Return the text before an error (None: the name of the command), and the error, as Slurm says it."""
+    if name == "sbatch" and code not in (Exit.USAGE, Exit.INTERNAL):
+        lost = "Unable to contact slurm controller (connect failure)"
+        return None, f"Batch job submission failed: {lost if code == Exit.UNREACHABLE else cause}"
+    if name in ("squeue", "scontrol") and code == Exit.UNREACHABLE:
+        return "slurm_load_jobs error: ", "Unable to contact slurm controller (connect failure)"
+    return None, cause
 
 
 def main() -> None:
@@ -67,11 +91,14 @@ def main() -> None:
     try:
         _run()
     except BadLine as error:
-        print(f"{sys.argv[1]}: {error}", file=sys.stderr)
+        prefix = f"{sys.argv[1]}: " if error.prefix is None else error.prefix
+        print(f"{prefix}{error}", file=sys.stderr)
         sys.exit(1)
     except Refusal as error:
         print(error.text, file=sys.stderr)
         sys.exit(error.status)
+    except BrokenPipeError:
+        leave(128 + 13)
     except FgschedError as error:
         print(f"{sys.argv[1]}: error: {error.cause}\n{error.remedy}", file=sys.stderr)
         sys.exit(1)
@@ -79,6 +106,9 @@ def main() -> None:
 
 def _run() -> None:
     name, words = sys.argv[1], sys.argv[2:]
+    if words[:1] in (["-V"], ["--version"]):
+        scontrol.write(f"slurm-wlm {scontrol.VERSION}\n")
+        return
     if name == "srun":
         from fgsched.slurm import srun
 
@@ -92,6 +122,9 @@ def _run() -> None:
         sys.exit(outside.salloc(words))
     if name == "scontrol" and (text := scontrol.answer(words, os.environ)) is not None:
         scontrol.write(text)
+        return
+    if name in OWN:
+        scontrol.write(import_module(OWN[name]).answer(words))
         return
     own = NAMES[name]
     command: Command = getattr(import_module(f"fgsched.cli.{own}"), own)

@@ -2,41 +2,113 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from fgsched import __version__, protocol
+from fgsched import protocol
 from fgsched.client import Client, find_places
+from fgsched.domain.errors import NoSuchJob, Refused
 from fgsched.domain.job import GpuState
-from fgsched.slurm.getopt import options, parse
+from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.hostlist import expand, fold
 
 _KNOWN = options(
-    "oneliner details all hide quiet verbose clusters= cluster= sibling local future federation",
+    "json yaml oneliner details all hide quiet verbose clusters= cluster= sibling local future federation",
     "o:oneliner d:details a:all Q:quiet v:verbose M:clusters F:future",
 )
 _OF_JOBS = ("hold", "release", "requeue", "requeuehold", "suspend", "resume", "top", "uhold")
+_NONE = ("licenses", "topology", "burstbuffer", "dwstat", "federation", "frontend", "step", "steps")
 _LARGEST_ARRAY = 1_000_001
+VERSION = "22.05.8"  # of the Slurm whose answers these are
 
 
 def answer(words: Sequence[str], environ: Mapping[str, str]) -> str | None:
     """Return what scontrol prints for a request that is answered here; None: it is one of fgctl.
 
     Raises:
-        BadLine: an option does not exist.
+        BadLine: an option, a job, a partition or a node does not exist.
     """
-    _, rest = parse(_KNOWN, words, permute=True)
+    found, rest = parse(_KNOWN, words, permute=True)
     match [word.lower() for word in rest[:2]]:
-        case ["show", "hostnames" | "hostname"]:
-            return "".join(f"{name}\n" for name in expand(_list(rest[2:], environ)))
-        case ["show", "hostlist" | "hostlistsorted"]:
-            return f"{fold(expand(_list(rest[2:], environ)))}\n"
-        case ["show", "config"]:
-            return _config()
-        case ["show", "node" | "nodes" | "nodename"]:
-            return _node()
+        case ["show", what]:
+            return _shown(what, rest, dict(found), environ)
         case ["version"]:
-            return f"fgsched {__version__}\n"
+            return f"slurm-wlm {VERSION}\n"
+        case ["ping"]:
+            with Client(find_places()) as client:
+                client.call(protocol.Ping())
+            return f"Slurmctld(primary) at {_host()} is UP\n"
     return None
+
+
+def _shown(
+    what: str, rest: Sequence[str], given: Mapping[str, str], environ: Mapping[str, str]
+) -> str | None:
+    """Return what `scontrol show` prints; None: fgctl shows it."""
+    kind, _, _ = what.partition("=")
+    named = [one for one in [rest[1].partition("=")[2], *(_id(word) for word in rest[2:])] if one]
+    if kind in ("hostnames", "hostname"):
+        return "".join(f"{name}\n" for name in expand(_list(rest[2:], environ)))
+    if kind in ("hostlist", "hostlistsorted"):
+        return f"{fold(expand(_list(rest[2:], environ)))}\n"
+    answers: dict[str, Callable[[Sequence[str], Mapping[str, str]], str]] = {
+        "config": lambda named, given: _config(),
+        "daemons": lambda named, given: "slurmctld slurmd \n",
+        **dict.fromkeys(_NONE, lambda named, given: ""),
+        **dict.fromkeys(("node", "nodes", "nodename"), _nodes),
+        **dict.fromkeys(("job", "jobs", "jobid"), _jobs),
+        **dict.fromkeys(("partition", "partitions", "partitionname"), _partitions),
+    }
+    return answers[kind](named, given) if kind in answers else None
+
+
+def _nodes(named: Sequence[str], given: Mapping[str, str]) -> str:
+    """Return the host as a node. Raises BadLine: there is no such node."""
+    for name in expand(",".join(named)):
+        if name.partition(".")[0] not in (_host(), "ALL"):
+            raise BadLine(f"Node {name} not found", prefix="")
+    if "json" in given:
+        from fgsched.slurm import documents
+
+        with Client(find_places()) as client:
+            return documents.nodes(
+                client.call(protocol.ListGpus()), client.call(protocol.ListPartitions()).partitions
+            )
+    text = _node()
+    return " ".join(text.split()) + "\n" if "oneliner" in given else text
+
+
+def _jobs(named: Sequence[str], given: Mapping[str, str]) -> str:
+    """Return jobs in Slurm's layout. Raises BadLine: a job does not exist."""
+    from fgsched.cli import show
+    from fgsched.slurm import documents, showjob
+
+    with Client(find_places()) as client:
+        try:
+            jobs = show.ASKED["job"](client, [word for name in named for word in name.split(",")])
+        except NoSuchJob:
+            raise BadLine("slurm_load_jobs error: Invalid job id specified", prefix="") from None
+    if "json" in given:
+        return documents.jobs(jobs)
+    if not jobs:
+        return "No jobs in the system\n"
+    return showjob.text(
+        (showjob.job(job, details="details" in given) for job in jobs), oneliner="oneliner" in given
+    )
+
+
+def _partitions(named: Sequence[str], given: Mapping[str, str]) -> str:
+    """Return partitions in Slurm's layout. Raises BadLine: a partition does not exist."""
+    from fgsched.cli.showpartition import partitions
+    from fgsched.slurm import documents, showjob
+
+    with Client(find_places()) as client:
+        try:
+            found = partitions(client, named)
+        except Refused:
+            raise BadLine(f"Partition {named[0]} not found", prefix="") from None
+    if "json" in given:
+        return documents.partitions(found)
+    return showjob.text(map(showjob.partition, found), oneliner="oneliner" in given)
 
 
 def arguments(words: Sequence[str]) -> list[str]:
@@ -79,7 +151,7 @@ def _config() -> str:
         "PriorityType": "priority/multifactor",
         "SchedulerType": "sched/backfill",
         "SelectType": "select/cons_tres",
-        "SLURM_VERSION": "22.05.8",
+        "SLURM_VERSION": VERSION,
         "SlurmctldHost[0]": _host(),
     }
     lines = [f"{key:<23} = {value}\n" for key, value in values.items()]
@@ -102,7 +174,7 @@ def _node() -> str:
         f"NodeName={name} Arch={os.uname().machine} CoresPerSocket=1\n"
         f"   CPUAlloc={used} CPUEfctv={host.cpus.total} CPUTot={host.cpus.total}\n"
         f"   Gres={gpus}\n"
-        f"   NodeAddr={name} NodeHostName={name} Version=22.05.8\n"
+        f"   NodeAddr={name} NodeHostName={name} Version={VERSION}\n"
         f"   RealMemory={total} AllocMem={total - free} FreeMem={free} Sockets={host.cpus.total} Boards=1\n"
         f"   State={state} ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A\n"
         f"   CfgTRES={tres}\n"

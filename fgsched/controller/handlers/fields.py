@@ -204,7 +204,7 @@ _PUBLIC = (
     "tasks",
     "requeue",
 )
-_CLIENTS_OWN = ("likely", "known")  # attributes that the client fills in
+_CLIENTS_OWN = ("likely", "known", "step")  # attributes that the client fills in
 _COMPUTED: dict[str, Getter] = {
     "array": lambda look, job: job.array or None,
     "tasks": lambda look, job: look.tasks(job),

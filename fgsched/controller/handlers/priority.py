@@ -26,6 +26,7 @@ class PriorityHandlers:
             protocol.ListPartitions: self.partitions,
             protocol.ListPriorities: self.priorities,
             protocol.ListShares: self.shares,
+            protocol.ListAssociations: self.associations,
         }
         self.writing_calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
             protocol.PutFirst: self.put_first
@@ -96,6 +97,15 @@ class PriorityHandlers:
         return protocol.Shares(
             shares=[protocol.ShareInfo(**asdict(row)) for row in rows],
             half_life=engine.policy.weights.half_life,
+        )
+
+    def associations(
+        self, caller: Caller, call: protocol.ListAssociations, now: float
+    ) -> protocol.Associations:
+        """Return the declared accounts, qualities of service and users."""
+        policy = self._engine.policy
+        return protocol.Associations(
+            accounts=list(policy.accounts), qos=list(policy.qos), users=list(policy.users)
         )
 
     # -- top ------------------------------------------------------------------------------------

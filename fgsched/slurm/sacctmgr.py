@@ -1,0 +1,265 @@
+"""sacctmgr: show accounts, users, associations, qualities of service and the cluster."""
+
+import os
+import pwd
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fgsched import protocol
+from fgsched.client import Client, find_places
+from fgsched.domain.policy import Limits, Qos
+from fgsched.slurm import tables
+from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.tables import Field
+
+_KNOWN = options(
+    "immediate noheader parsable parsable2 quiet readonly associations verbose version json",
+    "i:immediate n:noheader p:parsable P:parsable2 Q:quiet r:readonly s:associations v:verbose V:version",
+)
+CLUSTER = "fgsched"
+_CHANGES = (
+    "add",
+    "create",
+    "modify",
+    "delete",
+    "remove",
+    "update",
+    "archive",
+    "dump",
+    "load",
+    "clear",
+    "reconfigure",
+)
+_CONDITIONS = ("format", "names", "name", "user", "users", "account", "accounts", "cluster", "clusters")
+_EMPTY = (  # entities of which a host of fgsched has none
+    *("event", "events", "federation", "problem", "reservation", "resource", "runawayjobs", "stats"),
+    *("transaction", "tres", "wckey", "instance"),
+)
+
+
+class Association(NamedTuple):
+    """An account, or a user of one."""
+
+    account: str
+    user: str
+    shares: int
+    limits: Limits
+    default: str = ""  # the user's default account
+
+
+def _count(number: int) -> str:
+    return str(number) if number else ""
+
+
+def _minutes(limits: Limits) -> str:
+    return f"gres/gpu={limits.gpu_seconds // 60}" if limits.gpu_seconds else ""
+
+
+_ASSOCIATION = (
+    Field("Cluster", 10, lambda row: CLUSTER),
+    Field("Account", 10, lambda row: row.account),
+    Field("User", 10, lambda row: row.user),
+    Field("Partition", 10, lambda row: ""),
+    Field("Share", 9, lambda row: row.shares),
+    Field("Priority", 10, lambda row: ""),
+    Field("GrpJobs", 7, lambda row: _count(row.limits.running)),
+    Field("GrpTRES", 13, lambda row: ""),
+    Field("GrpSubmit", 9, lambda row: ""),
+    Field("GrpWall", 11, lambda row: ""),
+    Field("GrpTRESMins", 13, lambda row: _minutes(row.limits)),
+    Field("MaxJobs", 7, lambda row: _count(row.limits.running)),
+    Field("MaxTRES", 13, lambda row: ""),
+    Field("MaxTRESPerNode", 14, lambda row: ""),
+    Field("MaxSubmit", 9, lambda row: _count(row.limits.pending)),
+    Field("MaxWall", 11, lambda row: ""),
+    Field("MaxTRESMins", 13, lambda row: ""),
+    Field("QOS", 20, lambda row: "normal"),
+    Field("Def QOS", 9, lambda row: ""),
+    Field("GrpTRESRunMins", 13, lambda row: ""),
+    Field("Fairshare", 9, lambda row: row.shares),
+    Field("ID", 6, lambda row: "0"),
+    Field("ParentName", 10, lambda row: "" if row.user else "root"),
+)
+_USER = (
+    Field("User", 10, lambda row: row.user),
+    Field("Def Acct", 10, lambda row: row.default),
+    Field("DefaultAccount", 10, lambda row: row.default),
+    Field("Admin", 9, lambda row: "None"),
+    Field("AdminLevel", 10, lambda row: "None"),
+    Field("Coord Accounts", 20, lambda row: ""),
+    *(field for field in _ASSOCIATION if field.name != "User"),
+)
+_ACCOUNT = (
+    Field("Account", 10, lambda row: row.account),
+    Field("Descr", 20, lambda row: row.account),
+    Field("Description", 20, lambda row: row.account),
+    Field("Org", 20, lambda row: CLUSTER),
+    Field("Organization", 20, lambda row: CLUSTER),
+    *(field for field in _ASSOCIATION if field.name != "Account"),
+)
+_QOS = (
+    Field("Name", 10, lambda row: row.name),
+    Field("Priority", 10, lambda row: row.priority),
+    Field("GraceTime", 10, lambda row: "00:00:00"),
+    Field("Preempt", 10, lambda row: ",".join(row.preempt)),
+    Field("PreemptMode", 11, lambda row: "cluster"),
+    Field("Flags", 10, lambda row: ""),
+    Field("UsageThres", 10, lambda row: ""),
+    Field("UsageFactor", 11, lambda row: "1.000000"),
+    Field("GrpTRES", 13, lambda row: ""),
+    Field("GrpJobs", 7, lambda row: _count(row.total.running)),
+    Field("GrpSubmit", 9, lambda row: _count(row.total.pending)),
+    Field("MaxWall", 11, lambda row: ""),
+    Field("MaxTRES", 13, lambda row: ""),
+    Field("MaxTRESPU", 13, lambda row: ""),
+    Field("MaxJobsPU", 9, lambda row: _count(row.per_user.running)),
+    Field("MaxSubmitPU", 11, lambda row: _count(row.per_user.pending)),
+    Field("ID", 6, lambda row: "1"),
+)
+_CLUSTER = (
+    Field("Cluster", 10, lambda row: CLUSTER),
+    Field("ControlHost", 15, lambda row: "127.0.0.1"),
+    Field("ControlPort", 12, lambda row: "0"),
+    Field("RPC", 5, lambda row: "9728"),
+    Field("Share", 9, lambda row: "1"),
+    Field("QOS", 20, lambda row: "normal"),
+    Field("Def QOS", 9, lambda row: ""),
+    Field("TRES", 20, lambda row: "cpu,mem,node,billing,gres/gpu"),
+    Field("NodeCount", 10, lambda row: "1"),
+    Field("ClusterNodes", 15, lambda row: os.uname().nodename.partition(".")[0]),
+)
+_KINDS = {  # entity -> fields, and the fields that are printed by default
+    "account": (_ACCOUNT, "Account,Descr,Org"),
+    "user": (_USER, "User,DefAcct,Admin"),
+    "association": (
+        _ASSOCIATION,
+        "Cluster,Account,User,Partition,Share,Priority,GrpJobs,GrpTRES,GrpSubmit,GrpWall,GrpTRESMins,"
+        "MaxJobs,MaxTRES,MaxTRESPerNode,MaxSubmit,MaxWall,MaxTRESMins,QOS,DefQOS,GrpTRESRunMins",
+    ),
+    "qos": (
+        _QOS,
+        "Name,Priority,GraceTime,Preempt,PreemptMode,Flags,UsageThres,UsageFactor,GrpTRES,GrpJobs,GrpSubmit,"
+        "MaxWall,MaxTRES,MaxTRESPU,MaxJobsPU,MaxSubmitPU",
+    ),
+    "cluster": (_CLUSTER, "Cluster,ControlHost,ControlPort,RPC,Share,QOS,DefQOS"),
+}
+_WITH_ASSOCIATIONS = {
+    "user": "User,DefAcct,Admin,Cluster,Account,Partition,Share,Priority,MaxJobs,MaxWall,QOS,DefQOS",
+    "account": "Account,Descr,Org,Cluster,ParentName,User,Share,Priority,GrpJobs,MaxJobs,QOS,DefQOS",
+}
+
+
+def answer(words: Sequence[str]) -> str:
+    """Return what sacctmgr prints. Raises BadLine in the words of Slurm."""
+    found, rest = parse(_KNOWN, words, permute=True)
+    given = dict(found)
+    if "version" in given or rest[:1] == ["version"]:
+        return "slurm-wlm 22.05.8\n"
+    verb = rest[0].lower() if rest else ""
+    if verb in _CHANGES:
+        raise BadLine("error: accounts are tables of fgsched.toml: [accounts.NAME], [users.NAME], [qos.NAME]")
+    if verb not in ("show", "list", "sh", "li"):
+        raise BadLine(f"error: invalid keyword: {verb}" if verb else "error: no command was given")
+    if len(rest) < 2:  # the verb and what to show
+        raise BadLine("error: Input line must include an entity such as user, account or qos")
+    return _shown(rest[1].lower(), rest[2:], given)
+
+
+def _shown(what: str, words: Sequence[str], given: Mapping[str, str]) -> str:
+    single = "qos" if what == "qos" else what.rstrip("s")
+    kind = next((name for name in _KINDS if name.startswith(single)), "")
+    if what in _EMPTY:
+        return ""
+    if what.startswith("config"):
+        return f"Configuration data of fgsched in Slurm's keys\nClusterName            = {CLUSTER}\n"
+    if not kind:
+        raise BadLine(f"error: Invalid entity: {what}")
+    asked = _asked(kind, words)
+    fields, usual = _KINDS[kind]
+    related = "associations" in given or "withassoc" in asked
+    usual = _WITH_ASSOCIATIONS.get(kind, usual) if related else usual
+    chosen = tables.columns(asked.get("format", usual), fields, owner="")
+    delimiter = "|" if "parsable" in given or "parsable2" in given else ""
+    layout = tables.Layout(chosen, "noheader" not in given, delimiter, "parsable" in given)
+    return tables.text(_rows(kind, asked, related=related), layout)
+
+
+def _asked(kind: str, words: Sequence[str]) -> dict[str, str]:
+    """Return the conditions of 'user ann account=a format=account%20'; a bare word is a name."""
+    found: dict[str, str] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        key, equals, value = word.partition("=")
+        name = key.lower()
+        if name in ("where", "set"):
+            continue
+        if name.startswith("withassoc"):
+            found["withassoc"] = ""
+        elif name in (
+            "format",
+            "names",
+            "name",
+            "user",
+            "users",
+            "account",
+            "accounts",
+            "cluster",
+            "clusters",
+        ):
+            value = value if equals else rest.pop(0) if rest else ""
+            name = name.rstrip("s")
+            found[kind if name == "name" else name] = value
+        elif not equals and not name.startswith(("with", "wo", "tree", "only")):
+            found[kind] = word
+    return found
+
+
+def _rows(kind: str, asked: Mapping[str, str], *, related: bool) -> list[Any]:
+    if kind == "cluster":
+        return [CLUSTER]
+    with Client(find_places()) as client:
+        there = client.call(protocol.ListAssociations())
+    if kind == "qos":
+        known = there.qos or [Qos(name="normal")]
+        return [one for one in known if _named(asked.get("qos", ""), one.name)]
+    rows = associations(there)
+    if kind == "user" and not related:
+        rows = list({row.user: row for row in rows if row.user}.values())
+    elif kind == "account" and not related:
+        rows = [row for row in rows if not row.user]
+    elif kind == "user":
+        rows = [row for row in rows if row.user]
+    return [
+        row
+        for row in rows
+        if _named(asked.get("user", ""), row.user) and _named(asked.get("account", ""), row.account)
+    ]
+
+
+def _named(wanted: str, name: str) -> bool:
+    return not wanted or name in wanted.split(",")
+
+
+def associations(there: protocol.Associations) -> list[Association]:
+    """Return every declared account with its users; an account without a list has the caller.
+
+    Without declared accounts, jobs can name any; then there are none to list.
+    """
+    defaults = {user.name: user for user in there.users}
+    mine = pwd.getpwuid(os.geteuid()).pw_name
+    rows = []
+    for account in there.accounts:
+        rows.append(Association(account.name, "", account.shares, account.limits))
+        for name in account.users or dict.fromkeys([mine, *defaults]):
+            user = defaults.get(name)
+            rows.append(
+                Association(
+                    account.name,
+                    name,
+                    user.shares if user else 1,
+                    user.limits if user else Limits(),
+                    user.account if user else "",
+                )
+            )
+    return rows

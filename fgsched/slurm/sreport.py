@@ -1,0 +1,197 @@
+"""sreport: sum what the accounts have of a period, in the reports of Slurm that one host can answer."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from fgsched import protocol
+from fgsched.cli import acctfields
+from fgsched.client import Client, find_places
+from fgsched.domain.job import WHOLE
+from fgsched.domain.times import parse_time
+from fgsched.slurm import tables
+from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.tables import Field
+
+_KNOWN = options(
+    "all_clusters cluster= noheader parsable parsable2 quiet tres= time= verbose version local federation",
+    "a:all_clusters M:cluster n:noheader p:parsable P:parsable2 Q:quiet T:tres t:time v:verbose V:version",
+)
+_DAY = 86_400
+_LINE = "-" * 80
+_UNITS = {"seconds": 1, "minutes": 60, "hours": 3600}  # name -> seconds
+
+
+class Sum(NamedTuple):
+    """The use of one resource by an account, or by a user of one."""
+
+    account: str
+    user: str
+    resource: str
+    seconds: float
+    unit: str
+
+    @property
+    def used(self) -> int:
+        """The use in the unit of the report."""
+        return round(self.seconds / _UNITS[self.unit])
+
+
+class Whole(NamedTuple):
+    """The use of one resource of the host in a period."""
+
+    resource: str
+    allocated: float  # seconds
+    total: float  # seconds
+    unit: str
+
+    def of(self, seconds: float) -> int:
+        """Return seconds in the unit of the report."""
+        return round(seconds / _UNITS[self.unit])
+
+
+_CLUSTER = Field("Cluster", 9, lambda row: "fgsched")
+_BY_USER = (
+    _CLUSTER,
+    Field("Account", 15, lambda row: row.account or "root"),
+    Field("Login", 9, lambda row: row.user),
+    Field("Proper Name", 15, lambda row: row.user),
+    Field("TRES Name", 14, lambda row: row.resource),
+    Field("Used", 10, lambda row: row.used),
+    Field("Energy", 10, lambda row: 0),
+)
+_UTILIZATION = (
+    _CLUSTER,
+    Field("TRES Name", 14, lambda row: row.resource),
+    Field("Allocated", 12, lambda row: row.of(row.allocated)),
+    Field("Down", 10, lambda row: 0),
+    Field("PLND Down", 10, lambda row: 0),
+    Field("Idle", 12, lambda row: row.of(max(0.0, row.total - row.allocated))),
+    Field("Planned", 10, lambda row: 0),
+    Field("Reported", 12, lambda row: row.of(row.total)),
+)
+_UTILIZED = "Cluster,Allocated,Down,PLNDDown,Idle,Planned,Reported"
+_REPORTS = {  # the words of a report -> its title, its default fields
+    ("cluster", "utilization"): (
+        "Cluster Utilization",
+        _UTILIZED,
+    ),
+    ("cluster", "accountutilizationbyuser"): (
+        "Cluster/Account/User Utilization",
+        "Cluster,Account,Login,ProperName,Used,Energy",
+    ),
+    ("cluster", "userutilizationbyaccount"): (
+        "Cluster/User/Account Utilization",
+        "Cluster,Login,ProperName,Account,Used,Energy",
+    ),
+    ("user", "topusage"): ("Top 10 Users", "Cluster,Login,ProperName,Account,Used,Energy"),
+}
+
+
+def answer(words: Sequence[str]) -> str:
+    """Return what sreport prints. Raises BadLine in the words of Slurm."""
+    found, rest = parse(_KNOWN, words, permute=True)
+    given = dict(found)
+    if "version" in given:
+        return "slurm-wlm 22.05.8\n"
+    if len(rest) < 2:  # the kind and its report
+        raise BadLine("error: give a report, such as: cluster utilization start=2026-01-01")
+    kind = _kind(rest[0].lower(), rest[1].lower())
+    asked = dict(part.split("=", 1) for part in rest[2:] if "=" in part)
+    return _report(kind, {name.lower(): value for name, value in asked.items()}, given)
+
+
+def _kind(first: str, second: str) -> tuple[str, str]:
+    fitting = [kind for kind in _REPORTS if kind[0].startswith(first) and kind[1].startswith(second)]
+    if not fitting:
+        known = "; ".join(" ".join(kind) for kind in _REPORTS)
+        raise BadLine(f"error: the report '{first} {second}' is not supported. There are: {known}")
+    return fitting[0]
+
+
+def _report(kind: tuple[str, str], asked: Mapping[str, str], given: Mapping[str, str]) -> str:
+    now = time.time()
+    midnight = parse_time("midnight", now, past=True)
+    begin = parse_time(asked["start"], now, past=True) if "start" in asked else midnight - _DAY
+    end = min(now, parse_time(asked["end"], now, past=True)) if "end" in asked else midnight
+    if "start" in asked and "end" not in asked and begin >= end:
+        end = now
+    unit = next(
+        (name for name in _UNITS if name.startswith(given.get("time", "minutes").lower()[:3])), "minutes"
+    )
+    resources = [name for name in given.get("tres", "cpu").lower().split(",") if name]
+    resources = ["cpu", "gres/gpu"] if "all" in resources else resources
+    title, usual = _REPORTS[kind]
+    rows, fields = _rows(kind, (begin, end), resources, unit, asked)
+    usual = usual.replace(",Used", ",TRESName,Used").replace("Cluster,Alloc", "Cluster,TRESName,Alloc")
+    shown = usual if "tres" in given else usual.replace(",TRESName", "")
+    chosen = tables.columns(asked.get("format", shown), fields, owner="")
+    delimiter = "|" if "parsable" in given or "parsable2" in given else ""
+    layout = tables.Layout(chosen, "noheader" not in given, delimiter, "parsable" in given)
+    head = "" if "noheader" in given or delimiter else _head(title, begin, end, unit)
+    return head + tables.text(rows, layout)
+
+
+def _head(title: str, begin: float, end: float, unit: str) -> str:
+    first, last = (time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at)) for at in (begin, end - 1))
+    days = f"({round(end - begin)} secs)"
+    return f"{_LINE}\n{title} {first} - {last} {days}\nUsage reported in CPU {unit.capitalize()}\n{_LINE}\n"
+
+
+def _rows(
+    kind: tuple[str, str],
+    period: tuple[float, float],
+    resources: list[str],
+    unit: str,
+    asked: Mapping[str, str],
+) -> tuple[list[Sum] | list[Whole], Sequence[Field]]:
+    with Client(find_places()) as client:
+        jobs = list(_jobs(client, *period))
+        host = client.call(protocol.ListGpus()) if kind[1] == "utilization" else None
+    if host is not None:
+        length = period[1] - period[0]
+        counts = {"cpu": host.cpus.total, "gres/gpu": len(host.gpus)}
+        return [
+            Whole(name, sum(_used(job, name, period) for job in jobs), counts.get(name, 0) * length, unit)
+            for name in resources
+        ], _UTILIZATION
+    sums: dict[tuple[str, str, str], float] = {}
+    for job in jobs:
+        for name in resources:
+            key = (job.request.account, job.user, name)
+            sums[key] = sums.get(key, 0.0) + _used(job, name, period)
+    return _chosen([Sum(*key, seconds, unit) for key, seconds in sums.items()], kind, asked), _BY_USER
+
+
+def _chosen(rows: Iterable[Sum], kind: tuple[str, str], asked: Mapping[str, str]) -> list[Sum]:
+    users = [name for name in (asked.get("user") or asked.get("users") or "").split(",") if name]
+    accounts = [name for name in (asked.get("account") or asked.get("accounts") or "").split(",") if name]
+    found = [
+        row for row in rows if (not users or row.user in users) and (not accounts or row.account in accounts)
+    ]
+    if kind == ("user", "topusage"):
+        count = asked.get("topcount", "10")
+        return sorted(found, key=lambda row: -row.seconds)[: int(count) if count.isdecimal() else 10]
+    return sorted(found, key=lambda row: (row.account, row.user))
+
+
+def _used(job: protocol.JobInfo, resource: str, period: tuple[float, float]) -> float:
+    """Return the seconds of a resource that a job had in a period."""
+    if job.started_at is None:
+        return 0.0
+    last = acctfields.ended_at(job) or period[1]
+    length = max(0.0, min(last, period[1]) - max(job.started_at, period[0]))
+    if resource == "cpu":
+        return length * job.request.demand.cpus
+    if resource == "gres/gpu":
+        return length * acctfields.allocated_share(job) / WHOLE
+    return 0.0
+
+
+def _jobs(client: Client, begin: float, end: float) -> Iterable[protocol.JobInfo]:
+    after: int | None = 0
+    while after is not None:
+        call = protocol.ListHistory(fields=acctfields.ASKED, since=begin, until=end, after=after)
+        page = client.call(call)
+        yield from page.jobs
+        after = page.next

@@ -1,0 +1,114 @@
+"""sstat: show what the batch step of running jobs uses, in Slurm's fields."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fgsched import protocol
+from fgsched.cli import choices
+from fgsched.client import Client, find_places
+from fgsched.domain.errors import FgschedError
+from fgsched.domain.job import JobState
+from fgsched.slurm import tables
+from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.showjob import host
+from fgsched.slurm.tables import Field
+from fgsched.system.process import TreeUse, use_of
+
+_KNOWN = options(
+    """allsteps helpformat fields= format= noheader jobs= noconvert parsable parsable2 pidformat verbose
+    version""",
+    """a:allsteps e:helpformat o:format n:noheader j:jobs p:parsable P:parsable2 i:pidformat v:verbose
+    V:version""",
+)
+
+
+class Row(NamedTuple):
+    """A running job and what its processes use."""
+
+    job: protocol.JobInfo
+    pids: list[int]
+    use: TreeUse
+
+
+def _clock(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def _kib(size: int) -> str:
+    return f"{size >> 10}K"
+
+
+def _tres(row: Row) -> str:
+    memory = max((one.memory for one in row.job.now), default=0)
+    gpus = f",gres/gpumem={memory >> 20}M" if row.job.indices else ""
+    return f"cpu={_clock(row.use.cpu_seconds)},mem={_kib(row.use.rss)}{gpus}"
+
+
+FIELDS = (
+    Field("JobID", 12, lambda row: f"{choices.name_of(row.job)}.batch"),
+    Field("MaxVMSize", 10, lambda row: ""),
+    Field("MaxVMSizeNode", 14, lambda row: host()),
+    Field("MaxVMSizeTask", 14, lambda row: "0"),
+    Field("AveVMSize", 10, lambda row: ""),
+    Field("MaxRSS", 10, lambda row: _kib(row.use.rss)),
+    Field("MaxRSSNode", 10, lambda row: host()),
+    Field("MaxRSSTask", 10, lambda row: "0"),
+    Field("AveRSS", 10, lambda row: _kib(row.use.rss)),
+    Field("MaxPages", 8, lambda row: "0"),
+    Field("AvePages", 10, lambda row: "0"),
+    Field("MinCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
+    Field("MinCPUNode", 10, lambda row: host()),
+    Field("MinCPUTask", 10, lambda row: "0"),
+    Field("AveCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
+    Field("NTasks", 8, lambda row: "1"),
+    Field("AveCPUFreq", 10, lambda row: "0"),
+    Field("ConsumedEnergy", 14, lambda row: "0"),
+    Field("MaxDiskRead", 12, lambda row: "0"),
+    Field("AveDiskRead", 14, lambda row: "0"),
+    Field("MaxDiskWrite", 12, lambda row: "0"),
+    Field("AveDiskWrite", 14, lambda row: "0"),
+    Field("TRESUsageInAve", 14, _tres),
+    Field("TRESUsageInMax", 14, _tres),
+    Field("TRESUsageInTot", 14, _tres),
+    Field("TRESUsageOutAve", 15, lambda row: ""),
+    Field("TRESUsageOutTot", 15, lambda row: ""),
+    Field("Nodelist", 20, lambda row: host()),
+    Field("Pids", 20, lambda row: ",".join(map(str, row.pids))),
+)
+_USUAL = ",".join(field.name for field in FIELDS[:22])
+
+
+def answer(words: Sequence[str]) -> str:
+    """Return what sstat prints. Raises BadLine in the words of Slurm."""
+    found, rest = parse(_KNOWN, words, permute=True)
+    given = dict(found)
+    if "version" in given:
+        return "slurm-wlm 22.05.8\n"
+    if "helpformat" in given:
+        return "".join(f"{field.name}\n" for field in FIELDS)
+    named = ",".join(filter(None, [*(value for name, value in found if name == "jobs"), *rest]))
+    if not named:
+        raise BadLine("error: You didn't give me any jobs to stat.")
+    usual = "JobID,Nodelist,Pids" if "pidformat" in given else _USUAL
+    chosen = tables.columns(given.get("format") or given.get("fields") or usual, FIELDS, owner="")
+    delimiter = "|" if "parsable" in given or "parsable2" in given else ""
+    layout = tables.Layout(chosen, "noheader" not in given, delimiter, "parsable" in given)
+    return tables.text(_rows([part.partition(".")[0] for part in named.split(",")]), layout)
+
+
+def _rows(named: Sequence[str]) -> list[Row]:
+    """Return the running jobs among those named. Raises BadLine: there is none."""
+    fields = ("id", "array", "task", "tasks", "state", "indices", "now")
+    where = protocol.Where(id=choices.ids(named), state=[JobState.RUNNING, JobState.SUSPENDED])
+    rows = []
+    with Client(find_places()) as client:
+        for job in client.call(protocol.ListQueue(fields=fields, where=where)).jobs:
+            try:
+                pids = client.call(protocol.ListPids(id=job.id)).pids
+            except FgschedError:
+                continue  # of another user, or it has ended
+            rows.append(Row(job, pids, use_of(pids)))
+    if not rows:
+        raise BadLine(f"error: no steps running for job {','.join(named)}")
+    return rows

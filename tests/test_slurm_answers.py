@@ -1,0 +1,167 @@
+"""What Slurm's names answer to programs that drive Slurm: layouts, fields, JSON keys, statuses."""
+
+import json
+import os
+import pwd
+import re
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from fgsched.slurm import scontrol
+from fgsched.slurm.getopt import BadLine
+from fgsched.slurm.names import OWN
+from live_host import Home
+
+HOST = os.uname().nodename.split(".")[0]
+SITE = """
+[host]
+cpus = 8
+memory = "16G"
+[mail]
+send = "off"
+[accounts.vision]
+users = ["ann", "%s"]
+shares = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A host on which job 1 has ended, job 2 runs, and job 3 is held."""
+    home = Home(tmp_path_factory.mktemp("names") / "home", config=SITE % pwd.getpwuid(os.geteuid()).pw_name)
+    words = ["--slurm-env", "-A", "vision", "-n2", "-t", "10", "--mem=100M"]
+    assert home.run("fgsub", "--wait", "-J", "first", *words, "--wrap", "exit 0").status == 0
+    assert home.run("fgsub", "-J", "second", "--gpus=1", "-t", "60", "--wrap", "sleep 600").status == 0
+    assert home.run("fgsub", "--hold", "-J", "third", "--wrap", "true").status == 0
+    yield home
+    home.run("fgcancel", "2", "3")
+    home.run("fgwait", "2")
+    home.run("fgsched", "stop")
+
+
+def said(home, *words):
+    """Return the exit status, the output and the errors of one of Slurm's names."""
+    command = [sys.executable, "-m", "fgsched.slurm.names", *words]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=home.environ, cwd=home.path, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def answered(home, patch, *words):
+    """Return what one of the names prints, without a process of its own."""
+    patch.setattr(os, "environ", home.environ)
+    if words[0] == "scontrol":
+        return scontrol.answer(words[1:], home.environ)
+    return import_module(OWN[words[0]]).answer(words[1:])
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        ("sinfo -o %P", "PARTITION\nmain*\n"),
+        ("sinfo -sh", f"main*        up   infinite          1/0/0/1 {HOST}\n"),
+        ("sinfo -h -O partition:.8,cpus:.4,nodes:-", "   main*   81-\n"),
+        ("sinfo -h -p none", ""),
+        ("sinfo -hN -o %N|%t|%G", f"{HOST}|mix|gpu:simulated:2\n"),
+        ("sacctmgr -n -P list account", "vision|vision|fgsched\n"),
+        ("sacctmgr -n -P show assoc account=vision user=ann format=account,user,share", "vision|ann|1\n"),
+        ("sacctmgr -n -s list user ann format=account%20", "              vision \n"),
+        ("sacctmgr -nP show qos format=name,priority", "normal|0\n"),
+        ("sacctmgr -nP list cluster format=cluster", "fgsched\n"),
+        ("sacctmgr -n show wckey", ""),
+        ("sshare -A vision -nP -o account,rawshares", "vision|3\n"),
+        ("scontrol show hostnames n[1-2]", "n1\nn2\n"),
+        ("scontrol ping", f"Slurmctld(primary) at {HOST} is UP\n"),
+        ("scontrol version", "slurm-wlm 22.05.8\n"),
+        ("sstat -nP -j 2 -o jobid,ntasks", "2.batch|1\n"),
+    ],
+)
+def test_an_answer_is_that_of_slurm(site, monkeypatch, words, out):
+    assert answered(site, monkeypatch, *words.split()) == out
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("scontrol show job 99", "slurm_load_jobs error: Invalid job id specified"),
+        ("scontrol show partition none", "Partition none not found"),
+        ("scontrol show node none", "Node none not found"),
+        ("sinfo --nonsense", "unrecognized option '--nonsense'"),
+        ("sacctmgr show nonsense", "error: Invalid entity: nonsense"),
+        ("sacctmgr add user bob", "error: accounts are tables of fgsched.toml"),
+        ("sreport job sizesbyaccount", "error: the report 'job sizesbyaccount' is not supported"),
+        ("sstat -j 1", "error: no steps running for job 1"),
+        ("seff 99", "Job not found."),
+    ],
+)
+def test_a_refusal_is_in_the_words_of_slurm(site, monkeypatch, words, error):
+    with pytest.raises(BadLine, match=re.escape(error)):
+        answered(site, monkeypatch, *words.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "result"),
+    [
+        ("squeue --version", (0, "slurm-wlm 22.05.8\n", "")),
+        ("squeue -hj3 -o %i|%T|%j", (0, "3|PENDING|third\n", "")),
+        (
+            "sacct -nP -j 1 -o jobid,jobname,partition,state",
+            (0, "1|first|main|COMPLETED\n1.batch|batch||COMPLETED\n", ""),
+        ),
+        ("sacct -nXP -j 1,1.7,99 -o jobid,jobname", (0, "1|first\n", "")),
+        ("scontrol show partition none", (1, "", "Partition none not found\n")),
+    ],
+)
+def test_a_program_of_a_name_ends_as_that_of_slurm(site, words, result):
+    assert said(site, *words.split()) == result
+
+
+def test_scontrol_shows_a_job_as_slurm_does(site, monkeypatch):
+    out = answered(site, monkeypatch, "scontrol", "-o", "show", "job", "2")
+    pairs = dict(word.split("=", 1) for word in out.split())  # every word is Key=Value, as programs split it
+    assert (pairs["JobId"], pairs["JobState"], pairs["TimeLimit"]) == ("2", "RUNNING", "01:00:00")
+    assert (pairs["TRES"], pairs["Command"]) == ("cpu=1,node=1,billing=1,gres/gpu=1", "(null)")
+    out = answered(site, monkeypatch, "scontrol", "-d", "show", "job=2")
+    assert "JOB_GRES=gpu:1" in out
+    assert f"Nodes={HOST} CPU_IDs=" in out
+    assert "GRES=gpu:1(IDX:" in out
+
+
+def test_scontrol_shows_a_partition_alone_on_its_line(site, monkeypatch):
+    lines = answered(site, monkeypatch, "scontrol", "show", "partition").splitlines()
+    assert lines[0] == "PartitionName=main"
+    assert lines[-2] == "   TRES=cpu=8,mem=16384M,node=1,billing=8,gres/gpu=2"
+
+
+def test_documents_have_the_keys_of_slurm(site, monkeypatch):
+    queue = json.loads(said(site, "squeue", "--json")[1])
+    assert {job["job_id"]: job["job_state"] for job in queue["jobs"]} == {2: "RUNNING", 3: "PENDING"}
+    assert queue["jobs"][0].keys() >= {
+        "name",
+        "partition",
+        "user_name",
+        "nodes",
+        "tres_alloc_str",
+        "time_limit",
+    }
+    accounts = json.loads(said(site, "sacct", "-j", "1", "--json")[1])["jobs"]
+    assert [(job["job_id"], job["state"]["current"]) for job in accounts] == [(1, "COMPLETED")]
+    assert [step["step"]["id"] for step in accounts[0]["steps"]] == ["batch"]
+    assert {one["type"]: one["count"] for one in accounts[0]["tres"]["allocated"]}["cpu"] == 2
+    one = json.loads(answered(site, monkeypatch, "scontrol", "show", "job", "2", "--json"))["jobs"]
+    assert [job["name"] for job in one] == ["second"]
+    assert json.loads(answered(site, monkeypatch, "sinfo", "--json"))["nodes"][0]["cpus"] == 8
+
+
+def test_a_job_and_its_use_are_reported(site, monkeypatch):
+    lines = answered(site, monkeypatch, "seff", "1").splitlines()
+    assert lines[0] == "Job ID: 1"
+    assert "Cores per node: 2" in lines
+    out = answered(site, monkeypatch, "sreport", "-nP", "cluster", "utilization", "start=now-1hour")
+    assert out.startswith("fgsched|")
+    words = ("-nP", "-T", "gres/gpu", "user", "top", "start=now-1hour")
+    assert "|gres/gpu|" in answered(site, monkeypatch, "sreport", *words)
