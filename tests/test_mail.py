@@ -23,7 +23,7 @@ from fgsched.mail import jobtext
 from fgsched.mail.addresses import check_address, host_name, resolved
 from fgsched.mail.composing import compose
 from fgsched.mail.letters import JobMail, Message, Settings, from_bytes, to_bytes
-from fgsched.mail.mailer import Mailer, last_lines
+from fgsched.mail.mailer import Mailer
 from fgsched.mail.spool import Full, Spool
 from mailserver import serving
 
@@ -605,23 +605,6 @@ def test_a_password_that_others_can_read_is_not_used(spool, server, tmp_path):
     spool.put("a", message())
     Mailer(spool, settings_of(server, user="u", password_file=str(secret)), "h").work(100.0)
     assert (names(spool, "new"), server.mails) == (["a"], [])
-
-
-def test_the_last_lines_of_an_output_are_read_as_its_owner(tmp_path):
-    output = tmp_path / "out"
-    output.write_text("".join(f"{number}\n" for number in range(50)))
-    mail = replace(ENDED, output=str(output))
-    assert last_lines(mail, 3) == ["47", "48", "49"]
-    assert (last_lines(mail, 0), last_lines(replace(mail, output="/nowhere"), 3)) == ([], [])
-
-
-@pytest.mark.root
-@pytest.mark.skipif(os.getuid() != 0, reason="needs uid 0, to become other users")
-def test_the_output_of_another_user_is_not_mailed(tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text("secret\n")
-    secret.chmod(0o600)
-    assert last_lines(replace(ENDED, uid=65534, gid=65534, output=str(secret)), 3) == []
 
 
 def mailing(spool, settings, crash=""):

@@ -19,6 +19,7 @@ from fgsched.accounting.reports import waste
 from fgsched.accounting.reports.charge import weight_of
 from fgsched.accounting.reports.export import as_csv, as_json, names
 from fgsched.accounting.reports.facts import Example, Repeated
+from fgsched.accounting.reports.html import as_html
 from fgsched.accounting.reports.layout import width
 from fgsched.accounting.reports.markdown import as_markdown
 from fgsched.accounting.reports.model import Line, Report, Table, UseBars, Wastes
@@ -287,3 +288,23 @@ def test_the_reason_of_a_drained_card_is_in_the_health_report(tmp_path):
         ledger.add_health([event])
     ledger.close()
     assert "down: replace <the> fan; not back" in health_text(tmp_path / "accounts.db", 2, 3)
+
+
+def test_failed_jobs_have_the_last_lines_of_their_output(tmp_path):
+    path = tmp_path / "accounts.db"
+    ledger = Ledger(path)
+    failed = replace(JOB, state="FAILED", exit_code=1, ended_at=90_000.0, usage=None)
+    with ledger.write():
+        ledger.add_jobs([failed, replace(failed, id=8, ended_at=90_001.0)])
+    ledger.close()
+    lines = {7: ["Traceback", "\x1b[31mOSError: <disk>"], 8: []}
+    with facts_of(path, Choice(since="1970-01-02", until="1970-01-03")) as facts:
+        report = kind("failures").make(facts, replace(WISH, tail=lambda job: lines[job.id]))
+        silent = kind("failures").make(facts, WISH)
+    text = as_text(report)
+    assert [line.strip() for line in text.splitlines() if "Traceback" in line or "OSError" in line] == [
+        "7  Traceback",
+        "?[31mOSError: <disk>",
+    ]
+    assert "&lt;disk&gt;" in as_html(report)
+    assert "Output of these jobs" not in as_text(silent)

@@ -3,7 +3,7 @@
 import grp
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ from fgsched.accounting import marker
 from fgsched.accounting.ledger import Ledger
 from fgsched.accounting.periods import Choice, chosen
 from fgsched.accounting.reports import folder
-from fgsched.accounting.reports.facts import Facts, ReportReader
+from fgsched.accounting.reports.facts import Facts, FailedJob, ReportReader
 from fgsched.accounting.reports.model import Report
 from fgsched.accounting.reports.registry import FORMATS, Style, Wish, kind, written
 from fgsched.cli import choices
@@ -27,7 +27,11 @@ from fgsched.config.load import load
 from fgsched.config.schema import Config
 from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
 from fgsched.domain.units import parse_count
+from fgsched.system.outputs import last_lines
 
+_TAIL = 5  # lines of the output of a failed job
+_TAILS = 15.0  # seconds for all of them, if file systems do not answer
+_LATE = 60.0  # seconds after its end in which a job's output may still change
 _WITHOUT_NAMES = ("health", "capacity")
 
 
@@ -151,6 +155,8 @@ def _user(options: Mapping[str, Any]) -> str:
 def _wish(options: Mapping[str, Any], facts: Facts, now: float) -> Wish:
     """Return what the report needs beside the accounts."""
     wish = Wish(now=now, by=options["by"], number=parse_count(options["number"]))
+    if options["report"] == "failures":
+        return structs.replace(wish, tail=tails(load(find_places()).mails.tail))
     if options["report"] == "charge":
         config = load(find_places())
         quotas = {name: 60.0 * one.gpu_minutes for name, one in config.accounts.items() if one.gpu_minutes}
@@ -158,6 +164,22 @@ def _wish(options: Mapping[str, Any], facts: Facts, now: float) -> Wish:
     if options["report"] == "capacity":
         return structs.replace(wish, replays=one_more_card(facts, load(find_places())))
     return wish
+
+
+def tails(most: int) -> Callable[[FailedJob], list[str]]:
+    """Return a function that returns the last lines of a failed job's output, `most` at most.
+
+    A file that was changed later has the lines of another job.
+    """
+    until = time.monotonic() + _TAILS
+
+    def tail(job: FailedJob) -> list[str]:
+        if time.monotonic() > until or not job.output:
+            return []
+        count = min(most, _TAIL)
+        return last_lines(job.output, count, uid=job.uid, unless_changed_after=job.ended_at + _LATE)
+
+    return tail
 
 
 def _deliver(made: Report, formats: list[str], style: Style, options: Mapping[str, Any]) -> None:

@@ -7,15 +7,12 @@ server has accepted it; until then it is tried again, after a kill at any point,
 
 import fcntl
 import os
-import pwd
 import select
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -29,13 +26,12 @@ from fgsched.mail.composing import compose
 from fgsched.mail.letters import JobMail, Letter, Message, Settings, from_bytes, to_bytes
 from fgsched.mail.spool import Spool
 from fgsched.mail.transport import Later, Never, send
+from fgsched.system.outputs import last_lines
 
 _PAUSE = 2.0  # seconds after a first failure; it doubles with each further one
 _LONGEST_PAUSE = 600.0
 _UNREADABLE = 60.0  # seconds until a directory that cannot be read is read again
 _OTHERS = 600.0  # seconds between two looks for mails of reports
-_TAIL_BYTES = 1 << 14  # of output that is examined for its last lines
-_TAIL_TIME = 5.0  # seconds to wait for a file system
 _NICE = 5
 
 
@@ -181,7 +177,8 @@ class Mailer:
         if isinstance(letter, Message):
             return letter
         has_output = letter.event in ("END", "FAIL", "TIME_LIMIT") and letter.started_at is not None
-        tail = last_lines(letter, self._settings.tail) if has_output and not letter.is_summary else []
+        count = self._settings.tail if has_output and not letter.is_summary else 0
+        tail = last_lines(letter.output, count, uid=letter.uid, gid=letter.gid)
         from fgsched.accounting.reports.mail import notice_mail  # needs Jinja, of several MiB
         from fgsched.mail import jobtext
 
@@ -231,33 +228,6 @@ class Mailer:
 
 def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def last_lines(mail: JobMail, count: int) -> list[str]:
-    """Return the last lines of a job's output, read with the rights of its owner; [] if it cannot be read."""
-    if not count or not mail.output:
-        return []
-    command = ["tail", "-c", str(_TAIL_BYTES), "--", mail.output]
-    with suppress(OSError, subprocess.SubprocessError, ValueError):
-        null, pipe = subprocess.DEVNULL, subprocess.PIPE
-        process: subprocess.Popen[bytes] = subprocess.Popen(
-            command, stdin=null, stdout=pipe, stderr=null, cwd="/", **_as(mail)
-        )
-        with suppress(subprocess.TimeoutExpired):
-            data, _ = process.communicate(timeout=_TAIL_TIME)
-            return data.decode(errors="replace").splitlines()[-count:]
-        process.kill()  # a process that hangs in the kernel is not waited for
-    return []
-
-
-def _as(mail: JobMail) -> dict[str, Any]:
-    """Return the arguments that make a child process run as the owner of a job."""
-    if os.geteuid() or not mail.uid:
-        return {}
-    groups = [mail.gid]
-    with suppress(KeyError, OSError):
-        groups = os.getgrouplist(pwd.getpwuid(mail.uid).pw_name, mail.gid)
-    return {"user": mail.uid, "group": mail.gid, "extra_groups": groups}
 
 
 # -- the process ---------------------------------------------------------------------------------------

@@ -225,6 +225,7 @@ class FailedJob(Struct, frozen=True, kw_only=True):
     """A job that failed."""
 
     id: int
+    uid: int
     user: str
     name: str
     state: str

@@ -48,6 +48,7 @@ def failures(facts: Facts, wish: Wish) -> Report:
             Section("repeated", "Repeated failures", "", (_repeated(facts, wish.number),)),
             Section("limits", "GPU memory limits", "", (_limits(facts, wish.number),)),
             Section("jobs", "Latest failed jobs", "", (_latest(facts, wish.number),)),
+            *_tails(facts, wish),
         ),
         terms=("failed",),
         main="kinds",
@@ -152,6 +153,18 @@ def _latest(facts: Facts, most: int) -> Part:
     )
     rows = tuple(_failed_row(job) for job in facts.failed_jobs(most))
     return Table("jobs", columns, rows, empty="No job failed.")
+
+
+def _tails(facts: Facts, wish: Wish) -> tuple[Section, ...]:
+    """Return the section with the last lines of the jobs above; none if no output can be read."""
+    rows: list[tuple[Cell, ...]] = []
+    for job in facts.failed_jobs(wish.number):
+        for at, line in enumerate(wish.tail(job)):
+            rows.append((Words("") if at else Number(job.id, "", str(job.id)), Given(line)))
+    if not rows:
+        return ()
+    columns = (Column("job", "Job", right=True), Column("line", "Last lines of the output"))
+    return (Section("output", "Output of these jobs", "", (Table("output", columns, tuple(rows)),)),)
 
 
 def _failed_row(job: FailedJob) -> tuple[Cell, ...]:

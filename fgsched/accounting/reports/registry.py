@@ -1,12 +1,12 @@
 """The reports and the formats there are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from msgspec import Struct
 
 from fgsched.accounting.periods import Default
-from fgsched.accounting.reports.facts import Facts
+from fgsched.accounting.reports.facts import Facts, FailedJob
 from fgsched.accounting.reports.model import Report
 from fgsched.domain.errors import BadUsage
 
@@ -32,6 +32,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     weights: dict[str, float] = {}  # by model of GPU: the price of an hour, relative to others
     quotas: dict[str, float] = {}  # by account: GPU seconds; accounts without one are missing
     replays: tuple[Replayed, ...] = ()  # of the report on capacity
+    tail: Callable[[FailedJob], Sequence[str]] = lambda job: ()  # returns the last lines of its output
 
 
 class Kind(Struct, frozen=True, kw_only=True):

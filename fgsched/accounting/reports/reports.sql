@@ -124,7 +124,7 @@ ORDER BY wait DESC, job.id LIMIT :most;
 
 -- name: failed_jobs
 -- The latest jobs that failed.
-SELECT job.id, owner.user, job.name, job.state, job.oom, job.ended_at,
+SELECT job.id, owner.uid, owner.user, job.name, job.state, job.oom, job.ended_at,
   json_extract(detail, '$.exit_code') AS exit_code, json_extract(detail, '$.signal') AS signal,
   json_extract(detail, '$.output') AS output
 FROM job JOIN owner ON owner.id = job.owner

@@ -1,0 +1,80 @@
+"""The last lines of a job's output, which are read with the rights of its owner."""
+
+import os
+import subprocess
+
+import pytest
+
+from fgsched.system import outputs
+from fgsched.system.outputs import last_lines
+
+ME = os.geteuid()
+NOBODY = 65534
+root = pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0, to become other users")
+
+
+@pytest.fixture
+def output(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("".join(f"{number}\n" for number in range(50)))
+    return path
+
+
+def test_the_last_lines_are_read_and_long_ones_are_cut(output):
+    assert last_lines(str(output), 3, uid=ME) == ["47", "48", "49"]
+    assert (last_lines(str(output), 0, uid=ME), last_lines("/nowhere", 3, uid=ME)) == ([], [])
+    assert last_lines("out", 3, uid=ME) == []
+    output.write_text("x" * 1000)
+    assert last_lines(str(output), 3, uid=ME) == ["x" * 500]
+
+
+def test_a_file_of_a_later_job_is_not_read(output):
+    os.utime(output, (1000, 1000))
+    assert last_lines(str(output), 1, uid=ME, unless_changed_after=1000.0) == ["49"]
+    assert last_lines(str(output), 1, uid=ME, unless_changed_after=999.0) == []
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "device"])
+def test_what_is_no_file_is_not_opened(tmp_path, kind):
+    path = tmp_path / kind
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+    assert last_lines(str(path), 3, uid=ME) == []
+
+
+def test_a_file_system_that_does_not_answer_is_given_up(output, monkeypatch):
+    monkeypatch.setattr(outputs, "_READ", "exec sleep 1000")
+    monkeypatch.setattr(outputs, "_TIME", 0.01)
+    assert last_lines(str(output), 3, uid=ME) == []
+
+
+@pytest.mark.root
+@root
+def test_root_does_not_follow_a_users_link_to_a_file_that_the_user_may_not_read(tmp_path):
+    secret, link = tmp_path / "secret", tmp_path / "link"
+    secret.write_text("secret\n")
+    secret.chmod(0o600)
+    link.symlink_to(secret)
+    for path in (secret, link):
+        assert last_lines(str(path), 3, uid=NOBODY) == []
+        assert last_lines(str(path), 3, uid=NOBODY, gid=NOBODY) == []
+
+
+@pytest.mark.root
+@root
+def test_the_user_sees_no_variable_of_root(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "x")
+    found = []
+    real = subprocess.Popen
+
+    def started(*words, **more):
+        found.append(more["env"])
+        return real(*words, **more)
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    last_lines("/nowhere", 3, uid=NOBODY)
+    assert [sorted(env) for env in found] == [["LC_ALL", "PATH"]]
