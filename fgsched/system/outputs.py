@@ -61,7 +61,7 @@ def _rights(uid: int, gid: int | None) -> dict[str, Any] | None:
 
 
 def _read(command: Sequence[str], rights: dict[str, Any]) -> bytes:
-    """Return the output of a command; what it wrote until the time is up. Raises OSError or TimeoutExpired."""
+    """Return the output of a command; b"" if it takes too long. Raises OSError or TimeoutExpired."""
     null, pipe = subprocess.DEVNULL, subprocess.PIPE
     process: subprocess.Popen[bytes] = subprocess.Popen(
         command, stdin=null, stdout=pipe, stderr=null, cwd="/", env=_ENVIRON, **rights
