@@ -9,9 +9,9 @@ from msgspec import structs
 from fgsched import protocol
 from fgsched.accounting.efficiency import groups, needs_of, proposal_of, run_of
 from fgsched.accounting.proposal import Needs, propose
-from fgsched.accounting.reports.layout import width
 from fgsched.cli.effsheet import Sheet, document
 from fgsched.domain.job import Demand, JobState, OomReport, Request
+from fgsched.domain.text import width_of as width
 from fgsched.domain.usage import JobUsage
 from live_host import Home, living
 

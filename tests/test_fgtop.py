@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 import history
-from fgsched.accounting.reports.layout import width
 from fgsched.cli.top import plain
 from fgsched.cli.top.layout import plain as as_text
 from fgsched.cli.top.layout import screen
 from fgsched.cli.top.snapshot import History, difference, gpu_classes, means
 from fgsched.cli.top.view import SORTS, Action, Reader, View, chosen, press
 from fgsched.domain.job import JobState
+from fgsched.domain.text import width_of as width
 from live_host import PATIENCE, Home, living
 from topframes import CARDS, HOST, JOBS, NOW, card, frame, running, usage
 

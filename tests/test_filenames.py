@@ -3,8 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from fgsched.jobs.filenames import Values, expand, left_alone, needs_the_job, unknown
+from builders import a_job
+from fgsched.domain.job import Request
+from fgsched.jobs.filenames import Values, expand, left_alone, needs_the_job, output_path, unknown
 
 VALUES = Values(job_id=128, name="train", user="ann", home="/home/ann", host="box", restarts=2, gpus=(0, 3))
 
@@ -61,3 +64,13 @@ def test_it_is_known_which_names_need_the_job(pattern, needed):
 @given(st.text())
 def test_any_pattern_expands(pattern):
     assert isinstance(expand(pattern, VALUES), str)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [("logs/%x-%j.out", "/work/logs/train-7.out"), ("/tmp/%j", "/tmp/7"), ("%h/%j", "%h/7")],
+)
+def test_the_path_of_an_output_file_keeps_the_home_directory_as_a_pattern(pattern, path):
+    """The controller does not look up home directories for mails and accounts; %h was left out of mails."""
+    job = replace(a_job(7), request=Request(name="train", chdir="/work"))
+    assert output_path(job, pattern, "hopper.example.org") == path

@@ -16,13 +16,13 @@ from fgsched.accounting.periods import Choice
 from fgsched.accounting.records import Card, CardUse, JobAccount, Minute, Owner, OwnerUse
 from fgsched.accounting.reports.export import as_csv, as_json, names
 from fgsched.accounting.reports.facts import Facts
-from fgsched.accounting.reports.layout import width
 from fgsched.accounting.reports.markdown import as_markdown
 from fgsched.accounting.reports.model import ClassBar, Given, Table
 from fgsched.accounting.reports.overview import overview
 from fgsched.accounting.reports.registry import Wish
 from fgsched.accounting.reports.text import as_text
 from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import width_of as width
 from reporting import NOW, facts_of, hostile_plan, is_expected
 
 PLANS = {

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 import history
 from browser import browser
-from fgsched.accounting.reports.layout import width
 from fgsched.accounting.reports.mail import (
     LARGEST,
     Amount,
@@ -21,6 +20,7 @@ from fgsched.accounting.reports.mail import (
 )
 from fgsched.accounting.reports.model import ClassBar
 from fgsched.accounting.reports.registry import NAMES
+from fgsched.domain.text import width_of as width
 from reporting import HOSTILE, hostile_plan, is_expected
 from test_pages import Page, made, needs_chromium
 

@@ -1,10 +1,14 @@
 """The numbers of reports: one form each, and parts of a whole that add up."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fgsched
 from fgsched.accounting.reports import numbers
+from fgsched.accounting.reports.layout import ascii_only
 from fgsched.accounting.reports.model import Change, Number
 from fgsched.accounting.reports.wording import step_text, type_word
 
@@ -91,3 +95,17 @@ def test_a_step_of_a_drawing_is_named_by_its_length(seconds, text):
 def test_a_proposed_type_selects_one_model_of_the_host(model, others, word):
     """--gpu-type takes a part of a model's name, whose blanks do not count."""
     assert type_word(model, others) == word
+
+
+def test_every_character_that_fgsched_prints_in_reports_has_an_ascii_form_of_the_same_width():
+    """Names of users can have any other character; it becomes '?'."""
+    folder = Path(fgsched.__file__).parent
+    pages = [*(folder / "accounting" / "reports").glob("*.py"), *(folder / "cli" / "top").glob("*.py")]
+    found = {
+        char
+        for page in [*pages, folder / "cli" / "effsheet.py"]
+        for char in page.read_text()
+        if ord(char) > 127
+    }
+    assert {char for char in found if "?" in (text := ascii_only(char)) or len(text) != 1} == {"≤"}
+    assert ascii_only("≤ 0.5 GPU, –, ███▎·, 41 °C, é") == "<=0.5 GPU, -, ###- , 41  C, ?"

@@ -20,7 +20,6 @@ from fgsched.accounting.reports.charge import weight_of
 from fgsched.accounting.reports.export import as_csv, as_json, names
 from fgsched.accounting.reports.facts import Example, Repeated
 from fgsched.accounting.reports.html import as_html
-from fgsched.accounting.reports.layout import width
 from fgsched.accounting.reports.markdown import as_markdown
 from fgsched.accounting.reports.model import Line, Report, Table, UseBars, Wastes
 from fgsched.accounting.reports.registry import NAMES, Wish, kind
@@ -29,6 +28,7 @@ from fgsched.accounting.reports.waste import use_of
 from fgsched.cli.replaying import one_more_card
 from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import width_of as width
 from fgsched.submission.table import OPTIONS
 from reporting import NOW, facts_of, hostile_plan, is_expected
 from test_ledger import CARD, JOB, USAGE

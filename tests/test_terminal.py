@@ -9,6 +9,7 @@ import pytest
 from fgsched.cli import terminal
 from fgsched.cli.terminal import Cell, Head, table
 from fgsched.domain.job import JobState, Reason
+from fgsched.domain.text import width_of
 from live_host import Home, living
 from terminals import on_terminal
 
@@ -36,7 +37,7 @@ def bare(lines):
 def test_no_line_of_fgq_wraps(home: Home, words, columns):
     lines = bare(on_terminal(home, "fgq", *words, columns=columns))
     assert len(lines) >= 4
-    assert [line for line in lines if terminal.columns(line) > columns] == []
+    assert [line for line in lines if width_of(line) > columns] == []
     held = [line for line in lines if line.split()[0].startswith(("3", "4"))]
     assert [line.split()[-1][:7] for line in held] == ["(JobHel", "(JobHel"]
 
@@ -45,7 +46,7 @@ def test_no_line_of_fgq_wraps(home: Home, words, columns):
 def test_no_line_of_fgacct_wraps(home: Home, columns):
     lines = bare(on_terminal(home, "fgacct", columns=columns))
     assert len(lines) == 5
-    assert [line for line in lines if terminal.columns(line) > columns] == []
+    assert [line for line in lines if width_of(line) > columns] == []
     assert lines[1].split()[:2] == ["1", "over"]
 
 

@@ -1,7 +1,6 @@
 """The fields of fgacct with their names and values, and its output as table, delimited text or JSON."""
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -10,11 +9,11 @@ from msgspec import Struct, to_builtins
 
 from fgsched.cli import display
 from fgsched.cli.choices import name_of
-from fgsched.cli.display import clean, shown_time
+from fgsched.cli.display import host_name, shown_time
 from fgsched.cli.jobfiles import files_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, JobState, OomReport, Reason
-from fgsched.domain.text import lazy_regex, shown
+from fgsched.domain.text import clean, lazy_regex, shown
 from fgsched.domain.times import HOUR, MINUTE, format_elapsed
 from fgsched.domain.units import format_indices, format_share
 from fgsched.protocol import JobInfo
@@ -189,11 +188,6 @@ def tres(job: JobInfo, share: int) -> str:
     return f"billing={demand.cpus},cpu={demand.cpus},{gpus}{memory}node=1"
 
 
-def host() -> str:
-    """Return the short name of this host, which is the only one."""
-    return os.uname().nodename.split(".")[0]
-
-
 def owned(job: JobInfo, value: str) -> str:
     """Return a value that only the owner and operators may see; "" to other users."""
     return "" if job.is_private else value
@@ -308,7 +302,7 @@ FIELDS = (
     Field("MaxVMSize", 10, lambda r, u: ""),
     Field("NCPUS", 10, lambda r, u: str(r.request.demand.cpus)),
     Field("NNodes", 8, lambda r, u: "1"),
-    Field("NodeList", 15, lambda r, u: host() if r.attempt else "None assigned"),
+    Field("NodeList", 15, lambda r, u: host_name() if r.attempt else "None assigned"),
     Field("NTasks", 8, lambda r, u: str(r.request.tasks)),
     Field("OOMAsked", 10, lambda r, u: _size(r.post_mortem.asked if r.post_mortem else None, u)),
     Field("OOMHeld", 10, lambda r, u: _size(r.post_mortem.held if r.post_mortem else None, u)),

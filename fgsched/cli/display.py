@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fgsched import __version__
+from fgsched.domain.text import clean, width_of
 from fgsched.domain.times import format_time
 
 # -- columns of text -------------------------------------------------------------------------------
@@ -14,17 +15,15 @@ from fgsched.domain.times import format_time
 TIME_FORMAT = os.environ.get("FG_TIME_FORMAT", "standard")
 
 
+def host_name() -> str:
+    """Return the short name of this host, which is the only node."""
+    return os.uname().nodename.partition(".")[0]
+
+
 def shown_time(epoch: float | None, *, unknown: str = "N/A") -> str:
     """Return a time (seconds since the epoch) in the reader's time zone, in the form of FG_TIME_FORMAT."""
     now = time.time() if TIME_FORMAT == "relative" else None
     return format_time(epoch, TIME_FORMAT, now=now, unknown=unknown)
-
-
-def clean(text: str) -> str:
-    """Replace unprintable characters by '?', so that a name cannot control the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def fit(text: str, width: int, *, right: bool = False, mark: str = "") -> str:
@@ -43,27 +42,18 @@ def fit(text: str, width: int, *, right: bool = False, mark: str = "") -> str:
 
 def _fit_wide(text: str, width: int, right: bool, mark: str) -> str:
     """Fit text with wide characters (two columns) or combining marks (no column)."""
-    taken = columns(text)
+    taken = width_of(text)
     if taken > width:
         room, text, cut = width - len(mark), "", text
         taken = 0
         for char in cut:
-            step = columns(char)
+            step = width_of(char)
             if taken + step > room:
                 break
             text, taken = text + char, taken + step
         text, taken = text + mark, taken + len(mark)
     blank = " " * (width - taken)
     return blank + text if right else text + blank
-
-
-def columns(text: str) -> int:
-    """Return the number of terminal columns of a text."""
-    if text.isascii():
-        return len(text)
-    from unicodedata import combining, east_asian_width  # only names that are not ASCII pay for it
-
-    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True) -> str:
@@ -85,7 +75,7 @@ def document(**content: Any) -> str:
         "version": __version__,
         "time": now,
         "time_iso": iso(now),
-        "host": os.uname().nodename.split(".")[0],
+        "host": host_name(),
     }
     import json  # only for programs; a table needs none of it
 

@@ -7,11 +7,12 @@ from msgspec import Struct, to_builtins
 
 from fgsched.accounting.efficiency import Group, Run, charge_sentences, groups, hours, proposal_of
 from fgsched.accounting.proposal import GIB, Proposal
-from fgsched.accounting.reports.layout import WIDTH, ascii_only, cut, eighths, pad, paragraph, safe
+from fgsched.accounting.reports.layout import WIDTH, ascii_only, cut, eighths, pad, paragraph
 from fgsched.accounting.reports.numbers import brief_hours
 from fgsched.cli import display
 from fgsched.cli.choices import name_of
 from fgsched.cli.display import shown_time
+from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import format_indices, format_share
 
@@ -124,8 +125,8 @@ def _percent(part: float | None) -> str:
 def _head(run: Run, host: str) -> Iterator[str]:
     job = run.job
     fixed = f"{job.state.word}   job {name_of(job)}   "
-    rest = f"   {safe(job.user)}   {host}"
-    yield fixed + cut(safe(job.request.name), max(8, WIDTH - len(fixed) - len(rest))) + rest
+    rest = f"   {clean(job.user)}   {host}"
+    yield fixed + cut(clean(job.request.name), max(8, WIDTH - len(fixed) - len(rest))) + rest
     if job.started_at is None:
         yield "It never started." if run.is_over else "It has not started."
     elif run.is_over:
@@ -184,7 +185,7 @@ def _where(run: Run) -> Iterator[str]:
 
 
 def _gpus(run: Run) -> str:
-    models = ", ".join(dict.fromkeys(safe(one.model) for one in run.job.allocated))
+    models = ", ".join(dict.fromkeys(clean(one.model) for one in run.job.allocated))
     where = f"{format_indices(one.gpu for one in run.job.allocated)} ({models})"
     if run.usage is None:
         return where
@@ -201,8 +202,8 @@ _NAME = "  {} {:>4} {:>7} {:>5} {:>9} {:>5} {:>5} {:>10}"
 
 def _group_head(group: Group, host: str) -> Iterator[str]:
     count = len(group.runs)
-    rest = f"   {safe(group.user)}   {count} {'run' if count == 1 else 'runs'}   {host}"
-    yield cut(safe(group.name), WIDTH - len(rest)) + rest
+    rest = f"   {clean(group.user)}   {count} {'run' if count == 1 else 'runs'}   {host}"
+    yield cut(clean(group.name), WIDTH - len(rest)) + rest
     yield ""
 
 
@@ -252,7 +253,7 @@ def _names(found: Sequence[Group]) -> Iterator[str]:
     for group in found:
         last = group.runs[-1]
         yield _NAME.format(
-            pad(cut(safe(group.name), 20), 20),
+            pad(cut(clean(group.name), 20), 20),
             len(group.runs),
             f"{hours(group.charged):.1f}",
             _short(group.idle_part),
@@ -274,7 +275,7 @@ def _lines_to_paste(all_groups: Sequence[Group]) -> Iterator[str]:
         gain = (
             f", would have returned {brief_hours(group.returned)} GPU-hours" if group.returned >= 360 else ""
         )
-        yield f"  {cut(safe(group.name), WIDTH - 2 - len(gain))}{gain}"
+        yield f"  {cut(clean(group.name), WIDTH - 2 - len(gain))}{gain}"
         yield from _pasted(made)
 
 

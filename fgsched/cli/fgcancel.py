@@ -11,9 +11,9 @@ from fgsched import protocol
 from fgsched.cli import choices
 from fgsched.cli.choices import Name
 from fgsched.cli.command import CLUSTERS, Command, accepted, run, said_by, warn, write
-from fgsched.cli.display import clean
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
+from fgsched.domain.text import clean
 from fgsched.domain.units import parse_signal, signal_name
 from fgsched.jobs.arrays import format_array, parse_tasks
 from fgsched.protocol import Outcome

@@ -10,6 +10,7 @@ import click
 from fgsched import protocol
 from fgsched.cli import choices
 from fgsched.cli.command import Command, run, warn, write
+from fgsched.cli.display import host_name
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.times import parse_time
@@ -41,7 +42,7 @@ def fgeff(**options: Any) -> int:
     if options["as_json"]:
         write(effsheet.document(runs))
     else:
-        sheet = effsheet.Sheet(os.uname().nodename.split(".")[0], options["as_ascii"])
+        sheet = effsheet.Sheet(host_name(), options["as_ascii"])
         kinds = {"named": sheet.jobs, "name": sheet.compared}
         made = next((make for option, make in kinds.items() if options[option]), sheet.summary)
         write(made(runs, options["last"]))

@@ -9,8 +9,8 @@ from msgspec import Struct, to_builtins
 from fgsched import protocol
 from fgsched.cli import display, reservation
 from fgsched.cli.command import CLUSTERS, Command, run, write
-from fgsched.cli.display import shown_time, text_table
-from fgsched.cli.queueformat import host, indices
+from fgsched.cli.display import host_name, shown_time, text_table
+from fgsched.cli.queueformat import indices
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import WHOLE, GpuState, JobState, Near
@@ -96,14 +96,14 @@ def _partition(there: Host) -> Table:
 
 
 def _summary(there: Host) -> Table:
-    rows = [[*_front(info, there), host()] for info in there.partitions]
+    rows = [[*_front(info, there), host_name()] for info in there.partitions]
     return "PARTITION AVAIL TIMELIMIT GPUS(A/I/O/T) NODELIST", rows
 
 
 def _node(there: Host) -> Table:
     cpus, memory = there.answer.cpus, there.answer.memory
     row = [
-        host(),
+        host_name(),
         ",".join(map(_name, there.partitions)),
         _host_state(there.gpus),
         _amounts(there.gpus),

@@ -9,10 +9,10 @@ import click
 
 from fgsched import protocol
 from fgsched.accounting.proposal import GIB, ROOM_MEMORY, gibibytes_up
-from fgsched.cli.display import clean
 from fgsched.client import Client
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import JobState
+from fgsched.domain.text import clean
 
 _FACTOR = 4  # of the peak: a larger request is worth a hint
 _RUNS = 5  # that are looked at, at most

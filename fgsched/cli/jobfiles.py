@@ -1,9 +1,9 @@
 """Compute the paths of a job's files from the job's record."""
 
-import os
 import pwd
 from functools import lru_cache
 
+from fgsched.cli.display import host_name
 from fgsched.jobs.filenames import Values
 from fgsched.jobs.launchspec import Files, files
 from fgsched.protocol import JobInfo
@@ -16,7 +16,7 @@ def files_of(job: JobInfo) -> Files:
         name=job.request.name,
         user=job.user,
         home=_home(job.uid),
-        host=os.uname().nodename.partition(".")[0],
+        host=host_name(),
         gpus=tuple(given.gpu for given in job.allocated),
         restarts=job.restarts,
         array=job.array or 0,

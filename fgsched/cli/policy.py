@@ -13,11 +13,12 @@ from fgsched.accounting import marker, policies
 from fgsched.accounting.ledger import DAY, MINUTE, Reader
 from fgsched.accounting.policies import IdleJob, IdleRules, RunningJob, Stranger
 from fgsched.accounting.records import Warned
-from fgsched.cli.display import clean, text_table
+from fgsched.cli.display import host_name, text_table
 from fgsched.client import Client, find_places
 from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted
 from fgsched.domain.job import JobState
+from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes
 
@@ -113,7 +114,7 @@ def _act(client: Client, one: IdleJob, config: "Config") -> None:
 
 
 def _mail(one: IdleJob, config: "Config") -> None:
-    subject, text = policies.message(one, config.idle_rules, _host())
+    subject, text = policies.message(one, config.idle_rules, host_name())
     _post(one.job.user, subject, text, config)
 
 
@@ -125,10 +126,6 @@ def _post(to: str, subject: str, text: str, config: "Config") -> None:
     from fgsched.mail.letters import Message
 
     post_message(Message(at=time.time(), to=(to,), subject=subject, text=text), config.mails)
-
-
-def _host() -> str:
-    return os.uname().nodename.split(".")[0]
 
 
 def _table(found: list[IdleJob], now: float) -> str:
@@ -187,10 +184,10 @@ def _reported(now: float) -> list[Warned]:
 def _report(client: Client, due: list[Stranger], config: "Config", now: float) -> None:
     """Mail the administrator, and the users if the site wants that, and then record it."""
     rules = config.stranger_rules
-    _post(rules.to, *policies.stranger_report(due, _host(), now), config)
+    _post(rules.to, *policies.stranger_report(due, host_name(), now), config)
     for user, own in groupby(sorted(due, key=lambda one: one.user), key=lambda one: one.user):
         if rules.action == "warn" and _is_account(user):
-            _post(user, *policies.stranger_warning(own, _host(), now), config)
+            _post(user, *policies.stranger_warning(own, host_name(), now), config)
     for one in due:
         client.call(
             protocol.NoteWarning(job=0, policy=policies.STRANGERS, finding=one.finding, action=one.action)

@@ -4,7 +4,6 @@
 document.
 """
 
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +14,10 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from fgsched.cli import display
-from fgsched.cli.display import clean, fit, shown_time
+from fgsched.cli.display import fit, host_name, shown_time
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState, Reason
-from fgsched.domain.text import lazy_regex, shown
+from fgsched.domain.text import clean, lazy_regex, shown
 from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
 from fgsched.domain.waiting import Cause
@@ -104,13 +103,8 @@ def _cards(state: JobState, reason: Reason, held: Sequence[int]) -> str:
     return (indices(held) or "-") if state.holds else f"({reason.word})"
 
 
-def host() -> str:
-    """Return the short name of this host, which is the only one."""
-    return os.uname().nodename.split(".")[0]
-
-
 def _host_or_reason(state: JobState, reason: Reason) -> str:
-    return host() if state.holds else f"({reason.word})"
+    return host_name() if state.holds else f"({reason.word})"
 
 
 def _gres(units: int | None) -> str:
@@ -228,7 +222,7 @@ COLUMNS = (
     Column("LICENSES", ("id",), lambda job: "(null)", ("Licenses",), "W"),
     Column("WCKEY", ("wckey",), lambda key: key or "(null)", ("WCKey",), "w"),
     Column("CORE_SPEC", ("id",), lambda job: "N/A", ("CoreSpec",), "X"),
-    Column("EXEC_HOST", ("state",), lambda state: host() if state.holds else "n/a", ("BatchHost",), "B"),
+    Column("EXEC_HOST", ("state",), lambda state: host_name() if state.holds else "n/a", ("BatchHost",), "B"),
     Column("CLUSTER", ("id",), lambda job: "fgsched", ("Cluster", "Origin")),
     Column("GROUP", ("gid",), str, ("GroupID",)),
     Column("ELIGIBLE_TIME", ("eligible_at",), shown_time, ("EligibleTime",)),
@@ -239,8 +233,8 @@ COLUMNS = (
     Column("TRES_ALLOC", ("cpus", "host_memory", "share"), tres, ("tres-alloc",)),
     Column("TRES_PER_JOB", ("share",), _gres, ("tres-per-job",)),
     Column("TRES_PER_TASK", ("id",), lambda job: "N/A", ("tres-per-task", "tres-per-socket")),
-    Column("SCHEDNODES", ("started_at",), lambda at: host() if at else "(null)", ("SchedNodes",), "Y"),
-    Column("NODELIST", ("state",), lambda state: host() if state.holds else "", ("NodeList",), "N"),
+    Column("SCHEDNODES", ("started_at",), lambda at: host_name() if at else "(null)", ("SchedNodes",), "Y"),
+    Column("NODELIST", ("state",), lambda state: host_name() if state.holds else "", ("NodeList",), "N"),
     Column("NODELIST(REASON)", ("state", "reason"), _host_or_reason, ("ReasonList",), "R"),
     Column("REASON", ("reason",), _value, ("Reason",), "r"),
     Column("WHY", ("cause",), why, ("Why",)),

@@ -21,6 +21,7 @@ from fgsched.accounting.reports.model import Report
 from fgsched.accounting.reports.registry import FORMATS, Style, Wish, kind, written
 from fgsched.cli import choices
 from fgsched.cli.command import write
+from fgsched.cli.display import host_name
 from fgsched.cli.replaying import one_more_card
 from fgsched.client import find_places
 from fgsched.config.load import load
@@ -55,7 +56,7 @@ def made(options: Mapping[str, Any], now: float) -> Report:
         reader = ReportReader(path)
         try:
             with reader.reading():
-                facts = Facts(reader, period, host=_host(), user=_user(options))
+                facts = Facts(reader, period, host=host_name(), user=_user(options))
                 _note_first_day(choice, facts, options)
                 return which.make(facts, _wish(options, facts, now))
         finally:
@@ -249,7 +250,3 @@ def _readable(given: str) -> Path | None:
             "Run fgreport as the user of the controller (on a shared host: root), or ask for the report.",
         )
     return path
-
-
-def _host() -> str:
-    return os.uname().nodename.split(".")[0]

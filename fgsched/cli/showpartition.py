@@ -1,12 +1,12 @@
 """Show partitions: defaults, limits, access, GPUs and jobs."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
 from fgsched import protocol
+from fgsched.cli.display import host_name
 from fgsched.client import Client
 from fgsched.domain.errors import Refused
 from fgsched.domain.policy import Access, Defaults, Limits, PerJobLimits, PreemptRule
@@ -62,7 +62,7 @@ def lines(found: Found) -> list[Line]:
         *(_limits(limits, per) for limits, per in scopes if limits != Limits()),
         [("Gpus", format_indices(info.cards)), ("TotalGpus", len(info.cards))],
         [("TotalCPUs", found.cpus.total), ("FreeCPUs", found.cpus.free)],
-        [("TotalNodes", 1), ("MaxNodes", 1), ("Nodes", os.uname().nodename.partition(".")[0])],
+        [("TotalNodes", 1), ("MaxNodes", 1), ("Nodes", host_name())],
         [("TotalMem", format_mebibytes(found.memory.total))],
         [(key, value) for key, value in rules.items() if value],
         _precedence(one.preempt, one.preempt_rule),

@@ -11,8 +11,9 @@ import click
 from msgspec import structs, to_builtins
 
 from fgsched.cli.command import write
-from fgsched.cli.display import clean, text_table
+from fgsched.cli.display import text_table
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
+from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
 
 if TYPE_CHECKING:  # other commands do not import them

@@ -15,6 +15,7 @@ from fgsched.accounting.reports.registry import FORMATS, Style, written
 from fgsched.accounting.reports.status import GpuNow, Share, Status, Sums, Waiting, kinds_of, sums
 from fgsched.cli import choices
 from fgsched.cli.command import write
+from fgsched.cli.display import host_name
 from fgsched.cli.reporting import refuse_private
 from fgsched.client import Client, find_places
 from fgsched.config.load import load
@@ -67,7 +68,7 @@ def status(options: Mapping[str, Any]) -> None:
     if options["only_if"] and report.quiet and not answers.trouble:
         return
     with _Accounts(options["file"]) as accounts:
-        state = state_of(answers, accounts.kinds(now), now, host())
+        state = state_of(answers, accounts.kinds(now), now, host_name())
         totals = accounts.sums() if METRICS in formats else None
     texts = {
         name: _text(name, report, style, state, totals)
@@ -77,11 +78,6 @@ def status(options: Mapping[str, Any]) -> None:
     _deliver(report, texts, options["output"])
     if answers.trouble and formats != [METRICS]:
         raise Unreachable(answers.trouble, "Start it with: fgsched start")
-
-
-def host() -> str:
-    """Return the short name of this host."""
-    return os.uname().nodename.split(".")[0]
 
 
 def _formats(options: Mapping[str, Any]) -> list[str]:
@@ -113,8 +109,8 @@ def _ask() -> Answers:
 
 def _report(answers: Answers, now: float) -> Report:
     if answers.trouble:
-        return present.unreachable(answers.trouble, host(), now)
-    return present.status(answers.gpus, answers.jobs, answers.starts, host(), now)
+        return present.unreachable(answers.trouble, host_name(), now)
+    return present.status(answers.gpus, answers.jobs, answers.starts, host_name(), now)
 
 
 def _text(format: str, report: Report, style: Style, state: Status, totals: Sums | None) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from fgsched.cli.display import clean, columns, fit
+from fgsched.cli.display import fit
 from fgsched.domain.job import JobState, Reason
+from fgsched.domain.text import clean, width_of
 
 MARK = "+"  # the end of a cell that is cut
 RED, YELLOW, BLUE, DIM = "31", "33", "94", "2"
@@ -88,7 +89,8 @@ def table(
     """
     texts = [[Cell(clean(cell.text), cell.colour) for cell in row] for row in rows]
     natural = [
-        max([columns(head.text), *(columns(row[at].text) for row in texts)]) for at, head in enumerate(heads)
+        max([width_of(head.text), *(width_of(row[at].text) for row in texts)])
+        for at, head in enumerate(heads)
     ]
     shown = _shown(heads, natural, room)
     widths = {at: natural[at] for at in shown}
@@ -123,7 +125,7 @@ def _line(heads: Sequence[Head], row: Sequence[Cell], widths: dict[int, int]) ->
     parts, last = [], max(widths)
     for at, width in widths.items():
         is_last = at == last and not heads[at].right
-        room = min(width, columns(row[at].text)) if is_last else width
+        room = min(width, width_of(row[at].text)) if is_last else width
         parts.append(painted(fit(row[at].text, room, right=heads[at].right, mark=MARK), row[at].colour))
     return " ".join(parts)
 

@@ -8,7 +8,6 @@ the mailer has reported that it is durable in the queue of mails.
 import logging
 import socket
 from collections.abc import Callable
-from os.path import join
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,7 +17,7 @@ from fgsched.controller.waitindex import eligible
 from fgsched.domain.job import Ended, Job, JobState
 from fgsched.domain.usage import JobUsage
 from fgsched.jobs import mail
-from fgsched.jobs.filenames import Values, expand
+from fgsched.jobs.filenames import output_path
 from fgsched.mail.letters import JobMail, Settings, to_bytes
 from fgsched.mail.process import MailerProcess
 
@@ -134,8 +133,8 @@ class MailDesk:
             total=min((gpu.total for gpu in cards), default=0),
             share=holds[0].share if holds else job.request.demand.share,
             memory=holds[0].memory if holds else job.request.demand.memory,
-            output=_output(job, job.request.output, self._host),
-            errors=_output(job, job.request.error, self._host) if job.request.error else "",
+            output=output_path(job, job.request.output, self._host),
+            errors=output_path(job, job.request.error, self._host) if job.request.error else "",
             usage=self.usage(job) if after.state.is_final else None,
             **_of_job(job),
             **_of_end(job),
@@ -282,20 +281,3 @@ def _of_end(job: Job) -> dict[str, Any]:
         "warning": job.warning,
         "oom": job.post_mortem,
     }
-
-
-def _output(job: Job, pattern: str, host: str) -> str:
-    """Return the path of a job's output from its pattern."""
-    request = job.request
-    values = Values(
-        job_id=job.id,
-        name=request.name,
-        user=job.user,
-        home="",
-        host=host.partition(".")[0],
-        restarts=job.restarts,
-        array=job.array,
-        task=job.task or 0,
-        gpus=tuple(hold.gpu for hold in job.holds),
-    )
-    return join(request.chdir, expand(pattern, values))

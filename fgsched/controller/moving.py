@@ -9,7 +9,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from os.path import join
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from fgsched.controller.waitindex import eligible
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE, Ended, Job, JobState, Reason
-from fgsched.jobs.filenames import Values, expand
+from fgsched.jobs.filenames import output_path
 from fgsched.scheduling.runtimes import Run
 from fgsched.store import JobRecord, StorageBroken, Store
 from fgsched.store.moved import Part, Step, Unreadable
@@ -67,7 +66,7 @@ def account_of(
     job, row, steps = record.job, row_of(record), tuple(steps)
     since = eligible(job)
     return JobAccount(
-        owner=_owner_of(job),
+        owner=owner_of(job),
         name=row["name"],
         state=job.state.word,
         reason=job.reason.word,
@@ -76,7 +75,7 @@ def account_of(
         charged=_charged(record, steps),
         oom=_OOM.get(job.reason, ""),
         request=row["request"],
-        output=_output(job, host),
+        output=output_path(job, job.request.output, host),
         columns=_columns(row),
         steps=steps,
         usage=record.usage,
@@ -87,7 +86,8 @@ def account_of(
     )
 
 
-def _owner_of(job: Job) -> Owner:
+def owner_of(job: Job) -> Owner:
+    """Return the owner that a job's use is charged to."""
     request = job.request
     partition = job.partition or request.partition
     return Owner(
@@ -148,22 +148,6 @@ def _charged(record: JobRecord, steps: tuple[Step, ...]) -> float:
             times.setdefault(attempt, []).append(at)
     earlier = sum(max(at) - min(at) for at in times.values())
     return earlier * share + last
-
-
-def _output(job: Job, host: str) -> str:
-    """Return the path of a job's standard output; patterns without a known value are kept."""
-    request = job.request
-    values = Values(
-        job_id=job.id,
-        name=request.name,
-        user=job.user,
-        home="%h",
-        host=host.partition(".")[0],
-        restarts=job.restarts,
-        array=job.array,
-        task=job.task or 0,
-    )
-    return join(request.chdir, expand(request.output, values))
 
 
 # -- jobs that have moved ------------------------------------------------------------------------------

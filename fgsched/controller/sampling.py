@@ -12,12 +12,13 @@ from pathlib import Path
 from fgsched import gpus
 from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook, Waiting
 from fgsched.accounting.messages import Sample
-from fgsched.accounting.records import Card, JobUsage, Owner
+from fgsched.accounting.records import Card, JobUsage
 from fgsched.accounting.samples import Samples
 from fgsched.controller.engine import Engine
 from fgsched.controller.gpumonitor import Seen
 from fgsched.controller.gpustate import BY_ITSELF
 from fgsched.controller.moving import Accounts as PastJobs
+from fgsched.controller.moving import owner_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Demand, Ended, Gpu, GpuProcess, Job, JobState, Reading
 from fgsched.domain.waiting import Shortfall
@@ -183,7 +184,7 @@ class Sampling:
             if given and job.started_at is not None:
                 yield JobLook(
                     id=job.id,
-                    owner=_owner(job),
+                    owner=owner_of(job),
                     started_at=job.started_at,
                     charged={one.uuid: one.charged for one in given},
                     is_ending=job.state is JobState.COMPLETING,
@@ -217,18 +218,6 @@ def _discard(*records: Sample) -> None:
 
 def _plain(gpu: Gpu) -> Gpu:
     return Gpu(index=gpu.index, uuid=gpu.uuid, model=gpu.model, total=gpu.total)
-
-
-def _owner(job: Job) -> Owner:
-    request = job.request
-    return Owner(
-        uid=job.uid,
-        user=job.user,
-        account=request.account,
-        partition=job.partition or request.partition,
-        qos=request.qos,
-        tag=request.wckey,
-    )
 
 
 def waiting(kinds: Iterable[tuple[Demand, int, Shortfall]], size: int) -> Iterator[Waiting]:

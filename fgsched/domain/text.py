@@ -109,3 +109,22 @@ class BadValue(BadUsage):
         """`label` precedes the value in the message, such as '--gpus='."""
         super().__init__(f"{label}{shown(text)}{why}")
         self.why = why
+
+
+def clean(text: str) -> str:
+    """Replace unprintable characters by '?': they could control a terminal or reverse a line."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def width_of(text: str) -> int:
+    """Return the number of terminal columns of a text: 2 for a wide character, 0 for a combining one."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width  # only names that are not ASCII pay for it
+
+    return sum(
+        0 if combining(char) or "\ufe00" <= char <= "\ufe0f" else 2 if east_asian_width(char) in "WF" else 1
+        for char in text
+    )

@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from fgsched.domain.job import Job
 from fgsched.domain.text import lazy_regex
 
 _ITEM = lazy_regex(r"%([0-9]*)(.?)", re.DOTALL)
@@ -99,3 +100,22 @@ def _items(pattern: str) -> list[tuple[str, str]]:
     if "\\" in pattern:
         return []
     return [(f"%{match[2]}", match[2]) for match in _ITEM.finditer(pattern)]
+
+
+def output_path(job: Job, pattern: str, host: str) -> str:
+    """Return the path of a job's output or error file; %h is kept, as the home directory is not looked up."""
+    values = Values(
+        job_id=job.id,
+        name=job.request.name,
+        user=job.user,
+        home="%h",
+        host=host.partition(".")[0],
+        restarts=job.restarts,
+        array=job.array,
+        task=job.task or 0,
+        gpus=tuple(hold.gpu for hold in job.holds),
+    )
+    path = expand(pattern, values)
+    if path.startswith(("/", "%h")) or not job.request.chdir:
+        return path
+    return f"{job.request.chdir.rstrip('/')}/{path}"

@@ -5,10 +5,10 @@ import time
 from collections.abc import Sequence
 
 from fgsched.accounting.records import JobUsage
-from fgsched.accounting.reports.layout import safe
 from fgsched.accounting.reports.mail import Amount, Notice
 from fgsched.accounting.reports.numbers import brief_hours, duration_text
 from fgsched.domain.job import WHOLE, OomReport
+from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
 from fgsched.jobs.mail import PARTS
 from fgsched.mail.advice import advised, gpu_peak, run_seconds
@@ -28,7 +28,9 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 def subject(mail: JobMail) -> str:
     """Return the subject, in the form of Slurm's."""
-    return ", ".join([f"fgsched {_of_job(mail)} Name={safe(mail.name)} {_VERBS[mail.event]}", *_result(mail)])
+    return ", ".join(
+        [f"fgsched {_of_job(mail)} Name={clean(mail.name)} {_VERBS[mail.event]}", *_result(mail)]
+    )
 
 
 def _of_job(mail: JobMail) -> str:

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from fgsched.cli.display import shown_time
+from fgsched.cli.display import host_name, shown_time
 from fgsched.cli.fgrun import Foreground, shell
 from fgsched.domain.errors import FgschedError, Refused, Unreachable
 from fgsched.domain.job import JobState
@@ -50,7 +50,7 @@ class _Srun(Foreground):
     def ended(self, job: JobInfo) -> str:
         """Return Slurm's line about a job that did not end by itself."""
         if job.state is JobState.TIMEOUT:
-            where = f"STEP {job.id}.0 ON {os.uname().nodename.partition('.')[0]}"
+            where = f"STEP {job.id}.0 ON {host_name()}"
             when = shown_time(job.ended_at)
             return f"slurmstepd: error: *** {where} CANCELLED AT {when} DUE TO TIME LIMIT ***"
         if job.state is JobState.CANCELLED:

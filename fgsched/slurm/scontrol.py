@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from fgsched import protocol
+from fgsched.cli.display import host_name
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import NoSuchJob, Refused
 from fgsched.domain.job import GpuState
@@ -36,7 +37,7 @@ def answer(words: Sequence[str], environ: Mapping[str, str]) -> str | None:
         case ["ping"]:
             with Client(find_places()) as client:
                 client.call(protocol.Ping())
-            return f"Slurmctld(primary) at {_host()} is UP\n"
+            return f"Slurmctld(primary) at {host_name()} is UP\n"
     return None
 
 
@@ -64,7 +65,7 @@ def _shown(
 def _nodes(named: Sequence[str], given: Mapping[str, str]) -> str:
     """Return the host as a node. Raises BadLine: there is no such node."""
     for name in expand(",".join(named)):
-        if name.partition(".")[0] not in (_host(), "ALL"):
+        if name.partition(".")[0] not in (host_name(), "ALL"):
             raise BadLine(f"Node {name} not found", prefix="")
     if "json" in given:
         from fgsched.slurm import documents
@@ -136,10 +137,6 @@ def _list(words: Sequence[str], environ: Mapping[str, str]) -> str:
     return ",".join(words) or environ.get("SLURM_JOB_NODELIST", "") or environ.get("FG_JOB_NODELIST", "")
 
 
-def _host() -> str:
-    return os.uname().nodename.partition(".")[0]
-
-
 def _config() -> str:
     """Return the keys that programs read, in Slurm's layout."""
     values = {
@@ -152,7 +149,7 @@ def _config() -> str:
         "SchedulerType": "sched/backfill",
         "SelectType": "select/cons_tres",
         "SLURM_VERSION": VERSION,
-        "SlurmctldHost[0]": _host(),
+        "SlurmctldHost[0]": host_name(),
     }
     lines = [f"{key:<23} = {value}\n" for key, value in values.items()]
     return "".join(["Configuration data of fgsched in Slurm's keys\n", *lines])
@@ -162,7 +159,7 @@ def _node() -> str:
     """Return the host as a node, in Slurm's layout."""
     with Client(find_places()) as client:
         host = client.call(protocol.ListGpus())
-    name, used = _host(), host.cpus.total - host.cpus.free
+    name, used = host_name(), host.cpus.total - host.cpus.free
     state = "IDLE" if not used else "ALLOCATED" if not host.cpus.free else "MIXED"
     if host.gpus and all(one.gpu.state is not GpuState.OK for one in host.gpus):
         state += "+DRAIN"

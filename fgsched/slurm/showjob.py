@@ -4,9 +4,10 @@ import os
 import shlex
 from collections.abc import Iterable
 
-from fgsched.cli.display import clean, shown_time
+from fgsched.cli.display import shown_time
 from fgsched.cli.jobfiles import files_of
 from fgsched.cli.showpartition import Found
+from fgsched.domain.text import clean
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
 from fgsched.protocol import JobInfo
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fgsched import protocol
-from fgsched.cli.display import clean, fit, shown_time
+from fgsched.cli.display import fit, shown_time
 from fgsched.client import Client, find_places
 from fgsched.domain.job import WHOLE, GpuState
+from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
 from fgsched.slurm.getopt import BadLine, options, parse
 

@@ -1,42 +1,25 @@
-"""Lay out text in terminal columns: make it safe, measure it, cut it, wrap it, draw bars."""
+"""Lay out text in terminal columns: cut it, pad it, wrap it, draw bars, and replace characters for ASCII."""
 
 from collections.abc import Sequence
 from textwrap import wrap
-from unicodedata import combining, east_asian_width
+
+from fgsched.domain.text import width_of
 
 WIDTH = 78  # columns of a report
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _ASCII = str.maketrans(
-    {"–": "-", "−": "-", "×": "x", "≤": "<=", "…": "~", "─": "-", "═": "=", "▲": "+", "▼": "-", "\u202f": " "}
-    | {"█": "#", "▒": "-", "░": ".", "·": " ", "▚": "!", "╳": "x", "▏": ""}
+    "–−×…─═▲▼·°\u202f█▇▒░▄▂▚▞╳╱▏▎▍▌▋▊▉▁▃▅▆",
+    "--x~-=+-   ##-.=-!!x/---====.-=#",
 )
-
-
-def safe(text: str) -> str:
-    """Replace characters that could control a terminal or reverse the direction of a line."""
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def width(text: str) -> int:
-    """Return the number of terminal columns of a text."""
-    if text.isascii():
-        return len(text)
-    return sum(map(_cell, text))
-
-
-def _cell(char: str) -> int:
-    if combining(char) or "\ufe00" <= char <= "\ufe0f":
-        return 0
-    return 2 if east_asian_width(char) in "WF" else 1
 
 
 def cut(text: str, room: int, mark: str = "…") -> str:
     """Return a text of at most `room` columns; `mark` replaces the end of one that is cut."""
-    if width(text) <= room:
+    if width_of(text) <= room:
         return text
     shown, taken = "", 0
     for char in text:
-        taken += _cell(char)
+        taken += width_of(char)
         if taken > room - len(mark):
             break
         shown += char
@@ -45,13 +28,13 @@ def cut(text: str, room: int, mark: str = "…") -> str:
 
 def pad(text: str, room: int, *, right: bool = False) -> str:
     """Return a text padded to `room` columns."""
-    blank = " " * (room - width(text))
+    blank = " " * (room - width_of(text))
     return blank + text if right else text + blank
 
 
 def ascii_only(text: str) -> str:
-    """Return a text in ASCII: the signs of reports have equivalents, other characters become '?'."""
-    return text.translate(_ASCII).encode("ascii", "replace").decode()
+    """Return a text in ASCII of the same width: signs of reports have equivalents, others become '?'."""
+    return text.replace("≤ ", "<=").translate(_ASCII).encode("ascii", "replace").decode()
 
 
 def paragraph(text: str, indent: str = "", first: str | None = None, room: int = WIDTH) -> list[str]:

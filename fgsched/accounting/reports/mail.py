@@ -7,10 +7,11 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from fgsched.accounting.reports.html import as_html, environment, shown, with_names
-from fgsched.accounting.reports.layout import WIDTH, ascii_only, cut, eighths, paragraph, safe
+from fgsched.accounting.reports.layout import WIDTH, ascii_only, cut, eighths, paragraph
 from fgsched.accounting.reports.model import ClassBar, Report
 from fgsched.accounting.reports.palette import DARK, LIGHT
 from fgsched.accounting.reports.text import as_text
+from fgsched.domain.text import clean
 
 LARGEST = 100_000  # bytes of the HTML of a mail; Gmail cuts longer ones
 _ROWS = (30, 10, 3, 0)  # of each table: the first number with which the mail is small enough
@@ -34,7 +35,7 @@ class Mail(Struct, frozen=True, kw_only=True):
 def report_mail(report: Report, *, ascii: bool = False) -> Mail:
     """Return a mail with a report: its text, a short form in HTML, and the whole page to be attached."""
     return Mail(
-        subject=safe(f"{report.title} {report.period.name}, {report.host}"),
+        subject=clean(f"{report.title} {report.period.name}, {report.host}"),
         text=as_text(report, ascii=ascii),
         html=report_html(report),
         page=as_html(report),
@@ -118,7 +119,9 @@ class Notice(Struct, frozen=True, kw_only=True):
 
 def notice_mail(notice: Notice, *, ascii: bool = False) -> Mail:
     """Return a mail about a job."""
-    return Mail(subject=safe(notice.subject), text=notice_text(notice, ascii=ascii), html=notice_html(notice))
+    return Mail(
+        subject=clean(notice.subject), text=notice_text(notice, ascii=ascii), html=notice_html(notice)
+    )
 
 
 def notice_html(notice: Notice) -> str:
@@ -142,7 +145,7 @@ def notice_text(notice: Notice, *, ascii: bool = False) -> str:
     parts += [_where(notice), _tail(notice)]
     lines = [line for part in parts if part for line in (*part, "")]
     lines = lines[:-1] if notice.tail else [*lines, _RULE]
-    text = "\n".join(line.rstrip() for line in [*lines, *paragraph(safe(notice.why))]) + "\n"
+    text = "\n".join(line.rstrip() for line in [*lines, *paragraph(clean(notice.why))]) + "\n"
     return ascii_only(text) if ascii else text
 
 
@@ -150,11 +153,11 @@ def _head(notice: Notice) -> list[str]:
     names = [
         notice.state,
         f"job {notice.job}",
-        cut(safe(notice.name), 30),
-        cut(safe(notice.user), 20),
+        cut(clean(notice.name), 30),
+        cut(clean(notice.user), 20),
         notice.host,
     ]
-    return [cut("   ".join(names), WIDTH), *paragraph(safe(notice.sentence))]
+    return [cut("   ".join(names), WIDTH), *paragraph(clean(notice.sentence))]
 
 
 def _used(notice: Notice, ascii: bool) -> list[str]:
@@ -175,7 +178,7 @@ def _drawn(part: float, ascii: bool) -> str:
 
 
 def _sentences(title: str, sentences: tuple[str, ...]) -> list[str]:
-    lines = [line for one in sentences for line in paragraph(safe(one), "  ")]
+    lines = [line for one in sentences for line in paragraph(clean(one), "  ")]
     return [title, *lines] if lines else []
 
 
@@ -183,19 +186,19 @@ def _advice(notice: Notice) -> list[str]:
     lines = _sentences("For the next run", notice.advice)
     if not notice.line:
         return lines
-    return [*(lines or ["For the next run"]), "", f"      {safe(' '.join(notice.line))}"]
+    return [*(lines or ["For the next run"]), "", f"      {clean(' '.join(notice.line))}"]
 
 
 def _where(notice: Notice) -> list[str]:
     rows = [(label, text) for label, text in notice.where if text]
     if not rows:
         return []
-    lines = [line for label, text in rows for line in paragraph(safe(text), " " * 13, f"  {label:<11}")]
+    lines = [line for label, text in rows for line in paragraph(clean(text), " " * 13, f"  {label:<11}")]
     return ["Where and when", *lines]
 
 
 def _tail(notice: Notice) -> list[str]:
     if not notice.tail:
         return []
-    lines = [cut(f"  {safe(line.expandtabs())}", WIDTH) for line in notice.tail]
+    lines = [cut(f"  {clean(line.expandtabs())}", WIDTH) for line in notice.tail]
     return ["Last lines of the output", _RULE, *lines, _RULE]

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 
-from fgsched.accounting.reports.layout import safe
 from fgsched.accounting.reports.model import (
     Bar,
     Cell,
@@ -23,6 +22,7 @@ from fgsched.accounting.reports.model import (
     Words,
 )
 from fgsched.accounting.reports.tables import as_table
+from fgsched.domain.text import clean
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+\-!|~&:@])")
 _ARROWS = {"up": "▲ ", "down": "▼ ", "same": ""}
@@ -43,12 +43,12 @@ def as_markdown(report: Report) -> str:
 
 def escaped(text: str) -> str:
     """Return a text on one line whose characters have no meaning in Markdown."""
-    return _MARKUP.sub(r"\\\1", safe(text))
+    return _MARKUP.sub(r"\\\1", clean(text))
 
 
 def own(text: str) -> str:
     """Return a text of the report with the few characters escaped that have a meaning within a line."""
-    return re.sub(r"([\\`*_<|])", r"\\\1", safe(text))
+    return re.sub(r"([\\`*_<|])", r"\\\1", clean(text))
 
 
 def _section(section: Section) -> Iterator[str]:

@@ -4,17 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import singledispatch
 from typing import Any
 
-from fgsched.accounting.reports.layout import (
-    WIDTH,
-    ascii_only,
-    cells,
-    cut,
-    eighths,
-    pad,
-    paragraph,
-    safe,
-    width,
-)
+from fgsched.accounting.reports.layout import WIDTH, ascii_only, cells, cut, eighths, pad, paragraph
 from fgsched.accounting.reports.model import (
     CLASSES,
     DASH,
@@ -39,6 +29,7 @@ from fgsched.accounting.reports.model import (
     Wastes,
     Words,
 )
+from fgsched.domain.text import clean, width_of
 
 FILLS = dict(zip((*CLASSES, "count"), "█▒░·▚╳█", strict=True))
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
@@ -57,15 +48,15 @@ def as_text(report: Report, *, ascii: bool = False) -> str:
     lines += ["", *_heading("Definitions")] if report.definitions else []
     for one in report.definitions:
         lines += paragraph(f"{one.term}: {one.text}", "  ", "")
-    lines += ["", *[line for note in report.notes for line in paragraph(safe(note))]]
+    lines += ["", *[line for note in report.notes for line in paragraph(clean(note))]]
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return ascii_only(text) if ascii else text
 
 
 def _head(report: Report) -> list[str]:
     name = report.period.name
-    left = cut(f"{report.title}  {safe(report.host)}", WIDTH - len(name) - 2)
-    lede = paragraph(safe(" ".join(report.lede)))
+    left = cut(f"{report.title}  {clean(report.host)}", WIDTH - len(name) - 2)
+    lede = paragraph(clean(" ".join(report.lede)))
     return [pad(left, WIDTH - len(name)) + name, report.period.label, "═" * WIDTH, *lede, ""]
 
 
@@ -91,7 +82,7 @@ def _section(section: Section, ascii: bool) -> Iterator[str]:
     yield ""
     yield from _heading(section.title)
     if section.say:
-        yield from paragraph(safe(section.say))
+        yield from paragraph(clean(section.say))
     for number, part in enumerate(section.parts):
         if number or section.say:
             yield ""
@@ -144,7 +135,7 @@ def _(part: GpuRows, ascii: bool) -> Iterator[str]:
         yield f"{row.gpu:<3}{cut(_short_model(row.model), 9):<10}{row.charged.text:>6}  {drawn}".rstrip()
     for row in part.rows:
         for note in row.notes:
-            yield from paragraph(f"GPU {row.gpu}  {safe(note.text)}", "       ", "")
+            yield from paragraph(f"GPU {row.gpu}  {clean(note.text)}", "       ", "")
     hours = part.step * each / 3600
     unit = f"{hours:.0f} hours" if hours != 1 else "1 hour"
     unit = unit if hours >= 1 else f"{hours * 60:.0f} minutes"
@@ -186,14 +177,14 @@ def _heat_line(label: str, row: HeatRow) -> str:
 def _(part: Quantiles, ascii: bool) -> Iterator[str]:
     yield f"{'':<24}{'jobs':>8}{'median':>14}{'90 %':>14}{'longest':>14}"
     for row in part.rows:
-        name = pad(cut(safe(row.name), 23), 24)
+        name = pad(cut(clean(row.name), 23), 24)
         yield (f"{name}{row.jobs.text:>8}{row.median.text:>14}{row.ninety.text:>14}{row.longest.text:>14}")
 
 
 @part_lines.register
 def _(part: Paragraphs, ascii: bool) -> Iterator[str]:
     for text in part.texts:
-        yield from paragraph(safe(text.text))
+        yield from paragraph(clean(text.text))
 
 
 # -- tables --------------------------------------------------------------------------------------------
@@ -228,7 +219,7 @@ def _(part: Table, ascii: bool) -> Iterator[str]:
 
 def _wrapped(cell: Cell, text: str, room: int) -> list[str]:
     """Wrap the text of a last column; names of users are cut instead."""
-    if width(text) <= room or not isinstance(cell, Words | Phrase):
+    if width_of(text) <= room or not isinstance(cell, Words | Phrase):
         return [text]
     return paragraph(text, room=room)
 
@@ -279,7 +270,7 @@ def _least(column: Column, rows: Sequence[Sequence[Cell]], at: int) -> int:
 
 
 def _room(cell: Cell) -> int:
-    return _BAR if isinstance(cell, Bar) else width(_cell_text(cell, 0))
+    return _BAR if isinstance(cell, Bar) else width_of(_cell_text(cell, 0))
 
 
 def _shrink(widths: list[int], elastic: Sequence[bool], least: int) -> None:
@@ -297,7 +288,7 @@ def _cell_text(cell: Cell, room: int) -> str:
         return bar(cell, room)
     if isinstance(cell, Change):
         return _change(cell)
-    return safe(cell.text)
+    return clean(cell.text)
 
 
 def bar(cell: Bar, room: int) -> str:
@@ -331,7 +322,7 @@ def _(part: UseBars, ascii: bool) -> Iterator[str]:
         return
     for row in part.rows:
         cost = f"{row.cost.text} {part.heads[0]}" if row.cost.text != DASH else ""
-        name = f"{safe(row.user.text)} {safe(row.job.text)}, {row.jobs.text}"
+        name = f"{clean(row.user.text)} {clean(row.job.text)}, {row.jobs.text}"
         yield pad(cut(name, WIDTH - len(cost) - 2), WIDTH - len(cost)) + cost
         scale = 16 if row.most else 24
         outline = round(scale * row.outline)
@@ -350,7 +341,7 @@ def _(part: Wastes, ascii: bool) -> Iterator[str]:
     for item in part.items:
         cost = f"{item.returned.text} of {item.charged.text:>{room}}"
         tail = f", {item.jobs.text}, {item.asked}"
-        name = cut(f"{safe(item.user.text)} {safe(item.job.text)}", WIDTH - 5 - len(cost) - len(tail))
+        name = cut(f"{clean(item.user.text)} {clean(item.job.text)}", WIDTH - 5 - len(cost) - len(tail))
         left = f"{item.rank:<2} {name}{tail}"
         yield pad(left, WIDTH - len(cost)) + cost
         yield from paragraph(item.evidence + (f" ({item.warned})" if item.warned else ""), "   ")

@@ -3,11 +3,12 @@
 from typing import NamedTuple
 
 from fgsched.accounting.reports.html import environment
-from fgsched.accounting.reports.layout import cut, width
+from fgsched.accounting.reports.layout import cut
 from fgsched.accounting.reports.model import TimeClass
 from fgsched.accounting.reports.numbers import duration_text
 from fgsched.accounting.reports.palette import DARK, variables
 from fgsched.accounting.reports.status import GpuNow, Share, Status, Waiting
+from fgsched.domain.text import width_of
 from fgsched.domain.times import format_time
 
 REFRESH = 60  # seconds after which a browser loads the page again
@@ -58,9 +59,9 @@ def blocks(gpu: GpuNow, two: bool) -> list[Block]:
 
 def _block(share: Share, room: int, two: bool) -> Block:
     left = "" if share.left is None or two else duration_text(share.left)
-    if left and width(share.user) + 1 + len(left) <= room:
+    if left and width_of(share.user) + 1 + len(left) <= room:
         return Block(share.kind, share.share, share.user, left)
-    label = share.user if width(share.user) <= room else cut(share.user, room) if room >= _LEAST else ""
+    label = share.user if width_of(share.user) <= room else cut(share.user, room) if room >= _LEAST else ""
     return Block(share.kind, share.share, label)
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fgsched.accounting.reports.layout import cut, pad, safe
+from fgsched.accounting.reports.layout import cut, pad
 from fgsched.cli.top.snapshot import Now
 from fgsched.domain.job import JobState
+from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime, format_time
 from fgsched.domain.units import format_indices, format_share
 from fgsched.protocol import JobInfo
@@ -29,7 +30,9 @@ def percent(part: float | None) -> str:
 
 def short_model(model: str) -> str:
     """Return the name of a model without the words that all models have."""
-    return " ".join(word for word in safe(model).split() if word not in ("NVIDIA", "RTX", "GeForce", "Tesla"))
+    return " ".join(
+        word for word in clean(model).split() if word not in ("NVIDIA", "RTX", "GeForce", "Tesla")
+    )
 
 
 class Column(NamedTuple):
@@ -112,7 +115,7 @@ def head(found: Sequence[Column]) -> str:
 
 def row(found: Sequence[Column], job: JobInfo, now: Now, width: int) -> tuple[str, str, str]:
     """Return the cells of a job, its state of share or reason, and the style of that."""
-    cells = [pad(cut(safe(one.show(job, now)), one.width), one.width, right=one.right) for one in found]
+    cells = [pad(cut(clean(one.show(job, now)), one.width), one.width, right=one.right) for one in found]
     if job.state is JobState.PENDING and width < _WIDE:
         found, cells = found[:-1], cells[:-1]  # the reason needs the room of the time that is left
     room = max(0, width - sum(one.width for one in found) - len(found) - 2)
@@ -136,7 +139,7 @@ def about(job: JobInfo) -> list[str]:
     """Return the request, the GPUs and the times of a job, as lines."""
     share = _DASH if job.share is None else format_share(job.share)
     where = f" on {format_indices(job.indices)}" if job.indices else ""
-    parts = [safe(job.user), f"{share} GPU{where}" if job.gpus else "no GPU"]
+    parts = [clean(job.user), f"{share} GPU{where}" if job.gpus else "no GPU"]
     parts.append(f"submitted {format_time(job.submitted_at, '%a %H:%M')}")
     if job.started_at is not None:
         parts.append(f"started {format_time(job.started_at, '%a %H:%M')}")
@@ -144,7 +147,7 @@ def about(job: JobInfo) -> list[str]:
             parts[-1] += f", waited {format_runtime(max(0.0, job.started_at - job.eligible_at))}"
     else:
         parts.append(f"waits: {job.reason.word}")
-    parts.append(f"partition {safe(job.partition)}")
+    parts.append(f"partition {clean(job.partition)}")
     return ["  ".join(parts)]
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from fgsched.accounting.reports.layout import ascii_only, cells, cut, pad, safe, width
+from fgsched.accounting.reports.layout import ascii_only, cells, cut, pad
 from fgsched.cli.top import fields
 from fgsched.cli.top.fields import gibibytes, percent
 from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, History, counts, gpu_classes, is_down, means
 from fgsched.cli.top.view import Reader, View, chosen, scrolled, selected
 from fgsched.domain.job import WHOLE, GpuState, JobState
+from fgsched.domain.text import clean, width_of
 from fgsched.domain.times import format_time
 from fgsched.protocol import GpuInfo, JobInfo
 
@@ -98,7 +99,7 @@ def _clipped(line: Line, room: int) -> Iterator[Span]:
     for span in line:
         text = cut(span.text, room, "")
         yield Span(text, span.style)
-        room -= width(text)
+        room -= width_of(text)
 
 
 # -- the head ------------------------------------------------------------------------------------------
@@ -114,11 +115,11 @@ def _first(frame: Frame, view: View, reader: Reader, now: float, trouble: str) -
     charged = (
         f"{frame.charged:.1f} of {len(frame.gpus)} {'card' if len(frame.gpus) == 1 else 'cards'} charged"
     )
-    left = f" fgtop  {safe(frame.host)}  {charged}  {running} running  {waiting} waiting"
+    left = f" fgtop  {clean(frame.host)}  {charged}  {running} running  {waiting} waiting"
     form = "%a %d %b %H:%M:%S" if view.width >= _WIDE else "%H:%M:%S"
     right = format_time(now, form) + (f"  {view.interval} s" if view.width >= _WIDE else "")
     mark = _mark(frame, view, reader, now, trouble)
-    room = view.width - width(right) - 1 - (width(mark) + 1 if mark else 0)
+    room = view.width - width_of(right) - 1 - (width_of(mark) + 1 if mark else 0)
     spans = [Span(pad(cut(left, room), room), "head")]
     spans += [Span(mark, "reverse"), Span(" ", "clock")] if mark else []
     return [*spans, Span(f"{right} ", "clock")]
@@ -140,7 +141,7 @@ def _classes(frame: Frame, view: View) -> Line:
     forms = [(found, True, 3), (found, True, 2), (most, False, 2), (most, False, 1)]
     forms = forms if view.width >= _WIDE else forms[2:]
     lines = [_legend(shown, view, is_long=is_long, gap=gap) for shown, is_long, gap in forms]
-    return next((line for line in lines if sum(width(one.text) for one in line) <= view.width), lines[-1])
+    return next((line for line in lines if sum(width_of(one.text) for one in line) <= view.width), lines[-1])
 
 
 def _legend(found: Sequence[tuple[str, float]], view: View, *, is_long: bool, gap: int) -> Line:
@@ -222,7 +223,7 @@ def _gpu(frame: Frame, history: History, view: View, info: GpuInfo, columns: int
 def _down(info: GpuInfo, view: View, room: int) -> Line:
     why = info.gpu.note or (info.seen.error if info.seen else "")
     word = info.gpu.state.value if info.gpu.state is not GpuState.OK else "no answer"
-    label = cut(safe(f"{word}: {why}" if why else word), room - 3)
+    label = cut(clean(f"{word}: {why}" if why else word), room - 3)
     return _block(label, "down", room, view)
 
 
@@ -237,16 +238,16 @@ def _bar(frame: Frame, view: View, info: GpuInfo, room: int) -> Line:
         label = _label(job, columns, is_wide=view.width >= _WIDE)
         line += _block(label, frame.of(job).kind, columns, view)
     line += _block("", "external", rooms[-2], view) + _block("", "free", rooms[-1], view)
-    used = sum(width(span.text) for span in line)
+    used = sum(width_of(span.text) for span in line)
     return [*line, Span(" " * (room - used))]
 
 
 def _label(job: JobInfo, columns: int, *, is_wide: bool) -> str:
     """Return id and user, or the user alone; "" rather than one letter."""
-    user = safe(job.user)
+    user = clean(job.user)
     full = f"{job.id} {user}" if is_wide else user
     room = columns - 3
-    best = next((text for text in (full, user) if width(text) <= room), cut(user, room))
+    best = next((text for text in (full, user) if width_of(text) <= room), cut(user, room))
     return best if room >= 3 else ""
 
 
@@ -256,12 +257,12 @@ def _block(label: str, kind: str, room: int, view: View) -> Line:
         return []
     if view.ascii:
         inner = max(0, room - 2)
-        text = f"{label} " if label and width(label) < inner else label[:inner]
-        fill = ASCII_FILLS[kind] * (inner - width(text))
+        text = f"{label} " if label and width_of(label) < inner else label[:inner]
+        fill = ASCII_FILLS[kind] * (inner - width_of(text))
         return [Span(f"[{text}{fill}]"[:room], kind)]
     text = f"{label} " if label else ""
-    fill = FILLS[kind] * max(0, room - 1 - width(text))
-    return [Span(text, f"{kind}-label"), Span(fill, kind), Span(" " * (room - width(text) - len(fill)))]
+    fill = FILLS[kind] * max(0, room - 1 - width_of(text))
+    return [Span(text, f"{kind}-label"), Span(fill, kind), Span(" " * (room - width_of(text) - len(fill)))]
 
 
 def _spark(values: Sequence[float | None], most: float, view: View) -> str:
@@ -297,8 +298,8 @@ def _detail(frame: Frame, history: History, view: View, jobs: Sequence[JobInfo])
     if view.width < _WIDE or view.height < _TALL or not jobs or view.panel or not view.has_detail:
         return []
     job = jobs[selected(jobs, view)]
-    title = f"── {job.id} {cut(safe(job.name), view.width // 2)} "
-    rule = title + "─" * (view.width - width(title))
+    title = f"── {job.id} {cut(clean(job.name), view.width // 2)} "
+    rule = title + "─" * (view.width - width_of(title))
     found = _about(frame, history, view, job)[:4]
     blank: list[Line] = [[]] * (4 - len(found))
     return [[Span(rule, "soft")], *found, *blank]
@@ -340,10 +341,10 @@ def _panel(frame: Frame, history: History, view: View, jobs: Sequence[JobInfo], 
     if view.panel == "help":
         lines = [[Span(f" {text}")] for text in _help(view)]
     elif view.panel == "why":
-        lines = [[Span(f" {cut(safe(text), view.width - 2)}")] for text in view.why]
+        lines = [[Span(f" {cut(clean(text), view.width - 2)}")] for text in view.why]
     else:
         job = jobs[selected(jobs, view)] if jobs else None
-        lines = [] if job is None else [[Span(f" {job.id} {safe(job.name)}", "head")]]
+        lines = [] if job is None else [[Span(f" {job.id} {clean(job.name)}", "head")]]
         lines += [] if job is None else _about(frame, history, view, job)
     top = min(view.panel_top, max(0, len(lines) - rows))
     shown = lines[top : top + rows]
@@ -378,7 +379,7 @@ def _last(view: View, jobs: Sequence[JobInfo], rows: int, trouble: str) -> Line:
     if view.is_typing:
         return [Span(f" filter: {view.filter}", "head"), Span("_", "reverse")]
     if view.message or trouble:
-        return [Span(f" {safe(view.message or trouble)}", "bad")]
+        return [Span(f" {clean(view.message or trouble)}", "bad")]
     is_wide = view.width >= _WIDE
     line: Line = []
     for key, word in _KEYS.items():
@@ -387,6 +388,6 @@ def _last(view: View, jobs: Sequence[JobInfo], rows: int, trouble: str) -> Line:
     end = min(len(jobs), view.top + rows)
     place = f"{view.top + 1}–{end} of {len(jobs)}" if jobs else "no jobs"
     extra = f"/{view.filter} " if view.filter else ""
-    used = sum(width(span.text) for span in line)
-    right = cut(safe(extra) + ("mine " if view.is_mine else "") + place, max(0, view.width - used - 1))
+    used = sum(width_of(span.text) for span in line)
+    right = cut(clean(extra) + ("mine " if view.is_mine else "") + place, max(0, view.width - used - 1))
     return [*line, Span(pad(right, max(0, view.width - used - 1), right=True), "soft")]

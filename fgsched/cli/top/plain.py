@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.cli import display
 from fgsched.cli.choices import me
+from fgsched.cli.display import host_name
 from fgsched.cli.top import layout
 from fgsched.cli.top.snapshot import CLASSES, FIELDS, Frame, History, gpu_classes
 from fgsched.cli.top.view import Reader, View, chosen
@@ -17,16 +18,11 @@ from fgsched.protocol import GpuInfo, JobInfo
 _LEAST = 24  # lines
 
 
-def host() -> str:
-    """Return the short name of this host."""
-    return os.uname().nodename.split(".")[0]
-
-
 def take(client: Client, history: History, now: float) -> Frame:
     """Add a look at `now`, in epoch seconds, to the history. Raises FgschedError."""
     gpus = client.call(protocol.ListGpus()).gpus
     jobs = client.call(protocol.ListQueue(fields=FIELDS)).jobs
-    return history.frame(gpus, jobs, now, host())
+    return history.frame(gpus, jobs, now, host_name())
 
 
 def reader_of(client: Client, *, may_change: bool) -> Reader:
