@@ -465,6 +465,30 @@ class NoteWarning(Call[Kept], frozen=True, tag="note_warning"):
     action: Name
 
 
+class ReportMade(Struct, frozen=True, kw_only=True):
+    """A report of fgreport, as JSON of its model."""
+
+    report: str
+    is_empty: bool = False  # there are no accounts yet
+
+
+_Text = Annotated[str, Meta(max_length=64)]
+
+
+class MakeReport(Question[ReportMade], frozen=True, tag="report"):
+    """Make a report for a user who may not read the accounts."""
+
+    report: Name
+    since: _Text = ""
+    until: _Text = ""
+    yesterday: bool = False
+    week: _Text = ""
+    month: _Text = ""
+    by: _Text = "user"
+    rows: Annotated[int, Meta(ge=1, le=10_000)] = 10
+    user: Name = ""  # of the report "me"; "": the caller
+
+
 class ArchiveJobs(Call[Kept], frozen=True, tag="archive"):
     """Move old jobs and samples from the accounts to another file."""
 

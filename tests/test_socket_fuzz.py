@@ -104,6 +104,10 @@ GIVEN = {
     "archive": lambda job: {"file": "/nowhere/old", "before": 1},
     "gpu_processes": lambda job: {},
     "process": lambda job: {"pid": 1},
+    "report": lambda job: {
+        **{"report": "me", "since": "-1d", "until": "", "yesterday": False, "week": "", "month": ""},
+        **{"by": "user", "rows": 5, "user": ""},
+    },
     "note_warning": lambda job: {"job": job, "policy": "idle", "finding": "no process", "action": "notify"},
 }
 

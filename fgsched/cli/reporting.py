@@ -6,30 +6,36 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
+import msgspec
 from msgspec import structs
 
+from fgsched import protocol
 from fgsched.accounting import marker
-from fgsched.accounting.ledger import Ledger
 from fgsched.accounting.periods import Choice, chosen
 from fgsched.accounting.reports import folder
 from fgsched.accounting.reports.facts import Facts, FailedJob, ReportReader
 from fgsched.accounting.reports.model import Report
-from fgsched.accounting.reports.registry import FORMATS, Style, Wish, kind, written
+from fgsched.accounting.reports.registry import ALIASES, FORMATS, Style, Wish, kind, written
+from fgsched.accounting.reports.request import empty_accounts
 from fgsched.cli import choices
 from fgsched.cli.command import write
 from fgsched.cli.display import host_name
 from fgsched.cli.replaying import one_more_card
-from fgsched.client import find_places
+from fgsched.client import Client, find_places
 from fgsched.config.load import load
 from fgsched.config.schema import Config
 from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
 from fgsched.domain.units import parse_count
 from fgsched.system.outputs import last_lines
 
+_NO_ACCOUNTS = (
+    "there are no accounts yet. They begin about ten minutes after the first job has ended\n"
+    "(move_after in fgsched.toml). Repeat the command then; fgacct shows jobs at once."
+)
+_PATIENCE = 300.0  # seconds that a report of the controller may take, with those before it
 _TAIL = 5  # lines of the output of a failed job
 _TAILS = 15.0  # seconds for all of them, if file systems do not answer
 _LATE = 60.0  # seconds after its end in which a job's output may still change
@@ -50,6 +56,8 @@ def report(options: Mapping[str, Any]) -> None:
 def made(options: Mapping[str, Any], now: float) -> Report:
     """Make the report that the options ask for; `now` is in epoch seconds. Raises FgschedError."""
     which = kind(options["report"])
+    if _is_of_others(options):
+        return _asked(options)
     choice = Choice(**{name: options[name] for name in Choice.__struct_fields__})
     period = chosen(choice, which.default, now)
     with _accounts(options) as path:
@@ -63,6 +71,28 @@ def made(options: Mapping[str, Any], now: float) -> Report:
             reader.close()
 
 
+def _is_of_others(options: Mapping[str, Any]) -> bool:
+    """Tell whether the accounts belong to the host's controller, and only root may read them."""
+    return not options["file"] and os.geteuid() != 0 and find_places().mode == "system"
+
+
+def _asked(options: Mapping[str, Any]) -> Report:
+    """Have the controller make the report. Raises FgschedError."""
+    _user(options)
+    call = protocol.MakeReport(
+        report=ALIASES.get(options["report"], options["report"]),
+        by=options["by"],
+        rows=parse_count(options["number"]),
+        user=options["user"],
+        **{name: options[name] for name in Choice.__struct_fields__},
+    )
+    with Client(find_places(), may_start=False) as client:
+        answer = client.call(call, patience=_PATIENCE)
+    if answer.is_empty:
+        _note(options, _NO_ACCOUNTS)
+    return msgspec.json.decode(answer.report, type=Report)
+
+
 @contextmanager
 def _accounts(options: Mapping[str, Any]) -> Iterator[Path]:
     """Yield the path of the accounts; of empty ones if they have not begun.
@@ -73,32 +103,13 @@ def _accounts(options: Mapping[str, Any]) -> Iterator[Path]:
     """
     path = _readable(options["file"])
     if path is None:
-        _note(
-            options,
-            "there are no accounts yet. They begin about ten minutes after the first job has ended\n"
-            "(move_after in fgsched.toml). Repeat the command then; fgacct shows jobs at once.",
-        )
-        with _empty() as empty:
+        _note(options, _NO_ACCOUNTS)
+        with empty_accounts() as empty:
             yield empty
         return
     if path.stat().st_uid != os.geteuid() != 0:
         refuse_private(options["report"], options["user"], choices.me(), load(find_places()))
     yield path
-
-
-@contextmanager
-def _empty() -> Iterator[Path]:
-    """Yield the path of accounts without a record. Raises StorageError if they cannot be made."""
-    try:
-        folder = TemporaryDirectory(prefix="fgreport-")
-    except OSError as error:
-        raise StorageError(
-            f"no temporary file can be made: {error}", "Check the space on its disk."
-        ) from None
-    with folder as name:
-        path = Path(name) / "accounts.db"
-        Ledger(path).close()
-        yield path
 
 
 def _note_first_day(choice: Choice, facts: Facts, options: Mapping[str, Any]) -> None:

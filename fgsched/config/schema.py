@@ -205,7 +205,7 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = ()
     private_data: Annotated[
         Switch,
-        _key("accounting", "Whether reports show jobs of other users to operators only."),
+        _key("accounting", "Whether reports and fgacct show jobs of other users to operators only."),
     ] = False
     idle: Annotated[
         Literal["off", "notify", "requeue", "cancel"],

@@ -21,7 +21,7 @@ from fgsched.controller.eventloop import SPAWNER_GONE, EventLoop
 from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog, watchdog_policy
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.gputime import GpuTime
-from fgsched.controller.handlers.books import BooksHandlers
+from fgsched.controller.handlers.later import LaterHandlers
 from fgsched.controller.handlers.processes import ProcessHandlers
 from fgsched.controller.handlers.requests import Beyond, ControllerInfo, Live, Requests, rules
 from fgsched.controller.launching import (
@@ -90,10 +90,14 @@ class Controller:
         about = ControllerInfo(places, config, inventory, *info, accounts_note=lambda: self._books.trouble)
         live = Live(self._gputime.mechanism, usage=self._sampling.usage, now=self._sampling.now)
         built = (self._engine, self._loop, self._launcher, live, about)
-        apart = BooksHandlers(self._books, self._loop).calls
+        self._later = LaterHandlers(places, self._books, self._loop, self._settings)
         read = ProcessHandlers(self._monitor, self._sampling.user_name).calls
-        self._requests = Requests(*built, Beyond(self._reconfigure, apart, read))
+        self._requests = Requests(*built, Beyond(self._reconfigure, self._later.calls, read))
         self._parts = self._timed()
+
+    def _settings(self) -> Config:
+        """Return the settings in force."""
+        return self._requests.dispatcher.about.config
 
     def _monitor_gpus(self, gate: EnforcementGate, config: Config) -> None:
         sampler, run = self._beside.sampler, str(self._launcher.run.path)
@@ -185,6 +189,7 @@ class Controller:
         self._cleaner.close()
         self._loop.faults.run("the samples", self._sampling.finish)
         self._books.close()
+        self._later.close()
         self._stopped()
         if self._engine.is_broken:
             raise StorageError(
@@ -239,6 +244,7 @@ class Controller:
         self._books.begin(self._loop.watch, self._loop.watch_once, time.time())
         if self._beside.mailer is not None:
             self._loop.watch(self._beside.mailer, self._mailroom.receive)
+        self._later.begin()
         self._sampling.begin(self._books.accounts)
         accounts.answered = self._loop.known
         if accounts.has_helper:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Reader
 from fgsched.accounting.periods import Period
@@ -497,7 +498,13 @@ class Facts:
 
     def failed_jobs(self, most: int) -> list[FailedJob]:
         """Return the latest jobs that failed, `most` of them."""
-        return self.reader.records(FailedJob, "failed_jobs", user=self.user, most=most, **self._bounds)
+        found = self.reader.records(FailedJob, "failed_jobs", user=self.user, most=most, **self._bounds)
+        return [replace(one, output=self._output(one.id)) for one in found]
+
+    def _output(self, job_id: int) -> str | None:
+        """Return the path of a job's standard output."""
+        job = self.reader.job(job_id)
+        return job.output if job is not None else None
 
     def failures_by_name(self, most: int) -> list[FailuresOfName]:
         """Return the names of jobs that failed at least three times, `most` of them."""

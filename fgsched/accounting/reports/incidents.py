@@ -47,7 +47,7 @@ def failures(facts: Facts, wish: Wish) -> Report:
             Section("users", "By user", "", (_by_user(facts),)),
             Section("repeated", "Repeated failures", "", (_repeated(facts, wish.number),)),
             Section("limits", "GPU memory limits", "", (_limits(facts, wish.number),)),
-            Section("jobs", "Latest failed jobs", "", (_latest(facts, wish.number),)),
+            Section("jobs", "Latest failed jobs", "", (_latest(facts, wish),)),
             *_tails(facts, wish),
         ),
         terms=("failed",),
@@ -141,7 +141,7 @@ def _limits(facts: Facts, most: int) -> Part:
     return limits(found)
 
 
-def _latest(facts: Facts, most: int) -> Part:
+def _latest(facts: Facts, wish: Wish) -> Part:
     columns = (
         Column("job", "Job", right=True),
         Column("user", "User"),
@@ -151,7 +151,7 @@ def _latest(facts: Facts, most: int) -> Part:
         Column("ended", "Ended"),
         Column("output", "Output", in_text=False, minor=True),
     )
-    rows = tuple(_failed_row(job) for job in facts.failed_jobs(most))
+    rows = tuple(_failed_row(job, has_paths=wish.has_paths) for job in facts.failed_jobs(wish.number))
     return Table("jobs", columns, rows, empty="No job failed.")
 
 
@@ -167,7 +167,7 @@ def _tails(facts: Facts, wish: Wish) -> tuple[Section, ...]:
     return (Section("output", "Output of these jobs", "", (Table("output", columns, tuple(rows)),)),)
 
 
-def _failed_row(job: FailedJob) -> tuple[Cell, ...]:
+def _failed_row(job: FailedJob, *, has_paths: bool) -> tuple[Cell, ...]:
     kind = f"{job.oom.upper() if job.oom == 'gpu' else job.oom} out of memory" if job.oom else job.state
     return (
         Number(job.id, "", str(job.id)),
@@ -176,7 +176,7 @@ def _failed_row(job: FailedJob) -> tuple[Cell, ...]:
         Words(kind),
         Words(f"{job.exit_code or 0}:{job.signal or 0}"),
         event(job.ended_at),
-        Given(job.output) if job.output else dash(),
+        Given(job.output) if job.output and has_paths else dash(),
     )
 
 

@@ -33,6 +33,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     quotas: dict[str, float] = {}  # by account: GPU seconds; accounts without one are missing
     replays: tuple[Replayed, ...] = ()  # of the report on capacity
     tail: Callable[[FailedJob], Sequence[str]] = lambda job: ()  # returns the last lines of its output
+    has_paths: bool = True  # whether it may show paths of output files
 
 
 class Kind(Struct, frozen=True, kw_only=True):

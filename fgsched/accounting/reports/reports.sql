@@ -125,8 +125,7 @@ ORDER BY wait DESC, job.id LIMIT :most;
 -- name: failed_jobs
 -- The latest jobs that failed.
 SELECT job.id, owner.uid, owner.user, job.name, job.state, job.oom, job.ended_at,
-  json_extract(detail, '$.exit_code') AS exit_code, json_extract(detail, '$.signal') AS signal,
-  json_extract(detail, '$.output') AS output
+  json_extract(detail, '$.exit_code') AS exit_code, json_extract(detail, '$.signal') AS signal, NULL AS output
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)
   AND job.state IN ('FAILED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')

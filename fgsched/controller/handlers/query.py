@@ -44,6 +44,7 @@ class QueryHandlers:
         self._live = live or Live()
         self._verdict, self._checked_at = "", 0.0  # of the queue file
         self._last: Callable[[], _Snapshot | None] = lambda: None
+        self.is_private: Callable[[], bool] = bool  # returns whether the history of others is for operators
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
             protocol.ListQueue: self.queue,
             protocol.ShowJob: self.job,
@@ -218,15 +219,21 @@ class QueryHandlers:
         """Return a page of the jobs that existed in a window of time, by id, or of the named jobs."""
         wanted, look = getters(call.fields), self._look(caller, now)
         page = _Page()
-        found = self._window(call, page) if call.ids is None else self._named(call.ids, page)
+        only = caller.uid if self.is_private() and not caller.is_operator else None
+        if call.ids is not None:
+            found = self._named(call.ids, page, only)
+        else:
+            found = self._window(call, page, call.uid if only is None else only)
         rows = ([self._info(look, look.know(record), wanted) for record in piece] for piece in found)
         return LongAnswer("jobs", rows, page.rest)
 
-    def _window(self, call: protocol.ListHistory, page: "_Page") -> Iterator[list[JobRecord]]:
+    def _window(
+        self, call: protocol.ListHistory, page: "_Page", uid: int | None
+    ) -> Iterator[list[JobRecord]]:
         left, after = protocol.PAGE, call.after
         while left:
             found = self._engine.store.history(
-                since=call.since, until=call.until, uid=call.uid, after=after, page=min(left, _ROWS)
+                since=call.since, until=call.until, uid=uid, after=after, page=min(left, _ROWS)
             )
             yield found.records
             left -= len(found.records)
@@ -235,15 +242,23 @@ class QueryHandlers:
             after = found.upto
         page.next = after
 
-    def _named(self, ids: Sequence[protocol.Reference], page: "_Page") -> Iterator[list[JobRecord]]:
+    def _named(
+        self, ids: Sequence[protocol.Reference], page: "_Page", uid: int | None
+    ) -> Iterator[list[JobRecord]]:
+        """Return the records of named jobs; with `uid`, another user's job is missing."""
         for one in ids:
             split_reference(one)
 
         def found() -> Iterator[list[JobRecord]]:
             for one in ids:
                 try:
-                    yield self._references.past(one)
+                    records = self._references.past(one)
                 except NoSuchJob:
+                    records = []
+                seen = [record for record in records if uid in (None, record.job.uid)]
+                if seen:
+                    yield seen
+                else:
                     page.missing.append(one)
 
         return found()

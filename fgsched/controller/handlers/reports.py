@@ -1,0 +1,95 @@
+"""Handle requests for reports by users who may not read the accounts: the reporter makes them."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fgsched import protocol
+from fgsched.accounting.periods import Choice
+from fgsched.accounting.reports.process import ReporterProcess
+from fgsched.accounting.reports.request import Made, ReportRequest
+from fgsched.config.load import Config
+from fgsched.controller.caller import Caller
+from fgsched.controller.eventloop import Apart, EventLoop
+from fgsched.domain.errors import BY_EXIT_CODE, Busy, NotPermitted, OurFault, StorageError
+from fgsched.server import Connection
+
+WITHOUT_NAMES = ("health",)  # reports that name no user
+_MOST = 16  # reports that are asked for at a time
+_PAUSE = 1.0  # seconds until a client asks again
+
+
+class ReportHandlers:
+    """Answer the requests of `calls` when the report is made."""
+
+    def __init__(self, accounts: Path, loop: EventLoop, config: Callable[[], Config]) -> None:
+        """`config` returns the settings in force."""
+        self._loop, self._config = loop, config
+        self._asked: dict[int, Connection] = {}
+        self._reporter = ReporterProcess(accounts, loop.watch_once, self._answered)
+        self.calls: dict[type[protocol.Call[Any]], Apart] = {protocol.MakeReport: self._make}
+
+    def begin(self) -> None:
+        """Take part in the event loop."""
+        self._loop.watch(self._reporter, self._reporter.receive)
+
+    def close(self) -> None:
+        """End the reporter."""
+        self._reporter.close()
+
+    def _make(self, connection: Connection, caller: Caller, call: protocol.MakeReport) -> None:
+        request = self._request(caller, call)
+        if len(self._asked) >= _MOST or any(one.uid == caller.uid for one in self._asked.values()):
+            raise Busy("other reports are being made", "Repeat the command later.", after=_PAUSE)
+        try:
+            number = self._reporter.ask(request)
+        except OSError as error:
+            raise StorageError(f"no report can be made: {error}", "Repeat the command later.") from None
+        self._asked[number] = connection
+        connection.is_waiting = True
+
+    def _request(self, caller: Caller, call: protocol.MakeReport) -> ReportRequest:
+        """Return what the reporter makes. Raises NotPermitted."""
+        config = self._config()
+        user = (call.user or caller.name) if call.report == "me" else ""
+        may_see_all = caller.is_operator or not config.private_data
+        if not may_see_all and user != caller.name and call.report not in WITHOUT_NAMES:
+            raise NotPermitted(
+                f"the report {call.report} shows other users, and this host keeps them private",
+                f"You may use: me, {', '.join(WITHOUT_NAMES)}.",
+            )
+        if call.report == "capacity":
+            raise NotPermitted(
+                "the report capacity replays the jobs of all users", "Ask an administrator for it."
+            )
+        return ReportRequest(
+            report=call.report,
+            choice=Choice(
+                since=call.since,
+                until=call.until,
+                yesterday=call.yesterday,
+                week=call.week,
+                month=call.month,
+            ),
+            user=user,
+            by=call.by,
+            rows=call.rows,
+            host=socket.gethostname().partition(".")[0],
+            weights=dict(config.weights),
+            quotas={name: 60.0 * one.gpu_minutes for name, one in config.accounts.items() if one.gpu_minutes},
+            has_paths=caller.is_operator or caller.uid == os.geteuid(),
+        )
+
+    def _answered(self, made: Made) -> None:
+        connection = self._asked.pop(made.number, None)
+        if connection is None:
+            return
+        connection.is_waiting = False
+        if made.error:
+            error = BY_EXIT_CODE.get(made.exit, OurFault)(made.error, made.remedy)
+            self._loop.finish(connection, lambda: connection.fail(error))
+        else:
+            answer = protocol.ReportMade(report=made.report, is_empty=made.is_empty)
+            self._loop.finish(connection, lambda: connection.succeed(answer))

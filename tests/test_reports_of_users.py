@@ -1,0 +1,134 @@
+"""Reports and histories of users of a shared host, who may not read the accounts: the controller answers."""
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from fakehost import CONFIG, UIDS, hosting, why_not
+from fgsched.accounting.ledger import Ledger
+from fgsched.accounting.records import JobAccount, Owner
+from fgsched.domain.errors import Exit
+from fgsched.system.process import identify
+
+_WHY_NOT = why_not()
+pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "can be made")]
+DAY = 86_400
+
+
+def job(id, user):
+    """A failed job of yesterday."""
+    at = time.time() // DAY * DAY - DAY / 2
+    return JobAccount(
+        **{"id": id, "owner": Owner(uid=UIDS[user], user=user), "name": f"{user}s-job", "state": "FAILED"},
+        **{"reason": "NonZeroExitCode", "submitted_at": at, "eligible_at": at, "started_at": at},
+        **{"ended_at": at + 600, "exit_code": 1, "output": f"/home/{user}/SECRET.out"},
+    )
+
+
+@pytest.fixture(scope="module")
+def host():
+    with hosting(config=CONFIG) as one:
+        made = one.path / "accounts.db"
+        ledger = Ledger(made)
+        with ledger.write():
+            ledger.add_jobs([job(900_001, "alice"), job(900_002, "bob")])
+        ledger.close()
+        made.chmod(0o600)
+        shutil.copy(made, one.root / "var/lib/fgsched/accounts.db")
+        yield one
+
+
+def report(host, user, *words):
+    done = host.run(user, "fgreport", *words)
+    assert (done.status, done.err) == (0, ""), (user, words)
+    return done.out
+
+
+def refused(host, user, command, *words):
+    done = host.run(user, command, *words)
+    return done.status, done.err.splitlines()[0]
+
+
+def test_a_user_has_the_report_that_root_has_about_this_user(host):
+    own = report(host, "alice", "me", "--yesterday")
+    assert own == report(host, "root", "me", "--user", "alice", "--yesterday")
+    assert " alice " in own or "alice\n" in own
+    assert "bob" not in own
+    html = report(host, "alice", "me", "--yesterday", "--format", "html")
+    assert html == report(host, "root", "me", "--user", "alice", "--yesterday", "--format", "html")
+
+
+def test_reports_on_all_users_hide_the_paths_of_others(host):
+    found, whole = (
+        report(host, user, "failures", "--yesterday", "--format", "json") for user in ("bob", "root")
+    )
+    assert ("alices-job" in found, "SECRET" in found, "SECRET" in whole) == (True, False, True)
+    assert "SECRET" in report(host, "carol", "failures", "--yesterday", "--format", "json")
+
+
+def test_errors_of_a_report_are_those_that_root_gets(host):
+    for words in (["me", "--since", "2099-01-01"], ["users", "--by", "nothing"], ["nonsense"]):
+        assert refused(host, "bob", "fgreport", *words) == refused(host, "root", "fgreport", *words), words
+    assert refused(host, "bob", "fgreport", "capacity")[0] == Exit.NOT_PERMITTED
+
+
+def test_a_reporter_that_was_killed_is_started_again(host):
+    report(host, "bob", "me", "--yesterday")
+    (pid,) = reporters(host)
+    ended = os.pidfd_open(pid)
+    signal.pidfd_send_signal(ended, signal.SIGKILL)
+    os.close(ended)
+    done = host.run("bob", "fgreport", "me", "--yesterday")
+    assert (done.status, done.out) == (0, report(host, "root", "me", "--user", "bob", "--yesterday"))
+
+
+def reporters(host):
+    """The processes that make reports for the users of a host."""
+    controller = host.ask("root", "ping")["ok"]["pid"]
+    pids = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
+    return [
+        int(pid)
+        for pid in pids
+        if identify(int(pid)) and b"reports.reporter" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+def test_a_site_that_keeps_users_private_shows_each_user_only_the_own_jobs(host):
+    hers, his = host.submit("alice", "exit 0"), host.submit("bob", "exit 0")
+    host.over(hers), host.over(his)
+    assert listed(host, "bob", "-a") == [hers, his]
+    settings = host.path / "etc/fgsched/fgsched.toml"
+    settings.write_text(f"{settings.read_text()}[accounting]\nprivate_data = true\n")
+    assert host.run("root", "fgctl", "reconfigure").status == 0
+    assert {user: listed(host, user, "-a") for user in ("bob", "carol")} == {
+        "bob": [his],
+        "carol": [hers, his],
+    }
+    assert listed(host, "bob", "-j", f"{hers},{his}") == [his]
+    assert host.run("bob", "fgeff", str(hers)).status == Exit.NO_SUCH_JOB
+    for words in (["overview"], ["me", "--user", "alice"]):
+        status, said = refused(host, "bob", "fgreport", *words)
+        assert (status, "keeps them private" in said) == (Exit.NOT_PERMITTED, True)
+    for user, name in (("bob", "me"), ("bob", "health"), ("carol", "overview")):
+        report(host, user, name, "--yesterday")
+
+
+def test_a_user_learns_that_the_controller_is_down():
+    with hosting(started=False) as host:
+        host.start()
+        assert "there are no accounts yet" in host.run("bob", "fgreport", "me").err
+        host.stop()
+        assert refused(host, "bob", "fgreport", "me") == (
+            Exit.UNREACHABLE,
+            "fgreport: error: the controller is not running",
+        )
+
+
+def listed(host, user, *words):
+    """The ids that fgacct shows."""
+    done = host.run(user, "fgacct", "-n", "-P", "-o", "JobIDRaw", *words)
+    return sorted(map(int, done.out.split()))
