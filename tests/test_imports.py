@@ -8,7 +8,7 @@ import pytest
 # What a client of a socket needs, in Python's own library.
 SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "gc", "locale"}
 ALLOWED = {
-    "fgsub": {"fgsub", "checks", "command", "options", "submission", "table"},
+    "fgsub": {"fgsub", "clickoptions", "command"},
     "fgq": {"fgq", "choices", "command", "display", "queueformat"},
     "fgctl": {"fgctl", "acctfields", "choices", "command", "jobfiles", "display", "queueformat"}
     | {"reservation", "show"},

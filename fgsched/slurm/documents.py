@@ -7,11 +7,12 @@ from typing import Any
 
 from fgsched import protocol
 from fgsched.cli import acctfields
+from fgsched.cli.display import host_name
 from fgsched.cli.jobfiles import files_of
 from fgsched.cli.showpartition import Found
 from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.protocol import JobInfo
-from fgsched.slurm.showjob import host, tres
+from fgsched.slurm.showjob import tres
 
 FIELDS = tuple(
     dict.fromkeys((*acctfields.ASKED, "deadline", "indices", "priority", "share", "dependency", "command"))
@@ -94,10 +95,10 @@ def _resources_of(job: JobInfo) -> dict[str, Any]:
     held, cpus = job.state.holds, job.request.demand.cpus
     gpus = ",".join(map(str, job.indices))
     return {
-        "batch_host": host() if held else "",
+        "batch_host": host_name() if held else "",
         "gres_detail": [f"gpu:{len(job.indices)}(IDX:{gpus})"] if gpus else [],
-        "job_resources": {"nodes": host(), "allocated_cpus": cpus, "allocated_hosts": 1} if held else {},
-        "nodes": host() if held else "",
+        "job_resources": {"nodes": host_name(), "allocated_cpus": cpus, "allocated_hosts": 1} if held else {},
+        "nodes": host_name() if held else "",
         "tres_alloc_str": tres(job) if held else "",
     }
 
@@ -152,7 +153,7 @@ def _accounted(job: JobInfo) -> dict[str, Any]:
         "group": str(job.gid),
         "job_id": job.id,
         "name": asked.name,
-        "nodes": host() if job.attempt else "None assigned",
+        "nodes": host_name() if job.attempt else "None assigned",
         **_place(job),
         "required": {"CPUs": demand.cpus, "memory": demand.host_memory >> 20},
         "state": {"current": job.state.value, "reason": job.reason.word},
@@ -220,7 +221,7 @@ def _step(row: JobInfo) -> dict[str, Any]:
     return {
         "time": _times(row),
         "exit_code": _exit(row.state, row.exit_code, row.signal),
-        "nodes": {"count": 1, "range": host()},
+        "nodes": {"count": 1, "range": host_name()},
         "tasks": {"count": row.request.tasks},
         "step": {"job_id": row.id, "id": row.step, "name": row.request.name},
         "state": row.state.value,
@@ -237,9 +238,9 @@ def nodes(answer: protocol.Gpus, partitions: Sequence[protocol.PartitionInfo]) -
     is_drained = bool(usable) and all(gpu.state is not GpuState.OK for gpu in usable)
     node = {
         "architecture": os.uname().machine,
-        "name": host(),
-        "hostname": host(),
-        "address": host(),
+        "name": host_name(),
+        "hostname": host_name(),
+        "address": host_name(),
         "cpus": answer.cpus.total,
         "alloc_cpus": used,
         "idle_cpus": answer.cpus.free,
@@ -270,7 +271,7 @@ def _partition(found: Found) -> dict[str, Any]:
         "name": one.name,
         "state": one.state.upper(),
         "flags": ["default"] if one.is_default else [],
-        "nodes": host(),
+        "nodes": host_name(),
         "total_cpus": found.cpus.total,
         "total_nodes": 1,
         "maximums": {"time": one.most.time // 60 if one.most.time else -1, "nodes": 1},

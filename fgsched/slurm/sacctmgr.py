@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fgsched import protocol
+from fgsched.cli.display import host_name
 from fgsched.client import Client, find_places
 from fgsched.domain.policy import Limits, Qos
 from fgsched.slurm import tables
@@ -126,7 +127,7 @@ _CLUSTER = (
     Field("Def QOS", 9, lambda row: ""),
     Field("TRES", 20, lambda row: "cpu,mem,node,billing,gres/gpu"),
     Field("NodeCount", 10, lambda row: "1"),
-    Field("ClusterNodes", 15, lambda row: os.uname().nodename.partition(".")[0]),
+    Field("ClusterNodes", 15, lambda row: host_name()),
 )
 _KINDS = {  # entity -> fields, and the fields that are printed by default
     "account": (_ACCOUNT, "Account,Descr,Org"),

@@ -4,7 +4,7 @@ import os
 import shlex
 from collections.abc import Iterable
 
-from fgsched.cli.display import shown_time
+from fgsched.cli.display import host_name, shown_time
 from fgsched.cli.jobfiles import files_of
 from fgsched.cli.showpartition import Found
 from fgsched.domain.text import clean
@@ -26,11 +26,6 @@ def _record(lines: list[Line], *, oneliner: bool) -> str:
 
 def _value(value: object) -> str:
     return "(null)" if value is None else clean(str(value))
-
-
-def host() -> str:
-    """Return the short name of this host."""
-    return os.uname().nodename.partition(".")[0]
 
 
 def job(found: JobInfo, *, details: bool = False) -> list[Line]:
@@ -91,10 +86,10 @@ def _place(found: JobInfo, *, details: bool) -> list[Line]:
     asked, demand = found.request, found.request.demand
     held = found.state.holds or (found.state.is_final and bool(found.attempt))
     return [
-        [("Partition", found.partition), ("AllocNode:Sid", f"{host()}:0")],
+        [("Partition", found.partition), ("AllocNode:Sid", f"{host_name()}:0")],
         [("ReqNodeList", None), ("ExcNodeList", None)],
-        [("NodeList", host() if held else "")],
-        [("BatchHost", host())] if held else [],
+        [("NodeList", host_name() if held else "")],
+        [("BatchHost", host_name())] if held else [],
         [
             ("NumNodes", 1),
             ("NumCPUs", demand.cpus),
@@ -192,7 +187,7 @@ def _details(found: JobInfo) -> list[Line]:
     cpus = found.bound_cpus or f"0-{found.request.demand.cpus - 1}"
     return [
         [("JOB_GRES", f"gpu:{_gpus(found)}" if gpus else None)],
-        [("  Nodes", host()), ("CPU_IDs", cpus), ("Mem", memory), ("GRES", listed)],
+        [("  Nodes", host_name()), ("CPU_IDs", cpus), ("Mem", memory), ("GRES", listed)],
     ]
 
 
@@ -277,7 +272,7 @@ def _access(found: Found) -> list[Line]:
             ("LLN", "NO"),
             ("MaxCPUsPerNode", one.most.cpus or "UNLIMITED"),
         ],
-        [("Nodes", host())],
+        [("Nodes", host_name())],
     ]
 
 

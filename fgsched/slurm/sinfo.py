@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fgsched import protocol
-from fgsched.cli.display import fit, shown_time
+from fgsched.cli.display import fit, host_name, shown_time
 from fgsched.client import Client, find_places
 from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.text import clean
@@ -64,11 +64,6 @@ class Row(NamedTuple):
         if not used and all(one.free_share == WHOLE for one in gpus):
             return "idle"
         return "mix" if self.host.cpus.free and (not gpus or any(one.free_share for one in gpus)) else "alloc"
-
-
-def node() -> str:
-    """Return the short name of the host."""
-    return os.uname().nodename.partition(".")[0]
 
 
 def _amounts(row: Row) -> str:
@@ -144,9 +139,9 @@ COLUMNS = (
     Column("D", "nodes", "NODES", lambda row: "1"),
     Column("t", "statecompact", "STATE", lambda row: row.state),
     Column("T", "statelong", "STATE", lambda row: _STATES[row.state]),
-    Column("N", "nodelist", "NODELIST", lambda row: node()),
-    Column("n", "nodehost", "HOSTNAMES", lambda row: node()),
-    Column("o", "nodeaddr", "NODE_ADDR", lambda row: node()),
+    Column("N", "nodelist", "NODELIST", lambda row: host_name()),
+    Column("n", "nodehost", "HOSTNAMES", lambda row: host_name()),
+    Column("o", "nodeaddr", "NODE_ADDR", lambda row: host_name()),
     Column("A", "nodeai", "NODES(A/I)", lambda row: "/".join(_amounts(row).split("/")[:2])),
     Column("F", "nodeaiot", "NODES(A/I/O/T)", _amounts),
     Column("C", "cpusstate", "CPUS(A/I/O/T)", _cpus),
@@ -240,7 +235,7 @@ def _is_wanted(row: Row, given: Mapping[str, str]) -> bool:
     return (
         (not partitions or _name(row) in partitions)
         and (not states or "all" in states or any(_STATES[row.state].startswith(name[:4]) for name in states))
-        and (not nodes or node() in nodes.split(","))
+        and (not nodes or host_name() in nodes.split(","))
     )
 
 
@@ -290,6 +285,6 @@ def _reservations(found: Sequence[protocol.ReservationInfo]) -> str:
         state = "ACTIVE" if one.is_active else "INACTIVE"
         times = f"{shown_time(its.start):>19}  {shown_time(its.end):>19}"
         lines.append(
-            f"{its.name:<10} {state:>9}  {times}  {format_runtime(its.end - its.start):>11}  {node()}\n"
+            f"{its.name:<10} {state:>9}  {times}  {format_runtime(its.end - its.start):>11}  {host_name()}\n"
         )
     return "".join(lines) if found else "No reservations in the system\n"

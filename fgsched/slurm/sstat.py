@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from fgsched import protocol
 from fgsched.cli import choices
+from fgsched.cli.display import host_name
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import JobState
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
-from fgsched.slurm.showjob import host
 from fgsched.slurm.tables import Field
 from fgsched.system.process import TreeUse, use_of
 
@@ -48,17 +48,17 @@ def _tres(row: Row) -> str:
 FIELDS = (
     Field("JobID", 12, lambda row: f"{choices.name_of(row.job)}.batch"),
     Field("MaxVMSize", 10, lambda row: ""),
-    Field("MaxVMSizeNode", 14, lambda row: host()),
+    Field("MaxVMSizeNode", 14, lambda row: host_name()),
     Field("MaxVMSizeTask", 14, lambda row: "0"),
     Field("AveVMSize", 10, lambda row: ""),
     Field("MaxRSS", 10, lambda row: _kib(row.use.rss)),
-    Field("MaxRSSNode", 10, lambda row: host()),
+    Field("MaxRSSNode", 10, lambda row: host_name()),
     Field("MaxRSSTask", 10, lambda row: "0"),
     Field("AveRSS", 10, lambda row: _kib(row.use.rss)),
     Field("MaxPages", 8, lambda row: "0"),
     Field("AvePages", 10, lambda row: "0"),
     Field("MinCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
-    Field("MinCPUNode", 10, lambda row: host()),
+    Field("MinCPUNode", 10, lambda row: host_name()),
     Field("MinCPUTask", 10, lambda row: "0"),
     Field("AveCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
     Field("NTasks", 8, lambda row: "1"),
@@ -73,7 +73,7 @@ FIELDS = (
     Field("TRESUsageInTot", 14, _tres),
     Field("TRESUsageOutAve", 15, lambda row: ""),
     Field("TRESUsageOutTot", 15, lambda row: ""),
-    Field("Nodelist", 20, lambda row: host()),
+    Field("Nodelist", 20, lambda row: host_name()),
     Field("Pids", 20, lambda row: ",".join(map(str, row.pids))),
 )
 _USUAL = ",".join(field.name for field in FIELDS[:22])

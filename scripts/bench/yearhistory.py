@@ -150,31 +150,18 @@ def _accounts(
 def _account(
     outcome: Outcome, number: int, owner: Owner, began: float, factor: float, chance: random.Random
 ) -> JobAccount:
-    task, run = outcome.task, outcome.runs[-1]
-    name = f"train{number % 13}"
+    """Return the account of a job; `factor` multiplies the times of the trace."""
+    times = [
+        began + at * factor for at in (outcome.task.submitted, outcome.runs[-1].began, outcome.runs[-1].ended)
+    ]
     luck = chance.random()
     _, state, reason, status = next(one for one in _ENDS if luck < one[0])
-    request = Request(
-        name=name,
-        demand=task.demand,
-        partition="main",
-        account=owner.account,
-        qos=owner.qos,
-        time_limit=int(task.time_limit * factor),
-        chdir=f"/home/{owner.user}/project",
-        submit_dir=f"/home/{owner.user}/project",
-        output="logs/%x-%j.out",
-        rlimits=_RLIMITS,
-        submit_line=f"fgsub --gpus={task.demand.share / WHOLE:g} {name}.sh --seed {number}",
-    )
-    share = task.demand.share or WHOLE
-    times = [began + at * factor for at in (task.submitted, run.began, run.ended)]
     job = Job(
         id=number,
         uid=owner.uid,
         gid=owner.uid,
         user=owner.user,
-        request=request,
+        request=_request(outcome.task, number, owner, factor),
         submitted_at=times[0],
         state=state,
         reason=reason,
@@ -187,18 +174,41 @@ def _account(
         tier="shim",
         ended=Ended(status=status, cpu_seconds=times[2] - times[1], max_rss=3 * _GIB, gpu_peak=9 * _GIB),
     )
-    given = tuple(
-        Allocation(card, f"GPU-{card}", "A100", share, 80 * _GIB * share // WHOLE, share)
-        for card in {(number + place) % _CARDS for place in range(max(1, task.demand.gpus))}
-    )
     steps = (
         (1, times[1], "PENDING", "CONFIGURING", "None"),
         (1, times[1], "CONFIGURING", "RUNNING", "None"),
         (1, times[2], "RUNNING", state.value, reason.value),
     )
     material = (f"{number % 5000}:0123456789abcdef", f"{number % 900}:fedcba9876543210")
-    account = account_of(JobRecord(job, given), steps, material=material, host="host")
+    account = account_of(JobRecord(job, _given(outcome, number)), steps, material=material, host="host")
     return replace(account, usage=_usage(account))
+
+
+def _request(task: Task, number: int, owner: Owner, factor: float) -> Request:
+    name = f"train{number % 13}"
+    return Request(
+        name=name,
+        demand=task.demand,
+        partition="main",
+        account=owner.account,
+        qos=owner.qos,
+        time_limit=int(task.time_limit * factor),
+        chdir=f"/home/{owner.user}/project",
+        submit_dir=f"/home/{owner.user}/project",
+        output="logs/%x-%j.out",
+        rlimits=_RLIMITS,
+        submit_line=f"fgsub --gpus={task.demand.share / WHOLE:g} {name}.sh --seed {number}",
+    )
+
+
+def _given(outcome: Outcome, number: int) -> tuple[Allocation, ...]:
+    """Return an allocation on cards that follow from the number of the job."""
+    demand = outcome.task.demand
+    share = demand.share or WHOLE
+    return tuple(
+        Allocation(card, f"GPU-{card}", "A100", share, 80 * _GIB * share // WHOLE, share)
+        for card in {(number + place) % _CARDS for place in range(max(1, demand.gpus))}
+    )
 
 
 def _usage(account: JobAccount) -> JobUsage:
