@@ -27,7 +27,10 @@ CLASSES = [
     *(query.QueryHandlers, explain.ExplainHandlers, reservations.ReservationHandlers, dispatch.Dispatcher),
     *(submitline.LineHandlers, processes.ProcessHandlers),
 ]
-APART = {protocol.Wait, protocol.Stop, protocol.BackUp, protocol.ArchiveJobs, protocol.NoteWarning}
+APART = {
+    *(protocol.Wait, protocol.Stop, protocol.BackUp, protocol.ArchiveJobs, protocol.NoteWarning),
+    protocol.MakeReport,
+}
 DECODER = codec.Decoder(protocol.CALLS)
 
 
