@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fgsched.cli import shells
+from live_host import living
+
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 NATIVE = {name: f"fgsched.cli.start:{name}" for name in PYPROJECT["tool"]["fgsched"]["native-commands"]}
@@ -90,3 +93,64 @@ def test_ctrl_c_while_a_command_is_imported_prints_nothing(command, environment,
     environment = environment | {"PYTHONPATH": f"{tmp_path / 'early'}:{ROOT}"}
     done = subprocess.run([command], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_build_knows_every_command():
+    assert set(shells.COMMANDS) == set(COMMANDS)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A controller with a job and two partitions."""
+    config = "[host]\ncpus = 4\n[partitions.main]\n[partitions.half_gpu]\ngpus = 0.5\n"
+    with living(tmp_path_factory.mktemp("completing") / "home", config=config) as home:
+        home.submit(hold=True)
+        yield home
+
+
+VALUES = {
+    "fgcancel ''": ["1"],
+    "fgctl hold ''": ["1"],
+    "fgctl show job ''": ["1"],
+    "fgctl show partition ''": ["main", "half_gpu"],
+    "fgctl show gpu ''": ["0", "1"],
+    "fgsub -p ha": ["half_gpu"],
+    "fgsub -p main,ha": ["main,half_gpu"],
+    "fgsub --partition = ha": ["half_gpu"],
+    "fgsub --partition =": ["main", "half_gpu"],
+    "fgq -t pend": ["PENDING"],
+    "fgq -O prior": ["Priority", "PriorityLong"],
+    "fgacct -o JobID,maxg": ["JobID,MaxGPUMem"],
+    "fgq -u ''": ["root"],
+    "fgsub --mail-type=FAIL,TIME_LIMIT_9": ["FAIL,TIME_LIMIT_90"],
+    "fgsub --mail-type = FAIL,TIME_LIMIT_9": ["FAIL,TIME_LIMIT_90"],
+}
+
+
+@pytest.mark.parametrize("line", VALUES)
+def test_bash_completes_values_that_the_controller_and_the_tables_know(line, site, environment):
+    """`eval "$(fgsched completion bash)"` is all that a shell needs; bash makes a word of each =."""
+    words = line.split()
+    program = (
+        'eval "$(fgsched completion bash)"; '
+        f"COMP_WORDS=({line}) COMP_CWORD={len(words) - 1}; _{words[0]}; "
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    given = {**environment, **site.environ, "PATH": environment["PATH"]}
+    done = subprocess.run(["bash", "-c", program], env=given, capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (VALUES[line], "")
+
+
+def test_without_a_controller_nothing_is_started_and_files_are_offered(tmp_path, environment):
+    given = {**environment, "FG_HOME": str(tmp_path / "home"), "COMP_WORDS": "fgcancel ", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        ["fgcancel"], env=given | {"_FGCANCEL_COMPLETE": "bash_complete"}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("shell", FILES)
+def test_the_completions_of_every_command_are_printed_for_every_shell(shell, environment):
+    done = subprocess.run(["fgsched", "completion", shell], env=environment, capture_output=True, text=True)
+    assert all(f"_{command.upper()}_COMPLETE=" in done.stdout for command in COMMANDS)

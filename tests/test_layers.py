@@ -205,6 +205,7 @@ def _modules(program: str) -> set[str]:
 OWN = {"options", "given", "settings", "before", "environ", "os.environ", "environment", "_card_words(words)"}
 OWN_OF = {
     "submission/prepare.py": {"found"},
+    "cli/completing.py": {"context.params"},
     "cli/enforcement.py": {"found", "said[0]"},
     "cli/fgwait.py": {"job"},
     "cli/logs.py": {"found"},

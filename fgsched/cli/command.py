@@ -40,6 +40,9 @@ class Friendly(click.Command):
         extra.pop("standalone_mode", None)
         try:
             if is_completion:
+                from fgsched.cli.completing import offer_values  # a command that runs does not need it
+
+                offer_values(self)
                 super().main(args, name, **extra)
             sys.exit(self._run(name, list(sys.argv[1:] if args is None else args), extra))
         except FgschedError as error:

@@ -1,4 +1,4 @@
-"""The subcommands of fgsched that install it on a host: init, uninstall and slurm-names."""
+"""The subcommands of fgsched that install it: init, uninstall, slurm-names and completion."""
 
 import os
 from pathlib import Path
@@ -42,6 +42,15 @@ def _image(text: str) -> Path:
     return Path(os.path.realpath(text))
 
 
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def _completion(shell: str) -> None:
+    """Print the completions of all commands, for eval in a shell."""
+    from fgsched.cli import shells
+
+    write(shells.all_at_once(shell))
+
+
 @click.command("slurm-names")
 @click.option("--print", "is_print", is_flag=True, help="Print the names and their commands (default).")
 @click.option("--install", "folder", metavar="DIR", help="Write a program for each name to DIR.")
@@ -66,4 +75,4 @@ def _folder(text: str) -> Path:
     return Path(os.path.abspath(text))
 
 
-INSTALLATION = (_init, _uninstall, _slurm_names)
+INSTALLATION = (_init, _uninstall, _slurm_names, _completion)
