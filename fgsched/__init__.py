@@ -8,7 +8,7 @@ A module imports only from its own layer and the layers below (tests/test_layers
     controller  the daemon; simulate: its decisions in virtual time
     cli         one module a command
 
-See docs/architecture.md.
+See docs/design/architecture.md.
 """
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
 # fgprove: checks in a job's own environment, before its script, that enforcement is effective.
 #
 # An ordinary dynamic program, like a user's: the hook is preloaded into it. It calls no function of the driver that
-# needs an initialised driver. Its exit status is the answer (docs/enforcement.md).
+# needs an initialised driver. Its exit status is the answer (docs/design/enforcement.md).
 #
 # cython: language_level=3, cdivision=True
 

@@ -2,7 +2,7 @@
 #
 # Run as root, it is the only program in which jobs become their users. It is therefore small and free of Python: no
 # module body runs, all statics start at zero, no memory is allocated after the start, and there are no threads.
-# docs/native.md has its protocol.
+# docs/design/native.md has its protocol.
 #
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
 

@@ -193,7 +193,7 @@ def test_the_library_runs_nothing_when_it_is_loaded():
 
 
 def test_the_library_asks_for_no_newer_libc_than_it_says():
-    """docs/native.md: 2.17."""
+    """docs/design/native.md: 2.17."""
     if not fgshim.library().exists() or shutil.which("readelf") is None:
         pytest.skip("needs the built hook, and readelf to look into it")
     words = ["readelf", "-VW", fgshim.library()]

@@ -110,7 +110,7 @@ def called(path: Path) -> Iterator[tuple[str, str]]:
 def test_a_module_imports_only_from_its_own_layer_or_a_lower_one():
     for path in MODULES:
         part = own_part(path)
-        assert part in RANK, f"{part} has no layer yet: add it here and to docs/architecture.md"
+        assert part in RANK, f"{part} has no layer yet: add it here and to docs/design/architecture.md"
         for name in imports(path):
             if name.split(".")[0] == "fgsched":
                 assert RANK[part_of(name)] <= RANK[part], f"{path} imports {name}"

@@ -12,7 +12,7 @@ import pytest
 from live_host import PATIENCE, living
 
 ROOT = Path(__file__).parent.parent
-LENGTHS = {"README.md": 120, "CONTRIBUTING.md": 100, "docs/architecture.md": 145}
+LENGTHS = {"README.md": 120, "CONTRIBUTING.md": 100, "docs/design/architecture.md": 145}
 STARTED = "echo >started; exec sleep 1000000"
 
 
@@ -25,7 +25,7 @@ PAGES = [
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
-    *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+    *(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")),
 ]
 
 

@@ -232,7 +232,7 @@ _BEFORE_DETAIL = {"R2": 16, "R3": 17, "R4": 19}  # fields of a result
 
 
 def parse_result(text: str) -> Result:
-    """Parse the text of a result (docs/native.md). Raises ValueError."""
+    """Parse the text of a result (docs/design/native.md). Raises ValueError."""
     fields = text.split(" ", _BEFORE_DETAIL.get(text[:2], 0))
     if fields[0] == "R2":  # R2 and R3 are of a shepherd that an earlier release has started
         fields.insert(15, "0")

@@ -1,4 +1,4 @@
-"""The spawner: the launch message that it reads (docs/native.md), and the connection to it."""
+"""The spawner: the launch message that it reads (docs/design/native.md), and the connection to it."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ _MOUNTS = {"": 0, "root": _OWN_MOUNTS, "user": _OWN_MOUNTS | _OWN_USERS}
 
 
 def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
-    """Encode a launch message in the layout of docs/native.md.
+    """Encode a launch message in the layout of docs/design/native.md.
 
     Args:
         script: the job script; empty if the command is in `launch.args`.

@@ -6,7 +6,7 @@ Two measures, in ten-thousandths of a GPU, are added over the usual requests, we
   remaining    free capacity if such requests filled the host, as far as its CPUs permit
 
 The first is FGD ("Beware of Fragmentation", USENIX ATC 2023), which looks one request ahead. The second looks
-ahead until the host is full. Together they pack better than either: docs/packing.md.
+ahead until the host is full. Together they pack better than either: docs/design/packing.md.
 
 A moved job is ended and started elsewhere, so its work is lost. The set of jobs that loses the least work is
 moved, and only if all of them and the pending job will fit.

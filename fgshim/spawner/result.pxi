@@ -70,7 +70,7 @@ cdef const char *word_of(int cause) noexcept nogil:
 
 
 cdef char *describe(Slot *slot, char *text) noexcept nogil:
-    """Write the text of the result (docs/native.md). Return where its detail begins.
+    """Write the text of the result (docs/design/native.md). Return where its detail begins.
 
     If the job was refused device memory, the detail names the processes that held it.
     """
