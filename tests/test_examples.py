@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fgsched.config.load import load
+from fgsched.system.paths import Paths
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 pytestmark = pytest.mark.compiler  # jobs need the spawner
@@ -75,3 +78,23 @@ def test_the_training_step_says_what_is_missing_or_stays_within_its_quarter(home
         assert "twice the share: refused" in text
     else:
         assert text.startswith(("There is no torch", "torch sees no CUDA device"))
+
+
+def test_the_configuration_of_a_laboratory_is_valid_and_every_line_is_explained(tmp_path):
+    file = EXAMPLES / "lab.toml"
+    load(Paths(mode="user", home=tmp_path, state=tmp_path, run=tmp_path, config_file=file))
+    page = (ROOT / "docs/administration.md").read_text()
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    tables = {f"[{name}]" for name in ("gpus", "host", "jobs", "operators", "priority", "accounts.language")}
+    assert [
+        line for line in lines if line not in tables and f"`{line}`" not in page and line not in AGAIN
+    ] == []
+
+
+AGAIN = {
+    "max_running_per_user = 2",
+    'max_time = "30:00"',
+    "max_gpus = 0.25",
+}  # explained with their partition
+AGAIN |= {'max_time = "10:00:00"', 'max_time = "7-00:00:00"', 'preempt_mode = "requeue"', "shares = 1"}
+AGAIN |= {"preempt_grace = 120"}
