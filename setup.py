@@ -153,7 +153,7 @@ def main() -> None:
             "fgsched.store": ["*.sql", "migrations/*.sql"],
             "fgsched.accounting": ["*.sql", "*.json"],
             "fgsched.accounting.reports": ["*.sql", "templates/*"],
-            "fgsched.slurm": ["bin/*"],
+            "fgsched.slurm": ["bin/*", "login.sh"],
             "fgsched.cli.install": ["fgsched.toml", "fgsched.service"],
         },
         include_package_data=False,  # sources of the native parts belong in the sdist only

@@ -4,7 +4,10 @@ import os
 
 import pytest
 
-from fgsched.domain.errors import Exit
+from fgsched.controller.handlers.submit import check_mail
+from fgsched.domain.errors import Exit, Refused
+from fgsched.domain.job import Request
+from fgsched.mail.letters import Settings
 from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.hostlist import expand, fold
 from fgsched.slurm.names import BIN, NAMES, OWN, arguments, status_of
@@ -90,6 +93,13 @@ def test_a_signal_of_scancel_is_for_the_steps_unless_the_shell_is_named():
     assert arguments("scancel", ["-s", "USR1", "7"]) == ["--children", "-s", "USR1", "7"]
     assert arguments("scancel", ["-b", "-s", "USR1", "7"]) == ["-b", "-s", "USR1", "7"]
     assert arguments("squeue", ["--json"]) == ["--slurm-json"]
+
+
+def test_a_host_without_mails_takes_a_script_with_any_address():
+    asked = Request(name="x", mail_type="END", mail_user="someone@elsewhere.example")
+    check_mail(asked, Settings(way="off"))
+    with pytest.raises(Refused):
+        check_mail(asked, Settings(way="sendmail"))
 
 
 def test_the_user_keeps_a_path_of_their_own(home):
@@ -187,3 +197,13 @@ def test_scontrol_answers_what_only_slurm_has(home):
         "2",
         "held",
     ]
+
+
+def test_a_login_shell_finds_slurms_names_after_its_profiles(home):
+    (home.path / ".bash_profile").write_text("PATH=/usr/bin:/bin\n")
+    (home.path / "job.sh").write_text(
+        "#!/bin/bash -l\n#SBATCH -J x\ncommand -v srun\necho ${BASH_ENV-unset}\n"
+    )
+    environ = {"HOME": str(home.path)}
+    assert home.run("fgsub", "--wait", "-o", "out", "job.sh", env=environ).status == 0
+    assert (home.path / "out").read_text() == f"{BIN}/srun\nunset\n"

@@ -58,7 +58,8 @@ def status_of(name: str, code: int) -> int:
     """Return Slurm's exit status for one of fgsched: 1, and 255 for a bad option of sbatch."""
     if code == Exit.USAGE:
         return 255 if name == "sbatch" else 1
-    return 1 if code == Exit.NO_SUCH_JOB else code
+    refused = (Exit.NO_SUCH_JOB, Exit.NOT_PERMITTED, Exit.UNREACHABLE)
+    return 1 if code in refused else code
 
 
 class _Named:
@@ -78,9 +79,8 @@ class _Named:
 
 def _words(name: str, cause: str, code: int) -> tuple[str | None, str]:
     """Return the text before an error (None: the name of the command), and the error, as Slurm says it."""
-    if name == "sbatch" and code not in (Exit.USAGE, Exit.INTERNAL):
-        lost = "Unable to contact slurm controller (connect failure)"
-        return None, f"Batch job submission failed: {lost if code == Exit.UNREACHABLE else cause}"
+    if name == "sbatch" and code == Exit.UNREACHABLE:  # fgsub says before it that the submission failed
+        return None, "Unable to contact slurm controller (connect failure)"
     if name in ("squeue", "scontrol") and code == Exit.UNREACHABLE:
         return "slurm_load_jobs error: ", "Unable to contact slurm controller (connect failure)"
     return None, cause

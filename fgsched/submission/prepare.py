@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from msgspec import Struct, structs
@@ -116,6 +117,16 @@ def _check_size(environment: Mapping[str, str]) -> None:
 
 
 # -- the submission --------------------------------------------------------------------------------
+
+
+_AFTER_LOGIN = str(Path(__file__).parents[1] / "slurm" / "login.sh")  # puts Slurm's names into PATH again
+
+
+def _is_login_shell(script: str | bytes) -> bool:
+    """Tell whether a script is run by a login shell, whose profiles set PATH."""
+    first = script[:256] if isinstance(script, str) else script[:256].decode(errors="replace")
+    words = first.partition("\n")[0].split()
+    return len(words) > 1 and words[0].endswith("bash") and ("--login" in words or "-l" in words[1])
 
 
 class Flags(Struct, frozen=True, kw_only=True):
@@ -319,6 +330,8 @@ class Submitter:
         request = self._request(settings, chdir=chdir, name=name, slurm=script.slurm)
         if request.slurm_env:
             environment = environment | by_option(settings)
+            if _is_login_shell(script.data):
+                environment = {"BASH_ENV": _AFTER_LOGIN, **environment}
         self._check_outputs(settings, request)
         warnings = [*warnings, *options.ignored_features(settings, self._site)]
         if "ignored" in settings:
