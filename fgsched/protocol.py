@@ -194,6 +194,13 @@ class Signal(Call[Outcomes], frozen=True, tag="signal"):
     target: Literal["all", "shell", "children"] = "all"
 
 
+class Join(Call[Outcomes], frozen=True, tag="join"):
+    """Start an agent in a running job of the caller, which connects to a socket of the caller."""
+
+    ids: Ids
+    caller: Annotated[int, Meta(ge=0, lt=1 << 24)]  # in the name of that socket
+
+
 class Hold(Call[Outcomes], frozen=True, tag="hold"):
     """Hold pending jobs. A hold by an operator can be released by operators only."""
 

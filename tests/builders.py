@@ -133,6 +133,9 @@ class PretendHost:
         self.signals.append(job.id)
         return self.attempt(job).shepherd
 
+    def join(self, job: Job, caller: int) -> bool:
+        return self.attempt(job).shepherd
+
     def seize(self, job: Job) -> Seen:
         attempt = self.attempt(job)
         if attempt.result is not None:

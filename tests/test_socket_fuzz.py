@@ -79,6 +79,7 @@ GIVEN = {
     "submit_line": command_line,
     "test": submission,
     "signal": lambda job: {"ids": [job], "signal": 10, "target": "all"},
+    "join": lambda job: {"ids": [job], "caller": 7},
     "requeue": lambda job: {"ids": [job]},
     "suspend": lambda job: {"ids": [job]},
     "resume_jobs": lambda job: {"ids": [job]},

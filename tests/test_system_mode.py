@@ -586,3 +586,22 @@ def test_root_trusts_no_controller_of_a_users(host):
     done = host.run("root", "fgsub", "--wrap", "true", env=own)
     assert (done.status, f"belongs to uid {UIDS['bob']}" in done.err) == (Exit.REFUSED, True)
     assert host.run("bob", "fgsched", "stop", env=own).status == 0
+
+
+def test_users_run_in_the_foreground_as_themselves_and_join_only_their_own_jobs(host):
+    show = "id -u; id -G; grep -E 'CapEff|Groups' /proc/self/status"
+    alone = host.run("alice", "fgrun", "--gpus=0.5", "sh", "-c", f"{show}; echo $FG_GPU_FRACTION; exit 3")
+    assert (alone.status, alone.err) == (3, "")
+    assert (alone.lines[0], alone.lines[-1]) == (str(UIDS["alice"]), "0.5")
+    job = host.running("alice", "--gpus=0.5")
+    joined = host.run("alice", "fgrun", f"--jobid={job}", "sh", "-c", f"{show}; echo $FG_JOB_DIR")
+    assert (joined.status, joined.err) == (0, "")
+    assert joined.lines[:-1] == alone.lines[:-1]
+    assert joined.lines[-1].endswith(f"/job/{job}.1")
+    for other in ("bob", "carol", "root"):
+        refused = host.run(other, "fgrun", f"--jobid={job}", "true")
+        assert (refused.status, refused.err.splitlines()[0]) == (
+            Exit.NOT_PERMITTED,
+            f"fgrun: error: job {job} belongs to another user",
+        )
+    host.run("alice", "fgcancel", str(job))

@@ -17,7 +17,9 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState
 from fgsched.domain.units import SubmitContext
 from fgsched.interactive import link
-from fgsched.interactive.session import Interrupted, Plan, Session
+from fgsched.interactive.connected import Interrupted, Plan
+from fgsched.interactive.joining import join
+from fgsched.interactive.session import Session
 from fgsched.jobs.jobscript import command_line
 from fgsched.submission import prepare as submission
 from fgsched.submission import table
@@ -29,6 +31,14 @@ _PTY = table.Option(
     slot="pty",
     parse=table.flag,
     help="Give the job a terminal; default command: the shell.",
+    in_scripts=False,
+)
+_JOBID = table.Option(
+    name="jobid",
+    slot="jobid",
+    parse=table.count,
+    metavar="ID",
+    help="Run the command inside this running job of yours.",
     in_scripts=False,
 )
 _SILENT = ("--output=/dev/null", "--error=/dev/null", "--input=/dev/null")  # unconnected streams
@@ -43,7 +53,7 @@ class Run(Command, OptionsCommand):
     """The options of fgsub, without those of a batch job, and --pty."""
 
     shortens = False  # its own reader does that, up to the command
-    more = {_PTY.name: _PTY}  # noqa: RUF012
+    more = {_PTY.name: _PTY, _JOBID.name: _JOBID}  # noqa: RUF012
     left_out = _LEFT_OUT
 
 
@@ -103,6 +113,7 @@ class Foreground:
             ids = client.call(protocol.Submit(**parts([job], fgsub.directory())), patience=60)
             plan = Plan(
                 name=self.name,
+                job=ids.first,
                 streams=self.streams,
                 terminal=self.is_terminal,
                 quiet=job.flags.quiet,
@@ -138,8 +149,34 @@ def fgrun(settings: Sequence[Setting], words: Sequence[str]) -> int:
     is_terminal = given(settings, "pty") is not None
     if not words and not is_terminal:
         raise BadUsage("name a command, or --pty for a shell")
+    if (job := given(settings, "jobid")) is not None:
+        return _inside(int(job), settings, words or [shell(os.environ)], is_terminal=is_terminal)
     own = [setting for setting in settings if setting.option is not _PTY]
     return Foreground(own, words or [shell(os.environ)], is_terminal=is_terminal).run()
+
+
+def _inside(job: int, settings: Sequence[Setting], words: Sequence[str], *, is_terminal: bool) -> int:
+    """Run a command inside a running job; return its exit code. Raises BadUsage for options of a new job."""
+    for setting in settings:
+        if setting.option.name not in ("pty", "jobid", "quiet"):
+            raise BadUsage(
+                f"--{setting.option.name} and --jobid exclude each other: the job has its resources"
+            )
+    return run_inside(job, words, name="fgrun", is_terminal=is_terminal, quiet="quiet" in _names(settings))
+
+
+def run_inside(job: int, command: Sequence[str], *, name: str, is_terminal: bool, quiet: bool) -> int:
+    """Run a command inside a running job of the caller; return its exit code. Raises the errors of `join`."""
+    plan = Plan(name=name, job=job, terminal=is_terminal, quiet=quiet)
+    with Client(find_places()) as client:
+        try:
+            return join(client, job, plan, tuple(command))
+        except Interrupted as interrupted:
+            return 128 + interrupted.number
+
+
+def _names(settings: Sequence[Setting]) -> set[str]:
+    return {setting.option.name for setting in settings}
 
 
 def shell(environ: Mapping[str, str]) -> str:

@@ -47,6 +47,9 @@ class Launcher(Protocol):
     def deliver(self, job: Job, signal: int, target: str) -> bool:
         """Make the supervisor send the job a signal."""
 
+    def join(self, job: Job, caller: int) -> bool:
+        """Make the supervisor start an agent in the job. The caller repeats it if it has no effect."""
+
     def suspend(self, job: Job) -> bool:
         """Make the supervisor suspend the job and its time limit."""
 
@@ -239,6 +242,14 @@ class Signal(Struct, frozen=True):
     answer: Outcome
 
 
+class Join(Struct, frozen=True):
+    """Start an agent in a running job. It is not stored, so the client must repeat a lost one."""
+
+    job: Job
+    caller: int
+    answer: Outcome
+
+
 class Reply(Struct, frozen=True):
     """Answer a request. `send` is called with the answer, or with the error that refuses the request."""
 
@@ -267,7 +278,7 @@ class Mail(Struct, frozen=True):
     data: bytes
 
 
-Effect = Launch | Follow | Remind | Forget | Order | Signal | Reply | Reconfigure | AskGpus | Mail
+Effect = Launch | Follow | Remind | Forget | Order | Signal | Join | Reply | Reconfigure | AskGpus | Mail
 
 
 class MailPost(Protocol):
@@ -325,6 +336,7 @@ class Executor:
             Remind: ("signal", self._remind),
             Forget: ("forget", self._forget),
             Signal: ("signal", self._signal),
+            Join: ("signal", self._join),
             Reply: ("answer", self._reply),
             Reconfigure: ("reconfigure", self._reconfigure),
             AskGpus: ("ask", self._ask),
@@ -377,6 +389,10 @@ class Executor:
         launcher, job = self._host.launcher, effect.job
         if not _delivered(lambda: launcher.deliver(job, effect.number, effect.target)):
             _amend(effect.answer, job, "Repeat the command.")
+
+    def _join(self, effect: Join) -> None:
+        if not _delivered(lambda: self._host.launcher.join(effect.job, effect.caller)):
+            _amend(effect.answer, effect.job, "Repeat the command.")
 
     def _is_given(self, order: Order) -> bool:
         give = self._orders[type(order)]

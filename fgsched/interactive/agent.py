@@ -3,6 +3,9 @@
 `python -I -m fgsched.interactive.agent NAME COMMAND [ARGUMENT]…` is the script of such a job. The command
 replaces this process, so signals and exit status are those of a batch job. A second process, the
 watcher, passes on the caller's signals, and hangs up when the caller has gone.
+
+`python -I -m fgsched.interactive.agent --join NAME` is started by the shepherd of a running job, for
+`srun --jobid`. The command comes from the caller and is a child of this process, which returns its status.
 """
 
 import fcntl
@@ -27,19 +30,50 @@ _PATIENCE = 10.0  # seconds that the command has after SIGHUP, and again after S
 def main() -> None:
     """Execute the command of the arguments with the streams of the caller."""
     name, *command = sys.argv[1:]
+    if name == "--join":
+        _join(command[0])
     try:
         connection = link.connect(name)
         greeting, descriptors = link.greeted(connection)
     except (link.Gone, OSError):
         print("fgsched: the caller of this job has gone", file=sys.stderr)
         sys.exit(_HUNG_UP)
+    _take_streams(connection, greeting, descriptors)
+    _start_watcher(connection)
+    execute(command)
+
+
+def _join(name: str) -> NoReturn:
+    """Run the caller's command as a child, and return its wait status to the caller."""
+    try:
+        connection = link.connect(name)
+        greeting, descriptors = link.greeted(connection)
+    except (link.Gone, OSError):
+        os._exit(_HUNG_UP)
+    command = os.fork()
+    if not command:
+        os.setsid()
+        os.environ.update(greeting.variables)
+        _take_streams(connection, greeting, descriptors)
+        execute(greeting.command)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    watched = os.pidfd_open(command)
+    _detach()
+    _watch(connection, command, watched)
+    select.select([watched], [], [])
+    _signal(command, signal.SIGTERM)  # what it left in its process group
+    with suppress(OSError):
+        connection.send(b"status %d" % os.waitpid(command, 0)[1])
+    os._exit(0)
+
+
+def _take_streams(connection: socket.socket, greeting: link.Greeting, descriptors: Sequence[int]) -> None:
     if greeting.terminal:
         _take_terminal(connection, greeting)
     for stream, descriptor in zip(greeting.streams, descriptors, strict=True):
         os.dup2(descriptor, stream)
         os.close(descriptor)
-    _start_watcher(connection)
-    execute(command)
 
 
 def execute(command: Sequence[str]) -> NoReturn:
@@ -90,7 +124,8 @@ def _start_watcher(connection: socket.socket) -> None:
 
 def _detach() -> None:
     """Leave the terminal and its signals, and ignore the signals to the whole job."""
-    os.setsid()
+    with suppress(PermissionError):  # an agent that joins leads its session already
+        os.setsid()
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
         with suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_IGN)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 _CREDENTIALS = struct.Struct("3i")
-_LONGEST = 4096  # bytes of a message
+_LONGEST = 1 << 17  # bytes of a message
 _STREAMS = 3
 
 
@@ -24,10 +24,17 @@ class Greeting(Struct, frozen=True, kw_only=True):
     terminal: bool = False  # the job opens a terminal of its own and sends its other side
     rows: int = 24  # of the terminal
     columns: int = 80
+    command: tuple[str, ...] = ()  # of an agent that has none
+    variables: dict[str, str] = {}  # that are added for it
 
 
 class Gone(Exception):
     """Raised if the caller has ended, or is not a process of this user."""
+
+
+def join_name(job: int, attempt: int, caller: int) -> str:
+    """Return the name at which a caller awaits the agent that joins a running job."""
+    return f"fgjoin-{job}.{attempt}-{caller}"
 
 
 def new_name() -> str:

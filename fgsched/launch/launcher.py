@@ -248,6 +248,10 @@ class Launcher:
         """Order a signal to a job; `target` is "all", "shell" or "children"."""
         return self._command(job, shepherds.encode(shepherds.DELIVER, number=signal, target=_TARGETS[target]))
 
+    def join(self, job: Job, caller: int) -> bool:
+        """Order the start of an agent in a job; `caller` is in the name of its caller's socket."""
+        return self._command(job, shepherds.encode_join(caller))
+
     def _command(self, job: Job, value: int) -> bool:
         """Send a command to the shepherd of a job, or to the spawner that inherited the job."""
         pidfd = self._following.pidfd(job.id)

@@ -16,6 +16,7 @@ Watch = Callable[[int, Callable[[], None]], None]  # (pidfd, called when the pro
 
 CANCEL, DELIVER, SUSPEND, RESUME, PREEMPT, LIMIT = 1, 2, 3, 4, 5, 6
 _START_CONTROLLER = 8  # to a spawner, not about a job
+_JOIN = 9
 FOR_REQUEUE, FOR_PREEMPTION = 1, 2  # reason of a CANCEL, for the job's standard error
 _COMMAND_SIGNAL = signal.SIGRTMIN + 1
 
@@ -34,6 +35,11 @@ def encode(verb: int, *, number: int = 0, target: int = 0, seconds: int = 0) -> 
 def encode_limit(seconds: int) -> int:
     """Return the value of a LIMIT command with a new time limit in seconds."""
     return LIMIT | seconds >> 24 | (seconds & 0xFF_FFFF) << 8
+
+
+def encode_join(caller: int) -> int:
+    """Return the value of a command that starts an agent; `caller` is in the name of the caller's socket."""
+    return _JOIN | caller << 8
 
 
 def send(pidfd: int, job: int, attempt: int, value: int) -> bool:

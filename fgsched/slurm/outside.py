@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from fgsched.cli.display import host_name, shown_time
-from fgsched.cli.fgrun import Foreground, shell
-from fgsched.domain.errors import FgschedError, Refused, Unreachable
+from fgsched.cli.fgrun import Foreground, run_inside, shell
+from fgsched.domain.errors import FgschedError, NoSuchJob, Refused, Unreachable
 from fgsched.domain.job import JobState
 from fgsched.protocol import JobInfo
 from fgsched.slurm.getopt import options, parse
@@ -93,6 +93,23 @@ def srun(given: Mapping[str, str], command: Sequence[str]) -> int:
     of_the_step = [*_OF_THE_STEP, "gpus-per-task"] if each.rpartition(":")[2].isdecimal() else _OF_THE_STEP
     inner = ["srun", *_spelled(given, of_the_step), "--", *command]
     return _run(_Srun(settings, inner, is_terminal="pty" in given), given)
+
+
+def join(given: Mapping[str, str], command: Sequence[str]) -> int:
+    """Run a step inside another running job of the caller; return its exit code. Raises Refusal."""
+    if not command:
+        raise Refusal("srun: fatal: No command given to execute.", 1)
+    job = given["jobid"]
+    if not job.isdecimal():
+        raise Refusal(f'srun: error: Invalid numeric value "{job}" for --jobid.', 1)
+    inner = ["srun", *_spelled(given, [*_OF_THE_STEP, "chdir", "export", "gpus-per-task"]), "--", *command]
+    try:
+        return run_inside(int(job), inner, name="srun", is_terminal="pty" in given, quiet="quiet" in given)
+    except NoSuchJob:
+        action = f"srun: error: Unable to confirm allocation for job {job}"
+        raise Refusal(f"{action}: Invalid job id specified", 1) from None
+    except FgschedError as error:
+        raise Refusal(f"srun: error: Unable to create step for job {job}: {error.cause}", 1) from None
 
 
 def salloc(words: Sequence[str]) -> int:

@@ -106,12 +106,13 @@ def _amount(text: str) -> int:
 
 def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a step of this job, or outside a job a job of its own; return the exit code."""
-    if environ.get("FG_JOB_ID"):
+    given, command = read(words)
+    own = environ.get("FG_JOB_ID", "")
+    if own and given.get("jobid", own) == own:
         return run(step_of(words, environ), environ)
     from fgsched.slurm import outside
 
-    given, command = read(words)
-    return outside.srun(given, command)
+    return outside.join(given, command) if "jobid" in given else outside.srun(given, command)
 
 
 def main() -> None:

@@ -95,7 +95,9 @@ class Reader(Struct, frozen=True):
 
     def whole_name(self, name: str) -> str:
         """Return the option that a unique beginning means, as getopt_long does. Raises BadUsage."""
-        if name in table.BY_NAME or name in table.UNBUILT or name in table.ASKS_FOR_HELP or len(name) < 2:
+        if name in self.more or name in table.BY_NAME or name in table.UNBUILT:
+            return name
+        if name in table.ASKS_FOR_HELP or len(name) < 2:
             return name
         fitting = [one for one in (*table.BY_NAME, *table.UNBUILT) if one.startswith(name)]
         slots = {table.BY_NAME[one].slot if one in table.BY_NAME else one for one in fitting}

@@ -4,7 +4,7 @@
 # than a copy, and lets the child leave the reason of a failure in the slot. While both run, the shepherd
 # sleeps in sigtimedwait.
 #
-# Exports: start_child.
+# Exports: apply_rlimits, bind_to_cpus, start_child, take_identity.
 # Needs: cgroup (join_cgroups); files (empty_path, is_empty); mounts (take_mounts); priority (sharing,
 #   spare_no_more, stand_as_a_login); prove (prove_fence, refuse); state (Slot, arguments, fail, is_full,
 #   launch, nothing_blocked, path_of, variables, wall); text (work_path); user (become).

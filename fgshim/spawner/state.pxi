@@ -54,6 +54,7 @@ cdef enum:
     VERB_PREEMPT = 5
     VERB_LIMIT = 6  # 6 and 7: the lowest bit is the highest bit of the seconds
     VERB_CONTROLLER = 8  # to a spawner, for no job
+    VERB_JOIN = 9
 
     COULD_NOT_START = 127 << 8  # status of a job that was never executed
 

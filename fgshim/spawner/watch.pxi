@@ -2,7 +2,7 @@
 #
 # Exports: act_on_time, add_use, begin_clearing, mark, next_due, obey, record_end, record_unreaped, set_limit,
 #   watch.
-# Needs: priority (spare_again, spare_at); result (read_region); state (Head, Slot, now, wall); sweep
+# Needs: join (join_job); priority (spare_again, spare_at); result (read_region); state (Head, Slot, now, wall); sweep
 #   (begin_sweeping, sweep, sweep_at); text (put); tree (deliver, is_dead, kill_job, living, n_found, stat_field);
 #   user (fork_as_user).
 
@@ -143,6 +143,8 @@ cdef void obey(Slot *slot, int value) noexcept nogil:
         resume(slot)
     elif value & 0xff == VERB_PREEMPT and 0 < number <= 64:
         preempt(slot, number, target & 3, (value >> 18) & 0x1fff)
+    elif value & 0xff == VERB_JOIN:
+        join_job(slot, (value >> 8) & 0xffffff)
     elif value & 0xfe == VERB_LIMIT:
         set_limit(slot, <int64_t> ((value & 1) << 24 | ((value >> 8) & 0xffffff)) * 1000)
 

@@ -213,6 +213,7 @@ class JobHandlers:
             protocol.ResumeGpu: self.resume,
             protocol.Cancel: self.cancel,
             protocol.Signal: self.signal,
+            protocol.Join: self.join,
             protocol.Hold: self.hold,
             protocol.UserHold: self.uhold,
             protocol.Release: self.release,
@@ -297,6 +298,21 @@ class JobHandlers:
             turn.require_supervisor(self._engine, job)
             outcome = Outcome(id=name_of(job), outcome="signalled")
             self._engine.then(turn.Signal(job, call.signal, call.target, outcome))
+            return outcome
+
+        return self._actions.each(caller, call.ids, act, now)
+
+    def join(self, caller: Caller, call: protocol.Join, now: float) -> Outcomes:
+        """Start an agent in running jobs of the caller. Raises Refused, and NotPermitted for other users."""
+
+        def act(caller: Caller, job: Job, now: float) -> Outcome:
+            if caller.uid != job.uid:  # the agent runs as the owner, and would refuse an operator
+                raise NotPermitted(f"job {job.id} belongs to another user", "Only its owner may join it.")
+            if job.state is not JobState.RUNNING:
+                raise Refused(f"job {job.id} is not running", "See: fgq --why")
+            turn.require_supervisor(self._engine, job)
+            outcome = Outcome(id=name_of(job), outcome="joined")
+            self._engine.then(turn.Join(job, call.caller, outcome))
             return outcome
 
         return self._actions.each(caller, call.ids, act, now)

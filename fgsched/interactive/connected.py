@@ -1,0 +1,182 @@
+"""Serve the connection to a command in a job: its streams or its terminal, and the caller's signals."""
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct, structs
+
+from fgsched.interactive import link, terminal
+from fgsched.interactive.signals import FORWARDED, Signals
+
+_LOOK = 0.5  # seconds between two looks at what reports nothing
+_TWICE = 1.0  # seconds within which a second interrupt cancels the job
+_REST = 1.0  # seconds for which the last output of a terminal is awaited
+
+
+class Interrupted(Exception):
+    """Raised if a signal ended the caller before the job has started."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """How a foreground job is connected."""
+
+    name: str  # of the command, for messages
+    job: int = 0
+    streams: tuple[int, ...] = (0, 1, 2)  # of the caller that the job gets
+    terminal: bool = False  # the job gets a terminal of its own
+    quiet: bool = False
+    patience: float | None = None  # seconds that the job may wait; then it is cancelled
+    queued: tuple[str, ...] = ("job {job} queued and waiting for resources",)  # lines about a job that waits
+
+
+class Connected:
+    """The connection to a command that is about to start. Call `run` once."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        signals: Signals,
+        plan: Plan,
+        say: Callable[[str], None],
+        cancel: Callable[[], None],
+    ) -> None:
+        """`say` prints a line, `cancel` ends the job after a second interrupt."""
+        self._connection, self._signals, self._plan = connection, signals, plan
+        self._say, self._cancel = say, cancel
+        self._interrupted_at = 0.0  # monotonic clock
+        self._status: int | None = None
+
+    def run(self, command: tuple[str, ...] = (), variables: dict[str, str] | None = None) -> int | None:
+        """Serve the command until it has ended; return its wait status if the other side reports it.
+
+        `command` and `variables` are for an agent that has no command. Raises Interrupted after a hang-up.
+        """
+        greeting = link.Greeting(command=command, variables=variables or {})
+        if self._plan.terminal:
+            self._run_on_terminal(greeting)
+        else:
+            self._run_on_streams(greeting)
+        return self._status
+
+    def _run_on_streams(self, greeting: link.Greeting) -> None:
+        feed = None
+        descriptors = {stream: _own(stream) for stream in self._plan.streams}
+        if 0 in descriptors and os.isatty(0):  # it stays the caller's, which may be in the background
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            descriptors[0] = reading
+            feed = terminal.Feed(0, writing, is_terminal=False)
+        greeting = structs.replace(greeting, streams=tuple(descriptors))
+        link.greet(self._connection, greeting, tuple(descriptors.values()))
+        if feed is not None:
+            os.close(descriptors[0])
+        while not self._serve(feed):
+            pass
+
+    def _serve(self, feed: terminal.Feed | None) -> bool:
+        """Handle what is ready; return whether the command has ended."""
+        reads, writes = (feed.reads(), feed.writes()) if feed else ([], [])
+        pause = _LOOK if feed else None  # whether the caller is in the foreground is not reported
+        sources: list[Any] = [self._connection, self._signals, *reads]
+        ready, free, _ = select.select(sources, writes, [], pause)
+        if feed and free:
+            feed.write()
+        if feed and 0 in ready:
+            feed.read()
+        for number in self._signals.take():
+            self._pass_on(number)
+        return self._connection in ready and self._is_over()
+
+    def _is_over(self) -> bool:
+        """Read from the connection; return whether it has ended."""
+        try:
+            message = self._connection.recv(64)
+        except OSError:
+            return True
+        if message.startswith(b"status "):
+            self._status = int(message.removeprefix(b"status "))
+        return not message
+
+    def _pass_on(self, number: int) -> None:
+        """Send a signal to the job: the first interrupt asks it to end, a second one cancels it."""
+        if number == signal.SIGHUP:
+            raise Interrupted(number)  # the end of the connection hangs up
+        if number == signal.SIGINT and time.monotonic() - self._interrupted_at < _TWICE:
+            self._cancel()
+        elif number == signal.SIGINT:
+            self._interrupted_at = time.monotonic()
+            self._say(f"interrupt sent to job {self._plan.job} (one more within 1 sec to cancel it)")
+            self._send(number)
+        elif number in FORWARDED:
+            self._send(number)
+
+    def _send(self, number: int) -> None:
+        with suppress(OSError):  # the command has ended
+            self._connection.send(bytes([number]))
+
+    # -- on a terminal ---------------------------------------------------------------------------------
+
+    def _run_on_terminal(self, greeting: link.Greeting) -> None:
+        rows, columns = terminal.size_of(0)
+        greeting = structs.replace(greeting, terminal=True, rows=rows, columns=columns)
+        link.greet(self._connection, greeting, ())
+        master = link.take_terminal(self._connection)
+        if master < 0:
+            return
+        feed = terminal.Feed(0, master, is_terminal=True)
+        try:
+            with terminal.raw(0):
+                while self._serve_terminal(feed, master):
+                    pass
+        finally:
+            feed.close()
+        while not self._serve(None):
+            pass
+
+    def _serve_terminal(self, feed: terminal.Feed, master: int) -> bool:
+        """Handle what is ready; return whether the terminal is still in use."""
+        sources: list[Any] = [self._connection, self._signals, master, *feed.reads()]
+        ready, free, _ = select.select(sources, feed.writes(), [], _LOOK)
+        if free:
+            feed.write()
+        if 0 in ready:
+            feed.read()
+        for number in self._signals.take():
+            if number == signal.SIGWINCH:
+                terminal.set_size(master, terminal.size_of(0))
+            elif number == signal.SIGHUP:
+                raise Interrupted(number)
+            elif number != signal.SIGINT:  # that of a terminal in raw mode is a character
+                self._send(number)
+        if master in ready:
+            return _copied(master)
+        if self._connection in ready and self._is_over():
+            while select.select([master], [], [], _REST)[0] and _copied(master):
+                pass
+            return False
+        return True
+
+
+def _copied(master: int) -> bool:
+    """Copy once from the job's terminal; return whether it is open."""
+    data = terminal.read(master)
+    terminal.write_all(1, data)
+    return bool(data)
+
+
+def _own(stream: int) -> int:
+    """Return a descriptor of the caller, or one of /dev/null if it is closed."""
+    try:
+        os.fstat(stream)
+    except OSError:
+        return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    return stream

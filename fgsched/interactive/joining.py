@@ -1,0 +1,105 @@
+"""Run a command inside a running job of the same user, with the limits, devices and variables of the job."""
+
+import errno
+import os
+import secrets
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from fgsched import protocol
+from fgsched.client import Client
+from fgsched.domain.errors import Refused, Unreachable
+from fgsched.domain.job import JobState
+from fgsched.interactive import link
+from fgsched.interactive.connected import Connected, Interrupted, Plan
+from fgsched.interactive.signals import ENDING, Signals
+
+_TRIES = 5
+_PATIENCE = 2.0  # seconds between two requests: the shepherd ignores one while another process starts
+_NUMBERS = 1 << 24
+_PASSED = ("TERM", "COLUMNS", "LINES")  # of the caller, for a command on a terminal
+
+
+def join(client: Client, reference: int, plan: Plan, command: tuple[str, ...]) -> int:
+    """Run a command in a job and return its exit code.
+
+    Raises:
+        Refused: the job does not run, or has several tasks; or the command was ended with the job.
+        NotPermitted: the job belongs to another user.
+        Unreachable: the job does not answer.
+        Interrupted: a signal ended the caller.
+    """
+    job = client.call(protocol.ShowJob(id=reference))
+    if job.state is not JobState.RUNNING:
+        raise Refused(f"job {reference} is not running: it is {job.state.value}")
+    listener, number = _listener(job)
+    with (
+        listener,
+        Signals() as signals,
+        _connection(client, job.id, number, listener, signals) as connection,
+    ):
+        status = _connected(connection, signals, plan).run(command, _variables(plan))
+    if status is None:
+        raise Refused(f"the command in job {job.id} was ended with the job, or its end is unknown")
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
+
+
+def _connected(connection: socket.socket, signals: Signals, plan: Plan) -> Connected:
+    """Return the connection to the command; a second interrupt kills the command, not the job."""
+
+    def end() -> None:
+        with suppress(OSError):
+            connection.send(bytes([signal.SIGKILL]))
+
+    return Connected(connection, signals, plan, _said(plan), end)
+
+
+def _variables(plan: Plan) -> dict[str, str]:
+    return {name: os.environ[name] for name in _PASSED if plan.terminal and name in os.environ}
+
+
+def _said(plan: Plan) -> Callable[[str], None]:
+    """Return what prints a line on standard error."""
+
+    def say(text: str) -> None:
+        if not plan.quiet and sys.stderr is not None:
+            print(f"{plan.name}: {text}", file=sys.stderr, flush=True)
+
+    return say
+
+
+def _listener(job: protocol.JobInfo) -> tuple[socket.socket, int]:
+    """Return a socket for the agent of a job, and the number in its name."""
+    while True:
+        number = secrets.randbelow(_NUMBERS)
+        try:
+            return link.listen(link.join_name(job.id, job.attempt, number)), number
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+
+
+def _connection(
+    client: Client, job: int, number: int, listener: socket.socket, signals: Signals
+) -> socket.socket:
+    """Ask for an agent until one connects. Raises Unreachable, Interrupted, or the refusal."""
+    for _ in range(_TRIES):
+        outcome = client.call(protocol.Join(ids=[job], caller=number)).jobs[0]
+        if outcome.error is not None:
+            raise outcome.error.error()
+        sources: list[Any] = [listener, signals]
+        ready, _, _ = select.select(sources, [], [], _PATIENCE)
+        for received in signals.take():
+            if received in ENDING:
+                raise Interrupted(received)
+        if listener in ready and (connection := link.accept(listener)) is not None:
+            return connection
+    raise Unreachable(
+        f"job {job} starts no further process",
+        "Its shepherd was killed, or the interpreter of fgsched cannot be executed in the job.",
+    )

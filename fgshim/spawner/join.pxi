@@ -1,0 +1,92 @@
+# A further process of a running job: the agent of `srun --jobid`, which connects to its caller.
+#
+# It gets what the script got: session, cgroups, CPUs, namespaces, user, limits and variables. It executes the
+# interpreter that the variable FG_PYTHON names. If a step fails, the process ends, and the caller hears nothing.
+#
+# Exports: join_job.
+# Needs: cgroup (join_cgroups); child (apply_rlimits, bind_to_cpus, take_identity); priority (sharing,
+#   spare_no_more); state (Slot, launch, nothing_blocked, variables); text (put, put_number).
+
+cdef char join_stack[16384]
+cdef char join_name[64]
+cdef char *join_words[8]
+cdef pid_t joining
+cdef Slot joined  # a copy, because a failed step writes its reason to the slot
+
+
+cdef char *job_python() noexcept nogil:
+    """Return the interpreter of the job's commands; NULL if it has none."""
+    cdef uint32_t i
+    for i in range(launch.head.n_env):
+        if strncmp(variables[i], b"FG_PYTHON=/", 11) == 0:
+            return variables[i] + 10
+    return NULL
+
+
+cdef int enter(pid_t pid, const char *kind) noexcept nogil:
+    """Enter a namespace of a process."""
+    cdef char path[64]
+    put(put(put_number(put(path, b"/proc/"), pid), b"/ns/"), kind)
+    cdef int fd = open(path, O_RDONLY | O_CLOEXEC)
+    if fd < 0:
+        return -1
+    cdef int done = setns(fd, 0)
+    close(fd)
+    return done
+
+
+cdef int enter_mounts() noexcept nogil:
+    """Enter the mount namespace of the script, if the job has one of its own."""
+    if not launch.head.flags & OWN_MOUNTS:
+        return 0
+    if launch.head.flags & OWN_USERS and enter(joined.main, b"user") < 0:
+        return -1
+    return enter(joined.main, b"mnt")
+
+
+cdef int join_steps() noexcept nogil:
+    setsid()
+    if join_cgroups(&joined) < 0:
+        return -1
+    bind_to_cpus()
+    if enter_mounts() < 0 or take_identity(&joined) < 0:
+        return -1
+    if chdir(joined.text + joined.cwd) < 0 and chdir(b"/") < 0:
+        return -1
+    if apply_rlimits(&joined) < 0:
+        return -1
+    dup2(0, 1)
+    dup2(0, 2)
+    sigprocmask(SIG_SETMASK, &nothing_blocked, NULL)
+    syscall(SYS_close_range, 3, LAST_DESCRIPTOR, 0)
+    return execve(join_words[0], join_words, variables)
+
+
+cdef int join_child(void *unused) noexcept nogil:
+    """Entry point of the clone."""
+    join_steps()
+    _exit(127)
+    return 127
+
+
+cdef void join_job(const Slot *slot, int number) noexcept nogil:
+    """Start the agent with the number of its caller. The caller repeats a request that had no effect."""
+    if slot.lost or slot.phase >= ENDED or slot.cause != BY_EXIT or slot.suspended_at or slot.main == 0:
+        return
+    if fg_load(&sharing):  # the script, or an earlier agent, is not executed yet
+        return
+    join_words[0] = job_python()
+    if join_words[0] == NULL:
+        return
+    snprintf(join_name, sizeof(join_name), b"fgjoin-%lu.%u-%d", <unsigned long> slot.head.job, slot.head.attempt, number)
+    join_words[1] = b"-I"
+    join_words[2] = b"-m"
+    join_words[3] = b"fgsched.interactive.agent"
+    join_words[4] = b"--join"
+    join_words[5] = join_name
+    join_words[6] = NULL
+    memcpy(&joined, slot, sizeof(Slot))
+    spare_no_more()
+    fg_store(&sharing, 1)
+    if clone(join_child, join_stack + sizeof(join_stack), SHARES_MEMORY | SIGCHLD, NULL, &joining, NULL, &sharing) < 0:
+        fg_store(&sharing, 0)
