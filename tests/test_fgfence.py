@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import fgshim
 from driver_host import hosting
 from fakecuda import Card
 from fakecuda.job import answers
+from fgshim import region
 from live_host import PATIENCE, processes_of
 
 pytestmark = pytest.mark.compiler
@@ -121,6 +123,28 @@ def test_the_children_of_a_shell_share_the_part(host):
     done = host.run("fgfence", "--gpu-mem=8G", "sh", "-c", first + second)
     assert answers(done.out) == [(OOM,)]
     assert answers((host.path / "begun").read_text()) == [(OK,)]
+
+
+@pytest.mark.userns
+@pytest.mark.parametrize(
+    "inside",
+    [
+        ["unshare", "--user", "--map-root-user", "--fork", "--pid", "--mount-proc"],
+        ["bwrap", "--dev-bind", "/", "/", "--unshare-user", "--unshare-pid", "--proc", "/proc"],
+    ],
+    ids=["unshare", "bubblewrap"],
+)
+def test_a_program_in_a_sandbox_has_the_part_and_is_no_stranger_to_the_watchdog(host, inside):
+    if not shutil.which(inside[0]) or subprocess.run([*inside, "true"], check=False).returncode:
+        pytest.skip(f"{inside[0]} cannot make a pid namespace here")
+    with fenced(host, "--gpu-mem=8G", command=[*inside, host.driver.program, "-"]) as one:
+        assert one.say("alloc 7G") == (OK,)
+        assert one.say("alloc 1G") == (OOM,)
+        [folder] = fences(host)
+        [process] = region.read(folder / "region").processes
+        assert Path(f"/proc/{process.pid}/status").read_text().split("NSpid:")[1].split()[0] == str(
+            process.pid
+        )
 
 
 def test_the_exit_status_is_the_commands(host):
