@@ -15,7 +15,7 @@ from fakecuda import Card, FakeDriver
 from fakehost import why_not
 from fgshim import region
 from fixtures_spawner import NEEDS_SPAWNER
-from spawner_driver import BECOME_USER, OWN_MOUNTS, OWN_USERS, PROVE_FENCE, Gate, spawning
+from spawner_driver import BECOME_USER, JOIN, OWN_MOUNTS, OWN_USERS, PROVE_FENCE, Gate, spawning
 
 NO_MOUNTS = why_not()
 pytestmark = [
@@ -307,3 +307,46 @@ def test_the_fence_is_proved_as_the_jobs_user_and_in_the_jobs_mounts(spawner, pl
     result = spawner.launch("#!/bin/sh\necho ran\n", **bare, stdout="other").result()
     assert result.cause == "launch"
     assert result.detail == "its enforcement does not work: the hook is not loaded in the job's environment"
+
+
+ABOUT = "$(readlink /proc/self/ns/mnt) $(readlink /proc/self/ns/user) "
+ABOUT += "$(id -u) $(id -G) $(head -n1 /etc/ld.so.preload)"
+
+
+def joined(one, place, fenced):
+    """(what the script sees of itself, what a process that joins it sees, the arguments of that)."""
+    gate = Gate(place / "gate")
+    os.mkfifo(f"{gate.path}.go")
+    program = place / "python"
+    program.write_text(f"#!/bin/sh\necho {ABOUT} >{gate.path}\necho $* >{gate.path}\n")
+    program.chmod(0o755)
+    script = f"#!/bin/sh\necho {ABOUT} >{gate.path}; read line <{gate.path}.go\n"
+    launch = fenced | {"env": fenced["env"] | {"FG_PYTHON": str(program)}}
+    job = one.launch(script, **launch)
+    own = gate.line()
+    job.order(JOIN, 7)
+    found = (own, gate.line(), gate.line())
+    Path(f"{gate.path}.go").write_text("on\n")
+    job.over()
+    return found
+
+
+def test_a_process_that_joins_a_job_has_its_mounts_and_its_user(spawner, place, fenced):
+    own, other, words = joined(spawner, place, fenced)
+    assert other == own
+    assert own.split()[2:] == ["65534", "65534", f"{place}/run/job/1.1/libfgshim.so"]
+    assert own.split()[0] != os.readlink("/proc/self/ns/mnt")
+    assert words == "-I -m fgsched.interactive.agent --join fgjoin-1.1-7"
+
+
+@pytest.mark.userns
+def test_a_process_that_joins_a_job_of_an_unprivileged_user_has_its_namespaces(place, fenced):
+    if subprocess.run([*in_host(place, *AS_NOBODY), "unshare", "-Urm", "true"], stderr=-3).returncode:
+        pytest.skip("this host gives users no namespaces")
+    for name in ("claim", "result", "job"):
+        (place / "run" / name).mkdir(parents=True)
+        os.chown(place / "run" / name, 65534, 65534)
+    with spawning(place, before=in_host(place, *AS_NOBODY)) as one:
+        own, other, _ = joined(one, place, fenced | {"flags": OWN_MOUNTS | OWN_USERS})
+    assert other == own
+    assert own.split()[1] != os.readlink("/proc/self/ns/user")

@@ -16,7 +16,7 @@ from fgsched.interactive.connected import Connected, Interrupted, Plan
 from fgsched.interactive.signals import ENDING, Signals
 
 _LOOK = 0.5  # seconds between two looks at what reports nothing
-_QUIET = 1.0  # seconds after which a job that waits is reported
+_QUIET = 0.5  # seconds after which a job that waits is reported
 _REFRESH = 10.0  # seconds between two forecasts
 _AWAY = 60.0  # seconds that a controller may be away while the job waits
 
