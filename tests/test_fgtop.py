@@ -14,12 +14,12 @@ import history
 from fgsched.cli.top import plain
 from fgsched.cli.top.layout import plain as as_text
 from fgsched.cli.top.layout import screen
-from fgsched.cli.top.snapshot import History, difference, gpu_classes, means
+from fgsched.cli.top.snapshot import Frame, History, difference, gpu_classes, kinds, means, sm_of
 from fgsched.cli.top.view import SORTS, Action, Reader, View, chosen, press
 from fgsched.domain.job import JobState
 from fgsched.domain.text import width_of as width
 from live_host import PATIENCE, Home, living
-from topframes import CARDS, HOST, JOBS, NOW, card, frame, running, usage
+from topframes import CARDS, GIB, HOST, JOBS, NOW, card, frame, running, usage
 
 EXPECTED = Path(__file__).parent / "data" / "fgtop"
 INES = Reader(1, "ines")
@@ -61,6 +61,29 @@ def test_the_screen_is_as_expected(columns, rows, ascii):
     text = text_of(View(width=columns, height=rows, ascii=ascii, selected=41040))
     assert is_expected(f"{columns}x{rows}{'-ascii' if ascii else ''}.txt", text)
     assert text.isascii() or not ascii
+
+
+def test_a_gpu_on_which_a_job_of_several_has_no_process_is_empty():
+    found, _ = frame()
+    (job,) = [one for one in found.jobs if one.id == 41040]
+    assert [found.kind(job, gpu) for gpu in (1, 3)] == ["active", "reserved-empty"]
+    assert gpu_classes(found, found.gpus[3])["reserved-empty"] == 1.0
+    busy, idle = (replace(one, memory=GIB, busy=at) for one, at in zip(job.now, (101, 100), strict=True))
+    assert kinds(replace(job, now=[busy, idle])) == {1: "active", 3: "held-idle"}
+    assert kinds(replace(job, now=[replace(one, memory=0, busy=0) for one in job.now])) == {}
+
+
+def test_a_gpu_without_a_utilisation_has_the_sm_share_of_its_jobs():
+    (job,) = [one for one in JOBS if one.id == 41040]
+    unknown = card(1, None, 8, 60, 100)
+    assert sm_of(unknown, [job, replace(job, now=[replace(job.now[0], busy=1000)])]) == 0.84
+    assert (sm_of(unknown, []), sm_of(card(1, 50, 8, 60, 100), [job])) == (None, 0.5)
+
+
+def test_a_screen_before_the_first_answer_says_so():
+    text = as_text(screen(Frame(at=NOW, host=""), History(), View(), INES, now=NOW).lines)
+    assert "Waiting for the controller." in text
+    assert "No job" not in text
 
 
 @pytest.mark.parametrize("panel", ["help", "job", "why"])

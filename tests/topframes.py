@@ -1,5 +1,7 @@
 """Frames for the tests of fgtop: the host of the design, with eight GPUs and 34 jobs."""
 
+from msgspec import structs
+
 from fgsched import protocol
 from fgsched.cli.top.snapshot import FIELDS, History
 from fgsched.domain.job import Gpu, GpuState, JobState, Reading, Reason
@@ -73,6 +75,7 @@ def pending(id, user, name, share, memory, reason, priority):  # noqa: PLR0917
         reason=reason,
         priority=float(priority),
         submitted_at=NOW - 9_840,
+        eligible_at=NOW - 9_840,
         gpus=1,
         share=share * 100,
         memory=memory * GIB,
@@ -126,7 +129,13 @@ JOBS = [
     running(41021, "farid", "md-membrane-300K", [6], 100, 0.93, 9.0, 48, 26_160, 2 * DAY),
     running(41024, "farid", "md-membrane-300K", [4], 100, 1.0, 9.2, 48, 17_760, 2 * DAY),
     running(41036, "nadia", "rl-atari", [2], 30, 0.0, 3.7, 24, 26_160, DAY, "held"),
-    running(41040, "mei", "diffusion-2gpu", [1, 3], 100, 1.48, 61.8, 80, 16_620, 28_800),
+    structs.replace(
+        running(41040, "mei", "diffusion-2gpu", [1, 3], 100, 1.48, 61.8, 80, 16_620, 28_800),
+        now=[
+            protocol.OnGpu(gpu=1, memory=31 * GIB, busy=7400),
+            protocol.OnGpu(gpu=3, memory=0, busy=None),
+        ],
+    ),
     running(41075, "ines", "prep-and-train", [0], 50, 0.0, 0.0, 40, 9_660, 43_200, "empty"),
     running(41076, "grace", "seg-3d-unet", [7], 50, 0.84, 17.3, 24, 6_780, 21_600),
     running(41080, "nadia", "rl-atari", [2], 30, 0.14, 2.9, 24, 7_140, DAY),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fgsched.accounting.reports.layout import cut, pad
-from fgsched.cli.top.snapshot import Now
+from fgsched.cli.top.snapshot import Now, kinds
 from fgsched.domain.job import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime, format_time
@@ -72,6 +72,13 @@ def _share(job: JobInfo, now: Now) -> str:
     return _DASH if job.share is None else format_share(job.share)
 
 
+def _time(job: JobInfo, now: Now) -> str:
+    """Return the run time, or the time that a pending job has waited."""
+    if job.state is JobState.PENDING:
+        return "" if now.waited is None else format_runtime(now.waited)
+    return format_runtime(job.elapsed) if job.elapsed else ""
+
+
 def _left(job: JobInfo, now: Now) -> str:
     if job.state is JobState.PENDING:
         return ""
@@ -99,7 +106,7 @@ def columns(width: int) -> list[Column]:
         Column("MEMORY", 12 if is_wide else 8, _memory(1 if is_wide else 0)),
     ]
     if is_wide:
-        found.append(Column("TIME", 10, lambda job, now: format_runtime(job.elapsed) if job.elapsed else ""))
+        found.append(Column("TIME", 10, _time))
     if width >= 160:
         found.insert(2, Column("ACCOUNT", 10, lambda job, now: job.account, right=False))
         found.insert(3, Column("PARTITION", 10, lambda job, now: job.partition, right=False))
@@ -130,9 +137,19 @@ def _last(job: JobInfo, now: Now, *, is_wide: bool) -> tuple[str, str]:
         return job.state.word.lower(), "soft"
     if not job.gpus:
         return "no GPU", "soft"
+    empty = _without_process(job)
+    if empty:
+        word = f"reserved-empty on GPU {format_indices(empty)}" if is_wide else "empty"
+        return word, "reserved-empty-label"
     if is_wide:
         return now.kind, f"{now.kind}-label"
     return {"held-idle": "idle", "reserved-empty": "empty"}.get(now.kind, now.kind), f"{now.kind}-label"
+
+
+def _without_process(job: JobInfo) -> list[int]:
+    """Return the GPUs of a job of several GPUs on which it has no process; none if it has none anywhere."""
+    found = [gpu for gpu, kind in kinds(job).items() if kind == "reserved-empty"]
+    return found if len(found) < len(job.allocated) else []
 
 
 def about(job: JobInfo) -> list[str]:
@@ -164,6 +181,7 @@ def findings(job: JobInfo, now: Now) -> list[str]:
         return [
             f"Its processes hold memory without computing; longest: {format_runtime(usage.longest_idle)}."
         ]
-    if now.parts is not None and len(job.allocated) > 1 and now.parts[2] >= 0.9 / len(job.allocated):
-        return ["At least one of its GPUs has no process of this job."]
+    if empty := _without_process(job):
+        noun = "GPU" if len(empty) == 1 else "GPUs"
+        return [f"No process of this job is on {noun} {format_indices(empty)}."]
     return []

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from fgsched.accounting.reports.layout import ascii_only, cells, cut, pad
 from fgsched.cli.top import fields
 from fgsched.cli.top.fields import gibibytes, percent
-from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, History, counts, gpu_classes, is_down, means
+from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, History, counts, gpu_classes, is_down, means, sm_of
 from fgsched.cli.top.view import Reader, View, chosen, scrolled, selected
 from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.domain.text import clean, width_of
@@ -69,6 +69,7 @@ def screen(
         lines = [_counts(frame, view)]
         return Screen(_finished(lines, view), jobs, 1, view)
     head = [_first(frame, view, reader, now, trouble), _classes(frame, view)]
+    head += [[]] if view.width >= _WIDE and view.height >= _TALL else []
     head += [*_gpus(frame, history, view, view.height // 2 - 3), []]
     detail = _detail(frame, history, view, jobs)
     rows = max(1, view.height - len(head) - len(detail) - 2)
@@ -204,8 +205,8 @@ def _gpu(frame: Frame, history: History, view: View, info: GpuInfo, columns: int
     room = _bar_room(columns, is_pair=is_pair)
     line += _down(info, view, room) if is_down(info) else _bar(frame, view, info, room)
     seen = info.seen
-    sm = "–" if seen is None or seen.utilisation is None or is_down(info) else f"{seen.utilisation}%"
-    line.append(Span(f"{sm:>5}"))
+    sm = None if seen is None or is_down(info) else sm_of(info, frame.jobs)
+    line.append(Span(f"{percent(sm):>5}"))
     if is_pair or seen is None:
         return line
     points = history.gpus.get(info.gpu.index, ())
@@ -236,7 +237,7 @@ def _bar(frame: Frame, view: View, info: GpuInfo, room: int) -> Line:
     line: Line = []
     for (job, _), columns in zip(found, rooms, strict=False):
         label = _label(job, columns, is_wide=view.width >= _WIDE)
-        line += _block(label, frame.of(job).kind, columns, view)
+        line += _block(label, frame.kind(job, info.gpu.index), columns, view)
     line += _block("", "external", rooms[-2], view) + _block("", "free", rooms[-1], view)
     used = sum(width_of(span.text) for span in line)
     return [*line, Span(" " * (room - used))]
@@ -283,6 +284,7 @@ def _jobs(frame: Frame, view: View, jobs: Sequence[JobInfo], rows: int) -> list[
     lines: list[Line] = [[Span(f" {fields.head(columns)}", "soft")]]
     if not jobs:
         word = "No job passes the filter." if view.filter or view.is_mine else "No job is in the queue."
+        word = word if frame.host else "Waiting for the controller."
         lines.append([Span(f" {word}", "soft")])
     for job in jobs[view.top : view.top + rows]:
         is_selected = job.id == view.selected

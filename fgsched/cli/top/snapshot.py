@@ -12,15 +12,16 @@ from msgspec import Struct
 
 from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.domain.usage import JobUsage
-from fgsched.protocol import GpuInfo, JobInfo
+from fgsched.protocol import GpuInfo, JobInfo, OnGpu
 
 FIELDS = (  # attributes of JobInfo
     *("id", "array", "task", "tasks", "name", "user", "uid", "partition", "partition_place", "account"),
     *("priority", "state", "reason", "submitted_at", "eligible_at", "started_at", "elapsed", "time_limit"),
-    *("gpus", "share", "memory", "gpu_type", "indices", "allocated", "usage"),
+    *("gpus", "share", "memory", "gpu_type", "indices", "allocated", "usage", "now"),
 )
 CLASSES = ("active", "held-idle", "reserved-empty", "charged", "free", "external", "down")
 KEPT = 3600.0  # seconds of history
+_COMPUTING = 100  # ten-thousandths of a GPU's compute time above which a job computes
 _MEASURED = ("active", "held-idle", "reserved-empty")
 
 
@@ -30,6 +31,7 @@ class Now(Struct, frozen=True):
     sm: float | None = None  # of all its GPUs together
     memory: float | None = None  # bytes, the mean on all its GPUs together
     parts: tuple[float, float, float] | None = None  # of its charge: active, held-idle, reserved-empty
+    waited: float | None = None  # seconds that a pending job has waited since it was eligible
 
     @property
     def kind(self) -> str:
@@ -51,6 +53,10 @@ class Frame(Struct, frozen=True, kw_only=True):
     def of(self, job: JobInfo) -> Now:
         """Return the use of a job since the last look."""
         return self.now.get(job.id, _NOTHING)
+
+    def kind(self, job: JobInfo, gpu: int) -> str:
+        """Return the class of a job on one of its GPUs."""
+        return kinds(job).get(gpu) or self.of(job).kind
 
     def on(self, gpu: int) -> list[tuple[JobInfo, int]]:
         """Return the jobs on a GPU with their charged share in ten-thousandths, by job id."""
@@ -75,6 +81,33 @@ class Frame(Struct, frozen=True, kw_only=True):
 _NOTHING = Now()
 
 
+def kinds(job: JobInfo) -> dict[int, str]:
+    """Return the classes of a job of several GPUs in the last look, by GPU.
+
+    Empty for a job of one GPU, whose samples say more, and for a job without a process on any of its GPUs.
+    """
+    if len(job.allocated) < 2 or not any(one.memory or one.busy for one in job.now):
+        return {}
+    return {one.gpu: _kind(one) for one in job.now}
+
+
+def _kind(one: OnGpu) -> str:
+    if one.busy is not None and one.busy > _COMPUTING:
+        return "active"
+    if one.busy is None and one.memory:
+        return "active"
+    return "held-idle" if one.memory else "reserved-empty"
+
+
+def sm_of(info: GpuInfo, jobs: Iterable[JobInfo]) -> float | None:
+    """Return the SM share of a GPU: the driver's, else that of its jobs together."""
+    if info.seen is not None and info.seen.utilisation is not None:
+        return info.seen.utilisation / 100
+    own = [one.busy for job in jobs for one in job.now if one.gpu == info.gpu.index]
+    busy = [one for one in own if one is not None]
+    return min(1.0, sum(busy) / WHOLE) if busy else None
+
+
 def is_down(info: GpuInfo) -> bool:
     """Tell whether a GPU takes no jobs, or did not answer."""
     return info.gpu.state is not GpuState.OK or bool(info.seen and info.seen.error)
@@ -85,7 +118,9 @@ def gpu_classes(frame: Frame, info: GpuInfo) -> dict[str, float]:
     parts = dict.fromkeys(CLASSES, 0.0)
     for job, share in frame.on(info.gpu.index):
         now = frame.of(job)
-        if now.parts is None or not any(now.parts):
+        if kind := kinds(job).get(info.gpu.index):
+            parts[kind] += share / WHOLE
+        elif now.parts is None or not any(now.parts):
             parts["charged"] += share / WHOLE
         else:
             for name, part in zip(_MEASURED, now.parts, strict=True):
@@ -124,12 +159,13 @@ class History:
         self._usages = {job.id: job.usage for job in held if job.usage is not None}
         for info in gpus:
             seen = info.seen
-            sm = seen.utilisation / 100 if seen and seen.utilisation is not None else None
-            self._add(self.gpus, info.gpu.index, Point(at, sm, seen.used if seen else None))
+            point = Point(at, sm_of(info, held), seen.used if seen else None)
+            self._add(self.gpus, info.gpu.index, point)
         for job in held:
             self._add(self.jobs, job.id, Point(at, self._now[job.id].sm, self._now[job.id].memory))
         self.jobs = {job.id: self.jobs[job.id] for job in held}
-        return Frame(at=at, host=host, gpus=gpus, jobs=jobs, now=dict(self._now))
+        waiting = {job.id: _waiting(job, at) for job in jobs if job.state is JobState.PENDING}
+        return Frame(at=at, host=host, gpus=gpus, jobs=jobs, now=waiting | self._now)
 
     def _since(self, job: JobInfo) -> Now:
         usage = job.usage
@@ -145,6 +181,11 @@ class History:
         points.append(point)
         while points[0].at < point.at - KEPT:
             points.popleft()
+
+
+def _waiting(job: JobInfo, at: float) -> Now:
+    since = job.eligible_at
+    return Now(waited=None if since is None else max(0.0, at - since))
 
 
 def difference(usage: JobUsage, before: JobUsage | None) -> Now:
