@@ -308,3 +308,15 @@ def test_failed_jobs_have_the_last_lines_of_their_output(tmp_path):
     ]
     assert "&lt;disk&gt;" in as_html(report)
     assert "Output of these jobs" not in as_text(silent)
+
+
+def test_the_output_and_the_requested_model_of_a_job_are_read_from_its_compressed_part(tmp_path):
+    ledger = Ledger(tmp_path / "accounts.db")
+    asked = '{"demand":{"gpu_type":"H100"}}'
+    job = replace(JOB, state="FAILED", ended_at=90_000.0, output="/home/ann/x.out", request=asked)
+    with ledger.write():
+        ledger.add_jobs([job, replace(job, id=8, request="", output="")])
+    ledger.close()
+    with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-02", until="1970-01-03")) as facts:
+        assert {one.id: one.output for one in facts.failed_jobs(5)} == {7: "/home/ann/x.out", 8: None}
+        assert {one.id: one.gpu_type for one in facts.runs(5)} == {7: "H100", 8: ""}

@@ -525,6 +525,12 @@ def _owner_of(values: Mapping[str, Any]) -> Owner:
     return Owner(**{name: values[name] for name in _OWNER})
 
 
+def kept_field(kept: bytes, name: str) -> str | None:
+    """Return a text of a job that is stored compressed, such as its request or output; None: its default."""
+    found: str | None = msgspec.json.decode(_expanded(kept)).get(name)
+    return found
+
+
 def _job_of(row: sqlite3.Row) -> JobAccount:
     values: dict[str, Any] = {name: row[name] for name in _COLUMNS}
     owner = _owner_of({name: row[name] for name in _OWNER})

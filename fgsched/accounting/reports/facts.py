@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Reader
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Reader, kept_field
 from fgsched.accounting.periods import Period
 from fgsched.accounting.records import DRIVER, Card, Gap, HealthEvent, Owner
 from fgsched.domain.errors import StorageError
@@ -182,7 +182,6 @@ class Refusal(Struct, frozen=True, kw_only=True):
     memory: int  # bytes of each GPU
     peak: int  # bytes
     refused: int | None  # bytes of the largest refused allocation; None: not recorded
-    output: str | None
 
 
 class ForeignTotals(Struct, frozen=True, kw_only=True):
@@ -300,6 +299,7 @@ class ReportReader(Reader):
         """Open the file at `path`; `timeout`: seconds to wait for a file that is being recovered."""
         super().__init__(path, timeout)
         self._db.execute("PRAGMA cache_size = -1000")  # sorts that fit the CPU's cache take 10 % less time
+        self._db.create_function("kept_field", 2, kept_field, deterministic=True)
 
     def ask(self, statement: str, **values: float | str) -> Iterator[sqlite3.Row]:
         """Yield the rows of an answer."""

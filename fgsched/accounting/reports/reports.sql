@@ -78,7 +78,7 @@ ORDER BY id DESC;
 -- name: refusals
 -- Jobs that met their limit of GPU memory.
 SELECT job.id, owner.user, job.name, job.ended_at, job.memory, job.gpu_peak AS peak,
-  json_extract(detail, '$.refused') AS refused, json_extract(detail, '$.output') AS output
+  json_extract(detail, '$.refused') AS refused
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.ended_at < :until AND job.oom = 'gpu'
 ORDER BY job.ended_at DESC, job.id DESC LIMIT :most;
@@ -165,10 +165,11 @@ GROUP BY owner.user, job.name ORDER BY sum(job.charged) DESC, owner.user, job.na
 
 -- name: runs
 -- The latest jobs that ended in a period, for a replay: what they asked for, and how long they ran.
-SELECT * FROM (
+SELECT id, user, eligible_at, started_at, ended_at, gpus, share, memory, time_limit,
+  coalesce(json_extract(nullif(kept_field(kept, 'request'), ''), '$.demand.gpu_type'), '') AS gpu_type
+FROM (
   SELECT job.id, owner.user, job.eligible_at, job.started_at, job.ended_at, job.gpus, job.share, job.memory,
-    job.time_limit, coalesce(json_extract(nullif(json_extract(detail, '$.request'), ''), '$.demand.gpu_type'), '')
-      AS gpu_type
+    job.time_limit, job.kept
   FROM job JOIN owner ON owner.id = job.owner
   WHERE job.ended_at >= :since AND job.ended_at < :until AND job.started_at IS NOT NULL AND job.gpus > 0
   ORDER BY job.ended_at DESC, job.id DESC LIMIT :most)
