@@ -139,7 +139,8 @@ def test_an_unknown_id_is_an_error_and_the_others_are_shown(accounts):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("-S", "now+1hour"), "the window ends before it begins"),
+        (("-S", "now+1hour"), "the window begins in the future"),
+        (("-S", "2026-01-02", "-E", "2026-01-01"), "the window ends before it begins"),
         (("-S", "yesterdayish"), "yesterdayish is not a time"),
         (("-o", "Nonsense"), "unknown field Nonsense"),
         (("-o", "JobID%x"), "JobID%x is not a field"),

@@ -13,7 +13,7 @@ from fgsched.cli.effsheet import Sheet, document
 from fgsched.domain.job import Demand, JobState, OomReport, Request
 from fgsched.domain.text import width_of as width
 from fgsched.domain.usage import JobUsage
-from live_host import Home, living
+from live_host import Done, Home, living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 GIB = 1 << 30
@@ -247,7 +247,9 @@ def test_an_unknown_id_is_an_error_and_the_others_are_shown(home: Home):
 def test_names_and_users_choose_jobs_that_started(home: Home):
     assert [one["job_id"] for one in home.run("fgeff", "--json").json["jobs"]] == [1, 2, 3]
     assert [one["job_id"] for one in home.run("fgeff", "-n", "train", "--json").json["jobs"]] == [1, 2]
-    assert home.run("fgeff", "-u", "nobody").out == ""
+    assert home.run("fgeff", "-u", "nobody") == Done(
+        0, "", "fgeff: note: no such job has started in this period\n"
+    )
     assert home.run("fgeff", "-n", "train").lines[0].startswith(f"train   {ME}   2 runs   ")
     assert home.run("fgeff").lines[2].split()[:2] in (["train", "2"], ["now", "1"])
 

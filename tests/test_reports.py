@@ -318,5 +318,5 @@ def test_the_output_and_the_requested_model_of_a_job_are_read_from_its_compresse
         ledger.add_jobs([job, replace(job, id=8, request="", output="")])
     ledger.close()
     with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-02", until="1970-01-03")) as facts:
-        assert {one.id: one.output for one in facts.failed_jobs(5)} == {7: "/home/ann/x.out", 8: None}
+        assert {one.id: one.output for one in facts.failed_jobs(5)} == {7: "/home/ann/x.out", 8: ""}
         assert {one.id: one.gpu_type for one in facts.runs(5)} == {7: "H100", 8: ""}

@@ -18,7 +18,8 @@ from fgsched.accounting.reports.metrics import MOST_USERS, OTHERS, as_metrics
 from fgsched.accounting.reports.model import CLASSES
 from fgsched.accounting.reports.status import GpuNow, Share, Status, Waiting, kinds_of, sums
 from fgsched.accounting.reports.wall import blocks, wall_page
-from fgsched.domain.errors import Exit
+from fgsched.cli import statuspage
+from fgsched.domain.errors import Exit, StorageError
 from reporting import HOSTILE, is_expected
 from test_pages import Page, needs_chromium
 
@@ -87,6 +88,11 @@ MEASURED = replace(STATUS, gpus=tuple(replace(one, temperature=61, power=240.5) 
 def page(status):
     with history.zone():
         return wall_page(status)
+
+
+def test_a_named_file_that_cannot_be_read_is_refused():
+    with pytest.raises(StorageError, match="cannot read the accounts /nowhere"):
+        statuspage._Accounts("/nowhere")
 
 
 def test_the_wall_page_is_the_expected_one():

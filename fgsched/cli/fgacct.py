@@ -212,6 +212,8 @@ def _window(options: dict[str, Any], *, everything: bool) -> Window:
         )
     else:
         since = parse_time("midnight", now, past=True)
+    if since > now and not options["endtime"]:
+        raise BadUsage("the window begins in the future", "Give -S an earlier time.")
     if since > (until if options["endtime"] else now):
         raise BadUsage("the window ends before it begins", "-S says when it begins, -E when it ends.")
     return Window(since, until, None if states == set(JobState) else states)

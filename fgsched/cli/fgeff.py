@@ -46,6 +46,8 @@ def fgeff(**options: Any) -> int:
         kinds = {"named": sheet.jobs, "name": sheet.compared}
         made = next((make for option, make in kinds.items() if options[option]), sheet.summary)
         write(made(runs, options["last"]))
+        if not runs and not options["named"]:
+            click.echo("fgeff: note: no such job has started in this period", err=True)
     if missing:
         warn("fgeff", f"Invalid job id specified: {choices.spelled(missing)}")
     return Exit.NO_SUCH_JOB if missing else Exit.DONE

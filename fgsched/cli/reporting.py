@@ -65,8 +65,9 @@ def made(options: Mapping[str, Any], now: float) -> Report:
         try:
             with reader.reading():
                 facts = Facts(reader, period, host=host_name(), user=_user(options))
+                found = which.make(facts, _wish(options, facts, now))
                 _note_first_day(choice, facts, options)
-                return which.make(facts, _wish(options, facts, now))
+                return found
         finally:
             reader.close()
 

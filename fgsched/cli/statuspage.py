@@ -19,7 +19,7 @@ from fgsched.cli.display import host_name
 from fgsched.cli.reporting import refuse_private
 from fgsched.client import Client, find_places
 from fgsched.config.load import load
-from fgsched.domain.errors import BadUsage, Unreachable
+from fgsched.domain.errors import BadUsage, StorageError, Unreachable
 from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.domain.units import format_share
 from fgsched.domain.waiting import ExpectedStart
@@ -142,7 +142,10 @@ class _Accounts:
     """The accounts, if there are any that this user may read."""
 
     def __init__(self, given: str) -> None:
+        """Open them. Raises StorageError if a file is named that cannot be read."""
         path = Path(given) if given else find_places().accounts
+        if given and not os.access(path, os.R_OK):
+            raise StorageError(f"cannot read the accounts {given}", "Name another file with --file.")
         self._reader = ReportReader(path) if os.access(path, os.R_OK) else None
 
     def __enter__(self) -> "_Accounts":

@@ -196,7 +196,7 @@ class Bookkeeper:
             return
         if answer.error:
             self._put_back(sent)
-            self._fail(f"{answer.error} {answer.remedy}".strip())
+            self._fail(". ".join(one.rstrip(".") for one in (answer.error, answer.remedy) if one))
             return
         if self.trouble:
             log.warning("the accounts can be written again")
