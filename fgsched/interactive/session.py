@@ -66,7 +66,7 @@ class Session:
             if self._plan.patience is not None and controller.is_pending and waited >= self._plan.patience:
                 self._cancel()
                 raise Refused("Requested nodes are busy")
-            if controller.is_pending and waited >= _QUIET:
+            if self._plan.patience is None and controller.is_pending and waited >= _QUIET:
                 self._line.waits(self._job, self._forecast)
 
     def _give_up(self, number: int) -> None:
