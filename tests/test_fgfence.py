@@ -208,6 +208,16 @@ def test_a_gpu_that_a_controller_allocates_is_refused(host):
     assert fences(host) == []
 
 
+def test_a_run_directory_in_which_others_can_write_is_refused(host):
+    run = Path(host.places.run)
+    run.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (run / "fence").mkdir()
+    (run / "fence").chmod(0o777)
+    done = host.run("fgfence", "--gpus=0.5", "true")
+    assert done.status == 1
+    assert f"{run}/fence belongs to another user, or others can write there" in done.err
+
+
 def test_a_fence_within_a_fence_is_refused(host):
     inner = [*COMMAND, "--gpus=0.1", "true"]
     done = host.run("fgfence", "--gpus=0.5", *inner)

@@ -37,10 +37,13 @@ class Place(Struct, frozen=True):
     def locked(self) -> Iterator[None]:
         """Create the directory, and keep other fences from starting and ending. Raises Refused."""
         folder = self.run / "job"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
-        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
-            raise Refused(f"{folder} belongs to another user, or others can write there", "Remove it.")
+        self.run.parent.parent.mkdir(parents=True, exist_ok=True)
+        for each in (self.run.parent, self.run, folder):
+            each.mkdir(mode=0o700, exist_ok=True)
+            found = each.lstat()
+            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+            if not is_own or stat.S_IMODE(found.st_mode) & 0o022:
+                raise Refused(f"{each} belongs to another user, or others can write there", "Remove it.")
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
