@@ -159,6 +159,15 @@ def test_the_classes_of_each_gpu_add_up_to_one():
     assert sum(found.classes().values()) == pytest.approx(len(CARDS))
 
 
+def test_charges_above_a_whole_gpu_are_reduced_in_proportion():
+    """One job has most of the time and another most of the memory."""
+    jobs = [running(one, "ann", "x", [0], 75, 50, 1, 60, 60, 0) for one in (1, 2)]
+    found = History().frame(CARDS, jobs, NOW, HOST)
+    assert [part for _, part in found.on(0)] == [0.5, 0.5]
+    assert sum(gpu_classes(found, CARDS[0]).values()) == 1.0
+    assert found.charged == 1.0
+
+
 def test_what_a_job_did_is_the_difference_of_two_looks():
     kept = History()
     before = running(7, "mei", "x", [0], 100, 0.0, 10, 40, 600, 3600, "held")

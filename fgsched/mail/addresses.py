@@ -10,7 +10,7 @@ from fgsched.mail.letters import Settings
 
 
 def resolved(to: Iterable[str], settings: Settings, host: str) -> list[str]:
-    """Return complete addresses: user names get the site's domain. An SMTP server needs one: else the host's.
+    """Append the site's domain to user names; for SMTP, the host's name if the site has no domain.
 
     Raises:
         Refused: an address is not allowed.
@@ -42,6 +42,6 @@ def sender_of(settings: Settings, host: str) -> str:
 
 
 def host_name() -> str:
-    """Return the complete name of this host; a resolver that calls it localhost is not followed."""
+    """Return the fully qualified name of this host; its own name if the resolver returns localhost."""
     found = socket.getfqdn()
     return socket.gethostname() if found.partition(".")[0] == "localhost" else found

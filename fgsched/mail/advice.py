@@ -1,4 +1,4 @@
-"""Propose in the mail about the end of a job what to ask for in its next run. Times are in epoch seconds."""
+"""Propose a request for the next run in the mail about the end of a job. Times are in epoch seconds."""
 
 from fgsched.accounting.efficiency import charge_sentences
 from fgsched.accounting.proposal import Needs, propose
@@ -41,7 +41,7 @@ def advised(mail: JobMail, usage: JobUsage | None) -> tuple[list[str], list[str]
 
 
 def _refused(mail: JobMail) -> Needs | None:
-    """Return what a job needed that ran out of GPU memory; None if no allocation was refused."""
+    """Return the bytes that a job without enough GPU memory needed; None if no allocation was refused."""
     if mail.oom is None or not mail.oom.asked:
         return None
     return Needs(gpus=len(mail.gpus), share=mail.share, memory=None, refused=mail.oom.held + mail.oom.asked)

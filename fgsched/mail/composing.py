@@ -1,4 +1,4 @@
-"""Compose a message as it is sent."""
+"""Compose a message in the Internet Message Format."""
 
 import email.policy
 import email.utils
@@ -14,7 +14,7 @@ _LONGEST_SUBJECT = 400  # characters
 
 
 def compose(name: str, message: Message, to: Iterable[str], settings: Settings, host: str) -> bytes:
-    """Return a message as it is sent. `name` identifies it: it is sent again with the same Message-ID."""
+    """Return the bytes of a message. `name` becomes its Message-ID, so that a repetition has the same one."""
     mail = EmailMessage(policy=_POLICY)
     mail["From"] = f"fgsched <{sender_of(settings, host)}>"
     mail["To"] = ", ".join(to)
@@ -32,6 +32,6 @@ def compose(name: str, message: Message, to: Iterable[str], settings: Settings, 
 
 
 def _header(text: str) -> str:
-    """Return a text as a header may have it: on one line, without control characters."""
+    """Return a text for a header: on one line, without control characters."""
     shown = "".join(char if char.isprintable() else " " for char in storable(text))
     return " ".join(shown[:_LONGEST_SUBJECT].split())

@@ -103,7 +103,7 @@ def _number(mail: JobMail) -> str:
 
 
 def _sentence(mail: JobMail) -> str:
-    """Return what happened, in one sentence."""
+    """Return one sentence about the event."""
     ran = run_seconds(mail)
     if mail.is_summary and mail.event in ("END", "FAIL"):
         return f"{mail.completed} of {mail.tasks} tasks completed."
@@ -151,7 +151,7 @@ def _of_gpus(mail: JobMail, usage: JobUsage | None) -> list[Amount]:
 
 
 def _of_memory(label: str, used: int | None, asked: int) -> Amount:
-    """Return an amount of memory in bytes; `used` None: not measured."""
+    """Return the amount of memory used, of the request; both in bytes. `used` None: not measured."""
     text = _UNKNOWN if used is None else f"{used / _GIB:.1f}"
     if not asked:
         return Amount(label=label, text=text if used is None else f"{text} GiB")
@@ -176,7 +176,7 @@ def _happened(mail: JobMail) -> list[str]:
 
 
 def _others(oom: OomReport) -> str:
-    """Return what other processes held on the GPU of a job that ran out of GPU memory."""
+    """Return the GPU memory of other processes on the GPU of a job that ran out of GPU memory."""
     held = [f"job {job} held {size / _GIB:.1f} GiB" for job, size in oom.jobs[:_SHOWN]]
     held += [f"processes outside of jobs held {oom.strangers / _GIB:.1f} GiB"] if oom.strangers else []
     return f"Beside it, {', '.join(held)}." if held else "No other job was on the GPU."

@@ -52,7 +52,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="messag
 
 
 class JobMail(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
-    """An event of a job, from which the message is made when it is sent."""
+    """An event of a job. The mailer composes the message when it sends it."""
 
     at: float
     to: tuple[str, ...]

@@ -37,7 +37,7 @@ class MailerProcess:
         return self._settings
 
     def obey(self, settings: Settings) -> None:
-        """Use changed settings: another process is started with them."""
+        """Restart the process with changed settings."""
         if settings != self._settings:
             self._settings = settings
             self._end()

@@ -18,7 +18,7 @@ _KEPT = 2000  # sent letters whose names are remembered, and failed letters
 
 
 class Full(OSError):
-    """Raised if as many letters wait as the queue takes."""
+    """Raised if the maximum number of letters waits."""
 
 
 class Spool:
@@ -60,7 +60,7 @@ class Spool:
         return iter(sorted(os.listdir(self.path / _NEW)))
 
     def keep(self, name: str) -> None:
-        """Make a letter that waits survive a power failure. Raises OSError."""
+        """Write a waiting letter to the disk, so that it survives a power failure. Raises OSError."""
         sync_file(self.path / _NEW / name)
         sync_directory(self.path / _NEW)
 
@@ -69,7 +69,7 @@ class Spool:
         return (self.path / _NEW / name).read_bytes()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Replace a letter that waits: some of its recipients have it. Raises OSError."""
+        """Replace a waiting letter, after some of its recipients got it. Raises OSError."""
         fresh = self.path / f"{name}.fresh"
         with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(data)
@@ -82,7 +82,7 @@ class Spool:
         self._move(name, _SENT)
 
     def failed(self, name: str) -> None:
-        """Put aside a letter that cannot be sent. Raises OSError."""
+        """Move a letter that cannot be sent to the failed letters. Raises OSError."""
         self._move(name, _FAILED)
 
     def _move(self, name: str, to: str) -> None:

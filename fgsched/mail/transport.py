@@ -131,7 +131,7 @@ def _password(settings: Settings) -> str:
 
 
 def _judge(refused: Mapping[str, tuple[int, bytes]], to: Sequence[str]) -> None:
-    """Decide about recipients that were refused: temporarily refused ones are tried again."""
+    """Raise Later or Never for refused recipients: temporarily refused ones are tried again."""
     said = "; ".join(f"{who}: {code} {_text(text)}" for who, (code, text) in refused.items())
     left = [who for who in to if who in refused and 400 <= refused[who][0] < 500]
     if left:

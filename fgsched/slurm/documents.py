@@ -104,7 +104,7 @@ def _resources_of(job: JobInfo) -> dict[str, Any]:
 
 
 def _own(job: JobInfo) -> dict[str, str]:
-    """Return what only the owner and operators may see; "" to other users."""
+    """Return a value that only the owner and operators may see; "" for other users."""
     names = ("standard_error", "standard_input", "standard_output", "command", "comment")
     if job.is_private:
         return dict.fromkeys((*names, "current_working_directory"), "")

@@ -1,4 +1,4 @@
-"""sreport: sum what the accounts have of a period, in the reports of Slurm that one host can answer."""
+"""sreport: sum the accounts of a period, in the reports of Slurm that one host can answer."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence

@@ -36,7 +36,7 @@ def file_name(pattern: str, environ: Mapping[str, str], task: int) -> str:
 
 
 class Outputs:
-    """Where the tasks write: to srun's own streams, to files, or through labels."""
+    """The output streams of the tasks: srun's own streams, files, or pipes whose lines are labelled."""
 
     def __init__(
         self, step: Step, environ: Mapping[str, str], selector: selectors.BaseSelector, held: ExitStack
@@ -49,11 +49,11 @@ class Outputs:
 
     @property
     def is_open(self) -> bool:
-        """Whether labelled output can still come."""
+        """Tell whether labelled output can still arrive."""
         return self._open > 0
 
     def of(self, task: int) -> tuple[int | IO[bytes] | None, int | IO[bytes] | None]:
-        """Return standard output and error of a task; None is that of srun."""
+        """Return standard output and error of a task; None: the stream of srun."""
         out = self._one(task, self._step.output, 1)
         if not self._step.error:
             return out, out if self._step.output else self._one(task, "", 2)
@@ -106,14 +106,14 @@ class Outputs:
 
 
 class Inputs:
-    """What the tasks read: the input of srun for all of them, for one, nothing, or a file for each."""
+    """The input streams of the tasks: srun's input for all tasks or for one, none, or a file for each."""
 
     def __init__(self, step: Step, environ: Mapping[str, str], held: ExitStack) -> None:
         self._step, self._environ, self._held = step, environ, held
         self._pipes: dict[int, int] = {}  # write end -> the read end of a task
 
     def of(self, task: int) -> int | IO[bytes] | None:
-        """Return the standard input of a task; None is that of srun."""
+        """Return the standard input of a task; None: the stream of srun."""
         wanted = self._step.input
         if wanted == "none" or (wanted.isdecimal() and int(wanted) != task):
             return self._held.enter_context(open(os.devnull, "rb"))

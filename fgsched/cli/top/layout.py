@@ -8,7 +8,7 @@ from fgsched.cli.top import fields
 from fgsched.cli.top.fields import gibibytes, percent
 from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, History, counts, gpu_classes, is_down, means, sm_of
 from fgsched.cli.top.view import Reader, View, chosen, scrolled, selected
-from fgsched.domain.job import WHOLE, GpuState, JobState
+from fgsched.domain.job import GpuState, JobState
 from fgsched.domain.text import clean, width_of
 from fgsched.domain.times import format_time
 from fgsched.protocol import GpuInfo, JobInfo
@@ -136,7 +136,7 @@ def _mark(frame: Frame, view: View, reader: Reader, now: float, trouble: str) ->
 
 
 def _classes(frame: Frame, view: View) -> Line:
-    """Return the number of GPUs in each class, in the longest form that fits."""
+    """Return a line with the number of GPUs in each class, in the longest form that fits."""
     found = [(name, cards) for name, cards in frame.classes().items() if name != "charged" or cards >= 0.05]
     most = [(name, cards) for name, cards in found if cards >= 0.05]
     forms = [(found, True, 3), (found, True, 2), (most, False, 2), (most, False, 1)]
@@ -232,7 +232,7 @@ def _bar(frame: Frame, view: View, info: GpuInfo, room: int) -> Line:
     """Return the bar of a GPU: a block for each job, as wide as its charged share, and the rest."""
     found = frame.on(info.gpu.index)
     parts = gpu_classes(frame, info)
-    shares = [share / WHOLE for _, share in found] + [parts["external"], parts["free"]]
+    shares = [share for _, share in found] + [parts["external"], parts["free"]]
     rooms = cells(shares, room)
     line: Line = []
     for (job, _), columns in zip(found, rooms, strict=False):
@@ -244,7 +244,7 @@ def _bar(frame: Frame, view: View, info: GpuInfo, room: int) -> Line:
 
 
 def _label(job: JobInfo, columns: int, *, is_wide: bool) -> str:
-    """Return id and user, or the user alone; "" rather than one letter."""
+    """Return id and user, or the user alone, cut to the block; "" if the block is too narrow."""
     user = clean(job.user)
     full = f"{job.id} {user}" if is_wide else user
     room = columns - 3
@@ -338,7 +338,7 @@ def _about(frame: Frame, history: History, view: View, job: JobInfo) -> list[Lin
 
 
 def _panel(frame: Frame, history: History, view: View, jobs: Sequence[JobInfo], rows: int) -> list[Line]:
-    """Return help, a job, or why a job is pending, over the list of jobs."""
+    """Return the panel over the list of jobs: help, a job, or the reasons why a job is pending."""
     lines: list[Line]
     if view.panel == "help":
         lines = [[Span(f" {text}")] for text in _help(view)]

@@ -26,7 +26,7 @@ def take(client: Client, history: History, now: float) -> Frame:
 
 
 def reader_of(client: Client, *, may_change: bool) -> Reader:
-    """Return who looks. Raises FgschedError."""
+    """Return the user of this process and the permitted actions. Raises FgschedError."""
     about = client.call(protocol.Ping())
     return Reader(os.geteuid(), me(), about.operator, may_change)
 

@@ -26,7 +26,7 @@ _MEASURED = ("active", "held-idle", "reserved-empty")
 
 
 class Now(Struct, frozen=True):
-    """What a job did since the last look, or since its start if it was not seen before."""
+    """The use of a job since the last look, or since its start if it was not seen before."""
 
     sm: float | None = None  # of all its GPUs together
     memory: float | None = None  # bytes, the mean on all its GPUs together
@@ -42,7 +42,7 @@ class Now(Struct, frozen=True):
 
 
 class Frame(Struct, frozen=True, kw_only=True):
-    """What one look showed."""
+    """The GPUs and jobs of one look."""
 
     at: float  # seconds since the epoch
     host: str
@@ -58,10 +58,15 @@ class Frame(Struct, frozen=True, kw_only=True):
         """Return the class of a job on one of its GPUs."""
         return kinds(job).get(gpu) or self.of(job).kind
 
-    def on(self, gpu: int) -> list[tuple[JobInfo, int]]:
-        """Return the jobs on a GPU with their charged share in ten-thousandths, by job id."""
-        found = [(job, one.charged) for job in self.jobs for one in job.allocated if one.gpu == gpu]
-        return sorted((pair for pair in found if pair[0].state.holds), key=lambda pair: pair[0].id)
+    def on(self, gpu: int) -> list[tuple[JobInfo, float]]:
+        """Return the jobs on a GPU, by id, with their charged parts of it (0 to 1).
+
+        If the charges exceed the GPU, they are reduced in proportion, as in the accounts.
+        """
+        holding = (job for job in self.jobs if job.state.holds)
+        found = [(job, one.charged) for job in holding for one in job.allocated if one.gpu == gpu]
+        whole = max(WHOLE, sum(charged for _, charged in found))
+        return sorted(((job, charged / whole) for job, charged in found), key=lambda pair: pair[0].id)
 
     def classes(self) -> dict[str, float]:
         """Return the number of GPUs in each time class; the sum is the number of GPUs."""
@@ -74,8 +79,8 @@ class Frame(Struct, frozen=True, kw_only=True):
     @property
     def charged(self) -> float:
         """The number of charged GPUs."""
-        found = (min(WHOLE, sum(share for _, share in self.on(one.gpu.index))) for one in self.gpus)
-        return sum(found) / WHOLE
+        parts = (part for one in self.gpus for _, part in self.on(one.gpu.index))
+        return sum(round(part * WHOLE) for part in parts) / WHOLE  # 6.95 and not 6.949999
 
 
 _NOTHING = Now()
@@ -119,12 +124,12 @@ def gpu_classes(frame: Frame, info: GpuInfo) -> dict[str, float]:
     for job, share in frame.on(info.gpu.index):
         now = frame.of(job)
         if kind := kinds(job).get(info.gpu.index):
-            parts[kind] += share / WHOLE
+            parts[kind] += share
         elif now.parts is None or not any(now.parts):
-            parts["charged"] += share / WHOLE
+            parts["charged"] += share
         else:
             for name, part in zip(_MEASURED, now.parts, strict=True):
-                parts[name] += part * share / WHOLE
+                parts[name] += part * share
     rest = max(0.0, 1.0 - sum(parts.values()))
     outside = min(rest, info.external / info.gpu.total) if info.gpu.total else 0.0
     if is_down(info):

@@ -1,4 +1,4 @@
-"""What the user of fgtop chose, and what each key does: pure functions of the keys."""
+"""The choices of the user of fgtop, and the meaning of each key, as pure functions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _BIG = float("inf")
 
 
 class Reader(Struct, frozen=True):
-    """Who looks, and what they may do."""
+    """The user of fgtop, and the actions that this user may take."""
 
     uid: int
     user: str
@@ -50,7 +50,7 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 class Action(Struct, frozen=True):
-    """What the program has to do: "quit", "cancel", "why", "tail", or "" for nothing."""
+    """An action for the program: "quit", "cancel", "why", "tail", or "" for none."""
 
     name: str = ""
     job: int = 0
