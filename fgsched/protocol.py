@@ -51,15 +51,18 @@ class Problem(Struct, frozen=True, kw_only=True):
     exit: int
     cause: str
     remedy: str = ""
+    job: int | None = None  # index in a submission of the job that it is about
 
     @classmethod
     def of(cls, error: FgschedError) -> "Problem":
         """Return the description of `error`."""
-        return cls(exit=int(error.exit_code), cause=error.cause, remedy=error.remedy)
+        return cls(exit=int(error.exit_code), cause=error.cause, remedy=error.remedy, job=error.job)
 
     def error(self) -> FgschedError:
         """Return the exception for this error."""
-        return BY_EXIT_CODE.get(self.exit, OurFault)(restore_bytes(self.cause), restore_bytes(self.remedy))
+        error = BY_EXIT_CODE.get(self.exit, OurFault)(restore_bytes(self.cause), restore_bytes(self.remedy))
+        error.job = self.job
+        return error
 
 
 class Retry(Struct, frozen=True, kw_only=True):

@@ -165,3 +165,17 @@ def test_a_job_and_its_use_are_reported(site, monkeypatch):
     assert out.startswith("fgsched|")
     words = ("-nP", "-T", "gres/gpu", "user", "top", "start=now-1hour")
     assert "|gres/gpu|" in answered(site, monkeypatch, "sreport", *words)
+
+
+@pytest.mark.parametrize(
+    ("lines", "refused"),
+    [
+        (("--wrap true", "", "-p none --wrap true"), "list:3: invalid partition: none"),
+        (("--wrap true", "# a note", "--gpus=1 --wrap true", "-d afterok:99 --wrap true"), "list:4: Job"),
+    ],
+)
+def test_a_refused_list_names_the_line(site, lines, refused):
+    (site.path / "list").write_text("\n".join(lines))
+    done = site.run("fgsub", "--batch", "list")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith(f"fgsub: error: Batch job submission failed: {refused}")

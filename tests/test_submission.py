@@ -581,7 +581,7 @@ def test_the_users_preload_is_kept_and_the_hook_of_the_job_that_submits_is_not(h
 
 
 def same(prepared, other):
-    return replace(prepared, settings={}) == replace(other, settings={})
+    return replace(prepared, settings={}, place="") == replace(other, settings={}, place="")
 
 
 def test_each_line_of_a_batch_is_a_submission(here):

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import BinaryIO
 
+from msgspec.structs import replace
+
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.text import shown
 from fgsched.domain.units import SubmitContext
@@ -59,7 +61,7 @@ def parse_batch(
         if not bare or bare.startswith("#"):
             continue
         try:
-            prepared.append(_prepare(submitter, bare))
+            prepared.append(replace(_prepare(submitter, bare), place=f"{name}:{number}"))
         except FgschedError as error:
             raise BadUsage(f"{name}:{number}: {error.cause}", error.remedy) from None
     return prepared

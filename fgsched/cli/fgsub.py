@@ -3,7 +3,8 @@
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
@@ -62,15 +63,28 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
         if flags.explain:
             _explain(jobs)
             return 0
-        if flags.test:
-            return _test(client, jobs)
-        ids = _submit(client, protocol.Submit(**parts(jobs, directory())))
+        with _placed(jobs):
+            if flags.test:
+                return _test(client, jobs)
+            ids = _submit(client, protocol.Submit(**parts(jobs, directory())))
         _print(client, ids, flags)
         if batch is None and site.hints and _is_for_person() and wants_hint(jobs[0], os.environ):
             from fgsched.cli.hint import tell  # for persons only: it asks the controller
 
             tell(client, ids[0], jobs[0].submission.request.name)
         return _wait(client, ids) if flags.wait else 0
+
+
+@contextmanager
+def _placed(jobs: Sequence[Prepared]) -> Iterator[None]:
+    """Add the line of the list to an error about one of its submissions."""
+    try:
+        yield
+    except FgschedError as error:
+        place = jobs[error.job].place if error.job is not None and error.job < len(jobs) else ""
+        if place:
+            raise type(error)(f"{place}: {error.cause}", error.remedy) from None
+        raise
 
 
 def _is_for_person() -> bool:

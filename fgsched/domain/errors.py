@@ -25,6 +25,7 @@ class FgschedError(Exception):
         super().__init__(f"{cause}\n{remedy}" if remedy else cause)
         self.cause = cause
         self.remedy = remedy
+        self.job: int | None = None  # index in a submission; None: the error is about no single job
 
 
 class Refused(FgschedError):

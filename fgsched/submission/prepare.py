@@ -181,6 +181,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     flags: Flags
     partition: str = "main"  # of a job that names none
+    place: str = ""  # file and line of a list of submissions
     settings: Mapping[str, Setting] = {}
 
     def explained(self) -> list[tuple[str, str, str]]:

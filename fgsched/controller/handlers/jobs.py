@@ -251,9 +251,17 @@ class JobHandlers:
             lambda request: self._admission.admit(request, caller.submitter, ground),
             max_script=self.rules.max_script,
         )
-        for request in {id(job.request): job.request for job in jobs}.values():
-            check_tier(request.tier, self.rules.tiers, self._engine.tier)
-            check_mail(request, self.rules.mail)
+        checked: set[int] = set()
+        for at, job in enumerate(jobs):
+            if id(job.request) in checked:
+                continue
+            checked.add(id(job.request))
+            try:
+                check_tier(job.request.tier, self.rules.tiers, self._engine.tier)
+                check_mail(job.request, self.rules.mail)
+            except FgschedError as error:
+                error.job = at
+                raise
         return jobs
 
     def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
@@ -267,7 +275,13 @@ class JobHandlers:
             raise Refused(f"{caller.name} has {pending} jobs already", f"{MAX_PENDING} is the limit.")
         room_for(jobs, jobtable, caller.name, self._engine.policy)
         conditions = Conditions(self._engine, kill_invalid=self.rules.kill_invalid)
-        return [conditions.settled(job, caller, now) for job in jobs]
+        settled: list[NewJob] = []
+        try:
+            settled.extend(conditions.settled(job, caller, now) for job in jobs)
+        except FgschedError as error:
+            error.job = len(settled)
+            raise
+        return settled
 
     def _asker_of(self, caller: Caller, job: Job) -> Submitter:
         """Return the submitter whose rights apply to a change: the owner, or the operator who makes it."""

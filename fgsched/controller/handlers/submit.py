@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.jobtable import JobTable
-from fgsched.domain.errors import BadUsage, NotPermitted, Refused
+from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, Refused
 from fgsched.domain.job import Job, Reason, Request
 from fgsched.domain.policy import Policy
 from fgsched.domain.text import quoted
@@ -114,7 +114,7 @@ def read_submission(
     """
     if not 0 < len(batch.jobs) <= MAX_JOBS:
         raise Refused(f"{len(batch.jobs)} jobs in one request", f"Submit 1 to {MAX_JOBS} at a time.")
-    requests = [_request(request, admitted) for request in batch.requests]
+    requests = _requests(batch, admitted)
     scripts = [_script(text, max_script) for text in batch.scripts]
     environments = [_environment(variables, at) for at, variables in enumerate(batch.environments)]
     try:
@@ -130,6 +130,17 @@ def read_submission(
     except IndexError:
         lengths = len(requests), len(scripts), len(environments)
         raise BadUsage(f"submit: {_outside(batch, lengths)} is not a place in its list") from None
+
+
+def _requests(batch: Batch[Any], admitted: Callable[[Request], Request]) -> list[Request]:
+    """Return the admitted requests; an error names the first job with the refused request."""
+    found: list[Request] = []
+    try:
+        found.extend(_request(request, admitted) for request in batch.requests)
+    except FgschedError as error:
+        error.job = next((at for at, job in enumerate(batch.jobs) if job[0] == len(found)), None)
+        raise
+    return found
 
 
 def _outside(batch: Batch[Any], lengths: tuple[int, int, int]) -> str:
