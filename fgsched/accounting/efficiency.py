@@ -162,13 +162,13 @@ def _refused(job: JobInfo) -> int | None:
 
 
 def proposal_of(runs: Sequence[Run]) -> Proposal | None:
-    """Return options for the next run after these; None if the request fits or none has ended."""
+    """Return options for the next run; None if the request fits, or no run has ended."""
     ended = [one for one in runs if one.is_over and one.job.started_at is not None]
     return propose(needs_of(ended)) if ended else None
 
 
 def charge_sentences(found: Proposal, charged: float, runs: int = 1) -> list[str]:
-    """Return what a proposal changes about the charge; nothing if it changes nothing, or too little.
+    """Return sentences about the change of the charge by a proposal; none if the change is too small.
 
     `charged` is the GPU seconds of `runs` runs.
     """

@@ -555,13 +555,13 @@ def _with(card: CardLook, processes: tuple[ProcessLook, ...]) -> CardLook:
 
 
 def _part_of(job: JobLook, wall: float, seconds: float) -> float:
-    """Return the part of the time since the last look in which a job was there."""
+    """Return the part (0 to 1) of the time since the last look in which a job held its GPUs."""
     age = wall - job.started_at
     return age / seconds if 0 <= age < seconds else 1.0
 
 
 def _consumed(before: int | None, now: int | None) -> float | None:
-    """Return the joules between two values of a counter; None if it began again, or is not there."""
+    """Return the joules between two values of a counter; None if it was reset or is missing."""
     return (now - before) / 1000 if before is not None and now is not None and now >= before else None
 
 

@@ -194,7 +194,7 @@ class MailDesk:
 
     @property
     def has_unposted(self) -> bool:
-        """Whether `retry` has something to do."""
+        """Tell whether mails wait for `retry`."""
         return bool(self._unposted)
 
     def due(self, now: float) -> float | None:

@@ -395,7 +395,7 @@ class Mover:
         return chosen
 
     def _may_leave(self, job_id: int, array: int, task: int | None) -> bool:
-        """Tell whether nothing in the queue needs a row any more."""
+        """Tell whether a row can be deleted: no open array, dependency or other row refers to it."""
         jobtable = self._site.jobtable()
         if array and jobtable.arrays.get(array) is not None:
             return False

@@ -52,8 +52,8 @@ class Sampling:
         """Begin without a look.
 
         Args:
-            accounts: names of users.
-            send: takes records for the accountant; None: there are no accounts, and nothing is recorded.
+            accounts: looks up names of users.
+            send: sends records to the accountant; None: the controller keeps no accounts.
             interval: seconds between two looks.
         """
         self._engine, self._people = engine, UserNames(accounts)
@@ -213,7 +213,7 @@ class Sampling:
 
 
 def _discard(*records: Sample) -> None:
-    """Do nothing, where there are no accounts."""
+    """Drop records: the controller keeps no accounts."""
 
 
 def _plain(gpu: Gpu) -> Gpu:

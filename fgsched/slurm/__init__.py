@@ -1,1 +1,1 @@
-"""The commands of Slurm, in its dialect, for scripts and programs that were written for it."""
+"""Slurm's commands with its options, output and messages, for scripts and programs written for Slurm."""

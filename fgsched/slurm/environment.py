@@ -44,7 +44,7 @@ def of_task(base: Mapping[str, str], task: int) -> dict[str, str]:
 
 
 def _exported(text: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that --export lets pass: ALL, NONE, or names and NAME=value."""
+    """Return the variables that --export selects: ALL, NONE, or names and NAME=value."""
     words = [word for word in text.split(",") if word]
     kept = dict(environ)
     if "ALL" not in words:

@@ -23,7 +23,7 @@ def expand(text: str) -> list[str]:
 
 
 def fold(names: list[str]) -> str:
-    """Return a list of names; names that differ in a number at the end are folded."""
+    """Return names as a host list; names that differ only in a final number become one range."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         match = re.fullmatch(r"(.*?)([0-9]+)", name)

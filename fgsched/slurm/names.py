@@ -1,4 +1,4 @@
-"""Run the command of fgsched that a name of Slurm means, with Slurm's name in its messages.
+"""Run the equivalent of a Slurm command, with Slurm's name in its messages.
 
 `python -m fgsched.slurm.names squeue -u ann`
 """
@@ -55,7 +55,7 @@ def arguments(name: str, words: Sequence[str]) -> list[str]:
 
 
 def status_of(name: str, code: int) -> int:
-    """Return Slurm's exit status for one of fgsched: 1, and 255 for a bad option of sbatch."""
+    """Convert an exit status of fgsched to Slurm's: 1, and 255 for a bad option of sbatch."""
     if code == Exit.USAGE:
         return 255 if name == "sbatch" else 1
     refused = (Exit.NO_SUCH_JOB, Exit.NOT_PERMITTED, Exit.UNREACHABLE)

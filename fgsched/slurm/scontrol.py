@@ -23,7 +23,7 @@ VERSION = "22.05.8"  # of the Slurm whose answers these are
 
 
 def answer(words: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """Return what scontrol prints for a request that is answered here; None: it is one of fgctl.
+    """Return the output of a request that fgctl does not have; None: fgctl answers it.
 
     Raises:
         BadLine: an option, a job, a partition or a node does not exist.
@@ -138,7 +138,7 @@ def _list(words: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def _config() -> str:
-    """Return the keys that programs read, in Slurm's layout."""
+    """Return the settings that programs read, in the layout of scontrol show config."""
     values = {
         "ClusterName": "fgsched",
         "GresTypes": "gpu",

@@ -64,7 +64,7 @@ def _clock(seconds: int) -> str:
 
 
 def _size(size: int) -> str:
-    """Return bytes with two decimals in the largest unit of which there is at least one."""
+    """Return bytes with two decimals, in the largest unit in which the number is at least 1."""
     amount = size / _KIB
     place = min(int(math.log(amount, _KIB)), len(_UNITS) - 1) if amount >= 1 else 0
     return f"{amount / _KIB**place:.2f} {_UNITS[place]}"

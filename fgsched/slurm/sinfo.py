@@ -67,7 +67,7 @@ class Row(NamedTuple):
 
 
 def _amounts(row: Row) -> str:
-    """Return the nodes that are allocated, idle, in another state, and all."""
+    """Return the numbers of allocated, idle, other and all nodes."""
     busy, idle = row.state in ("mix", "alloc", "drng"), row.state == "idle"
     return f"{int(busy)}/{int(idle)}/{int(not busy and not idle)}/1"
 

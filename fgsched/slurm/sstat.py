@@ -23,7 +23,7 @@ _KNOWN = options(
 
 
 class Row(NamedTuple):
-    """A running job and what its processes use."""
+    """A running job and the use of its processes."""
 
     job: protocol.JobInfo
     pids: list[int]

@@ -1,4 +1,4 @@
-"""Read the file of `srun --multi-prog`: which program each task runs."""
+"""Read the file of `srun --multi-prog`, which assigns a program to each task."""
 
 import shlex
 
