@@ -1,11 +1,14 @@
 """Mails of a real controller to a real mail server: sent once, whatever is killed or hangs."""
 
+import os
+
 import pytest
 
 from crashing import crashing, kill, kill_controller
 from fgsched.crash import MAILING
 from live_host import living
 from mailserver import serving
+from test_sampling import until_sampled
 
 pytestmark = pytest.mark.compiler
 
@@ -41,6 +44,29 @@ def test_a_job_sends_a_mail_at_its_end_with_its_last_lines(tmp_path, server):
         ]
         assert str(second["Subject"]).endswith(", FAILED, ExitCode 3")
         assert (second["X-To"], "  done" in text_of(second)) == ("ann@example.org", True)
+
+
+def test_a_mail_about_a_short_job_has_what_was_sampled_of_it(tmp_path, server):
+    """The accounts have it a second later, when the mail is sent."""
+    settings = f"{config(server)}[sampling]\ninterval = 0.25\n"
+    with living(tmp_path / "home", devices="sim:1x16G", config=settings) as home:
+        script = home.path / "cards" / "script.json"
+        script.parent.mkdir()
+        script.write_text("{}")
+        home.run("fgq", "-h", env={"FG_SIM_SCRIPT": str(script)})
+        gate = home.path / "gate"
+        os.mkfifo(gate)
+        load = f"echo 'sm=50 mem=2G' >$FG_SIM_LOAD; read line <{gate}"
+        job = home.submit(load, share=10_000, name="train", mail_type="END", submit_line="fgsub train.sh")
+        until_sampled(home, job, lambda usage: usage.peak)
+        gate.write_text("go\n")
+        lines = text_of(server.wait(1)[0])
+        (memory,) = [line.split() for line in lines if line.startswith("  GPU memory")]
+        assert memory[-6:] == ["2.0", "of", "16.0", "GiB", "12", "%"]
+        assert [line.split()[0] for line in lines if "mean of 1 GPU" in line] == ["SM"]
+        assert [line.split()[:3] for line in lines if line.startswith("  Run again")] == [
+            ["Run", "again", "cd"]
+        ]
 
 
 def test_a_mail_server_that_hangs_delays_no_job(tmp_path, server):
