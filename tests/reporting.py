@@ -47,6 +47,9 @@ HOSTILE = (
     '=HYPERLINK("http://x")',
     'quote",comma\n',
     "x" * 4096,
+    "@SUM(A1)",
+    "\n =1+1",
+    "\uff1d1+1",
 )
 
 

@@ -205,7 +205,7 @@ def test_names_with_markup_escapes_and_emoji_do_no_harm(paths, name):
 
 
 def test_a_long_name_is_never_cut(paths):
-    page = Page(as_html(made(paths, "overview", "hostile")))
+    page = Page(as_html(made(paths, "users", "hostile")))
     assert "😀" * 1000 in page.text
     assert "x" * 4096 in page.text
     assert "<script>alert(1)</script>" in page.text

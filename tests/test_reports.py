@@ -17,11 +17,21 @@ from fgsched.accounting.periods import Choice
 from fgsched.accounting.records import HealthEvent
 from fgsched.accounting.reports import waste
 from fgsched.accounting.reports.charge import weight_of
-from fgsched.accounting.reports.export import as_csv, as_json, names
+from fgsched.accounting.reports.export import as_csv, as_json, names, table_as_csv
 from fgsched.accounting.reports.facts import Example, Repeated
 from fgsched.accounting.reports.html import as_html
 from fgsched.accounting.reports.markdown import as_markdown
-from fgsched.accounting.reports.model import Line, Report, Table, UseBars, Wastes
+from fgsched.accounting.reports.model import (
+    Column,
+    Given,
+    Line,
+    Phrase,
+    Report,
+    Table,
+    UseBars,
+    Wastes,
+    Words,
+)
 from fgsched.accounting.reports.registry import NAMES, Wish, kind
 from fgsched.accounting.reports.text import as_text
 from fgsched.accounting.reports.waste import use_of
@@ -83,7 +93,30 @@ def test_every_format_can_be_written_of_every_history(paths, name, plan):
     for section in names(report):
         rows = list(csv.reader(io.StringIO(as_csv(report, section))))
         assert len({len(row) for row in rows}) == 1
-        assert not [cell for row in rows for cell in row if cell.startswith("=")]
+        assert not [cell for row in rows for cell in row if is_formula(cell)]
+
+
+def is_formula(cell):
+    """Tell whether a spreadsheet computes a cell, except numbers and our own lines such as --gpu-mem=8G."""
+    begins = re.match(r"[\t\r\n]|\s*[-=+@\uff0d\uff1d\uff0b\uff20]", cell)
+    return begins and not re.fullmatch(r"-?[0-9.e-]+|--[a-z-]+=[0-9A-Za-z.]+", cell)
+
+
+@pytest.mark.parametrize(
+    "text", ["=1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1", "\uff0b1"]
+)
+def test_a_text_of_a_user_begins_no_formula_in_csv(text):
+    joined = Phrase((Words(""), Given(text), Words(" 3")))
+    table = Table("t", (Column("name", "Name"), Column("users", "Users")), ((Given(text), joined),))
+    (_, row) = csv.reader(io.StringIO(table_as_csv(table), newline=""))
+    assert row == [f"'{text}", f"'{text} 3"]
+
+
+def test_a_failed_job_has_its_output_and_a_replayed_job_the_model_that_it_asked_for(paths):
+    with facts_of(paths / "fortnight.db") as facts:
+        assert facts.failed_jobs(1)[0].output == "/home/hiro/debug-40932.out"
+        assert facts.refusals(1)[0].output == "/home/grace/seg-3d-unet-40906.out"
+        assert {run.gpu_type for run in facts.runs(2000)} == {"", "A100", "A6000"}
 
 
 @every_report

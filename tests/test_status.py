@@ -218,6 +218,16 @@ def test_metrics_have_the_state_and_the_sums_of_the_accounts(fortnight):
     assert ended == sum(one.jobs for one in totals.jobs) > 0
 
 
+def test_names_that_are_shortened_to_one_label_are_one_series():
+    """Prometheus refuses a file in which a series occurs twice."""
+    users = ("y" * 101, "y" * 102)
+    shares = tuple(share(at, user, 0.25, "active") for at, user in enumerate(users))
+    gpu = GpuNow(gpu=0, uuid="u", model="A100", total=GIB, shares=shares)
+    text = as_metrics(replace(STATUS, gpus=(gpu,)), None)
+    (line,) = [one for one in text.splitlines() if one.startswith("fgsched_user_charged_gpus{")]
+    assert line == f'fgsched_user_charged_gpus{{type="A100",user="{"y" * 100}"}} 0.5'
+
+
 def test_a_controller_that_does_not_answer_leaves_the_sums(fortnight):
     found = samples(as_metrics(Status(at=AT, host="hopper", trouble="x"), sums(fortnight)))
     assert found['fgsched_up{version="0.1.0"}'] == 0.0

@@ -2,15 +2,28 @@
 
 import csv
 import io
+import re
 from typing import Any
 
 import msgspec
 
-from fgsched.accounting.reports.model import Bar, Cell, Change, Column, Event, Given, Number, Report, Table
+from fgsched.accounting.reports.model import (
+    Bar,
+    Cell,
+    Change,
+    Column,
+    Event,
+    Given,
+    Number,
+    Phrase,
+    Report,
+    Table,
+)
 from fgsched.accounting.reports.tables import find, tables_of
 from fgsched.domain.errors import BadUsage
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet would begin a formula
+# A spreadsheet may begin a formula with these, also after blanks and in their full width.
+_FORMULA = re.compile("[\t\r\n]|\\s*[-=+@\uff0d\uff1d\uff0b\uff20]")
 _UNITS = {"GPU-hours": "gpu_hours", "GiB-hours": "gib_hours", "%": "percent"}
 
 
@@ -69,7 +82,7 @@ def _raw(cell: Cell) -> Any:
     if isinstance(cell, Bar):
         return ""
     text = cell.text.replace("\0", "?")
-    if isinstance(cell, Given) and text.startswith(_FORMULA):
+    if isinstance(cell, Given | Phrase) and _FORMULA.match(text):
         return f"'{text}"
     return text
 

@@ -65,9 +65,12 @@ class _Given:
 def _family(
     kind: Any, name: str, text: str, labels: Iterable[str], values: Mapping[tuple[str, ...], float]
 ) -> Any:
+    shown: dict[tuple[str, ...], float] = defaultdict(float)
+    for key, value in values.items():
+        shown[tuple(map(_label, key))] += value  # a series may be written once, also if labels are shortened
     found = kind(name, text, labels=list(labels))
-    for key, value in sorted(values.items()):
-        found.add_metric([_label(one) for one in key], value)
+    for key, value in sorted(shown.items()):
+        found.add_metric(key, value)
     return found
 
 
