@@ -90,8 +90,8 @@ def _moment(now: float) -> Span:
 
 
 def _charged(info: GpuInfo) -> float:
-    """Return the charged part of a GPU, from 0 to 1."""
-    memory = 1 - info.free_memory / info.usable if info.usable else 0.0
+    """Return the charged part of a GPU, from 0 to 1; memory of processes outside of jobs is not charged."""
+    memory = 1 - (info.free_memory + info.external) / info.usable if info.usable and info.jobs else 0.0
     return max(0.0, min(1.0, max(1 - info.free_share / _WHOLE, memory)))
 
 
