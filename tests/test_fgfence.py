@@ -243,6 +243,14 @@ def test_wrong_usage_is_explained(host, words, said):
     assert said in done.err
 
 
+def test_a_process_that_has_ended_is_named(host):
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    done = host.run("fgfence", "--print-env", "--gpus=0.5", f"--pid={ended.pid}")
+    assert done.status == 1
+    assert f"there is no process {ended.pid}" in done.err
+
+
 def test_a_fence_whose_watcher_was_killed_is_removed_by_the_next(host):
     with fenced(host, "--gpus=0.5") as one:
         assert one.say("info")[0] == OK

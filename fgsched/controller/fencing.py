@@ -77,13 +77,21 @@ def _let_go(*streams: int) -> None:
     os.close(null)
 
 
+def _opened(pid: int) -> int:
+    """Return a pidfd of the process that the fence lasts as long as. Raises Refused or OSError."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise Refused(f"there is no process {pid}", "Name a running process with --pid.") from None
+
+
 class Fence:
     """One fence and what watches it."""
 
     def __init__(self, request: Request, config: Config) -> None:
         """Make the fence. Raises FgschedError, OSError or ValueError if that fails; nothing is left then."""
         self._request, self._config = request, config
-        self._process = os.pidfd_open(request.pid)
+        self._process = _opened(request.pid)
         inventory, self._sampler = gpus.attach(config, os.environ, option=request.gpus)
         if not inventory.gpus:
             raise Refused(
