@@ -315,10 +315,13 @@ def health_text(path, first, last):
 def test_the_reason_of_a_drained_card_is_in_the_health_report(tmp_path):
     ledger = Ledger(tmp_path / "accounts.db")
     event = HealthEvent(at=90_000.0, card=CARD.uuid, kind="state", detail="drained: replace <the> fan")
+    again = replace(event, at=91_000.0)  # the next controller
     with ledger.write():
         ledger.add_cards([replace(CARD, until=100_000.0)])
-        ledger.add_health([event])
+        ledger.add_health([event, again])
     ledger.close()
+    with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-02", until="1970-01-03")) as facts:
+        assert facts.health == [event]
     assert "down: replace <the> fan; not back" in health_text(tmp_path / "accounts.db", 2, 3)
 
 

@@ -322,6 +322,15 @@ class ReportReader(Reader):
         return [msgspec.convert(dict(row), kind, strict=False) for row in self.ask(statement, **values)]
 
 
+def _is_repeated(event: HealthEvent, states: dict[str, str]) -> bool:
+    """Return whether a controller only recorded at its start that a GPU is still down; note the state."""
+    if event.kind != "state":
+        return False
+    before = states.get(event.card)
+    states[event.card] = event.detail
+    return before == event.detail
+
+
 class Facts:
     """The contents of the accounts about a period. Each query runs when its result is first used."""
 
@@ -541,7 +550,8 @@ class Facts:
     @cached_property
     def health(self) -> list[HealthEvent]:
         found = self.reader.health(self.period.since, self.period.until)
-        return [one for one in found if one.kind != DRIVER]
+        states = {one.card: one.detail for one in self.states_before}
+        return [one for one in found if one.kind != DRIVER and not _is_repeated(one, states)]
 
     @cached_property
     def drivers(self) -> list[tuple[float, str]]:
