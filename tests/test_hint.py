@@ -11,6 +11,7 @@ from fgsched.cli.hint import hint, tell
 from fgsched.domain.errors import Unreachable
 from fgsched.domain.job import Demand, JobState, Request
 from fgsched.protocol import HistoryPage, JobInfo
+from fgsched.submission.request import wants_hint
 from terminals import on_terminal
 from test_sampling import scripted, until_sampled
 
@@ -127,7 +128,7 @@ def test_only_a_person_who_has_not_switched_it_off_gets_a_note(
     job = SimpleNamespace(flags=SimpleNamespace(**kinds | flags), submission=SimpleNamespace(request=request))
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: is_terminal))
     monkeypatch.setenv("FGSUB_HINT", env)
-    assert fgsub._wants_hint(job) == wanted
+    assert (fgsub._is_for_person() and wants_hint(job, os.environ)) == wanted
 
 
 # -- with a controller ---------------------------------------------------------------------------------
