@@ -114,6 +114,8 @@ def test_a_refusal_is_in_the_words_of_slurm(site, monkeypatch, words, error):
         ),
         ("sacct -nXP -j 1,1.7,99 -o jobid,jobname", (0, "1|first\n", "")),
         ("scontrol show partition none", (1, "", "Partition none not found\n")),
+        ("squeue -hj 99", (1, "", "slurm_load_jobs error: Invalid job id specified\n")),
+        ("scancel 99", (0, "", "")),
     ],
 )
 def test_a_program_of_a_name_ends_as_that_of_slurm(site, words, result):

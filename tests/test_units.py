@@ -167,6 +167,10 @@ def test_a_duration_has_slurms_meaning(text, seconds):
     assert times.parse_duration(text) == seconds
 
 
+def test_seconds_alone_can_be_more_than_a_minute():
+    assert times.parse_duration("0:600") == 600
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -180,6 +180,8 @@ def _act(
 def _report(one: Outcome, number: int | None, *, verbose: bool, strict: bool, **_: Any) -> int:
     """Print the outcome of one job if necessary; return its exit status."""
     what = "Kill job error" if number in (None, _TERM, _KILL) else "Signal job error"
+    if one.error is not None and one.error.exit == Exit.NO_SUCH_JOB and said_by("fgcancel") == "scancel":
+        return Exit.DONE  # of a job that ended long ago scancel says nothing
     if error := one.error:
         cause = error.cause.partition(":")[0] if error.exit == Exit.NO_SUCH_JOB else error.cause
         warn("fgcancel", f"{what} on job id {one.id}: {cause}")

@@ -205,6 +205,9 @@ def _account_for(
         click.echo(f"{said_by('fgq')}: {which}: {how}; see fgacct -j {which}", err=True)
     if not unknown:
         return Exit.DONE
+    if said_by("fgq") == "squeue":
+        click.echo("slurm_load_jobs error: Invalid job id specified", err=True)
+        return Exit.NO_SUCH_JOB
     warn("fgq", f"Invalid job id specified: {choices.spelled(unknown)}", "fgacct -S -30d lists older jobs.")
     return Exit.NO_SUCH_JOB
 

@@ -44,6 +44,8 @@ def _duration(text: str) -> int:
         return days * DAY + hours * HOUR + minutes * MINUTE + seconds
     if match := _CLOCKED.fullmatch(text):
         parts = [int(part) for part in match.groups() if part is not None]
+        if len(parts) == 2 and not parts[0]:  # 0:600, as programs write seconds
+            return parts[1]
         for name, part in zip(("seconds", "minutes"), reversed(parts[1:]), strict=False):
             _within(text, name, part, 59)
         first, second, third = (*parts, 0, 0)[:3] if len(parts) == 3 else (0, *parts, 0)[:3]

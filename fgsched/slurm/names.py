@@ -130,7 +130,13 @@ def _run() -> None:
     command: Command = getattr(import_module(f"fgsched.cli.{own}"), own)
     sys.argv = [name, *arguments(name, words)]
     command.fail = _Named(name, command).fail  # type: ignore[method-assign]
-    command.main(prog_name=name)
+    try:
+        command.main(prog_name=name)
+    except SystemExit as done:
+        known = (
+            isinstance(done.code, int) and name != "sbatch"
+        )  # sbatch --wait ends with the status of the job
+        sys.exit(status_of(name, int(done.code or 0)) if known else done.code)
 
 
 if __name__ == "__main__":
