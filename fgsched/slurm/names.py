@@ -133,10 +133,9 @@ def _run() -> None:
     try:
         command.main(prog_name=name)
     except SystemExit as done:
-        known = (
-            isinstance(done.code, int) and name != "sbatch"
-        )  # sbatch --wait ends with the status of the job
-        sys.exit(status_of(name, int(done.code or 0)) if known else done.code)
+        if name == "sbatch" or not isinstance(done.code, int):
+            raise  # with --wait, the status is that of the job
+        sys.exit(status_of(name, done.code))
 
 
 if __name__ == "__main__":
