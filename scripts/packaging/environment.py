@@ -32,6 +32,8 @@ def main(wheel: Path, prefix: Path) -> None:
             if data and not name.endswith("/"):
                 (prefix / data).parent.mkdir(parents=True, exist_ok=True)
                 (prefix / data).write_bytes(opened.read(name))
+                if opened.getinfo(name).external_attr >> 16 & 0o100:
+                    (prefix / data).chmod(0o755)
     for program in ("fgspawn", "fgprove"):
         (Path(os.environ["SITE"]) / "fgshim" / program).chmod(0o755)
     for record in Path(os.environ["SITE"]).glob("*.dist-info/RECORD"):
