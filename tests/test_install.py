@@ -13,7 +13,7 @@ import pytest
 from fakehost import hosting, why_not
 from fgsched.cli.install import texts, wanted
 from fgsched.cli.install.carry import STATE, Carrier, Manifest
-from fgsched.cli.install.host import Host, look
+from fgsched.cli.install.host import NATIVE, Host, look
 from fgsched.cli.install.plan import (
     Command,
     Entry,
@@ -370,6 +370,11 @@ def test_the_unit_starts_the_program_beside_this_interpreter():
     unit = texts.unit(str(Path(sys.executable).with_name("fgsched")))
     (line,) = [one for one in unit.splitlines() if one.startswith("ExecStart=")]
     assert line == f"ExecStart={Path(sys.executable).parent}/fgsched run --system"
+
+
+def test_commands_that_are_no_scripts_of_python_get_links_too():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert list(NATIVE) == project["tool"]["fgsched"]["native-commands"]
 
 
 def test_the_project_contains_the_texts_that_are_installed():
