@@ -11,12 +11,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import awaiting
 import fgshim
 from driver_host import hosting
 from fakecuda import Card
 from fakecuda.job import answers
+from fgsched.cli import fgfence
 from fgshim import region
 from live_host import PATIENCE, processes_of
 
@@ -237,10 +239,10 @@ def test_a_fence_within_a_fence_is_refused(host):
         (["--gpus=0.5", "--json", "true"], "--pid and --json belong to --print-env"),
     ],
 )
-def test_wrong_usage_is_explained(host, words, said):
-    done = host.run("fgfence", *words)
-    assert done.status == 2
-    assert said in done.err
+def test_wrong_usage_is_explained(words, said):
+    done = CliRunner().invoke(fgfence.fgfence, words)
+    assert done.exit_code == 2
+    assert said in done.stderr
 
 
 def test_a_process_that_has_ended_is_named(host):
