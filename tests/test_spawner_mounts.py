@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
@@ -15,7 +16,18 @@ from fakecuda import Card, FakeDriver
 from fakehost import why_not
 from fgshim import region
 from fixtures_spawner import NEEDS_SPAWNER
-from spawner_driver import BECOME_USER, JOIN, OWN_MOUNTS, OWN_USERS, PROVE_FENCE, Gate, spawning
+from spawner_driver import (
+    BECOME_USER,
+    CANCEL,
+    DELIVER,
+    JOIN,
+    OWN_MOUNTS,
+    OWN_USERS,
+    PROVE_FENCE,
+    SHELL,
+    Gate,
+    spawning,
+)
 
 NO_MOUNTS = why_not()
 pytestmark = [
@@ -350,3 +362,24 @@ def test_a_process_that_joins_a_job_of_an_unprivileged_user_has_its_namespaces(p
         own, other, _ = joined(one, place, fenced | {"flags": OWN_MOUNTS | OWN_USERS})
     assert other == own
     assert own.split()[1] != os.readlink("/proc/self/ns/user")
+
+
+@pytest.mark.userns
+def test_nothing_joins_a_script_in_mounts_that_its_user_made(spawner, place, fenced):
+    """There, a program such as su would read the user's own /etc, and run as root."""
+    if subprocess.run([*AS_NOBODY, "unshare", "-Urm", "true"], stderr=-3).returncode:
+        pytest.skip("this host gives users no namespaces")
+    gate = Gate(place / "gate")
+    wait = "while :; do sleep 1000 & wait \\$!; done"
+    script = f"trap 'echo answered >{gate.path}' USR1; echo ready >{gate.path}; {wait}"
+    words = fenced | {"env": fenced["env"] | {"FG_PYTHON": shutil.which("cat")}}
+    job = spawner.launch(f'#!/bin/sh\nexec unshare -Urm sh -c "{script}"\n', **words)
+    assert gate.line() == "ready"
+    job.order(JOIN, 7)
+    job.order(DELIVER, signal.SIGUSR1, SHELL)  # obeyed after that
+    assert gate.line() == "answered"
+    shepherd = job.answer.pid
+    begun = Path(f"/proc/{shepherd}/task/{shepherd}/children").read_text().split()
+    job.order(CANCEL)
+    job.over()
+    assert len(begun) == 1

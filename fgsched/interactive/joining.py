@@ -101,5 +101,6 @@ def _connection(
             return connection
     raise Unreachable(
         f"job {job} starts no further process",
-        "Its shepherd was killed, or the interpreter of fgsched cannot be executed in the job.",
+        "Its shepherd was killed, its script made a user namespace, or the interpreter of fgsched cannot be "
+        "executed in the job.",
     )

@@ -11,6 +11,7 @@ cdef char join_stack[16384]
 cdef char join_name[64]
 cdef char *join_words[8]
 cdef pid_t joining
+cdef int join_users, join_mounts  # descriptors of the script's namespaces; -1: those of the shepherd
 cdef Slot joined  # a copy, because a failed step writes its reason to the slot
 
 
@@ -23,25 +24,42 @@ cdef char *job_python() noexcept nogil:
     return NULL
 
 
-cdef int enter(pid_t pid, const char *kind) noexcept nogil:
-    """Enter a namespace of a process."""
+cdef int open_namespace(pid_t pid, const char *kind) noexcept nogil:
+    """Open a namespace of a process. Return -1 if the process has ended."""
     cdef char path[64]
     put(put(put_number(put(path, b"/proc/"), pid), b"/ns/"), kind)
-    cdef int fd = open(path, O_RDONLY | O_CLOEXEC)
-    if fd < 0:
-        return -1
-    cdef int done = setns(fd, 0)
-    close(fd)
-    return done
+    return open(path, O_RDONLY | O_CLOEXEC)
 
 
-cdef int enter_mounts() noexcept nogil:
-    """Enter the mount namespace of the script, if the job has one of its own."""
+cdef int open_namespaces() noexcept nogil:
+    """Open the namespaces of the script, which is not reaped yet, if the job has its own.
+
+    Refuse mounts that belong to a user namespace of the script: the process that joins is in the host's user
+    namespace, where su would be root and read the user's own /etc.
+    """
+    global join_users, join_mounts
+    join_users = join_mounts = -1
     if not launch.head.flags & OWN_MOUNTS:
         return 0
-    if launch.head.flags & OWN_USERS and enter(joined.main, b"user") < 0:
+    if launch.head.flags & OWN_USERS:
+        join_users = open_namespace(joined.main, b"user")
+        if join_users < 0:
+            return -1
+    join_mounts = open_namespace(joined.main, b"mnt")
+    return 0 if join_mounts >= 0 and (join_users >= 0 or fg_owns_namespace(join_mounts)) else -1
+
+
+cdef void close_namespaces() noexcept nogil:
+    if join_users >= 0:
+        close(join_users)
+    if join_mounts >= 0:
+        close(join_mounts)
+
+
+cdef int enter_namespaces() noexcept nogil:
+    if join_users >= 0 and setns(join_users, 0) < 0:
         return -1
-    return enter(joined.main, b"mnt")
+    return setns(join_mounts, 0) if join_mounts >= 0 else 0
 
 
 cdef int join_steps() noexcept nogil:
@@ -49,7 +67,7 @@ cdef int join_steps() noexcept nogil:
     if join_cgroups(&joined) < 0:
         return -1
     bind_to_cpus()
-    if enter_mounts() < 0 or take_identity(&joined) < 0:
+    if enter_namespaces() < 0 or take_identity(&joined) < 0:
         return -1
     if chdir(joined.text + joined.cwd) < 0 and chdir(b"/") < 0:
         return -1
@@ -86,7 +104,9 @@ cdef void join_job(const Slot *slot, int number) noexcept nogil:
     join_words[5] = join_name
     join_words[6] = NULL
     memcpy(&joined, slot, sizeof(Slot))
-    spare_no_more()
-    fg_store(&sharing, 1)
-    if clone(join_child, join_stack + sizeof(join_stack), SHARES_MEMORY | SIGCHLD, NULL, &joining, NULL, &sharing) < 0:
-        fg_store(&sharing, 0)
+    if open_namespaces() == 0:
+        spare_no_more()
+        fg_store(&sharing, 1)
+        if clone(join_child, join_stack + sizeof(join_stack), SHARES_MEMORY | SIGCHLD, NULL, &joining, NULL, &sharing) < 0:
+            fg_store(&sharing, 0)
+    close_namespaces()

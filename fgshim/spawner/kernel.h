@@ -7,6 +7,7 @@
 #include <linux/futex.h>
 #include <linux/ioprio.h>
 #include <linux/keyctl.h>
+#include <linux/nsfs.h>
 #include "open_below.h"
 #include <poll.h>
 #include <sched.h>
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -39,6 +41,17 @@ static inline int fg_is_regular(mode_t mode) { return S_ISREG(mode); }
 static inline int fg_is_directory(mode_t mode) { return S_ISDIR(mode); }
 static inline int fg_is_device(mode_t mode) { return S_ISCHR(mode); }
 static inline int fg_killed(int status) { return WIFSIGNALED(status); }
+
+/* Tell whether a namespace belongs to the user namespace of this process. */
+static inline int fg_owns_namespace(int fd) {
+    struct stat owner, own;
+    int users = ioctl(fd, NS_GET_USERNS);
+    int is_own = users >= 0 && fstat(users, &owner) == 0 && stat("/proc/self/ns/user", &own) == 0 &&
+                 owner.st_dev == own.st_dev && owner.st_ino == own.st_ino;
+    if (users >= 0)
+        close(users);
+    return is_own;
+}
 
 /* A command is a queued signal: the command is in the low half of its value, the job's mark in the high half. */
 static inline int fg_command_signal(void) { return SIGRTMIN + 1; }

@@ -154,6 +154,7 @@ cdef extern from "kernel.h" nogil:
     int chdir(const char *path)
     mode_t umask(mode_t mask)
     int unshare(int flags)
+    int fg_owns_namespace(int fd)
     int setns(int fd, int kind)
     int sched_getaffinity(pid_t pid, size_t room, cpu_set_t *cpus)
     int sched_setaffinity(pid_t pid, size_t room, const cpu_set_t *cpus)
