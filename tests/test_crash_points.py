@@ -32,8 +32,7 @@ def story(home):
     jobs = [int(home.run("fgsub", "--parsable", str(script), str(code)).out) for code in (0, 3, 5)]
     stuck = int(home.run("fgsub", "--parsable", "--wrap", "exec sleep 1000").out)
     home.run("fgcancel", str(stuck))
-    for job in (*jobs, stuck):
-        home.run("fgwait", str(job))
+    home.run("fgwait", *map(str, (*jobs, stuck)))
     return jobs, stuck
 
 
