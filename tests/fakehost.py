@@ -25,6 +25,7 @@ from live_host import PATIENCE, ROOT, Done
 UIDS = {"root": 0, "daemon": 1, "alice": 4001, "bob": 4002, "carol": 4003, "dave": 4004}
 LAB = 4100  # a group of alice's and dave's
 CONFIG = '[gpus]\ndevices = "sim:2x16G"\n[host]\ncpus = 64\n[operators]\nusers = ["carol"]\n'
+UNUSED = shutil.ignore_patterns("certs", "fonts", "rc[0-9S].d")  # of /etc: half of its links
 _RAW = """
 import json, os, socket, sys
 def dial():
@@ -191,9 +192,9 @@ def mounts(path: Path) -> str:
     return "\n".join(lines)
 
 
-def furnish(path: Path, config: str) -> None:
+def furnish(path: Path, config: str, jobs: str) -> None:
     """Accounts, homes, a directory for everybody, and the configuration."""
-    shutil.copytree("/etc", path / "etc", symlinks=True, ignore_dangling_symlinks=True)
+    shutil.copytree("/etc", path / "etc", symlinks=True, ignore=UNUSED)
     users = {name: uid for name, uid in UIDS.items() if uid >= 1000}
     with open(path / "etc/passwd", "a") as passwd, open(path / "etc/group", "a") as group:
         for name, uid in users.items():
@@ -206,7 +207,7 @@ def furnish(path: Path, config: str) -> None:
     (path / "tmp").mkdir()
     (path / "tmp").chmod(0o1777)
     (path / "etc/fgsched").mkdir(exist_ok=True)
-    (path / "etc/fgsched/fgsched.toml").write_text(f'{config}[jobs]\ntmp = "{path}/tmp"\n')
+    (path / "etc/fgsched/fgsched.toml").write_text(f'{config}[jobs]\ntmp = "{path}/tmp"\n{jobs}')
 
 
 def why_not() -> str:
@@ -222,12 +223,12 @@ def why_not() -> str:
 
 
 @contextmanager
-def hosting(*, config: str = CONFIG, started: bool = True) -> Iterator[Host]:
-    """A host for as long as the block lasts."""
+def hosting(*, config: str = CONFIG, jobs: str = "", started: bool = True) -> Iterator[Host]:
+    """Furnish a host for as long as the block lasts; `jobs` are lines of the table of that name."""
     path = Path(tempfile.mkdtemp(prefix="fghost-"))
     path.chmod(0o755)
     try:
-        furnish(path, config)
+        furnish(path, config, jobs)
         command = ["unshare", "-m", "--propagation", "private", "sh", "-c", mounts(path)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
             assert keeper.stdout.readline() == "ready\n"

@@ -166,10 +166,7 @@ while True:
 @pytest.mark.cgroup
 @pytest.mark.skipif(cgroups.PidsCgroups("test", 100).note != "", reason="no pids cgroup can be made")
 def test_a_fork_bomb_leaves_the_host_to_others():
-    with hosting() as host:
-        settings = host.path / "etc/fgsched/fgsched.toml"
-        settings.write_text(settings.read_text() + "max_processes = 40\n")
-        host.stop_and_start()
+    with hosting(jobs="max_processes = 40\n") as host:
         bomb = host.submit("alice", BOMB)
         until_written(host.home("alice") / "out", "full\n")
         assert host.ended("bob", "echo ran")["state"] == "COMPLETED"
@@ -228,10 +225,7 @@ def space_of(host, user):
 
 
 def test_a_user_who_fills_the_run_directory_keeps_nobody_else_from_starting():
-    with hosting() as host:
-        settings = host.path / "etc/fgsched/fgsched.toml"
-        settings.write_text(settings.read_text() + 'run_space = "1M"\n')
-        host.stop_and_start()
+    with hosting(jobs='run_space = "1M"\n') as host:
         filling = host.submit("alice", FILLS)
         until_written(host.home("alice") / "out")
         assert host.output("alice") == ["No space left on device"]
@@ -284,9 +278,7 @@ def test_root_and_system_users_own_no_jobs(host, user):
 
 
 def test_root_owns_jobs_where_the_settings_allow_it():
-    with hosting() as host:
-        (host.path / "etc/fgsched/fgsched.toml").write_text("[jobs]\nallow_root_jobs = true\n")
-        host.stop_and_start()
+    with hosting(jobs="allow_root_jobs = true\n") as host:
         assert host.ended("root", "id -u")["state"] == "COMPLETED"
         assert host.output("root") == ["0"]
 
