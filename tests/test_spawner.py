@@ -218,7 +218,7 @@ def test_a_result_is_cut_between_two_characters_and_fits_every_file_system(spawn
 def test_the_detail_of_a_result_is_always_text(spawner, tmp_path):
     name = b"no/b\xe4r \xed\xb3\xa9 \xf0\x80\x80\x80 \xc2\x85 \x1b \xe6\x95\xb0 \xe6\x95"
     spawner.launch("#!/bin/sh\n", stdout=os.fsdecode(name)).over()
-    detail = os.readlink(os.fsencode(tmp_path / "run/result/1.1")).split(b" ", 17)[17]
+    detail = os.readlink(os.fsencode(tmp_path / "run/result/1.1")).split(b" ", 19)[19]
     assert detail.decode() == "open no/b?r ??? ???? ?? ? 数 ??"
 
 
