@@ -222,7 +222,7 @@ def test_nothing_of_the_controller_asks_the_name_service_itself():
         if asking.search(path.read_text())
     }
     assert {name for name in found if not name.startswith(("cli/", "slurm/"))} == {
-        *("mail/mailer.py", "system/outputs.py"),  # in processes of their own
+        "system/outputs.py",  # in the mailer and in fgreport
         "submission/checks.py",  # in the submitting process
         "system/names.py",
         "system/paths.py",
