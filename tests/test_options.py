@@ -12,6 +12,7 @@ from fgsched.cli.clickoptions import OptionsCommand
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import EarlySignal
 from fgsched.domain.text import BadValue
+from fgsched.jobs import constraint
 from fgsched.jobs.constraint import alternatives
 from fgsched.jobs.jobscript import directives
 from fgsched.submission import options, table
@@ -407,3 +408,13 @@ def test_any_value_is_read_or_refused(option, text):
 def test_a_constraint_with_very_many_brackets_is_refused():
     with pytest.raises(BadValue, match="more than 64 brackets"):
         alternatives("(" * 5000 + "a" + ")" * 5000)
+
+
+def test_a_constraint_of_more_terms_than_a_person_writes_is_refused_before_they_are_read(monkeypatch):
+    read, real = [], constraint._tokens
+    monkeypatch.setattr(constraint, "_tokens", lambda text: read.append(text) or real(text))
+    assert alternatives("&".join(["a"] * 256)) == (("a",) * 256,)
+    for sign in "&|,":
+        with pytest.raises(BadValue, match="more than 256 features"):
+            alternatives(sign.join(["a"] * 257))
+    assert len(read) == 1

@@ -8,6 +8,7 @@ from fgsched.domain.text import BadValue, lazy_regex
 from fgsched.domain.units import SubmitContext
 
 _MOST = 64  # alternatives
+_MOST_TERMS = 256  # a controller reads the expression, too, and the work grows with the square
 _TOKEN = lazy_regex(r"\s*([&|,()\[\]]|[A-Za-z0-9][A-Za-z0-9 _.-]*(?:\*[0-9]+)?)")
 Alternatives = tuple[tuple[str, ...], ...]  # one of these; all features of it
 
@@ -24,6 +25,8 @@ def alternatives(text: str) -> Alternatives:
     """Return the alternatives of an expression; a count such as `*2` is left out. Raises BadValue."""
     if text.count("(") + text.count("[") > _MOST:
         raise BadValue(text, f" has more than {_MOST} brackets")
+    if sum(text.count(sign) for sign in "&|,") >= _MOST_TERMS:
+        raise BadValue(text, f" has more than {_MOST_TERMS} features")
     tokens = _tokens(text)
     found = _either(tokens, text)
     if tokens:
