@@ -25,7 +25,6 @@ from live_host import PATIENCE, ROOT, Done
 UIDS = {"root": 0, "daemon": 1, "alice": 4001, "bob": 4002, "carol": 4003, "dave": 4004}
 LAB = 4100  # a group of alice's and dave's
 CONFIG = '[gpus]\ndevices = "sim:2x16G"\n[host]\ncpus = 64\n[operators]\nusers = ["carol"]\n'
-UNUSED = shutil.ignore_patterns("certs", "fonts", "rc[0-9S].d")  # of /etc: half of its links
 _RAW = """
 import json, os, socket, sys
 def dial():
@@ -192,9 +191,15 @@ def mounts(path: Path) -> str:
     return "\n".join(lines)
 
 
+def copy_etc(path: Path) -> None:
+    """Copy /etc, without directories that hold half of its links and that no test needs."""
+    unused = shutil.ignore_patterns("certs", "fonts", "rc[0-9S].d")
+    shutil.copytree("/etc", path, symlinks=True, ignore=unused)
+
+
 def furnish(path: Path, config: str, jobs: str) -> None:
     """Accounts, homes, a directory for everybody, and the configuration."""
-    shutil.copytree("/etc", path / "etc", symlinks=True, ignore=UNUSED)
+    copy_etc(path / "etc")
     users = {name: uid for name, uid in UIDS.items() if uid >= 1000}
     with open(path / "etc/passwd", "a") as passwd, open(path / "etc/group", "a") as group:
         for name, uid in users.items():

@@ -13,7 +13,7 @@ import pytest
 import fakecuda
 import fgshim
 from fakecuda import Card, FakeDriver
-from fakehost import why_not
+from fakehost import copy_etc, why_not
 from fgshim import region
 from fixtures_spawner import NEEDS_SPAWNER
 from spawner_driver import (
@@ -60,7 +60,7 @@ def place():
     path.chmod(0o755)
     if os.statvfs(path).f_flag & os.ST_NOSUID:
         pytest.skip(f"{path} is mounted nosuid")
-    shutil.copytree("/etc", path / "etc", symlinks=True, ignore_dangling_symlinks=True)
+    copy_etc(path / "etc")
     (path / "etc/ld.so.preload").write_text("")
     (path / "home").mkdir()
     os.chown(path / "home", 65534, 65534)
