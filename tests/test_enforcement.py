@@ -61,8 +61,11 @@ def test_the_limit_of_the_driver_holds_without_the_hook_too(driver, tmp_path):
     assert found["driver", "cuMemAlloc"] == ("holds", "")
 
 
-def test_on_simulated_cards_it_says_that_there_is_no_gpu(tmp_path):
+def test_on_simulated_gpus_nothing_can_be_tested(tmp_path):
     with living(tmp_path / "home") as home:
         done = home.run("fgsched", "doctor", "--enforcement")
     assert done.status == 1
-    assert "no GPU: its cards are simulated, so there is nothing to enforce" in done.err
+    assert done.err == (
+        "fgsched: error: there is nothing to enforce: the GPUs are simulated\n"
+        "Run this on a host with a GPU; fginfo -g shows the GPUs of the controller.\n"
+    )

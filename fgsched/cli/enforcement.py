@@ -38,8 +38,9 @@ def enforced(client: Client) -> Iterator[Row]:
     """Test every enforcement level with one job each. Raises Refused if there is no GPU."""
     about, answer = client.call(protocol.Ping()), client.call(protocol.ListGpus())
     if about.source != "nvml" or not answer.gpus:
-        what = "its cards are simulated" if about.source == "sim" else about.note or "none was found"
-        raise Refused(f"no GPU: {what}, so there is nothing to enforce", "fginfo -g shows the cards.")
+        what = "the GPUs are simulated" if about.source == "sim" else about.note or "no GPU was found"
+        remedy = "Run this on a host with a GPU; fginfo -g shows the GPUs of the controller."
+        raise Refused(f"there is nothing to enforce: {what}", remedy)
     limit = min([_LIMIT, *(one.usable // 4 for one in answer.gpus)]) >> 20 << 20
     with tempfile.TemporaryDirectory(prefix="fg-doctor-") as folder:
         host = _Trials(client, Path(folder), limit)

@@ -20,7 +20,7 @@ _NOTE_FOR_USERS = (
     "a user's jobs would run in a user namespace, where setuid programs have no power:"
     ' preload = "namespace" in [fence] of the settings allows it'
 )
-_MISSING = f"{PRELOAD} is not there, so nothing can be mounted over it: root can make an empty one"
+_MISSING = f"{PRELOAD} does not exist; as root, create it as an empty file"
 
 
 def find(setting: str, run: Path, gpus: Iterable[Gpu], *, may_make: bool = False) -> MountPlan:
