@@ -1,5 +1,6 @@
 """From what a user typed to what the controller is asked to queue."""
 
+import contextlib
 import io
 import os
 import resource
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fgsched import protocol
 from fgsched.cli.batch import parse_batch, read_lines
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import Demand
@@ -18,6 +20,7 @@ from fgsched.domain.units import SubmitContext
 from fgsched.jobs.jobscript import command_line
 from fgsched.submission import options
 from fgsched.submission.prepare import prepare
+from fgsched.submission.reported import Elsewhere, Reported, prepared
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/ann", "A": "1"}
 GIB = 1 << 30
@@ -691,3 +694,15 @@ def test_ten_thousand_lines_read_the_script_once(here, monkeypatch):
     found = here.batch(*(f"-J run{number} train.sh {number}" for number in range(10_000)))
     assert len(found) == 10_000
     assert len(opened) == 1
+
+
+@pytest.mark.parametrize(("length", "is_read"), [(4096, True), (4097, False)])
+def test_a_long_variable_that_is_an_option_is_read_by_the_submitter(length, is_read):
+    """The controller reads a command line between two turns, and a request may have 8 MiB."""
+    call = protocol.SubmitLine(
+        **{"key": "k" * 32, "words": ["a.sh"], "cwd": "/", "umask": 0o22, "rlimits": []},
+        **{"environ": ["FGSUB_COMMENT=".ljust(length, "a")], "files": {"a.sh": "#!/bin/sh\n"}},
+    )
+    expected = contextlib.nullcontext() if is_read else pytest.raises(Elsewhere)
+    with expected:
+        prepared(call, Reported(call), SubmitContext())

@@ -14,6 +14,9 @@ from fgsched.submission.prepare import Prepared, Submitter
 
 _OWN_ZONE = ("begin", "deadline")  # times that count in the time zone of the submitter
 
+_PREFIX = "FGSUB_"  # of a variable that is an option
+_LONGEST = 4096  # characters of it, as of a word
+
 
 class Elsewhere(Exception):
     """Raised if only the submitting process can read a command line."""
@@ -79,6 +82,8 @@ def prepared(call: SubmitLine, here: Reported, site: SubmitContext) -> Prepared:
 
     Raises: Elsewhere, if only the submitter can read it; BadUsage, if it is wrong.
     """
+    if any(len(one) > _LONGEST for one in call.environ if one.startswith(_PREFIX)):
+        raise Elsewhere
     try:
         settings, words = read(call.words)
     except HelpAsked:
