@@ -307,10 +307,12 @@ class SubmitLine(Call[LineSubmitted], frozen=True, tag="submit_line"):
     key: Key
     words: Annotated[Sequence[Annotated[str, Meta(max_length=4096)]], Meta(max_length=1024)]
     cwd: FilePath
-    environ: Sequence[str]  # NAME=value
+    environ: Annotated[Sequence[str], Meta(max_length=16_384)]  # NAME=value
     umask: Annotated[int, Meta(ge=0, le=0o777)]
     rlimits: Annotated[Sequence[tuple[int, int, int]], Meta(max_length=64)]  # resource, soft, hard
-    files: Mapping[str, Annotated[str, Meta(max_length=MAX_LINE_SCRIPT)]]  # texts of scripts, by word
+    files: Annotated[
+        Mapping[str, Annotated[str, Meta(max_length=MAX_LINE_SCRIPT)]], Meta(max_length=8)
+    ]  # texts of scripts, by word
     terminal: bool = False  # standard error is a terminal
     checked: bool = False  # the submitter has checked the paths that the first answer named
 

@@ -215,6 +215,19 @@ def test_the_end_of_the_callers_terminal_hangs_up_the_job(home):
     assert (home.path / "hup").read_text() == "got HUP\n"
 
 
+def test_a_request_to_end_hangs_up_a_shell_on_a_terminal_which_ignores_that_request(home):
+    person = Typist(home, "fgrun", "--pty", "bash", "--norc", "--noprofile", "-i")
+    person.until("$ ")
+    person.signal(signal.SIGTERM)
+    assert person.end() == 143
+    assert ended(home)["signal"] == signal.SIGHUP
+
+
+def test_a_shell_ends_at_the_end_of_an_input_that_is_no_terminal(home):
+    """The first end of input may come before the shell reads its terminal."""
+    assert call(home, "fgrun", "--pty", "bash", "--norc", "--noprofile", "-i", text="")[0] == 0
+
+
 def test_input_that_the_job_does_not_read_does_not_stop_its_output(home):
     program = "import sys; sys.stdout.write('x' * 300000); data = sys.stdin.read(); print(len(data))"
     text = "y\n" * 50000

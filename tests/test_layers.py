@@ -116,6 +116,11 @@ def test_a_module_imports_only_from_its_own_layer_or_a_lower_one():
                 assert RANK[part_of(name)] <= RANK[part], f"{path} imports {name}"
 
 
+def test_the_commands_do_not_import_the_names_of_slurm():
+    for path in (path for path in MODULES if own_part(path) == "cli"):
+        assert not [name for name in imports(path) if name.startswith("fgsched.slurm")], path
+
+
 def test_jobs_and_scheduling_do_not_import_each_other():
     for part, other in (("jobs", "scheduling"), ("scheduling", "jobs")):
         for path in (PACKAGE / part).glob("*.py"):
@@ -209,6 +214,7 @@ OWN_OF = {
     "cli/enforcement.py": {"found", "said[0]"},
     "cli/fgwait.py": {"job"},
     "cli/logs.py": {"found"},
+    "cli/slurmdocuments.py": {"rows[job.id]"},
     "controller/handlers/explain.py": {"guesses"},
 }
 

@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
+from fgsched.cli.install import slurmnames as installing
+from fgsched.cli.install.slurmnames import BIN
 from fgsched.domain.errors import Refused
-from fgsched.slurm import installing
-from fgsched.slurm.names import BIN
 
 FOREIGN = b"#!/bin/sh\necho a real one\n"
 

@@ -4,13 +4,14 @@ import os
 
 import pytest
 
+from fgsched.cli.install.slurmnames import BIN, NAMES
 from fgsched.controller.handlers.submit import check_mail
 from fgsched.domain.errors import Exit, Refused
 from fgsched.domain.job import Request
 from fgsched.mail.letters import Settings
 from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.hostlist import expand, fold
-from fgsched.slurm.names import BIN, NAMES, OWN, arguments, status_of
+from fgsched.slurm.names import OWN, arguments, status_of
 
 
 def script(home, *lines):

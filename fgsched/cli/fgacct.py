@@ -128,7 +128,7 @@ def _output(
     if options["batch_script"]:
         _print(_scripts(client, jobs))
     elif options["slurm_json"]:
-        from fgsched.slurm import documents
+        from fgsched.cli import slurmdocuments as documents
 
         write(documents.accounts(jobs))
     elif options["as_json"]:

@@ -116,7 +116,7 @@ def _request(options: dict[str, Any], wanted: Format) -> protocol.ListQueue:
     where = _where(options)
     fields = queueformat.JSON_FIELDS if options["as_json"] else wanted.fields
     if options["slurm_json"]:
-        from fgsched.slurm.documents import FIELDS
+        from fgsched.cli.slurmdocuments import FIELDS
 
         fields = FIELDS
     names = dict.fromkeys([*fields, *(column.key for column, _ in options["keys"]), *_NAMES])
@@ -154,7 +154,7 @@ def _show(client: Client, call: protocol.ListQueue, options: dict[str, Any], wan
     jobs = ordered(found, options["keys"])
     rows = expanded(jobs) if options["expand"] else jobs
     if options["slurm_json"]:
-        from fgsched.slurm import documents
+        from fgsched.cli import slurmdocuments as documents
 
         write(documents.jobs(rows))
     else:

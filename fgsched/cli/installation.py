@@ -57,7 +57,7 @@ def _completion(shell: str) -> None:
 @click.option("--remove", "emptied", metavar="DIR", help="Remove these programs from DIR.")
 def _slurm_names(is_print: bool, folder: str | None, emptied: str | None) -> None:
     """Give the commands the names that they have in Slurm."""
-    from fgsched.slurm import installing
+    from fgsched.cli.install import slurmnames as installing
 
     if (is_print, folder is not None, emptied is not None).count(True) > 1:
         raise BadUsage("--print, --install and --remove exclude each other")

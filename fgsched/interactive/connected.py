@@ -150,10 +150,12 @@ class Connected:
             feed.write()
         if 0 in ready:
             feed.read()
+        if not ready:
+            feed.repeat_end()
         for number in self._signals.take():
             if number == signal.SIGWINCH:
                 terminal.set_size(master, terminal.size_of(0))
-            elif number == signal.SIGHUP:
+            elif number in (signal.SIGHUP, signal.SIGTERM):  # a shell on a terminal ignores SIGTERM
                 raise Interrupted(number)
             elif number != signal.SIGINT:  # that of a terminal in raw mode is a character
                 self._send(number)

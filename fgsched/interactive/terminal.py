@@ -54,6 +54,12 @@ class Feed:
         except OSError:  # the job does not read any more
             self._held, self._is_open = b"", False
 
+    def repeat_end(self) -> None:
+        """Type the end of input again: a shell that was not reading yet has missed it."""
+        if self._is_terminal and not self._is_open and not self._held:
+            self._held = _END_OF_INPUT
+            self.write()
+
     def close(self) -> None:
         """Close the job's end."""
         self._is_open, self._held = False, b""

@@ -7,23 +7,15 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import NoReturn
 
 from fgsched.cli.command import Command, leave
+from fgsched.cli.install.slurmnames import NAMES
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.slurm import scontrol
 from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.step import Refusal
 
-NAMES = {  # of Slurm -> the command of fgsched that takes its options
-    "sbatch": "fgsub",
-    "squeue": "fgq",
-    "scancel": "fgcancel",
-    "sacct": "fgacct",
-    "scontrol": "fgctl",
-    "sprio": "fgprio",
-}
 OWN = {  # answered here, in Slurm's layout
     "sacctmgr": "fgsched.slurm.sacctmgr",
     "sshare": "fgsched.slurm.sshare",
@@ -32,13 +24,7 @@ OWN = {  # answered here, in Slurm's layout
     "sreport": "fgsched.slurm.sreport",
     "seff": "fgsched.slurm.seff",
 }
-BIN = Path(__file__).parent / "bin"  # one script for each name
 _WHOLE = ("-f", "--full", "-b", "--batch")
-
-
-def command_of(name: str) -> str:
-    """Return the command of fgsched that a name runs; srun runs the tasks of a step itself."""
-    return NAMES.get(name, name)
 
 
 def arguments(name: str, words: Sequence[str]) -> list[str]:

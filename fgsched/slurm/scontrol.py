@@ -68,7 +68,7 @@ def _nodes(named: Sequence[str], given: Mapping[str, str]) -> str:
         if name.partition(".")[0] not in (host_name(), "ALL"):
             raise BadLine(f"Node {name} not found", prefix="")
     if "json" in given:
-        from fgsched.slurm import documents
+        from fgsched.cli import slurmdocuments as documents
 
         with Client(find_places()) as client:
             return documents.nodes(
@@ -81,7 +81,8 @@ def _nodes(named: Sequence[str], given: Mapping[str, str]) -> str:
 def _jobs(named: Sequence[str], given: Mapping[str, str]) -> str:
     """Return jobs in Slurm's layout. Raises BadLine: a job does not exist."""
     from fgsched.cli import show
-    from fgsched.slurm import documents, showjob
+    from fgsched.cli import slurmdocuments as documents
+    from fgsched.slurm import showjob
 
     with Client(find_places()) as client:
         try:
@@ -99,8 +100,9 @@ def _jobs(named: Sequence[str], given: Mapping[str, str]) -> str:
 
 def _partitions(named: Sequence[str], given: Mapping[str, str]) -> str:
     """Return partitions in Slurm's layout. Raises BadLine: a partition does not exist."""
+    from fgsched.cli import slurmdocuments as documents
     from fgsched.cli.showpartition import partitions
-    from fgsched.slurm import documents, showjob
+    from fgsched.slurm import showjob
 
     with Client(find_places()) as client:
         try:

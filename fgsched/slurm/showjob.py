@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from fgsched.cli.display import host_name, shown_time
 from fgsched.cli.jobfiles import files_of
 from fgsched.cli.showpartition import Found
+from fgsched.cli.slurmdocuments import gpu_amount, tres
 from fgsched.domain.text import clean
-from fgsched.domain.units import format_indices, format_mebibytes, format_share
+from fgsched.domain.units import format_indices, format_mebibytes
 from fgsched.protocol import JobInfo
 
 Line = list[tuple[str, object]]
@@ -113,7 +114,7 @@ def _needs(found: JobInfo) -> list[Line]:
         [("OverSubscribe", "OK"), ("Contiguous", 0), ("Licenses", None), ("Network", None)],
         *([] if found.is_private else _files(found)),
         [("Power", "")],
-        [("TresPerNode", f"gres:gpu:{_gpus(found)}")] if demand.gpus else [],
+        [("TresPerNode", f"gres:gpu:{gpu_amount(found)}")] if demand.gpus else [],
         _mails(found),
     ]
 
@@ -165,28 +166,14 @@ def _end(found: JobInfo) -> str:
     return _time(found.started_at + limit if found.started_at and limit else None)
 
 
-def _gpus(found: JobInfo) -> str:
-    return format_share(
-        sum(one.share for one in found.allocated) or found.share or found.request.demand.gpus * 10_000
-    )
-
-
-def tres(found: JobInfo) -> str:
-    """Return the resources of a job: cpu=4,mem=8G,node=1,billing=4,gres/gpu=1."""
-    demand = found.request.demand
-    memory = f"mem={format_mebibytes(demand.host_memory)}," if demand.host_memory else ""
-    gpus = f",gres/gpu={_gpus(found)}" if demand.gpus else ""
-    return f"cpu={demand.cpus},{memory}node=1,billing={demand.cpus}{gpus}"
-
-
 def _details(found: JobInfo) -> list[Line]:
     """Return the CPUs and GPUs of a running job, as `scontrol -d` shows them."""
     gpus = format_indices(one.gpu for one in found.allocated)
-    listed = f"gpu:{_gpus(found)}(IDX:{gpus})" if gpus else ""
+    listed = f"gpu:{gpu_amount(found)}(IDX:{gpus})" if gpus else ""
     memory = found.request.demand.host_memory >> 20
     cpus = found.bound_cpus or f"0-{found.request.demand.cpus - 1}"
     return [
-        [("JOB_GRES", f"gpu:{_gpus(found)}" if gpus else None)],
+        [("JOB_GRES", f"gpu:{gpu_amount(found)}" if gpus else None)],
         [("  Nodes", host_name()), ("CPU_IDs", cpus), ("Mem", memory), ("GRES", listed)],
     ]
 

@@ -211,7 +211,7 @@ def answer(words: Sequence[str]) -> str:
             return _reservations(client.call(protocol.ListReservations()).reservations)
     rows = [row for row in (Row(info, host) for info in partitions) if _is_wanted(row, given)]
     if "json" in given:
-        from fgsched.slurm import documents
+        from fgsched.cli import slurmdocuments as documents
 
         return documents.nodes(host, partitions)
     head = f"{time.strftime('%a %b %d %H:%M:%S %Y')}\n" if "long" in given else ""

@@ -1,9 +1,10 @@
-"""The parts of `fgsched init` and `fgsched uninstall`.
+"""The parts of `fgsched init`, `fgsched uninstall` and `fgsched slurm-names`.
 
 plan    what must be there, what is there, and the actions that follow: values only
 texts   the contents of the files that are written
 wanted  what this host needs: files, links and commands
 host    find out what this host has
 carry   carry out the actions, and keep the manifest of what was made
+slurmnames  the names of Slurm in a directory of PATH
 run     the commands: plan, carry out, start, check, and say what was done
 """

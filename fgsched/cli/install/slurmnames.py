@@ -8,12 +8,25 @@ from contextlib import suppress
 from pathlib import Path
 
 from fgsched.domain.errors import Refused
-from fgsched.slurm.names import BIN, command_of
 from fgsched.system.safeopen import refuse_unless_safe
 
+NAMES = {  # of Slurm -> the command of fgsched that takes its options
+    "sbatch": "fgsub",
+    "squeue": "fgq",
+    "scancel": "fgcancel",
+    "sacct": "fgacct",
+    "scontrol": "fgctl",
+    "sprio": "fgprio",
+}
+BIN = Path(__file__).resolve().parents[2] / "slurm" / "bin"  # one script for each name
 _MARK = b"# Written by fgsched slurm-names, which replaces and removes this file."
 _HEAD = 400  # bytes of a file in which the mark is
 _ADMINISTRATORS = 0o002  # a group of administrators can write to /usr/local/bin
+
+
+def command_of(name: str) -> str:
+    """Return the command of fgsched that a name runs; srun runs the tasks of a step itself."""
+    return NAMES.get(name, name)
 
 
 def names() -> list[str]:
@@ -101,6 +114,9 @@ def _is_in_path(folder: Path, environ: Mapping[str, str]) -> bool:
 def _write(path: Path, data: bytes) -> None:
     """Replace a file at once, so that a command that starts meanwhile finds the old or the new one."""
     other = path.with_name(f".{path.name}.{os.getpid()}")
-    other.write_bytes(data)
-    other.chmod(0o755)
+    other.unlink(missing_ok=True)
+    descriptor = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+        os.fchmod(descriptor, 0o755)
     other.rename(path)

@@ -11,8 +11,8 @@ from fgsched.cli.display import host_name
 from fgsched.cli.jobfiles import files_of
 from fgsched.cli.showpartition import Found
 from fgsched.domain.job import WHOLE, GpuState, JobState
+from fgsched.domain.units import format_mebibytes, format_share
 from fgsched.protocol import JobInfo
-from fgsched.slurm.showjob import tres
 
 FIELDS = tuple(
     dict.fromkeys((*acctfields.ASKED, "deadline", "indices", "priority", "share", "dependency", "command"))
@@ -280,3 +280,17 @@ def _partition(found: Found) -> dict[str, Any]:
         "allowed_accounts": ",".join(one.access.accounts),
         "tres": f"cpu={found.cpus.total},mem={found.memory.total >> 20}M,node=1",
     }
+
+
+def gpu_amount(found: JobInfo) -> str:
+    return format_share(
+        sum(one.share for one in found.allocated) or found.share or found.request.demand.gpus * 10_000
+    )
+
+
+def tres(found: JobInfo) -> str:
+    """Return the resources of a job: cpu=4,mem=8G,node=1,billing=4,gres/gpu=1."""
+    demand = found.request.demand
+    memory = f"mem={format_mebibytes(demand.host_memory)}," if demand.host_memory else ""
+    gpus = f",gres/gpu={gpu_amount(found)}" if demand.gpus else ""
+    return f"cpu={demand.cpus},{memory}node=1,billing={demand.cpus}{gpus}"
