@@ -17,11 +17,17 @@ from fgsched.system.process import identify
 _WHY_NOT = why_not()
 pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "can be made")]
 DAY = 86_400
+WHEN = time.time() // DAY * DAY - 10 * DAY  # a day that has ended, whenever these tests run
+PERIOD = [
+    word
+    for option, at in (("--since", WHEN), ("--until", WHEN + DAY))
+    for word in (option, time.strftime("%Y-%m-%d", time.gmtime(at)))
+]
 
 
 def job(id, user):
-    """A failed job of yesterday."""
-    at = time.time() // DAY * DAY - DAY / 2
+    """A failed job of the middle of that day."""
+    at = WHEN + DAY / 2
     return JobAccount(
         **{"id": id, "owner": Owner(uid=UIDS[user], user=user), "name": f"{user}s-job", "state": "FAILED"},
         **{"reason": "NonZeroExitCode", "submitted_at": at, "eligible_at": at, "started_at": at},
@@ -54,20 +60,18 @@ def refused(host, user, command, *words):
 
 
 def test_a_user_has_the_report_that_root_has_about_this_user(host):
-    own = report(host, "alice", "me", "--yesterday")
-    assert own == report(host, "root", "me", "--user", "alice", "--yesterday")
+    own = report(host, "alice", "me", *PERIOD)
+    assert own == report(host, "root", "me", "--user", "alice", *PERIOD)
     assert " alice " in own or "alice\n" in own
     assert "bob" not in own
-    html = report(host, "alice", "me", "--yesterday", "--format", "html")
-    assert html == report(host, "root", "me", "--user", "alice", "--yesterday", "--format", "html")
+    html = report(host, "alice", "me", *PERIOD, "--format", "html")
+    assert html == report(host, "root", "me", "--user", "alice", *PERIOD, "--format", "html")
 
 
 def test_reports_on_all_users_hide_the_paths_of_others(host):
-    found, whole = (
-        report(host, user, "failures", "--yesterday", "--format", "json") for user in ("bob", "root")
-    )
+    found, whole = (report(host, user, "failures", *PERIOD, "--format", "json") for user in ("bob", "root"))
     assert ("alices-job" in found, "SECRET" in found, "SECRET" in whole) == (True, False, True)
-    assert "SECRET" in report(host, "carol", "failures", "--yesterday", "--format", "json")
+    assert "SECRET" in report(host, "carol", "failures", *PERIOD, "--format", "json")
 
 
 def test_errors_of_a_report_are_those_that_root_gets(host):
@@ -77,13 +81,13 @@ def test_errors_of_a_report_are_those_that_root_gets(host):
 
 
 def test_a_reporter_that_was_killed_is_started_again(host):
-    report(host, "bob", "me", "--yesterday")
+    report(host, "bob", "me", *PERIOD)
     (pid,) = reporters(host)
     ended = os.pidfd_open(pid)
     signal.pidfd_send_signal(ended, signal.SIGKILL)
     os.close(ended)
-    done = host.run("bob", "fgreport", "me", "--yesterday")
-    assert (done.status, done.out) == (0, report(host, "root", "me", "--user", "bob", "--yesterday"))
+    done = host.run("bob", "fgreport", "me", *PERIOD)
+    assert (done.status, done.out) == (0, report(host, "root", "me", "--user", "bob", *PERIOD))
 
 
 def reporters(host):
@@ -114,7 +118,7 @@ def test_a_site_that_keeps_users_private_shows_each_user_only_the_own_jobs(host)
         status, said = refused(host, "bob", "fgreport", *words)
         assert (status, "keeps them private" in said) == (Exit.NOT_PERMITTED, True)
     for user, name in (("bob", "me"), ("bob", "health"), ("carol", "overview")):
-        report(host, user, name, "--yesterday")
+        report(host, user, name, *PERIOD)
 
 
 def test_a_user_learns_that_the_controller_is_down():
