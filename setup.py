@@ -27,6 +27,7 @@ def _static_where_possible() -> list[str]:
     return []
 
 
+OWN = os.environ.get("CFLAGS", "").split()  # last, so that they override ours
 STATIC = _static_where_possible()
 PROGRAM = ["-pie", "-Wl,--version-script=fgshim/spawner/exports.map"]
 
@@ -65,7 +66,7 @@ class BuildNative(build_ext):
             ext.sources,
             output_dir=self.build_temp,
             include_dirs=[*ext.include_dirs, *self.compiler.include_dirs],
-            extra_postargs=[*SHARED, *OLD_LIBC.get(ext.name, [])],
+            extra_postargs=[*SHARED, *OLD_LIBC.get(ext.name, []), *OWN],
         )
         command = [self.compiler.compiler_so[0], *objects, "-o", str(target), *STRICT, *NATIVE[ext.name][1]]
         return subprocess.run([*command, *ext.extra_link_args], check=True)
@@ -117,7 +118,7 @@ def build_front() -> None:
     target = HERE / "build" / "front" / "fgsub"
     target.parent.mkdir(parents=True, exist_ok=True)
     compiler = os.environ.get("CC", "gcc").split()
-    flags = ["-O2", "-Wall", "-D_GNU_SOURCE", f"-DFG_PROTOCOL={PROTOCOL}", *STATIC]
+    flags = ["-O2", "-Wall", "-D_GNU_SOURCE", f"-DFG_PROTOCOL={PROTOCOL}", *OWN, *STATIC]
     sources = [str(HERE / source) for source in own_c("front")]
     subprocess.run([*compiler, *flags, *sources, "-o", str(target)], check=True)
 

@@ -19,6 +19,11 @@ def module(command):
     return [sys.executable, "-m", name, *([] if command.startswith("fg") else [command])]
 
 
+def last(home):
+    """All about the newest job."""
+    return max(home.history(), key=lambda job: job["id"])
+
+
 class Typist:
     """A command on a terminal: `type` writes as a keyboard does, `until` reads the screen."""
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from fgsched.interactive import link, terminal
-from interactive_driver import Typist, call, finish, start
+from interactive_driver import Typist, call, finish, last, start
 from live_host import living
 
 WAITING = "trap 'echo got INT; exit 5' INT; trap 'echo got HUP >>hup; exit 6' HUP; echo ready; "
@@ -21,11 +21,6 @@ WAITING += "while :; do sleep 1000 & wait $!; done"
 def home(tmp_path_factory):
     with living(tmp_path_factory.mktemp("fgrun") / "home") as found:
         yield found
-
-
-def last(home):
-    """All about the newest job."""
-    return max(home.history(), key=lambda job: job["id"])
 
 
 def ended(home):

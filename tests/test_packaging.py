@@ -38,7 +38,7 @@ def wheel(tmp_path_factory):
             **os.environ,
             "FG_BUILD_ONLY": "hook spawner prover region",
             "FG_LIMITED_API": "1",
-            "CFLAGS": "-O0",  # the names count
+            "CFLAGS": "-O0",  # what the wheel contains counts, not its speed
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from interactive_driver import Typist, call, finish, start
+from interactive_driver import Typist, call, finish, last, start
 from live_host import living
 
 HOST = os.uname().nodename.partition(".")[0]
@@ -14,10 +14,6 @@ HOST = os.uname().nodename.partition(".")[0]
 def home(tmp_path_factory):
     with living(tmp_path_factory.mktemp("srun") / "home") as found:
         yield found
-
-
-def last(home):
-    return max(home.history(), key=lambda job: job["id"])
 
 
 def test_srun_allocates_and_runs_its_tasks(home):

@@ -102,7 +102,7 @@ static bool find(struct controller *it)
     return (!user_home || !*user_home || is_absolute(user_home)) && own_run(it->run, room);
 }
 
-/* Tell whether the run directory belongs to the controller, and nobody else can write there. */
+/* Tell whether the run directory belongs to the controller, and no other user can write to it. */
 static bool is_safe(const struct controller *it)
 {
     struct stat found;
@@ -114,7 +114,8 @@ static bool is_safe(const struct controller *it)
 static bool has_unanswered(const struct controller *it)
 {
     char path[160];
-    if (it->owner == geteuid() && getenv("FG_HOME"))
+    const char *home = getenv("FG_HOME");
+    if (home && *home)
         strcpy(path, it->run);
     else if (!own_run(path, sizeof path - sizeof "/unanswered"))
         return true;

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -96,28 +96,9 @@ def run(client: str, work: Path) -> Result:
     here.mkdir()
     (home / "fgsched.toml").write_text(SITE)
     names_in(work / "names", log)
-    kept = {name: os.environ[name] for name in ("HOME", "LANG", "USER", "TERM") if name in os.environ}
-    environ = kept | {
-        "FG_HOME": str(home),
-        "FG_DEVICES": "sim:4x16G",
-        "PATH": f"{work}/names:{venv}/bin:{os.environ['PATH']}",
-        "TZ": "UTC",
-    }
+    environ = _environment(home, f"{work}/names:{venv}/bin:{os.environ['PATH']}")
     with (work / "output").open("w") as output:
-        try:
-            words = [venv / "bin/python", PROGRAMS / f"with_{client}.py"]
-            done = subprocess.run(
-                words,
-                cwd=here,
-                env=environ,
-                stdout=output,
-                stderr=output,
-                stdin=subprocess.DEVNULL,
-                timeout=PATIENCE,
-            )
-            status = done.returncode
-        except subprocess.TimeoutExpired:
-            status = 124
+        status = _status([venv / "bin/python", PROGRAMS / f"with_{client}.py"], here, environ, output)
     _stop(environ)
     calls = log.read_text().splitlines() if log.exists() else []
     refused = [line for line in calls if not line.startswith("0 ")]
@@ -126,6 +107,20 @@ def run(client: str, work: Path) -> Result:
     return Result(
         client, result, time.monotonic() - began, len(calls), len(refused), "" if status == 0 else last[:150]
     )
+
+
+def _environment(home: Path, path: str) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("HOME", "LANG", "USER", "TERM") if name in os.environ}
+    return kept | {"FG_HOME": str(home), "FG_DEVICES": "sim:4x16G", "PATH": path, "TZ": "UTC"}
+
+
+def _status(words: list[Path], here: Path, environ: dict[str, str], output: IO[str]) -> int:
+    """Run a program in a directory and return its status; 124 after PATIENCE, as timeout(1) does."""
+    null, given = subprocess.DEVNULL, {"cwd": here, "env": environ, "timeout": PATIENCE}
+    try:
+        return subprocess.run(words, stdin=null, stdout=output, stderr=output, **given).returncode
+    except subprocess.TimeoutExpired:
+        return 124
 
 
 def _stop(environ: dict[str, str]) -> None:
