@@ -201,13 +201,14 @@ def test_a_shell_on_a_terminal_has_job_control_window_size_and_exit_code(home):
 
 
 def test_the_end_of_the_callers_terminal_hangs_up_the_job(home):
+    """The kernel and the watcher both say so: the second signal may come before the job has ended."""
     (home.path / "hup").unlink(missing_ok=True)
     person = Typist(home, "fgrun", "--pty", "sh", "-c", WAITING)
     person.until("ready")
     person.hang_up()
     assert person.end() == 129
     assert ended(home)["exit_code"] == 6
-    assert (home.path / "hup").read_text() == "got HUP\n"
+    assert set((home.path / "hup").read_text().splitlines()) == {"got HUP"}
 
 
 def test_a_request_to_end_hangs_up_a_shell_on_a_terminal_which_ignores_that_request(home):
