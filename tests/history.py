@@ -728,8 +728,20 @@ def _add(owners: dict, use: OwnerUse) -> None:
     owners[use.owner.user, use.card, use.job] = use
 
 
+_WRITTEN: dict[int, tuple[Plan, bytes, list[JobAccount]]] = {}  # by id of the plan, which is kept
+
+
 def write(plan: Plan, path: Path) -> list[JobAccount]:
-    """Write a history to a file of accounts, and return its ended jobs."""
+    """Write a history to a file of accounts, and return its ended jobs. A second file is a copy."""
+    if id(plan) not in _WRITTEN:
+        jobs = _written(plan, path)
+        _WRITTEN[id(plan)] = plan, path.read_bytes(), jobs
+    else:
+        path.write_bytes(_WRITTEN[id(plan)][1])
+    return list(_WRITTEN[id(plan)][2])
+
+
+def _written(plan: Plan, path: Path) -> list[JobAccount]:
     with zone():
         writer, ledger = Writer(plan), Ledger(path)
         jobs = [writer.job(run) for run in writer.runs if run.ended]
