@@ -163,9 +163,10 @@ def test_a_job_and_its_use_are_reported(site, monkeypatch):
     lines = answered(site, monkeypatch, "seff", "1").splitlines()
     assert lines[0] == "Job ID: 1"
     assert "Cores per node: 2" in lines
-    out = answered(site, monkeypatch, "sreport", "-nP", "cluster", "utilization", "start=now-1hour")
+    period = ("start=now-1hour", "end=now")  # the default end is midnight
+    out = answered(site, monkeypatch, "sreport", "-nP", "cluster", "utilization", *period)
     assert out.startswith("fgsched|")
-    words = ("-nP", "-T", "gres/gpu", "user", "top", "start=now-1hour")
+    words = ("-nP", "-T", "gres/gpu", "user", "top", *period)
     assert "|gres/gpu|" in answered(site, monkeypatch, "sreport", *words)
 
 
