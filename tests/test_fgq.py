@@ -10,11 +10,12 @@ import pytest
 
 from builders import a_job
 from fgsched.cli import queueformat
-from fgsched.cli.display import fit
-from fgsched.cli.queueformat import indices
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.fields import FIELDS, Look
 from fgsched.domain.errors import BadUsage
+from fgsched.listing import columns
+from fgsched.listing.columns import indices
+from fgsched.listing.display import fit
 from fgsched.protocol import JobInfo
 from live_host import Home, living
 
@@ -269,13 +270,13 @@ def test_a_cut_can_be_marked():
 
 
 def test_a_format_keeps_the_text_around_its_items():
-    form = queueformat.percent("<%.4i>{%j}")
+    form = columns.percent("<%.4i>{%j}")
     assert form.header() == "<JOBI>{NAME}"
     assert list(form.lines([JobInfo(id=7, name="a{b}")])) == ["<   7>{a{b}}"]
 
 
 def test_names_have_twenty_columns_unless_told_otherwise():
-    form = queueformat.named("JobID,name:5,STATE:.9|")
+    form = columns.named("JobID,name:5,STATE:.9|")
     assert form.header() == f"{'JOBID':<20}NAME     STATE|"
 
 

@@ -9,9 +9,8 @@ import pytest
 SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "gc", "locale"}
 ALLOWED = {
     "fgsub": {"fgsub", "clickoptions", "command"},
-    "fgq": {"fgq", "choices", "command", "display", "queueformat"},
-    "fgctl": {"fgctl", "acctfields", "choices", "command", "jobfiles", "display", "queueformat"}
-    | {"reservation", "show"},
+    "fgq": {"fgq", "command", "listedoptions", "queueformat"},
+    "fgctl": {"fgctl", "acctfields", "command", "jobfiles", "reservation", "show"},
 }
 OF_THE_LIBRARY = {"fgsub": {"resource", "hashlib"}, "fgq": set(), "fgctl": set()}
 

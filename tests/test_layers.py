@@ -18,6 +18,7 @@ LAYERS = {
     "edges": {
         *("accounting", "mail", "config", "system", "launch", "store", "gpus", "server", "client", "crash"),
         "submission",
+        "listing",
     },
     "controller": {"controller", "simulate"},
     "cli": {"cli", "slurm", "interactive"},
@@ -28,7 +29,7 @@ HOMES = {
     "sqlite3": {"store", "accounting"},
     "pynvml": {"gpus"},
     "click": {"cli"},
-    "tabulate": {"cli"},
+    "tabulate": {"listing"},
     "textual": {"cli/top/screen.py"},
     "rich": {"cli/top/screen.py"},  # Textual draws with its segments
     "filelock": {"system/paths.py", "client.py"},
@@ -161,7 +162,7 @@ def test_domain_jobs_and_scheduling_read_no_clock_and_do_no_io():
 
 def test_only_the_controller_and_the_clients_read_the_clock():
     for path in MODULES:
-        if own_part(path) not in {"controller", "cli", "slurm", "client", "submission"}:
+        if own_part(path) not in {"controller", "cli", "slurm", "client", "submission", "listing"}:
             assert ("time", "time") not in set(called(path)), path
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 import click
 import pytest
 
-from fgsched.cli import acctfields, queueformat
+from fgsched.cli import acctfields
 from fgsched.cli.queueformat import COLUMNS
 from fgsched.config.keys import KEYS
 from fgsched.domain.errors import Exit
 from fgsched.domain.job import JobState, Reason
+from fgsched.listing.columns import LATER
 
 ROOT = Path(__file__).parent.parent
 MAN = ROOT / "man"
@@ -168,7 +169,7 @@ def test_every_setting_is_in_the_manual():
     ("page", "names", "later"),
     [
         ("fgacct.1", [field.name for field in acctfields.FIELDS], acctfields.LATER),
-        ("fgq.1", [name for column in COLUMNS for name in column.names], queueformat.LATER),
+        ("fgq.1", [name for column in COLUMNS for name in column.names], LATER),
     ],
 )
 def test_every_field_is_in_the_manual_and_those_that_are_missing_are_named(page, names, later):

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
-from fgsched.cli import display
-from fgsched.cli.choices import name_of
-from fgsched.cli.display import host_name, shown_time
 from fgsched.cli.jobfiles import files_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, JobState, OomReport, Reason
 from fgsched.domain.text import clean, lazy_regex, shown
 from fgsched.domain.times import HOUR, MINUTE, format_elapsed
 from fgsched.domain.units import format_indices, format_share
+from fgsched.listing import display
+from fgsched.listing.choices import name_of
+from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import JobInfo
 
 ASKED = (  # attributes that the fields below need

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from fgsched.cli import terminal
 from fgsched.cli.acctfields import Column
-from fgsched.cli.display import fit
 from fgsched.cli.terminal import Cell, Head
 from fgsched.domain.text import clean
+from fgsched.listing.display import fit
 from fgsched.protocol import JobInfo
 
 _LEAST = {"JobID": 12, "JobName": 8, "Partition": 6, "User": 6, "State": 9}  # columns on a narrow terminal

@@ -9,12 +9,12 @@ from fgsched.accounting.efficiency import Group, Run, charge_sentences, groups, 
 from fgsched.accounting.proposal import GIB, Proposal
 from fgsched.accounting.reports.layout import WIDTH, ascii_only, cut, eighths, pad, paragraph
 from fgsched.accounting.reports.numbers import brief_hours
-from fgsched.cli import display
-from fgsched.cli.choices import name_of
-from fgsched.cli.display import shown_time
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import format_indices, format_share
+from fgsched.listing import display
+from fgsched.listing.choices import name_of
+from fgsched.listing.display import shown_time
 
 _DASH = "–"
 _LABEL, _BAR, _AMOUNT, _PART = 14, 20, 26, 9  # columns

@@ -10,12 +10,13 @@ import click
 from msgspec import Struct
 
 from fgsched import protocol
-from fgsched.cli import acctfields, accttable, choices, steps, terminal
+from fgsched.cli import acctfields, accttable, steps, terminal
 from fgsched.cli.command import CLUSTERS, COLOURS, Command, accepted, run, said_by, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import JobState
 from fgsched.domain.times import parse_time
+from fgsched.listing import choices
 
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 _HIDDEN: dict[str, Any] = {"is_flag": True, "hidden": True}

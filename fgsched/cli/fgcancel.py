@@ -8,14 +8,14 @@ import click
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.cli import choices
-from fgsched.cli.choices import Name
 from fgsched.cli.command import CLUSTERS, Command, accepted, run, said_by, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
 from fgsched.domain.text import clean
 from fgsched.domain.units import parse_signal, signal_name
 from fgsched.jobs.arrays import format_array, parse_tasks
+from fgsched.listing import choices
+from fgsched.listing.choices import Name
 from fgsched.protocol import Outcome
 
 Target = Literal["all", "shell", "children"]

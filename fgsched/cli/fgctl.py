@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import click
 
 from fgsched import protocol
-from fgsched.cli import choices, show
+from fgsched.cli import show
 from fgsched.cli.command import Group, output, run, warn, write
 from fgsched.cli.reservation import is_about_reservation, reservation_call
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.text import shown
 from fgsched.domain.units import parse_ids, parse_indices
+from fgsched.listing import choices
 from fgsched.protocol import Call, Outcome, Outcomes
 
 _UNBUILT = (

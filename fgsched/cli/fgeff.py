@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from fgsched import protocol
-from fgsched.cli import choices
 from fgsched.cli.command import Command, run, warn, write
-from fgsched.cli.display import host_name
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.times import parse_time
 from fgsched.domain.units import parse_count
+from fgsched.listing import choices
+from fgsched.listing.display import host_name
 
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 _PERIOD = "-30d"

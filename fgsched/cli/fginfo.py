@@ -7,15 +7,16 @@ import click
 from msgspec import Struct, to_builtins
 
 from fgsched import protocol
-from fgsched.cli import display, reservation
+from fgsched.cli import reservation
 from fgsched.cli.command import CLUSTERS, Command, run, write
-from fgsched.cli.display import host_name, shown_time, text_table
-from fgsched.cli.queueformat import indices
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import WHOLE, GpuState, JobState, Near
 from fgsched.domain.times import format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
+from fgsched.listing import display
+from fgsched.listing.columns import indices
+from fgsched.listing.display import host_name, shown_time, text_table
 from fgsched.protocol import GpuInfo, PartitionInfo
 
 _UNDER_WAY = (JobState.RUNNING, JobState.STARTING, JobState.COMPLETING)

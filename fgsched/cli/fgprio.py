@@ -7,13 +7,13 @@ import click
 from msgspec import to_builtins
 
 from fgsched import protocol
-from fgsched.cli import choices, display
 from fgsched.cli.command import Command, run, warn, write
-from fgsched.cli.display import text_table
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit
 from fgsched.domain.policy import Weights
 from fgsched.domain.units import format_indices, parse_ids
+from fgsched.listing import choices, display
+from fgsched.listing.display import text_table
 from fgsched.protocol import PriorityInfo
 
 _NAMES = ("age", "fairshare", "size", "partition", "qos")

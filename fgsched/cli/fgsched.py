@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.cli.command import Group, write
-from fgsched.cli.display import text_table
 from fgsched.cli.installation import INSTALLATION
 from fgsched.cli.simulating import simulate
 from fgsched.client import Client, find_places, start
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
 from fgsched.domain.times import format_runtime
+from fgsched.listing.display import text_table
 from fgsched.system.paths import Paths
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import click
 from msgspec import to_builtins
 
 from fgsched import protocol
-from fgsched.cli import choices, display
 from fgsched.cli.command import Command, run, write
-from fgsched.cli.display import text_table
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
+from fgsched.listing import choices, display
+from fgsched.listing.display import text_table
 
 _HEADINGS = ("Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare")
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}

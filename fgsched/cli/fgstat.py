@@ -9,14 +9,14 @@ import click
 from msgspec import to_builtins
 
 from fgsched import protocol
-from fgsched.cli import choices, display
-from fgsched.cli.choices import name_of
 from fgsched.cli.command import Command, run, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.job import WHOLE, JobState
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import format_indices
+from fgsched.listing import choices, display
+from fgsched.listing.choices import name_of
 from fgsched.protocol import JobInfo
 from fgsched.system.process import TreeUse, use_of
 

@@ -10,13 +10,13 @@ from typing import BinaryIO
 import click
 
 from fgsched import protocol
-from fgsched.cli import choices
 from fgsched.cli.command import Command, output, run
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client, Watch, find_places
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.job import JobState
 from fgsched.domain.text import BadValue, shown
+from fgsched.listing import choices
 
 # Growth of a file is not reported, so the file is polled. The end of the job is reported at once.
 _LOOK = 0.2  # seconds

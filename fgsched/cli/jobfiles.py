@@ -3,9 +3,9 @@
 import pwd
 from functools import lru_cache
 
-from fgsched.cli.display import host_name
 from fgsched.jobs.filenames import Values
 from fgsched.jobs.launchspec import Files, files
+from fgsched.listing.display import host_name
 from fgsched.protocol import JobInfo
 
 

@@ -12,13 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from fgsched.cli import display
-from fgsched.cli.choices import ids
 from fgsched.cli.command import output
-from fgsched.cli.display import shown_time
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.domain.text import shown
+from fgsched.listing import display
+from fgsched.listing.choices import ids
+from fgsched.listing.display import shown_time
 from fgsched.protocol import LogLine, ShowLog
 from fgsched.system.paths import Paths
 

@@ -8,12 +8,13 @@ from typing import Any
 from msgspec import Struct
 
 from fgsched import protocol
-from fgsched.cli import display, show
-from fgsched.cli.display import iso, shown_time
+from fgsched.cli import show
 from fgsched.client import Client
 from fgsched.domain.errors import Refused
 from fgsched.domain.units import format_mebibytes, parse_count
 from fgsched.gpus.processnames import ProcessNames
+from fgsched.listing import display
+from fgsched.listing.display import iso, shown_time
 from fgsched.system.process import started_at
 
 

@@ -13,7 +13,6 @@ from fgsched.accounting import marker, policies
 from fgsched.accounting.ledger import DAY, MINUTE, Reader
 from fgsched.accounting.policies import IdleJob, IdleRules, RunningJob, Stranger
 from fgsched.accounting.records import Warned
-from fgsched.cli.display import host_name, text_table
 from fgsched.client import Client, find_places
 from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted
@@ -21,6 +20,7 @@ from fgsched.domain.job import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes
+from fgsched.listing.display import host_name, text_table
 
 if TYPE_CHECKING:
     from fgsched.config.load import Config

@@ -10,11 +10,11 @@ from msgspec.structs import asdict
 from fgsched import protocol
 from fgsched.cli import wording
 from fgsched.cli.command import write
-from fgsched.cli.display import shown_time
 from fgsched.client import Client
 from fgsched.domain.job import Hold, JobState
 from fgsched.domain.units import format_indices, format_share
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial
+from fgsched.listing.display import shown_time
 
 _UNKNOWN = ExpectedStart()
 

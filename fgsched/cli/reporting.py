@@ -20,15 +20,15 @@ from fgsched.accounting.reports.facts import Facts, FailedJob, ReportReader
 from fgsched.accounting.reports.model import Report
 from fgsched.accounting.reports.registry import ALIASES, FORMATS, Style, Wish, kind, written
 from fgsched.accounting.reports.request import empty_accounts
-from fgsched.cli import choices
 from fgsched.cli.command import write
-from fgsched.cli.display import host_name
 from fgsched.cli.replaying import one_more_card
 from fgsched.client import Client, find_places
 from fgsched.config.load import load
 from fgsched.config.schema import Config
 from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
 from fgsched.domain.units import parse_count
+from fgsched.listing import choices
+from fgsched.listing.display import host_name
 from fgsched.system.outputs import last_lines
 
 _NO_ACCOUNTS = (

@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import to_builtins
 
 from fgsched import protocol
-from fgsched.cli.display import shown_time
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import WHOLE
@@ -23,6 +22,7 @@ from fgsched.domain.units import (
     parse_indices,
     parse_share,
 )
+from fgsched.listing.display import shown_time
 from fgsched.protocol import (
     Call,
     CreateReservation,

@@ -7,8 +7,6 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from fgsched import protocol
-from fgsched.cli import choices, display
-from fgsched.cli.display import shown_time
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
@@ -16,6 +14,8 @@ from fgsched.domain.job import Demand, OomReport, Preemption, Request
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share, parse_indices
+from fgsched.listing import choices, display
+from fgsched.listing.display import shown_time
 
 Group = list[list[tuple[str, object]]]  # lines of (key, value)
 

@@ -6,13 +6,13 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from fgsched import protocol
-from fgsched.cli.display import host_name
 from fgsched.client import Client
 from fgsched.domain.errors import Refused
 from fgsched.domain.policy import Access, Defaults, Limits, PerJobLimits, PreemptRule
 from fgsched.domain.text import shown
 from fgsched.domain.times import format_limit
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
+from fgsched.listing.display import host_name
 
 Line = list[tuple[str, object]]
 

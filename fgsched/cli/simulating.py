@@ -11,10 +11,10 @@ import click
 from msgspec import structs, to_builtins
 
 from fgsched.cli.command import write
-from fgsched.cli.display import text_table
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
+from fgsched.listing.display import text_table
 
 if TYPE_CHECKING:  # other commands do not import them
     from fgsched.config.load import Config

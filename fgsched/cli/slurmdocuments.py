@@ -7,11 +7,11 @@ from typing import Any
 
 from fgsched import protocol
 from fgsched.cli import acctfields
-from fgsched.cli.display import host_name
 from fgsched.cli.jobfiles import files_of
 from fgsched.cli.showpartition import Found
 from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.domain.units import format_mebibytes, format_share
+from fgsched.listing.display import host_name
 from fgsched.protocol import JobInfo
 
 FIELDS = tuple(

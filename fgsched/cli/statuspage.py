@@ -13,9 +13,7 @@ from fgsched.accounting.reports.facts import ReportReader
 from fgsched.accounting.reports.model import Report, TimeClass
 from fgsched.accounting.reports.registry import FORMATS, Style, written
 from fgsched.accounting.reports.status import GpuNow, Share, Status, Sums, Waiting, kinds_of, sums
-from fgsched.cli import choices
 from fgsched.cli.command import write
-from fgsched.cli.display import host_name
 from fgsched.cli.reporting import refuse_private
 from fgsched.client import Client, find_places
 from fgsched.config.load import load
@@ -23,6 +21,8 @@ from fgsched.domain.errors import BadUsage, StorageError, Unreachable
 from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.domain.units import format_share
 from fgsched.domain.waiting import ExpectedStart
+from fgsched.listing import choices
+from fgsched.listing.display import host_name
 from fgsched.protocol import GpuInfo, JobInfo
 
 METRICS = "metrics"  # the format that no other report has

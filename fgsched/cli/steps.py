@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from fgsched.cli import choices
+from fgsched.listing import choices
 from fgsched.protocol import JobInfo
 
 BATCH = "batch"

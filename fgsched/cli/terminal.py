@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from fgsched.cli.display import fit
 from fgsched.domain.job import JobState, Reason
 from fgsched.domain.text import clean, width_of
+from fgsched.listing.display import fit
 
 MARK = "+"  # the end of a cell that is cut
 RED, YELLOW, BLUE, DIM = "31", "33", "94", "2"

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from fgsched.cli.display import TIME_FORMAT, shown_time
 from fgsched.domain.job import WHOLE, Reason
 from fgsched.domain.times import format_limit
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
@@ -20,6 +19,7 @@ from fgsched.domain.waiting import (
     Shortfall,
     Suspended,
 )
+from fgsched.listing.display import TIME_FORMAT, shown_time
 
 _MOST_NAMED = 4  # jobs in one sentence
 _RUNNING = (

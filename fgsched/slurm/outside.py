@@ -4,10 +4,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from fgsched.cli.display import host_name, shown_time
 from fgsched.cli.fgrun import Foreground, run_inside, shell
 from fgsched.domain.errors import FgschedError, NoSuchJob, Refused, Unreachable
 from fgsched.domain.job import JobState
+from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import JobInfo
 from fgsched.slurm.getopt import options, parse
 from fgsched.slurm.step import Refusal

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fgsched import protocol
-from fgsched.cli.display import host_name
 from fgsched.client import Client, find_places
 from fgsched.domain.policy import Limits, Qos
+from fgsched.listing.display import host_name
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.tables import Field

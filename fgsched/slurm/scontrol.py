@@ -5,10 +5,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from fgsched import protocol
-from fgsched.cli.display import host_name
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import NoSuchJob, Refused
 from fgsched.domain.job import GpuState
+from fgsched.listing.display import host_name
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.hostlist import expand, fold
 

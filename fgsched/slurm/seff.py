@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 
 from fgsched import protocol
-from fgsched.cli import acctfields, choices
+from fgsched.cli import acctfields
 from fgsched.client import Client, find_places
+from fgsched.listing import choices
 from fgsched.slurm.getopt import BadLine, options, parse
 
 _KNOWN = options("help version debug local-time", "h:help v:version d:debug")

@@ -4,12 +4,12 @@ import os
 import shlex
 from collections.abc import Iterable
 
-from fgsched.cli.display import host_name, shown_time
 from fgsched.cli.jobfiles import files_of
 from fgsched.cli.showpartition import Found
 from fgsched.cli.slurmdocuments import gpu_amount, tres
 from fgsched.domain.text import clean
 from fgsched.domain.units import format_indices, format_mebibytes
+from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import JobInfo
 
 Line = list[tuple[str, object]]

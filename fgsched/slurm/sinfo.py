@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fgsched import protocol
-from fgsched.cli.display import fit, host_name, shown_time
 from fgsched.client import Client, find_places
 from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
+from fgsched.listing.display import fit, host_name, shown_time
 from fgsched.slurm.getopt import BadLine, options, parse
 
 _KNOWN = options(

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fgsched import protocol
-from fgsched.cli import choices
-from fgsched.cli.display import host_name
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import JobState
+from fgsched.listing import choices
+from fgsched.listing.display import host_name
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.tables import Field

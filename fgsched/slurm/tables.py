@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from fgsched.cli.display import fit
 from fgsched.domain.text import clean
+from fgsched.listing.display import fit
 from fgsched.slurm.getopt import BadLine
 
 _MARK = "+"  # ends a text that was cut

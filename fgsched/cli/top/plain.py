@@ -6,13 +6,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.cli import display
-from fgsched.cli.choices import me
-from fgsched.cli.display import host_name
 from fgsched.cli.top import layout
 from fgsched.cli.top.snapshot import CLASSES, FIELDS, Frame, History, gpu_classes
 from fgsched.cli.top.view import Reader, View, chosen
 from fgsched.client import Client
+from fgsched.listing import display
+from fgsched.listing.choices import me
+from fgsched.listing.display import host_name
 from fgsched.protocol import GpuInfo, JobInfo
 
 _LEAST = 24  # lines
