@@ -272,7 +272,20 @@ def _resume(words: Sequence[str]) -> int:
     return Exit.DONE
 
 
-@fgctl.command("listpids")
+@fgctl.command("attach")
+@click.argument("word", metavar="ID")
+def _attach(word: str) -> int:
+    """Follow a running job: its terminal, or its output files."""
+    from fgsched.cli import attaching
+
+    ids = choices.ids([word])
+    if len(ids) != 1:
+        raise BadUsage(f"{shown(word)} names {len(ids)} jobs; give one")
+    with Client(find_places()) as client:
+        return attaching.attach(client, ids[0])
+
+
+@fgctl.command("listpids", hidden=True)
 @click.argument("word", metavar="ID")
 def _listpids(word: str) -> None:
     """List the processes of a running job."""

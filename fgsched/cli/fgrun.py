@@ -17,7 +17,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState
 from fgsched.domain.units import SubmitContext
 from fgsched.interactive import link
-from fgsched.interactive.connected import Interrupted, Plan
+from fgsched.interactive.connected import Detached, Interrupted, Plan
 from fgsched.interactive.joining import join
 from fgsched.interactive.session import Session
 from fgsched.jobs.jobscript import command_line
@@ -41,6 +41,14 @@ _JOBID = table.Option(
     help="Run the command inside this running job of yours.",
     in_scripts=False,
 )
+_NO_HANGUP = table.Option(
+    name="no-hangup",
+    slot="no-hangup",
+    parse=table.flag,
+    help="The job survives the loss of this terminal.",
+    in_scripts=False,
+)
+_OWN = {option.name: option for option in (_PTY, _NO_HANGUP, _JOBID)}
 _SILENT = ("--output=/dev/null", "--error=/dev/null", "--input=/dev/null")  # unconnected streams
 _SCRIPT = 'exec "$FG_PYTHON" -I -m fgsched.interactive.agent'
 _LEFT_OUT = (
@@ -50,10 +58,10 @@ _LEFT_OUT = (
 
 
 class Run(Command, OptionsCommand):
-    """The options of fgsub, without those of a batch job, and --pty."""
+    """The options of fgsub, without the options of a batch job, and those of a command in the foreground."""
 
     shortens = False  # its own reader does that, up to the command
-    more = {_PTY.name: _PTY, _JOBID.name: _JOBID}  # noqa: RUF012
+    more = _OWN
     left_out = _LEFT_OUT
 
 
@@ -62,6 +70,7 @@ class Foreground:
 
     name = "fgrun"  # of the command, in messages
     patience: float | None = None  # seconds that the job may wait
+    stays = False  # the job survives the loss of the caller
     queued: tuple[str, ...] = ("job {job} queued and waiting for resources",)  # lines about a job that waits
 
     def __init__(self, settings: Sequence[Setting], command: Sequence[str], *, is_terminal: bool) -> None:
@@ -119,12 +128,16 @@ class Foreground:
                 quiet=job.flags.quiet,
                 queued=self.queued,
                 patience=self.patience,
+                stays=self.stays,
             )
             session = Session(client, ids.first, listener, plan, lambda: _forecast(client, ids.first))
             try:
                 session.follow(lambda: self.started(ids.first))
             except Interrupted as interrupted:
                 return 128 + interrupted.number
+            except Detached as detached:
+                click.echo(left(self.name, ids.first, detached), err=True)
+                return 0
             return self._end(client, ids.first)
 
     def _end(self, client: Client, job: int) -> int:
@@ -151,8 +164,16 @@ def fgrun(settings: Sequence[Setting], words: Sequence[str]) -> int:
         raise BadUsage("name a command, or --pty for a shell")
     if (job := given(settings, "jobid")) is not None:
         return _inside(int(job), settings, words or [shell(os.environ)], is_terminal=is_terminal)
-    own = [setting for setting in settings if setting.option is not _PTY]
-    return Foreground(own, words or [shell(os.environ)], is_terminal=is_terminal).run()
+    of_the_job = [setting for setting in settings if setting.option.name not in _OWN]
+    foreground = Foreground(of_the_job, words or [shell(os.environ)], is_terminal=is_terminal)
+    foreground.stays = given(settings, "no-hangup") is not None
+    return foreground.run()
+
+
+def left(name: str, job: int, detached: Detached) -> str:
+    """Return the line about a job that runs on without this terminal."""
+    why = "another terminal was attached to job" if detached.is_taken else "detached from job"
+    return f"{name}: {why} {job}, which continues; fgctl attach {job} returns to it"
 
 
 def _inside(job: int, settings: Sequence[Setting], words: Sequence[str], *, is_terminal: bool) -> int:

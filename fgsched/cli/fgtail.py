@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 import click
@@ -19,7 +19,7 @@ from fgsched.domain.text import BadValue, shown
 from fgsched.listing import choices
 
 # Growth of a file is not reported, so the file is polled. The end of the job is reported at once.
-_LOOK = 0.2  # seconds
+LOOK = 0.2  # seconds
 _TRIES = 25  # attempts to find the file of a job that is just starting
 _PIECE = 1 << 16
 
@@ -51,12 +51,11 @@ def fgtail(word: str, lines: int | None, error: bool, wait: bool, no_follow: boo
             if job.state is JobState.PENDING:
                 job = _started(client, ids[0], watch, wait)
             its = files_of(job)
-            with _opened(its.stderr if error else its.stdout, job, watch) as file:
+            with opened(its.stderr if error else its.stdout, job, watch) as file:
                 if lines is not None:
-                    _skip(file, lines)
-                _follow(
-                    file, (lambda: True) if no_follow or job.state.is_final else lambda: watch.is_over(_LOOK)
-                )
+                    skip(file, lines)
+                is_over = (lambda: True) if no_follow or job.state.is_final else lambda: watch.is_over(LOOK)
+                follow([(file, output().buffer)], is_over)
     return 0
 
 
@@ -69,11 +68,11 @@ def _started(client: Client, name: choices.Name, watch: Watch, wait: bool) -> pr
     return client.call(protocol.ShowJob(id=name))
 
 
-def _opened(path: str, job: protocol.JobInfo, watch: Watch) -> BinaryIO:
+def opened(path: str, job: protocol.JobInfo, watch: Watch) -> BinaryIO:
     """Open the output file. Raises Refused if there is none to read."""
     tries = 1 if job.state.is_final else _TRIES
     while tries > 1 and not os.path.lexists(path):
-        tries = 1 if watch.is_over(_LOOK) else tries - 1
+        tries = 1 if watch.is_over(LOOK) else tries - 1
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as trouble:
@@ -87,7 +86,7 @@ def _opened(path: str, job: protocol.JobInfo, watch: Watch) -> BinaryIO:
     return open(descriptor, "rb", buffering=0)
 
 
-def _skip(file: BinaryIO, lines: int) -> None:
+def skip(file: BinaryIO, lines: int) -> None:
     """Seek to the start of the last `lines` lines."""
     at = file.seek(0, os.SEEK_END)
     missing = lines + 1  # line ends to be met, the one at the very end among them
@@ -105,19 +104,20 @@ def _skip(file: BinaryIO, lines: int) -> None:
     file.seek(at)
 
 
-def _follow(file: BinaryIO, is_over: Callable[[], bool]) -> None:
-    """Copy existing and new output until the job has ended and everything is copied."""
-    out = output().buffer
+def follow(copies: Sequence[tuple[BinaryIO, BinaryIO]], is_over: Callable[[], bool]) -> None:
+    """Copy each file to its stream until the job has ended and everything is copied."""
     ended = False
     while True:
-        while piece := file.read(_PIECE):
-            out.write(piece)
-        out.flush()
+        for file, out in copies:
+            while piece := file.read(_PIECE):
+                out.write(piece)
+            out.flush()
         if ended:
             return
         ended = is_over()
-        if os.fstat(file.fileno()).st_size < file.tell():
-            file.seek(0)  # it was truncated: its whole content is new
+        for file, _ in copies:
+            if os.fstat(file.fileno()).st_size < file.tell():
+                file.seek(0)  # it was truncated: its whole content is new
 
 
 def main() -> None:

@@ -21,10 +21,10 @@ from contextlib import suppress
 from typing import NoReturn
 
 from fgsched.interactive import link
+from fgsched.interactive.watcher import HeldTerminal, Watcher, signal_group
 
 _HUNG_UP = 128 + signal.SIGHUP
 _NOT_FOUND, _NOT_EXECUTED = 127, 126
-_PATIENCE = 10.0  # seconds that the command has after SIGHUP, and again after SIGTERM
 
 
 def main() -> None:
@@ -38,8 +38,9 @@ def main() -> None:
     except (link.Gone, OSError):
         print("fgsched: the caller of this job has gone", file=sys.stderr)
         sys.exit(_HUNG_UP)
-    _take_streams(connection, greeting, descriptors)
-    _start_watcher(connection)
+    os.environ.update(greeting.variables)
+    master = _take_streams(connection, greeting, descriptors)
+    _start_watcher(connection, greeting, None if master < 0 else HeldTerminal(name, master))
     execute(command)
 
 
@@ -54,26 +55,29 @@ def _join(name: str) -> NoReturn:
     if not command:
         os.setsid()
         os.environ.update(greeting.variables)
-        _take_streams(connection, greeting, descriptors)
+        master = _take_streams(connection, greeting, descriptors)
+        if master >= 0:  # nothing attaches to a command that joined
+            os.close(master)
         execute(greeting.command)
     for descriptor in descriptors:
         os.close(descriptor)
     watched = os.pidfd_open(command)
     _detach()
-    _watch(connection, command, watched)
+    Watcher(connection, command, watched).run()
     select.select([watched], [], [])
-    _signal(command, signal.SIGTERM)  # what it left in its process group
+    signal_group(command, signal.SIGTERM)  # what it left in its process group
     with suppress(OSError):
         connection.send(b"status %d" % os.waitpid(command, 0)[1])
     os._exit(0)
 
 
-def _take_streams(connection: socket.socket, greeting: link.Greeting, descriptors: Sequence[int]) -> None:
-    if greeting.terminal:
-        _take_terminal(connection, greeting)
+def _take_streams(connection: socket.socket, greeting: link.Greeting, descriptors: Sequence[int]) -> int:
+    """Take the caller's streams, or a terminal; return the caller's side of the terminal, -1 without one."""
+    master = _take_terminal(connection, greeting) if greeting.terminal else -1
     for stream, descriptor in zip(greeting.streams, descriptors, strict=True):
         os.dup2(descriptor, stream)
         os.close(descriptor)
+    return master
 
 
 def execute(command: Sequence[str]) -> NoReturn:
@@ -87,23 +91,23 @@ def execute(command: Sequence[str]) -> NoReturn:
         os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTED)
 
 
-def _take_terminal(connection: socket.socket, greeting: link.Greeting) -> None:
-    """Open a terminal, make it that of this session, and send its other side to the caller."""
+def _take_terminal(connection: socket.socket, greeting: link.Greeting) -> int:
+    """Open a terminal for this session; send its other side to the caller, and return it."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", greeting.rows, greeting.columns, 0, 0))
     fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
     link.send_terminal(connection, ours)
-    os.close(ours)
     for stream in range(3):
         os.dup2(theirs, stream)
     if theirs > 2:
         os.close(theirs)
+    return ours
 
 
 # -- the watcher ---------------------------------------------------------------------------------------
 
 
-def _start_watcher(connection: socket.socket) -> None:
+def _start_watcher(connection: socket.socket, greeting: link.Greeting, held: HeldTerminal | None) -> None:
     """Start the watcher, which is no child of the command: only the shepherd is to wait for it."""
     command = os.getpid()
     watched = os.pidfd_open(command)
@@ -112,12 +116,14 @@ def _start_watcher(connection: socket.socket) -> None:
         os.waitpid(child, 0)
         os.close(watched)
         connection.close()
+        if held is not None:
+            held.close()
         return
     if os.fork():
         os._exit(0)
     try:
         _detach()
-        _watch(connection, command, watched)
+        Watcher(connection, command, watched, stays=greeting.stays, held=held).run()
     finally:
         os._exit(0)
 
@@ -132,42 +138,6 @@ def _detach() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nowhere, stream)
-
-
-def _watch(connection: socket.socket, command: int, watched: int) -> None:
-    """Deliver the caller's signals until the command has ended; the end of the caller is a hang-up."""
-    while True:
-        ready, _, _ = select.select([connection.fileno(), watched], [], [])
-        if watched in ready:
-            return
-        message = _received(connection)
-        if not message:
-            _hang_up(command, watched)
-            return
-        _signal(command, message[0])
-
-
-def _received(connection: socket.socket) -> bytes:
-    try:
-        return connection.recv(64)
-    except OSError:
-        return b""
-
-
-def _hang_up(command: int, watched: int) -> None:
-    """End the command: SIGHUP, then SIGTERM, then SIGKILL. The shepherd ends the processes that it leaves."""
-    _signal(command, signal.SIGHUP)
-    _signal(command, signal.SIGCONT)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if select.select([watched], [], [], _PATIENCE)[0]:
-            return
-        _signal(command, number)
-
-
-def _signal(command: int, number: int) -> None:
-    """Send a signal to the process group of the command, which leads its session."""
-    with suppress(OSError, ValueError):
-        os.killpg(command, number)
 
 
 if __name__ == "__main__":

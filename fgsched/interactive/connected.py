@@ -1,5 +1,6 @@
 """Serve the connection to a command in a job: its streams or its terminal, and the caller's signals."""
 
+import errno
 import os
 import select
 import signal
@@ -16,6 +17,7 @@ from fgsched.interactive.signals import FORWARDED, Signals
 
 _LOOK = 0.5  # seconds between two looks at what reports nothing
 _TWICE = 1.0  # seconds within which a second interrupt cancels the job
+_DETACHES = b"\x1c"  # Ctrl-\
 _REST = 1.0  # seconds for which the last output of a terminal is awaited
 
 
@@ -27,6 +29,15 @@ class Interrupted(Exception):
         self.number = number
 
 
+class Detached(Exception):
+    """Raised if the caller has left a command that runs on."""
+
+    def __init__(self, *, is_taken: bool) -> None:
+        """`is_taken`: another terminal was attached in its place."""
+        super().__init__()
+        self.is_taken = is_taken
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """How a foreground job is connected."""
 
@@ -34,6 +45,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     job: int = 0
     streams: tuple[int, ...] = (0, 1, 2)  # of the caller that the job gets
     terminal: bool = False  # the job gets a terminal of its own
+    stays: bool = False  # the job survives the loss of the caller; Ctrl-\ on its terminal detaches the caller
     quiet: bool = False
     patience: float | None = None  # seconds that the job may wait; then it is cancelled
     queued: tuple[str, ...] = ("job {job} queued and waiting for resources",)  # lines about a job that waits
@@ -59,9 +71,13 @@ class Connected:
     def run(self, command: tuple[str, ...] = (), variables: dict[str, str] | None = None) -> int | None:
         """Serve the command until it has ended; return its wait status if the other side reports it.
 
-        `command` and `variables` are for an agent that has no command. Raises Interrupted after a hang-up.
+        `command` is for an agent that has none; `variables` are added to those of the job.
+
+        Raises:
+            Interrupted: a signal ended the caller.
+            Detached: the caller left the terminal, or another caller took it.
         """
-        greeting = link.Greeting(command=command, variables=variables or {})
+        greeting = link.Greeting(command=command, variables=variables or {}, stays=self._plan.stays)
         if self._plan.terminal:
             self._run_on_terminal(greeting)
         else:
@@ -102,6 +118,8 @@ class Connected:
             message = self._connection.recv(64)
         except OSError:
             return True
+        if message == link.TAKEN:
+            raise Detached(is_taken=True)
         if message.startswith(b"status "):
             self._status = int(message.removeprefix(b"status "))
         return not message
@@ -129,18 +147,37 @@ class Connected:
         rows, columns = terminal.size_of(0)
         greeting = structs.replace(greeting, terminal=True, rows=rows, columns=columns)
         link.greet(self._connection, greeting, ())
-        master = link.take_terminal(self._connection)
+        self._use_terminal()
+
+    def attach(self) -> None:
+        """Serve a command that has a terminal until it has ended. Raises Interrupted and Detached."""
+        self._use_terminal(redraws=True)
+
+    def _use_terminal(self, *, redraws: bool = False) -> None:
+        master, output = link.take_terminal(self._connection)
         if master < 0:
             return
-        feed = terminal.Feed(0, master, is_terminal=True)
+        stop = _DETACHES if self._plan.stays else b""
+        feed = terminal.Feed(0, master, is_terminal=True, stop=stop)
         try:
             with terminal.raw(0):
+                _show(output)
+                if redraws:
+                    terminal.redraw(master, terminal.size_of(0))
                 while self._serve_terminal(feed, master):
                     pass
         finally:
             feed.close()
         while not self._serve(None):
             pass
+
+    def _leave_if_over(self, feed: terminal.Feed) -> None:
+        """Raise Interrupted if the caller's terminal was lost, Detached if its user asked for it."""
+        if feed.is_lost:
+            raise Interrupted(signal.SIGHUP)
+        if feed.is_stopped:
+            self._send(link.DETACH[0])
+            raise Detached(is_taken=False)
 
     def _serve_terminal(self, feed: terminal.Feed, master: int) -> bool:
         """Handle what is ready; return whether the terminal is still in use."""
@@ -150,6 +187,7 @@ class Connected:
             feed.write()
         if 0 in ready:
             feed.read()
+        self._leave_if_over(feed)
         if not ready:
             feed.repeat_end()
         for number in self._signals.take():
@@ -171,8 +209,18 @@ class Connected:
 def _copied(master: int) -> bool:
     """Copy once from the job's terminal; return whether it is open."""
     data = terminal.read(master)
-    terminal.write_all(1, data)
+    _show(data)
     return bool(data)
+
+
+def _show(data: bytes) -> None:
+    """Write output on the caller's terminal. Raises Interrupted if it was lost."""
+    try:
+        terminal.write_all(1, data)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise Interrupted(signal.SIGHUP) from None
 
 
 def _own(stream: int) -> int:

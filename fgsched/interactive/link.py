@@ -15,6 +15,8 @@ from msgspec import Struct
 _CREDENTIALS = struct.Struct("3i")
 _LONGEST = 1 << 17  # bytes of a message
 _STREAMS = 3
+DETACH = b"\0"  # a caller leaves, and the command runs on
+TAKEN = b"taken"  # another caller has the terminal
 
 
 class Greeting(Struct, frozen=True, kw_only=True):
@@ -26,6 +28,7 @@ class Greeting(Struct, frozen=True, kw_only=True):
     columns: int = 80
     command: tuple[str, ...] = ()  # of an agent that has none
     variables: dict[str, str] = {}  # that are added for it
+    stays: bool = False  # the command survives the loss of its caller
 
 
 class Gone(Exception):
@@ -35,6 +38,11 @@ class Gone(Exception):
 def join_name(job: int, attempt: int, caller: int) -> str:
     """Return the name at which a caller awaits the agent that joins a running job."""
     return f"fgjoin-{job}.{attempt}-{caller}"
+
+
+def attach_name(name: str) -> str:
+    """Return the name at which a job whose first caller had `name` awaits further callers."""
+    return f"{name}.attach"
 
 
 def new_name() -> str:
@@ -90,18 +98,18 @@ def greeted(connection: socket.socket) -> tuple[Greeting, list[int]]:
     return msgspec.json.decode(data, type=Greeting), descriptors
 
 
-def send_terminal(connection: socket.socket, terminal: int) -> None:
-    """Send the other side of the job's terminal to the caller."""
-    socket.send_fds(connection, [b"terminal"], [terminal])
+def send_terminal(connection: socket.socket, terminal: int, output: bytes = b"") -> None:
+    """Send the other side of the job's terminal to the caller, with output that was not read yet."""
+    socket.send_fds(connection, [b"terminal" + output], [terminal])
 
 
-def take_terminal(connection: socket.socket) -> int:
-    """Return the other side of the job's terminal; -1 if the job has none or has ended."""
+def take_terminal(connection: socket.socket) -> tuple[int, bytes]:
+    """Return the other side of the job's terminal and unread output; -1 if there is none."""
     try:
-        _, descriptors, _, _ = socket.recv_fds(connection, _LONGEST, 1)
+        data, descriptors, _, _ = socket.recv_fds(connection, _LONGEST, 1)
     except OSError:
-        return -1
-    return descriptors[0] if descriptors else -1
+        return -1, b""
+    return (descriptors[0] if descriptors else -1), data.removeprefix(b"terminal")
 
 
 def _is_own(connection: socket.socket) -> bool:

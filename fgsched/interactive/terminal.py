@@ -1,26 +1,35 @@
 """The caller's terminal: raw mode, window size, and copying that never waits for a slow reader."""
 
+import errno
 import fcntl
 import os
+import select
 import struct
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 _CHUNK = 1 << 16  # bytes
+_REDRAW = 0.3  # seconds in which a program notices that the size has changed
 _END_OF_INPUT = b"\x04"  # as a terminal in its usual mode reads it
 
 
 class Feed:
     """Copies what the caller types, or its input, to the job; holds what the job has not read."""
 
-    def __init__(self, source: int, sink: int, *, is_terminal: bool) -> None:
-        """`is_terminal`: of the job; its end of input is a character."""
+    def __init__(self, source: int, sink: int, *, is_terminal: bool, stop: bytes = b"") -> None:
+        """`is_terminal`: of the job; its end of input is a character. `stop`: a byte that ends copying."""
         os.set_blocking(sink, False)
         self._source, self._sink, self._is_terminal = source, sink, is_terminal
         self._held = b""
         self._last = b""
         self._is_open = True
+        self._stop = stop
+        self.is_stopped = False
+        self._is_raw = is_terminal and _is_terminal(
+            source
+        )  # where the end of input is the loss of the terminal
+        self.is_lost = False
 
     def reads(self) -> list[int]:
         """Return the descriptor to read from, if there is something to wait for."""
@@ -38,8 +47,12 @@ class Feed:
             data = os.read(self._source, _CHUNK)
         except OSError:  # the terminal has hung up
             data = b""
-        if data:
+        if self._stop and self._stop in data:
+            self.is_stopped, data = True, data.partition(self._stop)[0]
+        if data or self.is_stopped:
             self._held, self._last = data, data[-1:]
+        elif self._is_raw:
+            self.is_lost, self._is_open = True, False
         else:
             self._end()
         self.write()
@@ -71,6 +84,15 @@ class Feed:
             self._held = _END_OF_INPUT * (1 if self._last in (b"\n", b"") else 2)
         else:
             os.close(self._sink)
+
+
+def _is_terminal(descriptor: int) -> bool:
+    """Return whether a descriptor is a terminal, or was one until it hung up."""
+    try:
+        termios.tcgetattr(descriptor)
+    except termios.error as error:
+        return bool(error.args[0] == errno.EIO)
+    return True
 
 
 def in_foreground(descriptor: int) -> bool:
@@ -110,6 +132,14 @@ def size_of(descriptor: int) -> tuple[int, int]:
 def set_size(descriptor: int, size: tuple[int, int]) -> None:
     """Set (rows, columns) of a terminal; the kernel tells its programs."""
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
+
+
+def redraw(descriptor: int, size: tuple[int, int]) -> None:
+    """Let the programs of a terminal draw again; its size must change for that, for a moment."""
+    rows, columns = size
+    set_size(descriptor, (rows, columns + 1))
+    select.select([descriptor], [], [], _REDRAW)
+    set_size(descriptor, size)
 
 
 def read(descriptor: int) -> bytes:

@@ -13,7 +13,7 @@ from fgsched.cli.command import Command, leave
 from fgsched.cli.install.slurmnames import NAMES
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.slurm import scontrol
-from fgsched.slurm.getopt import BadLine
+from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.step import Refusal
 
 OWN = {  # answered here, in Slurm's layout
@@ -24,6 +24,7 @@ OWN = {  # answered here, in Slurm's layout
     "sreport": "fgsched.slurm.sreport",
     "seff": "fgsched.slurm.seff",
 }
+_OF_SATTACH = options("label pty quiet verbose", "l:label Q:quiet v:verbose")
 _WHOLE = ("-f", "--full", "-b", "--batch")
 
 
@@ -31,6 +32,8 @@ def arguments(name: str, words: Sequence[str]) -> list[str]:
     """Return the arguments for the command of fgsched; it knows by which name it is called."""
     if name == "scontrol":
         return scontrol.arguments(words)
+    if name == "sattach":  # JOB.STEP: fgsched attaches to the job
+        return ["attach", *(word.partition(".")[0] for word in parse(_OF_SATTACH, words, permute=True)[1])]
     if name in ("squeue", "sacct"):
         words = ["--slurm-json" if word == "--json" else word for word in words]
     if name == "sacct":
@@ -119,8 +122,8 @@ def _run() -> None:
     try:
         command.main(prog_name=name)
     except SystemExit as done:
-        if name == "sbatch" or not isinstance(done.code, int):
-            raise  # with --wait, the status is that of the job
+        if name in ("sbatch", "sattach") or not isinstance(done.code, int):
+            raise  # of sattach, and of sbatch with --wait, the status is that of the job
         sys.exit(status_of(name, done.code))
 
 

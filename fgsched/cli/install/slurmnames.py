@@ -17,6 +17,7 @@ NAMES = {  # of Slurm -> the command of fgsched that takes its options
     "sacct": "fgacct",
     "scontrol": "fgctl",
     "sprio": "fgprio",
+    "sattach": "fgctl",
 }
 BIN = Path(__file__).resolve().parents[2] / "slurm" / "bin"  # one script for each name
 _MARK = b"# Written by fgsched slurm-names, which replaces and removes this file."

@@ -1,0 +1,140 @@
+"""Watch the command of a foreground job: pass on signals, hold its terminal, hang up after the caller.
+
+The watcher is a process beside the command. It holds the terminal too, so that another caller can attach.
+"""
+
+import os
+import select
+import signal
+import socket
+from contextlib import suppress
+
+from fgsched.interactive import link, terminal
+
+_PATIENCE = 10.0  # seconds that the command has after SIGHUP, and again after SIGTERM
+_HELD = 1 << 16  # bytes of output that are kept while no caller reads
+
+
+def signal_group(command: int, number: int) -> None:
+    """Send a signal to the process group of a command, which leads its session."""
+    with suppress(OSError, ValueError):
+        os.killpg(command, number)
+
+
+class HeldTerminal:
+    """The caller's side of a job's terminal, and a socket at which the next caller asks for it."""
+
+    def __init__(self, name: str, master: int) -> None:
+        """`name` is the name of the job's first caller; `master` the descriptor of the terminal."""
+        self.master = master
+        self._output = b""  # that no caller has read
+        self._is_in_use = True  # a program has it open
+        try:
+            self.listener: socket.socket | None = link.listen(link.attach_name(name))
+        except OSError:  # the job runs without it
+            self.listener = None
+
+    def reads(self, *, is_watched: bool) -> list[int | socket.socket]:
+        """Return what to wait for; the output is read here unless a caller reads it."""
+        asked: list[int | socket.socket] = [] if self.listener is None else [self.listener]
+        return asked if is_watched or not self._is_in_use else [*asked, self.master]
+
+    def keep_output(self) -> None:
+        """Read once, so that the command does not wait; the last 64 KiB are kept."""
+        data = terminal.read(self.master)
+        self._is_in_use = bool(data)
+        self._output = (self._output + data)[-_HELD:]
+
+    def accept(self) -> socket.socket | None:
+        """Send another caller the terminal and the output that was kept; return None if it has gone."""
+        caller = None if self.listener is None else link.accept(self.listener)
+        if caller is None:
+            return None
+        try:
+            link.send_terminal(caller, self.master, self._output)
+        except OSError:
+            caller.close()
+            return None
+        self._output = b""
+        return caller
+
+    def close(self) -> None:
+        """Close the terminal: the kernel hangs up its programs."""
+        os.close(self.master)
+        if self.listener is not None:
+            self.listener.close()
+
+
+class Watcher:
+    """Serves the callers of a command until it has ended. Call `run` once."""
+
+    def __init__(
+        self,
+        caller: socket.socket,
+        command: int,
+        watched: int,
+        *,
+        stays: bool = False,
+        held: HeldTerminal | None = None,
+    ) -> None:
+        """`watched` is a pidfd of the command; `stays`: the command survives the loss of its caller."""
+        self._caller: socket.socket | None = caller
+        self._command, self._watched = command, watched
+        self._stays, self._held = stays, held
+
+    def run(self) -> None:
+        """Deliver signals until the command has ended; hang up at the end of the caller, unless it stays."""
+        while True:
+            ready = select.select(self._sources(), [], [])[0]
+            if self._watched in ready:
+                return
+            if self._held is not None and self._held.listener in ready:
+                self._change_caller(self._held)
+            elif self._held is not None and self._held.master in ready:
+                self._held.keep_output()
+            elif not self._hear():
+                self._hang_up()
+                return
+
+    def _sources(self) -> list[int | socket.socket]:
+        callers = [] if self._caller is None else [self._caller]
+        held = [] if self._held is None else self._held.reads(is_watched=self._caller is not None)
+        return [self._watched, *callers, *held]
+
+    def _change_caller(self, held: HeldTerminal) -> None:
+        """Give the terminal to another caller; the former caller ends."""
+        caller = held.accept()
+        if caller is None:
+            return
+        if self._caller is not None:
+            with suppress(OSError):
+                self._caller.send(link.TAKEN)
+            self._caller.close()
+        self._caller = caller
+
+    def _hear(self) -> bool:
+        """Read from the caller; return whether the command may run on."""
+        caller = self._caller
+        if caller is None:
+            return True
+        try:
+            message = caller.recv(64)
+        except OSError:
+            message = b""
+        if message and message != link.DETACH:
+            signal_group(self._command, message[0])
+            return True
+        caller.close()
+        self._caller = None
+        return bool(message) or self._stays
+
+    def _hang_up(self) -> None:
+        """End the command: SIGHUP, then SIGTERM, then SIGKILL. The shepherd ends what it leaves."""
+        if self._held is not None:
+            self._held.close()
+        signal_group(self._command, signal.SIGHUP)
+        signal_group(self._command, signal.SIGCONT)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if select.select([self._watched], [], [], _PATIENCE)[0]:
+                return
+            signal_group(self._command, number)

@@ -1,0 +1,121 @@
+"""fgctl attach: another terminal for a job on a terminal, and the output of other jobs."""
+
+import os
+import signal
+
+import pytest
+
+from fgsched.domain.errors import Exit
+from interactive_driver import Typist, call, finish, last, start
+from live_host import living
+
+SHELL = ("--pty", "env", "PS1=$ ", "bash", "--norc", "--noprofile", "-i")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    with living(tmp_path_factory.mktemp("attach") / "home") as found:
+        yield found
+
+
+def test_the_output_and_errors_of_a_batch_job_are_followed_and_its_exit_code_is_returned(home):
+    gate = home.path / "gate"
+    os.mkfifo(gate)
+    script = f"seq 20; echo wrong >&2; echo >{gate}; read line <{gate}; echo after; exit 3"
+    job = home.run("fgsub", "--parsable", "-o", "out", "-e", "err", "--wrap", script).out.strip()
+    gate.read_text()
+    with start(home, "fgctl", "attach", job) as process:
+        assert process.stdout.readline() == "11\n"
+        gate.write_text("go\n")
+        lines = "".join(f"{number}\n" for number in range(12, 21))
+        assert (process.stdout.read(), process.stderr.read()) == (f"{lines}after\n", "wrong\n")
+    assert process.returncode == 3
+
+
+def test_ctrl_c_leaves_a_batch_job_running(home):
+    job = home.running(share=0)
+    process = start(home, "fgctl", "attach", str(job))
+    (home.path / f"fg-{job}.out").write_text("seen\n")
+    assert process.stdout.readline() == "seen\n"
+    process.send_signal(signal.SIGINT)
+    said = f"\nfgctl: detached from job {job}, which continues\n"
+    assert finish(process) == (130, "", said)
+    assert home.job(job)["state"] == "RUNNING"
+
+
+def test_another_terminal_takes_the_place_of_the_first_one(home):
+    first = Typist(home, "fgrun", *SHELL)
+    first.until("$ ")
+    job = last(home)["id"]
+    second = Typist(home, "fgctl", "attach", str(job), rows=41, columns=120)
+    why = f"another terminal was attached to job {job}, which continues; fgctl attach {job} returns to it"
+    first.until(f"fgrun: {why}")
+    assert first.end() == 0
+    second.until("$ ")
+    second.type("stty size; echo in-$FG_JOB_ID\n")
+    second.until("41 120")
+    second.until(f"in-{job}")
+    second.type("exit 7\n")
+    assert second.end() == 7
+    assert last(home)["exit_code"] == 7
+
+
+def test_a_terminal_that_is_lost_can_be_replaced_and_left(home):
+    first = Typist(home, "fgrun", "--no-hangup", *SHELL)
+    first.until("$ ")
+    gate = home.path / "lost"
+    os.mkfifo(gate)
+    first.type(f"read line <{gate}; echo un''seen; echo done >{gate}\n")
+    first.until("done")
+    first.hang_up()
+    assert first.end() == 129
+    gate.write_text("go\n")
+    assert gate.read_text() == "done\n"
+    job = last(home)["id"]
+    second = Typist(home, "fgctl", "attach", str(job))
+    second.until("unseen")
+    second.type("\x1c")
+    second.until(f"fgctl: detached from job {job}, which continues; fgctl attach {job} returns to it")
+    assert second.end() == 0
+    third = Typist(home, "sattach", f"{job}.0")
+    third.until("$ ")
+    third.type("echo back-$((1+1)); exit 5\n")
+    third.until("back-2")
+    assert third.end() == 5
+
+
+def test_a_terminal_without_no_hangup_is_hung_up_with_the_terminal_that_was_attached(home):
+    first = Typist(home, "fgrun", *SHELL)
+    first.until("$ ")
+    job = last(home)["id"]
+    second = Typist(home, "fgctl", "attach", str(job))
+    assert first.end() == 0
+    second.hang_up()
+    assert second.end() == 129
+    assert home.wait(job)[0]["signal"] == signal.SIGHUP
+
+
+def test_a_job_that_cannot_be_attached_to_is_refused_with_what_to_do(home):
+    waiting, ended = home.submit(hold=True), home.ended()
+    assert call(home, "fgctl", "attach", str(waiting)) == (
+        Exit.REFUSED,
+        "",
+        f"fgctl: error: job {waiting} is pending\nfgtail -F {waiting} waits for it and follows its output.\n",
+    )
+    assert call(home, "fgctl", "attach", str(ended)) == (
+        Exit.REFUSED,
+        "",
+        f"fgctl: error: job {ended} has ended: it is COMPLETED\nfgtail {ended} prints its output.\n",
+    )
+    home.run("fgcancel", str(waiting))
+    process = start(home, "fgrun", "sh", "-c", "echo ready; exec sleep 1000")
+    assert process.stdout.readline() == "ready\n"
+    job = last(home)["id"]
+    assert call(home, "fgctl", "attach", str(job)) == (
+        Exit.REFUSED,
+        "",
+        f"fgctl: error: job {job} has no terminal, and its output goes to the fgrun that started it\n"
+        f"fgrun --jobid={job} --pty bash opens a shell in the job.\n",
+    )
+    home.run("fgcancel", str(job))
+    finish(process)
