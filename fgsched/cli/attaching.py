@@ -10,7 +10,7 @@ from typing import BinaryIO
 import click
 
 from fgsched import protocol
-from fgsched.cli import choices, fgtail
+from fgsched.cli import fgtail
 from fgsched.cli.command import output
 from fgsched.cli.fgrun import left
 from fgsched.cli.jobfiles import files_of
@@ -21,6 +21,7 @@ from fgsched.domain.job import JobState
 from fgsched.interactive import link
 from fgsched.interactive.connected import Connected, Detached, Interrupted, Plan
 from fgsched.interactive.signals import Signals
+from fgsched.listing import choices
 
 _NAME = "fgctl"
 _AGENT = re.compile(r" fgsched\.interactive\.agent (fgrun-[0-9a-f]{32}) ")
