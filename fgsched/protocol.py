@@ -26,6 +26,7 @@ from fgsched.domain.job import (
     Request,
     Time,
 )
+from fgsched.domain.jobsteps import JobStep
 from fgsched.domain.policy import Account, Partition, Qos, Reservation, User, Weights
 from fgsched.domain.text import restore_bytes
 from fgsched.domain.units import SubmitContext
@@ -712,6 +713,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     command: str | None = None
     request: Request = Request(name="")
     steps: list[Step] = []  # in order
+    srun_steps: list[JobStep] = []  # that srun started in the last attempt, by number; not all of many
 
 
 class JobInfos(Struct, frozen=True, kw_only=True):

@@ -301,7 +301,7 @@ def test_every_attribute_that_a_field_reads_is_asked_for():
         for field in fields.FIELDS:
             field.show(Spy(job), "M")
         fields._document(Spy(job))
-    assert read - {"step"} == set(fields.ASKED)
+    assert read - {"step", "srun_steps"} == set(fields.ASKED)
 
 
 @pytest.mark.parametrize("name", ["Comment", "WorkDir", "SubmitLine", "StdOut", "StdErr"])

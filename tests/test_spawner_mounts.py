@@ -207,6 +207,14 @@ def test_nothing_of_a_jobs_directory_is_left(spawner, place, fenced):
     assert list((place / "run/job").iterdir()) == []
 
 
+def test_the_jobs_user_can_record_steps_in_its_directory(spawner, place, fenced):
+    """Its table is left for the controller."""
+    spawner.launch("#!/bin/sh\necho 1 >${0%/*}/steps/table\n", **fenced).over()
+    left = sorted((place / "run/job/1.1").rglob("*"))
+    assert [path.name for path in left] == ["steps", "table"]
+    assert [path.stat().st_uid for path in left] == [65534, 65534]
+
+
 def test_mounts_stay_in_the_job(spawner, place, fenced):
     gate = Gate(place / "gate")
     os.mkfifo(f"{gate.path}.go")

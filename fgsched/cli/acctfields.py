@@ -10,6 +10,7 @@ from msgspec import Struct, to_builtins
 from fgsched.cli.jobfiles import files_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, JobState, OomReport, Reason
+from fgsched.domain.jobsteps import highest
 from fgsched.domain.text import clean, lazy_regex, shown
 from fgsched.domain.times import HOUR, MINUTE, format_elapsed
 from fgsched.domain.units import format_indices, format_share
@@ -207,6 +208,11 @@ def _with_step(name: str, job: JobInfo) -> str:
     return f"{name}.{job.step}" if job.step else name
 
 
+def _highest(job: JobInfo) -> str:
+    code, number = highest(job.srun_steps)
+    return f"{code}:{number}"
+
+
 def _start(job: JobInfo) -> str:
     return _time(job.started_at, "None" if job.state.is_final else "Unknown")
 
@@ -275,7 +281,7 @@ FIELDS = (
     Field("Container", 20, lambda r, u: ""),
     Field("CPUTime", 10, lambda r, u: format_elapsed(r.elapsed * r.request.demand.cpus)),
     Field("CPUTimeRAW", 10, lambda r, u: str(int(r.elapsed) * r.request.demand.cpus)),
-    Field("DerivedExitCode", 15, lambda r, u: "0:0"),  # of steps, which there are none of
+    Field("DerivedExitCode", 15, lambda r, u: "" if r.step else _highest(r)),
     Field("Elapsed", 10, lambda r, u: format_elapsed(r.elapsed)),
     Field("ElapsedRaw", 10, lambda r, u: str(int(r.elapsed))),
     Field("Eligible", 19, lambda r, u: _time(r.eligible_at)),
@@ -418,8 +424,30 @@ class Delimited(Struct, frozen=True):
 
 
 def document(jobs: Iterable[JobInfo]) -> str:
-    """Return {"meta": …, "jobs": [ … ]} with all fields, in base units."""
-    return display.document(jobs=[_document(job) for job in jobs])
+    """Return {"meta": …, "jobs": [ … ]} with all fields, in base units; rows of steps are in "steps"."""
+    found: dict[int, dict[str, Any]] = {}
+    for row in jobs:
+        if row.step:
+            found.setdefault(row.id, {"job_id": row.id}).setdefault("steps", []).append(_step(row))
+        else:
+            found[row.id] = _document(row)
+    return display.document(jobs=list(found.values()))
+
+
+def _step(row: JobInfo) -> dict[str, Any]:
+    return {
+        "step": row.step,
+        "name": row.request.name,
+        "tasks": row.request.tasks,
+        "cpus": row.request.demand.cpus,
+        "gpu_idx": [given.gpu for given in row.allocated],
+        "state": row.state.value,
+        "exit_code": row.exit_code,
+        "signal": row.signal,
+        **display.time_fields(start=row.started_at, end=ended_at(row)),
+        "elapsed": row.elapsed,
+        **{name: getattr(row, name) for name in ("max_rss", "cpu_seconds", "disk_read", "disk_written")},
+    }
 
 
 def _document(job: JobInfo) -> dict[str, Any]:

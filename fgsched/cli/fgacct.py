@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -73,7 +73,7 @@ class Window(Struct, frozen=True):
 @click.option("--delimiter", default="|", metavar="TEXT", help="Separator for -P and -p; a comma prints CSV.")
 @click.option("-n", "--noheader", is_flag=True, help="Print no header.")
 @click.option("--units", metavar="UNIT", help="Unit of memory: K, M or G; default: M.")
-@click.option("--noconvert", is_flag=True, help="Print memory in bytes.")
+@click.option("--noconvert", **_HIDDEN, help="Print memory in bytes.")
 @click.option("--color", "colour", type=click.Choice(COLOURS), default="auto", hidden=True, help="Colours.")
 @click.option("--json", "as_json", is_flag=True, help="Print all fields as a JSON object.")
 @click.option("--name", "names", **_LIST, hidden=True, help="Jobs with these names.")
@@ -90,7 +90,7 @@ class Window(Struct, frozen=True):
     "-W --wckeys,-F --flags,-C --constraints",
 )
 @click.option("-X", "--allocations", **_HIDDEN, help="Print no steps, even with --steps.")
-@click.option("--steps", "all_steps", **_HIDDEN, help="Also print the steps of jobs: 7.batch.")
+@click.option("--steps", "all_steps", is_flag=True, help="Also print the steps of jobs: 7.batch, 7.0.")
 @click.option("-B", "--batch-script", is_flag=True, hidden=True, help="Print the scripts of jobs.")
 @click.option("-T", "--truncate", **_HIDDEN, expose_value=False, help="Accepted and ignored.")
 @click.option("--slurm-json", is_flag=True, hidden=True, help="Print Slurm's JSON.")
@@ -101,17 +101,22 @@ def fgacct(helpformat: bool, **options: Any) -> int:
         return Exit.DONE
     chosen = acctfields.columns(_format(options))
     whole, named = steps.split(options["jobs"])
+    options["all_steps"] = options["all_steps"] and not options["allocations"]
+    asked = _asked(chosen, wants_steps=bool(named) or options["all_steps"] or options["slurm_json"])
     ids = choices.ids(whole)
     window = _window(options, everything=bool(ids))
     missing: list[choices.Name] = []
     with Client(find_places()) as client:
-        found = _named(client, ids, missing) if ids else _all(client, window, mine=_only_mine(options))
+        if ids:
+            found = _named(client, asked, ids, missing)
+        else:
+            found = _all(client, asked, window, mine=_only_mine(options))
         users = choices.users(options["users"])
         fits = _filter(options)
         chosen_jobs = (
             job for job in found if (not users or job.user in users) and window.has(job) and fits(job)
         )
-        jobs = steps.rows(chosen_jobs, named, all_steps=options["all_steps"] and not options["allocations"])
+        jobs = steps.rows(chosen_jobs, named, all_steps=options["all_steps"])
         _output(client, jobs, chosen, options)
     if said_by("fgacct") == "sacct":
         return Exit.DONE  # to which a job that does not exist is no error
@@ -224,24 +229,31 @@ def _only_mine(options: dict[str, Any]) -> bool:
     return not options["users"] and not options["allusers"] and os.geteuid() != 0
 
 
+def _asked(chosen: Iterable[acctfields.Column], *, wants_steps: bool) -> tuple[str, ...]:
+    """Return the attributes of jobs to ask for."""
+    if wants_steps or any(column.field.name == "DerivedExitCode" for column in chosen):
+        return (*acctfields.ASKED, "srun_steps")
+    return acctfields.ASKED
+
+
 def _named(
-    client: Client, ids: list[choices.Name], missing: list[choices.Name]
+    client: Client, asked: Sequence[str], ids: list[choices.Name], missing: list[choices.Name]
 ) -> Iterator[protocol.JobInfo]:
     """Yield the named jobs; add the names without a job to `missing`."""
     for at in range(0, len(ids), protocol.PAGE):
         part = ids[at : at + protocol.PAGE]
-        page = client.call(protocol.ListHistory(fields=acctfields.ASKED, ids=part))
+        page = client.call(protocol.ListHistory(fields=asked, ids=part))
         missing += page.missing
         yield from page.jobs
 
 
-def _all(client: Client, window: Window, *, mine: bool) -> Iterator[protocol.JobInfo]:
+def _all(client: Client, asked: Sequence[str], window: Window, *, mine: bool) -> Iterator[protocol.JobInfo]:
     """Yield every job of the window, page by page."""
     after: int | None = 0
     while after is not None:
         page = client.call(
             protocol.ListHistory(
-                fields=acctfields.ASKED,
+                fields=asked,
                 since=window.since,
                 until=window.until,
                 after=after,

@@ -10,6 +10,7 @@ from fgsched.cli import acctfields
 from fgsched.cli.jobfiles import files_of
 from fgsched.cli.showpartition import Found
 from fgsched.domain.job import WHOLE, GpuState, JobState
+from fgsched.domain.jobsteps import highest
 from fgsched.domain.units import format_mebibytes, format_share
 from fgsched.listing.display import host_name
 from fgsched.protocol import JobInfo
@@ -146,7 +147,7 @@ def _accounted(job: JobInfo) -> dict[str, Any]:
         "association": {"account": asked.account, "cluster": "fgsched", "partition": None, "user": job.user},
         "cluster": "fgsched",
         "constraints": demand.gpu_type,
-        "derived_exit_code": _exit(JobState.COMPLETED, 0, 0),
+        "derived_exit_code": _exit(job.state, *highest(job.srun_steps)),
         "time": _times(job) | {"limit": asked.time_limit // 60 if asked.time_limit else None},
         "exit_code": _exit(job.state, job.exit_code, job.signal),
         "flags": [],

@@ -1,9 +1,10 @@
-"""Rows of steps for fgacct: the batch step of each job that ran, and names such as 12.batch and 12_3.0."""
+"""Rows of steps for fgacct: the batch step and the steps of srun, with names such as 12.batch and 12_3.0."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from fgsched.domain.jobsteps import JobStep
 from fgsched.listing import choices
 from fgsched.protocol import JobInfo
 
@@ -32,10 +33,43 @@ def rows(jobs: Iterable[JobInfo], wanted: dict[str, set[str]], *, all_steps: boo
         if named is None:
             yield job
         if named is not None or all_steps:
-            yield from (row for row in _steps(job) if named is None or row.step in named)
+            yield from (row for row in of_job(job) if named is None or row.step in named)
 
 
-def _steps(job: JobInfo) -> Sequence[JobInfo]:
+def of_job(job: JobInfo) -> Sequence[JobInfo]:
+    """Return the rows of the steps of a job: its script, then the steps of srun by number."""
     if not job.attempt or job.started_at is None:
         return []
-    return [replace(job, step=BATCH, request=replace(job.request, name=BATCH, tasks=1))]
+    batch = replace(job, step=BATCH, request=replace(job.request, name=BATCH, tasks=1), srun_steps=[])
+    return [batch, *(_row(job, step) for step in job.srun_steps)]
+
+
+def _row(job: JobInfo, step: JobStep) -> JobInfo:
+    """Return the job with the values of one of its steps."""
+    allocated = [job.allocated[at] for at in step.gpus if at < len(job.allocated)]
+    demand = replace(job.request.demand, cpus=step.cpus, gpus=len(allocated))
+    over = job.ended_at if step.ended_at is None and step.state.is_final else step.ended_at
+    until = job.elapsed + (job.started_at or 0.0) + job.suspended if over is None else over
+    return replace(
+        job,
+        step=str(step.number),
+        request=replace(job.request, name=step.name, tasks=max(1, step.tasks), demand=demand),
+        state=step.state,
+        started_at=step.started_at,
+        ended_at=over,
+        elapsed=max(0.0, until - step.started_at),
+        suspended=0.0,
+        exit_code=step.exit_code,
+        signal=step.signal,
+        cancelled_by=None,
+        cpu_seconds=step.cpu_seconds,
+        max_rss=step.max_rss,
+        disk_read=step.disk_read,
+        disk_written=step.disk_written,
+        allocated=allocated,
+        usage=None,
+        gpu_peak=0,
+        charged_before=0.0,
+        post_mortem=None,
+        srun_steps=[],
+    )

@@ -389,7 +389,7 @@ class Mover:
             account = self._account(row.id)
             if account is not None:
                 chosen.append(account)
-                size += len(account.request)
+                size += len(account.request) + len(str(account.columns.get("srun_steps", "")))
         if len(rows) < _EXAMINED and not chosen:
             self._round_over(now, wall)
         return chosen

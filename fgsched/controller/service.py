@@ -88,7 +88,12 @@ class Controller:
         users = (launching.spaces, launching.pids)
         info = (launching.memory, beside.accounts, tier, *checks, *users)
         about = ControllerInfo(places, config, inventory, *info, accounts_note=lambda: self._books.trouble)
-        live = Live(self._gputime.mechanism, usage=self._sampling.usage, now=self._sampling.now)
+        live = Live(
+            self._gputime.mechanism,
+            usage=self._sampling.usage,
+            now=self._sampling.now,
+            srun_steps=self._launcher.steps,
+        )
         built = (self._engine, self._loop, self._launcher, live, about)
         self._later = LaterHandlers(places, self._books, self._loop, self._settings)
         read = ProcessHandlers(self._monitor, self._sampling.user_name).calls

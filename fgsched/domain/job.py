@@ -187,6 +187,7 @@ class Ended(Struct, frozen=True, kw_only=True, gc=False):
     detail: str = ""  # for a person: why the job could not be started
     disk_read: int = 0  # bytes that its processes read from disks
     disk_written: int = 0  # bytes that its processes wrote to disks
+    srun_steps: str = ""  # text of `jobsteps.stored`: the steps that srun started
 
     @property
     def exit_code(self) -> int:

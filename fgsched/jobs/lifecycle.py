@@ -33,6 +33,7 @@ class Result(NamedTuple):
     survivor: int = 0  # a process that could not be ended; 0: none
     disk_read: int = 0  # bytes
     disk_written: int = 0  # bytes
+    srun_steps: str = ""  # text of `jobsteps.stored`; not part of what the shepherd writes
 
 
 class Shepherd(Struct, frozen=True, gc=False):
@@ -57,6 +58,7 @@ class Gone(Struct, frozen=True, gc=False):
     """The shepherd has ended and left no readable result."""
 
     why: str = "the job's supervisor was killed"
+    srun_steps: str = ""  # text of `jobsteps.stored`
 
 
 Seen = Unclaimed | Alive | Gone | Result
@@ -150,7 +152,7 @@ _HELD = "H"  # the mark of a claim of a spawner
 
 def lost(job: Job, gone: Gone = _GONE) -> Finish:
     """Return the end of a job without a result and without processes. It is never COMPLETED."""
-    ended = Ended(status=0, detail=f"status unknown: {gone.why}")
+    ended = Ended(status=0, detail=f"status unknown: {gone.why}", srun_steps=gone.srun_steps)
     if job.cancelled_by is None and job.condemned in _CONDEMNED:
         return Finish(*_CONDEMNED[job.condemned], ended, lost=True)
     if job.cancelled_by is None and job.is_being_preempted:

@@ -15,11 +15,12 @@ from msgspec.structs import replace
 
 from fgsched.domain.errors import FgschedError, Refused, StorageError
 from fgsched.domain.job import Job
+from fgsched.domain.jobsteps import JobStep, stored
 from fgsched.domain.states import Tier
 from fgsched.jobs import enforcement
 from fgsched.jobs.launchspec import LAST_WAIT, AssignedGpu, JobOwner, LaunchContext, job_dir, launch, limit_of
-from fgsched.jobs.lifecycle import Seen, Shepherd
-from fgsched.launch import shepherds
+from fgsched.jobs.lifecycle import Gone, Result, Seen, Shepherd
+from fgsched.launch import jobsteps, shepherds
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Following, Watch
 from fgsched.launch.spawner import Spawner, pack
@@ -143,6 +144,7 @@ class Launcher:
         self._accounts, self._logins = ports.accounts, Logins()
         self._killed_at: dict[int, float] = {}  # job -> time of the first SIGKILL to its processes
         self._asked_at: dict[int, float] = {}  # job without a shepherd -> time of the order to end
+        self._left: set[int] = set()  # ended jobs whose directories exist
         self._scanned_at = -_SCAN_MAX_AGE  # monotonic seconds
         self._processes: Mapping[str, Sequence[Identity]] = {}  # by job directory
         self._parents: Mapping[int, int] = {}
@@ -276,7 +278,22 @@ class Launcher:
 
     def seize(self, job: Job) -> Seen:
         """Return the status of an attempt; after this call an attempt that was not claimed cannot start."""
-        return self.run.result(job.id, job.attempt) or self.run.seize(job.id, job.attempt)
+        seen = self.run.result(job.id, job.attempt) or self.run.seize(job.id, job.attempt)
+        return self._with_steps(job, seen) if isinstance(seen, Result | Gone) else seen
+
+    def _with_steps(self, job: Job, seen: Result | Gone) -> Result | Gone:
+        """Add the steps that the directory of an ended job has; `forget` removes the directory."""
+        if not jobsteps.is_left(self.run.path, job):
+            return seen
+        self._left.add(job.id)
+        steps = jobsteps.read(self.run.path, job)
+        if isinstance(seen, Result):
+            return seen._replace(srun_steps=stored(steps, seen.ended_at))
+        return replace(seen, srun_steps=stored(steps, None))
+
+    def steps(self, job: Job) -> list[JobStep]:
+        """Return the steps of a running job, by number."""
+        return jobsteps.read_running(self.run.path, job, self.boot)
 
     def kill_remaining(self, job: Job) -> bool:
         """Kill the processes of a job without a shepherd; return True once there are none.
@@ -332,7 +349,8 @@ class Launcher:
         self._killed_at.pop(job.id, None)
         self._following.leave(job.id)
         self.run.forget(job.id, job.attempt)
-        if job.supervisor_lost:
+        if job.supervisor_lost or job.id in self._left:
+            self._left.discard(job.id)
             self.run.clear(job.id, job.attempt)
 
     def sweep(self, keep: Container[tuple[int, int]]) -> None:

@@ -12,6 +12,7 @@ from types import FrameType
 from fgsched.slurm import slots
 from fgsched.slurm.environment import of_step, of_task
 from fgsched.slurm.step import Refusal, Step
+from fgsched.slurm.steprecord import Recorded
 from fgsched.slurm.streams import Inputs, Outputs
 
 
@@ -22,32 +23,49 @@ def run(step: Step, environ: Mapping[str, str]) -> int:
         Refusal: the job does not have what the step asks for, or the program cannot be executed.
     """
     with ExitStack() as held:
-        gpus = _gpus(step, environ, held)
-        base = of_step(step, environ, slots.next_step(environ), gpus)
-        if step.terminal:
-            from fgsched.slurm.terminal import spawn
+        own = _gpus_of_job(environ)
+        chosen = _chosen_gpus(step, environ, len(own), held)
+        gpus, number = [own[index] for index in chosen], slots.next_step(environ)
+        with Recorded(environ, step, number, chosen) as recorded:
+            base = of_step(step, environ, number, gpus)
+            if step.terminal:
+                from fgsched.slurm.terminal import spawn
 
-            return spawn(step.program(0), _of(step, base, 0, gpus), step.directory)
-        running = _Running(step, base, held)
-        with _forwarding(running.signal):
-            running.start(gpus)
-            return running.wait()
+                recorded.status = spawn(step.program(0), _of(step, base, 0, gpus), step.directory)
+                return code_of(recorded.status)
+            running = _Running(step, base, held)
+            with _forwarding(running.signal):
+                running.start(gpus)
+                code = running.wait()
+            recorded.status = running.status
+            return code
 
 
-def _gpus(step: Step, environ: Mapping[str, str], held: ExitStack) -> list[str]:
-    """Lock the CPUs and GPUs of a step, and wait while other steps use them; return the GPUs."""
-    own = [name for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+def code_of(status: int) -> int:
+    """Return the exit code of a wait status: 128 + N after signal N."""
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
+
+
+def _gpus_of_job(environ: Mapping[str, str]) -> list[str]:
+    return [name for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+
+
+def _chosen_gpus(step: Step, environ: Mapping[str, str], own: int, held: ExitStack) -> list[int]:
+    """Lock the CPUs and GPUs of a step, and wait while other steps use them.
+
+    Returns the positions of its GPUs among the `own` of the job.
+    """
     cpus = int(environ.get("FG_CPUS_ON_NODE") or 1)
     if step.tasks * step.cpus > cpus:
         raise Refusal(_too_much("More processors requested than permitted", environ), 1)
-    if step.gpus > len(own):
+    if step.gpus > own:
         raise Refusal(_too_much("Invalid generic resource (gres) specification", environ), 1)
     if step.overlaps or "SLURM_STEP_ID" in environ:  # a step inside a step shares what that one has
-        return own[: step.gpus] if step.gpus else own
+        return list(range(step.gpus or own))
     slots.take(environ, "cpu", cpus, step.tasks * step.cpus, held)
     if not step.gpus:
-        return own
-    return [own[index] for index in slots.take(environ, "gpu", len(own), step.gpus, held)]
+        return list(range(own))
+    return slots.take(environ, "gpu", own, step.gpus, held)
 
 
 def _too_much(why: str, environ: Mapping[str, str]) -> str:
@@ -71,6 +89,7 @@ class _Running:
         self._inputs = Inputs(step, base, held)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._worst = 0
+        self.status = 0  # the highest wait status of its tasks
         self._signalled = 0  # the last signal for all tasks
 
     def start(self, gpus: list[str]) -> None:
@@ -98,6 +117,7 @@ class _Running:
             self._say(f"slurmstepd: error: execve(): {words[0]}: {failure.strerror}")
             self._say(f"srun: error: {self._host}: task {task}: Exited with exit code {status}")
             self._worst = max(self._worst, status)
+            self.status = max(self.status, status << 8)
             self._outputs.began(task)
             return
         self._processes[task] = process
@@ -127,6 +147,7 @@ class _Running:
             name = signal.strsignal(-status) if status < 0 else f"Exited with exit code {status}"
             self._say(f"srun: error: {self._host}: task {task}: {name}")
         self._worst = max(self._worst, code)
+        self.status = max(self.status, -status if status < 0 else status << 8)
         if code and self._step.kill_on_bad_exit and self._processes:
             self._say(f"srun: Job step aborted: task {task} ended with exit code {code}")
             self.signal(signal.SIGKILL)

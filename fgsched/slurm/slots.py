@@ -15,7 +15,7 @@ _DIGITS = 10  # of the number of the next step in its file
 
 def next_step(environ: Mapping[str, str]) -> int:
     """Return the number of the next step of this job, from 0 on."""
-    folder = _folder(environ)
+    folder = steps_folder(environ)
     if not folder:
         return 0
     descriptor = os.open(f"{folder}/next", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -34,7 +34,7 @@ def take(environ: Mapping[str, str], kind: str, total: int, wanted: int, held: E
 
     They are released when `held` closes. Without a directory of the job nothing is locked.
     """
-    folder = _folder(environ)
+    folder = steps_folder(environ)
     if not folder:
         return list(range(wanted))
     with open(f"{folder}/{kind}", "w") as door:
@@ -85,7 +85,7 @@ def _await_any(holders: Iterable[int]) -> None:
         select.select(descriptors, [], [])
 
 
-def _folder(environ: Mapping[str, str]) -> str:
+def steps_folder(environ: Mapping[str, str]) -> str:
     """Return the directory of the job's steps; "" if it cannot be made."""
     path = environ.get("FG_JOB_DIR", "")
     folder = f"{path}/steps" if path else ""

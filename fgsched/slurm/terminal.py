@@ -11,7 +11,7 @@ from types import FrameType
 
 
 def spawn(words: Sequence[str], environ: Mapping[str, str], directory: str) -> int:
-    """Run a program on a new terminal; return its exit code, 128 + N after signal N."""
+    """Run a program on a new terminal; return its wait status."""
     pid, terminal = pty.fork()
     if pid == 0:
         try:
@@ -23,8 +23,7 @@ def spawn(words: Sequence[str], environ: Mapping[str, str], directory: str) -> i
     _copy_size(terminal)
     signal.signal(signal.SIGWINCH, lambda number, frame: _copy_size(terminal))
     signal.signal(signal.SIGTERM, lambda number, frame: _hang_up(pid, frame))
-    status = _joined(pid, terminal)
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
+    return _joined(pid, terminal)
 
 
 def _joined(pid: int, terminal: int) -> int:

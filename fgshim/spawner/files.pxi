@@ -77,9 +77,14 @@ cdef int make_preload(Slot *slot) noexcept nogil:
 
 
 cdef int open_job_directory(Slot *slot) noexcept nogil:
+    """Let every user pass the job's directory, in which the job's user can write to `steps` only."""
     if chmod(path_of(slot, b"/job/", b""), 0o711) < 0:
         fail(slot, errno, b"chmod ", work_path)
         return -1
+    if launch.head.flags & BECOME_USER:
+        if mkdir(path_of(slot, b"/job/", b"/steps"), 0o700) < 0 or lchown(work_path, launch.head.uid, launch.head.gid) < 0:
+            fail(slot, errno, b"mkdir ", work_path)
+            return -1
     return 0
 
 

@@ -96,8 +96,19 @@ cdef void empty_as_user(const Slot *slot, const char *path) noexcept nogil:
         sigtimedwait(&child, &info, &most)
 
 
+cdef int has_steps(int directory) noexcept nogil:
+    """Return whether an open directory of a job has a table of steps."""
+    cdef int table = fg_open_below(directory, b"steps/table", O_PATH | O_NOFOLLOW | O_CLOEXEC) if directory >= 0 else -1
+    if table >= 0:
+        close(table)
+    return table >= 0
+
+
 cdef void remove_job_directory(const Slot *slot) noexcept nogil:
-    """Remove the job's directory. Its content is the user's and may include mounts."""
+    """Remove the job's directory. Its content is the user's and may include mounts.
+
+    A directory with a table of steps stays: the controller reads the table and removes the directory.
+    """
     cdef int fd = open_here(place_of(slot, b""), 1, O_PATH | O_DIRECTORY | O_CLOEXEC)
     if fd >= 0:
         unlinkat(fd, b"script", 0)
@@ -107,11 +118,16 @@ cdef void remove_job_directory(const Slot *slot) noexcept nogil:
             unlinkat(fd, b"libfgshim.so", 0)
             if slot.head.flags & OWN_MOUNTS:
                 unlinkat(fd, b"preload", 0)
-        close(fd)
+                unlinkat(fd, b"steps", AT_REMOVEDIR)
     elif slot.head.flags & BECOME_USER:
         umount2(work_path, MNT_DETACH | UMOUNT_NOFOLLOW)
     if rmdir(work_path) < 0 and errno == ENOTEMPTY:
+        if has_steps(fd):
+            close(fd)
+            return
         empty_as_user(slot, work_path)
         rmdir(work_path)
+    if fd >= 0:
+        close(fd)
     if slot.text[slot.space]:
         unlink(path_of(slot, b"/job/", b""))

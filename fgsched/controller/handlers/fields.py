@@ -12,6 +12,7 @@ from fgsched.controller.jobtable import JobTable, pending
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Demand, Ended, Hold, Job, JobState, Request
+from fgsched.domain.jobsteps import JobStep, read_stored
 from fgsched.domain.usage import JobUsage
 from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
 from fgsched.jobs.arrays import format_array, split_reference
@@ -32,6 +33,7 @@ class Live(NamedTuple):
     unhooked: Callable[[Job], str] = lambda job: ""  # its processes without the hook
     usage: Callable[[Job], JobUsage | None] = lambda job: None  # sums of samples
     now: Callable[[Job], list[protocol.OnGpu]] = lambda job: []  # what the last look showed
+    srun_steps: Callable[[Job], list[JobStep]] = lambda job: []  # of a running job
 
 
 _NO_LIVE = Live()
@@ -157,6 +159,12 @@ class Look:
     def steps(self, job: Job) -> list[protocol.Step]:
         return [protocol.Step(*step) for step in self.engine.store.steps.of(job.id)]
 
+    def srun_steps(self, job: Job) -> list[JobStep]:
+        """Return the steps that srun started in the last attempt of a job."""
+        if job.ended is not None:
+            return read_stored(job.ended.srun_steps)
+        return self.live.srun_steps(job) if job.state.holds else []
+
 
 def rest_text(engine: Engine, job: Job) -> str | None:
     """Return the pending tasks of an array's row in Slurm's form, 3-15:4%2; None for a single job."""
@@ -244,6 +252,7 @@ _COMPUTED: dict[str, Getter] = {
     "command": lambda look, job: look.owned(job, job.request.submit_line),
     "request": lambda look, job: look.request(job),
     "steps": lambda look, job: look.steps(job),
+    "srun_steps": lambda look, job: look.srun_steps(job),
     "usage": lambda look, job: look.usage(job),
     "now": lambda look, job: look.live.now(job),
 }
