@@ -123,6 +123,11 @@ def test_every_key_is_read(configured):
         tail = 5
         deadline = 10
         give_up = "1-00:00:00"
+        [hooks]
+        prolog = "/usr/bin/env"
+        prolog_time = 5
+        epilog = "/usr/bin/env"
+        epilog_time = 6
         [fence]
         watchdog = "warn"
         tolerance = "1G"
@@ -219,6 +224,10 @@ def test_every_key_is_read(configured):
         mail_tail=5,
         mail_deadline=10,
         mail_give_up=86_400,
+        prolog="/usr/bin/env",
+        prolog_time=5,
+        epilog="/usr/bin/env",
+        epilog_time=6,
         watchdog="warn",
         tolerance=1024 * MIB,
         context_memory=300 * MIB,

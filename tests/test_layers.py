@@ -17,8 +17,7 @@ LAYERS = {
     "core": {"jobs", "scheduling"},
     "edges": {
         *("accounting", "mail", "config", "system", "launch", "store", "gpus", "server", "client", "crash"),
-        "submission",
-        "listing",
+        *("submission", "listing", "hooks"),
     },
     "controller": {"controller", "simulate"},
     "cli": {"cli", "slurm", "interactive"},

@@ -23,7 +23,7 @@ _STATES = {
     **dict.fromkeys((JobState.FAILED, JobState.TIMEOUT, JobState.OUT_OF_MEMORY), RED),
     **dict.fromkeys((JobState.NODE_FAIL, JobState.DEADLINE), RED),
 }
-_NEVER = {Reason.DEPENDENCY_NEVER, Reason.LAUNCH_FAILURE, Reason.HELD_MAX_REQUEUE}
+_NEVER = {Reason.DEPENDENCY_NEVER, Reason.LAUNCH_FAILURE, Reason.HELD_MAX_REQUEUE, Reason.PROLOG_FAILED}
 _HELD = {Reason.HELD_USER, Reason.HELD_ADMIN, Reason.PARTITION_DOWN, Reason.GPU_DRAINED}
 _HELD |= {Reason.GPU_EXTERNAL_USE, Reason.PARTITION_TIME_LIMIT}
 

@@ -79,6 +79,7 @@ _GATES = {
     Reason.DEPENDENCY_NEVER: "dependency {dependency} can never be met; fgctl update dependency= replaces it",
     Reason.HOST_SHORTAGE: "{error}; next attempt at {when}",
     Reason.INTERNAL_ERROR: "held: {error}; an operator can release or cancel it",
+    Reason.PROLOG_FAILED: "held: {error}; its owner can release it",
     Reason.BEGIN_TIME: "not before {when}",
     Reason.ARRAY_TASK_LIMIT: "limit reached: {limit} tasks of its array are running (limit {limit})",
 }
@@ -100,7 +101,9 @@ _RESERVATION_REMEDIES = {
     "gone": "without the reservation: fgctl update job={} reservation=",
 }
 _RELEASES = {
-    **dict.fromkeys((Reason.HELD_USER, Reason.HELD_MAX_REQUEUE), "with fgctl release {}"),
+    **dict.fromkeys(
+        (Reason.HELD_USER, Reason.HELD_MAX_REQUEUE, Reason.PROLOG_FAILED), "with fgctl release {}"
+    ),
     **dict.fromkeys((Reason.HELD_ADMIN, Reason.INTERNAL_ERROR), "by an operator, with fgctl release {}"),
 }
 _AMOUNTS: dict[str, Callable[[int], str]] = {
@@ -294,7 +297,8 @@ def is_in_queue(reason: Reason) -> bool:
 
 
 _NOT_IN_QUEUE = {
-    *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR),
+    *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE),
+    *(Reason.INTERNAL_ERROR, Reason.PROLOG_FAILED),
     *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER, Reason.ARRAY_TASK_LIMIT, Reason.BEGIN_TIME),
     Reason.HOST_SHORTAGE,
 }

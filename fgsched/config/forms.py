@@ -148,6 +148,7 @@ DOMAIN = Form(takes="a domain such as example.org", read=_domain)
 Addresses = Annotated[
     tuple[str, ...], Form(takes='a list of addresses, or of domains such as "@example.org"', read=_addresses)
 ]
+Program = Annotated[str, Form(takes='an absolute path, or "" for none'), Meta(pattern=r"^(/[^\0]*)?\Z")]
 AbsolutePath = Annotated[str, Form(takes="an absolute path"), Meta(pattern=r"^/[^\0]*\Z")]
 Bytes = Annotated[
     int,

@@ -16,6 +16,7 @@ from fgsched.config.schema import NAME, NAME_RULE, Config, PartitionSettings
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.policy import Policy, find_rule_error
 from fgsched.domain.text import quoted
+from fgsched.hooks.permissions import check_programs
 from fgsched.system.paths import Paths
 from fgsched.system.safeopen import refuse_unless_safe
 
@@ -34,7 +35,8 @@ def load(places: Paths) -> Config:
 
     Raises:
         BadUsage: the file cannot be read, or a value is wrong; names the file, the line and the key.
-        Refused: in system mode, the file can be changed by another user than root.
+        Refused: in system mode, the file can be changed by another user than root; or a program that it
+            names can be changed by others.
     """
     path = places.config_file
     try:
@@ -47,7 +49,9 @@ def load(places: Paths) -> Config:
         raise BadUsage(f"{path}: cannot be read: {error.strerror}.") from error
     if places.mode == "system" and os.geteuid() == 0:
         refuse_unless_safe(path, owner=0)
-    return _parse(path, data)
+    config = _parse(path, data)
+    check_programs(config.hooks, os.geteuid() if places.mode == "user" else 0)
+    return config
 
 
 def check_preemption(policy: Policy) -> Policy:

@@ -28,6 +28,7 @@ from fgsched.domain.policy import (
     Weights,
 )
 from fgsched.domain.units import SubmitContext
+from fgsched.hooks.settings import HookSettings
 from fgsched.mail.letters import Settings
 
 MIB = 1 << 20
@@ -291,6 +292,15 @@ class Config(Struct, frozen=True, kw_only=True):
         Literal["auto", "namespace", "environment"],
         _key("fence", "Loading of the hook: by an /etc/ld.so.preload private to the job, or by LD_PRELOAD."),
     ] = "auto"
+    prolog: Annotated[
+        forms.Program,
+        _key("hooks", "Program that runs before each job, as root or as the controller's user."),
+    ] = ""
+    prolog_time: Annotated[Seconds, _key("hooks", "Time limit of the prolog.", ge=1, le=3600)] = 60
+    epilog: Annotated[
+        forms.Program, _key("hooks", "Program that runs after each job, as root or as the controller's user.")
+    ] = ""
+    epilog_time: Annotated[Seconds, _key("hooks", "Time limit of the epilog.", ge=1, le=3600)] = 60
     operators: Annotated[
         forms.UserNames,
         _key("operators", "Users who may see, hold and cancel every job.", name="users"),
@@ -408,6 +418,13 @@ class Config(Struct, frozen=True, kw_only=True):
             tail=self.mail_tail,
             deadline=self.mail_deadline,
             give_up=self.mail_give_up,
+        )
+
+    @property
+    def hooks(self) -> HookSettings:
+        """Return the programs of the site."""
+        return HookSettings(
+            prolog=self.prolog, epilog=self.epilog, prolog_time=self.prolog_time, epilog_time=self.epilog_time
         )
 
     @property

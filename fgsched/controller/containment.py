@@ -186,12 +186,12 @@ def is_held_for_an_error(job: Job) -> bool:
     return job.state is JobState.PENDING and bool(job.held) and job.reason is Reason.INTERNAL_ERROR
 
 
-def marked(job: Job, why: str, now: float, *, lives: bool, status: int, is_sampled: bool) -> Job:
+def marked(job: Job, why: str, now: float, *, lives: bool, status: int, is_dirty: bool) -> Job:
     """Return the job as marked at `now` (epoch seconds) after an error; `status` is in the form of wait(2).
 
     A pending job is held by the administrator. A job that `lives`, or is completing, continues with a
-    warning; if its completion fails again, it ends with its exit code. A job that has ended is FAILED; if
-    GPUs are sampled, it keeps its holds until its GPUs list no process of it.
+    warning; if its completion fails again, it ends with its exit code. A job that has ended is FAILED; if it
+    `is_dirty`, it keeps its holds until its GPUs list no process of it and its epilog has run.
     """
     if job.state is JobState.PENDING:
         return job.changed(held="admin", reason=Reason.INTERNAL_ERROR, warning=why)
@@ -207,7 +207,7 @@ def marked(job: Job, why: str, now: float, *, lives: bool, status: int, is_sampl
         ended_at=now,
         suspended_at=None,
     )
-    if job.holds and is_sampled:
+    if is_dirty:
         return failed.changed(state=JobState.COMPLETING, outcome=JobState.FAILED)
     return failed.changed(state=JobState.FAILED, outcome=None, holds=())
 

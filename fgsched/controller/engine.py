@@ -27,7 +27,7 @@ from fgsched.controller.followup import (
     take_finding,
     with_gpu_fault,
 )
-from fgsched.controller.gpustate import GpuStates
+from fgsched.controller.gpustate import BY_HOOK, GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.mailing import MailDesk
 from fgsched.controller.sitepolicy import SitePolicy
@@ -35,6 +35,8 @@ from fgsched.controller.starting import Eligibility, Starter, culprits
 from fgsched.controller.turn import (
     ClientRequest,
     Effect,
+    EpilogDone,
+    Epilogs,
     Event,
     Executor,
     Failed,
@@ -45,14 +47,17 @@ from fgsched.controller.turn import (
     JobEnded,
     JobStarted,
     Launcher,
+    NoEpilogs,
+    PrologFailed,
     Remind,
+    RunEpilog,
     WatchdogFinding,
     job_to_mark,
 )
 from fgsched.controller.usage import UsageCharges, charged_gpus
 from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError
-from fgsched.domain.job import Ended, HostLimits, Job, JobState, Reason
+from fgsched.domain.job import Ended, GpuState, HostLimits, Job, JobState, Reason
 from fgsched.domain.policy import Policy
 from fgsched.jobs.enforcement import MountPlan
 from fgsched.jobs.launchspec import Binding
@@ -68,10 +73,10 @@ from fgsched.jobs.lifecycle import (
     Seen,
     Shepherd,
     complete,
-    delay,
     recover,
-    requeue,
+    return_unrun,
     settle,
+    withdraw,
 )
 from fgsched.store import JobRecord, StorageBroken, Store, is_fatal
 
@@ -108,6 +113,7 @@ class Engine:
         self.faults = faults or Faults()
         self.log = DecisionLog()
         self.mail = MailDesk(self)
+        self.epilogs: Epilogs = NoEpilogs()
         self.containment = Containment(self.faults)
         self._after: list[Effect] = []
         self._executor = Executor(self)
@@ -346,7 +352,9 @@ class Engine:
 
     def _resume_cleaning(self, now: float) -> None:
         for job in self.jobtable.holding.values():
-            if job.state is JobState.COMPLETING and not self.cards.cleans(job.id):
+            if job.state is not JobState.COMPLETING or self.epilogs.runs(job.id):
+                continue
+            if not self.cards.cleans(job.id):
                 self.cards.begin_cleaning(job.id, now)
 
     # -- failures of one job ------------------------------------------------------------------------
@@ -384,7 +392,8 @@ class Engine:
         if lives and job.warning == why:
             return
         status = seen.status if isinstance(seen, Result) else 0
-        after = marked(job, why, now, lives=lives, status=status, is_sampled=self.cards.needs_cleaning)
+        is_dirty = self.epilogs.is_configured or (bool(job.holds) and self.cards.needs_cleaning)
+        after = marked(job, why, now, lives=lives, status=status, is_dirty=is_dirty)
         if job.id in self.containment.damaged:
             self.store.repair(job, self.jobtable.given.get(job.id, ()))
         if not self.store.save(job, after, now=now):
@@ -440,6 +449,9 @@ class Engine:
         if isinstance(event, ClientRequest):
             self._ask(event, now)
             return
+        if isinstance(event, EpilogDone):
+            self.containment.run(event.job, partial(self._epilog_done, event, now))
+            return
         job = self.jobtable.under_way(event.job)
         if job is not None:  # else it is a late event of an ended attempt
             self.containment.run(job.id, partial(self._happened, job, event, now))
@@ -464,7 +476,10 @@ class Engine:
                 ended = Ended(status=0, detail=why)
                 self.end(job, Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended), now)
             case HostShort(attempt=job.attempt, why=why):
-                self._delay(job, why, now)
+                self._return(job, Reason.HOST_SHORTAGE, why, now)
+            case PrologFailed(attempt=job.attempt, why=why):
+                self._drain_gpus(job, f"the prolog of job {job.id} {why}", now)
+                self._return(job, Reason.PROLOG_FAILED, f"the prolog {why}", now)
             case JobEnded(attempt=attempt) if attempt in {0, job.attempt}:
                 self.take_up(job, self.launcher.seize(job), now)  # with a result or not
             case WatchdogFinding(attempt=job.attempt):
@@ -482,12 +497,15 @@ class Engine:
         self.then(Follow(job, shepherd))
 
     def end(self, job: Job, how: Finish, now: float) -> None:
-        """Record how a job ended; it keeps its holds until its GPUs list no process of it."""
+        """Record how a job ended.
+
+        It keeps its holds until its GPUs list no process of it, and until its epilog has run.
+        """
         dirty = bool(job.holds) and self.cards.needs_cleaning and how.reason is not Reason.LAUNCH_FAILURE
         after = complete(
             *(job, how, now),
             max_requeue=self.limits.max_requeue,
-            is_dirty=dirty,
+            is_dirty=dirty or self.epilogs.is_configured,
             reason=Reason.GPU_CLEANING if dirty else how.reason,
             post_mortem=post_mortem(self, job, how.refusal) if how.refusal else job.post_mortem,
         )
@@ -495,6 +513,8 @@ class Engine:
         self.orphans.pop(job.id, None)
         if dirty:
             self.cards.begin_cleaning(job.id, now)
+        elif after.state is JobState.COMPLETING:
+            self._begin_epilog(after)
         if how.survivor:
             self.cards.left_alive(job, how.survivor, now)
         gone = job.changed(supervisor_lost=True) if how.lost else job
@@ -545,8 +565,32 @@ class Engine:
     def _settle_clean(self, job: Job, now: float, *, is_clean: bool) -> None:
         if not is_clean:
             self.cards.left_dirty(job, now)
+        if self.epilogs.is_configured:
+            self._begin_epilog(job)
+        else:
+            self._settle(job, now)
+
+    def _settle(self, job: Job, now: float) -> None:
         seen = with_gpu_fault(self, job, now)
         self.step(job, settle(seen, now, max_requeue=self.limits.max_requeue), now)
+
+    def _begin_epilog(self, job: Job) -> None:
+        self.then(RunEpilog(job, self.jobtable.given.get(job.id, ())))
+
+    def _epilog_done(self, event: EpilogDone, now: float) -> None:
+        """Release an ended job. If its epilog failed, drain its GPUs first."""
+        job = self.jobtable.jobs.get(event.job)
+        if job is None or job.state is not JobState.COMPLETING or job.attempt != event.attempt:
+            return
+        if event.why:
+            self._drain_gpus(job, f"the epilog of job {job.id} {event.why}", now)
+        self._settle(job, now)
+
+    def _drain_gpus(self, job: Job, note: str, now: float) -> None:
+        """Drain the GPUs of a job because a program of the site failed."""
+        for index in {hold.gpu for hold in job.holds}:
+            if index in self.cards and self.cards.gpu(index).state is not GpuState.DRAINED:
+                self.cards.drain(index, f"{note}{BY_HOOK}", now)
 
     def _start_what_fits(self, now: float) -> None:
         self._starter.start_what_fits(self, now)
@@ -574,11 +618,11 @@ class Engine:
         self._finish(now)
 
     def _take_up_all(self, now: float) -> None:
+        self._resume_cleaning(now)
         for job in list(self.jobtable.holding.values()):
             if job.state is not JobState.COMPLETING:
                 self.containment.run(job.id, partial(self._take_up_seen, job, now))
         self.containment.check()
-        self._resume_cleaning(now)
         self.mail.resend()
         point("controller_in_recovery")
 
@@ -598,30 +642,30 @@ class Engine:
             case Finish() as how:
                 self.end(job, how, now)
             case Requeue():
-                self._requeue(job, now)
+                self._return(job, Reason.NONE, "", now)
             case Delay(why=why):
-                self._delay(job, why, now)
+                self._return(job, Reason.HOST_SHORTAGE, why, now)
             case Adopt(shepherd=shepherd):
                 self._run(job, shepherd, now)
             case Hunt():
                 self.orphans.setdefault(job.id, math.inf)
                 self.then(Remind(job))  # the shepherd that received the orders may have ended
 
-    def _delay(self, job: Job, why: str, now: float) -> None:
-        """Requeue a job with a delay because the host lacked resources. A cancelled job ends instead."""
-        if job.cancelled_by is not None:
-            self._requeue(job, now)
-            return
-        self.step(job, delay(job, why, now), now)
-        self.orphans.pop(job.id, None)
-        self.then(Forget(job))
+    def _return(self, job: Job, reason: Reason, why: str, now: float) -> None:
+        """Return a job whose script was not executed to the queue, after the epilog if the site has one.
 
-    def _requeue(self, job: Job, now: float) -> None:
-        """Requeue a job whose script was not executed. A cancelled job ends instead."""
+        A cancelled job ends instead.
+        """
         if job.cancelled_by is not None:
             self.end(job, Finish(JobState.CANCELLED, Reason.NONE, Ended(status=0)), now)
             return
-        self.step(job, requeue(job, now, max_requeue=self.limits.max_requeue, has_run=False), now)
+        if self.epilogs.is_configured:
+            after = withdraw(job, reason, why, now)
+            self._begin_epilog(after)
+        else:
+            returned = job.changed(reason=reason, warning=why)
+            after = return_unrun(returned, now, max_requeue=self.limits.max_requeue)
+        self.step(job, after, now)
         self.orphans.pop(job.id, None)
         self.then(Forget(job))
 

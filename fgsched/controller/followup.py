@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from fgsched.controller.turn import RETRY, Cancel, EngineContext, Remind, WatchdogFinding
 from fgsched.domain.job import Job, JobState, OomReport, Refusal
+from fgsched.domain.states import Reason
 from fgsched.jobs.lifecycle import Alive, Gone, Result, blame_gpu, lost, reason_of
 from fgsched.jobs.watchdog import oom_report, watchdog_changes
 
@@ -69,7 +70,8 @@ def with_gpu_fault(engine: EngineContext, job: Job, now: float) -> Job:
     """Return an ended job as failed by its GPU, if the GPU failed while the job was running."""
     gpus = [hold.gpu for hold in job.holds]
     over = blame_gpu(job, has_failed=engine.cards.failed_since(gpus, job.start_time))
-    return replace(over, reason=reason_of(over), ended_at=over.ended_at or now)
+    is_known = over is job and job.reason is not Reason.GPU_CLEANING
+    return replace(over, reason=job.reason if is_known else reason_of(over), ended_at=over.ended_at or now)
 
 
 def post_mortem(engine: EngineContext, job: Job, refusal: Refusal) -> OomReport:

@@ -14,6 +14,7 @@ from fgsched.store import Allocation, Store
 _NEVER = float("-inf")
 _LIVES_ON = "could not be ended"  # at the end of a note: an operator must resume the GPU
 BY_ITSELF = " [watchdog]"  # at the end of a note: no operator drained it
+BY_HOOK = " [hook]"  # the same, for a failed prolog or epilog
 
 
 class GpuStates:

@@ -334,7 +334,7 @@ class JobTable:
         if job.state is not JobState.PENDING:
             return job.reason
         if job.held:
-            if job.reason in (Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR):
+            if job.reason in (Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR, Reason.PROLOG_FAILED):
                 return job.reason
             return Reason.HELD_ADMIN if job.held == "admin" else Reason.HELD_USER
         if (closed := self.wait_index.closed(job)) is not None:

@@ -12,6 +12,7 @@ import msgspec.structs
 from fgsched.config.load import Config
 from fgsched.controller.beside import Beside as Beside
 from fgsched.controller.enforcementcheck import EnforcementGate as EnforcementGate
+from fgsched.controller.hooking import HookDesk as HookDesk
 from fgsched.domain.job import Job
 from fgsched.domain.policy import Policy
 from fgsched.domain.states import Tier
@@ -41,6 +42,7 @@ class Reports:
     cpus: Callable[[int], tuple[int, ...]]  # the CPUs near a GPU
     context: Callable[[str], int]  # bytes of a CUDA context on a GPU model
     policy: Callable[[], Policy]
+    hooks: HookDesk  # runs the prolog
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def build(
         gone=reports.gone,
         accounts=beside.accounts,
         cpus=reports.cpus,
-        gate=gate,
+        gate=reports.hooks.before(gate),
         context=reports.context,
         compute=lambda job: compute_policy_of(job, reports.policy()),
     )

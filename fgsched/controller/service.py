@@ -27,6 +27,7 @@ from fgsched.controller.handlers.requests import Beyond, ControllerInfo, Live, R
 from fgsched.controller.launching import (
     Beside,
     EnforcementGate,
+    HookDesk,
     Reports,
     build,
     cpu_binding,
@@ -70,15 +71,15 @@ class Controller:
         self._presence, self._cleaner = Presence(places, run, self._listen_again), run.cleaner
         self._gpus = _gpu_states(config, beside)
         self._contexts = ContextCosts(config.context_memory)
+        self._hooks = self._site_programs(config)
         launching = build(places, config, store, beside, run, self._reports())
         self._launcher = launching.launcher
         watch, remove = self._loop.watch_once, self._cleaner.add
         self._earlier = EarlierJobs(places.run, run.path, self._gpus, watch=watch, remove=remove)
         limits, tier, faults = config.limits, launching.tier, self._loop.faults
         self._engine = Engine(store, self._launcher, self._gpus, limits=limits, tier=tier, faults=faults)
-        self._engine.mounts, self._engine.binding = launching.mounts, cpu_binding(config.cpu_binding)
-        self._engine.log = decision_log()
-        self._engine.site.configure(config)
+        self._engine.mounts = launching.mounts
+        self._furnish(config)
         self._monitor_gpus(launching.gate, config)
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
         self._books = Books(beside.accountant, places, config, store, lambda: self._engine.jobtable)
@@ -99,6 +100,20 @@ class Controller:
         read = ProcessHandlers(self._monitor, self._sampling.user_name).calls
         self._requests = Requests(*built, Beyond(self._reconfigure, self._later.calls, read))
         self._parts = self._timed()
+
+    def _site_programs(self, config: Config) -> HookDesk:
+        """Return the part that runs prolog and epilog."""
+        desk = HookDesk(self._places.run / "hooks.lock", self._loop.watch_once, self._loop.happened)
+        desk.settings = config.hooks
+        desk.under_way = lambda job: self._engine.jobtable.under_way(job)
+        return desk
+
+    def _furnish(self, config: Config) -> None:
+        """Give the engine its log, its settings and the epilog."""
+        self._engine.binding = cpu_binding(config.cpu_binding)
+        self._engine.epilogs = self._hooks
+        self._engine.log = decision_log()
+        self._engine.site.configure(config)
 
     def _settings(self) -> Config:
         """Return the settings in force."""
@@ -149,6 +164,7 @@ class Controller:
                 lambda: cleaner.due(clock()),
             ),
             _Part("the bookkeeping", lambda: self._books.look(time.time()), lambda: self._books.due),
+            _Part("the programs of the site", self._hooks.look, lambda: self._hooks.due),
             _Part("the mails", lambda: self._mailroom.look(clock()), lambda: self._mailroom.due(clock())),
             _Part("the service manager", self._show_life, lambda: self._manager.due(clock())),
         ]
@@ -175,6 +191,7 @@ class Controller:
             cpus=lambda index: self._gpus.gpu(index).cpus,
             context=self._contexts.of,
             policy=lambda: self._engine.policy,
+            hooks=self._hooks,
         )
 
     def run(self, ready: Callable[[], None]) -> bool:
@@ -195,6 +212,7 @@ class Controller:
         self._loop.faults.run("the samples", self._sampling.finish)
         self._books.close()
         self._later.close()
+        self._hooks.close()
         self._stopped()
         if self._engine.is_broken:
             raise StorageError(
@@ -250,6 +268,7 @@ class Controller:
         if self._beside.mailer is not None:
             self._loop.watch(self._beside.mailer, self._mailroom.receive)
         self._later.begin()
+        self._loop.watch(self._hooks, self._hooks.receive)
         self._sampling.begin(self._books.accounts)
         accounts.answered = self._loop.known
         if accounts.has_helper:
@@ -288,6 +307,7 @@ class Controller:
         self._monitor.watchdog.policy = watchdog_policy(config)
         self._contexts.default = config.context_memory
         self._mailroom.obey(config.mails)
+        self._hooks.settings = config.hooks
         self._pruner.obey(_keep(config), time.monotonic())
         self._books.obey(config)
         self._sampling.obey(config.interval)

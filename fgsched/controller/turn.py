@@ -104,6 +104,24 @@ class HostShort:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class PrologFailed:
+    """The prolog of an attempt failed; nothing was executed. `why`: such as "exited with status 1"."""
+
+    job: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogDone:
+    """The epilog of an attempt has run. `why`: how it failed; "": it succeeded."""
+
+    job: int
+    attempt: int
+    why: str = ""
+
+
 class JobEnded(NamedTuple):
     """The end of a job or of its shepherd."""
 
@@ -142,7 +160,8 @@ class ClientRequest(Struct, frozen=True):
     by: str = ""  # name of the user who sent it
 
 
-Event = JobStarted | Failed | HostShort | JobEnded | Faulted | WatchdogFinding | ClientRequest
+_Ends = JobEnded | PrologFailed | EpilogDone
+Event = JobStarted | Failed | HostShort | _Ends | Faulted | WatchdogFinding | ClientRequest
 
 
 def due_now(begun: Sequence[JobStarted], fresh: Sequence[Event]) -> tuple[list[Event], list[JobStarted]]:
@@ -200,6 +219,13 @@ class Forget(Struct, frozen=True):
 
     job: Job
     marks: bool = False  # a failure marks the job, which is still being cleaned up
+
+
+class RunEpilog(Struct, frozen=True):
+    """Run the site's epilog for an ended attempt. EpilogDone follows."""
+
+    job: Job
+    given: Sequence[Allocation]
 
 
 class Order(Struct, frozen=True):
@@ -278,7 +304,20 @@ class Mail(Struct, frozen=True):
     data: bytes
 
 
-Effect = Launch | Follow | Remind | Forget | Order | Signal | Join | Reply | Reconfigure | AskGpus | Mail
+Effect = (
+    Launch
+    | Follow
+    | Remind
+    | Forget
+    | RunEpilog
+    | Order
+    | Signal
+    | Join
+    | Reply
+    | Reconfigure
+    | AskGpus
+    | Mail
+)
 
 
 class MailPost(Protocol):
@@ -288,10 +327,38 @@ class MailPost(Protocol):
         """Put a mail into the queue of mails, or try it again later."""
 
 
+class Epilogs(Protocol):
+    """The interface to the site's epilog."""
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether the site has an epilog."""
+
+    def runs(self, job_id: int) -> bool:
+        """Tell whether the epilog of this job is running."""
+
+    def run(self, job: Job, given: Sequence[Allocation]) -> None:
+        """Run the epilog of an attempt; EpilogDone follows. It may be repeated after a crash."""
+
+
+class NoEpilogs:
+    """A site without epilog."""
+
+    is_configured = False
+
+    def runs(self, job_id: int) -> bool:
+        """Return False."""
+        return False
+
+    def run(self, job: Job, given: Sequence[Allocation]) -> None:
+        """Never called."""
+
+
 class EffectHost(Protocol):
     """The interface of the engine for the executor."""
 
     launcher: Launcher
+    epilogs: Epilogs
     cards: GpuStates
     jobtable: JobTable
     undelivered: dict[int, float]  # job -> when an order to it was tried last
@@ -335,6 +402,7 @@ class Executor:
             Follow: ("follow", self._follow),
             Remind: ("signal", self._remind),
             Forget: ("forget", self._forget),
+            RunEpilog: ("epilog", self._run_epilog),
             Signal: ("signal", self._signal),
             Join: ("signal", self._join),
             Reply: ("answer", self._reply),
@@ -400,6 +468,9 @@ class Executor:
 
     def _forget(self, effect: Forget) -> None:
         self._host.launcher.forget(effect.job)
+
+    def _run_epilog(self, effect: RunEpilog) -> None:
+        self._host.epilogs.run(effect.job, effect.given)
 
     def _reply(self, effect: Reply) -> None:
         effect.send(effect.answer)

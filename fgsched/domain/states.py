@@ -96,6 +96,7 @@ class Reason(Enum):
     HELD_USER = "JobHeldUser"
     HELD_ADMIN = "JobHeldAdmin"
     HELD_MAX_REQUEUE = "JobHoldMaxRequeue"  # the host caused too many of its failures
+    PROLOG_FAILED = "PrologFailed"  # held, because the site's prolog failed on its GPUs
     LAUNCH_FAILURE = "JobLaunchFailure"
     EXIT_CODE = "NonZeroExitCode"
     SIGNALED = "RaisedSignal"

@@ -155,7 +155,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 # -- causes that follow from the state of one job -----------------------------
 
 
-_FAILED = (Reason.HOST_SHORTAGE, Reason.INTERNAL_ERROR)
+_FAILED = (Reason.HOST_SHORTAGE, Reason.INTERNAL_ERROR, Reason.PROLOG_FAILED)
 
 
 def gate_of(job: Job, reason: Reason) -> Gate:

@@ -326,6 +326,27 @@ def delay(job: Job, why: str, now: float) -> Job:
     return replace(queued, reason=Reason.HOST_SHORTAGE, warning=why, not_before=now + _SHORTAGE_PAUSE)
 
 
+def hold_after_prolog(job: Job, why: str, now: float) -> Job:
+    """Return the job held in the queue, because the site's prolog failed. Its owner can release it."""
+    queued = job.advance(JobState.PENDING, **_CLEARED, wish="", opened_at=now)
+    return replace(queued, held=queued.held or "user", reason=Reason.PROLOG_FAILED, warning=why)
+
+
+def withdraw(job: Job, reason: Reason, why: str, now: float) -> Job:
+    """Return a job whose script was not executed as COMPLETING: the epilog runs before it is requeued."""
+    over = {"outcome": JobState.PENDING, "ended_at": now, "ended": None, "suspended_at": None}
+    return job.advance(JobState.COMPLETING, reason=reason, warning=why, **over)
+
+
+def return_unrun(job: Job, now: float, *, max_requeue: int) -> Job:
+    """Return a job whose script was not executed to the queue, as its reason requires."""
+    if job.reason is Reason.HOST_SHORTAGE:
+        return delay(job, job.warning, now)
+    if job.reason is Reason.PROLOG_FAILED:
+        return hold_after_prolog(job, job.warning, now)
+    return requeue(job, now, max_requeue=max_requeue, has_run=False)
+
+
 def blame_gpu(job: Job, *, has_failed: bool) -> Job:
     """Count the failure of a job as a failure of the host, if one of its GPUs failed during the run."""
     if not has_failed or job.outcome is not JobState.FAILED or job.is_to_end:
@@ -339,7 +360,8 @@ def complete(
 ) -> Job:
     """Return the job in the state that follows the end of its processes.
 
-    `is_dirty`: a GPU may still list processes of the job, which then becomes COMPLETING and keeps its holds.
+    `is_dirty`: a GPU may still list processes of the job, or its epilog has not run. The job then becomes
+    COMPLETING and keeps its holds.
     `changes` take precedence over the fields that follow from the end.
     """
     ended_at = end.ended_at or now
@@ -364,8 +386,10 @@ def complete(
 
 
 def settle(job: Job, now: float, *, max_requeue: int) -> Job:
-    """Return a COMPLETING job in the state of its outcome, once no GPU lists its processes."""
+    """Return a COMPLETING job in the state of its outcome: no GPU lists its processes, its epilog has run."""
     assert job.outcome is not None
+    if job.outcome is JobState.PENDING and job.ended is None:
+        return return_unrun(job, now, max_requeue=max_requeue)
     if job.outcome is JobState.PENDING:
         return requeue(job, now, max_requeue=max_requeue, has_run=True)
     return job.advance(job.outcome, holds=())

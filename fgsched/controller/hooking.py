@@ -1,0 +1,126 @@
+"""Run the prolog of a job before its launch and the epilog after its end, without blocking the event loop."""
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from fgsched.controller.turn import EpilogDone, Event, HostShort, PrologFailed
+from fgsched.domain.job import Job
+from fgsched.hooks.environment import environment
+from fgsched.hooks.process import HookRunner, Watch
+from fgsched.hooks.settings import NO_HOOKS, HookSettings, Ran, Run
+from fgsched.launch.launcher import EnforcementGate, Launching
+from fgsched.store import Allocation
+
+log = logging.getLogger(__name__)
+Report = Callable[[Event], None]
+
+
+class HookDesk:
+    """The programs that the site runs around its jobs.
+
+    It is the gate that every launch passes (`open_for`), and the engine's interface to the epilog.
+    """
+
+    def __init__(self, lock: Path, watch: Watch, report: Report) -> None:
+        """`lock`: path of the runner's lock; `report` takes events for the next turn."""
+        self.settings: HookSettings = NO_HOOKS
+        self.under_way: Callable[[int], Job | None] = lambda job: None
+        self._runner, self._report = HookRunner(lock, watch), report
+        self._gate: EnforcementGate | None = None
+        self._ending: set[int] = set()  # jobs whose epilog runs
+        self._host = socket.gethostname()
+
+    # -- the edges ------------------------------------------------------------------------------
+
+    def before(self, gate: EnforcementGate) -> "HookDesk":
+        """Return the gate that runs the prolog, and then opens `gate`."""
+        self._gate = gate
+        return self
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when `receive` has outcomes."""
+        return self._runner.fileno()
+
+    def receive(self) -> None:
+        """Take in the outcomes that have arrived."""
+        self._runner.receive()
+
+    def look(self) -> None:
+        """Start the runner again if it was killed."""
+        self._runner.look(time.monotonic())
+
+    @property
+    def due(self) -> float | None:
+        """The seconds until `look` is due; None: it is not."""
+        return self._runner.due(time.monotonic())
+
+    def close(self) -> None:
+        """End the runner. The next controller runs the unfinished programs again."""
+        self._runner.close()
+
+    # -- the prolog -----------------------------------------------------------------------------
+
+    def open_for(self, launching: Launching) -> None:
+        """Launch a job after its prolog; at once if the site has none."""
+        assert self._gate is not None, "before() comes first"
+        if not self.settings.prolog:
+            self._gate.open_for(launching)
+            return
+        run = Run(
+            path=self.settings.prolog,
+            seconds=self.settings.prolog_time,
+            environment=environment("prolog", launching.job, launching.given, self._host),
+        )
+        self._runner.run(run, partial(self._prolog_done, launching))
+
+    def _prolog_done(self, launching: Launching, ran: Ran) -> None:
+        assert self._gate is not None
+        job, now = launching.job, self.under_way(launching.job.id)
+        if now is None or now.attempt != job.attempt:
+            return  # it was ended meanwhile, and its epilog runs
+        if ran.problem:
+            _log("prolog", job, ran)
+            self._report(PrologFailed(job.id, job.attempt, ran.problem))
+        elif now.cancelled_by is not None:
+            self._report(HostShort(job.id, job.attempt, "cancelled during the prolog"))
+        else:
+            self._gate.open_for(launching)
+
+    # -- the epilog -----------------------------------------------------------------------------
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether the site has an epilog."""
+        return bool(self.settings.epilog)
+
+    def runs(self, job_id: int) -> bool:
+        """Tell whether the epilog of this job is running."""
+        return job_id in self._ending
+
+    def run(self, job: Job, given: Sequence[Allocation]) -> None:
+        """Run the epilog of an attempt; EpilogDone follows."""
+        if not self.settings.epilog:  # it was removed from the configuration
+            self._report(EpilogDone(job.id, job.attempt))
+            return
+        self._ending.add(job.id)
+        run = Run(
+            path=self.settings.epilog,
+            seconds=self.settings.epilog_time,
+            environment=environment("epilog", job, given, self._host),
+        )
+        self._runner.run(run, partial(self._epilog_done, job))
+
+    def _epilog_done(self, job: Job, ran: Ran) -> None:
+        self._ending.discard(job.id)
+        if ran.problem:
+            _log("epilog", job, ran)
+        self._report(EpilogDone(job.id, job.attempt, ran.problem))
+
+
+def _log(hook: str, job: Job, ran: Ran) -> None:
+    """Log why a program failed. Its output is for administrators only, so no note or reason has it."""
+    log.warning("job %d: the %s %s: %s", job.id, hook, ran.problem, ran.said or "no output")

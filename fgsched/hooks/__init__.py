@@ -1,0 +1,1 @@
+"""Run the programs of a site: prolog, epilog and submit filter."""

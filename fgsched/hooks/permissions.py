@@ -1,0 +1,53 @@
+"""Check that only trusted users can change a program of the site."""
+
+import os
+import stat
+from pathlib import Path
+
+from fgsched.domain.errors import Refused
+from fgsched.hooks.settings import HookSettings
+
+
+def refuse_unsafe_program(name: str, path: str, owner: int) -> None:
+    """Check that only root and `owner` can change a program or a directory above it.
+
+    Raises:
+        Refused: the program is missing, not executable, behind a symbolic link, or can be changed.
+    """
+    place = Path(path)
+    try:
+        if place.resolve(strict=True) != place:
+            raise Refused(
+                f"{name}: {path} is not a plain path: a part of it is a symbolic link, '.' or '..'.",
+                f"Name the file itself: {place.resolve()}",
+            )
+        _refuse_foreign(name, place, owner)
+    except OSError as error:
+        raise Refused(f"{name}: {path}: {error.strerror}.", "Correct the path of the program.") from None
+    if not stat.S_ISREG(place.stat().st_mode) or not os.access(path, os.X_OK):
+        raise Refused(f"{name}: {path} is not an executable file.", f"chmod 755 {path}")
+
+
+def _refuse_foreign(name: str, path: Path, owner: int) -> None:
+    writers = 0o022 if owner == 0 else 0o002
+    for place in (path, *path.parents):
+        found = place.stat()
+        sticky = place != path and found.st_mode & stat.S_ISVTX  # only the owner of an entry can replace it
+        if found.st_uid not in (0, owner):
+            raise Refused(
+                f"{name}: {place} belongs to uid {found.st_uid}, who could change the program {path}.",
+                f"chown root {place}",
+            )
+        if found.st_mode & writers and not sticky:
+            mode = stat.S_IMODE(found.st_mode)
+            raise Refused(
+                f"{name}: {place} can be written by others (mode {mode:04o}), who could change {path}.",
+                f"chmod go-w {place}",
+            )
+
+
+def check_programs(settings: HookSettings, owner: int) -> None:
+    """Check the programs of the settings. Raises Refused, with the path."""
+    for name in ("prolog", "epilog", "task_prolog", "submit_filter"):
+        if path := getattr(settings, name):
+            refuse_unsafe_program(f"[hooks] {name}", path, owner)

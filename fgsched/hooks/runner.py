@@ -1,0 +1,198 @@
+"""Process beside the controller that runs the programs of the site.
+
+It reads requests from descriptor 0 and writes their outcomes to descriptor 1, one JSON object in each line.
+When the controller closes the socket, it kills the programs that still run and ends. A lock makes its
+successor wait until then, so that a program is not run twice at the same time for one job.
+"""
+
+import ctypes
+import fcntl
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from fgsched.domain.errors import Refused
+from fgsched.domain.text import storable
+from fgsched.hooks.permissions import refuse_unsafe_program
+from fgsched.hooks.settings import Ran, Run
+
+MOST = 64  # programs of jobs at a time, and as many for clients; further ones wait
+_CHUNK = 1 << 20  # bytes
+_GRACE = 2.0  # seconds between SIGTERM and SIGKILL
+_TAIL = 4096  # bytes of standard error of which the last line is kept
+_FILES = 1024  # descriptors of a program
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A program that runs."""
+
+    run: Run
+    process: subprocess.Popen[bytes]
+    pidfd: int
+    output: int  # descriptors of files in memory
+    errors: int
+    kill_at: float  # monotonic seconds
+    is_late: bool = False  # SIGTERM was sent
+
+
+class Runner:
+    """Runs programs and reports their outcomes."""
+
+    def __init__(self, source: int, sink: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source, self._sink, self._clock = source, sink, clock
+        self._selector = selectors.DefaultSelector()
+        self._running: dict[int, _Running] = {}  # by pidfd
+        self._waiting: dict[bool, deque[Run]] = {True: deque(), False: deque()}  # with a client, without
+        self._unread = b""
+
+    def serve(self) -> None:
+        """Run programs until the other end of `source` is closed; then kill the rest."""
+        self._selector.register(self._source, selectors.EVENT_READ)
+        try:
+            while self._round():
+                pass
+        finally:
+            for one in self._running.values():
+                _signal(one, signal.SIGKILL)
+                one.process.wait()
+
+    def _round(self) -> bool:
+        due = min((one.kill_at for one in self._running.values()), default=None)
+        timeout = None if due is None else max(0.0, due - self._clock())
+        for key, _ in self._selector.select(timeout):
+            if key.fd != self._source:
+                self._ended(self._running.pop(key.fd))
+            elif not self._read():
+                return False
+        for one in self._running.values():
+            if one.kill_at <= self._clock():
+                self._end_late(one)
+        for has_client, waiting in self._waiting.items():
+            while waiting and sum(bool(one.run.keep) is has_client for one in self._running.values()) < MOST:
+                self._start(waiting.popleft())
+        return True
+
+    def _read(self) -> bool:
+        """Take in requests; return False at the end of the stream."""
+        data = os.read(self._source, _CHUNK)
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            with suppress(msgspec.MsgspecError):  # the rest of a line that was sent to a predecessor
+                run = msgspec.json.decode(line, type=Run)
+                self._waiting[bool(run.keep)].append(run)
+        return bool(data)
+
+    def _start(self, run: Run) -> None:
+        output, errors = os.memfd_create("output"), os.memfd_create("errors")
+        try:
+            refuse_unsafe_program("program of the site", run.path, os.geteuid())
+            process = _execute(run, output, errors)
+        except (OSError, Refused, subprocess.SubprocessError) as error:
+            os.close(output)
+            os.close(errors)
+            why = error.cause if isinstance(error, Refused) else error
+            self._tell(Ran(number=run.number, problem="could not be executed", said=storable(str(why))))
+            return
+        pidfd = os.pidfd_open(process.pid)
+        one = _Running(run, process, pidfd, output, errors, self._clock() + run.seconds)
+        self._running[pidfd] = one
+        self._selector.register(pidfd, selectors.EVENT_READ)
+
+    def _end_late(self, one: _Running) -> None:
+        _signal(one, signal.SIGKILL if one.is_late else signal.SIGTERM)
+        one.is_late, one.kill_at = True, self._clock() + _GRACE
+
+    def _ended(self, one: _Running) -> None:
+        self._selector.unregister(one.pidfd)
+        status = one.process.wait()
+        if one.is_late:
+            _signal(one, signal.SIGKILL)  # what it left in its group
+        problem = f"did not end within {one.run.seconds:g} s" if one.is_late else _problem(status)
+        size = os.fstat(one.errors).st_size
+        lines = (
+            os.pread(one.errors, _TAIL, max(0, size - _TAIL)).decode(errors="replace").strip().splitlines()
+        )
+        ran = Ran(
+            number=one.run.number,
+            problem=problem,
+            status=-1 if one.is_late or status < 0 else status,
+            output=os.pread(one.output, one.run.keep, 0).decode(errors="replace") if one.run.keep else "",
+            said=storable(lines[-1]) if lines else "",
+        )
+        for descriptor in (one.pidfd, one.output, one.errors):
+            os.close(descriptor)
+        self._tell(ran)
+
+    def _tell(self, ran: Ran) -> None:
+        data = msgspec.json.encode(ran) + b"\n"
+        with suppress(BrokenPipeError, ConnectionResetError):  # then the stream ends, too
+            while data:
+                data = data[os.write(self._sink, data) :]
+
+
+def _problem(status: int) -> str:
+    if status < 0:
+        return f"was killed by signal {-status}"
+    return f"exited with status {status}" if status else ""
+
+
+def _execute(run: Run, output: int, errors: int) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own, with / as its working directory. Raises OSError."""
+    given = os.memfd_create("input")
+    try:
+        data = run.input.encode(errors="surrogateescape")
+        while data:
+            data = data[os.write(given, data) :]
+        os.lseek(given, 0, os.SEEK_SET)
+        return subprocess.Popen(
+            [run.path],
+            stdin=given,
+            stdout=output,
+            stderr=errors,
+            env=run.environment,
+            cwd="/",
+            start_new_session=True,
+            umask=0o022,
+            preexec_fn=partial(_prepare, os.getpid()),
+        )
+    finally:
+        os.close(given)
+
+
+def _prepare(parent: int) -> None:
+    """Make the kernel kill the program with the runner. Called in the child before it executes."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(126)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES if most < 0 else min(_FILES, most), most))
+
+
+def _signal(one: _Running, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(one.process.pid, number)
+
+
+def main() -> None:
+    """Run the runner. The argument is the path of its lock."""
+    os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("0")
+    lock = os.open(sys.argv[3], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    Runner(0, 1).serve()

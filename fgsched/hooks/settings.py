@@ -1,0 +1,40 @@
+"""Describe the programs of a site as data: settings, one run and its outcome."""
+
+from msgspec import Struct
+
+
+class HookSettings(Struct, frozen=True, kw_only=True):
+    """The programs of a site ("": none) and their time limits in seconds."""
+
+    prolog: str = ""
+    epilog: str = ""
+    task_prolog: str = ""
+    submit_filter: str = ""
+    prolog_time: float = 60
+    epilog_time: float = 60
+    task_prolog_time: float = 30
+    submit_filter_time: float = 10
+
+
+NO_HOOKS = HookSettings()
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One run of a program."""
+
+    path: str
+    seconds: float  # time limit
+    environment: dict[str, str]
+    input: str = ""  # for its standard input
+    keep: int = 0  # bytes of its standard output that the outcome has
+    number: int = 0  # of the request, which the outcome repeats
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """The outcome of a run."""
+
+    number: int
+    problem: str = ""  # such as "exited with status 3"; "": it exited with status 0
+    status: int = -1  # exit status; -1: it did not exit by itself
+    output: str = ""  # the first bytes of its standard output
+    said: str = ""  # the last line of its standard error, for the log of the controller

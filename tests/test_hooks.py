@@ -1,0 +1,294 @@
+"""Programs of the site: prolog and epilog around jobs, what they are told, and what becomes of failures."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from awaiting import until
+from builders import World, a_demand, a_gpu, a_job, a_result
+from crashing import Power, power_cuts
+from fgsched.controller.turn import EpilogDone, PrologFailed
+from fgsched.domain.errors import Refused
+from fgsched.domain.job import WHOLE, GpuState, Job, JobState, Reason
+from fgsched.hooks.environment import environment, safe
+from fgsched.hooks.permissions import refuse_unsafe_program
+from fgsched.store import Allocation
+from live_host import Home, living
+
+# -- decisions --------------------------------------------------------------------------------------
+
+
+class Epilogs:
+    """An epilog that a test ends. It outlives no controller, as the real ones do not."""
+
+    is_configured = True
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []  # (job, attempt) of each run, of all controllers
+        self.running: dict[int, int] = {}
+
+    def runs(self, job_id: int) -> bool:
+        return job_id in self.running
+
+    def run(self, job: Job, given: object) -> None:
+        self.asked.append((job.id, job.attempt))
+        self.running[job.id] = job.attempt
+
+
+class HookedWorld(World):
+    """A world with an epilog."""
+
+    def __init__(self, *args: object, **more: object) -> None:
+        self.epilogs = Epilogs()
+        super().__init__(*args, **more)
+
+    def furnish(self) -> None:
+        self.epilogs.running.clear()
+        self.engine.epilogs = self.epilogs
+
+    def epilogs_end(self, why: str = "") -> None:
+        running = dict(self.epilogs.running)
+        self.epilogs.running.clear()
+        self.turn(*(EpilogDone(job, attempt, why) for job, attempt in running.items()))
+
+
+def test_an_ended_job_keeps_its_holds_until_its_epilog_has_run():
+    world = HookedWorld([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    world.settle()
+    world.host.finish(1, 1, a_result(3 << 8))
+    world.settle()
+    job = world.job(1)
+    assert (job.state, job.outcome, job.reason) == (JobState.COMPLETING, JobState.FAILED, Reason.EXIT_CODE)
+    assert [hold.gpu for hold in world.holds()] == [0]
+    assert world.epilogs.asked == [(1, 1)]
+    world.epilogs_end()
+    job = world.job(1)
+    assert (job.state, job.reason, job.ended.exit_code) == (JobState.FAILED, Reason.EXIT_CODE, 3)
+    assert world.holds() == []
+    assert world.engine.cards.gpu(0).state is GpuState.OK
+
+
+def test_a_failed_epilog_drains_the_gpus_of_its_job_only():
+    world = HookedWorld([a_gpu(0), a_gpu(1)])
+    world.submit([a_demand(WHOLE)])
+    world.settle()
+    [hold] = world.holds()
+    world.host.finish(1, 1, a_result())
+    world.settle()
+    world.epilogs_end("exited with status 1")
+    card = world.engine.cards.gpu(hold.gpu)
+    assert (card.state, card.note) == (GpuState.DRAINED, "the epilog of job 1 exited with status 1 [hook]")
+    assert world.engine.cards.gpu(1 - hold.gpu).state is GpuState.OK
+    assert world.job(1).state is JobState.COMPLETED
+
+
+@pytest.mark.parametrize("kind", [World, HookedWorld])
+def test_a_failed_prolog_drains_the_gpus_and_holds_the_job_with_the_reason(kind):
+    world = kind([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    world.host.inbox.clear()  # the prolog runs: nothing was launched
+    world.host.attempts.clear()
+    world.turn(PrologFailed(1, 1, "exited with status 7"))
+    card = world.engine.cards.gpu(0)
+    assert (card.state, card.note) == (GpuState.DRAINED, "the prolog of job 1 exited with status 7 [hook]")
+    if kind is HookedWorld:
+        job = world.job(1)
+        assert (job.state, job.reason) == (JobState.COMPLETING, Reason.PROLOG_FAILED)
+        world.start()  # the reason survives a crash
+        world.turn()
+        world.epilogs_end()
+        assert world.epilogs.asked == [(1, 1), (1, 1)]
+    job = world.job(1)
+    assert (job.state, job.held, job.reason) == (JobState.PENDING, "user", Reason.PROLOG_FAILED)
+    assert job.warning == "the prolog exited with status 7"
+    assert world.engine.jobtable.reason(job) is Reason.PROLOG_FAILED
+    assert world.holds() == []
+
+
+def test_an_attempt_that_is_withdrawn_has_an_epilog_and_runs_again():
+    """The controller is killed during the prolog."""
+    world = HookedWorld([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    world.host.inbox.clear()
+    world.host.attempts.clear()
+    world.start()
+    world.turn()
+    assert (world.job(1).state, world.epilogs.asked) == (JobState.COMPLETING, [(1, 1)])
+    world.epilogs_end()
+    world.settle()
+    assert (world.job(1).state, world.job(1).attempt) == (JobState.RUNNING, 2)
+    assert (world.job(1).restarts, world.job(1).failures) == (0, 1)
+
+
+def epilog_campaign(effects: int) -> Power:
+    """Two jobs, one of them requeued once, with a power cut after `effects` effects."""
+    world = HookedWorld([a_gpu(0)])
+    power = Power(world, effects)
+    power.step(partial(world.submit, [a_demand(2500), a_demand()], key="k"))
+    for _ in range(3):
+        power.step(world.settle)
+        power.step(world.epilogs_end)
+    for job_id, status in ((1, 0), (2, 1 << 8)):
+        world.host.finish(job_id, world.job(job_id).attempt, a_result(status))
+    for _ in range(3):
+        power.step(world.settle)
+        power.step(world.epilogs_end)
+    assert [world.job(one).state for one in (1, 2)] == [JobState.COMPLETED, JobState.FAILED]
+    for one in (1, 2):
+        attempts = set(range(1, world.job(one).attempt + 1))
+        assert {attempt for job, attempt in world.epilogs.asked if job == one} == attempts
+    assert world.holds() == []
+    return power
+
+
+def test_no_power_cut_leaves_out_an_epilog():
+    cuts = power_cuts(epilog_campaign, 45)
+    assert cuts[0] == 1
+    assert cuts[-1] == 0
+
+
+# -- what a program is told -----------------------------------------------------------------------
+
+
+def test_a_value_that_a_user_chose_reaches_no_shell_of_root():
+    hostile = "$(id);`id` && \nLD_PRELOAD=/tmp/x 'é'"
+    assert safe(hostile) == "__id___id______LD_PRELOAD=_tmp_x____"
+    job = a_job(7, state=JobState.RUNNING)
+    job = job.changed(request=job.request.__class__(name=hostile, account="a b", qos="-"))
+    found = environment("prolog", job, (), "host")
+    assert (found["FG_JOB_NAME"], found["SLURM_JOB_ACCOUNT"]) == (safe(hostile), "a_b")
+    assert not [value for value in found.values() if set(value) & set("$`;&|<>()'\"\\ \n*?~#!")]
+
+
+def test_a_program_has_exactly_the_documented_variables():
+    job = a_job(7, state=JobState.COMPLETING, attempt=2, outcome=JobState.FAILED, array=5, task=3)
+    given = (Allocation(0, "GPU-0", "A100", 2500, 1, 2500), Allocation(2, "GPU-2", "A100", 2500, 1, 2500))
+    found = environment("epilog", job, given, "gpu1")
+    manual = (Path(__file__).parent.parent / "man" / "fgsched.toml.5").read_text()
+    assert [name for name in found if name not in manual] == []
+    assert (
+        found
+        | {
+            "FG_HOOK": "epilog",
+            "FG_JOB_ID": "7",
+            "SLURM_JOB_ID": "7",
+            "FG_JOB_UID": "1",
+            "FG_JOB_USER": "ann",
+            "FG_JOB_GPUS": "0,2",
+            "SLURM_JOB_GPUS": "0,2",
+            "FG_GPU_UUIDS": "GPU-0,GPU-2",
+            "FG_GPU_FRACTION": "0.5",
+            "FG_JOB_STATE": "FAILED",
+            "FG_ARRAY_TASK_ID": "3",
+            "SLURM_SCRIPT_CONTEXT": "epilog_slurmd",
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        }
+        == found
+    )
+
+
+# -- permissions ----------------------------------------------------------------------------------
+
+
+def program(path: Path, text: str = "exit 0") -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def a_group_can_write(path: Path) -> str:
+    path.parent.chmod(0o777)
+    return str(path)
+
+
+def is_a_link(path: Path) -> str:
+    link = path.with_name("link")
+    link.symlink_to(path)
+    return str(link)
+
+
+def is_missing(path: Path) -> str:
+    return f"{path}.old"
+
+
+def is_no_program(path: Path) -> str:
+    path.chmod(0o644)
+    return str(path)
+
+
+@pytest.mark.parametrize("spoil", [a_group_can_write, is_a_link, is_missing, is_no_program])
+def test_a_program_that_others_could_replace_is_refused_with_its_path(tmp_path, spoil: Callable[[Path], str]):
+    place = tmp_path / "hooks"
+    place.mkdir(mode=0o755)
+    path = program(place / "prolog")
+    refuse_unsafe_program("[hooks] prolog", str(path), os.geteuid())
+    spoiled = spoil(path)
+    with pytest.raises(Refused, match="prolog") as refused:
+        refuse_unsafe_program("[hooks] prolog", spoiled, os.geteuid())
+    assert spoiled in refused.value.cause
+
+
+# -- a controller with programs -------------------------------------------------------------------
+
+PROLOG = """
+echo "$FG_HOOK $FG_JOB_ID $FG_ATTEMPT" >>{log}
+env >{log}.env
+case $FG_JOB_NAME in
+fails) echo secret words >&2; exit 3 ;;
+hangs) exec sleep 1000 ;;
+esac
+"""
+EPILOG = 'echo "$FG_HOOK $FG_JOB_ID $FG_ATTEMPT $FG_JOB_STATE" >>{log}'
+
+
+@pytest.fixture(scope="module")
+def hooked(tmp_path_factory):
+    path = tmp_path_factory.mktemp("hooked")
+    log = path / "log"
+    prolog = program(path / "prolog", PROLOG.format(log=log))
+    epilog = program(path / "epilog", EPILOG.format(log=log))
+    hooks = f'[hooks]\nprolog = "{prolog}"\nepilog = "{epilog}"\nprolog_time = 1\n'
+    with living(path / "home", config=Home.config + hooks) as home:
+        home.log = log
+        yield home
+
+
+def told(home: Home, job_id: int) -> list[str]:
+    return [line for line in home.log.read_text().splitlines() if line.split()[1] == str(job_id)]
+
+
+def test_a_job_runs_between_its_prolog_and_its_epilog(hooked):
+    job_id = hooked.submit(f"echo job {'$FG_JOB_ID'} >>{hooked.log}")
+    hooked.wait(job_id)
+    assert told(hooked, job_id) == [f"prolog {job_id} 1", f"job {job_id}", f"epilog {job_id} 1 COMPLETED"]
+    names = {line.partition("=")[0] for line in Path(f"{hooked.log}.env").read_text().splitlines()}
+    assert not names & {"LD_PRELOAD", "FG_HOME", "PYTHONPATH", "FG_DEBUG"}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("fails", "exited with status 3"), ("hangs", "did not end within 1 s")]
+)
+def test_a_job_whose_prolog_fails_is_held_and_its_gpu_is_drained(hooked, name, why):
+    job_id = hooked.submit("echo never", name=name)
+    until(hooked.path, lambda: hooked.job(job_id)["state"] == "PENDING" and hooked.job(job_id)["held"])
+    job = hooked.job(job_id)
+    assert (job["state"], job["warning"]) == ("PENDING", f"the prolog {why}")
+    assert told(hooked, job_id) == [f"prolog {job_id} 1", f"epilog {job_id} 1 PENDING"]
+    [card] = [one for one in hooked.gpus() if one["state"] == "drained"]
+    assert card["note"] == f"the prolog of job {job_id} {why} [hook]", "the output is for the log only"
+    assert "secret" not in hooked.why(job_id)
+    hooked.client.ask("cancel", ids=[job_id])
+    assert hooked.run("fgctl", "resume", f"gpu={card['index']}").status == 0
+
+
+def test_a_kill_of_the_runner_repeats_its_programs(hooked):
+    gate = hooked.path / "killed"
+    kill = f"test -e {gate} || {{ touch {gate}; kill -KILL $PPID; sleep 100; }}"
+    program(hooked.log.parent / "prolog", f'echo "$FG_HOOK $FG_JOB_ID" >>{hooked.log}; {kill}')
+    job_id = hooked.submit(f"echo job {'$FG_JOB_ID'} >>{hooked.log}")
+    hooked.wait(job_id)
+    assert told(hooked, job_id)[:3] == [f"prolog {job_id}", f"prolog {job_id}", f"job {job_id}"]
