@@ -80,6 +80,7 @@ def test_every_key_is_read(configured):
         max_requeue = 7
         run_space = "64M"
         max_processes = 900
+        no_new_privileges = true
         kill_invalid_depend = true
         unknown_constraint = "ignore"
         unknown_partition = "default"
@@ -236,6 +237,7 @@ def test_every_key_is_read(configured):
         max_requeue=7,
         run_space=64 * MIB,
         max_processes=900,
+        no_new_privileges=True,
         kill_invalid_depend=True,
         operators=("ann",),
         operator_groups=("staff",),

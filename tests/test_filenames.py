@@ -40,8 +40,8 @@ def test_a_pattern_becomes_a_file_name(pattern, name):
 
 
 def test_a_jobs_name_does_not_lead_its_output_elsewhere():
-    values = Values(job_id=1, name="../../etc/x", user="", home="", host="")
-    assert expand("%x.out", values) == ".._.._etc_x.out"
+    values = Values(job_id=1, name="../../etc/x\n\x1b[2J", user="", home="", host="")
+    assert expand("%x.out", values) == ".._.._etc_x__[2J.out"
 
 
 def test_letters_that_nobody_knows_are_told_from_slurms_own():

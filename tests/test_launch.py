@@ -1,6 +1,7 @@
 """What is sent to the spawner, and claims that cannot be made."""
 
 import os
+import struct
 from errno import ENOSPC
 
 import pytest
@@ -13,7 +14,9 @@ from fgsched.jobs.launchspec import JobOwner, LaunchContext, launch
 from fgsched.jobs.lifecycle import Unclaimed
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.spawner import pack
+from spawner_driver import NO_NEW_PRIVILEGES
 
+_FLAGS_AT = 20  # bytes before the flags in a launch message
 SITE = LaunchContext(host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False)
 
 
@@ -29,6 +32,14 @@ def test_what_is_longer_than_the_spawner_takes_is_refused_before_it_hangs_up():
     assert len(pack(spec, b"x" * room, b"")) == 8 * 2**20
     with pytest.raises(Refused, match="larger than 8 MiB"):
         pack(spec, b"x" * (room + 1), b"")
+
+
+def test_a_site_can_rule_out_that_jobs_gain_privileges():
+    flags = [
+        struct.unpack_from("<I", pack(a_launch()._replace(no_new_privileges=wanted), b"", b""), _FLAGS_AT)[0]
+        for wanted in (False, True)
+    ]
+    assert flags[1] == flags[0] | NO_NEW_PRIVILEGES
 
 
 def test_a_claim_that_finds_no_space_decides_nothing(tmp_path, monkeypatch):

@@ -194,6 +194,14 @@ def test_identity_that_cannot_be_taken_runs_nothing(place):
     assert not (place / "home/out").exists()
 
 
+@pytest.mark.parametrize(("lacking", "step"), [("setuid", "setresuid"), ("setgid", "setgroups")])
+def test_a_step_to_the_user_that_fails_runs_nothing_as_root(place, home, lacking, step):
+    with spawning(place, before=("setpriv", f"--bounding-set=-{lacking}"), **PATH) as one:
+        result = one.launch("#!/bin/sh\necho ran\n", env=PATH, **home).result()
+    assert (result.cause, result.errno, result.detail) == ("launch", errno.EPERM, step)
+    assert not (place / "home/out").exists()
+
+
 def test_a_lost_job_of_a_user_is_cleaned_up_as_the_user(spawner, place, home):
     tmpdir = str(place / "home/private")
     gate, go = Gate(place / "home/gate"), Gate(place / "home/go")
@@ -280,6 +288,21 @@ def test_a_job_has_the_priority_of_a_login_whatever_the_controller_has(place, ho
     with spawning(place, before=("sh", "-c", low, "sh"), **PATH) as one:
         assert one.launch(script, env=PATH, **home).result().exit_code == 0
     assert (place / "home/out").read_text().split() == ["0", "0", "0", "0"]
+
+
+GIVEN = ("setpriv", "--inh-caps=+net_raw", "--ambient-caps=+net_raw", "--securebits=+no_setuid_fixup")
+
+
+@pytest.mark.skipif(
+    os.system(f"{' '.join(GIVEN)} true 2>/dev/null") != 0, reason="no capability can be given"
+)
+def test_a_job_has_the_capabilities_of_a_login_whatever_the_controller_has(place, home):
+    script = "#!/bin/sh\ngrep -E '^Cap(Inh|Prm|Eff|Amb)' /proc/self/status\nsetpriv --dump | grep -i secure\n"
+    with spawning(place, before=GIVEN, **PATH) as one:
+        assert one.launch(script, env=PATH, **home).result().exit_code == 0
+    lines = (place / "home/out").read_text().splitlines()
+    assert [line.split()[1] for line in lines[:4]] == ["0" * 16] * 4
+    assert lines[4] == "Securebits: [none]"
 
 
 def test_shepherds_are_spared_as_the_spawner_is_and_jobs_are_not(place, home):

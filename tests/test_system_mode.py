@@ -260,6 +260,10 @@ def test_a_job_whose_user_is_gone_fails_and_is_nobody_elses(new, why):
         job_id = host.submit("dave", "echo ran", "--hold")
         host.rename("dave", new)
         host.stop_and_start()
+        if new:  # this user has the uid of dave
+            assert OTHERS in host.ask("dave", "cancel", ids=[job_id])["ok"]["jobs"][0]["error"]["cause"]
+            assert OTHERS in host.ask("dave", "script", id=job_id)["error"]["cause"]
+            assert host.ask("dave", "job", id=job_id)["ok"]["is_private"] is True
         assert host.run("root", "fgctl", "release", str(job_id)).status == 0
         job = host.over(job_id)
         assert (job["state"], job["reason"], why in job["detail"]) == ("FAILED", "JobLaunchFailure", True)

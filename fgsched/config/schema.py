@@ -141,6 +141,12 @@ class Config(Struct, frozen=True, kw_only=True):
     allow_root_jobs: Annotated[
         Switch, _key("jobs", "Whether root and uids below 1000 may submit jobs to the host's controller.")
     ] = False
+    no_new_privileges: Annotated[
+        Switch,
+        _key(
+            "jobs", "Whether setuid programs and file capabilities give the processes of jobs no privileges."
+        ),
+    ] = False
     max_processes: Annotated[
         Whole,
         _key(
@@ -206,7 +212,7 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = ()
     private_data: Annotated[
         Switch,
-        _key("accounting", "Whether reports and fgacct show jobs of other users to operators only."),
+        _key("accounting", "Whether jobs, processes and usage of other users are shown to operators only."),
     ] = False
     idle: Annotated[
         Literal["off", "notify", "requeue", "cancel"],

@@ -18,18 +18,30 @@ class Caller:
     name: str
     is_operator: bool
     groups: tuple[str, ...] = ()  # names; queried only if the policy uses groups
+    is_confined: bool = False  # True: the site shows this user no jobs of other users
 
     @property
     def submitter(self) -> Submitter:
         return Submitter(user=self.name, groups=self.groups, is_operator=self.is_operator)
 
+    def owns(self, job: Job) -> bool:
+        """Tell whether the user submitted the job.
+
+        A uid can be given to another account later, so the name must be that of the submission, too.
+        """
+        return self.uid == job.uid and (self.is_operator or self.name == job.user)
+
+    def may_see(self, job: Job) -> bool:
+        """Tell whether the user may know that the job exists."""
+        return not self.is_confined or self.owns(job)
+
     def may_see_secrets(self, job: Job) -> bool:
         """Tell whether the user may see script, environment and arguments: owner or operator."""
-        return self.is_operator or self.uid == job.uid
+        return self.is_operator or self.owns(job)
 
     def must_own(self, job: Job) -> None:
         """Check that the job belongs to the caller, or the caller is an operator. Raises NotPermitted."""
-        if not self.is_operator and self.uid != job.uid:
+        if not self.is_operator and not self.owns(job):
             raise NotPermitted(f"job {job.id} belongs to another user", "Only its owner or an operator may.")
 
     def may_own_jobs(self, least_uid: int) -> None:

@@ -117,6 +117,7 @@ def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) 
         tmp=config.tmp,
         kill_wait=config.kill_wait,
         become_user=places.mode == "system",
+        no_new_privileges=config.no_new_privileges,
         visible={one.name: one.visible_env for one in config.policy.resources},
         mounts=mounts,
         programs=str(_NAMES_OF_SLURM),

@@ -97,7 +97,9 @@ class Controller:
         )
         built = (self._engine, self._loop, self._launcher, live, about)
         self._later = LaterHandlers(places, self._books, self._loop, self._settings)
-        read = ProcessHandlers(self._monitor, self._sampling.user_name).calls
+        read = ProcessHandlers(
+            self._monitor, self._sampling.user_name, lambda: self._engine.jobtable.jobs
+        ).calls
         self._requests = Requests(*built, Beyond(self._reconfigure, self._later.calls, read))
         self._parts = self._timed()
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fgsched.domain.job import Job
 from fgsched.domain.text import lazy_regex
 
+_HARMFUL = lazy_regex("[/\x00-\x1f\x7f]")  # in a name: it could lead the file elsewhere, or harm a terminal
 _ITEM = lazy_regex(r"%([0-9]*)(.?)", re.DOTALL)
 _OFFERED = "jAauxh%bgJNnrst"
 _LEFT_ALONE = "S"  # Slurm's own letter that has no meaning here
@@ -47,9 +48,8 @@ class Values(NamedTuple):
         return self._text(letter)
 
     def _text(self, letter: str) -> str:
-        # A name must not lead the file elsewhere.
         texts = {
-            "x": self.name.replace("/", "_"),
+            "x": _HARMFUL.sub("_", self.name),
             "u": self.user,
             "h": self.home,
             "N": self.host,

@@ -54,6 +54,7 @@ class LaunchContext(Struct, frozen=True, kw_only=True):
     tmp: str  # parent of private temporary directories; users can have separate ones
     kill_wait: float  # seconds between SIGTERM and SIGKILL
     become_user: bool  # system mode
+    no_new_privileges: bool = False  # setuid programs run as the job's user
     visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable with its indices
     mounts: MountPlan = field(default_factory=MountPlan)  # that jobs can have of their own
     programs: str = ""  # directory of commands that jobs find first: the names of Slurm
@@ -347,6 +348,7 @@ class Launch(NamedTuple):
     cgroups: Cgroups = ()
     shared: str = ""  # a cgroup that it joins and others are in, too
     cpus: str = ""  # that it is bound to, such as "0-3"; "": none
+    no_new_privileges: bool = False
 
 
 def launch(
@@ -358,7 +360,6 @@ def launch(
     tmpdir = f"{owner.scratch or site.tmp}/{job.slot}"
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=paths.stderr)
     hooked = is_hooked(job.tier, has_cards=bool(given))
-    preload = f"{own['FG_JOB_DIR']}/libfgshim.so" if hooked else ""
     how, closed = _mounts(job, given, site=site, hooked=hooked)
     return Launch(
         job=job.id,
@@ -387,8 +388,15 @@ def launch(
         closed=closed,
         cgroups=cgroups,
         cpus=job.cpus,
-        environment=merge_environment(base, own, preload, site.programs),
+        no_new_privileges=site.no_new_privileges,
+        environment=_environment(base, own, site, hooked=hooked),
     )
+
+
+def _environment(base: bytes, own: Mapping[str, str], site: LaunchContext, *, hooked: bool) -> bytes:
+    """Return the environment of a job, with the link to the hook in its directory if it is hooked."""
+    preload = f"{own['FG_JOB_DIR']}/libfgshim.so" if hooked else ""
+    return merge_environment(base, own, preload, site.programs)
 
 
 def _early(request: Request) -> tuple[int, int, int]:

@@ -4,10 +4,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/futex.h>
 #include <linux/ioprio.h>
 #include <linux/keyctl.h>
 #include <linux/nsfs.h>
+#include <linux/securebits.h>
 #include "open_below.h"
 #include <poll.h>
 #include <sched.h>
@@ -51,6 +53,19 @@ static inline int fg_owns_namespace(int fd) {
     if (users >= 0)
         close(users);
     return is_own;
+}
+
+/* Give up all capabilities: a change of the uid leaves the inheritable ones. Return -1 with errno. */
+static inline int fg_drop_capabilities(void) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0, 0, 0}, {0, 0, 0}};
+    return (int)syscall(SYS_capset, &header, none);
+}
+
+/* Reset the secure bits to those of a login. Bits that a sandbox has locked only take rights from setuid programs. */
+static inline void fg_reset_securebits(void) {
+    if (prctl(PR_GET_SECUREBITS) != SECUREBITS_DEFAULT)
+        prctl(PR_SET_SECUREBITS, SECUREBITS_DEFAULT);
 }
 
 /* A command is a queued signal: the command is in the low half of its value, the job's mark in the high half. */

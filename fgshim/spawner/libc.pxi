@@ -155,6 +155,8 @@ cdef extern from "kernel.h" nogil:
     mode_t umask(mode_t mask)
     int unshare(int flags)
     int fg_owns_namespace(int fd)
+    int fg_drop_capabilities()
+    void fg_reset_securebits()
     int setns(int fd, int kind)
     int sched_getaffinity(pid_t pid, size_t room, cpu_set_t *cpus)
     int sched_setaffinity(pid_t pid, size_t room, const cpu_set_t *cpus)

@@ -34,16 +34,22 @@ cdef int leave_keyring() noexcept nogil:
 
 
 cdef const char *become(const Head *head, const char *groups) noexcept nogil:
-    """Change keyring, groups, gid and uid, and check each. Return NULL, or the step that failed, with errno."""
+    """Change keyring, groups, gid, uid and capabilities to those of a login, and check the ids.
+
+    Return NULL, or the step that failed, with errno.
+    """
     cdef uint32_t count = head.n_groups if groups != NULL else 0
     if leave_keyring() < 0:
         return b"session keyring"
+    fg_reset_securebits()
     if syscall(SYS_setgroups, <size_t> count, groups) < 0:
         return b"setgroups"
     if syscall(SYS_setresgid, head.gid, head.gid, head.gid) < 0:
         return b"setresgid"
     if syscall(SYS_setresuid, head.uid, head.uid, head.uid) < 0:
         return b"setresuid"
+    if head.uid != 0 and fg_drop_capabilities() < 0:
+        return b"capset"
     if not cannot_return(head.uid, head.gid, <int> count):
         return b"drop root"
     return NULL

@@ -65,9 +65,14 @@ def replaced(path: Path, text: str) -> None:
 
 
 def _write(path: Path, text: str) -> Path:
-    """Replace a file at once, so that a reader sees the old one or the new one."""
+    """Replace a file at once, so that a reader sees the old one or the new one.
+
+    If other users can write the folder, a link of theirs is not followed.
+    """
     beside = path.with_name(f".{path.name}.new")
-    with beside.open("w", encoding="utf-8", newline="") as file:
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    with open(descriptor, "w", encoding="utf-8", newline="") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

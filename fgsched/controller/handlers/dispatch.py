@@ -84,7 +84,7 @@ class Dispatcher:
         groups = account.named if account else ()
         may = is_operator(self.about.config, uid, name, groups, own=os.geteuid())
         named = groups if self._answers.policy.uses_groups else ()
-        return Caller(uid, gid, name, may, named)
+        return Caller(uid, gid, name, may, named, is_confined=self.about.config.private_data and not may)
 
     def knows(self, connection: Connection) -> bool:
         """Tell whether the caller's account is known. Requests of root do not wait for it."""
@@ -128,10 +128,10 @@ class Dispatcher:
 
     def _wait(self, connection: Connection, caller: Caller, call: protocol.Wait) -> None:
         self._loop.refuse_to_wait(connection)
-        self._loop.begin_work(connection, self._look_for(connection, call))
+        self._loop.begin_work(connection, self._look_for(connection, caller, call))
 
-    def _look_for(self, connection: Connection, call: protocol.Wait) -> Iterator[None]:
-        over, keys = yield from self._answers.waited(call.ids)
+    def _look_for(self, connection: Connection, caller: Caller, call: protocol.Wait) -> Iterator[None]:
+        over, keys = yield from self._answers.waited(caller, call.ids)
         self._loop.finish(connection, partial(self._waiters.add, connection, over, keys, call))
 
     def _stop(self, connection: Connection, caller: Caller, call: protocol.Stop) -> None:

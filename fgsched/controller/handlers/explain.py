@@ -56,9 +56,9 @@ class ExplainHandlers:
 
     def _meant(self, caller: Caller, names: Sequence[protocol.Reference] | None) -> list[Job]:
         if names is None:
-            mine = (job for job in self._engine.jobtable.jobs.values() if job.uid == caller.uid)
+            mine = (job for job in self._engine.jobtable.jobs.values() if caller.owns(job))
             return [job for job in mine if job.state is JobState.PENDING]
-        return [job for name in names for job in self._references.rows(name)]
+        return [job for name in names for job in self._references.seen_rows(name, caller)]
 
     def _explanation(
         self,
@@ -108,9 +108,10 @@ class ExplainHandlers:
     # -- when -----------------------------------------------------------------------------------
 
     def starts(self, caller: Caller, call: protocol.ListStarts, now: float) -> protocol.Starts:
-        """Return the latest and the likely starts of the pending jobs."""
+        """Return the latest and the likely starts of the pending jobs that the caller may see."""
         snapshot = self._scene(now)
-        waiting = {job.id for job in self._engine.jobtable.jobs.values() if job.state is JobState.PENDING}
+        seen = (job for job in self._engine.jobtable.jobs.values() if caller.may_see(job))
+        waiting = {job.id for job in seen if job.state is JobState.PENDING}
         found, _ = self._starts(snapshot, {one for one in waiting if snapshot.queue.entry(one)})
         for job in self._engine.jobtable.jobs.values():
             if job.id in waiting and job.id not in found and opens(job) > now:

@@ -1,9 +1,9 @@
 """Resolve references to jobs: job or array 12, task '12_3', tasks '12_[1-5,8]'."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from fgsched.controller.caller import no_such_job
+from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
 from fgsched.controller.waitindex import Array
 from fgsched.domain.job import Job
@@ -11,6 +11,7 @@ from fgsched.jobs.arrays import bits_of, lowest, split_reference, tasks
 from fgsched.store import JobRecord
 
 Reference = int | str
+Row = TypeVar("Row", Job, JobRecord)
 
 
 def name_of(job: Job) -> Reference:
@@ -33,6 +34,10 @@ class References:
             return self._tasks(job, wanted, array)
         return [job] if array is None else [self._engine.jobtable.jobs[row] for row in sorted(array.rows)]
 
+    def seen_rows(self, reference: Any, caller: Caller) -> list[Job]:
+        """Return the open rows of a reference as `rows` does. Raises NoSuchJob for a hidden job, too."""
+        return _visible(reference, self.rows(reference), caller.may_see)
+
     def own_rows(self, reference: Any, may: Callable[[Job], None]) -> list[Job]:
         """Return the rows to change; pending tasks that are named get their own rows. Raises NoSuchJob."""
         _, wanted = split_reference(reference)
@@ -47,6 +52,10 @@ class References:
                 continue
             found += [self._engine.eligibility.split(row, task) for task in tasks(array.rest & wanted)]
         return found
+
+    def seen_past(self, reference: Any, caller: Caller) -> list[JobRecord]:
+        """Return all rows of a reference as `past` does. Raises NoSuchJob for a hidden job, too."""
+        return _visible(reference, self.past(reference), lambda record: caller.may_see(record.job))
 
     def past(self, reference: Any) -> list[JobRecord]:
         """Return all rows of a reference from accounting."""
@@ -91,3 +100,10 @@ class References:
             row = past.job if past else first  # the rest was cancelled as it stood
             found[row.id] = row
         return list(found.values())
+
+
+def _visible(reference: Any, rows: list[Row], may_see: Callable[[Row], bool]) -> list[Row]:
+    """Return the rows that the caller may see. Raises NoSuchJob if there are none."""
+    if seen := [row for row in rows if may_see(row)]:
+        return seen
+    raise no_such_job(reference)

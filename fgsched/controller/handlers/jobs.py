@@ -139,7 +139,7 @@ class RunningJobHandlers:
 
         def act(caller: Caller, job: Job, now: float) -> Outcome:
             _must_be_under_way(job)
-            held = "" if not call.hold else "user" if caller.uid == job.uid else "admin"
+            held = "" if not call.hold else "user" if caller.owns(job) else "admin"
             asked = self._engine.change(job, now, wish="requeue", held=held)
             self._engine.then(turn.Requeue(asked))
             return Outcome(id=name_of(job), outcome="requeued")
@@ -320,7 +320,7 @@ class JobHandlers:
         """Start an agent in running jobs of the caller. Raises Refused, and NotPermitted for other users."""
 
         def act(caller: Caller, job: Job, now: float) -> Outcome:
-            if caller.uid != job.uid:  # the agent runs as the owner, and would refuse an operator
+            if not caller.owns(job):  # the agent runs as the owner, and would refuse an operator
                 raise NotPermitted(f"job {job.id} belongs to another user", "Only its owner may join it.")
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is not running", "See: fgq --why")
@@ -415,7 +415,7 @@ class JobHandlers:
 
     def _hold(self, caller: Caller, job: Job, now: float) -> Outcome:
         _must_wait(job)
-        held = "user" if caller.uid == job.uid else "admin"
+        held = "user" if caller.owns(job) else "admin"
         if job.held != "admin":
             self._engine.change(job, now, held=held)
         return Outcome(id=name_of(job), outcome="held")

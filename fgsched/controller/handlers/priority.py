@@ -60,7 +60,8 @@ class PriorityHandlers:
     ) -> LongAnswer[protocol.Priorities]:
         """Return the priority of each pending job with its factors, and the weights."""
         self._bring_up_to_date(now)
-        waiting = [job for job in self._engine.jobtable.jobs.values() if job.state is JobState.PENDING]
+        pending_jobs = (job for job in self._engine.jobtable.jobs.values() if job.state is JobState.PENDING)
+        waiting = [job for job in pending_jobs if caller.may_see(job)]
         weights = self._engine.policy.weights
         rows = ([self._info(job, now) for job in piece] for piece in cut(waiting))
         return LongAnswer("jobs", rows, lambda: protocol.Priorities(weights=weights, jobs=[]))
@@ -94,8 +95,9 @@ class PriorityHandlers:
         """Return the shares, the usage and the fair-share factor of accounts and users."""
         engine = self._engine
         rows = engine.charges.standings(engine.jobtable, engine.policy, now)
+        seen = [row for row in rows if not caller.is_confined or row.user in ("", caller.name)]
         return protocol.Shares(
-            shares=[protocol.ShareInfo(**asdict(row)) for row in rows],
+            shares=[protocol.ShareInfo(**asdict(row)) for row in seen],
             half_life=engine.policy.weights.half_life,
         )
 

@@ -1,12 +1,13 @@
 """Answer which processes use the GPUs, and to which job a process belongs."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fgsched import gpus, protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.gpumonitor import GpuMonitor, Seen
+from fgsched.domain.job import Job
 from fgsched.system.process import started_with
 
 _LONGEST_STEP = 9  # digits
@@ -15,9 +16,19 @@ _LONGEST_STEP = 9  # digits
 class ProcessHandlers:
     """Keep the processes of the last query of the GPUs, and answer the requests of `calls`."""
 
-    def __init__(self, monitor: GpuMonitor, user_name: Callable[[int], str]) -> None:
-        """Take the looks of `monitor`; `user_name` returns the name of a uid."""
-        self._monitor, self._user_name = monitor, user_name
+    def __init__(
+        self,
+        monitor: GpuMonitor,
+        user_name: Callable[[int], str],
+        open_jobs: Callable[[], Mapping[int, Job]],
+    ) -> None:
+        """Take the looks of `monitor`.
+
+        Args:
+            user_name: returns the name of a uid.
+            open_jobs: returns {id: job}.
+        """
+        self._monitor, self._user_name, self._open_jobs = monitor, user_name, open_jobs
         self._seen, self._answer = Seen({}, set(), {}), gpus.Answer(want=gpus.READING)
         self._since: dict[tuple[int, int], float] = {}  # (GPU, pid) -> epoch seconds
         self._seen_at: float | None = None
@@ -38,21 +49,36 @@ class ProcessHandlers:
                 self._since[index, one.pid] = before.get((index, one.pid), self._seen_at)
 
     def _list(self, caller: Caller, call: protocol.ListGpuProcesses, now: float) -> protocol.GpuProcesses:
-        return protocol.GpuProcesses(processes=self._processes(), seen_at=self._seen_at)
+        return protocol.GpuProcesses(processes=self._processes(caller), seen_at=self._seen_at)
 
     def _show(self, caller: Caller, call: protocol.ShowProcess, now: float) -> protocol.ProcessInfo:
-        on_gpus = [one for one in self._processes() if one.pid == call.pid]
+        on_gpus = [one for one in self._processes(caller) if one.pid == call.pid]
         job = next((one.job for one in on_gpus), None) or self._monitor.job_of(call.pid)
+        if job is not None and not self._is_shown(caller, job):
+            job = None
         step = started_with(call.pid, "SLURM_STEP_ID") if job is not None else ""
         step = step if step.isdecimal() and len(step) <= _LONGEST_STEP else ""  # a user sets it
         return protocol.ProcessInfo(job=job, step=step, on_gpus=on_gpus, seen_at=self._seen_at)
 
-    def _processes(self) -> list[protocol.GpuProcessInfo]:
+    def _processes(self, caller: Caller) -> list[protocol.GpuProcessInfo]:
+        """Return the processes on the GPUs that the caller may see."""
         return [
             self._process(index, one.pid, one.memory, one.busy)
             for index, reading in self._seen.readings.items()
             for one in reading.processes
+            if self._may_see(caller, one.pid)
         ]
+
+    def _may_see(self, caller: Caller, pid: int) -> bool:
+        if not caller.is_confined:
+            return True
+        job, person = self._seen.owners.get(pid), self._answer.people.get(pid)
+        return self._is_shown(caller, job) if job is not None else bool(person and person.uid == caller.uid)
+
+    def _is_shown(self, caller: Caller, job_id: int) -> bool:
+        """Tell whether the caller may see a running job. A job that has ended meanwhile is hidden."""
+        job = self._open_jobs().get(job_id)
+        return not caller.is_confined or (job is not None and caller.may_see(job))
 
     def _process(self, gpu: int, pid: int, memory: int, busy: int | None) -> protocol.GpuProcessInfo:
         job = self._seen.owners.get(pid)

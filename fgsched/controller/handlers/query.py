@@ -5,6 +5,8 @@ from itertools import chain
 from typing import Any
 from weakref import ref
 
+from msgspec.structs import replace
+
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog
@@ -44,7 +46,6 @@ class QueryHandlers:
         self._live = live or Live()
         self._verdict, self._checked_at = "", 0.0  # of the queue file
         self._last: Callable[[], _Snapshot | None] = lambda: None
-        self.is_private: Callable[[], bool] = bool  # returns whether the history of others is for operators
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
             protocol.ListQueue: self.queue,
             protocol.ShowJob: self.job,
@@ -68,7 +69,8 @@ class QueryHandlers:
 
         def rows() -> Iterator[list[protocol.JobInfo]]:
             for piece in chain(cut(open_jobs.jobs), cut(ended)):
-                yield [self._info(look, job, wanted) for job in self._chosen(choice, piece)]
+                seen = [job for job in piece if caller.may_see(job)] if caller.is_confined else piece
+                yield [self._info(look, job, wanted) for job in self._chosen(choice, seen)]
 
         return LongAnswer("jobs", rows(), lambda: protocol.JobInfos(jobs=[]))
 
@@ -102,20 +104,25 @@ class QueryHandlers:
 
     def job(self, caller: Caller, call: protocol.ShowJob, now: float) -> protocol.JobInfo:
         """Return all attributes of one job."""
-        return self._full(self._one(call.id), caller, now)
+        return self._full(self._one(call.id, caller), caller, now)
 
     def jobs(self, caller: Caller, call: protocol.ShowJobs, now: float) -> protocol.JobInfos:
         """Return all attributes of the jobs that a reference names."""
-        found = self._references.past(call.id)
+        found = self._references.seen_past(call.id, caller)
         return protocol.JobInfos(jobs=[self._full(record, caller, now) for record in found])
 
     def _full(self, record: JobRecord, caller: Caller, now: float) -> protocol.JobInfo:
         look = self._look(caller, now)
         return self._info(look, look.know(record), FIELDS)
 
-    def _one(self, name: protocol.Reference) -> JobRecord:
-        """Return the job that a reference names. Raises Refused if it names several jobs."""
-        found = self._references.past(name)
+    def _one(self, name: protocol.Reference, caller: Caller) -> JobRecord:
+        """Return the job that a reference names.
+
+        Raises:
+            NoSuchJob: there is no such job, or the site hides it from the caller.
+            Refused: it names several jobs.
+        """
+        found = self._references.seen_past(name, caller)
         if len(found) > 1:
             raise Refused(f"{name} is an array of {len(found)} rows", f"Name one task, such as {name}_0.")
         return found[0]
@@ -127,7 +134,7 @@ class QueryHandlers:
             NotPermitted: the caller is neither the owner nor an operator.
             Refused: the script is no longer kept.
         """
-        job = self._one(call.id).job
+        job = self._one(call.id, caller).job
         if not caller.may_see_secrets(job):
             raise NotPermitted(
                 f"job {job.id} belongs to another user", "Its script is shown to its owner only."
@@ -142,11 +149,11 @@ class QueryHandlers:
 
     def pids(self, caller: Caller, call: protocol.ListPids, now: float) -> protocol.Pids:
         """Return the processes of a job. Raises NotPermitted for all but the owner and operators."""
-        job = self._one(call.id).job
+        job = self._one(call.id, caller).job
         caller.must_own(job)
         return protocol.Pids(pids=self._pids(job) if job.state.holds else [])
 
-    def waited(self, ids: Any) -> Generator[None, None, tuple[list[Job], set[Key]]]:
+    def waited(self, caller: Caller, ids: Any) -> Generator[None, None, tuple[list[Job], set[Key]]]:
         """Return (ended jobs, keys to wait for).
 
         Ended jobs no longer change and are looked up in steps. Open jobs are examined in the last step: an
@@ -154,29 +161,29 @@ class QueryHandlers:
 
         Raises:
             BadUsage: a reference is invalid.
-            NoSuchJob: there is no such job.
+            NoSuchJob: there is no such job, or the site hides it from the caller.
         """
         if not isinstance(ids, list) or len(ids) > _WAITED:
             raise BadUsage(f"ids is not a list of at most {_WAITED} job ids")
         names, jobtable = _distinct(ids), self._engine.jobtable.jobs
         over: dict[Any, Job] = {}
         for piece in cut([name for name in names if type(name) is int and name not in jobtable]):
-            found = (past.job for name in piece for past in self._references.past(name))
+            found = (past.job for name in piece for past in self._references.seen_past(name, caller))
             over |= {job.id: job for job in found if job.state.is_final and not job.array}
             yield
         keys: set[Key] = set()
         jobtable = self._engine.jobtable.jobs
         for name in names:
-            if name in jobtable and not jobtable[name].array:
+            if name in jobtable and not jobtable[name].array and caller.may_see(jobtable[name]):
                 keys.add(name)
             elif name not in over:
-                keys |= self._open_of(name, over)
+                keys |= self._open_of(name, over, caller)
         return list(over.values()), keys
 
-    def _open_of(self, name: Any, over: dict[Any, Job]) -> set[Key]:
+    def _open_of(self, name: Any, over: dict[Any, Job], caller: Caller) -> set[Key]:
         """Return the keys of the open rows of a reference; add ended rows to `over`."""
         keys: set[Key] = set()
-        for past in self._references.past(name):
+        for past in self._references.seen_past(name, caller):
             if past.job.state.is_final:
                 over[past.job.id] = past.job
             else:
@@ -219,12 +226,14 @@ class QueryHandlers:
         """Return a page of the jobs that existed in a window of time, by id, or of the named jobs."""
         wanted, look = getters(call.fields), self._look(caller, now)
         page = _Page()
-        only = caller.uid if self.is_private() and not caller.is_operator else None
         if call.ids is not None:
-            found = self._named(call.ids, page, only)
+            found = self._named(call.ids, page, caller)
         else:
-            found = self._window(call, page, call.uid if only is None else only)
-        rows = ([self._info(look, look.know(record), wanted) for record in piece] for piece in found)
+            found = self._window(call, page, caller.uid if caller.is_confined else call.uid)
+        rows = (
+            [self._info(look, look.know(one), wanted) for one in piece if caller.may_see(one.job)]
+            for piece in found
+        )
         return LongAnswer("jobs", rows, page.rest)
 
     def _window(
@@ -243,22 +252,17 @@ class QueryHandlers:
         page.next = after
 
     def _named(
-        self, ids: Sequence[protocol.Reference], page: "_Page", uid: int | None
+        self, ids: Sequence[protocol.Reference], page: "_Page", caller: Caller
     ) -> Iterator[list[JobRecord]]:
-        """Return the records of named jobs; with `uid`, another user's job is missing."""
+        """Return the records of named jobs; a job that the site hides from the caller is missing."""
         for one in ids:
             split_reference(one)
 
         def found() -> Iterator[list[JobRecord]]:
             for one in ids:
                 try:
-                    records = self._references.past(one)
+                    yield self._references.seen_past(one, caller)
                 except NoSuchJob:
-                    records = []
-                seen = [record for record in records if uid in (None, record.job.uid)]
-                if seen:
-                    yield seen
-                else:
                     page.missing.append(one)
 
         return found()
@@ -266,12 +270,12 @@ class QueryHandlers:
     # -- the host -------------------------------------------------------------------------------
 
     def gpus(self, caller: Caller, call: protocol.ListGpus, now: float) -> protocol.Gpus:
-        """Return all GPUs with their free capacity, last reading and jobs."""
+        """Return all GPUs with their free capacity, last reading and the jobs that the caller may see."""
         engine = self._engine
         host = engine.jobtable.host(engine.limits)
         rooms = engine.jobtable.rooms(engine.cards.gpus, engine.cards.readings)
         return protocol.Gpus(
-            gpus=[self._gpu(room, now) for room in rooms],
+            gpus=[self._gpu(room, caller, now) for room in rooms],
             enforce=engine.tier,
             preload=engine.mounts.word,
             preload_note=engine.mounts.note,
@@ -281,9 +285,12 @@ class QueryHandlers:
             jobs=self._counts(),
         )
 
-    def _gpu(self, room: Room, now: float) -> protocol.GpuInfo:
+    def _gpu(self, room: Room, caller: Caller, now: float) -> protocol.GpuInfo:
         index = room.gpu.index
-        holding = self._engine.jobtable.holding.values()
+        holding = [job for job in self._engine.jobtable.holding.values() if caller.may_see(job)]
+        seen = self._engine.cards.readings.get(index)
+        if seen and caller.is_confined:
+            seen = replace(seen, processes=(), past=())
         return protocol.GpuInfo(
             gpu=room.gpu,
             usable=room.gpu.usable,
@@ -291,7 +298,7 @@ class QueryHandlers:
             free_memory=max(0, room.memory),
             external=room.external,
             jobs=[job.id for job in holding if any(hold.gpu == index for hold in job.holds)],
-            seen=self._engine.cards.readings.get(index),
+            seen=seen,
             kept_as=self.policy.kept_as(index, now),
         )
 

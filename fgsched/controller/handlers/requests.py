@@ -44,7 +44,6 @@ class Requests:
         refused = partial(regions.refusal, str(launcher.run.path))
         live = live._replace(refusal=refused, unhooked=Unhooked(launcher.shepherd).of)
         query = QueryHandlers(engine, launcher.pids, live)
-        query.is_private = lambda: self.dispatcher.about.config.private_data
         self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about, beyond)
 
 

@@ -42,7 +42,9 @@ class ReservationHandlers:
         jobs = self._engine.jobtable.jobs.values()
         reservations = sorted(self._engine.policy.reservations, key=lambda one: (one.start, one.name))
         return protocol.Reservations(
-            reservations=[_info(one, jobs, now) for one in reservations if one.end > now]
+            reservations=[
+                _info(one, filter(caller.may_see, jobs), now) for one in reservations if one.end > now
+            ]
         )
 
     def create(

@@ -256,7 +256,7 @@ class Conditions:
             raise Refused(
                 f"Job dependency problem: job {term.job} does not exist", "fgq and fgacct list jobs."
             )
-        if past.job.uid != caller.uid and not caller.is_operator:
+        if not caller.owns(past.job) and not caller.is_operator:
             raise NotPermitted(
                 f"Job dependency problem: job {term.job} belongs to another user",
                 "Depend on jobs of your own.",
