@@ -47,6 +47,8 @@ _TURN = 0.05  # seconds after which a turn is made though nothing but clients wa
 _WRITE = 0.0002  # seconds that a user's first write is expected to take
 _SHORTAGES = {EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC}  # that another start may not meet
 Handler = Callable[[Caller, Any, float], Any]  # (caller, call, seconds since the epoch) -> its answer
+Told = Callable[[Any], None]  # takes the answer to a request, or the error that refuses it
+Witness = Callable[[Caller, int, protocol.Call[Any], float], Told | None]  # int: the pid of the client
 Apart = Callable[[Connection, Caller, Any], None]  # answers by itself, maybe later
 
 
@@ -74,6 +76,7 @@ class EventLoop:
     def __init__(self, listener: socket.socket, spawner: Spawner) -> None:
         self.selector = selectors.EpollSelector()
         self.faults = Faults()
+        self.witness: Witness = lambda caller, pid, call, now: None
         self._spawner = spawner
         self._boot = ""
         self._events: list[Event] = []
@@ -226,21 +229,29 @@ class EventLoop:
         """Execute a request; return the seconds that its turn will probably take."""
         caller, kind = self._operations.caller(connection), type(request)
         if writer := self._operations.writer(kind):
-            return self._take_in(connection, partial(writer, caller, request), caller.name)
+            told = self.witness(caller, connection.pid, request, time.monotonic())
+            return self._take_in(connection, partial(writer, caller, request), caller.name, told)
         if reader := self._operations.reader(kind):
             self._answer(connection, partial(reader, caller, request))
         elif apart := self._operations.served_apart(kind):
-            apart(connection, caller, request)
+            told = self.witness(caller, connection.pid, request, time.monotonic())
+            _observed(partial(apart, connection, caller, request), told)
         else:
             raise OurFault(f"{protocol.name_of(kind)} has no handler")
         return 0.0
 
-    def _take_in(self, connection: Connection, act: Callable[[float], Any], by: str) -> float:
-        """Queue a request that writes for the turn; its expected time is charged now."""
+    def _take_in(
+        self, connection: Connection, act: Callable[[float], Any], by: str, told: Told | None = None
+    ) -> float:
+        """Queue a request that writes for the turn; its expected time is charged now.
+
+        `told` is called with its answer or its error before that is sent.
+        """
         expected = self._writes.get(connection.uid, _WRITE)
         self._clients.charge(connection.uid, expected)
         self._clients.asked(connection, waits=True)
-        self._events.append(replace(self._asked(connection, act, expected), by=by))
+        request = replace(self._asked(connection, act, expected), by=by)
+        self._events.append(request if told is None else _witnessed(request, told))
         return expected
 
     def _asked(self, connection: Connection, act: Callable[[float], Any], expected: float) -> ClientRequest:
@@ -330,6 +341,37 @@ class EventLoop:
     def short(self, job: Job, why: str) -> None:
         """Report an attempt that could not be sent because the host lacked resources."""
         self._events.append(HostShort(job.id, job.attempt, why))
+
+
+def _witnessed(request: ClientRequest, told: Told) -> ClientRequest:
+    """Return a request whose answer or error is also passed to `told`, after the commit."""
+
+    def act(now: float) -> Reply:
+        reply: Reply = request.act(now)
+
+        def send(answer: Any) -> None:
+            told(answer)
+            reply.send(answer)
+
+        return replace(reply, send=send)
+
+    def refuse(error: FgschedError) -> None:
+        told(error)
+        request.refuse(error)
+
+    return replace(request, act=act, refuse=refuse)
+
+
+def _observed(act: Callable[[], None], told: Told | None) -> None:
+    """Begin a request that is answered later; `told` is called with None, or with the error."""
+    try:
+        act()
+    except FgschedError as error:
+        if told is not None:
+            told(error)
+        raise
+    if told is not None:
+        told(None)
 
 
 def _listing(connection: Connection, answer: LongAnswer[Any]) -> Work:

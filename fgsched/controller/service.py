@@ -364,6 +364,7 @@ class Controller:
         if numbers & {signal.SIGTERM, signal.SIGINT}:
             self._loop.stopping = "asked by a signal"
         if signal.SIGHUP in numbers:
+            self._requests.audit.note(by="SIGHUP", action="reconfigure")
             reread = self._requests.partitions.hang_up
             self._loop.happened(ClientRequest(reread, lambda error: log.error("%s", error), by="SIGHUP"))
 

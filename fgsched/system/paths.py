@@ -66,6 +66,11 @@ class Paths(Struct, frozen=True, kw_only=True):
         return self.state / "fgsched.log"
 
     @property
+    def audit(self) -> Path:
+        """Return the path of the audit log."""
+        return self.state / "audit.log"
+
+    @property
     def socket(self) -> Path:
         """Return the path of the controller's socket."""
         return self.run / "socket"

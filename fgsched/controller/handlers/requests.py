@@ -1,8 +1,10 @@
 """Make the handlers of all requests."""
 
+import time
 from functools import partial
 
 from fgsched.config.load import Config, load
+from fgsched.controller.audit import Audit, file_writer
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
@@ -38,6 +40,9 @@ class Requests:
         actions = ConfigActions(lambda: load(about.places), beyond.obey)
         self.partitions = PartitionHandlers(engine, actions)
         self.reservations = ReservationHandlers(engine)
+        write = file_writer(about.places.audit, time.time)
+        self.audit = Audit(write, lambda job_id: engine.jobtable.jobs.get(job_id))
+        loop.witness = self.audit.witness
         self.waiters = WaitHandlers(loop.finish, loop.faults)
         explain = ExplainHandlers(engine, self.jobs.tried)
         handlers = Handlers(self.jobs, self.partitions, PriorityHandlers(engine), explain, self.reservations)

@@ -1,0 +1,185 @@
+"""Write the audit log: who changed the jobs of another user or the host, and who was refused.
+
+A line has the uid and the pid of the client as the kernel states them, ids of jobs, names of users, GPUs and
+settings. It never has a script, an argument, a path, or a value that was set.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET, structs
+
+from fgsched import protocol
+from fgsched.controller.caller import Caller
+from fgsched.controller.decisionlog import INFO, WARNING, LogFile, dated, fields
+from fgsched.domain.errors import FgschedError
+from fgsched.domain.job import Job
+from fgsched.protocol import Outcome, Outcomes
+
+Call = protocol.Call[Any]
+_OF_JOBS: dict[type[Call], str] = {
+    protocol.Cancel: "cancel",
+    protocol.Signal: "signal",
+    protocol.Join: "join",
+    protocol.Hold: "hold",
+    protocol.UserHold: "uhold",
+    protocol.Release: "release",
+    protocol.Requeue: "requeue",
+    protocol.Suspend: "suspend",
+    protocol.ResumeJobs: "resume",
+    protocol.Update: "update",
+    protocol.PutFirst: "top",
+}
+_OF_HOST: dict[type[Call], str] = {
+    protocol.DrainGpu: "drain-gpu",
+    protocol.ResumeGpu: "resume-gpu",
+    protocol.Reconfigure: "reconfigure",
+    protocol.CreatePartition: "create-partition",
+    protocol.UpdatePartition: "update-partition",
+    protocol.DeletePartition: "delete-partition",
+    protocol.CreateReservation: "create-reservation",
+    protocol.UpdateReservation: "update-reservation",
+    protocol.DeleteReservation: "delete-reservation",
+    protocol.BackUp: "backup",
+    protocol.ArchiveJobs: "archive",
+    protocol.Stop: "stop",
+}
+ACTIONS = _OF_JOBS | _OF_HOST
+_MOST_REFUSALS = 60  # lines about refusals of one user in an hour: no user can push the lines of others out
+_HOUR = 3600.0  # seconds
+_LISTED = 20  # jobs that a line names; more jobs get more lines
+Told = Callable[[Any], None]  # takes the answer to a request, or the error that refuses it
+
+
+class Audit:
+    """Collects what becomes of the requests that are recorded, and writes a line about each."""
+
+    def __init__(self, write: Callable[[str], None], find: Callable[[int], Job | None]) -> None:
+        """`write` takes a line without its time; `find` returns an open job."""
+        self._write, self._find = write, find
+        self._refusals: dict[int, tuple[float, int]] = {}  # uid -> (begin of its hour, number)
+
+    def witness(self, caller: Caller, pid: int, call: Call, now: float) -> Told | None:
+        """Return the function that takes the outcome of a request; None if it is not recorded.
+
+        Call it before the request is carried out. `now`: monotonic seconds.
+        """
+        if (action := ACTIONS.get(type(call))) is None:
+            return None
+        who = fields(uid=caller.uid, user=caller.name, pid=pid, action=action)
+        owners = {name: self._find(_number(name)) for name in _names(call)}
+        detail = _detail(call)
+
+        def told(answer: Any) -> None:
+            for about, why in _results(type(call), owners, answer, caller.uid):
+                if not why or self._may_note_refusal(caller.uid, now):
+                    result = f"result={why or 'done'}"
+                    self._write(" ".join(part for part in (who, about, detail, result) if part))
+
+        return told
+
+    def note(self, **values: object) -> None:
+        """Write a line about an act of no client."""
+        self._write(fields(**values))
+
+    def _may_note_refusal(self, uid: int, now: float) -> bool:
+        begun, number = self._refusals.get(uid, (now, 0))
+        if now - begun >= _HOUR:
+            begun, number = now, 0
+        self._refusals[uid] = begun, number + 1
+        if number == _MOST_REFUSALS:
+            self._write(fields(uid=uid, note="further refusals of this user are not listed for an hour"))
+        return number < _MOST_REFUSALS
+
+
+def _names(call: Call) -> Sequence[int | str]:
+    """Return the jobs that a request names."""
+    if type(call) not in _OF_JOBS:
+        return ()
+    if isinstance(call, protocol.Update | protocol.PutFirst):
+        return (call.id,)
+    found: Sequence[int | str] = getattr(call, "ids", ())
+    return found
+
+
+def _number(name: int | str) -> int:
+    """Return the id of the job or array that a reference names; 0 for a malformed one."""
+    if isinstance(name, int):
+        return name
+    digits = name.partition("_")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else 0
+
+
+def _detail(call: Call) -> str:
+    """Return what a request changes: names of fields, never their values."""
+    match call:
+        case protocol.Update():
+            changes = structs.asdict(call.changes).items()
+            return fields(changes=",".join(name for name, new in changes if new is not UNSET))
+        case protocol.Signal():
+            return fields(signal=int(call.signal))
+        case protocol.DrainGpu() | protocol.ResumeGpu():
+            return fields(gpu=call.gpu)
+        case protocol.CreatePartition() | protocol.UpdatePartition():
+            return fields(partition=call.name, changes=",".join(call.values))
+        case protocol.DeletePartition():
+            return fields(partition=call.name)
+        case protocol.ReservationChanges() | protocol.DeleteReservation():
+            return fields(reservation=call.name)
+    return ""
+
+
+def _results(
+    kind: type[Call], owners: dict[int | str, Job | None], answer: Any, uid: int
+) -> Iterator[tuple[str, str]]:
+    """Yield (jobs and their owner, why it was refused or "") of each line."""
+    if kind in _OF_HOST:
+        yield "", _why(answer)
+        return
+    found: dict[tuple[str, str], list[str]] = {}
+    for outcome in _outcomes(answer, owners):
+        job = owners.get(outcome.id) or owners.get(_number(outcome.id))
+        if job is not None and job.uid != uid:
+            why = outcome.error.cause if outcome.error else ""
+            found.setdefault((job.user, "refused" if why else ""), []).append(str(outcome.id))
+    for (owner, why), ids in found.items():
+        for at in range(0, len(ids), _LISTED):
+            yield fields(jobs=",".join(ids[at : at + _LISTED]), owner=owner), why
+
+
+def _outcomes(answer: Any, owners: dict[int | str, Job | None]) -> list[Outcome]:
+    """Return the outcome of each job; an error is the outcome of all of them."""
+    if isinstance(answer, Outcomes):
+        return list(answer.jobs)
+    if isinstance(answer, Outcome):
+        return [answer]
+    error = protocol.Problem.of(answer) if isinstance(answer, FgschedError) else None
+    return [Outcome(id=name, error=error) for name in owners]
+
+
+def _why(answer: Any) -> str:
+    return "refused" if isinstance(answer, FgschedError) else ""
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+_OPEN = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def file_writer(path: Path, clock: Callable[[], float]) -> Callable[[str], None]:
+    """Return the function that appends a dated line to the audit log; `clock` returns epoch seconds.
+
+    Only the user of the controller can read the file. At 8 MiB it is renamed to `.1`.
+    """
+    log: list[LogFile] = []
+
+    def write(text: str) -> None:
+        with suppress(OSError):  # a full disk does not stop the controller
+            if not log:
+                log.append(LogFile(path, os.open(path, _OPEN, 0o600)))
+            log[0].put(dated(clock(), WARNING if "result=refused" in text else INFO) + text)
+
+    return write
