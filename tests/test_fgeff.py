@@ -240,7 +240,10 @@ def test_ended_running_and_pending_jobs_have_a_sheet(home: Home):
 
 def test_an_unknown_id_is_an_error_and_the_others_are_shown(home: Home):
     done = home.run("fgeff", "99", "1")
-    assert (done.status, done.err) == (3, "fgeff: error: Invalid job id specified: 99\n")
+    assert (done.status, done.err) == (
+        3,
+        "fgeff: error: Invalid job id specified: 99\nfgacct lists your ended jobs, fgq the others.\n",
+    )
     assert done.lines[0].startswith("COMPLETED   job 1 ")
 
 

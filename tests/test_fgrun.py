@@ -219,6 +219,24 @@ def test_a_request_to_end_hangs_up_a_shell_on_a_terminal_which_ignores_that_requ
     assert ended(home)["signal"] == signal.SIGHUP
 
 
+def test_a_cancelled_shell_on_a_terminal_is_hung_up_at_once(home):
+    person = Typist(home, "fgrun", "--pty", "bash", "--norc", "--noprofile", "-i")
+    person.until("$ ")
+    home.run("fgcancel", str(last(home)["id"]))
+    assert person.end() == 129
+    assert (last(home)["state"], ended(home)["signal"]) == ("CANCELLED", signal.SIGHUP)
+
+
+def test_a_job_that_was_told_to_end_is_completing(home):
+    process = start(home, "fgrun", "sh", "-c", "trap '' TERM; echo ready; exec sleep 1000")
+    assert process.stdout.readline() == "ready\n"
+    job = str(last(home)["id"])
+    home.run("fgcancel", job)
+    assert home.run("fgq", "-h", "-j", job, "-o", "%t %T").out == "CG COMPLETING\n"
+    home.run("fgcancel", "-s", "KILL", job)
+    assert finish(process)[0] != 0
+
+
 def test_a_shell_ends_at_the_end_of_an_input_that_is_no_terminal(home):
     """The first end of input may come before the shell reads its terminal."""
     assert call(home, "fgrun", "--pty", "bash", "--norc", "--noprofile", "-i", text="")[0] == 0

@@ -54,7 +54,7 @@ def test_a_job_shows_itself(scripted):
 )
 def test_what_makes_no_sense_is_refused(home, words, env, status, said):
     done = home.run("fgstat", *words, env=env)
-    assert (done.status, said in done.err) == (status, True)
+    assert (done.status, done.out, said in done.err) == (status, "", True)
 
 
 def test_processes_are_summed_up_and_ended_ones_left_out():

@@ -231,10 +231,12 @@ def test_priorities_are_shown_with_their_parts(site):
     first = submitted(site, "-p", "main", "-H", "--nice=50", script(site, ""))
     second = submitted(site, "-p", "night", "-H", script(site, ""))
     lines = site.run("fgprio", "-j", f"{first},{second}").lines
-    headings = "JOBID PARTITION PRIORITY AGE FAIRSHARE JOBSIZE PARTITION QOS NICE"
+    headings = "JOBID PARTITION PRIORITY AGE FAIRSHARE JOBSIZE PARTPRIO QOS NICE"
     assert " ".join(lines[0].split()) == headings
     assert [line.split()[0] for line in lines[1:]] == [str(second), str(first)]
     assert lines[2].split()[-1] == "50"
+    long = "JOBID PARTITION USER ACCOUNT QOSNAME PRIORITY AGE FAIRSHARE JOBSIZE PARTPRIO QOS NICE"
+    assert site.run("fgprio", "-l").lines[0].split() == long.split()
     norm = site.run("fgprio", "-n", "-h", "-j", str(second)).out.split()
     assert norm[6] == "1.0000000", "the first partition has all of its factor"
     record = json.loads(site.run("fgprio", "--json", "-j", str(first)).out)["jobs"][0]

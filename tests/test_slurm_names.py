@@ -12,6 +12,7 @@ from fgsched.mail.letters import Settings
 from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.hostlist import expand, fold
 from fgsched.slurm.names import OWN, arguments, status_of
+from fgsched.slurm.phrases import in_slurms_words
 
 
 def script(home, *lines):
@@ -75,6 +76,9 @@ def test_errors_have_slurms_name_and_status(home):
     assert first.startswith("sbatch: error: --gpus=nonsense")
     assert second.startswith("sbatch: error: --nodes=3: fgsched schedules one host")
     assert (one, two) == ("255", "255")
+
+
+ACCOUNT = "Invalid account or account/partition combination specified"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +167,22 @@ def test_a_host_list_is_expanded(text, names):
     assert expand(text) == names
 
 
-@pytest.mark.parametrize("text", ["n[-3]", "n[1-x]", "n[1-999999999]"])
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    [
+        ("Batch job submission failed: invalid account: none", "{} " + ACCOUNT),
+        ("Batch job submission failed: ann may not charge account lead", "{} " + ACCOUNT),
+        ("partition night is not for account lead", ACCOUNT),
+        ("Batch job submission failed: invalid quality of service: top", "{} Invalid qos specification"),
+        ("invalid partition: nope", "Invalid partition name specified"),
+        ("Batch job submission failed: the queue is full", "{} the queue is full"),
+    ],
+)
+def test_a_refusal_has_slurms_words_where_slurm_has_them(cause, text):
+    assert in_slurms_words(cause) == text.format("Batch job submission failed:")
+
+
+@pytest.mark.parametrize("text", ["n[-3]", "n[1-x]", "n[3-1]", "n[1-999999999]"])
 def test_a_bad_host_list_is_refused(text):
     with pytest.raises(BadLine, match="Invalid hostlist"):
         expand(text)

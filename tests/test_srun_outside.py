@@ -41,7 +41,10 @@ def test_srun_passes_input_names_files_and_returns_the_highest_code(home):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-p", "nope", "true"], "srun: error: Unable to allocate resources: invalid partition: nope"),
+        (
+            ["-p", "nope", "true"],
+            "srun: error: Unable to allocate resources: Invalid partition name",
+        ),
         (["--gres=gpu:9", "true"], "srun: error: Unable to allocate resources: this host has 2 GPUs"),
         (["-t", "abc", "true"], "srun: error: --time=abc is not a duration"),
         (["--bogus", "true"], "srun: unrecognized option '--bogus'"),

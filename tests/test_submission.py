@@ -222,6 +222,9 @@ def test_a_script_that_cannot_be_read_is_refused_by_name(here):
     (here.path / "empty.sh").touch()
     here.script(name="big.sh", body="x" * (12 << 20))
     assert here.refused("none.sh") == "cannot read none.sh: No such file or directory"
+    with pytest.raises(BadUsage) as raised:
+        here.request("pyton3", "train.py")
+    assert raised.value.remedy == "It is neither a file in this directory nor a command in PATH."
     assert here.refused("runs") == "runs is a directory, not a script"
     assert here.refused("fifo") == "fifo is a FIFO, not a script"
     assert here.refused("/dev/null") == "/dev/null is a device, not a script"

@@ -49,7 +49,11 @@ def fgeff(**options: Any) -> int:
         if not runs and not options["named"]:
             click.echo("fgeff: note: no such job has started in this period", err=True)
     if missing:
-        warn("fgeff", f"Invalid job id specified: {choices.spelled(missing)}")
+        warn(
+            "fgeff",
+            f"Invalid job id specified: {choices.spelled(missing)}",
+            "fgacct lists your ended jobs, fgq the others.",
+        )
     return Exit.NO_SUCH_JOB if missing else Exit.DONE
 
 

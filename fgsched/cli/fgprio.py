@@ -17,8 +17,8 @@ from fgsched.listing.display import text_table
 from fgsched.protocol import PriorityInfo
 
 _NAMES = ("age", "fairshare", "size", "partition", "qos")
-_HEADINGS = ("JOBID", "PARTITION", "PRIORITY", "AGE", "FAIRSHARE", "JOBSIZE", "PARTITION", "QOS", "NICE")
-_LONG = ("JOBID", "PARTITION", "USER", "ACCOUNT", "QOS", *_HEADINGS[2:])
+_FRONT, _LONG = ("JOBID", "PARTITION"), ("USER", "ACCOUNT", "QOSNAME")
+_FACTORS = ("PRIORITY", "AGE", "FAIRSHARE", "JOBSIZE", "PARTPRIO", "QOS", "NICE")
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 
 
@@ -42,7 +42,7 @@ def fgprio(**options: Any) -> int:
     elif options["weights"]:
         write(_weights(answer.weights, header=not options["noheader"]))
     else:
-        headings = _LONG if options["long"] else _HEADINGS
+        headings = (*_FRONT, *(_LONG if options["long"] else ()), *_of_caller(_FACTORS))
         rows = [_row(job, answer.weights, options) for job in jobs]
         write(text_table(headings, rows, header=not options["noheader"]))
     missing = sorted(set(ids) - {job.id for job in answer.jobs})
@@ -87,7 +87,13 @@ def _number(value: float) -> str:
 
 def _weights(weights: Weights, *, header: bool) -> str:
     row = ["Weights", *(str(weight) for weight in _factors(weights))]
-    return text_table(("", "AGE", "FAIRSHARE", "JOBSIZE", "PARTITION", "QOS"), [row], header=header)
+    return text_table(("", *_of_caller(_FACTORS[1:-1])), [row], header=header)
+
+
+def _of_caller(headings: Sequence[str]) -> list[str]:
+    """Return headings of factors; sprio has PARTITION twice, as in Slurm."""
+    is_slurm = click.get_current_context().command.name == "sprio"
+    return ["PARTITION" if is_slurm and text == "PARTPRIO" else text for text in headings]
 
 
 def _record(job: PriorityInfo) -> dict[str, Any]:

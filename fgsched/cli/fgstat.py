@@ -58,12 +58,13 @@ def fgstat(**options: Any) -> int:
         all_users = bool(ids) or options["allusers"] or os.geteuid() == 0
         jobs = [job for job in found if all_users or job.uid == os.geteuid()]
         uses = {job.id: _use(client, job) for job in jobs}
+    is_missing = bool(ids) and not jobs
     if options["as_json"]:
         write(display.document(jobs=[_document(job, uses[job.id]) for job in jobs]))
-    else:
+    elif not is_missing:
         rows = [_row(job, uses[job.id]) for job in jobs]
         write(display.text_table(_HEADINGS, rows, header=not options["noheader"]))
-    if ids and not jobs:
+    if is_missing:
         warn("fgstat", f"no running job: {choices.spelled(ids)}", "fgacct shows jobs that have ended.")
         return Exit.NO_SUCH_JOB
     return Exit.DONE

@@ -141,9 +141,11 @@ def reservation_call(client: Client, verb: str, words: Sequence[str]) -> Call[Re
 def _cards(client: Client, given: Record) -> Record:
     """Return the selected GPUs: by index (gpu=, with a share of each), or by number (gpus=)."""
     if "gpus" in given and ("gpu" in given or "share" in given):
-        raise BadUsage("gpus= lets the cards be chosen; gpu= names them, with share= of each: give one")
+        raise BadUsage(
+            "gpus= lets the controller choose GPUs; gpu= names them, with share= of each: give one"
+        )
     if "share" in given and "gpu" not in given:
-        raise BadUsage("share= is a part of each of the cards that gpu= names")
+        raise BadUsage("share= is a part of each of the GPUs that gpu= names")
     if "gpus" in given:
         given["count"], given["share"] = given.pop("gpus")
     if "gpu" in given:

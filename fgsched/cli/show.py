@@ -232,7 +232,7 @@ def _post_mortem(found: OomReport | None) -> Group:
 
 def _asked(demand: Demand) -> str:
     if demand.memory_part:
-        return f"{format_share(demand.memory_part)} of the card"
+        return f"{format_share(demand.memory_part)} of the GPU"
     return format_mebibytes(demand.memory) if demand.memory else "by fraction"
 
 

@@ -30,7 +30,7 @@ _POLICIES = ("pack", "spread")
 
 @click.command("simulate")
 @click.argument("file", required=False, metavar="[FILE]")
-@click.option("--gpus", default="", metavar="CARDS", help="GPUs: 4x80G:H100; +1x80G:A100 adds to the host's.")
+@click.option("--gpus", default="", metavar="GPUS", help="GPUs: 4x80G:H100; +1x80G:A100 adds to the host's.")
 @click.option("--cpus", type=click.IntRange(1, 65536), help="CPUs of the host.")
 @click.option("--mem", default="", metavar="SIZE", help="Memory of the host.")
 @click.option(

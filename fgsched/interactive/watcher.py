@@ -65,6 +65,14 @@ class HeldTerminal:
             self.listener.close()
 
 
+def _termination() -> int:
+    """Return a descriptor that is readable after a SIGTERM, which all processes of an ending job get."""
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    return reading
+
+
 class Watcher:
     """Serves the callers of a command until it has ended. Call `run` once."""
 
@@ -81,6 +89,7 @@ class Watcher:
         self._caller: socket.socket | None = caller
         self._command, self._watched = command, watched
         self._stays, self._held = stays, held
+        self._ending = _termination() if held is not None else -1
 
     def run(self) -> None:
         """Deliver signals until the command has ended; hang up at the end of the caller, unless it stays."""
@@ -88,7 +97,10 @@ class Watcher:
             ready = select.select(self._sources(), [], [])[0]
             if self._watched in ready:
                 return
-            if self._held is not None and self._held.listener in ready:
+            if self._ending in ready:  # a shell on a terminal ignores SIGTERM
+                os.read(self._ending, 64)
+                signal_group(self._command, signal.SIGHUP)
+            elif self._held is not None and self._held.listener in ready:
                 self._change_caller(self._held)
             elif self._held is not None and self._held.master in ready:
                 self._held.keep_output()
@@ -99,7 +111,7 @@ class Watcher:
     def _sources(self) -> list[int | socket.socket]:
         callers = [] if self._caller is None else [self._caller]
         held = [] if self._held is None else self._held.reads(is_watched=self._caller is not None)
-        return [self._watched, *callers, *held]
+        return [self._watched, *([self._ending] if self._ending >= 0 else []), *callers, *held]
 
     def _change_caller(self, held: HeldTerminal) -> None:
         """Give the terminal to another caller; the former caller ends."""

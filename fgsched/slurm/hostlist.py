@@ -35,7 +35,9 @@ def _numbers(ranges: str) -> list[str]:
     found = []
     for part in ranges.split(","):
         first, _, last = part.partition("-")
-        if not first.isdecimal() or not (last or "0").isdecimal() or int(last or first) - int(first) > _MOST:
+        if not first.isdecimal() or not (last or "0").isdecimal():
+            raise BadLine(f"Invalid hostlist: [{ranges}]")
+        if not 0 <= int(last or first) - int(first) <= _MOST:
             raise BadLine(f"Invalid hostlist: [{ranges}]")
         width = len(first)
         found += [str(number).zfill(width) for number in range(int(first), int(last or first) + 1)]

@@ -14,6 +14,7 @@ from fgsched.cli.install.slurmnames import NAMES
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.slurm import scontrol
 from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.phrases import in_slurms_words
 from fgsched.slurm.step import Refusal
 
 OWN = {  # answered here, in Slurm's layout
@@ -72,7 +73,7 @@ def _words(name: str, cause: str, code: int) -> tuple[str | None, str]:
         return None, "Unable to contact slurm controller (connect failure)"
     if name in ("squeue", "scontrol") and code == Exit.UNREACHABLE:
         return "slurm_load_jobs error: ", "Unable to contact slurm controller (connect failure)"
-    return None, cause
+    return None, in_slurms_words(cause)
 
 
 def main() -> None:

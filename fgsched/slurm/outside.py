@@ -10,6 +10,7 @@ from fgsched.domain.job import JobState
 from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import JobInfo
 from fgsched.slurm.getopt import options, parse
+from fgsched.slurm.phrases import in_slurms_words
 from fgsched.slurm.step import Refusal
 from fgsched.submission.options import Setting
 from fgsched.submission.options import read as read_options
@@ -153,7 +154,7 @@ def _run(foreground: Foreground, given: Mapping[str, str]) -> int:
         return foreground.run()
     except Refused as error:
         action = "Unable to allocate resources" if name == "srun" else "Job submit/allocate failed"
-        raise Refusal(f"{name}: error: {action}: {error.cause}", 1) from None
+        raise Refusal(f"{name}: error: {action}: {in_slurms_words(error.cause)}", 1) from None
     except Unreachable as error:
         action = f"{name}: error: Unable to allocate resources: Unable to contact slurm controller"
         raise Refusal(f"{action} ({error.cause})", 1) from None

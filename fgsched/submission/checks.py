@@ -88,7 +88,9 @@ def load(word: str, cwd: str, chdir: str, environ: Mapping[str, str]) -> Source:
         data, size = _read(path, name, program_ok=on_path)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a file name"
-        raise BadUsage(f"cannot read {name}: {why}") from None
+        is_name = isinstance(error, FileNotFoundError) and "/" not in word
+        remedy = "It is neither a file in this directory nor a command in PATH." if is_name else ""
+        raise BadUsage(f"cannot read {name}: {why}", remedy) from None
     if data is None:
         return Source(name, program=word if on_path or "/" in word else path)
     if size > SIZE_LIMIT:

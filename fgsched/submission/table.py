@@ -112,7 +112,7 @@ def gpu_memory(text: str) -> GpuMemory:
             return GpuMemory(part=parse_share(text))
         size = parse_bytes(text)
     except BadValue as error:
-        raise BadValue(text, error.why.replace(" or T;", " or T, or % of the card;")) from None
+        raise BadValue(text, error.why.replace(" or T;", " or T, or % of the GPU;")) from None
     return GpuMemory(size=size) if size else GpuMemory(part=WHOLE)
 
 

@@ -214,6 +214,7 @@ _PUBLIC = (
 )
 _CLIENTS_OWN = ("likely", "known", "step")  # attributes that the client fills in
 _COMPUTED: dict[str, Getter] = {
+    "state": lambda look, job: JobState.COMPLETING if _is_ending(job) else job.state,
     "array": lambda look, job: job.array or None,
     "tasks": lambda look, job: look.tasks(job),
     "partition": lambda look, job: job.partition or job.request.partition,
@@ -256,6 +257,11 @@ _COMPUTED: dict[str, Getter] = {
     "usage": lambda look, job: look.usage(job),
     "now": lambda look, job: look.live.now(job),
 }
+
+
+def _is_ending(job: Job) -> bool:
+    """Return whether a running job was told to end: cancelled, requeued, or ended by the watchdog."""
+    return job.state is JobState.RUNNING and (job.is_to_end or bool(job.wish))
 
 
 def _plain(name: str) -> Getter:
