@@ -138,7 +138,7 @@ NAN = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
         (
             ["--gpu-mem=x"],
             "--gpu-mem=x is not a size"
-            " (use a number and K, M, G or T, or % of the card; without a unit it is MiB)",
+            " (use a number and K, M, G or T, or % of the GPU; without a unit it is MiB)",
         ),
         (
             ["--gres=fpga:x"],

@@ -260,7 +260,7 @@ _COMPUTED: dict[str, Getter] = {
 
 
 def _is_ending(job: Job) -> bool:
-    """Return whether a running job was told to end: cancelled, requeued, or ended by the watchdog."""
+    """Return whether a running job is ending: cancelled, requeued, or condemned by the watchdog."""
     return job.state is JobState.RUNNING and (job.is_to_end or bool(job.wish))
 
 
