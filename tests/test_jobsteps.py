@@ -1,14 +1,17 @@
 """The steps of a job: their records, which of them are kept, and how they reach the accounts."""
 
 import os
+import re
+import select
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from awaiting import until
+from awaiting import PATIENCE, until
 from crashing import kill_controller, leftovers
+from fgsched.domain.errors import Exit
 from fgsched.domain.job import Job, JobState, Request
 from fgsched.domain.jobsteps import (
     FIRST,
@@ -198,3 +201,74 @@ def test_steps_reach_the_accounts_also_if_the_controller_was_killed_meanwhile(ho
     assert [(one["step"], one["exit_code"], one["gpu_idx"]) for one in document["steps"]] == [("1", 3, [0])]
     assert home.ended("exit 0") == 2
     until(home.places.run / "job", lambda: not leftovers(home.places.run))
+
+
+JOB = """#!/bin/bash
+#SBATCH -n 2 -t 10
+srun -n2 -c1 -J 'a|b' sh -c 'trap "echo usr >told" USR1; echo >gate; while :; do sleep 600 & wait; done' &
+read line <second
+srun --overlap -n1 sh -c 'echo >gate; exec sleep 600'
+echo $? >status
+wait
+"""
+COMMANDS = """
+squeue --steps -h -o '%i|%j|%P|%A|%C' 1
+squeue -hs1.1 -o %i
+scontrol -o show step 1.1 | cut -d' ' -f5-8,10-
+sstat -naP -j1 -o jobid,ntasks
+sstat -nP -j1.0 -o jobid
+sacct -nP -j1 -o jobid,state
+scancel -s USR1 1.0
+scancel 1.7; echo $?
+"""
+HOST = os.uname().nodename.split(".")[0]
+ANSWERS = f"""\
+1.batch|batch|main|1|2
+1.0|a|b|main|2|2
+1.1|sh|main|1|1
+1.1
+State=RUNNING Partition=main NodeList={HOST} Nodes=1 Tasks=1 Name=sh Network=(null) \
+TRES=billing=1,cpu=1,node=1 ResvPorts=(null) CPUFreqReq=Default Dist=Block SrunHost:Pid={HOST}:
+1.batch|1
+1.0|2
+1.1|1
+1.0
+1|RUNNING
+1.batch|RUNNING
+1.0|RUNNING
+1.1|RUNNING
+scancel: error: Kill job error on job step id 1.7: Job/step already completing or completed
+1
+"""
+
+
+def line_of(fifo):
+    """Return one byte or line that a process writes."""
+    assert select.select([fifo], [], [], PATIENCE)[0]
+    return os.read(fifo, 4)
+
+
+def test_running_steps_are_shown_and_signalled(home):
+    """Job 2 shows and signals the steps of job 1."""
+    for name in ("gate", "told", "second"):
+        os.mkfifo(home.path / name)
+    gate, told = (os.open(home.path / name, os.O_RDWR) for name in ("gate", "told"))
+    (home.path / "job.sh").write_text(JOB)
+    assert home.run("fgsub", "-o", "err", "job.sh").status == 0
+    began = b""
+    while began != b"\n\n":
+        began += line_of(gate)
+    (home.path / "second").write_text("\n")
+    assert line_of(gate) == b"\n"
+    assert home.run("fgsub", "--wait", "-o", "out", "--slurm-env", "--wrap", COMMANDS).status == 0
+    out = re.sub(r"(SrunHost:Pid=\S+:)\d+", r"\1", (home.path / "out").read_text())
+    assert out == ANSWERS
+    assert [line_of(told), line_of(told)] == [b"usr\n"] * 2
+    assert home.run("fgcancel", "1.0", "1.1").status == 0
+    home.wait(1)
+    rows = home.run("fgacct", "--steps", "-nP", "-j1", "-o", "JobID,State,ExitCode").lines
+    assert rows == ["1|COMPLETED|0:0", "1.batch|COMPLETED|0:0", "1.0|CANCELLED|0:15", "1.1|CANCELLED|0:15"]
+    assert (home.path / "status").read_text() == "143\n"
+    assert home.run("fgcancel", "1.0").status == Exit.NO_SUCH_JOB
+    for fifo in (gate, told):
+        os.close(fifo)

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.cli.command import CLUSTERS, Command, accepted, run, said_by, warn, write
+from fgsched.cli.stepsignals import Failed, signal_steps
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
-from fgsched.domain.text import clean
+from fgsched.domain.text import clean, lazy_regex
 from fgsched.domain.units import parse_signal, signal_name
 from fgsched.jobs.arrays import format_array, parse_tasks
 from fgsched.listing import choices
@@ -25,6 +26,7 @@ _FILTERS = {
     **{"states": "--state", "names": "--name", "users": "--user"},
     **{"partitions": "--partition", "accounts": "--account", "qualities": "--qos"},
 }
+_STEP = lazy_regex(r"[0-9_]+\.(?:[0-9]{1,9}|batch)")
 _FIELDS = ("id", "array", "task", "tasks", "name", "partition", "user", "state")
 
 
@@ -71,8 +73,13 @@ def fgcancel(
         raise click.UsageError("no job is named: give ids, or a filter such as --me")
     if given["interactive"] and "-" in words:
         raise BadUsage("-i reads its answers where - reads the ids", "Give the ids as arguments.")
-    ids = choices.ids(_listed(words))
+    whole, steps = _without_steps(_listed(words))
+    ids = choices.ids(whole)
     with Client(find_places()) as client:
+        steps = {} if given["dry_run"] else steps
+        failed = max((_told(one) for one in signal_steps(client, steps, number)), default=Exit.DONE)
+        if steps and not whole:
+            return failed
         if is_filtered or given["interactive"] or given["dry_run"]:
             ids = _chosen(client, ids if words else None, **given)
         if given["dry_run"]:
@@ -81,7 +88,24 @@ def fgcancel(
             "shell" if batch else "children" if children and number not in (None, _KILL) else "all"
         )
         outcomes = _act(client, ids, number=number, target=target, reason=given["reason"])
-        return max((_report(one, number, **given) for one in outcomes), default=Exit.DONE)
+        return max((_report(one, number, **given) for one in outcomes), default=failed)
+
+
+def _without_steps(words: Iterable[str]) -> tuple[list[str], dict[str, set[str]]]:
+    """Return the words that name jobs, and the named steps of jobs."""
+    listed = list(words)
+    if not any("." in word for word in listed):
+        return listed, {}
+    from fgsched.cli.steps import split
+
+    steps = [word for word in listed if _STEP.fullmatch(word)]
+    return [word for word in listed if word not in steps], split(steps)[1]
+
+
+def _told(one: Failed) -> int:
+    """Report a step that was not signalled; return the exit status."""
+    warn("fgcancel", f"Kill job error on job step id {one.name}: {one.why}")
+    return one.code
 
 
 def _has_filters(given: dict[str, Any]) -> bool:

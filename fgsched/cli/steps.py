@@ -71,5 +71,5 @@ def _row(job: JobInfo, step: JobStep) -> JobInfo:
         gpu_peak=0,
         charged_before=0.0,
         post_mortem=None,
-        srun_steps=[],
+        srun_steps=[step],
     )

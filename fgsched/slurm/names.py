@@ -113,6 +113,12 @@ def _run() -> None:
     if name == "scontrol" and (text := scontrol.answer(words, os.environ)) is not None:
         scontrol.write(text)
         return
+    if name == "squeue" and any("s" in word for word in words if word.startswith("-")):
+        from fgsched.slurm import runningsteps
+
+        if runningsteps.is_asked(words):
+            scontrol.write(runningsteps.listed(words))
+            return
     if name in OWN:
         scontrol.write(import_module(OWN[name]).answer(words))
         return

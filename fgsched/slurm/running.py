@@ -14,6 +14,7 @@ from fgsched.slurm.environment import of_step, of_task
 from fgsched.slurm.step import Refusal, Step
 from fgsched.slurm.steprecord import Recorded
 from fgsched.slurm.streams import Inputs, Outputs
+from fgsched.system.process import descendants, kill
 
 
 def run(step: Step, environ: Mapping[str, str]) -> int:
@@ -133,10 +134,10 @@ class _Running:
         return self._worst
 
     def signal(self, number: int) -> None:
-        """Send a signal to all tasks."""
+        """Send a signal to all processes of the tasks."""
         self._signalled = number
-        for process in self._processes.values():
-            process.send_signal(number)
+        for process in descendants(os.getpid()):
+            kill(process, number)
 
     def _ended(self, task: int, descriptor: int) -> None:
         self._selector.unregister(descriptor)

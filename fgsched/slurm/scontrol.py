@@ -17,7 +17,7 @@ _KNOWN = options(
     "o:oneliner d:details a:all Q:quiet v:verbose M:clusters F:future",
 )
 _OF_JOBS = ("hold", "release", "requeue", "requeuehold", "suspend", "resume", "top", "uhold")
-_NONE = ("licenses", "topology", "burstbuffer", "dwstat", "federation", "frontend", "step", "steps")
+_NONE = ("licenses", "topology", "burstbuffer", "dwstat", "federation", "frontend")
 _LARGEST_ARRAY = 1_000_001
 VERSION = "22.05.8"  # of the Slurm whose answers these are
 
@@ -55,6 +55,7 @@ def _shown(
         "config": lambda named, given: _config(),
         "daemons": lambda named, given: "slurmctld slurmd \n",
         **dict.fromkeys(_NONE, lambda named, given: ""),
+        **dict.fromkeys(("step", "steps", "stepid"), _steps),
         **dict.fromkeys(("node", "nodes", "nodename"), _nodes),
         **dict.fromkeys(("job", "jobs", "jobid"), _jobs),
         **dict.fromkeys(("partition", "partitions", "partitionname"), _partitions),
@@ -96,6 +97,12 @@ def _jobs(named: Sequence[str], given: Mapping[str, str]) -> str:
     return showjob.text(
         (showjob.job(job, details="details" in given) for job in jobs), oneliner="oneliner" in given
     )
+
+
+def _steps(named: Sequence[str], given: Mapping[str, str]) -> str:
+    from fgsched.slurm import runningsteps
+
+    return runningsteps.shown(named, given)
 
 
 def _partitions(named: Sequence[str], given: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fgsched import protocol
+from fgsched.cli import steps
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import JobState
@@ -12,8 +13,12 @@ from fgsched.listing.display import host_name
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.tables import Field
-from fgsched.system.process import TreeUse, use_of
+from fgsched.system.process import TreeUse, descendants, use_of
 
+_FIELDS = (
+    *("id", "array", "task", "tasks", "state", "attempt", "started_at", "ended_at", "elapsed", "suspended"),
+    *("indices", "allocated", "request", "now", "srun_steps"),
+)
 _KNOWN = options(
     """allsteps helpformat fields= format= noheader jobs= noconvert parsable parsable2 pidformat verbose
     version""",
@@ -25,7 +30,7 @@ _KNOWN = options(
 class Row(NamedTuple):
     """A running job and the use of its processes."""
 
-    job: protocol.JobInfo
+    job: protocol.JobInfo  # the row of the step
     pids: list[int]
     use: TreeUse
 
@@ -46,7 +51,7 @@ def _tres(row: Row) -> str:
 
 
 FIELDS = (
-    Field("JobID", 12, lambda row: f"{choices.name_of(row.job)}.batch"),
+    Field("JobID", 12, lambda row: f"{choices.name_of(row.job)}.{row.job.step}"),
     Field("MaxVMSize", 10, lambda row: ""),
     Field("MaxVMSizeNode", 14, lambda row: host_name()),
     Field("MaxVMSizeTask", 14, lambda row: "0"),
@@ -61,7 +66,7 @@ FIELDS = (
     Field("MinCPUNode", 10, lambda row: host_name()),
     Field("MinCPUTask", 10, lambda row: "0"),
     Field("AveCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
-    Field("NTasks", 8, lambda row: "1"),
+    Field("NTasks", 8, lambda row: str(row.job.request.tasks)),
     Field("AveCPUFreq", 10, lambda row: "0"),
     Field("ConsumedEnergy", 14, lambda row: "0"),
     Field("MaxDiskRead", 12, lambda row: "0"),
@@ -94,21 +99,35 @@ def answer(words: Sequence[str]) -> str:
     chosen = tables.columns(given.get("format") or given.get("fields") or usual, FIELDS, owner="")
     delimiter = "|" if "parsable" in given or "parsable2" in given else ""
     layout = tables.Layout(chosen, "noheader" not in given, delimiter, "parsable" in given)
-    return tables.text(_rows([part.partition(".")[0] for part in named.split(",")]), layout)
+    rows = _rows(choices.parts(named), all_steps="allsteps" in given)
+    if not rows:
+        raise BadLine(f"error: no steps running for job {named}")
+    return tables.text(rows, layout)
 
 
-def _rows(named: Sequence[str]) -> list[Row]:
-    """Return the running jobs among those named. Raises BadLine: there is none."""
-    fields = ("id", "array", "task", "tasks", "state", "indices", "now")
-    where = protocol.Where(id=choices.ids(named), state=[JobState.RUNNING, JobState.SUSPENDED])
+def _rows(named: Sequence[str], *, all_steps: bool) -> list[Row]:
+    """Return the running steps among those named; of a job without a named step, its batch step."""
+    whole, wanted = steps.split(named)
+    where = protocol.Where(id=choices.ids(whole), state=[JobState.RUNNING, JobState.SUSPENDED])
     rows = []
     with Client(find_places()) as client:
-        for job in client.call(protocol.ListQueue(fields=fields, where=where)).jobs:
+        for job in client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs:
             try:
                 pids = client.call(protocol.ListPids(id=job.id)).pids
             except FgschedError:
                 continue  # of another user, or it has ended
-            rows.append(Row(job, pids, use_of(pids)))
-    if not rows:
-        raise BadLine(f"error: no steps running for job {','.join(named)}")
+            of_job = wanted.get(str(job.id)) or wanted.get(choices.name_of(job)) or {steps.BATCH}
+            rows += [
+                _row(step, pids)
+                for step in steps.of_job(job)
+                if not step.state.is_final and (all_steps or step.step in of_job)
+            ]
     return rows
+
+
+def _row(step: protocol.JobInfo, pids: list[int]) -> Row:
+    """Return a step with its processes: those of its srun, or of the job for the batch step."""
+    if step.srun_steps:
+        below = {one.pid for one in descendants(step.srun_steps[0].pid)}
+        pids = [pid for pid in pids if pid in below]
+    return Row(step, pids, use_of(pids))
