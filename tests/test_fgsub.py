@@ -167,9 +167,9 @@ def test_a_script_for_slurm_has_slurms_variables_and_one_warning(home, sub):
 
 
 def test_what_is_not_built_is_refused_in_a_script_for_slurm_too(home, sub):
-    done = sub(script(home, "#!/bin/sh\n#SBATCH --container=x\n"))
+    done = sub(script(home, "#!/bin/sh\n#SBATCH --container-id=x\n"))
     assert (done.status, done.out) == (2, "")
-    assert "--container is not supported yet" in done.err
+    assert "--container-id is not supported yet" in done.err
 
 
 def test_a_variable_that_means_nothing_is_warned_of(sub):

@@ -20,7 +20,7 @@ LAYERS = {
         *("submission", "listing", "hooks"),
     },
     "controller": {"controller", "simulate"},
-    "cli": {"cli", "slurm", "interactive"},
+    "cli": {"cli", "slurm", "interactive", "containers"},
 }
 PURE = {"domain", "jobs", "scheduling"}
 RANK = {part: rank for rank, parts in enumerate(LAYERS.values()) for part in parts}

@@ -118,7 +118,7 @@ NAN = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
         (["--time=1:60"], "--time=1:60: seconds are 0 to 59 here"),
         (["--time=400-0"], "--time=400-0: limit is at most 366 days"),
         (["--mem=99999999T"], "--mem=99999999T is larger than 2^63 bytes"),
-        (["--container=x"], "--container is not supported yet"),
+        (["--container-id=x"], "--container-id is not supported yet"),
         (["-F", "hosts"], "--nodefile is not supported yet"),
         (["--queue=a"], "unknown option --queue; use --partition=NAME"),
         (["--cpus=4"], "unknown option --cpus; use --cpus-per-task=N"),
@@ -229,7 +229,7 @@ def test_a_header_means_what_the_command_line_means():
         (["#FG -V"], "train.sh:2: -V has no meaning in a script"),
         (["#FG --wrap=x"], "train.sh:2: --wrap has no meaning in a script"),
         (["#FG --batch=x"], "train.sh:2: --batch has no meaning in a script"),
-        (["#FG --container=x"], "train.sh:2: --container is not supported yet"),
+        (["#FG --container-id=x"], "train.sh:2: --container-id is not supported yet"),
         (
             ["#FG --mail-type=END", "#FG --mail-type=ENDS"],
             "train.sh:3: --mail-type=ENDS: 'ENDS' is not one of NONE, ALL, BEGIN, END, FAIL, REQUEUE,"
@@ -239,7 +239,7 @@ def test_a_header_means_what_the_command_line_means():
             ["#FG --mail-user=ann@example.org\tBcc:x"],
             "train.sh:2: Bcc:x is not an option (invalid directive)",
         ),
-        (["#SBATCH --container=x"], "train.sh:2: --container is not supported yet"),
+        (["#SBATCH --container-id=x"], "train.sh:2: --container-id is not supported yet"),
         (["#SBATCH -F hosts"], "train.sh:2: --nodefile is not supported yet"),
         (["#SBATCH --gpus=x"], f"train.sh:2: --gpus=x {NAN}"),
     ],
@@ -326,7 +326,7 @@ def test_a_flag_in_the_environment_is_set_as_in_slurm(text, is_set):
     ("variable", "message"),
     [
         ("FGSUB_GPUS", f"FGSUB_GPUS=x {NAN}"),
-        ("FGSUB_CONTAINER", "FGSUB_CONTAINER: --container is not supported yet"),
+        ("FGSUB_CONTAINER_ID", "FGSUB_CONTAINER_ID: --container-id is not supported yet"),
     ],
 )
 def test_a_bad_variable_is_refused_by_name(variable, message):

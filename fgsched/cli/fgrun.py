@@ -14,12 +14,13 @@ from fgsched.cli.command import Command, run
 from fgsched.cli.waiting import exit_code
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import JobState
+from fgsched.domain.job import JobState, Request
 from fgsched.domain.units import SubmitContext
 from fgsched.interactive import link
 from fgsched.interactive.connected import Detached, Interrupted, Plan
 from fgsched.interactive.joining import join
 from fgsched.interactive.session import Session
+from fgsched.jobs.containers import entering
 from fgsched.jobs.jobscript import command_line
 from fgsched.submission import prepare as submission
 from fgsched.submission import table
@@ -89,7 +90,7 @@ class Foreground:
         """Return the submission: a script of one line, which connects to this process. Raises BadUsage."""
         named = [] if given(self._settings, "job-name") else [f"--job-name={_title(self.command[0])}"]
         forced, _ = read([*named, *_silent(self._settings), "--no-requeue"])
-        script, _ = read([f"--wrap={_SCRIPT} {command_line([self.link, *self.command])}"])
+        script, _ = read(["--wrap=true"])  # replaced below
         job = submission.prepare(
             [*forced, *self._settings, *script],
             (),
@@ -101,7 +102,13 @@ class Foreground:
         request = structs.replace(job.submission.request, submit_line=self._line())
         if request.array:
             raise BadUsage("FGSUB_ARRAY is for batch jobs", "Unset it, or submit the jobs with fgsub.")
-        return structs.replace(job, submission=structs.replace(job.submission, request=request))
+        text = f"#!/bin/sh\n{_SCRIPT} {self.link} {self._inner(request)}\n".encode("utf-8", "surrogateescape")
+        request = structs.replace(request, container="", container_mounts="", container_workdir="")
+        return structs.replace(job, submission=structs.replace(job.submission, request=request, script=text))
+
+    def _inner(self, request: Request) -> str:
+        """Return the command as a part of a shell's line. The agent stays outside a container."""
+        return entering(request, self.command)
 
     def _line(self) -> str:
         return command_line([self.name, *sys.argv[1:]])[: submission.LONGEST_LINE]

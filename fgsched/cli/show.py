@@ -115,6 +115,7 @@ def _job(job: protocol.JobInfo) -> Group:
         [("CancelReason", job.note)] if job.note else [],
         [("Comment", request.comment)] if request.comment else [],
         [("WCKey", request.wckey)] if request.wckey else [],
+        [("Container", request.container)] if request.container else [],
         _mails(request),
         [("Detail", job.detail)] if job.detail else [],
         *([("Event", _step(step))] for step in _told_once(job.steps)),

@@ -126,6 +126,11 @@ class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
     mail_type: Label = ""  # events of which mails are sent, as jobs/mail.py writes them; "": none
     mail_user: Annotated[str, Meta(max_length=2600, pattern=_NO_NUL)] = ""  # addresses; "": the user's
     wckey: Name = ""  # tag of the use in the accounts
+    container: Path = ""  # image in which the script runs: a path, or a reference to a registry; "": none
+    container_mounts: Annotated[str, Meta(max_length=16_384, pattern=_NO_NUL)] = (
+        ""  # as jobs/containers.py has it
+    )
+    container_workdir: Path = ""  # "": chdir
 
     def __post_init__(self) -> None:
         """Check the rules that types cannot express. Raises BadUsage, which names the field."""

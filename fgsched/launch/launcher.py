@@ -18,6 +18,7 @@ from fgsched.domain.job import Job
 from fgsched.domain.jobsteps import JobStep, stored
 from fgsched.domain.states import Tier
 from fgsched.jobs import enforcement
+from fgsched.jobs.containers import wrapped
 from fgsched.jobs.launchspec import LAST_WAIT, AssignedGpu, JobOwner, LaunchContext, job_dir, launch, limit_of
 from fgsched.jobs.lifecycle import Gone, Result, Seen, Shepherd
 from fgsched.launch import jobsteps, shepherds
@@ -190,7 +191,9 @@ class Launcher:
         spec = launch(job, cards, environment, site=self._site, owner=owner, cgroups=places)
         if shared := self._cgroups.shared(job, places):
             spec = spec._replace(shared=shared)
-        return pack(spec, script, self._region(job, given) if given and spec.hook else b"")
+        return pack(
+            spec, wrapped(script, job.request), self._region(job, given) if given and spec.hook else b""
+        )
 
     def _with_directories(self, job: Job, owner: JobOwner, groups: Mapping[str, int]) -> JobOwner:
         """Return the owner with the directories and login limits of the user's jobs."""

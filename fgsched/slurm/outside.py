@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from fgsched.cli.fgrun import Foreground, run_inside, shell
 from fgsched.domain.errors import FgschedError, NoSuchJob, Refused, Unreachable
-from fgsched.domain.job import JobState
+from fgsched.domain.job import JobState, Request
+from fgsched.jobs.jobscript import command_line
 from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import JobInfo
 from fgsched.slurm.getopt import options, parse
@@ -27,6 +28,7 @@ _OF_THE_STEP = (
     *("ntasks", "cpus-per-task", "label", "output", "error", "input", "unbuffered", "cpu-bind", "multi-prog"),
     *("kill-on-bad-exit", "wait", "quiet", "ntasks-per-node", "tasks-per-node", "open-mode", "overlap"),
     *("exact", "overcommit", "mpi", "distribution", "job-name"),
+    *("container", "container-image", "container-mounts", "container-workdir"),
 )
 _FLAGS = ("--slurm-env",)
 _OF_SALLOC = options(
@@ -47,6 +49,10 @@ class _Srun(Foreground):
     """srun outside a job."""
 
     name = "srun"
+
+    def _inner(self, request: Request) -> str:
+        """Return the step, which enters a container itself."""
+        return command_line(self.command)
 
     def ended(self, job: JobInfo) -> str:
         """Return Slurm's line about a job that did not end by itself."""

@@ -4,6 +4,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from fgsched.domain.text import BadValue
+from fgsched.jobs.containers import options as options_of_container
+from fgsched.jobs.containers import parse_image, parse_mounts
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.running import run
 from fgsched.slurm.step import Refusal, Step
@@ -18,7 +21,8 @@ _KNOWN = options(
     preserve-env slurmd-debug= signal= comment= resv-ports? accel-bind= mail-type= mail-user= reservation=
     epilog= prolog= task-prolog= task-epilog= deadline= begin= dependency= clusters= het-group= relative=
     ntasks-per-core= ntasks-per-socket= disable-status overcommit licenses= whole use-min-nodes network=
-    nice? hold gpu-mem= gpu-type= tier= gpu-compute=""",
+    nice? hold gpu-mem= gpu-type= tier= gpu-compute= container= container-image= container-mounts=
+    container-workdir=""",
     """n:ntasks c:cpus-per-task N:nodes l:label o:output e:error i:input u:unbuffered G:gpus w:nodelist
     D:chdir J:job-name K:kill-on-bad-exit W:wait Q:quiet q:qos v:verbose t:time p:partition A:account
     m:distribution x:exclude C:constraint k:no-kill I:immediate X:disable-status O:overcommit L:licenses
@@ -59,7 +63,25 @@ def step_of(words: Sequence[str], environ: Mapping[str, str]) -> Step:
         quiet="quiet" in given,
         terminal="pty" in given,
         name=given.get("job-name", os.path.basename(command[0])),
+        enters=_enters(given, environ),
     )
+
+
+def _enters(given: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the words before a task's program that enter its container. Raises Refusal."""
+    image = given.get("container") or given.get("container-image") or ""
+    mounts, workdir = given.get("container-mounts", ""), given.get("container-workdir", "")
+    if not image:
+        if mounts or workdir:
+            raise Refusal("srun: error: --container-mounts and --container-workdir need --container", 1)
+        return ()
+    try:
+        words = options_of_container(parse_image(image), mounts, workdir)
+        if mounts:
+            parse_mounts(mounts)
+    except BadValue as error:
+        raise Refusal(f"srun: error: {error.cause}", 1) from None
+    return environ["FG_PYTHON"], "-I", "-m", "fgsched.containers.enter", *words, "--"
 
 
 def _check_host(given: Mapping[str, str]) -> None:

@@ -33,7 +33,8 @@ class Step(Struct, frozen=True, kw_only=True):
     quiet: bool = False
     terminal: bool = False
     name: str = ""
+    enters: tuple[str, ...] = ()  # words before the program, which enter a container
 
     def program(self, task: int) -> tuple[str, ...]:
         """Return the words of a task's program."""
-        return self.programs[task] if self.programs else self.command
+        return self.enters + (self.programs[task] if self.programs else self.command)

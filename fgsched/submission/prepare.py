@@ -13,6 +13,7 @@ from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext
 from fgsched.jobs.arrays import parse_array
+from fgsched.jobs.containers import is_path
 from fgsched.jobs.filenames import Values, left_alone
 from fgsched.jobs.jobscript import command_line, directives
 from fgsched.submission import options
@@ -379,6 +380,7 @@ class Submitter:
             slurm_env=is_on(settings, "slurm-env") if "slurm-env" in settings else slurm,
             **labels(settings),
             **conditions(settings),
+            **_container(settings, chdir),
             **self._limits,
         )
 
@@ -488,6 +490,22 @@ def labels(settings: Mapping[str, Setting]) -> dict[str, Any]:
     """Return the fields that take the option text unchanged."""
     slots = ("account", "qos", "wckey", "reservation", "tier", "gpu-compute")
     return {slot.replace("-", "_"): settings[slot].text for slot in slots if slot in settings}
+
+
+def _container(settings: Mapping[str, Setting], chdir: str) -> dict[str, Any]:
+    """Return the fields of a container; the path of an image is made absolute. Raises BadUsage without it."""
+    if "container" not in settings:
+        for slot in ("container-mounts", "container-workdir"):
+            if slot in settings:
+                raise BadUsage(f"{settings[slot].label} needs --container")
+        return {}
+    image = settings["container"].value
+    assert isinstance(image, str)
+    return {
+        "container": os.path.normpath(os.path.join(chdir, image)) if is_path(image) else image,
+        "container_mounts": _text(settings, "container-mounts", ""),
+        "container_workdir": _text(settings, "container-workdir", ""),
+    }
 
 
 _OF_OPTIONS = {  # sbatch's output variables, each set if its option was given

@@ -14,6 +14,7 @@ from fgsched.domain.times import parse_duration, parse_time
 from fgsched.domain.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
 from fgsched.jobs.arrays import parse_array
 from fgsched.jobs.constraint import alternatives
+from fgsched.jobs.containers import parse_image, parse_mounts
 from fgsched.jobs.dependencies import parse_dependency
 from fgsched.jobs.enforcement import TIERS
 from fgsched.jobs.filenames import ALLOWED, unknown
@@ -218,6 +219,24 @@ def pattern(text: str) -> str:
     return text
 
 
+def image(text: str) -> str:
+    """Parse a container image: a path, or a reference to a registry. Raises BadValue."""
+    return parse_image(path(text))
+
+
+def mounts(text: str) -> str:
+    """Parse the mounts of a container; return them unchanged. Raises BadValue."""
+    parse_mounts(text)
+    return text
+
+
+def container_directory(text: str) -> str:
+    """Parse an absolute directory of a container. Raises BadValue."""
+    if not path(text).startswith("/"):
+        raise BadValue(text, " is not absolute")
+    return text
+
+
 def open_mode(text: str) -> str:
     """Parse append or truncate. Raises BadValue."""
     if text not in ("append", "truncate", "a", "t"):
@@ -397,6 +416,12 @@ OPTIONS: tuple[Option, ...] = (
     _option("mkdir", "", _FLAG, "Create the directories of the output files."),
     _option("chdir D", "DIR", path, "Working directory."),
     _option("export", "LIST", anything, "Environment: ALL, NONE or A,B=x."),
+    _option(
+        "container", "IMAGE", image, "Run in a container: a directory, a .sif file, or a registry's image."
+    ),
+    _option("container-image", "IMAGE", image, "Same as --container.", slot="container"),
+    _option("container-mounts", "LIST", mounts, "Mounts in the container: /SRC[:/DST[:ro]],…"),
+    _option("container-workdir", "DIR", container_directory, "Working directory in the container."),
     _option("partition p", "LIST", partition, "Partitions; the first that can start the job."),
     _option("account A", "NAME", label, "Account to charge."),
     _option("qos q", "NAME", label, "Quality of service."),
@@ -439,7 +464,7 @@ OPTIONS: tuple[Option, ...] = (
 IGNORED = Option(name="ignored", slot="ignored", parse=anything, metavar="OPTIONS", hidden=True)
 
 # Slurm's options that fgsched does not have: 'name', 'name=' (takes a value), 'name?' (may take one).
-_CHANGES_MEANING = """container= container-id=
+_CHANGES_MEANING = """container-id=
     export-file= gid= gpus-per-socket= nodefile= tres-per-task= uid= bb= bbf="""
 _HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
     cpu-freq= delay-boot= distribution= exclude= extra= extra-node-info= get-user-env? gpu-bind= gpu-freq=

@@ -1,0 +1,223 @@
+"""The command lines of container runtimes."""
+
+import os.path
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from fgsched.containers.inside import DRIVER, Inside
+from fgsched.domain.errors import Refused
+from fgsched.jobs.containers import Mount, is_path
+
+_OWN = frozenset({"/proc", "/dev", "/sys", "/run", "/tmp"})  # directories of the host, not of an image
+_OF_THE_HOST = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/localtime")
+
+
+class Tree(Protocol):
+    """The files of an unpacked image."""
+
+    def names(self, path: str) -> Sequence[str]:
+        """Return the sorted names in a directory."""
+
+    def link(self, path: str) -> str | None:
+        """Return the target of a symbolic link; None: it is none."""
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether this is a regular file."""
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether this is a directory."""
+
+
+# -- bubblewrap ----------------------------------------------------------------------------------------
+
+
+def bubblewrap(inside: Inside, tree: Tree) -> list[str]:
+    """Return the command line of bubblewrap over an unpacked root directory, whose files are read-only."""
+    mounts = [*_files_of_the_host(inside.image, tree), *inside.mounts, *_preload(inside)]
+    return [
+        "bwrap",
+        *_root(inside.image, "", [mount.target for mount in mounts], tree),
+        *("--dev-bind", "/proc", "/proc", "--ro-bind", "/sys", "/sys", "--dev", "/dev"),
+        *("--dev-bind", "/dev/shm", "/dev/shm", "--tmpfs", "/run"),
+        *(word for node in inside.devices for word in ("--dev-bind", node, node)),
+        *(word for mount in mounts for word in _bound(mount)),
+        *_fenced(inside),
+        *(word for path in inside.driver for word in ("--ro-bind", path, f"{DRIVER}/{_base(path)}")),
+        *(word for name, value in inside.environment.items() for word in ("--setenv", name, value)),
+        *("--chdir", inside.workdir, "--"),
+        *inside.command(driver=DRIVER if inside.driver else ""),
+    ]
+
+
+def _root(image: str, above: str, targets: Sequence[str], tree: Tree) -> Iterator[str]:
+    """Yield the options that show an image: each entry of its root is bound.
+
+    A directory of the image that lacks a mount point is made, and its entries are bound in it.
+    """
+    for name in tree.names(f"{image}{above}"):
+        path = f"{above}/{name}"
+        target = tree.link(f"{image}{path}")
+        if path in _OWN:
+            continue
+        if target is not None:
+            yield from ("--symlink", target, path)
+        elif tree.is_directory(f"{image}{path}") and _lacks_one(image, path, targets, tree):
+            yield from ("--dir", path)
+            yield from _root(image, path, targets, tree)
+        else:
+            yield from ("--ro-bind", f"{image}{path}", path)
+
+
+def _lacks_one(image: str, path: str, targets: Sequence[str], tree: Tree) -> bool:
+    below = [target for target in targets if target.startswith(f"{path}/")]
+    return any(not (tree.is_file(f"{image}{one}") or tree.is_directory(f"{image}{one}")) for one in below)
+
+
+def _files_of_the_host(image: str, tree: Tree) -> list[Mount]:
+    """Return the host's files about users and names, where the image has such a file."""
+    return [Mount(path, path, False) for path in _OF_THE_HOST if tree.is_file(image + path)]
+
+
+def _preload(inside: Inside) -> list[Mount]:
+    fence = inside.fence
+    return [Mount(fence.preload, "/etc/ld.so.preload", False)] if fence and fence.preload else []
+
+
+def _bound(mount: Mount) -> tuple[str, str, str]:
+    return "--bind" if mount.is_writable else "--ro-bind", mount.source, mount.target
+
+
+def _fenced(inside: Inside) -> list[str]:
+    """Return the options that show the directory of the job with the files of its fence alone."""
+    fence = inside.fence
+    if fence is None:
+        return []
+    found = ["--tmpfs", fence.folder, "--ro-bind", fence.hook, fence.link]
+    found += ["--bind", fence.region, fence.region] if fence.region else []
+    return found + (["--ro-bind", fence.prover, fence.prover_link] if fence.prover else [])
+
+
+def _base(path: str) -> str:
+    return os.path.basename(path)
+
+
+# -- podman --------------------------------------------------------------------------------------------
+
+
+def podman(inside: Inside, *, is_root: bool, init: bool, has_cdi: bool) -> list[str]:
+    """Return the command line of podman. The container stays in the cgroup of the job.
+
+    Args:
+        is_root: root starts it; other users keep their uid in the container.
+        init: there is an init for containers, which passes signals on.
+        has_cdi: the host describes its GPUs for containers, with the libraries of the driver (CDI).
+    """
+    by_name = has_cdi and bool(inside.devices)
+    driver = () if by_name else inside.driver
+    shown = [
+        *inside.mounts,
+        *_preload(inside),
+        *(Mount(path, f"{DRIVER}/{_base(path)}", False) for path in driver),
+    ]
+    return [
+        *("podman", "run", "--rm", "--interactive", "--cgroups=disabled", "--network=host", "--env-host"),
+        *("--log-driver=none", "--security-opt=label=disable", f"--workdir={inside.workdir}"),
+        *(["--tty"] if inside.is_terminal else []),
+        *(["--init"] if init else []),
+        *([] if is_root else ["--userns=keep-id"]),
+        *(f"--env={name}={value}" for name, value in inside.environment.items()),
+        *(_volume(mount) for mount in shown),
+        *_volumes_of_fence(inside),
+        *_gpus(inside, by_name=by_name),
+        *(["--rootfs"] if is_path(inside.image) else []),
+        inside.image,
+        *inside.command(driver=DRIVER if driver else "", is_first=not init),
+    ]
+
+
+def _volume(mount: Mount) -> str:
+    return f"--volume={mount.source}:{mount.target}" + ("" if mount.is_writable else ":ro")
+
+
+def _volumes_of_fence(inside: Inside) -> list[str]:
+    fence = inside.fence
+    if fence is None:
+        return []
+    found = [f"--tmpfs={fence.folder}", f"--volume={fence.hook}:{fence.link}:ro"]
+    found += [f"--volume={fence.region}:{fence.region}"] if fence.region else []
+    return found + ([f"--volume={fence.prover}:{fence.prover_link}:ro"] if fence.prover else [])
+
+
+def _gpus(inside: Inside, *, by_name: bool) -> list[str]:
+    uuids = inside.environment.get("NVIDIA_VISIBLE_DEVICES", "").split(",")
+    if by_name:
+        return [f"--device=nvidia.com/gpu={uuid}" for uuid in uuids]
+    return [f"--device={node}" for node in inside.devices]
+
+
+# -- apptainer and singularity -------------------------------------------------------------------------
+
+
+def apptainer(inside: Inside, *, name: str) -> list[str]:
+    """Return the command line of apptainer or singularity, which shows /dev, /proc, /sys and /tmp itself."""
+    fence = inside.fence
+    shown = [*inside.mounts, *_preload(inside)]
+    if fence is not None:
+        shown += [Mount(fence.folder, fence.folder), Mount(fence.hook, fence.hook, False)]
+    if fence is not None and fence.prover:
+        shown.append(Mount(fence.prover, fence.prover, False))
+    image = inside.image if is_path(inside.image) or "://" in inside.image else f"docker://{inside.image}"
+    return [
+        *(name, "--quiet", "exec"),
+        *(["--nv"] if inside.devices else []),
+        *(f"--bind={mount.source}:{mount.target}" + ("" if mount.is_writable else ":ro") for mount in shown),
+        *(f"--env={key}={value}" for key, value in inside.environment.items() if key != "HOME"),
+        f"--pwd={inside.workdir}",
+        image,
+        *_by_path(inside),
+    ]
+
+
+def _by_path(inside: Inside) -> list[str]:
+    """Return the words of the command, with the prover at its own path."""
+    fence = inside.fence
+    words = inside.command()
+    return [fence.prover if fence and word == fence.prover_link else word for word in words]
+
+
+# -- the choice ----------------------------------------------------------------------------------------
+
+_FOR_DIRECTORIES = ("bwrap", "apptainer", "singularity", "podman")
+_FOR_FILES = ("apptainer", "singularity")
+_FOR_REFERENCES = ("podman", "apptainer", "singularity")
+
+
+def choose(image: str, *, is_directory: bool, asked: str, has: Callable[[str], bool]) -> str:
+    """Return the runtime for an image.
+
+    Args:
+        asked: the runtime that the user named; "": the first that is installed.
+        has: tells whether a program is installed.
+
+    Raises:
+        Refused: there is no such runtime, or it cannot run a job.
+    """
+    able = _FOR_DIRECTORIES if is_directory else _FOR_FILES if is_path(image) else _FOR_REFERENCES
+    if asked == "docker":
+        raise Refused(
+            "docker cannot run the container of a job: its daemon starts it outside the job",
+            "podman runs the same images.",
+        )
+    if asked and asked not in able:
+        raise Refused(f"{asked} cannot run this image", f"Use {_listed(able)}.")
+    found = next((name for name in ([asked] if asked else able) if has(name)), "")
+    if not found:
+        raise Refused(
+            f"no container runtime for this image is installed here: {_listed([asked] if asked else able)}",
+            "Ask the administrator of the host to install one.",
+        )
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " or ".join(names)

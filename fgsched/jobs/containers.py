@@ -1,0 +1,76 @@
+"""Containers of jobs: parse image and mounts, and write the line by which a job enters its container."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from fgsched.domain.job import Request
+from fgsched.domain.text import BadValue
+from fgsched.jobs.jobscript import command_line
+
+ENTER = '"$FG_PYTHON" -I -m fgsched.containers.enter'  # in a shell of a job
+HEADER_LINES = 2  # before the text of a script that runs in a container
+_MODES = {"": True, "rw": True, "ro": False}
+
+
+class Mount(Struct, frozen=True):
+    """One directory or file of the host in a container."""
+
+    source: str
+    target: str
+    is_writable: bool = True
+
+
+def parse_image(text: str) -> str:
+    """Return an image in the form of its runtime: a path, or a reference to a registry.
+
+    `registry#name` is a reference in the form of Pyxis. Raises BadValue.
+    """
+    if not text or text.startswith("-") or any(ord(char) < 0x21 or ord(char) == 0x7F for char in text):
+        raise BadValue(
+            text, " is not an image: give a directory, a .sif file, or a name such as ubuntu:24.04"
+        )
+    return text if is_path(text) else text.replace("#", "/", 1)
+
+
+def is_path(image: str) -> bool:
+    """Tell whether an image is a file or a directory, not a reference to a registry."""
+    return image.startswith(("/", "./", "../")) or image in (".", "..") or image.endswith((".sif", ".sqsh"))
+
+
+def parse_mounts(text: str) -> tuple[Mount, ...]:
+    """Parse SOURCE[:TARGET[:ro|rw]],… of --container-mounts. Raises BadValue."""
+    found = []
+    for part in text.split(","):
+        source, *rest = part.split(":")
+        target, mode = rest[0] if rest else source, rest[1] if len(rest) > 1 else ""
+        if not (source.startswith("/") and target.startswith("/")) or len(rest) > 2 or mode not in _MODES:
+            raise BadValue(text, " is not a list of mounts: /SOURCE[:/TARGET[:ro]], separated by commas")
+        found.append(Mount(source, target, _MODES[mode]))
+    return tuple(found)
+
+
+def options(image: str, mounts: str, workdir: str) -> list[str]:
+    """Return the words of `fgsched.containers.enter` for these options."""
+    more = [f"--mounts={mounts}"] if mounts else []
+    return [f"--image={image}", *more, *([f"--workdir={workdir}"] if workdir else [])]
+
+
+def of_request(request: Request) -> list[str]:
+    """Return the words of `fgsched.containers.enter` for a request with a container."""
+    return options(request.container, request.container_mounts, request.container_workdir)
+
+
+def wrapped(script: bytes, request: Request) -> bytes:
+    """Return the script that enters the container of a request and runs `script` there."""
+    if not request.container:
+        return script
+    line = f'exec {ENTER} {command_line(of_request(request))} --script "$0" "$@"\n'
+    return b"#!/bin/sh\n" + line.encode("utf-8", "surrogateescape") + script
+
+
+def entering(request: Request, words: Sequence[str]) -> str:
+    """Return the part of a shell's line that runs a command, in the container of a request if it has one."""
+    if not request.container:
+        return command_line(list(words))
+    return f"{ENTER} {command_line([*of_request(request), '--', *words])}"

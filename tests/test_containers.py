@@ -1,0 +1,311 @@
+"""Containers of jobs, as data: images, mounts, runtimes, and their command lines."""
+
+import os
+import subprocess
+
+import pytest
+
+from fgsched.containers import enter, runtimes
+from fgsched.containers.inside import Fence, Inside, without_nested
+from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.job import Request
+from fgsched.domain.text import BadValue
+from fgsched.jobs.containers import Mount, entering, parse_image, parse_mounts, wrapped
+from fgsched.slurm import srun
+
+JOB = "/run/fgsched/job/7.1"
+FENCE = Fence(
+    folder=JOB,
+    link=f"{JOB}/libfgshim.so",
+    hook="/opt/fgshim/libfgshim.so",
+    region=f"{JOB}/region",
+    prover="/opt/fgshim/fgprove",
+    proof=(f"{JOB}/libfgshim.so", "7", "1", "ab12"),
+    preload="/tmp/7/preload",
+)
+
+
+class Files(dict):
+    """An image: {path: None for a directory, text for a file, ("link", target)}."""
+
+    def names(self, path):
+        below = [one[len(path) + 1 :] for one in self if one.startswith(f"{path}/")]
+        return sorted({one.partition("/")[0] for one in below})
+
+    def link(self, path):
+        found = self.get(path)
+        return found[1] if isinstance(found, tuple) else None
+
+    def is_file(self, path):
+        return isinstance(self.get(path), str)
+
+    def is_directory(self, path):
+        return path in self and self[path] is None
+
+
+IMAGE = Files(
+    {
+        **{"/img": None, "/img/bin": ("link", "usr/bin"), "/img/usr": None, "/img/usr/bin": None},
+        **{
+            "/img/etc": None,
+            "/img/etc/passwd": "",
+            "/img/etc/ssl": None,
+            "/img/home": None,
+            "/img/proc": None,
+        },
+        **{"/img/run": None, "/img/data": None},
+    }
+)
+
+
+def options_of(words):
+    """The options of bubblewrap in order, each with its values."""
+    found = []
+    for word in words[1 : words.index("--")]:
+        found.append([word]) if word.startswith("--") else found[-1].append(word)
+    return [tuple(one) for one in found]
+
+
+def inside(**more):
+    given = {"image": "/img", "words": ("python", "train.py"), "workdir": "/home/ann", "mounts": ()}
+    return Inside(**given | more)
+
+
+def test_bubblewrap_makes_mount_points_that_an_image_lacks_and_binds_the_rest():
+    home = Mount("/home/ann", "/home/ann")
+    found = options_of(runtimes.bubblewrap(inside(mounts=(home,), fence=FENCE), IMAGE))
+    assert found[: found.index(("--dev-bind", "/proc", "/proc"))] == [
+        ("--symlink", "usr/bin", "/bin"),
+        ("--ro-bind", "/img/data", "/data"),
+        ("--dir", "/etc"),  # /etc/ld.so.preload is missing there
+        ("--ro-bind", "/img/etc/passwd", "/etc/passwd"),
+        ("--ro-bind", "/img/etc/ssl", "/etc/ssl"),
+        ("--dir", "/home"),
+        ("--ro-bind", "/img/usr", "/usr"),
+    ]
+
+
+def test_bubblewrap_shows_of_the_job_directory_the_files_of_the_fence_alone():
+    words = runtimes.bubblewrap(inside(fence=FENCE), IMAGE)
+    found = options_of(words)
+    assert found[found.index(("--tmpfs", JOB)) :] == [
+        ("--tmpfs", JOB),
+        ("--ro-bind", FENCE.hook, FENCE.link),
+        ("--bind", FENCE.region, FENCE.region),
+        ("--ro-bind", FENCE.prover, f"{JOB}/fgprove"),
+        ("--chdir", "/home/ann"),
+    ]
+    assert ("--ro-bind", FENCE.preload, "/etc/ld.so.preload") in found
+    assert words[-9:] == ["fgsched", f"{JOB}/fgprove", "", *FENCE.proof, "python", "train.py"]
+
+
+def test_a_container_has_the_device_nodes_of_the_job_and_no_others():
+    devices = ("/dev/nvidia3", "/dev/nvidiactl")
+    found = options_of(runtimes.bubblewrap(inside(devices=devices), IMAGE))
+    assert [one for one in found if "nvidia" in one[-1]] == [("--dev-bind", node, node) for node in devices]
+    words = runtimes.podman(inside(devices=devices), is_root=True, init=True, has_cdi=False)
+    assert [word for word in words if "nvidia" in word] == [f"--device={node}" for node in devices]
+    named = inside(devices=devices, environment={"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"})
+    words = runtimes.podman(named, is_root=True, init=True, has_cdi=True)
+    assert [word for word in words if word.startswith("--device")] == [
+        "--device=nvidia.com/gpu=GPU-a",
+        "--device=nvidia.com/gpu=GPU-b",
+    ]
+    assert "--nv" in runtimes.apptainer(inside(devices=devices), name="apptainer")
+
+
+def test_podman_keeps_the_container_in_the_cgroup_of_the_job_and_the_uid_of_its_user():
+    words = runtimes.podman(inside(fence=FENCE), is_root=False, init=False, has_cdi=False)
+    assert {"--cgroups=disabled", "--userns=keep-id", "--rootfs", f"--tmpfs={JOB}"} <= set(words)
+    at = words.index("/img")
+    assert words[at + 1 : at + 3] == ["/bin/sh", "-c"]
+    assert words[at + 3].endswith('\n"$@"\n')  # process 1 waits for the command
+
+
+def test_apptainer_takes_references_of_registries():
+    words = runtimes.apptainer(inside(image="nvcr.io/nvidia/pytorch:24.01-py3"), name="singularity")
+    assert words[0] == "singularity"
+    assert words[-3:] == ["docker://nvcr.io/nvidia/pytorch:24.01-py3", "python", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("image", "is_directory", "installed", "expected"),
+    [
+        ("/img", True, {"bwrap", "podman", "apptainer"}, "bwrap"),
+        ("/img", True, {"podman", "apptainer"}, "apptainer"),
+        ("/img.sif", False, {"bwrap", "singularity"}, "singularity"),
+        ("ubuntu:24.04", False, {"bwrap", "podman", "apptainer"}, "podman"),
+        ("ubuntu:24.04", False, {"apptainer"}, "apptainer"),
+    ],
+)
+def test_the_runtime_follows_from_the_image(image, is_directory, installed, expected):
+    found = runtimes.choose(image, is_directory=is_directory, asked="", has=installed.__contains__)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "asked", "cause"),
+    [
+        ("/a.sif", "", "no container runtime for this image is installed here: apptainer or singularity"),
+        ("ubuntu", "podman", "no container runtime for this image is installed here: podman"),
+        ("ubuntu", "bwrap", "bwrap cannot run this image"),
+        (
+            "ubuntu",
+            "docker",
+            "docker cannot run the container of a job: its daemon starts it outside the job",
+        ),
+    ],
+)
+def test_a_missing_or_unsuitable_runtime_is_named(image, asked, cause):
+    with pytest.raises(Refused) as raised:
+        runtimes.choose(image, is_directory=False, asked=asked, has=lambda name: False)
+    assert raised.value.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("status", "expected", "said"),
+    [
+        (90, 7, ""),
+        (91, 125, "the hook is not loaded"),
+        (93, 125, "another driver library is found first"),
+        (95, 125, "the region of the job is missing"),
+        (1, 7, "the hook does not work in this image"),
+        (127, 7, "the hook does not work in this image"),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_enforcement_is_checked_before_the_command(tmp_path, status, expected, said, is_first):
+    prover = tmp_path / "fgprove"
+    prover.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/args\nexit {status}\n')
+    prover.chmod(0o755)
+    fence = Fence(folder=str(tmp_path), link="/l", hook="/h", prover="/opt/p", proof=("/l", "7", "1", "ab"))
+    words = inside(words=("sh", "-c", "exit 7"), fence=fence).command(is_first=is_first)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, (tmp_path / "args").read_text()) == (expected, "/l 7 1 ab\n")
+    assert said in done.stderr
+    assert bool(said) == bool(done.stderr)
+
+
+def test_mounts_below_another_one_are_left_out_unless_they_differ():
+    tmp, below = Mount("/tmp", "/tmp"), Mount("/tmp/7", "/tmp/7")
+    moved, closed = Mount("/tmp/7", "/data"), Mount("/tmp", "/tmp", False)
+    assert without_nested([tmp, below, moved]) == (tmp, moved)
+    assert without_nested([closed, below]) == (closed, below)
+    assert without_nested([tmp, Mount("/tmpfiles", "/tmpfiles")]) == (tmp, Mount("/tmpfiles", "/tmpfiles"))
+
+
+def test_mounts_have_a_source_a_target_and_a_mode():
+    assert parse_mounts("/data,/a:/b,/c:/d:ro,/e:/f:rw") == (
+        Mount("/data", "/data"),
+        Mount("/a", "/b"),
+        Mount("/c", "/d", False),
+        Mount("/e", "/f"),
+    )
+
+
+@pytest.mark.parametrize("text", ["", "data", "/a:b", "/a:/b:x", "/a:/b:ro:z", "/a,,/b"])
+def test_a_bad_list_of_mounts_is_refused(text):
+    with pytest.raises(BadValue):
+        parse_mounts(text)
+
+
+def test_an_image_may_be_written_as_for_pyxis():
+    assert parse_image("nvcr.io#nvidia/pytorch:24.01-py3") == "nvcr.io/nvidia/pytorch:24.01-py3"
+    assert parse_image("./a#b") == "./a#b"
+
+
+@pytest.mark.parametrize("text", ["", "--privileged", "a b", "a\nb"])
+def test_a_text_that_is_no_image_is_refused(text):
+    with pytest.raises(BadValue):
+        parse_image(text)
+
+
+def test_a_script_of_a_job_enters_its_container_and_is_unchanged_behind_two_lines(tmp_path, monkeypatch):
+    script = b"#!/usr/bin/python3 -u  \nprint(1)\n\n"
+    assert wrapped(script, Request(name="a")) == script
+    text = wrapped(script, Request(name="a", container="/img", container_mounts="/a:/it's"))
+    first, second, rest = text.split(b"\n", 2)
+    assert (first, rest) == (b"#!/bin/sh", script)
+    assert second.startswith(b'exec "$FG_PYTHON" -I -m fgsched.containers.enter --image=/img ')
+    (tmp_path / "script").write_bytes(text)
+    words = enter._script_words([str(tmp_path / "script"), "x y"], str(tmp_path))
+    assert words == ["/usr/bin/python3", "-u", str(tmp_path / "script"), "x y"]
+    assert (tmp_path / "script").read_bytes() == script
+
+
+def test_a_command_of_fgrun_enters_the_container():
+    request = Request(name="a", container="ubuntu", container_workdir="/w")
+    line = entering(request, ["python", "a b"])
+    assert line == (
+        "\"$FG_PYTHON\" -I -m fgsched.containers.enter --image=ubuntu --workdir=/w -- python 'a b'"
+    )
+    assert entering(Request(name="a"), ["python", "a b"]) == "python 'a b'"
+
+
+def test_a_step_of_srun_enters_a_container_of_its_own():
+    environ = {"FG_PYTHON": "/py", "FG_JOB_ID": "7"}
+    step = srun.step_of(["--container-image=ubuntu", "--container-mounts=/a", "hostname"], environ)
+    enters = ("/py", "-I", "-m", "fgsched.containers.enter", "--image=ubuntu", "--mounts=/a", "--")
+    assert step.program(0) == (*enters, "hostname")
+    for words in (["--container-mounts=/a"], ["--container=-x"], ["--container=u", "--container-mounts=a"]):
+        with pytest.raises(srun.Refusal):
+            srun.step_of([*words, "hostname"], environ)
+
+
+def test_the_nodes_of_the_job_are_found_by_uuid(tmp_path):
+    about, folder = tmp_path / "gpus", tmp_path / "dev"
+    folder.mkdir()
+    for minor, name in enumerate(("GPU-a", "GPU-b")):
+        place = about / f"0000:0{minor}:00.0"
+        place.mkdir(parents=True)
+        (place / "information").write_text(
+            f"Model: \t X\nGPU UUID: \t {name}\nDevice Minor: \t {1 - minor}\n"
+        )
+        (folder / f"nvidia{minor}").touch()
+    (folder / "nvidiactl").touch()
+
+    def nodes(uuids):
+        found = enter.devices({"FG_GPU_UUIDS": uuids}, about, str(folder))
+        return [os.path.basename(node) for node in found]
+
+    assert nodes("GPU-a") == ["nvidia1", "nvidiactl"]
+    assert nodes("GPU-x") == ["nvidia0", "nvidia1", "nvidiactl"]  # it cannot be told apart
+    assert nodes("") == []
+
+
+def test_gpus_are_named_by_uuid_also_those_of_a_step():
+    environ = {"CUDA_VISIBLE_DEVICES": "3", "FG_JOB_GPUS": "1,3", "FG_GPU_UUIDS": "GPU-a,GPU-b"}
+    assert enter._visible(environ) == "GPU-b"
+    assert enter._visible(environ | {"CUDA_VISIBLE_DEVICES": "GPU-a"}) == "GPU-a"
+    assert enter._visible(environ | {"CUDA_VISIBLE_DEVICES": ""}) == ""
+
+
+@pytest.mark.parametrize(
+    ("image", "cause"),
+    [("/nowhere", "there is no image /nowhere"), ("{folder}", "{folder} is not an unpacked root directory")],
+)
+def test_a_missing_image_is_named(tmp_path, image, cause):
+    with pytest.raises(Refused) as raised:
+        enter._runtime(image.format(folder=tmp_path), {})
+    assert raised.value.cause == cause.format(folder=tmp_path)
+
+
+def test_mounts_need_a_container(submit):
+    with pytest.raises(BadUsage, match="--container-mounts needs --container"):
+        submit("--container-mounts=/a", "--wrap=true")
+    found = submit("--container=./img", "--container-workdir=/w", "--chdir=/tmp", "--wrap=true")
+    assert (found.container, found.container_workdir) == ("/tmp/img", "/w")
+
+
+@pytest.fixture
+def submit():
+    """submit(words…) -> the request."""
+    from fgsched.domain.units import SubmitContext
+    from fgsched.submission import options, prepare
+
+    def submitted(*words):
+        settings, rest = options.read(words)
+        given = {"environ": {}, "cwd": "/", "stdin": None, "site": SubmitContext()}
+        return prepare.prepare(settings, rest, **given).submission.request
+
+    return submitted
