@@ -1,6 +1,7 @@
 """Builds the native parts: the hook, the spawner and the prover (free of libpython) and the region module."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,9 @@ NATIVE = {
 }
 
 
+FRONT = ["fgsub", "fgq"]  # names of the program that is called before Python
+
+
 class BuildNative(build_ext):
     """Ordinary extensions as ever; those in NATIVE become a library or a program without libpython."""
 
@@ -73,7 +77,7 @@ class BuildNative(build_ext):
 
 
 SHARE = {
-    "bin": "build/front/fgsub",
+    "bin": "build/front/*",
     # directory below the prefix of the installation: files of the source or of the build
     "share/man/man1": "man/*.1",
     "share/man/man5": "man/*.5",
@@ -112,15 +116,17 @@ def limits(name: str) -> dict[str, Any]:
 
 
 def build_front() -> None:
-    """Compile fgsub, which needs no interpreter for an ordinary submission, into build/front."""
+    """Compile fgsub and fgq, one program that needs no interpreter for ordinary lines, into build/front."""
     from fgsched import PROTOCOL
 
-    target = HERE / "build" / "front" / "fgsub"
+    target = HERE / "build" / "front" / FRONT[0]
     target.parent.mkdir(parents=True, exist_ok=True)
     compiler = os.environ.get("CC", "gcc").split()
     flags = ["-O2", "-Wall", "-D_GNU_SOURCE", f"-DFG_PROTOCOL={PROTOCOL}", *OWN, *STATIC]
     sources = [str(HERE / source) for source in own_c("front")]
     subprocess.run([*compiler, *flags, *sources, "-o", str(target)], check=True)
+    for name in FRONT[1:]:
+        shutil.copy2(target, target.with_name(name))
 
 
 def own_c(name: str) -> list[str]:

@@ -748,6 +748,21 @@ class ListQueue(Question[JobInfos], frozen=True, tag="queue"):
     recent: bool = False  # also jobs that ended in the last 5 minutes
 
 
+class QueueLines(Struct, frozen=True, kw_only=True):
+    """The queue as text, in pieces."""
+
+    lines: list[str]
+    elsewhere: bool = False  # True: only the Python command can read the line
+
+
+class QueueLine(Question[QueueLines], frozen=True, tag="queue_line"):
+    """Get the queue as the text that a command line of fgq prints; for programs without a parser."""
+
+    name: Literal["fgq", "squeue"]
+    words: Annotated[Sequence[Annotated[str, Meta(max_length=4096)]], Meta(max_length=1024)]
+    usual: Annotated[str, Meta(max_length=4096)] = ""  # value of SQUEUE_FORMAT
+
+
 class ShowJob(Question[JobInfo], frozen=True, tag="job"):
     """Get all attributes of one job."""
 

@@ -15,6 +15,7 @@ from fgsched.controller.handlers import (
     priority,
     processes,
     query,
+    queueline,
     reservations,
     submitline,
 )
@@ -25,7 +26,7 @@ from fgsched.server import LongAnswer
 CLASSES = [
     *(jobs.JobHandlers, jobs.RunningJobHandlers, partitions.PartitionHandlers, priority.PriorityHandlers),
     *(query.QueryHandlers, explain.ExplainHandlers, reservations.ReservationHandlers, dispatch.Dispatcher),
-    *(submitline.LineHandlers, processes.ProcessHandlers),
+    *(submitline.LineHandlers, queueline.QueueLineHandlers, processes.ProcessHandlers),
 ]
 APART = {
     *(protocol.Wait, protocol.Stop, protocol.BackUp, protocol.ArchiveJobs, protocol.NoteWarning),

@@ -24,7 +24,7 @@ def others(place, name, data=FOREIGN):
 
 
 def test_installed_names_are_those_of_jobs_and_are_removed_again(folder):
-    said = installing.install(folder, {"PATH": f"/bin:{folder}:{BIN}"})
+    said = installing.install(folder, {"PATH": f"/nowhere:{folder}:{BIN}"})
     assert said == f"{', '.join(sorted(os.listdir(BIN)))}: written to {folder}\n"
     assert sorted(os.listdir(folder)) == sorted(os.listdir(BIN))
     kept = others(folder, "mine")
@@ -41,7 +41,9 @@ def test_a_second_installation_replaces_the_first(folder):
 
 
 def test_a_directory_outside_path_is_named(folder):
-    assert installing.install(folder, {"PATH": "/bin"}).endswith(f"{folder} is not in PATH: add it there.\n")
+    assert installing.install(folder, {"PATH": "/nowhere"}).endswith(
+        f"{folder} is not in PATH: add it there.\n"
+    )
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "broken link", "directory"])
@@ -55,7 +57,7 @@ def test_a_file_that_is_not_ours_is_neither_replaced_nor_removed(kind, folder, t
         target = others(tmp_path / "real", "sacct") if kind == "link" else tmp_path / "gone"
         (folder / "sacct").symlink_to(target)
     with pytest.raises(Refused, match=r"sacct: not of fgsched, so nothing was written"):
-        installing.install(folder, {"PATH": "/bin"})
+        installing.install(folder, {"PATH": "/nowhere"})
     assert os.listdir(folder) == ["sacct"]
     assert installing.remove(folder).endswith("sacct: not of fgsched, left there\n")
     assert os.listdir(folder) == ["sacct"]
@@ -64,7 +66,7 @@ def test_a_file_that_is_not_ours_is_neither_replaced_nor_removed(kind, folder, t
 def test_nothing_is_written_where_path_has_a_slurm(folder, tmp_path):
     slurm = others(tmp_path / "slurm", "sbatch")
     with pytest.raises(Refused, match=f"this host has a Slurm, or commands with its names: {slurm}"):
-        installing.install(folder, {"PATH": f"/bin:{slurm.parent}"})
+        installing.install(folder, {"PATH": f"/nowhere:{slurm.parent}"})
     assert os.listdir(folder) == []
 
 
@@ -74,11 +76,11 @@ def test_root_installs_nothing_where_another_user_could_change_it(folder):
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(Refused, match="writable by others"):
-        installing.install(folder, {"PATH": "/bin"})
+        installing.install(folder, {"PATH": "/nowhere"})
 
 
 def test_the_names_run_outside_jobs_with_slurms_columns(home, folder):
-    done = home.run("fgsched", "slurm-names", "--install", str(folder), env={"PATH": f"/bin:{folder}"})
+    done = home.run("fgsched", "slurm-names", "--install", str(folder), env={"PATH": f"/nowhere:{folder}"})
     assert (done.status, done.err) == (0, "")
     assert "sbatch    fgsub\n" in home.run("fgsched", "slurm-names", "--print").out
     both = home.run("fgsched", "slurm-names", "--print", "--install", "x")

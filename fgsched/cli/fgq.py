@@ -18,7 +18,7 @@ from fgsched.domain.errors import Exit
 from fgsched.domain.job import JobState
 from fgsched.listing import choices, table
 from fgsched.listing.columns import expanded, ordered
-from fgsched.listing.query import Query, query
+from fgsched.listing.query import Query, absent, query
 
 
 class _Here:
@@ -129,19 +129,18 @@ def _account_for(
     client: Client, named: Sequence[choices.Name], jobs: Sequence[protocol.JobInfo], *, is_recent: bool
 ) -> int:
     """Report named jobs that have ended or do not exist."""
-    found = {job.id for job in jobs} | {job.array for job in jobs}
-    absent = [name for name in named if name not in found and not (isinstance(name, str) and jobs)]
-    if not absent:
+    gone = absent(named, jobs)
+    if not gone:
         return Exit.DONE
     ended: dict[int, JobState] = {}
     unknown: list[choices.Name] = []
-    for at in range(0, len(absent), protocol.PAGE):
-        part = absent[at : at + protocol.PAGE]
+    for at in range(0, len(gone), protocol.PAGE):
+        part = gone[at : at + protocol.PAGE]
         page = client.call(protocol.ListHistory(fields=["id", "state"], ids=part))
         unknown += page.missing
         ended |= {job.id: job.state for job in page.jobs if job.state.is_final}
     if ended and not is_recent:
-        which = choices.spelled(name for name in absent if name not in unknown)
+        which = choices.spelled(name for name in gone if name not in unknown)
         how = next(iter(ended.values())).value if len(ended) == 1 else "over"
         click.echo(f"{said_by('fgq')}: {which}: {how}; see fgacct -j {which}", err=True)
     if not unknown:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 
-FRONT_END = "front-end"  # the word with which the native fgsub calls the Python command
+FRONT_END = "front-end"  # the word with which the native fgsub and fgq call the Python command
+_OF_SLURM = {"sbatch", "squeue"}  # names by which the native programs are called
 
 
 def __getattr__(command: str) -> Callable[[], None]:
@@ -28,15 +29,15 @@ def _start(command: str) -> None:
 
 
 def _main(command: str) -> Callable[[], None]:
-    module = "fgsched.slurm.names" if command == "sbatch" else f"fgsched.cli.{command}"
+    module = "fgsched.slurm.names" if command in _OF_SLURM else f"fgsched.cli.{command}"
     found: Callable[[], None] = import_module(module).main
     return found
 
 
 def _instead_of_front() -> str:
-    """Return the command that the native `fgsub` leaves to Python with `fgsched front-end NAME KEY …`."""
+    """Return the command that a native program leaves to Python with `fgsched front-end NAME KEY …`."""
     name, key, *words = sys.argv[2:]
-    sys.argv = [name, *words] if name != "sbatch" else ["", name, *words]
+    sys.argv = [name, *words] if name not in _OF_SLURM else ["", name, *words]
     if key:
         from fgsched.cli import fgsub
 

@@ -282,12 +282,14 @@ class Format(Struct, frozen=True):
     def header(self) -> str:
         return self._line([piece.column.heading for piece in self.pieces])
 
+    def formatter(self) -> Callable[[JobInfo], str]:
+        """Return the function that makes the line of a job; equal cells are formatted once."""
+        before, cells = self.before, [_cell(piece) for piece in self.pieces]
+        return lambda job: before + "".join([cell(job) for cell in cells])
+
     def lines(self, jobs: Iterable[JobInfo]) -> Iterator[str]:
         """Return the jobs as lines of text."""
-        cells = [_cell(piece) for piece in self.pieces]
-        before = self.before
-        for job in jobs:
-            yield before + "".join([cell(job) for cell in cells])
+        return map(self.formatter(), jobs)
 
     def _line(self, cells: Sequence[str]) -> str:
         parts = [self.before]

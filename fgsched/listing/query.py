@@ -111,3 +111,9 @@ def _where(options: Mapping[str, Any], reader: Reader) -> protocol.Where:
         account=choices.words(options["account"]) or None,
         qos=choices.words(options["qos"]) or None,
     )
+
+
+def absent(names: Iterable[choices.Name], jobs: Sequence[protocol.JobInfo]) -> list[choices.Name]:
+    """Return the named jobs that are not among `jobs`."""
+    found = {job.id for job in jobs} | {job.array for job in jobs}
+    return [name for name in names if name not in found and not (isinstance(name, str) and jobs)]

@@ -1,57 +1,39 @@
-/* fgsub without an interpreter: it sends the command line to the controller, which reads it and queues the job.
+/* fgsub and fgq without an interpreter: the controller reads the command line and answers.
  *
- * Whatever is not an ordinary submission that succeeds at once is left to the Python command, which this
- * program executes in its place: help, errors, lists, a controller that does not run. The key of a request
- * without an answer is handed over too, so that the job is queued once.
+ * The program is installed under both names. If it cannot do what a line asks for, it executes the Python command
+ * in its place.
  */
+#include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <dirent.h>
-#include <sys/random.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "text.h"
+#include "front.h"
 
-enum {
-    KEY_SIZE = 33,          /* 32 digits and the NUL */
-    LONGEST_SCRIPT = 65536, /* bytes; the controller reads no longer ones */
-    MOST_SCRIPTS = 8,       /* words that are looked at: only one is the script */
-    PATIENCE = 2000,        /* ms; then the Python command waits for the answer */
-};
-
-extern char **environ;
-
-struct command {
-    const char *name; /* fgsub or sbatch */
-    char **words;     /* its arguments */
-    char key[KEY_SIZE];
-    bool is_sent; /* the controller may have the request */
-};
-
-/* -- the Python command ----------------------------------------------------------------------------- */
+/* Write the path of this program; return its name, or NULL. */
+static char *own_path(char *path, size_t room)
+{
+    ssize_t size = readlink("/proc/self/exe", path, room - 1);
+    if (size <= 0)
+        return NULL;
+    path[size] = '\0';
+    char *end = strrchr(path, '/');
+    return end ? end + 1 : NULL;
+}
 
 /* Execute the Python command, which stands beside this program. Does not return. */
 static void leave_to_python(const struct command *command)
 {
-    char path[4096];
-    ssize_t size = readlink("/proc/self/exe", path, sizeof path - sizeof "/fgsched");
-    char *end = size > 0 ? memrchr(path, '/', (size_t)size) : NULL;
+    char path[4096 + sizeof "fgsched"];
+    char *name = own_path(path, 4096);
     size_t count = 0;
     while (command->words[count])
         count++;
     char **arguments = calloc(count + 5, sizeof *arguments);
-    if (end && arguments) {
-        strcpy(end, "/fgsched");
+    if (name && arguments) {
+        strcpy(name, "fgsched");
         arguments[0] = path;
         arguments[1] = "front-end";
         arguments[2] = (char *)command->name;
@@ -64,317 +46,31 @@ static void leave_to_python(const struct command *command)
     _exit(70);
 }
 
-/* -- the controller --------------------------------------------------------------------------------- */
-
-struct controller {
-    char run[108]; /* its run directory */
-    uid_t owner;
-};
-
-static bool is_absolute(const char *text)
+/* Tell whether a shell asks for completions, which click gives. */
+static bool is_completion(const char *name)
 {
-    return text && text[0] == '/';
-}
-
-/* Write the run directory of the user's own controller; false: it cannot be used. */
-static bool own_run(char *run, size_t room)
-{
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    int size = is_absolute(runtime) ? snprintf(run, room, "%s/fgsched", runtime)
-                                    : snprintf(run, room, "/tmp/fgsched-%u", geteuid());
-    return size > 0 && (size_t)size < room;
-}
-
-/* Find the controller that the Python command would address; false: leave it to that. */
-static bool find(struct controller *it)
-{
-    const char *home = getenv("FG_HOME"), *user_home = getenv("HOME");
-    size_t room = sizeof it->run - sizeof "/socket";
-    it->owner = geteuid();
-    if (home && *home)
-        return is_absolute(home) && !strstr(home, "..") &&
-               (size_t)snprintf(it->run, room, "%s/run", home) < room;
-    if (access("/run/fgsched/socket", F_OK) == 0) {
-        strcpy(it->run, "/run/fgsched");
-        it->owner = 0;
-        return true;
-    }
-    return (!user_home || !*user_home || is_absolute(user_home)) && own_run(it->run, room);
-}
-
-/* Tell whether the run directory belongs to the controller, and no other user can write to it. */
-static bool is_safe(const struct controller *it)
-{
-    struct stat found;
-    return !strpbrk(it->run, ": \t\n") && lstat(it->run, &found) == 0 && S_ISDIR(found.st_mode) &&
-           found.st_uid == it->owner && !(found.st_mode & 022);
-}
-
-/* Tell whether an earlier submission has had no answer: the Python command may have to repeat its key. */
-static bool has_unanswered(const struct controller *it)
-{
-    char path[160];
-    const char *home = getenv("FG_HOME");
-    if (home && *home)
-        strcpy(path, it->run);
-    else if (!own_run(path, sizeof path - sizeof "/unanswered"))
-        return true;
-    strcat(path, "/unanswered");
-    DIR *folder = opendir(path);
-    if (!folder)
-        return errno != ENOENT;
-    struct dirent *entry;
-    bool has = false;
-    while (!has && (entry = readdir(folder)))
-        has = entry->d_name[0] != '.';
-    closedir(folder);
-    return has;
-}
-
-/* Connect, and see that the controller belongs to the right user; -1: leave it to the Python command. */
-static int dial(const struct controller *it)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", it->run);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == it->owner)
-        return fd;
-    if (fd >= 0)
-        close(fd);
-    return -1;
-}
-
-/* -- the request ------------------------------------------------------------------------------------ */
-
-/* Write the text of a script as a member of `files`; nothing, if the word names no small script. */
-static bool put_script(struct text *out, const char *word, bool is_first)
-{
-    static char data[LONGEST_SCRIPT + 1];
-    struct stat found;
-    if (word[0] == '-' || strncmp(word, "/dev/", 5) == 0 || strncmp(word, "/proc/", 6) == 0)
-        return false;
-    int fd = open(word, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t size = fstat(fd, &found) == 0 && S_ISREG(found.st_mode) ? read(fd, data, sizeof data) : -1;
-    close(fd);
-    if (size < 2 || size > LONGEST_SCRIPT || memcmp(data, "#!", 2) != 0 || memchr(data, 0, (size_t)size))
-        return false;
-    put(out, is_first ? "" : ",");
-    put_quoted(out, word, strlen(word));
-    put(out, ":");
-    put_quoted(out, data, (size_t)size);
-    return true;
-}
-
-static void put_list(struct text *out, const char *name, char *const *items)
-{
-    put(out, ",\"");
-    put(out, name);
-    put(out, "\":[");
-    for (size_t at = 0; items[at]; at++) {
-        put(out, at ? "," : "");
-        put_quoted(out, items[at], strlen(items[at]));
-    }
-    put(out, "]");
-}
-
-static void put_scripts(struct text *out, char *const *words)
-{
-    int count = 0;
-    put(out, ",\"files\":{");
-    for (; *words && count < MOST_SCRIPTS; words++)
-        count += put_script(out, *words, count == 0);
-    put(out, "}");
-}
-
-static void put_limits(struct text *out)
-{
-    put(out, ",\"rlimits\":[");
-    for (int each = 0; each < RLIM_NLIMITS; each++) {
-        struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-        if (each == RLIMIT_LOCKS)
-            continue; /* the kernel has no such limit any more */
-        getrlimit(each, &limit);
-        put(out, each ? "," : "");
-        put_format(out, "[%d,%lld,%lld]", each, (long long)limit.rlim_cur, (long long)limit.rlim_max);
-    }
-    put(out, "]");
-}
-
-/* Write the request; false: leave it to the Python command. */
-static bool put_request(struct text *out, const struct command *command, bool is_checked)
-{
-    char cwd[4096];
-    mode_t mask = umask(077);
-    umask(mask);
-    if (!getcwd(cwd, sizeof cwd) || cwd[0] != '/')
-        return false;
-    put_format(out, "{\"v\":%d,\"op\":\"submit_line\",\"key\":\"%s\",\"cwd\":", FG_PROTOCOL, command->key);
-    put_quoted(out, cwd, strlen(cwd));
-    put_list(out, "words", command->words);
-    put_list(out, "environ", environ);
-    put_format(out, ",\"umask\":%u", (unsigned)mask);
-    put_limits(out);
-    put_scripts(out, command->words);
-    put_format(out, ",\"terminal\":%s,\"checked\":%s}\n", isatty(2) ? "true" : "false",
-               is_checked ? "true" : "false");
-    return !out->is_full;
-}
-
-/* -- the answer ------------------------------------------------------------------------------------- */
-
-static bool send_all(int fd, const char *data, size_t size)
-{
-    while (size) {
-        ssize_t done = send(fd, data, size, MSG_NOSIGNAL);
-        if (done < 0)
-            return false;
-        data += done;
-        size -= (size_t)done;
-    }
-    return true;
-}
-
-/* Read one line; false: the connection is lost, or nothing came for PATIENCE. */
-static bool receive_line(int fd, struct text *line)
-{
-    char data[65536];
-    struct pollfd wait = {.fd = fd, .events = POLLIN};
-    while (poll(&wait, 1, PATIENCE) > 0) {
-        ssize_t size = recv(fd, data, sizeof data, 0);
-        if (size <= 0)
-            return false;
-        put_bytes(line, data, (size_t)size);
-        if (data[size - 1] == '\n')
-            return !line->is_full;
-    }
-    return false;
-}
-
-/* Check a path as the controller asked: "d": a directory; "x": can be entered; "f": not a directory. */
-static bool holds(const char *check)
-{
-    struct stat found;
-    const char *path = check + 1;
-    if (check[0] == 'x')
-        return access(path, X_OK) == 0;
-    bool is_directory = stat(path, &found) == 0 && S_ISDIR(found.st_mode);
-    return (check[0] == 'd') == is_directory;
-}
-
-/* Check the paths of an answer; false: one is wrong, and the Python command says which. */
-static bool all_hold(const struct text *line, bool *has_any)
-{
-    const char *at = after(line, "\"checks\":[");
-    *has_any = at && *at == '"';
-    while (at && *at == '"') {
-        struct text path = {0};
-        at = get_quoted(&path, at);
-        if (!at || path.is_full || !holds(path.data))
-            return false;
-        at += *at == ',';
-    }
-    return at != NULL;
-}
-
-/* Write a text member of the answer to a descriptor. */
-static bool show(const struct text *line, const char *member, int fd)
-{
-    struct text text = {0};
-    const char *at = after(line, member);
-    if (!at || !get_quoted(&text, at) || text.is_full)
-        return false;
-    size_t done = 0;
-    while (done < text.size) {
-        ssize_t size = write(fd, text.data + done, text.size - done);
-        if (size < 0)
-            return false;
-        done += (size_t)size;
-    }
-    return true;
-}
-
-/* Send the request and read the answer; false: leave it to the Python command. */
-static bool ask(int fd, struct command *command, bool is_checked, struct text *line)
-{
-    struct text request = {0};
-    if (!put_request(&request, command, is_checked))
-        return false;
-    command->is_sent = true;
-    bool is_answered = send_all(fd, request.data, request.size) && receive_line(fd, line);
-    command->is_sent = !is_answered;
-    return is_answered && after(line, "\"ok\":{") && after(line, "\"elsewhere\":false");
-}
-
-/* Submit the line; false: leave it to the Python command. */
-static bool submit(int fd, struct command *command, struct text *line)
-{
-    bool has_checks;
-    if (!ask(fd, command, false, line) || !all_hold(line, &has_checks))
-        return false;
-    if (!has_checks)
-        return true;
-    *line = (struct text){0};
-    return ask(fd, command, true, line);
-}
-
-/* Print the answer; return the exit status. */
-static int report(const struct command *command, const struct text *line)
-{
-    show(line, "\"err\":", 2);
-    if (show(line, "\"out\":", 1))
-        return 0;
-    const char *first = after(line, "\"first\":");
-    fprintf(stderr, "%s: error: submitted batch job %lu, and %s on stdout\n", command->name,
-            first ? strtoul(first, NULL, 10) : 0, strerror(errno));
-    return 6;
-}
-
-static void make_key(char key[KEY_SIZE])
-{
-    unsigned char bytes[KEY_SIZE / 2];
-    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
-        abort();
-    for (size_t at = 0; at < sizeof bytes; at++)
-        snprintf(key + 2 * at, 3, "%02x", bytes[at]);
-}
-
-/* Hold back Ctrl-C and its like until the answer: it is there in milliseconds, or the Python command waits. */
-static void hold_signals(sigset_t *before)
-{
-    sigset_t held;
-    sigemptyset(&held);
-    sigaddset(&held, SIGINT);
-    sigaddset(&held, SIGTERM);
-    sigaddset(&held, SIGHUP);
-    sigprocmask(SIG_BLOCK, &held, before);
+    char variable[64];
+    snprintf(variable, sizeof variable, "_%s_COMPLETE", name);
+    for (char *at = variable; *at; at++)
+        *at = (char)toupper(*at);
+    return getenv(variable) != NULL;
 }
 
 int main(int count, char **arguments)
 {
     static const char named[] = "--named=";
-    struct command command = {.name = "fgsub", .words = arguments + (count > 0)};
+    char path[4096];
+    const char *own = own_path(path, sizeof path);
+    bool is_queue = own && strcmp(own, "fgq") == 0;
+    struct command command = {.name = is_queue ? "fgq" : "fgsub", .words = arguments + (count > 0)};
     if (count > 1 && strncmp(arguments[1], named, sizeof named - 1) == 0) {
         command.name = arguments[1] + sizeof named - 1;
         command.words++;
     }
-    struct controller controller;
-    struct text line = {0};
-    sigset_t before;
-    make_key(command.key);
-    bool is_completion = getenv("_FGSUB_COMPLETE") != NULL; /* the shell asks click */
-    int fd = !is_completion && find(&controller) && is_safe(&controller) && !has_unanswered(&controller)
-                 ? dial(&controller)
-                 : -1;
-    hold_signals(&before);
-    bool is_done = fd >= 0 && submit(fd, &command, &line);
-    int status = is_done ? report(&command, &line) : 0;
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    if (!is_done)
+    int status = -1;
+    if (!is_completion(command.name))
+        status = is_queue ? show_queue(&command) : submit(&command);
+    if (status < 0)
         leave_to_python(&command);
     return status;
 }

@@ -75,6 +75,18 @@ void put_quoted(struct text *out, const char *data, size_t size)
     put(out, "\"");
 }
 
+void put_list(struct text *out, const char *name, char *const *items)
+{
+    put(out, ",\"");
+    put(out, name);
+    put(out, "\":[");
+    for (size_t at = 0; items[at]; at++) {
+        put(out, at ? "," : "");
+        put_quoted(out, items[at], strlen(items[at]));
+    }
+    put(out, "]");
+}
+
 /* Read `count` hexadecimal digits; -1: there are fewer. */
 static int hexadecimal(const char *at, int count)
 {

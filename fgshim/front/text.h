@@ -18,6 +18,9 @@ void put_format(struct text *out, const char *format, ...) __attribute__((format
 /* Append a JSON string. Bytes that are not UTF-8 are escaped as the controller reads them: NUL and two digits. */
 void put_quoted(struct text *out, const char *data, size_t size);
 
+/* Append a member of an object: a list of JSON strings, of which NULL is the end. */
+void put_list(struct text *out, const char *name, char *const *items);
+
 /* Append the text of the JSON string at `at`; return what follows it, or NULL. */
 const char *get_quoted(struct text *out, const char *at);
 

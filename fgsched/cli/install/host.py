@@ -27,7 +27,7 @@ _FIRST_USER, _LAST_USER = 1000, 60_000  # uids of people
 _UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 SENDMAIL = "/usr/sbin/sendmail"
 _DRIVER = Path("/proc/driver/nvidia")  # the kernel has it, even if the libraries fail
-NATIVE = ("fgsub",)  # commands that are no scripts of Python
+NATIVE = ("fgsub", "fgq")  # commands that are no scripts of Python
 _LOCAL = Path("/usr/local")
 _SHARED = {  # directory below the prefix: pattern of our files in it
     "share/man/man1": "fg*.1",

@@ -19,6 +19,7 @@ NAMES = {  # of Slurm -> the command of fgsched that takes its options
     "sprio": "fgprio",
     "sattach": "fgctl",
 }
+_NATIVE = ("sbatch", "squeue")
 BIN = Path(__file__).resolve().parents[2] / "slurm" / "bin"  # one script for each name
 _MARK = b"# Written by fgsched slurm-names, which replaces and removes this file."
 _HEAD = 400  # bytes of a file in which the mark is
@@ -68,10 +69,10 @@ def remove(folder: Path) -> str:
 
 
 def program(name: str) -> bytes:
-    """Return the program of one name; sbatch is the native fgsub where that is installed."""
-    native = Path(sys.executable).with_name("fgsub")
-    if name == "sbatch" and native.exists():
-        command = f"{shlex.quote(str(native))} --named=sbatch"
+    """Return the program of one name; sbatch and squeue are the native fgsub and fgq where those exist."""
+    native = Path(sys.executable).with_name(command_of(name))
+    if name in _NATIVE and native.exists():
+        command = f"{shlex.quote(str(native))} --named={name}"
     else:
         command = f"{shlex.quote(sys.executable)} -I -m fgsched.slurm.names {name}"
     return b'#!/bin/sh\n%s\nexec %s "$@"\n' % (_MARK, os.fsencode(command))

@@ -18,6 +18,7 @@ from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.partitions import PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.queueline import QueueLineHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.submitline import LineHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
@@ -64,6 +65,7 @@ class Dispatcher:
             protocol.Ping: self._ping,
             protocol.ShowLog: self._log,
             **answers.calls,
+            **QueueLineHandlers(answers).calls,
             **handlers.standings.calls,
             **handlers.prospects.calls,
             **handlers.reservations.calls,

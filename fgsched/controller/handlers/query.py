@@ -61,18 +61,29 @@ class QueryHandlers:
 
     def queue(self, caller: Caller, call: protocol.ListQueue, now: float) -> LongAnswer[protocol.JobInfos]:
         """Return the wanted attributes of the open jobs and, with `recent`, of jobs that have just ended."""
-        wanted, look = getters(call.fields), self._look(caller, now)
-        open_jobs, ended = self._snapshot(), list[Job]()
-        if call.recent:
-            ended = [look.know(record) for record in self._engine.store.ended_since(now - _RECENT)]
-        choice = Choice(call.where, look)
+        return LongAnswer("jobs", self.rows(caller, call, now), lambda: protocol.JobInfos(jobs=[]))
 
-        def rows() -> Iterator[list[protocol.JobInfo]]:
+    def rows(
+        self, caller: Caller, wanted: protocol.ListQueue, now: float
+    ) -> Iterator[list[protocol.JobInfo]]:
+        """Return the same jobs in pieces. Raises BadUsage before the first piece."""
+        attributes, look = getters(wanted.fields), self._look(caller, now)
+        open_jobs, ended = self._snapshot(), list[Job]()
+        if wanted.recent:
+            ended = [look.know(record) for record in self._engine.store.ended_since(now - _RECENT)]
+        choice = Choice(wanted.where, look)
+
+        def pieces() -> Iterator[list[protocol.JobInfo]]:
             for piece in chain(cut(open_jobs.jobs), cut(ended)):
                 seen = [job for job in piece if caller.may_see(job)] if caller.is_confined else piece
-                yield [self._info(look, job, wanted) for job in self._chosen(choice, seen)]
+                yield [self._info(look, job, attributes) for job in self._chosen(choice, seen)]
 
-        return LongAnswer("jobs", rows(), lambda: protocol.JobInfos(jobs=[]))
+        return pieces()
+
+    @property
+    def size(self) -> int:
+        """Return the number of open jobs."""
+        return len(self._engine.jobtable.jobs)
 
     def _look(self, caller: Caller, now: float) -> Look:
         return Look(self._engine, caller, now, self._live)

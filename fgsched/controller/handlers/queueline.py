@@ -1,0 +1,96 @@
+"""Show the queue to a program without a parser of its own (`fgshim/front`): its command line in, text out."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
+from typing import Any
+
+from fgsched import protocol
+from fgsched.controller.caller import Caller
+from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.listing import choices, table
+from fgsched.listing.columns import expanded, order_of
+from fgsched.listing.query import Query, absent, query
+from fgsched.protocol import JobInfo, QueueLines
+from fgsched.server import LongAnswer, cut
+
+_MOST = 20_000  # open jobs: they are sorted at once, which takes some 20 ms
+_COMMANDS = ("why", "start", "as_json", "slurm_json", "iterate")  # options of the Python command
+
+
+class _Elsewhere(Exception):
+    """Raised if only the reading process knows what a line means."""
+
+
+class _Reader:
+    """The caller, as a reader of the queue."""
+
+    def __init__(self, caller: Caller, call: protocol.QueueLine) -> None:
+        self._caller = caller
+        self.name: str = call.name
+        self.usual = call.usual
+
+    def users(self, texts: Iterable[str]) -> list[str]:
+        """Return the caller for its own name or uid. Raises _Elsewhere for a user who is to be looked up."""
+        own = {self._caller.name, str(self._caller.uid)}
+        found = choices.words(texts)
+        if not own.issuperset(found):
+            raise _Elsewhere
+        return [self._caller.name for _ in found]
+
+    def me(self) -> str:
+        return self._caller.name
+
+
+class QueueLineHandlers:
+    """The handler of command lines of fgq."""
+
+    def __init__(self, answers: QueryHandlers) -> None:
+        self._answers = answers
+        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            protocol.QueueLine: self.queue_line
+        }
+
+    def queue_line(self, caller: Caller, call: protocol.QueueLine, now: float) -> LongAnswer[QueueLines]:
+        """Return the rows of a line, or say that it is read elsewhere. Raises BadUsage for a wrong line."""
+        try:
+            pieces: Iterable[list[str]] = self._pieces(caller, call, now)
+        except (table.Unread, _Elsewhere):
+            return LongAnswer("lines", (), lambda: QueueLines(lines=[], elsewhere=True))
+        return LongAnswer("lines", pieces, lambda: QueueLines(lines=[]))
+
+    def _pieces(self, caller: Caller, call: protocol.QueueLine, now: float) -> Iterator[list[str]]:
+        options = table.read(call.words)
+        wanted = query(options, _Reader(caller, call))
+        if self._answers.size > _MOST or _is_local(wanted, options):
+            raise _Elsewhere
+        rows: Iterable[list[JobInfo]] = self._answers.rows(caller, wanted.call, now)
+        if wanted.call.where.id:
+            rows = list(rows)
+            if absent(wanted.call.where.id, [job for piece in rows for job in piece]):
+                raise _Elsewhere
+        return _lines(rows, wanted, options)
+
+
+def _is_local(wanted: Query, options: Mapping[str, Any]) -> bool:
+    """Tell whether the text depends on the reader: on its time zone, its terminal, or further requests."""
+    local = any(piece.column.is_local for piece in wanted.form.pieces)
+    return local or wanted.starts or options["colour"] == "always" or any(options[name] for name in _COMMANDS)
+
+
+def _lines(rows: Iterable[list[JobInfo]], wanted: Query, options: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yield the table in pieces; nothing in the steps in which rows are collected."""
+    orders = [order_of(column) for column, _ in wanted.keys]
+    form = wanted.form.formatter()
+    found: list[tuple[Any, ...]] = []
+    for piece in rows:
+        for job in piece:
+            shown = expanded([job]) if options["expand"] else (job,)
+            text = "".join([f"{form(each)}\n" for each in shown])
+            found.append((*[order(job) for order in orders], text))
+        yield []
+    for place, (_, is_descending) in reversed(list(enumerate(wanted.keys))):
+        found.sort(key=itemgetter(place), reverse=is_descending)
+    if not options["noheader"]:
+        yield [f"{wanted.form.header()}\n"]
+    for part in cut(found):
+        yield ["".join([row[-1] for row in part])]

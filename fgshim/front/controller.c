@@ -1,0 +1,107 @@
+/* Find the controller, connect to it, and exchange lines with it. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "front.h"
+
+enum { PATIENCE = 2000 }; /* ms; then the Python command waits for the answer */
+
+static bool is_absolute(const char *text)
+{
+    return text && text[0] == '/';
+}
+
+bool own_run(char *run, size_t room)
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    int size = is_absolute(runtime) ? snprintf(run, room, "%s/fgsched", runtime)
+                                    : snprintf(run, room, "/tmp/fgsched-%u", geteuid());
+    return size > 0 && (size_t)size < room;
+}
+
+bool find_controller(struct controller *it)
+{
+    const char *home = getenv("FG_HOME"), *user_home = getenv("HOME");
+    size_t room = sizeof it->run - sizeof "/socket";
+    it->owner = geteuid();
+    if (home && *home)
+        return is_absolute(home) && !strstr(home, "..") &&
+               (size_t)snprintf(it->run, room, "%s/run", home) < room;
+    if (access("/run/fgsched/socket", F_OK) == 0) {
+        strcpy(it->run, "/run/fgsched");
+        it->owner = 0;
+        return true;
+    }
+    return (!user_home || !*user_home || is_absolute(user_home)) && own_run(it->run, room);
+}
+
+/* Tell whether the run directory belongs to the controller, and no other user can write to it. */
+static bool is_safe(const struct controller *it)
+{
+    struct stat found;
+    return !strpbrk(it->run, ": \t\n") && lstat(it->run, &found) == 0 && S_ISDIR(found.st_mode) &&
+           found.st_uid == it->owner && !(found.st_mode & 022);
+}
+
+int dial(const struct controller *it)
+{
+    if (!is_safe(it))
+        return -1;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", it->run);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == it->owner)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+bool send_all(int fd, const char *data, size_t size)
+{
+    while (size) {
+        ssize_t done = send(fd, data, size, MSG_NOSIGNAL);
+        if (done < 0)
+            return false;
+        data += done;
+        size -= (size_t)done;
+    }
+    return true;
+}
+
+bool receive_line(int fd, struct text *line)
+{
+    char data[65536];
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    while (poll(&wait, 1, PATIENCE) > 0) {
+        ssize_t size = recv(fd, data, sizeof data, 0);
+        if (size <= 0)
+            return false;
+        put_bytes(line, data, (size_t)size);
+        if (data[size - 1] == '\n')
+            return !line->is_full;
+    }
+    return false;
+}
+
+bool write_all(int fd, const struct text *text)
+{
+    size_t done = 0;
+    while (done < text->size) {
+        ssize_t size = write(fd, text->data + done, text->size - done);
+        if (size < 0)
+            return false;
+        done += (size_t)size;
+    }
+    return true;
+}
