@@ -45,17 +45,17 @@ def both(home: Home, name: str, *line: str, **env: str) -> tuple[tuple[int, byte
 
 
 ASCII = ("-n", "train,evaluation,sweep")
-ANSWERED = {
+ANSWERED = {  # no line prints for how long a job has been running
     "all columns that do not depend on the reader": ("-o", "%i|%j|%T|%l|%C|%m|%D|%R|%b|%Q|%y|%N|%u"),
-    "sorted backwards": ("-S", "-j,i", "-h"),
+    "sorted backwards": ("-S", "-j,i", "-ho", "%i %j"),
     "by column names": ("-O", "JobID:8,Name:.20,State,GpuReason:0"),
-    "one line for each task": ("-r",),
-    "jobs by id": ("-j", "2,6_[4,7]", "--jobs=3"),
+    "one line for each task": ("-r", "-t", "pending"),
+    "jobs by id": ("-j", "2,6_[4,7]", "--jobs=3", "-o", "%i %T"),
     "long rows": ("-l", "-t", "PD"),
     "pending jobs of one user": ("-u", ME, "-t", "PD", "-p", "main"),
     "own jobs": ("--me", "-ho", "%i %r"),
     "Slurm's columns": ("--slurm-columns", "-t", "PD"),
-    "a sort key without a column": ("-S", "V", "--color=never"),
+    "a sort key without a column": ("-S", "V", "--color=never", "-t", "PD"),
 }
 
 
