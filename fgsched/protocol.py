@@ -15,6 +15,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from fgsched.domain.errors import BY_EXIT_CODE, FgschedError, OurFault
 from fgsched.domain.job import (
     WHOLE,
+    AdoptedProcess,
+    Demand,
     Gpu,
     JobState,
     Label,
@@ -704,6 +706,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     disk_read: int = 0  # bytes
     disk_written: int = 0  # bytes
     charged_before: float = 0.0  # GPU seconds of earlier attempts
+    adopted: AdoptedProcess | None = None  # a process that was started outside of fgsched
     usage: JobUsage | None = None  # sums of samples of all attempts; None: there are none
     now: list[OnGpu] = []  # the last look at the GPUs of a running job
     # shown to its owner and to operators
@@ -855,6 +858,26 @@ class ShowProcess(Question[ProcessInfo], frozen=True, tag="process"):
     """Get the job of a process, and its use of the GPUs."""
 
     pid: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class Adopted(Struct, frozen=True, kw_only=True):
+    """The job that a process became, and what it holds of each of its GPUs."""
+
+    job: int
+    gpus: list[int]  # indices
+    share: int  # ten-thousandths of each GPU
+    memory: int  # bytes of each GPU; of the first, if they differ
+
+
+class Adopt(Call[Adopted], frozen=True, tag="adopt"):
+    """Make a process that was started outside of fgsched, and uses GPUs, a job of its owner."""
+
+    key: Key  # random; with the key of an earlier request, its job is returned
+    pid: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    name: Label = "adopted"  # of the job
+    demand: Demand = Demand()  # number of GPUs, share and memory of each; 0: as the process uses now
+    gpus: Annotated[Sequence[int], Meta(max_length=1024)] = ()  # indices; (): all that the process uses
+    time_limit: Annotated[int, Meta(ge=-1, le=366 * 86400)] = 0  # seconds from now; 0: the default
 
 
 class QueueCheck(Struct, frozen=True, kw_only=True):

@@ -208,7 +208,7 @@ def test_a_ping_never_starts_a_controller(home):
     assert " is UP (pid " in home.run("fgctl", "ping").out
 
 
-@pytest.mark.parametrize("verb", ["notify", "adopt"])
+@pytest.mark.parametrize("verb", ["notify", "shutdown"])
 def test_slurms_other_verbs_are_refused_by_name(home, verb):
     done = home.run("fgctl", verb, "7")
     assert (done.status, done.err) == (Exit.USAGE, f"fgctl: error: {verb} is not supported yet\n")

@@ -8,6 +8,7 @@ import pytest
 
 from fgsched import codec, protocol
 from fgsched.controller.handlers import (
+    adopt,
     dispatch,
     explain,
     jobs,
@@ -27,6 +28,7 @@ CLASSES = [
     *(jobs.JobHandlers, jobs.RunningJobHandlers, partitions.PartitionHandlers, priority.PriorityHandlers),
     *(query.QueryHandlers, explain.ExplainHandlers, reservations.ReservationHandlers, dispatch.Dispatcher),
     *(submitline.LineHandlers, queueline.QueueLineHandlers, processes.ProcessHandlers),
+    adopt.AdoptHandlers,
 ]
 APART = {
     *(protocol.Wait, protocol.Stop, protocol.BackUp, protocol.ArchiveJobs, protocol.NoteWarning),

@@ -17,7 +17,7 @@ from fgsched.listing import choices
 from fgsched.protocol import Call, Outcome, Outcomes
 
 _UNBUILT = (
-    *("notify", "adopt"),
+    "notify",
     *("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "wait_job", "completing", "version"),
 )
 _jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
@@ -311,6 +311,22 @@ def _pidinfo(word: str, oneliner: bool, as_json: bool) -> None:
     write(pidinfo.document(found) if as_json else pidinfo.text(found, oneliner=oneliner))
 
 
+@fgctl.command("adopt")
+@click.option("--gpus", metavar="N|FRACTION", help="Share of each GPU; default: from the memory in use.")
+@click.option("--gpu-mem", metavar="SIZE", help="Memory of each GPU; default: the memory in use.")
+@click.option("-t", "--time", metavar="TIME", help="Time limit from now on; default as for fgsub.")
+@click.option("-J", "--job-name", metavar="NAME", help="Name of the job; default: the command.")
+@click.option("--gpu", "cards", metavar="INDEX...", default="", help="Only these of the GPUs that it uses.")
+@click.argument("word", metavar="PID")
+def _adopt(word: str, cards: str, **options: str | None) -> None:
+    """Make a process that was started outside of fgsched a job."""
+    from fgsched.cli import adopting
+
+    given = {name.replace("_", "-"): text for name, text in options.items() if text is not None}
+    with Client(find_places()) as client:
+        write(adopting.adopt(client, word, given, cards))
+
+
 @fgctl.command("write")
 @click.argument("what", type=click.Choice(["batch_script"]))
 @click.argument("word", metavar="ID")
@@ -334,7 +350,7 @@ def _write(what: str, word: str, file: str) -> None:
     write(f"batch script for job {ids[0]} written to {path}\n")
 
 
-@fgctl.command("ping")
+@fgctl.command("ping", hidden=True)
 def _ping() -> None:
     """Check whether the controller answers."""
     with Client(find_places(), may_start=False) as client:

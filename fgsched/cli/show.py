@@ -194,7 +194,7 @@ def _gpu_lines(job: protocol.JobInfo) -> Group:
                 ("GpuIdx", format_indices(one.gpu for one in given)),
                 ("GpuFraction", format_share(sum(one.share for one in given))),
                 ("GpuMem", format_mebibytes(given[0].memory)),
-                ("GpuMemPeak", format_mebibytes(job.gpu_peak)),
+                ("GpuMemPeak", format_mebibytes(_peak(job))),
                 ("Refusals", job.refusals),
             ],
             [("GpuUuid", ",".join(one.uuid for one in given))],
@@ -206,7 +206,20 @@ def _gpu_lines(job: protocol.JobInfo) -> Group:
         held = [("Enforce", "(null)"), ("Preload", "(null)")]
     else:
         held = [("Enforce", job.tier), ("Preload", job.preload), *others]
-    return [*lines, [*held, ("MaxRSS", format_mebibytes(job.max_rss))]]
+    return [*lines, [*held, ("MaxRSS", format_mebibytes(job.max_rss))], *_adopted(job)]
+
+
+def _adopted(job: protocol.JobInfo) -> Group:
+    """Return the adopted process of a job, and why nothing is enforced."""
+    if job.adopted is None:
+        return []
+    why = "nothing limits it, because it was started outside of fgsched"
+    return [[("Adopted", f"process {job.adopted.pid}; {why}")]]
+
+
+def _peak(job: protocol.JobInfo) -> int:
+    """Return the peak memory on one GPU in bytes: as the hook counted it, or as the samples show it."""
+    return max(job.gpu_peak, job.usage.peak if job.usage is not None else 0)
 
 
 def _cpus(bound: str, given: Iterable[protocol.Allocation]) -> str:
@@ -336,7 +349,7 @@ _SHOWN = (  # attributes whose keys have their names
     *("attempt", "restarts", "exit_code", "signal", "cancelled_by", "note", "detail", "refused", "warning"),
     *("lost", "post_mortem", *_TIMES, "elapsed", "suspended", "gpu_compute", "allocated", "resources"),
     *("tier", "pacing", "preload", "other_gpus", "cpu_seconds", "max_rss", "gpu_peak", "refusals"),
-    *("is_private", "request"),
+    *("is_private", "adopted", "request"),
 )
 
 

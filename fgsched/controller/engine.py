@@ -31,7 +31,7 @@ from fgsched.controller.gpustate import BY_HOOK, GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.mailing import MailDesk
 from fgsched.controller.sitepolicy import SitePolicy
-from fgsched.controller.starting import Eligibility, Starter, culprits
+from fgsched.controller.starting import Eligibility, Starter, begin, culprits
 from fgsched.controller.turn import (
     ClientRequest,
     Effect,
@@ -78,6 +78,7 @@ from fgsched.jobs.lifecycle import (
     settle,
     withdraw,
 )
+from fgsched.scheduling.planner import Start
 from fgsched.store import JobRecord, StorageBroken, Store, is_fatal
 
 
@@ -659,6 +660,9 @@ class Engine:
         if job.cancelled_by is not None:
             self.end(job, Finish(JobState.CANCELLED, Reason.NONE, Ended(status=0)), now)
             return
+        if job.adopted is not None:
+            self._return_adopted(job, reason, why, now)
+            return
         if self.epilogs.is_configured:
             after = withdraw(job, reason, why, now)
             self._begin_epilog(after)
@@ -668,6 +672,20 @@ class Engine:
         self.step(job, after, now)
         self.orphans.pop(job.id, None)
         self.then(Forget(job))
+
+    def _return_adopted(self, job: Job, reason: Reason, why: str, now: float) -> None:
+        """Launch the job of an adopted process, which runs already, again with the same holds.
+
+        If the host lacked something for it, the job ends instead: it belongs to no queue.
+        """
+        if reason is not Reason.NONE:
+            ended = Ended(status=0, detail=why)
+            self.end(job, Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended), now)
+            return
+        self.step(job, return_unrun(job, now, max_requeue=self.limits.max_requeue), now)
+        self.orphans.pop(job.id, None)
+        self.then(Forget(job))
+        begin(self, Start(job.id, job.holds, job.partition), now)
 
 
 def _failure_of(table: JobTable, job: Job) -> Exception | None:

@@ -22,7 +22,7 @@ from fgsched.launch.launcher import Launcher
 from fgsched.launch.regions import Slot, charge, charged, see, slots
 from fgsched.launch.unhooked import HOOK
 from fgsched.system.preloading import why_not_preloaded
-from fgsched.system.process import ancestry, maps, marked, parents, started_with
+from fgsched.system.process import Identity, ancestry, is_alive, maps, marked, parents, started_with
 
 log = logging.getLogger(__name__)
 _LEAST = 8 << 20  # bytes: a smaller context was queried while it was being made
@@ -109,12 +109,12 @@ def interpreted(
 ) -> Seen:
     """Find the job of each process on the GPUs.
 
-    `shepherds`: {pid: job} of the running jobs. `ended`: jobs that hold their shares until their processes
-    have ended. `stayed`: jobs whose clean-up timed out; they hold no shares.
+    `shepherds`: {pid: job} of the running jobs, and of adopted processes. `ended`: jobs that hold their
+    shares until their processes have ended. `stayed`: jobs whose clean-up timed out; they hold no shares.
 
-    A process belongs to a job if the job's shepherd is its ancestor, or if it is the owner's and was started
-    with the job's environment. The driver may still list a process that has ended and whose pid no longer
-    exists on the host.
+    A process belongs to a job if the job's shepherd or an adopted process is its ancestor, or if it is the
+    owner's and was started with the job's environment. The driver may still list a process that has ended
+    and whose pid no longer exists on the host.
     """
     listed = {process.pid for reading in readings.values() for process in reading.processes}
     above = parents() if listed else {}
@@ -135,6 +135,15 @@ def interpreted(
         frozenset(left),
         frozenset(shepherds),
     )
+
+
+def adopted_pids(jobs: Iterable[Job]) -> dict[int, int]:
+    """Return {pid: job} of the adopted processes that still run."""
+    return {
+        one.pid: job.id
+        for job in jobs
+        if (one := job.adopted) is not None and is_alive(Identity(one.pid, one.start, job.boot))
+    }
 
 
 def without_jobs(readings: Mapping[int, Reading]) -> Seen:
@@ -222,6 +231,8 @@ class Watchdog:
         silent = {gpu for gpu, reading in seen.readings.items() if reading.error and not reading.is_lost}
         for job in holding.values():
             if job.state is not JobState.RUNNING or not job.holds or job.is_to_end:
+                continue
+            if job.adopted is not None:  # it was started without limits
                 continue
             was = before.get((job.id, job.attempt))
             with self._faults.contained(f"the watchdog of job {job.id}"):
@@ -363,11 +374,13 @@ class GpuMonitor:
         """Return the running job of a process; None: it belongs to none, or there is no such process."""
         running = self._engine.jobtable.holding
         directories = _by_directory(str(self._shepherds.run.path), running)
-        return _owners([pid], self._supervisors(running.values()), ancestry(pid), directories).get(pid)
+        roots = self._supervisors(running.values())
+        return _owners([pid], roots, ancestry(pid), directories).get(pid)
 
     def _supervisors(self, jobs: Iterable[Job]) -> dict[int, int]:
-        """Return {pid of the shepherd: job}."""
-        found: dict[int, int] = {}
+        """Return {pid: job} of the shepherds and of the adopted processes that run."""
+        jobs = list(jobs)
+        found = adopted_pids(jobs)
         for job in jobs:
             with self._engine.faults.contained(f"the supervisor of job {job.id}"):
                 if shepherd := self._shepherds.shepherd(job):

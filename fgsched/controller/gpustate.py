@@ -12,6 +12,7 @@ from fgsched.scheduling.placement import charged
 from fgsched.store import Allocation, Store
 
 _NEVER = float("-inf")
+_ANSWER = 2.0  # seconds in which an asked driver answers, and the client repeats its request
 _LIVES_ON = "could not be ended"  # at the end of a note: an operator must resume the GPU
 BY_ITSELF = " [watchdog]"  # at the end of a note: no operator drained it
 BY_HOOK = " [hook]"  # the same, for a failed prolog or epilog
@@ -38,7 +39,7 @@ class GpuStates:
         self._ask = ask
         self._interval = interval
         self._timeout = clean_timeout
-        self._seen_at = _NEVER
+        self._seen_at = self._answered_at = _NEVER
         self._cleaning: dict[int, float] = {}  # job -> since when
         self._stayed: dict[int, Job] = {}  # jobs that did not leave their GPUs in time, in their final state
         # The ended jobs when each of the readings was asked for that are still to come, in their order.
@@ -78,6 +79,10 @@ class GpuStates:
         """Tell whether memory of other processes is known well enough for placement."""
         return not self.needs_cleaning or 0 <= now - self._seen_at <= self._interval
 
+    def is_recent(self, now: float) -> bool:
+        """Tell whether the readings show the processes of now (epoch seconds), also of an idle host."""
+        return 0 <= now - self._answered_at <= 2 * self._interval + _ANSWER
+
     def expire(self) -> None:
         """Mark the last reading as too old for placement: the next job needs a new one."""
         self._seen_at = _NEVER
@@ -90,7 +95,7 @@ class GpuStates:
     def saw(self, readings: Mapping[int, Reading], *, there: Iterable[int], now: float) -> None:
         """Use a reading. `there` are the jobs of which a GPU still lists a process."""
         self.readings = dict(readings)
-        self._seen_at = now
+        self._seen_at = self._answered_at = now
         self._looked_for = self._asked_for.popleft() if self._asked_for else frozenset()
         self._there = frozenset(there)
         self._stayed = {number: job for number, job in self._stayed.items() if number in self._there}

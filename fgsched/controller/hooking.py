@@ -65,9 +65,9 @@ class HookDesk:
     # -- the prolog -----------------------------------------------------------------------------
 
     def open_for(self, launching: Launching) -> None:
-        """Launch a job after its prolog; at once if the site has none."""
+        """Launch a job after its prolog; at once if the site has none, or the process runs already."""
         assert self._gate is not None, "before() comes first"
-        if not self.settings.prolog:
+        if not self.settings.prolog or launching.job.adopted is not None:
             self._gate.open_for(launching)
             return
         run = Run(
@@ -102,8 +102,8 @@ class HookDesk:
         return job_id in self._ending
 
     def run(self, job: Job, given: Sequence[Allocation]) -> None:
-        """Run the epilog of an attempt; EpilogDone follows."""
-        if not self.settings.epilog:  # it was removed from the configuration
+        """Run the epilog of an attempt, if it had a prolog; EpilogDone follows."""
+        if not self.settings.epilog or job.adopted is not None:  # it was removed from the configuration
             self._report(EpilogDone(job.id, job.attempt))
             return
         self._ending.add(job.id)

@@ -96,12 +96,13 @@ def _scene(host: PreemptionHost, now: float) -> Snapshot:
 
 
 def _occupants(host: PreemptionHost, snapshot: Snapshot) -> list[Occupant]:
-    """Return the running jobs that are not ending."""
+    """Return the running jobs that are not ending. An adopted process is never preempted."""
     jobs = host.jobtable.holding
     return [
         Occupant(running, job.start_time, job.request.requeue)
         for running in snapshot.running
         if (job := jobs[running.id]).state is JobState.RUNNING
+        and job.adopted is None
         and not (job.is_to_end or job.is_being_preempted or job.wish)
     ]
 

@@ -97,11 +97,14 @@ class Controller:
         )
         built = (self._engine, self._loop, self._launcher, live, about)
         self._later = LaterHandlers(places, self._books, self._loop, self._settings)
-        read = ProcessHandlers(
-            self._monitor, self._sampling.user_name, lambda: self._engine.jobtable.jobs
-        ).calls
-        self._requests = Requests(*built, Beyond(self._reconfigure, self._later.calls, read))
+        self._requests = Requests(*built, self._beyond())
         self._parts = self._timed()
+
+    def _beyond(self) -> Beyond:
+        """Return the handlers and callbacks outside of the engine."""
+        user_name, monitor = self._sampling.user_name, self._monitor
+        processes = ProcessHandlers(monitor, user_name, lambda: self._engine.jobtable.jobs)
+        return Beyond(self._reconfigure, self._later.calls, processes.calls, monitor.job_of)
 
     def _site_programs(self, config: Config) -> HookDesk:
         """Return the part that runs prolog and epilog."""

@@ -276,6 +276,7 @@ class Defragmenter:
             and job.request.requeue
             and not job.is_to_end
             and not job.request.reservation
+            and job.adopted is None
             and job.partition == partition
             and job.id not in self._moved
         )
@@ -331,11 +332,11 @@ class Starter:
         decided, is_fresh = plan(host.cards.gpus), host.cards.is_fresh(now)
         for start in decided.starts:
             if is_fresh or not start.holds:
-                host.containment.run(start.job_id, partial(_start, host, start, now))
+                host.containment.run(start.job_id, partial(begin, host, start, now))
         return decided if is_fresh else plan(host.cards.gpus_for_planning(now))
 
 
-def _start(host: StartHost, start: Start, now: float) -> None:
+def begin(host: StartHost, start: Start, now: float) -> None:
     """Store the allocation of a job, which is launched after the commit."""
     job = host.eligibility.task_of(host.jobtable.jobs[start.job_id])
     if job is None:

@@ -215,6 +215,13 @@ class Preemption(Struct, frozen=True, kw_only=True, gc=False):
     used: bool = False  # the other job has started, so its room claim has ended
 
 
+class AdoptedProcess(Struct, frozen=True, kw_only=True, gc=False):
+    """A process that was started outside of fgsched and is accounted as a job, since `boot` of the job."""
+
+    pid: int
+    start: int  # clock ticks since boot
+
+
 class Refusal(Struct, frozen=True, kw_only=True, gc=False):
     """The last refused allocation of device memory of a job."""
 
@@ -278,6 +285,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     relimited: bool = False  # the time limit was changed after the start
     preemption: Preemption | None = None  # the last preemption
     charged_before: float = 0.0  # GPU seconds of earlier attempts
+    adopted: AdoptedProcess | None = None  # the process that was adopted; None: fgsched started the job
 
     @property
     def is_to_end(self) -> bool:

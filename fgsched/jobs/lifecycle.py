@@ -292,8 +292,11 @@ def parse_claim(text: str) -> Shepherd | None:
 
 
 def is_requeued(job: Job, end: Finish) -> bool:
-    """Return whether a job is requeued after this end: that was ordered, or the host failed it."""
-    if end.state is JobState.COMPLETED:
+    """Return whether a job is requeued after this end: that was ordered, or the host failed it.
+
+    An adopted process cannot be started again.
+    """
+    if end.state is JobState.COMPLETED or job.adopted is not None:
         return False
     if job.is_to_end:
         return job.condemned is Reason.GPU_LOST and job.request.requeue and job.cancelled_by is None

@@ -14,7 +14,7 @@ import fgshim.region as region
 from msgspec.structs import replace
 
 from fgsched.domain.errors import FgschedError, Refused, StorageError
-from fgsched.domain.job import Job
+from fgsched.domain.job import AdoptedProcess, Job
 from fgsched.domain.jobsteps import JobStep, stored
 from fgsched.domain.states import Tier
 from fgsched.jobs import enforcement
@@ -48,6 +48,7 @@ _SCAN_MAX_AGE = 0.1  # seconds for which a scan of all processes is reused
 Places = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, settings) of each cgroup
 _LAST_WAIT = LAST_WAIT / 1000  # seconds
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
+_NEVER_HANDLED = (signal.SIGKILL, signal.SIGSTOP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +251,12 @@ class Launcher:
         return self._command(job, shepherds.encode_limit(-(-limit_of(job) // 1000)))
 
     def deliver(self, job: Job, signal: int, target: str) -> bool:
-        """Order a signal to a job; `target` is "all", "shell" or "children"."""
+        """Order a signal to a job; `target` is "all", "shell" or "children".
+
+        The helper of an adopted process forwards only the signals that a process can handle.
+        """
+        if job.adopted is not None and signal in _NEVER_HANDLED:
+            return kill(_adopted(job.adopted, job.boot), signal)
         return self._command(job, shepherds.encode(shepherds.DELIVER, number=signal, target=_TARGETS[target]))
 
     def join(self, job: Job, caller: int) -> bool:
@@ -380,12 +386,19 @@ class Launcher:
     def pids(self, job: Job) -> list[int]:
         """Return the pids of a running job, its batch shell first."""
         shepherd = self.shepherd(job)
-        return [one.pid for one in descendants(shepherd.pid)] if shepherd else []
+        own = [one.pid for one in descendants(shepherd.pid)] if shepherd else []
+        if job.adopted is None or not is_alive(_adopted(job.adopted, job.boot)):
+            return own
+        return [*own, job.adopted.pid, *(one.pid for one in descendants(job.adopted.pid))]
 
     def shepherd(self, job: Job) -> Shepherd | None:
         """Return the living shepherd of a job, if there is one."""
         seen = self.run.look(job.id, job.attempt)
         return getattr(seen, "shepherd", None)
+
+
+def _adopted(process: AdoptedProcess, boot: str) -> Identity:
+    return Identity(process.pid, process.start, boot)
 
 
 def _owner(job: Job, account: Account | None, *, become: bool) -> JobOwner:

@@ -136,12 +136,17 @@ def may_be_of(pid: int, uid: int) -> bool:
 
     Needed because any user can start a process with the environment of another user's job.
     """
+    return owner_of(pid) in (uid, 0)
+
+
+def owner_of(pid: int) -> int | None:
+    """Return the real uid of a process; None if there is no such process, or this user may not know."""
     try:
         status = (_PROC / str(pid) / "status").read_bytes()
     except OSError:
-        return False
+        return None
     real = re.search(rb"^Uid:\t(\d+)", status, re.MULTILINE)
-    return real is not None and int(real[1]) in (uid, 0)
+    return int(real[1]) if real else None
 
 
 def started_below(directory: str) -> dict[str, list[Identity]]:

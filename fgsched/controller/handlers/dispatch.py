@@ -13,6 +13,7 @@ from fgsched.config.load import Config
 from fgsched.controller.caller import Caller, is_operator
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
 from fgsched.controller.handlers.about import ControllerInfo, log_lines
+from fgsched.controller.handlers.adopt import AdoptHandlers
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.partitions import PartitionHandlers
@@ -38,6 +39,7 @@ class Handlers:
     standings: PriorityHandlers
     prospects: ExplainHandlers
     reservations: ReservationHandlers
+    adopt: AdoptHandlers
 
 
 class Dispatcher:
@@ -60,6 +62,7 @@ class Dispatcher:
             **handlers.site.calls,
             **handlers.standings.writing_calls,
             **handlers.reservations.writing_calls,
+            **handlers.adopt.calls,
         }
         self._readers: dict[Call, Handler] = {
             protocol.Ping: self._ping,
@@ -150,3 +153,4 @@ class Beyond:
     obey: Callable[[Config], None]  # applies a reread configuration
     apart: Mapping[Call, Apart]  # handlers of calls that are answered later
     read: Mapping[Call, Handler]  # handlers of calls that are answered at once
+    job_of: Callable[[int], int | None]  # returns the running job of a process

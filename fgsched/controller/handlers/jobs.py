@@ -139,6 +139,7 @@ class RunningJobHandlers:
 
         def act(caller: Caller, job: Job, now: float) -> Outcome:
             _must_be_under_way(job)
+            _must_not_be_adopted(job, "started again")
             held = "" if not call.hold else "user" if caller.owns(job) else "admin"
             asked = self._engine.change(job, now, wish="requeue", held=held)
             self._engine.then(turn.Requeue(asked))
@@ -153,6 +154,7 @@ class RunningJobHandlers:
         def act(caller: Caller, job: Job, now: float) -> Outcome:
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only running jobs can be suspended.")
+            _must_not_be_adopted(job, "suspended")
             turn.require_supervisor(self._engine, job)
             after = job.advance(JobState.SUSPENDED, suspended_at=now)
             self._engine.step(job, after, now)
@@ -194,6 +196,14 @@ def _must_be_under_way(job: Job) -> None:
         raise Refused(f"job {job.id} is pending already", "fgctl hold keeps it there.")
     if not _is_under_way(job):
         raise Refused(f"job {job.id} is already completing or completed", "Submit it again with fgsub.")
+
+
+def _must_not_be_adopted(job: Job, what: str) -> None:
+    if job.adopted is not None:
+        raise Refused(
+            f"job {job.id} is the adopted process {job.adopted.pid}, which cannot be {what}",
+            "fgcancel ends it, and fgcancel --signal sends it a signal.",
+        )
 
 
 class JobHandlers:
@@ -245,7 +255,7 @@ class JobHandlers:
 
     def _read(self, caller: Caller, batch: protocol.Batch[Any]) -> list[NewJob]:
         caller.may_own_jobs(self.rules.least_uid)
-        ground = self._ground
+        ground = self.ground
         jobs = read_submission(
             batch,
             lambda request: self._admission.admit(request, caller.submitter, ground),
@@ -288,7 +298,8 @@ class JobHandlers:
         return replace(caller.submitter, user=job.user)
 
     @property
-    def _ground(self) -> AdmissionContext:
+    def ground(self) -> AdmissionContext:
+        """Return the host and the policy to which requests are submitted."""
         engine = self._engine
         return AdmissionContext(
             gpus=engine.cards.gpus,
@@ -359,7 +370,7 @@ class JobHandlers:
         conditions = Conditions(engine, kill_invalid=self.rules.kill_invalid)
         said = Outcome(id=call.id)
         for job in rows_to_change(rows, changes, caller.submitter):
-            request = changed_request(job, changes, self._asker_of(caller, job), self._ground)
+            request = changed_request(job, changes, self._asker_of(caller, job), self.ground)
             check_mail(request, self.rules.mail)
             after = conditions.changed(job, request, caller, now)
             is_limited = after.request.time_limit != job.request.time_limit

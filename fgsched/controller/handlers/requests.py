@@ -1,5 +1,7 @@
 """Make the handlers of all requests."""
 
+import os
+import sys
 import time
 from functools import partial
 
@@ -8,6 +10,7 @@ from fgsched.controller.audit import Audit, file_writer
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
+from fgsched.controller.handlers.adopt import AdoptHandlers
 from fgsched.controller.handlers.dispatch import Beyond as Beyond
 from fgsched.controller.handlers.dispatch import Dispatcher, Handlers
 from fgsched.controller.handlers.explain import ExplainHandlers
@@ -45,11 +48,25 @@ class Requests:
         loop.witness = self.audit.witness
         self.waiters = WaitHandlers(loop.finish, loop.faults)
         explain = ExplainHandlers(engine, self.jobs.tried)
-        handlers = Handlers(self.jobs, self.partitions, PriorityHandlers(engine), explain, self.reservations)
+        person = partial(_person, about)
+        adopt = AdoptHandlers(engine, self.jobs, beyond.job_of, person, sys.executable)
+        priority = PriorityHandlers(engine)
+        handlers = Handlers(self.jobs, self.partitions, priority, explain, self.reservations, adopt)
         refused = partial(regions.refusal, str(launcher.run.path))
         live = live._replace(refusal=refused, unhooked=Unhooked(launcher.shepherd).of)
         query = QueryHandlers(engine, launcher.pids, live)
         self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about, beyond)
+
+
+def _person(about: ControllerInfo, uid: int) -> tuple[int, str] | None:
+    """Return (gid, name) of a user who can own jobs of this controller. Raises Busy."""
+    if about.places.mode == "user" and uid != os.geteuid():
+        return None
+    about.accounts.is_known(uid)  # it is looked up, if it is not known
+    account = about.accounts.of(uid)
+    if account is None:
+        return (os.getegid(), str(uid)) if uid == os.geteuid() else None
+    return account.gid, account.name
 
 
 def rules(places: Paths, config: Config) -> Rules:

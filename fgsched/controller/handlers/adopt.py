@@ -1,0 +1,266 @@
+"""Make a process that was started outside of fgsched a job: it holds its share and is accounted."""
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fgsched import protocol
+from fgsched.controller.caller import Caller
+from fgsched.controller.engine import Engine
+from fgsched.controller.handlers.jobs import JobHandlers
+from fgsched.controller.starting import begin
+from fgsched.controller.turn import AskGpus
+from fgsched.domain.errors import BadUsage, Busy, FgschedError, NotPermitted, Refused
+from fgsched.domain.job import WHOLE, AdoptedProcess, Demand, Hold, Reading, Request
+from fgsched.domain.states import Tier
+from fgsched.domain.units import format_mebibytes, format_share
+from fgsched.jobs.enforcement import COMPUTE_NONE
+from fgsched.launch import adopted as program
+from fgsched.scheduling.admission import admit
+from fgsched.scheduling.placement import Room, cost
+from fgsched.scheduling.planner import Start
+from fgsched.store import NewJob
+from fgsched.system.process import Identity, identify, owner_of, parents
+
+_MEBIBYTE = 1 << 20
+_Who = tuple[int, int, str]  # uid, gid, user name
+
+
+class Use(Struct, frozen=True):
+    """What a process and its descendants use on one GPU."""
+
+    memory: int = 0  # bytes
+    pids: tuple[int, ...] = ()
+
+
+def uses_of(pid: int, readings: Mapping[int, Reading], above: Mapping[int, int]) -> dict[int, Use]:
+    """Return what a process and its descendants use, by GPU. `above`: {pid: parent pid}."""
+    found: dict[int, Use] = {}
+    for index, reading in readings.items():
+        own = [one for one in reading.processes if _is_below(one.pid, pid, above)]
+        if own:
+            found[index] = Use(sum(one.memory for one in own), tuple(one.pid for one in own))
+    return found
+
+
+def _is_below(pid: int, top: int, above: Mapping[int, int]) -> bool:
+    while pid > 1 and pid != top:
+        pid = above.get(pid, 0)
+    return pid == top
+
+
+def demand_for(asked: Demand, uses: Mapping[int, Use], pid: int) -> Demand:
+    """Return the demand of the job: one GPU for each that is used, and at least the memory in use.
+
+    Raises:
+        BadUsage: another number of GPUs is asked for, or the driver does not tell the memory.
+    """
+    is_whole_number = asked.gpus > 1 or asked.share == WHOLE
+    if is_whole_number and asked.gpus != len(uses):
+        listed = ",".join(map(str, sorted(uses)))
+        raise BadUsage(
+            f"process {pid} uses {len(uses)} GPUs ({listed}), and {asked.gpus} are asked for",
+            f"Give --gpus={len(uses)}, or choose GPUs with --gpu.",
+        )
+    if asked.share or asked.memory or asked.memory_part:
+        return replace(asked, gpus=len(uses))
+    most = max(use.memory for use in uses.values())
+    if not most:
+        raise BadUsage(
+            f"the driver does not tell the memory of process {pid}", "Give --gpus or --gpu-mem, as for fgsub."
+        )
+    return replace(asked, gpus=len(uses), memory=-(-most // _MEBIBYTE) * _MEBIBYTE)
+
+
+def holds_for(
+    demand: Demand, there: Iterable[Room], uses: Mapping[int, Use], *, step: int, most: int
+) -> tuple[Hold, ...]:
+    """Return what the job holds on each GPU that the process uses.
+
+    Args:
+        there: the free capacity of the GPUs. The memory of the process counts as used in it.
+        step: the site's step of shares, in ten-thousandths.
+        most: jobs on one GPU; 0: no limit.
+
+    Raises:
+        Refused: a GPU has too little left, or the job would hold less memory than the process uses.
+    """
+    found = []
+    for room in there:
+        if (use := uses.get(room.gpu.index)) is not None:
+            hold = cost(demand, room.gpu, step)
+            _check_hold(hold, use, room, most)
+            found.append(hold)
+    return tuple(found)
+
+
+def _check_hold(hold: Hold, use: Use, room: Room, most: int) -> None:
+    where, free = f"GPU {room.gpu.index}", room.memory + use.memory
+    if hold.memory < use.memory:
+        used = format_mebibytes(use.memory)
+        raise Refused(
+            f"the process uses {used} on {where}, and the job would hold {format_mebibytes(hold.memory)}",
+            f"Give --gpu-mem={used}, or a larger --gpus.",
+        )
+    if hold.share > room.share or hold.memory > free:
+        raise Refused(
+            f"{where} has {format_share(max(0, room.share))} and {format_mebibytes(max(0, free))} left, and"
+            f" the job needs {format_share(hold.share)} and {format_mebibytes(hold.memory)}",
+            "Give less with --gpus or --gpu-mem, or repeat this when jobs on it have ended: fginfo -g",
+        )
+    if most and room.jobs >= most:
+        raise Refused(f"{where} has {room.jobs} jobs, which is the limit", "Repeat this when one has ended.")
+
+
+def _answer(job: int, holds: Sequence[Hold]) -> protocol.Adopted:
+    first = holds[0]
+    gpus = [hold.gpu for hold in holds]
+    return protocol.Adopted(job=job, gpus=gpus, share=first.share, memory=first.memory)
+
+
+class AdoptHandlers:
+    """Answer the requests of `calls`, in the transaction of the turn."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        jobs: JobHandlers,
+        job_of: Callable[[int], int | None],
+        person: Callable[[int], tuple[int, str] | None],
+        python: str,
+    ) -> None:
+        """Take the parts of the controller that are asked.
+
+        Args:
+            job_of: returns the running job of a process.
+            person: returns (gid, name) of a uid whose processes this controller can adopt.
+            python: interpreter of the job's program.
+        """
+        self._engine, self._jobs, self._job_of = engine, jobs, job_of
+        self._person, self._python = person, python
+        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            protocol.Adopt: self.adopt
+        }
+
+    def adopt(self, caller: Caller, call: protocol.Adopt, now: float) -> protocol.Adopted:
+        """Start a job for a process. Everything is checked before anything is stored.
+
+        Raises:
+            BadUsage, Refused, NotPermitted: the process cannot become a job, or not of this caller.
+            Busy: the GPUs have to be queried first.
+        """
+        process = identify(call.pid)
+        if process is None:
+            raise Refused(f"there is no process {call.pid}", "It may have ended. ps lists the processes.")
+        who = self._owner(caller, call.pid)
+        if (known := self._engine.store.submitted(who[0], call.key)) is not None:
+            past = self._engine.store.past(known.start)
+            assert past is not None
+            return _answer(known.start, [one.hold for one in past.allocated])
+        uses = self._uses(call, now)
+        request, start = self._request(caller, call, uses, who)
+        job = self._started(call.key, process, request, who, start, now)
+        return _answer(job, start.holds)
+
+    def _owner(self, caller: Caller, pid: int) -> _Who:
+        """Return the owner of the process, who becomes the owner of the job."""
+        uid = owner_of(pid)
+        if uid != caller.uid and not caller.is_operator:
+            raise NotPermitted(
+                f"process {pid} belongs to another user", "Its owner or an operator may adopt it."
+            )
+        person = None if uid is None else self._person(uid)
+        if uid is None or person is None:
+            raise Refused(
+                f"process {pid} belongs to a user who can have no jobs of this controller",
+                "A user's controller adopts processes of this user only, the host's those of all users.",
+            )
+        gid, name = person
+        Caller(uid, gid, name, is_operator=False).may_own_jobs(self._jobs.rules.least_uid)
+        return uid, gid, name
+
+    def _uses(self, call: protocol.Adopt, now: float) -> dict[int, Use]:
+        """Return what the process uses, on the wanted GPUs."""
+        if (job := self._job_of(call.pid)) is not None:
+            raise Refused(f"process {call.pid} belongs to job {job} already", f"fgctl show job {job}")
+        if not self._engine.cards.is_recent(now):
+            self._engine.then(AskGpus())
+            raise Busy("the GPUs did not answer yet", "Nothing was changed. Repeat the command.")
+        found = uses_of(call.pid, self._engine.cards.readings, parents())
+        if not found:
+            raise Refused(
+                f"process {call.pid} uses no GPU",
+                "nvidia-smi and fgreport strangers list GPU processes; one that has just begun is seen soon.",
+            )
+        for pid in sorted({pid for use in found.values() for pid in use.pids}):
+            if (job := self._job_of(pid)) is not None:
+                raise Refused(f"process {pid}, which it started, belongs to job {job}", "Adopt another one.")
+        if missing := set(call.gpus) - found.keys():
+            listed = ",".join(map(str, sorted(found)))
+            raise Refused(f"process {call.pid} does not use GPU {min(missing)}", f"It uses GPU {listed}.")
+        return {index: use for index, use in found.items() if not call.gpus or index in call.gpus}
+
+    def _request(
+        self, caller: Caller, call: protocol.Adopt, uses: Mapping[int, Use], who: _Who
+    ) -> tuple[Request, Start]:
+        """Return the request of the job, and its start; the first partition that admits it has the job."""
+        request = Request(
+            name=call.name,
+            demand=demand_for(call.demand, uses, call.pid),
+            time_limit=call.time_limit,
+            output="/dev/null",
+            umask=0o077,
+            comment=f"adopted process {call.pid}; its exit status is not known",
+            submit_line=shlex.join(["fgctl", "adopt", str(call.pid)]),
+            tier=Tier.NONE.value,
+            gpu_compute=COMPUTE_NONE,
+            requeue=False,
+        )
+        engine, refusal = self._engine, None
+        for name in self._partitions(uses):
+            try:
+                submitter = replace(caller.submitter, user=who[2])
+                found = admit(replace(request, partition=name), submitter, self._jobs.ground)
+            except FgschedError as error:
+                refusal = refusal or error
+                continue
+            partition = engine.policy.partition(name)
+            assert partition is not None
+            limits = partition.limits(engine.limits)
+            step, most = limits.share_step, limits.max_jobs_per_gpu
+            holds = holds_for(found.demand, self._rooms(), uses, step=step, most=most)
+            return found, Start(0, holds, name)
+        raise refusal or Refused(
+            f"no partition has GPU {','.join(map(str, sorted(uses)))}", "fginfo lists the partitions."
+        )
+
+    def _partitions(self, uses: Mapping[int, Use]) -> Sequence[str]:
+        """Return the partitions that have all GPUs of the process, the default one first."""
+        policy = self._engine.policy
+        ordered = dict.fromkeys([policy.default.name, *(one.name for one in policy.partitions)])
+        cards = {name: partition.cards for name in ordered if (partition := policy.partition(name))}
+        return [name for name, own in cards.items() if not own or uses.keys() <= set(own)]
+
+    def _rooms(self) -> list[Room]:
+        cards = self._engine.cards
+        return self._engine.jobtable.rooms(cards.gpus, cards.readings)
+
+    def _started(
+        self, key: str, process: Identity, request: Request, who: _Who, start: Start, now: float
+    ) -> int:
+        """Store the job, and start it beside the queue: the process runs already."""
+        engine = self._engine
+        words = (process.pid, process.start, engine.limits.kill_wait)
+        command = shlex.join([self._python, "-I", "-S", str(Path(program.__file__)), *map(str, words)])
+        new = NewJob(request=request, script=f"#!/bin/sh\nexec {command}\n".encode(), environment=b"")
+        (made,) = engine.store.submit([new], key=key, who=who, now=now)
+        engine.log.submitted(made, 1)
+        job = made.changed(adopted=AdoptedProcess(pid=process.pid, start=process.start))
+        engine.store.save(made, job, now=now)
+        engine.jobtable.put(job)
+        begin(engine, start._replace(job_id=job.id), now)
+        return job.id
