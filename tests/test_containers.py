@@ -10,7 +10,8 @@ from fgsched.containers.inside import Fence, Inside, without_nested
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Request
 from fgsched.domain.text import BadValue
-from fgsched.jobs.containers import Mount, entering, parse_image, parse_mounts, wrapped
+from fgsched.jobs.containers import Mount, entering, parse_image, parse_mounts, variables, wrapped
+from fgsched.jobs.launchspec import merge_environment
 from fgsched.slurm import srun
 
 JOB = "/run/fgsched/job/7.1"
@@ -288,6 +289,19 @@ def test_a_missing_image_is_named(tmp_path, image, cause):
     with pytest.raises(Refused) as raised:
         enter._runtime(image.format(folder=tmp_path), {})
     assert raised.value.cause == cause.format(folder=tmp_path)
+
+
+def test_a_container_that_a_script_starts_has_the_hook_by_variables_and_keeps_the_mounts_of_the_user():
+    own = variables(JOB, "/opt/libfgshim.so", ["APPTAINER"], preload=True)
+    binds = f"{JOB},/opt/libfgshim.so:/opt/libfgshim.so:ro,{JOB}/preload:/etc/ld.so.preload:ro"
+    assert own == {"APPTAINER_BIND": binds, "APPTAINERENV_LD_PRELOAD": f"{JOB}/libfgshim.so"}
+    found = merge_environment(b"A=1\0APPTAINER_BIND=/data\0SINGULARITY_BIND=/x\0", own, "").split(b"\0")
+    assert sorted(found[:-1]) == [
+        b"A=1",
+        f"APPTAINERENV_LD_PRELOAD={JOB}/libfgshim.so".encode(),
+        f"APPTAINER_BIND={binds},/data".encode(),
+        b"SINGULARITY_BIND=/x",
+    ]
 
 
 def test_mounts_need_a_container(submit):

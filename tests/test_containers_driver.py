@@ -103,3 +103,16 @@ def _words(process):
         return (process / "cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def test_a_container_that_the_script_starts_has_the_share_of_the_job(host, runtime):
+    """apptainer takes mounts from the environment; nothing of the script names fgsched."""
+    if runtime.name != "apptainer":
+        pytest.skip(f"{runtime.name} takes no mounts from the environment")
+    out = host.path / "own.out"
+    variables = f"FAKE_CUDA_STATE={host.driver.state} LD_LIBRARY_PATH={host.driver.folder}"
+    line = f"apptainer --quiet exec {runtime.image} env {variables} {host.driver.program} info 'alloc 30G'"
+    done = host.run("fgsub", "--gpus=0.5", f"--output={out}", "--wait", "--quiet", "--wrap", line)
+    said = "\n".join(line for line in out.read_text().splitlines() if line[:5] in ("info ", "alloc"))
+    assert answers(said) == [(OK, 20 * GIB - CONTEXT, 20 * GIB), (OOM,)]
+    assert done.status == 0

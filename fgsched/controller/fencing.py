@@ -28,7 +28,9 @@ from fgsched.domain.job import Demand, Gpu, Hold, Job, JobState
 from fgsched.domain.states import Tier
 from fgsched.domain.units import format_share
 from fgsched.gpus.ownership import holder_of
+from fgsched.jobs.containers import variables
 from fgsched.launch.fence import ATTEMPT, Place, choose, members, remove, seal_of
+from fgsched.system.containers import installed
 from fgsched.system.paths import Paths
 from fgsched.system.process import identify, kill
 
@@ -243,6 +245,7 @@ def _variables(folder: Path, chosen: list[tuple[Gpu, Hold]]) -> dict[str, str]:
         "FG_GPU_FRACTION": format_share(sum(hold.share for _, hold in chosen)),
         "FG_GPU_MEM_MB": str(chosen[0][1].memory >> 20),
         "FG_GPU_UUIDS": ",".join(gpu.uuid for gpu, _ in chosen),
+        **variables(str(folder), str(fgshim.library()), installed(), preload=False),
     }
 
 

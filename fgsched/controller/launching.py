@@ -22,7 +22,7 @@ from fgsched.launch.launcher import Cgroups, Launcher, Ports
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Watch
 from fgsched.store import Store
-from fgsched.system import cgroups, generations
+from fgsched.system import cgroups, containers, generations
 from fgsched.system.mounts import find as find_mounts
 from fgsched.system.nice import cpu_binding as cpu_binding
 from fgsched.system.paths import Paths
@@ -122,6 +122,7 @@ def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) 
         mounts=mounts,
         programs=str(_NAMES_OF_SLURM),
         python=sys.executable,
+        containers=containers.installed(),
     )
 
 

@@ -61,6 +61,28 @@ def of_request(request: Request) -> list[str]:
     return options(request.container, request.container_mounts, request.container_workdir)
 
 
+# -- containers that a script starts itself ------------------------------------------------------------
+
+RUNTIMES = ("APPTAINER", "SINGULARITY")  # beginnings of their variables
+
+
+def variables(folder: str, hook: str, runtimes: Sequence[str], *, preload: bool) -> dict[str, str]:
+    """Return the variables by which containers that a job starts have the hook.
+
+    Args:
+        folder: of the job.
+        hook: the file to which the link there leads.
+        runtimes: the installed ones of RUNTIMES.
+        preload: the folder has a file for /etc/ld.so.preload.
+    """
+    binds = [folder, f"{hook}:{hook}:ro", *([f"{folder}/preload:/etc/ld.so.preload:ro"] if preload else [])]
+    found = {}
+    for name in runtimes:
+        found[f"{name}_BIND"] = ",".join(binds)
+        found[f"{name}ENV_LD_PRELOAD"] = f"{folder}/libfgshim.so"
+    return found
+
+
 def wrapped(script: bytes, request: Request) -> bytes:
     """Return the script that enters the container of a request and runs `script` there."""
     if not request.container:

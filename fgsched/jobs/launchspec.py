@@ -10,8 +10,9 @@ from msgspec import Struct, field
 
 from fgsched.domain.job import Hold, Job, Request
 from fgsched.domain.units import format_indices, format_share, parse_indices
+from fgsched.jobs import containers
 from fgsched.jobs.arrays import variables as array_variables
-from fgsched.jobs.enforcement import MountPlan, is_hooked, others_of
+from fgsched.jobs.enforcement import MountPlan, is_hooked, others_of, preload_of
 from fgsched.jobs.filenames import Values, expand, needs_the_job
 
 # -- resource limits ----------------------------------------------------------
@@ -61,6 +62,7 @@ class LaunchContext(Struct, frozen=True, kw_only=True):
     python: str = ""  # interpreter of these commands
     proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
     simulates: bool = False  # GPUs, whose load jobs may set
+    containers: tuple[str, ...] = ()  # runtimes that are installed, of jobs/containers.py
 
 
 class AssignedGpu(Struct, frozen=True, kw_only=True, gc=False):
@@ -266,6 +268,7 @@ def merge_environment(base: bytes, own: Mapping[str, str], hook: str, programs: 
 
     `programs`: directory of commands that comes first in PATH.
     """
+    own = _with_binds(base, own)
     theirs, preload, path = _kept(base, frozenset(own))
     if programs:
         path = programs.encode(errors="surrogateescape") + b":" + (path or _USUAL_PATH)
@@ -274,6 +277,16 @@ def merge_environment(base: bytes, own: Mapping[str, str], hook: str, programs: 
     whole = theirs + ours.encode(errors="surrogateescape")
     libraries = hook.encode(errors="surrogateescape") + preload if hook else preload[1:]
     return whole + b"LD_PRELOAD=" + libraries + b"\0" if libraries else whole
+
+
+def _with_binds(base: bytes, own: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables of a job, with the submitted mounts of containers behind its own."""
+    found = {}
+    for name in (f"{runtime}_BIND" for runtime in containers.RUNTIMES):
+        _, is_set, rest = (b"\0" + base).partition(f"\0{name}=".encode())
+        if name in own and is_set and (value := rest.partition(b"\0")[0]):
+            found[name] = f"{own[name]},{value.decode(errors='surrogateescape')}"
+    return {**own, **found} if found else own
 
 
 @lru_cache(maxsize=64)
@@ -360,6 +373,9 @@ def launch(
     tmpdir = f"{owner.scratch or site.tmp}/{job.slot}"
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=paths.stderr)
     hooked = is_hooked(job.tier, has_cards=bool(given))
+    if site.containers and hooked and given:
+        has_preload = preload_of(job.mounts, hooked=hooked) == "namespace"
+        own |= containers.variables(own["FG_JOB_DIR"], site.hook, site.containers, preload=has_preload)
     how, closed = _mounts(job, given, site=site, hooked=hooked)
     return Launch(
         job=job.id,
