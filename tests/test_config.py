@@ -129,6 +129,8 @@ def test_every_key_is_read(configured):
         prolog_time = 5
         epilog = "/usr/bin/env"
         epilog_time = 6
+        submit_filter = "/usr/bin/env"
+        submit_filter_time = 7
         [fence]
         watchdog = "warn"
         tolerance = "1G"
@@ -229,6 +231,8 @@ def test_every_key_is_read(configured):
         prolog_time=5,
         epilog="/usr/bin/env",
         epilog_time=6,
+        submit_filter="/usr/bin/env",
+        submit_filter_time=7,
         watchdog="warn",
         tolerance=1024 * MIB,
         context_memory=300 * MIB,

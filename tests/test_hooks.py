@@ -1,6 +1,8 @@
 """Programs of the site: prolog and epilog around jobs, what they are told, and what becomes of failures."""
 
+import getpass
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from awaiting import until
 from builders import World, a_demand, a_gpu, a_job, a_result
 from crashing import Power, power_cuts
+from fgsched import protocol
 from fgsched.controller.turn import EpilogDone, PrologFailed
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import WHOLE, GpuState, Job, JobState, Reason
@@ -129,7 +132,7 @@ def epilog_campaign(effects: int) -> Power:
     world = HookedWorld([a_gpu(0)])
     power = Power(world, effects)
     power.step(partial(world.submit, [a_demand(2500), a_demand()], key="k"))
-    for _ in range(3):
+    for _ in range(2):
         power.step(world.settle)
         power.step(world.epilogs_end)
     for job_id, status in ((1, 0), (2, 1 << 8)):
@@ -245,16 +248,61 @@ esac
 EPILOG = 'echo "$FG_HOOK $FG_JOB_ID $FG_ATTEMPT $FG_JOB_STATE" >>{log}'
 
 
+FILTER = """#!{python} -IS
+import json, sys
+asked = json.load(sys.stdin)
+request = asked["request"]
+if request["name"] == "broken":
+    sys.exit("secret words")
+if request["name"] == "wrong":
+    print("{{'")
+if request["name"] == "refused":
+    print(f"{{asked['user']}} may not, with {{asked['script'].split()[-1]}}")
+    sys.exit(1)
+if request["name"] == "changed":
+    print(json.dumps({{"request": {{"comment": "by the site", "demand": {{"share": 5000}}}}}}))
+"""
+
+
 @pytest.fixture(scope="module")
 def hooked(tmp_path_factory):
     path = tmp_path_factory.mktemp("hooked")
     log = path / "log"
     prolog = program(path / "prolog", PROLOG.format(log=log))
     epilog = program(path / "epilog", EPILOG.format(log=log))
-    hooks = f'[hooks]\nprolog = "{prolog}"\nepilog = "{epilog}"\nprolog_time = 1\n'
+    asked = program(path / "filter")
+    asked.write_text(FILTER.format(python=Path(sys.executable).resolve()))
+    hooks = f'[hooks]\nsubmit_filter = "{asked}"\nprolog = "{prolog}"\nepilog = "{epilog}"\nprolog_time = 1\n'
     with living(path / "home", config=Home.config + hooks) as home:
         home.log = log
         yield home
+
+
+def test_a_submit_filter_changes_a_request(hooked):
+    job_id = hooked.submit(name="changed", hold=True)
+    job = hooked.client.call(protocol.ShowJob(id=job_id))
+    assert (job.comment, job.share) == ("by the site", 5000)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("broken", "the submit filter of this site exited with status 1"),
+        ("wrong", "the submit filter of this site gave an answer that is no JSON object"),
+    ],
+)
+def test_no_job_passes_a_submit_filter_that_fails(hooked, name, why):
+    with pytest.raises(Refused) as refused:
+        hooked.submit(name=name)
+    assert refused.value.cause == why
+
+
+def test_the_user_sees_the_refusal_of_a_submit_filter(hooked):
+    (hooked.path / "job.sh").write_text("#!/bin/sh\ntrue last\n")
+    done = hooked.run("fgsub", "-J", "refused", "job.sh")
+    assert (done.status, done.out) == (1, "")
+    refusal = f"fgsub: error: Batch job submission failed: {getpass.getuser()} may not, with last"
+    assert done.err.splitlines()[0] == refusal
 
 
 def told(home: Home, job_id: int) -> list[str]:

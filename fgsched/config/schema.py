@@ -307,6 +307,15 @@ class Config(Struct, frozen=True, kw_only=True):
         forms.Program, _key("hooks", "Program that runs after each job, as root or as the controller's user.")
     ] = ""
     epilog_time: Annotated[Seconds, _key("hooks", "Time limit of the epilog.", ge=1, le=3600)] = 60
+    submit_filter: Annotated[
+        forms.Program,
+        _key(
+            "hooks", "Program that checks and changes each submission, as root or as the controller's user."
+        ),
+    ] = ""
+    submit_filter_time: Annotated[Seconds, _key("hooks", "Time limit of the submit filter.", ge=1, le=60)] = (
+        10
+    )
     operators: Annotated[
         forms.UserNames,
         _key("operators", "Users who may see, hold and cancel every job.", name="users"),
@@ -430,7 +439,12 @@ class Config(Struct, frozen=True, kw_only=True):
     def hooks(self) -> HookSettings:
         """Return the programs of the site."""
         return HookSettings(
-            prolog=self.prolog, epilog=self.epilog, prolog_time=self.prolog_time, epilog_time=self.epilog_time
+            prolog=self.prolog,
+            prolog_time=self.prolog_time,
+            epilog=self.epilog,
+            epilog_time=self.epilog_time,
+            submit_filter=self.submit_filter,
+            submit_filter_time=self.submit_filter_time,
         )
 
     @property

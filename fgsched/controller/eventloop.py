@@ -254,6 +254,11 @@ class EventLoop:
         self._events.append(request if told is None else _witnessed(request, told))
         return expected
 
+    def write(self, connection: Connection, act: Callable[[float], Any], by: str) -> None:
+        """Carry out a request that was put off in the next turn; `act` takes seconds since the epoch."""
+        if not connection.is_closed:
+            self._take_in(connection, act, by)
+
     def _asked(self, connection: Connection, act: Callable[[float], Any], expected: float) -> ClientRequest:
         def inside(now: float) -> Reply:
             begun = time.monotonic()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from fgsched.controller.turn import EpilogDone, Event, HostShort, PrologFailed
 from fgsched.domain.job import Job
-from fgsched.hooks.environment import environment
+from fgsched.hooks.environment import base, environment
+from fgsched.hooks.filtering import MOST_OUTPUT, is_refusal
 from fgsched.hooks.process import HookRunner, Watch
 from fgsched.hooks.settings import NO_HOOKS, HookSettings, Ran, Run
 from fgsched.launch.launcher import EnforcementGate, Launching
@@ -90,6 +91,19 @@ class HookDesk:
         else:
             self._gate.open_for(launching)
 
+    # -- the submit filter ----------------------------------------------------------------------
+
+    def filter(self, question: str, done: Callable[[Ran], None]) -> None:
+        """Run the submit filter; `done` is called with its outcome."""
+        run = Run(
+            path=self.settings.submit_filter,
+            seconds=self.settings.submit_filter_time,
+            environment=base("submit_filter"),
+            input=question,
+            keep=MOST_OUTPUT,
+        )
+        self._runner.run(run, partial(_filtered, done))
+
     # -- the epilog -----------------------------------------------------------------------------
 
     @property
@@ -119,6 +133,12 @@ class HookDesk:
         if ran.problem:
             _log("epilog", job, ran)
         self._report(EpilogDone(job.id, job.attempt, ran.problem))
+
+
+def _filtered(done: Callable[[Ran], None], ran: Ran) -> None:
+    if ran.problem and not is_refusal(ran):
+        log.warning("the submit filter %s: %s", ran.problem, ran.said or "no output")
+    done(ran)
 
 
 def _log(hook: str, job: Job, ran: Ran) -> None:

@@ -15,6 +15,7 @@ from fgsched.controller.eventloop import Apart, EventLoop, Handler
 from fgsched.controller.handlers.about import ControllerInfo, log_lines
 from fgsched.controller.handlers.adopt import AdoptHandlers
 from fgsched.controller.handlers.explain import ExplainHandlers
+from fgsched.controller.handlers.filtering import SubmitFilter
 from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.partitions import PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
@@ -23,6 +24,7 @@ from fgsched.controller.handlers.queueline import QueueLineHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.submitline import LineHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
+from fgsched.controller.hooking import HookDesk
 from fgsched.domain.units import SubmitContext
 from fgsched.server import Connection
 from fgsched.system.accounts import Account
@@ -56,9 +58,10 @@ class Dispatcher:
     ) -> None:
         """`beyond` has the handlers of further calls."""
         self._answers, self._waiters, self._loop = answers, waiters, loop
+        self._filter = SubmitFilter(beyond.hooks, loop, handlers.jobs.submit)
         self._writers: dict[Call, Handler] = {
             **handlers.jobs.calls,
-            **LineHandlers(handlers.jobs.submit, self._site).calls,
+            **LineHandlers(handlers.jobs.submit, self._site, self._is_filtered).calls,
             **handlers.site.calls,
             **handlers.standings.writing_calls,
             **handlers.reservations.writing_calls,
@@ -110,6 +113,8 @@ class Dispatcher:
 
     def writer(self, kind: Call) -> Handler | None:
         """Return the handler of a call that is carried out in the turn; None for another call."""
+        if kind is protocol.Submit and self._filter.is_configured:
+            return None
         return self._writers.get(kind)
 
     def reader(self, kind: Call) -> Handler | None:
@@ -118,7 +123,10 @@ class Dispatcher:
 
     def served_apart(self, kind: Call) -> Apart | None:
         """Return the handler of a call that is answered later or in steps; None for another call."""
-        return self._apart.get(kind)
+        return self._filter.ask if kind is protocol.Submit else self._apart.get(kind)
+
+    def _is_filtered(self) -> bool:
+        return self._filter.is_configured
 
     def _ping(self, caller: Caller, call: protocol.Ping, now: float) -> protocol.About:
         """Describe the controller, with the settings that clients need to parse amounts."""
@@ -154,3 +162,4 @@ class Beyond:
     apart: Mapping[Call, Apart]  # handlers of calls that are answered later
     read: Mapping[Call, Handler]  # handlers of calls that are answered at once
     job_of: Callable[[int], int | None]  # returns the running job of a process
+    hooks: HookDesk  # programs of the site

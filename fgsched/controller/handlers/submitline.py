@@ -16,8 +16,11 @@ Submit = Callable[[Caller, protocol.Submit, float], protocol.Submitted]
 class LineHandlers:
     """The handler of command lines."""
 
-    def __init__(self, submit: Submit, site: Callable[[], SubmitContext]) -> None:
-        self._submit, self._site = submit, site
+    def __init__(
+        self, submit: Submit, site: Callable[[], SubmitContext], is_filtered: Callable[[], bool] = bool
+    ) -> None:
+        """`is_filtered`: whether the site has a submit filter. Then the Python command reads all lines."""
+        self._submit, self._site, self._is_filtered = submit, site, is_filtered
         self._decoder = codec.Decoder([protocol.Submit])
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
             protocol.SubmitLine: self.submit_line
@@ -28,6 +31,8 @@ class LineHandlers:
 
         Raises: BadUsage or Refused for a line that the command refuses as well.
         """
+        if self._is_filtered():
+            return LineSubmitted(elsewhere=True)
         try:
             return self._submitted(caller, call, now)
         except Elsewhere:

@@ -1,0 +1,66 @@
+"""Ask the site's submit filter about a submission before it is handled. The event loop does not wait."""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from fgsched import protocol
+from fgsched.controller.caller import Caller
+from fgsched.controller.eventloop import EventLoop, Handler
+from fgsched.controller.hooking import HookDesk
+from fgsched.domain.errors import FgschedError
+from fgsched.domain.job import Request
+from fgsched.hooks.filtering import Pair, Who, blamed, judged, pairs_of, question, rebuilt
+from fgsched.hooks.settings import Ran
+from fgsched.server import Connection
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A submission about which the filter is being asked."""
+
+    connection: Connection
+    caller: Caller
+    call: protocol.Submit
+    left: list[Pair]
+    found: list[tuple[Pair, Request]] = field(default_factory=list)
+
+
+class SubmitFilter:
+    """Passes submissions through the filter, one question after another, and then to their handler."""
+
+    def __init__(self, desk: HookDesk, loop: EventLoop, submit: Handler) -> None:
+        self._desk, self._loop, self._submit = desk, loop, submit
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether the site has a filter."""
+        return bool(self._desk.settings.submit_filter)
+
+    def ask(self, connection: Connection, caller: Caller, call: protocol.Submit) -> None:
+        """Ask the filter, then submit, or refuse. Raises Busy if the user waits on too many connections."""
+        self._loop.refuse_to_wait(connection)
+        connection.is_waiting = True
+        self._next(_Asked(connection, caller, call, pairs_of(call)[::-1]))
+
+    def _next(self, asked: _Asked) -> None:
+        connection, caller = asked.connection, asked.caller
+        if connection.is_closed:
+            return
+        if asked.left:
+            who = Who(user=caller.name, uid=caller.uid, gid=caller.gid, operator=caller.is_operator)
+            self._desk.filter(question(asked.call, asked.left[-1], who), partial(self._answered, asked))
+            return
+        connection.is_waiting = False
+        changed = rebuilt(asked.call, asked.found)
+        self._loop.write(connection, partial(self._submit, caller, changed), caller.name)
+
+    def _answered(self, asked: _Asked, ran: Ran) -> None:
+        pair, connection = asked.left.pop(), asked.connection
+        try:
+            asked.found.append((pair, judged(asked.call.requests[pair[0]], ran)))
+        except FgschedError as error:
+            connection.is_waiting = False
+            refusal = blamed(asked.call, pair, error)
+            self._loop.finish(connection, lambda: connection.fail(refusal))
+            return
+        self._next(asked)

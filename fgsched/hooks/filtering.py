@@ -1,0 +1,102 @@
+"""Decide about submissions with the answers of the site's submit filter: JSON in, JSON or a refusal out."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from fgsched.domain.errors import FgschedError, Refused
+from fgsched.domain.job import Request, read_request
+from fgsched.domain.text import storable
+from fgsched.hooks.settings import Ran
+from fgsched.protocol import Submit
+
+MOST_OUTPUT = 1 << 20  # bytes of an answer
+_LONGEST_TEXT = 1000  # characters of a refusal
+_REFUSED = 1  # exit status
+_FAILED = "The administrator finds the reason in the log of the controller."
+Pair = tuple[int, int]  # places of a request and of a script in a submission
+
+
+class Who(Struct, frozen=True, kw_only=True):
+    """The submitter, as the filter is told."""
+
+    user: str
+    uid: int
+    gid: int
+    operator: bool
+
+
+def pairs_of(call: Submit) -> list[Pair]:
+    """Return the different pairs of request and script in a submission. The filter is asked about each."""
+    lengths = len(call.requests), len(call.scripts)
+    pairs = dict.fromkeys((request, script) for request, script, *_ in call.jobs)
+    return [pair for pair in pairs if pair[0] < lengths[0] and pair[1] < lengths[1]]
+
+
+def question(call: Submit, pair: Pair, who: Who) -> str:
+    """Return the JSON object for the filter's standard input."""
+    request: Any = to_builtins(call.requests[pair[0]])
+    return json.dumps({"version": 1, **to_builtins(who), "request": request, "script": call.scripts[pair[1]]})
+
+
+def judged(request: Request, ran: Ran) -> Request:
+    """Return the request as the filter changed it.
+
+    Raises:
+        Refused: the filter refuses it, or it failed.
+        BadUsage: its answer has an invalid field.
+    """
+    if is_refusal(ran):
+        raise _refusal(ran.output)
+    if ran.problem:
+        raise Refused(f"the submit filter of this site {ran.problem}", _FAILED)
+    answer = _answer(ran.output)
+    if "refuse" in answer:
+        raise _refusal(str(answer["refuse"]))
+    changes = answer.get("request", {})
+    if not isinstance(changes, dict) or answer.keys() - {"request", "version"}:
+        raise Refused("the submit filter of this site gave an answer that cannot be used", _FAILED)
+    return read_request(_merged(to_builtins(request), changes)) if changes else request
+
+
+def is_refusal(ran: Ran) -> bool:
+    """Tell whether the filter refused a request: exit status 1, and a text for the user."""
+    return ran.status == _REFUSED and bool(ran.output.strip())
+
+
+def _answer(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text) if text.strip() else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise Refused("the submit filter of this site gave an answer that is no JSON object", _FAILED)
+    return found
+
+
+def _merged(request: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    demand = changes.get("demand")
+    whole = {"demand": request.get("demand", {}) | demand} if isinstance(demand, dict) else {}
+    return request | changes | whole
+
+
+def _refusal(text: str) -> Refused:
+    shown = " ".join(storable(text[:_LONGEST_TEXT]).split())
+    return Refused(shown or "the submit filter of this site refuses the job", "Change the request.")
+
+
+def rebuilt(call: Submit, found: Sequence[tuple[Pair, Request]]) -> Submit:
+    """Return the submission with the changed requests."""
+    places = {pair: at for at, (pair, _) in enumerate(found)}
+    outside = len(found)  # refused by the controller as an index outside the list
+    jobs = [(places.get((job[0], job[1]), outside), *job[1:]) for job in call.jobs]
+    return replace(call, requests=[request for _, request in found], jobs=jobs)
+
+
+def blamed(call: Submit, pair: Pair, error: FgschedError) -> FgschedError:
+    """Return the error with the first job that has the refused pair."""
+    error.job = next((at for at, job in enumerate(call.jobs) if (job[0], job[1]) == pair), None)
+    return error
