@@ -21,7 +21,7 @@ Pair = tuple[int, int]  # places of a request and of a script in a submission
 
 
 class Who(Struct, frozen=True, kw_only=True):
-    """The submitter, as the filter is told."""
+    """The submitter, in the question to the filter."""
 
     user: str
     uid: int
