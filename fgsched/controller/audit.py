@@ -43,6 +43,7 @@ _OF_HOST: dict[type[Call], str] = {
     protocol.CreateReservation: "create-reservation",
     protocol.UpdateReservation: "update-reservation",
     protocol.DeleteReservation: "delete-reservation",
+    protocol.Adopt: "adopt",
     protocol.BackUp: "backup",
     protocol.ArchiveJobs: "archive",
     protocol.Stop: "stop",
@@ -123,6 +124,8 @@ def _detail(call: Call) -> str:
             return fields(signal=int(call.signal))
         case protocol.DrainGpu() | protocol.ResumeGpu():
             return fields(gpu=call.gpu)
+        case protocol.Adopt():
+            return fields(process=call.pid)
         case protocol.CreatePartition() | protocol.UpdatePartition():
             return fields(partition=call.name, changes=",".join(call.values))
         case protocol.DeletePartition():

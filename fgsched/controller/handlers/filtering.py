@@ -6,7 +6,7 @@ from functools import partial
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop, Handler
-from fgsched.controller.hooking import HookDesk
+from fgsched.controller.hooking import HookDesk as HookDesk
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Request
 from fgsched.hooks.filtering import Pair, Who, blamed, judged, pairs_of, question, rebuilt
