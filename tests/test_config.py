@@ -73,6 +73,7 @@ def test_every_key_is_read(configured):
         kill_wait = 10
         default_time = "1:00:00"
         max_script = "1M"
+        max_jobs_per_user = 50
         max_bytes_per_user = "1G"
         keep_scripts = "7-0"
         keep_scripts_size = "1M"
@@ -185,6 +186,7 @@ def test_every_key_is_read(configured):
         kill_wait=10,
         default_time=3600,
         max_script=MIB,
+        max_jobs_per_user=50,
         max_bytes_per_user=1024 * MIB,
         keep_scripts=7 * 86_400,
         keep_scripts_size=MIB,

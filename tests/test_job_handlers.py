@@ -131,8 +131,8 @@ def test_a_job_without_a_time_limit_gets_the_sites():
     assert [office.job(number).request.time_limit for number in (1, 2)] == [60, 5]
 
 
-def test_nobody_has_more_jobs_than_the_limit(office, monkeypatch):
-    monkeypatch.setattr("fgsched.controller.handlers.jobs.MAX_PENDING", 3)
+def test_nobody_has_more_jobs_than_the_limit(office):
+    office.rules = Rules(max_script=1000, default_time=0, max_jobs=3)
     office.ask(ANN, "submit", **a_submission())
     with pytest.raises(FgschedError, match="ann has 3 jobs already"):
         office.ask(ANN, "submit", **a_submission(key="l" * 16))

@@ -111,6 +111,9 @@ class Config(Struct, frozen=True, kw_only=True):
         Duration, _key("jobs", "Time limit of a job that requests none, in the form of --time.")
     ] = 0
     max_script: Annotated[Bytes, _key("jobs", "Largest job script.", ge=MIB, le=4 * MIB)] = 4 * MIB
+    max_jobs_per_user: Annotated[
+        Whole, _key("jobs", "Most unfinished jobs of one user; an array counts its tasks.", ge=1, le=10**6)
+    ] = 100_000
     max_bytes_per_user: Annotated[
         Bytes,
         _key(

@@ -16,7 +16,6 @@ from fgsched.controller.containment import told
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.jobref import References, name_of
 from fgsched.controller.handlers.submit import (
-    MAX_PENDING,
     Admission,
     Conditions,
     MaterialQuota,
@@ -59,6 +58,7 @@ class Rules:
     least_uid: int = 0  # lowest uid that may own jobs
     tiers: tuple[str, ...] = ()  # levels that a job may request
     kill_invalid: bool = False  # cancel jobs whose dependency can never be met, unless they request otherwise
+    max_jobs: int = 100_000  # unfinished jobs of one user
     max_material: int = 0  # bytes of scripts and environments of a user's open jobs; 0: no limit
     mail: Settings = NO_MAIL
 
@@ -281,8 +281,9 @@ class JobHandlers:
         """
         jobtable = self._engine.jobtable
         pending = jobtable.open_of(caller.name)
-        if pending + sum(size(job.request) for job in jobs) > MAX_PENDING:
-            raise Refused(f"{caller.name} has {pending} jobs already", f"{MAX_PENDING} is the limit.")
+        most = self.rules.max_jobs
+        if pending + sum(size(job.request) for job in jobs) > most:
+            raise Refused(f"{caller.name} has {pending} jobs already", f"{most} is the limit.")
         room_for(jobs, jobtable, caller.name, self._engine.policy)
         conditions = Conditions(self._engine, kill_invalid=self.rules.kill_invalid)
         settled: list[NewJob] = []

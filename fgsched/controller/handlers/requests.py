@@ -78,6 +78,7 @@ def rules(places: Paths, config: Config) -> Rules:
         least_uid=0 if may_be_root else FIRST_USER,
         tiers=config.tiers,
         kill_invalid=config.kill_invalid_depend,
+        max_jobs=config.max_jobs_per_user,
         max_material=config.max_bytes_per_user,
         mail=config.mails,
     )

@@ -83,7 +83,6 @@ class MaterialQuota:
 
 
 MAX_JOBS = 20_000  # in one request
-MAX_PENDING = 100_000  # of one user
 _MAX_ENVIRONMENT = 2**20  # bytes
 _REMEMBERED = 256  # requests
 
