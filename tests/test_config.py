@@ -82,6 +82,7 @@ def test_every_key_is_read(configured):
         run_space = "64M"
         max_processes = 900
         no_new_privileges = true
+        pam_service = "fgsched"
         kill_invalid_depend = true
         unknown_constraint = "ignore"
         unknown_partition = "default"
@@ -244,6 +245,7 @@ def test_every_key_is_read(configured):
         run_space=64 * MIB,
         max_processes=900,
         no_new_privileges=True,
+        pam_service="fgsched",
         kill_invalid_depend=True,
         operators=("ann",),
         operator_groups=("staff",),

@@ -144,6 +144,13 @@ class Config(Struct, frozen=True, kw_only=True):
     allow_root_jobs: Annotated[
         Switch, _key("jobs", "Whether root and uids below 1000 may submit jobs to the host's controller.")
     ] = False
+    pam_service: Annotated[
+        forms.Word,
+        _key(
+            "jobs",
+            "PAM service that decides who may run jobs, and with which limits; none: limits.conf decides.",
+        ),
+    ] = ""
     no_new_privileges: Annotated[
         Switch,
         _key(

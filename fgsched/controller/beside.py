@@ -18,3 +18,4 @@ class Beside(NamedTuple):
     inventory: gpus.Inventory
     accountant: AccountantProcess | None = None  # None: there are no accounts
     mailer: MailerProcess | None = None  # None: there are no mails
+    sessions: tuple[Accounts, ...] = ()  # with PAM sessions, for the start of jobs; none: PAM is not used

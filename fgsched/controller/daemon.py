@@ -19,7 +19,7 @@ from fgsched.launch.spawner import Spawner
 from fgsched.mail.process import MailerProcess
 from fgsched.store import Store
 from fgsched.system import nice
-from fgsched.system.accounts import of_host, of_user
+from fgsched.system.accounts import Accounts, of_host, of_sessions, of_user
 from fgsched.system.paths import Paths, taken
 from fgsched.system.sdnotify import ServiceManager
 from fgshim import spawner
@@ -53,10 +53,10 @@ def serve(
         if places.mode == "user":
             child.keep(places.log, arguments, environ)
         inventory, sampler = gpus.attach(config, environ, option=option)
-        accounts = of_host() if places.mode == "system" else of_user(os.geteuid())
-        helpers = _accountant(places, config, held), _mailer(places, config, held)
+        accounts, sessions = _lookups(places, config)
+        helpers = _accountant(places, config, held), _mailer(places, config, held), sessions
         store = Store(places.queue)
-        for one in (accounts, sampler, child, store):
+        for one in (accounts, *sessions, sampler, child, store):
             held.callback(one.close)
         inventory = with_known_gpus(inventory, store, sampler)
         held.callback(_own(inventory, config, places).close)
@@ -67,6 +67,13 @@ def serve(
     if again:
         log.warning("executing the program of the controller again")
         os.execv(sys.executable, arguments)
+
+
+def _lookups(places: Paths, config: Config) -> tuple[Accounts, tuple[Accounts, ...]]:
+    """Return the accounts of users and, if root's controller uses PAM, those with PAM sessions."""
+    if places.mode == "user":
+        return of_user(os.geteuid()), ()
+    return of_host(), (of_sessions(config.pam_service),) if config.pam_service else ()
 
 
 def _manager(environ: Mapping[str, str], is_service: bool) -> ServiceManager:

@@ -79,7 +79,7 @@ def build(
         short=reports.short,
         watch=reports.watch,
         gone=reports.gone,
-        accounts=beside.accounts,
+        accounts=beside.sessions[0] if beside.sessions else beside.accounts,
         cpus=reports.cpus,
         gate=reports.hooks.before(gate),
         context=reports.context,

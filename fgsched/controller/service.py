@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -150,13 +151,13 @@ class Controller:
         """Return the parts that run after each round. An exception in one part does not affect the others."""
         clock, requests = time.monotonic, self._requests
         presence, cleaner, pruner = self._presence, self._cleaner, self._pruner
-        accounts, waiters = self._beside.accounts, requests.waiters
+        lookups, waiters = [self._beside.accounts, *self._beside.sessions], requests.waiters
         return [
             _Part("the waiters", self._tell_waiters, lambda: waiters.delay),
             _Part("the reservations", lambda: self._engine.site.tidy(time.time()), _never),
             _Part("the GPU monitor", self._monitor.look, lambda: self._monitor.due),
             _Part("the GPU time", self._gputime.look, lambda: self._gputime.due),
-            _Part("the accounts", accounts.expire, lambda: accounts.due),
+            *(_Part("the accounts", one.expire, partial(getattr, one, "due")) for one in lookups),
             _Part("the run directory", lambda: presence.look(clock()), lambda: presence.due(clock())),
             _Part(
                 "the removal of old scripts",
@@ -278,6 +279,8 @@ class Controller:
         accounts.answered = self._loop.known
         if accounts.has_helper:
             self._loop.watch(accounts, accounts.receive)
+        for sessions in self._beside.sessions:
+            self._loop.watch(sessions, sessions.receive)
         if presence.source is not None:
             self._loop.watch(presence.source, lambda: presence.heard(time.monotonic()))
 

@@ -19,7 +19,16 @@ from fgsched.domain.jobsteps import JobStep, stored
 from fgsched.domain.states import Tier
 from fgsched.jobs import enforcement
 from fgsched.jobs.containers import wrapped
-from fgsched.jobs.launchspec import LAST_WAIT, AssignedGpu, JobOwner, LaunchContext, job_dir, launch, limit_of
+from fgsched.jobs.launchspec import (
+    LAST_WAIT,
+    AssignedGpu,
+    JobOwner,
+    LaunchContext,
+    ResourceLimits,
+    job_dir,
+    launch,
+    limit_of,
+)
 from fgsched.jobs.lifecycle import Gone, Result, Seen, Shepherd
 from fgsched.launch import jobsteps, shepherds
 from fgsched.launch.rundir import RunDir
@@ -187,7 +196,7 @@ class Launcher:
         script, environment = self._ports.material(job.id)
         cards = [AssignedGpu(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
         owner = _owner(job, account, become=self._site.become_user)
-        owner = self._with_directories(job, owner, account.by_name if account else {})
+        owner = self._with_directories(job, owner, account)
         places = self._cgroups.of_job(job)
         spec = launch(job, cards, environment, site=self._site, owner=owner, cgroups=places)
         if shared := self._cgroups.shared(job, places):
@@ -196,13 +205,19 @@ class Launcher:
             spec, wrapped(script, job.request), self._region(job, given) if given and spec.hook else b""
         )
 
-    def _with_directories(self, job: Job, owner: JobOwner, groups: Mapping[str, int]) -> JobOwner:
+    def _with_directories(self, job: Job, owner: JobOwner, account: Account | None) -> JobOwner:
         """Return the owner with the directories and login limits of the user's jobs."""
         space = self._ports.spaces.of(job.uid) if self._ports.spaces else ""
         scratch = self._ports.scratch.of(job.uid, owner.gid) if self._ports.scratch else ""
         prefix = f"{space}/{self.run.path.name}-" if space else ""  # job ids are unique only in a queue
-        limits = self._logins.of(job.user, job.uid, groups) if self._site.become_user else {}
+        limits = self._limits(job, account) if self._site.become_user else {}
         return replace(owner, space=prefix, scratch=scratch, limits=limits)
+
+    def _limits(self, job: Job, account: Account | None) -> ResourceLimits:
+        """Return the limits of the owner's login: of a PAM session, or those of limits.conf."""
+        if account is not None and account.limits is not None:
+            return account.limits
+        return self._logins.of(job.user, job.uid, account.by_name if account else {})
 
     def _region(self, job: Job, given: Sequence[Allocation]) -> bytes:
         """Return the initial header of a job's region."""
@@ -409,4 +424,6 @@ def _owner(job: Job, account: Account | None, *, become: bool) -> JobOwner:
         raise Refused(f"user {job.user} (uid {job.uid}) no longer exists")
     if account.name != job.user:
         raise Refused(f"uid {job.uid} now belongs to {account.name}, but the job belongs to {job.user}")
+    if account.refusal:
+        raise Refused(f"PAM refuses a session of {job.user}: {account.refusal}")
     return JobOwner(home=account.home, gid=account.gid, groups=account.groups)

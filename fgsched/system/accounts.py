@@ -6,6 +6,7 @@ answer in time. While it is slow, further helpers take the next questions. The s
 answer that is at most five seconds old; if the service does not answer, the last answer is used.
 """
 
+import json
 import logging
 import os
 import socket
@@ -32,6 +33,9 @@ _MAX_PAUSE = 60.0  # seconds without questions, after several helpers did not an
 _PACKET = 1 << 18  # bytes
 
 
+Limits = dict[int, tuple[int, int]]  # resource -> (soft, hard); -1: unlimited
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """A user account of the host."""
@@ -41,6 +45,8 @@ class Account:
     home: str
     groups: tuple[int, ...]
     names: tuple[str, ...] = ()  # of the groups, in their order; "": a group without a name
+    limits: Limits | None = None  # of a PAM session; None: no session was opened
+    refusal: str = ""  # why PAM refuses the user
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -63,15 +69,32 @@ Then = Callable[[Account | None], None]
 
 
 def parse(packet: bytes) -> tuple[int, Account | None]:
-    """Parse an answer of the helper as (uid, account)."""
-    uid, *rest = packet.decode().split(" ")
+    """Parse an answer of a helper as (uid, account)."""
+    line, _, session = packet.decode().partition("\n")
+    uid, *rest = line.split(" ")
     if not rest:
         return int(uid), None
     name, home, *names_of = [
         bytes.fromhex(text.replace("-", "")).decode(errors="surrogateescape") for text in rest[2:]
     ]
     groups = tuple(int(gid) for gid in rest[1].split(","))
-    return int(uid), Account(name=name, gid=int(rest[0]), home=home, groups=groups, names=tuple(names_of))
+    limits, refusal = _session(session) if session else (None, "")
+    return int(uid), Account(
+        name=name,
+        gid=int(rest[0]),
+        home=home,
+        groups=groups,
+        names=tuple(names_of),
+        limits=limits,
+        refusal=refusal,
+    )
+
+
+def _session(text: str) -> tuple[Limits | None, str]:
+    """Return the limits of a PAM session, or None and the refusal."""
+    said = json.loads(text)
+    limits = {number: (soft, hard) for number, soft, hard in said.get("limits", ())}
+    return limits or None, said.get("refusal", "")
 
 
 def look_up(uid: int) -> Account | None:
@@ -330,6 +353,13 @@ class Accounts:
 def of_host() -> Accounts:
     """Create the accounts of a controller for all users, and start the helper process."""
     helper = Helper()
+    helper.start()
+    return Accounts(helper)
+
+
+def of_sessions(service: str) -> Accounts:
+    """Create the accounts for which each look-up opens a PAM session of `service`, and start the process."""
+    helper = Helper([sys.executable, "-I", "-S", str(Path(names.__file__).with_name("pam.py")), service])
     helper.start()
     return Accounts(helper)
 

@@ -7,6 +7,7 @@ and answers with a packet for `fgsched.system.accounts`. It exits when the other
 import grp
 import os
 import pwd
+from collections.abc import Callable
 
 _MAX_QUESTION = 64  # bytes
 
@@ -30,11 +31,11 @@ def _name(gid: int) -> str:
         return ""
 
 
-def main() -> None:
+def main(reply_to: Callable[[int], bytes] = answer) -> None:
     """Answer until the other end is closed; send nothing when the name service fails."""
     while question := os.read(0, _MAX_QUESTION):
         try:
-            reply = answer(int(question))
+            reply = reply_to(int(question))
         except OSError:
             continue
         try:
