@@ -191,12 +191,13 @@ FOR_OPERATORS = {
     *("create_reservation", "update_reservation", "delete_reservation"),
 }
 FOR_OWNERS = {
+    "adopt",
     *("cancel", "signal", "join", "hold", "uhold", "release", "requeue", "update", "top", "script", "pids"),
 }
 FOR_ALL = {
     *("ping", "log", "wait", "report", "queue", "job", "jobs", "history", "gpu_processes", "process"),
     *("check", "why", "starts", "gpus", "partitions", "reservations", "priorities", "shares"),
-    *("associations", "submit", "test", "submit_line"),
+    *("associations", "submit", "test", "submit_line", "queue_line"),
 }
 
 
@@ -226,7 +227,20 @@ def test_no_user_can_do_what_is_for_operators_or_for_the_owner(host, hers):
 
 READING = sorted(FOR_ALL - {"submit", "test", "submit_line", "wait", "report"})
 TELLING = (
-    *("queue", "job", "jobs", "history", "gpus", "process", "why", "shares", "log", "priorities", "starts"),
+    *(
+        "queue",
+        "queue_line",
+        "job",
+        "jobs",
+        "history",
+        "gpus",
+        "process",
+        "why",
+        "shares",
+        "log",
+        "priorities",
+        "starts",
+    ),
     "wait",
 )
 
@@ -241,6 +255,7 @@ def test_no_answer_tells_a_user_of_another_user_where_the_site_keeps_users_priva
     messages = [{"op": name} | GIVEN[name](hers) for name in READING]
     messages += [
         {"op": "queue", "fields": fields, "recent": True},
+        {"op": "queue_line", "name": "squeue", "words": ["-h", "-o", "%i %j %u"]},
         {"op": "history", "fields": fields, "since": 0},
         {"op": "history", "fields": fields, "since": 0, "uid": UIDS["alice"]},
         {"op": "history", "fields": fields, "ids": [hers, ended]},

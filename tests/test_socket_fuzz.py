@@ -109,6 +109,11 @@ GIVEN = {
         **{"report": "me", "since": "-1d", "until": "", "yesterday": False, "week": "", "month": ""},
         **{"by": "user", "rows": 5, "user": ""},
     },
+    "queue_line": lambda job: {"name": "squeue", "words": ["-o", "%i %j %u", "-j", str(job)], "usual": ""},
+    "adopt": lambda job: {
+        **{"key": "k" * 32, "pid": 1, "name": "n", "demand": {"gpus": 1, "share": 5000}, "gpus": [0]},
+        **{"time_limit": 60},
+    },
     "note_warning": lambda job: {"job": job, "policy": "idle", "finding": "no process", "action": "notify"},
 }
 

@@ -373,9 +373,6 @@ def launch(
     tmpdir = f"{owner.scratch or site.tmp}/{job.slot}"
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=paths.stderr)
     hooked = is_hooked(job.tier, has_cards=bool(given))
-    if site.containers and hooked and given:
-        has_preload = preload_of(job.mounts, hooked=hooked) == "namespace"
-        own |= containers.variables(own["FG_JOB_DIR"], site.hook, site.containers, preload=has_preload)
     how, closed = _mounts(job, given, site=site, hooked=hooked)
     return Launch(
         job=job.id,
@@ -405,12 +402,17 @@ def launch(
         cgroups=cgroups,
         cpus=job.cpus,
         no_new_privileges=site.no_new_privileges,
-        environment=_environment(base, own, site, hooked=hooked),
+        environment=_environment(job, given, base, own, site, hooked=hooked),
     )
 
 
-def _environment(base: bytes, own: Mapping[str, str], site: LaunchContext, *, hooked: bool) -> bytes:
+def _environment(
+    job: Job, given: AssignedGpus, base: bytes, own: dict[str, str], site: LaunchContext, *, hooked: bool
+) -> bytes:
     """Return the environment of a job, with the link to the hook in its directory if it is hooked."""
+    if site.containers and hooked and given:
+        has_preload = preload_of(job.mounts, hooked=hooked) == "namespace"
+        own = own | containers.variables(own["FG_JOB_DIR"], site.hook, site.containers, preload=has_preload)
     preload = f"{own['FG_JOB_DIR']}/libfgshim.so" if hooked else ""
     return merge_environment(base, own, preload, site.programs)
 
