@@ -1,10 +1,16 @@
-"""The options of fgq: the parser that needs no click says what click says."""
+"""The options of fgq: the parser without click says what click says; and what the controller leaves alone."""
 
 import click
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import World, a_demand, a_gpu
+from fgsched import protocol
 from fgsched.cli.fgq import fgq
+from fgsched.controller.caller import Caller
+from fgsched.controller.handlers import queueline
+from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.listing import table
 
 WORDS = sorted(
@@ -52,3 +58,20 @@ def test_the_lines_of_programs_are_read_without_click():
         "sort": "-p",
         "colour": "auto",
     }
+
+
+LONG = {"_MOST": ("-h",), "_MOST_NAMED": ("-j", "1,2"), "_MOST_TASKS": ("-r",)}
+
+
+@pytest.mark.parametrize(("limit", "line"), LONG.items(), ids=LONG)
+def test_a_line_whose_answer_would_delay_other_users_is_left_to_the_python_command(limit, line, monkeypatch):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(10_000)])
+    world.submit([a_demand(10_000)], array="0-2")
+    world.settle()
+    handlers = queueline.QueueLineHandlers(QueryHandlers(world.engine, lambda job: []))
+    caller = Caller(1000, 1000, "ann", is_operator=True)
+    call = protocol.QueueLine(name="fgq", words=line)
+    assert not handlers.queue_line(caller, call, world.now).whole().elsewhere
+    monkeypatch.setattr(queueline, limit, 1)
+    assert handlers.queue_line(caller, call, world.now).whole().elsewhere

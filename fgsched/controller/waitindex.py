@@ -42,6 +42,11 @@ class Arrays:
     def get(self, array: int) -> Array | None:
         return self._arrays.get(array)
 
+    @property
+    def pending(self) -> int:
+        """Return the number of pending tasks of all arrays."""
+        return sum(one.rest.bit_count() for one in self._arrays.values())
+
     def put(self, before: Job | None, job: Job) -> None:
         """Take in the state of a row."""
         it = self._arrays.get(job.array)

@@ -85,6 +85,11 @@ class QueryHandlers:
         """Return the number of open jobs."""
         return len(self._engine.jobtable.jobs)
 
+    @property
+    def pending_tasks(self) -> int:
+        """Return the number of pending tasks of all arrays."""
+        return self._engine.jobtable.arrays.pending
+
     def _look(self, caller: Caller, now: float) -> Look:
         return Look(self._engine, caller, now, self._live)
 

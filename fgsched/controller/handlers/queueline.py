@@ -14,6 +14,8 @@ from fgsched.protocol import JobInfo, QueueLines
 from fgsched.server import LongAnswer, cut
 
 _MOST = 20_000  # open jobs: they are sorted at once, which takes some 20 ms
+_MOST_TASKS = 5_000  # rows of single tasks: those of one array are formatted at once
+_MOST_NAMED = 500  # jobs by id: they are looked up at once
 _COMMANDS = ("why", "start", "as_json", "slurm_json", "iterate")  # options of the Python command
 
 
@@ -61,14 +63,21 @@ class QueueLineHandlers:
     def _pieces(self, caller: Caller, call: protocol.QueueLine, now: float) -> Iterator[list[str]]:
         options = table.read(call.words)
         wanted = query(options, _Reader(caller, call))
-        if self._answers.size > _MOST or _is_local(wanted, options):
+        named = wanted.call.where.id or ()
+        if self._is_long(len(named), options) or _is_local(wanted, options):
             raise _Elsewhere
         rows: Iterable[list[JobInfo]] = self._answers.rows(caller, wanted.call, now)
-        if wanted.call.where.id:
+        if named:
             rows = list(rows)
-            if absent(wanted.call.where.id, [job for piece in rows for job in piece]):
+            if absent(named, [job for piece in rows for job in piece]):
                 raise _Elsewhere
         return _lines(rows, wanted, options)
+
+    def _is_long(self, named: int, options: Mapping[str, Any]) -> bool:
+        """Tell whether the answer would take the controller so long that other users would notice."""
+        if self._answers.size > _MOST or named > _MOST_NAMED:
+            return True
+        return options["expand"] and self._answers.pending_tasks > _MOST_TASKS
 
 
 def _is_local(wanted: Query, options: Mapping[str, Any]) -> bool:
