@@ -82,6 +82,18 @@ def test_salloc_gives_a_shell_within_the_allocation_and_relinquishes_it(home):
     assert person.end() == 3
 
 
+def test_an_allocation_without_a_shell_lives_until_it_is_cancelled_and_takes_steps(home):
+    status, out, err = call(home, "salloc", "--no-shell", "-n2", "--gpus=1", "-t5")
+    job = str(last(home)["id"])
+    assert (status, out, err) == (0, "", f"salloc: Granted job allocation {job}\n")
+    step = "echo $SLURM_JOB_ID.$SLURM_PROCID $CUDA_VISIBLE_DEVICES"
+    status, out, err = call(home, "srun", f"--jobid={job}", "-n2", "sh", "-c", step)
+    assert (status, sorted(out.splitlines()), err) == (0, [f"{job}.0 0", f"{job}.1 0"], "")
+    assert home.job(int(job))["state"] == "RUNNING"
+    home.run("fgcancel", job)
+    assert home.wait(int(job))[0]["state"] == "CANCELLED"
+
+
 def test_a_job_that_may_not_wait_is_cancelled(home):
     blocker = home.running(demand={"gpus": 2, "share": 10000})
     busy = "srun: error: Unable to allocate resources: Requested nodes are busy\n"

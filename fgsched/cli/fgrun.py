@@ -72,6 +72,7 @@ class Foreground:
     name = "fgrun"  # of the command, in messages
     patience: float | None = None  # seconds that the job may wait
     stays = False  # the job survives the loss of the caller
+    leaves = False  # this process ends as soon as the job has started
     queued: tuple[str, ...] = ("job {job} queued and waiting for resources",)  # lines about a job that waits
 
     def __init__(self, settings: Sequence[Setting], command: Sequence[str], *, is_terminal: bool) -> None:
@@ -136,6 +137,7 @@ class Foreground:
                 queued=self.queued,
                 patience=self.patience,
                 stays=self.stays,
+                leaves=self.leaves,
             )
             session = Session(client, ids.first, listener, plan, lambda: _forecast(client, ids.first))
             try:
@@ -145,7 +147,7 @@ class Foreground:
             except Detached as detached:
                 click.echo(left(self.name, ids.first, detached), err=True)
                 return 0
-            return self._end(client, ids.first)
+            return 0 if self.leaves else self._end(client, ids.first)
 
     def _end(self, client: Client, job: int) -> int:
         """Report an end that the exit code does not tell, and return the exit code."""

@@ -46,6 +46,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     streams: tuple[int, ...] = (0, 1, 2)  # of the caller that the job gets
     terminal: bool = False  # the job gets a terminal of its own
     stays: bool = False  # the job survives the loss of the caller; Ctrl-\ on its terminal detaches the caller
+    leaves: bool = False  # the caller ends as soon as the job has started
     quiet: bool = False
     patience: float | None = None  # seconds that the job may wait; then it is cancelled
     queued: tuple[str, ...] = ("job {job} queued and waiting for resources",)  # lines about a job that waits

@@ -35,8 +35,12 @@ class Session:
     def follow(self, started: Callable[[], None] = lambda: None) -> None:
         """Wait for the start, connect the streams, and return when the job has ended.
 
-        `started` is called when the job has been connected. Raises Interrupted; Refused if it had to wait for
-        too long; the errors of the client.
+        `started` is called when the job has been connected; if the plan leaves the job, this returns then.
+
+        Raises:
+            Interrupted: a signal ended the caller.
+            Detached: the caller left the job's terminal.
+            Refused: the job had to wait for too long; or an error of the client.
         """
         with Signals() as signals, self._client.watch([self._job]) as watch:
             connection = self._wait_for_start(signals, watch)
@@ -45,6 +49,9 @@ class Session:
                 with connection:
                     self._line.allocated(self._job)
                     started()
+                    if self._plan.leaves:
+                        _leave(connection)
+                        return
                     Connected(connection, signals, self._plan, self._line.say, self._cancel_now).run()
             self._wait_for_end(signals, watch)
 
@@ -97,6 +104,13 @@ class Session:
             for number in signals.take():
                 if number in ENDING:
                     self._cancel()
+
+
+def _leave(connection: socket.socket) -> None:
+    """Let the job run on without its caller."""
+    with suppress(OSError):  # it has ended already
+        link.greet(connection, link.Greeting(), ())
+        connection.send(link.DETACH)
 
 
 class _Controller:

@@ -30,6 +30,7 @@ _OF_THE_STEP = (
     *("exact", "overcommit", "mpi", "distribution", "job-name"),
     *("container", "container-image", "container-mounts", "container-workdir"),
 )
+_NO_SHELL = ["sleep", "infinity"]  # holds an allocation until its time limit or its cancellation
 _FLAGS = ("--slurm-env",)
 _OF_SALLOC = options(
     """ntasks= cpus-per-task= nodes= gpus= gres= gpus-per-task= gpus-per-node= exclusive? chdir= job-name=
@@ -81,7 +82,7 @@ class _Salloc(_Srun):
     def run(self) -> int:
         """Run the command within the allocation, which ends with it."""
         code = super().run()
-        if self._job:
+        if self._job and not self.leaves:
             self._say(f"Relinquishing job allocation {self._job}")
         return code
 
@@ -123,15 +124,16 @@ def salloc(words: Sequence[str]) -> int:
     """Allocate, run a command or a shell, and return its exit code. Raises BadLine or Refusal."""
     found, command = parse(_OF_SALLOC, words, permute=False)
     given = dict(found)
-    if "no-shell" in given:
-        raise Refusal(
-            "salloc: error: --no-shell is not supported; sbatch --wrap 'sleep infinity' keeps an allocation",
-            1,
-        )
+    leaves = "no-shell" in given
+    if leaves:
+        command = []
     title = {"job-name": os.path.basename(command[0])[:255] if command else "interactive"}
     settings = _settings({**title, **given}, "salloc")
-    is_terminal = os.isatty(0) and os.isatty(1)
-    foreground = _Salloc(settings, command or [shell(os.environ)], is_terminal=is_terminal)
+    is_terminal = os.isatty(0) and os.isatty(1) and not leaves
+    inner = _NO_SHELL if leaves else command or [shell(os.environ)]
+    foreground = _Salloc(settings, inner, is_terminal=is_terminal)
+    if leaves:
+        foreground.leaves, foreground.streams = True, ()
     foreground.is_quiet = "quiet" in given
     return _run(foreground, given)
 
