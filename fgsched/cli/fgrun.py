@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import click
 from msgspec import structs
@@ -11,6 +11,7 @@ from fgsched import protocol
 from fgsched.cli import fgsub, wording
 from fgsched.cli.clickoptions import OptionsCommand
 from fgsched.cli.command import Command, run
+from fgsched.cli.jupyter import Server, command_of
 from fgsched.cli.waiting import exit_code
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage
@@ -31,7 +32,14 @@ _PTY = table.Option(
     name="pty",
     slot="pty",
     parse=table.flag,
-    help="Give the job a terminal; default command: the shell.",
+    help="Give the job a terminal; default: a shell.",
+    in_scripts=False,
+)
+_JUPYTER = table.Option(
+    name="jupyter",
+    slot="jupyter",
+    parse=table.flag,
+    help="Start Jupyter and print its address.",
     in_scripts=False,
 )
 _JOBID = table.Option(
@@ -49,7 +57,7 @@ _NO_HANGUP = table.Option(
     help="The job survives the loss of this terminal.",
     in_scripts=False,
 )
-_OWN = {option.name: option for option in (_PTY, _NO_HANGUP, _JOBID)}
+_OWN = {option.name: option for option in (_PTY, _JUPYTER, _NO_HANGUP, _JOBID)}
 _SILENT = ("--output=/dev/null", "--error=/dev/null", "--input=/dev/null")  # unconnected streams
 _SCRIPT = 'exec "$FG_PYTHON" -I -m fgsched.interactive.agent'
 _LEFT_OUT = (
@@ -72,6 +80,7 @@ class Foreground:
     name = "fgrun"  # of the command, in messages
     patience: float | None = None  # seconds that the job may wait
     stays = False  # the job survives the loss of the caller
+    server: Server | None = None  # that the command is
     leaves = False  # this process ends as soon as the job has started
     queued: tuple[str, ...] = ("job {job} queued and waiting for resources",)  # lines about a job that waits
 
@@ -138,6 +147,8 @@ class Foreground:
                 patience=self.patience,
                 stays=self.stays,
                 leaves=self.leaves,
+                variables={} if self.server is None else self.server.variables,
+                serves=self._serving(client, ids.first),
             )
             session = Session(client, ids.first, listener, plan, lambda: _forecast(client, ids.first))
             try:
@@ -148,6 +159,13 @@ class Foreground:
                 click.echo(left(self.name, ids.first, detached), err=True)
                 return 0
             return 0 if self.leaves else self._end(client, ids.first)
+
+    def _serving(self, client: Client, job: int) -> Callable[[int], bool] | None:
+        """Return what looks for the server of a job at a port; None if the job is no server."""
+        server = self.server
+        if server is None:
+            return None
+        return lambda port: server.look(port, lambda: client.call(protocol.ShowJob(id=job)))
 
     def _end(self, client: Client, job: int) -> int:
         """Report an end that the exit code does not tell, and return the exit code."""
@@ -169,14 +187,24 @@ class Foreground:
 def fgrun(settings: Sequence[Setting], words: Sequence[str]) -> int:
     """Run a command as a job in the foreground, and exit with its code."""
     is_terminal = given(settings, "pty") is not None
-    if not words and not is_terminal:
+    is_jupyter = given(settings, "jupyter") is not None
+    if is_jupyter and (is_terminal or given(settings, "jobid") is not None):
+        raise BadUsage("--jupyter starts a job without a terminal", "Leave --pty and --jobid out.")
+    if not words and not is_terminal and not is_jupyter:
         raise BadUsage("name a command, or --pty for a shell")
     if (job := given(settings, "jobid")) is not None:
         return _inside(int(job), settings, words or [shell(os.environ)], is_terminal=is_terminal)
     of_the_job = [setting for setting in settings if setting.option.name not in _OWN]
-    foreground = Foreground(of_the_job, words or [shell(os.environ)], is_terminal=is_terminal)
+    command = command_of(words, os.environ) if is_jupyter else words or [shell(os.environ)]
+    foreground = Foreground(of_the_job, command, is_terminal=is_terminal)
+    if is_jupyter:
+        foreground.server = Server(command[0], lambda text: _say(foreground.name, text))
     foreground.stays = given(settings, "no-hangup") is not None
     return foreground.run()
+
+
+def _say(name: str, text: str) -> None:
+    click.echo(f"{name}: {text}", err=True)
 
 
 def left(name: str, job: int, detached: Detached) -> str:

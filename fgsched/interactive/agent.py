@@ -25,6 +25,8 @@ from fgsched.interactive.watcher import HeldTerminal, Watcher, signal_group
 
 _HUNG_UP = 128 + signal.SIGHUP
 _NOT_FOUND, _NOT_EXECUTED = 127, 126
+LOOPBACK = "127.0.0.1"
+PORT = "{port}"  # in a word of the command: the reserved port
 
 
 def main() -> None:
@@ -39,6 +41,11 @@ def main() -> None:
         print("fgsched: the caller of this job has gone", file=sys.stderr)
         sys.exit(_HUNG_UP)
     os.environ.update(greeting.variables)
+    reserved = reserve_port() if greeting.port else None  # until the watcher ends
+    if reserved is not None:
+        port = reserved.getsockname()[1]
+        connection.send(link.PORT + b"%d" % port)
+        command = [word.replace(PORT, str(port)) for word in command]
     master = _take_streams(connection, greeting, descriptors)
     _start_watcher(connection, greeting, None if master < 0 else HeldTerminal(name, master))
     execute(command)
@@ -69,6 +76,17 @@ def _join(name: str) -> NoReturn:
     with suppress(OSError):
         connection.send(b"status %d" % os.waitpid(command, 0)[1])
     os._exit(0)
+
+
+def reserve_port() -> socket.socket:
+    """Bind a free port of the loopback, without listening at it: a server of this user can then listen there.
+
+    The kernel gives the port to no other socket that does not name it.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((LOOPBACK, 0))
+    return reserved
 
 
 def _take_streams(connection: socket.socket, greeting: link.Greeting, descriptors: Sequence[int]) -> int:

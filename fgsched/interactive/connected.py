@@ -46,6 +46,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     streams: tuple[int, ...] = (0, 1, 2)  # of the caller that the job gets
     terminal: bool = False  # the job gets a terminal of its own
     stays: bool = False  # the job survives the loss of the caller; Ctrl-\ on its terminal detaches the caller
+    variables: dict[str, str] = {}  # that the job gets and nothing stores
+    serves: Callable[[int], bool] | None = None  # looks for a server at the job's port until it returns True
     leaves: bool = False  # the caller ends as soon as the job has started
     quiet: bool = False
     patience: float | None = None  # seconds that the job may wait; then it is cancelled
@@ -68,6 +70,7 @@ class Connected:
         self._say, self._cancel = say, cancel
         self._interrupted_at = 0.0  # monotonic clock
         self._status: int | None = None
+        self._port = 0  # at which the server is awaited
 
     def run(self, command: tuple[str, ...] = (), variables: dict[str, str] | None = None) -> int | None:
         """Serve the command until it has ended; return its wait status if the other side reports it.
@@ -78,7 +81,12 @@ class Connected:
             Interrupted: a signal ended the caller.
             Detached: the caller left the terminal, or another caller took it.
         """
-        greeting = link.Greeting(command=command, variables=variables or {}, stays=self._plan.stays)
+        greeting = link.Greeting(
+            command=command,
+            variables={**self._plan.variables, **(variables or {})},
+            stays=self._plan.stays,
+            port=self._plan.serves is not None,
+        )
         if self._plan.terminal:
             self._run_on_terminal(greeting)
         else:
@@ -102,7 +110,8 @@ class Connected:
     def _serve(self, feed: terminal.Feed | None) -> bool:
         """Handle what is ready; return whether the command has ended."""
         reads, writes = (feed.reads(), feed.writes()) if feed else ([], [])
-        pause = _LOOK if feed else None  # whether the caller is in the foreground is not reported
+        # whether the caller is in the foreground, and when a server answers, is not reported
+        pause = _LOOK if feed or self._port else None
         sources: list[Any] = [self._connection, self._signals, *reads]
         ready, free, _ = select.select(sources, writes, [], pause)
         if feed and free:
@@ -111,6 +120,8 @@ class Connected:
             feed.read()
         for number in self._signals.take():
             self._pass_on(number)
+        if self._port and self._plan.serves is not None and self._plan.serves(self._port):
+            self._port = 0
         return self._connection in ready and self._is_over()
 
     def _is_over(self) -> bool:
@@ -121,6 +132,8 @@ class Connected:
             return True
         if message == link.TAKEN:
             raise Detached(is_taken=True)
+        if message.startswith(link.PORT):
+            self._port = int(message.removeprefix(link.PORT))
         if message.startswith(b"status "):
             self._status = int(message.removeprefix(b"status "))
         return not message

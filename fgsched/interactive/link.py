@@ -16,6 +16,7 @@ _CREDENTIALS = struct.Struct("3i")
 _LONGEST = 1 << 17  # bytes of a message
 _STREAMS = 3
 DETACH = b"\0"  # a caller leaves, and the command runs on
+PORT = b"port "  # with the number of a port that was reserved for the job
 TAKEN = b"taken"  # another caller has the terminal
 
 
@@ -28,6 +29,7 @@ class Greeting(Struct, frozen=True, kw_only=True):
     columns: int = 80
     command: tuple[str, ...] = ()  # of an agent that has none
     variables: dict[str, str] = {}  # that are added for it
+    port: bool = False  # the agent reserves a port
     stays: bool = False  # the command survives the loss of its caller
 
 

@@ -31,6 +31,7 @@ CLIENTS = {  # name -> packages
     "psij": ["psij-python==0.9.11"],
     "qtoolkit": ["qtoolkit==0.1.7"],
     "slurmpy": ["slurmpy==0.0.8"],
+    "jupyter": ["jupyterlab==4.6.6", "notebook==7.6.5", "websocket-client==1.9.2"],
 }
 SITE = """
 [host]
@@ -74,7 +75,8 @@ def names_in(directory: Path, log: Path) -> None:
     directory.mkdir()
     installed = directory.with_name("installed")
     fgsched = Path(sys.executable).parent / "fgsched"
-    subprocess.run([fgsched, "slurm-names", "--install", installed], check=True, capture_output=True)
+    words = [fgsched, "slurm-names", "--install", installed]
+    subprocess.run(words, check=True, capture_output=True, env={"PATH": ""})  # there may be a Slurm in it
     for name in sorted(os.listdir(installed)):
         program = directory / name
         program.write_text(
@@ -111,6 +113,7 @@ def run(client: str, work: Path) -> Result:
 
 def _environment(home: Path, path: str) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("HOME", "LANG", "USER", "TERM") if name in os.environ}
+    kept["FGSCHED_BIN"] = str(Path(sys.executable).parent)
     return kept | {"FG_HOME": str(home), "FG_DEVICES": "sim:4x16G", "PATH": path, "TZ": "UTC"}
 
 
