@@ -65,6 +65,12 @@ def test_a_refusal_is_recorded_and_a_user_cannot_fill_the_log_with_them():
     assert lines == [line] * 60 + ['uid=2 note="further refusals of this user are not listed for an hour"']
 
 
+def test_an_adoption_names_the_process():
+    call = protocol.Adopt(key="k" * 16, pid=77)
+    line = "uid=3 user=carol pid=4242 action=adopt process=77 result=done"
+    assert lines_of(CAROL, call, protocol.Adopted(job=1, gpus=[0], share=1, memory=1)) == [line]
+
+
 def test_what_users_do_to_their_own_jobs_is_not_recorded():
     answer = Outcomes(jobs=[Outcome(id=9, outcome="cancelled")])
     assert lines_of(BOB, protocol.Cancel(ids=[9]), answer) == []

@@ -438,6 +438,25 @@ def test_a_letter_is_sent_once_and_put_again_in_vain(spool, server):
     assert (names(spool, "new"), names(spool, "sent"), mailer.due(101.0)) == ([], ["a"], None)
 
 
+def test_a_mail_has_no_lines_that_a_later_job_wrote_into_the_same_file(tmp_path, spool, server):
+    output = tmp_path / "shared"
+    output.write_text("of the job\n")
+    os.utime(output, (ENDED.ended_at, ENDED.ended_at))
+    letter = replace(ENDED, uid=os.geteuid(), gid=os.getegid(), output=str(output), to=("ann",))
+    spool.put("a", to_bytes(letter))
+    mailer = Mailer(spool, settings_of(server), "h")
+    mailer.work(100.0)
+    output.write_text("of a later job\n")
+    spool.put("b", to_bytes(letter))
+    mailer.work(100.0)
+    first, second = (one.get_body(("plain",)).get_content().splitlines() for one in server.mails)
+    assert "  of the job" in first
+    said = "The file was changed after the end of the job, so its lines are not shown."
+    assert second[second.index("Last lines of the output") + 1] == f"  {said}"
+    html = server.mails[1].get_body(("html",)).get_content()
+    assert (said in html, "of a later job" in html + "".join(second)) == (True, False)
+
+
 def test_a_server_that_is_busy_gets_the_letter_later(spool, server):
     server.answers = ["451 busy", "451 busy"]
     spool.put("a", message())

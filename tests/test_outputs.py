@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from fgsched.system import outputs
-from fgsched.system.outputs import last_lines
+from fgsched.system.outputs import Tail, last_lines, tail
 
 ME = os.geteuid()
 NOBODY = 65534
@@ -32,6 +32,9 @@ def test_a_file_of_a_later_job_is_not_read(output):
     os.utime(output, (1000, 1000))
     assert last_lines(str(output), 1, uid=ME, unless_changed_after=1000.0) == ["49"]
     assert last_lines(str(output), 1, uid=ME, unless_changed_after=999.0) == []
+    os.utime(output, ns=(10**12, 10**12 + 1))
+    assert tail(str(output), 1, uid=ME, unless_changed_after=999.9) == Tail([], is_changed=True)
+    assert tail("/nowhere", 1, uid=ME, unless_changed_after=999.9) == Tail([], is_changed=False)
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "device"])

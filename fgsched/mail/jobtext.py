@@ -16,6 +16,7 @@ from fgsched.mail.letters import JobMail
 
 _GIB = 1 << 30
 _UNKNOWN = "–"
+_CHANGED = "The file was changed after the end of the job, so its lines are not shown."
 _SHOWN = 5  # other jobs on the same GPU
 _VERBS = {
     **{"BEGIN": "Began", "END": "Ended", "FAIL": "Failed", "REQUEUE": "Requeued"},
@@ -69,7 +70,9 @@ def _waited(mail: JobMail) -> float:
 # -- the notice ----------------------------------------------------------------------------------------
 
 
-def notice(mail: JobMail, usage: JobUsage | None, tail: Sequence[str], host: str) -> Notice:
+def notice(
+    mail: JobMail, usage: JobUsage | None, tail: Sequence[str], host: str, *, is_changed: bool = False
+) -> Notice:
     """Return the contents of a mail about a job, without its form.
 
     Args:
@@ -77,6 +80,7 @@ def notice(mail: JobMail, usage: JobUsage | None, tail: Sequence[str], host: str
         usage: samples of the job; None: there are none.
         tail: the last lines of the output; empty if they are not shown.
         host: short name.
+        is_changed: the output was changed after the end of the job, and is not shown.
     """
     advice, line = advised(mail, usage)
     return Notice(
@@ -94,6 +98,7 @@ def notice(mail: JobMail, usage: JobUsage | None, tail: Sequence[str], host: str
         line=tuple(line),
         where=tuple((label, text) for label, text in _where(mail, usage) if text),
         tail=tuple(tail),
+        missing=_CHANGED if is_changed else "",
         why=f"Sent because the job has --mail-type={mail.types}. fgsched on {host}.",
     )
 

@@ -26,7 +26,7 @@ from fgsched.mail.composing import compose
 from fgsched.mail.letters import JobMail, Letter, Message, Settings, from_bytes, to_bytes
 from fgsched.mail.spool import Spool
 from fgsched.mail.transport import Later, Never, send
-from fgsched.system.outputs import last_lines
+from fgsched.system.outputs import tail
 
 _PAUSE = 2.0  # seconds after a first failure; it doubles with each further one
 _LONGEST_PAUSE = 600.0
@@ -178,11 +178,14 @@ class Mailer:
             return letter
         has_output = letter.event in ("END", "FAIL", "TIME_LIMIT") and letter.started_at is not None
         count = self._settings.tail if has_output and not letter.is_summary else 0
-        tail = last_lines(letter.output, count, uid=letter.uid, gid=letter.gid)
+        output = tail(
+            letter.output, count, uid=letter.uid, gid=letter.gid, unless_changed_after=letter.ended_at
+        )
         from fgsched.accounting.reports.mail import notice_mail  # needs Jinja, of several MiB
         from fgsched.mail import jobtext
 
-        notice = jobtext.notice(letter, self._usage(letter), tail, self._host.partition(".")[0])
+        host, usage = self._host.partition(".")[0], self._usage(letter)
+        notice = jobtext.notice(letter, usage, output.lines, host, is_changed=output.is_changed)
         made = notice_mail(notice)
         return Message(at=letter.at, to=letter.to, subject=made.subject, text=made.text, html=made.html)
 

@@ -7,40 +7,57 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 _BYTES = 1 << 14  # of output that is examined
 _MOST = 2 * _BYTES  # that the reader may write; its process belongs to the user
 _LINE = 500  # characters of a line
 _END = 1.0  # seconds in which a killed reader ends
 _TIME = 5.0  # seconds until a file system that does not answer is given up
-_READ = '[ -f "$1" ] && stat -L -c %Y -- "$1" && exec tail -c "$2" -- "$1"'
+_READ = '[ -f "$1" ] && tail -c "$2" -- "$1" && echo && exec stat -L -c %.9Y -- "$1"'
 _ENVIRON = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}  # the user can read the variables of this process
+
+
+class Tail(NamedTuple):
+    """The last lines of a file."""
+
+    lines: list[str] = []  # empty: the user may not read it, or it is empty
+    is_changed: bool = False  # the file was changed too late, and `lines` are left out
 
 
 def last_lines(
     path: str, count: int, *, uid: int, gid: int | None = None, unless_changed_after: float | None = None
 ) -> list[str]:
-    """Return the last lines of a regular file; [] if the user may not read it.
+    """Return the last lines of a regular file as `tail` does; [] if it was changed too late."""
+    return tail(path, count, uid=uid, gid=gid, unless_changed_after=unless_changed_after).lines
 
-    Root reads as the user; another caller reads only own files.
+
+def tail(
+    path: str, count: int, *, uid: int, gid: int | None = None, unless_changed_after: float | None = None
+) -> Tail:
+    """Return the last lines of a regular file; none if the user may not read it.
+
+    Root reads as the user; another caller reads only own files. The time of the last change is read after
+    the lines, so that a change in between is noticed.
 
     Args:
         path: absolute.
         count: number of lines, at most.
         uid: the user who wrote it.
         gid: of that user; None: the one of the user database.
-        unless_changed_after: epoch seconds; [] if the file was changed later.
+        unless_changed_after: epoch seconds; no lines if the file was changed later.
     """
     rights = _rights(uid, gid)
     if count < 1 or not path.startswith("/") or rights is None:
-        return []
+        return Tail()
     with suppress(OSError, subprocess.SubprocessError, ValueError):
-        head, _, data = _read(["sh", "-c", _READ, "sh", path, str(_BYTES)], rights).partition(b"\n")
-        if unless_changed_after is None or int(head) <= unless_changed_after:
-            text = data.decode(errors="replace").splitlines()[-count:]
-            return [line[:_LINE] for line in text]
-    return []
+        found = _read(["sh", "-c", _READ, "sh", path, str(_BYTES)], rights)
+        data, _, changed_at = found.rstrip(b"\n").rpartition(b"\n")
+        if unless_changed_after is not None and float(changed_at) > unless_changed_after:
+            return Tail(is_changed=True)
+        text = data.decode(errors="replace").splitlines()[-count:] if changed_at else []
+        return Tail([line[:_LINE] for line in text])
+    return Tail()
 
 
 def _rights(uid: int, gid: int | None) -> dict[str, Any] | None:

@@ -114,6 +114,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     line: tuple[str, ...] = ()  # header line for it: "#FG", "--gpus=0.25"
     where: tuple[tuple[str, str], ...] = ()  # label and text
     tail: tuple[str, ...] = ()  # last lines of the output
+    missing: str = ""  # why they are not shown, as a sentence; "": no reason
     why: str = ""  # such as "Sent because the job has --mail-type=END. fgsched on hopper."
 
 
@@ -144,7 +145,7 @@ def notice_text(notice: Notice, *, ascii: bool = False) -> str:
     ]
     parts += [_where(notice), _tail(notice)]
     lines = [line for part in parts if part for line in (*part, "")]
-    lines = lines[:-1] if notice.tail else [*lines, _RULE]
+    lines = lines[:-1] if notice.tail and not notice.missing else [*lines, _RULE]
     text = "\n".join(line.rstrip() for line in [*lines, *paragraph(clean(notice.why))]) + "\n"
     return ascii_only(text) if ascii else text
 
@@ -198,6 +199,8 @@ def _where(notice: Notice) -> list[str]:
 
 
 def _tail(notice: Notice) -> list[str]:
+    if notice.missing:
+        return _sentences("Last lines of the output", (notice.missing,))
     if not notice.tail:
         return []
     lines = [cut(f"  {clean(line.expandtabs())}", WIDTH) for line in notice.tail]
