@@ -12,7 +12,7 @@ import pytest
 from fgsched import protocol
 from fgsched.cli import acctfields as fields
 from fgsched.cli.acctfields import Delimited, columns
-from fgsched.cli.fgacct import Window, _window
+from fgsched.cli.fgacct import Window, _window, in_order
 from fgsched.client import Client
 from fgsched.domain.job import JobState
 from live_host import Home, living
@@ -208,6 +208,22 @@ def test_a_history_of_many_pages_is_shown_whole(home):
     done = home.run("fgacct", "-n", "-P", "-o", "JobID")
     assert done.lines == [str(job) for job in range(1, 1204)]
     assert len(home.run("fgacct", "-n", "-P", "-o", "JobID", "-j", "1-1203").lines) == 1203
+
+
+def test_the_tasks_of_an_array_are_together_in_order_though_their_rows_are_not():
+    """The rows of array 1 are 1 (its last task), 2 and 4; the page ends before row 5."""
+    rows = {1: [record(id=2, array=1, task=0), record(id=4, array=1, task=1), record(id=1, array=1, task=2)]}
+    asked, known = [], set()
+
+    def rows_of(arrays):
+        asked.extend(arrays)
+        return [row for array in arrays for row in rows[array]]
+
+    page = [rows[1][2], rows[1][0], record(id=3), rows[1][1]]
+    assert [job.id for job in in_order(page, rows_of, known)] == [2, 4, 1, 3]
+    assert [job.id for job in in_order([record(id=5, array=1, task=9)], rows_of, known)] == []
+    assert (asked, known) == ([1], {1})
+    assert [job.id for job in in_order([record(id=6, array=6)], lambda arrays: [], known)] == [6]
 
 
 # -- without a process ------------------------------------------------------------------------------------

@@ -10,9 +10,12 @@ from importlib import import_module
 
 import pytest
 
-from fgsched.slurm import scontrol
+from fgsched.domain.usage import JobUsage
+from fgsched.protocol import JobInfo
+from fgsched.slurm import scontrol, sstat
 from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.names import OWN
+from fgsched.system.process import TreeUse
 from live_host import Home
 
 HOST = os.uname().nodename.split(".")[0]
@@ -78,10 +81,27 @@ def answered(home, patch, *words):
         ("scontrol ping", f"Slurmctld(primary) at {HOST} is UP\n"),
         ("scontrol version", "slurm-wlm 22.05.8\n"),
         ("sstat -nP -j 2 -o jobid,ntasks", "2.batch|1\n"),
+        ("sstat -nP -j 2 -o maxpages,avepages,avecpufreq,maxvmsize,maxvmsizetask", "||||\n"),
     ],
 )
 def test_an_answer_is_that_of_slurm(site, monkeypatch, words, out):
     assert answered(site, monkeypatch, *words.split()) == out
+
+
+USAGE = JobUsage(
+    **dict.fromkeys(("sampled", "charged", "active", "held", "empty", "used", "memory"), 0.0),
+    **dict.fromkeys(("peak", "with_process", "busy", "longest_idle"), 0),
+    energy=12.6,
+)
+
+
+def test_sstat_shows_what_is_measured_and_leaves_out_what_is_not():
+    batch = sstat.Row(JobInfo(step="batch", usage=USAGE), [], TreeUse(read=5 << 10))
+    values = {field.name: field.show(batch) for field in sstat.FIELDS}
+    names = ("MaxDiskRead", "AveDiskRead", "MaxDiskWrite", "ConsumedEnergy")
+    assert [values[name] for name in names] == ["5K", "5K", "", "13"]
+    step = batch._replace(job=JobInfo(step="0", usage=USAGE))
+    assert {field.name: field.show(step) for field in sstat.FIELDS}["ConsumedEnergy"] == ""
 
 
 @pytest.mark.parametrize(

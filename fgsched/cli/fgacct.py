@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -248,8 +249,9 @@ def _named(
 
 
 def _all(client: Client, asked: Sequence[str], window: Window, *, mine: bool) -> Iterator[protocol.JobInfo]:
-    """Yield every job of the window, page by page."""
+    """Yield every job of the window, page by page; the tasks of an array follow each other."""
     after: int | None = 0
+    shown: set[int] = set()
     while after is not None:
         page = client.call(
             protocol.ListHistory(
@@ -260,8 +262,35 @@ def _all(client: Client, asked: Sequence[str], window: Window, *, mine: bool) ->
                 uid=os.geteuid() if mine else None,
             )
         )
-        yield from page.jobs
+        yield from in_order(page.jobs, partial(_named, client, asked, missing=[]), shown)
         after = page.next
+
+
+def in_order(
+    jobs: Iterable[protocol.JobInfo],
+    rows_of: Callable[[list[choices.Name]], Iterable[protocol.JobInfo]],
+    shown: set[int],
+) -> Iterator[protocol.JobInfo]:
+    """Yield jobs in their order, and at the first row of an array all its rows, by index.
+
+    A task gets its row when it starts, so the ids of an array's rows are neither consecutive nor in the order
+    of its indices.
+
+    Args:
+        rows_of: returns the rows of arrays, by array and index.
+        shown: the arrays that were yielded; new ones are added.
+    """
+    page = list(jobs)
+    new = dict.fromkeys(job.array for job in page if job.array is not None and job.array not in shown)
+    found: dict[int | None, list[protocol.JobInfo]] = {}
+    for row in rows_of(list(new)) if new else ():
+        found.setdefault(row.array, []).append(row)
+    for job in page:
+        if job.array is None or (job.array in new and job.array not in found):
+            yield job
+        elif job.array not in shown:
+            shown.add(job.array)
+            yield from found[job.array]
 
 
 def _print(lines: Iterable[str]) -> None:

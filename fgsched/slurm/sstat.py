@@ -17,7 +17,7 @@ from fgsched.system.process import TreeUse, descendants, use_of
 
 _FIELDS = (
     *("id", "array", "task", "tasks", "state", "attempt", "started_at", "ended_at", "elapsed", "suspended"),
-    *("indices", "allocated", "request", "now", "srun_steps"),
+    *("indices", "allocated", "request", "now", "usage", "srun_steps"),
 )
 _KNOWN = options(
     """allsteps helpformat fields= format= noheader jobs= noconvert parsable parsable2 pidformat verbose
@@ -44,6 +44,17 @@ def _kib(size: int) -> str:
     return f"{size >> 10}K"
 
 
+def _disk(size: int | None) -> str:
+    """Return bytes; "" if this user may not know."""
+    return "" if size is None else _kib(size)
+
+
+def _joules(row: Row) -> str:
+    """Return the energy of the job's GPUs so far; "" if it was not measured, or for a step of srun."""
+    usage = row.job.usage if row.job.step == steps.BATCH else None
+    return "" if usage is None or usage.energy is None else str(round(usage.energy))
+
+
 def _tres(row: Row) -> str:
     memory = max((one.memory for one in row.job.now), default=0)
     gpus = f",gres/gpumem={memory >> 20}M" if row.job.indices else ""
@@ -53,26 +64,26 @@ def _tres(row: Row) -> str:
 FIELDS = (
     Field("JobID", 12, lambda row: f"{choices.name_of(row.job)}.{row.job.step}"),
     Field("MaxVMSize", 10, lambda row: ""),
-    Field("MaxVMSizeNode", 14, lambda row: host_name()),
-    Field("MaxVMSizeTask", 14, lambda row: "0"),
+    Field("MaxVMSizeNode", 14, lambda row: ""),
+    Field("MaxVMSizeTask", 14, lambda row: ""),
     Field("AveVMSize", 10, lambda row: ""),
     Field("MaxRSS", 10, lambda row: _kib(row.use.rss)),
     Field("MaxRSSNode", 10, lambda row: host_name()),
     Field("MaxRSSTask", 10, lambda row: "0"),
     Field("AveRSS", 10, lambda row: _kib(row.use.rss)),
-    Field("MaxPages", 8, lambda row: "0"),
-    Field("AvePages", 10, lambda row: "0"),
+    Field("MaxPages", 8, lambda row: ""),
+    Field("AvePages", 10, lambda row: ""),
     Field("MinCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
     Field("MinCPUNode", 10, lambda row: host_name()),
     Field("MinCPUTask", 10, lambda row: "0"),
     Field("AveCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
     Field("NTasks", 8, lambda row: str(row.job.request.tasks)),
-    Field("AveCPUFreq", 10, lambda row: "0"),
-    Field("ConsumedEnergy", 14, lambda row: "0"),
-    Field("MaxDiskRead", 12, lambda row: "0"),
-    Field("AveDiskRead", 14, lambda row: "0"),
-    Field("MaxDiskWrite", 12, lambda row: "0"),
-    Field("AveDiskWrite", 14, lambda row: "0"),
+    Field("AveCPUFreq", 10, lambda row: ""),
+    Field("ConsumedEnergy", 14, lambda row: _joules(row)),
+    Field("MaxDiskRead", 12, lambda row: _disk(row.use.read)),
+    Field("AveDiskRead", 14, lambda row: _disk(row.use.read)),
+    Field("MaxDiskWrite", 12, lambda row: _disk(row.use.written)),
+    Field("AveDiskWrite", 14, lambda row: _disk(row.use.written)),
     Field("TRESUsageInAve", 14, _tres),
     Field("TRESUsageInMax", 14, _tres),
     Field("TRESUsageInTot", 14, _tres),

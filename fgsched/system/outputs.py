@@ -21,7 +21,7 @@ _ENVIRON = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}  # the user can read the var
 class Tail(NamedTuple):
     """The last lines of a file."""
 
-    lines: list[str] = []  # empty: the user may not read it, or it is empty
+    lines: Sequence[str] = ()  # empty: the user may not read it, or it is empty
     is_changed: bool = False  # the file was changed too late, and `lines` are left out
 
 
@@ -29,7 +29,7 @@ def last_lines(
     path: str, count: int, *, uid: int, gid: int | None = None, unless_changed_after: float | None = None
 ) -> list[str]:
     """Return the last lines of a regular file as `tail` does; [] if it was changed too late."""
-    return tail(path, count, uid=uid, gid=gid, unless_changed_after=unless_changed_after).lines
+    return list(tail(path, count, uid=uid, gid=gid, unless_changed_after=unless_changed_after).lines)
 
 
 def tail(
