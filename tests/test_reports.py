@@ -35,10 +35,10 @@ from fgsched.accounting.reports.model import (
 from fgsched.accounting.reports.registry import NAMES, Wish, kind
 from fgsched.accounting.reports.text import as_text
 from fgsched.accounting.reports.waste import use_of
-from fgsched.cli.replaying import one_more_card
 from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import width_of as width
+from fgsched.simulate.onemore import one_more_card
 from fgsched.submission.table import OPTIONS
 from reporting import NOW, facts_of, hostile_plan, is_expected
 from test_ledger import CARD, JOB, USAGE
@@ -219,7 +219,7 @@ def test_the_charge_of_an_account_is_weighted_and_compared_with_its_quota(paths)
 
 def test_one_more_card_is_replayed_for_each_model(paths):
     with facts_of(paths / "fortnight.db") as facts:
-        found = one_more_card(facts, Config())
+        found = one_more_card(facts, Config().limits)
     assert [one.model for one in found] == ["A100 80GB", "RTX A6000"]
     assert {one.jobs for one in found} == {524}
     assert all(one.median <= one.median_now for one in found)
@@ -229,7 +229,7 @@ def test_one_more_card_is_replayed_for_each_model(paths):
 
 def test_without_jobs_nothing_is_replayed(paths):
     with facts_of(paths / "empty.db") as facts:
-        assert one_more_card(facts, Config()) == ()
+        assert one_more_card(facts, Config().limits) == ()
 
 
 def test_a_day_and_a_month_are_reported_too(paths):

@@ -18,17 +18,17 @@ from fgsched.accounting.periods import Choice, chosen
 from fgsched.accounting.reports import folder
 from fgsched.accounting.reports.facts import Facts, FailedJob, ReportReader
 from fgsched.accounting.reports.model import Report
-from fgsched.accounting.reports.registry import ALIASES, FORMATS, Style, Wish, kind, written
+from fgsched.accounting.reports.registry import ALIASES, FORMATS, WITHOUT_NAMES, Style, Wish, kind, written
 from fgsched.accounting.reports.request import empty_accounts
 from fgsched.cli.command import write
-from fgsched.cli.replaying import one_more_card
-from fgsched.client import Client, find_places
+from fgsched.client import Client, NotRunning, find_places
 from fgsched.config.load import load
 from fgsched.config.schema import Config
 from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
 from fgsched.domain.units import parse_count
 from fgsched.listing import choices
 from fgsched.listing.display import host_name
+from fgsched.simulate.onemore import one_more_card
 from fgsched.system.outputs import last_lines
 
 _NO_ACCOUNTS = (
@@ -39,7 +39,6 @@ _PATIENCE = 300.0  # seconds that a report of the controller may take, with thos
 _TAIL = 5  # lines of the output of a failed job
 _TAILS = 15.0  # seconds for all of them, if file systems do not answer
 _LATE = 60.0  # seconds after its end in which a job's output may still change
-_WITHOUT_NAMES = ("health", "capacity")
 
 
 def report(options: Mapping[str, Any]) -> None:
@@ -87,11 +86,23 @@ def _asked(options: Mapping[str, Any]) -> Report:
         user=options["user"],
         **{name: options[name] for name in Choice.__struct_fields__},
     )
-    with Client(find_places(), may_start=False) as client:
-        answer = client.call(call, patience=_PATIENCE)
+    try:
+        with Client(find_places(), may_start=False) as client:
+            answer = client.call(call, patience=_PATIENCE)
+    except NotRunning as error:
+        raise NotRunning(error.cause, _as_root(call)) from None
     if answer.is_empty:
         _note(options, _NO_ACCOUNTS)
     return msgspec.json.decode(answer.report, type=Report)
+
+
+def _as_root(call: protocol.MakeReport) -> str:
+    """Return what a user can do without a controller."""
+    about = f" --user {call.user or choices.me()}" if call.report == "me" else ""
+    return (
+        "It makes the reports of users, because only root may read the accounts. Repeat the command when it\n"
+        f"runs, or ask an administrator for the report: as root, 'fgreport {call.report}{about}' works now."
+    )
 
 
 @contextmanager
@@ -137,10 +148,10 @@ def refuse_private(report: str, about: str, caller: str, config: Config) -> None
     `about` is the user of the report on one user, "" for the caller. Raises NotPermitted.
     """
     is_own = report == "me" and about in ("", caller)
-    if config.private_data and not is_own and report not in _WITHOUT_NAMES and not _operates(caller, config):
+    if config.private_data and not is_own and report not in WITHOUT_NAMES and not _operates(caller, config):
         raise NotPermitted(
             f"the report {report} shows other users, and this host keeps them private",
-            f"You may use: me, {', '.join(_WITHOUT_NAMES)}.",
+            f"You may use: me, {', '.join(WITHOUT_NAMES)}.",
         )
 
 
@@ -175,7 +186,7 @@ def _wish(options: Mapping[str, Any], facts: Facts, now: float) -> Wish:
         quotas = {name: 60.0 * one.gpu_minutes for name, one in config.accounts.items() if one.gpu_minutes}
         return structs.replace(wish, quotas=quotas, weights=dict(config.weights))
     if options["report"] == "capacity":
-        return structs.replace(wish, replays=one_more_card(facts, load(find_places())))
+        return structs.replace(wish, replays=one_more_card(facts, load(find_places()).limits))
     return wish
 
 

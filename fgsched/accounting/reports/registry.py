@@ -73,6 +73,7 @@ _MODULES: dict[str, tuple[str, Default]] = {
     "me": ("users", "week"),
 }
 ALIASES = {"intruders": "strangers"}
+WITHOUT_NAMES = ("health", "capacity")  # reports that name no user
 NAMES = tuple(_MODULES)
 
 

@@ -1,18 +1,22 @@
 """A report that one process asks of another, and what becomes of it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.accounting.ledger import Ledger
 from fgsched.accounting.periods import Choice, chosen
 from fgsched.accounting.reports.facts import Facts, ReportReader
 from fgsched.accounting.reports.model import Report
-from fgsched.accounting.reports.registry import Wish, kind
+from fgsched.accounting.reports.registry import Replayed, Wish, kind
 from fgsched.domain.errors import StorageError
+from fgsched.domain.job import HostLimits
+
+Replay = Callable[[Facts, HostLimits], tuple[Replayed, ...]]
 
 
 class ReportRequest(Struct, frozen=True, kw_only=True):
@@ -28,6 +32,7 @@ class ReportRequest(Struct, frozen=True, kw_only=True):
     weights: dict[str, float] = {}  # by model of GPU
     quotas: dict[str, float] = {}  # GPU seconds by account
     has_paths: bool = False  # whether it may show paths of output files
+    limits: HostLimits | None = None  # of the replay in the report on capacity
 
 
 class Made(Struct, frozen=True, kw_only=True):
@@ -56,8 +61,11 @@ def empty_accounts() -> Iterator[Path]:
         yield path
 
 
-def make(accounts: Path, request: ReportRequest, now: float) -> Report:
-    """Make a report from the accounts; `now` is in epoch seconds. Raises FgschedError."""
+def make(accounts: Path, request: ReportRequest, now: float, replay: Replay) -> Report:
+    """Make a report from the accounts; `now` is in epoch seconds. Raises FgschedError.
+
+    `replay` replays the period with one more card, if the request has limits for that.
+    """
     which = kind(request.report)
     period = chosen(request.choice, which.default, now)
     wish = Wish(
@@ -71,6 +79,9 @@ def make(accounts: Path, request: ReportRequest, now: float) -> Report:
     reader = ReportReader(accounts)
     try:
         with reader.reading():
-            return which.make(Facts(reader, period, host=request.host, user=request.user), wish)
+            facts = Facts(reader, period, host=request.host, user=request.user)
+            if request.limits is not None:
+                wish = replace(wish, replays=replay(facts, request.limits))
+            return which.make(facts, wish)
     finally:
         reader.close()

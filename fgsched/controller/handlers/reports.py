@@ -9,6 +9,7 @@ from typing import Any
 from fgsched import protocol
 from fgsched.accounting.periods import Choice
 from fgsched.accounting.reports.process import ReporterProcess
+from fgsched.accounting.reports.registry import WITHOUT_NAMES
 from fgsched.accounting.reports.request import Made, ReportRequest
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
@@ -16,7 +17,6 @@ from fgsched.controller.eventloop import Apart, EventLoop
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, NotPermitted, OurFault, StorageError
 from fgsched.server import Connection
 
-WITHOUT_NAMES = ("health",)  # reports that name no user
 _MOST = 16  # reports that are asked for at a time
 _PAUSE = 1.0  # seconds until a client asks again
 
@@ -60,10 +60,6 @@ class ReportHandlers:
                 f"the report {call.report} shows other users, and this host keeps them private",
                 f"You may use: me, {', '.join(WITHOUT_NAMES)}.",
             )
-        if call.report == "capacity":
-            raise NotPermitted(
-                "the report capacity replays the jobs of all users", "Ask an administrator for it."
-            )
         return ReportRequest(
             report=call.report,
             choice=Choice(
@@ -80,6 +76,7 @@ class ReportHandlers:
             weights=dict(config.weights),
             quotas={name: 60.0 * one.gpu_minutes for name, one in config.accounts.items() if one.gpu_minutes},
             has_paths=caller.is_operator or caller.uid == os.geteuid(),
+            limits=config.limits if call.report == "capacity" else None,
         )
 
     def _answered(self, made: Made) -> None:

@@ -16,8 +16,11 @@ from pathlib import Path
 import msgspec
 
 from fgsched.accounting import marker
+from fgsched.accounting.reports.facts import Facts
+from fgsched.accounting.reports.registry import Replayed
 from fgsched.accounting.reports.request import Made, ReportRequest, empty_accounts, make
 from fgsched.domain.errors import Exit, FgschedError
+from fgsched.domain.job import HostLimits
 
 _CHUNK = 1 << 16  # bytes
 _IDLE = 300.0  # seconds without a request
@@ -33,7 +36,7 @@ def answer(accounts: Path, line: bytes, now: float) -> Made:
         if is_empty:
             marker.refuse_missing(accounts)
         with empty_accounts() if is_empty else nullcontext(accounts) as path:
-            report = make(path, request, now)
+            report = make(path, request, now, _replay)
     except FgschedError as error:
         code = int(error.exit_code)
         return Made(number=request.number, error=error.cause, remedy=error.remedy, exit=code)
@@ -42,6 +45,12 @@ def answer(accounts: Path, line: bytes, now: float) -> Made:
         return Made(number=request.number, error="internal error in the report", exit=int(Exit.INTERNAL))
     text = msgspec.json.encode(report).decode()
     return Made(number=request.number, report=text, is_empty=is_empty)
+
+
+def _replay(facts: Facts, limits: HostLimits) -> tuple[Replayed, ...]:
+    from fgsched.simulate.onemore import one_more_card  # it costs memory that the other reports do not need
+
+    return one_more_card(facts, limits)
 
 
 def serve(accounts: Path, source: int, sink: int, clock: Callable[[], float] = time.time) -> None:

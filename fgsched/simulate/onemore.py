@@ -8,23 +8,25 @@ from fgsched.accounting.records import Card
 from fgsched.accounting.reports.facts import Facts, PastRun
 from fgsched.accounting.reports.registry import Replayed
 from fgsched.accounting.reports.wording import model_name, quantile
-from fgsched.config.load import Config
-from fgsched.domain.job import Demand, Gpu
+from fgsched.domain.job import Demand, Gpu, HostLimits
 from fgsched.domain.policy import Policy
-from fgsched.simulate import SimHost, replay
+from fgsched.simulate.replay import SimHost, replay
 from fgsched.simulate.workload import Task, runnable
 
 _MOST = 2_000  # jobs that are replayed: the latest
 _UNLIMITED = 1 << 62
 
 
-def one_more_card(facts: Facts, config: Config) -> tuple[Replayed, ...]:
-    """Return what one more card of each model would have changed for the jobs of a period."""
+def one_more_card(facts: Facts, limits: HostLimits) -> tuple[Replayed, ...]:
+    """Return what one more card of each model would have changed for the jobs of a period.
+
+    CPUs and host memory of `limits` do not restrict the replay: the accounts lack the requests for them.
+    """
     gpus = tuple(_gpu(index, card) for index, card in enumerate(facts.cards))
     runs = facts.runs(_MOST + 1)
     if not gpus or not runs:
         return ()
-    limits = structs.replace(config.limits, cpus=_UNLIMITED, host_memory=_UNLIMITED)
+    limits = structs.replace(limits, cpus=_UNLIMITED, host_memory=_UNLIMITED)
     host = SimHost(gpus=gpus, limits=limits, policy=Policy())
     tasks, _ = runnable([_task(run) for run in runs[:_MOST]], gpus, limits)
     now = _waits(tasks, host)
