@@ -142,7 +142,7 @@ def main() -> None:
     calls.write(HERE / "fgshim/hook")
     write_completions()
     build_front()
-    names = os.environ.get("FG_BUILD_ONLY", "hook spawner prover region").split()
+    names = os.environ.get("FG_BUILD_ONLY", "hook spawner prover region grouping").split()
     headers = sorted(str(path.relative_to(HERE)) for path in HERE.glob("fgshim/*/*.h"))
     extensions = [
         Extension(

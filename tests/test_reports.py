@@ -17,8 +17,9 @@ from fgsched.accounting.periods import Choice
 from fgsched.accounting.records import HealthEvent
 from fgsched.accounting.reports import waste
 from fgsched.accounting.reports.charge import weight_of
+from fgsched.accounting.reports.ended import Repeated
 from fgsched.accounting.reports.export import as_csv, as_json, names, table_as_csv
-from fgsched.accounting.reports.facts import Example, Repeated
+from fgsched.accounting.reports.facts import Example
 from fgsched.accounting.reports.html import as_html
 from fgsched.accounting.reports.markdown import as_markdown
 from fgsched.accounting.reports.model import (
@@ -227,6 +228,28 @@ def test_one_more_card_is_replayed_for_each_model(paths):
     assert "One more RTX A6000 would have changed the median wait" in " ".join(report.lede)
 
 
+def test_jobs_of_very_many_names_are_grouped_by_sqlite_alike(paths):
+    with facts_of(paths / "fortnight.db") as facts:
+        kept = facts.repeated
+    with facts_of(paths / "fortnight.db") as facts:
+        facts.most_names = len(kept) - 1
+        found = facts.repeated
+    assert len(kept) > 20
+    assert [msgspec.structs.asdict(one) for one in found] == [
+        pytest.approx(msgspec.structs.asdict(one)) for one in kept
+    ]
+
+
+def test_the_waits_of_a_report_do_not_depend_on_the_query(paths):
+    with facts_of(paths / "fortnight.db") as facts:
+        alone = list(facts.all_waits)
+    with facts_of(paths / "fortnight.db") as facts:
+        assert sorted(wait for one in facts.waits for wait in one.waits) == alone == list(facts.all_waits)
+    with facts_of(paths / "fortnight.db") as facts:
+        assert facts.repeated
+        assert list(facts.all_waits) == alone
+
+
 def test_without_jobs_nothing_is_replayed(paths):
     with facts_of(paths / "empty.db") as facts:
         assert one_more_card(facts, Config().limits) == ()
@@ -277,7 +300,7 @@ def test_memory_counts_as_not_used_if_it_was_measured(tmp_path, peak, used, hour
         ledger.add_jobs([replace(JOB, started_at=0.0, ended_at=3600.0, gpu_peak=peak, usage=usage)])
     ledger.close()
     with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-01", until="1970-01-03")) as facts:
-        assert sum(one.unused for one in facts.jobs) / (1 << 30) / 3600 == hours
+        assert sum(one.seconds for one in facts.unused) / (1 << 30) / 3600 == hours
 
 
 def test_health_has_the_driver_of_the_period_and_its_changes(tmp_path):

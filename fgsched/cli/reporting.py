@@ -28,7 +28,6 @@ from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
 from fgsched.domain.units import parse_count
 from fgsched.listing import choices
 from fgsched.listing.display import host_name
-from fgsched.simulate.onemore import one_more_card
 from fgsched.system.outputs import last_lines
 
 _NO_ACCOUNTS = (
@@ -186,6 +185,8 @@ def _wish(options: Mapping[str, Any], facts: Facts, now: float) -> Wish:
         quotas = {name: 60.0 * one.gpu_minutes for name, one in config.accounts.items() if one.gpu_minutes}
         return structs.replace(wish, quotas=quotas, weights=dict(config.weights))
     if options["report"] == "capacity":
+        from fgsched.simulate.onemore import one_more_card  # it costs time that the other reports do not need
+
         return structs.replace(wish, replays=one_more_card(facts, load(find_places()).limits))
     return wish
 

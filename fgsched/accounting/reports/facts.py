@@ -7,7 +7,7 @@ from functools import cached_property
 from importlib.resources import files
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,10 +16,21 @@ from msgspec.structs import replace
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Reader, kept_field
 from fgsched.accounting.periods import Period
 from fgsched.accounting.records import DRIVER, Card, Gap, HealthEvent, Owner
+from fgsched.accounting.reports.ended import (
+    MOST_NAMES,
+    Ending,
+    Named,
+    Repeated,
+    endings,
+    most_charged,
+    named,
+    waits,
+)
 from fgsched.domain.errors import StorageError
-from fgsched.store.schema import named
+from fgsched.store import schema
+from fgshim.grouping import Grouping, Numbers, group, ordered
 
-_SQL = named(files("fgsched.accounting.reports").joinpath("reports.sql").read_text())
+_SQL = schema.named(files("fgsched.accounting.reports").joinpath("reports.sql").read_text())
 _FAILED = {"FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"}
 _LONG = 60 * DAY  # seconds of a period: the least for which days are summed instead of hours
 _MOST_STEPS = 200  # slots of a GPU's row
@@ -91,7 +102,7 @@ class OwnerTotals(Struct, frozen=True, kw_only=True):
 
 
 class JobTotals(Struct, frozen=True, kw_only=True):
-    """The number, charge and unused memory of an owner's jobs that ended in one state."""
+    """The number and the charge of an owner's jobs that ended in one state."""
 
     owner: Owner
     model: str
@@ -99,11 +110,18 @@ class JobTotals(Struct, frozen=True, kw_only=True):
     oom: str
     jobs: int
     charged: float  # GPU seconds
-    unused: float  # byte-seconds that were requested, above the peak
 
     @property
     def has_failed(self) -> bool:
         return self.state in _FAILED
+
+
+class UnusedMemory(Struct, frozen=True):
+    """Memory that jobs of an owner requested above their peaks."""
+
+    owner: Owner
+    model: str
+    seconds: float  # byte-seconds
 
 
 class EndedJobs(Struct, frozen=True, kw_only=True):
@@ -114,45 +132,14 @@ class EndedJobs(Struct, frozen=True, kw_only=True):
     jobs: int
 
 
-class _Ended(Struct, gc=False):
-    """Jobs that ended in one way, while they are counted."""
-
-    jobs: int = 0
-    charged: float = 0.0  # GPU seconds
-    unused: float = 0.0  # byte-seconds that were asked for, above the peak
-    waits: list[float] = []  # seconds, of the jobs that started
-
-
-class WaitGroup(Struct, frozen=True, gc=False):
-    """The waits of the jobs of one owner, model and size."""
+class WaitGroup(Struct, frozen=True):
+    """The waits of jobs of one owner, model and size that ended in one way."""
 
     owner: Owner
     model: str
     gpus: int
     share: int  # ten-thousandths of each GPU
-    waits: list[float]  # seconds, ascending
-
-
-class Repeated(Struct, frozen=True, kw_only=True):
-    """Jobs of a user with the same name and request."""
-
-    owner: int  # number of the owner of the last job
-    user: str
-    name: str
-    gpus: int
-    share: int  # ten-thousandths of each GPU
-    memory: int  # bytes of each GPU, the largest
-    model: str
-    jobs: int
-    charged: float  # GPU seconds
-    used: float | None  # GPU seconds; None: not measured
-    idle: float | None  # GPU seconds
-    peak: int  # bytes
-    longest: float  # seconds of the longest run
-    elapsed: float  # seconds, of all runs
-    time_limit: int  # seconds; 0: none
-    first: float  # epoch seconds: the end of the owner's first job
-    last: float  # epoch seconds: the end of the last job
+    waits: Numbers  # seconds
 
 
 class Example(Struct, frozen=True, kw_only=True):
@@ -246,12 +233,12 @@ class FailuresOfName(Struct, frozen=True, kw_only=True):
     charged: float  # GPU seconds of the failed jobs
 
 
-class Slowdown(Struct, frozen=True, gc=False):
-    """The slowdown of a job: its wait and run time, divided by its run time (at least 10 minutes)."""
+class Slowdowns(Struct, frozen=True):
+    """The slowdowns of the jobs of one size: wait and run time, divided by run time (at least 10 minutes)."""
 
     gpus: int
     share: int  # ten-thousandths of each GPU
-    slowdown: float
+    factors: Numbers
 
 
 class DemandTotals(Struct, frozen=True, kw_only=True):
@@ -305,15 +292,12 @@ class ReportReader(Reader):
         """Yield the rows of an answer."""
         return self._ask(statement, **values)
 
-    def tuples(self, statement: str, **values: float | str) -> Iterator[Any]:
-        """Yield an answer of very many rows as plain tuples, which cost less than rows with names.
-
-        Raises StorageError.
-        """
+    def group(self, statement: str, *groupings: Grouping, **values: float | str) -> None:
+        """Add the rows of an answer, of which there may be very many, to groupings. Raises StorageError."""
         cursor = self._db.cursor()
-        cursor.row_factory = None
+        cursor.row_factory = None  # plain tuples
         try:
-            yield from cursor.execute(self.statements[statement], values)
+            group(cursor.execute(self.statements[statement], values), *groupings)
         except sqlite3.Error as error:
             raise StorageError(f"the accounts {self.path}: {error}", "Check the file.") from error
 
@@ -334,10 +318,13 @@ def _is_repeated(event: HealthEvent, states: dict[str, str]) -> bool:
 class Facts:
     """The contents of the accounts about a period. Each query runs when its result is first used."""
 
+    most_names = MOST_NAMES  # groups of jobs by name in memory; beyond, SQLite makes them
+
     def __init__(self, reader: ReportReader, period: Period, *, host: str = "", user: str = "") -> None:
         """Query `reader` about `period`; `user` restricts the facts to jobs of one user."""
         self.reader, self.period, self.host, self.user = reader, period, host, user
         self._bounds = {"since": period.since, "until": period.until}
+        self._of_user: dict[str, float | str] = {**self._bounds, "user": user}
         self._examples: dict[tuple[int, str, int, int], list[Example]] = {}
 
     @cached_property
@@ -424,9 +411,9 @@ class Facts:
     @cached_property
     def jobs(self) -> list[JobTotals]:
         """Return how many jobs ended in which way, by owner and model."""
-        found: dict[tuple[int, str, str, str], list[_Ended]] = defaultdict(list)
-        for key, one in self._ended.items():
-            found[key[:4]].append(one)
+        found: dict[tuple[int, str, str, str], list[Ending]] = defaultdict(list)
+        for one in self._ended:
+            found[one.owner, one.model, one.state, one.oom].append(one)
         return [
             JobTotals(
                 owner=self.owners[owner],
@@ -435,9 +422,19 @@ class Facts:
                 oom=oom,
                 jobs=sum(one.jobs for one in ended),
                 charged=sum(one.charged for one in ended),
-                unused=sum(one.unused for one in ended),
             )
             for (owner, model, state, oom), ended in sorted(found.items(), key=itemgetter(0))
+        ]
+
+    @cached_property
+    def unused(self) -> list[UnusedMemory]:
+        """Return the memory that was requested and not used, by owner and model."""
+        found = Grouping((0, 2), (("sum", 2),))
+        self.reader.group("unused_memory", found, **self._of_user)
+        return [
+            UnusedMemory(self.owners[owner], model, group[0] or 0.0)
+            for group in found.groups()
+            for owner, model in (group.key,)
         ]
 
     @cached_property
@@ -447,34 +444,30 @@ class Facts:
 
     @cached_property
     def waits(self) -> list[WaitGroup]:
-        """Return the waits of the jobs that started, by owner, model and size."""
-        found: dict[tuple[int, str, int, int], list[float]] = defaultdict(list)
-        for (owner, model, _, _, gpus, share), one in self._ended.items():
-            if one.waits:
-                found[owner, model, gpus, share] += one.waits
+        """Return the waits of the jobs that started, by owner, model, size and end."""
         return [
-            WaitGroup(self.owners[owner], model, gpus, share, sorted(waits))
-            for (owner, model, gpus, share), waits in found.items()
+            WaitGroup(self.owners[one.owner], one.model, one.gpus, one.share, one.waits)
+            for one in self._ended
+            if one.waits
         ]
 
     @cached_property
-    def _ended(self) -> dict[tuple[int, str, str, str, int, int], _Ended]:
-        """Return jobs by owner, model, state, kind of OOM, GPUs and share, from one pass over them."""
-        found: dict[tuple[int, str, str, str, int, int], _Ended] = defaultdict(_Ended)
-        rows = self.reader.tuples("endings", user=self.user, **self._bounds)
-        for owner, model, state, oom, gpus, share, charged, unused, wait in rows:
-            one = found[owner, model, state, oom, gpus, share]
-            one.jobs += 1
-            one.charged += charged
-            one.unused += unused
-            if wait is not None:
-                one.waits.append(wait)
-        return found
+    def _ended(self) -> list[Ending]:
+        """Return jobs by owner, size and end: of the groups by name, if a report has asked for those."""
+        known = vars(self).get("_named")
+        return known.endings if known else endings(self.reader, self._of_user)
 
     @cached_property
-    def all_waits(self) -> list[float]:
+    def _named(self) -> Named | None:
+        """Return jobs by end and by name; None if there are too many names."""
+        return named(self.reader, self._of_user, self.most_names)
+
+    @cached_property
+    def all_waits(self) -> Numbers:
         """Return the waits of all jobs that started, in seconds, ascending."""
-        return sorted(wait for group in self.waits for wait in group.waits)
+        if "_ended" in vars(self) or "_named" in vars(self):
+            return ordered(group.waits for group in self.waits)
+        return ordered([waits(self.reader, self._of_user)])
 
     def _owned(self, kind: type[Record], statement: str, **more: float) -> list[Record]:
         return [
@@ -486,9 +479,11 @@ class Facts:
     @cached_property
     def repeated(self) -> list[Repeated]:
         """Return the jobs of one owner, name and request, as groups; at most 2,000, the most charged."""
+        if self._named:
+            return most_charged(self._named.groups, {at: one.user for at, one in self.owners.items()})
         return [
             msgspec.convert({**dict(row), "user": self.owners[row["owner"]].user}, Repeated, strict=False)
-            for row in self.reader.ask("repeated", user=self.user, **self._bounds)
+            for row in self.reader.ask("repeated", **self._of_user)
         ]
 
     def examples(self, of: Repeated, most: int = 50) -> list[Example]:
@@ -503,11 +498,11 @@ class Facts:
 
     def top_jobs(self, by: str, most: int) -> list[TopJob]:
         """Return the largest jobs by "charge", "idle" or "wait", `most` of them."""
-        return self.reader.records(TopJob, f"jobs_by_{by}", user=self.user, most=most, **self._bounds)
+        return self.reader.records(TopJob, f"jobs_by_{by}", most=most, **self._of_user)
 
     def failed_jobs(self, most: int) -> list[FailedJob]:
         """Return the latest jobs that failed, `most` of them."""
-        found = self.reader.records(FailedJob, "failed_jobs", user=self.user, most=most, **self._bounds)
+        found = self.reader.records(FailedJob, "failed_jobs", most=most, **self._of_user)
         return [replace(one, output=self._output(one.id)) for one in found]
 
     def _output(self, job_id: int) -> str | None:
@@ -517,22 +512,21 @@ class Facts:
 
     def failures_by_name(self, most: int) -> list[FailuresOfName]:
         """Return the names of jobs that failed at least three times, `most` of them."""
-        return self.reader.records(
-            FailuresOfName, "failures_by_name", user=self.user, most=most, **self._bounds
-        )
+        return self.reader.records(FailuresOfName, "failures_by_name", most=most, **self._of_user)
 
     def without_process(self, most: int) -> list[NamedJobs]:
         """Return jobs without any GPU process, by name, `most` names."""
-        return self.reader.records(NamedJobs, "without_process", user=self.user, most=most, **self._bounds)
+        return self.reader.records(NamedJobs, "without_process", most=most, **self._of_user)
 
     def runs(self, most: int) -> list[PastRun]:
         """Return the latest jobs that ran, `most` of them, by the time when they could start."""
         return self.reader.records(PastRun, "runs", most=most, **self._bounds)
 
     @cached_property
-    def slowdowns(self) -> list[Slowdown]:
-        rows = self.reader.tuples("slowdowns", user=self.user, **self._bounds)
-        return [Slowdown(*row) for row in rows]
+    def slowdowns(self) -> list[Slowdowns]:
+        found = Grouping((0, 2), (), collected=2)
+        self.reader.group("slowdowns", found, **self._of_user)
+        return [Slowdowns(one.key[0], one.key[1], one.values) for one in found.groups()]
 
     @cached_property
     def demands(self) -> list[DemandTotals]:

@@ -21,6 +21,7 @@ from fgsched.accounting.reports.model import (
     Words,
 )
 from fgsched.accounting.reports.wording import model_name, quantile
+from fgshim.grouping import Numbers, ordered
 
 BY = {  # what --by chooses: the heading of the column
     "user": "User",
@@ -43,15 +44,18 @@ class Group(Struct):
     jobs: int = 0
     failed: int = 0
     unused: float = 0.0  # byte-seconds
-    waits: list[float] = []  # seconds
+    waits: list[Numbers] = []  # seconds
 
     @property
     def idle(self) -> float:
         return self.held + self.empty
 
 
-def groups_of(facts: Facts, by: str) -> list[Group]:
-    """Return the groups of a period, the largest first; `by` is a key of BY."""
+def groups_of(facts: Facts, by: str, *, has_memory: bool = False) -> list[Group]:
+    """Return the groups of a period, the largest first; `by` is a key of BY.
+
+    `has_memory`: whether they have the unused memory, which costs another pass over the jobs.
+    """
     name, models = _namer(by), {card.uuid: card.model for card in facts.cards}
     found: dict[str, Group] = defaultdict(lambda: Group(name=""))
     for use in facts.uses:
@@ -65,9 +69,10 @@ def groups_of(facts: Facts, by: str) -> list[Group]:
         group = found[name(job.owner, job.model)]
         group.jobs += job.jobs
         group.failed += job.jobs if job.has_failed else 0
-        group.unused += job.unused
     for one in facts.waits:
-        found[name(one.owner, one.model)].waits.extend(one.waits)
+        found[name(one.owner, one.model)].waits.append(one.waits)
+    for memory in facts.unused if has_memory else ():
+        found[name(memory.owner, memory.model)].unused += memory.seconds
     for text, group in found.items():
         group.name = text
     return sorted(found.values(), key=lambda group: (-group.charged, -group.jobs, group.name))
@@ -123,10 +128,10 @@ def columns(by: str, *, wide: bool) -> tuple[Column, ...]:
 
 def table(facts: Facts, by: str, *, most: int = 0, wide: bool = False, empty: str) -> Table:
     """Return the table of the groups of a period: the `most` largest, and one row for the others."""
-    groups = groups_of(facts, by)
+    groups = groups_of(facts, by, has_memory=wide)
     shown, rest = (groups[:most], groups[most:]) if most and len(groups) > most + 1 else (groups, [])
     total = total_of(groups, "total")
-    total.waits = facts.all_waits
+    total.waits = [facts.all_waits]
     others = total_of(rest, f"{len(rest)} others")
     others.waits = [wait for group in rest for wait in group.waits]
     lines = [*shown, *([others] if rest else [])]
@@ -155,7 +160,7 @@ def _row(
         "unused": numbers.memory_hours(group.unused),
         "jobs": numbers.count(group.jobs),
         "failed": numbers.count(group.failed),
-        "median_wait": numbers.duration(quantile(sorted(group.waits), 50)),
+        "median_wait": numbers.duration(quantile(ordered(group.waits), 50)),
     }
     return tuple(cells[column.key] for column in heads)
 

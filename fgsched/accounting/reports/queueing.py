@@ -23,6 +23,7 @@ from fgsched.accounting.reports.model import (
 from fgsched.accounting.reports.registry import Wish
 from fgsched.accounting.reports.waits import NO_GPU, SIZES, by_size, distribution, size_of
 from fgsched.accounting.reports.wording import event, quantile, sentence
+from fgshim.grouping import Numbers, ordered
 
 _BINS = ((60, "< 1 min"), (600, "1–10 min"), (3600, "10–60 min"), (21_600, "1–6 h"), (86_400, "6–24 h"))
 _LAST = "24 h and more"
@@ -89,10 +90,10 @@ def _by_size(facts: Facts) -> Section:
 def _by_partition(facts: Facts) -> Section:
     if not facts.waits:
         return _none("partitions", "By partition")
-    found: dict[str, list[float]] = defaultdict(list)
+    found: dict[str, list[Numbers]] = defaultdict(list)
     for one in facts.waits:
-        found[one.owner.partition or "(none)"].extend(one.waits)
-    rows = sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+        found[one.owner.partition or "(none)"].append(one.waits)
+    rows = sorted(found.items(), key=lambda pair: (-sum(map(len, pair[1])), pair[0]))
     return Section("partitions", "By partition", "", (distribution(rows, key="partitions", is_given=True),))
 
 
@@ -120,9 +121,10 @@ def _bar(value: float, largest: float) -> Bar:
 
 
 def _slowdown(facts: Facts) -> Part:
-    found: dict[str, list[float]] = defaultdict(list)
+    found: dict[str, list[Numbers]] = defaultdict(list)
     for one in facts.slowdowns:
-        found[size_of(one)].append(one.slowdown)
+        found[size_of(one)].append(one.factors)
+    known = {name: ordered(factors) for name, factors in found.items()}
     columns = (
         Column("size", "Size"),
         Column("jobs", "Jobs", right=True, unit="jobs"),
@@ -130,15 +132,15 @@ def _slowdown(facts: Facts) -> Part:
         Column("ninety", "90 %", right=True),
     )
     rows = tuple(
-        (Words(name), numbers.count(len(found[name])), *(_factor(found[name], part) for part in (50, 90)))
+        (Words(name), numbers.count(len(known[name])), *(_factor(known[name], part) for part in (50, 90)))
         for name in (*SIZES, NO_GPU)
-        if found[name]
+        if name in known
     )
     return Table("slowdown", columns, rows, empty="No job started.")
 
 
-def _factor(values: list[float], percent: float) -> Cell:
-    value = quantile(sorted(values), percent)
+def _factor(values: Numbers, percent: float) -> Cell:
+    value = quantile(values, percent)
     return numbers.unknown("") if value is None else Number(value, "", numbers.grouped(value, 1))
 
 

@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from fgsched.accounting.reports import numbers
-from fgsched.accounting.reports.facts import Facts, Slowdown, WaitGroup
+from fgsched.accounting.reports.facts import Facts, Slowdowns, WaitGroup
 from fgsched.accounting.reports.model import Mark, Paragraphs, Quantiles, Section, WaitRow
 from fgsched.accounting.reports.wording import quantile, sentence
+from fgshim.grouping import Numbers, ordered
 
 _WHOLE = 10_000
 SIZES = ("≤ 0.25 GPU", "≤ 0.5 GPU", "< 1 GPU", "1 GPU", "> 1 GPU")
@@ -20,8 +21,8 @@ _CAPTION = (
 CAPTION = _CAPTION.format(group="size class", brief="class")
 
 
-def size_of(one: WaitGroup | Slowdown) -> str:
-    """Return the size class of a job."""
+def size_of(one: WaitGroup | Slowdowns) -> str:
+    """Return the size class of jobs."""
     if one.gpus == 0:
         return NO_GPU
     if one.gpus > 1:
@@ -38,18 +39,18 @@ def waits(facts: Facts) -> Section:
 
 def by_size(found: Iterable[WaitGroup]) -> Quantiles:
     """Return the distribution of waits by size class."""
-    classes: dict[str, list[float]] = defaultdict(list)
+    classes: dict[str, list[Numbers]] = defaultdict(list)
     for one in found:
-        classes[size_of(one)].extend(one.waits)
+        classes[size_of(one)].append(one.waits)
     names = [*SIZES, *([NO_GPU] if NO_GPU in classes else [])]
     return distribution([(name, classes[name]) for name in names], key="sizes")
 
 
 def distribution(
-    classes: Sequence[tuple[str, list[float]]], key: str, *, is_given: bool = False
+    classes: Sequence[tuple[str, list[Numbers]]], key: str, *, is_given: bool = False
 ) -> Quantiles:
     """Return the distribution of the waits, in seconds, of named classes of jobs."""
-    rows = tuple(_row(name, sorted(found), is_given=is_given) for name, found in classes)
+    rows = tuple(_row(name, ordered(found), is_given=is_given) for name, found in classes)
     ticks = tuple(Mark(at, label) for at, label in _TICKS)
     if is_given:
         caption = _CAPTION.format(group="partition", brief="partition")
@@ -57,16 +58,16 @@ def distribution(
     return Quantiles(rows=rows, ticks=ticks, caption=CAPTION, key=key)
 
 
-def _row(name: str, ordered: list[float], *, is_given: bool) -> WaitRow:
-    dots = ordered
-    if len(ordered) > _DOTS:
-        dots = [quantile(ordered, (at + 0.5) * 100 / _DOTS) or 0.0 for at in range(_DOTS)]
+def _row(name: str, found: Sequence[float], *, is_given: bool) -> WaitRow:
+    dots = found
+    if len(found) > _DOTS:
+        dots = [quantile(found, (at + 0.5) * 100 / _DOTS) or 0.0 for at in range(_DOTS)]
     return WaitRow(
         name=name,
-        jobs=numbers.count(len(ordered)),
+        jobs=numbers.count(len(found)),
         dots=tuple(dots),
-        median=numbers.duration(quantile(ordered, 50)),
-        ninety=numbers.duration(quantile(ordered, 90)),
-        longest=numbers.duration(ordered[-1] if ordered else None),
+        median=numbers.duration(quantile(found, 50)),
+        ninety=numbers.duration(quantile(found, 90)),
+        longest=numbers.duration(found[-1] if found else None),
         is_given=is_given,
     )

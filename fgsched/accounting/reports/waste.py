@@ -20,7 +20,8 @@ from fgsched.accounting.proposal import (
     share_for,
 )
 from fgsched.accounting.reports import numbers
-from fgsched.accounting.reports.facts import Example, Facts, Repeated
+from fgsched.accounting.reports.ended import Repeated
+from fgsched.accounting.reports.facts import Example, Facts
 from fgsched.accounting.reports.model import Given, Line, Number, Paragraphs, Section, WasteItem, Wastes
 from fgsched.accounting.reports.wording import number_word, sentence
 from fgsched.domain.units import format_share

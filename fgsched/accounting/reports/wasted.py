@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from fgsched.accounting.ledger import HOUR
 from fgsched.accounting.proposal import ROOM_MEMORY, ROOM_TIME, WHOLE, WORTH, gibibytes_up, hours_up
 from fgsched.accounting.reports import frame, numbers
-from fgsched.accounting.reports.facts import Facts, Repeated, WarnedJobs
+from fgsched.accounting.reports.ended import Repeated
+from fgsched.accounting.reports.facts import Facts, WarnedJobs
 from fgsched.accounting.reports.model import (
     Bar,
     Cell,
@@ -75,7 +76,7 @@ def _lede(facts: Facts, found: Sequence[Finding]) -> tuple[str, ...]:
 def _figures(facts: Facts, found: Sequence[Finding]) -> tuple[Headline, ...]:
     held, empty = (numbers.brief_hours(facts.classes[at]) for at in (1, 2))
     returned = sum(one.returned for one in found)
-    unused = sum(job.unused for job in facts.jobs)
+    unused = sum(one.seconds for one in facts.unused)
     tebi = unused / numbers.GIB / HOUR / 1024
     warned = sum(one.warnings for one in facts.warned.values())
     people = len({one.user for one in facts.warned.values()})
