@@ -264,6 +264,44 @@ class ShowLog(Question[LogLines], frozen=True, tag="log"):
     job: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0  # id of a job or an array; 0: all
 
 
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One event of a job, of a GPU or of the site. Fields and names of events are added, never renamed."""
+
+    event: str  # submitted, started, held, released, cancelling, suspended, resumed, preempted, …
+    seq: int  # rises by one with each event of this controller, of all users
+    at: float  # seconds since the epoch
+    job: int = 0  # id; 0: the event is about no job
+    count: int = 0  # number of submitted jobs with consecutive ids; 0: one
+    array: int = 0
+    task: int | None = None
+    attempt: int = 0
+    user: str = ""
+    uid: int | None = None
+    state: str = ""  # of the job or of the GPU
+    reason: str = ""
+    partition: str = ""
+    gpus: tuple[int, ...] = ()  # indices
+    share: int = 0  # of each GPU, in ten-thousandths
+    exit_code: int | None = None
+    signal: int | None = None
+    by: str = ""  # user whose request caused the event
+    note: str = ""
+
+
+class EventBatch(Struct, frozen=True, kw_only=True):
+    """Events, the oldest first, and where the next request continues."""
+
+    events: list[Event]
+    cursor: str
+    lost: int | None = 0  # events that were dropped since the cursor; None: unknown, the controller restarted
+
+
+class Events(Question[EventBatch], frozen=True, tag="events"):
+    """Get the events after a cursor; wait for one if there is none. Without a cursor: those from now on."""
+
+    after: Annotated[str, Meta(max_length=64)] = ""
+
+
 # -- submissions ---------------------------------------------------------------------------------
 
 Place = Annotated[int, Meta(ge=0)]  # index in a list

@@ -103,6 +103,15 @@ def _archive(before: str, file: str) -> None:
     write(f"{os.path.abspath(file)}: {kept.jobs} jobs moved\n")
 
 
+@fgctl.command("subscribe")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each event.")
+def _subscribe(as_json: bool) -> None:
+    """Print the events of jobs and GPUs as they happen."""
+    from fgsched.cli.subscribing import subscribe
+
+    subscribe(output(), as_json=as_json)
+
+
 @fgctl.command("hold")
 @_jobs
 def _hold(words: Sequence[str]) -> int:
@@ -327,7 +336,7 @@ def _adopt(word: str, cards: str, **options: str | None) -> None:
         write(adopting.adopt(client, word, given, cards))
 
 
-@fgctl.command("write")
+@fgctl.command("write", hidden=True)
 @click.argument("what", type=click.Choice(["batch_script"]))
 @click.argument("word", metavar="ID")
 @click.argument("file", default="", metavar="[FILE|-]")

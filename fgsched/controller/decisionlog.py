@@ -73,6 +73,10 @@ def fields(**values: object) -> str:
     return " ".join(f"{key}={value(str(one))}" for key, one in values.items() if one is not None)
 
 
+Decision = tuple[Job, Job, str] | tuple[Job, int, str] | tuple[str, Mapping[str, object], str]
+Feed = Callable[[Sequence[Decision], float], None]
+
+
 class DecisionLog:
     """Collects the decisions of a turn, and writes them once it is committed."""
 
@@ -81,17 +85,25 @@ class DecisionLog:
         self._found: list[Line | tuple[Job, Job, str]] = []
         self.kept: deque[Line] = deque(maxlen=_KEPT)
         self.by = ""  # the user whose request is being carried out
+        self.feed: Feed | None = None  # takes the decisions of each committed turn, if there are readers
+        self._fed: list[Decision] = []
 
     def step(self, before: Job, after: Job) -> None:
         """Record a change of a job; `line_of` selects the changes that are logged."""
         self._found.append((before, after, self.by))
+        if self.feed is not None:
+            self._fed.append((before, after, self.by))
 
     def note(self, event: str, *, level: int = INFO, **values: object) -> None:
         """Record a decision that is about no job."""
         self._found.append(Line(0.0, level, fields(event=event, by=self.by or None, **values)))
+        if self.feed is not None:
+            self._fed.append((event, values, self.by))
 
     def submitted(self, first: Job, count: int) -> None:
         """Record the submission of jobs with consecutive ids, from that of `first`."""
+        if self.feed is not None:
+            self._fed.append((first, count, self.by))
         text = f"{_subject(first)} event=submit" + (f" count={count}" if count > 1 else "")
         text += _by(self.by if self.by != first.user else "")
         self._found.append(Line(0.0, INFO, text, first.uid, first.id, first.id + count - 1, first.array))
@@ -99,10 +111,14 @@ class DecisionLog:
     def drop(self) -> None:
         """Discard the recorded decisions, because the turn was rolled back."""
         self._found.clear()
+        self._fed.clear()
 
     def flush(self, now: float) -> None:
         """Write the recorded decisions after the commit of the turn. `now`: seconds since the epoch."""
         found, self._found = self._found, []
+        if self.feed is not None:
+            fed, self._fed = self._fed, []
+            self.feed(fed, now)
         lines = [line for one in found if (line := _line(one, now)) is not None]
         if lines:
             self.kept.extend(lines)

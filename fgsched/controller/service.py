@@ -97,7 +97,7 @@ class Controller:
             srun_steps=self._launcher.steps,
         )
         built = (self._engine, self._loop, self._launcher, live, about)
-        self._later = LaterHandlers(places, self._books, self._loop, self._settings)
+        self._later = LaterHandlers(places, self._books, self._loop, self._settings, self._engine.log)
         self._requests = Requests(*built, self._beyond())
         self._parts = self._timed()
 
@@ -171,6 +171,7 @@ class Controller:
             ),
             _Part("the bookkeeping", lambda: self._books.look(time.time()), lambda: self._books.due),
             _Part("the programs of the site", self._hooks.look, lambda: self._hooks.due),
+            _Part("the readers of events", self._later.readers.look, lambda: self._later.readers.due),
             _Part("the mails", lambda: self._mailroom.look(clock()), lambda: self._mailroom.due(clock())),
             _Part("the service manager", self._show_life, lambda: self._manager.due(clock())),
         ]

@@ -1,0 +1,145 @@
+"""Keep the latest events for readers, and say which a reader has missed. Without readers, nothing is kept."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from fgsched.controller.decisionlog import Decision
+from fgsched.domain.job import Job, JobState
+from fgsched.protocol import Event, EventBatch
+
+MOST = 10_000  # events in memory
+_PAGE = 1000  # events of one answer
+IDLE = 120.0  # seconds without a reader after which no events are kept
+
+
+class EventRing:
+    """The latest events. All readers share it, so a slow one costs nothing and learns what it lost."""
+
+    def __init__(self, name: str) -> None:
+        """`name` distinguishes the cursors of this controller from those of others."""
+        self._name = name
+        self._last = 0  # number of the last event
+        self._events: deque[Event] = deque(maxlen=MOST)
+
+    def add(self, decisions: Iterable[Decision], now: float) -> None:
+        """Add the events of a committed turn. `now`: seconds since the epoch."""
+        for decision in decisions:
+            if about := event_of(decision):
+                self._last += 1
+                self._events.append(Event(seq=self._last, at=now, **about))
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self._last
+
+    def clear(self) -> None:
+        """Forget the events, because they have no readers. Cursors show the gap."""
+        self._events.clear()
+        self._last += 1
+
+    def cursor(self) -> str:
+        """Return the cursor behind the last event."""
+        return f"{self._name}.{self._last}"
+
+    def after(self, cursor: str, uid: int | None) -> EventBatch:
+        """Return the events after a cursor that the user may see.
+
+        Args:
+            uid: only events of this user's jobs, and of GPUs without their notes; None: all.
+        """
+        seen, lost = self._place(cursor)
+        first = self._events[0].seq if self._events else self._last + 1
+        if lost is not None and seen + 1 < first:
+            lost, seen = first - 1 - seen, first - 1
+        skipped = max(0, seen + 1 - first)
+        found = list(islice(self._events, skipped, skipped + _PAGE))
+        end = found[-1].seq if found else max(seen, self._last)
+        visible = [shown for event in found if (shown := _shown(event, uid))]
+        return EventBatch(events=visible, cursor=f"{self._name}.{end}", lost=lost)
+
+    def _place(self, cursor: str) -> tuple[int, int | None]:
+        """Return (number of the last seen event, 0), or (0, None) for a cursor of another controller."""
+        name, _, number = cursor.rpartition(".")
+        if name != self._name or not number.isdecimal() or len(number) > 18:
+            return 0, None
+        return min(int(number), self._last), 0
+
+
+def _shown(event: Event, uid: int | None) -> Event | None:
+    if uid is None or event.uid == uid:
+        return event
+    if event.job:
+        return None
+    return Event(event=event.event, seq=event.seq, at=event.at, gpus=event.gpus, state=event.state)
+
+
+def event_of(decision: Decision) -> dict[str, Any]:
+    """Return the fields of the event that a decision makes; {} if it makes none."""
+    subject, what, by = decision
+    if isinstance(subject, str):
+        return _of_site(subject, what, by) if isinstance(what, Mapping) else {}
+    if isinstance(what, int):
+        return {"event": "submitted", "count": what if what > 1 else 0} | _of_job(subject, by)
+    name = _name(subject, what) if isinstance(what, Job) else ""
+    return {"event": name} | _of_job(what, by) | _end(what) if name and isinstance(what, Job) else {}
+
+
+def _of_site(name: str, values: Mapping[str, object], by: str) -> dict[str, Any]:
+    if name != "gpu":
+        return {"event": name, "by": by}
+    state = str(values["state"])
+    names = {"ok": "gpu-resumed", "drained": "gpu-drained"}
+    about = {"event": names.get(state, f"gpu-{state}"), "gpus": (values["gpu"],), "state": state, "by": by}
+    return about | {"note": str(values.get("why") or "")}
+
+
+def _of_job(job: Job, by: str) -> dict[str, Any]:
+    return {
+        "job": job.id,
+        "array": job.array,
+        "task": job.task,
+        "attempt": job.attempt,
+        "user": job.user,
+        "uid": job.uid,
+        "state": job.state.value,
+        "reason": job.reason.value,
+        "partition": job.partition or job.request.partition,
+        "gpus": tuple(hold.gpu for hold in job.holds),
+        "share": job.holds[0].share if job.holds else 0,
+        "by": by,
+    }
+
+
+def _end(job: Job) -> dict[str, Any]:
+    if job.ended is None or not (job.state.is_final or job.state is JobState.COMPLETING):
+        return {}
+    return {"exit_code": job.ended.exit_code, "signal": job.ended.signal}
+
+
+_NAMES = {
+    JobState.PENDING: "requeued",
+    JobState.STARTING: "started",
+    JobState.RUNNING: "",  # it was started
+    JobState.SUSPENDED: "suspended",
+    JobState.COMPLETING: "completing",
+}
+
+
+def _name(before: Job, after: Job) -> str:
+    """Return the name of the event; "" if the change is none."""
+    if before.state is JobState.SUSPENDED and after.state is JobState.RUNNING:
+        return "resumed"
+    if after.state is not before.state:
+        return _NAMES.get(after.state, "ended")
+    changes: Sequence[tuple[bool, str]] = (
+        (after.held != before.held, "held" if after.held else "released"),
+        (after.cancelled_by is not None and before.cancelled_by is None, "cancelling"),
+        (after.is_being_preempted and not before.is_being_preempted, "preempted"),
+        (bool(after.wish) and not before.wish, "requeuing"),
+        (after.condemned is not before.condemned, "condemned"),
+        (bool(after.warning) and after.warning != before.warning, "warned"),
+    )
+    return next((name for is_so, name in changes if is_so), "")
