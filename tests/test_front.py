@@ -121,6 +121,29 @@ def test_the_names_of_slurm_use_it_and_refuse_in_the_words_of_slurm(site):
     assert (done.returncode, done.stderr.splitlines()[0][:14]) == (255, b"sbatch: error:")
 
 
+def scancel(home: Home, *words: str) -> subprocess.CompletedProcess:
+    native = Path(NATIVE).with_name("fgq")
+    return call(home, str(native), "--named=scancel", *words, env={"PYTHONPROFILEIMPORTTIME": "1"})
+
+
+def test_scancel_of_numbers_starts_no_interpreter(site):
+    jobs = [site.submit(hold=True), site.submit(hold=True), site.submit(hold=True, array="0-2")]
+    done = scancel(site, *map(str, jobs))
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert {site.history(job)[0]["state"] for job in jobs} == {"CANCELLED"}
+
+
+@pytest.mark.parametrize(
+    "words", [("99999",), ("{job}", "99999"), ("{job}_0",), ("-v", "{job}"), ("0{job}",)]
+)
+def test_what_scancel_reports_comes_from_the_python_command(site, words):
+    job = site.submit(hold=True)
+    done = scancel(site, *(word.format(job=job) for word in words))
+    assert b"import time:" in done.stderr
+    assert (b"Terminating" in done.stderr) == ("-v" in words)
+    assert (site.history(job)[0]["state"] == "CANCELLED") == (words[0] in ("{job}", "-v", "0{job}"))
+
+
 def test_a_full_disk_of_the_output_does_not_hide_that_a_job_was_submitted(site):
     with open("/dev/full", "wb") as full:
         done = call(site, NATIVE, "train.sh", capture_output=False, stdout=full, stderr=subprocess.PIPE)

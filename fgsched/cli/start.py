@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 
 FRONT_END = "front-end"  # the word with which the native fgsub and fgq call the Python command
-_OF_SLURM = {"sbatch", "squeue"}  # names by which the native programs are called
+_OF_SLURM = {"sbatch", "squeue", "scancel"}  # names by which the native programs are called
 
 
 def __getattr__(command: str) -> Callable[[], None]:

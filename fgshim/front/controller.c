@@ -1,5 +1,6 @@
 /* Find the controller, connect to it, and exchange lines with it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +93,11 @@ bool receive_line(int fd, struct text *line)
             return !line->is_full;
     }
     return false;
+}
+
+bool are_streams_open(void)
+{
+    return fcntl(0, F_GETFD) >= 0 && fcntl(1, F_GETFD) >= 0 && fcntl(2, F_GETFD) >= 0;
 }
 
 bool write_all(int fd, const struct text *text)

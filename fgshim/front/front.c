@@ -1,6 +1,6 @@
-/* fgsub and fgq without an interpreter: the controller reads the command line and answers.
+/* fgsub, fgq and scancel without an interpreter: the controller reads the command line and answers.
  *
- * The program is installed under both names. If it cannot do what a line asks for, it executes the Python command
+ * The program is installed as fgsub and fgq; `--named=` gives the name of Slurm by which it is called. If it cannot do what a line asks for, it executes the Python command
  * in its place.
  */
 #include <ctype.h>
@@ -56,20 +56,28 @@ static bool is_completion(const char *name)
     return getenv(variable) != NULL;
 }
 
+/* Run a command; -1: the Python command has to do it. */
+static int run(struct command *command)
+{
+    if (is_completion(command->name))
+        return -1;
+    if (strcmp(command->name, "fgq") == 0 || strcmp(command->name, "squeue") == 0)
+        return show_queue(command);
+    return strcmp(command->name, "scancel") == 0 ? cancel(command) : submit(command);
+}
+
 int main(int count, char **arguments)
 {
     static const char named[] = "--named=";
     char path[4096];
     const char *own = own_path(path, sizeof path);
-    bool is_queue = own && strcmp(own, "fgq") == 0;
-    struct command command = {.name = is_queue ? "fgq" : "fgsub", .words = arguments + (count > 0)};
+    struct command command = {.name = own && strcmp(own, "fgq") == 0 ? "fgq" : "fgsub"};
+    command.words = arguments + (count > 0);
     if (count > 1 && strncmp(arguments[1], named, sizeof named - 1) == 0) {
         command.name = arguments[1] + sizeof named - 1;
         command.words++;
     }
-    int status = -1;
-    if (!is_completion(command.name))
-        status = is_queue ? show_queue(&command) : submit(&command);
+    int status = run(&command);
     if (status < 0)
         leave_to_python(&command);
     return status;

@@ -10,7 +10,7 @@
 enum { KEY_SIZE = 33 }; /* 32 digits and the NUL */
 
 struct command {
-    const char *name; /* fgsub, fgq, or the name of Slurm for it */
+    const char *name; /* fgsub, fgq, or a name of Slurm */
     char **words;     /* its arguments */
     char key[KEY_SIZE]; /* of a submission */
     bool is_sent;       /* the controller may have the submission */
@@ -35,6 +35,9 @@ bool send_all(int fd, const char *data, size_t size);
 /* Read one line; false: the connection is lost, or nothing came for some seconds. */
 bool receive_line(int fd, struct text *line);
 
+/* Tell whether the standard streams are open: a socket must not take the place of one. */
+bool are_streams_open(void);
+
 /* Write a text to a descriptor; false: errno says why not. */
 bool write_all(int fd, const struct text *text);
 
@@ -43,5 +46,8 @@ int submit(struct command *command);
 
 /* Print the queue; -1: the Python command has to do it. */
 int show_queue(struct command *command);
+
+/* Cancel jobs that are named by number; -1: the Python command has to do it. */
+int cancel(struct command *command);
 
 #endif

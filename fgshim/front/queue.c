@@ -4,7 +4,6 @@
  * is not ASCII. It also reports errors, and repeats the request if there is no answer.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +12,6 @@
 #include "front.h"
 
 enum { CANNOT_WRITE = 6 }; /* exit status */
-
-/* Tell whether the standard streams are open: a socket must not take the place of one. */
-static bool are_streams_open(void)
-{
-    return fcntl(0, F_GETFD) >= 0 && fcntl(1, F_GETFD) >= 0 && fcntl(2, F_GETFD) >= 0;
-}
 
 static bool put_request(struct text *out, const struct command *command)
 {

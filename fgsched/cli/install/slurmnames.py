@@ -19,7 +19,7 @@ NAMES = {  # of Slurm -> the command of fgsched that takes its options
     "sprio": "fgprio",
     "sattach": "fgctl",
 }
-_NATIVE = ("sbatch", "squeue")
+_NATIVE = {"sbatch": "fgsub", "squeue": "fgq", "scancel": "fgq"}  # the native programs that take the names
 BIN = Path(__file__).resolve().parents[2] / "slurm" / "bin"  # one script for each name
 _MARK = b"# Written by fgsched slurm-names, which replaces and removes this file."
 _HEAD = 400  # bytes of a file in which the mark is
@@ -69,8 +69,8 @@ def remove(folder: Path) -> str:
 
 
 def program(name: str) -> bytes:
-    """Return the program of one name; sbatch and squeue are the native fgsub and fgq where those exist."""
-    native = Path(sys.executable).with_name(command_of(name))
+    """Return the program of one name: a native one, where that exists."""
+    native = Path(sys.executable).with_name(_NATIVE.get(name, name))
     if name in _NATIVE and native.exists():
         command = f"{shlex.quote(str(native))} --named={name}"
     else:
