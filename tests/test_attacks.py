@@ -220,8 +220,11 @@ def test_no_user_can_do_what_is_for_operators_or_for_the_owner(host, hers):
     operations = sorted(FOR_OPERATORS | FOR_OWNERS)
     for name, answer in asked(host, "bob", operations, hers).items():
         answer = answer["ok"]["jobs"][0] if "jobs" in answer.get("ok", {}) else answer
-        refused = Exit.NO_SUCH_JOB if name in ("script", "pids") else Exit.NOT_PERMITTED
-        assert answer["error"]["exit"] == refused, (name, answer)
+        hidden = name in FOR_OWNERS - {"adopt"}
+        assert answer["error"]["exit"] == (Exit.NO_SUCH_JOB if hidden else Exit.NOT_PERMITTED), (name, answer)
+    waits = {"requests": [{"name": "x", "chdir": "/", "dependency": f"afterok:{hers}"}]}
+    answer = host.ask("bob", "submit", **GIVEN["submit"](hers) | waits)
+    assert f"job {hers} does not exist" in answer["error"]["cause"]
     assert {**host.job(hers), "elapsed": 0, "now": []} == {**before, "elapsed": 0, "now": []}
 
 

@@ -40,7 +40,14 @@ class Caller:
         return self.is_operator or self.owns(job)
 
     def must_own(self, job: Job) -> None:
-        """Check that the job belongs to the caller, or the caller is an operator. Raises NotPermitted."""
+        """Check that the job belongs to the caller, or the caller is an operator.
+
+        Raises:
+            NotPermitted: it belongs to another user.
+            NoSuchJob: the site hides it from the caller.
+        """
+        if not self.may_see(job):
+            raise no_such_job(job.id)
         if not self.is_operator and not self.owns(job):
             raise NotPermitted(f"job {job.id} belongs to another user", "Only its owner or an operator may.")
 

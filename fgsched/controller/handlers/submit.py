@@ -251,7 +251,7 @@ class Conditions:
                 )
             term = replace(term, job=last)
         past = self._engine.store.past(term.job)
-        if past is None:
+        if past is None or not caller.may_see(past.job):
             raise Refused(
                 f"Job dependency problem: job {term.job} does not exist", "fgq and fgacct list jobs."
             )
