@@ -39,12 +39,31 @@ def live(test):
     return test
 
 
+PAM = """
+account required pam_succeed_if.so quiet user != dave
+session required pam_limits.so conf=/etc/security/pam-only.conf
+"""
+
+
+def has_pam():
+    modules = ("pam_limits.so", "pam_succeed_if.so")
+    return all(any(Path(top).glob(f"**/security/{name}")) for name in modules for top in ("/usr/lib", "/lib"))
+
+
 @pytest.fixture(scope="module")
 def host():
     private = f"{CONFIG}[accounting]\nprivate_data = true\n"
-    with hosting(config=private, jobs="no_new_privileges = true\n") as one:
+    pam = 'pam_service = "fgsched"\n' if has_pam() else ""
+    with hosting(config=private, jobs=f"no_new_privileges = true\n{pam}", started=False) as one:
+        (one.path / "etc/pam.d").mkdir(exist_ok=True)
+        (one.path / "etc/pam.d/fgsched").write_text(PAM)
+        (one.path / "etc/security/pam-only.conf").write_text("alice hard nofile 4000\n")
         one.home("alice").chmod(0o711)
-        yield one
+        one.start()
+        try:
+            yield one
+        finally:
+            one.stop()
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +202,20 @@ def test_a_report_is_not_written_through_a_link_in_its_folder(tmp_path, plant):
     assert (tmp_path / "secret").read_text() == "root's own"
 
 
+# -- who runs jobs ------------------------------------------------------------------------------------
+
+
+@live
+@pytest.mark.skipif(not has_pam(), reason="no PAM modules here")
+def test_pam_decides_who_runs_jobs_and_with_which_limits_where_the_site_names_a_service(host):
+    assert ends(host, submitted(host, "alice", "ulimit -Hn; id -u", output="pam")) == [COMPLETED]
+    assert host.output("alice", "pam") == ["4000", str(UIDS["alice"])]
+    (his,) = submitted(host, "dave", "echo ran", output="pam")
+    assert ends(host, [his]) == [LAUNCH_FAILED]
+    assert host.job(his)["detail"].startswith("PAM refuses a session of dave: pam_acct_mgmt: ")
+    assert not (host.home("dave") / "pam").exists()
+
+
 # -- requests -----------------------------------------------------------------------------------------
 
 FOR_OPERATORS = {
@@ -197,7 +230,7 @@ FOR_OWNERS = {
 FOR_ALL = {
     *("ping", "log", "wait", "report", "queue", "job", "jobs", "history", "gpu_processes", "process"),
     *("check", "why", "starts", "gpus", "partitions", "reservations", "priorities", "shares"),
-    *("associations", "submit", "test", "submit_line", "queue_line"),
+    *("associations", "submit", "test", "submit_line", "queue_line", "events"),
 }
 
 
@@ -230,6 +263,7 @@ def test_no_user_can_do_what_is_for_operators_or_for_the_owner(host, hers):
 
 READING = sorted(FOR_ALL - {"submit", "test", "submit_line", "wait", "report"})
 TELLING = (
+    "events",
     *(
         "queue",
         "queue_line",
@@ -250,8 +284,9 @@ TELLING = (
 
 @live
 def test_no_answer_tells_a_user_of_another_user_where_the_site_keeps_users_private(host, hers):
+    cursor = host.ask("root", "events")["ok"]["cursor"]
     (ended,) = submitted(host, "alice", "exit 0", name="SECRET-ended", comment="SECRET")
-    ends(host, [ended])
+    ends(host, [ended, *submitted(host, "bob", "exit 0")])
     (waiting,) = submitted(host, "alice", "exit 0", name="SECRET-waiting", begin=4_000_000_000)
     (pid, *_) = host.ask("root", "pids", id=hers)["ok"]["pids"]
     fields = ["id", "name", "user", "allocated", "chdir"]
@@ -262,6 +297,7 @@ def test_no_answer_tells_a_user_of_another_user_where_the_site_keeps_users_priva
         {"op": "history", "fields": fields, "since": 0},
         {"op": "history", "fields": fields, "since": 0, "uid": UIDS["alice"]},
         {"op": "history", "fields": fields, "ids": [hers, ended]},
+        {"op": "events", "after": cursor},
         {"op": "process", "pid": pid},
         *({"op": "wait", "ids": ids, "any": True} for ids in ([ended], [hers, ended])),
         *({"op": "report", "report": name} for name in ("overview", "users", "failures", "waste")),

@@ -114,6 +114,7 @@ GIVEN = {
         **{"key": "k" * 32, "pid": 1, "name": "n", "demand": {"gpus": 1, "share": 5000}, "gpus": [0]},
         **{"time_limit": 60},
     },
+    "events": lambda job: {"after": ""},
     "note_warning": lambda job: {"job": job, "policy": "idle", "finding": "no process", "action": "notify"},
 }
 

@@ -144,35 +144,6 @@ def test_a_job_has_the_limits_of_its_users_login_also_where_its_request_names_no
             assert host.output("alice", "raw") == [*found, "33", "5000", "0"]
 
 
-PAM = """
-account required pam_succeed_if.so quiet user != bob
-session required pam_limits.so conf=/etc/security/pam-only.conf
-"""
-
-
-def pam_modules():
-    modules = ("pam_limits.so", "pam_succeed_if.so")
-    return all(any(Path(top).glob(f"**/security/{name}")) for name in modules for top in ("/usr/lib", "/lib"))
-
-
-@pytest.mark.skipif(not pam_modules(), reason="no PAM modules here")
-def test_pam_decides_who_runs_jobs_and_with_which_limits_where_the_site_names_a_service():
-    with hosting(jobs='pam_service = "fgsched"\n', started=False) as host:
-        (host.path / "etc/pam.d/fgsched").write_text(PAM)
-        (host.path / "etc/security/pam-only.conf").write_text("alice hard nofile 71\n")
-        host.start()
-        try:
-            his = host.submit("bob", "echo ran")
-            assert host.ended("alice", "ulimit -Hn; exec id -u")["state"] == "COMPLETED"
-            assert host.output("alice") == ["71", str(UIDS["alice"])]
-            job = host.over(his)
-            assert (job["state"], job["reason"]) == ("FAILED", "JobLaunchFailure")
-            assert job["detail"].startswith("PAM refuses a session of bob: pam_acct_mgmt: ")
-            assert not (host.home("bob") / "out").exists()
-        finally:
-            host.stop()
-
-
 def test_the_doctor_tells_what_each_user_has(host):
     lines = host.run("root", "fgsched", "doctor").out.splitlines()
     assert [line for line in lines if "each user has" in line] == [
