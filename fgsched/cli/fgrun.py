@@ -16,7 +16,6 @@ from fgsched.cli.waiting import exit_code
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState, Request
-from fgsched.domain.units import SubmitContext
 from fgsched.interactive import link
 from fgsched.interactive.connected import Detached, Interrupted, Plan
 from fgsched.interactive.joining import join
@@ -96,8 +95,12 @@ class Foreground:
             if is_terminal and setting.option.slot in ("output", "error", "input"):
                 raise BadUsage(f"--{setting.option.name} and --pty exclude each other")
 
-    def prepared(self, site: SubmitContext) -> submission.Prepared:
-        """Return the submission: a script of one line, which connects to this process. Raises BadUsage."""
+    def prepared(self, about: protocol.About) -> submission.Prepared:
+        """Return the submission: a script of one line, which connects to this process. Raises BadUsage.
+
+        Args:
+            about: the controller that gets the submission.
+        """
         named = [] if given(self._settings, "job-name") else [f"--job-name={_title(self.command[0])}"]
         forced, _ = read([*named, *_silent(self._settings), "--no-requeue"])
         script, _ = read(["--wrap=true"])  # replaced below
@@ -107,7 +110,7 @@ class Foreground:
             environ=os.environ,
             cwd=fgsub.directory(),
             stdin=None,
-            site=site,
+            site=about.site,
         )
         request = structs.replace(job.submission.request, submit_line=self._line())
         if request.array:
@@ -133,7 +136,7 @@ class Foreground:
     def run(self) -> int:
         """Submit the job, follow it to its end, and return its exit code. Raises the errors of the client."""
         with Client(find_places()) as client, link.listen(self.link) as listener:
-            job = self.prepared(client.call(protocol.Ping()).site)
+            job = self.prepared(client.call(protocol.Ping()))
             for warning in dict.fromkeys(job.warnings):
                 click.echo(f"{self.name}: warning: {warning}", err=True)
             ids = client.call(protocol.Submit(**parts([job], fgsub.directory())), patience=60)
