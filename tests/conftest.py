@@ -40,8 +40,8 @@ __all__ = [
     "spawner",
 ]
 
-settings.register_profile("steady", derandomize=True, print_blob=True)
-settings.register_profile("hunt", derandomize=False, print_blob=True)
+settings.register_profile("steady", derandomize=True, print_blob=True, deadline=None)
+settings.register_profile("hunt", derandomize=False, print_blob=True, deadline=None)
 settings.load_profile("steady")
 
 # A shell that starts the tests in the background has them ignore it, and whatever they start.

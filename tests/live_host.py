@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import prestarted
 from asking import AskingClient
 from fgsched import protocol
 from fgsched.cli import show
@@ -78,18 +79,13 @@ class Home:
 
     def run(self, command: str, *words: str, env: Mapping[str, str] | None = None, **more: Any) -> Done:
         """Run one of our commands to its end."""
-        given = {
-            "capture_output": True,
-            "text": True,
-            "cwd": self.path,
-            "timeout": PATIENCE,
-            "errors": "replace",
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", f"fgsched.cli.{command}", *words],
-            env=self.environ | dict(env or {}),
-            **(given | more),
-        )
+        pipe = subprocess.PIPE
+        given = {"stdout": pipe, "stderr": pipe, "text": True, "errors": "replace", "timeout": PATIENCE}
+        given |= {"cwd": self.path, "env": self.environ | dict(env or {})} | more
+        if prestarted.fits(given["env"]) and set(more) <= {"input", "cwd", "stdin"}:
+            done = prestarted.run([f"fgsched.cli.{command}", *words], **given)
+        else:
+            done = subprocess.run([sys.executable, "-m", f"fgsched.cli.{command}", *words], **given)
         return Done(done.returncode, done.stdout or "", done.stderr or "")
 
     def submit(

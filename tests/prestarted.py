@@ -1,0 +1,260 @@
+"""Commands and controllers that are forked from a process which has imported them already.
+
+The suite starts thousands of them, and imports are most of the CPU time of a start. A forked process is a
+real process with its own environment, descriptors and session. `fits` says when one must be executed instead.
+"""
+
+import atexit
+import ctypes
+import gc
+import importlib
+import io
+import json
+import os
+import platform
+import resource
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+_CLONE_PARENT = 0x8000
+_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())  # the number of the system call
+_FAMILIAR = {"PATH", "HOME", "FG_HOME", "FG_DEVICES", "PYTHONPATH", "TZ", "LC_ALL", "FG_DEBUG"}
+_FIXED = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT)}  # read when an interpreter starts
+_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+_ROOM = 16_384  # bytes in which a forked process shows its environment in /proc
+_PACKET = 1 << 17  # bytes
+_COMMANDS = [f"fgsched.cli.{path.stem}" for path in sorted((ROOT / "fgsched/cli").glob("fg*.py"))]
+_CONTROLLER = "fgsched.controller.__main__"
+
+
+class Popen(subprocess.Popen[str]):
+    """A process `python -m MODULE WORD…`, forked: Popen([MODULE, WORD, …], env=…, cwd=…)."""
+
+    def _execute_child(self, args: Any, *more: Any) -> None:
+        """Fork instead of executing. The parameters are those of Python 3.11 to 3.14."""
+        cwd, env, ends = more[4], more[5], more[9:15]
+        given = (ends[0], ends[3], ends[5])
+        streams = [usual if end == -1 else end for usual, end in enumerate(given)]
+        about = {"module": args[0], "words": args[1:], "env": dict(env), "cwd": str(cwd)}
+        self.pid = _server().fork(about, streams)
+        self._child_created = True
+        self._close_pipe_fds(*ends)
+
+
+def run(words: Sequence[str], *, input: str | None = None, timeout: float, **about: Any) -> Any:
+    """Fork a command and wait for its end, as subprocess.run executes one."""
+    if input is not None:
+        about["stdin"] = subprocess.PIPE
+    with Popen(words, **about) as process:
+        try:
+            out, err = process.communicate(input, timeout)
+        except BaseException:
+            process.kill()
+            raise
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def fits(env: Mapping[str, str]) -> bool:
+    """Return whether a process with these variables may be forked: its interpreter starts as ours."""
+    is_usual = set(env) <= _FAMILIAR and all(env.get(name) == value for name, value in _FIXED.items())
+    return _CLONE is not None and is_usual and _inherited() == _first_inherited()
+
+
+def _inherited() -> list[object]:
+    """Return what a process inherits besides its environment and descriptors."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    signals = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)]
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return [umask, signals, blocked, os.getpriority(os.PRIO_PROCESS, 0), *map(resource.getrlimit, _LIMITS)]
+
+
+@cache
+def _first_inherited() -> list[object]:
+    return _inherited()
+
+
+@cache
+def _server() -> "_Server":
+    return _Server()
+
+
+class _Server:
+    """The end of this process: asks the process that forks."""
+
+    def __init__(self) -> None:
+        _first_inherited()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            end = theirs.fileno()
+            command = [sys.executable, __file__, str(end)]
+            env = {"PATH": os.environ["PATH"], "ROOM": "x" * _ROOM, **_FIXED}
+            self._process = subprocess.Popen(command, pass_fds=[end], env=env, cwd="/")
+        atexit.register(self._end)
+
+    def fork(self, about: Mapping[str, Any], streams: Sequence[int]) -> int:
+        """Return the pid of a child of this process."""
+        return _asked(self._socket, about, streams)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+def _asked(end: socket.socket, about: Mapping[str, Any], descriptors: Sequence[int]) -> int:
+    """Send a request with descriptors, and return the pid of the new process."""
+    ours, theirs = os.pipe()
+    try:
+        socket.send_fds(end, [json.dumps(about).encode()], [*descriptors, theirs])
+    finally:
+        os.close(theirs)
+    with open(ours, "rb") as answer:
+        return int(answer.read())
+
+
+# --- the process that forks ---
+
+
+def _serve(end: socket.socket) -> None:
+    """Fork until the test process has closed its end."""
+    _import_all()
+    again, theirs = socket.socketpair(
+        socket.AF_UNIX, socket.SOCK_SEQPACKET
+    )  # for commands that start a controller
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for controllers
+    gc.freeze()
+    while True:
+        for one in select.select([end, again], [], [])[0]:
+            packet, descriptors, _, _ = socket.recv_fds(one, _PACKET, 16)
+            if not packet and one is end:
+                return
+            _fork(json.loads(packet), descriptors, theirs)
+
+
+def _import_all() -> None:
+    for name in (*_COMMANDS, _CONTROLLER, "fgsched.slurm.names", "json", "logging"):
+        importlib.import_module(name)
+    for name in (*_COMMANDS, _CONTROLLER):  # each runs as __main__
+        del sys.modules[name]
+    import fgsched.client
+
+    fgsched.client._execute = _controller  # type: ignore[assignment]
+
+
+def _fork(about: dict[str, Any], descriptors: list[int], asking: socket.socket) -> None:
+    *streams, answer = descriptors
+    pid = _clone() if about["module"] != _CONTROLLER else os.fork()
+    if pid == 0:
+        _become(about, streams, asking)
+    os.write(answer, str(pid).encode())
+    for one in descriptors:
+        os.close(one)
+
+
+def _clone() -> int:
+    """Fork a child of the parent of this process, which can wait for it."""
+    libc = ctypes.PyDLL(None)
+    pid = int(libc.syscall(_CLONE, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
+    if pid == 0:
+        libc.PyOS_AfterFork_Child()
+    return pid
+
+
+def _become(about: dict[str, Any], streams: list[int], asking: socket.socket) -> None:
+    """Run a module as the program of this process, and exit."""
+    global _asking
+    status = 255
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _asking = socket.socket(fileno=_arranged(streams, asking.fileno()))
+        _environ(about["env"])
+        os.chdir(about["cwd"])
+        if about["module"] == _CONTROLLER:
+            os.setsid()
+        sys.path[0] = about["cwd"]
+        sys.argv = [about["module"], *about["words"]]
+        status = _ran(about["module"])
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _arranged(streams: list[int], asking: int) -> int:
+    """Make the descriptors 0, 1, 2 … of a new process, and return where the socket for requests is now."""
+    high = [os.dup2(one, 500 + place, inheritable=False) for place, one in enumerate([asking, *streams])]
+    os.closerange(0, 500)
+    for place, one in enumerate(high[1:]):
+        os.dup2(one, place)
+        os.close(one)
+    sys.stdin, sys.stdout, sys.stderr = (
+        io.TextIOWrapper(
+            open(place, mode, closefd=False),  # noqa: SIM115 (open until the process exits)
+            encoding="utf-8",
+            errors="backslashreplace" if place == 2 else "surrogateescape",
+            line_buffering=place == 2 or os.isatty(place),
+        )
+        for place, mode in enumerate(["rb", "wb", "wb"])
+    )
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    return high[0]
+
+
+def _environ(env: dict[str, str]) -> None:
+    """Set the environment, also as /proc shows it."""
+    os.environ.clear()
+    os.environ.update(env)
+    time.tzset()
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    begin, end = int(fields[47]), int(fields[48])
+    shown = b"".join(f"{name}={value}".encode() + b"\0" for name, value in env.items())
+    ctypes.memmove(begin, shown.ljust(end - begin, b"\0"), end - begin)
+
+
+def _ran(module: str) -> int:
+    """Run a module as `python -m` does, and return the exit status."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        return 1
+    return 0
+
+
+def _controller(ready: int, log: int, options: tuple[str, ...]) -> Any:
+    """Take the place of fgsched.client._execute: the process that forks starts the controller."""
+    about = {"module": _CONTROLLER, "words": [str(3), *options], "env": dict(os.environ), "cwd": "/"}
+    null = os.open(os.devnull, os.O_RDWR)
+    return _Controller(_asked(_asking, about, [null, log, log, ready]))
+
+
+class _Controller:
+    """The methods of subprocess.Popen that the client uses."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._end = os.pidfd_open(pid)
+
+    def wait(self) -> int:
+        """Wait for its end; its exit status is unknown."""
+        select.select([self._end], [], [])
+        return 1
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
