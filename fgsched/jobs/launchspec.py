@@ -186,7 +186,7 @@ def variables(
         "FG_ERROR_FILE": error_file,
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
-        **_site_variables(site, job_dir(site.run, job.id, job.attempt) if given else ""),
+        **(_variables_of_site(job, site) if given else _python(site)),
         **_gpu_variables(tuple(given), by_uuid=others_of(job.mounts) == "closed"),
         **_resource_variables(job, site.visible),
         **_array_variables(job),
@@ -202,10 +202,23 @@ def variables(
     return own
 
 
-def _site_variables(site: LaunchContext, directory: str) -> dict[str, str]:
-    """Return the variables that only some sites have; `directory`: of a job with GPUs."""
-    load = {"FG_SIM_LOAD": f"{directory}/{SIMULATED_LOAD}"} if site.simulates and directory else {}
-    return ({"FG_PYTHON": site.python} if site.python else {}) | load
+def _python(site: LaunchContext) -> dict[str, str]:
+    return {"FG_PYTHON": site.python} if site.python else {}
+
+
+def _variables_of_site(job: Job, site: LaunchContext) -> dict[str, str]:
+    """Return the variables of a job with GPUs that only some sites have."""
+    directory = job_dir(site.run, job.id, job.attempt)
+    load = {"FG_SIM_LOAD": f"{directory}/{SIMULATED_LOAD}"} if site.simulates else {}
+    return {**_python(site), **load, **_container_variables(job, directory, site)}
+
+
+def _container_variables(job: Job, directory: str, site: LaunchContext) -> dict[str, str]:
+    """Return the variables for containers that a job with GPUs starts; none without a runtime or the hook."""
+    if not site.containers or not is_hooked(job.tier, has_cards=True):
+        return {}
+    has_preload = preload_of(job.mounts, hooked=True) == "namespace"
+    return containers.variables(directory, site.hook, site.containers, preload=has_preload)
 
 
 @lru_cache(maxsize=256)
