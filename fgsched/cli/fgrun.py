@@ -21,7 +21,6 @@ from fgsched.interactive.connected import Detached, Interrupted, Plan
 from fgsched.interactive.joining import join
 from fgsched.interactive.session import Session
 from fgsched.jobs.containers import entering
-from fgsched.jobs.jobscript import command_line
 from fgsched.submission import prepare as submission
 from fgsched.submission import table
 from fgsched.submission.options import Setting, given, read
@@ -124,7 +123,7 @@ class Foreground:
         return entering(request, self.command)
 
     def _line(self) -> str:
-        return command_line([self.name, *sys.argv[1:]])[: submission.LONGEST_LINE]
+        return submission.submit_line([self.name, *sys.argv[1:]])
 
     def started(self, job: int) -> None:
         """Called when the job has been connected."""

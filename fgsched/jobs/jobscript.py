@@ -1,7 +1,7 @@
 """Check the text of a job script, and read its header lines."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -81,7 +81,7 @@ def quoted(word: str) -> str:
     return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
-def command_line(words: list[str] | tuple[str, ...]) -> str:
+def command_line(words: Sequence[str]) -> str:
     """Join words into a line that a shell splits into the same words."""
     return " ".join(quoted(word) for word in words)
 

@@ -156,7 +156,7 @@ def is_on(settings: Mapping[str, Setting], slot: str) -> bool:
     return slot in settings and bool(settings[slot].value)
 
 
-LONGEST_LINE = 4096  # characters of a submit line that are kept
+_LONGEST_LINE = 4096  # characters of a submit line that are kept
 _DEFAULTS = {
     **{
         "time": "unlimited",
@@ -408,6 +408,11 @@ class Submitter:
         return Values(job_id=0, name=name, user=user, home=home, host=os.uname().nodename.split(".")[0])
 
 
+def submit_line(words: Sequence[str]) -> str:
+    """Return the command line of a submission as it is kept with the job."""
+    return command_line(words)[:_LONGEST_LINE]
+
+
 def _with_words(
     plan: Prepared, script: _Script, settings: Sequence[Setting], words: Sequence[str]
 ) -> Prepared:
@@ -417,7 +422,7 @@ def _with_words(
         else f"--{each.option.name}" + ("" if each.option.is_flag else f"={each.text}")
         for each in settings
     ]
-    line = command_line(["fgsub", *spelled, *words])[:LONGEST_LINE]
+    line = submit_line(["fgsub", *spelled, *words])
     submission = plan.submission
     args = tuple(words[1:])
     if script.program:
