@@ -52,7 +52,7 @@ LINES = {
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
 def test_a_line_makes_the_job_that_the_python_command_makes_of_it(site, line):
-    env = {"FGSUB_ACCOUNT": "lab"}
+    env = {"FGSUB_ACCOUNT": "lab", "SBATCH_TIMELIMIT": "7", "SBATCH_HINT": "x"}
     ours = call(site, NATIVE, "--hold", *line, env=env)
     theirs = call(site, *PYTHON, "--hold", *line, env=env)
     assert (ours.returncode, theirs.returncode) == (0, 0), (ours.stderr, theirs.stderr)

@@ -74,6 +74,13 @@ def test_squeue_takes_its_columns_from_the_variable_of_slurm(queue):
     assert both(queue, "fgq", *ASCII, **usual)[0][1] != SLURMS
 
 
+def test_other_variables_of_squeue_are_left_to_the_python_command(queue):
+    variables = {"SQUEUE_FORMAT": "%.9i %j", "SQUEUE_NAMES": "train"}
+    train = b"    JOBID NAME\n        2 train\n"
+    assert both(queue, "squeue", **variables) == ((0, train), (0, train), True)
+    assert both(queue, "squeue", "-hn", "sweep", "-o", "%j", **variables)[0] == (0, b"sweep\n")
+
+
 SLURMS = b"    JOBID NAME\n        3 evaluation\n6_[1-7:3] sweep\n        2 train\n"
 LEFT = {
     "times, in the zone of the reader": (("-o", "%V"), 0),

@@ -335,6 +335,40 @@ def test_a_bad_variable_is_refused_by_name(variable, message):
     assert raised.value.cause == message
 
 
+def test_the_input_variables_of_sbatch_are_read():
+    variables = {"SBATCH_ARRAY_INX": "0-3", "SBATCH_MEM_PER_NODE": "1G", "SBATCH_TIMELIMIT": "5"}
+    variables |= {"SBATCH_EXCLUSIVE": "", "SBATCH_ACCOUNT": "", "SBATCH_REQUEUE": "1", "SBATCH_WAIT": "0"}
+    variables |= {
+        "SBATCH_HINT": "x",
+        "SBATCH_GET_USER_ENV": "",
+        "SBATCH_CPU_BIND": "none",
+        "SLURM_MEM_PER_CPU": "x",
+    }
+    settings, warnings = options.from_slurm_environment(variables)
+    assert {each.option.name: each.text for each in settings} == {
+        **{"array": "0-3", "mem": "1G", "time": "5", "exclusive": "yes", "requeue": ""},
+    }
+    assert warnings == ["ignored, without effect here: SBATCH_GET_USER_ENV, SBATCH_HINT"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        ("SBATCH_GPUS", f"SBATCH_GPUS=x {NAN}"),
+        ("SBATCH_TRES_PER_TASK", "SBATCH_TRES_PER_TASK: --tres-per-task is not supported yet"),
+    ],
+)
+def test_a_bad_variable_of_sbatch_is_refused_by_name(variable, message):
+    with pytest.raises(BadUsage) as raised:
+        options.from_slurm_environment({variable: "x"})
+    assert raised.value.cause == message
+
+
+def test_every_variable_of_sbatch_is_an_option_that_is_known_or_ignored():
+    names = set(table.BY_SLURM_VARIABLE.values())
+    assert names <= table.BY_NAME.keys() | table.UNBUILT.keys()
+
+
 def test_a_variable_that_is_no_option_is_pointed_out():
     assert from_environment(FGSUB_GPU="1")[1] == ["FGSUB_GPU is not an option of fgsub"]
 

@@ -43,7 +43,7 @@ def test_the_exit_code_of_a_step_is_that_of_the_job(home):
 
 
 def test_steps_in_the_background_share_the_cpus_of_the_job(home):
-    steps = [f"srun -n1 sh -c 'echo {number} $SLURM_STEP_ID' &" for number in range(4)]
+    steps = [f"srun -Q -n1 sh -c 'echo {number} $SLURM_STEP_ID' &" for number in range(4)]
     status, out = script(home, "#SBATCH -n 2", *steps, "wait")
     assert status == 0
     assert sorted(line.split()[0] for line in out.splitlines()) == ["0", "1", "2", "3"]

@@ -1,12 +1,15 @@
 """srun inside a job: the tasks of a step, their variables, streams, exit codes, and what steps share."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from fgsched.slurm import inputs
+from fgsched.slurm.cpubind import read_binding
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.srun import step_of
 from fgsched.slurm.step import Refusal
@@ -170,16 +173,35 @@ def test_a_program_that_does_not_exist_is_named(job):
 def test_a_failing_task_ends_the_others_if_asked(job):
     text = "test $SLURM_PROCID = 0 && exit 3; exec sleep 600"
     status, _, err = job.run("-n2", "--kill-on-bad-exit", "sh", "-c", text)
-    assert status == 137
-    assert "task 0: Exited with exit code 3" in err
+    assert status == 143
+    assert re.sub(r"[0-9]{4}-\S+", "TIME", err).splitlines() == [
+        "srun: error: node: task 0: Exited with exit code 3",
+        "srun: Terminating StepId=7.0",
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
+        "slurmstepd: error: *** STEP 7.0 ON node CANCELLED AT TIME ***",
+        "srun: error: node: task 1: Terminated",
+    ]
+
+
+def test_the_other_tasks_are_ended_some_time_after_the_first(job):
+    status, _, err = job.run("-n3", "-W1", "sh", "-c", "test $SLURM_PROCID = 2 && exit; exec sleep 600")
+    assert status == 143
+    assert err.splitlines()[:5] == [
+        "srun: First task exited 1s ago",
+        "srun: StepId=7.0 task 0: running",
+        "srun: StepId=7.0 task 1: running",
+        "srun: StepId=7.0 task 2: exited",
+        "srun: Terminating StepId=7.0",
+    ]
 
 
 def test_a_signal_for_srun_reaches_the_tasks(job):
     process = job.start("sh", "-c", "trap 'echo got; exit 5' TERM; echo ready; while :; do sleep 1; done")
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=PATIENCE)[0] == "got\n"
-    assert process.returncode == 5
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (5, "got\n")
+    assert err.startswith("srun: forcing job termination\nsrun: Job step aborted: ")
 
 
 # -- streams -------------------------------------------------------------------------------------------
@@ -235,7 +257,88 @@ def test_each_task_of_a_program_file_runs_its_program(job):
 def test_a_program_file_without_a_task_is_refused(tmp_path):
     (tmp_path / "programs").write_text("0 echo\n")
     with pytest.raises(Refusal, match="no record for task id 1"):
-        read_programs(str(tmp_path / "programs"), 2)
+        read_programs([str(tmp_path / "programs")], 2)
+
+
+def test_a_star_in_a_program_file_means_the_other_tasks_and_arguments_are_added(tmp_path):
+    (tmp_path / "programs").write_text("1 one \\\n 'a b'\n* rest %t\n")
+    programs = read_programs([str(tmp_path / "programs"), "-x"], 3)
+    assert programs == (("rest", "0", "-x"), ("one", "a b", "-x"), ("rest", "2", "-x"))
+
+
+@pytest.mark.parametrize(
+    ("text", "masks"),
+    [
+        ("", ()),
+        ("none", ()),
+        ("verbose,cores", ()),
+        ("map_ldom:0,1", ()),
+        ("map_cpu:0,2", (1, 4, 1)),
+        ("q,MASK_CPU:0x3,c*2", (3, 12, 12)),
+    ],
+)
+def test_maps_and_masks_of_cpus_are_read(text, masks):
+    assert read_binding(text, 3).masks == masks
+
+
+@pytest.mark.parametrize("text", ["near", "map_cpu", "map_cpu:", "map_cpu:x", "map_cpu:9999", "mask_cpu:0"])
+def test_a_bad_binding_is_refused(text):
+    with pytest.raises(Refusal, match="Invalid --cpu-bind argument: "):
+        read_binding(text, 1)
+
+
+def test_a_task_is_bound_to_the_cpus_of_its_mask(job):
+    first = min(os.sched_getaffinity(0))
+    show = "import os; print(os.sched_getaffinity(0))"
+    status, out, err = job.run(f"--cpu-bind=v,map_cpu:{first}", sys.executable, "-c", show)
+    assert (status, out) == (0, f"{{{first}}}\n")
+    assert err == f"cpu-bind=MASK - node, task  0  0: mask {1 << first:#x} set\n"
+    status, _, err = job.run("--cpu-bind=map_cpu:8000", "true")
+    assert (status, err.startswith("srun: error: Unable to satisfy cpu bind request: ")) == (1, True)
+
+
+# -- variables that are options ------------------------------------------------------------------------
+
+
+def test_a_step_takes_options_from_variables_and_the_command_line_wins():
+    environ = {"SLURM_KILL_BAD_EXIT": "1", "SLURM_LABELIO": "1", "SLURM_STDOUTMODE": "a", "SLURM_WAIT": "9"}
+    environ |= {"SLURM_GPUS_PER_TASK": "1", "SLURM_OVERLAP": "0", "SRUN_EXPORT_ENV": "NONE"}
+    step = step_of(["-n2", "-W3", "true"], environ)
+    assert (step.kill_on_bad_exit, step.label, step.output, step.wait) == (True, True, "a", 3)
+    assert (step.gpus, step.gpus_each, step.overlaps, step.export) == (2, 1, True, "NONE")
+    assert step_of(["-n2", "--gres=gpu:2", "true"], environ).gpus_each == 0
+
+
+def test_options_of_the_job_are_variables_of_srun_outside_of_one_and_of_salloc():
+    environ = {"SLURM_TIMELIMIT": "5", "SLURM_PARTITION": "a", "SLURM_JOB_ID": "7", "SLURM_GRES": "gpu:1"}
+    expected = {"time": "5", "partition": "b", "jobid": "7", "gpus": "1"}
+    assert inputs.of_srun(environ, {"partition": "b", "gpus": "1"}) == expected
+    environ = {"SALLOC_TIMELIMIT": "5", "SALLOC_NO_BELL": "1", "SALLOC_QOS": "", "SLURM_TIMELIMIT": "9"}
+    assert inputs.of_salloc(environ, {}) == {"time": "5", "no-bell": ""}
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "environ", "expected"),
+    [
+        ("squeue", "-h", {"SQUEUE_USERS": "ann", "SQUEUE_ALL": ""}, "--all --user=ann -h"),
+        ("squeue", "--me", {"SQUEUE_USERS": "ann", "SQUEUE_SORT": "i"}, "--sort=i --me"),
+        ("squeue", "-o %i", {"SQUEUE_FORMAT2": "jobid"}, "-o %i"),
+        ("squeue", "--us bob", {"SQUEUE_USERS": "ann"}, "--us bob"),
+        ("squeue", "--steps", {"SQUEUE_PARTITION": "a"}, "--partition=a --steps"),
+        ("squeue", "--nope", {"SQUEUE_USERS": "ann"}, "--nope"),
+        ("scancel", "7", {"SCANCEL_STATE": "PD", "SCANCEL_VERBOSE": "1"}, "--state=PD --verbose 7"),
+        ("sacct", "-X", {"SQUEUE_USERS": "ann"}, "-X"),
+    ],
+)
+def test_variables_of_squeue_and_scancel_are_options_that_the_command_line_replaces(
+    name, words, environ, expected
+):
+    assert inputs.with_variables(name, words.split(), environ) == expected.split()
+
+
+def test_the_format_of_sinfo_can_be_a_variable():
+    assert inputs.of_sinfo({"SINFO_FORMAT": "%P"}, {}) == {"format": "%P"}
+    assert inputs.of_sinfo({"SINFO_FORMAT": "%P"}, {"Format": "cpus"}) == {"Format": "cpus"}
 
 
 def test_a_step_has_a_terminal_if_asked(job):
@@ -260,8 +363,12 @@ def test_a_step_waits_for_the_cpus_of_another_unless_it_overlaps(job):
         assert first.stdout.readline() == "ready\n"
     assert job.run("--overlap", "echo", "beside")[1] == "beside\n"
     second = job.start("echo", "after")
+    busy = job.run("-I", "true")
+    assert busy[::2] == (1, "srun: error: Unable to create step for job 7: Requested nodes are busy\n")
+    line = "srun: Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)\n"
+    assert second.stderr.readline() == line
     first.communicate("", timeout=PATIENCE)
-    assert second.communicate(timeout=PATIENCE)[0] == "after\n"
+    assert second.communicate(timeout=PATIENCE) == ("after\n", "")
 
 
 def test_steps_beside_each_other_have_different_gpus(job):

@@ -278,6 +278,20 @@ def test_the_environment_beats_the_script_and_the_command_line_beats_both(here):
     assert (request.demand.share, request.demand.cpus, request.time_limit) == (5000, 4, 1800)
 
 
+def test_variables_of_sbatch_beat_headers_and_are_beaten_by_fgsubs_variables_and_options(here):
+    here.script("#SBATCH -c 2 -t 10 -J a")
+    variables = {
+        "SBATCH_TIMELIMIT": "20",
+        "SBATCH_JOB_NAME": "b",
+        "SBATCH_ACCOUNT": "x",
+        "FGSUB_JOB_NAME": "c",
+    }
+    request = here.request("-A", "lab", "train.sh", **variables)
+    assert (request.demand.cpus, request.time_limit, request.name, request.account) == (2, 1200, "c", "lab")
+    request = here.request("--ignore-sbatch", "train.sh", **variables)
+    assert (request.demand.cpus, request.time_limit, request.name, request.account) == (1, 0, "c", "")
+
+
 def test_one_form_of_an_amount_replaces_another_from_an_earlier_source(here):
     here.script("#FG --gpus=0.5 --mem=8G")
     request = here.request(

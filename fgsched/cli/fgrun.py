@@ -103,13 +103,8 @@ class Foreground:
         named = [] if given(self._settings, "job-name") else [f"--job-name={_title(self.command[0])}"]
         forced, _ = read([*named, *_silent(self._settings), "--no-requeue"])
         script, _ = read(["--wrap=true"])  # replaced below
-        job = submission.prepare(
-            [*forced, *self._settings, *script],
-            (),
-            environ=os.environ,
-            cwd=fgsub.directory(),
-            stdin=None,
-            site=about.site,
+        job = submission.prepare_in_foreground(
+            [*forced, *self._settings, *script], environ=os.environ, cwd=fgsub.directory(), site=about.site
         )
         request = structs.replace(job.submission.request, submit_line=self._line())
         if request.array:

@@ -14,6 +14,7 @@ from fgsched.cli.install.slurmnames import NAMES
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.slurm import scontrol
 from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.inputs import with_variables
 from fgsched.slurm.phrases import in_slurms_words
 from fgsched.slurm.step import Refusal
 
@@ -113,6 +114,7 @@ def _run() -> None:
     if name == "scontrol" and (text := scontrol.answer(words, os.environ)) is not None:
         scontrol.write(text)
         return
+    words = with_variables(name, words, os.environ)
     if name == "squeue" and any("s" in word for word in words if word.startswith("-")):
         from fgsched.slurm import runningsteps
 

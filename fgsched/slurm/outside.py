@@ -11,6 +11,7 @@ from fgsched.jobs.jobscript import command_line
 from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import JobInfo
 from fgsched.slurm.getopt import options, parse
+from fgsched.slurm.inputs import of_salloc
 from fgsched.slurm.phrases import in_slurms_words
 from fgsched.slurm.step import Refusal
 from fgsched.submission.options import Setting
@@ -123,7 +124,7 @@ def join(given: Mapping[str, str], command: Sequence[str]) -> int:
 def salloc(words: Sequence[str]) -> int:
     """Allocate, run a command or a shell, and return its exit code. Raises BadLine or Refusal."""
     found, command = parse(_OF_SALLOC, words, permute=False)
-    given = dict(found)
+    given = of_salloc(os.environ, dict(found))
     leaves = "no-shell" in given
     if leaves:
         command = []

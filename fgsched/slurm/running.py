@@ -5,6 +5,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import FrameType
@@ -15,6 +16,8 @@ from fgsched.slurm.step import Refusal, Step
 from fgsched.slurm.steprecord import Recorded
 from fgsched.slurm.streams import Inputs, Outputs
 from fgsched.system.process import descendants, kill
+
+_KILL_WAIT = 30  # seconds between SIGTERM and SIGKILL
 
 
 def run(step: Step, environ: Mapping[str, str]) -> int:
@@ -35,7 +38,7 @@ def run(step: Step, environ: Mapping[str, str]) -> int:
                 recorded.status = spawn(step.program(0), _of(step, base, 0, gpus), step.directory)
                 return code_of(recorded.status)
             running = _Running(step, base, held)
-            with _forwarding(running.signal):
+            with _forwarding(running.abort):
                 running.start(gpus)
                 code = running.wait()
             recorded.status = running.status
@@ -63,10 +66,32 @@ def _chosen_gpus(step: Step, environ: Mapping[str, str], own: int, held: ExitSta
         raise Refusal(_too_much("Invalid generic resource (gres) specification", environ), 1)
     if step.overlaps or "SLURM_STEP_ID" in environ:  # a step inside a step shares what that one has
         return list(range(step.gpus or own))
-    slots.take(environ, "cpu", cpus, step.tasks * step.cpus, held)
-    if not step.gpus:
-        return list(range(own))
-    return slots.take(environ, "gpu", own, step.gpus, held)
+    waits = _Patience(step, environ["FG_JOB_ID"])
+    try:
+        slots.take(environ, "cpu", cpus, step.tasks * step.cpus, held, waits=waits)
+        if not step.gpus:
+            return list(range(own))
+        return slots.take(environ, "gpu", own, step.gpus, held, waits=waits)
+    except slots.Busy:
+        raise Refusal(_too_much("Requested nodes are busy", environ), 1) from None
+
+
+class _Patience:
+    """Report the wait for other steps once, and limit it with --immediate."""
+
+    def __init__(self, step: Step, job: str) -> None:
+        self._until = time.monotonic() + step.patience if step.patience else None
+        self._line = (
+            f"srun: Job {job} step creation temporarily disabled, retrying (Requested nodes are busy)"
+        )
+        self._is_quiet = step.quiet or bool(step.patience)
+
+    def __call__(self) -> float | None:
+        """Return the seconds that are left; None: any number."""
+        if not self._is_quiet:
+            print(self._line, file=sys.stderr, flush=True)
+            self._is_quiet = True
+        return None if self._until is None else self._until - time.monotonic()
 
 
 def _too_much(why: str, environ: Mapping[str, str]) -> str:
@@ -91,19 +116,21 @@ class _Running:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._worst = 0
         self.status = 0  # the highest wait status of its tasks
-        self._signalled = 0  # the last signal for all tasks
+        self._is_aborted = self._is_waiting = False
+        self._step_name = f"{base['SLURM_JOB_ID']}.{base['SLURM_STEP_ID']}"
 
     def start(self, gpus: list[str]) -> None:
         """Start the tasks with these GPUs."""
         for task in range(self._step.tasks):
             self._start(task, _of(self._step, self._base, task, gpus))
-        if self._signalled:
-            self.signal(self._signalled)
+        if self._is_aborted:
+            self._terminate()
         self._inputs.begin()
 
     def _start(self, task: int, environ: Mapping[str, str]) -> None:
         words = self._step.program(task)
         out, error = self._outputs.of(task)
+        own = self._bind(task)
         try:
             process = subprocess.Popen(
                 words,
@@ -121,6 +148,9 @@ class _Running:
             self.status = max(self.status, status << 8)
             self._outputs.began(task)
             return
+        finally:
+            if own:
+                os.sched_setaffinity(0, own)
         self._processes[task] = process
         self._outputs.began(task)
         descriptor = os.pidfd_open(process.pid)
@@ -133,9 +163,42 @@ class _Running:
                 key.data()
         return self._worst
 
-    def signal(self, number: int) -> None:
+    def _bind(self, task: int) -> set[int]:
+        """Bind this process, from which a task inherits that; return the CPUs to restore, if any."""
+        binding = self._step.binding
+        if not binding.masks:
+            return set()
+        own, mask = os.sched_getaffinity(0), binding.masks[task]
+        wanted = {cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1} & own
+        if not wanted:
+            raise Refusal(f"srun: error: Unable to satisfy cpu bind request: task {task}: {mask:#x}", 1)
+        os.sched_setaffinity(0, wanted)
+        if binding.verbose:
+            self._say(f"cpu-bind=MASK - {self._host}, task {task:2} {task:2}: mask {mask:#x} set")
+        return own
+
+    def abort(self, number: int) -> None:
+        """End the tasks because srun received a signal."""
+        if not self._is_aborted:
+            self._say("srun: forcing job termination")
+            self._abort()
+
+    def _abort(self) -> None:
+        """End the tasks by SIGTERM, and by SIGKILL after the usual time."""
+        self._is_aborted = True
+        self._say(f"srun: Job step aborted: Waiting up to {_KILL_WAIT + 2} seconds for job step to finish.")
+        at = time.strftime("%Y-%m-%dT%H:%M:%S")
+        self._say(f"slurmstepd: error: *** STEP {self._step_name} ON {self._host} CANCELLED AT {at} ***")
+        self._terminate()
+
+    def _terminate(self) -> None:
+        for number in (signal.SIGCONT, signal.SIGTERM):
+            self._send(number)
+        signal.signal(signal.SIGALRM, lambda number, frame: self._send(signal.SIGKILL))
+        signal.alarm(_KILL_WAIT)
+
+    def _send(self, number: int) -> None:
         """Send a signal to all processes of the tasks."""
-        self._signalled = number
         for process in descendants(os.getpid()):
             kill(process, number)
 
@@ -149,12 +212,24 @@ class _Running:
             self._say(f"srun: error: {self._host}: task {task}: {name}")
         self._worst = max(self._worst, code)
         self.status = max(self.status, -status if status < 0 else status << 8)
-        if code and self._step.kill_on_bad_exit and self._processes:
-            self._say(f"srun: Job step aborted: task {task} ended with exit code {code}")
-            self.signal(signal.SIGKILL)
-        elif self._step.wait and self._processes:
-            signal.signal(signal.SIGALRM, lambda number, frame: self.signal(signal.SIGKILL))
+        if not self._processes or self._is_aborted:
+            return
+        if code and self._step.kill_on_bad_exit:
+            self._say(f"srun: Terminating StepId={self._step_name}")
+            self._abort()
+        elif self._step.wait and not self._is_waiting:
+            self._is_waiting = True
+            signal.signal(signal.SIGALRM, lambda number, frame: self._waited())
             signal.alarm(self._step.wait)
+
+    def _waited(self) -> None:
+        """End the tasks that still run some time after the first one."""
+        self._say(f"srun: First task exited {self._step.wait}s ago")
+        for task in range(self._step.tasks):
+            state = "running" if task in self._processes else "exited"
+            self._say(f"srun: StepId={self._step_name} task {task}: {state}")
+        self._say(f"srun: Terminating StepId={self._step_name}")
+        self._abort()
 
     def _say(self, text: str) -> None:
         if not self._step.quiet or "error" in text:

@@ -13,6 +13,7 @@ from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
 from fgsched.listing.display import fit, host_name, shown_time
 from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.inputs import of_sinfo
 
 _KNOWN = options(
     """all bg cluster= clusters= dead exact federation format= Format= future hide iterate= json local long
@@ -198,7 +199,7 @@ def _name(row: Row) -> str:
 def answer(words: Sequence[str]) -> str:
     """Return what sinfo prints. Raises BadLine in the words of Slurm."""
     found, rest = parse(_KNOWN, words, permute=True)
-    given = dict(found)
+    given = of_sinfo(os.environ, dict(found))
     if rest:
         raise BadLine(f"error: Unrecognized option: {rest[0]}")
     if "version" in given:

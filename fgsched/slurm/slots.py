@@ -7,7 +7,7 @@ that waits is woken by the exit of any holder. Steps are served in the order in 
 import fcntl
 import os
 import select
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 
 _DIGITS = 10  # of the number of the next step in its file
@@ -29,25 +29,55 @@ def next_step(environ: Mapping[str, str]) -> int:
     return number
 
 
-def take(environ: Mapping[str, str], kind: str, total: int, wanted: int, held: ExitStack) -> list[int]:
+class Busy(Exception):
+    """Raised if too few units became free in time."""
+
+
+def take(
+    environ: Mapping[str, str],
+    kind: str,
+    total: int,
+    wanted: int,
+    held: ExitStack,
+    *,
+    waits: Callable[[], float | None] = lambda: None,
+) -> list[int]:
     """Lock `wanted` of `total` units of a kind, and wait until that many are free; return their numbers.
 
     They are released when `held` closes. Without a directory of the job nothing is locked.
+
+    Args:
+        waits: called before each wait; returns for how many seconds to wait (None: any).
+
+    Raises:
+        Busy: `waits` returned less than 0.
     """
     folder = steps_folder(environ)
     if not folder:
         return list(range(wanted))
-    with open(f"{folder}/{kind}", "w") as door:
-        fcntl.flock(door, fcntl.LOCK_EX)
+    door = os.open(f"{folder}/{kind}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with ExitStack() as opened:
+        opened.callback(os.close, door)
+        _enter(door, waits)
         found: dict[int, int] = {}
         while True:
             holders = _lock(folder, kind, range(total), wanted, found)
             if len(found) == wanted:
                 break
-            _await_any(holders)
+            _await_any(holders, waits)
     for descriptor in found.values():
         held.callback(os.close, descriptor)
     return sorted(found)
+
+
+def _enter(door: int, waits: Callable[[], float | None]) -> None:
+    """Lock the door of a kind of units, at which the step before this one may wait. Raises Busy."""
+    with suppress(BlockingIOError):
+        fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    if waits() is not None:
+        raise Busy
+    fcntl.flock(door, fcntl.LOCK_EX)
 
 
 def _lock(folder: str, kind: str, units: Iterable[int], wanted: int, found: dict[int, int]) -> list[int]:
@@ -71,8 +101,11 @@ def _lock(folder: str, kind: str, units: Iterable[int], wanted: int, found: dict
     return holders
 
 
-def _await_any(holders: Iterable[int]) -> None:
-    """Wait until one of these processes has exited; return at once if one is gone or unknown."""
+def _await_any(holders: Iterable[int], waits: Callable[[], float | None]) -> None:
+    """Wait until one of these processes has exited; return at once if one is gone or unknown. Raises Busy."""
+    left = waits()
+    if left is not None and left < 0:
+        raise Busy
     with ExitStack() as opened:
         descriptors = []
         for pid in holders:
@@ -82,7 +115,7 @@ def _await_any(holders: Iterable[int]) -> None:
                 return
             opened.callback(os.close, descriptor)
             descriptors.append(descriptor)
-        select.select(descriptors, [], [])
+        select.select(descriptors, [], [], left)
 
 
 def steps_folder(environ: Mapping[str, str]) -> str:

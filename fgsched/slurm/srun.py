@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from fgsched.domain.text import BadValue
 from fgsched.jobs.containers import options as options_of_container
 from fgsched.jobs.containers import parse_image, parse_mounts
+from fgsched.slurm.cpubind import read_binding
 from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.inputs import of_srun, of_step
 from fgsched.slurm.running import run
 from fgsched.slurm.step import Refusal, Step
 from fgsched.slurm.taskfile import read_programs
@@ -39,13 +41,14 @@ def read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 def step_of(words: Sequence[str], environ: Mapping[str, str]) -> Step:
     """Return the step that a command line describes. Raises BadLine or Refusal."""
     given, command = read(words)
+    given = of_step(environ, given)
     _check_host(given)
     if not command:
         raise Refusal("srun: fatal: No command given to execute.", 1)
     tasks = _tasks(given, environ)
     return Step(
         command=tuple(command),
-        programs=read_programs(command[0], tasks) if "multi-prog" in given else (),
+        programs=read_programs(command, tasks) if "multi-prog" in given else (),
         tasks=tasks,
         cpus=_number(given, "cpus-per-task", environ.get("SRUN_CPUS_PER_TASK", "1")),
         gpus=_gpus(given, tasks),
@@ -60,6 +63,8 @@ def step_of(words: Sequence[str], environ: Mapping[str, str]) -> Step:
         export=given.get("export", "ALL"),
         kill_on_bad_exit=given.get("kill-on-bad-exit", "0") != "0",
         wait=_number(given, "wait", "0"),
+        patience=_number(given, "immediate", "0") if given.get("immediate") else int("immediate" in given),
+        binding=read_binding(given.get("cpu-bind", ""), tasks),
         quiet="quiet" in given,
         terminal="pty" in given,
         name=given.get("job-name", os.path.basename(command[0])),
@@ -134,6 +139,7 @@ def _run(words: Sequence[str], environ: Mapping[str, str]) -> int:
         return run(step_of(words, environ), environ)
     from fgsched.slurm import outside
 
+    given = of_step(environ, given) if own else of_srun(environ, given)
     return outside.join(given, command) if "jobid" in given else outside.srun(given, command)
 
 

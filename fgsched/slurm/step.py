@@ -11,6 +11,14 @@ class Refusal(Exception):
         self.text, self.status = text, status
 
 
+class Binding(Struct, frozen=True):
+    """The CPUs to which tasks are bound by --cpu-bind."""
+
+    text: str = ""  # the option without its verbosity; "": not given
+    masks: tuple[int, ...] = ()  # of the CPUs of each task; (): tasks are not bound
+    verbose: bool = False
+
+
 class Step(Struct, frozen=True, kw_only=True):
     """One call of srun."""
 
@@ -30,6 +38,8 @@ class Step(Struct, frozen=True, kw_only=True):
     export: str = "ALL"
     kill_on_bad_exit: bool = False
     wait: int = 0  # seconds that the other tasks have after the first ended; 0: any
+    patience: int = 0  # seconds that it may wait for CPUs and GPUs; 0: any
+    binding: Binding = Binding()
     quiet: bool = False
     terminal: bool = False
     name: str = ""

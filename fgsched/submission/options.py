@@ -246,6 +246,28 @@ def from_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[st
     return settings, warnings
 
 
+def from_slurm_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[str]]:
+    """Parse the input variables of sbatch; return the options, and a warning about ignored ones.
+
+    An empty variable has no effect, except for an option that needs no value. Raises BadUsage.
+    """
+    settings: list[Setting] = []
+    ignored: list[str] = []
+    for variable in sorted(table.BY_SLURM_VARIABLE.keys() & environ.keys()):
+        name, text = table.BY_SLURM_VARIABLE[variable], environ[variable]
+        option = table.BY_NAME.get(name)
+        if option is not None and option.is_flag:
+            settings += [Reader(variable).setting(option, "")] if _is_set(text) else []
+        elif option is not None and (text or option.bare):
+            settings.append(Reader(variable).setting(option, text or option.bare))
+        elif option is None and name in table.HARMLESS:
+            ignored.append(variable)
+        elif option is None and text:
+            raise BadUsage(f"{variable}: --{name} is not supported yet")
+    told = [f"ignored, without effect here: {', '.join(ignored)}"] if ignored else []
+    return settings, told
+
+
 def _is_set(text: str) -> bool:
     """Tell whether a flag in the environment is set: empty, yes, or a number other than zero."""
     digits = text.removeprefix("-")

@@ -210,6 +210,17 @@ def prepare(
     return Submitter(here, site=site).prepare(argv_options, words)
 
 
+def prepare_in_foreground(
+    argv_options: Sequence[Setting], *, environ: Mapping[str, str], cwd: str, site: SubmitContext
+) -> Prepared:
+    """Return the submission of a command of fgrun, for which the variables of sbatch have no effect.
+
+    Raises BadUsage.
+    """
+    submitter = Submitter(Process(environ, cwd), site=site, is_batch=False)
+    return submitter.prepare(argv_options, ())
+
+
 class Surroundings(Protocol):
     """What a submission takes from the process that submits it."""
 
@@ -252,13 +263,26 @@ class _Script(Struct, frozen=True, eq=False):
 class Submitter:
     """Prepares several submissions of one call; shared parts are read once."""
 
-    def __init__(self, here: Surroundings, *, site: SubmitContext, common: Sequence[Setting] = ()) -> None:
-        """`common` are defaults of the call, which the settings of a submission override."""
+    def __init__(
+        self,
+        here: Surroundings,
+        *,
+        site: SubmitContext,
+        common: Sequence[Setting] = (),
+        is_batch: bool = True,
+    ) -> None:
+        """Read the variables that are options.
+
+        Args:
+            common: defaults of the call, which the settings of a submission override.
+            is_batch: the input variables of sbatch have effect, too.
+        """
         self._here = here
         self._site = site
         settings, warnings = options.from_environment(here.environ)
         self._common = list(common)
         self._before = {**options.latest(settings), **options.latest(common)}
+        self._of_slurm = options.from_slurm_environment(here.environ) if is_batch else ([], [])
         self._warnings = tuple(warnings)
         self._scripts: dict[tuple[str | None, str, bool], _Script] = {}
         self._environments: dict[str, tuple[dict[str, str], list[str]]] = {}
@@ -267,6 +291,10 @@ class Submitter:
 
     def prepare(self, settings: Sequence[Setting], words: Sequence[str]) -> Prepared:
         before = {**self._before, **options.latest(settings)}
+        warnings = list[str]()
+        if "ignore-sbatch" not in before:
+            of_slurm, warnings = self._of_slurm
+            before = {**options.latest(of_slurm), **before}
         script = self._script(before.get("wrap"), words, before)
         key = (script, *((each.option.name, each.text) for each in settings))
         plan = self._plans.get(key)
@@ -274,7 +302,8 @@ class Submitter:
             given = {**script.settings, **before}
             notes = self._known_partition(given)
             plan = self._plan(script, self._of_partition(given) | given)
-            plan = self._plans[key] = structs.replace(plan, warnings=(*plan.warnings, *notes))
+            told = (*plan.warnings, *warnings, *notes)
+            plan = self._plans[key] = structs.replace(plan, warnings=told)
         return _with_words(plan, script, [*self._common, *settings], words)
 
     def _known_partition(self, given: dict[str, Setting]) -> list[str]:

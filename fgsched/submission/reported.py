@@ -14,7 +14,7 @@ from fgsched.submission.prepare import Prepared, Submitter
 
 _OWN_ZONE = ("begin", "deadline")  # times that count in the time zone of the submitter
 
-_PREFIX = "FGSUB_"  # of a variable that is an option
+_PREFIXES = ("FGSUB_", "SBATCH_")  # of variables that are options
 _LONGEST = 4096  # characters of it, as of a word
 
 
@@ -82,7 +82,7 @@ def prepared(call: SubmitLine, here: Reported, site: SubmitContext) -> Prepared:
 
     Raises: Elsewhere, if only the submitter can read it; BadUsage, if it is wrong.
     """
-    if any(len(one) > _LONGEST for one in call.environ if one.startswith(_PREFIX)):
+    if any(len(one) > _LONGEST for one in call.environ if one.startswith(_PREFIXES)):
         raise Elsewhere
     try:
         settings, words = read(call.words)

@@ -491,6 +491,29 @@ UNBUILT_SHORT: dict[str, str] = _SHORT
 BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}
 BY_SHORT: dict[str, Option] = {option.short: option for option in OPTIONS if option.short}
 BY_VARIABLE: dict[str, Option] = {option.variable: option for option in OPTIONS if option.variable}
+# The input variables of sbatch, and the options that they set. Slurm's other SBATCH_ variables are no input.
+BY_SLURM_VARIABLE: dict[str, str] = {
+    "SBATCH_ARRAY_INX": "array",
+    "SBATCH_MEM_PER_NODE": "mem",
+    "SBATCH_REQ_SWITCH": "switches",
+    "SBATCH_TIMELIMIT": "time",
+    "SBATCH_WAIT4SWITCH": "switches",
+    "SLURM_CLUSTERS": "clusters",
+    "SLURM_HINT": "hint",
+    **{
+        f"SBATCH_{name.upper().replace('-', '_')}": name
+        for name in (
+            *("account", "constraint", "container", "cpus-per-gpu", "error", "exclusive", "export", "gpus"),
+            *("gpus-per-node", "gpus-per-task", "gres", "input", "job-name", "mem-per-cpu", "mem-per-gpu"),
+            *("no-requeue", "open-mode", "output", "partition", "qos", "requeue", "reservation", "signal"),
+            *("wait", "wckey"),
+            *("acctg-freq", "clusters", "container-id", "core-spec", "delay-boot", "distribution"),
+            *("get-user-env", "gpu-bind", "gpu-freq", "gres-flags", "hint", "ignore-pbs", "mem-bind"),
+            *("network", "no-kill", "overcommit", "power", "profile", "spread-job", "thread-spec"),
+            *("threads-per-core", "tres-per-task", "use-min-nodes", "wait-all-nodes"),
+        )
+    },
+}
 MEANT = {  # what users of other schedulers write, and what has that meaning here
     **dict.fromkeys(("queue", "pool"), "--partition=NAME"),
     **dict.fromkeys(("cpus", "cpu", "cores", "num-cpus", "ncpus"), "--cpus-per-task=N"),

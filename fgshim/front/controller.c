@@ -12,6 +12,8 @@
 
 #include "front.h"
 
+extern char **environ;
+
 enum { PATIENCE = 2000 }; /* ms; then the Python command waits for the answer */
 
 static bool is_absolute(const char *text)
@@ -91,6 +93,17 @@ bool receive_line(int fd, struct text *line)
         put_bytes(line, data, (size_t)size);
         if (data[size - 1] == '\n')
             return !line->is_full;
+    }
+    return false;
+}
+
+bool has_variables(const char *prefix, const char *except)
+{
+    for (char **at = environ; *at; at++) {
+        size_t size = strcspn(*at, "=");
+        bool is_excepted = except && strlen(except) == size && strncmp(*at, except, size) == 0;
+        if (strncmp(*at, prefix, strlen(prefix)) == 0 && !is_excepted)
+            return true;
     }
     return false;
 }

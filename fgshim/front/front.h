@@ -35,6 +35,9 @@ bool send_all(int fd, const char *data, size_t size);
 /* Read one line; false: the connection is lost, or nothing came for some seconds. */
 bool receive_line(int fd, struct text *line);
 
+/* Tell whether the environment has variables whose names begin so, except one (NULL: no exception). */
+bool has_variables(const char *prefix, const char *except);
+
 /* Tell whether the standard streams are open: a socket must not take the place of one. */
 bool are_streams_open(void);
 

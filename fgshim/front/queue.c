@@ -55,6 +55,9 @@ static bool ask(struct text *out, const struct command *command)
 int show_queue(struct command *command)
 {
     struct text rows = {0};
+    bool is_squeue = strcmp(command->name, "squeue") == 0;
+    if (is_squeue && has_variables("SQUEUE_", "SQUEUE_FORMAT")) /* options */
+        return -1;
     if (!are_streams_open() || isatty(1) || !ask(&rows, command))
         return -1;
     if (write_all(1, &rows))
