@@ -17,7 +17,7 @@ from fgsched.controller.caller import is_operator
 from fgsched.domain.errors import Exit
 from fgsched.domain.text import escape_bytes
 from fgsched.system import cgroups
-from live_host import ROOT
+from live_host import PATIENCE, ROOT
 
 _WHY_NOT = why_not()
 pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "can be made")]
@@ -601,3 +601,27 @@ def test_users_run_in_the_foreground_as_themselves_and_join_only_their_own_jobs(
             f"fgrun: error: job {job} belongs to another user",
         )
     host.run("alice", "fgcancel", str(job))
+
+
+def test_a_user_attaches_to_their_own_terminals_only(host):
+    script = "echo ready; read line; echo got-$line; exit 6"
+    words = ("fgrun", "--pty", "--no-hangup", "sh", "-c", script)
+    with commanded(host, "alice", *words) as first:
+        assert first.stdout.readline().strip() == "ready"
+        job = host.run("alice", "fgq", "--me", "-h", "-t", "R", "-o", "%i").out.strip()
+        for other in ("bob", "carol", "root"):
+            refused = host.run(other, "fgctl", "attach", job)
+            assert (refused.status, refused.err.splitlines()[0]) == (
+                Exit.NOT_PERMITTED,
+                f"fgctl: error: job {job} belongs to another user",
+            )
+        with commanded(host, "alice", "fgctl", "attach", job) as second:
+            out, err = second.communicate("word\n", timeout=PATIENCE)
+        assert (second.returncode, "got-word" in out, err) == (6, True, "")
+        first.stdin.close()
+        assert first.wait(PATIENCE) == 0
+
+
+def commanded(host, user, command, *words):
+    """Start one of the commands, with a pipe as its input."""
+    return host.enter(user, sys.executable, "-m", f"fgsched.cli.{command}", *words, stdin=subprocess.PIPE)

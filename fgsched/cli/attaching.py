@@ -37,7 +37,7 @@ def attach(client: Client, reference: choices.Name) -> int:
         NotPermitted: the job belongs to another user.
     """
     job = client.call(protocol.ShowJob(id=reference))
-    if job.is_private:
+    if job.is_private or job.uid != os.geteuid():
         raise NotPermitted(f"job {reference} belongs to another user", "Only its owner may attach to it.")
     _refuse_unless_running(job)
     found = _AGENT.search(client.call(protocol.ShowScript(id=job.id)).script)
