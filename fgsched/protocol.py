@@ -975,6 +975,7 @@ class GpuInfo(Struct, frozen=True, kw_only=True):
     jobs: list[int]  # ids of the jobs that hold a part of it
     seen: Reading | None  # the last sample
     kept_as: str  # state of an idle GPU in a reservation, "" without one
+    hidden: int = 0  # ten-thousandths that jobs hold which the site hides from the caller
 
 
 class Gpus(Struct, frozen=True, kw_only=True):

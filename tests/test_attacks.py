@@ -320,6 +320,13 @@ def test_no_answer_tells_a_user_of_another_user_where_the_site_keeps_users_priva
     assert set(leaks["carol"]) >= set(TELLING)
 
 
+@live
+def test_what_jobs_of_others_hold_is_not_shown_as_free(host, hers):
+    done = host.run("bob", "fgtop", "--once", "--ascii")
+    assert (done.status, "others" in done.out, "alice" in done.out) == (0, True, False), done.out
+    assert "0.5 of 2 cards charged" in done.out
+
+
 NAMES = [
     *("; touch evil", "$(touch evil)", "`touch evil`", "| touch evil", "../../../../evil", "%n%s%x", "a,b|c"),
     *("a'; DROP TABLE jobs; --", '" OR 1=1 --', "x' UNION SELECT script FROM blobs --", "=1+1", "@SUM(A1)"),

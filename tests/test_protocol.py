@@ -32,7 +32,7 @@ CLASSES = [
 ]
 APART = {
     *(protocol.Wait, protocol.Stop, protocol.BackUp, protocol.ArchiveJobs, protocol.NoteWarning),
-    protocol.MakeReport,
+    *(protocol.MakeReport, protocol.Events),
 }
 DECODER = codec.Decoder(protocol.CALLS)
 

@@ -8,7 +8,7 @@ from fgsched.cli.top import fields
 from fgsched.cli.top.fields import gibibytes, percent
 from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, History, counts, gpu_classes, is_down, means, sm_of
 from fgsched.cli.top.view import Reader, View, chosen, scrolled, selected
-from fgsched.domain.job import GpuState, JobState
+from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.domain.text import clean, width_of
 from fgsched.domain.times import format_time
 from fgsched.protocol import GpuInfo, JobInfo
@@ -232,12 +232,13 @@ def _bar(frame: Frame, view: View, info: GpuInfo, room: int) -> Line:
     """Return the bar of a GPU: a block for each job, as wide as its charged share, and the rest."""
     found = frame.on(info.gpu.index)
     parts = gpu_classes(frame, info)
-    shares = [share for _, share in found] + [parts["external"], parts["free"]]
+    shares = [share for _, share in found] + [info.hidden / WHOLE, parts["external"], parts["free"]]
     rooms = cells(shares, room)
     line: Line = []
     for (job, _), columns in zip(found, rooms, strict=False):
         label = _label(job, columns, is_wide=view.width >= _WIDE)
         line += _block(label, frame.kind(job, info.gpu.index), columns, view)
+    line += _block("others", "charged", rooms[-3], view) if info.hidden else []
     line += _block("", "external", rooms[-2], view) + _block("", "free", rooms[-1], view)
     used = sum(width_of(span.text) for span in line)
     return [*line, Span(" " * (room - used))]

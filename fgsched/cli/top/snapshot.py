@@ -78,9 +78,10 @@ class Frame(Struct, frozen=True, kw_only=True):
 
     @property
     def charged(self) -> float:
-        """The number of charged GPUs."""
+        """The number of charged GPUs, with the parts of jobs that the reader may not see."""
         parts = (part for one in self.gpus for _, part in self.on(one.gpu.index))
-        return sum(round(part * WHOLE) for part in parts) / WHOLE  # 6.95 and not 6.949999
+        hidden = sum(one.hidden for one in self.gpus)
+        return (sum(round(part * WHOLE) for part in parts) + hidden) / WHOLE  # 6.95 and not 6.949999
 
 
 _NOTHING = Now()
@@ -130,6 +131,7 @@ def gpu_classes(frame: Frame, info: GpuInfo) -> dict[str, float]:
         else:
             for name, part in zip(_MEASURED, now.parts, strict=True):
                 parts[name] += part * share
+    parts["charged"] += info.hidden / WHOLE
     rest = max(0.0, 1.0 - sum(parts.values()))
     outside = min(rest, info.external / info.gpu.total) if info.gpu.total else 0.0
     if is_down(info):

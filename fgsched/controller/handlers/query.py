@@ -17,7 +17,7 @@ from fgsched.controller.handlers.jobref import References
 from fgsched.controller.handlers.wait import Key
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
-from fgsched.domain.job import Job, Request
+from fgsched.domain.job import WHOLE, Job, Request
 from fgsched.domain.policy import Policy
 from fgsched.jobs.arrays import split_reference, tasks
 from fgsched.scheduling.placement import Room
@@ -304,6 +304,7 @@ class QueryHandlers:
     def _gpu(self, room: Room, caller: Caller, now: float) -> protocol.GpuInfo:
         index = room.gpu.index
         holding = [job for job in self._engine.jobtable.holding.values() if caller.may_see(job)]
+        held = sum(hold.share for job in holding for hold in job.holds if hold.gpu == index)
         seen = self._engine.cards.readings.get(index)
         if seen and caller.is_confined:
             seen = replace(seen, processes=(), past=())
@@ -315,6 +316,7 @@ class QueryHandlers:
             external=room.external,
             jobs=[job.id for job in holding if any(hold.gpu == index for hold in job.holds)],
             seen=seen,
+            hidden=max(0, WHOLE - room.share - held) if caller.is_confined else 0,
             kept_as=self.policy.kept_as(index, now),
         )
 
