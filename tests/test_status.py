@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from msgspec.structs import replace
 import history
 from browser import browser
 from builders import a_gpu
+from fgsched.accounting.backup import archive
 from fgsched.accounting.ledger import MINUTE, Ledger
-from fgsched.accounting.records import Card, CardUse, Minute, Owner, OwnerUse
+from fgsched.accounting.records import Card, CardUse, JobAccount, Minute, Owner, OwnerUse
 from fgsched.accounting.reports import present
 from fgsched.accounting.reports.facts import ReportReader
 from fgsched.accounting.reports.metrics import MOST_USERS, OTHERS, as_metrics
@@ -216,7 +218,7 @@ def test_metrics_have_the_state_and_the_sums_of_the_accounts(fortnight):
     ]
     assert sum(active) == pytest.approx(sum(one.active for one in totals.totals))
     charged = sum(value for name, value in found.items() if "_user_charged_gpu_seconds_total" in name)
-    assert charged == pytest.approx(sum(one.charged for one in totals.totals))
+    assert charged == pytest.approx(sum(one.active + one.held + one.empty for one in totals.totals))
     ended = sum(value for name, value in found.items() if name.startswith("fgsched_jobs_ended_total"))
     assert ended == sum(one.jobs for one in totals.jobs) > 0
 
@@ -277,6 +279,69 @@ def test_users_beyond_the_first_are_summed(tmp_path):
     assert len(users) == MOST_USERS + 1
     labels = f'{{class="active",partition="gpu",type="A100",user="{OTHERS}"}}'
     assert found[f"fgsched_user_charged_gpu_seconds_total{labels}"] == 20.0
+
+
+DAYS = [1_794_178_800 + at * 86_400 for at in range(4)]
+
+
+def with_days(path, seconds):
+    """Accounts with a job that ended on each of four days, and uses of so many seconds."""
+    ledger, owner = Ledger(path), Owner(uid=1, user="ann", partition="gpu")
+    times = {"submitted_at": 1.0, "eligible_at": 1.0, "started_at": 2.0}
+    with ledger.write():
+        ledger.add_cards([Card(uuid="GPU-0", gpu=0, model="A100", total=1, since=DAYS[0], until=DAYS[-1])])
+        for job, at in enumerate(DAYS, 1):
+            about = {"owner": owner, "name": "x", "state": "FAILED", "reason": "None", **times}
+            ledger.add_jobs([JobAccount(id=job, ended_at=at + 9.0, **about)])
+            use = {"active": seconds, "used": seconds / 3}
+            card = CardUse(at=at, card="GPU-0", sampled=60, energy=0.1, **use)
+            own = OwnerUse(at=at, owner=owner, card="GPU-0", job=job, charged=1.0, **use)
+            ledger.add_minute(Minute(at=at, cards=(card,), owners=(own,)))
+            ledger.roll(3600, at, at + 3600)
+            ledger.roll(86_400, at, at + 86_400)
+    return ledger
+
+
+def counters(path):
+    reader = ReportReader(path)
+    try:
+        found = samples(as_metrics(Status(at=AT, host="hopper", trouble="x"), sums(reader)))
+    finally:
+        reader.close()
+    return {name: value for name, value in found.items() if "_total{" in name}
+
+
+def test_no_counter_falls_when_jobs_are_archived_and_old_days_are_deleted(tmp_path):
+    path = tmp_path / "accounts.db"
+    ledger = with_days(path, 0.1)
+    before = counters(path)
+    assert before['fgsched_jobs_ended_total{partition="gpu",state="FAILED"}'] == 4.0
+    assert before['fgsched_gpu_class_seconds_total{class="active",gpu="0",type="A100"}'] == 0.4
+    assert archive(ledger, tmp_path / "old.db", DAYS[2]) == 2
+    assert counters(path) == before
+    with ledger.write():
+        ledger.fold(DAYS[1])
+    assert counters(path) == before, "each sum is exact"
+    with ledger.write():
+        assert ledger.prune(86_400, DAYS[3]) is False
+    assert counters(path) == before
+    ledger.close()
+
+
+def test_accounts_without_counters_get_them_from_the_next_controller(tmp_path):
+    path = tmp_path / "accounts.db"
+    ledger = with_days(path, 60.0)
+    before = counters(path)
+    ledger.close()
+    db = sqlite3.connect(path)
+    db.executescript(
+        "DROP TRIGGER job_is_counted; DROP TABLE ended; DROP TABLE card_before; DROP TABLE owner_before;"
+        "DELETE FROM meta WHERE key = 'counted_until'"
+    )
+    db.close()
+    assert counters(path) == {}
+    Ledger(path).close()
+    assert counters(path) == before
 
 
 def test_the_dashboard_asks_only_for_metrics_that_are_written(fortnight):

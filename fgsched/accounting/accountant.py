@@ -44,6 +44,7 @@ _CHUNK = 1 << 18  # bytes
 _PRUNED = 600.0  # seconds between two looks for old samples
 _LEAST_MINUTES = 7200  # seconds for which minutes are kept at least
 _LEAST_HOURS = 2 * DAY
+_LATEST = 35 * DAY  # seconds after which no minute of a day is added to it any more
 _NICE = 5
 _SHOWN = 500  # characters of a record in the log
 Record = TypeVar("Record")
@@ -99,11 +100,12 @@ class Accountant:
         return Answer(number=order.number, size=ledger.size, done=done)
 
     def prune(self, now: float) -> bool:
-        """Delete some old samples; return whether more are left. `now` in epoch seconds."""
+        """Count and delete some old samples; return whether more are left. `now` in epoch seconds."""
         if self._ledger is None:
             return False
         try:
             with self._ledger.write():
+                self._ledger.fold(int(now - _LATEST) // DAY * DAY)
                 return any([self._ledger.prune(span, before) for span, before in self._kept_from(now)])
         except StorageError as error:  # the next message will report it too
             print(f"{error.cause} {error.remedy}", file=sys.stderr)

@@ -83,6 +83,7 @@ class Ledger:
             for setting in _SETTINGS:
                 self._db.execute(f"PRAGMA {setting}")
             _create(self._db, path)
+            _add_counters(self._db)
             self._db.execute(SQL["name_accounts"], {"value": secrets.token_hex(4)})
             self.name = self._db.execute(SQL["get_meta"], {"key": "name"}).fetchone()["value"]
         self._owners: dict[Owner, int] = {}
@@ -191,6 +192,15 @@ class Ledger:
             row = {"into": span, "from": shorter, "at": at, "until": until}
             self._db.execute(SQL[f"roll_{table}"], row)
 
+    def fold(self, before: int) -> None:
+        """Add the days that begin before `before` (epoch seconds) to the counters that outlast them."""
+        since = int(self._db.execute(SQL["get_meta"], {"key": "counted_until"}).fetchone()["value"])
+        if before <= since:
+            return
+        for statement in ("fold_card_use", "fold_owner_use"):
+            self._db.execute(SQL[statement], {"since": since, "until": before})
+        self._db.execute(SQL["put_meta"], {"key": "counted_until", "value": str(before)})
+
     # -- for archives ---------------------------------------------------------------------------
 
     def claim(self, origin: str) -> None:
@@ -250,6 +260,8 @@ class Ledger:
         if first is None or first >= before:
             return False
         until = min(before, first + _STEP * span // MINUTE)
+        if span == DAY:
+            self.fold(until)
         for table in _ROLLED:
             self._db.execute(SQL[f"prune_{table}"], {"span": span, "before": until})
         return bool(until < before)
@@ -486,6 +498,12 @@ def _create(db: sqlite3.Connection, path: Path | str) -> None:
     db.executescript(
         f"BEGIN;{_HOME.joinpath('accounts.sql').read_text()};PRAGMA user_version = {VERSION};COMMIT;"
     )
+
+
+def _add_counters(db: sqlite3.Connection) -> None:
+    """Add the tables of the counters to a file that has none, and count its jobs."""
+    if not db.execute(SQL["count_counters"]).fetchone()[0]:
+        db.executescript(f"BEGIN;{_HOME.joinpath('counters.sql').read_text()};COMMIT;")
 
 
 def _refuse_other_version(db: sqlite3.Connection, path: Path | str) -> None:

@@ -1,6 +1,29 @@
 -- name: count_tables
 SELECT count(*) FROM sqlite_schema;
 
+-- name: count_counters
+SELECT count(*) FROM sqlite_schema WHERE name = 'ended';
+
+-- name: fold_card_use
+INSERT INTO card_before (card, active, held, empty, free, external, down, used, energy)
+SELECT card, sum(CAST(round(active * 1e6) AS INTEGER)), sum(CAST(round(held * 1e6) AS INTEGER)),
+  sum(CAST(round(empty * 1e6) AS INTEGER)), sum(CAST(round(free * 1e6) AS INTEGER)),
+  sum(CAST(round(external * 1e6) AS INTEGER)), sum(CAST(round(down * 1e6) AS INTEGER)),
+  sum(CAST(round(used * 1e6) AS INTEGER)), sum(CAST(round(energy * 1e6) AS INTEGER))
+FROM card_use WHERE span = 86400 AND at >= :since AND at < :until GROUP BY card
+ON CONFLICT (card) DO UPDATE SET active = active + excluded.active, held = held + excluded.held,
+  empty = empty + excluded.empty, free = free + excluded.free, external = external + excluded.external,
+  down = down + excluded.down, used = used + excluded.used,
+  energy = coalesce(energy + excluded.energy, energy, excluded.energy);
+
+-- name: fold_owner_use
+INSERT INTO owner_before (owner, card, active, held, empty, used)
+SELECT owner, card, sum(CAST(round(active * 1e6) AS INTEGER)), sum(CAST(round(held * 1e6) AS INTEGER)),
+  sum(CAST(round(empty * 1e6) AS INTEGER)), sum(CAST(round(used * 1e6) AS INTEGER))
+FROM owner_use WHERE span = 86400 AND at >= :since AND at < :until GROUP BY owner, card
+ON CONFLICT (owner, card) DO UPDATE SET active = active + excluded.active, held = held + excluded.held,
+  empty = empty + excluded.empty, used = used + excluded.used;
+
 -- name: get_meta
 SELECT value FROM meta WHERE key = :key;
 

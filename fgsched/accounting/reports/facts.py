@@ -124,14 +124,6 @@ class UnusedMemory(Struct, frozen=True):
     seconds: float  # byte-seconds
 
 
-class EndedJobs(Struct, frozen=True, kw_only=True):
-    """How many jobs of an owner ended in one state."""
-
-    owner: Owner
-    state: str
-    jobs: int
-
-
 class WaitGroup(Struct, frozen=True):
     """The waits of jobs of one owner, model and size that ended in one way."""
 
@@ -436,11 +428,6 @@ class Facts:
             for group in found.groups()
             for owner, model in (group.key,)
         ]
-
-    @cached_property
-    def ended_by_state(self) -> list[EndedJobs]:
-        """Return the numbers that metrics need: without the figures of `jobs`, which cost more."""
-        return self._owned(EndedJobs, "ended_by_state")
 
     @cached_property
     def waits(self) -> list[WaitGroup]:

@@ -35,9 +35,39 @@ FROM owner_use JOIN card ON card.id = owner_use.card
 WHERE span = :span AND at >= :since AND at < :until
 GROUP BY owner_use.owner, owner_use.card ORDER BY owner_use.owner, card.gpu;
 
--- name: ended_by_state
-SELECT owner, state, count(*) AS jobs FROM job WHERE ended_at >= :since AND ended_at < :until
-GROUP BY owner, state ORDER BY owner, state;
+-- name: counted_since
+-- Days that begin before this time are in the sums of counters. No row: the file has no counters.
+SELECT CAST(value AS INTEGER) AS at FROM meta WHERE key = 'counted_until';
+
+-- name: counted_cards
+-- Seconds and joules since the accounts were made, of each GPU.
+SELECT card.uuid AS card, sum(active) / 1e6 AS active, sum(held) / 1e6 AS held, sum(empty) / 1e6 AS empty,
+  sum(free) / 1e6 AS free, sum(external) / 1e6 AS external, sum(down) / 1e6 AS down, sum(used) / 1e6 AS used,
+  sum(energy) / 1e6 AS energy
+FROM (
+  SELECT card, active, held, empty, free, external, down, used, energy FROM card_before
+  UNION ALL
+  SELECT card, CAST(round(active * 1e6) AS INTEGER), CAST(round(held * 1e6) AS INTEGER),
+    CAST(round(empty * 1e6) AS INTEGER), CAST(round(free * 1e6) AS INTEGER),
+    CAST(round(external * 1e6) AS INTEGER), CAST(round(down * 1e6) AS INTEGER),
+    CAST(round(used * 1e6) AS INTEGER), CAST(round(energy * 1e6) AS INTEGER)
+  FROM card_use WHERE span = 86400 AND at >= :since) AS found
+JOIN card ON card.id = found.card GROUP BY card.id ORDER BY card.gpu, card.uuid;
+
+-- name: counted_owners
+SELECT owner, card.uuid AS card, sum(active) / 1e6 AS active, sum(held) / 1e6 AS held, sum(empty) / 1e6 AS empty,
+  sum(used) / 1e6 AS used
+FROM (
+  SELECT owner, card, active, held, empty, used FROM owner_before
+  UNION ALL
+  SELECT owner, card, CAST(round(active * 1e6) AS INTEGER), CAST(round(held * 1e6) AS INTEGER),
+    CAST(round(empty * 1e6) AS INTEGER), CAST(round(used * 1e6) AS INTEGER)
+  FROM owner_use WHERE span = 86400 AND at >= :since) AS found
+JOIN card ON card.id = found.card GROUP BY owner, found.card ORDER BY owner, card.gpu;
+
+-- name: counted_jobs
+-- Jobs that ended since the accounts were made, archived ones included.
+SELECT owner, state, jobs FROM ended ORDER BY owner, state;
 
 -- name: endings
 -- How each job ended, and how long it waited; `size` is its owner, GPUs and share. fgshim.grouping groups the rows:

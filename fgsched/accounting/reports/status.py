@@ -4,16 +4,18 @@ Times are in seconds, sizes in bytes, shares from 0 to 1 of one GPU.
 """
 
 from collections.abc import Iterable
+from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.accounting.ledger import DAY
 from fgsched.accounting.periods import Period
-from fgsched.accounting.records import Card
-from fgsched.accounting.reports.facts import CardTotals, EndedJobs, Facts, OwnerTotals, ReportReader
+from fgsched.accounting.records import Card, Owner
+from fgsched.accounting.reports.facts import Facts, ReportReader
 from fgsched.accounting.reports.model import CLASSES, TimeClass
 
+Record = TypeVar("Record", bound=Struct)
 _RECENT = 300  # seconds: the maximum age of the minute that gives the present class of a job
 _EVER = Period(since=0.0, until=1e11, noun="period", closed=True)
 
@@ -95,25 +97,69 @@ class Status(Struct, frozen=True, kw_only=True):
         return {name: sum(parts[name] for parts in found) for name in CLASSES}
 
 
+class CardSum(Struct, frozen=True, kw_only=True):
+    """The use of a GPU since the accounts were made, in seconds."""
+
+    card: str  # UUID
+    active: float
+    held: float
+    empty: float
+    free: float
+    external: float
+    down: float
+    used: float
+    energy: float | None  # joules
+
+
+class OwnerSum(Struct, frozen=True, kw_only=True):
+    """The use of a GPU by the jobs of an owner since the accounts were made, in GPU seconds."""
+
+    owner: Owner
+    card: str  # UUID
+    active: float
+    held: float
+    empty: float
+    used: float
+
+
+class EndedJobs(Struct, frozen=True, kw_only=True):
+    """How many jobs of an owner ended in one state since the accounts were made."""
+
+    owner: Owner
+    state: str
+    jobs: int
+
+
 class Sums(Struct, frozen=True, kw_only=True):
-    """The sums over all samples and jobs of the accounts."""
+    """The sums of the accounts since they were made. None falls: archives and old days are in them."""
 
     cards: list[Card]
-    totals: list[CardTotals]
-    owners: list[OwnerTotals]
+    totals: list[CardSum]
+    owners: list[OwnerSum]
     jobs: list[EndedJobs]
 
 
-def sums(reader: ReportReader) -> Sums:
-    """Return the sums over all samples and jobs of the accounts."""
+def sums(reader: ReportReader) -> Sums | None:
+    """Return the sums of the accounts; None: no controller of this version has opened them yet."""
+    since = next((row["at"] for row in reader.ask("counted_since")), None)
+    if since is None:
+        return None
     facts = Facts(reader, _EVER)
-    bounds = {"span": DAY, "since": _EVER.since, "until": _EVER.until}
     return Sums(
         cards=facts.cards,
-        totals=reader.records(CardTotals, "card_totals", **bounds),
-        owners=facts.uses,
-        jobs=facts.ended_by_state,
+        totals=reader.records(CardSum, "counted_cards", since=since),
+        owners=_owned(facts, OwnerSum, "counted_owners", since=since),
+        jobs=_owned(facts, EndedJobs, "counted_jobs"),
     )
+
+
+def _owned(facts: Facts, kind: type[Record], statement: str, **values: float) -> list[Record]:
+    """Return the answer to a question as records, with the owners instead of their numbers."""
+    rows = facts.reader.ask(statement, **values)
+    return [
+        msgspec.convert({**dict(row), "owner": facts.owners[row["owner"]]}, kind, strict=False)
+        for row in rows
+    ]
 
 
 def kinds_of(reader: ReportReader, now: float) -> dict[tuple[int, str], TimeClass]:
