@@ -46,6 +46,18 @@ class Slots:
         return self._given[0] if self._given else self._next
 
 
+def partitions_of(job: Job) -> tuple[str, ...]:
+    """Return the partitions in which a pending job may start."""
+    return tuple(job.request.partition.split(",")) if job.request.partition else (MAIN,)
+
+
+def class_of(job: Job) -> JobClass:
+    """Return the class of a pending job; the planner treats the jobs of one class alike."""
+    request = job.request
+    who, nice = owner_of(job), request.nice
+    return JobClass(request.demand, request.time_limit, partitions_of(job), who, nice, request.reservation)
+
+
 def pending(job: Job, count: int = 1) -> QueuedJob:
     """Convert a pending job for the planner; the row of an array represents `count` jobs."""
     request = job.request
@@ -55,7 +67,7 @@ def pending(job: Job, count: int = 1) -> QueuedJob:
         request.demand,
         request.time_limit,
         count,
-        partitions=tuple(request.partition.split(",")) if request.partition else (MAIN,),
+        partitions=partitions_of(job),
         who=owner_of(job),
         nice=request.nice,
         # A task with a separate row is ahead of the rest of its array.
@@ -327,7 +339,7 @@ class JobTable:
         """Return the shortfall of a pending job in the last plan; None if it was not considered."""
         if job.state is not JobState.PENDING or job.held or self.wait_index.closed(job) is not None:
             return None
-        return self._decided.shortfall(pending(job).kind)
+        return self._decided.shortfall(class_of(job))
 
     def reason(self, job: Job) -> Reason:
         """Return the reason that the queue shows."""
@@ -339,7 +351,7 @@ class JobTable:
             return Reason.HELD_ADMIN if job.held == "admin" else Reason.HELD_USER
         if (closed := self.wait_index.closed(job)) is not None:
             return closed
-        shortfall = self.shortfall(job)
+        shortfall = self._decided.shortfall(class_of(job))
         return shortfall.reason if shortfall else Reason.NONE
 
     @property

@@ -8,7 +8,7 @@ import msgspec
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
-from fgsched.controller.jobtable import JobTable, pending
+from fgsched.controller.jobtable import JobTable, class_of
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Demand, Ended, Hold, Job, JobState, Request
@@ -19,6 +19,7 @@ from fgsched.jobs.arrays import format_array, split_reference
 from fgsched.jobs.enforcement import compute_policy_of, is_hooked, others_of, preload_of
 from fgsched.jobs.lifecycle import suspended_seconds
 from fgsched.scheduling.placement import cost, is_of_type
+from fgsched.scheduling.priority import JobClass
 from fgsched.store import JobRecord
 
 _NOT_ENDED = Ended(status=0)
@@ -56,7 +57,8 @@ class Look:
         self._usage: dict[int, JobUsage] = {}
         self._caller = caller
         self._costs: dict[Demand, Hold | None] = {}
-        self._standings: dict[tuple[int, str], float] = {}
+        self._standings: dict[tuple[int, str], float] = {}  # (identity of a request, user)
+        self._of_class: dict[JobClass, float] = {}
         self._places: dict[str, int] = {}
         self._allocated: dict[int, list[protocol.Allocation]] = {}
 
@@ -125,10 +127,15 @@ class Look:
             return None
         key = (id(job.request), job.user)  # jobs of one submission share their request
         if key not in self._standings:
-            self._standings[key] = self.engine.jobtable.order.standing(pending(job).kind)
+            self._standings[key] = self._standing(class_of(job))
         weights = self.engine.jobtable.order.policy.weights
         waited = max(0.0, self.now - max(job.submitted_at, job.request.begin)) / weights.max_age
         return self._standings[key] + weights.age * min(1.0, waited)
+
+    def _standing(self, kind: JobClass) -> float:
+        if kind not in self._of_class:
+            self._of_class[kind] = self.engine.jobtable.order.standing(kind)
+        return self._of_class[kind]
 
     def tasks(self, job: Job) -> str | None:
         return rest_text(self.engine, job)
