@@ -262,11 +262,26 @@ def test_the_first_gpu_has_a_name_that_is_not_grey():
 
 def test_on_a_phone_a_rank_stands_beside_its_name_and_one_job_is_no_jobs(paths):
     top, failures = as_html(made(paths, "top")), as_html(made(paths, "failures"))
-    assert (
-        '<th scope="row" class="whole lead" role="rowheader">1</th><td class="led" role="cell"><bdi>' in top
-    )
+    first = '<th scope="row" class="whole lead" role="rowheader">1</th> <td class="led" role="cell"><bdi>'
+    assert first in top
     assert '1<span class="phone"> job</span>' in failures
     assert '10<span class="phone"> jobs</span>' in failures
+
+
+def test_the_text_of_a_page_keeps_cells_and_labels_apart(paths):
+    text = Page(as_html(made(paths, "overview"))).text
+    for kept_apart in (
+        "Day 00 01 02",
+        "Mon 20 17 17",
+        "below 10 10–30 30–50",
+        "0 25 50 75 100 %",
+        "at once 10 min 1 h 6 h",
+    ):
+        assert kept_apart in text
+
+
+def test_a_report_about_a_user_names_the_user(paths):
+    assert made(paths, "me").lede == ("76.7 GPU-hours were charged to jonas; 1.8 of them were idle.",)
 
 
 def test_waits_by_partition_are_headed_by_the_partition(paths):

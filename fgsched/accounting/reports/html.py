@@ -42,6 +42,9 @@ _NAMES = 24  # characters of a user and a job, or of a command, before they are 
 _IN_BLOCK = 6  # numbers in a block on a phone, at most; with more, the minor ones are left out
 _LONG = ("command", "event", "evidence", "notes", "lines")  # columns over the whole width of a block
 _BRIEF = ("user", "card", "line", "change", "state", "time")  # columns of a third of the width
+_ADJACENT = re.compile(
+    r"(?<=</t[dh]>|</li>|</dt>)(?=<(?:t[dh]|li|dd)\b)"
+)  # a text of the page keeps them apart
 _NARROW = "\u202f"  # no-break space, between a number and its unit
 _UNIT = re.compile(
     r"(?<=\d) (?=(?:%|[KMGT]iB(?:-h(?:ours)?)?|kWh|W|°C|GPU-h(?:ours?)?|GPU|h|min|d|s|points?)(?:\W|$))"
@@ -52,7 +55,7 @@ _TOKENS = re.compile(r"[^\W\d_%]+(?:-[^\W\d_]+)*|%")  # the units in a number
 def as_html(report: Report) -> str:
     """Return a report as a page in HTML, with its style and its drawings within."""
     page = environment().get_template("report.html.j2")
-    return page.render(report=report, light=variables(LIGHT), dark=variables(DARK))
+    return _ADJACENT.sub(" ", page.render(report=report, light=variables(LIGHT), dark=variables(DARK)))
 
 
 def index_page(host: str, files: Mapping[str, Mapping[str, Sequence[str]]]) -> str:

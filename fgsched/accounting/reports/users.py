@@ -181,9 +181,9 @@ def me(facts: Facts, wish: Wish) -> Report:
 def _own_lede(facts: Facts) -> tuple[str, ...]:
     charged = sum(use.charged for use in facts.uses)
     if not facts.ended and not charged:
-        return (f"No job of this user ran in this {facts.period.noun}.",)
+        return (f"No job of {facts.user or 'this user'} ran in this {facts.period.noun}.",)
     hours, idle = numbers.brief_hours(charged), numbers.brief_hours(_own_idle(facts))
-    return (f"{hours} GPU-hours were charged; {idle} of them were idle.",)
+    return (f"{hours} GPU-hours were charged to {facts.user}; {idle} of them were idle.",)
 
 
 def _own_idle(facts: Facts) -> float:
