@@ -133,6 +133,8 @@ def test_every_key_is_read(configured):
         epilog_time = 6
         submit_filter = "/usr/bin/env"
         submit_filter_time = 7
+        task_prolog = "/usr/bin/env"
+        task_prolog_time = 8
         [fence]
         watchdog = "warn"
         tolerance = "1G"
@@ -236,6 +238,8 @@ def test_every_key_is_read(configured):
         epilog_time=6,
         submit_filter="/usr/bin/env",
         submit_filter_time=7,
+        task_prolog="/usr/bin/env",
+        task_prolog_time=8,
         watchdog="warn",
         tolerance=1024 * MIB,
         context_memory=300 * MIB,

@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +13,7 @@ import pytest
 from awaiting import until
 from builders import World, a_demand, a_gpu, a_job, a_result
 from crashing import Power, power_cuts
+from fakehost import hosting, why_not
 from fgsched import protocol
 from fgsched.controller.turn import EpilogDone, PrologFailed
 from fgsched.domain.errors import Refused
@@ -19,6 +21,7 @@ from fgsched.domain.job import WHOLE, GpuState, Job, JobState, Reason
 from fgsched.hooks.environment import environment, safe
 from fgsched.hooks.permissions import refuse_unsafe_program
 from fgsched.store import Allocation
+from fgshim import spawner
 from live_host import Home, living
 
 # -- decisions --------------------------------------------------------------------------------------
@@ -248,6 +251,14 @@ esac
 EPILOG = 'echo "$FG_HOOK $FG_JOB_ID $FG_ATTEMPT $FG_JOB_STATE" >>{log}'
 
 
+TASK = """
+case $FG_JOB_NAME in
+task) echo "export ONE=1"; echo "export TWO=a=b c"; echo "unset ONE"; echo ignored
+      echo "print hello from $SLURM_SCRIPT_CONTEXT" ;;
+task-fails) exit 9 ;;
+task-hangs) exec sleep 1000 ;;
+esac
+"""
 FILTER = """#!{python} -IS
 import json, sys
 asked = json.load(sys.stdin)
@@ -272,7 +283,10 @@ def hooked(tmp_path_factory):
     epilog = program(path / "epilog", EPILOG.format(log=log))
     asked = program(path / "filter")
     asked.write_text(FILTER.format(python=Path(sys.executable).resolve()))
-    hooks = f'[hooks]\nsubmit_filter = "{asked}"\nprolog = "{prolog}"\nepilog = "{epilog}"\nprolog_time = 1\n'
+    task = program(path / "task", TASK)
+    named = {"task_prolog": task, "submit_filter": asked, "prolog": prolog, "epilog": epilog}
+    hooks = "\n".join(["[hooks]", *(f'{name} = "{place}"' for name, place in named.items())])
+    hooks += "\nprolog_time = 1\ntask_prolog_time = 1\n"
     with living(path / "home", config=Home.config + hooks) as home:
         home.log = log
         yield home
@@ -303,6 +317,37 @@ def test_the_user_sees_the_refusal_of_a_submit_filter(hooked):
     assert (done.status, done.out) == (1, "")
     refusal = f"fgsub: error: Batch job submission failed: {getpass.getuser()} may not, with last"
     assert done.err.splitlines()[0] == refusal
+
+
+SHOW = 'echo "$0 $1: ${ONE-none}, $TWO, ${FG_TASK_PROLOG-none}, ${SLURM_SCRIPT_CONTEXT-none}"'
+
+
+def test_a_task_prolog_changes_variables_and_prints_as_that_of_slurm(hooked):
+    job_id = hooked.submit(SHOW, name="task", args=["x"], output="task.out")
+    hooked.wait(job_id)
+    assert (hooked.path / "task.out").read_text().splitlines() == [
+        "hello from prolog_task",
+        f"{hooked.job_dir(job_id)}/script x: none, a=b c, none, none",
+    ]
+
+
+def test_a_script_that_cannot_be_executed_is_interpreted(tmp_path):
+    """As in a run directory that is mounted noexec."""
+    script = tmp_path / "script"
+    script.write_text("#! /bin/sh -u\necho $0 $# $-\n")
+    done = subprocess.run([spawner(), "task", script, "a b", "c"], env={}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"{script} 2 u\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "why"), [("fails", 9, "exited with status 9"), ("hangs", 1, "did not end within 1 s")]
+)
+def test_a_job_whose_task_prolog_fails_has_failed(hooked, name, code, why):
+    job_id = hooked.submit("echo never", name=f"task-{name}", output="failed.out")
+    [end] = hooked.wait(job_id)
+    assert (end["state"], end["exit_code"]) == ("FAILED", code)
+    said = (hooked.path / "failed.out").read_text()
+    assert said == f"fgsched: task prolog {hooked.log.parent}/task: {why}\n"
 
 
 def told(home: Home, job_id: int) -> list[str]:
@@ -340,3 +385,34 @@ def test_a_kill_of_the_runner_repeats_its_programs(hooked):
     job_id = hooked.submit(f"echo job {'$FG_JOB_ID'} >>{hooked.log}")
     hooked.wait(job_id)
     assert told(hooked, job_id)[:3] == [f"prolog {job_id}", f"prolog {job_id}", f"job {job_id}"]
+
+
+# -- a host with users ------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_on_a_shared_host_the_prolog_is_roots_and_the_task_prolog_is_the_users():
+    hostile = [
+        "-J",
+        "$(touch /x);`id`",
+        "--export=ALL,LD_PRELOAD=/x.so,BASH_ENV=/x,ENV=/x,PATH=/evil:/usr/bin:/bin",
+    ]
+    with hosting() as host:
+        etc, said = host.path / "etc/fgsched", host.root / "var/lib/fgsched/said"
+        prolog = program(etc / "prolog", "exec >/var/lib/fgsched/said; id -u; env")
+        program(etc / "task", 'echo "print $(id -un)"')
+        with open(etc / "fgsched.toml", "a") as settings:
+            settings.write('[hooks]\nprolog = "/etc/fgsched/prolog"\ntask_prolog = "/etc/fgsched/task"\n')
+        done = host.run("root", "fgctl", "reconfigure")
+        assert done.status == 0, done.err
+        assert host.ended("alice", "echo ran", *hostile)["state"] == "COMPLETED"
+        assert [line for line in host.output("alice") if "ld.so" not in line] == ["alice", "ran"]
+        uid, *variables = said.read_text().splitlines()
+        assert uid == "0"
+        assert "FG_JOB_USER=alice" in variables
+        assert "FG_JOB_NAME=__touch__x___id_" in variables
+        assert not [one for one in variables if "evil" in one or one.startswith(("LD_", "BASH_ENV", "ENV="))]
+        prolog.chmod(0o757)
+        done = host.run("root", "fgctl", "reconfigure")
+        assert done.status != 0
+        assert "/etc/fgsched/prolog can be written by others (mode 0757)" in done.err

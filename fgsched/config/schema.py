@@ -317,6 +317,10 @@ class Config(Struct, frozen=True, kw_only=True):
         forms.Program, _key("hooks", "Program that runs after each job, as root or as the controller's user.")
     ] = ""
     epilog_time: Annotated[Seconds, _key("hooks", "Time limit of the epilog.", ge=1, le=3600)] = 60
+    task_prolog: Annotated[
+        forms.Program, _key("hooks", "Program that runs before each job's script, as the job's user.")
+    ] = ""
+    task_prolog_time: Annotated[Seconds, _key("hooks", "Time limit of the task prolog.", ge=1, le=3600)] = 30
     submit_filter: Annotated[
         forms.Program,
         _key(
@@ -453,6 +457,7 @@ class Config(Struct, frozen=True, kw_only=True):
             prolog_time=self.prolog_time,
             epilog=self.epilog,
             epilog_time=self.epilog_time,
+            task_prolog=self.task_prolog,
             submit_filter=self.submit_filter,
             submit_filter_time=self.submit_filter_time,
         )

@@ -122,6 +122,8 @@ def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) 
         mounts=mounts,
         programs=str(_NAMES_OF_SLURM),
         python=sys.executable,
+        task_prolog=config.task_prolog,
+        task_prolog_time=config.task_prolog_time,
         containers=containers.installed(),
     )
 

@@ -12,7 +12,6 @@ class HookSettings(Struct, frozen=True, kw_only=True):
     submit_filter: str = ""
     prolog_time: float = 60
     epilog_time: float = 60
-    task_prolog_time: float = 30
     submit_filter_time: float = 10
 
 

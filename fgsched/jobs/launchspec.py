@@ -62,6 +62,8 @@ class LaunchContext(Struct, frozen=True, kw_only=True):
     python: str = ""  # interpreter of these commands
     proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
     simulates: bool = False  # GPUs, whose load jobs may set
+    task_prolog: str = ""  # program of the site that runs as the user before the script; "": none
+    task_prolog_time: float = 30  # seconds
     containers: tuple[str, ...] = ()  # runtimes that are installed, of jobs/containers.py
 
 
@@ -186,7 +188,7 @@ def variables(
         "FG_ERROR_FILE": error_file,
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
-        **(_variables_of_site(job, site) if given else _python(site)),
+        **(_variables_of_site(job, site) if given else _programs(site)),
         **_gpu_variables(tuple(given), by_uuid=others_of(job.mounts) == "closed"),
         **_resource_variables(job, site.visible),
         **_array_variables(job),
@@ -202,15 +204,19 @@ def variables(
     return own
 
 
-def _python(site: LaunchContext) -> dict[str, str]:
-    return {"FG_PYTHON": site.python} if site.python else {}
+def _programs(site: LaunchContext) -> dict[str, str]:
+    """Return the variables with programs of the site."""
+    found = {"FG_PYTHON": site.python} if site.python else {}
+    if site.task_prolog:
+        found |= {"FG_TASK_PROLOG": site.task_prolog, "FG_TASK_PROLOG_TIME": str(int(site.task_prolog_time))}
+    return found
 
 
 def _variables_of_site(job: Job, site: LaunchContext) -> dict[str, str]:
     """Return the variables of a job with GPUs that only some sites have."""
     directory = job_dir(site.run, job.id, job.attempt)
     load = {"FG_SIM_LOAD": f"{directory}/{SIMULATED_LOAD}"} if site.simulates else {}
-    return {**_python(site), **load, **_container_variables(job, directory, site)}
+    return {**_programs(site), **load, **_container_variables(job, directory, site)}
 
 
 def _container_variables(job: Job, directory: str, site: LaunchContext) -> dict[str, str]:
@@ -370,6 +376,7 @@ class Launch(NamedTuple):
     environment: bytes  # NAME=value, each ended by NUL
     mounts: str = ""  # owner of the job's mount namespace: "root", "user"; "": none
     proves: bool = False  # check the enforcement before the script
+    task_prolog: bool = False  # run the program that FG_TASK_PROLOG names before the script
     closed: tuple[str, ...] = ()  # nodes that it is not to open
     cgroups: Cgroups = ()
     shared: str = ""  # a cgroup that it joins and others are in, too
@@ -381,8 +388,7 @@ def launch(
     job: Job, given: AssignedGpus, base: bytes, *, site: LaunchContext, owner: JobOwner, cgroups: Cgroups = ()
 ) -> Launch:
     """Return the launch of an allocated job. `base`: the submitted environment, NUL-terminated entries."""
-    request = job.request
-    paths = files(request, _pattern_values(job, given, site, owner.home))
+    paths = files(job.request, _pattern_values(job, given, site, owner.home))
     tmpdir = f"{owner.scratch or site.tmp}/{job.slot}"
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=paths.stderr)
     hooked = is_hooked(job.tier, has_cards=bool(given))
@@ -390,27 +396,28 @@ def launch(
     return Launch(
         job=job.id,
         attempt=job.attempt,
-        append=request.append or job.restarts > 0,
+        append=job.request.append or job.restarts > 0,
         become_user=site.become_user,
         uid=job.uid,
         gid=owner.gid,
         groups=owner.groups,
-        umask=request.umask,
-        rlimits=merge_limits(owner.limits, request.rlimits) if owner.limits else request.rlimits,
-        early=_early(request),
+        umask=job.request.umask,
+        rlimits=merge_limits(owner.limits, job.request.rlimits) if owner.limits else job.request.rlimits,
+        early=_early(job.request),
         time_limit=limit_of(job),
         grace=int(site.kill_wait * 1000),
         leftover_grace=int(min(site.kill_wait, 2) * 1000),
         last_wait=LAST_WAIT,
         run=site.run,
         space=owner.space,
-        chdir=request.chdir,
+        chdir=job.request.chdir,
         files=paths,
         tmpdir=tmpdir,
         hook=site.hook if hooked else "",
-        args=request.args,
+        args=job.request.args,
         mounts=how,
         proves=site.proves and hooked and bool(given),
+        task_prolog=bool(site.task_prolog),
         closed=closed,
         cgroups=cgroups,
         cpus=job.cpus,

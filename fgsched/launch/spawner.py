@@ -22,7 +22,7 @@ _HEADER = struct.Struct("<IIQ12I5q2IQ2I")
 _LIMIT = struct.Struct("<iiqq")
 _MAGIC = 0x314C4746
 _APPEND, _BECOME_USER, _NO_NEW_PRIVILEGES, _OWN_MOUNTS, _OWN_USERS = 1, 2, 4, 8, 16
-_VERIFY_ENFORCEMENT, _MAKE_DIRECTORIES = 32, 64
+_VERIFY_ENFORCEMENT, _MAKE_DIRECTORIES, _TASK_PROLOG = 32, 64, 128
 _MAX_BYTES = 8 * 2**20  # the spawner closes the connection at a longer message
 _MAX_CPUS = 8192  # highest number of a CPU that the spawner accepts
 _MOUNTS = {"": 0, "root": _OWN_MOUNTS, "user": _OWN_MOUNTS | _OWN_USERS}
@@ -67,6 +67,7 @@ def _header(launch: Launch, length: int, sizes: tuple[int, int, int], cpu_words:
     flags = _APPEND * launch.append | _BECOME_USER * launch.become_user | _MOUNTS[launch.mounts]
     flags |= _NO_NEW_PRIVILEGES * launch.no_new_privileges
     flags |= _VERIFY_ENFORCEMENT * launch.proves | _MAKE_DIRECTORIES * launch.files.makes
+    flags |= _TASK_PROLOG * launch.task_prolog
     return _HEADER.pack(
         *(_MAGIC, length, launch.job, launch.attempt, flags, launch.uid, launch.gid, launch.umask),
         *(len(launch.groups), len(launch.rlimits), len(launch.args), launch.environment.count(b"\0")),

@@ -193,12 +193,22 @@ cdef int refuse_to_execute(Slot *slot, int error, const char *program) noexcept 
 
 
 cdef int execute(Slot *slot) noexcept nogil:
-    """Execute the script. If the run directory is mounted noexec, execute its interpreter instead."""
+    """Execute the script. If the run directory is mounted noexec, execute its interpreter instead.
+
+    If the site has a task prolog, this program executes itself with the script as argument (task.c).
+    """
     cdef char line[256]
     cdef char *option
     cdef char *program
     cdef char **words = arguments + SPARE
     cdef uint32_t length = launch.head.script_length if launch.head.script_length < 255 else 255
+    if launch.head.flags & TASK_PROLOG:
+        words -= SPARE
+        words[0] = b"fgspawn"
+        words[1] = b"task"
+        words[2] = work_path
+        execve(b"/proc/self/exe", words, variables)
+        return refuse_to_execute(slot, errno, b"fgspawn")
     execve(work_path, words - 1, variables)
     cdef int error = errno
     memcpy(line, launch.script, length)

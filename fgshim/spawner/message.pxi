@@ -34,7 +34,7 @@ cdef const char *take_string(Cursor *cursor, size_t most) noexcept nogil:
 
 
 cdef int head_is_sound(const Head *head) noexcept nogil:
-    if head.job == 0 or head.job >> 63 or head.attempt == 0 or head.flags > 127:
+    if head.job == 0 or head.job >> 63 or head.attempt == 0 or head.flags > 255:
         return 0
     if head.flags & OWN_USERS and (head.flags & BECOME_USER or not head.flags & OWN_MOUNTS):
         return 0

@@ -6,6 +6,10 @@
 #   (serve); state (Slot, Space, boot, channel, crash_at, is_root, nothing_blocked, read_small, resting,
 #   spawner_pid, table); tree (probe_children_files).
 
+cdef extern from "task.h" nogil:
+    int fg_run_task(char **words)
+
+
 cdef void hold_null() noexcept nogil:
     """Make sure that descriptors 0 to 2 are open. A job's stdin is taken from here."""
     cdef int fd = open(b"/dev/null", O_RDWR)
@@ -98,6 +102,8 @@ cdef public int main(int argc, char **argv) noexcept nogil:
     cdef int signals, told
     if argc > 4 and strcmp(argv[1], b"mounts") == 0:
         return try_mounts(argc, argv)
+    if argc > 2 and strcmp(argv[1], b"task") == 0:
+        return fg_run_task(argv + 2)
     channel = <int> strtol(argv[1], &end, 10) if argc == 2 else -1
     if channel < 3 or end[0]:
         dprintf(2, b"usage: fgspawn DESCRIPTOR\nIt is started by the controller, with a socket.\n")

@@ -40,6 +40,7 @@ cdef enum:
     OWN_USERS = 16
     PROVE_FENCE = 32
     MAKE_DIRECTORIES = 64
+    TASK_PROLOG = 128
 
     TO_ALL = 0
     TO_SHELL = 1
