@@ -75,3 +75,18 @@ def test_a_line_whose_answer_would_delay_other_users_is_left_to_the_python_comma
     assert not handlers.queue_line(caller, call, world.now).whole().elsewhere
     monkeypatch.setattr(queueline, limit, 1)
     assert handlers.queue_line(caller, call, world.now).whole().elsewhere
+
+
+def test_a_user_from_whom_the_site_hides_other_users_gets_no_row_of_theirs():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)])
+    world.settle()
+    owner = world.engine.jobtable.jobs[1]
+    handlers = queueline.QueueLineHandlers(QueryHandlers(world.engine, lambda job: []))
+    call = protocol.QueueLine(name="squeue", words=("-ho", "%i %C"))
+
+    def text(uid: int, name: str) -> str:
+        caller = Caller(uid, uid, name, is_operator=False, is_confined=True)
+        return "".join(handlers.queue_line(caller, call, world.now).whole().lines)
+
+    assert (text(owner.uid, owner.user), text(7777, "bob")) == ("1 1\n", "")
