@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+import fgshim
 from fgsched.containers import enter, runtimes
 from fgsched.containers.inside import Fence, Inside, without_nested
 from fgsched.domain.errors import BadUsage, Refused
@@ -185,6 +186,16 @@ def test_the_enforcement_is_checked_before_the_command(tmp_path, status, expecte
     assert (done.returncode, (tmp_path / "args").read_text()) == (expected, "/l 7 1 ab\n")
     assert said in done.stderr
     assert bool(said) == bool(done.stderr)
+
+
+@pytest.mark.skipif(not fgshim.library().exists(), reason="the hook is not built")
+def test_an_image_that_can_run_the_hook_but_not_the_prover_is_accepted(tmp_path):
+    """The prover needs a newer glibc than the hook."""
+    fence = Fence(folder=str(tmp_path), link="/l", hook="/h", prover="/opt/p", proof=("/l", "7", "1", "ab"))
+    words = inside(words=("sh", "-c", "exit 7"), fence=fence).command()
+    hooked = {**os.environ, "LD_PRELOAD": str(fgshim.library())}
+    done = subprocess.run(words, env=hooked, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (7, "")
 
 
 def test_mounts_below_another_one_are_left_out_unless_they_differ():

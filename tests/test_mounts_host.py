@@ -1,7 +1,10 @@
 """The host's controller gives jobs with GPUs mounts of their own, and says so."""
 
+import shutil
+
 import pytest
 
+import images
 from fakehost import hosting, why_not
 from fixtures_spawner import NEEDS_SPAWNER
 
@@ -26,6 +29,20 @@ def test_programs_that_lose_their_environment_keep_the_hook(host):
     assert job["state"] == "COMPLETED"
     assert [int(line) > 0 for line in host.output("alice")] == [True, True]
     assert (job["preload"], job["other_gpus"]) == ("namespace", "open")  # simulated cards have no nodes
+
+
+@pytest.mark.containers
+def test_a_user_has_the_hook_in_a_container_too(host):
+    if shutil.which("bwrap") is None:
+        pytest.skip("there is no bwrap")
+    image = images.unpacked(host.path / "home" / "alice" / "image")
+    script = (
+        "id -u; cat /etc/image; for way in '' 'env -i'; do $way grep -c libfgshim.so /proc/self/maps; done"
+    )
+    job = host.ended("alice", script, "--gpus=0.5", f"--container={image}")
+    uid, marker, *maps = host.output("alice")
+    assert (job["state"], marker, uid != "0") == ("COMPLETED", "the image", True)
+    assert [int(line) > 0 for line in maps] == [True, True]
 
 
 def test_a_job_without_cards_is_told_by_its_environment(host):

@@ -17,8 +17,12 @@ case $? in
 91) fail 'the hook is not loaded' ;;
 92|93) fail 'another driver library is found first' ;;
 94|95) fail 'the region of the job is missing' ;;
-*) echo 'fgsched: warning: the hook does not work in this image, which lacks glibc 2.17 or newer:' \
-    'the watchdog ends the job if it uses GPU memory' >&2 ;;
+*) loaded=  # it needs glibc 2.34, the hook 2.17
+    while read -r line; do
+        case $line in *libfgshim.so*) loaded=yes ;; *ld-musl*) loaded=; break ;; esac
+    done </proc/$$/maps
+    [ "$loaded" ] || echo 'fgsched: warning: the hook does not work in this image, which lacks glibc 2.17' \\
+        'or newer: the watchdog ends the job if it uses GPU memory' >&2 ;;
 esac
 shift 4
 """
