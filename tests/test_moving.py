@@ -67,6 +67,7 @@ ends = st.builds(
     detail=words,
     disk_read=counts,
     disk_written=counts,
+    srun_steps=words,
 )
 jobs = st.builds(
     Job,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from awaiting import until_written
+from awaiting import until, until_written
 from fakehost import LAB, UIDS, hosting, why_not
 from fgsched.config.schema import Config
 from fgsched.controller.caller import is_operator
@@ -478,6 +478,16 @@ def test_output_to_a_fifo_holds_nobody_up(host):
     job = host.ended("alice", "echo never", "-o", "fifo")
     assert (job["state"], job["reason"]) == ("FAILED", "JobLaunchFailure")
     assert host.ended("bob", "exit 0")["state"] == "COMPLETED"
+
+
+def test_steps_of_a_user_reach_the_accounts_and_leave_nothing(host):
+    """The table of steps is in the space of the user, to which the name of the job's directory is a link."""
+    job = host.ended("alice", "#!/bin/sh\n#SBATCH -n 2\nsrun -J first true; srun sh -c 'exit 4'; exit 0\n")["id"]
+    form = ["-o", "JobID,JobName,State,ExitCode,User"]
+    rows = host.run("bob", "fgacct", "--steps", "-a", "-nP", "-j", str(job), *form).out.splitlines()
+    assert rows[2:] == [f"{job}.0|first|COMPLETED|0:0|", f"{job}.1|sh|FAILED|4:0|"]
+    directories = host.root / "run/fgsched/job"
+    until(directories, lambda: f"{job}.1" not in os.listdir(directories))
 
 
 def test_the_environment_of_a_job_reaches_no_process_of_roots(host):
