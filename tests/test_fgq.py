@@ -230,8 +230,11 @@ def test_an_odd_environment_does_no_harm(queue, env):
     assert (done.status, len(done.lines), done.err) == (0, 2, "")
 
 
-def test_times_are_printed_as_the_environment_wants_them(queue):
-    done = queue.run("fgq", "-h", "-j", "3", "-o", "%V %S", env={"FG_TIME_FORMAT": "%Y"})
+@pytest.mark.parametrize(
+    "env", [{"FG_TIME_FORMAT": "%Y", "SLURM_TIME_FORMAT": "%H:%M"}, {"SLURM_TIME_FORMAT": "%Y"}]
+)
+def test_times_are_printed_as_the_environment_wants_them(queue, env):
+    done = queue.run("fgq", "-h", "-j", "3", "-o", "%V %S", env=env)
     assert done.out.split() == [done.out.split()[0], "N/A"]
     assert len(done.out.split()[0]) == 4
 

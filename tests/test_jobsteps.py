@@ -17,6 +17,7 @@ from fgsched.domain.jobsteps import (
     FIRST,
     LAST,
     SLOT,
+    STORED,
     TABLE,
     JobStep,
     closed,
@@ -102,6 +103,18 @@ def test_a_step_without_an_end_was_killed_with_its_job():
     assert read_stored(stored([over, step(1, pid=7, start=8)], 200.0)) == [over, killed]
     assert closed(step(1, started_at=300.0), 200.0).ended_at == 300.0, "no step ends before it begins"
     assert highest([over, killed]) == (1, 0)
+
+
+def test_the_stored_steps_of_a_job_are_limited():
+    usual = [
+        ended(step(number, started_at=1795395583.897), 0, 1795395593.897) for number in range(FIRST + LAST)
+    ]
+    assert read_stored(stored(usual, 0.0)) == usual
+    large = [step(number, name='"' * 48, gpus=tuple(range(100, 132))) for number in range(FIRST + LAST)]
+    text = stored(large, 200.0)
+    assert STORED // 2 < len(text) < STORED
+    numbers = [one.number for one in read_stored(text)]
+    assert (numbers[0], numbers[-1]) == (0, FIRST + LAST - 1)
 
 
 def test_damaged_steps_are_none():

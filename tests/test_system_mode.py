@@ -482,7 +482,9 @@ def test_output_to_a_fifo_holds_nobody_up(host):
 
 def test_steps_of_a_user_reach_the_accounts_and_leave_nothing(host):
     """The table of steps is in the space of the user, to which the name of the job's directory is a link."""
-    job = host.ended("alice", "#!/bin/sh\n#SBATCH -n 2\nsrun -J first true; srun sh -c 'exit 4'; exit 0\n")["id"]
+    job = host.ended("alice", "#!/bin/sh\n#SBATCH -n 2\nsrun -J first true; srun sh -c 'exit 4'; exit 0\n")[
+        "id"
+    ]
     form = ["-o", "JobID,JobName,State,ExitCode,User"]
     rows = host.run("bob", "fgacct", "--steps", "-a", "-nP", "-j", str(job), *form).out.splitlines()
     assert rows[2:] == [f"{job}.0|first|COMPLETED|0:0|", f"{job}.1|sh|FAILED|4:0|"]

@@ -18,6 +18,7 @@ FIRST = 300  # steps of a job that are always kept
 LAST = 200  # further steps that are kept: the last ones
 SLOT = 512  # bytes of a record in the table
 TABLE = (FIRST + LAST) * SLOT  # bytes
+STORED = 64 << 10  # bytes of the steps of an ended job
 _LONGEST_NAME = 48  # characters
 _MOST_GPUS = 32
 _KILL = 9
@@ -115,11 +116,16 @@ def _parsed(slot: bytes) -> JobStep | None:
 
 
 def stored(steps: Sequence[JobStep], ended_at: float | None) -> str:
-    """Return the steps of an ended job as text; "" if there are none.
+    """Return the steps of an ended job as text of at most 64 KiB; "" if there are none.
 
-    A step without an end was killed with the job at `ended_at` (seconds since the epoch; None: unknown).
+    Of steps that need more, those in the middle are left out: 500 usual steps need 48 KiB. A step without an end was killed with the job at `ended_at` (seconds since the epoch; None: unknown).
     """
-    return _encode([closed(one, ended_at) for one in steps]).decode() if steps else ""
+    found = [closed(one, ended_at) for one in steps]
+    size = len(_encode(found))
+    if size > STORED:
+        half = len(found) * STORED // (size * 2) * 3 // 4
+        found = [*found[:half], *found[-half:]]
+    return _encode(found).decode() if found else ""
 
 
 def closed(step: JobStep, at: float | None) -> JobStep:

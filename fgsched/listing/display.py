@@ -12,7 +12,7 @@ from fgsched.domain.times import format_time
 # -- columns of text -------------------------------------------------------------------------------
 
 
-TIME_FORMAT = os.environ.get("FG_TIME_FORMAT", "standard")
+TIME_FORMAT = os.environ.get("FG_TIME_FORMAT") or os.environ.get("SLURM_TIME_FORMAT") or "standard"
 
 
 def host_name() -> str:
