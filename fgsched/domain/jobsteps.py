@@ -118,7 +118,8 @@ def _parsed(slot: bytes) -> JobStep | None:
 def stored(steps: Sequence[JobStep], ended_at: float | None) -> str:
     """Return the steps of an ended job as text of at most 64 KiB; "" if there are none.
 
-    Of steps that need more, those in the middle are left out: 500 usual steps need 48 KiB. A step without an end was killed with the job at `ended_at` (seconds since the epoch; None: unknown).
+    Of steps that need more, the middle ones are left out: 500 usual steps need 48 KiB. A step without an end
+    was killed with the job at `ended_at` (seconds since the epoch; None: unknown).
     """
     found = [closed(one, ended_at) for one in steps]
     size = len(_encode(found))
