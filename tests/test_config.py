@@ -135,6 +135,9 @@ def test_every_key_is_read(configured):
         submit_filter_time = 7
         task_prolog = "/usr/bin/env"
         task_prolog_time = 8
+        [events]
+        command = "/usr/bin/env"
+        socket = "/run/site/events"
         [fence]
         watchdog = "warn"
         tolerance = "1G"
@@ -240,6 +243,8 @@ def test_every_key_is_read(configured):
         submit_filter_time=7,
         task_prolog="/usr/bin/env",
         task_prolog_time=8,
+        events_command="/usr/bin/env",
+        events_socket="/run/site/events",
         watchdog="warn",
         tolerance=1024 * MIB,
         context_memory=300 * MIB,

@@ -1,18 +1,23 @@
 """Events: their names, what a slow reader loses, what other users may see, and how a command prints them."""
 
 import json
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from builders import World, a_demand, a_gpu, a_job, a_result
-from fgsched.cli.subscribing import lines_of
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.events import MOST, EventRing, event_of
+from fgsched.domain.errors import Refused
 from fgsched.domain.job import JobState
+from fgsched.hooks.relay import Commands, Relay, Socket
+from fgsched.hooks.subscription import lines_of
 from fgsched.protocol import EventBatch
-from live_host import living
+from live_host import PATIENCE, Home, living
 
 
 def names(batch: EventBatch) -> list[str]:
@@ -131,17 +136,79 @@ def test_a_lost_event_is_a_line_of_its_own():
     assert " held job=1 " in text[1]
 
 
-def test_a_subscriber_gets_the_events_of_a_job(tmp_path):
-    with living(tmp_path / "home") as home:
+def test_a_subscriber_and_the_sites_socket_get_the_events_of_a_job(tmp_path):
+    site = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    site.bind(str(tmp_path / "site"))
+    site.settimeout(PATIENCE)
+    config = f'{Home.config}[events]\nsocket = "{tmp_path}/site"\n'
+    with closing(site), living(tmp_path / "home", config=config) as home:
         home.run("fgq")
         words = [sys.executable, "-m", "fgsched.cli.fgctl", "subscribe", "--json"]
         with subprocess.Popen(words, env=home.environ, stdout=subprocess.PIPE, text=True) as reader:
-            said = (json.loads(line) for line in reader.stdout)
-            assert next(said) == {"version": 1, "event": "subscribed"}
+            readers = (
+                (json.loads(line) for line in reader.stdout),
+                iter(lambda: json.loads(site.recv(65536)), 0),
+            )
+            assert [next(one) for one in readers] == [{"version": 1, "event": "subscribed"}] * 2
             job_id = home.submit("exit 3")
-            found = []
-            while not found or found[-1]["event"] != "ended":
-                found.append(next(said))
+            found = [until_ended(one) for one in readers]
             reader.kill()
-    assert [one["event"] for one in found if one["job"] == job_id][:2] == ["submitted", "started"]
-    assert (found[-1]["state"], found[-1]["exit_code"]) == ("FAILED", 3)
+    assert found[0] == found[1]
+    assert [one["event"] for one in found[0] if one["job"] == job_id][:2] == ["submitted", "started"]
+    assert (found[0][-1]["state"], found[0][-1]["exit_code"]) == ("FAILED", 3)
+
+
+def until_ended(events: Iterator[dict[str, object]]) -> list[dict[str, object]]:
+    found = [next(events)]
+    while found[-1]["event"] != "ended":
+        found.append(next(events))
+    return found
+
+
+# -- the relay ------------------------------------------------------------------------------------
+
+
+def test_the_relay_says_once_that_the_site_takes_no_events_and_then_how_many_were_lost():
+    taken, reports = [], []
+    failures = [OSError(2, "No such file or directory"), OSError(5, "exited with status 1")]
+
+    def deliver(lines):
+        if failures:
+            raise failures.pop(0)
+        taken.append(list(lines))
+
+    relay = Relay(deliver, reports.append)
+    for lines in (["1", "2"], [], ["3"], ["4"], ["5"]):
+        relay.pass_on(lines)
+    assert taken == [['{"version":1,"event":"lost","count":3}', "4"], ["5"]]
+    assert reports == ["events are lost: the site's command or socket: No such file or directory"]
+
+
+def test_a_command_gets_events_as_lines(tmp_path):
+    path = tmp_path / "command"
+    path.write_text(f"#!/bin/sh\nenv >{tmp_path}/env; cat >{tmp_path}/said\n")
+    path.chmod(0o755)
+    Commands(str(path)).deliver(["one", "two"])
+    assert (tmp_path / "said").read_text() == "one\ntwo\n"
+    assert "PYTHONPATH" not in (tmp_path / "env").read_text()
+    path.chmod(0o757)
+    with pytest.raises(Refused, match="written by others"):
+        Commands(str(path)).deliver(["one"])
+
+
+def test_a_stream_gets_events_as_lines_and_a_full_one_is_left(tmp_path):
+    with closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(str(tmp_path / "site"))
+        listener.listen()
+        target = Socket(str(tmp_path / "site"), seconds=0.1)
+        target.deliver(["one", "two"])
+        taken, _ = listener.accept()
+        with closing(taken):
+            assert taken.recv(100) == b"one\ntwo\n"
+            with pytest.raises(TimeoutError):
+                target.deliver(["x" * 1_000_000])
+        target.deliver(["three"])
+        again, _ = listener.accept()
+        with closing(again):
+            assert again.recv(100) == b"three\n"
+        target.kill()

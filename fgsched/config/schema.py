@@ -330,6 +330,14 @@ class Config(Struct, frozen=True, kw_only=True):
     submit_filter_time: Annotated[Seconds, _key("hooks", "Time limit of the submit filter.", ge=1, le=60)] = (
         10
     )
+    events_command: Annotated[
+        forms.Program,
+        _key("events", "Program that gets events, one in each line of its standard input.", name="command"),
+    ] = ""
+    events_socket: Annotated[
+        forms.Program,
+        _key("events", "Unix socket that gets events, as datagrams or lines of a stream.", name="socket"),
+    ] = ""
     operators: Annotated[
         forms.UserNames,
         _key("operators", "Users who may see, hold and cancel every job.", name="users"),
@@ -458,6 +466,8 @@ class Config(Struct, frozen=True, kw_only=True):
             epilog=self.epilog,
             epilog_time=self.epilog_time,
             task_prolog=self.task_prolog,
+            events_command=self.events_command,
+            events_socket=self.events_socket,
             submit_filter=self.submit_filter,
             submit_filter_time=self.submit_filter_time,
         )

@@ -11,7 +11,7 @@ from fgsched.controller.turn import EpilogDone, Event, HostShort, PrologFailed
 from fgsched.domain.job import Job
 from fgsched.hooks.environment import base, environment
 from fgsched.hooks.filtering import MOST_OUTPUT, is_refusal
-from fgsched.hooks.process import HookRunner, Watch
+from fgsched.hooks.process import HookRunner, RelayProcess, Watch
 from fgsched.hooks.settings import NO_HOOKS, HookSettings, Ran, Run
 from fgsched.launch.launcher import EnforcementGate, Launching
 from fgsched.store import Allocation
@@ -26,11 +26,12 @@ class HookDesk:
     It is the gate that every launch passes (`open_for`), and the engine's interface to the epilog.
     """
 
-    def __init__(self, lock: Path, watch: Watch, report: Report) -> None:
-        """`lock`: path of the runner's lock; `report` takes events for the next turn."""
+    def __init__(self, lock: Path, mode: str, watch: Watch, report: Report) -> None:
+        """`lock`: path of the runner's lock; `mode`: user or system; `report` takes events of the turn."""
         self.settings: HookSettings = NO_HOOKS
         self.under_way: Callable[[int], Job | None] = lambda job: None
         self._runner, self._report = HookRunner(lock, watch), report
+        self._relay = RelayProcess(mode, watch)
         self._gate: EnforcementGate | None = None
         self._ending: set[int] = set()  # jobs whose epilog runs
         self._host = socket.gethostname()
@@ -51,16 +52,26 @@ class HookDesk:
         self._runner.receive()
 
     def look(self) -> None:
-        """Start the runner again if it was killed."""
-        self._runner.look(time.monotonic())
+        """Start the helper processes that are needed and do not run."""
+        now = time.monotonic()
+        self._runner.look(now)
+        self._relay.look(now)
 
     @property
     def due(self) -> float | None:
         """The seconds until `look` is due; None: it is not."""
-        return self._runner.due(time.monotonic())
+        now = time.monotonic()
+        dues = self._runner.due(now), self._relay.due(now)
+        return min((due for due in dues if due is not None), default=None)
+
+    def obey(self, settings: HookSettings) -> None:
+        """Use these settings for programs that start from now on."""
+        self.settings = settings
+        self._relay.obey(settings)
 
     def close(self) -> None:
-        """End the runner. The next controller runs the unfinished programs again."""
+        """End the helper processes. The next controller runs the unfinished programs again."""
+        self._relay.close()
         self._runner.close()
 
     # -- the prolog -----------------------------------------------------------------------------

@@ -109,8 +109,9 @@ class Controller:
 
     def _site_programs(self, config: Config) -> HookDesk:
         """Return the part that runs prolog and epilog."""
-        desk = HookDesk(self._places.run / "hooks.lock", self._loop.watch_once, self._loop.happened)
-        desk.settings = config.hooks
+        lock, mode = self._places.run / "hooks.lock", self._places.mode
+        desk = HookDesk(lock, mode, self._loop.watch_once, self._loop.happened)
+        desk.obey(config.hooks)
         desk.under_way = lambda job: self._engine.jobtable.under_way(job)
         return desk
 
@@ -316,7 +317,7 @@ class Controller:
         self._monitor.watchdog.policy = watchdog_policy(config)
         self._contexts.default = config.context_memory
         self._mailroom.obey(config.mails)
-        self._hooks.settings = config.hooks
+        self._hooks.obey(config.hooks)
         self._pruner.obey(_keep(config), time.monotonic())
         self._books.obey(config)
         self._sampling.obey(config.interval)

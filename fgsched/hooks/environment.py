@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from fgsched.domain.job import Job
 from fgsched.domain.units import format_share
+from fgsched.hooks.settings import PATH
 from fgsched.store import Allocation
 
-PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _LONGEST = 128  # characters of a value
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.@+=:-]")
 

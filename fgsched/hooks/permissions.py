@@ -28,6 +28,13 @@ def refuse_unsafe_program(name: str, path: str, owner: int) -> None:
         raise Refused(f"{name}: {path} is not an executable file.", f"chmod 755 {path}")
 
 
+def refuse_unsafe_directory(name: str, place: Path, owner: int) -> None:
+    """Check that only root and `owner` can change a directory or one above it. Raises Refused, OSError."""
+    if place.resolve(strict=True) != place:
+        raise Refused(f"{name}: a part of {place} is a symbolic link.", f"Name {place.resolve()} instead.")
+    _refuse_foreign(name, place, owner)
+
+
 def _refuse_foreign(name: str, path: Path, owner: int) -> None:
     writers = 0o022 if owner == 0 else 0o002
     for place in (path, *path.parents):
@@ -51,3 +58,5 @@ def check_programs(settings: HookSettings, owner: int) -> None:
     for name in ("prolog", "epilog", "task_prolog", "submit_filter"):
         if path := getattr(settings, name):
             refuse_unsafe_program(f"[hooks] {name}", path, owner)
+    if settings.events_command:
+        refuse_unsafe_program("[events] command", settings.events_command, owner)

@@ -1,4 +1,4 @@
-"""The controller's end of the runner: ask it to run programs, and take the outcomes without blocking."""
+"""The controller's end of the runner of the site's programs, and of the relay of events. It never blocks."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fgsched.gpus.supervisor import helper_command
-from fgsched.hooks.settings import Ran, Run
+from fgsched.hooks.settings import HookSettings, Ran, Run
 
 log = logging.getLogger(__name__)
 _CHUNK = 1 << 16  # bytes
@@ -126,3 +126,66 @@ class HookRunner:
                 self._process.wait(1.0)
             self._process.kill()
             self._process.wait()
+
+
+class RelayProcess:
+    """The process that passes events on to a command or a socket of the site, if it has one."""
+
+    def __init__(self, mode: str, watch: Watch) -> None:
+        """`mode`: user or system; `watch` calls back once when the process of a pidfd has ended."""
+        self._mode, self._watch = mode, watch
+        self._target = "", ""  # command, socket
+        self._process: subprocess.Popen[bytes] | None = None
+        self._not_before = 0.0
+
+    def obey(self, settings: HookSettings) -> None:
+        """Use these settings from the next `look` on."""
+        target = settings.events_command, "" if settings.events_command else settings.events_socket
+        if target != self._target:
+            self._target = target
+            self._let_go()
+            self._not_before = 0.0
+
+    def due(self, now: float) -> float | None:
+        """Return the seconds until `look` is due; None: it is not. `now`: monotonic."""
+        is_needed = any(self._target) and self._process is None
+        return max(0.0, self._not_before - now) if is_needed else None
+
+    def look(self, now: float) -> None:
+        """Start the process if it is needed. `now`: monotonic."""
+        if self.due(now) != 0.0:
+            return
+        self._not_before = now + _PAUSE
+        command = helper_command("fgsched.hooks.relay", self._mode, *self._target)
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd="/", start_new_session=True
+            )
+            pidfd = os.pidfd_open(process.pid)
+        except OSError as error:
+            log.error("no events are passed on: %s", error)
+            return
+        self._process = process
+        self._watch(pidfd, lambda: self._ended(pidfd, process))
+
+    def _ended(self, pidfd: int, process: subprocess.Popen[bytes]) -> None:
+        os.close(pidfd)
+        process.wait()
+        if self._process is process:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the pipe, at which the process ends."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process = None
+
+    def close(self) -> None:
+        """End the process; kill it after a second."""
+        process = self._process
+        self._let_go()
+        if process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+            process.kill()
+            process.wait()

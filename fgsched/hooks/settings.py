@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"  # of the site's programs
+
 
 class HookSettings(Struct, frozen=True, kw_only=True):
     """The programs of a site ("": none) and their time limits in seconds."""
@@ -13,6 +15,8 @@ class HookSettings(Struct, frozen=True, kw_only=True):
     prolog_time: float = 60
     epilog_time: float = 60
     submit_filter_time: float = 10
+    events_command: str = ""  # gets batches of events
+    events_socket: str = ""  # gets events
 
 
 NO_HOOKS = HookSettings()
