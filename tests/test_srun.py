@@ -309,6 +309,12 @@ def test_a_step_takes_options_from_variables_and_the_command_line_wins():
     assert step_of(["-n2", "--gres=gpu:2", "true"], environ).gpus_each == 0
 
 
+def test_tasks_with_fractions_of_gpus_share_those_of_the_job():
+    for words, environ in ((["--gpus-per-task=0.5"], {}), ([], {"SLURM_GPUS_PER_TASK": "a100:50%"})):
+        step = step_of([*words, "-n2", "true"], environ)
+        assert (step.gpus, step.gpus_each) == (0, 0)
+
+
 def test_options_of_the_job_are_variables_of_srun_outside_of_one_and_of_salloc():
     environ = {"SLURM_TIMELIMIT": "5", "SLURM_PARTITION": "a", "SLURM_JOB_ID": "7", "SLURM_GRES": "gpu:1"}
     expected = {"time": "5", "partition": "b", "jobid": "7", "gpus": "1"}

@@ -42,6 +42,8 @@ def step_of(words: Sequence[str], environ: Mapping[str, str]) -> Step:
     """Return the step that a command line describes. Raises BadLine or Refusal."""
     given, command = read(words)
     given = of_step(environ, given)
+    if set("./%").intersection(given.get("gpus-per-task", "")):
+        del given["gpus-per-task"]  # fractions: the tasks share the GPUs of the job
     _check_host(given)
     if not command:
         raise Refusal("srun: fatal: No command given to execute.", 1)
