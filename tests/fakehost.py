@@ -128,7 +128,8 @@ class Host:
         return (self.home(user) / name).read_text().splitlines()
 
     def start(self) -> None:
-        done = self.run("root", "fgsched", "start", "--system")
+        script = self.path / "gpus" / "script.json"  # of the simulated GPUs; it need not exist
+        done = self.run("root", "fgsched", "start", "--system", env={"FG_SIM_SCRIPT": str(script)})
         assert done.status == 0, done.err + self.log
 
     def stop(self) -> None:
@@ -209,6 +210,7 @@ def furnish(path: Path, config: str, jobs: str) -> None:
     for name, uid in UIDS.items():
         (path / "home" / name).mkdir(parents=True)
         os.chown(path / "home" / name, uid, uid)
+    (path / "gpus").mkdir()
     (path / "tmp").mkdir()
     (path / "tmp").chmod(0o1777)
     (path / "etc/fgsched").mkdir(exist_ok=True)

@@ -1,8 +1,10 @@
 """The host's controller: root serves all users, jobs are their submitters', each gets what is theirs."""
 
+import json
 import os
 import secrets
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -10,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from awaiting import until, until_written
-from fakehost import LAB, UIDS, hosting, why_not
+from awaiting import LOOKS, until, until_written
+from fakehost import CONFIG, LAB, UIDS, hosting, why_not
 from fgsched.config.schema import Config
 from fgsched.controller.caller import is_operator
 from fgsched.domain.errors import Exit
@@ -36,7 +38,7 @@ VERBS = {
 
 @pytest.fixture(scope="module")
 def host():
-    with hosting() as one:
+    with hosting(config=CONFIG + "[sampling]\ninterval = 0.5\n") as one:
         yield one
 
 
@@ -637,3 +639,22 @@ def test_a_user_attaches_to_their_own_terminals_only(host):
 def commanded(host, user, command, *words):
     """Start one of the commands, with a pipe as its input."""
     return host.enter(user, sys.executable, "-m", f"fgsched.cli.{command}", *words, stdin=subprocess.PIPE)
+
+
+def test_an_operator_adopts_the_process_of_a_user_and_it_stays_the_users(host):
+    shown = host.path / "gpus" / "script.json"
+    with host.enter("alice", "sh", "-c", "echo ready; exec sleep 1000000") as process:
+        assert process.stdout.readline() == "ready\n"
+        pid, use = str(process.pid), {"pid": process.pid, "memory": "3G"}
+        shown.write_text(json.dumps({"0": {"processes": [use]}}))
+        until(shown.parent, lambda: host.ask("root", "process", pid=process.pid)["ok"]["on_gpus"], LOOKS)
+        refused = host.run("bob", "fgctl", "adopt", pid)
+        assert (refused.status, OTHERS in refused.err) == (Exit.NOT_PERMITTED, True)
+        done = host.run("carol", "fgctl", "adopt", pid)
+        assert done.status == 0, done.err
+        job = int(done.out.split()[4])
+        assert host.job(job)["user"] == "alice"
+        assert host.run("alice", "fgcancel", str(job)).status == 0
+        assert process.wait(PATIENCE) == -signal.SIGTERM
+    shown.write_text("{}")
+    assert host.over(job)["state"] == "CANCELLED"

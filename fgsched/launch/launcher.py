@@ -45,6 +45,7 @@ from fgsched.system.process import (
     kill,
     marked,
     may_be_of,
+    owner_of,
     parents,
     started_below,
     supervisor_above,
@@ -271,7 +272,8 @@ class Launcher:
         The helper of an adopted process forwards only the signals that a process can handle.
         """
         if job.adopted is not None and signal in _NEVER_HANDLED:
-            return kill(_adopted(job.adopted, job.boot), signal)
+            is_own = owner_of(job.adopted.pid) == job.uid  # it can have changed to another user
+            return is_own and kill(_adopted(job.adopted, job.boot), signal)
         return self._command(job, shepherds.encode(shepherds.DELIVER, number=signal, target=_TARGETS[target]))
 
     def join(self, job: Job, caller: int) -> bool:
