@@ -60,6 +60,14 @@ def apptainer(folder: Path) -> Runtime:
     return Runtime("apptainer", str(image), APPTAINER_USERNS="1")
 
 
+def sif(folder: Path) -> Runtime:
+    """Raises OSError or CalledProcessError if apptainer does not build and run an image file here."""
+    image = folder / "image.sif"
+    _try("apptainer", "--quiet", "build", str(image), str(unpacked(folder / "image")))
+    _try("apptainer", "--quiet", "exec", "--userns", str(image), "/bin/sh", "-c", "true")
+    return Runtime("apptainer", str(image), APPTAINER_USERNS="1")
+
+
 def podman(folder: Path) -> Runtime:
     """Raises OSError or CalledProcessError if podman does not run here."""
     real = shutil.which("podman")

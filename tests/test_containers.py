@@ -315,6 +315,14 @@ def test_a_container_that_a_script_starts_has_the_hook_by_variables_and_keeps_th
     ]
 
 
+def test_of_an_oci_bundle_the_root_directory_is_used(tmp_path):
+    (tmp_path / "rootfs").mkdir()
+    assert enter._located(str(tmp_path)) == str(tmp_path)
+    (tmp_path / "config.json").touch()
+    assert enter._located(str(tmp_path)) == f"{tmp_path}/rootfs"
+    assert enter._located("ubuntu:24.04") == "ubuntu:24.04"
+
+
 def test_mounts_need_a_container(submit):
     with pytest.raises(BadUsage, match="--container-mounts needs --container"):
         submit("--container-mounts=/a", "--wrap=true")

@@ -18,7 +18,7 @@ from fgsched.containers import runtimes
 from fgsched.containers.inside import Fence, Inside, without_nested
 from fgsched.domain.errors import FgschedError, Refused
 from fgsched.interactive.agent import execute
-from fgsched.jobs.containers import HEADER_LINES, Mount, is_path, parse_mounts
+from fgsched.jobs.containers import HEADER_LINES, RUNTIMES, Mount, is_path, parse_mounts
 from fgsched.launch.fence import seal_of
 
 _FAILED = 125  # exit status of container runtimes for a container that was not started
@@ -68,7 +68,7 @@ def _fail(error: FgschedError | OSError) -> NoReturn:
 def _command(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Return the command line of the runtime. Raises Refused or OSError."""
     given, rest, is_script = _parsed(argv)
-    image = os.path.abspath(given["image"]) if is_path(given["image"]) else given["image"]
+    image = _located(given["image"])
     runtime = _runtime(image, environ)
     folder = tempfile.mkdtemp(prefix="container-", dir=environ["TMPDIR"])
     inside = Inside(
@@ -88,7 +88,25 @@ def _command(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         return runtimes.podman(
             inside, is_root=not os.geteuid(), init=any(map(os.path.exists, _INITS)), has_cdi=_has_cdi()
         )
+    if inside.fence is not None:
+        _drop_own_binds(inside.fence)
     return runtimes.apptainer(inside, name=runtime)
+
+
+def _drop_own_binds(fence: Fence) -> None:
+    """Remove the job's own mounts from the variables of apptainer and singularity, which would warn."""
+    for name in (f"{runtime}_BIND" for runtime in RUNTIMES):
+        binds = os.environ.get(name, "").split(",")
+        os.environ[name] = ",".join(one for one in binds if not one.startswith((fence.folder, fence.hook)))
+
+
+def _located(image: str) -> str:
+    """Return an image with an absolute path; of an OCI bundle, as Slurm takes it, its root directory."""
+    if not is_path(image):
+        return image
+    path = os.path.abspath(image)
+    is_bundle = os.path.isfile(f"{path}/config.json") and os.path.isdir(f"{path}/rootfs")
+    return f"{path}/rootfs" if is_bundle else path
 
 
 def _parsed(argv: Sequence[str]) -> tuple[dict[str, str], list[str], bool]:
