@@ -2,9 +2,11 @@
 
 import getpass
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 
 from awaiting import until
 from builders import World, a_demand, a_gpu, a_job, a_result
-from crashing import Power, power_cuts
+from crashing import Power, controller_of, kill, power_cuts
 from fakehost import hosting, why_not
 from fgsched import protocol
 from fgsched.controller.turn import EpilogDone, PrologFailed
@@ -22,7 +24,7 @@ from fgsched.hooks.environment import environment, safe
 from fgsched.hooks.permissions import refuse_unsafe_program
 from fgsched.store import Allocation
 from fgshim import spawner
-from live_host import Home, living
+from live_host import PATIENCE, Home, living
 
 # -- decisions --------------------------------------------------------------------------------------
 
@@ -385,6 +387,49 @@ def test_a_kill_of_the_runner_repeats_its_programs(hooked):
     job_id = hooked.submit(f"echo job {'$FG_JOB_ID'} >>{hooked.log}")
     hooked.wait(job_id)
     assert told(hooked, job_id)[:3] == [f"prolog {job_id}", f"prolog {job_id}", f"job {job_id}"]
+
+
+def spawner_of(home: Home) -> int:
+    """The spawner of a home's controller."""
+    pid = controller_of(home)
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return next(int(one) for one in children if Path(f"/proc/{one}/comm").read_text() == "fgspawn\n")
+
+
+WAITS = """
+echo "$FG_HOOK $FG_JOB_ID $FG_ATTEMPT $$" >>{log}
+test $FG_HOOK.$FG_JOB_ID = {stops} && ! test -e {gate}.passed || exit 0
+touch {gate}.passed
+echo >{gate}
+exec sleep 1000
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "victim", "expected"),
+    [
+        ("prolog", controller_of, ["prolog 1", "epilog 1", "prolog 2", "job", "epilog 2"]),
+        ("prolog", spawner_of, ["prolog 1", "epilog 1", "prolog 2", "job", "epilog 2"]),
+        ("epilog", controller_of, ["prolog 1", "job", "epilog 1", "epilog 1"]),
+    ],
+)
+def test_a_kill_during_a_program_leaves_out_none_and_overlaps_none(hooked, hook, victim, expected):
+    job_id = hooked.submit("exit 0") + 1
+    gate = hooked.path / f"gate-{job_id}"
+    os.mkfifo(gate)
+    with closing(open(os.open(gate, os.O_RDWR), "rb", buffering=0)) as waiting:
+        for name in ("prolog", "epilog"):
+            text = WAITS.format(log=hooked.log, stops=f"{hook}.{job_id}", gate=gate)
+            program(hooked.log.parent / name, text)
+        assert hooked.submit(f"echo job {'$FG_JOB_ID'} >>{hooked.log}") == job_id
+        assert select.select([waiting], [], [], PATIENCE)[0]
+        kill(victim(hooked))
+        hooked.disconnect()
+        hooked.run("fgq")
+        hooked.wait(job_id)
+    lines = [line.split() for line in told(hooked, job_id)]
+    assert [" ".join([line[0], *line[2:3]]) for line in lines] == expected
+    assert not any(Path(f"/proc/{line[3]}").exists() for line in lines if line[0] != "job")
 
 
 # -- a host with users ------------------------------------------------------------------------------
