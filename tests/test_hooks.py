@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from awaiting import until
-from builders import World, a_demand, a_gpu, a_job, a_result
+from builders import World, a_demand, a_gpu, a_job, a_result, full_disk
 from crashing import Power, controller_of, kill, power_cuts
 from fakehost import hosting, why_not
 from fgsched import protocol
@@ -130,6 +130,20 @@ def test_an_attempt_that_is_withdrawn_has_an_epilog_and_runs_again():
     world.settle()
     assert (world.job(1).state, world.job(1).attempt) == (JobState.RUNNING, 2)
     assert (world.job(1).restarts, world.job(1).failures) == (0, 1)
+
+
+def test_a_turn_that_is_rolled_back_starts_no_epilog_again():
+    world = HookedWorld([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    world.settle()
+    world.host.finish(1, 1, a_result())
+    world.settle()
+    with full_disk(world):
+        world.submit([a_demand()])
+    world.settle()
+    assert world.epilogs.asked == [(1, 1)]
+    world.epilogs_end()
+    assert world.job(1).state is JobState.COMPLETED
 
 
 def epilog_campaign(effects: int) -> Power:
