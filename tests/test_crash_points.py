@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from awaiting import until
 from crashing import crashing, kill, leftovers, shepherd_of
 from fgsched.crash import POINTS
 from live_host import living
@@ -96,6 +97,17 @@ def check_the_shepherds(home):
         else:
             assert state == "FAILED", "what never ran is never called completed"
     assert leftovers(home.places.run) == []
+
+
+@pytest.mark.parametrize("point", ["controller_before_forget", "shepherd_before_result"])
+def test_the_steps_of_a_job_are_stored_once_whatever_dies_at_its_end(tmp_path, point):
+    with crashing(tmp_path, point, config=CPUS) as home:
+        steps = "srun -J one true; srun -J two sh -c 'exit 3'; exit 0"
+        job = home.run("fgsub", "--parsable", "--slurm-env", "-o/dev/null", "--wrap", steps).out.strip()
+        home.run("fgwait", job)
+        rows = home.run("fgacct", "--steps", "-nP", "-j", job, "-o", "JobID,JobName,ExitCode").lines
+        assert rows[2:] == [f"{job}.0|one|0:0", f"{job}.1|two|3:0"]
+        until(home.places.run / "job", lambda: not leftovers(home.places.run))
 
 
 @pytest.mark.parametrize("cancelled_first", [False, True])
