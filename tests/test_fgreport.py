@@ -6,6 +6,7 @@ import io
 import json
 import os
 import select
+import sqlite3
 import time
 
 import pytest
@@ -16,6 +17,7 @@ from fgsched.accounting.ledger import Ledger
 from fgsched.cli.reporting import refuse_private
 from fgsched.config.load import Config
 from fgsched.domain.errors import Exit, NotPermitted
+from fgsched.listing import choices
 from live_host import PATIENCE, Done, Home, living
 from reporting import EXPECTED
 from test_ledger import JOB
@@ -165,6 +167,15 @@ def test_missing_damaged_and_newer_accounts_are_refused(home, tmp_path):
     done = home.run("fgreport", "overview", "--file", str(damaged))
     assert (done.status, done.out) == (Exit.STORAGE, "")
     assert str(damaged) in done.err
+    newer = tmp_path / "newer.db"
+    Ledger(newer).close()
+    with sqlite3.connect(newer) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    done = home.run("fgreport", "overview", "--file", str(newer))
+    assert (done.status, done.out) == (Exit.STORAGE, "")
+    assert "has version 99 of the accounts; this fgsched knows version 1" in done.err
+    assert "Use the fgsched that wrote it" in done.err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
@@ -198,7 +209,7 @@ def test_the_weights_and_quotas_of_the_configuration_are_charged(home, report):
 
 def test_one_s_own_report_is_about_the_caller(report):
     mine = report("me", "--week", "2026-W46").out
-    assert "No job of this user ran in this week." in mine
+    assert f"No job of {choices.me()} ran in this week." in mine
     assert "clip-embed" in report("me", "--user", "jonas", "--week", "2026-W46").out
     assert report("users", "--user", "jonas").status == Exit.USAGE
 

@@ -3,7 +3,11 @@
 import json
 import os
 import select
+import shutil
 import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +17,7 @@ from fgsched.accounting.records import CLASSES
 from live_host import PATIENCE, Home
 
 GIB = 1 << 30
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 CONFIG = "[host]\ncpus = 8\n[sampling]\ninterval = 0.25\n"
 
 
@@ -136,3 +141,108 @@ def test_without_accounts_nothing_is_sampled(tmp_path):
         assert usage_of(home, job) is None
     finally:
         home.leave()
+
+
+@pytest.fixture
+def clock(tmp_path):
+    """Variables with which the wall clock of a controller is set, and a function that sets it (seconds)."""
+    library, offset = tmp_path / "fakeclock.so", tmp_path / "offset"
+    source = Path(__file__).with_name("fakeclock.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+
+    def shift(seconds):
+        offset.write_text(str(seconds))
+
+    shift(0)
+    return {"LD_PRELOAD": str(library), "FAKE_CLOCK": str(offset)}, shift
+
+
+def begun(path, clock):
+    """A home whose controller samples two idle GPUs with a clock that can be set."""
+    home = Home(path, devices="sim:2x16G:H100", config=CONFIG)
+    script = home.path / "cards" / "script.json"
+    script.parent.mkdir()
+    script.write_text("{}")
+    home.run("fgq", "-h", env=clock[0] | {"FG_SIM_SCRIPT": str(script)})
+    return home
+
+
+@pytest.fixture
+def timed(tmp_path, clock):
+    home = begun(tmp_path / "home", clock)
+    yield home
+    if home.places.socket.exists():
+        home.leave()
+
+
+@needs_gcc
+def test_jobs_and_sums_survive_a_clock_that_is_set_back_while_they_are_sampled(timed, clock):
+    home = timed
+    job = working(home, "sm=80 mem=6G")
+    before = until_sampled(home, job, lambda usage: usage.sampled > 0.5)
+    clock[1](-7200)
+    after = until_sampled(home, job, lambda usage: usage.sampled > before.sampled + 0.5)
+    assert after.charged > before.charged
+    assert home.job(job)["state"] == "RUNNING"
+    home.client.ask("cancel", ids=[job])
+    (ended,) = home.wait(job)
+    assert ended["state"] == "CANCELLED"
+    reader = accounts(home)
+    uses = list(reader.card_uses(MINUTE, 0, 1e12))
+    kept = reader.sample(job)
+    reader.close()
+    first, last = min(one.at for one in uses), max(one.at for one in uses)
+    assert 7000 < last - first < 7400, "minutes before and after the step"
+    assert all(0 < one.sampled <= 60 for one in uses)
+    assert kept.sampled >= after.sampled
+
+
+@pytest.fixture
+def small_disk(tmp_path, clock):
+    """A disk of 6 MiB with the home of a controller whose GPUs are sampled."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=6m,mode=700", "tmpfs", disk]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this host does not let us mount a file system")
+    home = begun(disk / "home", clock)
+    yield disk, home
+    if home.places.socket.exists():
+        home.leave()
+    subprocess.run(["umount", disk], check=True)
+
+
+def _told(home):
+    """What `fgsched status` says about accounts that cannot be written."""
+    said = home.run("fgsched", "status").out
+    return next((line for line in said.splitlines() if line.startswith("accounts")), "")
+
+
+@pytest.mark.root
+@needs_gcc
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_jobs_go_on_while_the_disk_is_full_and_what_was_sampled_is_stored_later(small_disk, clock):
+    disk, home = small_disk
+    gate, other = home.path / "gate", working(home, "sm=20 mem=1G")
+    os.mkfifo(gate)
+    script = f"echo 'sm=80 mem=6G' >$FG_SIM_LOAD; echo >{gate}; read _ <{gate}"
+    job = home.submit(script, share=5000)
+    gate.read_text()
+    before = until_sampled(home, job, lambda usage: usage.sampled > 0.5)
+    with open(disk / "filler", "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    full = until_sampled(home, job, lambda usage: usage.sampled > before.sampled + 0.5)
+    gate.write_text("end\n")
+    clock[1](120)  # the minute is over, and its samples are sent
+    told = until(home.path / "cards", lambda: _told(home), LOOKS)
+    assert "full" in told
+    assert home.job(other)["state"] == "RUNNING"
+    (disk / "filler").unlink()
+    (ended,) = home.wait(job)
+    assert ended["state"] == "COMPLETED"
+    reader = accounts(home)
+    kept, goes_on = reader.sample(job), reader.sample(other)
+    uses = [one for one in reader.card_uses(MINUTE, 0, 1e12) if one.card.endswith("0")]
+    reader.close()
+    assert min(kept.sampled, goes_on.sampled, sum(one.sampled for one in uses)) >= full.sampled

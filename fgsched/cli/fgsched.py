@@ -124,11 +124,11 @@ def _status(verbose: bool, as_json: bool) -> int:
         more = {"jobs": jobs, "socket": str(places.socket)}
         write(json.dumps({"running": True} | to_builtins(about) | more) + "\n")
     else:
-        write(_described(about, jobs, places) + (_described_files(about) if verbose else ""))
+        write(_described(about, jobs, places, verbose=verbose) + (_described_files(about) if verbose else ""))
     return Exit.DONE
 
 
-def _described(about: protocol.About, counts: dict[str, int], places: Paths) -> str:
+def _described(about: protocol.About, counts: dict[str, int], places: Paths, *, verbose: bool) -> str:
     import time
 
     source = f"{about.gpus} from {about.source}" + (f" ({about.note})" if about.note else "")
@@ -143,6 +143,8 @@ def _described(about: protocol.About, counts: dict[str, int], places: Paths) -> 
     }
     if about.visible is not None:
         lines["limited by"] = f"CUDA_VISIBLE_DEVICES={about.visible}"
+    if about.accounts_note and not verbose:
+        lines["accounts"] = about.accounts_note
     return "".join(f"{name:<12}{said}\n" for name, said in lines.items())
 
 
