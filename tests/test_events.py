@@ -10,13 +10,15 @@ from contextlib import closing
 import pytest
 
 from builders import World, a_demand, a_gpu, a_job, a_result
+from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.events import MOST, EventRing, event_of
+from fgsched.controller.handlers.subscribe import EventReaders
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import JobState
 from fgsched.hooks.relay import Commands, Relay, Socket
 from fgsched.hooks.subscription import lines_of
-from fgsched.protocol import EventBatch
+from fgsched.protocol import EventBatch, Events
 from live_host import PATIENCE, Home, living
 
 
@@ -163,6 +165,43 @@ def until_ended(events: Iterator[dict[str, object]]) -> list[dict[str, object]]:
     while found[-1]["event"] != "ended":
         found.append(next(events))
     return found
+
+
+class Loop:
+    """An event loop that keeps the answers."""
+
+    def __init__(self):
+        self.is_waiting = self.is_closed = False  # as a connection
+        self.answers = []
+
+    def refuse_to_wait(self, connection):
+        pass
+
+    def finish(self, connection, send):
+        send()
+
+    def succeed(self, batch):
+        self.answers.append(batch)
+
+
+def test_without_readers_no_events_are_kept_and_a_late_reader_learns_that():
+    log, loop, now = DecisionLog(), Loop(), [1000.0]
+    readers = EventReaders(log, loop, clock=lambda: now[0])
+    caller = Caller(1, 1, "ann", is_operator=False)
+    assert (readers.due, log.feed) == (None, None)
+    readers.ask(loop, caller, Events())
+    cursor = loop.answers[-1].cursor
+    readers.ask(loop, caller, Events(after=cursor))
+    assert (loop.is_waiting, readers.due, len(loop.answers)) == (True, 10, 1)
+    log.note("reconfigure")
+    log.flush(1.0)
+    readers.look()
+    assert (loop.is_waiting, names(loop.answers[-1])) == (False, ["reconfigure"])
+    now[0] += readers.due
+    readers.look()
+    assert (readers.due, log.feed) == (None, None)
+    readers.ask(loop, caller, Events(after=loop.answers[-1].cursor))
+    assert loop.answers[-1].lost is None
 
 
 # -- the relay ------------------------------------------------------------------------------------

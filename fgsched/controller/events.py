@@ -35,11 +35,6 @@ class EventRing:
         """The number of the last event."""
         return self._last
 
-    def clear(self) -> None:
-        """Forget the events, because they have no readers. Cursors show the gap."""
-        self._events.clear()
-        self._last += 1
-
     def cursor(self) -> str:
         """Return the cursor behind the last event."""
         return f"{self._name}.{self._last}"

@@ -32,7 +32,7 @@ class EventReaders:
         self, log: DecisionLog, loop: EventLoop, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._log, self._loop, self._clock = log, loop, clock
-        self._ring = EventRing(secrets.token_hex(4))
+        self._ring = _new_ring()
         self._waiting: list[_Reader] = []
         self._looked = 0  # number of the last event that was looked at
         self._asked_at = 0.0  # when the last reader asked
@@ -70,7 +70,7 @@ class EventReaders:
         self._waiting = [reader for reader in served if reader is not None]
         if not self._waiting and self._clock() - self._asked_at >= IDLE:
             self._log.feed = None
-            self._ring.clear()
+            self._ring, self._looked = _new_ring(), 0  # a later reader lost an unknown number of events
 
     def _serve(self, reader: _Reader) -> _Reader | None:
         """Answer a reader; return the reader if it must wait, None if it needs nothing more."""
@@ -85,3 +85,7 @@ class EventReaders:
     def _answer(self, connection: Connection, batch: protocol.EventBatch) -> None:
         connection.is_waiting = False
         self._loop.finish(connection, partial(connection.succeed, batch))
+
+
+def _new_ring() -> EventRing:
+    return EventRing(secrets.token_hex(4))
