@@ -11,7 +11,7 @@ from fgsched.domain.errors import Exit, FgschedError
 from fgsched.domain.job import JobState
 from fgsched.domain.jobsteps import JobStep
 from fgsched.listing import choices
-from fgsched.system.process import Identity, boot_id, descendants, kill
+from fgsched.system.process import CANCEL_STEP, Identity, boot_id, descendants, kill
 
 _RUNNING = [JobState.RUNNING, JobState.SUSPENDED]
 _FIELDS = ("id", "array", "task", "tasks", "state", "srun_steps")
@@ -53,7 +53,7 @@ def _signal(client: Client, job: protocol.JobInfo, step: str, number: int | None
     if found is None or found.pid not in client.call(protocol.ListPids(id=job.id)).pids:
         return False
     if number in (None, SIGTERM):
-        return kill(Identity(found.pid, found.start, boot_id()), SIGTERM)  # srun ends its tasks
+        return kill(Identity(found.pid, found.start, boot_id()), CANCEL_STEP)
     sent = [kill(one, number or SIGKILL) for one in descendants(found.pid)]
     return any(sent)
 

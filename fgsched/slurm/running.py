@@ -15,7 +15,7 @@ from fgsched.slurm.environment import of_step, of_task
 from fgsched.slurm.step import Refusal, Step
 from fgsched.slurm.steprecord import Recorded
 from fgsched.slurm.streams import Inputs, Outputs
-from fgsched.system.process import descendants, kill
+from fgsched.system.process import CANCEL_STEP, descendants, kill
 
 _KILL_WAIT = 30  # seconds between SIGTERM and SIGKILL
 
@@ -178,13 +178,18 @@ class _Running:
         return own
 
     def abort(self, number: int) -> None:
-        """End the tasks because srun received a signal."""
+        """End the tasks because srun received a signal.
+
+        SIGTERM can be a part of the end of the job, which has its own time before SIGKILL.
+        """
         if not self._is_aborted:
             self._say("srun: forcing job termination")
             self._abort()
+        if number == CANCEL_STEP:
+            self._kill_later()
 
     def _abort(self) -> None:
-        """End the tasks by SIGTERM, and by SIGKILL after the usual time."""
+        """End the tasks by SIGTERM."""
         self._is_aborted = True
         self._say(f"srun: Job step aborted: Waiting up to {_KILL_WAIT + 2} seconds for job step to finish.")
         at = time.strftime("%Y-%m-%dT%H:%M:%S")
@@ -194,6 +199,9 @@ class _Running:
     def _terminate(self) -> None:
         for number in (signal.SIGCONT, signal.SIGTERM):
             self._send(number)
+
+    def _kill_later(self) -> None:
+        """Send SIGKILL to the tasks after the usual time."""
         signal.signal(signal.SIGALRM, lambda number, frame: self._send(signal.SIGKILL))
         signal.alarm(_KILL_WAIT)
 
@@ -217,6 +225,7 @@ class _Running:
         if code and self._step.kill_on_bad_exit:
             self._say(f"srun: Terminating StepId={self._step_name}")
             self._abort()
+            self._kill_later()
         elif self._step.wait and not self._is_waiting:
             self._is_waiting = True
             signal.signal(signal.SIGALRM, lambda number, frame: self._waited())
@@ -230,6 +239,7 @@ class _Running:
             self._say(f"srun: StepId={self._step_name} task {task}: {state}")
         self._say(f"srun: Terminating StepId={self._step_name}")
         self._abort()
+        self._kill_later()
 
     def _say(self, text: str) -> None:
         if not self._step.quiet or "error" in text:
@@ -238,7 +248,7 @@ class _Running:
 
 @contextmanager
 def _forwarding(send: Callable[[int], None]) -> Iterator[None]:
-    """Forward SIGTERM and SIGHUP to the tasks. SIGINT comes from the terminal, the others from fgsched."""
+    """Pass the signals that end a step to `send`. SIGINT comes from the terminal, the others from fgsched."""
 
     def forward(number: int, frame: FrameType | None) -> None:
         send(number)
@@ -246,8 +256,8 @@ def _forwarding(send: Callable[[int], None]) -> Iterator[None]:
     def ignore(number: int, frame: FrameType | None) -> None:
         """Do nothing: an ignored signal would be ignored by the tasks too."""
 
-    handlers = {
-        **dict.fromkeys((signal.SIGTERM, signal.SIGHUP), forward),
+    handlers: dict[int, Callable[[int, FrameType | None], None]] = {
+        **dict.fromkeys((signal.SIGTERM, signal.SIGHUP, CANCEL_STEP), forward),
         **dict.fromkeys((signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2), ignore),
     }
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}

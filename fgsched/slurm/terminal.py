@@ -9,6 +9,8 @@ import termios
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
+from fgsched.system.process import CANCEL_STEP
+
 
 def spawn(words: Sequence[str], environ: Mapping[str, str], directory: str) -> int:
     """Run a program on a new terminal; return its wait status."""
@@ -22,7 +24,8 @@ def spawn(words: Sequence[str], environ: Mapping[str, str], directory: str) -> i
             os._exit(2)
     _copy_size(terminal)
     signal.signal(signal.SIGWINCH, lambda number, frame: _copy_size(terminal))
-    signal.signal(signal.SIGTERM, lambda number, frame: _hang_up(pid, frame))
+    for number in (signal.SIGTERM, CANCEL_STEP):
+        signal.signal(number, lambda number, frame: _hang_up(pid, frame))
     return _joined(pid, terminal)
 
 
