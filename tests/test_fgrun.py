@@ -127,7 +127,7 @@ def test_a_job_whose_caller_has_gone_does_not_run(home):
 
 
 def running(home, *words):
-    process = start(home, "fgrun", "sh", "-c", WAITING)
+    process = start(home, "fgrun", *words, "sh", "-c", WAITING)
     assert process.stdout.readline() == "ready\n"
     return process
 
@@ -159,6 +159,15 @@ def test_a_job_is_hung_up_when_its_caller_ends(home, number):
     assert finish(process)[0] == (129 if number == signal.SIGHUP else -9)
     assert ended(home)["exit_code"] == 6
     assert (home.path / "hup").read_text() == "got HUP\n"
+
+
+def test_a_job_with_no_hangup_outlives_its_caller(home):
+    process = running(home, "--no-hangup")
+    process.kill()
+    process.wait()
+    home.run("fgcancel", "--batch", "--signal=INT", str(last(home)["id"]))
+    assert ended(home)["exit_code"] == 5
+    assert finish(process) == (-9, "got INT\n", "")
 
 
 def test_a_cancelled_job_ends_its_caller(home):
