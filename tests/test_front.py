@@ -121,9 +121,17 @@ def test_the_names_of_slurm_use_it_and_refuse_in_the_words_of_slurm(site):
     assert (done.returncode, done.stderr.splitlines()[0][:14]) == (255, b"sbatch: error:")
 
 
-def scancel(home: Home, *words: str) -> subprocess.CompletedProcess:
+def scancel(home: Home, *words: str, **env: str) -> subprocess.CompletedProcess:
     native = Path(NATIVE).with_name("fgq")
-    return call(home, str(native), "--named=scancel", *words, env={"PYTHONPROFILEIMPORTTIME": "1"})
+    return call(home, str(native), "--named=scancel", *words, env={"PYTHONPROFILEIMPORTTIME": "1"} | env)
+
+
+def test_filters_of_scancel_in_variables_are_read_by_the_python_command(site):
+    job = site.submit(hold=True)
+    done = scancel(site, str(job), SCANCEL_STATE="RUNNING")
+    assert (done.returncode, b"import time:" in done.stderr) == (0, True)
+    assert site.job(job)["state"] == "PENDING"
+    assert scancel(site, str(job)).returncode == 0
 
 
 def test_scancel_of_numbers_starts_no_interpreter(site):
