@@ -3,6 +3,7 @@
 import getpass
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from fgsched.domain.job import WHOLE, GpuState, Job, JobState, Reason
 from fgsched.hooks.environment import environment, safe
 from fgsched.hooks.permissions import refuse_unsafe_program
 from fgsched.store import Allocation
+from fgsched.system.process import is_own_supervisor
 from fgshim import spawner
 from live_host import PATIENCE, Home, living
 
@@ -345,6 +347,19 @@ def test_a_task_prolog_changes_variables_and_prints_as_that_of_slurm(hooked):
         "hello from prolog_task",
         f"{hooked.job_dir(job_id)}/script x: none, a=b c, none, none",
     ]
+
+
+def test_a_job_that_runs_its_task_prolog_is_taken_for_no_supervisor(tmp_path):
+    task = program(tmp_path / "task", "echo started >&2; exec sleep 1000")
+    words, environ = [spawner(), "task", "/bin/true"], {"FG_TASK_PROLOG": str(task)}
+    with subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, start_new_session=True) as running:
+        try:
+            assert running.stderr.readline() == b"started\n"
+            assert not is_own_supervisor(running.pid)
+        finally:
+            [child] = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+            os.kill(int(child), signal.SIGKILL)
+        assert running.wait() == 1
 
 
 def test_a_script_that_cannot_be_executed_is_interpreted(tmp_path):

@@ -289,7 +289,15 @@ def is_supervisor(pid: int) -> bool:
         return _has_its_name(pid)
     except OSError:
         return False
-    return os.path.basename(program) == _PROGRAM
+    return os.path.basename(program) == _PROGRAM and not _runs_a_task_prolog(pid)
+
+
+def _runs_a_task_prolog(pid: int) -> bool:
+    """Return whether this process of the program belongs to a job: it runs the task prolog."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:2] == [b"task"]
+    except OSError:
+        return False
 
 
 def _has_its_name(pid: int) -> bool:
