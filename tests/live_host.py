@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -164,10 +164,25 @@ class Home:
             pid = self._running_controller()
             if pid:
                 self._stop(pid)
+            self._stop_successors()
         finally:
             if self._client:
                 self._client.__exit__()
         assert not processes_of(self.path), "a process was left"
+
+    def _stop_successors(self) -> None:
+        """Stop a controller that a command had started beside the one that was stopped, while it imported."""
+        tries = 50
+        while tries and (left := processes_of(self.path)):
+            if pid := self._running_controller():
+                self.disconnect()
+                self._stop(pid)
+            else:
+                with suppress(ProcessLookupError):
+                    end = os.pidfd_open(left[0])
+                    select.select([end], [], [], 0.1)
+                    os.close(end)
+            tries -= 1
 
     def _running_controller(self) -> int:
         """Its pid; 0 if there is none. Asks without starting one."""

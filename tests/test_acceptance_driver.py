@@ -138,7 +138,7 @@ def test_a8_a_card_that_is_not_left_in_time_gets_no_job_until_it_is(driver, tmp_
         fakejob.until_ready()
         leaked = host.stranger("alloc 8G", FG_JOB_DIR=host.job_dir(first))
         host.client.ask("cancel", ids=[first])
-        assert host.wait(first)[0]["state"] == "CANCELLED"
+        assert host.wait(first)[0]["state"] == "CANCELLED", host.job(first)
         assert host.card()["state"] == "suspect"
         assert f"job {first}" in host.card()["note"]
         host.ended("exit 0", share=100)  # it needed a fresh look at the cards

@@ -223,7 +223,8 @@ def test_a_killed_command_leaves_a_controller_or_none(home, delay):
         select.select([], [], [], 0.08 * delay)
         if command.poll() is None:
             os.killpg(command.pid, signal.SIGINT)
-    assert home.run("fgq", "-h").status == 0
+    # Executed, not forked: a forked one overtakes a controller that is importing, which then outlives it.
+    assert subprocess.run(words, env=home.environ, cwd=home.path, capture_output=True).returncode == 0
     log = home.places.log.read_text()
     assert "Traceback" not in log
     assert log.count("event=controller-start ") == 1
