@@ -301,6 +301,7 @@ def test_memory_counts_as_not_used_if_it_was_measured(tmp_path, peak, used, hour
     ledger.close()
     with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-01", until="1970-01-03")) as facts:
         assert sum(one.seconds for one in facts.unused) / (1 << 30) / 3600 == hours
+        assert facts.all_unused == pytest.approx(sum(one.seconds for one in facts.unused))
 
 
 def test_health_has_the_driver_of_the_period_and_its_changes(tmp_path):

@@ -430,6 +430,11 @@ class Facts:
         ]
 
     @cached_property
+    def all_unused(self) -> float:
+        """Return the memory that was requested and not used, in byte-seconds."""
+        return float(next(self.reader.ask("unused_memory_of_all", **self._of_user))["unused"])
+
+    @cached_property
     def waits(self) -> list[WaitGroup]:
         """Return the waits of the jobs that started, by owner, model, size and end."""
         return [

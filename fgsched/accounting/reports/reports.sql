@@ -90,6 +90,11 @@ SELECT owner, model, (memory - gpu_peak) * (ended_at - started_at) * gpus AS unu
 FROM job WHERE ended_at >= :since AND ended_at < :until AND memory > gpu_peak AND started_at IS NOT NULL
   AND (gpu_peak > 0 OR used IS NOT NULL) AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user));
 
+-- name: unused_memory_of_all
+SELECT total((memory - gpu_peak) * (ended_at - started_at) * gpus) AS unused
+FROM job WHERE ended_at >= :since AND ended_at < :until AND memory > gpu_peak AND started_at IS NOT NULL
+  AND (gpu_peak > 0 OR used IS NOT NULL) AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user));
+
 -- name: waits
 -- How long each job that started waited.
 SELECT started_at - eligible_at AS wait FROM job

@@ -76,7 +76,7 @@ def _lede(facts: Facts, found: Sequence[Finding]) -> tuple[str, ...]:
 def _figures(facts: Facts, found: Sequence[Finding]) -> tuple[Headline, ...]:
     held, empty = (numbers.brief_hours(facts.classes[at]) for at in (1, 2))
     returned = sum(one.returned for one in found)
-    unused = sum(one.seconds for one in facts.unused)
+    unused = facts.all_unused
     tebi = unused / numbers.GIB / HOUR / 1024
     warned = sum(one.warnings for one in facts.warned.values())
     people = len({one.user for one in facts.warned.values()})
