@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -208,6 +209,14 @@ class Home:
         finally:
             assert select.select([watched], [], [], PATIENCE)[0], "the controller does not stop"
             os.close(watched)
+
+
+def attempts() -> Iterator[None]:
+    """Yield fifty times a second while a test is patient: for what no event tells."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        yield
+        select.select([], [], [], 0.02)
 
 
 def processes_of(home: Path) -> Sequence[int]:

@@ -133,6 +133,20 @@ def test_a_minute_older_than_the_kept_ones_does_not_change_its_hour(accountant, 
     assert (sums(path, MINUTE), sums(path, HOUR)) == ([], [(0, 120.0)])
 
 
+def test_new_accounts_appear_with_all_their_tables(accountant, path, monkeypatch):
+    """A reader that comes while they are made finds no accounts, and no empty ones."""
+    seen, link = [], os.link
+
+    def noted(here, there):
+        Reader(here).close()
+        seen.append(there.exists())
+        return link(here, there)
+
+    monkeypatch.setattr(os, "link", noted)
+    assert accountant.answer(batch(CARD), 0.0).error == ""
+    assert (seen, os.listdir(path.parent).count("accounts.db.new")) == ([False], 0)
+
+
 def test_accounts_that_are_missing_are_not_replaced_by_empty_ones(accountant, path):
     accountant.answer(batch(CARD), 0.0)
     kept = path.with_name("away.db")

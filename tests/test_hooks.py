@@ -219,9 +219,10 @@ def test_a_program_has_exactly_the_documented_variables():
 
 
 def program(path: Path, text: str = "exit 0") -> Path:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return path
+    new = path.with_name(f"{path.name}.new")  # the old one may be running
+    new.write_text(f"#!/bin/sh\n{text}\n")
+    new.chmod(0o755)
+    return new.rename(path)
 
 
 def a_group_can_write(path: Path) -> str:

@@ -38,7 +38,7 @@ from fgsched.domain.job import (
 )
 from fgsched.store import Allocation, JobRecord, NewJob, Store
 from fgsched.store.moved import Unreadable
-from live_host import living
+from live_host import attempts, living
 from test_accountant import KEEP
 from test_records import requests
 
@@ -295,7 +295,7 @@ class World:
     def settle(self):
         """Steps until nothing moves any more."""
         self.wall += 3600
-        for _ in range(200):
+        for _ in attempts():
             before = len(self.in_queue())
             for _ in range(4):
                 self.step()
@@ -576,7 +576,7 @@ SOON = '[host]\ncpus = 4\n[accounting]\nmove_after = "0"\n'
 
 def moved(home, *ids):
     """Wait until these jobs are in the accounts only."""
-    for _ in range(200):
+    for _ in attempts():
         home.run("fgq", "-h")
         if not {*ids} & of_queue(home.path):
             assert {*ids} <= of_accounts(home.path)
@@ -646,7 +646,7 @@ def test_jobs_run_on_while_the_accounts_are_unreadable(tmp_path):
         assert (done.status, "jobs that have moved cannot be looked up" in done.err) == (6, True)
         told = home.run("fgsched", "status", "-v").out.splitlines()
         assert [line.split()[0] for line in told[-2:]] == ["queue", "accounts"]
-        for _ in range(200):
+        for _ in attempts():
             if "file is not a database" in home.run("fgsched", "status", "-v").out:
                 break
         else:

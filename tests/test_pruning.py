@@ -15,7 +15,7 @@ from fgsched.domain.errors import Refused
 from fgsched.domain.job import JobState, Request
 from fgsched.store import NewJob, Store
 from fgsched.store.schema import VERSION
-from live_host import living
+from live_host import attempts, living
 
 DAY, MIB = 86_400.0, 1 << 20
 
@@ -282,7 +282,7 @@ def test_a_file_that_cannot_shrink_stays_as_it_is(tmp_path):
 def test_the_script_of_a_job_that_ended_long_ago_is_no_longer_kept_and_that_is_said(tmp_path):
     with living(tmp_path / "home", config='[host]\ncpus = 64\n[jobs]\nkeep_scripts = "0"\n') as home:
         job, lives = home.ended("echo secret-of-mine"), home.submit("echo kept", hold=True)
-        for _ in range(200):
+        for _ in attempts():
             done = home.run("fgctl", "write", "batch_script", str(job), "-")
             if done.status:
                 break

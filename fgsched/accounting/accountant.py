@@ -135,7 +135,8 @@ class Accountant:
             return self._ledger
         self.close()
         self._remove_log_of_replaced()
-        marker.expect(self._path)
+        if marker.expect(self._path):
+            _make(self._path)
         ledger = Ledger(self._path)
         try:
             marker.compare(self._path, ledger.name)
@@ -176,6 +177,25 @@ class Accountant:
         for span, find in ((HOUR, hour_of), (DAY, day_of)):
             for begin, end in sorted({find(one, self._zone) for one in at}):
                 ledger.roll(span, begin, end)
+
+
+def _make(path: Path) -> None:
+    """Make new accounts under another name and link them, so that a reader finds all tables or no file."""
+    new = path.with_name(f"{path.name}.new")
+    for end in ("", "-wal", "-shm"):
+        path.with_name(f"{new.name}{end}").unlink(missing_ok=True)
+    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    Ledger(new).close()
+    if path.exists():
+        path.unlink()  # an empty file that a crash left
+    with suppress(FileExistsError):  # somebody restored accounts meanwhile
+        os.link(new, path)
+    new.unlink()
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _each(ledger: Ledger, records: Iterable[Record], add: Callable[[Record], None]) -> list[Record]:

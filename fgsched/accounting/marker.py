@@ -1,6 +1,5 @@
 """Record the name of the accounts in a file beside them, so that missing accounts are not replaced."""
 
-import os
 from pathlib import Path
 
 from fgsched.domain.errors import StorageError
@@ -12,7 +11,7 @@ def path_of(accounts: Path) -> Path:
 
 
 def expect(accounts: Path) -> bool:
-    """Tell whether the accounts are new; then create an empty file for them.
+    """Tell whether the accounts are new: there is no file, or an empty one that no marker names.
 
     Raises:
         StorageError: the file is missing, and there were accounts before.
@@ -21,7 +20,6 @@ def expect(accounts: Path) -> bool:
         return accounts.stat().st_size == 0 and not path_of(accounts).exists()
     except FileNotFoundError:
         refuse_missing(accounts)
-    os.close(os.open(accounts, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     return True
 
 
