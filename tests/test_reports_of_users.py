@@ -39,7 +39,7 @@ def job(id, user):
 
 @pytest.fixture(scope="module")
 def host():
-    with hosting(config=CONFIG) as one:
+    with hosting(config=CONFIG, started=False) as one:
         made = one.path / "accounts.db"
         ledger = Ledger(made)
         card = Card(uuid="GPU-1", gpu=0, model="A100", total=80 << 30, since=WHEN, until=WHEN + DAY)
@@ -48,7 +48,10 @@ def host():
             ledger.add_jobs([job(900_001, "alice"), job(900_002, "bob")])
         ledger.close()
         made.chmod(0o600)
-        shutil.copy(made, one.root / "var/lib/fgsched/accounts.db")
+        place = one.root / "var/lib/fgsched"
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copy(made, place / "accounts.db")
+        one.start()
         yield one
 
 
