@@ -110,7 +110,7 @@ def reporters(host):
     return [
         int(pid)
         for pid in pids
-        if identify(int(pid)) and b"controller.reporter" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        if identify(int(pid)) and b"simulate.reporter" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
 
 

@@ -188,7 +188,7 @@ def _make(path: Path) -> None:
     Ledger(new).close()
     if path.exists():
         path.unlink()  # an empty file that a crash left
-    with suppress(FileExistsError):  # somebody restored accounts meanwhile
+    with suppress(FileExistsError):  # accounts were restored meanwhile
         os.link(new, path)
     new.unlink()
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

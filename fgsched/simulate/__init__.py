@@ -8,6 +8,7 @@ clock       virtual time: tasks are submitted, start, are preempted and end
 outcome     the runs of each task
 metrics     wait times, utilisation and preemption costs
 svg         the curves as a picture
+reporter    process beside the controller that makes reports, some of them by a replay
 """
 
 from fgsched.simulate.metrics import Outcome, Simulated

@@ -47,7 +47,7 @@ class ReporterProcess:
         return self._number
 
     def _start(self) -> None:
-        command = helper_command("fgsched.controller.reporter", str(self._accounts))
+        command = helper_command("fgsched.simulate.reporter", str(self._accounts))
         end = self._theirs.fileno()
         self._process = subprocess.Popen(command, stdin=end, stdout=end, cwd="/", start_new_session=True)
         pidfd = os.pidfd_open(self._process.pid)
