@@ -11,7 +11,8 @@ from fgsched.cli.fgq import fgq
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers import queueline
 from fgsched.controller.handlers.query import QueryHandlers
-from fgsched.listing import table
+from fgsched.domain.errors import BadUsage
+from fgsched.listing import choices, table
 
 WORDS = sorted(
     {spelled for option in table.OPTIONS for spelled in option.spelled.split()}
@@ -75,6 +76,33 @@ def test_a_line_whose_answer_would_delay_other_users_is_left_to_the_python_comma
     assert not handlers.queue_line(caller, call, world.now).whole().elsewhere
     monkeypatch.setattr(queueline, limit, 1)
     assert handlers.queue_line(caller, call, world.now).whole().elsewhere
+
+
+COSTLY = {
+    "wide cells": ("-o", "%9999i %9999j"),
+    "a column many times": ("-o", "%k" * 60),
+    "many columns": ("-O", ",".join(["JobID,Name,UserName"] * 40)),
+    "many keys": ("-S", ",".join(["i"] * 100)),
+    "a long line": ("-j", "1," * 4000 + "1"),
+}
+
+
+@pytest.mark.parametrize("line", COSTLY.values(), ids=COSTLY)
+def test_a_line_whose_rows_would_take_much_memory_or_time_is_left_to_the_python_command(line):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(10_000)])
+    handlers = queueline.QueueLineHandlers(QueryHandlers(world.engine, lambda job: []))
+    caller = Caller(1000, 1000, "ann", is_operator=True)
+    call = protocol.QueueLine(name="fgq", words=line)
+    assert handlers.queue_line(caller, call, world.now).whole() == protocol.QueueLines(
+        lines=[], elsewhere=True
+    )
+
+
+def test_a_list_of_jobs_is_limited_as_a_whole():
+    with pytest.raises(BadUsage) as raised:
+        choices.ids(["1-60000,7_3", "100001-160000"])
+    assert raised.value.cause == "the lists name more than 100000 jobs"
 
 
 def test_a_user_from_whom_the_site_hides_other_users_gets_no_row_of_theirs():

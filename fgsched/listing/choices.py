@@ -13,6 +13,7 @@ from fgsched.protocol import JobInfo
 Name = int | str  # of a job, an array or some of its tasks
 _SEPARATOR = lazy_regex(r",(?![^\[]*\])")  # a comma outside brackets
 _TASKS = lazy_regex(r"([0-9]{1,18})_(?:([0-9]{1,40})|\[([^\]]*)\])")
+_MOST = 100_000  # jobs that all lists together may name
 OPEN = tuple(state for state in JobState if not state.is_final)
 _ELSEWHERE = (  # states of Slurm in which no job of ours can be
     *(
@@ -60,6 +61,8 @@ def ids(texts: Iterable[str]) -> list[Name]:
     found: list[Name] = []
     for text in texts:
         for part in parts(text):
+            if len(found) > _MOST:
+                break
             match = _TASKS.fullmatch(part)
             if match is None:
                 found += parse_ids(part)
@@ -67,6 +70,8 @@ def ids(texts: Iterable[str]) -> list[Name]:
             bits = _tasks(match[2] or match[3], part)
             listed = format_array(bits)
             found.append(f"{int(match[1])}_{listed}" if listed.isdigit() else f"{int(match[1])}_[{listed}]")
+    if len(found) > _MOST:
+        raise BadUsage(f"the lists name more than {_MOST} jobs", "Choose jobs by user, state or name.")
     return list(dict.fromkeys(found))
 
 

@@ -16,6 +16,10 @@ from fgsched.server import LongAnswer, cut
 _MOST = 20_000  # open jobs: they are sorted at once, which takes some 20 ms
 _MOST_TASKS = 5_000  # rows of single tasks: those of one array are formatted at once
 _MOST_NAMED = 500  # jobs by id: they are looked up at once
+_LONGEST_LINE = 4096  # characters of all words: lists of jobs are parsed at once
+_MOST_CELLS = 64  # columns, each of them once, as a user's texts can be long
+_WIDEST = 4096  # characters of a row without the texts of the job
+_MOST_KEYS = 16  # by which rows are sorted, one after the other
 _COMMANDS = ("why", "start", "as_json", "slurm_json", "iterate")  # options of the Python command
 
 
@@ -61,10 +65,12 @@ class QueueLineHandlers:
         return LongAnswer("lines", pieces, lambda: QueueLines(lines=[]))
 
     def _pieces(self, caller: Caller, call: protocol.QueueLine, now: float) -> Iterator[list[str]]:
+        if sum(map(len, call.words)) > _LONGEST_LINE:
+            raise _Elsewhere
         options = table.read(call.words)
         wanted = query(options, _Reader(caller, call))
         named = wanted.call.where.id or ()
-        if self._is_long(len(named), options) or _is_local(wanted, options):
+        if self._is_long(len(named), options) or _is_costly(wanted) or _is_local(wanted, options):
             raise _Elsewhere
         rows: Iterable[list[JobInfo]] = self._answers.rows(caller, wanted.call, now)
         if named:
@@ -78,6 +84,15 @@ class QueueLineHandlers:
         if self._answers.size > _MOST or named > _MOST_NAMED:
             return True
         return options["expand"] and self._answers.pending_tasks > _MOST_TASKS
+
+
+def _is_costly(wanted: Query) -> bool:
+    """Tell whether the rows of a line would take the controller much memory or time."""
+    pieces = wanted.form.pieces
+    different = {piece.column for piece in pieces}
+    size = len(wanted.form.before) + sum(piece.width + len(piece.after) for piece in pieces)
+    is_large = len(pieces) > _MOST_CELLS or len(different) < len(pieces) or size > _WIDEST
+    return is_large or len(wanted.keys) > _MOST_KEYS
 
 
 def _is_local(wanted: Query, options: Mapping[str, Any]) -> bool:
