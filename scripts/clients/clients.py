@@ -15,7 +15,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 VENVS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fgsched-clients"
 PATIENCE = 400  # seconds for one client
 SKIPPED = 77  # exit status of a program whose host lacks something
-CLIENTS = {  # name -> packages
+PYTORCH = ["--extra-index-url=https://download.pytorch.org/whl/cpu", "--retries=0"]  # builds without CUDA
+CLIENTS = {  # name -> packages, and options of pip
     "submitit": ["submitit==1.5.4"],
     "hydra": ["hydra-submitit-launcher==1.2.0", "hydra-core==1.3.2", "submitit==1.5.4"],
     "dask_jobqueue": ["dask-jobqueue==0.9.0"],
@@ -27,6 +28,7 @@ CLIENTS = {  # name -> packages
     "turm": ["turm==0.17.0"],
     "batchspawner": ["batchspawner==1.3.0", "jupyterhub==5.4.0"],
     "jax": ["jax[cpu]==0.10.2"],
+    "lightning": ["pytorch-lightning==2.6.6", "torch==2.13.0+cpu", *PYTORCH],
     "ipyparallel": ["ipyparallel==9.2.0"],
     "psij": ["psij-python==0.9.11"],
     "qtoolkit": ["qtoolkit==0.1.7"],
@@ -144,7 +146,7 @@ def main() -> int:
         print(f"{found.client:<16} {found.result:<8} {found.seconds:6.1f} s  {found.note}", flush=True)
     print(f"\n{'CLIENT':<16} {'RESULT':<8} {'CALLS':>5} {'NOT 0':>5}  PACKAGES")
     for one in results:
-        packages = " ".join(CLIENTS[one.client])
+        packages = " ".join(word for word in CLIENTS[one.client] if not word.startswith("--"))
         print(f"{one.client:<16} {one.result:<8} {one.calls:>5} {one.refused:>5}  {packages}")
     if all(one.result != "fails" for one in results):
         shutil.rmtree(base)

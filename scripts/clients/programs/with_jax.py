@@ -1,4 +1,4 @@
-"""jax.distributed.initialize() and Lightning-like detection from the variables of two tasks of srun."""
+"""jax.distributed.initialize() in two tasks of srun."""
 
 import os
 import subprocess
