@@ -22,6 +22,7 @@ from fgsched.domain.errors import BadUsage, Busy, FgschedError, NotPermitted, Re
 from fgsched.domain.job import WHOLE, AdoptedProcess, Demand, GpuProcess, Hold, JobState, Reading, Reason
 from fgsched.launch import adopted as helper
 from fgsched.scheduling.placement import rooms
+from fgsched.system import process as processes
 from fgsched.system.process import identify
 from live_host import Home
 
@@ -43,6 +44,16 @@ def test_a_process_uses_what_its_descendants_use():
     above = {13: 12, 12: 11, 11: 10, 99: 1}
     assert uses_of(10, readings, above) == {0: Use(GIB, (12,)), 1: Use(3 * GIB, (11, 13))}
     assert uses_of(98, readings, above) == {}
+    circle = {12: 11, 11: 13, 13: 12}  # of processes that had the same pid one after the other
+    assert uses_of(10, readings, circle) == {}
+
+
+def test_only_the_processes_on_gpus_and_their_ancestors_are_read(office, monkeypatch):
+    def all_processes():
+        raise AssertionError("on a busy host this takes the controller long, at each request of a user")
+
+    monkeypatch.setattr(processes, "_pids", all_processes)
+    assert office.adopt(ME, os.getppid(), demand={"gpus": 1, "share": 5000})["gpus"] == [0]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from fgsched.scheduling.admission import admit
 from fgsched.scheduling.placement import Room, cost
 from fgsched.scheduling.planner import Start
 from fgsched.store import NewJob
-from fgsched.system.process import Identity, identify, owner_of, parents
+from fgsched.system.process import Identity, ancestry, identify, owner_of
 
 _MEBIBYTE = 1 << 20
 _Who = tuple[int, int, str]  # uid, gid, user name
@@ -47,8 +47,16 @@ def uses_of(pid: int, readings: Mapping[int, Reading], above: Mapping[int, int])
     return found
 
 
+def _parents_of(readings: Iterable[Reading]) -> dict[int, int]:
+    """Return {pid: parent pid} of the processes on GPUs and their ancestors; other processes are not read."""
+    pids = {one.pid for reading in readings for one in reading.processes}
+    return {child: parent for pid in pids for child, parent in ancestry(pid).items()}
+
+
 def _is_below(pid: int, top: int, above: Mapping[int, int]) -> bool:
-    while pid > 1 and pid != top:
+    for _ in range(len(above) + 1):  # a pid that was given out again can make a circle
+        if pid == top or pid <= 1:
+            break
         pid = above.get(pid, 0)
     return pid == top
 
@@ -190,7 +198,8 @@ class AdoptHandlers:
         if not self._engine.cards.is_recent(now):
             self._engine.then(AskGpus())
             raise Busy("the GPUs did not answer yet", "Nothing was changed. Repeat the command.")
-        found = uses_of(call.pid, self._engine.cards.readings, parents())
+        readings = self._engine.cards.readings
+        found = uses_of(call.pid, readings, _parents_of(readings.values()))
         if not found:
             raise Refused(
                 f"process {call.pid} uses no GPU",
