@@ -11,6 +11,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from awaiting import until
@@ -20,9 +21,12 @@ from fakehost import hosting, why_not
 from fgsched import protocol
 from fgsched.controller.turn import EpilogDone, PrologFailed
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import WHOLE, GpuState, Job, JobState, Reason
+from fgsched.domain.job import WHOLE, GpuState, Job, JobState, Reason, Request
 from fgsched.hooks.environment import environment, safe
+from fgsched.hooks.filtering import judged
 from fgsched.hooks.permissions import refuse_unsafe_program
+from fgsched.hooks.process import HookRunner
+from fgsched.hooks.settings import Ran, Run
 from fgsched.store import Allocation
 from fgsched.system.process import is_own_supervisor
 from fgshim import spawner
@@ -309,6 +313,39 @@ def hooked(tmp_path_factory):
     with living(path / "home", config=Home.config + hooks) as home:
         home.log = log
         yield home
+
+
+@pytest.mark.parametrize("answer", ["[" * 100_000, '{"request":{"\\ud800":1}}'])
+def test_an_answer_of_the_submit_filter_that_cannot_be_read_refuses(answer):
+    with pytest.raises(Refused, match="the submit filter of this site gave an answer that"):
+        judged(Request(name="one"), Ran(number=1, status=0, output=answer))
+
+
+class Unstarted(HookRunner):
+    """The controller's end alone; a test is the runner."""
+
+    def _start(self) -> None:
+        pass
+
+    def tell(self, *outcomes: Ran) -> None:
+        self._theirs.sendall(b"".join(msgspec.json.encode(one) + b"\n" for one in outcomes))
+
+
+def test_a_failure_with_one_outcome_loses_no_other(tmp_path):
+    told = []
+
+    def fails(ran: Ran) -> None:
+        raise RuntimeError
+
+    with closing(Unstarted(tmp_path / "lock", lambda pidfd, ended: None)) as runner:
+        for done in (fails, told.append):
+            runner.run(Run(path="/bin/true", seconds=1, environment={}), done)
+        runner.tell(Ran(number=1), Ran(number=2))
+        with pytest.raises(RuntimeError):
+            runner.receive()
+        assert runner.due(0.0) == 0.0
+        runner.look(0.0)
+    assert told == [Ran(number=2)]
 
 
 def test_a_submit_filter_changes_a_request(hooked):

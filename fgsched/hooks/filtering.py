@@ -57,9 +57,13 @@ def judged(request: Request, ran: Ran) -> Request:
     if "refuse" in answer:
         raise _refusal(str(answer["refuse"]))
     changes = answer.get("request", {})
+    unusable = Refused("the submit filter of this site gave an answer that cannot be used", _FAILED)
     if not isinstance(changes, dict) or answer.keys() - {"request", "version"}:
-        raise Refused("the submit filter of this site gave an answer that cannot be used", _FAILED)
-    return read_request(_merged(to_builtins(request), changes)) if changes else request
+        raise unusable
+    try:
+        return read_request(_merged(to_builtins(request), changes)) if changes else request
+    except UnicodeError:  # the name of a field is half a character
+        raise unusable from None
 
 
 def is_refusal(ran: Ran) -> bool:
@@ -70,7 +74,7 @@ def is_refusal(ran: Ran) -> bool:
 def _answer(text: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text) if text.strip() else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise Refused("the submit filter of this site gave an answer that is no JSON object", _FAILED)

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,7 @@ class HookRunner:
         self._process: subprocess.Popen[bytes] | None = None
         self._unread, self._unsent, self._number = b"", b"", 0
         self._asked: dict[int, tuple[Run, Done]] = {}  # requests without an answer
+        self._heard: deque[bytes] = deque()  # outcomes that have arrived and are not passed on
         self._not_before = 0.0
 
     def run(self, run: Run, done: Done) -> None:
@@ -51,12 +53,15 @@ class HookRunner:
 
     def due(self, now: float) -> float | None:
         """Return the seconds until `look` is due; None: it is not. `now`: monotonic."""
+        if self._heard:
+            return 0.0
         if self._process is None:
             return max(0.0, self._not_before - now) if self._asked else None
         return _SOON if self._unsent else None
 
     def look(self, now: float) -> None:
         """Start the process if it is needed, and send what the socket did not take. `now`: monotonic."""
+        self._pass_on()
         if self._process is None and self._asked and now >= self._not_before:
             self._not_before = now + _PAUSE
             self._start()
@@ -110,9 +115,14 @@ class HookRunner:
             while data := self._ours.recv(_CHUNK):
                 self._unread += data
         *lines, self._unread = self._unread.split(b"\n")
-        for line in lines:
+        self._heard += lines
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Pass on outcomes. If this raises an exception for one, `look` passes on the rest."""
+        while self._heard:
             with suppress(msgspec.MsgspecError):
-                ran = msgspec.json.decode(line, type=Ran)
+                ran = msgspec.json.decode(self._heard.popleft(), type=Ran)
                 _, done = self._asked.pop(ran.number, (None, None))
                 if done is not None:
                     done(ran)
