@@ -4,14 +4,17 @@ import os
 import pwd
 import re
 import select
+import signal
+import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
 from fgsched.domain.errors import Busy
 from fgsched.system import names
 from fgsched.system.accounts import Account, Accounts, Helper, look_up, of_user, parse
-from live_host import ROOT
+from live_host import PATIENCE, ROOT
 
 ANN = Account(name="ann", gid=7, home="/home/ann", groups=(7, 8), names=("ann", "lab"))
 
@@ -291,3 +294,25 @@ def test_the_helper_ends_when_nobody_can_ask_any_more(helper):
     helper._ours.close()
     helper._theirs.close()
     assert process.wait(60) == 0
+
+
+HANGING = """
+import os, time
+from fgsched.system import pam
+pam._asked = lambda service, user: (print(os.getpid(), flush=True), time.sleep(1000))
+pam._in_a_child("login", "ann")
+"""
+
+
+def test_a_pam_session_that_hangs_is_killed_with_its_helper():
+    command = [sys.executable, "-I", "-c", HANGING]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as helper:
+        assert helper.stdout is not None
+        session = os.pidfd_open(int(helper.stdout.readline()))
+        helper.kill()
+    try:
+        assert select.select([session], [], [], PATIENCE)[0]
+    finally:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(session, signal.SIGKILL)
+        os.close(session)

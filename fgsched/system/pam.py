@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ _SILENT, _ESTABLISH, _DELETE = 0x8000, 2, 4
 _TTY = 3  # item: modules ask for a terminal, as in sessions of cron
 _CONVERSATION_ERROR = 19
 _RESOURCES = 16
+_PR_SET_PDEATHSIG = 1
 
 _Conversation = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
@@ -82,12 +84,21 @@ def _asked(service: str, user: str) -> dict[str, object]:
         return {"refusal": str(error)}
 
 
+def _end_with(parent: int) -> None:
+    """Let the kernel kill this process with its parent, which is killed if a module of PAM takes too long."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def _in_a_child(service: str, user: str) -> bytes:
     """Return the answer of a child process as JSON; of one that was killed, a refusal."""
     reading, writing = os.pipe()
+    helper = os.getpid()
     child = os.fork()
     if child == 0:
         try:
+            _end_with(helper)
             os.write(writing, json.dumps(_asked(service, user)).encode())
         finally:
             os._exit(0)
