@@ -232,7 +232,7 @@ class LongAnswer(Generic[Answer]):
         return msgspec.structs.replace(self.rest(), **{self.field: rows})
 
 
-def cut(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Split the items into pieces."""
-    for start in range(0, len(items), PIECE):
-        yield items[start : start + PIECE]
+def cut(items: Sequence[Any], size: int = PIECE) -> Iterator[Sequence[Any]]:
+    """Split the items into pieces of `size` rows."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

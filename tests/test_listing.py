@@ -10,7 +10,7 @@ from fgsched import protocol
 from fgsched.cli.fgq import fgq
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers import queueline
-from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.query import Live, QueryHandlers
 from fgsched.domain.errors import BadUsage
 from fgsched.listing import choices, table
 
@@ -97,6 +97,20 @@ def test_a_line_whose_rows_would_take_much_memory_or_time_is_left_to_the_python_
     assert handlers.queue_line(caller, call, world.now).whole() == protocol.QueueLines(
         lines=[], elsewhere=True
     )
+
+
+def test_steps_which_are_read_from_files_of_users_are_read_for_few_jobs_at_once():
+    world = World([a_gpu(0)])
+    for _ in range(5):
+        world.submit([a_demand(1000)])
+    world.settle()
+    read = []
+    live = Live(srun_steps=lambda job: read.append(job.id) or [])
+    answers = QueryHandlers(world.engine, lambda job: [], live)
+    caller = Caller(1000, 1000, "ann", is_operator=True)
+    call = protocol.ListQueue(fields=["id", "srun_steps"], where=protocol.Where())
+    found = [([job.id for job in piece], list(read)) for piece in answers.rows(caller, call, world.now)]
+    assert found == [([1, 2], [1, 2]), ([3, 4], [1, 2, 3, 4]), ([5], [1, 2, 3, 4, 5])]
 
 
 def test_a_list_of_jobs_is_limited_as_a_whole():

@@ -27,6 +27,7 @@ from fgsched.store import JobRecord
 _CHECKED = 60.0  # seconds for which other users get the result of the last check
 _WAITED = 100_000  # jobs that are waited for at once
 _ROWS = 25  # of history, in one piece: some milliseconds
+_WITH_FILES = 2  # rows in one piece whose user can make each take 10 ms, by a full table of steps
 _RECENT = 300.0  # seconds for which the queue can show an ended job
 Getters = dict[str, Callable[[Look, Job], Any]]
 
@@ -76,9 +77,15 @@ class QueryHandlers:
         def pieces() -> Iterator[list[protocol.JobInfo]]:
             for piece in chain(cut(open_jobs.jobs), cut(ended)):
                 seen = [job for job in piece if caller.may_see(job)] if caller.is_confined else piece
-                yield [self._info(look, job, attributes) for job in self._chosen(choice, seen)]
+                yield from self._infos(look, list(self._chosen(choice, seen)), attributes)
 
         return pieces()
+
+    def _infos(self, look: Look, jobs: Sequence[Job], wanted: Getters) -> Iterator[list[protocol.JobInfo]]:
+        """Yield the attributes of jobs in one piece; with those that read files, in several."""
+        size = _WITH_FILES if "srun_steps" in wanted else max(1, len(jobs))
+        for part in cut(jobs, size) if jobs else [jobs]:
+            yield [self._info(look, job, wanted) for job in part]
 
     @property
     def size(self) -> int:
