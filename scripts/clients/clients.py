@@ -15,7 +15,6 @@ PROGRAMS = Path(__file__).parent / "programs"
 VENVS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fgsched-clients"
 PATIENCE = 400  # seconds for one client
 SKIPPED = 77  # exit status of a program whose host lacks something
-PYTORCH = ["--extra-index-url=https://download.pytorch.org/whl/cpu", "--retries=0"]  # builds without CUDA
 CLIENTS = {  # name -> packages, and options of pip
     "submitit": ["submitit==1.5.4"],
     "hydra": ["hydra-submitit-launcher==1.2.0", "hydra-core==1.3.2", "submitit==1.5.4"],
@@ -28,7 +27,8 @@ CLIENTS = {  # name -> packages, and options of pip
     "turm": ["turm==0.17.0"],
     "batchspawner": ["batchspawner==1.3.0", "jupyterhub==5.4.0"],
     "jax": ["jax[cpu]==0.10.2"],
-    "lightning": ["pytorch-lightning==2.6.6", "torch==2.13.0+cpu", *PYTORCH],
+    # PyTorch's builds for CPUs alone are in an index of its own: PIP_EXTRA_INDEX_URL names it.
+    "lightning": ["pytorch-lightning==2.6.6", "torch==2.13.0+cpu", "--retries=0"],
     "ipyparallel": ["ipyparallel==9.2.0"],
     "psij": ["psij-python==0.9.11"],
     "qtoolkit": ["qtoolkit==0.1.7"],
