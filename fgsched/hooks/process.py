@@ -36,7 +36,7 @@ class HookRunner:
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._process: subprocess.Popen[bytes] | None = None
-        self._unread, self._unsent, self._number = b"", b"", 0
+        self._unread, self._unsent, self._number = b"", bytearray(), 0
         self._asked: dict[int, tuple[Run, Done]] = {}  # requests without an answer
         self._heard: deque[bytes] = deque()  # outcomes that have arrived and are not passed on
         self._not_before = 0.0
@@ -88,7 +88,7 @@ class HookRunner:
     def _flush(self) -> None:
         with suppress(BlockingIOError):
             while self._unsent:
-                self._unsent = self._unsent[self._ours.send(self._unsent) :]
+                del self._unsent[: self._ours.send(self._unsent)]  # without a copy of the rest
 
     def _ended(self, pidfd: int) -> None:
         """Drop what the process did not read; its unfinished programs are run again by the next one."""
@@ -96,7 +96,7 @@ class HookRunner:
         self.receive()
         if self._process is not None:
             self._process.wait()
-        self._process, self._unread, self._unsent = None, b"", b""
+        self._process, self._unread, self._unsent = None, b"", bytearray()
         with suppress(BlockingIOError):
             while self._theirs.recv(_CHUNK, socket.MSG_DONTWAIT):
                 pass
