@@ -19,8 +19,10 @@ from builders import World, a_demand, a_gpu, a_job, a_result, full_disk
 from crashing import Power, controller_of, kill, power_cuts
 from fakehost import hosting, why_not
 from fgsched import protocol
+from fgsched.controller.caller import Caller
+from fgsched.controller.handlers.filtering import SubmitFilter
 from fgsched.controller.turn import EpilogDone, PrologFailed
-from fgsched.domain.errors import Refused
+from fgsched.domain.errors import Busy, Refused
 from fgsched.domain.job import WHOLE, GpuState, Job, JobState, Reason, Request
 from fgsched.hooks.environment import environment, safe
 from fgsched.hooks.filtering import judged
@@ -319,6 +321,42 @@ def hooked(tmp_path_factory):
 def test_an_answer_of_the_submit_filter_that_cannot_be_read_refuses(answer):
     with pytest.raises(Refused, match="the submit filter of this site gave an answer that"):
         judged(Request(name="one"), Ran(number=1, status=0, output=answer))
+
+
+class Waiting:
+    """A connection."""
+
+    is_waiting = is_closed = False
+
+
+class Filters:
+    """The desk and the loop of a filter that never answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    def refuse_to_wait(self, connection: Waiting) -> None:
+        pass
+
+    def filter(self, question: str, done: object) -> None:
+        self.asked.append(done)
+
+
+def test_one_user_cannot_fill_the_submit_filter():
+    there = Filters()
+    asks = SubmitFilter(there, there, lambda caller, call, now: None)
+    one = {"requests": [Request(name="one")], "scripts": ["x"], "environments": [], "jobs": [(0, 0, 0)]}
+    call = protocol.Submit(key="k" * 16, **one)
+    ann, bob = (Caller(uid, uid, "name", is_operator=False) for uid in (1, 2))
+    connections = [Waiting() for _ in range(32)]
+    for connection in connections:
+        asks.ask(connection, ann, call)
+    with pytest.raises(Busy):
+        asks.ask(Waiting(), ann, call)
+    asks.ask(Waiting(), bob, call)
+    connections[0].is_closed, connections[1].is_waiting = True, False
+    asks.ask(Waiting(), ann, call)
+    assert len(there.asked) == 34
 
 
 class Unstarted(HookRunner):

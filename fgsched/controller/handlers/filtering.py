@@ -7,11 +7,13 @@ from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop, Handler
 from fgsched.controller.hooking import HookDesk as HookDesk
-from fgsched.domain.errors import FgschedError
+from fgsched.domain.errors import Busy, FgschedError
 from fgsched.domain.job import Request
 from fgsched.hooks.filtering import Pair, Who, blamed, judged, pairs_of, question, rebuilt
 from fgsched.hooks.settings import Ran
 from fgsched.server import Connection
+
+_MOST = 32  # submissions of one user about which the filter is asked at a time
 
 
 @dataclass(slots=True)
@@ -30,6 +32,7 @@ class SubmitFilter:
 
     def __init__(self, desk: HookDesk, loop: EventLoop, submit: Handler) -> None:
         self._desk, self._loop, self._submit = desk, loop, submit
+        self._waiting: dict[int, list[Connection]] = {}  # uid -> connections, of which some have an answer
 
     @property
     def is_configured(self) -> bool:
@@ -39,8 +42,17 @@ class SubmitFilter:
     def ask(self, connection: Connection, caller: Caller, call: protocol.Submit) -> None:
         """Ask the filter, then submit, or refuse. Raises Busy if the user waits on too many connections."""
         self._loop.refuse_to_wait(connection)
+        self._refuse_more(connection, caller.uid)
         connection.is_waiting = True
         self._next(_Asked(connection, caller, call, pairs_of(call)[::-1]))
+
+    def _refuse_more(self, connection: Connection, uid: int) -> None:
+        """Note that a user waits for the filter. Raises Busy if this user has many submissions there."""
+        known = self._waiting.get(uid, [])
+        waiting = [one for one in known if one is not connection and one.is_waiting and not one.is_closed]
+        if len(waiting) >= _MOST:
+            raise Busy(f"uid {uid} has {_MOST} submissions that the submit filter has not answered")
+        self._waiting[uid] = [*waiting, connection]
 
     def _next(self, asked: _Asked) -> None:
         connection, caller = asked.connection, asked.caller
