@@ -356,6 +356,7 @@ class SubmitLine(Call[LineSubmitted], frozen=True, tag="submit_line"):
     ]  # texts of scripts, by word
     terminal: bool = False  # standard error is a terminal
     checked: bool = False  # the submitter has checked the paths that the first answer named
+    name: Literal["fgsub", "sbatch"] = "fgsub"  # of the command, in warnings
 
 
 class Trials(Struct, frozen=True, kw_only=True):

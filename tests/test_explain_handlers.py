@@ -111,6 +111,17 @@ def test_one_that_waits_for_another_is_told_for_which(home):
     assert "waits for afterok:1" in home.run("fgq", "--why", "2").out
 
 
+def test_a_dependency_that_can_never_be_met_is_told_with_the_command_that_removes_it(home):
+    ended = home.submit(hold=True)
+    home.run("fgcancel", str(ended))
+    job = home.submit(dependency=f"afterok:{ended}")
+    told = home.run("fgq", "--why", str(job)).out
+    command = f"fgctl update job={job} dependency="
+    assert told.endswith(f"  dependency afterok:{ended} can never be met\n    lifted with {command}\n")
+    assert home.run(*command.split()).status == 0
+    assert home.wait(job)[0]["state"] == "COMPLETED"
+
+
 def test_without_a_name_it_is_about_all_of_mine_that_wait(home):
     assert home.run("fgq", "--why").out == "You have no pending jobs.\n"
     home.running(share=10_000)

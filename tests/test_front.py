@@ -116,7 +116,9 @@ def test_a_script_on_standard_input_is_read_by_the_python_command(site):
 
 
 def test_the_names_of_slurm_use_it_and_refuse_in_the_words_of_slurm(site):
-    assert call(site, NATIVE, "--named=sbatch", "train.sh").stdout.startswith(b"Submitted batch job ")
+    accepted = call(site, NATIVE, "--named=sbatch", "--switches=1", "train.sh")
+    assert accepted.stdout.startswith(b"Submitted batch job ")
+    assert accepted.stderr == b"sbatch: warning: ignored, without effect here: --switches\n"
     done = call(site, NATIVE, "--named=sbatch", "--nope", "train.sh")
     assert (done.returncode, done.stderr.splitlines()[0][:14]) == (255, b"sbatch: error:")
 

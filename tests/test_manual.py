@@ -142,6 +142,16 @@ def test_the_help_fits_on_a_screen_and_names_the_manual(command):
     assert [line for line in lines if line.endswith("...") and "Usage:" not in line] == [], "cut off"
 
 
+def test_the_help_of_fgrun_tells_its_own_defaults():
+    helps = {param.name: getattr(param, "help", None) for param in command_of("fgrun").params}
+    assert [helps[name] for name in ("job_name", "output", "error", "input")] == [
+        "Job name; default: the command's name.",
+        "Standard output; default: that of fgrun.",
+        "Standard error; default: that of fgrun.",
+        "Standard input; default: that of fgrun.",
+    ]
+
+
 @pytest.mark.parametrize("state", JobState, ids=lambda state: state.name)
 def test_every_state_of_a_job_is_in_the_manual(state):
     states = plain(section(source("fgq.1"), "JOB STATES")).split()

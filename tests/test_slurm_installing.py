@@ -42,7 +42,7 @@ def test_a_second_installation_replaces_the_first(folder):
 
 def test_a_directory_outside_path_is_named(folder):
     assert installing.install(folder, {"PATH": "/nowhere"}).endswith(
-        f"{folder} is not in PATH: add it there.\n"
+        f"{folder} is not in PATH: add it to PATH.\n"
     )
 
 

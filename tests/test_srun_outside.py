@@ -94,6 +94,18 @@ def test_an_allocation_without_a_shell_lives_until_it_is_cancelled_and_takes_ste
     assert home.wait(int(job))[0]["state"] == "CANCELLED"
 
 
+@pytest.mark.parametrize("name", ["srun", "salloc"])
+def test_options_of_several_nodes_are_ignored_with_a_warning(home, name):
+    status, out, err = call(home, name, "--switches=1", "--contiguous", "echo", "ran")
+    first = f"{name}: warning: ignored, without effect here: --switches, --contiguous"
+    assert (status, out, err.splitlines()[0]) == (0, "ran\n", first)
+
+
+def test_salloc_refuses_an_unknown_option_by_its_own_name(home):
+    status, out, err = call(home, "salloc", "--no-shell", "--bogus")
+    assert (status, out, err.splitlines()[0]) == (1, "", "salloc: unrecognized option '--bogus'")
+
+
 def test_a_job_that_may_not_wait_is_cancelled(home):
     blocker = home.running(demand={"gpus": 2, "share": 10000})
     busy = "srun: error: Unable to allocate resources: Requested nodes are busy\n"

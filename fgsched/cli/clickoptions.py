@@ -14,14 +14,20 @@ from fgsched.submission.options import HelpAsked, read
 from fgsched.submission.table import Option
 
 
-def click_options(more: Iterable[Option], left_out: Collection[str]) -> list[click.Parameter]:
-    """Return options as click options: those of the table in its order, without some, and `more`."""
+def click_options(
+    more: Iterable[Option], left_out: Collection[str], helps: Mapping[str, str]
+) -> list[click.Parameter]:
+    """Return options as click options: those of the table in its order, without some, and `more`.
+
+    Args:
+        helps: {name of an option: its line in the help, in place of that in the table}
+    """
     return [
         click.Option(
             [f"--{option.name}", *([f"-{option.short}"] if option.short else [])],
             is_flag=option.is_flag,
             metavar=option.metavar or None,
-            help=option.help,
+            help=helps.get(option.name, option.help),
             hidden=option.hidden,
         )
         for option in (*more, *table.OPTIONS)
@@ -34,10 +40,11 @@ class OptionsCommand(click.Command):
 
     more: Mapping[str, Option] = {}  # options beside those of the table
     left_out: Collection[str] = ()  # names of options of the table that it does not have
+    helps: Mapping[str, str] = {}  # lines of the help in place of those in the table, by name
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params = [*click_options(self.more.values(), self.left_out), *self.params]
+        self.params = [*click_options(self.more.values(), self.left_out, self.helps), *self.params]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:  # completion

@@ -64,12 +64,21 @@ _LEFT_OUT = (
 )
 
 
+_HELPS = {
+    "job-name": "Job name; default: the command's name.",
+    "output": "Standard output; default: that of fgrun.",
+    "error": "Standard error; default: that of fgrun.",
+    "input": "Standard input; default: that of fgrun.",
+}
+
+
 class Run(Command, OptionsCommand):
     """The options of fgsub, without the options of a batch job, and those of a command in the foreground."""
 
     shortens = False  # its own reader does that, up to the command
     more = _OWN
     left_out = _LEFT_OUT
+    helps = _HELPS
 
 
 class Foreground:

@@ -276,7 +276,7 @@ def _setting_line(key: "Key", value: object) -> str:
 @click.option("--to", default="root", metavar="ADDRESS", help="Address of the reports; default: root.")
 @click.option("--metrics", default="", metavar="DIR", help="Also write metrics for Prometheus to DIR.")
 def _cron(is_print: bool, install: bool, systemd: bool, to: str, metrics: str) -> None:
-    """Print or install what mails reports regularly."""
+    """Print or install the cron jobs that mail reports."""
     from fgsched.cli import cron
 
     if is_print and install:

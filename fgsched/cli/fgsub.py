@@ -12,7 +12,7 @@ from msgspec import structs
 
 from fgsched import protocol
 from fgsched.cli.clickoptions import OptionsCommand
-from fgsched.cli.command import Command, leave, run, write
+from fgsched.cli.command import Command, leave, run, said_by, write
 from fgsched.client import Client, find_places
 from fgsched.codec import encode
 from fgsched.domain.errors import BadUsage, FgschedError, Refused, Unreachable
@@ -52,14 +52,15 @@ class Submit(Command, OptionsCommand):
 )
 def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
     """Submit a batch script and print the job's id."""
+    name = said_by("fgsub")
     with Client(find_places()) as client:
         site = client.call(Ping()).site
         batch = given(settings, "batch")
         jobs = [_single(settings, words, site)] if batch is None else _list(batch, settings, words, site)
-        click.echo(warnings(jobs), err=True, nl=False)
+        click.echo(warnings(jobs, name), err=True, nl=False)
         flags = jobs[0].flags
         if batch is None and _is_for_person() and says_no_gpu(jobs[0]):
-            click.echo(NO_GPU, err=True)
+            click.echo(f"{name}: note: {NO_GPU}", err=True)
         if flags.explain:
             _explain(jobs)
             return 0

@@ -30,7 +30,7 @@ def _init(is_print: bool, is_check: bool, to: str, root: str) -> None:
 @click.option("--kill", is_flag=True, help="Cancel all jobs first; by default they continue.")
 @_root
 def _uninstall(purge: bool, kill: bool, root: str) -> None:
-    """Take away what init made; files that were changed since stay."""
+    """Remove what init made, except files changed since then."""
     from fgsched.cli.install.run import uninstall
 
     uninstall(root=_image(root), is_purge=purge, is_kill=kill)

@@ -76,7 +76,7 @@ _GATES = {
     Reason.HELD_ADMIN: "held by an operator, who alone can release it",
     Reason.HELD_MAX_REQUEUE: "held: the host failed it {times}; its owner can release it",
     Reason.DEPENDENCY: "waits for {dependency}",
-    Reason.DEPENDENCY_NEVER: "dependency {dependency} can never be met; fgctl update dependency= replaces it",
+    Reason.DEPENDENCY_NEVER: "dependency {dependency} can never be met",
     Reason.HOST_SHORTAGE: "{error}; next attempt at {when}",
     Reason.INTERNAL_ERROR: "held: {error}; an operator can release or cancel it",
     Reason.PROLOG_FAILED: "held: {error}; its owner can release it",
@@ -105,6 +105,7 @@ _RELEASES = {
         (Reason.HELD_USER, Reason.HELD_MAX_REQUEUE, Reason.PROLOG_FAILED), "with fgctl release {}"
     ),
     **dict.fromkeys((Reason.HELD_ADMIN, Reason.INTERNAL_ERROR), "by an operator, with fgctl release {}"),
+    Reason.DEPENDENCY_NEVER: "with fgctl update job={} dependency=",
 }
 _AMOUNTS: dict[str, Callable[[int], str]] = {
     "gpus": format_share,

@@ -79,10 +79,11 @@ def _words(name: str, cause: str, code: int) -> tuple[str | None, str]:
 
 def main() -> None:
     """Run `fgsched.slurm.names NAME [ARGUMENT]…`."""
+    name = sys.argv[1]  # _run replaces sys.argv
     try:
         _run()
     except BadLine as error:
-        prefix = f"{sys.argv[1]}: " if error.prefix is None else error.prefix
+        prefix = f"{name}: " if error.prefix is None else error.prefix
         print(f"{prefix}{error}", file=sys.stderr)
         sys.exit(1)
     except Refusal as error:
@@ -91,7 +92,7 @@ def main() -> None:
     except BrokenPipeError:
         leave(128 + 13)
     except FgschedError as error:
-        print(f"{sys.argv[1]}: error: {error.cause}\n{error.remedy}", file=sys.stderr)
+        print(f"{name}: error: {error.cause}\n{error.remedy}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -24,6 +24,7 @@ _OF_THE_JOB = (
     *("nodelist", "cpus-per-gpu", "gpu-bind", "gpu-freq", "hint", "threads-per-core", "signal", "comment"),
     *("mail-type", "mail-user", "reservation", "deadline", "begin", "dependency", "licenses", "network"),
     *("distribution", "quiet", "nice", "hold", "gpu-mem", "gpu-type", "tier", "gpu-compute", "verbose"),
+    *("switches", "contiguous", "mincpus", "cores-per-socket", "sockets-per-node", "spread-job"),
 )
 _OF_THE_STEP = (
     *("ntasks", "cpus-per-task", "label", "output", "error", "input", "unbuffered", "cpu-bind", "multi-prog"),
@@ -40,7 +41,7 @@ _OF_SALLOC = options(
     signal= comment= mail-type= mail-user= reservation= deadline= begin= dependency= licenses= network=
     distribution= quiet nice? hold no-shell verbose immediate? bell no-bell wait-all-nodes= clusters=
     kill-command? gpu-mem= gpu-type= tier= gpu-compute= get-user-env? oversubscribe? time-min= tmp= wckey=
-    no-kill? overcommit x11?""",
+    no-kill? overcommit x11? switches= contiguous mincpus= cores-per-socket= sockets-per-node= spread-job""",
     """n:ntasks c:cpus-per-task N:nodes G:gpus w:nodelist D:chdir J:job-name Q:quiet q:qos v:verbose t:time
     p:partition A:account m:distribution x:exclude C:constraint k:no-kill I:immediate L:licenses d:dependency
     M:clusters H:hold b:begin K:kill-command s:oversubscribe O:overcommit""",

@@ -24,7 +24,7 @@ _KNOWN = options(
     epilog= prolog= task-prolog= task-epilog= deadline= begin= dependency= clusters= het-group= relative=
     ntasks-per-core= ntasks-per-socket= disable-status overcommit licenses= whole use-min-nodes network=
     nice? hold gpu-mem= gpu-type= tier= gpu-compute= container= container-image= container-mounts=
-    container-workdir=""",
+    container-workdir= switches= contiguous mincpus= cores-per-socket= sockets-per-node= spread-job""",
     """n:ntasks c:cpus-per-task N:nodes l:label o:output e:error i:input u:unbuffered G:gpus w:nodelist
     D:chdir J:job-name K:kill-on-bad-exit W:wait Q:quiet q:qos v:verbose t:time p:partition A:account
     m:distribution x:exclude C:constraint k:no-kill I:immediate X:disable-status O:overcommit L:licenses

@@ -9,8 +9,7 @@ from msgspec import structs
 from fgsched.submission.options import NOTES
 from fgsched.submission.prepare import Flags, Prepared
 
-_NO_GPU = "no GPU was asked for, so the job sees none; --gpus=0.5 asks for half of one, --gpus=0 says so"
-NO_GPU = f"fgsub: note: {_NO_GPU}"
+NO_GPU = "no GPU was asked for, so the job sees none; --gpus=0.5 asks for half of one, --gpus=0 says so"
 
 
 def parts(jobs: Sequence[Prepared], cwd: str) -> dict[str, Any]:
@@ -51,10 +50,10 @@ class _Once:
         return self._places[key]
 
 
-def warnings(jobs: Sequence[Prepared]) -> str:
-    """Return the warnings about jobs, one in a line."""
+def warnings(jobs: Sequence[Prepared], name: str) -> str:
+    """Return the warnings about jobs, one in a line; `name`: of the command that prints them."""
     texts = dict.fromkeys(text for job in jobs for text in job.warnings)
-    return "".join(f"fgsub: warning: {text}\n" for text in texts)
+    return "".join(f"{name}: warning: {text}\n" for text in texts)
 
 
 def submitted(flags: Flags, job: int) -> str:

@@ -106,8 +106,8 @@ static bool put_request(struct text *out, const struct command *command, bool is
     put_format(out, ",\"umask\":%u", (unsigned)mask);
     put_limits(out);
     put_scripts(out, command->words);
-    put_format(out, ",\"terminal\":%s,\"checked\":%s}\n", isatty(2) ? "true" : "false",
-               is_checked ? "true" : "false");
+    put_format(out, ",\"terminal\":%s,\"checked\":%s,\"name\":\"%s\"}\n", isatty(2) ? "true" : "false",
+               is_checked ? "true" : "false", strcmp(command->name, "sbatch") == 0 ? "sbatch" : "fgsub");
     return !out->is_full;
 }
 

@@ -54,7 +54,7 @@ def install(folder: Path, environ: Mapping[str, str]) -> str:
     for name in names():
         _write(folder / name, program(name))
     first = f"{', '.join(names())}: written to {folder}\n"
-    return first if _is_in_path(folder, environ) else f"{first}{folder} is not in PATH: add it there.\n"
+    return first if _is_in_path(folder, environ) else f"{first}{folder} is not in PATH: add it to PATH.\n"
 
 
 def remove(folder: Path) -> str:

@@ -534,7 +534,10 @@ def changed_request(job: Job, changes: JobChanges, submitter: Submitter, ground:
 def _check_fields(job: Job, fields: set[str]) -> None:
     """Refuse a field that cannot be changed in the job's state."""
     if job.state.is_final or job.state is JobState.COMPLETING:
-        raise Refused(f"job {job.id} is already completing or completed", "Only open jobs can be changed.")
+        raise Refused(
+            f"job {job.id} is already completing or completed",
+            "Only pending and running jobs can be changed.",
+        )
     if fields & _OF_ARRAYS and not job.array:
         raise Refused(f"job {job.id} is no array", "Only arrays have a limit of tasks that run.")
     late = sorted(fields - _ALWAYS - _OF_ARRAYS - _WHILE_RUNNING)

@@ -50,6 +50,6 @@ class LineHandlers:
         checked = self._decoder.decode(codec.encode_call(batch))
         assert isinstance(checked, protocol.Submit)
         first = self._submit(caller, checked, now).first
-        notes = f"{NO_GPU}\n" if call.terminal and says_no_gpu(job) else ""
+        notes = f"{call.name}: note: {NO_GPU}\n" if call.terminal and says_no_gpu(job) else ""
         out = "" if job.flags.quiet else submitted(job.flags, first)
-        return LineSubmitted(first=first, out=out, err=warnings([job]) + notes)
+        return LineSubmitted(first=first, out=out, err=warnings([job], call.name) + notes)
