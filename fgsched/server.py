@@ -232,7 +232,7 @@ class LongAnswer(Generic[Answer]):
         return msgspec.structs.replace(self.rest(), **{self.field: rows})
 
 
-def cut(items: Sequence[Any], size: int = PIECE) -> Iterator[Sequence[Any]]:
-    """Split the items into pieces of `size` rows."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+def cut(items: Sequence[Any], rows: int = PIECE) -> Iterator[Sequence[Any]]:
+    """Split the items into pieces of at most `rows` items."""
+    for start in range(0, len(items), rows):
+        yield items[start : start + rows]
