@@ -1,5 +1,7 @@
 """The log of decisions: which lines there are, that no value can forge one, and who may see which."""
 
+import sys
+
 import pytest
 
 from asking import carried_out
@@ -242,3 +244,10 @@ def test_a_change_that_cannot_be_told_costs_no_line_of_other_jobs(caplog):
     log.flush(1.0)
     assert [line.text for line in written] == [f"job={n} user=ann event=hold held=user" for n in (1, 3)]
     assert caplog.messages == ["job 2: a decision cannot be logged"]
+
+
+def test_a_long_value_that_a_client_sent_is_not_kept():
+    text = "12_[" + "1," * 100_000 + "1]"
+    held = sys.getrefcount(text)
+    assert len(value(text)) < 300
+    assert sys.getrefcount(text) == held

@@ -46,11 +46,13 @@ class Line(NamedTuple):
         return self.first <= job <= self.last or (job != 0 and job == self.array)
 
 
-@lru_cache(maxsize=1024)
 def value(text: str) -> str:
     """Format `text` as a value of a line: a plain word unchanged, any other text quoted and escaped."""
-    if len(text) > _LONGEST:
-        text = text[: _LONGEST - 1] + "…"
+    return _quoted(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
+
+
+@lru_cache(maxsize=1024)
+def _quoted(text: str) -> str:
     if _PLAIN.fullmatch(text):
         return text
     return f'"{"".join(_NAMED.get(char) or _shown(char) for char in text)}"'
