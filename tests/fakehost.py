@@ -43,6 +43,7 @@ class Host:
 
     path: Path
     keeper: subprocess.Popen[str]
+    has_started: bool = False  # a controller, at least once
 
     @property
     def root(self) -> Path:
@@ -131,6 +132,7 @@ class Host:
         script = self.path / "gpus" / "script.json"  # of the simulated GPUs; it need not exist
         done = self.run("root", "fgsched", "start", "--system", env={"FG_SIM_SCRIPT": str(script)})
         assert done.status == 0, done.err + self.log
+        self.has_started = True
 
     def stop(self) -> None:
         done = self.run("root", "fgsched", "stop", "--kill")
@@ -245,7 +247,7 @@ def hosting(*, config: str = CONFIG, jobs: str = "", started: bool = True) -> It
             try:
                 yield host
             finally:
-                if (host.root / "run/fgsched/socket").exists() and started:
+                if (host.root / "run/fgsched/socket").exists() and host.has_started:
                     host.stop()
     finally:
         shutil.rmtree(path)
