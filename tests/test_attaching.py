@@ -90,6 +90,8 @@ def test_a_terminal_without_no_hangup_is_hung_up_with_the_terminal_that_was_atta
     job = last(home)["id"]
     second = Typist(home, "fgctl", "attach", str(job))
     assert first.end() == 0
+    second.type("echo on-$((1+1))\n")
+    second.until("on-2")
     second.hang_up()
     assert second.end() == 129
     assert home.wait(job)[0]["signal"] == signal.SIGHUP

@@ -208,7 +208,17 @@ def test_a_ping_never_starts_a_controller(home):
     assert " is UP (pid " in home.run("fgctl", "ping").out
 
 
-@pytest.mark.parametrize("verb", ["notify", "shutdown"])
+def test_a_message_is_appended_to_the_error_file_of_a_running_job(home):
+    job = home.running(error="err-%j")
+    assert home.run("fgctl", "notify", str(job), "saves", "at\x1b 18:00").status == 0
+    assert (home.path / f"err-{job}").read_text() == "saves at? 18:00\n"
+    done = home.run("fgctl", "notify", str(home.submit(hold=True)), "hello")
+    assert (done.status, "does not run" in done.err) == (Exit.REFUSED, True)
+    done = home.run("fgctl", "notify", "99", "hello")
+    assert done.status == Exit.NO_SUCH_JOB
+
+
+@pytest.mark.parametrize("verb", ["takeover", "shutdown"])
 def test_slurms_other_verbs_are_refused_by_name(home, verb):
     done = home.run("fgctl", verb, "7")
     assert (done.status, done.err) == (Exit.USAGE, f"fgctl: error: {verb} is not supported yet\n")

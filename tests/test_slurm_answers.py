@@ -19,6 +19,7 @@ from fgsched.system.process import TreeUse
 from live_host import Home
 
 HOST = os.uname().nodename.split(".")[0]
+WIDTH = max(len("NODELIST"), len(HOST))
 SITE = """
 [host]
 cpus = 8
@@ -69,6 +70,10 @@ def answered(home, patch, *words):
         ("sinfo -sh", f"main*        up   infinite          1/0/0/1 {HOST}\n"),
         ("sinfo -h -O partition:.8,cpus:.4,nodes:-", "   main*   81-\n"),
         ("sinfo -h -p none", ""),
+        (
+            "sinfo -N",
+            f"{'NODELIST':{WIDTH}}  NODES PARTITION STATE \n{HOST:{WIDTH}}      1     main* mix   \n",
+        ),
         ("sinfo -hN -o %N|%t|%G", f"{HOST}|mix|gpu:simulated:2\n"),
         ("sacctmgr -n -P list account", "vision|vision|fgsched\n"),
         ("sacctmgr -n -P show assoc account=vision user=ann format=account,user,share", "vision|ann|1\n"),

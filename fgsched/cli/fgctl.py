@@ -17,7 +17,6 @@ from fgsched.listing import choices
 from fgsched.protocol import Call, Outcome, Outcomes
 
 _UNBUILT = (
-    "notify",
     *("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "wait_job", "completing", "version"),
 )
 _jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
@@ -287,11 +286,26 @@ def _attach(word: str) -> int:
     """Follow a running job: its terminal, or its output files."""
     from fgsched.cli import attaching
 
+    with Client(find_places()) as client:
+        return attaching.attach(client, _single(word))
+
+
+def _single(word: str) -> int | str:
+    """Return the id of one job. Raises BadUsage."""
     ids = choices.ids([word])
     if len(ids) != 1:
         raise BadUsage(f"{shown(word)} names {len(ids)} jobs; give one")
-    with Client(find_places()) as client:
-        return attaching.attach(client, ids[0])
+    return ids[0]
+
+
+@fgctl.command("notify", hidden=True)
+@click.argument("word", metavar="ID")
+@click.argument("message", nargs=-1, required=True)
+def _notify(word: str, message: Sequence[str]) -> None:
+    """Write a message into the error file of a running job."""
+    from fgsched.cli.notifying import notify
+
+    notify(_single(word), " ".join(message))
 
 
 @fgctl.command("listpids", hidden=True)

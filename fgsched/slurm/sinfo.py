@@ -28,8 +28,8 @@ _FORMATS = {  # option -> format
     "": "%9P %.5a %.10l %.6D %.6t %N",
     "long": "%9P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %.11i %N",
     "summarize": "%9P %.5a %.10l %.16F %N",
-    "Node": "%N %.6D %.9P %6t",
-    "Node long": "%N %.6D %.9P %.11T %.4c %.8z %.6m %.8d %.6w %.8f %20E",
+    "Node": "%#N %.6D %.9P %6t",
+    "Node long": "%#N %.6D %.9P %.11T %.4c %.8z %.6m %.8d %.6w %.8f %20E",
     "list-reasons": "%20E %9u %19H %N",
     "list-reasons long": "%20E %12U %19H %6t %N",
 }
@@ -248,7 +248,8 @@ def _format(given: Mapping[str, str]) -> tuple[str, list[_Piece]]:
         return _of_letters(given["format"])
     kind = next((name for name in ("list-reasons", "summarize", "Node") if name in given), "")
     long = "long" in given and kind != "summarize"
-    return _of_letters(_FORMATS[f"{kind} long".strip() if long else kind])
+    names = f"%{max(len('NODELIST'), len(host_name()))}N"  # as wide as the longest
+    return _of_letters(_FORMATS[f"{kind} long".strip() if long else kind].replace("%#N", names))
 
 
 def _of_letters(text: str) -> tuple[str, list[_Piece]]:
