@@ -115,8 +115,9 @@ def test_steps_which_are_read_from_files_of_users_are_read_for_few_jobs_at_once(
 
 def test_a_list_of_jobs_is_limited_as_a_whole():
     with pytest.raises(BadUsage) as raised:
-        choices.ids(["1-60000,7_3", "100001-160000"])
+        choices.ids(["1-60000,7_3", "100001-160000"], 100_000)
     assert raised.value.cause == "the lists name more than 100000 jobs"
+    assert len(choices.ids(["1-60000,7_3", "100001-160000"])) == 120_001
 
 
 def test_a_user_from_whom_the_site_hides_other_users_gets_no_row_of_theirs():

@@ -13,7 +13,6 @@ from fgsched.protocol import JobInfo
 Name = int | str  # of a job, an array or some of its tasks
 _SEPARATOR = lazy_regex(r",(?![^\[]*\])")  # a comma outside brackets
 _TASKS = lazy_regex(r"([0-9]{1,18})_(?:([0-9]{1,40})|\[([^\]]*)\])")
-_MOST = 100_000  # jobs that all lists together may name
 OPEN = tuple(state for state in JobState if not state.is_final)
 _ELSEWHERE = (  # states of Slurm in which no job of ours can be
     *(
@@ -56,22 +55,21 @@ def parts(text: str) -> list[str]:
     return _SEPARATOR.split(text.strip())
 
 
-def ids(texts: Iterable[str]) -> list[Name]:
-    """Return jobs by name: 7, 10-14, 12_3, 12_[1-5,8], and lists of them. Raises BadUsage."""
+def ids(texts: Iterable[str], most: int | None = None) -> list[Name]:
+    """Return jobs by name: 7, 10-14, 12_3, 12_[1-5,8], and lists of them.
+
+    `most`: jobs that all lists together may name; None: any number. Raises BadUsage.
+    """
     found: list[Name] = []
-    for text in texts:
-        for part in parts(text):
-            if len(found) > _MOST:
-                break
-            match = _TASKS.fullmatch(part)
-            if match is None:
-                found += parse_ids(part)
-                continue
-            bits = _tasks(match[2] or match[3], part)
-            listed = format_array(bits)
+    for part in [part for text in texts for part in parts(text)]:
+        match = _TASKS.fullmatch(part)
+        if match is None:
+            found += parse_ids(part)
+        else:
+            listed = format_array(_tasks(match[2] or match[3], part))
             found.append(f"{int(match[1])}_{listed}" if listed.isdigit() else f"{int(match[1])}_[{listed}]")
-    if len(found) > _MOST:
-        raise BadUsage(f"the lists name more than {_MOST} jobs", "Choose jobs by user, state or name.")
+        if most is not None and len(found) > most:
+            raise BadUsage(f"the lists name more than {most} jobs", "Choose jobs by user, state or name.")
     return list(dict.fromkeys(found))
 
 

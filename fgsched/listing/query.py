@@ -16,6 +16,7 @@ from fgsched.listing.table import OPERANDS
 _SORT, _SORT_STARTS = "P,t,-p,i", "S,i"
 EXPECTED = {"likely", "known"}  # attributes that come from a separate request
 _NAMES = ("id", "array", "task", "tasks")  # the parts of a job's name
+_MOST_JOBS = 100_000  # that a line may name: the controller reads it, too
 
 
 class Reader(Protocol):
@@ -103,7 +104,7 @@ def _where(options: Mapping[str, Any], reader: Reader) -> protocol.Where:
     if options["start"] and states is None:
         states = [JobState.PENDING]
     return protocol.Where(
-        id=choices.ids(options["jobs"]) or None,
+        id=choices.ids(options["jobs"], _MOST_JOBS) or None,
         user=reader.users(options["user"]) + [reader.me()] * options["me"] or None,
         state=states,
         partition=choices.words(options["partition"]) or None,
