@@ -177,7 +177,8 @@ class Home:
         while tries and (left := processes_of(self.path)):
             if pid := self._running_controller():
                 self.disconnect()
-                self._stop(pid)
+                with suppress(FgschedError):  # it is ending
+                    self._stop(pid)
             else:
                 with suppress(ProcessLookupError):
                     end = os.pidfd_open(left[0])

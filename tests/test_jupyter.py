@@ -27,9 +27,13 @@ class Answer(http.server.BaseHTTPRequestHandler):
     def log_message(self, *words):
         pass
 
+class Server(http.server.HTTPServer):
+    def handle_error(self, *of_a_closed_connection):
+        pass
+
 signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
 given = dict(word.lstrip("-").split("=") for word in sys.argv[1:] if "=" in word)
-http.server.HTTPServer((given["ip"], int(given["port"])), Answer).serve_forever()
+Server((given["ip"], int(given["port"])), Answer).serve_forever()
 """
 ADDRESS = re.compile(r"fgrun: open (http://127\.0\.0\.1:([0-9]+)/(?:lab|tree)\?token=([0-9a-f]{48}))\n")
 
