@@ -1,11 +1,13 @@
 """Programs of the site: prolog and epilog around jobs, what they are told, and what becomes of failures."""
 
+import errno
 import getpass
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -384,6 +386,26 @@ def test_a_failure_with_one_outcome_loses_no_other(tmp_path):
         assert runner.due(0.0) == 0.0
         runner.look(0.0)
     assert told == [Ran(number=2)]
+
+
+def test_a_runner_that_cannot_be_watched_is_started_again_with_its_programs(tmp_path, monkeypatch):
+    watched, told = [], []
+
+    def refused(pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with closing(HookRunner(tmp_path / "lock", lambda pidfd, ended: watched.append(pidfd))) as runner:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pidfd_open", refused)
+            program = str(Path("/bin/true").resolve())
+            runner.run(Run(path=program, seconds=60, environment={}), told.append)
+        assert runner.due(time.monotonic()) is not None
+        runner.look(time.monotonic() + PATIENCE)
+        while not told:
+            assert select.select([runner], [], [], PATIENCE)[0]
+            runner.receive()
+    os.close(*watched)
+    assert (told[0].problem, told[0].status) == ("", 0), told
 
 
 def test_a_submit_filter_changes_a_request(hooked):

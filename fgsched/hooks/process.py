@@ -71,12 +71,17 @@ class HookRunner:
     def _start(self) -> None:
         end = self._theirs.fileno()
         command = helper_command("fgsched.hooks.runner", str(self._lock))
+        process = None
         try:
-            self._process = subprocess.Popen(command, stdin=end, stdout=end, cwd="/", start_new_session=True)
-            pidfd = os.pidfd_open(self._process.pid)
+            process = subprocess.Popen(command, stdin=end, stdout=end, cwd="/", start_new_session=True)
+            pidfd = os.pidfd_open(process.pid)
         except OSError as error:
             log.error("the programs of the site cannot be run: %s", error)
+            if process is not None:  # no descriptor is left to watch it
+                process.kill()
+                process.wait()
             return
+        self._process = process
         self._watch(pidfd, lambda: self._ended(pidfd))
         for run, _ in list(self._asked.values()):
             self._send(run)
