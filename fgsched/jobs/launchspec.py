@@ -422,19 +422,13 @@ def launch(
         cgroups=cgroups,
         cpus=job.cpus,
         no_new_privileges=site.no_new_privileges,
-        environment=_environment(job, given, base, own, site, hooked=hooked),
+        environment=merge_environment(base, own, _link(own, hooked=hooked), site.programs),
     )
 
 
-def _environment(
-    job: Job, given: AssignedGpus, base: bytes, own: dict[str, str], site: LaunchContext, *, hooked: bool
-) -> bytes:
-    """Return the environment of a job, with the link to the hook in its directory if it is hooked."""
-    if site.containers and hooked and given:
-        has_preload = preload_of(job.mounts, hooked=hooked) == "namespace"
-        own = own | containers.variables(own["FG_JOB_DIR"], site.hook, site.containers, preload=has_preload)
-    preload = f"{own['FG_JOB_DIR']}/libfgshim.so" if hooked else ""
-    return merge_environment(base, own, preload, site.programs)
+def _link(own: Mapping[str, str], *, hooked: bool) -> str:
+    """Return the link to the hook in the directory of a job; "" without the hook."""
+    return f"{own['FG_JOB_DIR']}/libfgshim.so" if hooked else ""
 
 
 def _early(request: Request) -> tuple[int, int, int]:
