@@ -9,10 +9,10 @@ from pathlib import Path
 
 from fgsched.controller.turn import EpilogDone, Event, HostShort, PrologFailed
 from fgsched.domain.job import Job
-from fgsched.hooks.environment import base, environment
+from fgsched.hooks.environment import environment
 from fgsched.hooks.filtering import MOST_OUTPUT, is_refusal
 from fgsched.hooks.process import HookRunner, RelayProcess, Watch
-from fgsched.hooks.settings import NO_HOOKS, HookSettings, Ran, Run
+from fgsched.hooks.settings import NO_HOOKS, HookSettings, Ran, Run, base
 from fgsched.launch.launcher import EnforcementGate, Launching
 from fgsched.store import Allocation
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from fgsched.domain.job import Job
 from fgsched.domain.units import format_share
-from fgsched.hooks.settings import PATH
+from fgsched.hooks.settings import base
 from fgsched.store import Allocation
 
 _LONGEST = 128  # characters of a value
@@ -15,11 +15,6 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.@+=:-]")
 def safe(text: str) -> str:
     """Return `text` with every character replaced that a shell could interpret, at most 128 characters."""
     return _UNSAFE.sub("_", text[:_LONGEST])
-
-
-def base(hook: str) -> dict[str, str]:
-    """Return the variables that every program of the site has. None is inherited from the controller."""
-    return {"PATH": PATH, "HOME": "/", "SHELL": "/bin/sh", "LC_ALL": "C.UTF-8", "FG_HOOK": hook}
 
 
 _SLURM = {  # our variable -> the variables of Slurm with its value

@@ -19,7 +19,7 @@ from fgsched import codec
 from fgsched.client import Client
 from fgsched.domain.errors import FgschedError, Refused
 from fgsched.hooks.permissions import refuse_unsafe_directory, refuse_unsafe_program
-from fgsched.hooks.settings import PATH
+from fgsched.hooks.settings import base
 from fgsched.hooks.subscription import BEGUN, VERSION, follow, lines_of
 from fgsched.system.paths import Paths
 
@@ -38,20 +38,13 @@ class Commands:
     def deliver(self, lines: Sequence[str]) -> None:
         """Run the program with these lines. Raises OSError or Refused if it fails or is late."""
         refuse_unsafe_program("[events] command", self._path, os.geteuid())
-        environment = {
-            "PATH": PATH,
-            "HOME": "/",
-            "SHELL": "/bin/sh",
-            "LC_ALL": "C.UTF-8",
-            "FG_HOOK": "events",
-        }
         null = subprocess.DEVNULL
         with subprocess.Popen(
             [self._path],
             stdin=subprocess.PIPE,
             stdout=null,
             stderr=null,
-            env=environment,
+            env=base("events"),
             cwd="/",
             start_new_session=True,
         ) as self._process:

@@ -2,7 +2,12 @@
 
 from msgspec import Struct
 
-PATH = "/usr/sbin:/usr/bin:/sbin:/bin"  # of the site's programs
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def base(hook: str) -> dict[str, str]:
+    """Return the variables that every program of the site has. None is inherited from the controller."""
+    return {"PATH": _PATH, "HOME": "/", "SHELL": "/bin/sh", "LC_ALL": "C.UTF-8", "FG_HOOK": hook}
 
 
 class HookSettings(Struct, frozen=True, kw_only=True):
