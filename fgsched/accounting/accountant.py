@@ -39,6 +39,7 @@ from fgsched.accounting.records import Minute
 from fgsched.accounting.spans import day_of, hour_of
 from fgsched.crash import point
 from fgsched.domain.errors import Exit, FgschedError, StorageError
+from fgsched.store.files import sync_directory
 
 _CHUNK = 1 << 18  # bytes
 _PRUNED = 600.0  # seconds between two looks for old samples
@@ -191,11 +192,7 @@ def _make(path: Path) -> None:
     with suppress(FileExistsError):  # accounts were restored meanwhile
         os.link(new, path)
     new.unlink()
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_directory(path.parent)
 
 
 def _each(ledger: Ledger, records: Iterable[Record], add: Callable[[Record], None]) -> list[Record]:
