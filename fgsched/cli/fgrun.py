@@ -26,35 +26,18 @@ from fgsched.submission import table
 from fgsched.submission.options import Setting, given, read
 from fgsched.submission.request import parts
 
-_PTY = table.Option(
-    name="pty",
-    slot="pty",
-    parse=table.flag,
-    help="Give the job a terminal; default: a shell.",
-    in_scripts=False,
-)
-_JUPYTER = table.Option(
-    name="jupyter",
-    slot="jupyter",
-    parse=table.flag,
-    help="Start Jupyter and print its address.",
-    in_scripts=False,
-)
-_JOBID = table.Option(
-    name="jobid",
-    slot="jobid",
-    parse=table.count,
-    metavar="ID",
-    help="Run the command inside this running job of yours.",
-    in_scripts=False,
-)
-_NO_HANGUP = table.Option(
-    name="no-hangup",
-    slot="no-hangup",
-    parse=table.flag,
-    help="The job survives the loss of this terminal.",
-    in_scripts=False,
-)
+
+def _option(
+    name: str, text: str, parse: Callable[[str], object] = table.flag, metavar: str = ""
+) -> table.Option:
+    """Return an option that fgrun has beside those of fgsub; `text`: its line in the help."""
+    return table.Option(name=name, slot=name, parse=parse, metavar=metavar, help=text, in_scripts=False)
+
+
+_PTY = _option("pty", "Give the job a terminal; default: a shell.")
+_JUPYTER = _option("jupyter", "Start Jupyter and print its address.")
+_JOBID = _option("jobid", "Run the command inside this running job of yours.", table.count, "ID")
+_NO_HANGUP = _option("no-hangup", "The job survives the loss of this terminal.")
 _OWN = {option.name: option for option in (_PTY, _JUPYTER, _NO_HANGUP, _JOBID)}
 _SILENT = ("--output=/dev/null", "--error=/dev/null", "--input=/dev/null")  # unconnected streams
 _SCRIPT = 'exec "$FG_PYTHON" -I -m fgsched.interactive.agent'
