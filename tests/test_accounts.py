@@ -297,9 +297,9 @@ def test_the_helper_ends_when_nobody_can_ask_any_more(helper):
 
 
 HANGING = """
-import os, time
+import os, signal
 from fgsched.system import pam
-pam._asked = lambda service, user: (print(os.getpid(), flush=True), time.sleep(1000))
+pam._asked = lambda service, user: (print(os.getpid(), flush=True), signal.pause())
 pam._in_a_child("login", "ann")
 """
 

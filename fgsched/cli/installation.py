@@ -57,16 +57,16 @@ def _completion(shell: str) -> None:
 @click.option("--remove", "emptied", metavar="DIR", help="Remove these programs from DIR.")
 def _slurm_names(is_print: bool, folder: str | None, emptied: str | None) -> None:
     """Give the commands the names that they have in Slurm."""
-    from fgsched.cli.install import slurmnames as installing
+    from fgsched.cli.install import slurmnames
 
     if (is_print, folder is not None, emptied is not None).count(True) > 1:
         raise BadUsage("--print, --install and --remove exclude each other")
     if folder is not None:
-        write(installing.install(_folder(folder), os.environ))
+        write(slurmnames.install(_folder(folder), os.environ))
     elif emptied is not None:
-        write(installing.remove(_folder(emptied)))
+        write(slurmnames.remove(_folder(emptied)))
     else:
-        write(installing.listed())
+        write(slurmnames.listed())
 
 
 def _folder(text: str) -> Path:

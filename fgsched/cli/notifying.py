@@ -27,7 +27,7 @@ def notify(job: int | str, message: str) -> None:
         raise Refused(f"job {job} does not run", "A message is for a running job.")
     if found.uid != os.geteuid():
         raise NotPermitted(
-            f"job {job} is a job of {found.user}", "Only its owner can write into its error file."
+            f"job {job} belongs to another user", "Only its owner can write into its error file."
         )
     _append(files_of(found).stderr, f"{clean(message)}\n")
 

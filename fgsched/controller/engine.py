@@ -27,7 +27,7 @@ from fgsched.controller.followup import (
     take_finding,
     with_gpu_fault,
 )
-from fgsched.controller.gpustate import BY_HOOK, GpuStates
+from fgsched.controller.gpustate import BY_PROGRAM, GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.mailing import MailDesk
 from fgsched.controller.sitepolicy import SitePolicy
@@ -591,7 +591,7 @@ class Engine:
         """Drain the GPUs of a job because a program of the site failed."""
         for index in {hold.gpu for hold in job.holds}:
             if index in self.cards and self.cards.gpu(index).state is not GpuState.DRAINED:
-                self.cards.drain(index, f"{note}{BY_HOOK}", now)
+                self.cards.drain(index, f"{note}{BY_PROGRAM}", now)
 
     def _start_what_fits(self, now: float) -> None:
         self._starter.start_what_fits(self, now)

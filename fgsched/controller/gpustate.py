@@ -15,7 +15,7 @@ _NEVER = float("-inf")
 _ANSWER = 2.0  # seconds in which an asked driver answers, and the client repeats its request
 _LIVES_ON = "could not be ended"  # at the end of a note: an operator must resume the GPU
 BY_ITSELF = " [watchdog]"  # at the end of a note: no operator drained it
-BY_HOOK = " [hook]"  # the same, for a failed prolog or epilog
+BY_PROGRAM = " [hook]"  # at the end of a note: a prolog or epilog failed
 
 
 class GpuStates:

@@ -1,7 +1,7 @@
 /* fgsub, fgq and scancel without an interpreter: the controller reads the command line and answers.
  *
- * The program is installed as fgsub and fgq; `--named=` gives the name of Slurm by which it is called. If it cannot do what a line asks for, it executes the Python command
- * in its place.
+ * The program is installed as fgsub and fgq; `--named=` gives the name of Slurm by which it is called. If it
+ * cannot do what a line asks for, it executes the Python command in its place.
  */
 #include <ctype.h>
 #include <errno.h>

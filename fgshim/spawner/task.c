@@ -146,7 +146,9 @@ static void interpret(char **words) {
 
 int fg_run_task(char **words) {
     const char *program = getenv("FG_TASK_PROLOG"), *seconds = getenv("FG_TASK_PROLOG_TIME");
-    int status = program ? run(program, seconds ? atol(seconds) : 30) : 0;
+    if (!seconds)
+        seconds = "30";
+    int status = program ? run(program, atol(seconds)) : 0;
     char *line, *next;
     if (status != 0) {
         if (status > 0 && WIFEXITED(status))

@@ -42,9 +42,8 @@ _NAMES = 24  # characters of a user and a job, or of a command, before they are 
 _IN_BLOCK = 6  # numbers in a block on a phone, at most; with more, the minor ones are left out
 _LONG = ("command", "event", "evidence", "notes", "lines")  # columns over the whole width of a block
 _BRIEF = ("user", "card", "line", "change", "state", "time")  # columns of a third of the width
-_ADJACENT = re.compile(
-    r"(?<=</t[dh]>|</li>|</dt>)(?=<(?:t[dh]|li|dd)\b)"
-)  # a text of the page keeps them apart
+# Between these elements a space is inserted: copied text and screen readers would join their contents.
+_ADJACENT = re.compile(r"(?<=</t[dh]>|</li>|</dt>)(?=<(?:t[dh]|li|dd)\b)")
 _NARROW = "\u202f"  # no-break space, between a number and its unit
 _UNIT = re.compile(
     r"(?<=\d) (?=(?:%|[KMGT]iB(?:-h(?:ours)?)?|kWh|W|°C|GPU-h(?:ours?)?|GPU|h|min|d|s|points?)(?:\W|$))"
