@@ -15,6 +15,11 @@ from live_host import living
 
 WAITING = "trap 'echo got INT; exit 5' INT; trap 'echo got HUP >>hup; exit 6' HUP; echo ready; "
 WAITING += "while :; do sleep 1000 & wait $!; done"
+RESIZED = (
+    "import os, signal; told = [signal.SIGWINCH]; signal.pthread_sigmask(signal.SIG_BLOCK, told); "
+    'size = lambda: "{1}x{0}".format(*os.get_terminal_size()); '
+    'print("before", size(), flush=True); signal.sigwait(told); print("after", size())'
+)
 
 
 @pytest.fixture(scope="module")
@@ -195,11 +200,10 @@ def test_a_shell_on_a_terminal_has_job_control_window_size_and_exit_code(home):
     person.type("stty size; tty -s && echo is-$((1+1))-tty\n")
     person.until("33 111")
     person.until("is-2-tty")
-    person.type("trap 'echo size-$(stty size)-' WINCH; echo set-$((2+3))\n")
-    person.until("set-5")
+    person.type(f"{sys.executable} -c '{RESIZED}'\n")
+    person.until("before 33x111")
     person.resize(44, 122)
-    person.type("\n")
-    person.until("size-44 122-")
+    person.until("after 44x122")
     person.type("sh -c 'echo be''gun; exec sleep 1000'\n")
     person.until("begun")
     person.type("\x03")
