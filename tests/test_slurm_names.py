@@ -100,6 +100,14 @@ def test_a_signal_of_scancel_is_for_the_steps_unless_the_shell_is_named():
     assert arguments("squeue", ["--json"]) == ["--slurm-json"]
 
 
+def test_sattach_attaches_to_the_job_of_a_step_and_refuses_options_about_its_tasks():
+    assert arguments("sattach", ["-Q", "7.0", "--pty"]) == ["attach", "7"]
+    assert arguments("sattach", ["--help"]) == ["attach", "--help"]
+    for words in (["-l", "7.0"], ["--layout", "7.0"], ["--output-filter=1", "7.0"]):
+        with pytest.raises(BadLine, match="is not supported yet"):
+            arguments("sattach", words)
+
+
 def test_a_host_without_mails_takes_a_script_with_any_address():
     asked = Request(name="x", mail_type="END", mail_user="someone@elsewhere.example")
     check_mail(asked, Settings(way="off"))

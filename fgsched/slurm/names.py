@@ -26,7 +26,11 @@ OWN = {  # answered here, in Slurm's layout
     "sreport": "fgsched.slurm.sreport",
     "seff": "fgsched.slurm.seff",
 }
-_OF_SATTACH = options("label pty quiet verbose", "l:label Q:quiet v:verbose")
+_OF_SATTACH = options(
+    "error-filter= help input-filter= label layout output-filter= pty quiet usage verbose",
+    "h:help l:label Q:quiet v:verbose",
+)
+_HARMLESS = ("pty", "quiet", "verbose")  # the terminal of the job is used if it has one
 _WHOLE = ("-f", "--full", "-b", "--batch")
 
 
@@ -35,7 +39,7 @@ def arguments(name: str, words: Sequence[str]) -> list[str]:
     if name == "scontrol":
         return scontrol.arguments(words)
     if name == "sattach":  # JOB.STEP: fgsched attaches to the job
-        return ["attach", *(word.partition(".")[0] for word in parse(_OF_SATTACH, words, permute=True)[1])]
+        return ["attach", *_of_sattach(words)]
     if name in ("squeue", "sacct"):
         words = ["--slurm-json" if word == "--json" else word for word in words]
     if name == "sacct":
@@ -43,6 +47,16 @@ def arguments(name: str, words: Sequence[str]) -> list[str]:
     if name == "scancel" and not any(word in _WHOLE or word.startswith("-b") for word in words):
         return ["--children", *words]  # a signal is for the steps; a cancel ignores this
     return list(words)
+
+
+def _of_sattach(words: Sequence[str]) -> list[str]:
+    """Return the jobs of sattach's steps, or --help. Raises BadLine for an option that needs a step's tasks."""
+    given, operands = parse(_OF_SATTACH, words, permute=True)
+    for name in (name for name, _ in given if name not in _HARMLESS):
+        if name in ("help", "usage"):
+            return ["--help"]
+        raise BadLine(f"--{name} is not supported yet: fgsched attaches to the job, not to the tasks of a step")
+    return [word.partition(".")[0] for word in operands]
 
 
 def status_of(name: str, code: int) -> int:
