@@ -22,6 +22,7 @@ from fgsched import protocol
 from fgsched.cli import show
 from fgsched.controller.handlers.fields import FIELDS
 from fgsched.domain.errors import FgschedError
+from fgsched.domain.states import JobState
 from fgsched.system.paths import Paths
 from fgsched.system.process import identify
 
@@ -145,7 +146,14 @@ class Home:
         self._wait_index.append(said)
         job_id = self.submit(f"echo >{gate}; exec sleep 1000000", **more)
         assert select.select([said], [], [], PATIENCE)[0], self.job(job_id)
+        self._learned(job_id)
         return job_id
+
+    def _learned(self, job: int) -> None:
+        """Ask until the controller knows that a job runs: its script can be faster than the spawner's report."""
+        latest = time.monotonic() + PATIENCE
+        while self.client.call(protocol.ShowJob(id=job)).state is JobState.STARTING:
+            assert time.monotonic() < latest, "the controller was not told that the job runs"
 
     def job_dir(self, job: int, attempt: int = 1) -> str:
         """FG_JOB_DIR of an attempt, which has no links in it."""
