@@ -150,7 +150,7 @@ class Home:
         return job_id
 
     def _learned(self, job: int) -> None:
-        """Ask until the controller knows that a job runs: its script can be faster than the spawner's report."""
+        """Ask until the controller knows that a job runs: its script can be faster than the report."""
         latest = time.monotonic() + PATIENCE
         while self.client.call(protocol.ShowJob(id=job)).state is JobState.STARTING:
             assert time.monotonic() < latest, "the controller was not told that the job runs"

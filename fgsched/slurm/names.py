@@ -50,12 +50,12 @@ def arguments(name: str, words: Sequence[str]) -> list[str]:
 
 
 def _of_sattach(words: Sequence[str]) -> list[str]:
-    """Return the jobs of sattach's steps, or --help. Raises BadLine for an option that needs a step's tasks."""
+    """Return the jobs of sattach's steps, or --help. Raises BadLine for options about a step's tasks."""
     given, operands = parse(_OF_SATTACH, words, permute=True)
     for name in (name for name, _ in given if name not in _HARMLESS):
         if name in ("help", "usage"):
             return ["--help"]
-        raise BadLine(f"--{name} is not supported yet: fgsched attaches to the job, not to the tasks of a step")
+        raise BadLine(f"--{name} is not supported yet: fgsched attaches to a job, not to tasks of a step")
     return [word.partition(".")[0] for word in operands]
 
 
