@@ -6,7 +6,7 @@
 #
 # Hooks: cuMemCreate, cuMemRelease, cuMemMap, cuMemUnmap, cuMemRetainAllocationHandle.
 # Exports: fg_add_block_ref, fg_drop_block_ref.
-# Needs: driver (fg_function); entries (fg_charge_of, fg_drop, fg_get, fg_put); imports (fg_charge_at_map);
+# Needs: driver (fg_function, fg_is_initialized); entries (fg_charge_of, fg_drop, fg_get, fg_put); imports (fg_charge_at_map);
 #   ledger (fg_charge, fg_release, fg_update_peak); memory (fg_device_at, fg_reserve_on); shares
 #   (fg_release_charge).
 
@@ -60,7 +60,7 @@ cdef public int cuMemCreate(
     cdef void *real = fg_function(FG_cuMemCreate)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    cdef int device = fg_device_at(prop.location_type, prop.location_id) if prop else -1
+    cdef int device = fg_device_at(prop.location_type, prop.location_id) if prop and fg_is_initialized() else -1
     if device < 0:
         return (<create_t> real)(handle, size, prop, flags)
     cdef int status = fg_reserve_on(device, size, &charge)

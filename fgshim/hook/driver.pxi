@@ -1,6 +1,6 @@
 # The functions behind the hooked calls: those of the driver, of NVML and of the dynamic linker.
 #
-# Exports: fg_dlsym_real, fg_function, fg_library, fg_linker_function.
+# Exports: fg_dlsym_real, fg_function, fg_is_initialized, fg_library, fg_linker_function.
 # Needs: nothing.
 
 cdef extern from "<dlfcn.h>" nogil:
@@ -85,3 +85,10 @@ cdef inline void *fg_function(int at) noexcept nogil:
     if not fg_load_int(&fg_bound[fg_calls[at].library]):
         fg_bind(fg_calls[at].library)
     return fg_load(&fg_real[at])
+
+
+cdef bint fg_is_initialized() noexcept nogil:
+    """Return whether the program has initialized CUDA. Before that, the driver answers without reading any argument."""
+    cdef void *context = NULL
+    cdef void *ask = fg_function(FG_cuCtxGetCurrent)
+    return ask != NULL and (<ctx_out_t> ask)(&context) != CUDA_ERROR_NOT_INITIALIZED

@@ -6,7 +6,7 @@
 #   cuGraphLaunch, cuGraphLaunch_ptsz, cuLaunch, cuLaunchGrid, cuLaunchGridAsync.
 # Exports: nothing.
 # Needs: driver (fg_function); graphs (fg_take_for_graph); pace (fg_is_paced, fg_kind, fg_mark_launch,
-#   fg_wait_turn).
+#   fg_may_wait, fg_wait_turn).
 
 cdef int fg_kernel(
     void *real, bint own, void *function, const unsigned int *shape, void *stream, void **parameters, void **extra
@@ -39,7 +39,7 @@ cdef int fg_by_config(
     void *real, bint own, const fg_launch_config *how, void *function, void **parameters, void **extra
 ) noexcept nogil:
     cdef fg_launch launch
-    cdef bint marks = how != NULL and fg_wait_turn(fg_kind(function, how.shape), how.stream, own, &launch)
+    cdef bint marks = how != NULL and fg_may_wait() and fg_wait_turn(fg_kind(function, how.shape), how.stream, own, &launch)
     cdef int status = (<launch_ex_t> real)(how, function, parameters, extra)
     if marks:
         fg_mark_launch(&launch)

@@ -4,8 +4,8 @@
 # A launch that need not wait calls nothing but the driver. A launch into a captured stream is not paced: its
 # graph is, when it is launched.
 #
-# Exports: fg_forget_marks, fg_is_paced, fg_kind, fg_mark_launch, fg_wait_turn.
-# Needs: driver (fg_function); memory (fg_gpu_of); region (fg_attach, fg_lock, fg_unlock); slots
+# Exports: fg_forget_marks, fg_is_paced, fg_kind, fg_mark_launch, fg_may_wait, fg_wait_turn.
+# Needs: driver (fg_function, fg_is_initialized); memory (fg_gpu_of); region (fg_attach, fg_lock, fg_unlock); slots
 #   (fg_ensure_slot).
 
 cdef extern from "pace.h" nogil:
@@ -86,6 +86,11 @@ cdef bint fg_decide_pacing() noexcept nogil:
 cdef inline bint fg_is_paced() noexcept nogil:
     cdef int paces = fg_load_int(&fg_paces)
     return paces == FG_PACED or (paces == 0 and fg_decide_pacing())
+
+
+cdef inline bint fg_may_wait() noexcept nogil:
+    """Return whether a launch may have to wait. If not, the hook reads no argument of the launch."""
+    return fg_load_int(&fg_paces) != FG_NOT_PACED and fg_is_initialized()
 
 
 cdef fg_pace *fg_pace_here() noexcept nogil:

@@ -204,13 +204,21 @@ cdef public int nvmlDeviceGetAccountingPids(void *device, uint32_t *count, uint3
     return status
 
 
+cdef int fg_status_of_stranger() noexcept nogil:
+    """Return the status for a process of another job: not found, or the error that NVML has for any question."""
+    cdef uint32_t count = 0
+    cdef void *ask = fg_function(FG_nvmlDeviceGetCount_v2)
+    cdef int status = (<nvml_count_t> ask)(&count) if ask else NVML_SUCCESS
+    return status if status != NVML_SUCCESS else NVML_ERROR_NOT_FOUND
+
+
 cdef public int nvmlDeviceGetAccountingStats(void *device, uint32_t pid, void *stats) noexcept nogil:
     cdef void *real = fg_function(FG_nvmlDeviceGetAccountingStats)
     cdef uint32_t asked = pid
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
     if device and stats and not fg_keep_job_processes(&asked, 1, 4, 0):
-        return NVML_ERROR_NOT_FOUND
+        return fg_status_of_stranger()
     return (<nvml_stats_t> real)(device, pid, stats)
 
 
@@ -220,7 +228,7 @@ cdef public int nvmlDeviceGetAccountingStats_v2(void *device, void *stats) noexc
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
     if stats and not fg_keep_job_processes(stats, 1, 4, 0):
-        return NVML_ERROR_NOT_FOUND
+        return fg_status_of_stranger()
     return (<nvml_memory_t> real)(device, stats)
 
 
@@ -231,5 +239,5 @@ cdef public int nvmlSystemGetProcessName(uint32_t pid, char *name, uint32_t room
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
     if name and room and not fg_keep_job_processes(&asked, 1, 4, 0):
-        return NVML_ERROR_NOT_FOUND
+        return fg_status_of_stranger()
     return (<nvml_name_of_t> real)(pid, name, room)

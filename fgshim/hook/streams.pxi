@@ -56,19 +56,17 @@ cdef public int cuMemFreeAsync_ptsz(uint64_t address, void *stream) noexcept nog
 cdef public int cuMemPoolCreate(void **pool, const fg_pool_props *props) noexcept nogil:
     """Create a pool. Pools of device memory and of managed memory are counted, which evicts that of other jobs."""
     cdef void *real = fg_function(FG_cuMemPoolCreate)
-    cdef int device, gpu
-    cdef bint known, managed = props != NULL and props.type == CU_MEM_ALLOCATION_TYPE_MANAGED
+    cdef int status, device = -1, gpu = -1
+    cdef bint managed, known = True
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    device = fg_pool_device(managed, props.location_type, props.location_id) if props else -1
-    if device < 0:
-        return (<pool_create_t> real)(pool, props)
-    gpu = fg_gpu_of(device)
-    if gpu < 0:
-        return CUDA_ERROR_OUT_OF_MEMORY
     pthread_mutex_lock(&fg_pool_lock)
-    cdef int status = (<pool_create_t> real)(pool, props)
-    known = status != CUDA_SUCCESS or fg_add_pool(pool[0], gpu, managed) != NULL
+    status = (<pool_create_t> real)(pool, props)  # the driver reads the properties first, and may refuse the pointer
+    if status == CUDA_SUCCESS:
+        managed = props.type == CU_MEM_ALLOCATION_TYPE_MANAGED
+        device = fg_pool_device(managed, props.location_type, props.location_id)
+        gpu = fg_gpu_of(device) if device >= 0 else -1
+        known = device < 0 or (gpu >= 0 and fg_add_pool(pool[0], gpu, managed) != NULL)
     pthread_mutex_unlock(&fg_pool_lock)
     if known:
         return status
