@@ -230,7 +230,7 @@ def test_hooked_calls_with_wild_pointers_answer_as_without_the_hook(real, real_j
 
 
 def called_with(number, real, real_job, zeros, branch, init):
-    """Call the hooked functions of both libraries with a number as every argument. Yield the answers without and with the hook."""
+    """Yield the answers of hooked functions without and with the hook. Each argument is this number."""
     job = real_job(branch)
     for at, library in enumerate(real(branch)):
         names = "".join(f"{name}\n" for name in sorted(HOOKED & library.exports))
