@@ -1,0 +1,1 @@
+"""The targets of scripts/bench/campaign: each module runs rounds of one or several targets."""
