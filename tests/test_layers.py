@@ -31,7 +31,6 @@ HOMES = {
     "tabulate": {"listing"},
     "textual": {"cli/top/screen.py"},
     "rich": {"cli/top/screen.py"},  # Textual draws with its segments
-    "filelock": {"system/paths.py", "client.py"},
     "jinja2": {"accounting"},
     "markupsafe": {"accounting"},
     "prometheus_client": {"accounting"},
@@ -54,7 +53,6 @@ HEAVY = {
         "pynvml",
         "tabulate",
         "jinja2",
-        "filelock",
         "tomllib",
         "logging",
         "difflib",
