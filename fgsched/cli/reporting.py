@@ -17,9 +17,10 @@ from fgsched.accounting import marker
 from fgsched.accounting.periods import Choice, chosen
 from fgsched.accounting.reports import folder
 from fgsched.accounting.reports.facts import Facts, FailedJob, ReportReader
+from fgsched.accounting.reports.making import empty_accounts
 from fgsched.accounting.reports.model import Report
-from fgsched.accounting.reports.registry import ALIASES, FORMATS, WITHOUT_NAMES, Style, Wish, kind, written
-from fgsched.accounting.reports.request import empty_accounts
+from fgsched.accounting.reports.registry import ALIASES, FORMATS, Style, Wish, kind, written
+from fgsched.accounting.reports.request import WITHOUT_NAMES
 from fgsched.cli.command import write
 from fgsched.client import Client, NotRunning, find_places
 from fgsched.config.load import load

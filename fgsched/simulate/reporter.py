@@ -17,8 +17,9 @@ import msgspec
 
 from fgsched.accounting import marker
 from fgsched.accounting.reports.facts import Facts
+from fgsched.accounting.reports.making import empty_accounts, make
 from fgsched.accounting.reports.registry import Replayed
-from fgsched.accounting.reports.request import Made, ReportRequest, empty_accounts, make
+from fgsched.accounting.reports.request import Made, ReportRequest
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.domain.job import HostLimits
 

@@ -4,7 +4,6 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from importlib.resources import files
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +29,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.store import schema
 from fgshim.grouping import Grouping, Numbers, group, ordered
 
-_SQL = schema.named(files("fgsched.accounting.reports").joinpath("reports.sql").read_text())
+_SQL = schema.named(Path(__file__).with_name("reports.sql").read_text())
 _FAILED = {"FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"}
 _LONG = 60 * DAY  # seconds of a period: the least for which days are summed instead of hours
 _MOST_STEPS = 200  # slots of a GPU's row

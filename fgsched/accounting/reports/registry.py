@@ -73,7 +73,6 @@ _MODULES: dict[str, tuple[str, Default]] = {
     "me": ("users", "week"),
 }
 ALIASES = {"intruders": "strangers"}
-WITHOUT_NAMES = ("health", "capacity")  # reports that name no user
 NAMES = tuple(_MODULES)
 
 

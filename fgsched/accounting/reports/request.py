@@ -1,22 +1,11 @@
-"""A report that one process asks of another, and what becomes of it."""
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
+"""A request for a report, and its answer: the only part of the reports that the controller imports."""
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from fgsched.accounting.ledger import Ledger
-from fgsched.accounting.periods import Choice, chosen
-from fgsched.accounting.reports.facts import Facts, ReportReader
-from fgsched.accounting.reports.model import Report
-from fgsched.accounting.reports.registry import Replayed, Wish, kind
-from fgsched.domain.errors import StorageError
+from fgsched.accounting.periods import Choice
 from fgsched.domain.job import HostLimits
 
-Replay = Callable[[Facts, HostLimits], tuple[Replayed, ...]]
+WITHOUT_NAMES = ("health", "capacity")  # reports that name no user
 
 
 class ReportRequest(Struct, frozen=True, kw_only=True):
@@ -44,44 +33,3 @@ class Made(Struct, frozen=True, kw_only=True):
     error: str = ""
     remedy: str = ""
     exit: int = 1  # of a command that gets the error
-
-
-@contextmanager
-def empty_accounts() -> Iterator[Path]:
-    """Yield the path of accounts without a record. Raises StorageError if they cannot be made."""
-    try:
-        folder = TemporaryDirectory(prefix="fgreport-")
-    except OSError as error:
-        raise StorageError(
-            f"no temporary file can be made: {error}", "Check the space on its disk."
-        ) from None
-    with folder as name:
-        path = Path(name) / "accounts.db"
-        Ledger(path).close()
-        yield path
-
-
-def make(accounts: Path, request: ReportRequest, now: float, replay: Replay) -> Report:
-    """Make a report from the accounts; `now` is in epoch seconds. Raises FgschedError.
-
-    `replay` replays the period with one more card, if the request has limits for that.
-    """
-    which = kind(request.report)
-    period = chosen(request.choice, which.default, now)
-    wish = Wish(
-        now=now,
-        by=request.by,
-        number=request.rows,
-        weights=request.weights,
-        quotas=request.quotas,
-        has_paths=request.has_paths,
-    )
-    reader = ReportReader(accounts)
-    try:
-        with reader.reading():
-            facts = Facts(reader, period, host=request.host, user=request.user)
-            if request.limits is not None:
-                wish = replace(wish, replays=replay(facts, request.limits))
-            return which.make(facts, wish)
-    finally:
-        reader.close()

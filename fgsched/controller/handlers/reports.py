@@ -9,8 +9,7 @@ from typing import Any
 from fgsched import protocol
 from fgsched.accounting.periods import Choice
 from fgsched.accounting.reports.process import ReporterProcess
-from fgsched.accounting.reports.registry import WITHOUT_NAMES
-from fgsched.accounting.reports.request import Made, ReportRequest
+from fgsched.accounting.reports.request import WITHOUT_NAMES, Made, ReportRequest
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import Apart, EventLoop

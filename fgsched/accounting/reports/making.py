@@ -1,0 +1,60 @@
+"""Make a report that another process has requested."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from msgspec.structs import replace
+
+from fgsched.accounting.ledger import Ledger
+from fgsched.accounting.periods import chosen
+from fgsched.accounting.reports.facts import Facts, ReportReader
+from fgsched.accounting.reports.model import Report
+from fgsched.accounting.reports.registry import Replayed, Wish, kind
+from fgsched.accounting.reports.request import ReportRequest
+from fgsched.domain.errors import StorageError
+from fgsched.domain.job import HostLimits
+
+Replay = Callable[[Facts, HostLimits], tuple[Replayed, ...]]
+
+
+@contextmanager
+def empty_accounts() -> Iterator[Path]:
+    """Yield the path of accounts without a record. Raises StorageError if they cannot be made."""
+    try:
+        folder = TemporaryDirectory(prefix="fgreport-")
+    except OSError as error:
+        raise StorageError(
+            f"no temporary file can be made: {error}", "Check the space on its disk."
+        ) from None
+    with folder as name:
+        path = Path(name) / "accounts.db"
+        Ledger(path).close()
+        yield path
+
+
+def make(accounts: Path, request: ReportRequest, now: float, replay: Replay) -> Report:
+    """Make a report from the accounts; `now` is in epoch seconds. Raises FgschedError.
+
+    `replay` replays the period with one more card, if the request has limits for that.
+    """
+    which = kind(request.report)
+    period = chosen(request.choice, which.default, now)
+    wish = Wish(
+        now=now,
+        by=request.by,
+        number=request.rows,
+        weights=request.weights,
+        quotas=request.quotas,
+        has_paths=request.has_paths,
+    )
+    reader = ReportReader(accounts)
+    try:
+        with reader.reading():
+            facts = Facts(reader, period, host=request.host, user=request.user)
+            if request.limits is not None:
+                wish = replace(wish, replays=replay(facts, request.limits))
+            return which.make(facts, wish)
+    finally:
+        reader.close()
