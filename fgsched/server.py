@@ -5,11 +5,11 @@ import re
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from fgsched import PROTOCOL, codec, protocol
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, Refused
@@ -213,8 +213,7 @@ Answer = TypeVar("Answer", bound=msgspec.Struct)
 PIECE = 100  # rows
 
 
-@dataclass(frozen=True, slots=True)
-class LongAnswer(Generic[Answer]):
+class LongAnswer(Struct, Generic[Answer], frozen=True):
     """An answer with a long list in `field`, whose rows are sent in pieces.
 
     A piece may be produced long after the request: the client reads slowly, or other users are served first.

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 # What a client of a socket needs, in Python's own library.
-SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "gc", "locale"}
+SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "gc", "locale", "fcntl"}
 ALLOWED = {
     "fgsub": {"fgsub", "clickoptions", "command"},
     "fgq": {"fgq", "command", "listedoptions", "queueformat"},
@@ -40,3 +40,20 @@ def test_a_command_imports_little_of_pythons_own_library(command, usual):
     }
     public = {name for name in found if not name.startswith("_") and "." not in name}
     assert public <= SOCKET | OF_THE_LIBRARY[command]
+
+
+# An idle controller does without them; each would take 0.1 to 0.9 MiB.
+UNNEEDED = {
+    *("dataclasses", "inspect", "typing_extensions", "importlib.resources", "zipfile", "tempfile", "shutil"),
+    *("random", "secrets", "hashlib", "ssl", "difflib", "email", "http", "argparse", "jinja2", "pynvml"),
+    *("fgsched.accounting.reports.facts", "fgsched.accounting.reports.registry", "fgsched.accounting.backup"),
+}
+
+
+def test_the_controller_imports_nothing_that_an_idle_one_does_not_need():
+    before = modules("pass")
+    assert not (modules("import fgsched.controller.__main__") - before) & UNNEEDED
+
+
+def test_a_package_that_msgspec_could_import_is_not_hidden_from_other_modules():
+    assert "typing_extensions" in modules("import fgsched.controller, typing_extensions")

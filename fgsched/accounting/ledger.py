@@ -1,11 +1,10 @@
 """Open the accounts, write to them as their only writer, and read them without blocking the writer."""
 
-import secrets
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,7 +35,7 @@ from fgsched.store.schema import named
 
 VERSION = 1
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # spans, in seconds
-_HOME = files("fgsched.accounting")
+_HOME = Path(__file__).parent
 SQL = named(_HOME.joinpath("queries.sql").read_text())
 _SETTINGS = (
     "auto_vacuum = INCREMENTAL",  # before anything is written
@@ -84,7 +83,7 @@ class Ledger:
                 self._db.execute(f"PRAGMA {setting}")
             _create(self._db, path)
             _add_counters(self._db)
-            self._db.execute(SQL["name_accounts"], {"value": secrets.token_hex(4)})
+            self._db.execute(SQL["name_accounts"], {"value": os.urandom(4).hex()})
             self.name = self._db.execute(SQL["get_meta"], {"key": "name"}).fetchone()["value"]
         self._owners: dict[Owner, int] = {}
         self._cards: dict[str, int] = {}

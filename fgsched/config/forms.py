@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
-from msgspec import Meta, convert
+from msgspec import Meta, Struct, convert
 
 from fgsched.domain import times, units
 from fgsched.jobs.mail import is_address
@@ -19,8 +18,7 @@ def _as_toml(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else json.dumps(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Form(Struct, frozen=True, kw_only=True):
     """The syntax of a kind of value: its description, its parser from TOML and its writer."""
 
     takes: str

@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct, convert, to_builtins
@@ -28,8 +26,7 @@ from fgsched.domain.text import quoted, shown
 # -- the keys --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(Struct, frozen=True, kw_only=True):
     """A key of the file."""
 
     name: str
@@ -147,6 +144,8 @@ def key_of(word: str) -> str:
     plain = word.lower().replace("-", "").replace("_", "")
     found = _OWN_KEYS.get(plain) or _SLURM_KEYS.get(plain)
     if found is None:
+        from difflib import get_close_matches  # 0.2 MiB, and only needed for this message
+
         near = get_close_matches(plain, _OWN_KEYS, n=1, cutoff=0.5)
         raise BadUsage(
             f"a partition has no {quoted(word)}",

@@ -4,8 +4,6 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +63,7 @@ def check_preemption(policy: Policy) -> Policy:
     return policy
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(Struct, frozen=True):
     """The text of a file, in which errors name the line."""
 
     path: Path
@@ -160,6 +157,8 @@ def _decode(source: _Source, path: Sequence[str], key: Key, value: object) -> An
 
 def _nearest(table: str, name: str, keys: Collection[str]) -> str:
     """Suggest the most similar key of a table, or list all of them."""
+    from difflib import get_close_matches  # 0.2 MiB, and only needed for this message
+
     near = get_close_matches(name, keys, n=1, cutoff=0.5)
     return f"Did you mean {near[0]}?" if near else f"[{table}] has {', '.join(keys)}."
 
@@ -171,6 +170,8 @@ def _nearest_key(table: str, name: str) -> str:
 
 
 def _nearest_table(name: str) -> str:
+    from difflib import get_close_matches  # 0.2 MiB, and only needed for this message
+
     if near := get_close_matches(name, _ALL_TABLES, n=1, cutoff=0.5):
         return f"Did you mean [{near[0]}]?"
     if homes := _tables_with(name):

@@ -1,16 +1,16 @@
 """The user who sends a request, and the rights of this user."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from fgsched.domain.errors import NoSuchJob, NotPermitted
 from fgsched.domain.job import Job
 from fgsched.scheduling.admission import Submitter
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """The user at the other end of a connection, as stated by the kernel."""
 
     uid: int

@@ -4,8 +4,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from fgsched.domain.errors import FgschedError, OurFault, StorageError
 from fgsched.domain.job import Ended, Job, JobState, Reason
@@ -21,8 +22,7 @@ _LONGEST_TEXT = 300  # characters of an error's text
 _QUIET = 1.0  # seconds within which the same fault of the same part is counted and not logged again
 
 
-@dataclass(slots=True)
-class Faults:
+class Faults(Struct):
     """The number of contained exceptions, and the last one."""
 
     count: int = 0
@@ -99,8 +99,7 @@ class AlreadyMarked(Exception):
     """Raised if a marked job fails again, or its row cannot be changed."""
 
 
-@dataclass(slots=True)
-class Containment:
+class Containment(Struct):
     """The jobs that the current turn excludes."""
 
     faults: Faults

@@ -4,8 +4,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched import gpus
@@ -87,8 +87,7 @@ class UnresolvedPids:
 # -- which job each process belongs to --------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """The last readings of the GPUs, with the jobs of the listed processes."""
 
     readings: dict[int, Reading]  # with the bytes of foreign processes

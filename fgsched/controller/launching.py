@@ -4,10 +4,10 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec.structs
+from msgspec import Struct
 
 from fgsched.config.load import Config
 from fgsched.controller.beside import Beside as Beside
@@ -31,8 +31,7 @@ from fgsched.system.spaces import Scratch, Spaces
 from fgshim import library
 
 
-@dataclass(frozen=True, slots=True)
-class Reports:
+class Reports(Struct, frozen=True):
     """Receives the reports of the launcher, and answers its questions."""
 
     failed: Callable[[Job, str], None]  # an attempt could not be launched
@@ -45,8 +44,7 @@ class Reports:
     hooks: HookDesk  # runs the prolog
 
 
-@dataclass(frozen=True, slots=True)
-class Launching:
+class Launching(Struct, frozen=True):
     """The launcher and its parts."""
 
     launcher: Launcher

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -86,8 +85,7 @@ class JobStarted(NamedTuple):
     shepherd: Shepherd
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """An attempt could not be started; nothing was executed."""
 
     job: int
@@ -95,8 +93,7 @@ class Failed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostShort:
+class HostShort(Struct, frozen=True):
     """An attempt could not be started because the host lacked resources; nothing was executed."""
 
     job: int
@@ -104,8 +101,7 @@ class HostShort:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class PrologFailed:
+class PrologFailed(Struct, frozen=True):
     """The prolog of an attempt failed; nothing was executed. `why`: such as "exited with status 1"."""
 
     job: int
@@ -113,8 +109,7 @@ class PrologFailed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class EpilogDone:
+class EpilogDone(Struct, frozen=True):
     """The epilog of an attempt has run. `why`: how it failed; "": it succeeded."""
 
     job: int
@@ -129,8 +124,7 @@ class JobEnded(NamedTuple):
     attempt: int = 0  # the attempt of the event; 0: the current one
 
 
-@dataclass(frozen=True, slots=True)
-class Faulted:
+class Faulted(Struct, frozen=True):
     """An effect for an attempt raised an unexpected exception; it may have been carried out in part."""
 
     job: int
@@ -138,8 +132,7 @@ class Faulted:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class WatchdogFinding:
+class WatchdogFinding(Struct, frozen=True):
     """A finding of the watchdog about an attempt."""
 
     job: int

@@ -5,8 +5,9 @@ without an event.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
+
+from msgspec import Struct, field
 
 from fgsched.domain.job import Job, JobState, Reason
 from fgsched.jobs.arrays import bits_from, bits_of, lowest
@@ -15,8 +16,7 @@ from fgsched.jobs.dependencies import parse_dependency
 _Key = tuple[int, int | None]  # (job, None), (array, None) or (array, task)
 
 
-@dataclass(slots=True)
-class Array:
+class Array(Struct):
     """An open array. Its rest is the row of all tasks that have no separate row yet."""
 
     rest: int = 0  # its tasks without a row of their own, as bits

@@ -6,8 +6,8 @@ import socket
 import subprocess
 from collections.abc import Container, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched.domain.job import Gpu, Reading
@@ -39,8 +39,7 @@ def external(reading: Reading, ours: Container[int], slack: int = SLACK) -> int:
     return foreign + max(0, unexplained - slack)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """The answer to one question, about the selected GPUs."""
 
     want: str

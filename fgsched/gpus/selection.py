@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage
@@ -14,8 +14,7 @@ _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 _UUID = re.compile(r"GPU-[0-9a-fA-F-]{1,36}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """The source of GPUs, and the GPUs that jobs may use."""
 
     source: str = "auto"  # "auto" for the driver, "none", or "sim:…"

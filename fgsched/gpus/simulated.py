@@ -8,11 +8,10 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage
@@ -116,8 +115,7 @@ class EnergyMeter:
         return int(energy)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedGpus:
+class SimulatedGpus(Struct, frozen=True, kw_only=True):
     """Simulated GPUs, and the script file with their current use and faults; a Backend.
 
     The script is a JSON object by index: `{"0": {"used": "4G", "processes": [{"pid": 7, "memory": "1G"}],

@@ -17,11 +17,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from fgsched.domain.errors import Refused
 from fgsched.domain.text import storable
@@ -37,8 +37,7 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 
-@dataclass(slots=True)
-class _Running:
+class _Running(Struct):
     """A program that runs."""
 
     run: Run

@@ -5,12 +5,12 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import fgshim.region as region
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.errors import FgschedError, Refused, StorageError
@@ -61,8 +61,7 @@ _TARGETS = {"all": 0, "shell": 1, "children": 2}
 _NEVER_HANDLED = (signal.SIGKILL, signal.SIGSTOP)
 
 
-@dataclass(frozen=True, slots=True)
-class Launching:
+class Launching(Struct, frozen=True):
     """A launch that waits until its enforcement has been verified."""
 
     job: Job
@@ -79,8 +78,7 @@ class EnforcementGate(Protocol):
         """Verify, then call `launching.go` or `launching.refuse`; may return before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cgroups:
+class Cgroups(Struct, frozen=True):
     """The parent cgroups of the jobs' cgroups."""
 
     memory: MemoryCgroup
@@ -116,8 +114,7 @@ class Cgroups:
         return str(self.devices / f"fgsched-{job.id}.{job.attempt}")
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(Struct, frozen=True):
     """The launcher's inputs and callbacks in the controller."""
 
     material: Callable[[int], tuple[bytes, bytes]]  # job -> script, environment

@@ -6,10 +6,10 @@ A user can write to the region of the user's job, so its contents are not truste
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import fgshim.region as region
+from msgspec import Struct
 
 from fgsched.domain.job import Job
 from fgsched.jobs.launchspec import job_dir
@@ -17,8 +17,7 @@ from fgsched.jobs.launchspec import job_dir
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """A living process of a job on one GPU, as the region records it."""
 
     process: region.Process

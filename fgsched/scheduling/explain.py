@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched.domain.job import WHOLE, Demand, Hold, Reason
@@ -131,8 +131,7 @@ _SHORTEST = 60  # seconds: a limit below it is no advice
 TRIES = 64  # plans for one question, where they are cheap
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One change of one option. `option` is the name in fgsub, without dashes."""
 
     option: str
@@ -146,8 +145,7 @@ class Change:
         return 1 - self.after / self.before if self.before else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """A change with which the job starts now, and its start."""
 
     change: Change
@@ -276,8 +274,7 @@ LOOKED_AHEAD = 400  # plans of one forecast: a job that starts later has an unkn
 Length = Callable[[QueuedJob], float]  # seconds that a waiting job is assumed to run; infinite: unknown
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(Struct, frozen=True):
     """A start that is forecast."""
 
     at: float  # seconds since the epoch
@@ -286,16 +283,14 @@ class Expected:
     before: tuple[int, ...]  # jobs that end before it
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Struct, frozen=True):
     """The forecast starts."""
 
     starts: dict[int, Expected]  # by job id
     is_cut_off: bool = False  # too many jobs are ahead of the wanted jobs that have no start here
 
 
-@dataclass(slots=True)
-class _Later:
+class _Later(Struct):
     """The host at a later time."""
 
     running: dict[int, Running]

@@ -1,14 +1,14 @@
 """Estimate run times from earlier jobs with the same user and name."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 KEPT = 30  # runs of each name
 Name = tuple[int, str]  # uid, job name
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """One completed run."""
 
     uid: int

@@ -1,10 +1,14 @@
 """Store each script and environment once, even if jobs share it, and delete the data of ended jobs."""
 
-import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+try:
+    from _blake2 import blake2b  # hashlib would load OpenSSL: 0.6 MiB of memory in the controller
+except ImportError:
+    from hashlib import blake2b
 
 _LATELY = 20_000  # jobs whose script and environment are cached
 _SEEN = 1024  # of which it is remembered that the file has them
@@ -24,7 +28,7 @@ class Blobs:
 
     def put(self, data: bytes) -> int:
         """Store `data` if it is new, and return its id. Requires an open transaction."""
-        digest = hashlib.blake2b(data, digest_size=32).digest()
+        digest = blake2b(data, digest_size=32).digest()
         if digest not in self._seen:
             if len(self._seen) > _SEEN:
                 self._seen.clear()
@@ -49,7 +53,7 @@ class Blobs:
 
     def id_of(self, data: bytes) -> int | None:
         """Return the id of `data`, or None if it is not stored."""
-        digest = hashlib.blake2b(data, digest_size=32).digest()
+        digest = blake2b(data, digest_size=32).digest()
         row = self._db.execute(self._find, {"digest": digest}).fetchone()
         return None if row is None else int(row["id"])
 

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import secrets
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ _CHECKED = 8 * 2**20  # bytes up to which a file is checked whole at each start,
 def open_queue(path: Path | str) -> Opened:
     """Open the queue at `path` (":memory:" for tests). Raises StorageError, with the remedy."""
     if path == ":memory:":
-        db, name = _connect(":memory:"), secrets.token_hex(4)
+        db, name = _connect(":memory:"), os.urandom(4).hex()
         adapt(db, path)
         _named(db, name)
         return Opened(db, Record(None, Commit(name, 0)))
@@ -74,7 +73,7 @@ def _recorded(db: sqlite3.Connection, path: Path, beside: Commit | None) -> Reco
     """
     if beside is not None:
         raise_ids(db, beside.last_job)
-    name = _name_of(db) or secrets.token_hex(4)
+    name = _name_of(db) or os.urandom(4).hex()
     now = Commit(name, db.execute(SQL["get_commits"]).fetchone()["count"], last_id(db))
     record = Record(path.with_name(commits.FILE), now, is_new=beside is None or beside.queue != name)
     files.write_marker(path, Marker(name, _named(db, name)))

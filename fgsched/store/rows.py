@@ -4,7 +4,6 @@ import json
 import math
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -348,8 +347,7 @@ def columns_of(job: Job) -> dict[str, Any]:
     return row
 
 
-@dataclass(frozen=True, slots=True)
-class ArraySum:
+class ArraySum(Struct, frozen=True):
     """Totals of the rows of an array."""
 
     rows: int

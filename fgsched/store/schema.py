@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from enum import Enum
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
@@ -185,7 +184,7 @@ def named(text: str) -> dict[str, str]:
 
 def source(name: str) -> str:
     """Return the text of a file of statements, with its parts filled in."""
-    text = files("fgsched.store").joinpath(name).read_text()
+    text = (Path(__file__).parent / name).read_text()
     return _PART.sub(lambda found: PARTS.get(found[1], found[0]), text)
 
 

@@ -15,9 +15,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from fgsched.domain.errors import Busy
 from fgsched.system import names
@@ -36,8 +37,7 @@ _PACKET = 1 << 18  # bytes
 Limits = dict[int, tuple[int, int]]  # resource -> (soft, hard); -1: unlimited
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class Account(Struct, frozen=True, kw_only=True):
     """A user account of the host."""
 
     name: str

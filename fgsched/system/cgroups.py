@@ -2,16 +2,16 @@
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _PID_MAX = Path("/proc/sys/kernel/pid_max")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryCgroup:
+class MemoryCgroup(Struct, frozen=True):
     """The cgroup below which cgroups of jobs are created; with kind "" there is none, and `note` says why."""
 
     kind: str  # "v1", "v2" or ""

@@ -6,7 +6,6 @@ is recursive, a step ends after a few milliseconds, and only names in open direc
 
 import logging
 import os
-import secrets
 import stat
 import time
 from collections import deque
@@ -141,7 +140,7 @@ class Tree:
             return
         os.close(descriptor)
         top = self._levels[0].descriptor
-        os.rename(name, f"moved.{secrets.token_hex(8)}", src_dir_fd=level.descriptor, dst_dir_fd=top)
+        os.rename(name, f"moved.{os.urandom(8).hex()}", src_dir_fd=level.descriptor, dst_dir_fd=top)
         self._moved = True
 
     def _exit(self) -> bool:

@@ -4,8 +4,8 @@ import os
 import re
 import stat
 import subprocess
-import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fgsched.domain.job import Gpu
@@ -75,10 +75,7 @@ def _unreadable_part(path: Path) -> Path | None:
 
 
 def _try_mounts(how: str, run: Path) -> str:
-    with tempfile.TemporaryDirectory(prefix="preload-", dir=run) as name:
-        hook, preload = Path(name, "libfgshim.so"), Path(name, "preload")
-        hook.symlink_to(library())
-        preload.write_text(f"{hook}\n")
+    with _trial_files(run) as preload:
         done = subprocess.run(
             [spawner(), "mounts", how, preload, "/bin/cat", "/proc/self/maps"],
             stdin=subprocess.DEVNULL,
@@ -92,6 +89,22 @@ def _try_mounts(how: str, run: Path) -> str:
     if "/libfgshim.so\n" not in done.stdout:
         return f"the linker of this host does not load what {PRELOAD} names"
     return ""
+
+
+@contextmanager
+def _trial_files(run: Path) -> Iterator[Path]:
+    """Yield the path of a preload file that names a link to the hook; both are removed afterwards."""
+    directory = run / f"preload-{os.urandom(4).hex()}"
+    directory.mkdir(mode=0o700)
+    hook, preload = directory / "libfgshim.so", directory / "preload"
+    try:
+        hook.symlink_to(library())
+        preload.write_text(f"{hook}\n")
+        yield preload
+    finally:
+        hook.unlink(missing_ok=True)
+        preload.unlink(missing_ok=True)
+        directory.rmdir()
 
 
 def nodes(devices: Path = _DEVICES) -> tuple[str, ...]:

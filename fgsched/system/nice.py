@@ -5,8 +5,9 @@ import resource
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from fgsched.domain.errors import Refused
 from fgsched.jobs.launchspec import Binding
@@ -17,8 +18,7 @@ _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _AUTOGROUP = Path("/proc/self/autogroup")  # with autogroups the nice value of the session counts
 
 
-@dataclass(frozen=True, slots=True)
-class _Minimum:
+class _Minimum(Struct, frozen=True):
     """The smallest hard limit with which the controller can run."""
 
     limit: int

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched import codec, protocol
@@ -31,8 +31,7 @@ from fgsched.system.accounts import Account
 Call = type[protocol.Call[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Handlers:
+class Handlers(Struct, frozen=True):
     """The handlers of jobs, partitions, priorities, explanations and reservations."""
 
     jobs: JobHandlers
@@ -153,8 +152,7 @@ class Dispatcher:
         self._loop.stopping = "asked by a command"
 
 
-@dataclass(frozen=True, slots=True)
-class Beyond:
+class Beyond(Struct, frozen=True):
     """Other parts of the controller that requests use."""
 
     obey: Callable[[Config], None]  # applies a reread configuration

@@ -1,7 +1,8 @@
 """Ask the site's submit filter about a submission before it is handled. The event loop does not wait."""
 
-from dataclasses import dataclass, field
 from functools import partial
+
+from msgspec import Struct, field
 
 from fgsched import protocol
 from fgsched.controller.caller import Caller
@@ -16,8 +17,7 @@ from fgsched.server import Connection
 _MOST = 32  # submissions of one user about which the filter is asked at a time
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(Struct):
     """A submission about which the filter is being asked."""
 
     connection: Connection

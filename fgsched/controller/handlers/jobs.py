@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from msgspec import UNSET, structs, to_builtins
+from msgspec import UNSET, Struct, structs, to_builtins
 from msgspec.structs import replace
 
 from fgsched import protocol
@@ -49,8 +48,7 @@ _LONGEST_NOTE = 255  # characters
 FIRST_USER = 1000  # uids below it are root's and of services
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The configuration of submissions."""
 
     max_script: int

@@ -5,8 +5,9 @@ Changes of partitions by operators are stored in the queue and override the file
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from fgsched import protocol
 from fgsched.config.keys import KEYS, decode_values, key_of
@@ -20,8 +21,7 @@ from fgsched.domain.errors import FgschedError, Refused
 log = logging.getLogger("fgsched.controller")
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigActions:
+class ConfigActions(Struct, frozen=True):
     """Actions on the configuration file and on the parts that use it."""
 
     load: Callable[[], Config]

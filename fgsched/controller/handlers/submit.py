@@ -3,9 +3,9 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.controller.caller import Caller
@@ -32,8 +32,7 @@ from fgsched.store import NewJob, Store
 _REST = 20  # times as long as counting took is waited before it is counted again: 5 % of the time at most
 
 
-@dataclass(slots=True)
-class _Count:
+class _Count(Struct):
     """The bytes of one user, as an upper bound: recently ended jobs are still counted."""
 
     size: int

@@ -1,6 +1,6 @@
 """Answer readers of events: at once if there are any, else when the next one happens."""
 
-import secrets
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -88,4 +88,4 @@ class EventReaders:
 
 
 def _new_ring() -> EventRing:
-    return EventRing(secrets.token_hex(4))
+    return EventRing(os.urandom(4).hex())

@@ -1,8 +1,9 @@
 """Answer clients that wait for jobs to end."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
+
+from msgspec import Struct, field
 
 from fgsched.controller.containment import Faults
 from fgsched.controller.jobtable import JobTable
@@ -19,8 +20,7 @@ Key = int | tuple[int, int | None]  # a job, a task that has no row yet, or (arr
 Send = Callable[[Connection, Callable[[], None]], None]
 
 
-@dataclass(slots=True)
-class _Waiter:
+class _Waiter(Struct):
     connection: Connection
     open: set[Key]
     any_will_do: bool
