@@ -8,8 +8,9 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from fgsched import codec, protocol
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Refused, Unreachable
 from fgsched.protocol import Answer, Call, Progress
-from fgsched.system.paths import Paths, locked, written
+from fgsched.system.paths import Paths, written
 
 if TYPE_CHECKING:
     import subprocess
@@ -340,13 +341,27 @@ def _trust(sock: socket.socket, places: Paths) -> None:
 def start(places: Paths, *options: str) -> bool:
     """Start the user's controller, once for concurrent callers; return False if one is running."""
     places.prepare(os.geteuid())
-    with locked(places.state / "starting.lock", wait=True):  # one command at a time starts a controller
+    with _starting(places):
         try:
             _dial(places).close()
         except OSError:
             _start(places, options)
             return True
         return False
+
+
+@contextmanager
+def _starting(places: Paths) -> Iterator[None]:
+    """Hold the lock under which one command at a time starts a controller."""
+    from filelock import FileLock  # only the command that finds no controller pays for it
+
+    lock = FileLock(places.state / "starting.lock")
+    with written(Path(lock.lock_file)):
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _start(places: Paths, options: tuple[str, ...]) -> None:

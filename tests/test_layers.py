@@ -31,6 +31,7 @@ HOMES = {
     "tabulate": {"listing"},
     "textual": {"cli/top/screen.py"},
     "rich": {"cli/top/screen.py"},  # Textual draws with its segments
+    "filelock": {"system/paths.py", "client.py"},
     "jinja2": {"accounting"},
     "markupsafe": {"accounting"},
     "prometheus_client": {"accounting"},
@@ -53,6 +54,7 @@ HEAVY = {
         "pynvml",
         "tabulate",
         "jinja2",
+        "filelock",
         "tomllib",
         "logging",
         "difflib",

@@ -4,12 +4,11 @@ The environment selects paths, never policy. Only `Paths.prepare` creates direct
 """
 
 import errno
-import fcntl
 import os
 import pwd
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -266,39 +265,19 @@ def taken(places: Paths) -> Iterator[None]:
 
     Raises: Unreachable, if another controller has it.
     """
-    with ExitStack() as held:
-        try:
-            held.enter_context(locked(places.lock, wait=False))
-        except TimeoutError:
-            holder = places.lock.read_text().strip() or "?"
-            raise Unreachable(
-                f"another controller is running (pid {holder})", "Stop it first: fgsched stop"
-            ) from None
-        with written(places.lock):
-            places.lock.write_text(f"{os.getpid()}\n")
-        yield
+    from filelock import FileLock, Timeout  # a command that takes no lock does not pay for it
 
-
-@contextmanager
-def locked(path: Path, *, wait: bool) -> Iterator[None]:
-    """Hold the lock of the file at `path`, which is created if there is none.
-
-    Raises:
-        TimeoutError: another process holds it, and `wait` is False.
-        StorageError: the file cannot be created or locked.
-    """
-    with written(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    lock = FileLock(places.lock, timeout=0)
     try:
-        with written(path):
-            _lock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with written(places.lock):
+            lock.acquire()
+            places.lock.write_text(f"{os.getpid()}\n")
+    except Timeout:
+        holder = places.lock.read_text().strip() or "?"
+        raise Unreachable(
+            f"another controller is running (pid {holder})", "Stop it first: fgsched stop"
+        ) from None
+    try:
         yield
     finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, how: int) -> None:
-    try:
-        fcntl.flock(descriptor, how)
-    except BlockingIOError:
-        raise TimeoutError from None
+        lock.release()
