@@ -131,6 +131,7 @@ VIEWS = [
         *("nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetHandleByPciBusId_v2"),
         *("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetHandleByUUIDV"),
         *("nvmlDeviceGetTopologyNearestGpus", "nvmlSystemGetTopologyGpuSet", "nvmlUnitGetDevices"),
+        "nvmlDeviceGetMigDeviceHandleByIndex",
     ),
     *nvml(
         "processes",
@@ -172,6 +173,7 @@ ASKED = {
         "cuDeviceGetGraphMemAttribute",
         "cuDeviceGetMemPool",
         "cuDeviceGetUuid",
+        "cuDeviceGetUuid_v2",
         "cuDevicePrimaryCtxGetState",
         "cuEventCreate",
         "cuEventElapsedTime",

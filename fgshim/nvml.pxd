@@ -45,6 +45,7 @@ ctypedef int (*nvml_count_t)(uint32_t *) noexcept nogil
 ctypedef int (*nvml_by_index_t)(uint32_t, void **) noexcept nogil
 ctypedef int (*nvml_by_name_t)(const char *, void **) noexcept nogil
 ctypedef int (*nvml_index_t)(void *, uint32_t *) noexcept nogil
+ctypedef int (*nvml_instance_t)(void *, uint32_t, void **) noexcept nogil
 ctypedef int (*nvml_whole_t)(void *, void **) noexcept nogil
 ctypedef int (*nvml_nearest_t)(void *, uint32_t, uint32_t *, void **) noexcept nogil
 ctypedef int (*nvml_gpu_set_t)(uint32_t, uint32_t *, void **) noexcept nogil

@@ -23,6 +23,7 @@ cdef extern from "region.h" nogil:
         uint64_t refusals
         int32_t index
         uint64_t last_asked
+        uint32_t is_instance
         uint64_t last_held
         uint64_t context
     ctypedef struct fg_region_slot:

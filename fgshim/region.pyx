@@ -95,6 +95,7 @@ def pack(job: int, attempt: int, gpus, pacing=(), contexts=()) -> bytes:
         region.gpu[at].limit = limit
         raw = _uuid_bytes(uuid)
         memcpy(region.gpu[at].uuid, <const char *> raw, 16)
+        region.gpu[at].is_instance = uuid.startswith("MIG-")
     for at, (policy, share) in enumerate(pacing[:len(gpus)]):
         _set_pace(&region.pace[at], policy, share)
     for at, cost in enumerate(contexts[:len(gpus)]):
@@ -202,8 +203,8 @@ def _opened_here(path, flags):
 
 @lru_cache(maxsize=64)
 def _uuid_bytes(uuid):
-    """Convert GPU-1b2c… to the 16 bytes that CUDA uses. Cached: it is called for each job, with few values."""
-    if not uuid.startswith("GPU-"):
+    """Convert GPU-1b2c… or MIG-1b2c… to 16 bytes, as CUDA does. Cached: each job needs it, with few values."""
+    if not uuid.startswith(("GPU-", "MIG-")):
         raise ValueError(f"{uuid!r} is not the UUID of a GPU, such as GPU-1b2c3d4e-…")
     return UUID(uuid[4:]).bytes
 
@@ -312,6 +313,7 @@ cdef _gpus(const fg_region *region, processes, living):
 
 
 cdef _gpu(const fg_region_gpu *gpu, held):
-    uuid = f"GPU-{UUID(bytes=(<const char *> gpu.uuid)[:16])}"
+    kind = "MIG" if gpu.is_instance else "GPU"
+    uuid = f"{kind}-{UUID(bytes=(<const char *> gpu.uuid)[:16])}"
     counts = (gpu.peak, gpu.refusals, gpu.untracked, gpu.last_asked, gpu.last_held)
     return Gpu(gpu.index, uuid, gpu.limit, gpu.untracked + held, *counts)

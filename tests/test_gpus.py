@@ -13,7 +13,7 @@ import pytest
 from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
-from fgsched.gpus import INVENTORY, READING, Answer, Inventory, attach, discover, external, simulated
+from fgsched.gpus import INVENTORY, READING, Answer, Inventory, attach, discover, external, mig, simulated
 from fgsched.gpus.selection import Selection
 from fgsched.gpus.selection import select as choose
 from fgsched.system import process
@@ -129,11 +129,6 @@ def test_a_number_and_a_list_that_disagree_are_an_error():
 def test_a_list_that_names_no_cards_is_refused(text):
     with pytest.raises(BadUsage, match="FG_DEVICES"):
         indices({"FG_DEVICES": text})
-
-
-def test_mig_devices_are_refused_for_now():
-    with pytest.raises(BadUsage, match="not supported yet"):
-        indices(SIM | {"CUDA_VISIBLE_DEVICES": "MIG-5157"})
 
 
 def test_a_card_that_was_named_and_is_not_there_is_down_and_says_why():
@@ -282,6 +277,7 @@ int nvmlDeviceGetName(void *device, char *name, unsigned size) {
 int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *later) {
     *now = *later = says("mig"); return 0;
 }
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count) { *count = 0; return 0; }
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *m) {
     CHECK
     m->total = 1000; m->used = 300; return 0;
@@ -431,17 +427,15 @@ class TestDriver:
         assert [(index, seen.gpu, seen.error) for index, seen in found.items()] == [(0, 0, ""), (1, 1, "")]
         assert probes(sampler) != before
 
-    def test_cards_with_mig_are_not_given_out_yet(self, attached, driver):
+    def test_a_card_in_mig_mode_without_instances_is_down(self, attached, driver):
         driver("mig")
         inventory, _ = attached()
-        assert {(gpu.state, gpu.note) for gpu in inventory.gpus} == {
-            (GpuState.DOWN, "MIG is on: not supported yet")
-        }
+        assert {(gpu.state, gpu.note) for gpu in inventory.gpus} == {(GpuState.DOWN, mig.NO_INSTANCES)}
 
     def test_a_card_on_which_mig_is_switched_on_says_so_instead_of_a_reading(self, attached, driver):
         _, sampler = attached()
         driver("mig")
-        assert look(sampler).readings[0].error == "MIG is on: not supported yet"
+        assert look(sampler).readings[0].error == "MIG is on: restart the controller to use its instances"
         driver("fine")
         while look(sampler).readings[0].error:
             pass  # the driver rests for a moment after an answer that was all trouble

@@ -17,8 +17,8 @@ from fgsched.launch.spawner import pack
 from fgsched.system.mounts import find, make_preload, nodes, nodes_of
 from spawner_driver import HEAD
 
-CARDS = {"GPU-a": "/dev/nvidia3", "GPU-b": "/dev/nvidia0"}
-ROOTS = MountPlan(how="root", nodes=("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia3"), node_of=CARDS)
+CARDS = {"GPU-a": ("/dev/nvidia3",), "GPU-b": ("/dev/nvidia0",)}
+ROOTS = MountPlan(how="root", nodes=("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia3"), nodes_of=CARDS)
 
 
 def test_a_job_with_cards_has_its_own_preload_and_shut_nodes():
@@ -28,7 +28,7 @@ def test_a_job_with_cards_has_its_own_preload_and_shut_nodes():
 
 def test_a_job_without_cards_is_spared_a_namespace_unless_it_must_have_one():
     assert ROOTS.of([], hooked=True) == ""
-    must = MountPlan(how="root", is_required=True, nodes=ROOTS.nodes, node_of=CARDS)
+    must = MountPlan(how="root", is_required=True, nodes=ROOTS.nodes, nodes_of=CARDS)
     assert must.of([], hooked=True) == "preload,devices"
     assert must.closed([]) == ROOTS.nodes
 
@@ -44,7 +44,7 @@ def test_nodes_that_cannot_be_told_apart_stay_open():
 
 
 def test_where_no_namespace_is_made_nothing_is_promised():
-    assert MountPlan(nodes=ROOTS.nodes, node_of=CARDS).of(["GPU-a"], hooked=True) == ""
+    assert MountPlan(nodes=ROOTS.nodes, nodes_of=CARDS).of(["GPU-a"], hooked=True) == ""
     assert MountPlan(note="why").word == "environment"
 
 
@@ -95,17 +95,21 @@ def test_the_spawner_is_told_of_the_namespace_and_of_the_nodes(mounts, flags, cl
 
 def test_a_cards_node_is_found_by_its_address_and_not_by_its_index(tmp_path):
     for address, minor in (("0000:1b:00.0", 3), ("0000:3b:00.0", 0)):
-        (tmp_path / address).mkdir()
-        (tmp_path / address / "information").write_text(f"Model: \t X\nDevice Minor: \t {minor}\n")
+        folder = tmp_path / "gpus" / address
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(f"Model: \t X\nDevice Minor: \t {minor}\n")
     cards = [a_gpu(0, pci="00000000:1B:00.0"), a_gpu(1, pci="00000000:3B:00.0"), a_gpu(2)]
     found = nodes_of(cards, about=tmp_path, devices=Path("/dev"))
-    assert found == {cards[0].uuid: "/dev/nvidia3", cards[1].uuid: "/dev/nvidia0"}
+    assert found == {cards[0].uuid: ("/dev/nvidia3",), cards[1].uuid: ("/dev/nvidia0",)}
 
 
 def test_the_drivers_control_is_no_card(tmp_path):
     for name in ("nvidia1", "nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-modeset", "nvidia-caps"):
         (tmp_path / name).touch()
-    assert nodes(tmp_path) == (str(tmp_path / "nvidia0"), str(tmp_path / "nvidia1"))
+    assert nodes(about=tmp_path / "none", devices=tmp_path) == (
+        str(tmp_path / "nvidia0"),
+        str(tmp_path / "nvidia1"),
+    )
 
 
 def test_a_users_own_controller_makes_no_user_namespaces_unless_it_is_told_to(tmp_path, monkeypatch):

@@ -67,6 +67,9 @@ class Config(Struct, frozen=True, kw_only=True):
     exclusive: Annotated[
         Switch, _key("gpus", "Refuse to start if another controller of the host allocates one of the GPUs.")
     ] = True
+    share_instances: Annotated[
+        Switch, _key("gpus", "Allocate parts of MIG instances; otherwise each is allocated as a whole.")
+    ] = False
     headroom: Annotated[
         Bytes, _key("gpus", "Memory of each GPU that is kept free of jobs.", ge=0, le=64 * GIB)
     ] = 0

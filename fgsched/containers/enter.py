@@ -17,6 +17,7 @@ from typing import NoReturn
 from fgsched.containers import runtimes
 from fgsched.containers.inside import Fence, Inside, without_nested
 from fgsched.domain.errors import FgschedError, Refused
+from fgsched.domain.job import is_instance
 from fgsched.interactive.agent import execute
 from fgsched.jobs.containers import HEADER_LINES, RUNTIMES, Mount, is_path, parse_mounts
 from fgsched.launch.fence import seal_of
@@ -158,7 +159,8 @@ def _mounts(asked: str, environ: Mapping[str, str]) -> tuple[Mount, ...]:
 def devices(environ: Mapping[str, str], about: Path = _DRIVER_GPUS, folder: str = "/dev") -> tuple[str, ...]:
     """Return the device nodes of the job's GPUs, and the nodes that all programs of the driver need.
 
-    If the driver does not list the node of a GPU, the nodes of all GPUs are returned.
+    If the driver does not list the node of a GPU, as of a MIG instance, the nodes of all GPUs are returned:
+    those of other jobs stay closed where the job's namespace closes them.
     """
     uuids = [uuid for uuid in environ.get("FG_GPU_UUIDS", "").split(",") if uuid]
     if not uuids:
@@ -169,8 +171,14 @@ def devices(environ: Mapping[str, str], about: Path = _DRIVER_GPUS, folder: str 
     else:
         names = sorted(os.listdir(folder))
         own = [f"{folder}/{name}" for name in names if re.fullmatch(r"nvidia[0-9]+", name)]
+        own += _instance_nodes(folder) if any(map(is_instance, uuids)) else []
     shared = [f"{folder}{path.removeprefix('/dev')}" for path in _SHARED_NODES]
     return tuple(node for node in [*own, *shared] if os.path.exists(node))
+
+
+def _instance_nodes(folder: str) -> list[str]:
+    """Return the device nodes of MIG instances."""
+    return sorted(map(str, Path(folder, "nvidia-caps").glob("nvidia-cap[0-9]*")))
 
 
 def _minors(about: Path) -> dict[str, str]:

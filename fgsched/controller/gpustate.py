@@ -112,6 +112,8 @@ class GpuStates:
         elif worse and gpu.state is not GpuState.DRAINED:
             note = f"{worse}{BY_ITSELF}"
             self._mark(replace(gpu, state=GpuState.DRAINED, note=note, noted_at=now))
+        elif reading and reading.doubt:
+            self._doubt(gpu, reading.doubt, now)
         elif is_left and (gpu.state is GpuState.SUSPECT or gpu.index in self._lost):
             self._lost.discard(gpu.index)
             self._mark(replace(gpu, state=GpuState.OK, note="", noted_at=now))
@@ -121,10 +123,16 @@ class GpuStates:
         error = reading.error if reading else "the driver does not list it"
         if reading and reading.is_lost and gpu.state in (GpuState.OK, GpuState.SUSPECT):
             self._lost.add(gpu.index)
-            note = f"it fell off the bus: {error}"
+            note = error if gpu.mig else f"it fell off the bus: {error}"
             self._mark(replace(gpu, state=GpuState.DOWN, note=note, noted_at=now))
         elif gpu.state is GpuState.OK:
             self._mark(replace(gpu, state=GpuState.SUSPECT, note=error, noted_at=now))
+
+    def _doubt(self, gpu: Gpu, why: str, now: float) -> None:
+        """Mark a GPU that answers as suspect; also one that was lost and is found again."""
+        if gpu.state is GpuState.OK or gpu.index in self._lost:
+            self._lost.discard(gpu.index)
+            self._mark(replace(gpu, state=GpuState.SUSPECT, note=why, noted_at=now))
 
     def _worse(self, reading: Reading) -> str:
         """Return new memory errors since the last reading; an operator's resume acknowledges them."""

@@ -26,6 +26,7 @@ _AT_START = {
     "exclusive",
     "features",
     "headroom",
+    "share_instances",
     "tmp",
     "run_space",
     "max_processes",

@@ -371,10 +371,21 @@ class Near(IntEnum):
     NVLINK = 3
 
 
-class Gpu(Struct, frozen=True, kw_only=True, gc=False):
-    """One GPU of the host."""
+class MigInstance(Struct, frozen=True, kw_only=True, gc=False):
+    """The place of a MIG instance: a part of a GPU with its own memory, made by an administrator."""
 
-    index: int  # in the order of NVML and nvidia-smi
+    profile: str  # such as "3g.20gb"
+    card: int = -1  # index of the partitioned GPU; -1: unknown
+    parent: str = ""  # UUID of the partitioned GPU
+    gpu_instance: int = -1  # the driver's id on that GPU; -1: unknown
+    compute_instance: int = -1  # the driver's id in the GPU instance; -1: unknown
+    is_alone: bool = True  # no other compute instance shares its memory
+
+
+class Gpu(Struct, frozen=True, kw_only=True, gc=False):
+    """One GPU of the host, or one MIG instance."""
+
+    index: int  # in the order of NVML and nvidia-smi; see gpus/mig.py for that of a MIG instance
     uuid: str
     model: str
     total: int  # bytes
@@ -387,10 +398,23 @@ class Gpu(Struct, frozen=True, kw_only=True, gc=False):
     state: GpuState = GpuState.OK
     note: str = ""  # why the state is not OK
     noted_at: float = 0.0  # seconds since the epoch
+    mig: MigInstance | None = None  # None: a whole GPU
+    is_unit: bool = False  # no part of it is allocated
+    is_named: bool = False  # it is allocated only to requests that name it, or ask for memory alone
     usable: int = 0  # bytes for jobs, of which shares are shares; computed from the other fields
 
     def __post_init__(self) -> None:
         force_setattr(self, "usable", max(0, self.total - self.reserved - self.headroom))
+
+    @property
+    def profile(self) -> str:
+        """Return the profile of a MIG instance; "" for a whole GPU."""
+        return self.mig.profile if self.mig else ""
+
+
+def is_instance(uuid: str) -> bool:
+    """Tell whether a UUID is that of a MIG instance."""
+    return uuid.startswith("MIG-")
 
 
 class GpuProcess(Struct, frozen=True, kw_only=True, gc=False):
@@ -413,6 +437,7 @@ class Reading(Struct, frozen=True, kw_only=True, gc=False):
     temperature: int | None = None  # degrees Celsius
     external: int = 0  # bytes of processes that belong to no job
     error: str = ""  # why the GPU did not answer
+    doubt: str = ""  # why no job may start there, although the GPU answered
     is_lost: bool = False  # the GPU fell off the bus
     ecc: int | None = None  # uncorrectable memory errors since the driver was loaded
     xids: tuple[int, ...] = ()  # errors that the driver reported since the last sample

@@ -129,6 +129,7 @@ class Tier(Enum):
     """The enforcement level of a job. The value is stored and shown."""
 
     DRIVER = "driver"  # the kernel limits the job's cgroup; the hook reports the limit to the job
+    MIG = "mig"  # the hardware limits each MIG instance; the hook shows the job its instances only
     SHIM = "shim"  # the hook
     WATCHDOG = "watchdog"  # only the controller's queries of the GPUs
     NONE = "none"

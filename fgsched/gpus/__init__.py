@@ -2,6 +2,7 @@
 
 backend     the interface of a vendor: questions and reports
 nvidia      NVIDIA's driver; the only module that imports pynvml
+mig         MIG instances and their device files
 simulated   simulated GPUs
 selection   the GPUs that jobs may use
 ownership   ensure that one controller of the host allocates a GPU
@@ -58,6 +59,10 @@ class GpuSettings(Protocol):
         """Return the bytes of each GPU that are kept free of jobs."""
 
     @property
+    def share_instances(self) -> bool:
+        """Return whether parts of MIG instances are allocated."""
+
+    @property
     def gpu_features(self) -> Mapping[int, tuple[str, ...]]:
         """Return the features of the configuration by index."""
 
@@ -99,8 +104,14 @@ def attach(
     Raises:
         BadUsage: the option, a variable or the configuration is malformed.
     """
-    features = config.gpu_features
-    selection = select(config.devices, environ, option=option, headroom=config.headroom, features=features)
+    selection = select(
+        config.devices,
+        environ,
+        option=option,
+        headroom=config.headroom,
+        features=config.gpu_features,
+        share_instances=config.share_instances,
+    )
     if selection.source == "auto" and selection.only != ():
         sampler = Sampler(selection, config.deadline)
         sampler.start()

@@ -36,6 +36,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     uses: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
     people: dict[int, Person] = msgspec.field(default_factory=dict)  # of a reading's processes, by pid
     driver: str = ""  # its version, to READING; "": unknown
+    # UUID of a GPU in MIG mode -> UUIDs of its instances; to READING
+    layouts: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
     @property
     def trouble(self) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import fgshim.region as region
 
+from fgsched.domain.job import is_instance
 from fgsched.gpus.backend import HOOK_TEST, Report, dump
 from fgshim import selftest
 
@@ -42,7 +43,7 @@ def _test_hook(question: dict[str, Any]) -> str:
         (folder / "libfgshim.so").symlink_to(question["hook"])
         done = subprocess.run(
             selftest.command("fence"),
-            env=_environment(folder, question["gpu"]),
+            env=_environment(folder, question["gpu"], question["uuid"]),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -53,10 +54,10 @@ def _test_hook(question: dict[str, Any]) -> str:
     return verdict(done.stdout, done.stderr, refusals)
 
 
-def _environment(folder: Path, gpu: int) -> dict[str, str]:
+def _environment(folder: Path, gpu: int, uuid: str) -> dict[str, str]:
     own = {
         "LD_PRELOAD": str(folder / "libfgshim.so"),
-        "CUDA_VISIBLE_DEVICES": str(gpu),
+        "CUDA_VISIBLE_DEVICES": uuid if is_instance(uuid) else str(gpu),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     return {**os.environ, **own}

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
+from fgsched.gpus import mig
 from fgsched.gpus.backend import INVENTORY, LIMIT, USE, Report
 from fgsched.gpus.processload import IDLE, LoadMeter, Sample
 from fgsched.gpus.processnames import ProcessNames
 
 _CPU_WORDS = 128  # of 64 CPUs each: the largest number of CPUs that a kernel supports
-_MIG = "MIG is on: not supported yet"
+_MIG = "MIG is on: restart the controller to use its instances"
 _PROCESS_LISTS = ("Compute", "Graphics", "MPSCompute")
 _MAX_INTERVAL = 1_000_000  # microseconds: the longest interval of one measurement
 _MAX_EVENTS = 256  # of one reading; further events are in the next reading
@@ -55,6 +56,7 @@ class Driver:
         self._used_until: dict[str, int] = {}  # UUID -> microseconds since the epoch of the last measurement
         self._meters: dict[str, LoadMeter] = {}  # UUID -> of its processes
         self._occupied: frozenset[str] = frozenset()  # UUIDs of the GPUs with processes
+        self._layouts: dict[str, tuple[str, ...]] = {}  # UUID of a GPU in MIG mode -> UUIDs of its instances
         self._names = ProcessNames()
         version = self._try(pynvml.nvmlSystemGetDriverVersion)
         self._version = version if isinstance(version, str) else ""
@@ -70,7 +72,8 @@ class Driver:
             return Report(want=want, gpus=tuple(self.inventory()), limits=self.has_limits())
         readings = self.reading()
         pids = {one.pid for reading in readings.values() for one in (*reading.processes, *reading.past)}
-        return Report(want=want, readings=readings, people=self._names.of(pids), driver=self._version)
+        people, layouts = self._names.of(pids), self._layouts
+        return Report(want=want, readings=readings, people=people, driver=self._version, layouts=layouts)
 
     @property
     def pause(self) -> float | None:
@@ -84,15 +87,19 @@ class Driver:
                 self._sample(self._handles[index], uuid)
 
     def inventory(self) -> list[Gpu]:
-        """Return every GPU; one that does not answer is included as DOWN with the reason."""
-        return [self._gpu(index) for index in self._handles]
+        """Return every GPU and MIG instance; one that does not answer is included as DOWN with the reason."""
+        return [gpu for index in self._handles for gpu in self._gpus(index)]
 
     def reading(self) -> dict[str, Reading]:
-        """Return {UUID: reading} of every GPU; the reading of one that does not answer has an error."""
-        xids = self._xids.since_last()
+        """Return {UUID: reading} of every GPU and instance; of one that does not answer, it has an error."""
+        xids, self._layouts = self._xids.since_last(), {}
         found = {uuid: self._read(index) for index, uuid in self._uuids.items() if uuid}
         self._occupied = frozenset(uuid for uuid, reading in found.items() if reading.processes)
-        return {uuid: replace(reading, xids=xids.get(uuid, ())) for uuid, reading in found.items()}
+        found = {uuid: replace(reading, xids=xids.get(uuid, ())) for uuid, reading in found.items()}
+        for index, uuid in self._uuids.items():
+            if uuid and found[uuid].error == _MIG:
+                found |= self._instances(index, found[uuid])
+        return found
 
     def use(self) -> dict[str, list[list[int]]]:
         """Return {UUID: [pid, percent, start, end]} since the last call, in microseconds since the epoch."""
@@ -117,6 +124,8 @@ class Driver:
             if question is None:
                 return False
             try:
+                if self._has_mig(handle):
+                    continue  # the driver has no such limits for MIG instances
                 nvml.nvmlDeviceGetMemoryLimits_v1(handle, question)
             except nvml.NVMLError as error:
                 return bool(error.value == nvml.NVML_ERROR_NOT_FOUND)  # the driver knows limits, but has none
@@ -156,6 +165,31 @@ class Driver:
         """Return the handles of the GPUs that answered when the driver was opened."""
         return [handle for handle in self._handles.values() if not isinstance(handle, self._nvml.NVMLError)]
 
+    def _gpus(self, index: int) -> list[Gpu]:
+        """Return a GPU, or its instances if it is in MIG mode."""
+        gpu = self._gpu(index)
+        if gpu.note != _MIG:
+            return [gpu]
+        try:
+            found = [self._instance(gpu, one) for one in mig.devices(self._nvml, self._handles[index], index)]
+        except self._nvml.NVMLError as error:
+            return [replace(gpu, note=f"the driver says about its MIG instances: {error}")]
+        return found or [replace(gpu, note=mig.NO_INSTANCES)]
+
+    def _instance(self, card: Gpu, device: mig.Device) -> Gpu:
+        """Return a MIG instance; compute instances that share its memory have equal parts of it."""
+        total, reserved, _ = self._memory(device.handle)
+        return Gpu(
+            index=device.index,
+            uuid=device.uuid,
+            model=device.model,
+            total=total // device.parts,
+            reserved=reserved // device.parts,
+            pci=card.pci,
+            cpus=card.cpus,
+            mig=device.place,
+        )
+
     def _gpu(self, index: int) -> Gpu:
         nvml, handle = self._nvml, self._handles[index]
         try:
@@ -167,7 +201,7 @@ class Driver:
             note = f"the driver says: {error}"
             uuid = self._uuids[index] or f"lost-{index}"
             return Gpu(index=index, uuid=uuid, model="", total=0, state=GpuState.DOWN, note=note)
-        mig = self._has_mig(handle)
+        has_mig = self._has_mig(handle)
         return Gpu(
             index=index,
             uuid=self._uuids[index],
@@ -177,15 +211,41 @@ class Driver:
             pci=self._pci(handle),
             links=self._links(index),
             cpus=self._cpus(handle),
-            state=GpuState.DOWN if mig else GpuState.OK,
-            note=_MIG if mig else "",
+            state=GpuState.DOWN if has_mig else GpuState.OK,
+            note=_MIG if has_mig else "",
+        )
+
+    def _instances(self, index: int, card: Reading) -> dict[str, Reading]:
+        """Return {UUID: reading} of the instances of a GPU in MIG mode, with the health of the GPU."""
+        try:
+            found = mig.devices(self._nvml, self._handles[index], index)
+        except self._nvml.NVMLError:
+            return {}  # the layout is unknown: the instances have no reading
+        self._layouts[self._uuids[index]] = tuple(one.uuid for one in found)
+        return {one.uuid: self._read_instance(one, card) for one in found}
+
+    def _read_instance(self, device: mig.Device, card: Reading) -> Reading:
+        """Return the reading of an instance. The driver measures no utilisation, power or energy of it."""
+        try:
+            _, _, used = self._memory(device.handle)
+            processes = self._processes(device.handle)
+        except self._nvml.NVMLError as error:
+            return Reading(gpu=device.index, used=0, error=f"the driver says: {error}")
+        return Reading(
+            gpu=device.index,
+            used=used,
+            processes=processes,
+            temperature=card.temperature,
+            ecc=card.ecc,
+            remap=card.remap,
+            xids=card.xids,
         )
 
     def _read(self, index: int) -> Reading:
         nvml, handle = self._nvml, self._handles[index]
         try:
             if self._has_mig(handle):
-                return Reading(gpu=index, used=0, error=_MIG)
+                return self._read_parent(index)
             _, _, used = self._memory(handle)
             processes, past = self._loads(handle, self._uuids[index], self._processes(handle))
             rates = self._optional(nvml.nvmlDeviceGetUtilizationRates, handle)
@@ -206,6 +266,14 @@ class Driver:
             throttled=self._throttled(handle),
             **figures,
         )
+
+    def _read_parent(self, index: int) -> Reading:
+        """Return the reading of a GPU in MIG mode: its figures, and an error, because it cannot be used."""
+        handle = self._handles[index]
+        figures = self._figures(handle)
+        ecc, remap = self._health(handle)
+        throttled = self._throttled(handle)
+        return Reading(gpu=index, used=0, error=_MIG, ecc=ecc, remap=remap, throttled=throttled, **figures)
 
     def _figures(self, handle: Any) -> dict[str, Any]:
         """Return the fields of a reading that are single figures of the driver."""

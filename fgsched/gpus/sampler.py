@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched.domain.job import Gpu, Reading
+from fgsched.gpus import mig
 from fgsched.gpus.backend import INVENTORY, READING, Person, Report, load
 from fgsched.gpus.selection import Selection
 from fgsched.gpus.simulated import SimulatedGpus
@@ -58,6 +59,7 @@ class _Selected:
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
         self._watched: tuple[Gpu, ...] = ()
+        self._layouts: dict[str, set[str]] = {}  # UUID of a GPU in MIG mode -> UUIDs of its instances
 
     def watch(self, gpus: tuple[Gpu, ...]) -> None:
         """Set the GPUs of further readings; they are identified by UUID, since a driver may renumber them."""
@@ -71,6 +73,7 @@ class _Selected:
         """Return the part of a report about the selected and watched GPUs."""
         if report.want == INVENTORY:
             chosen = self._selection.of(report.gpus, report.error)
+            self._layouts = mig.layouts(report.gpus)
             return Answer(want=INVENTORY, gpus=chosen, error=report.error, limits=report.limits)
         if report.want != READING:
             return Answer(want=report.want, error=report.error, uses=report.uses)
@@ -85,8 +88,21 @@ class _Selected:
 
     def _reading(self, gpu: Gpu, report: Report) -> Reading:
         if gpu.uuid in report.readings:
-            return replace(report.readings[gpu.uuid], gpu=gpu.index)
+            reading = replace(report.readings[gpu.uuid], gpu=gpu.index)
+            return replace(reading, doubt=mig.CHANGED) if self._has_moved(gpu, report) else reading
+        if gpu.mig and self._has_moved(gpu, report):
+            return Reading(gpu=gpu.index, used=0, error=mig.GONE, is_lost=True)
         return Reading(gpu=gpu.index, used=0, error=report.error or "the driver does not show this card")
+
+    def _has_moved(self, gpu: Gpu, report: Report) -> bool:
+        """Tell whether the GPU of a MIG instance has other instances than at the start, or none any more."""
+        if gpu.mig is None:
+            return False
+        parent = report.readings.get(gpu.mig.parent)
+        if gpu.mig.parent in report.layouts:
+            now = set(report.layouts[gpu.mig.parent])
+            return now != self._layouts.get(gpu.mig.parent, now)
+        return parent is not None and not parent.error
 
 
 class Sampler(_Selected):

@@ -1,17 +1,17 @@
 """Choose the GPUs that jobs may use: by the option --gpus, the environment and the configuration."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import Gpu, GpuState
+from fgsched.domain.job import Gpu, GpuState, MigInstance
 from fgsched.domain.text import shown
 
 _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
-_UUID = re.compile(r"GPU-[0-9a-fA-F-]{1,36}")
+_UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{1,36}")
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -21,9 +21,12 @@ class Selection(Struct, frozen=True, kw_only=True):
     only: tuple[int | str, ...] | None = None  # indices and prefixes of UUIDs; None: all
     headroom: int = 0  # bytes of each GPU that are kept free of jobs
     features: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # of GPUs, by index
+    share_instances: bool = False  # parts of MIG instances are allocated
 
     def of(self, gpus: Sequence[Gpu], why: str = "") -> tuple[Gpu, ...]:
         """Return the selected GPUs by index; one that is named but missing is included as DOWN.
+
+        The index or UUID of a GPU in MIG mode selects its instances.
 
         Args:
             why: the reason for missing GPUs.
@@ -31,17 +34,24 @@ class Selection(Struct, frozen=True, kw_only=True):
         Raises:
             BadUsage: a prefix fits the UUIDs of several GPUs.
         """
-        chosen = {
-            gpu.index: replace(gpu, headroom=self.headroom, features=self.features.get(gpu.index, ()))
-            for gpu in gpus
-        }
+        chosen = {gpu.index: self._configured(gpu) for gpu in gpus}
         if self.only is not None:
             chosen = {gpu.index: gpu for gpu in self._named(chosen, why or "the host has no such card")}
+        if any(gpu.mig for gpu in chosen.values()) and not all(gpu.mig for gpu in chosen.values()):
+            chosen = {index: replace(gpu, is_named=gpu.mig is not None) for index, gpu in chosen.items()}
         return tuple(chosen[index] for index in sorted(chosen))
+
+    def _configured(self, gpu: Gpu) -> Gpu:
+        is_unit = gpu.mig is not None and not self.share_instances
+        features = self.features.get(gpu.index, ())
+        return replace(gpu, headroom=self.headroom, features=features, is_unit=is_unit)
 
     def _named(self, gpus: dict[int, Gpu], why: str) -> Iterator[Gpu]:
         free = max([*gpus, *(item for item in self.only or () if isinstance(item, int))], default=-1) + 1
         for item in self.only or ():
+            if parts := [gpu for gpu in gpus.values() if gpu.mig and _is_card(gpu.mig, item)]:
+                yield from parts
+                continue
             if isinstance(item, int):
                 yield gpus.get(item) or _absent(item, f"absent-{item}", why)
                 continue
@@ -60,6 +70,7 @@ def select(
     option: str = "",
     headroom: int = 0,
     features: Mapping[int, tuple[str, ...]] | None = None,
+    share_instances: bool = False,
 ) -> Selection:
     """Combine the option, FG_DEVICES, CUDA_VISIBLE_DEVICES and the configuration, in descending precedence.
 
@@ -71,13 +82,22 @@ def select(
         option: the value of --gpus.
         headroom: bytes of each GPU that are kept free of jobs.
         features: of GPUs, by index.
+        share_instances: parts of MIG instances are allocated.
 
     Raises:
         BadUsage: a value is malformed, or a number and a list disagree.
     """
+    source, only = _combined(_settings(devices, environ, option))
+    return Selection(
+        source=source, only=only, headroom=headroom, features=features or {}, share_instances=share_instances
+    )
+
+
+def _combined(settings: Iterable[tuple[str, str]]) -> tuple[str, tuple[int | str, ...] | None]:
+    """Return the source and the list of GPUs of settings in descending precedence. Raises BadUsage."""
     source, number, only = "auto", None, None
     by: dict[str, str] = {}
-    for name, text in _settings(devices, environ, option):
+    for name, text in settings:
         value = _read(name, text)
         if isinstance(value, int) and number is None and only is None:
             number, by["number"] = value, name
@@ -92,7 +112,7 @@ def select(
         )
     if number is not None and only is None:
         only = tuple(range(number))
-    return Selection(source=source, only=only, headroom=headroom, features=features or {})
+    return source, only
 
 
 def _settings(devices: str, environ: Mapping[str, str], option: str) -> Iterator[tuple[str, str]]:
@@ -141,8 +161,6 @@ def _list(name: str, text: str) -> tuple[int | str, ...]:
             items += range(int(indices[1]), int(indices[2] or indices[1]) + 1)
         elif _UUID.fullmatch(item):
             items.append(item)
-        elif item.startswith("MIG-"):
-            raise BadUsage(f"{name}: {shown(item)}: MIG devices are not supported yet.", "Name whole GPUs.")
         else:
             raise BadUsage(
                 f"{name}: {shown(text)} does not name GPUs.",
@@ -150,6 +168,13 @@ def _list(name: str, text: str) -> tuple[int | str, ...]:
                 "or sim:4x80G:H100.",
             )
     return tuple(dict.fromkeys(items))
+
+
+def _is_card(place: MigInstance, item: int | str) -> bool:
+    """Tell whether an item selects the GPU of a MIG instance."""
+    if isinstance(item, int):
+        return place.card == item
+    return place.parent.lower().startswith(item.lower())
 
 
 def _absent(index: int, uuid: str, why: str) -> Gpu:

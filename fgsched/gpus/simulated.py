@@ -1,7 +1,8 @@
 """Simulated GPUs for evaluation, training and tests, such as `sim:4x80G:H100` or `sim:1x16G:V100,1x40G:A100`.
 
 `sim:4x80G:H100:nvlink,4x80G:H100:nvlink` describes two groups of connected GPUs, and
-`sim:1x16G:cpus=0-7,1x16G:cpus=8-15` two GPUs near different CPUs.
+`sim:1x16G:cpus=0-7,1x16G:cpus=8-15` two GPUs near different CPUs. `sim:1x80G:H100:mig=3g.40gb/2x1g.10gb`
+describes a GPU with three MIG instances.
 """
 
 import json
@@ -15,15 +16,22 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
+from fgsched.domain.job import Gpu, GpuProcess, GpuState, MigInstance, Near, Reading
 from fgsched.domain.text import shown
 from fgsched.domain.units import parse_bytes, parse_indices
+from fgsched.gpus import mig
 from fgsched.gpus.backend import READING, Person, Report
 
 FOREIGN_PID = (1 << 22) + 1  # a pid that no kernel assigns
 _MAX_GPUS = 1024
-_UUID = "GPU-51570000-0000-4000-8000-"
-_GROUP = re.compile(r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?(?::(nvlink|switch|socket))?(?::cpus=([0-9-]+))?")
+_UUID, _MIG_UUID = "GPU-51570000-0000-4000-8000-", "MIG-51570000-0000-4000-8000-"
+_GROUP = re.compile(
+    r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?(?::(nvlink|switch|socket))?(?::cpus=([0-9-]+))?"
+    r"(?::mig=([^:,]+))?"
+)
+_PROFILE = re.compile(r"(?:([1-7])x)?(([1-7])g\.([0-9]{1,3})gb(?:[+-][\w.]+)?)")
+_MOST_SLICES = 7  # of one GPU in MIG mode
+_MOST_CARDS = 100  # indices that MIG instances can have a GPU of
 _KEYS = {"used", "processes", "error", "state", "note", "utilisation", "temperature", "hang"}
 _KEYS |= {"lost", "ecc", "remap", "xids", "traffic", "power", "energy", "clock", "throttled"}
 
@@ -35,13 +43,15 @@ def parse(text: str) -> tuple[Gpu, ...]:
         BadUsage: the text is malformed, or a GPU has no memory.
     """
     gpus: list[Gpu] = []
+    layouts: dict[int, list[str]] = {}  # GPU in MIG mode -> profiles
     for part in text.removeprefix("sim:").split(","):
         match = _GROUP.fullmatch(part.strip())
         if not match or not 1 <= int(match[1]) <= _MAX_GPUS - len(gpus):
             raise BadUsage(
                 f"{shown(text)} does not describe simulated GPUs.",
-                f"Use sim:COUNTxMEMORY[:MODEL][:LINK][:cpus=CPUS][,…], such as sim:4x80G:H100, "
-                f"for 1 to {_MAX_GPUS} of them; LINK is nvlink, switch or socket, CPUS a range such as 0-7.",
+                "Use sim:COUNTxMEMORY[:MODEL][:LINK][:cpus=CPUS][:mig=PROFILES][,…], such as sim:4x80G:H100, "
+                f"for 1 to {_MAX_GPUS} of them; LINK is nvlink, switch or socket, CPUS a range such as "
+                "0-7, PROFILES such as 3g.40gb/2x1g.10gb.",
             )
         total, model = parse_bytes(match[2]), match[3] or "Simulated"
         if not total:
@@ -53,7 +63,44 @@ def parse(text: str) -> tuple[Gpu, ...]:
             Gpu(index=i, uuid=uuid(i), model=model, total=total, links=_links(i, group, near), cpus=cpus)
             for i in group
         ]
-    return tuple(gpus)
+        if match[6]:
+            layouts |= {gpu.index: _profiles(match[6], gpu, text) for gpu in gpus[group.start :]}
+    parts = {index: _instances(gpus[index], profiles) for index, profiles in layouts.items()}
+    return tuple(one for gpu in gpus for one in parts.get(gpu.index, [gpu]))
+
+
+def _profiles(listed: str, card: Gpu, text: str) -> list[str]:
+    """Return the profiles in a list such as 3g.40gb/2x1g.10gb. Raises BadUsage if they do not fit the GPU."""
+    found = [_PROFILE.fullmatch(one) for one in listed.split("/")]
+    shapes = [one for one in found if one for _ in range(int(one[1] or 1))]
+    memory = sum(int(one[4]) for one in shapes) << 30
+    if not all(found) or sum(int(one[3]) for one in shapes) > _MOST_SLICES or memory > card.total:
+        raise BadUsage(
+            f"{shown(text)}: {shown(listed)} is no layout of MIG instances of such a GPU.",
+            f"Write profiles such as mig=3g.40gb/2x1g.10gb: at most {_MOST_SLICES}g and its memory together.",
+        )
+    if card.index >= _MOST_CARDS:
+        raise BadUsage(f"{shown(text)} has too many GPUs for MIG.", f"Use at most {_MOST_CARDS}.")
+    return [one[2] for one in shapes]
+
+
+def _instances(card: Gpu, profiles: Iterable[str]) -> list[Gpu]:
+    """Return the MIG instances of a simulated GPU."""
+    found = []
+    for number, profile in enumerate(profiles):
+        place = MigInstance(
+            profile=profile,
+            card=card.index,
+            parent=card.uuid,
+            gpu_instance=number + 1,
+            compute_instance=0,
+        )
+        index, size = mig.index_of(card.index, number), profile.partition(".")[2].partition("gb")[0]
+        model, own = f"{card.model} MIG {profile}", f"{_MIG_UUID}{index:012x}"
+        found.append(
+            replace(card, index=index, uuid=own, model=model, total=int(size) << 30, links=(), mig=place)
+        )
+    return found
 
 
 def _links(index: int, group: range, near: Near | None) -> tuple[tuple[int, int], ...]:
@@ -67,7 +114,7 @@ def uuid(index: int) -> str:
 
 def is_simulated(uuid: str) -> bool:
     """Return whether a UUID is that of a simulated GPU."""
-    return uuid.startswith(_UUID)
+    return uuid.startswith((_UUID, _MIG_UUID))
 
 
 class JobLoad(Struct, frozen=True, kw_only=True):
@@ -173,16 +220,7 @@ class SimulatedGpus(Struct, frozen=True, kw_only=True):
 
 
 def _gpu(gpu: Gpu, about: dict[str, Any]) -> Gpu:
-    return Gpu(
-        index=gpu.index,
-        uuid=gpu.uuid,
-        model=gpu.model,
-        total=gpu.total,
-        links=gpu.links,
-        cpus=gpu.cpus,
-        state=GpuState(about.get("state", "ok")),
-        note=str(about.get("note", "")),
-    )
+    return replace(gpu, state=GpuState(about.get("state", "ok")), note=str(about.get("note", "")))
 
 
 def _people(about: dict[str, Any]) -> dict[int, Person]:

@@ -5,11 +5,11 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from msgspec import Struct, field
 
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import GPU_COMPUTE, WHOLE, Job
+from fgsched.domain.job import GPU_COMPUTE, WHOLE, Gpu, Hold, Job
 from fgsched.domain.policy import Policy
 from fgsched.domain.states import Tier
 
-HOOKED = frozenset({Tier.DRIVER.value, Tier.SHIM.value})
+HOOKED = frozenset({Tier.DRIVER.value, Tier.MIG.value, Tier.SHIM.value})
 TIERS = tuple(tier.value for tier in Tier)
 
 
@@ -21,6 +21,11 @@ def check_tier(asked: str, allowed: Container[str], best: str) -> None:
     """
     if not asked:
         return
+    if asked == Tier.MIG.value:
+        raise Refused(
+            "--tier=mig: this level follows from the device",
+            "Ask for a MIG instance: --gpu-type=PROFILE. fginfo lists them.",
+        )
     if asked not in allowed:
         raise Refused(
             f"--tier={asked}: this site does not allow it",
@@ -33,9 +38,17 @@ def check_tier(asked: str, allowed: Container[str], best: str) -> None:
         )
 
 
-def tier_of(asked: str, best: str) -> str:
-    """Return the enforcement level of a job with GPUs."""
-    return asked or best
+def tier_of(asked: str, best: str, gpus: Sequence[tuple[Gpu, Hold]] = ()) -> str:
+    """Return the enforcement level of a job with these GPUs.
+
+    The driver's limits do not exist on MIG instances. The hardware limits a job that has whole ones; the
+    hook limits a job on a part of one.
+    """
+    level = asked or best
+    if not any(gpu.mig for gpu, _ in gpus) or level in (Tier.WATCHDOG.value, Tier.NONE.value):
+        return level
+    is_alone = all(gpu.mig and gpu.mig.is_alone and hold.share == WHOLE for gpu, hold in gpus)
+    return Tier.MIG.value if is_alone and asked != Tier.SHIM.value else Tier.SHIM.value
 
 
 def is_hooked(tier: str, *, has_cards: bool) -> bool:
@@ -55,8 +68,8 @@ class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
     how: str = ""  # kind of mount namespaces: "root", "user"; "": none
     note: str = ""  # why none
     is_required: bool = False  # every job with the hook has one, or does not start
-    nodes: Sequence[str] = ()  # of all cards of the host
-    node_of: Mapping[str, str] = field(default_factory=dict)  # UUID -> node
+    nodes: Sequence[str] = ()  # of all GPUs and MIG instances of the host
+    nodes_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # UUID -> nodes
 
     @property
     def word(self) -> str:
@@ -65,7 +78,7 @@ class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def others(self) -> str:
         """Whether a job can open the device nodes of other GPUs: closed or open."""
-        return "closed" if self.how and self.node_of else "open"
+        return "closed" if self.how and self.nodes_of else "open"
 
     def of(self, uuids: Collection[str], *, hooked: bool) -> str:
         """Return the type of namespace of a job with these GPUs.
@@ -75,12 +88,12 @@ class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
         """
         if not self.how or not (uuids or self.is_required):
             return ""
-        known = self.node_of and all(uuid in self.node_of for uuid in uuids)
+        known = self.nodes_of and all(uuid in self.nodes_of for uuid in uuids)
         return ",".join([PRELOAD] * hooked + [DEVICES] * bool(known))
 
     def closed(self, uuids: Collection[str]) -> tuple[str, ...]:
         """Return the device nodes that a job with these GPUs must not open."""
-        own = {self.node_of[uuid] for uuid in uuids}
+        own = {node for uuid in uuids for node in self.nodes_of[uuid]}
         return tuple(node for node in self.nodes if node not in own)
 
     def check(self, *, hooked: bool) -> None:

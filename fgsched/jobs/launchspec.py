@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from fgsched.domain.job import Hold, Job, Request
+from fgsched.domain.job import Hold, Job, Request, is_instance
 from fgsched.domain.units import format_indices, format_share, parse_indices
 from fgsched.jobs import containers
 from fgsched.jobs.arrays import variables as array_variables
@@ -234,16 +234,18 @@ def _gpu_variables(given: tuple[AssignedGpu, ...], *, by_uuid: bool) -> Mapping[
     if not given:
         return {"CUDA_VISIBLE_DEVICES": "", "FG_JOB_GPUS": "", "FG_GPUS_ON_NODE": "0"}
     uuids = ",".join(card.uuid for card in given)
+    has_instances = any(is_instance(card.uuid) for card in given)
     share = sum(card.hold.share for card in given)
     cpus = format_indices(cpu for card in given for cpu in card.cpus)
     return {
-        "CUDA_VISIBLE_DEVICES": uuids if by_uuid else indices,
+        "CUDA_VISIBLE_DEVICES": uuids if by_uuid or has_instances else indices,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "FG_JOB_GPUS": indices,
         "FG_GPUS_ON_NODE": str(len(given)),
         "FG_GPU_FRACTION": format_share(share),
         "FG_GPU_MEM_MB": str(given[0].hold.memory >> 20),
         "FG_GPU_UUIDS": uuids,
+        **({"NVIDIA_VISIBLE_DEVICES": uuids} if has_instances else {}),
         **({"FG_GPU_CPUS": cpus} if cpus else {}),
     }
 

@@ -20,7 +20,7 @@ from fgsched.domain.fence import FENCE_DIR
 from fgsched.domain.job import Demand, Gpu, GpuState, Hold, Reading
 from fgsched.domain.units import format_mebibytes
 from fgsched.jobs.launchspec import job_dir
-from fgsched.scheduling.placement import cost, is_of_type
+from fgsched.scheduling.placement import cost, is_suitable
 from fgsched.system.process import parents, started_with
 
 ATTEMPT = 1
@@ -136,7 +136,7 @@ def choose(
     Raises:
         Refused: too few GPUs have the type and the memory.
     """
-    able = [gpu for gpu in gpus if gpu.state is GpuState.OK and is_of_type(gpu, demand.gpu_type)]
+    able = [gpu for gpu in gpus if gpu.state is GpuState.OK and is_suitable(gpu, demand)]
     parts = [(gpu, cost(demand, gpu)) for gpu in able]
     fitting = [one for one in parts if given.get(one[0].uuid, 0) + one[1].memory <= one[0].usable]
     fitting.sort(key=lambda one: (given.get(one[0].uuid, 0), _used(readings, one[0].index), one[0].index))

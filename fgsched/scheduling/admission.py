@@ -11,7 +11,7 @@ from fgsched.domain.policy import DRAIN, NORMAL, Partition, Policy
 from fgsched.domain.text import is_plain, quoted, shown
 from fgsched.domain.times import format_limit
 from fgsched.domain.units import format_mebibytes, format_share, neighbours
-from fgsched.scheduling.placement import cost, is_of_type
+from fgsched.scheduling.placement import cost, is_of_type, is_suitable
 
 
 class Submitter(Struct, frozen=True, kw_only=True, gc=False):
@@ -173,9 +173,7 @@ def _check_reservation(
     fitting = [
         gpu
         for gpu in context.gpus
-        if gpu.index in kept
-        and is_of_type(gpu, demand.gpu_type)
-        and _is_within(demand, gpu, kept[gpu.index], step)
+        if gpu.index in kept and is_suitable(gpu, demand) and _is_within(demand, gpu, kept[gpu.index], step)
     ]
     if len(fitting) < demand.gpus:
         cards = ", ".join(f"{format_share(hold.share)} of GPU {hold.gpu}" for hold in reservation.holds)
@@ -321,6 +319,9 @@ def _check_cards(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
     if not suitable:
         kinds = ", ".join(sorted({gpu.model for gpu in gpus}))
         raise Refused(f"no GPU of type {quoted(demand.gpu_type)} in this host", f"It has: {kinds}.")
+    typed, suitable = suitable, [gpu for gpu in suitable if is_suitable(gpu, demand)]
+    if not suitable:
+        _refuse_instances(demand, typed, limits)
     if demand.gpus > len(suitable):
         what = f"{demand.gpu_type} GPU" if demand.gpu_type else "GPU"
         plural = "" if len(suitable) == 1 else "s"
@@ -332,6 +333,17 @@ def _check_cards(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
         _refuse_memory(demand, suitable, limits)
 
 
+def _refuse_instances(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
+    """Refuse a request for which all GPUs of its type are MIG instances, or GPUs that are not shared."""
+    if demand.memory and (not demand.share or demand.is_whole):
+        _refuse_memory(replace(demand, gpus=1), gpus, limits)
+    profiles = ", ".join(dict.fromkeys(gpu.profile or gpu.model for gpu in gpus))
+    raise Refused(
+        f"these GPUs are allocated as a whole: {profiles}",
+        "Ask for one by its type, as in --gpus=TYPE:1, or for its memory, as in --gpu-mem=8G.",
+    )
+
+
 def _fits_alone(demand: Demand, gpu: Gpu, limits: HostLimits) -> bool:
     hold = cost(demand, gpu, limits.share_step)
     return hold.share <= WHOLE and hold.memory <= gpu.usable and hold.share > 0
@@ -339,7 +351,7 @@ def _fits_alone(demand: Demand, gpu: Gpu, limits: HostLimits) -> bool:
 
 def _refuse_memory(demand: Demand, suitable: Sequence[Gpu], limits: HostLimits) -> None:
     largest = sorted(suitable, key=lambda gpu: gpu.usable)[-demand.gpus]
-    asked = cost(demand, largest, limits.share_step).memory
+    asked = demand.memory or cost(demand, largest, limits.share_step).memory
     raise Refused(
         f"no GPU in this host can ever satisfy this: {format_mebibytes(asked)} asked of a GPU,"
         f" {format_mebibytes(largest.usable)} on GPU {largest.index} ({largest.model})",

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from fgsched.domain.job import WHOLE, Demand, Gpu, GpuState, Hold, HostLimits
 from fgsched.scheduling.backfill import attempt
-from fgsched.scheduling.placement import Host, Room, Shortfall, cost, fits, is_of_type
+from fgsched.scheduling.placement import Host, Room, Shortfall, cost, fits, is_suitable
 
 _CACHE_SIZE = 20_000  # cards and hosts in different states
 _RECENT = 1000  # requests that make the mix of a host
@@ -104,7 +104,7 @@ class Fragmentation:
         for shape in self._shapes:
             hold = cost(shape.demand, gpu, self._step)
             count = 0
-            if hold.share > 0 and is_of_type(gpu, shape.demand.gpu_type):
+            if hold.share > 0 and is_suitable(gpu, shape.demand):
                 count = max(0, min(share // hold.share, memory // max(1, hold.memory)))
             if shape.demand.gpus > 1:
                 count = min(count, 1)
@@ -246,7 +246,7 @@ def _clearing(
     demand: Demand, room: Room, movable: Iterable[Movable], limits: HostLimits
 ) -> tuple[Movable, ...] | None:
     """Return the jobs to remove from a GPU so that `demand` fits on it; None if that is impossible."""
-    if room.gpu.state is not GpuState.OK or not is_of_type(room.gpu, demand.gpu_type):
+    if room.gpu.state is not GpuState.OK or not is_suitable(room.gpu, demand):
         return None
     here = sorted((job for job in movable if job.holds[0].gpu == room.gpu.index), key=lambda job: job.loss)
     taken: list[Movable] = []

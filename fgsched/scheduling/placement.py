@@ -1,5 +1,6 @@
 """Choose the GPUs for one request, or find the reason why it does not fit."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
@@ -120,6 +121,8 @@ def rooms(gpus: Iterable[Gpu], holds: Iterable[tuple[Hold, bool]], readings: Rea
 def cost(demand: Demand, gpu: Gpu, step: int = 1) -> Hold:
     """Return the hold of `demand` on this GPU: share follows from bytes, or bytes from share."""
     usable = gpu.usable
+    if gpu.is_unit:
+        return Hold(gpu=gpu.index, share=WHOLE, memory=usable)
     memory = demand.memory or usable * demand.memory_part // WHOLE
     share = demand.share
     if not share:
@@ -133,21 +136,52 @@ def charged(hold: Hold, usable: int) -> int:
     return max(hold.share, -(-hold.memory * WHOLE // max(1, usable)))
 
 
+def is_suitable(gpu: Gpu, demand: Demand) -> bool:
+    """Tell whether a request is for such a GPU.
+
+    A MIG instance is allocated as a whole, unless the site shares instances. Beside whole GPUs, a request
+    that neither names an instance nor asks for the memory of one GPU alone means a whole GPU.
+    """
+    has_memory_alone = bool(demand.memory) and not demand.share
+    if gpu.is_named and not (demand.gpu_type or (has_memory_alone and demand.gpus == 1)):
+        return False
+    if gpu.is_unit and not ((demand.is_whole or has_memory_alone) and demand.memory <= gpu.usable):
+        return False
+    return is_of_type(gpu, demand.gpu_type)
+
+
 def is_of_type(gpu: Gpu, wanted: str) -> bool:
     """Tell whether a GPU has the requested features: terms joined by & and |; & binds closer.
 
-    A term is a feature of the GPU or part of its model's name; case, '-', '_' and blanks are ignored.
+    A term is a feature of the GPU or part of its model's name; case, '-', '_' and blanks are ignored. Beside
+    whole GPUs, one term must name a MIG instance: by a feature, its profile, the part of that before the dot,
+    "mig", or one of these after a part of the model's name.
     """
-    return not wanted or _has(gpu.model, gpu.features, wanted)
+    return not wanted or _has(gpu.model, gpu.features, gpu.profile, gpu.is_named, wanted)
 
 
 @lru_cache(maxsize=1024)
-def _has(model: str, features: tuple[str, ...], wanted: str) -> bool:
+def _has(model: str, features: tuple[str, ...], profile: str, is_named: bool, wanted: str) -> bool:
     name, own = _plain(model), {_plain(feature) for feature in features}
+
+    def names_instance(term: str) -> bool:
+        return term in own or bool(profile and _names_profile(term, name, profile.lower()))
+
+    def has(term: str) -> bool:
+        return names_instance(term) or term in name
+
+    clauses = [[_plain(term) for term in clause.split("&")] for clause in wanted.split("|")]
     return any(
-        all(_plain(term) in own or _plain(term) in name for term in clause.split("&"))
-        for clause in wanted.split("|")
+        all(map(has, clause)) and (not is_named or any(map(names_instance, clause))) for clause in clauses
     )
+
+
+def _names_profile(term: str, model: str, profile: str) -> bool:
+    """Tell whether a term is "mig", a profile or the part of it before the dot, after a part of the model."""
+    shape = re.split(r"[+-]", profile)[0]  # without engines, as in 1g.10gb+me
+    names = ("mig", shape, shape.rpartition(".")[0])
+    ends = (term.removesuffix(name).removesuffix("mig") for name in names if name and term.endswith(name))
+    return any(end in model for end in ends)
 
 
 def _plain(name: str) -> str:
@@ -157,7 +191,7 @@ def _plain(name: str) -> str:
 def fits(demand: Demand, room: Room, limits: HostLimits) -> Hold | None:
     """Return the hold of `demand` on this GPU if it fits now, otherwise None."""
     gpu = room.gpu
-    if demand.share > room.share or gpu.state is not GpuState.OK or not is_of_type(gpu, demand.gpu_type):
+    if demand.share > room.share or gpu.state is not GpuState.OK or not is_suitable(gpu, demand):
         return None
     hold = cost(demand, gpu, limits.share_step)
     if not 0 < hold.share <= room.share or hold.memory > room.memory:
@@ -179,6 +213,8 @@ def place(
     if demand.gpus == 0:
         return ()
     found = [(room, hold) for room in free if (hold := fits(demand, room, limits))]
+    if any(room.gpu.mig for room, _ in found):
+        found = _alike(found, demand.gpus)
     if len(found) < demand.gpus:
         return shortage(demand, free, limits)
     if demand.gpus == 1 and len(found) > 1 and host and host.waste and not limits.spread:
@@ -187,6 +223,18 @@ def place(
     if demand.gpus > 1:
         found = [found[position] for position in nearest([room.gpu for room, _ in found], demand.gpus)]
     return tuple(sorted((hold for _, hold in found[: demand.gpus]), key=lambda hold: hold.gpu))
+
+
+def _alike(found: Sequence[tuple[Room, Hold]], number: int) -> list[tuple[Room, Hold]]:
+    """Return the smallest MIG instances if there are enough of them, otherwise the whole GPUs.
+
+    CUDA shows a process either whole GPUs or a MIG instance.
+    """
+    instances = sorted((room.gpu.usable, at) for at, (room, _) in enumerate(found) if room.gpu.mig)
+    if len(instances) < number:
+        return [pair for pair in found if not pair[0].gpu.mig]
+    largest = instances[number - 1][0]
+    return [found[at] for usable, at in instances if usable <= largest]
 
 
 def _least_waste(
@@ -222,7 +270,7 @@ def _by_rest(rooms: Sequence[Room], *, spread: bool) -> Callable[[tuple[Room, Ho
 
 def shortage(demand: Demand, free: Sequence[Room], limits: HostLimits) -> Shortfall:
     """Return the binding reason why `demand` does not fit now, and the GPU that comes closest."""
-    able = [room for room in free if is_of_type(room.gpu, demand.gpu_type)]
+    able = [room for room in free if is_suitable(room.gpu, demand)]
     up = [room for room in able if room.gpu.state is GpuState.OK]
     if len(up) < demand.gpus:
         return Shortfall(Reason.GPU_DRAINED, "cards", need=demand.gpus, left=len(up), total=len(able))

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fgsched.domain.job import Gpu
+from fgsched.gpus import mig
 from fgsched.jobs.enforcement import MountPlan
 from fgshim import library, spawner
 
 PRELOAD = Path("/etc/ld.so.preload")
 _DEVICES = Path("/dev")
-_DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
+_DRIVER = Path("/proc/driver/nvidia")
 _DEADLINE = 20  # seconds for a trial that takes milliseconds
 _NOTE_FOR_USERS = (
     "a user's jobs would run in a user namespace, where setuid programs have no power:"
@@ -40,7 +41,7 @@ def find(setting: str, run: Path, gpus: Iterable[Gpu], *, may_make: bool = False
     is_required = setting == "namespace"
     if note:
         return MountPlan(note=note, is_required=is_required)
-    return MountPlan(how=how, is_required=is_required, nodes=nodes(), node_of=nodes_of(gpus))
+    return MountPlan(how=how, is_required=is_required, nodes=nodes(), nodes_of=nodes_of(gpus))
 
 
 def make_preload(path: Path) -> None:
@@ -107,19 +108,27 @@ def _trial_files(run: Path) -> Iterator[Path]:
         directory.rmdir()
 
 
-def nodes(devices: Path = _DEVICES) -> tuple[str, ...]:
-    """Return the device nodes of GPUs, without those for control and unified memory, which have no number."""
+def nodes(*, about: Path = _DRIVER, devices: Path = _DEVICES) -> tuple[str, ...]:
+    """Return the device nodes of GPUs and MIG instances, without the nodes for control and unified memory."""
     found = (path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
-    return tuple(sorted(map(str, found)))
+    return (*sorted(map(str, found)), *mig.all_nodes(about=about / "capabilities", devices=devices))
 
 
-def nodes_of(gpus: Iterable[Gpu], *, about: Path = _DRIVER_GPUS, devices: Path = _DEVICES) -> dict[str, str]:
-    """Return {GPU UUID: device node}; the number of a node is not the index of its GPU."""
+def nodes_of(
+    gpus: Iterable[Gpu], *, about: Path = _DRIVER, devices: Path = _DEVICES
+) -> dict[str, tuple[str, ...]]:
+    """Return {UUID: device nodes}; the number of a node is not the index of its GPU."""
     minors = {}
-    for file in about.glob("*/information"):
+    for file in (about / "gpus").glob("*/information"):
         if minor := re.search(r"^Device Minor:\s*(\d+)$", file.read_text(), re.MULTILINE):
-            minors[_address(file.parent.name)] = f"{devices}/nvidia{minor[1]}"
-    return {gpu.uuid: minors[_address(gpu.pci)] for gpu in gpus if _address(gpu.pci) in minors}
+            minors[_address(file.parent.name)] = int(minor[1])
+    found = {}
+    for gpu in gpus:
+        if (number := minors.get(_address(gpu.pci))) is not None:
+            place = {"about": about / "capabilities", "devices": devices}
+            own = mig.nodes(number, gpu.mig, **place) if gpu.mig else ()
+            found[gpu.uuid] = (f"{devices}/nvidia{number}", *own)
+    return found
 
 
 def _address(pci: str) -> tuple[str, ...]:

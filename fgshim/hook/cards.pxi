@@ -1,20 +1,23 @@
 # The GPUs that NVML shows: those of the job, numbered as CUDA numbers them within the job.
 #
+# The GPU of a MIG instance is shown in its place, and of its instances only those of the job.
+#
 # The region lists them in that order. The driver is always called, so it refuses what it would refuse without
 # the hook.
 #
 # Hooks: nvmlDeviceGetCount, nvmlDeviceGetCount_v2, nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2,
 #   nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2, nvmlDeviceGetHandleBySerial,
 #   nvmlDeviceGetHandleByUUID, nvmlDeviceGetHandleByUUIDV, nvmlDeviceGetIndex,
-#   nvmlDeviceGetTopologyNearestGpus, nvmlSystemGetTopologyGpuSet, nvmlUnitGetDevices.
-# Exports: fg_by_index.
+#   nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetTopologyNearestGpus, nvmlSystemGetTopologyGpuSet,
+#   nvmlUnitGetDevices.
+# Exports: fg_by_index, fg_has_instances_on, fg_is_instance_on.
 # Needs: driver (fg_function); region (fg_attach, fg_own_job); views (fg_nvml_gpu).
 
-cdef void fg_uuid_text(const uint8_t *uuid, char *text) noexcept nogil:
+cdef void fg_uuid_text(const uint8_t *uuid, bint is_instance, char *text) noexcept nogil:
     """Write a UUID as NVML does, such as GPU-1b2c3d4e-…, in 41 bytes."""
     cdef const char *digits = "0123456789abcdef"
     cdef int at
-    strcpy(text, "GPU-")
+    strcpy(text, "MIG-" if is_instance else "GPU-")
     text += 4
     for at in range(16):
         if at == 4 or at == 6 or at == 8 or at == 10:
@@ -27,12 +30,103 @@ cdef void fg_uuid_text(const uint8_t *uuid, char *text) noexcept nogil:
 
 
 cdef bint fg_nvml_own(void *device) noexcept nogil:
-    """Return whether the device is a GPU of the job, or a MIG instance of one."""
+    """Return whether the device is a GPU of the job, a MIG instance of one, or the GPU of the job's instance."""
+    cdef void *whole
+    if fg_nvml_gpu(device) >= 0 or fg_has_instances_on(device):
+        return True
+    whole = fg_whole(device)
+    return whole != NULL and fg_nvml_gpu(whole) >= 0
+
+
+# -- MIG instances --------------------------------------------------------------------------------------
+
+cdef void *fg_whole(void *instance) noexcept nogil:
+    """Return the GPU of a MIG instance; NULL if the device is none."""
     cdef void *ask = fg_function(FG_nvmlDeviceGetDeviceHandleFromMigDeviceHandle)
     cdef void *whole = NULL
-    if fg_nvml_gpu(device) >= 0:
-        return True
-    return ask != NULL and (<nvml_whole_t> ask)(device, &whole) == NVML_SUCCESS and fg_nvml_gpu(whole) >= 0
+    if ask == NULL or (<nvml_whole_t> ask)(instance, &whole) != NVML_SUCCESS:
+        return NULL
+    return whole
+
+
+cdef void *fg_instance(uint32_t at) noexcept nogil:
+    """Return the job's MIG instance at a position of the region; NULL if there is none."""
+    cdef void *ask = fg_function(FG_nvmlDeviceGetHandleByUUID)
+    cdef fg_job *job = fg_own_job()
+    cdef void *device = NULL
+    cdef char text[48]
+    if ask == NULL or not job.card[at].is_instance:
+        return NULL
+    fg_uuid_text(job.card[at].uuid, True, text)
+    return device if (<nvml_by_name_t> ask)(text, &device) == NVML_SUCCESS else NULL
+
+
+cdef bint fg_is_instance_on(uint32_t at, void *device) noexcept nogil:
+    """Return whether the job's GPU at a position of the region is a MIG instance of the device."""
+    cdef void *instance = fg_instance(at)
+    return instance != NULL and device != NULL and fg_whole(instance) == device
+
+
+cdef bint fg_has_instances_on(void *device) noexcept nogil:
+    """Return whether a MIG instance of the job is one of the device."""
+    cdef fg_job *job = fg_own_job()
+    cdef uint32_t at
+    if job:
+        for at in range(job.cards):
+            if fg_is_instance_on(at, device):
+                return True
+    return False
+
+
+cdef uint32_t fg_shown(uint32_t index, void **device) noexcept nogil:
+    """Return the number of GPUs that NVML shows to a job with MIG instances, and the one with this index."""
+    cdef fg_job *job = fg_own_job()
+    cdef void *seen[GPUS]
+    cdef void *one
+    cdef uint32_t at, other, count = 0
+    for at in range(job.cards):
+        one = fg_whole(fg_instance(at)) if job.card[at].is_instance else NULL
+        if job.card[at].is_instance and one == NULL:
+            continue
+        for other in range(count):
+            if one != NULL and seen[other] == one:
+                break
+        else:
+            seen[count] = one
+            if count == index:
+                device[0] = one
+            count += 1
+    return count
+
+
+cdef bint fg_job_has_instances() noexcept nogil:
+    cdef fg_job *job = fg_own_job()
+    cdef uint32_t at
+    if job:
+        for at in range(job.cards):
+            if job.card[at].is_instance:
+                return True
+    return False
+
+
+cdef public int nvmlDeviceGetMigDeviceHandleByIndex(void *device, uint32_t index, void **instance) noexcept nogil:
+    """Return the instance with this index among the job's instances of the device."""
+    cdef void *real = fg_function(FG_nvmlDeviceGetMigDeviceHandleByIndex)
+    cdef uint32_t at, count = 0
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    if instance == NULL or not fg_has_instances_on(device):
+        return fg_hide_others((<nvml_instance_t> real)(device, index, instance), instance)
+    for at in range(fg_own_job().cards):
+        if fg_is_instance_on(at, device):
+            if count == index:
+                instance[0] = fg_instance(at)
+                return NVML_SUCCESS
+            count += 1
+    return NVML_ERROR_NOT_FOUND
+
+
+# -- GPUs -----------------------------------------------------------------------------------------------
 
 
 cdef int fg_hide_others(int status, void **device) noexcept nogil:
@@ -53,10 +147,14 @@ cdef int fg_by_index(int call, uint32_t index, void **device) noexcept nogil:
         return NVML_ERROR_FUNCTION_NOT_FOUND
     if device == NULL or region == NULL or index >= fg_region_gpus(region):
         return (<nvml_by_index_t> real)(UINT32_MAX, device)
+    if fg_job_has_instances():
+        device[0] = NULL
+        fg_shown(index, device)
+        return NVML_SUCCESS if device[0] else (<nvml_by_index_t> real)(UINT32_MAX, device)
     if (<nvml_by_index_t> real)(region.gpu[index].index, device) == NVML_SUCCESS and fg_nvml_gpu(device[0]) == <int> index:
         return NVML_SUCCESS
     device[0] = NULL
-    fg_uuid_text(region.gpu[index].uuid, text)
+    fg_uuid_text(region.gpu[index].uuid, False, text)
     return (<nvml_by_name_t> ask)(text, device)
 
 
@@ -75,6 +173,8 @@ cdef int fg_count(int call, uint32_t *count) noexcept nogil:
     cdef int status = (<nvml_count_t> real)(count)
     if status == NVML_SUCCESS:
         count[0] = job.cards if job else 0
+        if fg_job_has_instances():
+            count[0] = fg_shown(UINT32_MAX, NULL)
     return status
 
 
@@ -116,13 +216,22 @@ cdef public int nvmlDeviceGetHandleByUUIDV(const void *uuid, void **device) noex
 
 cdef public int nvmlDeviceGetIndex(void *device, uint32_t *index) noexcept nogil:
     cdef void *real = fg_function(FG_nvmlDeviceGetIndex)
+    cdef void *shown = NULL
+    cdef uint32_t at
     cdef int gpu
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
     cdef int status = (<nvml_index_t> real)(device, index)
-    gpu = fg_nvml_gpu(device) if status == NVML_SUCCESS else -1
+    if status != NVML_SUCCESS:
+        return status
+    gpu = -1 if fg_job_has_instances() else fg_nvml_gpu(device)
     if gpu >= 0:
         index[0] = gpu
+    elif fg_has_instances_on(device):
+        for at in range(fg_shown(UINT32_MAX, NULL)):
+            fg_shown(at, &shown)
+            if shown == device:
+                index[0] = at
     return status
 
 

@@ -11,10 +11,13 @@
 cdef int fg_gpu_of(int device) noexcept nogil:
     """Return the position in the region of a CUDA device; -1 if it is not the job's."""
     cdef uint8_t uuid[16]
-    cdef void *ask = fg_function(FG_cuDeviceGetUuid)
+    cdef void *ask
     cdef int gpu
     if 0 <= device < 64 and fg_load_int(&fg_devices[device]) > 0:
         return fg_load_int(&fg_devices[device]) - 1
+    ask = fg_function(FG_cuDeviceGetUuid_v2)  # the first version returns the UUID of the GPU of a MIG instance
+    if not ask:
+        ask = fg_function(FG_cuDeviceGetUuid)
     if not ask or (<device_uuid_t> ask)(uuid, device) != CUDA_SUCCESS:
         return -1
     gpu = fg_position(uuid)

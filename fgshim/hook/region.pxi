@@ -8,6 +8,7 @@ cdef extern from "job.h" nogil:
         uint8_t uuid[16]
         uint64_t limit
         uint64_t context
+        uint32_t is_instance
     ctypedef struct fg_job:
         fg_region *region
         uint32_t cards

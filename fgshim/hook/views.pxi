@@ -2,8 +2,9 @@
 #
 # Hooks: cuMemGetInfo_v2, cuDeviceTotalMem_v2, nvmlDeviceGetMemoryInfo, nvmlDeviceGetMemoryInfo_v2.
 # Exports: fg_nvml_gpu, fg_view, fg_view_of, fg_visible_total.
-# Needs: driver (fg_function); ledger (fg_living_job_bytes); memory (fg_gpu_of); pool_table (fg_can_trim,
-#   fg_refresh_pools); region (fg_attach, fg_limit, fg_position).
+# Needs: cards (fg_has_instances_on, fg_is_instance_on); driver (fg_function); ledger (fg_living_job_bytes);
+#   memory (fg_gpu_of); pool_table (fg_can_trim, fg_refresh_pools); region (fg_attach, fg_limit, fg_own_job,
+#   fg_position).
 
 cdef struct fg_view:
     uint64_t total, used
@@ -65,9 +66,9 @@ cdef int fg_hex(char digit) noexcept nogil:
 
 
 cdef bint fg_parse_uuid(const char *text, uint8_t *uuid) noexcept nogil:
-    """Parse a UUID such as GPU-1b2c3d4e-… to 16 bytes. Return False if it is malformed."""
+    """Parse a UUID such as GPU-1b2c3d4e-… or MIG-1b2c3d4e-… to 16 bytes. Return False if it is malformed."""
     cdef int digits = 0, value
-    if strncmp(text, "GPU-", 4) != 0:
+    if strncmp(text, "GPU-", 4) != 0 and strncmp(text, "MIG-", 4) != 0:
         return False
     text += 4
     while text[0] and digits < 32:
@@ -92,14 +93,24 @@ cdef int fg_nvml_gpu(void *device) noexcept nogil:
 
 
 cdef void fg_show_job_memory(void *device, uint64_t *total, uint64_t *used, uint64_t *free) noexcept nogil:
-    """Replace the memory figures of a GPU of the job by the job's own. Other GPUs are shown as they are."""
-    cdef fg_view view
+    """Replace the memory figures of a GPU of the job by the job's own. Other GPUs are shown as they are.
+
+    The GPU of the job's MIG instances shows the sums of these.
+    """
+    cdef fg_view view, part
     cdef int gpu = fg_nvml_gpu(device)
-    if gpu >= 0:
-        view = fg_view_of(gpu, total[0])
-        total[0] = view.total
-        used[0] = view.used
-        free[0] = view.total - view.used
+    cdef uint32_t at
+    if gpu < 0 and not fg_has_instances_on(device):
+        return
+    view.total = view.used = 0
+    for at in range(fg_own_job().cards):
+        if <int> at == gpu or (gpu < 0 and fg_is_instance_on(at, device)):
+            part = fg_view_of(at, total[0])
+            view.total += part.total
+            view.used += part.used
+    total[0] = view.total
+    used[0] = view.used
+    free[0] = view.total - view.used
 
 
 cdef public int nvmlDeviceGetMemoryInfo(void *device, void *memory) noexcept nogil:

@@ -68,13 +68,25 @@ FLAGS = ("-O1", "-g", "-Wall", "-D_GNU_SOURCE", "-fvisibility=hidden")
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One card: bytes of memory, of the driver's reserve, and of a process's context."""
+    """One card: bytes of memory, of the driver's reserve, and of a process's context.
+
+    A MIG instance names the index of its card as `parent`; instances come after all cards.
+    """
 
     name: str = "FAKE H100"
     memory: int = 8 << 30
     reserved: int = 0
     context: int = 0
     uuid: str = field(default_factory=lambda: f"GPU-{uuid.uuid4()}")
+    parent: int | None = None
+    gi: int = 0
+    ci: int = 0
+
+
+def instance(parent: int, profile: str, memory: int, gi: int, ci: int = 0, **more: int) -> Card:
+    """A MIG instance of a card."""
+    name, own = f"FAKE A100 MIG {profile}", f"MIG-{uuid.uuid4()}"
+    return Card(name, memory, uuid=own, parent=parent, gi=gi, ci=ci, **more)
 
 
 def compiler() -> str | None:
@@ -128,7 +140,8 @@ class FakeDriver:
         """Put these cards into the host, empty."""
         words = []
         for card in cards:
-            numbers = (card.memory, card.reserved, card.context)
+            place = (0 if card.parent is None else card.parent + 1, card.gi, card.ci)
+            numbers = (card.memory, card.reserved, card.context, *place)
             words += [card.name, card.uuid[4:].replace("-", ""), *map(str, numbers)]
         subprocess.run([self.folder / "fakecards", self.state, *words], check=True)
         return cards

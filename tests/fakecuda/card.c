@@ -249,7 +249,10 @@ int fake_holders(int card, holder *into, int room) {
 }
 
 void fake_uuid_text(const uint8_t *uuid, char *text) {
-    text += sprintf(text, "GPU-");
+    int is_instance = 0;
+    for (uint32_t i = 0; fake_state() && i < fake_state()->cards; i++)
+        is_instance |= fake_state()->card[i].parent && !memcmp(fake_state()->card[i].uuid, uuid, 16);
+    text += sprintf(text, is_instance ? "MIG-" : "GPU-");
     for (int i = 0; i < 16; i++)
         text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
 }

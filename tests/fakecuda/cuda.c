@@ -22,7 +22,7 @@ static void see(const char *word, size_t length) {
         fake_uuid_text(s->card[i].uuid, text);
         if (length > 4 && !strncmp(text, word, length)) card = (int)i;
     }
-    if (card < 0 || card >= (int)s->cards) devices |= 0x1000;   /* what follows an unknown one is not seen */
+    if (card < 0 || card >= (int)s->cards || s->card[card].mig || s->card[card].gone) devices |= 0x1000;   /* what follows an unknown one is not seen */
     else if (!(devices & 0x1000)) visible[devices++] = card;
 }
 
@@ -32,10 +32,12 @@ DRIVER(cuInit, (unsigned flags), (flags)) {
     if (!s || flags) return s ? INVALID_VALUE : NO_DEVICE;
     pthread_mutex_lock(&fake_big);
     if (!started) {
-        for (uint32_t i = 0; !list && i < s->cards; i++) visible[devices++] = (int)i;
+        for (uint32_t i = 0; !list && i < s->cards; i++)
+            if (!s->card[i].mig && !s->card[i].parent) visible[devices++] = (int)i;
         for (; list && *list; list += strcspn(list, ",") + (list[strcspn(list, ",")] == ','))
             see(list, strcspn(list, ","));
         devices &= 0xfff;
+        if (devices && s->card[visible[0]].parent) devices = 1;   /* a process has one instance */
         started = fake_pid();
     }
     pthread_mutex_unlock(&fake_big);
@@ -58,10 +60,15 @@ DRIVER(cuDeviceGetName, (char *name, int room, int device), (name, room, device)
 }
 DRIVER(cuDeviceGetUuid, (uint8_t *uuid, int device), (uuid, device)) {
     if (fake_card(device) < 0) return INVALID_DEVICE;
+    card *c = &fake_state()->card[fake_card(device)];
+    memcpy(uuid, c->parent ? fake_state()->card[c->parent - 1].uuid : c->uuid, 16);
+    return OK;
+}
+DRIVER(cuDeviceGetUuid_v2, (uint8_t *uuid, int device), (uuid, device)) {
+    if (fake_card(device) < 0) return INVALID_DEVICE;
     memcpy(uuid, fake_state()->card[fake_card(device)].uuid, 16);
     return OK;
 }
-DRIVER(cuDeviceGetUuid_v2, (uint8_t *uuid, int device), (uuid, device)) { return in_cuDeviceGetUuid(uuid, device); }
 DRIVER(cuDeviceTotalMem_v2, (size_t *bytes, int device), (bytes, device)) {
     if (fake_card(device) < 0) return INVALID_DEVICE;
     card *c = &fake_state()->card[fake_card(device)];

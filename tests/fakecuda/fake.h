@@ -34,6 +34,9 @@ typedef struct {
     uint32_t power, energy, clock, throttle;   /* mW, mJ, MHz, NVML's bits */
     uint32_t sm;                /* percent of the compute time that each process uses */
     uint32_t mute;              /* an old card, which measures none of these */
+    uint32_t mig;               /* a card in MIG mode: only its instances can be used */
+    uint32_t parent, gi, ci;    /* of a MIG instance: number of its card, from 1, and its ids; 0: a card */
+    uint32_t gone;              /* an instance that was destroyed */
 } card;
 
 typedef struct {   /* of the device memory of a cgroup */
@@ -76,7 +79,7 @@ void fake_part(uint64_t id);                              /* this process has it
 uint64_t fake_used(int card);                             /* by living processes */
 int fake_holders(int card, holder *into, int room);       /* living ones that hold something there */
 limit *fake_limit(int card, const char *path, int make);  /* under no lock; NULL: there is none */
-void fake_uuid_text(const uint8_t *uuid, char *text);     /* GPU-… */
+void fake_uuid_text(const uint8_t *uuid, char *text);     /* GPU-…, of an instance MIG-… */
 
 /* A tool that is called back from within the exported calls of this thread, but not from within its own. */
 extern void (*fake_tool)(const char *call);

@@ -1,4 +1,4 @@
-/* fakecards FILE NAME UUID-IN-HEX TOTAL RESERVED CONTEXT …: makes the card state.
+/* fakecards FILE NAME UUID-IN-HEX TOTAL RESERVED CONTEXT PARENT GI CI …: makes the card state.
    fakecards only COUNT: the driver of FAKE_CUDA_STATE knows no more than its first cards.
    fakecards set INDEX FIELD VALUE: changes a figure of a card of FAKE_CUDA_STATE.
    fakecards: says of each card of FAKE_CUDA_STATE what is in use, and the most that ever was. */
@@ -17,6 +17,7 @@ static int set(uint32_t index, const char *what, uint32_t value) {
         {"ecc", &c->ecc}, {"pending", &c->pending}, {"failed", &c->failed}, {"lost", &c->lost},
         {"utilization", &c->utilization}, {"temperature", &c->temperature}, {"power", &c->power},
         {"energy", &c->energy}, {"clock", &c->clock}, {"throttle", &c->throttle}, {"sm", &c->sm}, {"mute", &c->mute},
+        {"mig", &c->mig}, {"gone", &c->gone},
     };
     for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
         if (!strcmp(what, fields[i].name)) return *fields[i].at = value, 0;
@@ -34,13 +35,17 @@ int main(int argc, char **argv) {
     pthread_mutexattr_setrobust(&how, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&s->lock, &how);
     memcpy(s->magic, "fakecard", 8);
-    for (int i = 2; i + 4 < argc && s->cards < MAX_CARDS; i += 5) {
+    for (int i = 2; i + 7 < argc && s->cards < MAX_CARDS; i += 8) {
         card *c = &s->card[s->cards++];
         snprintf(c->name, sizeof c->name, "%s", argv[i]);
         for (int b = 0; b < 16; b++) sscanf(argv[i + 1] + 2 * b, "%2hhx", &c->uuid[b]);
         c->total = strtoull(argv[i + 2], NULL, 10);
         c->reserved = strtoull(argv[i + 3], NULL, 10);
         c->context = strtoull(argv[i + 4], NULL, 10);
+        c->parent = (uint32_t)atoi(argv[i + 5]);
+        c->gi = (uint32_t)atoi(argv[i + 6]);
+        c->ci = (uint32_t)atoi(argv[i + 7]);
+        if (c->parent) s->card[c->parent - 1].mig = 1;
         c->temperature = 40;
         c->sm = 10;
     }

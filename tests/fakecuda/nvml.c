@@ -7,7 +7,13 @@ static int users;
 
 static int card_of(const card *device) {
     state *s = users ? fake_state() : NULL;
-    return s && device >= s->card && device < s->card + s->cards ? (int)(device - s->card) : -1;
+    return s && device >= s->card && device < s->card + s->cards && !device->gone ? (int)(device - s->card) : -1;
+}
+/* Cards come before all instances. */
+static unsigned whole(void) {
+    unsigned count = 0;
+    while (count < fake_state()->cards && !fake_state()->card[count].parent) count++;
+    return count;
 }
 static int put(char *text, unsigned room, const char *value) {
     if (strlen(value) + 1 > room) return INSUFFICIENT_SIZE;
@@ -27,17 +33,17 @@ API nvmlSystemGetDriverVersion(char *text, unsigned room) {
     return users ? put(text, room, version ? version : "580.0.0") : UNINITIALIZED;
 }
 API nvmlSystemGetCudaDriverVersion_v2(int *version) { return *version = 13050, OK; }
-API nvmlDeviceGetCount_v2(unsigned *count) { return users ? (*count = fake_state()->cards, OK) : UNINITIALIZED; }
+API nvmlDeviceGetCount_v2(unsigned *count) { return users ? (*count = whole(), OK) : UNINITIALIZED; }
 API nvmlDeviceGetHandleByIndex_v2(unsigned index, card **device) {
     if (!users) return UNINITIALIZED;
-    return index < fake_state()->cards ? (*device = &fake_state()->card[index], OK) : INVALID_ARGUMENT;
+    return index < whole() ? (*device = &fake_state()->card[index], OK) : INVALID_ARGUMENT;
 }
 API nvmlDeviceGetHandleByUUID(const char *uuid, card **device) {
     char text[48];
     if (!users) return UNINITIALIZED;
     for (uint32_t i = 0; i < fake_state()->cards; i++) {
         fake_uuid_text(fake_state()->card[i].uuid, text);
-        if (!strcmp(text, uuid)) return *device = &fake_state()->card[i], OK;
+        if (!strcmp(text, uuid) && !fake_state()->card[i].gone) return *device = &fake_state()->card[i], OK;
     }
     return NVML_NOT_FOUND;
 }
@@ -84,16 +90,30 @@ API nvmlDeviceGetMemoryInfo_v2(card *device, memory_v2 *info) {
 }
 typedef struct { unsigned pid; uint64_t bytes; } process;
 typedef struct { unsigned pid; uint64_t bytes; unsigned instance, compute; } process_v2;
+/* A card in MIG mode lists the processes of its instances. */
+static unsigned of_instances(int parent, process_v2 *into, unsigned room) {
+    holder found[MAX_PROCESSES];
+    unsigned count = 0;
+    for (int at = parent + 1; at < (int)fake_state()->cards; at++) {
+        card *own = &fake_state()->card[at];
+        int number = own->parent == (uint32_t)parent + 1 ? fake_holders(at, found, MAX_PROCESSES) : 0;
+        for (int i = 0; i < number; i++, count++)
+            if (count < room) into[count] = (process_v2){found[i].pid, found[i].bytes[at], own->gi, own->ci};
+    }
+    return count;
+}
 static int list(card *device, unsigned *count, void *into, int layout) {
     holder found[MAX_PROCESSES];
     int at = card_of(device);
     if (at < 0 || !count || (*count && !into)) return INVALID_ARGUMENT;
-    unsigned room = *count;
-    *count = (unsigned)fake_holders(at, found, MAX_PROCESSES);
+    unsigned room = *count, held = (unsigned)fake_holders(at, found, MAX_PROCESSES);
+    *count = held + (device->mig ? of_instances(at, NULL, 0) : 0);
     if (*count > room) return INSUFFICIENT_SIZE;
-    for (unsigned i = 0; i < *count; i++)
+    unsigned gi = device->parent ? device->gi : 0xffffffff, ci = device->parent ? device->ci : 0xffffffff;
+    for (unsigned i = 0; i < held; i++)
         if (layout == 1) ((process *)into)[i] = (process){found[i].pid, found[i].bytes[at]};
-        else ((process_v2 *)into)[i] = (process_v2){found[i].pid, found[i].bytes[at], 0xffffffff, 0xffffffff};
+        else ((process_v2 *)into)[i] = (process_v2){found[i].pid, found[i].bytes[at], gi, ci};
+    if (device->mig && layout != 1) of_instances(at, (process_v2 *)into + held, *count - held);
     return OK;
 }
 static int nobody(card *device, unsigned *count) { return card_of(device) < 0 || !count ? INVALID_ARGUMENT : (*count = 0, OK); }
@@ -115,6 +135,7 @@ API nvmlDeviceGetCpuAffinity(card *device, unsigned words, unsigned long *set) {
 }
 API nvmlDeviceGetUtilizationRates(card *device, unsigned *rates) {
     if (card_of(device) < 0) return INVALID_ARGUMENT;
+    if (device->mig || device->parent) return NOT_SUPPORTED;
     uint64_t used = fake_used(card_of(device));
     rates[0] = device->utilization;
     rates[1] = (unsigned)(100 * used / device->total);
@@ -136,7 +157,7 @@ API nvmlDeviceGetRemappedRows(card *device, unsigned *corrected, unsigned *uncor
 }
 /* Figures that an old card does not have. */
 static int figure(card *device, unsigned value, unsigned *into) {
-    return card_of(device) < 0 || !into ? INVALID_ARGUMENT : device->mute ? NOT_SUPPORTED : (*into = value, OK);
+    return card_of(device) < 0 || !into ? INVALID_ARGUMENT : device->mute || device->parent ? NOT_SUPPORTED : (*into = value, OK);
 }
 API nvmlDeviceGetPowerUsage(card *device, unsigned *milliwatts) { return figure(device, device->power, milliwatts); }
 API nvmlDeviceGetClockInfo(card *device, int which, unsigned *mhz) { return which != 1 && which != 2 ? INVALID_ARGUMENT : figure(device, device->clock, mhz); }

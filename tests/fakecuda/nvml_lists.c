@@ -161,9 +161,21 @@ API nvmlInternalGetExportTable(const void **table, const uint8_t *id) {
     return *table = entries, OK;
 }
 /* nvidia-smi lists processes of cards that it knows to be whole. */
-API nvmlDeviceGetMigMode(card *device, unsigned *now, unsigned *pending) { (void)device; return *now = *pending = 0, OK; }
-API nvmlDeviceGetMaxMigDeviceCount(card *device, unsigned *count) { (void)device; return *count = 0, OK; }
-API nvmlDeviceIsMigDeviceHandle(card *device, unsigned *is_one) { (void)device; return *is_one = 0, OK; }
+
+API nvmlDeviceGetMigMode(card *device, unsigned *now, unsigned *pending) { return *now = *pending = device->mig, OK; }
+API nvmlDeviceGetMaxMigDeviceCount(card *device, unsigned *count) { return *count = device->mig ? 7 : 0, OK; }
+API nvmlDeviceIsMigDeviceHandle(card *device, unsigned *is_one) { return *is_one = device->parent != 0, OK; }
+API nvmlDeviceGetMigDeviceHandleByIndex(card *device, unsigned index, card **instance) {
+    state *s = fake_state();
+    for (card *one = s->card; one < s->card + s->cards; one++)
+        if (one->parent == (uint32_t)(device - s->card) + 1 && !one->gone && !index--) return *instance = one, OK;
+    return NVML_NOT_FOUND;
+}
+API nvmlDeviceGetDeviceHandleFromMigDeviceHandle(card *instance, card **device) {
+    return instance->parent ? (*device = &fake_state()->card[instance->parent - 1], OK) : INVALID_ARGUMENT;
+}
+API nvmlDeviceGetGpuInstanceId(card *instance, unsigned *id) { return instance->parent ? (*id = instance->gi, OK) : INVALID_ARGUMENT; }
+API nvmlDeviceGetComputeInstanceId(card *instance, unsigned *id) { return instance->parent ? (*id = instance->ci, OK) : INVALID_ARGUMENT; }
 /* nvidia-smi -q registers for events. */
 API nvmlEventSetCreate(void **set) { static int only; return *set = &only, OK; }
 API nvmlEventSetFree(void *set) { (void)set; return OK; }

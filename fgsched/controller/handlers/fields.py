@@ -18,7 +18,7 @@ from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
 from fgsched.jobs.arrays import format_array, split_reference
 from fgsched.jobs.enforcement import compute_policy_of, is_hooked, others_of, preload_of
 from fgsched.jobs.lifecycle import suspended_seconds
-from fgsched.scheduling.placement import cost, is_of_type
+from fgsched.scheduling.placement import cost, is_suitable
 from fgsched.scheduling.priority import JobClass
 from fgsched.store import JobRecord
 
@@ -97,7 +97,7 @@ class Look:
 
     def _cost(self, demand: Demand) -> Hold | None:
         engine = self.engine
-        able = [gpu for gpu in engine.cards.gpus if is_of_type(gpu, demand.gpu_type)]
+        able = [gpu for gpu in engine.cards.gpus if is_suitable(gpu, demand)]
         holds = [cost(demand, gpu, engine.limits.share_step) for gpu in able] if demand.gpus else []
         return holds[0] if len({(hold.share, hold.memory) for hold in holds}) == 1 else None
 

@@ -1,0 +1,136 @@
+"""Find the MIG instances of the host, which administrators make, and their device files.
+
+A GPU in MIG mode cannot be used itself. Each of its instances is a device of its own, with the index
+100 + 10 × (index of the GPU) + (number of the MIG device in nvidia-smi): those of GPU 1 are 110 to 116.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from fgsched.domain.job import Gpu, MigInstance
+
+MANUAL = "docs/administration.md, MIG"
+NO_INSTANCES = f"MIG is on, and the card has no instances: see {MANUAL}"
+CHANGED = "the MIG layout of its card has changed: restart the controller once no job runs on the card"
+GONE = "the MIG instance no longer exists"
+_PROFILE = re.compile(r"(?:\dc\.)?\dg\.\d+gb\S*")
+_MOST_DEVICES = 10  # of one GPU: indices have one digit for them
+_CAPABILITIES = Path("/proc/driver/nvidia/capabilities")
+
+
+class Device(Struct, frozen=True, kw_only=True):
+    """A MIG instance as the driver shows it."""
+
+    index: int
+    handle: Any
+    uuid: str
+    model: str
+    place: MigInstance
+    parts: int  # number of compute instances that share its memory
+
+
+def index_of(card: int, number: int) -> int:
+    """Return the index of a MIG device of a GPU."""
+    return 100 + 10 * card + number
+
+
+def profile_of(model: str) -> str:
+    """Return the profile in the name of a MIG instance; "" if there is none."""
+    found = _PROFILE.search(model.rpartition(" MIG ")[2])
+    return found[0] if found else ""
+
+
+def devices(nvml: Any, card: Any, index: int) -> list[Device]:
+    """Return the MIG instances of a GPU in MIG mode.
+
+    Args:
+        index: of the GPU.
+
+    Raises:
+        NVMLError: the driver does not answer.
+    """
+    found = list(_handles(nvml, card))
+    ids = (nvml.nvmlDeviceGetGpuInstanceId, nvml.nvmlDeviceGetComputeInstanceId)
+    places = [(ids[0](handle), ids[1](handle)) for _, handle in found]
+    parts = Counter(place[0] for place in places)
+    parent = nvml.nvmlDeviceGetUUID(card)
+    devices = []
+    for (number, handle), (gpu_instance, compute_instance) in zip(found, places, strict=True):
+        model, profile = _names(nvml, card, handle)
+        place = MigInstance(
+            profile=profile,
+            card=index,
+            parent=parent,
+            gpu_instance=gpu_instance,
+            compute_instance=compute_instance,
+            is_alone=parts[gpu_instance] == 1,
+        )
+        uuid = nvml.nvmlDeviceGetUUID(handle)
+        about = {"uuid": uuid, "model": model, "place": place, "parts": parts[gpu_instance]}
+        devices.append(Device(index=index_of(index, number), handle=handle, **about))
+    return devices
+
+
+def layouts(gpus: Iterable[Gpu]) -> dict[str, set[str]]:
+    """Return {UUID of a GPU in MIG mode: UUIDs of its instances}."""
+    found: dict[str, set[str]] = {}
+    for gpu in gpus:
+        if gpu.mig:
+            found.setdefault(gpu.mig.parent, set()).add(gpu.uuid)
+    return found
+
+
+def _handles(nvml: Any, card: Any) -> Iterator[tuple[int, Any]]:
+    """Yield (number, handle) of each MIG device; numbers without a device are omitted."""
+    for number in range(min(_MOST_DEVICES, nvml.nvmlDeviceGetMaxMigDeviceCount(card))):
+        try:
+            yield number, nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, number)
+        except (nvml.NVMLError_NotFound, nvml.NVMLError_InvalidArgument):
+            continue
+
+
+def _names(nvml: Any, card: Any, handle: Any) -> tuple[str, str]:
+    """Return (model, profile); old drivers name only the GPU, so the profile follows from its slices."""
+    model = nvml.nvmlDeviceGetName(handle)
+    if profile := profile_of(model):
+        return model, profile
+    about = nvml.nvmlDeviceGetAttributes_v2(handle)
+    whole, own = about.gpuInstanceSliceCount, about.computeInstanceSliceCount
+    profile = f"{whole}g.{-(-about.memorySizeMB // 1024)}gb"
+    profile = profile if own == whole else f"{own}c.{profile}"
+    return f"{nvml.nvmlDeviceGetName(card)} MIG {profile}", profile
+
+
+# -- device files ----------------------------------------------------------------------------------
+
+
+def nodes(minor: int, place: MigInstance, *, about: Path = _CAPABILITIES, devices: Path) -> tuple[str, ...]:
+    """Return the device files that a program needs for an instance, in addition to that of its GPU.
+
+    Args:
+        minor: number of the device node of the GPU.
+    """
+    own = about / f"gpu{minor}" / "mig" / f"gi{place.gpu_instance}"
+    files = (own / "access", own / f"ci{place.compute_instance}" / "access")
+    return tuple(node for file in files if (node := _node(file, devices)))
+
+
+def all_nodes(*, about: Path = _CAPABILITIES, devices: Path) -> tuple[str, ...]:
+    """Return the existing device files of all instances of the host."""
+    files = [*about.glob("gpu*/mig/gi*/access"), *about.glob("gpu*/mig/gi*/ci*/access")]
+    found = {_node(file, devices) for file in files}
+    return tuple(sorted(node for node in found if node and Path(node).exists()))
+
+
+def _node(access: Path, devices: Path) -> str:
+    """Return the device file that the driver names in /proc for a capability; "" if there is none."""
+    try:
+        minor = re.search(r"^DeviceFileMinor:\s*(\d+)$", access.read_text(), re.MULTILINE)
+    except OSError:
+        return ""
+    return f"{devices}/nvidia-caps/nvidia-cap{minor[1]}" if minor else ""

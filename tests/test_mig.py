@@ -1,0 +1,334 @@
+"""MIG instances: found, asked for, placed, given to jobs and shown to them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from builders import GIB, LIMITS, a_demand, a_gpu, a_job
+from driver_host import hosting
+from fakecuda import Card, instance
+from fakecuda.job import make_job
+from fgsched.config.load import Config
+from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.job import WHOLE, Hold, JobState, MigInstance
+from fgsched.gpus import discover, simulated
+from fgsched.jobs.enforcement import MountPlan, check_tier, tier_of
+from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, variables
+from fgsched.scheduling.placement import Shortfall, is_of_type, is_suitable, place, rooms
+from fgsched.system.mounts import nodes, nodes_of
+
+MIXED = "sim:1x80G:H100,1x40G:A100-SXM4-40GB:mig=3g.20gb/2x1g.5gb"
+ONLY = "sim:1x40G:A100:mig=3g.20gb/2x1g.5gb"
+
+
+def found(source, **config):
+    return discover(Config(**config), {"FG_DEVICES": source}).gpus
+
+
+def placed(demand, source=MIXED, held=(), **config):
+    """The indices of the devices that a demand gets; None if it gets none."""
+    free = rooms(found(source, **config), [(hold, False) for hold in held], {})
+    got = place(demand, free, LIMITS)
+    return None if isinstance(got, Shortfall) else [hold.gpu for hold in got]
+
+
+def named(gpu_type, **more):
+    return a_demand(WHOLE, gpu_type=gpu_type, **more)
+
+
+# What there is
+
+
+def test_instances_take_the_place_of_their_card():
+    gpus = found(MIXED)
+    assert [(gpu.index, gpu.profile, gpu.total // GIB, gpu.is_unit, gpu.is_named) for gpu in gpus] == [
+        (0, "", 80, False, False),
+        (110, "3g.20gb", 20, True, True),
+        (111, "1g.5gb", 5, True, True),
+        (112, "1g.5gb", 5, True, True),
+    ]
+    place = MigInstance(
+        profile="3g.20gb", card=1, parent=simulated.uuid(1), gpu_instance=1, compute_instance=0
+    )
+    assert (gpus[1].mig, gpus[1].model) == (place, "A100-SXM4-40GB MIG 3g.20gb")
+    assert simulated.is_simulated(gpus[1].uuid)
+
+
+@pytest.mark.parametrize("layout", ["4g.20gb/4g.20gb", "3g.20gb/3g.40gb", "8g.40gb", "3g", "0x1g.5gb", ""])
+def test_a_layout_that_no_card_has_is_refused(layout):
+    with pytest.raises(BadUsage, match="sim:"):
+        simulated.parse(f"sim:1x40G:A100:mig={layout}")
+
+
+@pytest.mark.parametrize(
+    ("devices", "left"),
+    [
+        ("1,", [110, 111, 112]),
+        ("0,111", [0, 111]),
+        (simulated.uuid(1), [110, 111, 112]),
+        ("MIG-51570000-0000-4000-8000-00000000006f", [111]),
+    ],
+)
+def test_an_administrator_selects_a_card_or_single_instances(devices, left):
+    gpus = discover(Config(), {"FG_DEVICES": MIXED, "CUDA_VISIBLE_DEVICES": devices.removesuffix(",")}).gpus
+    assert [gpu.index for gpu in gpus] == left
+
+
+# Asking for them
+
+
+@pytest.mark.parametrize(
+    ("gpu_type", "fits"),
+    [
+        ("3g.20gb", [110]),
+        ("mig-3g.20gb", [110]),
+        ("a100_3g.20gb", [110]),
+        ("a100-sxm4-40gb_1g.5gb", [111, 112]),
+        ("1g", [111, 112]),
+        ("MIG", [110, 111, 112]),
+        ("a100&3g.20gb|1g.5gb", [110, 111, 112]),
+        ("h100", [0]),
+        ("h100_3g.20gb", []),
+        ("a100", []),
+        ("40gb", []),
+        ("g.20gb", []),
+        ("1c.3g.20gb", []),
+    ],
+)
+def test_an_instance_is_meant_only_by_its_profile(gpu_type, fits):
+    assert [gpu.index for gpu in found(MIXED) if is_of_type(gpu, gpu_type)] == fits
+
+
+def test_a_profile_is_found_without_its_engines_and_not_within_another_one():
+    gpu = a_gpu(100, model="A100 MIG 1c.1g.10gb+me", mig=MigInstance(profile="1c.1g.10gb+me"), is_named=True)
+    assert [is_of_type(gpu, word) for word in ("1c.1g.10gb", "1g.10gb", "1c.1g")] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("demand", "devices"),
+    [
+        (a_demand(WHOLE), [0]),
+        (a_demand(5000), [0]),
+        (named("3g.20gb"), [110]),
+        (named("mig"), [111]),
+        (named("1g.5gb", gpus=2), [111, 112]),
+        (named("mig", gpus=3), [110, 111, 112]),
+        (named("mig|h100", gpus=3), [110, 111, 112]),
+        (named("1g.5gb", memory=5 * GIB), [111]),
+        (named("1g.5gb", memory=6 * GIB), None),
+        (a_demand(5000, gpu_type="3g.20gb"), None),
+        (a_demand(memory=4 * GIB), [111]),
+        (a_demand(memory=8 * GIB), [110]),
+        (a_demand(memory=24 * GIB), [0]),
+        (a_demand(WHOLE, memory=4 * GIB), [0]),
+        (a_demand(5000, memory=4 * GIB), [0]),
+        (a_demand(WHOLE, gpus=2), None),
+    ],
+)
+def test_a_request_gets_the_smallest_instance_that_it_means(demand, devices):
+    assert placed(demand) == devices
+
+
+def test_an_instance_is_held_as_a_whole():
+    free = rooms(found(MIXED), [(Hold(gpu=111, share=WHOLE, memory=5 * GIB), False)], {})
+    assert place(a_demand(memory=GIB), free, LIMITS) == (Hold(gpu=112, share=WHOLE, memory=5 * GIB),)
+
+
+def test_where_all_gpus_are_instances_a_gpu_is_one_of_them():
+    assert placed(a_demand(WHOLE), ONLY) == [101]
+    assert placed(named("a100"), ONLY) == [101]
+    assert placed(a_demand(5000), ONLY) is None
+
+
+def test_a_site_may_share_instances():
+    gpu = found(MIXED, share_instances=True)[1]
+    assert is_suitable(gpu, a_demand(5000, gpu_type="3g.20gb"))
+    assert not is_suitable(gpu, a_demand(5000))
+    half = Hold(gpu=110, share=5000, memory=10 * GIB)
+    assert placed(a_demand(5000, gpu_type="3g.20gb"), held=[half], share_instances=True) == [110]
+
+
+# What a job on one is told, and how it is held
+
+
+def test_the_level_follows_from_the_instances():
+    whole, single, double = (
+        a_gpu(0),
+        a_gpu(100, mig=MigInstance(profile="1g.5gb")),
+        a_gpu(101, mig=MigInstance(profile="1c.2g.10gb", is_alone=False)),
+    )
+    all_of, half_of = Hold(gpu=0, share=WHOLE, memory=GIB), Hold(gpu=0, share=5000, memory=GIB)
+    assert [
+        tier_of("", "driver", [(whole, all_of)]),
+        tier_of("", "driver", [(single, all_of)]),
+        tier_of("driver", "driver", [(single, all_of)]),
+        tier_of("", "driver", [(single, half_of)]),
+        tier_of("", "shim", [(double, all_of)]),
+        tier_of("shim", "driver", [(single, all_of)]),
+        tier_of("watchdog", "shim", [(single, all_of)]),
+    ] == ["driver", "mig", "mig", "shim", "shim", "shim", "watchdog"]
+    with pytest.raises(Refused, match="follows from the device"):
+        check_tier("mig", ("mig", "shim"), "shim")
+
+
+def test_a_job_is_told_the_uuid_of_its_instance():
+    job = a_job(1, state=JobState.RUNNING)
+    hold = Hold(gpu=110, share=WHOLE, memory=20 * GIB)
+    site = LaunchContext(host="h", run="/r", hook="/h", tmp="/t", kill_wait=1, become_user=False)
+    told = variables(job, [AssignedGpu(hold=hold, uuid="MIG-a")], site=site, tmpdir="/t", error_file="e")
+    about = {name: told[name] for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "FG_JOB_GPUS")}
+    assert about == {
+        "CUDA_VISIBLE_DEVICES": "MIG-a",
+        "NVIDIA_VISIBLE_DEVICES": "MIG-a",
+        "FG_JOB_GPUS": "110",
+    }
+
+
+def a_driver(folder, *instances):
+    """The driver's files of a host whose card has the device node 3; (gi, ci, capability) of each."""
+    about, devices = folder / "proc", folder / "dev"
+    (devices / "nvidia-caps").mkdir(parents=True)
+    for gi, ci, number in instances:
+        place = about / "capabilities/gpu3/mig" / f"gi{gi}"
+        (place / f"ci{ci}").mkdir(parents=True)
+        (place / "access").write_text(f"DeviceFileMinor: {number}\nDeviceFileMode: 292\n")
+        (place / f"ci{ci}/access").write_text(f"DeviceFileMinor: {number + 1}\nDeviceFileMode: 292\n")
+        for minor in (number, number + 1):
+            (devices / f"nvidia-caps/nvidia-cap{minor}").touch()
+    (about / "gpus/0000:1b:00.0").mkdir(parents=True)
+    (about / "gpus/0000:1b:00.0/information").write_text("Device Minor: \t 3\n")
+    for name in ("nvidia3", "nvidiactl"):
+        (devices / name).touch()
+    return {"about": about, "devices": devices}
+
+
+def test_a_job_may_open_its_card_and_the_capabilities_of_its_instance_alone(tmp_path):
+    host = a_driver(tmp_path, (1, 0, 12), (2, 0, 21))
+    gpus = [
+        a_gpu(
+            index,
+            pci="00000000:1B:00.0",
+            mig=MigInstance(profile="3g.20gb", gpu_instance=gi, compute_instance=0),
+        )
+        for index, gi in ((100, 1), (101, 2))
+    ]
+    plan = MountPlan(how="root", nodes=nodes(**host), nodes_of=nodes_of(gpus, **host))
+    at = str(host["devices"])
+    assert plan.nodes_of[gpus[0].uuid] == tuple(
+        f"{at}/{name}" for name in ("nvidia3", "nvidia-caps/nvidia-cap12", "nvidia-caps/nvidia-cap13")
+    )
+    assert plan.of([gpus[0].uuid], hooked=True) == "preload,devices"
+    assert plan.closed([gpus[0].uuid]) == tuple(f"{at}/nvidia-caps/nvidia-cap{minor}" for minor in (21, 22))
+
+
+# On the fake driver
+
+
+pytest.importorskip("pynvml")
+CARDS = (
+    Card("FAKE A100", 40 * GIB, context=256 << 20),
+    Card("FAKE H100", 80 * GIB, context=256 << 20),
+    instance(0, "3g.20gb", 20 * GIB, 1, context=256 << 20),
+    instance(0, "1g.5gb", 5 * GIB, 7),
+    instance(0, "1c.2g.10gb", 10 * GIB, 3, 0),
+    instance(0, "1c.2g.10gb", 10 * GIB, 3, 1),
+)
+SEEN = """
+import json, pynvml as nvml
+nvml.nvmlInit()
+def parts(card):
+    found = []
+    for at in range(nvml.nvmlDeviceGetMaxMigDeviceCount(card)):
+        try:
+            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, at))
+        except nvml.NVMLError_NotFound:
+            pass
+    return found
+def name(handle):
+    return nvml.nvmlDeviceGetName(handle), nvml.nvmlDeviceGetMemoryInfo(handle).total >> 30
+def about(card):
+    return nvml.nvmlDeviceGetIndex(card), name(card), [name(part) for part in parts(card)]
+count = nvml.nvmlDeviceGetCount()
+print(json.dumps([about(nvml.nvmlDeviceGetHandleByIndex(at)) for at in range(count)]))
+"""
+
+
+@pytest.mark.compiler
+def test_a_job_sees_its_instance_and_no_other(driver, tmp_path):
+    driver.cards(*CARDS)
+    bare = {**os.environ, **driver.env}
+    own = make_job(driver, tmp_path / "job", [(CARDS[2], 20 * GIB)]).environment()
+
+    def seen(environ):
+        return json.loads(
+            subprocess.run([sys.executable, "-c", SEEN], env=environ, check=True, capture_output=True).stdout
+        )
+
+    assert [(index, len(parts)) for index, _, parts in seen(bare)] == [(0, 4), (1, 0)]
+    assert seen(own) == [[0, ["FAKE A100", 20], [["FAKE A100 MIG 3g.20gb", 20]]]]
+
+
+@pytest.mark.compiler
+def test_the_hook_holds_a_process_to_its_part_of_an_instance(driver, tmp_path):
+    driver.cards(*CARDS)
+    job = make_job(driver, tmp_path / "job", [(CARDS[2], 8 * GIB)])
+    said = job.run("total", "alloc 7G", "alloc 2G", CUDA_VISIBLE_DEVICES=CARDS[2].uuid)
+    assert [line[:2] for line in said] == [(0, 8 * GIB), (0,), (2,)]
+    assert job.region().gpus[0].uuid == CARDS[2].uuid
+
+
+@pytest.fixture(scope="module")
+def host(built_driver, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mig")
+    with hosting(folder / "home", built_driver.at(folder / "cards"), *CARDS) as one:
+        yield one
+
+
+@pytest.mark.compiler
+class TestController:
+    def test_it_lists_the_instances(self, host):
+        gpus = host.run("fginfo", "--json").json["gpus"]
+        assert [(gpu["index"], gpu["model"], gpu["state"], gpu["total"] // GIB) for gpu in gpus] == [
+            (1, "FAKE H100", "idle", 80),
+            (100, "FAKE A100 MIG 3g.20gb", "idle", 20),
+            (101, "FAKE A100 MIG 1g.5gb", "idle", 5),
+            (102, "FAKE A100 MIG 1c.2g.10gb", "idle", 5),
+            (103, "FAKE A100 MIG 1c.2g.10gb", "idle", 5),
+        ]
+
+    def test_a_job_runs_on_the_instance_that_it_names(self, host):
+        number, pipes = host.live("--gpus=3g.20gb:1")
+        pipes.until_ready()
+        assert pipes.say("total")[:2] == (0, 20 * GIB)
+        assert pipes.say("alloc 12G")[0] == 0
+        shown = host.run("fgctl", "show", "job", str(number)).out
+        assert f"GpuUuid={CARDS[2].uuid}\n" in shown
+        assert "GpuIdx=100  GpuFraction=1  GpuMem=20480M" in shown
+        assert "Enforce=mig " in shown
+        assert host.run("fgcancel", str(number)).status == 0
+
+    @pytest.mark.parametrize(
+        ("options", "answer"),
+        [
+            (["--gpus=3g.20gb:0.5"], "these GPUs are allocated as a whole: 3g.20gb\n"),
+            (["--gpus=4g.20gb:1"], "no GPU of type '4g.20gb' in this host\n"),
+            (["--gpus=1g.5gb:1", "--gpu-mem=8G"], "8192M asked of a GPU, 5120M on GPU 101"),
+            (["--gpus=1g.5gb:2"], "this host has 1 1g.5gb GPU\n"),
+            (["--tier=mig", "--gpus=1"], "--tier=mig: this level follows from the device\n"),
+        ],
+    )
+    def test_a_request_that_no_instance_fulfils_is_refused(self, host, options, answer):
+        assert answer in host.run("fgsub", *options, "--wrap", "true").err
+
+    def test_a_job_is_told_its_instances(self, host):
+        told = 'echo "$CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $FG_ENFORCE" >told'
+        for options, instances, level in (
+            (["--gpu-mem=4G"], [3], "mig"),
+            (["--gres=gpu:mig-1c.2g.10gb:2"], [4, 5], "shim"),
+        ):
+            assert host.run("fgsub", *options, "--wait", "--wrap", told).status == 0
+            uuids = ",".join(CARDS[at].uuid for at in instances)
+            assert (host.path / "told").read_text() == f"{uuids} {uuids} {level}\n"
