@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tomllib
 
 import pytest
 
@@ -11,7 +12,16 @@ from fgsched.containers.inside import Fence, Inside, without_nested
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Request
 from fgsched.domain.text import BadValue
-from fgsched.jobs.containers import Mount, entering, parse_image, parse_mounts, variables, wrapped
+from fgsched.jobs.containers import (
+    Mount,
+    entering,
+    parse_image,
+    parse_mounts,
+    podman_settings,
+    podman_variable,
+    variables,
+    wrapped,
+)
 from fgsched.jobs.launchspec import merge_environment
 from fgsched.slurm import srun
 
@@ -313,6 +323,48 @@ def test_a_container_that_a_script_starts_has_the_hook_by_variables_and_keeps_th
         f"APPTAINER_BIND={binds},/data".encode(),
         b"SINGULARITY_BIND=/x",
     ]
+
+
+def test_podman_reads_settings_beside_those_of_the_site_and_older_versions_instead_of_them():
+    versions = ["5.4.2", "4.8.0", "4.8.0-dev", "4.3.1", "10.0", "", "unknown"]
+    for has_settings, older in ((False, "CONTAINERS_CONF"), (True, "")):
+        found = [podman_variable(version, has_settings=has_settings) for version in versions]
+        new = "CONTAINERS_CONF_OVERRIDE"
+        assert found == [new, new, new, older, new, "", ""]
+
+
+@pytest.mark.parametrize(
+    ("variable", "more"), [("CONTAINERS_CONF", []), ("CONTAINERS_CONF_OVERRIDE", [{"append": True}])]
+)
+def test_settings_of_podman_show_the_hook_and_pass_the_variables_of_the_job(variable, more):
+    text = podman_settings(variable, ["/run/fg"], '/opt/a "b"/libfgshim.so', preload=True)
+    assert tomllib.loads(text) == {
+        "containers": {
+            "label": False,
+            "env": [
+                "LD_PRELOAD",
+                "FG_JOB_DIR",
+                "FG_FENCE_DIR",
+                "CUDA_VISIBLE_DEVICES",
+                "CUDA_DEVICE_ORDER",
+                *more,
+            ],
+            "volumes": [
+                "/run/fg:/run/fg",
+                '/opt/a "b"/libfgshim.so:/opt/a "b"/libfgshim.so:ro',
+                "/etc/ld.so.preload:/etc/ld.so.preload:ro",
+                *more,
+            ],
+        }
+    }
+    assert "ld.so.preload" not in podman_settings(variable, ["/run/fg"], "/hook", preload=False)
+
+
+def test_settings_of_podman_that_the_user_has_named_are_kept():
+    own = {"CONTAINERS_CONF_OVERRIDE": "/run/fg/containers.conf"}
+    assert merge_environment(b"A=1\0", own, "") == b"A=1\0CONTAINERS_CONF_OVERRIDE=/run/fg/containers.conf\0"
+    kept = merge_environment(b"CONTAINERS_CONF_OVERRIDE=/home/ann/own\0", own, "")
+    assert kept == b"CONTAINERS_CONF_OVERRIDE=/home/ann/own\0"
 
 
 def test_of_an_oci_bundle_the_root_directory_is_used(tmp_path):

@@ -108,14 +108,27 @@ def _words(process):
         return b""
 
 
-def test_a_container_that_the_script_starts_has_the_share_of_the_job(host, runtime):
-    """apptainer takes mounts from the environment; nothing of the script names fgsched."""
-    if runtime.name != "apptainer":
+LIMITS = "--ulimit=nofile=1000:1000 --ulimit=nproc=1000:1000"
+STARTS = {
+    "apptainer": "apptainer --quiet exec {image} env {variables}",
+    "podman": "podman run --rm --cgroups=disabled --network=host {limits} {shown} {image} env {variables}",
+}
+
+
+def test_a_container_that_the_script_starts_has_the_share_of_the_job(host, runtime, monkeypatch):
+    """apptainer and podman take mounts from the environment; nothing of the script names fgsched."""
+    if runtime.name not in STARTS:
         pytest.skip(f"{runtime.name} takes no mounts from the environment")
+    monkeypatch.delitem(host.extra, "CONTAINERS_CONF", raising=False)  # settings of the user would be kept
     out = host.path / "own.out"
-    variables = f"FAKE_CUDA_STATE={host.driver.state} LD_LIBRARY_PATH={host.driver.folder}"
-    line = f"apptainer --quiet exec {runtime.image} env {variables} {host.driver.program} info 'alloc 30G'"
-    done = host.run("fgsub", "--gpus=0.5", f"--output={out}", "--wait", "--quiet", "--wrap", line)
+    line = STARTS[runtime.name].format(
+        image=runtime.image,
+        limits=LIMITS,
+        shown=" ".join(f"--volume={path}:{path}" for path in (host.driver.folder, host.driver.state.parent)),
+        variables=f"FAKE_CUDA_STATE={host.driver.state} LD_LIBRARY_PATH={host.driver.folder}",
+    )
+    words = f"{line} {host.driver.program} info 'alloc 30G'"
+    done = host.run("fgsub", "--gpus=0.5", f"--output={out}", "--wait", "--quiet", "--wrap", words)
     said = "\n".join(line for line in out.read_text().splitlines() if line[:5] in ("info ", "alloc"))
-    assert answers(said) == [(OK, 20 * GIB - CONTEXT, 20 * GIB), (OOM,)]
+    assert answers(said) == [(OK, 20 * GIB - CONTEXT, 20 * GIB), (OOM,)], out.read_text()
     assert done.status == 0

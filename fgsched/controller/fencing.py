@@ -29,8 +29,8 @@ from fgsched.domain.states import Tier
 from fgsched.domain.units import format_share
 from fgsched.gpus.ownership import holder_of
 from fgsched.jobs.containers import variables
-from fgsched.launch.fence import ATTEMPT, Place, choose, members, remove, seal_of
-from fgsched.system.containers import installed
+from fgsched.launch.fence import ATTEMPT, PODMAN_SETTINGS, Place, choose, members, remove, seal_of
+from fgsched.system.containers import installed, write_podman_settings
 from fgsched.system.paths import Paths
 from fgsched.system.process import identify, kill
 
@@ -237,6 +237,7 @@ def _as_job(number: int, demand: Demand, holds: tuple[Hold, ...]) -> Job:
 def _variables(folder: Path, chosen: list[tuple[Gpu, Hold]]) -> dict[str, str]:
     """Return the variables of the programs in a fence."""
     preloads = [f"{folder}/libfgshim.so", *filter(None, [os.environ.get("LD_PRELOAD")])]
+    hook = str(fgshim.library())
     return {
         "LD_PRELOAD": ":".join(preloads),
         FENCE_DIR: str(folder),
@@ -245,8 +246,15 @@ def _variables(folder: Path, chosen: list[tuple[Gpu, Hold]]) -> dict[str, str]:
         "FG_GPU_FRACTION": format_share(sum(hold.share for _, hold in chosen)),
         "FG_GPU_MEM_MB": str(chosen[0][1].memory >> 20),
         "FG_GPU_UUIDS": ",".join(gpu.uuid for gpu, _ in chosen),
-        **variables(str(folder), str(fgshim.library()), installed(), preload=False),
+        **variables(str(folder), hook, installed(), preload=False),
+        **_podman(folder, hook),
     }
+
+
+def _podman(folder: Path, hook: str) -> dict[str, str]:
+    """Return the variable with the settings of podman for a fence, unless the user has named settings."""
+    own = write_podman_settings(folder / PODMAN_SETTINGS, [str(folder)], hook, preload=False)
+    return {name: path for name, path in own.items() if not os.environ.get(name)}
 
 
 def _prove(folder: Path, number: int, head: bytes, environment: dict[str, str]) -> str:

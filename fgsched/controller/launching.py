@@ -108,6 +108,9 @@ def _attempts(store: Store) -> set[tuple[int, int]]:
 
 def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) -> LaunchContext:
     """Return the values that are equal for all launches."""
+    podman = containers.write_podman_settings(
+        run / "containers.conf", [str(places.run)], str(library()), preload=bool(mounts.how)
+    )
     return LaunchContext(
         host=socket.gethostname(),
         run=str(run),
@@ -123,6 +126,7 @@ def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) 
         task_prolog=config.task_prolog,
         task_prolog_time=config.task_prolog_time,
         containers=containers.installed(),
+        podman=podman,
     )
 
 

@@ -83,6 +83,49 @@ def variables(folder: str, hook: str, runtimes: Sequence[str], *, preload: bool)
     return found
 
 
+PODMAN = "CONTAINERS_CONF_OVERRIDE"  # names settings in addition to those of the site and the user
+OLDER_PODMAN = "CONTAINERS_CONF"  # names the only settings that are read
+_APPENDS = (4, 8)  # the first version of podman whose settings can extend a list
+_PASSED = ("LD_PRELOAD", "FG_JOB_DIR", "FG_FENCE_DIR", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+
+
+def podman_variable(version: str, *, has_settings: bool) -> str:
+    """Return the variable that names settings for podman; "" if no variable does so without loss.
+
+    Args:
+        version: of podman, such as 4.3.1.
+        has_settings: the site has settings for podman, which `OLDER_PODMAN` would hide.
+    """
+    if not (numbers := tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())):
+        return ""
+    if numbers >= _APPENDS:
+        return PODMAN
+    return "" if has_settings else OLDER_PODMAN
+
+
+def podman_settings(variable: str, shown: Sequence[str], hook: str, *, preload: bool) -> str:
+    """Return settings (containers.conf) by which podman shows a container the hook of the job around it.
+
+    The settings are the same for all jobs: variables have the values of the process that starts podman.
+
+    Args:
+        variable: that of `podman_variable`.
+        shown: directories that contain the directories of jobs.
+        hook: the file to which the link in a job's directory leads.
+        preload: jobs have an /etc/ld.so.preload of their own.
+    """
+    volumes = [*(f"{path}:{path}" for path in shown), f"{hook}:{hook}:ro"]
+    volumes += ["/etc/ld.so.preload:/etc/ld.so.preload:ro"] if preload else []
+    more = ["{append = true}"] if variable == PODMAN else []
+    lists = {"env": _PASSED, "volumes": volumes}
+    lines = [f"{name} = [{', '.join([*map(_quoted, values), *more])}]" for name, values in lists.items()]
+    return "\n".join(["[containers]", "label = false", *lines, ""])
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def wrapped(script: bytes, request: Request) -> bytes:
     """Return the script that enters the container of a request and runs `script` there."""
     if not request.container:

@@ -65,6 +65,7 @@ class LaunchContext(Struct, frozen=True, kw_only=True):
     task_prolog: str = ""  # program of the site that runs as the user before the script; "": none
     task_prolog_time: float = 30  # seconds
     containers: tuple[str, ...] = ()  # runtimes that are installed, of jobs/containers.py
+    podman: Mapping[str, str] = field(default_factory=dict)  # variable with the settings of podman
 
 
 class AssignedGpu(Struct, frozen=True, kw_only=True, gc=False):
@@ -221,10 +222,11 @@ def _variables_of_site(job: Job, site: LaunchContext) -> dict[str, str]:
 
 def _container_variables(job: Job, directory: str, site: LaunchContext) -> dict[str, str]:
     """Return the variables for containers that a job with GPUs starts; none without a runtime or the hook."""
-    if not site.containers or not is_hooked(job.tier, has_cards=True):
+    if not (site.containers or site.podman) or not is_hooked(job.tier, has_cards=True):
         return {}
     has_preload = preload_of(job.mounts, hooked=True) == "namespace"
-    return containers.variables(directory, site.hook, site.containers, preload=has_preload)
+    own = containers.variables(directory, site.hook, site.containers, preload=has_preload)
+    return {**own, **site.podman}
 
 
 @lru_cache(maxsize=256)
@@ -282,6 +284,11 @@ def _slurm(job: Job, own: Mapping[str, str]) -> dict[str, str]:
 # -- the environment -----------------------------------------------------------------------------------
 
 _USUAL_PATH = b"/usr/local/bin:/usr/bin:/bin"
+_OF_CONTAINERS = (
+    *(f"{runtime}_BIND" for runtime in containers.RUNTIMES),
+    containers.PODMAN,
+    containers.OLDER_PODMAN,
+)
 
 
 def merge_environment(base: bytes, own: Mapping[str, str], hook: str, programs: str = "") -> bytes:
@@ -301,12 +308,17 @@ def merge_environment(base: bytes, own: Mapping[str, str], hook: str, programs: 
 
 
 def _with_binds(base: bytes, own: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables of a job, with the submitted mounts of containers behind its own."""
+    """Return the variables of a job, with the submitted mounts of containers behind its own.
+
+    Settings of podman that the user has named are kept.
+    """
     found = {}
-    for name in (f"{runtime}_BIND" for runtime in containers.RUNTIMES):
+    for name in _OF_CONTAINERS:
+        if name not in own:
+            continue
         _, is_set, rest = (b"\0" + base).partition(f"\0{name}=".encode())
-        if name in own and is_set and (value := rest.partition(b"\0")[0]):
-            found[name] = f"{own[name]},{value.decode(errors='surrogateescape')}"
+        if is_set and (value := rest.partition(b"\0")[0].decode(errors="surrogateescape")):
+            found[name] = f"{own[name]},{value}" if name.endswith("_BIND") else value
     return {**own, **found} if found else own
 
 

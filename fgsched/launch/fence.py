@@ -25,6 +25,7 @@ from fgsched.system.process import parents, started_with
 
 ATTEMPT = 1
 _LINK, _REGION = "libfgshim.so", "region"
+PODMAN_SETTINGS = "containers.conf"  # in the directory of a fence
 _SEAL = struct.Struct("<96xQ")  # the checksum of a region: region.h
 
 
@@ -104,7 +105,7 @@ def _is_watched(folder: Path) -> bool:
 
 def remove(folder: Path) -> None:
     """Remove the directory of a fence, as far as it has the files of one."""
-    for name in (_REGION, _LINK):
+    for name in (_REGION, _LINK, PODMAN_SETTINGS):
         with suppress(OSError):
             (folder / name).unlink()
     with suppress(OSError):

@@ -1,8 +1,15 @@
-"""Find the container runtimes of this host."""
+"""Find the container runtimes of this host, and write the settings of podman."""
 
 import os
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
-from fgsched.jobs.containers import RUNTIMES
+from fgsched.jobs.containers import RUNTIMES, podman_settings, podman_variable
+
+_OF_THE_SITE = (Path("/etc/containers/containers.conf"), Path("/etc/containers/containers.conf.d"))
+_PATIENCE = 10  # seconds for podman to print its version
 
 
 def installed() -> tuple[str, ...]:
@@ -16,3 +23,41 @@ def _program(name: str) -> str:
     """Return the path of a program in PATH; "" if there is none."""
     paths = (os.path.join(directory, name) for directory in os.get_exec_path())
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), "")
+
+
+def write_podman_settings(file: Path, shown: Sequence[str], hook: str, *, preload: bool) -> dict[str, str]:
+    """Write the settings of podman for containers that jobs start; return the variable that names them.
+
+    Returns {} without podman, if the file cannot be written, or if the site's settings would be hidden.
+    """
+    path = _program("podman")
+    version = _version(path) if path else ""
+    variable = podman_variable(version, has_settings=any(place.exists() for place in _OF_THE_SITE))
+    if not variable:
+        return {}
+    text = podman_settings(variable, shown, hook, preload=preload)
+    try:
+        fresh = file.with_name(f".{file.name}")
+        fresh.write_text(text)
+        fresh.chmod(0o644)
+        fresh.rename(file)
+    except OSError:
+        return {}
+    return {variable: str(file)}
+
+
+@cache
+def _version(path: str) -> str:
+    """Return the version of podman; "" if it does not print one."""
+    try:
+        done = subprocess.run(
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.rpartition(" ")[2].strip()
