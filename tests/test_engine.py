@@ -504,6 +504,19 @@ TestQueue.settings = settings(
 # -- a disk that is full for one turn -----------------------------------------------------------
 
 
+def test_a_turn_that_cannot_be_stored_is_repeated_after_a_second_and_not_at_once():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)], begin=int(world.now) + 100)
+    world.now += 200
+    with full_disk(world):
+        world.turn()
+        assert world.engine.due(world.now) == 1.0
+        assert world.engine.due(world.now + 0.75) == 0.25
+        assert world.engine.due(world.now - 3600) == 300.0, "the clock was set back"
+    world.settle()
+    assert world.job(1).state is JobState.RUNNING
+
+
 def test_a_lost_job_whose_end_could_not_be_stored_still_ends():
     world = World([a_gpu(0)])
     world.submit([a_demand(5000)])

@@ -5,7 +5,7 @@ be repeated or undone by a controller that starts after a crash at any point (`r
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from fgsched.controller.containment import (
@@ -33,6 +33,7 @@ from fgsched.controller.mailing import MailDesk
 from fgsched.controller.sitepolicy import SitePolicy
 from fgsched.controller.starting import Eligibility, Starter, begin, culprits
 from fgsched.controller.turn import (
+    RETRY,
     ClientRequest,
     Effect,
     EpilogDone,
@@ -81,6 +82,10 @@ from fgsched.jobs.lifecycle import (
 from fgsched.scheduling.planner import Start
 from fgsched.store import JobRecord, StorageBroken, Store, is_fatal
 
+_AFTER_UNDONE = 1.0  # seconds after a turn that could not be stored, until it is repeated without an event
+_LONGEST = 300.0  # seconds until the clock, which may be set, is read again while a job waits for a time
+_SOON = 0.1  # seconds between two attempts to end the processes of a job without a shepherd
+
 
 class Engine:
     """The engine of the controller. All durable state is in the store, so a crash loses none."""
@@ -121,6 +126,7 @@ class Engine:
         self._faulted: list[Event] = []  # effects that failed for a job, for the next turn
         self._plans_again_at = -math.inf  # planning failed, and is left out until then
         self._ended_before: list[Job] = []  # the part of `ended` that earlier turns committed
+        self._undone_at = -math.inf  # when a turn could not be stored; none was stored since
 
     @property
     def policy(self) -> Policy:
@@ -248,6 +254,7 @@ class Engine:
 
     def _finish(self, now: float) -> None:
         """Log the committed decisions and carry out their effects."""
+        self._undone_at = -math.inf
         self.faults.run("the log", partial(self.log.flush, now))
         self.carry_out(self._drain())
 
@@ -283,6 +290,7 @@ class Engine:
     def _undo(self, events: Iterable[Event], error: StorageError, now: float) -> None:
         """Roll back the turn: drop its changes, refuse its requests, and keep its events."""
         self.is_broken = self.is_broken or isinstance(error, StorageBroken)
+        self._undone_at = now
         self.containment.begin()
         self.containment.refused.clear()
         self._forget_turn(now)
@@ -437,12 +445,29 @@ class Engine:
         self._plans_again_at = now + PAUSE
 
     def due(self, now: float) -> float | None:
-        """Return the seconds until the engine needs a turn without events; None if it needs none."""
-        if self._faulted:
-            return 0.0
-        if self._plans_again_at > now and self.jobtable.waiting:
-            return min(PAUSE, self._plans_again_at - now)
-        return 1.0 if self.unsaved else self.mail.due(now)
+        """Return the seconds until the engine needs a turn without events; None if it needs none.
+
+        A turn that could not be stored changes nothing, so it is repeated after a second and not at once.
+        """
+        found = min((due for due in self._dues(now) if due is not None), default=None)
+        pause = self._undone_at + _AFTER_UNDONE - now
+        return max(found, pause) if found is not None and pause <= _AFTER_UNDONE else found
+
+    def _dues(self, now: float) -> Iterator[float | None]:
+        table = self.jobtable
+        yield 0.0 if self._faulted else None
+        yield min(PAUSE, self._plans_again_at - now) if self._plans_again_at > now and table.waiting else None
+        yield _AFTER_UNDONE if self.unsaved else self.mail.due(now)
+        yield RETRY if self.undelivered else None
+        yield self._orphans_due()
+        for at in (table.wait_index.next_due, self.site.next_due(now)):
+            yield None if at is None else min(_LONGEST, max(0.0, at - now))
+        if self.policy.has_quotas and table.waiting:
+            yield self.policy.weights.interval  # used GPU time decays without an event
+
+    def _orphans_due(self) -> float | None:
+        """Return the seconds until the jobs without a shepherd are examined again."""
+        return _SOON if self.orphans else None
 
     # -- events -------------------------------------------------------------------------------------
 

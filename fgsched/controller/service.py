@@ -37,7 +37,7 @@ from fgsched.controller.launching import (
 )
 from fgsched.controller.mailing import MailRoom
 from fgsched.controller.sampling import Sampling, job_loads
-from fgsched.controller.turn import RETRY, ClientRequest, JobEnded
+from fgsched.controller.turn import ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, Keep, Presence, Pruner
 from fgsched.domain.errors import StorageError
 from fgsched.server import listen
@@ -46,10 +46,8 @@ from fgsched.system.paths import Paths
 from fgsched.system.sdnotify import ServiceManager
 
 log = logging.getLogger("fgsched.controller")
-_LONGEST = 300.0  # seconds until the clock, which may be set, is read again while a job waits for a time
 _LONGEST_FAULTY = 1.0  # seconds until the next round where the timers failed
 _ASKED_AGAIN = "asked to restart by a signal"
-_SOON = 0.1  # seconds between two attempts to end the processes of a job without a shepherd
 
 
 class _Part(NamedTuple):
@@ -332,14 +330,7 @@ class Controller:
         return _LONGEST_FAULTY
 
     def _dues(self) -> Iterator[float | None]:
-        engine, now = self._engine, time.time()
-        yield engine.due(now)
-        yield RETRY if engine.undelivered else None
-        yield _SOON if engine.orphans else None
-        for at in (engine.jobtable.wait_index.next_due, engine.site.next_due(now)):
-            yield None if at is None else min(_LONGEST, max(0.0, at - now))
-        if engine.policy.has_quotas and engine.jobtable.waiting:
-            yield engine.policy.weights.interval  # used GPU time decays without an event
+        yield self._engine.due(time.time())
         yield self._file_check.due(time.monotonic())
         for part in self._parts:
             yield part.due()

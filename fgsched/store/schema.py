@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
@@ -255,9 +255,7 @@ def compare(db: sqlite3.Connection, path: Path) -> None:
     A queue of an unreleased fgsched can lack some: before a release the schema changes without a new version.
     """
     found = _table_columns(db)
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as expected:
-        migrate(expected, ":memory:")
-        lacks = sorted(_table_columns(expected) - found)
+    lacks = sorted(_expected_columns() - found)
     tables = {table for table, _ in found}
     missing = [f"{table}.{column}" for table, column in lacks if table in tables]
     missing += sorted({f"table {table}" for table, _ in lacks if table not in tables})
@@ -268,6 +266,14 @@ def compare(db: sqlite3.Connection, path: Path) -> None:
             "It is left as it is. Let the fgsched that made it finish its jobs; or save what can be read"
             " with: fgsched doctor --recover.",
         )
+
+
+@cache
+def _expected_columns() -> frozenset[tuple[str, str]]:
+    """Return (table, column) of every column of a new queue."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as expected:
+        migrate(expected, ":memory:")
+        return frozenset(_table_columns(expected))
 
 
 def _table_columns(db: sqlite3.Connection) -> set[tuple[str, str]]:

@@ -1,0 +1,438 @@
+"""A whole site in virtual time: users, controllers, a faulty disk and a host. One seed is one history.
+
+    world = World(seed=7, directory=path)
+    world.run(days=3)
+    world.finish()
+    print(world.history)
+
+`run` raises `Violation` where the controllers break a promise: tests/worldchecks.py has all of them.
+"""
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from types import TracebackType
+
+from builders import GIB, a_gpu
+from crashing import UNLIMITED, PowerCut
+from faultydisk import FaultyDisk
+from fgsched.config.load import Config
+from fgsched.config.schema import AccountSettings, PartitionSettings, UserSettings
+from fgsched.domain.errors import StorageError
+from fgsched.domain.job import Job
+from virtualcontroller import Life, Place
+from virtualhost import Agenda, Faults, VirtualHost
+from virtualusers import Users
+from worldchecks import Checks
+
+HOUR, DAY = 3600.0, 86_400.0
+_ROUNDS = 400  # of one moment, after which the controller never comes to rest
+
+
+@dataclass
+class Weather:
+    """How often things happen, in hours between two of them on average; 0: never."""
+
+    user: float = 3.0
+    kill: float = 14.0
+    power: float = 30.0
+    stop: float = 40.0
+    reboot: float = 120.0
+    disk_error: float = 60.0
+    disk_full: float = 60.0
+    shepherd: float = 20.0
+    spawner: float = 50.0
+    accountant: float = 24.0
+    clock: float = 70.0
+    card: float = 60.0
+    answer: float = 0.05  # probability that a client does not get its answer
+    host: Faults = field(default_factory=Faults)
+
+    def paced(self, factor: float) -> "Weather":
+        """Return weather in which everything happens `factor` times as often."""
+        hours = {one.name: getattr(self, one.name) / factor for one in fields(self)[:-2]}
+        return replace(self, **hours)
+
+
+CALM = Weather(
+    **dict.fromkeys(
+        ("kill", "power", "stop", "reboot", "disk_error", "disk_full", "shepherd", "spawner"), 0.0
+    ),
+    accountant=0.0,
+    clock=0.0,
+    card=0.0,
+    answer=0.0,
+    host=Faults(0.0, 0.0, 0.0, 0.0, 0.0),
+)
+
+
+def a_site(draw: random.Random) -> Config:
+    """Make up the settings of a small cluster."""
+    few = lambda usual, *others: draw.choice([usual] * 3 + list(others))  # noqa: E731
+
+    def partition(*after: str) -> PartitionSettings:
+        return PartitionSettings(
+            max_running=few(0, 3),
+            max_running_per_user=few(0, 2),
+            max_gpus_running=few(0, 15_000),
+            preempt=tuple(one for one in after if draw.random() < 0.5),
+            preempt_mode=draw.choice(["requeue", "cancel", "suspend"]),
+            preempt_grace=draw.choice([0, 0, 20]),
+        )
+
+    return Config(
+        cpus=12,
+        memory=2**40,
+        interval=HOUR,
+        move_after=int(HOUR),
+        keep_scripts=int(DAY),
+        max_jobs_per_gpu=few(0, 3),
+        weight_fairshare=few(0, 10_000),
+        partitions={
+            "day": partition("evening", "night"),
+            "evening": partition("night"),
+            "night": partition(),
+        },
+        accounts={"lab": AccountSettings(gpu_minutes=few(0, 6000), max_running=few(0, 3))},
+        users={"ann": UserSettings(max_running=few(0, 3))},
+    )
+
+
+class World:
+    """One history."""
+
+    def __init__(self, seed: int, directory: Path, weather: Weather | None = None) -> None:
+        self.seed, self.weather = seed, weather or Weather()
+        self._digest, self.trace = hashlib.sha256(), list[str]()
+        self.traces = False
+        self.counts: Counter[str] = Counter()
+        self.draw = random.Random(f"{seed} faults")
+        self.agenda = Agenda()
+        self.host = VirtualHost(self.agenda, random.Random(f"{seed} host"), self.weather.host)
+        self.host.noted, self.host.length = self.note, self.length
+        self._held = ExitStack()
+        self.disk = self._held.enter_context(FaultyDisk(directory, random.Random(f"{seed} disk")))
+        gpus = [a_gpu(0), a_gpu(1), a_gpu(2, memory=40 * GIB)]
+        config = a_site(random.Random(f"{seed} site"))
+        self.place = Place(
+            directory / "queue.db", gpus, config, self.agenda, self.host, self.disk, self._pause, self.note
+        )
+        self.place.lost_answer = lambda: self.draw.random() < self.weather.answer
+        self.users = Users(self, random.Random(f"{seed} users"))
+        self.checks = Checks(self)
+        self.life: Life | None = None
+        self._commits = b""
+        self.is_calm = False  # no faults any more
+
+    def __enter__(self) -> "World":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.life is not None:
+            self.life.kill()
+            self.disk.restore(is_power=False)
+        self._held.close()
+
+    def note(self, what: str) -> None:
+        """Add a line to the history."""
+        line = f"{self.agenda.now:.6f} {what}"
+        self._digest.update(line.encode() + b"\n")
+        if self.traces:
+            self.trace.append(line)
+
+    @property
+    def history(self) -> str:
+        """The hash of all that has happened."""
+        return self._digest.hexdigest()[:16]
+
+    def length(self, job: Job) -> tuple[float, int]:
+        """Draw how long a job works and the status with which it exits."""
+        draw = self.host.draw
+        seconds = draw.choice([0.0, 0.01, 1.0, draw.expovariate(1 / 600), draw.expovariate(1 / (4 * HOUR))])
+        return seconds, draw.choice([0, 0, 0, 0, 256, 9])
+
+    def _pause(self) -> float:
+        draw = self.host.draw
+        return draw.uniform(0.001, 0.05) if draw.random() < 0.9 else draw.uniform(0.1, 90.0)
+
+    # -- time -----------------------------------------------------------------------------------------
+
+    def run(self, days: float) -> None:
+        """Let users and faults have their way for so many days."""
+        self._plan()
+        self._until(self.agenda.now + days * DAY)
+        self.counts["days"] += days
+
+    def _plan(self) -> None:
+        w = self.weather
+        for hours, act in (
+            (w.user, self.users.act),
+            (w.kill, self.kill_later),
+            (w.power, self.cut_later),
+            (w.stop, self.stop),
+            (w.reboot, self.reboot),
+            (w.disk_error, self.fail_disk),
+            (w.disk_full, self.fill_disk),
+            (w.shepherd, self.kill_shepherd),
+            (w.spawner, self.kill_spawner),
+            (w.accountant, self.kill_accountant),
+            (w.clock, self.set_clock),
+            (w.card, self.lose_card),
+        ):
+            if hours:
+                self._repeat(hours * HOUR, act)
+
+    def _repeat(self, mean: float, act: Callable[[], None]) -> None:
+        draw = random.Random(f"{self.seed} {act.__name__}")
+
+        def again() -> None:
+            if not self.is_calm:
+                act()
+                self.agenda.after(draw.expovariate(1 / mean), again)
+
+        self.agenda.after(draw.expovariate(1 / mean), again)
+
+    def _until(self, end: float) -> None:
+        while True:
+            if self.life is None and not self._is_starting:
+                self.start()
+            due = min(self.agenda.next, self.life.due() if self.life else end)
+            if due > end:
+                break
+            self.agenda.now = max(self.agenda.now, due)
+            self.agenda.run_due()
+            self.rounds()
+        self.agenda.now = end
+
+    _is_starting = False
+
+    def rounds(self) -> None:
+        """Rounds of the event loop until nothing is left to do at this moment."""
+        for _ in range(_ROUNDS):
+            if self.life is None:
+                return
+            if not self.life.is_wanted and self.life.due() > self.agenda.now:
+                return
+            self.round()
+        self.checks.fail("the controller never comes to rest")
+
+    def round(self) -> None:
+        life = self.life
+        assert life is not None
+        self.counts["rounds"] += 1
+        try:
+            life.round()
+        except PowerCut:
+            self.crashed()
+            return
+        except StorageError as error:
+            self.note(f"storage {type(error).__name__}")
+            self.end_life("storage error")
+            return
+        self.users.resend(life.unanswered)
+        if life.engine.is_broken:
+            self.end_life("storage error")
+            return
+        self.checks.round(life)
+
+    # -- controllers ----------------------------------------------------------------------------------
+
+    def start(self, left: int = UNLIMITED) -> None:
+        """Start a controller; where that fails, another one follows."""
+        self._save_commits()
+        try:
+            self.life = Life(self.place, left)
+        except PowerCut:
+            self.crashed()
+            return
+        except StorageError as error:
+            self.note(f"no start: {error.cause}".replace(str(self.place.path.parent), ""))
+            self.counts["starts refused"] += 1
+            self.disk.restore(is_power=False)
+            self.checks.start_failed(error)
+            self._start_again(300.0)
+            return
+        self.counts["starts"] += 1
+        self.note("start")
+        self.checks.started(self.life)
+
+    def _start_again(self, seconds: float, left: int = UNLIMITED) -> None:
+        self._is_starting = True
+
+        def start() -> None:
+            self._is_starting = False
+            if self.life is None:
+                self.start(left)
+
+        self.agenda.after(seconds, start)
+
+    def crashed(self) -> None:
+        """The controller is dead: killed, or with the power of its disk."""
+        is_power = self.disk.is_cut and self.power_fails
+        self.counts["power cuts" if is_power else "kills"] += 1
+        self.note("power cut" if is_power else "killed")
+        unanswered = self.life.unanswered if self.life else []
+        if self.life is not None:
+            self.life.kill()
+        self.life = None
+        self.host.life += 1
+        if is_power:
+            self.host.reboot()
+        self.disk.disarm()
+        self.disk.restore(is_power=is_power)
+        if is_power:
+            self._lose_commits()
+        self.power_fails = False
+        self.users.resend(unanswered)
+        again = self.draw.random() < 0.3 and not self.is_calm  # it dies again in its recovery
+        self._start_again(self.draw.choice([0.01, 1.0, 60.0]), self.draw.randrange(6) if again else UNLIMITED)
+
+    power_fails = False
+
+    def end_life(self, why: str) -> None:
+        """The controller gives up; the service manager starts another one."""
+        self.counts[why] += 1
+        assert self.life is not None
+        unanswered = self.life.unanswered
+        self.life.kill()
+        self.life = None
+        self.host.life += 1
+        self.disk.disarm()
+        self.disk.restore(is_power=False)
+        self.users.resend(unanswered)
+        self._start_again(5.0)
+
+    def _save_commits(self) -> None:
+        """Remember the file that is not synchronised at each commit."""
+        path = self.place.path.with_name("queue.commits")
+        self._commits = path.read_bytes() if path.exists() else b""
+
+    def _lose_commits(self) -> None:
+        """After a power cut, each of its records is the last one or an older one."""
+        path = self.place.path.with_name("queue.commits")
+        now = path.read_bytes() if path.exists() else b""
+        if len(now) == len(self._commits):
+            slots = [
+                (self._commits if self.draw.random() < 0.5 else now)[at : at + 512]
+                for at in range(0, len(now), 512)
+            ]
+            path.write_bytes(b"".join([*slots[:2], now[1024:]]))
+
+    # -- faults ---------------------------------------------------------------------------------------
+
+    def kill_later(self) -> None:
+        """The controller dies at one of its next effects or commits."""
+        if self.life is not None:
+            self.life.engine.left = self.draw.randrange(12)
+
+    def cut_later(self) -> None:
+        """The power fails at one of the next writes to the disk."""
+        if self.life is not None:
+            self.power_fails = True
+            self.disk.arm(self.draw.randrange(60), "cut")
+
+    def stop(self) -> None:
+        """The controller is stopped as for an upgrade, and started again."""
+        if self.life is None:
+            return
+        self.counts["stops"] += 1
+        self.note("stop")
+        try:
+            self.life.stop()
+        except PowerCut:
+            self.crashed()
+            return
+        self.life = None
+        self.host.life += 1
+        if self.disk.is_cut:
+            self.disk.restore(is_power=False)
+        self._start_again(1.0)
+
+    def reboot(self) -> None:
+        """The host restarts: as a power cut, but the disk is synchronised before it."""
+        if self.life is not None:
+            self.life.kill()
+            self.disk.restore(is_power=False)
+            self.life = None
+        self.counts["reboots"] += 1
+        self.note("reboot")
+        self.host.reboot()
+        self._start_again(60.0)
+
+    def fail_disk(self) -> None:
+        """One of the next writes fails with EIO."""
+        if not self.power_fails:
+            self.counts["disk errors"] += 1
+            self.disk.arm(self.draw.randrange(40), "EIO")
+
+    def fill_disk(self) -> None:
+        """The disk is full for a while."""
+        self.counts["disk full"] += 1
+        self.note("disk full")
+        self.disk.is_full = True
+        self.agenda.after(self.draw.uniform(60, 2 * HOUR), self.empty_disk)
+
+    def empty_disk(self) -> None:
+        self.disk.is_full = False
+
+    def kill_shepherd(self) -> None:
+        if alive := self.host.alive:
+            key = self.draw.choice(alive)
+            self.note(f"shepherd {key} killed")
+            self.host.kill_shepherd(key)
+
+    def kill_spawner(self) -> None:
+        """The controller executes itself again when its spawner is gone."""
+        self.note("spawner killed")
+        self.host.kill_spawner()
+        self.stop()
+
+    def kill_accountant(self) -> None:
+        if self.life is not None and self.life.accountant is not None:
+            self.counts["accountants killed"] += 1
+            self.life.accountant.dies = self.draw.choice(["before", "after"])
+
+    def set_clock(self) -> None:
+        """The wall clock is set."""
+        seconds = self.draw.choice([-HOUR, -60.0, 60.0, HOUR, 3 * HOUR])
+        self.counts["clock set"] += 1
+        self.note(f"clock {seconds:+.0f}")
+        self.agenda.offset += seconds
+
+    def lose_card(self) -> None:
+        """A card falls off the bus, and comes back later."""
+        index = self.draw.randrange(3)
+        if index in self.host.lost_cards:
+            return
+        self.counts["cards lost"] += 1
+        self.note(f"card {index} lost")
+        self.host.lost_cards.add(index)
+        self.agenda.after(self.draw.uniform(60, 5 * HOUR), lambda: self.host.lost_cards.discard(index))
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """End all faults, let all jobs end, and compare queue, accounts and truth."""
+        self.is_calm = True
+        self.weather.answer = 0.0
+        self.host.faults = Faults(0.0, 0.0, 0.0, 0.0, 0.0)
+        self.disk.disarm()
+        self.disk.is_full = self.power_fails = False
+        self.host.lost_cards.clear()
+        if self.life is not None:
+            self.life.engine.left = UNLIMITED
+        self._until(self.agenda.now + HOUR)
+        for _ in range(60):
+            if self.checks.is_drained():
+                break
+            self.users.open_all()
+            self._until(self.agenda.now + 6 * HOUR)
+        self._until(self.agenda.now + 6 * HOUR)
+        self.checks.end()
+        self.note(f"rows {self.checks.rows()}")

@@ -1,0 +1,231 @@
+"""The promises of a controller, compared with what really happened in a world."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from fgsched.controller.jobtable import JobTable
+from fgsched.domain.errors import StorageError
+from fgsched.domain.job import WHOLE, Job, JobState, Reason
+from virtualcontroller import Life, is_waiting
+from virtualusers import Known
+
+if TYPE_CHECKING:
+    from virtualworld import World
+
+FOR_EVER = {
+    *("DependencyNeverSatisfied", "Dependency", "PartitionTimeLimit", "Reservation"),
+    *("QOSGrpGRES", "QOSMaxGRESPerUser", "AssocGrpGRES", "AssocGrpGRESMinutes"),
+}
+
+
+class Violation(AssertionError):
+    """Raised if a controller breaks a promise."""
+
+
+class Checks:
+    """What must hold after each round, after each start, and at the end."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.finals: dict[int, JobState] = {}  # as a controller told them first
+        self._ran = 0  # runs that were examined
+        self._revision = (0, -1)
+
+    def fail(self, what: str) -> None:
+        raise Violation(f"day {self._world.agenda.now / 86_400:.2f}: {what}")
+
+    def _must(self, holds: object, what: str) -> None:
+        if not holds:
+            self.fail(what)
+
+    # -- after each round -----------------------------------------------------------------------------
+
+    def round(self, life: Life) -> None:
+        """Check what a controller can break in a turn."""
+        self._no_internal_error(life)
+        self._nothing_runs_twice(life)
+        revision = (life.number, life.engine.jobtable.revision)
+        if revision == self._revision:
+            return
+        self._revision = revision
+        self._cards_are_not_over_held(life)
+        self._arrays_keep_their_throttle(life)
+        if not life.engine.is_undone:
+            self._waits_are_explained(life)
+
+    def _no_internal_error(self, life: Life) -> None:
+        faults = life.engine.faults
+        self._must(not faults.count, f"an internal error: {faults.text}")
+
+    def _nothing_runs_twice(self, life: Life) -> None:
+        """No attempt runs twice, and no job runs beside itself."""
+        host = self._world.host
+        fresh = host.runs[self._ran :]
+        self._ran = len(host.runs)
+        for run in fresh:
+            same = [one for one in host.runs if one.job == run.job and one is not run]
+            self._must(
+                not any(one.attempt == run.attempt for one in same),
+                f"attempt {run.job}.{run.attempt} runs twice",
+            )
+            beside = [one for one in same if one.attempt < run.attempt and one.ended is None]
+            self._must(not beside, f"job {run.job} runs beside its attempt {run.attempt}")
+
+    def _cards_are_not_over_held(self, life: Life) -> None:
+        """Neither by the queue nor by the processes of the host."""
+        held: Counter[int] = Counter()
+        lent = set()
+        for job in life.engine.jobtable.holding.values():
+            if job.is_suspended_by_preemption:
+                lent.add(job.id)
+                continue
+            for hold in job.holds:
+                held[hold.gpu] += hold.share
+        self._must(max(held.values(), default=0) <= WHOLE, f"cards are over-held in the queue: {held}")
+        used: Counter[int] = Counter()
+        for key in self._world.host.alive:
+            if key[0] not in lent:
+                for card, share in self._world.host.attempts[key].cards:
+                    used[card] += share
+        self._must(max(used.values(), default=0) <= WHOLE, f"cards are over-used on the host: {used}")
+
+    def _arrays_keep_their_throttle(self, life: Life) -> None:
+        running: Counter[int] = Counter()
+        for job in life.engine.jobtable.holding.values():
+            if job.array and job.request.throttle:
+                running[job.array] += 1
+                self._must(running[job.array] <= job.request.throttle, f"array {job.array} runs too many")
+
+    def _waits_are_explained(self, life: Life) -> None:
+        table = life.engine.jobtable
+        for job in table.jobs.values():
+            if is_waiting(job):
+                self._must(table.reason(job) is not Reason.NONE, f"job {job.id} waits for no reason")
+
+    # -- clients and controllers ----------------------------------------------------------------------
+
+    def acknowledged(self, known: Known, answer: Known) -> None:
+        """A repeated submission has the same answer."""
+        same = (known.first, known.count) == (answer.first, answer.count)
+        self._must(same, f"a repeated submission was queued twice: {known} {answer}")
+        others = [one for one in self._world.users.known.values() if one is not known]
+        clash = [
+            one
+            for one in others
+            if one.first < answer.first + answer.count and answer.first < one.first + one.count
+        ]
+        self._must(not clash, f"a job id was used again: {answer} {clash[:1]}")
+
+    def started(self, life: Life) -> None:
+        """Nothing acknowledged is lost, and the table is what the store makes of it."""
+        self._no_internal_error(life)
+        for known in self._world.users.known.values():
+            for job_id in known.ids:
+                if job_id not in self.finals:
+                    record = life.store.past(job_id)
+                    self._must(record is not None, f"job {job_id} was acknowledged, and is lost")
+                    assert record is not None
+                    if record.job.state.is_final:
+                        self.finals[job_id] = record.job.state
+        self._table_is_of_the_store(life)
+
+    def start_failed(self, error: StorageError) -> None:
+        """Only a failing disk prevents a start."""
+        self._must(
+            self._world.disk.is_full or "disk" in str(error) or "cannot be" in str(error),
+            f"a controller does not start: {error}",
+        )
+        self._must("damaged" not in str(error), f"a controller finds damage: {error}")
+
+    def _table_is_of_the_store(self, life: Life) -> None:
+        there = JobTable(life.store.open_jobs(), life.store.tasks.made).jobs
+        here = life.engine.jobtable.jobs
+        self._must(
+            here.keys() == there.keys(), f"table and store differ: {sorted(here.keys() ^ there.keys())}"
+        )
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def is_drained(self) -> bool:
+        """Whether no job can end any more."""
+        life = self._world.life
+        if life is None or self._world.host.alive:
+            return False
+        table = life.engine.jobtable
+        return all(is_waiting(job) and table.reason(job).value in FOR_EVER for job in table.jobs.values())
+
+    def end(self) -> None:
+        """Compare queue, accounts and truth."""
+        life = self._world.life
+        self._must(life is not None, "no controller runs at the end")
+        assert life is not None
+        table = life.engine.jobtable
+        self._must(
+            self.is_drained(), f"jobs never end: {[self._standing(life, job) for job in table.jobs.values()]}"
+        )
+        self._table_is_of_the_store(life)
+        self._must(not life.engine.orphans and not life.engine.undelivered, "orders or orphans are left")
+        self._must(not self._world.host.alive, "orphan processes are left")
+        left = [key for key, one in self._world.host.attempts.items() if one.claim != "T"]
+        self._must(not left, f"claims or results are left: {left}")
+        self.jobs = self._all_jobs(life)
+        self._every_job_is_accounted_once(life)
+        self._ends_are_true()
+
+    def _standing(self, life: Life, job: Job) -> str:
+        return f"{job.id} {job.state.value} {life.engine.jobtable.reason(job).value}"
+
+    def _all_jobs(self, life: Life) -> dict[int, Job]:
+        found, after = dict[int, Job](), 0
+        while True:
+            part = life.store.history(since=0.0, until=1e12, uid=None, after=after, page=500)
+            for record in part.records:
+                self._must(record.job.id not in found, f"job {record.job.id} is in the history twice")
+                found[record.job.id] = record.job
+            if part.upto is None:
+                return found
+            after = part.upto
+
+    def _every_job_is_accounted_once(self, life: Life) -> None:
+        ended = {number for number, job in self.jobs.items() if job.state.is_final}
+        open_arrays = {job.array for job in life.engine.jobtable.jobs.values() if job.array}
+        for known in self._world.users.known.values():
+            for job_id in known.ids:
+                self._must(job_id in self.jobs, f"job {job_id} was acknowledged, and is lost")
+        for job_id in ended:
+            job = self.jobs[job_id]
+            steps = life.store.steps.of(job_id)
+            finals = [step for step in steps if JobState(step[3]).is_final]
+            self._must(len(finals) == 1, f"job {job_id} has ended {len(finals)} times: {steps}")
+            told = self.finals.setdefault(job_id, job.state)
+            self._must(told is job.state, f"job {job_id} was {told.value} and is {job.state.value}")
+            moved = life.accounts.past(job_id) is not None
+            waits = life.engine.jobtable.wait_index.is_awaited(job_id, job.array, job.task)
+            self._must(moved or waits or job.array in open_arrays, f"job {job_id} is not in the accounts")
+        for known in self._world.users.known.values():
+            if known.tasks and known.first in ended:
+                rows = [record.job for record in life.store.tasks.of(known.first)]
+                tasks = sorted(row.task for row in rows if row.task is not None)
+                self._must(len(tasks) == len(set(tasks)), f"array {known.first} has a task twice: {tasks}")
+
+    def _ends_are_true(self) -> None:
+        runs: dict[int, list] = {}
+        for run in self._world.host.runs:
+            runs.setdefault(run.job, []).append(run)
+        for job_id, job in self.jobs.items():
+            ran = runs.get(job_id, [])
+            self._must(
+                len(ran) <= job.restarts + 1, f"job {job_id} ran {len(ran)} times, {job.restarts} restarts"
+            )
+            if job.state is JobState.COMPLETED:
+                last = ran[-1] if ran else None
+                self._must(last and last.status == 0, f"job {job_id} is called COMPLETED: {last}")
+        for job_id in self._world.users.cancelled:
+            self._must(self.jobs[job_id].state.is_final, f"job {job_id} was cancelled, and is open")
+
+    def rows(self) -> str:
+        """All jobs as they ended, for the history."""
+        return ";".join(
+            f"{job.id} {job.state.value} {job.reason.value} {job.attempt} {job.started_at} {job.ended_at}"
+            for job in sorted(self.jobs.values(), key=lambda job: job.id)
+        )
