@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import tomllib
+from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
@@ -14,10 +15,11 @@ from awaiting import until
 from crashing import kill
 from fgsched import __version__
 from fgsched.cli.doctor import examine
+from fgsched.cli.restarting import _refuse_without_handler
 from fgsched.client import Client
 from fgsched.config.keys import KEYS
 from fgsched.config.load import Config, load
-from fgsched.domain.errors import Exit
+from fgsched.domain.errors import Exit, Refused
 from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store.connection import may_lose_commits
 from fgsched.system.process import identify
@@ -124,6 +126,23 @@ def test_an_upgrade_is_refused_while_a_job_runs_with_another_layout_of_the_regio
     assert (done.status, f"in the format of another version: {job}." in done.err) == (Exit.REFUSED, True), (
         done.err
     )
+
+
+def test_an_upgrade_to_a_version_older_than_the_queue_is_refused(home):
+    home.run("fgsched", "start")
+    home.run("fgsched", "stop")
+    with closing(sqlite3.connect(home.places.queue)) as db:
+        db.execute("PRAGMA user_version = 9999")
+    done = home.run("fgsched", "upgrade")
+    assert (done.status, "was written by a newer fgsched" in done.err) == (Exit.STORAGE, True), done.err
+
+
+def test_a_controller_that_cannot_restart_itself_is_not_signalled():
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        with pytest.raises(Refused) as refused:
+            _refuse_without_handler(other.pid)
+        other.kill()
+    assert refused.value.remedy == "Run fgsched stop, then fgsched start. Running jobs continue."
 
 
 def lose_the_spawner(home, pid):

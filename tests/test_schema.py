@@ -172,7 +172,7 @@ def test_a_queue_with_a_state_of_a_newer_program_is_refused(old, monkeypatch):
         Store(old)
     assert str(error.value) == (
         f"{old} was written by a newer fgsched: it knows the state STAGING\n"
-        "Upgrade fgsched; an older one would lose what it does not know."
+        "Upgrade fgsched, or restore an older backup: this one would lose what it does not know."
     )
 
 

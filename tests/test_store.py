@@ -17,6 +17,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE, Ended, GpuState, Hold, JobState, Request
 from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
 from fgsched.store.connection import Statement
+from fgsched.store.opening import open_queue, refuse_newer_file
 from fgsched.store.rows import past_of
 from fgsched.store.schema import SQL, VERSION
 
@@ -258,6 +259,15 @@ def refusal(path):
     return error.value
 
 
+def test_a_newer_queue_that_a_controller_has_locked_is_refused_too(tmp_path):
+    queue = open_queue(tmp_path / "queue.db")
+    refuse_newer_file(tmp_path / "queue.db")
+    queue.db.execute("PRAGMA user_version = 9999")  # it is in the log only
+    with pytest.raises(StorageError) as refused:
+        refuse_newer_file(tmp_path / "queue.db")
+    assert "its version is 9999" in str(refused.value)
+
+
 def test_a_newer_queue_is_refused(tmp_path):
     path = tmp_path / "queue.db"
     Store(path).close()
@@ -269,7 +279,10 @@ def test_a_newer_queue_is_refused(tmp_path):
         error.cause
         == f"{path} was written by a newer fgsched (its version is 9999, this one knows {VERSION})"
     )
-    assert error.remedy == "Upgrade fgsched; an older one would lose what it does not know."
+    assert (
+        error.remedy
+        == "Upgrade fgsched, or restore an older backup: this one would lose what it does not know."
+    )
 
 
 def an_earlier_form(path, *changes):

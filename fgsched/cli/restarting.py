@@ -17,6 +17,7 @@ from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted, Refused, Unreachable
 from fgsched.domain.job import JobState
 from fgsched.launch import regions
+from fgsched.store.opening import refuse_newer_file
 from fgsched.system.paths import Paths
 
 _PATIENCE = 600.0  # seconds until requests are accepted again; the start reads the whole queue
@@ -39,6 +40,7 @@ def upgrade(places: Paths) -> str:
 
     Raises:
         Refused: the installation is not complete, or running jobs need the earlier version.
+        StorageError: the queue is of a newer version than the installed one.
         FgschedError: the configuration is not valid for this version, or the restart failed.
     """
     from fgsched.cli.doctor import FAIL, installation
@@ -48,6 +50,7 @@ def upgrade(places: Paths) -> str:
         if finding.verdict == FAIL:
             raise Refused(f"{finding.check}: {finding.text}", finding.remedy or "Nothing was changed.")
     refuse_other_build(places)
+    refuse_newer_file(places.queue)
     return restart(places)
 
 
@@ -90,6 +93,7 @@ def _state(client: Client) -> _Before:
 def _restarted(places: Paths, before: _Before | None) -> str:
     process, pid = _controller(places)
     with open(process, "rb") as gone:
+        _refuse_without_handler(pid)
         try:
             signal.pidfd_send_signal(process, signal.SIGUSR1)
         except PermissionError:
@@ -104,6 +108,17 @@ def _controller(places: Paths) -> tuple[int, int]:
         raw = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid = _CREDENTIALS.unpack(raw)[0]
     return os.pidfd_open(pid), pid
+
+
+def _refuse_without_handler(pid: int) -> None:
+    """Refuse to signal a controller that the signal would kill. Raises Refused."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    if not caught >> (signal.SIGUSR1 - 1) & 1:
+        raise Refused(
+            "the running controller is of a version that cannot restart itself",
+            "Run fgsched stop, then fgsched start. Running jobs continue.",
+        )
 
 
 def _await(places: Paths, since: float, process: int) -> _Before:

@@ -5,18 +5,19 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from fgsched.domain.errors import StorageError
 from fgsched.store import commits, files, wal
 from fgsched.store.commits import Commit, Record
 from fgsched.store.connection import AT_ONCE, Connection, Opened
-from fgsched.store.files import RECOVER, Marker
-from fgsched.store.schema import SQL, adapt, compare, migrate, version_of
+from fgsched.store.files import PAGE, RECOVER, Marker
+from fgsched.store.schema import SQL, adapt, compare, migrate, refuse_newer, version_of
 from fgsched.store.sums import State, Sums
 
 log = logging.getLogger(__name__)
+_VERSION_IN_HEADER = slice(60, 64)  # of the file, where SQLite keeps user_version
 _CHECKED = 8 * 2**20  # bytes up to which a file is checked whole at each start, at 5 ms a MiB
 
 
@@ -218,6 +219,17 @@ def _told(db: sqlite3.Connection, path: Path) -> tuple[Commit, int]:
 
 
 # -- the file itself ---------------------------------------------------------------------------------
+
+
+def refuse_newer_file(path: Path) -> None:
+    """Refuse the queue of a newer version without opening it: a running controller keeps it locked.
+
+    Raises:
+        StorageError: it is of a newer version.
+    """
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        page = wal.newest(path.with_name(f"{path.name}-wal"), 1) or file.read(PAGE)
+        refuse_newer(int.from_bytes(page[_VERSION_IN_HEADER], "big"), str(path))
 
 
 def _connect(path: str) -> sqlite3.Connection:

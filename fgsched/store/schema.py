@@ -196,7 +196,7 @@ SQL = named(source("queries.sql"))
 
 VERSION = 4  # of the schema; migrations/N.sql leads from N - 1 to N
 _SQL = named(source("adapt.sql"))
-_UPGRADE = "Upgrade fgsched; an older one would lose what it does not know."
+_UPGRADE = "Upgrade fgsched, or restore an older backup: this one would lose what it does not know."
 # The lists of states in the rules of the table job: the forms that each has in a file, and its last value.
 _LISTS = {
     "any_state": (r"state IN \('PENDING'[^)]*\)|CASE state\s+WHEN 'PENDING' THEN 1.*?ELSE [01] END", 0),
@@ -208,10 +208,15 @@ _LISTS = {
 def version_of(db: sqlite3.Connection, path: str) -> int:
     """Return the version of a queue's schema; 0: it is empty. Raises StorageError if it is a newer one."""
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    refuse_newer(version, path)
+    return version
+
+
+def refuse_newer(version: int, path: str) -> None:
+    """Refuse a version of the schema that this program does not know. Raises StorageError."""
     if version > VERSION:
         cause = f"{path} was written by a newer fgsched (its version is {version}, this one knows {VERSION})"
         raise StorageError(cause, _UPGRADE)
-    return version
 
 
 def migrate(db: sqlite3.Connection, path: str) -> None:

@@ -45,6 +45,15 @@ def pages(path: Path) -> set[int]:
     return set()
 
 
+def newest(path: Path, page: int) -> bytes:
+    """Return the content of a page in its last frame, which may be uncommitted; b"" without a frame."""
+    with suppress(FileNotFoundError), open(path, "rb") as log:
+        for start in range(_HEADER + (_frames(log.fileno()) - 1) * _FRAME, 0, -_FRAME):
+            if int.from_bytes(os.pread(log.fileno(), 4, start), "big") == page:
+                return os.pread(log.fileno(), PAGE, start + _HEAD)
+    return b""
+
+
 def _frames(fd: int) -> int:
     header = os.pread(fd, _HEADER, 0)
     if len(header) < _HEADER or header[:4] not in _MAGICS or int.from_bytes(header[8:12], "big") != PAGE:
