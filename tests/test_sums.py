@@ -237,6 +237,21 @@ def test_a_power_cut_that_leaves_older_sums_is_no_damage(tmp_path, monkeypatch):
         assert len([row for row in content(path) if len(row) > 40]) == 350
 
 
+def test_a_frame_that_a_power_cut_tore_apart_costs_no_sums(tmp_path):
+    """The page number of a frame and its salts may lie on two pages of the log: one of them was lost."""
+    store = Store(filled(tmp_path / "queue.db"))
+    submit(store, 2, 50)
+    files = kept(tmp_path / "queue.db")
+    log = files["queue.db-wal"]
+    torn = bytes(4) + log[-24 - PAGE :][4:]
+    store.close()
+    restore(tmp_path / "queue.db", files | {"queue.db-wal": log + torn})
+    store = Store(tmp_path / "queue.db")
+    store._opened.checkpoint()
+    assert (tmp_path / "queue.sums").exists()
+    store.close()
+
+
 @pytest.mark.parametrize("at", [0, 30, 40, 4096, 4100, 4200])
 def test_damaged_sums_are_no_damage_of_the_queue(tmp_path, at):
     path = filled(tmp_path / "queue.db")

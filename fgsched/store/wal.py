@@ -71,7 +71,8 @@ def _frames(fd: int) -> int:
 def _pages(fd: int, count: int) -> set[int]:
     with mmap.mmap(fd, _HEADER + count * _FRAME, prot=mmap.PROT_READ) as log:
         starts = range(_HEADER, _HEADER + count * _FRAME, _FRAME)
-        return {int.from_bytes(log[start : start + 4], "big") for start in starts}
+        numbers = {int.from_bytes(log[start : start + 4], "big") for start in starts}
+    return numbers - {0}  # a frame that a power cut tore apart
 
 
 # -- a damaged log -----------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 // A layer between a program and its disk, for scripts/bench/campaign: it records or fails calls.
 //
-// FGDISK_UNDER: the directory whose files count. FGDISK_LOG: each change of these files is appended to this
+// FGDISK_UNDER: the directory whose files count; FGDISK_ALSO: the beginning of further paths. FGDISK_LOG: each change of these files is appended to this
 // file, with its data, so that any state that a power cut can leave can be built from it.
 // FGDISK_CONTROL: a file with `struct control`, by which the next calls of a kind are made to fail.
 // FGDISK_PROGRAM: fail calls only in programs whose command line has this word.
@@ -35,8 +35,8 @@ struct record {
 	uint64_t file, offset, began;
 };
 
-static char under[PATH_MAX];
-static size_t under_length;
+static char under[PATH_MAX], also[PATH_MAX];
+static size_t under_length, also_length;
 static int log_file = -1;
 static struct control *control;
 
@@ -59,6 +59,8 @@ __attribute__((constructor)) static void begin(void)
 	if (!path)
 		return;
 	under_length = strlen(strncpy(under, path, sizeof(under) - 1));
+	if ((path = getenv("FGDISK_ALSO")))
+		also_length = strlen(strncpy(also, path, sizeof(also) - 1));
 	if (name && (file = (int)syscall(SYS_openat, AT_FDCWD, name, O_WRONLY | O_APPEND | O_CLOEXEC, 0)) >= 0) {
 		log_file = fcntl(file, F_DUPFD_CLOEXEC, 800);
 		syscall(SYS_close, file);
@@ -75,7 +77,8 @@ __attribute__((constructor)) static void begin(void)
 
 static int counts_path(const char *path)
 {
-	return under_length && strncmp(path, under, under_length) == 0;
+	return (under_length && strncmp(path, under, under_length) == 0) ||
+	       (also_length && strncmp(path, also, also_length) == 0);
 }
 
 // Write the absolute path that (directory, path) names into `out`.

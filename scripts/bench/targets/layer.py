@@ -62,11 +62,9 @@ def layered(*, records: bool = False, program: str = "") -> Iterator[Layer]:
         with file.open("r+b") as opened, mmap.mmap(opened.fileno(), mmap.PAGESIZE) as memory:
             layer = Layer(place, under, log, Control.from_buffer(memory))
             variables = {"FG_BENCH_DIR": str(under), "FGDISK_UNDER": str(under), "LD_PRELOAD": str(library)}
-            variables |= (
-                {"FGDISK_LOG": str(log)}
-                if records
-                else {"FGDISK_CONTROL": str(file), "FGDISK_PROGRAM": program}
-            )
+            fails = {"FGDISK_CONTROL": str(file), "FGDISK_PROGRAM": program}
+            fails["FGDISK_ALSO"] = "/dev/shm/fgbench-"  # run directories of bench.home
+            variables |= {"FGDISK_LOG": str(log)} if records else fails
             before = {key: os.environ.get(key) for key in variables}
             os.environ |= variables
             try:
