@@ -1,8 +1,9 @@
 """T5: calls of the operating system that fail, in the controller and in the spawner and its shepherds.
 
 In the controller a preloaded layer fails calls on files of the state and run directories, and calls that make
-processes and sockets. The spawner is a static program: strace fails its calls. After each fault the controller must
-accept jobs again, and each acknowledged job must run once and end with its exit code, or be a failed launch.
+processes and sockets. The spawner is a static program: strace fails its calls. After each fault the
+controller must accept jobs again. Each acknowledged job must run once and end with its exit code, or be a
+failed launch.
 """
 
 import errno
@@ -62,8 +63,9 @@ class Sweep:
         """Let calls fail while jobs are submitted; return whether the fault was met."""
         call, error = self.luck.choice(list(CALLS)), self.luck.choice(ERRORS)
         is_frequent = call in ("write", "sync", "socket")
-        skip, times = self.luck.randrange(FREQUENT if is_frequent else RARE), self.luck.choice((1, 1, 3, 1000))
-        is_start = self.luck.random() < (0.3 if is_frequent else 0.8)  # most of the others are made at a start
+        skip = self.luck.randrange(FREQUENT if is_frequent else RARE)
+        times = self.luck.choice((1, 1, 3, 1000))
+        is_start = self.luck.random() < (0.3 if is_frequent else 0.8)  # where most of the others are made
         told = f"{call} {errno.errorcode[error]} after {skip}, {times} times{', from a start' * is_start}"
         if is_start:
             self.kill()
@@ -80,7 +82,8 @@ class Sweep:
         if not answer:
             self.findings.append(f"{told}: no submission is accepted afterwards")
             return True
-        self.expected.update(zip(range(answer["first"], answer["first"] + answer["count"]), codes, strict=True))
+        ids = range(answer["first"], answer["first"] + answer["count"])
+        self.expected.update(zip(ids, codes, strict=True))
         if not self.wait(answer, PATIENCE):
             self.findings.append(f"{told}: jobs from {answer['first']} on do not end")
         self.worst = max(self.worst, (time.monotonic() - healed) * 1000)
@@ -195,7 +198,7 @@ def in_spawner(row: Row, luck: random.Random, size: int) -> None:
 
 
 def launch_under(place: Path, before: tuple[str, ...], row: Row) -> str:
-    """Launch one job by a spawner under strace; return what is wrong with its end."""
+    """Launch one job by a spawner under strace; return the fault of its end."""
     from spawner_driver import Result, Spawner
 
     witness, link = place / "witness", place / "run" / "result" / "1.1"
@@ -218,7 +221,8 @@ def launch_under(place: Path, before: tuple[str, ...], row: Row) -> str:
     row.twice += ran > 1
     if not link.is_symlink():
         claimed = (place / "run" / "claim" / "1.1").is_symlink()
-        return f"it ran, and there is no result (claim: {claimed}, answer {said})" if ran and said == 0 else ""
+        told = f"it ran, and there is no result (claim: {claimed}, answer {said})"
+        return told if ran and said == 0 else ""
     result = Result.read(link)
     if ran and (result.cause, result.exit_code) != ("exit", 5) and not result.lost:
         row.wrong += 1
