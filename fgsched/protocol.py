@@ -20,6 +20,7 @@ from fgsched.domain.job import (
     Gpu,
     JobState,
     Label,
+    MpsUse,
     Name,
     OomReport,
     Preemption,
@@ -735,6 +736,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     resources: list[tuple[str, list[int]]] = []  # (name, indices) of the site's resources
     tier: str = ""  # enforcement level
     pacing: str = ""  # how its compute share is enforced
+    mps: MpsUse | None = None  # how it uses MPS; None: its GPU has no MPS
     preload: str = ""  # how the hook is preloaded
     other_gpus: str = ""  # whether it can open other GPUs
     # its usage

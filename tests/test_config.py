@@ -13,6 +13,7 @@ from fgsched.config.load import Config, load
 from fgsched.config.schema import (
     AccountSettings,
     FeatureSettings,
+    GpuSettings,
     GpuTypeSettings,
     PartitionSettings,
     QosSettings,
@@ -23,6 +24,7 @@ from fgsched.domain import policy
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import HostLimits
 from fgsched.domain.states import Tier
+from fgsched.jobs.mps import Settings as MpsSettings
 from fgsched.system.paths import Paths
 from fgsched.system.safeopen import refuse_unless_safe
 
@@ -66,6 +68,8 @@ def test_every_key_is_read(configured):
         share_instances = true
         defragment = "2:00:00"
         gpu_compute = "hard"
+        mps = "user"
+        mps_control = "/opt/mps"
         [host]
         cpus = 12
         cpu_binding = "none"
@@ -174,6 +178,8 @@ def test_every_key_is_read(configured):
         [features]
         avx512 = {}
         nvlink = { gpus = "0-1" }
+        [per_gpu.1]
+        mps = "off"
         """
     )
     assert found == Config(
@@ -188,6 +194,8 @@ def test_every_key_is_read(configured):
         share_instances=True,
         defragment=7200,
         gpu_compute="hard",
+        mps="user",
+        mps_control="/opt/mps",
         cpus=12,
         cpu_binding="none",
         memory=65_536 * MIB,
@@ -276,7 +284,9 @@ def test_every_key_is_read(configured):
         resources={"matlab": ResourceSettings(count=5)},
         gpu_types={"rtx8000": GpuTypeSettings(model="a100")},
         features={"avx512": FeatureSettings(), "nvlink": FeatureSettings(gpus=(0, 1))},
+        per_gpu={"1": GpuSettings(mps="off")},
     )
+    assert found.mps_on([0, 1, 2]) == MpsSettings(gpus=frozenset({0, 2}), program="")
     assert found.gpu_features == {0: ("nvlink",), 1: ("nvlink",)}
     assert (found.site.aliases, found.site.features) == ({"rtx8000": "a100"}, ("avx512",))
     assert (found.site.ignores, found.site.cpus) == (("constraint", "partition"), 12)
@@ -333,6 +343,7 @@ def test_devices_are_kept_in_the_form_of_the_environment(configured, written, he
         ("[gpus]\nheadroom = 'much'", 2, 'gpus.headroom = "much" is not a size such as "256M"'),
         ("[gpus]\nheadroom = '65G'", 2, 'from "0M" to "65536M"'),
         ("[gpus]\nshare_step = 1.5", 2, "gpus.share_step = 1.5 is not a share"),
+        ("[per_gpu.x]\nmps = 'off'", 1, "'x' is not the index of a GPU.\nWrite [per_gpu.0]."),
         ("[gpus]\nplacement = 'best'", 2, '"best" is not "pack" or "spread".'),
         ("[gpus]\ndevices = [1.5]", 2, "gpus.devices = [1.5] is not"),
         ("[jobs]\ntmp = 'scratch'", 2, 'jobs.tmp = "scratch" is not an absolute path.'),

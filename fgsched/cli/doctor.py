@@ -16,6 +16,7 @@ from fgsched.client import Client, NotRunning
 from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.units import format_mebibytes
+from fgsched.jobs import mps
 from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store import Store, files
 from fgsched.store.connection import may_lose_commits, version
@@ -70,6 +71,7 @@ def examine(places: Paths) -> list[Finding]:
             _driver,
             _processes,
             _enforcement,
+            _mps,
             _leftovers,
             _earlier,
             _internal,
@@ -293,6 +295,17 @@ def _enforcement(places: Paths, seen: _Seen) -> Finding:
         return Finding("enforcement", FAIL, text, "Jobs with GPUs are refused.")
     text = f"the share of jobs is enforced by {seen.about.enforce}"
     return Finding("enforcement", OK, f"{text}; fgsched doctor --enforcement tests it")
+
+
+def _mps(places: Paths, seen: _Seen) -> Finding:
+    """Check whether jobs can use the Multi-Process Service where the site wants it."""
+    config = _config(places)
+    if not config.has_mps:
+        return Finding("MPS", OK, "no GPU has MPS")
+    if config.mps_program:
+        return Finding("MPS", OK, f"one daemon for each user and GPU, by {config.mps_program}")
+    text = f"{config.mps_control or mps.PROGRAM} is not installed: the hook paces jobs instead"
+    return Finding("MPS", WARN, text, "Install NVIDIA's package with it, or set mps_control in [gpus].")
 
 
 def _nothing_to_enforce(seen: _Seen) -> str:

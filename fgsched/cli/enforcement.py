@@ -46,6 +46,7 @@ def enforced(client: Client) -> Iterator[Row]:
         host = _Trials(client, Path(folder), limit)
         yield from _by_driver(host, answer.enforce)
         yield from host.tried(Tier.SHIM)
+        yield host.served()
         yield host.watched(about)
 
 
@@ -75,6 +76,15 @@ class _Trials:
                 yield Row(tier.value, "all", FAILS, found["error"])
             else:
                 yield Row(tier.value, found["check"], _VERDICTS[found["holds"]], found["why"])
+
+    def served(self) -> Row:
+        """Test that a job on a part of a GPU is a client of its user's MPS daemon, if a GPU has MPS."""
+        job, _ = self._run(Tier.SHIM, ["true"])
+        if job.mps is None:
+            return Row("mps", "daemon", ABSENT, "mps in [gpus] of the settings is off")
+        if job.mps.word:
+            return Row("mps", "daemon", HOLDS, f"a server runs for {job.user}; the job had {job.mps.word}")
+        return Row("mps", "daemon", FAILS, job.mps.why)
 
     def watched(self, about: protocol.About) -> Row:
         """Test that the watchdog detects a process without the hook and acts on it."""

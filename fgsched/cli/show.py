@@ -201,12 +201,23 @@ def _gpu_lines(job: protocol.JobInfo) -> Group:
             [("CPUs", _cpus(job.bound_cpus, given))],
             [("GpuCompute", job.gpu_compute), ("Pacing", job.pacing or "none")],
         ]
-    others = [("OtherGpus", job.other_gpus)] if given else []
+    others: list[tuple[str, object]] = [("OtherGpus", job.other_gpus)] if given else []
     if demand.gpus and not given and not job.state.is_final:  # decided when it starts
-        held = [("Enforce", "(null)"), ("Preload", "(null)")]
+        held: list[tuple[str, object]] = [("Enforce", "(null)"), ("Preload", "(null)")]
     else:
-        held = [("Enforce", job.tier), ("Preload", job.preload), *others]
+        held = [("Enforce", _enforced(job)), *_mps(job), ("Preload", job.preload), *others]
     return [*lines, [*held, ("MaxRSS", format_mebibytes(job.max_rss))], *_adopted(job)]
+
+
+def _enforced(job: protocol.JobInfo) -> str:
+    """Return the enforcement level, and the part of the threads if MPS limits it."""
+    return ",".join(filter(None, (job.tier, job.mps.word if job.mps else "")))
+
+
+def _mps(job: protocol.JobInfo) -> list[tuple[str, object]]:
+    """Return why a job on a GPU with MPS does not use it."""
+    use = job.mps
+    return [("Mps", f"{use.state} ({use.why})")] if use and use.state in ("refused", "lost") else []
 
 
 def _adopted(job: protocol.JobInfo) -> Group:
@@ -348,7 +359,7 @@ _SHOWN = (  # attributes whose keys have their names
     *("id", "array", "task", "tasks", "uid", "gid", "user", "partition", "state", "reason", "cause", "held"),
     *("attempt", "restarts", "exit_code", "signal", "cancelled_by", "note", "detail", "refused", "warning"),
     *("lost", "post_mortem", *_TIMES, "elapsed", "suspended", "gpu_compute", "allocated", "resources"),
-    *("tier", "pacing", "preload", "other_gpus", "cpu_seconds", "max_rss", "gpu_peak", "refusals"),
+    *("tier", "pacing", "mps", "preload", "other_gpus", "cpu_seconds", "max_rss", "gpu_peak", "refusals"),
     *("is_private", "adopted", "request"),
 )
 

@@ -14,6 +14,7 @@ from fgsched.config.schema import (
     AccountSettings,
     Config,
     FeatureSettings,
+    GpuSettings,
     GpuTypeSettings,
     PartitionSettings,
     QosSettings,
@@ -110,6 +111,7 @@ TABLES: dict[str, type[Struct]] = {
     "resources": ResourceSettings,
     "gpu_types": GpuTypeSettings,
     "features": FeatureSettings,
+    "per_gpu": GpuSettings,
 }
 KEYS = _keys_of(Config)  # by the name of the field
 SECTIONS = {table: _keys_of(struct) for table, struct in TABLES.items()}

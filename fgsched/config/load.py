@@ -125,6 +125,8 @@ def _read_named(source: _Source, table: str, entries: Mapping[str, object]) -> d
 def _read_entry(source: _Source, table: str, name: str, entry: object) -> Struct:
     if not NAME.fullmatch(name):
         raise source.error([table, name], f"{quoted(name)} is not a name.", NAME_RULE)
+    if table == "per_gpu" and not (name.isascii() and name.isdecimal()):
+        raise source.error([table, name], f"{quoted(name)} is not the index of a GPU.", "Write [per_gpu.0].")
     if table in _SHORT and not isinstance(entry, dict):
         entry = {_SHORT[table]: entry}
     if not isinstance(entry, dict):

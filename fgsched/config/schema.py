@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -29,6 +30,9 @@ from fgsched.domain.policy import (
 )
 from fgsched.domain.units import SubmitContext
 from fgsched.hooks.settings import HookSettings
+from fgsched.jobs.mps import PROGRAM as MPS_PROGRAM
+from fgsched.jobs.mps import SERVER as MPS_SERVER
+from fgsched.jobs.mps import Settings as MpsSettings
 from fgsched.mail.letters import Settings
 
 MIB = 1 << 20
@@ -40,6 +44,7 @@ NAME_RULE = "Use letters, digits, '_', '.' and '-', at most 64 characters."
 
 Placement = Literal["pack", "spread"]
 GpuCompute = Literal["hard", "fair", "none"]
+Mps = Literal["off", "user"]
 PreemptMode = Literal["requeue", "suspend", "cancel", "off"]
 PartitionState = Literal["up", "down", "drain", "inactive"]
 Tier = Literal["driver", "shim", "watchdog", "none"]
@@ -94,6 +99,13 @@ class Config(Struct, frozen=True, kw_only=True):
     gpu_compute: Annotated[GpuCompute, _key("gpus", "Division of a GPU's compute time among its jobs.")] = (
         "fair"
     )
+    mps: Annotated[
+        Mps, _key("gpus", "Multi-Process Service (MPS) for jobs on a part of a GPU: one daemon per user.")
+    ] = "off"
+    mps_control: Annotated[
+        forms.Program,
+        _key("gpus", "NVIDIA's control program of MPS.", default="nvidia-cuda-mps-control in /usr/bin"),
+    ] = ""
     cpus: Annotated[
         Whole,
         _key(
@@ -383,6 +395,7 @@ class Config(Struct, frozen=True, kw_only=True):
     resources: dict[str, "ResourceSettings"] = {}
     gpu_types: dict[str, "GpuTypeSettings"] = {}
     features: dict[str, "FeatureSettings"] = {}
+    per_gpu: dict[str, "GpuSettings"] = {}
 
     @property
     def limits(self) -> HostLimits:
@@ -436,7 +449,7 @@ class Config(Struct, frozen=True, kw_only=True):
             action=self.strangers,
             grace=self.strangers_grace,
             users=self.strangers_users,
-            commands=self.strangers_commands,
+            commands=(*self.strangers_commands, *([MPS_SERVER] if self.has_mps else [])),
             to=self.strangers_to,
         )
 
@@ -459,6 +472,23 @@ class Config(Struct, frozen=True, kw_only=True):
             deadline=self.mail_deadline,
             give_up=self.mail_give_up,
         )
+
+    def mps_on(self, gpus: Iterable[int]) -> MpsSettings:
+        """Return the settings of MPS on a host with the GPUs of these indices."""
+        words = {int(index): one.mps for index, one in self.per_gpu.items()}
+        chosen = frozenset(index for index in gpus if (words.get(index) or self.mps) == "user")
+        return MpsSettings(gpus=chosen, program=self.mps_program if chosen else "")
+
+    @property
+    def has_mps(self) -> bool:
+        """Tell whether a GPU has MPS."""
+        return "user" in (self.mps, *(one.mps for one in self.per_gpu.values()))
+
+    @property
+    def mps_program(self) -> str:
+        """Return the path of the control program of MPS; "": it is not there."""
+        places = [self.mps_control] if self.mps_control else [f"/usr/bin/{MPS_PROGRAM}"]
+        return next((os.path.realpath(path) for path in places if os.access(path, os.X_OK)), "")
 
     @property
     def hooks(self) -> HookSettings:
@@ -744,3 +774,9 @@ class FeatureSettings(Struct, frozen=True, kw_only=True):
     """A `[features.NAME]` table."""
 
     gpus: Annotated[forms.GpuIndices, _says("GPUs that have the feature; none: the host has it.")] = ()
+
+
+class GpuSettings(Struct, frozen=True, kw_only=True):
+    """A `[per_gpu.INDEX]` table: one GPU of the host."""
+
+    mps: Annotated[Mps | Literal[""], _says("MPS on this GPU; default as [gpus] mps.")] = ""

@@ -30,11 +30,13 @@ from fgsched.controller.followup import (
 from fgsched.controller.gpustate import BY_PROGRAM, GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.mailing import MailDesk
+from fgsched.controller.mpsservers import MpsHost, MpsServers
 from fgsched.controller.sitepolicy import SitePolicy
 from fgsched.controller.starting import Eligibility, Starter, begin, culprits
 from fgsched.controller.turn import (
     RETRY,
     ClientRequest,
+    ClientsEnded,
     Effect,
     EpilogDone,
     Epilogs,
@@ -79,6 +81,7 @@ from fgsched.jobs.lifecycle import (
     settle,
     withdraw,
 )
+from fgsched.jobs.mps import is_server
 from fgsched.scheduling.planner import Start
 from fgsched.store import JobRecord, StorageBroken, Store, is_fatal
 
@@ -119,6 +122,7 @@ class Engine:
         self.faults = faults or Faults()
         self.log = DecisionLog()
         self.mail = MailDesk(self)
+        self.mps = MpsServers()
         self.epilogs: Epilogs = NoEpilogs()
         self.containment = Containment(self.faults)
         self._after: list[Effect] = []
@@ -137,6 +141,11 @@ class Engine:
     def limits(self) -> HostLimits:
         """The CPUs and the memory of the host that jobs can use, and the rules for sharing a GPU."""
         return self.site.limits
+
+    @property
+    def mps_host(self) -> MpsHost:
+        """The processes of the MPS daemons."""
+        return self.mps.host
 
     # -- the turn -------------------------------------------------------------------------------
 
@@ -169,6 +178,7 @@ class Engine:
         self.eligibility.settle(now)
         self.containment.check()
         self._plan(now)
+        self.mps.settle(self, now)
         self.containment.check()
 
     def _commit(self, steps: Callable[[], None], now: float) -> StorageError | None:
@@ -178,6 +188,7 @@ class Engine:
         single job is the cause. In both cases nothing is stored.
         """
         orphans, settled, self._ended_before = dict(self.orphans), -1, list(self.ended)
+        self.mps.begin()
         while True:
             try:
                 with self.store.write():
@@ -311,6 +322,7 @@ class Engine:
         self._after, self.ended = [], list(self._ended_before)
         self.log.drop()
         self.cards.undone()
+        self.mps.undo()
         if self.is_broken:
             return
         try:
@@ -460,6 +472,7 @@ class Engine:
         yield _AFTER_UNDONE if self.unsaved else self.mail.due(now)
         yield RETRY if self.undelivered else None
         yield self._orphans_due()
+        yield self.mps.due(now)
         for at in (table.wait_index.next_due, self.site.next_due(now)):
             yield None if at is None else min(_LONGEST, max(0.0, at - now))
         if self.policy.has_quotas and table.waiting:
@@ -477,6 +490,9 @@ class Engine:
             return
         if isinstance(event, EpilogDone):
             self.containment.run(event.job, partial(self._epilog_done, event, now))
+            return
+        if is_server(event.job):
+            self.mps.take(self, event, now)
             return
         job = self.jobtable.under_way(event.job)
         if job is not None:  # else it is a late event of an ended attempt
@@ -510,6 +526,8 @@ class Engine:
                 self.take_up(job, self.launcher.seize(job), now)  # with a result or not
             case WatchdogFinding(attempt=job.attempt):
                 take_finding(self, job, event, now)
+            case ClientsEnded():
+                self.mps.clients_ended(self, event, job)
             case Faulted(attempt=job.attempt):
                 self.containment.accuse(job.id, event.why)
 
@@ -632,6 +650,7 @@ class Engine:
             StorageError: the queue cannot be read or written.
         """
         self._read_book()
+        self.mps.restore(self.jobtable.holding.values(), now)
         try:
             failure = self._commit(partial(self._take_up_all, now), now)
         except Unattributed as unattributed:
@@ -648,6 +667,7 @@ class Engine:
         for job in list(self.jobtable.holding.values()):
             if job.state is not JobState.COMPLETING:
                 self.containment.run(job.id, partial(self._take_up_seen, job, now))
+        self.mps.settle(self, now)
         self.containment.check()
         self.mail.resend()
         point("controller_in_recovery")

@@ -71,7 +71,9 @@ class GpuTime:
                     measure(borrower, [row for row in rows if row[0] in own], ahead)
 
     def mechanism(self, job: Job) -> str:
-        """Return the method of measuring the job's GPU time: "nvml", "events", or "" without pacing."""
+        """Return the method of pacing: "nvml" or "events", by which it measures; "mps:50"; "": no pacing."""
+        if job.mps is not None and job.mps.word:
+            return job.mps.word
         paced = self._jobs.get((job.id, job.attempt))
         found = [one for one in paced.borrowers.values() if one.policy != COMPUTE_NONE] if paced else []
         return found[0].mechanism if found else ""

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from fgsched.config.load import Config
 from fgsched.controller.beside import Beside as Beside
+from fgsched.controller.beside import MpsDesk as MpsDesk
 from fgsched.controller.enforcementcheck import EnforcementGate as EnforcementGate
 from fgsched.controller.hooking import HookDesk as HookDesk
 from fgsched.domain.job import Job

@@ -29,6 +29,7 @@ from fgsched.controller.launching import (
     Beside,
     EnforcementGate,
     HookDesk,
+    MpsDesk,
     Reports,
     build,
     cpu_binding,
@@ -70,7 +71,7 @@ class Controller:
         self._presence, self._cleaner = Presence(places, run, self._listen_again), run.cleaner
         self._gpus = _gpu_states(config, beside)
         self._contexts = ContextCosts(config.context_memory)
-        self._hooks = self._site_programs(config)
+        self._hooks, self._mps = self._site_programs(config), self._mps_daemons()
         launching = build(places, config, store, beside, run, self._reports())
         self._launcher = launching.launcher
         watch, remove = self._loop.watch_once, self._cleaner.add
@@ -113,8 +114,14 @@ class Controller:
         desk.under_way = lambda job: self._engine.jobtable.under_way(job)
         return desk
 
+    def _mps_daemons(self) -> MpsDesk:
+        """Return the part that starts and ends the MPS daemons of users."""
+        return MpsDesk(self._places.run / "mps.lock", self._loop.watch_once, self._loop.happened)
+
     def _furnish(self, config: Config) -> None:
-        """Give the engine its log, its settings and the epilog."""
+        """Give the engine its log, its settings, the epilog and the MPS daemons."""
+        self._mps.attach(self._engine.mps, self._launcher)
+        self._mps.obey(config, self._beside.inventory.gpus)
         self._engine.binding = cpu_binding(config.cpu_binding)
         self._engine.epilogs = self._hooks
         self._engine.log = decision_log()
@@ -170,6 +177,7 @@ class Controller:
             ),
             _Part("the bookkeeping", lambda: self._books.look(time.time()), lambda: self._books.due),
             _Part("the programs of the site", self._hooks.look, lambda: self._hooks.due),
+            _Part("the MPS daemons", self._mps.look, lambda: self._mps.due),
             _Part("the readers of events", self._later.readers.look, lambda: self._later.readers.due),
             _Part("the mails", lambda: self._mailroom.look(clock()), lambda: self._mailroom.due(clock())),
             _Part("the service manager", self._show_life, lambda: self._manager.due(clock())),
@@ -219,6 +227,7 @@ class Controller:
         self._books.close()
         self._later.close()
         self._hooks.close()
+        self._mps.close([*self._engine.jobtable.holding.values()])
         self._stopped()
         if self._engine.is_broken:
             raise StorageError(
@@ -275,6 +284,7 @@ class Controller:
             self._loop.watch(self._beside.mailer, self._mailroom.receive)
         self._later.begin()
         self._loop.watch(self._hooks, self._hooks.receive)
+        self._loop.watch(self._mps, self._mps.receive)
         self._sampling.begin(self._books.accounts)
         accounts.answered = self._loop.known
         if accounts.has_helper:
@@ -316,6 +326,7 @@ class Controller:
         self._contexts.default = config.context_memory
         self._mailroom.obey(config.mails)
         self._hooks.obey(config.hooks)
+        self._mps.obey(config, self._beside.inventory.gpus)
         self._pruner.obey(_keep(config), time.monotonic())
         self._books.obey(config)
         self._sampling.obey(config.interval)
@@ -341,6 +352,7 @@ class Controller:
             self._pruner.ended(time.monotonic())
             self._books.ended()
             self._sampling.ended(ended)
+            self._mps.forget(ended)
         self._requests.waiters.over(ended, self._engine.jobtable)
         self._requests.waiters.tell(self._engine.jobtable, time.time())
 

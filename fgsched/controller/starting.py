@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable
+from fgsched.controller.mpsservers import MpsServers
 from fgsched.controller.preemption import Preempter, use_claims
 from fgsched.controller.turn import AskGpus, EngineContext, Launch, Requeue
 from fgsched.controller.usage import UsageCharges
@@ -295,6 +296,7 @@ class StartHost(EngineContext, Protocol):
     charges: UsageCharges
     eligibility: Eligibility
     log: DecisionLog
+    mps: MpsServers
     tier: str  # default enforcement level
     mounts: MountPlan
     binding: Binding
@@ -364,7 +366,11 @@ def begin(host: StartHost, start: Start, now: float) -> None:
         host.jobtable.put(after)
         host.jobtable.given[after.id] = given
         use_claims(host, start.job_id, now)
-        host.then(Launch(after, given))
+        use = host.mps.wish(after, given, host.policy, now)
+        if use is not None:
+            after = host.change(after, now, mps=use)
+        if use is None or use.state == "refused":
+            host.then(Launch(after, given))
 
 
 # -- jobs for which planning fails -----------------------------------------------------------------

@@ -14,6 +14,7 @@ from fgsched.crash import point
 from fgsched.domain.errors import FgschedError, Refused
 from fgsched.domain.job import Gpu, HostLimits, Job, JobState, Readings
 from fgsched.domain.policy import Policy
+from fgsched.jobs import mps
 from fgsched.jobs.lifecycle import Finish, Seen, Shepherd
 from fgsched.jobs.watchdog import Fault
 from fgsched.protocol import Outcome, Problem
@@ -117,6 +118,23 @@ class EpilogDone(Struct, frozen=True):
     why: str = ""
 
 
+class ServerAnswered(Struct, frozen=True):
+    """The answer of an MPS daemon to the question for its server. `why`: why there is none."""
+
+    job: int  # id of the daemon
+    attempt: int  # its number
+    pids: tuple[int, ...]  # of its servers
+    was_reached: bool = True  # it has answered
+    why: str = ""
+
+
+class ClientsEnded(Struct, frozen=True):
+    """The work of a job on its GPU, by MPS, was ended, or that took too long."""
+
+    job: int
+    attempt: int
+
+
 class JobEnded(NamedTuple):
     """The end of a job or of its shepherd."""
 
@@ -154,7 +172,8 @@ class ClientRequest(Struct, frozen=True):
 
 
 _Ends = JobEnded | PrologFailed | EpilogDone
-Event = JobStarted | Failed | HostShort | _Ends | Faulted | WatchdogFinding | ClientRequest
+_Mps = ServerAnswered | ClientsEnded
+Event = JobStarted | Failed | HostShort | _Ends | _Mps | Faulted | WatchdogFinding | ClientRequest
 
 
 def due_now(begun: Sequence[JobStarted], fresh: Sequence[Event]) -> tuple[list[Event], list[JobStarted]]:
@@ -303,6 +322,9 @@ Effect = (
     | Remind
     | Forget
     | RunEpilog
+    | mps.Start
+    | mps.Ask
+    | mps.Stop
     | Order
     | Signal
     | Join
@@ -347,6 +369,18 @@ class NoEpilogs:
         """Never called."""
 
 
+class MpsEffects(Protocol):
+    """The interface to the MPS daemons."""
+
+    def start(self, step: mps.Start) -> None: ...
+
+    def ask(self, step: mps.Ask) -> None: ...
+
+    def stop(self, step: mps.Stop) -> None: ...
+
+    def end_clients(self, job: Job) -> bool: ...
+
+
 class EffectHost(Protocol):
     """The interface of the engine for the executor."""
 
@@ -358,6 +392,9 @@ class EffectHost(Protocol):
 
     @property
     def mail(self) -> MailPost: ...
+
+    @property
+    def mps_host(self) -> MpsEffects: ...
 
 
 def require_supervisor(host: EffectHost, job: Job) -> None:
@@ -396,6 +433,9 @@ class Executor:
             Remind: ("signal", self._remind),
             Forget: ("forget", self._forget),
             RunEpilog: ("epilog", self._run_epilog),
+            mps.Start: ("mps", lambda step: host.mps_host.start(step)),
+            mps.Ask: ("mps", lambda step: host.mps_host.ask(step)),
+            mps.Stop: ("mps", lambda step: host.mps_host.stop(step)),
             Signal: ("signal", self._signal),
             Join: ("signal", self._join),
             Reply: ("answer", self._reply),
@@ -456,6 +496,9 @@ class Executor:
             _amend(effect.answer, effect.job, "Repeat the command.")
 
     def _is_given(self, order: Order) -> bool:
+        """Give an order; True if it was delivered, or follows when the job's clients of MPS have ended."""
+        if _ends_at_once(order) and mps.is_client(order.job) and self._host.mps_host.end_clients(order.job):
+            return True
         give = self._orders[type(order)]
         return _delivered(lambda: give(self._host.launcher, order.job))
 
@@ -476,6 +519,14 @@ class Executor:
 
     def _mail(self, effect: Mail) -> None:
         self._host.mail.post(effect.name, effect.data)
+
+
+def _ends_at_once(order: Order) -> bool:
+    """Tell whether the supervisor sends the job SIGTERM for an order to end, without a warning before."""
+    preemption = order.job.preemption
+    return isinstance(order, Cancel | Requeue) or (
+        isinstance(order, Preempt) and not (preemption and preemption.grace)
+    )
 
 
 def pending_orders(job: Job) -> list[Order]:

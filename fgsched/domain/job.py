@@ -222,6 +222,20 @@ class AdoptedProcess(Struct, frozen=True, kw_only=True, gc=False):
     start: int  # clock ticks since boot
 
 
+class MpsUse(Struct, frozen=True, kw_only=True, gc=False):
+    """How a job uses the Multi-Process Service (MPS) of NVIDIA on its GPU."""
+
+    server: int  # number of its daemon among those of the user and GPU; 0: none
+    percent: int  # of the threads of the GPU
+    state: str = "asked"  # asked: before the launch; used; refused: launched without; lost: the daemon failed
+    why: str = ""  # it was refused or lost
+
+    @property
+    def word(self) -> str:
+        """The form in which users see it; "": the job does not use MPS."""
+        return f"mps:{self.percent}" if self.state == "used" else ""
+
+
 class Refusal(Struct, frozen=True, kw_only=True, gc=False):
     """The last refused allocation of device memory of a job."""
 
@@ -286,6 +300,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     preemption: Preemption | None = None  # the last preemption
     charged_before: float = 0.0  # GPU seconds of earlier attempts
     adopted: AdoptedProcess | None = None  # the process that was adopted; None: fgsched started the job
+    mps: MpsUse | None = None  # of the last attempt; None: its GPU has no MPS
 
     @property
     def is_to_end(self) -> bool:

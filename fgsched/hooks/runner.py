@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -168,9 +169,17 @@ def _execute(run: Run, output: int, errors: int) -> subprocess.Popen[bytes]:
             start_new_session=True,
             umask=0o022,
             preexec_fn=partial(_prepare, os.getpid()),
+            **_identity(run),
         )
     finally:
         os.close(given)
+
+
+def _identity(run: Run) -> dict[str, Any]:
+    """Return the arguments of Popen that change the user; only root can change it."""
+    if run.uid < 0 or os.geteuid() != 0:
+        return {}
+    return {"user": run.uid, "group": run.gid, "extra_groups": []}
 
 
 def _prepare(parent: int) -> None:

@@ -35,6 +35,8 @@ class Run(Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     input: str = ""  # for its standard input
     keep: int = 0  # bytes of its standard output that the outcome has
+    uid: int = -1  # of the user as whom it runs; -1: as the controller
+    gid: int = -1
     number: int = 0  # of the request, which the outcome repeats
 
 

@@ -10,10 +10,11 @@ from msgspec import Struct, field
 
 from fgsched.domain.job import Hold, Job, Request, is_instance
 from fgsched.domain.units import format_indices, format_share, parse_indices
-from fgsched.jobs import containers
+from fgsched.jobs import containers, mps
 from fgsched.jobs.arrays import variables as array_variables
 from fgsched.jobs.enforcement import MountPlan, is_hooked, others_of, preload_of
 from fgsched.jobs.filenames import Values, expand, needs_the_job
+from fgsched.jobs.mps import is_client
 
 # -- resource limits ----------------------------------------------------------
 
@@ -189,8 +190,8 @@ def variables(
         "FG_ERROR_FILE": error_file,
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
-        **(_variables_of_site(job, site) if given else _programs(site)),
-        **_gpu_variables(tuple(given), by_uuid=others_of(job.mounts) == "closed"),
+        **(_variables_of_site(job, given, site) if given else _programs(site)),
+        **_gpu_variables(tuple(given), by_uuid=others_of(job.mounts) == "closed" or is_client(job)),
         **_resource_variables(job, site.visible),
         **_array_variables(job),
     }
@@ -213,11 +214,21 @@ def _programs(site: LaunchContext) -> dict[str, str]:
     return found
 
 
-def _variables_of_site(job: Job, site: LaunchContext) -> dict[str, str]:
+def _variables_of_site(job: Job, given: Sequence[AssignedGpu], site: LaunchContext) -> dict[str, str]:
     """Return the variables of a job with GPUs that only some sites have."""
     directory = job_dir(site.run, job.id, job.attempt)
     load = {"FG_SIM_LOAD": f"{directory}/{SIMULATED_LOAD}"} if site.simulates else {}
+    load |= _mps_variables(job, given[0].hold.memory, site)
     return {**_programs(site), **load, **_container_variables(job, directory, site)}
+
+
+def _mps_variables(job: Job, memory: int, site: LaunchContext) -> dict[str, str]:
+    """Return the variables of a client of MPS. `memory`: limit of the job in bytes."""
+    name = mps.name_of(job)
+    if job.mps is None or name is None or not is_client(job):
+        return {}
+    uid, gpu, number = name
+    return mps.variables(job.mps, job_dir(site.run, mps.id_of(uid, gpu), number), memory)
 
 
 def _container_variables(job: Job, directory: str, site: LaunchContext) -> dict[str, str]:

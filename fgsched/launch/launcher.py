@@ -30,6 +30,7 @@ from fgsched.jobs.launchspec import (
     limit_of,
 )
 from fgsched.jobs.lifecycle import Gone, Result, Seen, Shepherd
+from fgsched.jobs.mps import is_client, is_server, without_variables
 from fgsched.launch import jobsteps, shepherds
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Following, Watch
@@ -57,6 +58,7 @@ _SLACK = 10.0  # seconds after the grace period in which the spawner may still e
 _SCAN_MAX_AGE = 0.1  # seconds for which a scan of all processes is reused
 Places = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, settings) of each cgroup
 _LAST_WAIT = LAST_WAIT / 1000  # seconds
+_DAEMON_GRACE = 1000  # milliseconds between SIGTERM and SIGKILL for a daemon
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
 _NEVER_HANDLED = (signal.SIGKILL, signal.SIGSTOP)
 
@@ -192,6 +194,7 @@ class Launcher:
 
     def _message(self, job: Job, given: Sequence[Allocation], account: Account | None) -> bytes:
         script, environment = self._ports.material(job.id)
+        environment = without_variables(environment, f"{self.run.path}/job")
         cards = [AssignedGpu(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
         owner = _owner(job, account, become=self._site.become_user)
         owner = self._with_directories(job, owner, account)
@@ -220,11 +223,42 @@ class Launcher:
     def _region(self, job: Job, given: Sequence[Allocation]) -> bytes:
         """Return the initial header of a job's region."""
         limits = [(one.gpu, one.uuid, one.memory) for one in given]
-        policy = self._ports.compute(job)
+        policy = enforcement.COMPUTE_NONE if is_client(job) else self._ports.compute(job)
         budgets = [(policy, one.share) for one in given]
         contexts = [self._ports.context(one.model) for one in given]
         head: bytes = region.pack(job.id, job.attempt, limits, budgets, contexts)
         return head
+
+    def start_daemon(self, job: Job, script: bytes, environment: Mapping[str, str]) -> None:
+        """Start a program as a user, with a shepherd of its own; a failure is reported to the ports.
+
+        `job` is no job of the queue: it names the daemon and its user. The program has no GPU memory limit.
+        """
+        self._accounts.look_up(job.uid, partial(self._start_daemon_as, job, script, environment))
+
+    def _start_daemon_as(
+        self, job: Job, script: bytes, environment: Mapping[str, str], account: Account | None
+    ) -> None:
+        try:
+            owner = _owner(job, account, become=self._site.become_user)
+            owner = self._with_directories(job, owner, account)
+            spec = launch(job, (), b"", site=self._site, owner=owner)._replace(
+                hook="",
+                mounts="",
+                closed=(),
+                proves=False,
+                task_prolog=False,
+                tmpdir="",
+                grace=_DAEMON_GRACE,
+                leftover_grace=_DAEMON_GRACE,
+                shared=self._cgroups.shared(job, ()),
+                environment="".join(f"{name}={value}\0" for name, value in environment.items()).encode(),
+            )
+            self.spawner.send(pack(spec, script, b""))
+        except StorageError:
+            raise
+        except (FgschedError, ValueError, OSError, struct.error) as error:
+            self._ports.failed(job, str(error))
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
         """Report when the shepherd of a job exits; at once if it has exited."""
@@ -379,7 +413,7 @@ class Launcher:
     def sweep(self, keep: Container[tuple[int, int]]) -> None:
         """Remove the files of all attempts but `keep`, (job, attempt)."""
         for job, attempt in self.run.leftovers():
-            if (job, attempt) not in keep:
+            if (job, attempt) not in keep and not is_server(job):
                 log.warning("job %d: removing the files that attempt %d left", job, attempt)
                 self.run.forget(job, attempt)
                 self.run.clear(job, attempt)

@@ -252,6 +252,7 @@ _COMPUTED: dict[str, Getter] = {
     "bound_cpus": lambda look, job: job.cpus,
     "resources": lambda look, job: [(name, list(indices)) for name, indices in job.resources],
     "pacing": lambda look, job: look.live.mechanism(job),
+    "mps": lambda look, job: job.mps,
     "preload": lambda look, job: look.preload(job),
     "other_gpus": lambda look, job: others_of(job.mounts),
     "is_private": lambda look, job: look.is_private(job),

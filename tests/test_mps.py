@@ -1,0 +1,394 @@
+"""MPS: when a daemon is started and ended, what jobs are told, and what becomes of failures."""
+
+import os
+import re
+import select
+import shutil
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fakemps
+from awaiting import until
+from builders import BOOT, PretendHost, World, a_demand, a_gpu, a_job, a_result, full_disk
+from crashing import Power, kill, kill_controller, power_cuts
+from fgsched.controller.mpsservers import Found
+from fgsched.controller.turn import ClientsEnded, JobEnded, JobStarted, ServerAnswered
+from fgsched.domain.job import WHOLE, Hold, Job, JobState, MpsUse
+from fgsched.jobs import mps
+from fgsched.jobs.enforcement import COMPUTE_NONE
+from fgsched.jobs.lifecycle import Shepherd
+from fgsched.jobs.mps import Server
+from fgsched.system.process import descendants
+from live_host import PATIENCE, Home, living
+
+# -- decisions --------------------------------------------------------------------------------------
+
+NOW = 1.8e9  # seconds since the epoch
+SETTINGS = mps.Settings(gpus=frozenset({0, 1, 3}), program="/usr/bin/nvidia-cuda-mps-control")
+
+
+class PretendMps:
+    """Daemons as a table, which outlives every controller. Their events go to the inbox of `host`."""
+
+    def __init__(self, host: PretendHost) -> None:
+        self.host = host
+        self.living: dict[tuple[int, int], bool] = {}  # (id, number) -> it has a server
+        self.begun: list[tuple[int, int]] = []
+        self.terminated: list[int] = []  # jobs whose clients were ended
+        self.has_servers = True
+
+    def directory(self, server: int, number: int) -> str:
+        return f"/run/job/{server}.{number}"
+
+    def start(self, step: mps.Start) -> None:
+        name = step.server.id, step.server.number
+        assert name not in self.begun, "two daemons on one directory"
+        self.begun.append(name)
+        self.living[name] = False
+        self.host.inbox.append(JobStarted(*name, Shepherd(*name, BOOT)))
+
+    def ask(self, step: mps.Ask) -> None:
+        name = step.server.id, step.server.number
+        if name in self.living:
+            self.living[name] = self.has_servers
+            self.host.inbox.append(ServerAnswered(*name, (4711,) * self.has_servers, True, "no server"))
+
+    def stop(self, step: mps.Stop) -> None:
+        self.end(step.server.id, step.server.number)
+
+    def end(self, *name: int) -> None:
+        if self.living.pop(name, None) is not None:
+            self.host.inbox.append(JobEnded(name[0]))
+
+    def follow(self, server: Server, shepherd: Shepherd) -> None:
+        if (server.id, server.number) not in self.living:
+            self.host.inbox.append(JobEnded(server.id))
+
+    def end_clients(self, job: Job) -> bool:
+        if job.id in self.terminated:
+            return False
+        self.terminated.append(job.id)
+        self.host.inbox.append(ClientsEnded(job.id, job.attempt))
+        return True
+
+    def why_ended(self, server: int, number: int) -> str:
+        return "" if (server, number) in self.living else "exit status 3"
+
+    def find(self, names: Iterable[tuple[int, int]]) -> list[Found]:
+        return [Found(*name, Shepherd(*name, BOOT)) for name in self.living]
+
+
+class MpsWorld(World):
+    """A world whose GPUs have MPS."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        host = PretendHost()
+        self.daemons = PretendMps(host)
+        super().__init__(*args, host=host, **more)
+
+    def furnish(self) -> None:
+        self.now = max(self.now, NOW)
+        self.engine.mps.host, self.engine.mps.settings = self.daemons, SETTINGS
+
+    def cancel(self, job_id: int) -> None:
+        job = self.engine.jobtable.jobs[job_id]
+        with self.engine.store.write():
+            after = self.engine.change(job, self.now, cancelled_by=1)
+        self.engine.carry_out([*self.engine._drain(), cancel_of(after)])
+
+
+def cancel_of(job: Job) -> Any:
+    from fgsched.controller.turn import Cancel
+
+    return Cancel(job)
+
+
+def states(world: World) -> list[tuple[str, str]]:
+    """(state, use of MPS) of each job."""
+    found = [world.job(job_id) for job_id in world.acknowledged]
+    return [(job.state.word, job.mps.state if job.mps else "") for job in found]
+
+
+def test_a_daemon_is_started_before_the_first_job_and_ended_after_the_last():
+    world = MpsWorld([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    assert (states(world), world.host.runs) == ([("CONFIGURING", "asked")], [])
+    world.settle()
+    world.submit([a_demand(2500)])
+    world.settle()
+    assert states(world) == [("RUNNING", "used")] * 2
+    assert [world.job(job).mps.percent for job in (1, 2)] == [50, 25]
+    assert len(world.daemons.begun) == 1
+    world.host.finish(1, 1, a_result())
+    world.settle()
+    assert list(world.daemons.living.values()) == [True]
+    world.host.finish(2, 1, a_result())
+    world.settle()
+    assert (world.daemons.living, world.engine.mps.servers) == ({}, [])
+
+
+def test_each_user_and_each_gpu_has_a_daemon_and_whole_gpus_have_none():
+    world = MpsWorld([a_gpu(0), a_gpu(1), a_gpu(3)])
+    world.submit([a_demand(7500), a_demand(7500), a_demand(WHOLE)])
+    world.settle()
+    jobs = world.engine.jobtable.holding
+    assert states(world) == [("RUNNING", "used"), ("RUNNING", "used"), ("RUNNING", "")]
+    gpus = {jobs[job].holds[0].gpu for job in (1, 2)}
+    assert {name for name, _ in world.daemons.begun} == {mps.id_of(1, gpu) for gpu in gpus}
+
+
+@pytest.mark.parametrize(
+    ("job", "compute", "percent"),
+    [
+        (a_job(state=JobState.RUNNING, share=3333), "hard", 33),
+        (a_job(state=JobState.RUNNING, share=10), "fair", 1),
+        (a_job(state=JobState.RUNNING, share=5000), COMPUTE_NONE, 100),
+        (a_job(state=JobState.RUNNING, share=WHOLE), "fair", 0),
+        (a_job(state=JobState.PENDING), "fair", 0),
+        (a_job(state=JobState.RUNNING, holds=(Hold(gpu=2, share=1, memory=1),)), "fair", 0),
+        (a_job(state=JobState.RUNNING, holds=(Hold(gpu=0, share=1, memory=1),) * 2), "fair", 0),
+    ],
+)
+def test_the_part_of_the_threads_is_the_share_of_one_gpu_with_mps(job, compute, percent):
+    assert mps.percent_of(job, compute, SETTINGS) == percent
+
+
+def test_without_the_control_program_jobs_run_and_say_why_they_do_not_use_mps():
+    world = MpsWorld([a_gpu(0)])
+    world.engine.mps.settings = mps.Settings(gpus=frozenset({0}), program="")
+    world.submit([a_demand(5000)])
+    world.settle()
+    why = "nvidia-cuda-mps-control is not installed"
+    assert world.job(1).mps == MpsUse(server=0, percent=50, state="refused", why=why)
+    assert (world.host.runs, world.daemons.begun) == ([1], [])
+
+
+def test_jobs_run_without_a_daemon_that_starts_no_server_and_it_is_not_tried_again_at_once():
+    world = MpsWorld([a_gpu(0)])
+    world.daemons.has_servers = False
+    world.submit([a_demand(5000)])
+    world.settle()
+    assert states(world) == [("CONFIGURING", "asked")]
+    world.now += mps.START_TIME
+    world.settle()
+    world.submit([a_demand(2500)])
+    world.settle()
+    assert states(world) == [("RUNNING", "refused")] * 2
+    assert world.job(2).mps.why == "its daemon has no server after 10 s: no server"
+    assert (len(world.daemons.begun), world.daemons.living) == (1, {})
+    world.daemons.has_servers = True
+    world.now += mps.RETRY_TIME
+    world.settle()
+    world.submit([a_demand(2500)])
+    world.settle()
+    assert states(world)[2] == ("RUNNING", "used")
+
+
+def test_a_daemon_that_dies_is_replaced_when_its_clients_have_ended():
+    world = MpsWorld([a_gpu(0)])
+    world.submit([a_demand(2500), a_demand(2500)])
+    world.settle()
+    world.daemons.end(*world.daemons.begun[0])
+    world.submit([a_demand(2500)])
+    world.settle()
+    assert states(world) == [("RUNNING", "lost"), ("RUNNING", "lost"), ("RUNNING", "refused")]
+    assert world.job(1).warning == "MPS failed on GPU 0: its daemon has ended: exit status 3"
+    world.host.finish(1, 1, a_result())
+    world.submit([a_demand(2500)])
+    world.settle()
+    assert states(world)[3] == ("RUNNING", "refused")
+    world.host.finish(2, 1, a_result())
+    world.settle()
+    world.submit([a_demand(2500)])
+    world.settle()
+    assert states(world)[4] == ("RUNNING", "used")
+    assert len({number for _, number in world.daemons.begun}) == 2
+
+
+def test_a_gpu_lets_in_as_many_jobs_as_it_takes_clients():
+    world = MpsWorld([a_gpu(0)])
+    world.submit([a_demand(200)] * (mps.MOST_JOBS + 1))
+    world.settle()
+    uses = [use for _, use in states(world)]
+    assert (uses.count("used"), uses.count("refused")) == (mps.MOST_JOBS, 1)
+
+
+def test_the_work_of_a_cancelled_job_is_terminated_before_its_supervisor_is_told():
+    world = MpsWorld([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.cancel(1)
+    assert (world.daemons.terminated, world.host.signals) == ([1], [])
+    world.settle()
+    assert (world.host.signals, world.job(1).state) == ([1], JobState.CANCELLED)
+
+
+def test_a_job_that_is_cancelled_before_its_daemon_has_started_is_not_launched():
+    world = MpsWorld([a_gpu(0)])
+    world.daemons.has_servers = False
+    world.submit([a_demand(5000)])
+    world.cancel(1)
+    world.settle()
+    assert (world.job(1).state, world.host.runs) == (JobState.CANCELLED, [])
+    assert world.daemons.living == {}
+
+
+def test_a_turn_that_is_rolled_back_forgets_the_daemon_that_it_would_start():
+    world = MpsWorld([a_gpu(0)])
+    with full_disk(world):
+        world.submit([a_demand(5000)])
+    assert (world.engine.mps.servers, world.daemons.begun) == ([], [])
+
+
+def campaign(effects: int) -> Power:
+    """Two jobs that end, one of them by a cancel, with a power cut after `effects` effects."""
+    world = MpsWorld([a_gpu(0)])
+    power = Power(world, effects)
+    power.step(lambda: world.submit([a_demand(5000)], key="one"))
+    power.step(world.settle)
+    power.step(lambda: world.submit([a_demand(2500)], key="two"))
+    power.step(world.settle)
+    for job in (1, 2):
+        for key in [key for key in world.host.running if key[0] == job]:
+            world.host.finish(*key, a_result())
+        power.step(world.settle)
+    power.restore()
+    for key in list(world.host.running):
+        world.host.finish(*key, a_result())
+    world.settle()
+    world.settle()
+    assert {state for state, _ in states(world)} <= {"COMPLETED"}, states(world)
+    assert (world.daemons.living, world.engine.mps.servers) == ({}, [])
+    return power
+
+
+def test_a_power_cut_at_any_effect_leaves_no_daemon_behind_and_starts_none_twice():
+    assert sum(power_cuts(campaign, 28)) == 28
+
+
+def test_a_job_that_a_client_submits_does_not_inherit_its_daemon():
+    client = b"A=1\0CUDA_MPS_PIPE_DIRECTORY=/run/job/1.1\0CUDA_MPS_LOG_DIRECTORY=/run/job/1.1\0"
+    assert mps.without_variables(client, "/run/job") == b"A=1\0"
+    assert mps.without_variables(client, "/other/job") == client
+
+
+@pytest.mark.parametrize(
+    ("output", "pids"),
+    [
+        ("", ()),
+        ("4711\n4712\n", (4711, 4712)),
+        ('Unknown command "x"\n12\n', (12,)),
+        ("Server not found\n", ()),
+    ],
+)
+def test_answers_of_the_control_program(output, pids):
+    assert mps.pids_of(output) == pids
+
+
+# -- processes --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def host(path: Path, mode: str = "", **more: Any) -> Iterator[tuple[Home, Path]]:
+    """A home whose GPUs have MPS, and the directory of its control program."""
+    program = fakemps.install(path / "mps", mode)
+    config = f'[host]\ncpus = 64\n[mail]\nsend = "off"\n[gpus]\nmps = "user"\nmps_control = "{program}"\n'
+    short = Path(f"/tmp/fgmps-{os.getpid()}")  # sockets have short paths
+    try:
+        with living(short, config=config, **more) as home:
+            yield home, program.parent
+    finally:
+        shutil.rmtree(short, ignore_errors=True)
+
+
+def heard(place: Path, *kinds: str) -> list[list[str]]:
+    """The events of these kinds that the daemons and their clients noted."""
+    lines = [line.split() for line in (place / "heard").read_text().splitlines()]
+    return [line for line in lines if line[0] in kinds]
+
+
+def working(home: Home, place: Path, **more: Any) -> tuple[int, int]:
+    """A job that is a client of MPS, and the pid of the client."""
+    before = len(heard(place, "client"))
+    job = home.submit(f"exec {place}/nvidia-cuda-mps-control client", **more)
+    until(place, lambda: len(heard(place, "client")) > before)
+    return job, int(heard(place, "client")[-1][1])
+
+
+def ended(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        watched = os.pidfd_open(pid)
+        assert select.select([watched], [], [], PATIENCE)[0], f"process {pid} does not end"
+        os.close(watched)
+
+
+def test_daemons_clients_cancels_crashes_and_the_stop_of_the_controller(tmp_path):
+    with host(tmp_path) as (home, place):
+        first, client = working(home, place, share=5000)
+        check_first(home, place, first, client)
+        kill_controller(home)  # the next one adopts the daemon, and a second job shares it
+        second, other = working(home, place, share=2500)
+        assert len(heard(place, "daemon")) == 1
+        check_cancel(home, place, first, client)
+        assert home.job(second)["mps"]["state"] == "used"
+        check_death(home, place, second, other)
+        check_stop(home, place)
+
+
+def check_first(home: Home, place: Path, job: int, client: int) -> None:
+    """The daemon runs as the user on one GPU, and the job is told of it."""
+    [[_, _, uid, uuid, pipes]] = heard(place, "daemon")
+    assert (int(uid), uuid) == (os.geteuid(), home.job(job)["allocated"][0]["uuid"])
+    assert os.stat(pipes).st_mode & 0o777 == 0o700
+    said = home.run("fgctl", "show", "job", str(job)).out
+    assert re.findall("(?:Pacing|Enforce|Mps)=[^ \n]*", said) == ["Pacing=mps:50", "Enforce=shim,mps:50"]
+    variables = Path(f"/proc/{client}/environ").read_text().split("\0")
+    assert {line for line in variables if line.startswith(("CUDA_MPS", "CUDA_VISIBLE"))} == {
+        f"CUDA_MPS_PIPE_DIRECTORY={pipes}",
+        f"CUDA_MPS_LOG_DIRECTORY={pipes}",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=8192M",
+        f"CUDA_VISIBLE_DEVICES={uuid}",
+    }
+
+
+def check_cancel(home: Home, place: Path, job: int, client: int) -> None:
+    """A cancel terminates the work of this job only, before SIGTERM."""
+    home.run("fgcancel", str(job))
+    assert home.wait(job)[0]["state"] == "CANCELLED"
+    ends = [["terminated", str(client)], ["sigterm", str(client)]]
+    assert heard(place, "terminated", "sigterm", "lost") == ends
+
+
+def check_death(home: Home, place: Path, job: int, client: int) -> None:
+    """A daemon that is killed is noticed. The job is told; the next job runs without MPS."""
+    [[_, daemon, *_]] = heard(place, "daemon")
+    (place / "mode").write_text("fails")
+    kill(int(daemon))
+    until(home.path, lambda: home.job(job)["mps"]["state"] == "lost")
+    assert home.job(job)["warning"] == "MPS failed on GPU 0: its daemon has ended: exit status -9"
+    os.kill(client, signal.SIGKILL)
+    home.wait(job)
+    use = home.job(home.ended(share=2500))["mps"]
+    assert (use["state"], use["why"]) == ("refused", "its daemon has ended: exit status 3")
+
+
+def check_stop(home: Home, place: Path) -> None:
+    """A job and its daemon outlive the controller. A daemon that ignores its end is killed."""
+    (place / "mode").write_text("stays")
+    home.running(share=WHOLE)  # on GPU 0, where no daemon is tried again for a while
+    job, _ = working(home, place, share=5000)
+    daemon = int(heard(place, "daemon")[-1][1])
+    home.run("fgsched", "stop")
+    home.disconnect()
+    assert home.job(job)["mps"]["state"] == "used"
+    processes = [daemon, *(one.pid for one in descendants(daemon))]
+    home.run("fgsched", "stop", "--kill")
+    home.disconnect()
+    for pid in processes:
+        ended(pid)
