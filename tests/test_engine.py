@@ -7,11 +7,23 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from builders import GIB, World, a_demand, a_gpu, a_result, full_disk
+from builders import GIB, World, a_demand, a_gpu, a_job, a_result, full_disk
 from crashing import Power, power_cuts
 from fgsched.controller.containment import Containment
 from fgsched.controller.jobtable import Slots
-from fgsched.controller.turn import ClientRequest, Failed, HostShort, JobEnded, JobStarted, Reply, due_now
+from fgsched.controller.turn import (
+    NO_REPLY,
+    ClientRequest,
+    Failed,
+    Forget,
+    HostShort,
+    JobEnded,
+    JobStarted,
+    Launch,
+    Reply,
+    due_now,
+    launches_first,
+)
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits, JobState, Reading, Reason
 from fgsched.domain.waiting import Gate, gate_of
@@ -155,6 +167,12 @@ def test_the_end_of_an_earlier_attempt_is_not_the_one_that_is_waited_for():
 def test_where_none_ends_a_beginning_is_taken_in_at_once():
     other = Failed(7, 1, "no such directory")
     assert due_now([], [FORKED, other]) == ([FORKED, other], [])
+
+
+def test_launches_come_before_the_removal_of_files_but_not_before_replies():
+    launch, forget = Launch(a_job(2), ()), Forget(a_job(1))
+    assert launches_first([forget, launch]) == ([launch], [forget])
+    assert launches_first([forget, NO_REPLY, launch]) == ([], [forget, NO_REPLY, launch])
 
 
 def test_the_next_job_starts_in_the_turn_that_records_the_end():

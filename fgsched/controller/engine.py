@@ -56,6 +56,7 @@ from fgsched.controller.turn import (
     RunEpilog,
     WatchdogFinding,
     job_to_mark,
+    launches_first,
 )
 from fgsched.controller.usage import UsageCharges, charged_gpus
 from fgsched.crash import point
@@ -264,10 +265,12 @@ class Engine:
         return False
 
     def _finish(self, now: float) -> None:
-        """Log the committed decisions and carry out their effects."""
+        """Carry out the effects of the committed decisions, and log the decisions."""
         self._undone_at = -math.inf
+        launches, others = launches_first(self._drain())
+        self.carry_out(launches)
         self.faults.run("the log", partial(self.log.flush, now))
-        self.carry_out(self._drain())
+        self.carry_out(others)
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
         """Carry out effects in order. An effect that fails for one job does not affect the others."""

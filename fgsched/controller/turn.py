@@ -335,6 +335,22 @@ Effect = (
 )
 
 
+_BEHIND_LAUNCHES = (Forget, Follow, Remind, AskGpus, Mail)
+
+
+def launches_first(effects: Sequence[Effect]) -> tuple[list[Effect], list[Effect]]:
+    """Return the launches that are carried out before anything else, and the other effects, in order.
+
+    A free slot waits for its launch; no process waits for the removal of files or for the log. A turn with
+    any other effect, such as a reply or a new configuration, keeps its order.
+    """
+    launches: list[Effect] = [effect for effect in effects if type(effect) is Launch]
+    others = [effect for effect in effects if type(effect) is not Launch]
+    if all(isinstance(effect, _BEHIND_LAUNCHES) for effect in others):
+        return launches, others
+    return [], list(effects)
+
+
 class MailPost(Protocol):
     """The interface to the queue of mails."""
 
