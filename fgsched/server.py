@@ -6,7 +6,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -231,7 +231,15 @@ class LongAnswer(Struct, Generic[Answer], frozen=True):
         return msgspec.structs.replace(self.rest(), **{self.field: rows})
 
 
-def cut(items: Sequence[Any], rows: int = PIECE) -> Iterator[Sequence[Any]]:
+class Parts(Protocol):
+    """A sequence of which parts are taken."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Sequence[Any]: ...
+
+
+def cut(items: Parts, rows: int = PIECE) -> Iterator[Sequence[Any]]:
     """Split the items into pieces of at most `rows` items."""
     for start in range(0, len(items), rows):
         yield items[start : start + rows]

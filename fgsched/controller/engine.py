@@ -7,6 +7,7 @@ be repeated or undone by a controller that starts after a crash at any point (`r
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 
 from fgsched.controller.containment import (
     PAUSE,
@@ -84,7 +85,7 @@ from fgsched.jobs.lifecycle import (
 )
 from fgsched.jobs.mps import is_server
 from fgsched.scheduling.planner import Start
-from fgsched.store import JobRecord, StorageBroken, Store, is_fatal
+from fgsched.store import JobRecord, PendingRow, StorageBroken, Store, is_fatal
 
 _AFTER_UNDONE = 1.0  # seconds after a turn that could not be stored, until it is repeated without an event
 _LONGEST = 300.0  # seconds until the clock, which may be set, is read again while a job waits for a time
@@ -268,7 +269,8 @@ class Engine:
         """Carry out the effects of the committed decisions, and log the decisions."""
         self._undone_at = -math.inf
         launches, others = launches_first(self._drain())
-        self.carry_out(launches)
+        if launches:
+            self.carry_out(launches)
         self.faults.run("the log", partial(self.log.flush, now))
         self.carry_out(others)
 
@@ -342,28 +344,42 @@ class Engine:
             self.faults.note("the queue", error)
 
     def _read_book(self) -> None:
-        found = self.store.open_past()
+        found = self.store.open_rows()
         self.charges.read()
         while bad := self._filled_table(found):
             for job_id, error in bad.items():
                 self.containment.set_aside(job_id, error)
+        records = [past for past in found if isinstance(past, JobRecord)]
         self.jobtable.given = {
-            past.job.id: past.allocated for past in found if past.job.id in self.jobtable.holding
+            past.job.id: past.allocated for past in records if past.job.id in self.jobtable.holding
         }
-        for past in found:
+        for past in records:
             if past.damage:
                 self.containment.damage(past.job, past.damage)
         self.mail.resume()
 
-    def _filled_table(self, found: Iterable[JobRecord]) -> dict[int, Exception]:
-        """Build the job table from the open jobs; return the error of each job that it cannot contain.
+    def _filled_table(self, found: Iterable[JobRecord | PendingRow]) -> dict[int, Exception]:
+        """Build the job table from the open jobs; return the error of each job that it cannot contain."""
+        self.jobtable = JobTable(made=self.store.tasks.made)
+        bad = dict[int, Exception]()
+        for is_pending, part in groupby(found, self._is_only_pending):
+            if is_pending:
+                self.jobtable.put_pending([row for row in part if isinstance(row, PendingRow)])
+            else:
+                self._put_each(part, bad)
+        return bad
+
+    def _is_only_pending(self, one: JobRecord | PendingRow) -> bool:
+        return type(one) is PendingRow and one.id not in self.containment.aside
+
+    def _put_each(self, found: Iterable[JobRecord | PendingRow], bad: dict[int, Exception]) -> None:
+        """Put jobs into the table; add the error of each job that it cannot contain to `bad`.
 
         A failed `put` may leave the table inconsistent. Therefore each later job that fails is also tried in
         an empty table, and is reported only if it fails there, too.
         """
-        self.jobtable = JobTable(made=self.store.tasks.made)
-        bad = dict[int, Exception]()
-        for past in found:
+        for one in found:
+            past = JobRecord(one.job(), ()) if isinstance(one, PendingRow) else one
             if past.job.id in self.containment.aside:
                 self.jobtable.set_aside(past.job)
                 continue
@@ -372,7 +388,6 @@ class Engine:
             error = _failure_of(self.jobtable, past.job)
             if error and (not bad or _failure_of(JobTable(made=self.store.tasks.made), past.job)):
                 bad[past.job.id] = error
-        return bad
 
     def _resume_cleaning(self, now: float) -> None:
         for job in self.jobtable.holding.values():

@@ -2,21 +2,23 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
+from fgsched.controller.openjobs import OpenJobs
 from fgsched.controller.waitindex import Arrays, WaitIndex
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Preemption, Readings, Reason
 from fgsched.domain.policy import MAIN
 from fgsched.scheduling.backfill import Running
-from fgsched.scheduling.fragmentation import Recent
+from fgsched.scheduling.fragmentation import RECENT, Recent
 from fgsched.scheduling.limits import Key, Owner, counts_in
 from fgsched.scheduling.placement import Host, Room, Shortfall, rooms
 from fgsched.scheduling.planner import Plan, Queue, QueuedJob, Snapshot
 from fgsched.scheduling.priority import JobClass, Order
-from fgsched.store import Allocation
+from fgsched.store import Allocation, PendingRow
+from fgsched.store.rows import AlikeJobs
 
 _NOTHING = Demand(cpus=0)
 
@@ -142,7 +144,7 @@ class JobTable:
         self, jobs: Iterable[Job] = (), made: Callable[[int], Iterable[int]] = lambda array: ()
     ) -> None:
         """`made(array)` returns the indices of an array that have rows of their own."""
-        self.jobs: dict[int, Job] = {}
+        self.jobs = OpenJobs()
         self.holding: dict[int, Job] = {}
         self.given: dict[int, tuple[Allocation, ...]] = {}  # allocations of jobs
         self.aside: dict[int, Job] = {}  # jobs excluded after an error; they keep their allocations
@@ -151,7 +153,7 @@ class JobTable:
         self.revision = 0  # changes with every change
         self._decided = Plan()
         self.arrays = Arrays(made)
-        self.wait_index = WaitIndex(self.arrays)
+        self.wait_index = WaitIndex(self.arrays, self.jobs.values)
         self._queue = Queue()
         self._slots = Slots()
         self._runs = RunningJobs()
@@ -172,7 +174,7 @@ class JobTable:
         if waits:
             self._count(before, -1)
         if job.state.is_final:
-            self.jobs.pop(job.id, None)
+            self.jobs.pop(job.id)
         else:
             self.jobs[job.id] = job
         if job.preemption is not None:
@@ -191,6 +193,24 @@ class JobTable:
             self.offer(job)
         if job.array and (before is None or job.request.throttle):
             self._offer_rest(job)
+        self.is_torn = False
+
+    def put_pending(self, rows: Sequence[PendingRow]) -> None:
+        """Take in new pending jobs without decoding them."""
+        self.revision, self.is_torn = self.revision + len(rows), True
+        waits: dict[AlikeJobs, dict[int, float]] = {}
+        for row in rows:
+            if row.alike in waits:
+                waits[row.alike][row.id] = row.submitted_at
+            else:
+                waits[row.alike] = {row.id: row.submitted_at}
+        self.jobs.extend(rows)
+        for row in rows[-RECENT:]:
+            self._recent.add(row.alike.request.demand)
+        for alike, since in waits.items():
+            job = alike.job
+            self._queue.extend(class_of(job), since)
+            self._queued[job.request.partition, owner_of(job)] += len(since)
         self.is_torn = False
 
     def set_aside(self, job: Job) -> None:
@@ -244,6 +264,11 @@ class JobTable:
     def waiting_in(self, key: Key) -> int:
         """Return the number of pending jobs in one scope of limits."""
         return sum(count for (names, who), count in self._queued.items() if counts_in(key, names, who))
+
+    def owners(self) -> set[Owner]:
+        """Return the owners of the open jobs, without examining the whole queue."""
+        waiting = {who for (_, who), count in self._queued.items() if count > 0}
+        return waiting | {owner_of(job) for job in self.holding.values()}
 
     def open_of(self, user: str) -> int:
         """Return the number of open jobs of a user, without examining the whole queue."""

@@ -25,6 +25,10 @@ def owner_of(job: Job) -> AccountUser:
     return job.request.account, job.user
 
 
+def _owners(jobtable: JobTable) -> set[AccountUser]:
+    return {(who.account, who.user) for who in jobtable.owners()}
+
+
 class Ledger(Protocol):
     """The interface to recorded usage: the store, or its replacement in a simulation."""
 
@@ -79,8 +83,7 @@ class UsageCharges:
         return found
 
     def standings(self, jobtable: JobTable, policy: Policy, now: float) -> list[Standing]:
-        owners = {owner_of(job) for job in jobtable.jobs.values()}
-        return standings(self.used(jobtable, policy, now), owners, policy)
+        return standings(self.used(jobtable, policy, now), _owners(jobtable), policy)
 
     def bring_up_to_date(
         self, jobtable: JobTable, policy: Policy, gpus: Iterable[Gpu], limits: HostLimits, now: float
@@ -89,7 +92,7 @@ class UsageCharges:
         is_old = not 0 <= now - self._ordered_at < policy.weights.interval
         if is_old or self._order.policy is not policy:
             used = self.used(jobtable, policy, now)
-            rows = standings(used, {owner_of(job) for job in jobtable.jobs.values()}, policy)
+            rows = standings(used, _owners(jobtable), policy)
             self._order = Order(
                 policy=policy,
                 shares=factors(rows),

@@ -92,14 +92,18 @@ class Arrays:
 class WaitIndex:
     """The index of pending jobs. It is derived from the jobs that were passed to `put`."""
 
-    def __init__(self, arrays: Arrays) -> None:
+    def __init__(self, arrays: Arrays, jobs: Callable[[], Iterable[Job]] = lambda: ()) -> None:
+        """`jobs` returns all open jobs."""
         self.arrays = arrays
+        self._jobs = jobs
         self.now = 0.0
         self.stirred: set[int] = set()  # jobs whose dependency is to be evaluated
         self.corresponding: set[tuple[int, int | None]] = set()  # (dependent job, task; None: all tasks)
         self._timers: list[tuple[float, int]] = []
         self._dependants: dict[_Key, set[int]] = {}
-        self._same: dict[tuple[int, str], set[int]] = {}  # (uid, name) -> open jobs
+        self._same: dict[tuple[int, str], set[int]] | None = (
+            None  # (uid, name) -> open jobs; None: not needed yet
+        )
         self._single: dict[
             tuple[int, str], set[int]
         ] = {}  # (uid, name) -> pending jobs with the dependency singleton
@@ -140,6 +144,10 @@ class WaitIndex:
     def _name(self, before: Job | None, job: Job) -> None:
         """Index a job by name. At its end the first singleton job of that name is evaluated."""
         key = (job.uid, job.request.name)
+        if job.state.is_final and (single := self._single.get(key)):
+            self.stirred.add(min(single))
+        if self._same is None:
+            return
         if before is not None and before.request.name != job.request.name:
             self._same.get((job.uid, before.request.name), set()).discard(job.id)
         if not job.state.is_final:
@@ -147,8 +155,6 @@ class WaitIndex:
             return
         others = self._same.get(key, set())
         others.discard(job.id)
-        if single := self._single.get(key):
-            self.stirred.add(min(single))
         if not others:
             self._same.pop(key, None)
 
@@ -180,7 +186,14 @@ class WaitIndex:
         return bool(array and (self._dependants.get((array, None)) or self._dependants.get((array, task))))
 
     def same(self, job: Job) -> Iterable[int]:
-        """Return the ids of the open jobs with the name and the user of a job."""
+        """Return the ids of the open jobs with the name and the user of a job.
+
+        The index of names is made at the first call: few queues have a dependency of this kind.
+        """
+        if self._same is None:
+            self._same = {}
+            for one in self._jobs():
+                self._same.setdefault((one.uid, one.request.name), set()).add(one.id)
         return self._same.get((job.uid, job.request.name), ())
 
     # -- time -----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from fgsched.scheduling.backfill import attempt
 from fgsched.scheduling.placement import Host, Room, Shortfall, cost, fits, is_suitable
 
 _CACHE_SIZE = 20_000  # cards and hosts in different states
-_RECENT = 1000  # requests that make the mix of a host
+RECENT = 1000  # requests that make the mix of a host
 _SHAPES = 32  # different ones that it is made of, the most frequent
 _WHOLE_CARD = Demand(gpus=1, share=WHOLE)
 _EXPECTED = 8  # one request in so many is thought to want a whole card even if none did lately
@@ -156,7 +156,7 @@ class Recent:
     """
 
     def __init__(self) -> None:
-        self._requests: deque[Demand] = deque(maxlen=_RECENT)
+        self._requests: deque[Demand] = deque(maxlen=RECENT)
         self._new = 0  # since the measure was made
         self._measures: dict[int, Fragmentation] = {}  # by the step of shares
 

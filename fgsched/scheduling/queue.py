@@ -1,8 +1,8 @@
 """The eligible pending jobs, grouped into job classes, in order."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from msgspec import Struct
@@ -58,6 +58,13 @@ class Group:
             self._since[job_id] = since
             heappush(self._heap, (since, job_id))
             self._tidy()  # the job may have another entry
+
+    def extend(self, waits: Mapping[int, float]) -> None:
+        """Add new jobs: {id: begin of the wait}."""
+        self._since.update(waits)
+        self._heap += [(since, job_id) for job_id, since in waits.items()]
+        heapify(self._heap)
+        self._tidy()
 
     def remove(self, job_id: int) -> None:
         del self._since[job_id]
@@ -132,15 +139,25 @@ class Queue:
         before = self._group_of.get(job.id)
         if before is not None and before.kind != kind:
             self._take_out(job.id, before)
-        group = self._groups.get(kind)
-        if group is None:
-            group = self._groups[kind] = Group(kind, self.order.standing(kind))
+        group = self._group(kind)
         group.add(job.id, job.since)
         self._group_of[job.id] = group
         if job.count > 1:
             self._counts[job.id] = job.count
         else:
             self._counts.pop(job.id, None)
+
+    def extend(self, kind: JobClass, waits: Mapping[int, float]) -> None:
+        """Add new jobs of one class: {id: begin of the wait}."""
+        group = self._group(kind)
+        group.extend(waits)
+        self._group_of.update(dict.fromkeys(waits, group))
+
+    def _group(self, kind: JobClass) -> Group:
+        group = self._groups.get(kind)
+        if group is None:
+            group = self._groups[kind] = Group(kind, self.order.standing(kind))
+        return group
 
     def remove(self, job_id: int) -> None:
         group = self._group_of.pop(job_id, None)

@@ -3,7 +3,7 @@
 import json
 import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -151,6 +151,102 @@ def _shared(request: Request) -> Request:
 
 
 _request = lru_cache(maxsize=4096)(parse_request)  # arrays of equal jobs have equal texts
+
+
+# -- pending jobs whose rows are decoded when they are needed ------------------------------------------
+
+
+class AlikeJobs(Struct, frozen=True, gc=False, eq=False):
+    """Pending jobs of one owner whose requests are equal but for name, arguments and submission line."""
+
+    job: Job  # one of them
+
+    @property
+    def request(self) -> Request:
+        """The request of one of them."""
+        return self.job.request
+
+
+class PendingRow(Struct, frozen=True, gc=False):
+    """A pending job as submitted, whose row was checked and is not decoded yet."""
+
+    id: int
+    alike: AlikeJobs
+    text: str  # its request as JSON
+    submitted_at: float  # seconds since the epoch
+
+    def job(self) -> Job:
+        """Return the decoded job."""
+        one = self.alike.job
+        return one.changed(id=self.id, request=_request(self.text), submitted_at=self.submitted_at)
+
+
+_NAME, _ARGS, _LINE = '{"name":"', ',"args":["', ',"submit_line":"'
+_SHORT = 4096  # characters up to which no string of a request can be too long, except its name
+_LONGEST_NAME = 255
+
+
+def _common_part(text: str) -> str | None:
+    """Return the JSON of a request without the texts of name, arguments and submission line.
+
+    A request is valid if another one with the same common part is valid. None: this cannot be told from the
+    text. Without backslashes, a quotation mark always begins or ends a string.
+    """
+    if "\\" in text or len(text) > _SHORT or not text.isprintable() or text[: len(_NAME)] != _NAME:
+        return None
+    end = text.index('"', len(_NAME))
+    if end > len(_NAME) + _LONGEST_NAME:
+        return None
+    line = text.find(_LINE, end)
+    rest = text[end:] if line < 0 else text[end:line] + text[text.index('"', line + len(_LINE)) :]
+    args = rest.find(_ARGS)
+    if args < 0:
+        return rest
+    last = rest.index('"]', args + len(_ARGS) - 1)
+    is_list = '"' not in rest[args + len(_ARGS) : last].replace('","', "")
+    return rest[:args] + rest[last:] if is_list else None
+
+
+class PendingRows:
+    """Reads the rows of `fresh_jobs`, and decodes one of each kind only."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, int, str], AlikeJobs | None] = {}
+
+    def read(self, rows: Iterable[tuple[Any, ...]]) -> dict[int, PendingRow | JobRecord]:
+        """Return the pending jobs by id; a damaged row is left out, since `past_of` names the damage."""
+        found = dict[int, PendingRow | JobRecord]()
+        known = self._known
+        for number, uid, gid, user, text, at in rows:
+            try:
+                if not 0.0 <= at < _LATEST:
+                    continue
+                common = _common_part(text)
+                key = (common, uid, gid, user)
+                alike = known[key] if key in known else self._learn(key, text)
+                if alike is not None:
+                    found[number] = PendingRow(number, alike, text, at)
+                    continue
+            except Exception:
+                continue
+            if (record := fresh_past_of((number, uid, gid, user, text, at))) is not None:
+                found[number] = record
+        return found
+
+    def _learn(self, key: tuple[Any, ...], text: str) -> AlikeJobs | None:
+        """Return what rows with this key have in common; None if each row is to be decoded."""
+        common, uid, gid, user = key
+        if common is None or len(self._known) >= _MOST_KINDS:
+            return None
+        request = _request(text)
+        job = _waiting(uid, gid, user).changed(request=request)
+        is_plain = not (request.begin or request.deadline or request.dependency or request.array)
+        self._known[key] = AlikeJobs(job) if is_plain else None
+        return self._known[key]
+
+
+_LATEST = 2.0**40  # seconds since the epoch
+_MOST_KINDS = 4096
 
 
 def fresh_past_of(row: Sequence[Any]) -> JobRecord | None:

@@ -24,10 +24,11 @@ from fgsched.store.rows import (
     Allocation,
     JobRecord,
     NewJob,
+    PendingRow,
+    PendingRows,
     allocated_text,
     columns_of,
     fixed_columns_of,
-    fresh_past_of,
     past_of,
     request_text,
 )
@@ -333,15 +334,27 @@ class Store:
 
     def open_past(self) -> list[JobRecord]:
         """Return every open job with its allocation."""
+        return [JobRecord(row.job(), ()) if isinstance(row, PendingRow) else row for row in self.open_rows()]
+
+    def open_rows(self) -> list[JobRecord | PendingRow]:
+        """Return every open job in order; jobs that are pending as submitted are not decoded."""
         holds: dict[int, list[Hold]] = {}
         for row in self._db.execute(SQL["all_holds"]):
             hold = Hold(gpu=row["gpu"], share=row["share"], memory=row["memory"])
             holds.setdefault(row["job"], []).append(hold)
-        fresh = {row[0]: fresh_past_of(row) for row in self._rows("fresh_jobs")}
-        ids = [row["id"] for row in self._db.execute(SQL["open_ids"])]
+        ids = [row[0] for row in self._plain_rows("open_ids")]
+        fresh = PendingRows().read(self._plain_rows("fresh_jobs"))
         if 2 * len(fresh) < len(ids):
             return [past_of(row, tuple(holds.get(row["id"], ()))) for row in self._rows("open_jobs")]
         return [fresh.get(number) or self._open_past(number, holds.get(number, ())) for number in ids]
+
+    def _plain_rows(self, statement: str) -> list[Any]:
+        """Return the rows as tuples, which cost less than those of `_rows`."""
+        factory, self._db.row_factory = self._db.row_factory, None
+        try:
+            return self._rows(statement)
+        finally:
+            self._db.row_factory = factory
 
     def _open_past(self, number: int, holds: Iterable[Hold]) -> JobRecord:
         return past_of(self._rows("get_job", {"id": number})[0], tuple(holds))

@@ -364,7 +364,7 @@ class _Snapshot:
 
     def __init__(self, jobtable: JobTable) -> None:
         self.jobtable, self.revision = jobtable, jobtable.revision
-        self.jobs = tuple(jobtable.jobs.values())
+        self.jobs = jobtable.jobs.rows()
 
 
 def _bare(job: Job) -> Job:

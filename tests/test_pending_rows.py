@@ -1,0 +1,117 @@
+"""Pending jobs that are read without decoding their rows: valid rows only, and equal to decoded ones."""
+
+import random
+
+import pytest
+
+from fgsched.controller.jobtable import JobTable
+from fgsched.domain.job import Demand, Job, JobState, Request
+from fgsched.store.rows import PendingRow, PendingRows, parse_request, request_text
+
+REQUESTS = [
+    Request(name="a", args=("--lr", "0.1"), submit_line="fgsub a --lr 0.1"),
+    Request(name="bb", args=("--lr", "0.2", ""), submit_line="fgsub bb --lr 0.2"),
+    Request(name="", comment="c", demand=Demand(gpus=1, share=1250)),
+    Request(name="ünïcode", submit_line="", rlimits=((1, 2, 3),), args=("]", "[,")),
+    Request(name='quo"te', args=('"]',), submit_line='a "b"'),
+    Request(name="back\\slash", args=("\t",)),
+    Request(name="n" * 255, output="%x.out", args=("w" * 5000,)),
+    Request(name="later", begin=5),
+    Request(name="after", dependency="afterok:1"),
+]
+
+
+def rows_of(texts):
+    return [(number, 7, 8, "ann", text, float(number)) for number, text in enumerate(texts, 1)]
+
+
+def job_of(number, request):
+    return Job(id=number, uid=7, gid=8, user="ann", request=request, submitted_at=float(number))
+
+
+def decoded(row):
+    return row.job() if isinstance(row, PendingRow) else row.job
+
+
+def test_every_row_gives_the_job_that_was_submitted():
+    texts = [request_text(request) for request in REQUESTS * 2]
+    found = PendingRows().read(rows_of(texts))
+    assert [decoded(row) for row in found.values()] == [
+        job_of(number, request) for number, request in enumerate(REQUESTS * 2, 1)
+    ]
+
+
+def test_rows_that_differ_in_name_arguments_and_submission_line_have_one_kind():
+    found = PendingRows().read(rows_of(map(request_text, REQUESTS[:2])))
+    first, second = found.values()
+    assert first.alike is second.alike
+
+
+@pytest.mark.parametrize("at", ["soon", None, -1.0, 2.0**60, b""])
+def test_a_time_of_submission_that_is_damaged_is_left_to_the_reader_of_damaged_rows(at):
+    assert PendingRows().read([(1, 7, 8, "ann", request_text(REQUESTS[0]), at)]) == {}
+
+
+@pytest.mark.parametrize("who", [(-1, 8, "ann"), (7, 2**32, "ann")])
+def test_an_absurd_owner_is_left_to_the_reader_of_damaged_rows(who):
+    assert PendingRows().read([(1, *who, request_text(REQUESTS[0]), 1.0)]) == {}
+
+
+def test_no_damaged_request_passes_for_a_valid_one():
+    chance, texts = random.Random(11), [request_text(request) for request in REQUESTS]
+    for _ in range(3000):
+        text = damaged(chance, chance.choice(texts))
+        found = PendingRows().read(rows_of([*texts, text])).get(len(texts) + 1)
+        assert (found and decoded(found).request) == parsed(text), text
+
+
+def damaged(chance, text):
+    """Change, remove or insert some characters."""
+    for _ in range(chance.choice((1, 1, 1, 2, 3))):
+        at = chance.randrange(len(text))
+        new = chance.choice(('"', ",", "\\", "]", "[", "\x01", "\x7f", "x", "", '","', "{", "}", ":"))
+        text = text[:at] + new + text[at + chance.choice((0, 1)) :]
+    return text
+
+
+def parsed(text):
+    try:
+        return parse_request(text)
+    except Exception:
+        return None
+
+
+def both_tables():
+    """A table into which the jobs were put one by one, and one with undecoded rows."""
+    texts = [request_text(request) for request in REQUESTS * 3]
+    found = PendingRows().read(rows_of(texts))
+    one_by_one, at_once = JobTable(), JobTable()
+    for row in found.values():
+        one_by_one.put(decoded(row))
+        at_once.put_pending([row]) if isinstance(row, PendingRow) else at_once.put(row.job)
+    return one_by_one, at_once
+
+
+def test_a_table_of_undecoded_rows_is_equal_to_one_of_jobs():
+    one_by_one, at_once = both_tables()
+    assert at_once._queued == one_by_one._queued
+    assert at_once.owners() == one_by_one.owners()
+    assert [at_once._queue.entry(number) for number in at_once.jobs] == [
+        one_by_one._queue.entry(number) for number in one_by_one.jobs
+    ]
+    assert {group.kind: list(group.in_order()) for group in at_once._queue.groups} == {
+        group.kind: list(group.in_order()) for group in one_by_one._queue.groups
+    }
+    assert list(at_once.wait_index.same(at_once.jobs[1])) == [1, 10, 19]
+    assert list(at_once.jobs.values()) == list(one_by_one.jobs.values())
+
+
+def test_a_part_of_the_jobs_is_decoded_alone_and_a_changed_job_replaces_its_row():
+    _, table = both_tables()
+    rows = table.jobs.rows()
+    table.put(table.jobs[1].changed(state=JobState.CANCELLED, ended_at=5.0))
+    table.put(table.jobs[2].changed(held="user"))
+    assert [job.id for job in rows[0:2]] == [1, 2]
+    assert (table.jobs.get(1), 1 in table.jobs, table.jobs[2].held) == (None, False, "user")
+    assert [job.id for job in table.jobs.values()][:2] == [2, 3]
+    assert len(table.jobs) == len(rows) - 1
