@@ -18,7 +18,7 @@ from pathlib import Path
 
 from targets.rows import Row
 
-FIRST_UID = 1_900_000_000
+FIRST_UID = 1_900_000_000 + os.getpid() % 50_000 * 1000  # a killed round may have left processes
 KINDS = {"T7 v2": "v2", "T7 v1": "v1", "T7 none": ""}
 READY, PATIENCE = 0.3, 30.0  # seconds until a job has begun its tricks, and for its end
 V1 = Path("/sys/fs/cgroup")
