@@ -64,8 +64,8 @@ def test_without_a_drained_gpu_the_reasons_are_a_heading(home):
 
 def test_hardware_models_summary_and_host_have_tables_of_their_own(cards):
     hardware = cards.run("fginfo", "-l").lines
-    headings = "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE LINKS CPUS ENFORCE PRELOAD"
-    assert (hardware[0].split(), hardware[1].split()[-2]) == (headings.split(), "shim")
+    headings = "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE LINKS CPUS ENFORCE PRELOAD PROFILE CARD"
+    assert (hardware[0].split(), hardware[1].split()[-4]) == (headings.split(), "shim")
     assert len(hardware) == 5
     assert cards.run("fginfo", "--types", "-n").out.split() == ["H100", "0.25/2.75/1/4", "16384M"]
     assert cards.run("fginfo", "-s", "-h").out.split()[:4] == ["main*", "up", "infinite", "0.25/2.75/1/4"]

@@ -17,6 +17,7 @@ from fgsched.domain.job import WHOLE, Hold, JobState, MigInstance
 from fgsched.gpus import discover, simulated
 from fgsched.jobs.enforcement import MountPlan, check_tier, tier_of
 from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, variables
+from fgsched.listing import gres
 from fgsched.scheduling.placement import Shortfall, is_of_type, is_suitable, place, rooms
 from fgsched.system.mounts import nodes, nodes_of
 
@@ -151,6 +152,14 @@ def test_a_site_may_share_instances():
     assert placed(a_demand(5000, gpu_type="3g.20gb"), held=[half], share_instances=True) == [110]
 
 
+def test_slurm_names_an_instance_by_model_and_profile():
+    listed = "gpu:h100:1,gpu:a100-sxm4-40gb_3g.20gb:1,gpu:a100-sxm4-40gb_1g.5gb:2"
+    assert (gres.typed(found(MIXED)), gres.plain(found(MIXED))) == (listed, listed)
+    assert gres.plain(found("sim:2x80G:H100")) == "gpu:2"
+    types = dict.fromkeys(map(gres.gres_type, found(MIXED)))
+    assert [placed(named(name)) for name in types] == [[0], [110], [111]]
+
+
 # What a job on one is told, and how it is held
 
 
@@ -160,15 +169,14 @@ def test_the_level_follows_from_the_instances():
         a_gpu(100, mig=MigInstance(profile="1g.5gb")),
         a_gpu(101, mig=MigInstance(profile="1c.2g.10gb", is_alone=False)),
     )
-    all_of, half_of = Hold(gpu=0, share=WHOLE, memory=GIB), Hold(gpu=0, share=5000, memory=GIB)
     assert [
-        tier_of("", "driver", [(whole, all_of)]),
-        tier_of("", "driver", [(single, all_of)]),
-        tier_of("driver", "driver", [(single, all_of)]),
-        tier_of("", "driver", [(single, half_of)]),
-        tier_of("", "shim", [(double, all_of)]),
-        tier_of("shim", "driver", [(single, all_of)]),
-        tier_of("watchdog", "shim", [(single, all_of)]),
+        tier_of("", "driver", [(whole, WHOLE)]),
+        tier_of("", "driver", [(single, WHOLE)]),
+        tier_of("driver", "driver", [(single, WHOLE)]),
+        tier_of("", "driver", [(single, 5000)]),
+        tier_of("", "shim", [(double, WHOLE)]),
+        tier_of("shim", "driver", [(single, WHOLE)]),
+        tier_of("watchdog", "shim", [(single, WHOLE)]),
     ] == ["driver", "mig", "mig", "shim", "shim", "shim", "watchdog"]
     with pytest.raises(Refused, match="follows from the device"):
         check_tier("mig", ("mig", "shim"), "shim")
@@ -308,6 +316,11 @@ class TestController:
         assert f"GpuUuid={CARDS[2].uuid}\n" in shown
         assert "GpuIdx=100  GpuFraction=1  GpuMem=20480M" in shown
         assert "Enforce=mig " in shown
+        gpu = host.run("fgctl", "show", "gpu", "100").out
+        assert f"Profile=3g.20gb  Card=0  CardUuid={CARDS[0].uuid}\n" in gpu
+        assert "Util=Unknown" in gpu
+        (line,) = [row for row in host.run("fginfo", "-l").lines if row.startswith("100 ")]
+        assert line.split()[-4:] == ["mig", "environment", "3g.20gb", "0"]
         assert host.run("fgcancel", str(number)).status == 0
 
     @pytest.mark.parametrize(

@@ -481,6 +481,8 @@ def test_classes_add_up_to_the_sampled_time_and_jobs_to_their_cards(steps):
         for sample in samples.end(job):
             for name in ("charged", "active", "held", "empty", "used", "memory", "energy"):
                 of_jobs[job, name] += getattr(sample.usage, name) or 0
+            if sample.usage.used is None:  # not measured at some time
+                of_jobs[job, "used"] = whole[job, "used"]
             assert sample.usage.busy <= sample.usage.sampled + 1e-6
             assert sample.usage.longest_idle <= sample.usage.sampled + 1e-6
     assert {key: one for key, one in whole.items() if not close(one, of_jobs[key])} == {}
@@ -508,3 +510,23 @@ def test_the_energy_of_jobs_and_the_idle_part_are_the_cards_counter(steps):
     of_cards = sum(card.energy for minute in minutes(found) for card in minute.cards)
     assert of_jobs + idle == pytest.approx(total, rel=1e-6, abs=1e-6)
     assert of_cards == pytest.approx(total, rel=1e-6, abs=1e-6)
+
+
+def test_compute_time_that_no_driver_measures_is_unknown_and_never_zero():
+    without, idle, busy = (), (runs(busy=None),), (runs(busy=8000),)
+    for processes, utilisation, used in (
+        (without, None, 0.0),
+        (idle, None, None),
+        (idle, 50, 5.0),
+        (busy, None, 8.0),
+    ):
+        samples = Samples(5.0)
+        look = ((a_card(*processes, utilisation=utilisation),), (a_job(),))
+        looking(samples, look, look, look)
+        usage = samples.usage(1)
+        assert usage.used == used
+        (ended,) = samples.end(1)
+        later = Samples(5.0)
+        later.restore(1, ended.usage)
+        looking(later, *[((a_card(runs(), utilisation=80),), (a_job(),))] * 2)
+        assert later.usage(1).used == (None if used is None else used + 4.0)

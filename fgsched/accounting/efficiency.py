@@ -49,17 +49,17 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def sm(self) -> float | None:
         """The mean SM share as a part of the charged share; above 1 if it used idle time of other jobs."""
-        return self.usage.used / self.usage.charged if self.usage and self.usage.charged > 0 else None
+        if self.usage is None or self.usage.used is None or self.usage.charged <= 0:
+            return None
+        return self.usage.used / self.usage.charged
 
     @property
     def mean_sm(self) -> float | None:
         """The mean SM share of each GPU, from 0 to 1."""
         usage = self.usage
-        return (
-            min(1.0, usage.used / usage.sampled / self.gpus)
-            if usage and usage.sampled and self.gpus
-            else None
-        )
+        if usage is None or usage.used is None or not usage.sampled or not self.gpus:
+            return None
+        return min(1.0, usage.used / usage.sampled / self.gpus)
 
     @property
     def idle(self) -> float | None:
@@ -212,7 +212,8 @@ class Group(Struct, frozen=True, kw_only=True):
     @property
     def sm(self) -> float | None:
         """The mean SM share as a part of the charged share, weighted by the charged time."""
-        return _ratio([(one.usage.used, one.usage.charged) for one in self.runs if one.usage])
+        known = [one.usage for one in self.runs if one.usage]
+        return _ratio([(usage.used, usage.charged) for usage in known if usage.used is not None])
 
     @property
     def idle_part(self) -> float | None:

@@ -49,7 +49,7 @@ class JobPart(NamedTuple):
     job: JobLook
     charged: float  # of the card
     kind: str  # "active", "held" or "empty"
-    used: float  # of the card's compute time
+    used: float | None  # of the card's compute time; None: not measured
     memory: int  # bytes
     energy: float | None  # joules
     has_process: bool
@@ -101,7 +101,7 @@ def divided(card: CardLook, jobs: Iterable[tuple[JobLook, float, str]], energy: 
                 job=job,
                 charged=charged[job.id] * scale,
                 kind=before if job.is_ending and kind == "empty" else kind,
-                used=used or 0.0,
+                used=used if own and card.utilisation is None else used or 0.0,
                 memory=sum(one.memory for one in own),
                 energy=_energy(energy, job.id, weights),
                 has_process=any(not one.has_ended for one in own),
@@ -231,7 +231,7 @@ class _MinuteSums:
         sums.seconds += seconds
         for job in one.jobs:
             sums.count(job.kind, seconds * job.charged)
-            sums.used += seconds * job.used
+            sums.used += seconds * (job.used or 0.0)
         left = max(0.0, 1.0 - sum(job.charged for job in one.jobs))
         external = min(left, card.foreign / max(1, card.size)) if card.state == "ok" else 0.0
         sums.count("external", seconds * external)
@@ -250,7 +250,7 @@ class _MinuteSums:
     def _add_job(self, uuid: str, job: JobPart, seconds: float, part: float) -> None:
         sums = self._owners.setdefault((uuid, job.job.id, job.job.owner), _Sum())
         sums.count(job.kind, seconds * job.charged)
-        sums.used += seconds * job.used
+        sums.used += seconds * (job.used or 0.0)
         sums.memory += seconds * job.memory * job.part
         sums.peak = max(sums.peak, job.memory)
         sums.heat(None if job.energy is None else job.energy * part)
@@ -336,6 +336,7 @@ class _JobSums:
         """Begin with the sums that an earlier controller stored; None: there are none."""
         self._before = known
         self._sums = _Sum()
+        self._is_measured = known is None or known.used is not None
         self._with_process = self._busy = self._idle = self._longest = 0.0
         self._first: float | None = known.first_process if known else None
         self._neighbours: dict[int, float] = dict(known.neighbours) if known else {}
@@ -347,7 +348,8 @@ class _JobSums:
         sums.seconds += there
         for part in parts:
             sums.count(part.kind, seconds * part.charged)
-            sums.used += seconds * part.used
+            sums.used += seconds * (part.used or 0.0)
+            self._is_measured &= part.used is not None
             sums.memory += seconds * part.memory * part.part
             sums.peak = max(sums.peak, part.memory)
             sums.heat(part.energy)
@@ -374,7 +376,7 @@ class _JobSums:
         return JobUsage(
             sampled=sums.seconds + old.sampled,
             charged=sum(kinds.values()),
-            used=sums.used + old.used,
+            used=sums.used + (old.used or 0.0) if self._is_measured else None,
             memory=sums.memory + old.memory,
             peak=max(sums.peak, old.peak),
             with_process=self._with_process + old.with_process,

@@ -103,7 +103,7 @@ def wasted_hours(job: JobInfo) -> float | None:
 def mean_use(job: JobInfo) -> float | None:
     """Return the mean compute time used of each GPU, in percent of the GPU; None if it was not sampled."""
     found = job.usage
-    if found is None or not found.sampled or not job.allocated:
+    if found is None or found.used is None or not found.sampled or not job.allocated:
         return None
     return 100 * found.used / found.sampled / len(job.allocated)
 
@@ -118,7 +118,7 @@ def mean_memory(job: JobInfo) -> int | None:
 
 def hours_used(job: JobInfo) -> float | None:
     """Return the GPU hours of compute time that the job used; None if they were not sampled."""
-    return None if job.usage is None else job.usage.used / HOUR
+    return None if job.usage is None or job.usage.used is None else job.usage.used / HOUR
 
 
 def hours_idle(job: JobInfo) -> float | None:

@@ -171,8 +171,9 @@ def _where(run: Run) -> Iterator[str]:
     if run.is_over:
         rows.append(("Ended", shown_time(job.ended_at)))
     if run.gpus:
-        idle = "" if usage is None else f", {hours(usage.used):.1f} used, {hours(run.idle or 0.0):.1f} idle"
-        rows.append(("Charged", f"{hours(run.charged):.1f} GPU-hours{idle}"))
+        used = "" if usage is None or usage.used is None else f", {hours(usage.used):.1f} used"
+        idle = "" if usage is None else f", {hours(run.idle or 0.0):.1f} idle"
+        rows.append(("Charged", f"{hours(run.charged):.1f} GPU-hours{used}{idle}"))
     if usage is not None and usage.longest_idle >= 60:
         rows.append(("Idle", f"longest without a computing process: {format_elapsed(usage.longest_idle)}"))
     yield ""

@@ -14,6 +14,7 @@ from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import WHOLE, GpuState, JobState, Near
 from fgsched.domain.times import format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
+from fgsched.jobs.enforcement import tier_of
 from fgsched.listing import display
 from fgsched.listing.columns import indices
 from fgsched.listing.display import host_name, shown_time, text_table
@@ -136,7 +137,7 @@ def _gpu(info: GpuInfo) -> list[str]:
 
 
 def _hardware(there: Host) -> Table:
-    return "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE LINKS CPUS ENFORCE PRELOAD", [
+    return "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE LINKS CPUS ENFORCE PRELOAD PROFILE CARD", [
         [
             str(gpu.index),
             gpu.model.replace(" ", "_"),
@@ -145,8 +146,10 @@ def _hardware(there: Host) -> Table:
             *(format_mebibytes(size) for size in (gpu.total, gpu.reserved, gpu.headroom, info.usable)),
             _links(gpu.links),
             format_indices(gpu.cpus) or "-",
-            there.answer.enforce,
+            tier_of("", there.answer.enforce, [(gpu, WHOLE)]),
             there.answer.preload,
+            gpu.profile or "-",
+            str(gpu.mig.card) if gpu.mig else "-",
         ]
         for info in there.gpus
         for gpu in [info.gpu]
@@ -295,6 +298,10 @@ def _gpu_record(info: GpuInfo) -> dict[str, Any]:
         "external": info.external,
         "jobs": info.jobs,
         "cpus": gpu.cpus,
+        "profile": gpu.profile or None,
+        "card": gpu.mig.card if gpu.mig else None,
+        "card_uuid": gpu.mig.parent if gpu.mig else None,
+        "is_unit": gpu.is_unit,
         "links": [{"gpu": other, "near": Near(how).name.lower()} for other, how in gpu.links],
         "state": _state(info),
         "note": gpu.note or None,

@@ -116,7 +116,7 @@ def _busy(job: JobInfo) -> float | None:
 def _mean(job: JobInfo) -> float | None:
     """Return the mean compute time used of each GPU so far, in percent; None: not sampled."""
     usage = job.usage
-    if usage is None or not usage.sampled or not job.indices:
+    if usage is None or usage.used is None or not usage.sampled or not job.indices:
         return None
     return 100 * usage.used / usage.sampled / len(job.indices)
 

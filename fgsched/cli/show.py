@@ -10,7 +10,7 @@ from fgsched import protocol
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import Demand, OomReport, Preemption, Request
+from fgsched.domain.job import Demand, MigInstance, OomReport, Preemption, Request
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share, parse_indices
@@ -295,6 +295,7 @@ def _gpu(found: protocol.GpuInfo) -> Group:
     return [
         [("Gpu", gpu.index), ("Model", gpu.model), ("State", gpu.state.value)],
         [("Uuid", gpu.uuid), ("Pci", gpu.pci or "Unknown")],
+        _instance(gpu.mig) if gpu.mig else [],
         [
             ("Fraction", format_share(10_000 - found.free_share)),
             ("FreeFraction", format_share(found.free_share)),
@@ -310,6 +311,10 @@ def _gpu(found: protocol.GpuInfo) -> Group:
         ],
         [("Note", gpu.note), ("Since", _time(gpu.noted_at))] if gpu.note else [],
     ]
+
+
+def _instance(place: MigInstance) -> list[tuple[str, object]]:
+    return [("Profile", place.profile), ("Card", place.card), ("CardUuid", place.parent)]
 
 
 def _or_unknown(value: int | None, form: Callable[[int], str] = str) -> str:

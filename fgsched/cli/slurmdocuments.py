@@ -12,6 +12,7 @@ from fgsched.cli.showpartition import Found
 from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.domain.jobsteps import highest
 from fgsched.domain.units import format_mebibytes, format_share
+from fgsched.listing import gres
 from fgsched.listing.display import host_name
 from fgsched.protocol import JobInfo
 
@@ -248,7 +249,7 @@ def nodes(answer: protocol.Gpus, partitions: Sequence[protocol.PartitionInfo]) -
         "real_memory": answer.memory.total >> 20,
         "alloc_memory": (answer.memory.total - answer.memory.free) >> 20,
         "free_memory": answer.memory.free >> 20,
-        "gres": f"gpu:{len(usable)}" if usable else "",
+        "gres": gres.plain(usable),
         "gres_used": f"gpu:{sum(WHOLE - one.free_share for one in answer.gpus) / WHOLE:g}",
         "partitions": [one.partition.name for one in partitions],
         "state": "idle" if not used else "allocated" if not answer.cpus.free else "mixed",

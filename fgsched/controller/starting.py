@@ -344,7 +344,7 @@ def begin(host: StartHost, start: Start, now: float) -> None:
     if job is None:
         return  # other rows of its array use the last free places
     given = tuple(host.cards.allocation(hold) for hold in start.holds)
-    gpus = [(host.cards.gpu(hold.gpu), hold) for hold in start.holds]
+    gpus = [(host.cards.gpu(hold.gpu), hold.share) for hold in start.holds]
     tier = tier_of(job.request.tier, host.tier, gpus) if given else "none"
     after = job.advance(
         JobState.STARTING,

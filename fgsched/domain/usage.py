@@ -15,7 +15,7 @@ class JobUsage(Struct, frozen=True, kw_only=True):
     active: float
     held: float
     empty: float
-    used: float  # GPU seconds: SM share x time
+    used: float | None  # GPU seconds: SM share x time; None: the driver measures none, as on MIG
     memory: float  # byte-seconds
     peak: int  # bytes, the maximum on one GPU
     with_process: float  # seconds with a process on a GPU

@@ -5,7 +5,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from msgspec import Struct, field
 
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import GPU_COMPUTE, WHOLE, Gpu, Hold, Job
+from fgsched.domain.job import GPU_COMPUTE, WHOLE, Gpu, Job
 from fgsched.domain.policy import Policy
 from fgsched.domain.states import Tier
 
@@ -38,8 +38,8 @@ def check_tier(asked: str, allowed: Container[str], best: str) -> None:
         )
 
 
-def tier_of(asked: str, best: str, gpus: Sequence[tuple[Gpu, Hold]] = ()) -> str:
-    """Return the enforcement level of a job with these GPUs.
+def tier_of(asked: str, best: str, gpus: Sequence[tuple[Gpu, int]] = ()) -> str:
+    """Return the enforcement level of a job with these GPUs and shares (ten-thousandths).
 
     The driver's limits do not exist on MIG instances. The hardware limits a job that has whole ones; the
     hook limits a job on a part of one.
@@ -47,7 +47,7 @@ def tier_of(asked: str, best: str, gpus: Sequence[tuple[Gpu, Hold]] = ()) -> str
     level = asked or best
     if not any(gpu.mig for gpu, _ in gpus) or level in (Tier.WATCHDOG.value, Tier.NONE.value):
         return level
-    is_alone = all(gpu.mig and gpu.mig.is_alone and hold.share == WHOLE for gpu, hold in gpus)
+    is_alone = all(gpu.mig and gpu.mig.is_alone and share == WHOLE for gpu, share in gpus)
     return Tier.MIG.value if is_alone and asked != Tier.SHIM.value else Tier.SHIM.value
 
 

@@ -48,7 +48,8 @@ def _refused(mail: JobMail) -> Needs | None:
 
 
 def _needs(mail: JobMail, usage: JobUsage | None, ran: float) -> Needs:
-    sm = usage.used / usage.sampled / len(mail.gpus) if usage and usage.sampled and mail.gpus else None
+    used = usage.used if usage and usage.sampled and mail.gpus else None
+    sm = used / usage.sampled / len(mail.gpus) if usage and used is not None else None
     return Needs(
         gpus=len(mail.gpus),
         share=mail.share,

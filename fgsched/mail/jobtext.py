@@ -148,7 +148,7 @@ def _of_gpus(mail: JobMail, usage: JobUsage | None) -> list[Amount]:
     if not mail.gpus:
         return []
     found = [_of_memory("GPU memory", gpu_peak(mail, usage), mail.memory)]
-    if usage is not None and usage.sampled:
+    if usage is not None and usage.used is not None and usage.sampled:
         count = len(mail.gpus)
         text = f"mean of {count} GPU{'s' if count > 1 else ''}"
         found.append(Amount(label="SM share", text=text, part=usage.used / usage.sampled / count))
@@ -213,8 +213,8 @@ def _again(mail: JobMail) -> str:
 
 
 def _charge(usage: JobUsage) -> str:
-    used, idle = brief_hours(usage.used), brief_hours(usage.held + usage.empty)
-    return f"{brief_hours(usage.charged)} GPU-hours, {used} used, {idle} idle"
+    used = "" if usage.used is None else f", {brief_hours(usage.used)} used"
+    return f"{brief_hours(usage.charged)} GPU-hours{used}, {brief_hours(usage.held + usage.empty)} idle"
 
 
 def _neighbours(usage: JobUsage) -> str:

@@ -8,6 +8,7 @@ from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import NoSuchJob, Refused
 from fgsched.domain.job import GpuState
+from fgsched.listing import gres
 from fgsched.listing.display import host_name
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.hostlist import expand, fold
@@ -173,7 +174,7 @@ def _node() -> str:
     if host.gpus and all(one.gpu.state is not GpuState.OK for one in host.gpus):
         state += "+DRAIN"
     total, free = host.memory.total >> 20, host.memory.free >> 20
-    gpus = f"gpu:{len(host.gpus)}" if host.gpus else "(null)"
+    gpus = gres.plain(one.gpu for one in host.gpus) or "(null)"
     tres = f"cpu={host.cpus.total},mem={total}M,billing={host.cpus.total}"
     tres += f",gres/gpu={len(host.gpus)}" if host.gpus else ""
     return (

@@ -12,6 +12,7 @@ from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
 from fgsched.listing.display import fit, host_name, shown_time
+from fgsched.listing.gres import typed
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.inputs import of_sinfo
 
@@ -93,11 +94,7 @@ def _default_time(row: Row) -> str:
 
 
 def _gres(row: Row) -> str:
-    models: dict[str, int] = {}
-    for one in row.cards:
-        name = one.gpu.model.lower().replace(" ", "_")
-        models[name] = models.get(name, 0) + 1
-    return ",".join(f"gpu:{model}:{count}" for model, count in models.items()) or "(null)"
+    return typed(one.gpu for one in row.cards) or "(null)"
 
 
 def _gres_used(row: Row) -> str:

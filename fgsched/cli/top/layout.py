@@ -200,7 +200,7 @@ def _scale(view: View) -> Line:
 
 def _gpu(frame: Frame, history: History, view: View, info: GpuInfo, columns: int, *, is_pair: bool) -> Line:
     is_wide = columns >= _WIDE and not is_pair
-    model = f"{cut(fields.short_model(info.gpu.model), 9):<9} " if is_wide else ""
+    model = f"{cut(info.gpu.profile or fields.short_model(info.gpu.model), 9):<9} " if is_wide else ""
     line: Line = [Span(f"{info.gpu.index:>3}  {model}")]
     room = _bar_room(columns, is_pair=is_pair)
     line += _down(info, view, room) if is_down(info) else _bar(frame, view, info, room)

@@ -199,7 +199,7 @@ def difference(usage: JobUsage, before: JobUsage | None) -> Now:
     """Return the use of a job between two sums; `before` None: since its start."""
 
     def since(name: str) -> float:
-        return float(getattr(usage, name) - (getattr(before, name) if before is not None else 0.0))
+        return float(getattr(usage, name) - ((getattr(before, name) or 0.0) if before is not None else 0.0))
 
     seconds, charged = since("sampled"), since("charged")
     if seconds <= 0:
@@ -207,7 +207,8 @@ def difference(usage: JobUsage, before: JobUsage | None) -> Now:
     parts = tuple(
         max(0.0, since(name)) / charged if charged > 0 else 0.0 for name in ("active", "held", "empty")
     )
-    return Now(since("used") / seconds, since("memory") / seconds, (parts[0], parts[1], parts[2]))
+    sm = None if usage.used is None else since("used") / seconds
+    return Now(sm, since("memory") / seconds, (parts[0], parts[1], parts[2]))
 
 
 def means(points: Iterable[Point], since: float, until: float, cells: int, name: str) -> list[float | None]:
