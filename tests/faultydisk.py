@@ -154,6 +154,11 @@ class FaultyDisk:
         """Make a write or sync fail after `calls` more: "cut", or "EIO" for this one call only."""
         self._countdown, self._fault = calls, OK if fault == "cut" else IOERR_WRITE
 
+    @property
+    def is_armed(self) -> bool:
+        """Whether a later call will fail."""
+        return self._countdown >= 0
+
     def disarm(self) -> None:
         """Let no later call fail."""
         self._countdown = -1

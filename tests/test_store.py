@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from builders import BOOT, GIB, a_demand, a_gpu, new_jobs
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import WHOLE, Ended, GpuState, Hold, JobState, Request
+from fgsched.domain.job import WHOLE, Ended, GpuState, Hold, JobState, Reason, Request
 from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
 from fgsched.store.connection import Statement
 from fgsched.store.opening import open_queue, refuse_newer_file
@@ -63,6 +63,16 @@ def test_a_job_comes_back_as_it_was_written(store):
     (job,) = submit(store, 5000)
     _, after = start(store, job)
     assert store.open_jobs() == [after]
+
+
+def test_a_job_whose_cards_are_being_cleaned_keeps_its_end(store):
+    (job,) = submit(store, 5000)
+    _, starting = start(store, job)
+    over = {"ended_at": 8.0, "ended": Ended(status=0), "outcome": JobState.COMPLETED}
+    cleaned = starting.advance(JobState.COMPLETING, reason=Reason.GPU_CLEANING, **over)
+    with store.write():
+        store.save(starting, cleaned, now=9.0)
+    assert store.open_jobs() == [cleaned]
 
 
 def test_equal_scripts_and_environments_are_kept_once(store):

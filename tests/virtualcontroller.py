@@ -236,6 +236,13 @@ class Life:
         site = self.site
         return bool(site.host.inbox or site.mailbox or self.begun or self.accountant.has_answers)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether neither a crash nor an answer about the cards is on its way, and nothing is polled."""
+        engine = self.engine
+        is_polled = engine.cards.is_cleaning or engine.orphans or engine.undelivered
+        return engine.left > 1000 and not self._asks and not is_polled
+
     def round(self) -> None:
         """Take in what has arrived, make a turn, and call the other parts. Raises PowerCut."""
         site = self.site

@@ -60,9 +60,11 @@ class Run:
     job: int
     attempt: int
     began: float  # wall time
+    charged: int  # ten-thousandths of a GPU
     ended: float | None = None
     status: int | None = None  # None: it was killed with its host, or by a controller that had lost it
     cause: str = ""
+    is_lost: bool = False  # its result went with a reboot
 
 
 @dataclass
@@ -73,6 +75,7 @@ class Attempt:
     shepherd: int = 0  # its pid; 0: it is dead
     spawner: int = 0  # that started it
     run: Run | None = None  # while its processes are alive
+    last: Run | None = None  # the same, also after their end
     result: Result | None = None
     cards: tuple[tuple[int, int], ...] = ()  # (card, share)
     left: float = 0.0  # seconds of work
@@ -91,7 +94,18 @@ class Faults:
     twice: float = 0.05  # a message arrives twice
     unlaunched: float = 0.02  # a launch fails
     short: float = 0.02  # the host lacks something for a launch
+    unrun: float = 0.02  # a shepherd is killed before it executes the script
     lingering: float = 0.1  # a card lists an ended job for a while
+
+
+@dataclass
+class Lingering:
+    """An ended job that a card still lists."""
+
+    job: int
+    cards: frozenset[int]
+    life: int  # of the controller that ran when it ended
+    until: float
 
 
 class VirtualHost:
@@ -102,7 +116,10 @@ class VirtualHost:
         self.boots = 1
         self.attempts: dict[tuple[int, int], Attempt] = {}
         self.runs: list[Run] = []
-        self.lingering: dict[int, float] = {}  # job -> until when a card lists it
+        self.lingering: list[Lingering] = []
+        self.sent: dict[tuple[int, int], int] = {}  # launch under way -> life that sent it
+        self.launching: Callable[[Job, Sequence[Allocation]], None] = lambda job, given: None
+        self.unrun: set[int] = set()  # jobs of which a launch failed for good
         self.lost_cards: set[int] = set()
         self.strangers: dict[int, int] = {}  # card -> bytes
         self.inbox: list[Event] = []
@@ -158,12 +175,15 @@ class VirtualHost:
     # -- the Launcher of the controller ---------------------------------------------------------------
 
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
+        self.launching(job, given)
         if self._chance(self.faults.unlaunched / 2, "launch refused"):
+            self.unrun.add(job.id)
             self.post(Failed(job.id, job.attempt, "could not be launched: Permission denied"))
         elif self._chance(self.faults.short / 2, "host short"):
             self.post(HostShort(job.id, job.attempt, "could not be started: Cannot allocate memory"))
         else:
             spawner, boots = self.spawner, self.boots
+            self.sent[job.id, job.attempt] = self.life
             self.agenda.after(self._delay(), lambda: self._launch(job, given, spawner, boots))
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
@@ -242,6 +262,8 @@ class VirtualHost:
         if found.result is not None:
             return found.result
         if not found.claim:
+            is_ours = self.sent.get((job.id, job.attempt)) == self.life
+            assert not is_ours, f"a launch under way is given up: {job.id}.{job.attempt}"
             found.claim = "T"
         if found.claim == "T":
             return Unclaimed()
@@ -277,22 +299,27 @@ class VirtualHost:
         if spawner not in self.spawners or boots != self.boots:
             return
         key = job.id, job.attempt
+        self.sent.pop(key, None)
         found = self.attempts.setdefault(key, Attempt())
         if found.claim:
             self.post(JobEnded(*key))
             return
         self._pids += 1
         found.claim, found.shepherd, found.spawner = "P", self._pids, spawner
-        if self._chance(self.faults.unlaunched, "launch fails"):
-            self._leave_result(key, found, a_result(0, "launch", errno=2, detail="exec failed"))
+        if self._chance(self.faults.unrun, "shepherd killed before it ran"):
+            self._leave_unrun(key, found, "launch", lost=True)
+        elif self._chance(self.faults.unlaunched, "launch fails"):
+            self.unrun.add(job.id)
+            self._leave_unrun(key, found, "launch", errno=2, detail="exec failed")
         elif self._chance(self.faults.short, "host short"):
-            self._leave_result(key, found, a_result(0, "shortage", errno=11, detail="fork failed"))
+            self._leave_unrun(key, found, "shortage", errno=11, detail="fork failed")
         else:
             self._execute(key, found, job, given)
 
     def _execute(self, key: tuple[int, int], found: Attempt, job: Job, given: Sequence[Allocation]) -> None:
         now = self.agenda.now
-        found.run = Run(*key, began=self.agenda.wall)
+        found.run = Run(*key, began=self.agenda.wall, charged=sum(one.charged for one in given))
+        found.last = found.run
         self.runs.append(found.run)
         self.noted(f"runs {key[0]}.{key[1]}")
         found.cards = tuple((one.gpu, one.share) for one in given)
@@ -339,8 +366,14 @@ class VirtualHost:
         found.run.ended, found.run.status, found.run.cause = self.agenda.wall, status, cause
         self.noted(f"over {found.run.job}.{found.run.attempt} {status} {cause}")
         if found.cards and self._chance(self.faults.lingering, "card lists an ended job"):
-            self.lingering[found.run.job] = self.agenda.now + self.draw.uniform(0.1, 60.0)
+            until = self.agenda.now + self.draw.choice([1.0, 600.0]) * self.draw.random()
+            cards = frozenset(card for card, _ in found.cards)
+            self.lingering.append(Lingering(found.run.job, cards, self.life, until))
         found.run = None
+
+    def _leave_unrun(self, key: tuple[int, int], found: Attempt, cause: str, **more: object) -> None:
+        now = self.agenda.wall
+        self._leave_result(key, found, a_result(0, cause, started_at=now, ended_at=now, **more))
 
     def _leave_result(self, key: tuple[int, int], found: Attempt, result: Result) -> None:
         found.result, found.shepherd = result, 0
@@ -381,7 +414,10 @@ class VirtualHost:
         for one in self.attempts.values():
             if one.run is not None:
                 self._over(one, None, "reboot")
-        self.attempts.clear(), self.lingering.clear(), self.spawners.clear(), self.followed.clear()
+            if one.last is not None:
+                one.last.is_lost = True
+        for kept in (self.attempts, self.lingering, self.spawners, self.followed, self.sent):
+            kept.clear()
 
     # -- cards ----------------------------------------------------------------------------------------
 
@@ -399,5 +435,9 @@ class VirtualHost:
 
     def on_cards(self) -> set[int]:
         """The jobs of which a card lists a process."""
-        self.lingering = {job: until for job, until in self.lingering.items() if until > self.agenda.now}
-        return set(self.lingering) | {job for job, _ in self.alive}
+        return {one.job for one in self.still_listed()} | {job for job, _ in self.alive}
+
+    def still_listed(self) -> list[Lingering]:
+        """The ended jobs that a card lists now."""
+        self.lingering = [one for one in self.lingering if one.until > self.agenda.now]
+        return self.lingering

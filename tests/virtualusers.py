@@ -48,6 +48,8 @@ class Users:
         self.known: dict[str, Known] = {}  # by key
         self.cancelled: set[int] = set()  # acknowledged
         self.asked_to_cancel: set[int] = set()
+        self.partitions: dict[str, str] = {}  # the states that were acknowledged last
+        self.changing = 0  # unanswered changes of partitions
         self.refused: dict[str, FgschedError] = {}
         self._keys = 0
 
@@ -194,7 +196,19 @@ class Users:
 
     def partition(self) -> None:
         state = self._draw.choice(["up", "up", "up", "down", "inactive", "drain"])
-        self.ask("update_partition", ROOT, name=self._draw.choice(NAMES), values={"state": state})
+        self.open_partition(self._draw.choice(NAMES), state)
+
+    def open_partition(self, name: str, state: str) -> None:
+        self.changing += 1
+
+        def answered(answer: Any) -> None:
+            self.changing -= 1
+            if not isinstance(answer, Exception):
+                self.partitions[name] = state
+            elif isinstance(answer, StorageError):
+                self.partitions.pop(name, None)
+
+        self.ask("update_partition", ROOT, answered, name=name, values={"state": state})
 
     def reserve(self) -> None:
         draw, start = self._draw, int(self._world.agenda.wall) + self._draw.randrange(60, 9000)
@@ -223,7 +237,7 @@ class Users:
         if life is None:
             return
         for name in NAMES:
-            self.ask("update_partition", ROOT, name=name, values={"state": "up"})
+            self.open_partition(name, "up")
         for index in range(3):
             self.ask("resume", ROOT, gpu=index)
         for one in life.engine.policy.reservations:

@@ -58,6 +58,7 @@ class Weather:
         return replace(self, **hours)
 
 
+QUIET = Faults(*[0.0] * len(fields(Faults)))
 CALM = Weather(
     **dict.fromkeys(
         ("kill", "power", "stop", "reboot", "disk_error", "disk_full", "shepherd", "spawner"), 0.0
@@ -66,7 +67,7 @@ CALM = Weather(
     clock=0.0,
     card=0.0,
     answer=0.0,
-    host=Faults(0.0, 0.0, 0.0, 0.0, 0.0),
+    host=QUIET,
 )
 
 
@@ -114,6 +115,7 @@ class World:
         self.agenda = Agenda()
         self.host = VirtualHost(self.agenda, random.Random(f"{seed} host"), self.weather.host)
         self.host.noted, self.host.length = self.note, self.length
+        self.host.launching = lambda job, given: self.checks.launching(job, given)
         self._held = ExitStack()
         self.disk = self._held.enter_context(FaultyDisk(directory, random.Random(f"{seed} disk")))
         gpus = [a_gpu(0), a_gpu(1), a_gpu(2, memory=40 * GIB)]
@@ -218,9 +220,22 @@ class World:
             if self.life is None:
                 return
             if not self.life.is_wanted and self.life.due() > self.agenda.now:
+                self.rest(self.life)
                 return
             self.round()
         self.checks.fail("the controller never comes to rest")
+
+    def rest(self, life: Life) -> None:
+        """Nothing is left to do at this moment, so that a further turn changes nothing."""
+        self.checks.rest(life)
+        self._rests += 1
+        is_sure = life.is_settled and not self.disk.is_armed and not self.disk.is_full
+        if self._rests % 5 == 0 and is_sure:
+            before = dict(life.engine.jobtable.jobs)
+            life.engine.turn([], self.agenda.wall)
+            self.checks.idle_turn(life, before)
+
+    _rests = 0
 
     def round(self) -> None:
         life = self.life
@@ -421,7 +436,7 @@ class World:
         """End all faults, let all jobs end, and compare queue, accounts and truth."""
         self.is_calm = True
         self.weather.answer = 0.0
-        self.host.faults = Faults(0.0, 0.0, 0.0, 0.0, 0.0)
+        self.host.faults = QUIET
         self.disk.disarm()
         self.disk.is_full = self.power_fails = False
         self.host.lost_cards.clear()

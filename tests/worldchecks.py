@@ -1,11 +1,13 @@
 """The promises of a controller, compared with what really happened in a world."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE, Job, JobState, Reason
+from fgsched.store import Allocation
 from virtualcontroller import Life, is_waiting
 from virtualusers import Known
 
@@ -101,6 +103,55 @@ class Checks:
         for job in table.jobs.values():
             if is_waiting(job):
                 self._must(table.reason(job) is not Reason.NONE, f"job {job.id} waits for no reason")
+
+    def launching(self, job: Job, given: Sequence[Allocation]) -> None:
+        """A card that lists a job which did not leave it in time gets no other job."""
+        life = self._world.life
+        if life is None:
+            return
+        for one in self._world.host.still_listed():
+            is_held = one.job in life.engine.jobtable.holding or one.life != life.number
+            shared = one.cards & {allocation.gpu for allocation in given}
+            said = f"job {job.id} starts on cards that list job {one.job}: {shared}"
+            self._must(is_held or not shared, said)
+
+    # -- whenever nothing is left to do ---------------------------------------------------------------
+
+    def rest(self, life: Life) -> None:
+        """Check what settles within a moment."""
+        self._jobs_stand_still_as_they_should(life)
+        self._partitions_are_as_acknowledged(life)
+
+    def _jobs_stand_still_as_they_should(self, life: Life) -> None:
+        host = self._world.host
+        for job in life.engine.jobtable.holding.values():
+            found = host.attempts.get((job.id, job.attempt))
+            is_known = job.state in (JobState.RUNNING, JobState.SUSPENDED)
+            if found is None or found.run is None or not is_known or job.id in life.engine.undelivered:
+                continue
+            if host.has_supervisor(job):
+                stands = found.since is None
+                said = f"job {job.id} is {job.state.value}, and {'stands still' if stands else 'runs'}"
+                self._must(stands is (job.state is JobState.SUSPENDED), said)
+
+    def _partitions_are_as_acknowledged(self, life: Life) -> None:
+        users = self._world.users
+        if not users.changing:
+            for name, state in users.partitions.items():
+                found = life.engine.policy.partition(name).state
+                self._must(found == state, f"partition {name} was made {state}, and is {found}")
+
+    def idle_turn(self, life: Life, before: dict[int, Job]) -> None:
+        """A turn in which nothing happens changes nothing."""
+        if life.engine.policy.weights.fairshare or life.engine.is_undone:
+            return
+        after = life.engine.jobtable.jobs
+        changed = [number for number, job in after.items() if before.get(number) != job]
+        said = [
+            (number, before.get(number) and before[number].state.value, after[number].state.value)
+            for number in changed
+        ]
+        self._must(not changed, f"a turn without events changes jobs {said}")
 
     # -- clients and controllers ----------------------------------------------------------------------
 
@@ -202,11 +253,29 @@ class Checks:
             moved = life.accounts.past(job_id) is not None
             waits = life.engine.jobtable.wait_index.is_awaited(job_id, job.array, job.task)
             self._must(moved or waits or job.array in open_arrays, f"job {job_id} is not in the accounts")
+            if moved:
+                self._charge_is_true(life, job)
         for known in self._world.users.known.values():
             if known.tasks and known.first in ended:
                 rows = [record.job for record in life.store.tasks.of(known.first)]
                 tasks = sorted(row.task for row in rows if row.task is not None)
                 self._must(len(tasks) == len(set(tasks)), f"array {known.first} has a task twice: {tasks}")
+
+    def _charge_is_true(self, life: Life, job: Job) -> None:
+        """The GPU seconds of all attempts are those of the runs, where each was seen to its end."""
+        account = life.accounts._account(job.id)
+        runs = [run for run in self._world.host.runs if run.job == job.id]
+        is_known = len(runs) == job.attempt and all(
+            run.status is not None and not run.is_lost for run in runs
+        )
+        if account is None or not is_known:
+            return
+        seconds = sum(((run.ended or 0.0) - run.began) * run.charged for run in runs) / WHOLE
+        is_near = abs(account.charged - seconds) <= 1 + 0.01 * seconds
+        self._must(
+            is_near,
+            f"job {job.id} is charged {account.charged:.1f} GPU s for {seconds:.1f}; {runs} {account.steps}",
+        )
 
     def _ends_are_true(self) -> None:
         runs: dict[int, list] = {}
@@ -217,6 +286,8 @@ class Checks:
             self._must(
                 len(ran) <= job.restarts + 1, f"job {job_id} ran {len(ran)} times, {job.restarts} restarts"
             )
+            if job.state is JobState.FAILED and not ran:
+                self._must(job_id in self._world.host.unrun, f"job {job_id} is FAILED, and never ran")
             if job.state is JobState.COMPLETED:
                 last = ran[-1] if ran else None
                 self._must(last and last.status == 0, f"job {job_id} is called COMPLETED: {last}")

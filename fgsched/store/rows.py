@@ -98,6 +98,8 @@ def job_of(row: Row, holds: tuple[Hold, ...] = ()) -> Job:
     for field, name, read in _CODED:
         if is_started or field != "resources":
             values[field] = read(row[name])
+    if values["ended_at"] is None and values["state"].holds:
+        values["ended_at"] = row["cleaning_since"]
     if not is_started:  # the column has the requested partitions
         values["partition"] = ""
     return Job(request=_request(row["request"]), holds=holds, ended=_ended(row), **values)
@@ -431,13 +433,19 @@ def row_of(record: JobRecord) -> dict[str, Any]:
         "partition": job.partition or job.request.partition,
         "gpus": job.request.demand.gpus,
         "allocated": allocated_text(record.allocated) if record.allocated else "",
+        "cleaning_since": _cleaning_since(job),
     }
+
+
+def _cleaning_since(job: Job) -> float | None:
+    return job.ended_at if job.state is JobState.COMPLETING else None
 
 
 def columns_of(job: Job) -> dict[str, Any]:
     """Return the columns that save_job writes."""
     row: dict[str, Any] = _job_row(job) | (_NO_END if job.ended is None else _end_row(job.ended))
     row["id"] = job.id
+    row["cleaning_since"] = _cleaning_since(job)
     if not job.state.is_final:
         row["ended_at"] = None
     return row

@@ -128,7 +128,9 @@ def _adjusted(column: Column) -> Column:
 OF_JOB = tuple(map(_adjusted, _columns(Job, _ELSEWHERE)))
 OF_END = tuple(map(_adjusted, _columns(Ended, set())))
 SAVED = tuple(one for one in OF_JOB if one.field not in _FROM_SUBMISSION | _FROM_START)  # by each step
-COLUMNS = (*OF_JOB, *OF_END)
+# While a job is COMPLETING, its end has this column: `ended_at` is of jobs in a final state.
+CLEANING = Column("cleaning_since", "ended_at", "REAL", None, "ended_at")
+COLUMNS = (*OF_JOB, *OF_END, CLEANING)
 DEFAULTS: dict[str, int | float | str | None] = {one.name: one.default for one in COLUMNS}
 
 
@@ -154,7 +156,7 @@ _SUBMITTED = {"id", "uid", "gid", "user", "submitted_at", "partition"}  # differ
 PARTS = {  # replacements for the names in braces in the *.sql files
     "columns": ", ".join(_ALL),
     "values": ", ".join(f":{name}" for name in _ALL),
-    "changes": ", ".join(f"{one.name} = :{one.name}" for one in (*SAVED, *OF_END)),
+    "changes": ", ".join(f"{one.name} = :{one.name}" for one in (*SAVED, *OF_END, CLEANING)),
     "as_submitted": " AND ".join(
         ["allocated = ''", *(_is_default(one) for one in COLUMNS if one.field not in _SUBMITTED)]
     ),
