@@ -1,5 +1,7 @@
 """The accounts: what is written is read back, once, and summed to hours and days."""
 
+import os
+
 import pytest
 from msgspec.structs import replace
 
@@ -87,6 +89,21 @@ def test_a_job_is_read_back_as_it_was_written(ledger, path):
     with ledger.write():
         ledger.add_jobs([clean])
     assert list(Reader(path).jobs(0, 100)) == [clean]
+
+
+def test_what_a_killed_accountant_left_in_memory_is_made_durable(ledger, path, monkeypatch):
+    """Otherwise a job that is found here is removed from the queue, and a power cut loses it."""
+    with ledger.write():
+        ledger.add_jobs([JOB])
+    synced, real = [], os.fsync
+
+    def noted(fd):
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    Ledger(path).close()
+    assert synced == [f"{path.name}-wal"]
 
 
 def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, path):

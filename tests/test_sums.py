@@ -252,6 +252,28 @@ def test_a_frame_that_a_power_cut_tore_apart_costs_no_sums(tmp_path):
     store.close()
 
 
+def test_commits_that_a_kill_left_in_memory_are_durable_before_the_next_controller_relies_on_them(
+    tmp_path, monkeypatch
+):
+    """A kill between the write of a commit and its synchronisation, then a power cut."""
+    store = Store(filled(tmp_path / "queue.db"))
+    submit(store, 2, 50)
+    files = kept(tmp_path / "queue.db")
+    store.close()
+    restore(tmp_path / "queue.db", files)
+    synced, real = [], os.fsync
+
+    def noted(fd):
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    store = Store(tmp_path / "queue.db")
+    monkeypatch.undo()
+    store.close()
+    assert synced[:2] == ["queue.db-wal", "queue.commits.new"]
+
+
 @pytest.mark.parametrize("at", [0, 30, 40, 4096, 4100, 4200])
 def test_damaged_sums_are_no_damage_of_the_queue(tmp_path, at):
     path = filled(tmp_path / "queue.db")

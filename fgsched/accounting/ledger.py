@@ -31,6 +31,7 @@ from fgsched.accounting.records import (
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.text import storable
 from fgsched.store.connection import Connection
+from fgsched.store.files import sync_file
 from fgsched.store.schema import named
 
 VERSION = 1
@@ -77,6 +78,9 @@ class Ledger:
         """Open the file at `path`, or create it. Raises StorageError."""
         self.path = path
         with _told(path):
+            sync_file(
+                Path(f"{path}-wal")
+            )  # a killed accountant may have left commits there
             self._db = sqlite3.connect(path, isolation_level=None, factory=Connection)
             self._db.row_factory = sqlite3.Row
             for setting in _SETTINGS:
@@ -520,7 +524,7 @@ def _refuse_other_version(db: sqlite3.Connection, path: Path | str) -> None:
 def _told(path: Path | str) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise StorageError(
             f"the accounts {path}: {error}", "Check the file and the space on its disk."
         ) from error

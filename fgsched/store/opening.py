@@ -47,6 +47,8 @@ def open_queue(path: Path | str) -> Opened:
 
 
 def _opened(path: Path, sums: Sums, *, is_new: bool) -> Opened:
+    # A killed controller may have left commits in the log that are not synchronised. This one relies on them.
+    files.sync_file(path.with_name(f"{path.name}-wal"))
     beside = _beside(path, is_new=is_new)
     if is_new:
         sums.discard()
