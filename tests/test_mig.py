@@ -7,14 +7,17 @@ import sys
 
 import pytest
 
+from awaiting import until
 from builders import GIB, LIMITS, a_demand, a_gpu, a_job
 from driver_host import hosting
 from fakecuda import Card, instance
 from fakecuda.job import make_job
 from fgsched.config.load import Config
+from fgsched.controller.instances import settled
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import WHOLE, Hold, JobState, MigInstance
-from fgsched.gpus import discover, simulated
+from fgsched.domain.job import WHOLE, Gpu, Hold, JobState, MigInstance, Reading
+from fgsched.gpus import READING, discover, mig, simulated
+from fgsched.gpus.backend import Report
 from fgsched.jobs.enforcement import MountPlan, check_tier, tier_of
 from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, variables
 from fgsched.listing import gres
@@ -158,6 +161,47 @@ def test_slurm_names_an_instance_by_model_and_profile():
     assert gres.plain(found("sim:2x80G:H100")) == "gpu:2"
     types = dict.fromkeys(map(gres.gres_type, found(MIXED)))
     assert [placed(named(name)) for name in types] == [[0], [110], [111]]
+
+
+# When the layout changes while no controller runs
+
+
+def an_instance(index, letter):
+    place = MigInstance(profile="1g.5gb", card=0)
+    model = "A100 MIG 1g.5gb"
+    return Gpu(index=index, uuid=f"MIG-{letter}", mig=place, model=model, total=5 * GIB, is_unit=True)
+
+
+def remains(gpus, known, held=()):
+    return [(gpu.index, gpu.uuid, gpu.state.value) for gpu in settled(gpus, known, held)]
+
+
+def test_an_instance_keeps_the_index_that_the_queue_knows():
+    known = [a_gpu(0), *(an_instance(*one) for one in ((100, "a"), (101, "b"), (102, "c")))]
+    now = [a_gpu(0), an_instance(100, "a"), an_instance(101, "c"), an_instance(102, "d")]
+    first, *_ = known
+    assert remains(known, []) == remains(known, known) == [(one.index, one.uuid, "ok") for one in known]
+    left = [(0, first.uuid, "ok"), (100, "MIG-a", "ok")]
+    assert remains(now, known) == [*left, (102, "MIG-c", "ok"), (103, "MIG-d", "ok")]
+    held = [*left, (101, "MIG-b", "down"), (102, "MIG-c", "ok"), (103, "MIG-d", "ok")]
+    assert remains(now, known, {0, 101, 102}) == held
+
+
+@pytest.mark.parametrize(
+    ("parent", "readings", "layouts", "gone"),
+    [
+        ("GPU-a", {"GPU-a": "MIG is on"}, {"GPU-a": ("MIG-b",)}, True),
+        ("GPU-a", {"GPU-a": ""}, {}, True),
+        ("GPU-a", {"GPU-a": "it does not answer"}, {}, False),
+        ("GPU-a", {}, {}, False),
+        ("", {"GPU-a": "MIG is on", "GPU-c": ""}, {"GPU-a": ("MIG-b",)}, True),
+        ("", {"GPU-a": "it does not answer", "GPU-c": ""}, {}, False),
+    ],
+)
+def test_an_instance_is_gone_only_if_its_card_says_so(parent, readings, layouts, gone):
+    shown = {uuid: Reading(gpu=0, used=0, error=error) for uuid, error in readings.items()}
+    report = Report(want=READING, readings=shown, layouts=layouts)
+    assert mig.is_gone(MigInstance(profile="1g.5gb", parent=parent), report) is gone
 
 
 # What a job on one is told, and how it is held
@@ -345,3 +389,28 @@ class TestController:
             assert host.run("fgsub", *options, "--wait", "--wrap", told).status == 0
             uuids = ",".join(CARDS[at].uuid for at in instances)
             assert (host.path / "told").read_text() == f"{uuids} {uuids} {level}\n"
+
+    def test_a_changed_layout_stops_new_jobs_and_ends_those_of_a_destroyed_instance(self, host):
+        lost, pipes = host.live("--gpus=1g.5gb:1", "--no-requeue")
+        pipes.until_ready()
+        kept, other = host.live("--gpus=3g.20gb:1")
+        other.until_ready()
+
+        def states():
+            return {
+                gpu["index"]: (gpu["state"], gpu["note"]) for gpu in host.run("fginfo", "--json").json["gpus"]
+            }
+
+        def shows(expected):
+            until(host.path, lambda: states() == expected)
+
+        suspect, idle = ("suspect", mig.CHANGED), ("idle", None)
+        host.driver.set(3, gone=1)
+        shows({1: idle, 100: suspect, 101: ("down", mig.GONE), 102: suspect, 103: suspect})
+        assert host.run("fgwait", str(lost)).status != 0
+        shown = host.run("fgctl", "show", "job", str(lost)).out
+        assert "JobState=NODE_FAIL  Reason=GpuLost" in shown
+        assert f"ended by the watchdog: GPU 101: {mig.GONE}" in shown
+        host.driver.set(3, gone=0)
+        shows({1: idle, 100: ("alloc", None), 101: idle, 102: idle, 103: idle})
+        assert host.run("fgcancel", str(kept)).status == 0

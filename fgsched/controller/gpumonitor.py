@@ -16,6 +16,7 @@ from fgsched.controller.engine import Engine
 from fgsched.controller.turn import WatchdogFinding
 from fgsched.domain.job import GpuProcess, Job, JobState, Reading
 from fgsched.gpus import external
+from fgsched.gpus.mig import GONE
 from fgsched.jobs.launchspec import job_dir
 from fgsched.jobs.watchdog import UNENFORCED, JobOnGpu, LastQuery, Policy, ProcessUse, judge
 from fgsched.launch.launcher import Launcher
@@ -276,7 +277,9 @@ def _on_gpus(job: Job, seen: Seen, counted: Mapping[int, Mapping[int, Slot]]) ->
         is_ours = index in limits and (reading.is_lost or not reading.error)
         if uses or is_ours:
             limit = limits.get(index)
-            on_gpus.append(JobOnGpu(gpu=index, limit=limit, uses=uses, is_lost=reading.is_lost))
+            why = reading.error if reading.error == GONE else ""
+            one = JobOnGpu(gpu=index, limit=limit, uses=uses, is_lost=reading.is_lost, why_lost=why)
+            on_gpus.append(one)
     return on_gpus
 
 

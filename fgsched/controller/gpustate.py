@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from fgsched import gpus
+from fgsched.controller.instances import remembered, settled
 from fgsched.domain.job import Gpu, GpuState, Hold, Job, Reading
 from fgsched.gpus.simulated import is_simulated
 from fgsched.scheduling.placement import charged
@@ -285,8 +286,8 @@ def with_known_gpus(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySa
     The jobs on them continue, and pending jobs get the reason. The driver does not answer during its upgrade.
     """
     if not inventory.failed or inventory.gpus:
-        return inventory
-    known = [gpu for gpu in store.known_cards() if gpu.uuid and not is_simulated(gpu.uuid)]
+        return _with_known_indices(inventory, store, sampler)
+    known = [remembered(gpu) for gpu in store.known_cards() if gpu.uuid and not is_simulated(gpu.uuid)]
     found = tuple(
         replace(gpu, total=gpu.total + gpu.headroom, state=GpuState.SUSPECT, note=inventory.note)
         for gpu in sampler.chosen(known)
@@ -296,3 +297,12 @@ def with_known_gpus(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySa
         return inventory
     sampler.watch(found)
     return replace(inventory, gpus=found, source="nvml", is_sampled=True)
+
+
+def _with_known_indices(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySampler) -> gpus.Inventory:
+    """Return the inventory with the indices of MIG instances that the queue file names."""
+    found = settled(inventory.gpus, store.known_cards(), store.held_cards())
+    if found == inventory.gpus:
+        return inventory
+    sampler.watch(found)
+    return replace(inventory, gpus=found)

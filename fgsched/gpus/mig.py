@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from fgsched.domain.job import Gpu, MigInstance
+from fgsched.domain.job import Gpu, MigInstance, is_instance
+from fgsched.gpus.backend import Report
 
 MANUAL = "docs/administration.md, MIG"
 NO_INSTANCES = f"MIG is on, and the card has no instances: see {MANUAL}"
@@ -83,6 +84,15 @@ def layouts(gpus: Iterable[Gpu]) -> dict[str, set[str]]:
         if gpu.mig:
             found.setdefault(gpu.mig.parent, set()).add(gpu.uuid)
     return found
+
+
+def is_gone(place: MigInstance, report: Report) -> bool:
+    """Tell whether a MIG instance that a report does not show has been destroyed; not if a GPU is silent."""
+    cards = [place.parent] if place.parent else [card for card in report.readings if not is_instance(card)]
+    return not report.error and all(
+        card in report.layouts or (card in report.readings and not report.readings[card].error)
+        for card in cards
+    )
 
 
 def _handles(nvml: Any, card: Any) -> Iterator[tuple[int, Any]]:

@@ -89,20 +89,15 @@ class _Selected:
     def _reading(self, gpu: Gpu, report: Report) -> Reading:
         if gpu.uuid in report.readings:
             reading = replace(report.readings[gpu.uuid], gpu=gpu.index)
-            return replace(reading, doubt=mig.CHANGED) if self._has_moved(gpu, report) else reading
-        if gpu.mig and self._has_moved(gpu, report):
+            return replace(reading, doubt=mig.CHANGED) if self._has_changed(gpu, report) else reading
+        if gpu.mig and mig.is_gone(gpu.mig, report):
             return Reading(gpu=gpu.index, used=0, error=mig.GONE, is_lost=True)
         return Reading(gpu=gpu.index, used=0, error=report.error or "the driver does not show this card")
 
-    def _has_moved(self, gpu: Gpu, report: Report) -> bool:
-        """Tell whether the GPU of a MIG instance has other instances than at the start, or none any more."""
-        if gpu.mig is None:
-            return False
-        parent = report.readings.get(gpu.mig.parent)
-        if gpu.mig.parent in report.layouts:
-            now = set(report.layouts[gpu.mig.parent])
-            return now != self._layouts.get(gpu.mig.parent, now)
-        return parent is not None and not parent.error
+    def _has_changed(self, gpu: Gpu, report: Report) -> bool:
+        """Tell whether the GPU of a MIG instance has other instances than at the start of the controller."""
+        parent = gpu.mig.parent if gpu.mig else ""
+        return parent in self._layouts and set(report.layouts.get(parent, ())) != self._layouts[parent]
 
 
 class Sampler(_Selected):

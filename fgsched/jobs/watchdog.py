@@ -41,6 +41,7 @@ class JobOnGpu(Struct, frozen=True, kw_only=True, gc=False):
     limit: int | None  # bytes; None: the GPU is not allocated to the job
     uses: tuple[ProcessUse, ...]
     is_lost: bool = False  # the GPU fell off the bus
+    why_lost: str = ""  # if it did not fall off the bus: what happened
 
     @property
     def held(self) -> int:
@@ -63,6 +64,7 @@ class Fault(Struct, frozen=True, kw_only=True, gc=False):
     limit: int = 0
     pid: int = 0
     why_bare: str = ""  # why the process does not have the hook
+    why_lost: str = ""  # what happened to the GPU; "": it fell off the bus
 
     def __str__(self) -> str:
         held = format_mebibytes(self.held)
@@ -74,7 +76,7 @@ class Fault(Struct, frozen=True, kw_only=True, gc=False):
             case Reason.GPU_UNHOOKED:
                 why = f": {self.why_bare}" if self.why_bare else ""
                 return f"process {self.pid} holds {held} on GPU {self.gpu} without the hook{why}"
-        return f"GPU {self.gpu} fell off the bus"
+        return f"GPU {self.gpu}: {self.why_lost}" if self.why_lost else f"GPU {self.gpu} fell off the bus"
 
 
 _Key = tuple[int, int, int | None]  # gpu, pid, mark
@@ -190,7 +192,8 @@ def _faults(on_gpu: JobOnGpu, tier: str, policy: Policy, charged: Mapping[int, i
         charged: {GPU: bytes} of processes without a slot.
     """
     if on_gpu.is_lost:
-        return [Fault(reason=Reason.GPU_LOST, gpu=on_gpu.gpu)] if on_gpu.limit is not None else []
+        lost = Fault(reason=Reason.GPU_LOST, gpu=on_gpu.gpu, why_lost=on_gpu.why_lost)
+        return [lost] if on_gpu.limit is not None else []
     if on_gpu.limit is None:
         stray = replace(_largest(on_gpu), reason=Reason.GPU_NOT_GIVEN)
         return [replace(stray, held=on_gpu.held)]

@@ -197,6 +197,9 @@ UPDATE card SET state = :state, note = :note, at = :at WHERE gpu = :gpu;
 -- name: get_cards
 SELECT gpu, uuid, usable, model, state, note, at FROM card ORDER BY gpu;
 
+-- name: held_cards
+SELECT DISTINCT gpu FROM hold;
+
 -- name: columns
 -- All tables and columns of the file, to compare with the schema.
 SELECT there.name AS "table", its.name AS "column"

@@ -420,6 +420,10 @@ class Store:
         about = [(row["gpu"], row["uuid"], row["model"], row["usable"]) for row in rows]
         return [Gpu(index=gpu, uuid=uuid, model=model, total=usable) for gpu, uuid, model, usable in about]
 
+    def held_cards(self) -> set[int]:
+        """Return the indices of the GPUs that jobs hold."""
+        return {row["gpu"] for row in self._db.execute(SQL["held_cards"])}
+
     def card_marks(self) -> dict[str, tuple[GpuState, str, float]]:
         """Return {uuid: (state, note, since)} as set by operators."""
         rows = self._db.execute(SQL["get_cards"])
