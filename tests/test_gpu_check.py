@@ -13,7 +13,7 @@ from live_host import PATIENCE, ROOT
 
 sys.path.append(str(ROOT / "scripts"))
 
-from gpucheck import frameworks, linking, memory, speed, views
+from gpucheck import frameworks, jobs, linking, memory, neighbours, report, speed, training, views
 from gpucheck.place import Place, Share
 from gpucheck.sheet import NotHere, Row, rows_of, show
 
@@ -125,9 +125,10 @@ def test_torch_compile_is_not_checked_where_there_is_no_c_compiler(
 
 
 def test_a_framework_that_is_not_there_is_named(place):
-    place.kept |= dict.fromkeys(("jax", "cupy", "numba.cuda"), False)
+    names = ("jax", "cupy", "numba.cuda", "rmm", "vllm")
+    place.kept |= dict.fromkeys(names, False)
     assert [(row.what, row.holds, row.seen) for row in rows_of(frameworks.others, place)] == [
-        (name, None, "not installed here") for name in ("jax", "cupy", "numba.cuda")
+        (name, None, "not installed here") for name in names
     ]
 
 
@@ -164,7 +165,7 @@ def test_without_a_card_every_row_says_so(tmp_path):
     done = checked(LD_LIBRARY_PATH=str(tmp_path))
     rows = [line for line in done.stdout.splitlines() if line.startswith("   ")]
     assert done.returncode == 2, done.stderr
-    assert len(rows) == 15
+    assert len(rows) == 22
     assert all(row.split()[:2] == ["not", "checked:"] for row in rows)
 
 
@@ -172,6 +173,154 @@ def test_all_of_it_runs_with_a_card(place):
     done = checked("2", "9")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("all checks passed\n")
+
+
+FRAMEWORK = """#!/bin/sh
+case "$1 $2" in
+*"py train") echo '{}'; while read line; do echo '{"marks": [[0, 0, 0], [20, 2000, 0.5]]}'; done ;;
+*"py latency") echo '{}'; read line; echo '{"us": [30, 10, 20]}' ;;
+*"py hungry") echo '{}'; read line ;;
+*"py nccl") echo '{"error": "RuntimeError: no NCCL"}' ;;
+*"py views") echo '{"torch": [2147483648, 900], "pynvml": [2147483648, 900], "other": [8589934592, 900]}' ;;
+-c*) echo '{"total": 2147483648, "had": 2000000000, "error": "OutOfMemoryError: no"}' ;;
+*vllm*) echo '{"total": 8589934592, "had": 4000000000, "error": ""}' ;;
+esac
+"""
+
+
+@pytest.fixture
+def framework_place(place, tmp_path, monkeypatch):
+    """A place whose programs of PyTorch print what this test expects of them."""
+    python = tmp_path / "python"
+    python.write_text(FRAMEWORK)
+    python.chmod(0o755)
+    place.python = str(python)
+    for module in (frameworks, neighbours, speed, training):
+        monkeypatch.setattr(module, "torch_or_not", lambda place: None)
+    return place
+
+
+def verdicts(section, place):
+    return {row.what: row.holds for row in rows_of(section, place)}
+
+
+def test_trainings_that_do_not_share_the_gpu_fail(framework_place):
+    """Each of the two is as fast as one alone."""
+    assert verdicts(training.side_by_side, framework_place) == {
+        "alone": True,
+        "throughput of 0.75 by that of 0.25": False,
+        "throughput that both lose against one alone": True,
+        "0.25: share in windows of 10 s": False,
+        "0.25: loss as alone": True,
+        "0.75: share in windows of 10 s": False,
+        "0.75: loss as alone": True,
+    }
+    costs = {"training with kernels": True, "training with graph": True}
+    assert verdicts(training.overhead, framework_place) == costs
+    assert verdicts(training.graphs, framework_place) == {"graphs of kernels at 0.5": False}
+
+
+def test_neighbours_and_views_are_compared(framework_place):
+    rows = list(rows_of(neighbours.latency, framework_place))
+    assert {row.seen for row in rows} == {"measured p50 20 us, p99 30 us, of 3"}
+    assert verdicts(neighbours.nccl, framework_place) == {
+        "one rank": False,
+        "two ranks on one GPU: as without the hook": True,
+    }
+    assert verdicts(neighbours.side_by_side, framework_place) == {
+        "torch: total and used": True,
+        "pynvml: total and used": True,
+        "other: total and used": False,
+    }
+
+
+def test_other_frameworks_see_the_share_and_meet_its_limit(framework_place):
+    framework_place.kept |= dict.fromkeys(("cupy", "vllm"), True) | dict.fromkeys(
+        ("jax", "numba.cuda", "rmm"), False
+    )
+    found = verdicts(frameworks.others, framework_place)
+    assert {what: holds for what, holds in found.items() if holds is not None} == {
+        "cupy: sees the share": True,
+        "cupy: meets the limit": True,
+        "vllm: sees the share": False,
+        "vllm: meets the limit": False,
+    }
+
+
+PAIR = (  # 20 steps a second for 10 seconds, then none; 30 a second all the time
+    [(100.0, 0, 0.0), (110.0, 200, 0.5), (120.0, 200, 0.5)],
+    [(95.0, 0, 0.0), (125.0, 900, 0.25)],
+)
+
+
+def test_shares_are_measured_in_windows_in_which_both_trainings_run():
+    assert training.windows(PAIR, 10.0) == [(100.0, 110.0), (110.0, 120.0)]
+    assert training.windows(PAIR, 21.0) == []
+    found = [[training.in_window(marks, *one) for one in training.windows(PAIR, 10.0)] for marks in PAIR]
+    assert found == [[20.0, 0.0], [30.0, 30.0]]
+    assert [training.rate(marks) for marks in PAIR] == [10.0, 30.0]
+    assert training.rate([(100.0, 0, 0.0)]) == 0.0
+
+
+def test_losses_are_compared_at_the_last_step_that_both_reached():
+    one, other = [(0.0, 0, 0.0), (1.0, 10, 0.5), (2.0, 20, 0.25)], [(0.0, 0, 0.0), (3.0, 10, 0.6)]
+    assert training.same_losses(one, other) == (10, pytest.approx(0.2))
+
+
+@pytest.mark.parametrize(
+    ("bare", "hooked", "holds"),
+    [((100, 100), (99.5, 99.5), True), ((100, 100), (98, 98), False), ((90, 110), (95, 95), None)],
+)
+def test_a_cost_below_the_differences_between_runs_is_not_judged(bare, hooked, holds):
+    assert training.cost("x", bare, hooked).holds is holds
+
+
+def test_a_training_that_fails_is_not_checked_with_the_reason():
+    with pytest.raises(NotHere, match="out of memory"):
+        training.trained('{}\n{"error": "out of memory"}\n')
+    with pytest.raises(NotHere, match="it printed nothing"):
+        training.trained("Segmentation fault")
+
+
+def test_a_percentile_is_one_of_the_values():
+    assert [neighbours.percentile(range(100), part) for part in (0.0, 0.5, 0.99, 1.0)] == [0, 50, 99, 99]
+
+
+def test_the_line_about_a_refusal_may_follow_the_facts_of_a_job(tmp_path):
+    (tmp_path / "fg-3.out").write_text('warning\n{"total": 1}\nfgsched: GPU 0: 64.0 MiB refused\n')
+    (tmp_path / "fg-4.out").write_text("Traceback\n")
+    assert (jobs._said(tmp_path, 3), jobs._said(tmp_path, 4)) == ({"total": 1}, {})
+
+
+def test_sections_are_made_as_far_as_the_time_allows(place):
+    assert [report.has_time(*one) for one in ((5, 5, 10), (6, 5, 10))] == [True, False]
+    done = checked("--minutes", "0.01", "9", "12")
+    words = [line.split() for line in done.stdout.splitlines() if line.startswith("   ")]
+    assert words[0][0] == "holds"
+    assert words[-1][:7] == ["not", "checked:", "ways", "to", "come", "by", "CUDA"]
+    assert "(scripts/gpu-check 12)" in done.stdout
+    assert done.returncode == 0
+
+
+def test_a_page_has_a_table_for_each_section():
+    rows = [Row("a", True, "1 | 2"), Row("b", False, "2"), Row("c", None, "no  card")]
+    found = report.page("H100, driver 580", "/x/python3", [report.Section("9", "title", rows, 12.4)])
+    assert (
+        found
+        == """# Results of `scripts/gpu-check`
+
+H100, driver 580. Frameworks of `python3`.
+3 checks in 12 s: 1 failed, 1 were not made.
+
+## 9. title (12 s)
+
+| | check | result |
+|---|---|---|
+| holds | a | 1 \\| 2 |
+| FAILS | b | 2 |
+| not checked | c | no card |
+"""
+    )
 
 
 def test_a_section_that_is_not_there_is_wrong_usage():

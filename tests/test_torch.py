@@ -6,6 +6,7 @@ Copies have contents, and kernels compute nothing but fills. The runtime is test
 import json
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -15,6 +16,7 @@ import frameworks
 from driver_host import hosting
 from fakecuda import Card
 from framework_host import CLIENTS, CONTEXT, LARGE, LIMIT, MIB, PATIENCE, FrameworkHost, command
+from live_host import ROOT
 
 pytestmark = [pytest.mark.compiler, pytest.mark.torch]
 ALLOCATORS = {
@@ -198,6 +200,37 @@ def test_memory_of_a_killed_process_is_free_for_the_next(host, holder):
     full.process.kill()
     full.process.communicate()
     assert in_job(host, job, "growth")[0]["view"] == [624.0, 1024.0]
+
+
+GPU_CHECK = """
+import io, json, sys
+sys.path.insert(0, sys.argv[1])
+import torch_programs as programs
+for how in ("kernels", "graph"):
+    sys.stdin = io.StringIO("go\\n")
+    programs.train("0.02", how)
+sys.stdin = io.StringIO("go\\n")
+print(len(programs.latency("0.01")["us"]) > 0)
+sys.stdin = io.StringIO("end\\n")
+programs.hungry("64")
+print(json.dumps(programs.views(str(64 << 20))))
+"""
+
+
+def test_programs_of_gpu_check_run_in_a_job(host):
+    card = host.card()
+    env = host.job(card).environment(CUDA_VISIBLE_DEVICES=card.uuid, PYTHONWARNINGS="ignore")
+    words = [sys.executable, "-c", GPU_CHECK, str(ROOT / "scripts/gpucheck")]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    marks = [one["marks"] for one in said if "marks" in one]
+    assert [(first[1:], last[1] >= 10) for first, *_, last in marks] == [([0.0, 0.0], True)] * 2
+    assert {tuple(view) for name, view in said[-1].items() if name != "nvidia-smi"} == {
+        tuple(said[-1]["torch"])
+    }
+    assert said[-1]["torch"][0] == LIMIT
+    assert "True" in done.stdout.splitlines()
 
 
 def test_without_a_driver_pytorch_sees_no_gpu_as_without_the_hook(host):

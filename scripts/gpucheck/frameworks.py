@@ -1,7 +1,8 @@
-"""PyTorch with its allocators and its processes; JAX, CuPy and numba if installed (items 4 and 5)."""
+"""PyTorch with its allocators and its processes; other frameworks as far as installed (items 4 and 5)."""
 
 import json
 import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 
 from gpucheck.place import Place, Share, near, torch_or_not
@@ -69,12 +70,61 @@ _TORCH = {
     "CUDA graph": _GRAPH,
 }
 _COMPILERS = ("cc", "gcc", "clang")
+# Each program prints the size of the GPU that it sees, what it allocated until it was refused, and the error.
+_FILL = """
+import json
+had, kept, error = 0, [], ""
+try:
+    while had < 1 << 40:
+        kept.append(take(64 << 20)); had += 64 << 20
+except Exception as refusal:
+    error = type(refusal).__name__ + ": " + str(refusal).strip().splitlines()[0][:80]
+print(json.dumps({"total": total, "had": had, "error": error}))
+"""
 _OTHERS = {
-    "jax": "import jax; s = jax.devices()[0].memory_stats(); print(json.dumps({'limit': s['bytes_limit']}))",
-    "cupy": "import cupy; print(json.dumps({'limit': cupy.cuda.Device().mem_info[1]}))",
-    "numba.cuda": "from numba import cuda as c; i = c.current_context().get_memory_info();"
-    " print(json.dumps({'limit': i[1]}))",
+    "jax": """
+import jax, jax.numpy
+total = jax.devices()[0].memory_stats()["bytes_limit"]
+def take(size): return jax.numpy.zeros(size, dtype=jax.numpy.uint8).block_until_ready()
+""",
+    "cupy": """
+import cupy
+total = cupy.cuda.Device().mem_info[1]
+def take(size): return cupy.cuda.alloc(size)
+""",
+    "numba.cuda": """
+import numpy
+from numba import cuda
+total = cuda.current_context().get_memory_info()[1]
+def take(size): return cuda.device_array(size, dtype=numpy.uint8)
+""",
+    "rmm": """
+import rmm
+pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=0)
+rmm.mr.set_current_device_resource(pool)
+total = rmm.mr.available_device_memory()[1]
+def take(size): return rmm.DeviceBuffer(size=size)
+""",
 }
+_VLLM = """
+import json, os, sys, torch
+about = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16",
+    "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8,
+    "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 1024, "rms_norm_eps": 1e-5,
+}
+def main():
+    os.makedirs(sys.argv[1], exist_ok=True)
+    json.dump(about, open(os.path.join(sys.argv[1], "config.json"), "w"))
+    from vllm import LLM, SamplingParams
+    model = LLM(model=sys.argv[1], load_format="dummy", skip_tokenizer_init=True, enforce_eager=True,
+        max_model_len=512, gpu_memory_utilization=0.8)
+    made = model.generate({"prompt_token_ids": [1, 2, 3]}, SamplingParams(max_tokens=4, detokenize=False))
+    free, total = torch.cuda.mem_get_info()
+    count = len(made[0].outputs[0].token_ids)
+    print(json.dumps({"total": total, "had": total - free, "error": "" if count == 4 else f"{count} tokens"}))
+if __name__ == "__main__": main()
+"""
 
 
 def torch(place: Place) -> Iterator[Row]:
@@ -85,7 +135,6 @@ def torch(place: Place) -> Iterator[Row]:
             yield _told(share, f"past the limit: {name}", _PAST, PYTORCH_CUDA_ALLOC_CONF=setting)
         for name, code in _TORCH.items():
             yield _told(share, name, code)
-    yield row("two ranks of NCCL on one card", None, "NCCL refuses two ranks on one card")
 
 
 def _told(share: Share, what: str, code: str, **env: str) -> Row:
@@ -112,19 +161,36 @@ def _no_compiler(share: Share, errors: Sequence[str]) -> str | None:
 
 
 def others(place: Place) -> Iterator[Row]:
-    """Check that other frameworks see the share as the GPU (item 5)."""
+    """Check that other frameworks see the share as the GPU, and meet its limit (item 5)."""
     with place.share(0.25) as share:
         for name, code in _OTHERS.items():
             if not place.has(name):
                 yield row(name, None, "not installed here")
                 continue
-            done = share.run(place.python, "-c", f"import json; {code}")
-            lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-            limit = int(json.loads(lines[-1])["limit"]) if lines else 0
-            # JAX takes three quarters of what it sees.
-            good = near(limit, share.limit) or near(limit, share.limit * 3 // 4)
-            yield row(
-                name,
-                good,
-                f"it sees {limit >> 20} of {share.limit >> 20} MiB {done.stderr[-100:] if not lines else ''}",
-            )
+            yield from _met(share, name, share.run(place.python, "-c", code + _FILL), is_refused=True)
+        if not place.has("vllm"):
+            yield row("vllm", None, "not installed here")
+            return
+        file = share.folder / "vllm.py"
+        file.write_text(_VLLM)
+        done = share.run(place.python, str(file), str(share.folder / "model"))
+        yield from _met(share, "vllm", done, is_refused=False)
+
+
+def _met(
+    share: Share, name: str, done: "subprocess.CompletedProcess[str]", *, is_refused: bool
+) -> Iterator[Row]:
+    """Compare what a framework saw and allocated with the share."""
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        yield row(name, False, (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1][:160])
+        return
+    found = json.loads(lines[-1])
+    total, had, error = found["total"], found["had"], found["error"]
+    # JAX allocates three quarters of what it sees at once.
+    sees = near(total, share.limit) or near(total, share.limit * 3 // 4)
+    yield row(f"{name}: sees the share", sees, f"{total >> 20} of {share.limit >> 20} MiB")
+    within = 0 < had <= share.limit and bool(error) == is_refused
+    yield row(
+        f"{name}: meets the limit", within, f"{had / share.limit:.1%} of the limit; {error or 'no error'}"
+    )

@@ -107,13 +107,13 @@ def _submit(client: Any, home: Path, python: str) -> tuple[int, int]:
 
 
 def _said(home: Path, job: int) -> dict[str, Any]:
-    """Decode the last line of a job's output; return {} if it is not JSON."""
+    """Decode the last JSON of a job's output, which a line about a refusal may follow; {} without any."""
     lines = (home / f"fg-{job}.out").read_text().splitlines()
-    try:
-        found: dict[str, Any] = json.loads(lines[-1])
-    except (IndexError, ValueError):
+    said = [line for line in lines if line.startswith("{")]
+    if not said:
         print("\n".join(lines[-5:]), file=sys.stderr)
         return {}
+    found: dict[str, Any] = json.loads(said[-1])
     return found
 
 

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 PATIENCE = 300  # seconds that a program may take
 _PROGRAMS = Path(__file__).with_name("programs.py")
+_TORCH_PROGRAMS = Path(__file__).with_name("torch_programs.py")
 _TORCH = "import torch, sys; sys.exit(not torch.cuda.is_available())"
 
 
@@ -35,6 +36,18 @@ class Live:
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    def go(self) -> None:
+        """Let a program that waits begin."""
+        assert self.process.stdin
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def again(self) -> str:
+        """Let a program that waits go on; return the line that it prints."""
+        self.go()
+        assert self.process.stdout
+        return self.process.stdout.readline()
 
     def end(self, last: str = "") -> str:
         """Send a line to the program, or close its input, and wait; return its remaining output."""
@@ -70,10 +83,14 @@ class Place:
     python: str
     uuid: str = ""
     total: int = 0
+    name: str = ""  # model, memory and driver
     kept: dict[str, bool] = field(default_factory=dict)
 
     def program(self, verb: str, *words: object) -> list[str]:
         return [self.python, str(_PROGRAMS), str(ROOT), verb, *map(str, words)]
+
+    def torch_program(self, verb: str, *words: object) -> list[str]:
+        return [self.python, str(_TORCH_PROGRAMS), verb, *map(str, words)]
 
     def run(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
         """Run a program without a share to its end."""
@@ -84,11 +101,18 @@ class Place:
     @contextmanager
     def start(self, *words: str, **env: str) -> Iterator["Live"]:
         """Start a program and wait for its first line; end it with the block."""
+        with self.begin(*words, **env) as live:
+            assert live.process.stdout
+            live.first = live.process.stdout.readline()
+            yield live
+
+    @contextmanager
+    def begin(self, *words: str, **env: str) -> Iterator["Live"]:
+        """Start a program; end it with the block."""
         pipe = subprocess.PIPE
         with subprocess.Popen(words, env=self.env | env, stdin=pipe, stdout=pipe, text=True) as process:
             try:
-                assert process.stdout
-                yield Live(process, process.stdout.readline())
+                yield Live(process, "")
             finally:
                 process.kill()
 
@@ -154,5 +178,6 @@ def find(python: str) -> Place:
         name = pynvml.nvmlDeviceGetName(handle)
     except pynvml.NVMLError as error:
         raise NotHere(f"this host has no NVIDIA GPU that can be used: {error}") from error
-    print(f"GPU 0: {name}, {total // MIB} MiB, driver {pynvml.nvmlSystemGetDriverVersion()}")
-    return Place(python, uuid, total)
+    about = f"{name}, {total // MIB} MiB, driver {pynvml.nvmlSystemGetDriverVersion()}"
+    print(f"GPU 0: {about}")
+    return Place(python, uuid, total, about)

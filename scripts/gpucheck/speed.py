@@ -11,10 +11,14 @@ from contextlib import ExitStack, contextmanager
 from gpucheck.place import Place, Share, torch_or_not
 from gpucheck.sheet import NotHere, Row, figure, row
 
-_CALLS = {"launches": 1_000_000, "pairs": 100_000}
+_CALLS = {"launches": 300_000, "pairs": 50_000}
 _ADDED = {"launches": 50, "pairs": 2_000}  # nanoseconds that the hook may add; a pair is two calls
 _RUNS = 5
-_SECONDS = 10
+_SECONDS = 5
+_PAIRS = (
+    ("large kernels", 8192, ([0.5], [0.1, 0.9])),
+    ("small kernels", 512, ([0.3, 0.7], [0.5, 0.5])),
+)
 _OFTEN, _MEASURE = 0.025, 0.3  # seconds between two looks, and between two questions to the driver
 _WORK = """
 import json, sys, time, torch
@@ -106,19 +110,17 @@ def _rates(place: Place, shares: list[float], *, size: int) -> list[float]:
             preload = share.preload if part < 1 else {}
             running.append(stack.enter_context(place.start(*words, **preload)))
         for one in running:
-            assert one.process.stdin
-            one.process.stdin.write("go\n")
-            one.process.stdin.flush()
+            one.go()
         return [float(json.loads(one.end().splitlines()[-1])["rate"]) for one in running]
 
 
 def shares(place: Place) -> Iterator[Row]:
     """Compare compute shares with the completed work (item 8)."""
     torch_or_not(place)
-    for kind, size in (("large kernels", 8192), ("small kernels", 512)):
+    for kind, size, pairs in _PAIRS:
         (alone,) = _rates(place, [1.0], size=size)
         yield figure(f"{kind}: alone", f"{alone:.1f} products a second")
-        for parts in ([0.5], [0.3, 0.7], [0.1, 0.9], [0.5, 0.5]):
+        for parts in pairs:
             got = [rate / alone for rate in _rates(place, parts, size=size)]
             good = all(abs(have - part) <= 0.05 for have, part in zip(got, parts, strict=True))
             seen = ", ".join(f"{part}: {have:.3f}" for part, have in zip(parts, got, strict=True))
