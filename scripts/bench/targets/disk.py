@@ -1,9 +1,9 @@
 """A disk that forgets: builds, from the record of all changes, files that a power cut can leave.
 
-What was written after the last synchronisation of a file survives page by page, or not, or in part (sectors).
-Names behave as on one of two kinds of file systems. With a journal (ext4) their changes survive in order,
-and a synchronisation of any file makes all earlier ones durable. Without one (`loose`), each change of a name
-survives or not by itself until its directory is synchronised.
+What was written after the last synchronisation of a file survives page by page, or not, or in part
+(sectors). Names behave as on one of two kinds of file systems. With a journal (ext4) their changes
+survive in order, and a synchronisation of any file makes all earlier ones durable. Without one
+(`loose`), each change of a name survives or not by itself until its directory is synchronised.
 """
 
 import random

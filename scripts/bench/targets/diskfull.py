@@ -1,8 +1,8 @@
 """T13: a full disk, in blocks or in inodes, while jobs are submitted, run and end; at times with a kill.
 
-The state directory is a small tmpfs. While it is full, submissions may be refused; running jobs go on. When
-it has space again, the next submission must be accepted at once. Every acknowledged job must end with its
-exit code.
+The state directory is a small tmpfs. While it is full, submissions may be refused; running jobs go on.
+When it has space again, the next submission must be accepted at once. Every acknowledged job must end
+with its exit code.
 """
 
 import os

@@ -1,7 +1,7 @@
 """T7: jobs that try to survive their end, in each containment: cgroups of version 2 and 1, and none.
 
-Each job has a uid of its own, so that a survivor is any process with this uid after the result. A job ends by
-its own exit, which leaves its other processes behind, or by an order to cancel it.
+Each job has a uid of its own, so that a survivor is any process with this uid after the result. A job
+ends by its own exit, which leaves its other processes behind, or by an order to cancel it.
 """
 
 import os

@@ -1,9 +1,9 @@
 """T5: calls of the operating system that fail, in the controller and in the spawner and its shepherds.
 
-In the controller a preloaded layer fails calls on files of the state and run directories, and calls that make
-processes and sockets. The spawner is a static program: strace fails its calls. After each fault the
-controller must accept jobs again. Each acknowledged job must run once and end with its exit code, or be a
-failed launch.
+In the controller a preloaded layer fails calls on files of the state and run directories, and calls that
+make processes and sockets. The spawner is a static program: strace fails its calls. After each fault the
+controller must accept jobs again. Each acknowledged job must run once and end with its exit code, or be
+a failed launch.
 """
 
 import errno

@@ -1,7 +1,8 @@
 """T18: a soak. Jobs are submitted at a fixed rate for minutes or hours; what grows meanwhile is measured.
 
-Every few seconds memory, descriptors, zombies, log, write-ahead log and run directory are read. Slopes are of
-the second half of the time, by least squares, per hour. The size of a round is its length in minutes.
+Every few seconds memory, descriptors, zombies, log, write-ahead log and run directory are read. Slopes
+are of the second half of the time, by least squares, per hour. The size of a round is its length in
+minutes.
 """
 
 import os

@@ -1,8 +1,8 @@
 """T8: time limits while the controller is dead and while its clock is moved by an hour or a year.
 
 Each job notes when SIGTERM comes; its end is seen by its process. Jobs obey SIGTERM, ignore it, or leave
-children that ignore it. A thread that only sleeps measures how late this host wakes a process meanwhile: a
-delay is a failure if it is longer than 100 ms and this.
+children that ignore it. A thread that only sleeps measures how late this host wakes a process meanwhile:
+a delay is a failure if it is longer than 100 ms and this.
 """
 
 import os
