@@ -737,6 +737,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     tier: str = ""  # enforcement level
     pacing: str = ""  # how its compute share is enforced
     mps: MpsUse | None = None  # how it uses MPS; None: its GPU has no MPS
+    oversubscribed: int = 0  # ten-thousandths of its GPU that jobs may hold; 0: not more than it has
     preload: str = ""  # how the hook is preloaded
     other_gpus: str = ""  # whether it can open other GPUs
     # its usage

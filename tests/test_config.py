@@ -68,6 +68,7 @@ def test_every_key_is_read(configured):
         share_instances = true
         defragment = "2:00:00"
         gpu_compute = "hard"
+        oversubscribe = 1.5
         mps = "user"
         mps_control = "/opt/mps"
         [host]
@@ -180,6 +181,7 @@ def test_every_key_is_read(configured):
         nvlink = { gpus = "0-1" }
         [per_gpu.1]
         mps = "off"
+        oversubscribe = 2
         """
     )
     assert found == Config(
@@ -194,6 +196,7 @@ def test_every_key_is_read(configured):
         share_instances=True,
         defragment=7200,
         gpu_compute="hard",
+        oversubscribe=15_000,
         mps="user",
         mps_control="/opt/mps",
         cpus=12,
@@ -284,7 +287,7 @@ def test_every_key_is_read(configured):
         resources={"matlab": ResourceSettings(count=5)},
         gpu_types={"rtx8000": GpuTypeSettings(model="a100")},
         features={"avx512": FeatureSettings(), "nvlink": FeatureSettings(gpus=(0, 1))},
-        per_gpu={"1": GpuSettings(mps="off")},
+        per_gpu={"1": GpuSettings(mps="off", oversubscribe=20_000)},
     )
     assert found.mps_on([0, 1, 2]) == MpsSettings(gpus=frozenset({0, 2}), program="")
     assert found.gpu_features == {0: ("nvlink",), 1: ("nvlink",)}
@@ -343,6 +346,11 @@ def test_devices_are_kept_in_the_form_of_the_environment(configured, written, he
         ("[gpus]\nheadroom = 'much'", 2, 'gpus.headroom = "much" is not a size such as "256M"'),
         ("[gpus]\nheadroom = '65G'", 2, 'from "0M" to "65536M"'),
         ("[gpus]\nshare_step = 1.5", 2, "gpus.share_step = 1.5 is not a share"),
+        (
+            "[gpus]\noversubscribe = 0.5",
+            2,
+            "gpus.oversubscribe = 0.5 is not a factor such as 1.5 or 2.0, from 1",
+        ),
         ("[per_gpu.x]\nmps = 'off'", 1, "'x' is not the index of a GPU.\nWrite [per_gpu.0]."),
         ("[gpus]\nplacement = 'best'", 2, '"best" is not "pack" or "spread".'),
         ("[gpus]\ndevices = [1.5]", 2, "gpus.devices = [1.5] is not"),

@@ -15,7 +15,8 @@ from fgsched import gpus, protocol
 from fgsched.client import Client, NotRunning
 from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, StorageError
-from fgsched.domain.units import format_mebibytes
+from fgsched.domain.job import WHOLE
+from fgsched.domain.units import format_mebibytes, format_share
 from fgsched.jobs import mps
 from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store import Store, files
@@ -72,6 +73,7 @@ def examine(places: Paths) -> list[Finding]:
             _processes,
             _enforcement,
             _mps,
+            _oversubscribed,
             _leftovers,
             _earlier,
             _internal,
@@ -306,6 +308,19 @@ def _mps(places: Paths, seen: _Seen) -> Finding:
         return Finding("MPS", OK, f"one daemon for each user and GPU, by {config.mps_program}")
     text = f"{config.mps_control or mps.PROGRAM} is not installed: the hook paces jobs instead"
     return Finding("MPS", WARN, text, "Install NVIDIA's package with it, or set mps_control in [gpus].")
+
+
+def _oversubscribed(places: Paths, seen: _Seen) -> Finding:
+    """Warn if jobs may hold more of a GPU than it has."""
+    config = _config(places)
+    factors = {"every GPU": config.oversubscribe} | {
+        f"GPU {index}": factor for index, factor in sorted(config.oversubscribed_gpus.items())
+    }
+    found = [f"{name} by {format_share(factor)}" for name, factor in factors.items() if factor > WHOLE]
+    if not found:
+        return Finding("capacity", OK, "jobs hold at most what a GPU has")
+    text = f"{', '.join(found)}: the GPU memory of jobs is not guaranteed"
+    return Finding("capacity", WARN, text, "Without oversubscribe in the settings it is.")
 
 
 def _nothing_to_enforce(seen: _Seen) -> str:

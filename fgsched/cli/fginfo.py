@@ -121,19 +121,28 @@ def _gpus(there: Host) -> Table:
 
 def _gpu(info: GpuInfo) -> list[str]:
     gpu, seen = info.gpu, info.seen
-    taken = info.usable - info.free_memory - info.external
+    taken = info.gpu.logical_memory - info.free_memory - info.external
     used = format_mebibytes(seen.used) if seen and not seen.error else "-"
     return [
         str(gpu.index),
         gpu.model.replace(" ", "_"),
         _state(info) + ("*" if seen and seen.error else ""),
-        f"{format_share(WHOLE - info.free_share)}/1",
+        _fraction(info),
         f"{format_mebibytes(max(0, taken))}/{used}/{format_mebibytes(info.usable)}",
         _or_dash(seen.utilisation if seen else None, "%"),
         _or_dash(seen.temperature if seen else None, "C"),
         indices(info.jobs) or "-",
         format_mebibytes(info.external) if info.external else "-",
     ]
+
+
+def _fraction(info: GpuInfo) -> str:
+    """Return the allocated part and the capacity of a GPU: 0.5/1, or 1.0/2.0 if it is oversubscribed."""
+    held = format_share(info.gpu.capacity - info.free_share)
+    if not info.gpu.is_oversubscribed:
+        return f"{held}/1"
+    parts = held, format_share(info.gpu.capacity)
+    return "/".join(part if "." in part else f"{part}.0" for part in parts)
 
 
 def _hardware(there: Host) -> Table:
@@ -209,13 +218,18 @@ def _or_dash(number: int | None, unit: str) -> str:
 
 def _units(gpus: Sequence[GpuInfo]) -> tuple[int, int, int]:
     """Return the ten-thousandths of these GPUs that are allocated, idle, and out of use."""
-    allocated = sum(WHOLE - one.free_share for one in gpus)
+    allocated = sum(one.gpu.capacity - one.free_share for one in gpus)
     idle = sum(one.free_share for one in gpus if one.gpu.state is GpuState.OK)
-    return allocated, idle, len(gpus) * WHOLE - allocated - idle
+    return allocated, idle, _total(gpus) - allocated - idle
+
+
+def _total(gpus: Sequence[GpuInfo]) -> int:
+    """Return the ten-thousandths of these GPUs that jobs may hold."""
+    return sum(one.gpu.capacity for one in gpus)
 
 
 def _amounts(gpus: Sequence[GpuInfo]) -> str:
-    return "/".join(format_share(units) for units in (*_units(gpus), len(gpus) * WHOLE))
+    return "/".join(format_share(units) for units in (*_units(gpus), _total(gpus)))
 
 
 def _state(info: GpuInfo) -> str:
@@ -223,7 +237,7 @@ def _state(info: GpuInfo) -> str:
         return _OUT[info.gpu.state][bool(info.jobs)]
     if not info.jobs and info.kept_as:
         return info.kept_as
-    return _fullness(WHOLE - info.free_share, info.free_share)
+    return _fullness(info.gpu.capacity - info.free_share, info.free_share)
 
 
 def _fullness(allocated: int, idle: int) -> str:
@@ -269,7 +283,7 @@ def _partition_record(info: PartitionInfo, there: Host) -> dict[str, Any]:
             "allocated": display.gpu_number(allocated),
             "idle": display.gpu_number(idle),
             "other": display.gpu_number(other),
-            "total": len(gpus),
+            "total": len(gpus) if _total(gpus) == len(gpus) * WHOLE else _total(gpus) / WHOLE,
         },
         "job_counts": info.jobs,
         "defaults": to_builtins(one.defaults),
@@ -295,6 +309,7 @@ def _gpu_record(info: GpuInfo) -> dict[str, Any]:
         "reserved": gpu.reserved,
         "headroom": gpu.headroom,
         "usable": info.usable,
+        "oversubscribe": gpu.capacity / WHOLE,
         "external": info.external,
         "jobs": info.jobs,
         "cpus": gpu.cpus,

@@ -206,7 +206,12 @@ def _gpu_lines(job: protocol.JobInfo) -> Group:
         held: list[tuple[str, object]] = [("Enforce", "(null)"), ("Preload", "(null)")]
     else:
         held = [("Enforce", _enforced(job)), *_mps(job), ("Preload", job.preload), *others]
+    if job.oversubscribed:
+        lines.append([("Oversubscribe", f"{format_share(job.oversubscribed)} ({_NOT_GUARANTEED})")])
     return [*lines, [*held, ("MaxRSS", format_mebibytes(job.max_rss))], *_adopted(job)]
+
+
+_NOT_GUARANTEED = "GPU memory up to its limit is not guaranteed"
 
 
 def _enforced(job: protocol.JobInfo) -> str:
@@ -297,9 +302,10 @@ def _gpu(found: protocol.GpuInfo) -> Group:
         [("Uuid", gpu.uuid), ("Pci", gpu.pci or "Unknown")],
         _instance(gpu.mig) if gpu.mig else [],
         [
-            ("Fraction", format_share(10_000 - found.free_share)),
+            ("Fraction", format_share(gpu.capacity - found.free_share)),
             ("FreeFraction", format_share(found.free_share)),
         ],
+        [("Oversubscribe", format_share(gpu.capacity))] if gpu.is_oversubscribed else [],
         [(name, format_mebibytes(size)) for name, size in sizes.items()],
         [
             ("Used", _or_unknown(seen.used if seen else None, format_mebibytes)),
@@ -364,7 +370,18 @@ _SHOWN = (  # attributes whose keys have their names
     *("id", "array", "task", "tasks", "uid", "gid", "user", "partition", "state", "reason", "cause", "held"),
     *("attempt", "restarts", "exit_code", "signal", "cancelled_by", "note", "detail", "refused", "warning"),
     *("lost", "post_mortem", *_TIMES, "elapsed", "suspended", "gpu_compute", "allocated", "resources"),
-    *("tier", "pacing", "mps", "preload", "other_gpus", "cpu_seconds", "max_rss", "gpu_peak", "refusals"),
+    *(
+        "tier",
+        "pacing",
+        "mps",
+        "oversubscribed",
+        "preload",
+        "other_gpus",
+        "cpu_seconds",
+        "max_rss",
+        "gpu_peak",
+        "refusals",
+    ),
     *("is_private", "adopted", "request"),
 )
 

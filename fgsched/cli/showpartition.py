@@ -8,6 +8,7 @@ from msgspec import Struct, to_builtins
 from fgsched import protocol
 from fgsched.client import Client
 from fgsched.domain.errors import Refused
+from fgsched.domain.job import Gpu
 from fgsched.domain.policy import Access, Defaults, Limits, PerJobLimits, PreemptRule
 from fgsched.domain.text import shown
 from fgsched.domain.times import format_limit
@@ -23,6 +24,7 @@ class Found(Struct, frozen=True):
     info: protocol.PartitionInfo
     cpus: protocol.Amount
     memory: protocol.Amount  # bytes
+    gpus: Sequence[Gpu] = ()  # of the partition
 
 
 def partitions(client: Client, words: Sequence[str]) -> list[Found]:
@@ -34,7 +36,12 @@ def partitions(client: Client, words: Sequence[str]) -> list[Found]:
                 f"invalid partition name specified: {shown(word)}", f"This host has {', '.join(there)}."
             )
     host = client.call(protocol.ListGpus())
-    return [Found(there[name], host.cpus, host.memory) for name in dict.fromkeys(words or there)]
+    found = [there[name] for name in dict.fromkeys(words or there)]
+    gpus = {one.gpu.index: one.gpu for one in host.gpus}
+    return [
+        Found(one, host.cpus, host.memory, [gpus[index] for index in one.cards if index in gpus])
+        for one in found
+    ]
 
 
 def record(found: Found) -> dict[str, Any]:

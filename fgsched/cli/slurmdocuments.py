@@ -250,7 +250,7 @@ def nodes(answer: protocol.Gpus, partitions: Sequence[protocol.PartitionInfo]) -
         "alloc_memory": (answer.memory.total - answer.memory.free) >> 20,
         "free_memory": answer.memory.free >> 20,
         "gres": gres.plain(usable),
-        "gres_used": f"gpu:{sum(WHOLE - one.free_share for one in answer.gpus) / WHOLE:g}",
+        "gres_used": f"gpu:{sum(one.gpu.capacity - one.free_share for one in answer.gpus) / WHOLE:g}",
         "partitions": [one.partition.name for one in partitions],
         "state": "idle" if not used else "allocated" if not answer.cpus.free else "mixed",
         "state_flags": ["DRAIN"] if is_drained else [],

@@ -153,6 +153,8 @@ def _shortfall(short: Shortfall) -> str:
     text = _RESOURCES[what] if short.reason is Reason.RESOURCES else _SHORTFALLS[short.reason]
     amounts = {"need": short.need, "left": max(0, short.left), "total": short.total}
     used = short.total - short.left
+    if short.capacity:
+        text += f" (oversubscribed: jobs may hold {format_share(short.capacity)} of it)"
     return text.format(
         gpu=short.gpu,
         what=short.what,

@@ -164,6 +164,14 @@ Share = Annotated[  # ten-thousandths of one GPU
         show=_show_share,
     ),
 ]
+Factor = Annotated[  # ten-thousandths
+    int,
+    Form(
+        takes="a factor such as 1.5 or 2.0",
+        read=lambda value: units.parse_units(_quantity(value)),
+        show=lambda factor: units.format_share(round(factor)),
+    ),
+]
 GpuAmount = Annotated[  # ten-thousandths of a GPU, of several GPUs together
     int,
     Form(

@@ -99,6 +99,10 @@ class Config(Struct, frozen=True, kw_only=True):
     gpu_compute: Annotated[GpuCompute, _key("gpus", "Division of a GPU's compute time among its jobs.")] = (
         "fair"
     )
+    oversubscribe: Annotated[
+        forms.Factor,
+        _key("gpus", "Multiple of each GPU that jobs may hold.", ge=10_000, le=160_000),
+    ] = 10_000
     mps: Annotated[
         Mps, _key("gpus", "Multi-Process Service (MPS) for jobs on a part of a GPU: one daemon per user.")
     ] = "off"
@@ -480,6 +484,11 @@ class Config(Struct, frozen=True, kw_only=True):
         return MpsSettings(gpus=chosen, program=self.mps_program if chosen else "")
 
     @property
+    def oversubscribed_gpus(self) -> dict[int, int]:
+        """Return {index: capacity in ten-thousandths} of the GPUs with a setting of their own."""
+        return {int(index): one.oversubscribe for index, one in self.per_gpu.items() if one.oversubscribe}
+
+    @property
     def has_mps(self) -> bool:
         """Tell whether a GPU has MPS."""
         return "user" in (self.mps, *(one.mps for one in self.per_gpu.values()))
@@ -780,3 +789,9 @@ class GpuSettings(Struct, frozen=True, kw_only=True):
     """A `[per_gpu.INDEX]` table: one GPU of the host."""
 
     mps: Annotated[Mps | Literal[""], _says("MPS on this GPU; default as [gpus] mps.")] = ""
+    oversubscribe: Annotated[
+        forms.Factor,
+        Meta(
+            description="Multiple of this GPU that jobs may hold; default as [gpus].", ge=10_000, le=160_000
+        ),
+    ] = 0

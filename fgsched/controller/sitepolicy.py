@@ -26,6 +26,8 @@ _AT_START = {
     "exclusive",
     "features",
     "headroom",
+    "oversubscribe",
+    "per_gpu",
     "share_instances",
     "tmp",
     "run_space",

@@ -406,6 +406,7 @@ class Gpu(Struct, frozen=True, kw_only=True, gc=False):
     total: int  # bytes
     reserved: int = 0  # bytes that the driver keeps
     headroom: int = 0  # bytes that the configuration keeps
+    capacity: int = WHOLE  # ten-thousandths that jobs may hold; above WHOLE, the site oversubscribes the GPU
     pci: str = ""
     links: tuple[tuple[int, int], ...] = ()  # (index of another GPU, a Near); GPUs without a link are omitted
     cpus: tuple[int, ...] = ()  # CPUs near the GPU; (): unknown
@@ -420,6 +421,16 @@ class Gpu(Struct, frozen=True, kw_only=True, gc=False):
 
     def __post_init__(self) -> None:
         force_setattr(self, "usable", max(0, self.total - self.reserved - self.headroom))
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        """Whether its jobs may hold more than it has, so that their memory is not guaranteed."""
+        return self.capacity > WHOLE
+
+    @property
+    def logical_memory(self) -> int:
+        """Bytes that its jobs may hold in total."""
+        return self.usable * self.capacity // WHOLE
 
     @property
     def profile(self) -> str:

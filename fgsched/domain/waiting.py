@@ -24,6 +24,7 @@ class Shortfall(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="
     left: int = 0  # of that, on `gpu` or within the limit
     total: int = 0  # on all GPUs together; the limit; or bytes that processes outside fgsched hold
     who: str = ""  # the scope of the limit: user, account, partition or reservation
+    capacity: int = 0  # ten-thousandths of `gpu` that jobs may hold, if the site oversubscribes it
 
 
 class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="gate"):

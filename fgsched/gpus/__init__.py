@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.domain.job import Gpu
 from fgsched.gpus import simulated
@@ -57,6 +58,14 @@ class GpuSettings(Protocol):
     @property
     def headroom(self) -> int:
         """Return the bytes of each GPU that are kept free of jobs."""
+
+    @property
+    def oversubscribe(self) -> int:
+        """Return the ten-thousandths of each GPU that jobs may hold."""
+
+    @property
+    def oversubscribed_gpus(self) -> Mapping[int, int]:
+        """Return those of single GPUs, by index."""
 
     @property
     def share_instances(self) -> bool:
@@ -112,6 +121,7 @@ def attach(
         features=config.gpu_features,
         share_instances=config.share_instances,
     )
+    selection = replace(selection, capacity=config.oversubscribe, capacities=config.oversubscribed_gpus)
     if selection.source == "auto" and selection.only != ():
         sampler = Sampler(selection, config.deadline)
         sampler.start()

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import Gpu, GpuState, MigInstance
+from fgsched.domain.job import WHOLE, Gpu, GpuState, MigInstance
 from fgsched.domain.text import shown
 
 _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
@@ -22,6 +22,8 @@ class Selection(Struct, frozen=True, kw_only=True):
     headroom: int = 0  # bytes of each GPU that are kept free of jobs
     features: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # of GPUs, by index
     share_instances: bool = False  # parts of MIG instances are allocated
+    capacity: int = WHOLE  # ten-thousandths of each GPU that jobs may hold
+    capacities: Mapping[int, int] = field(default_factory=dict)  # other ones, by index
 
     def of(self, gpus: Sequence[Gpu], why: str = "") -> tuple[Gpu, ...]:
         """Return the selected GPUs by index; one that is named but missing is included as DOWN.
@@ -44,7 +46,8 @@ class Selection(Struct, frozen=True, kw_only=True):
     def _configured(self, gpu: Gpu) -> Gpu:
         is_unit = gpu.mig is not None and not self.share_instances
         features = self.features.get(gpu.index, ())
-        return replace(gpu, headroom=self.headroom, features=features, is_unit=is_unit)
+        capacity = WHOLE if gpu.mig else self.capacities.get(gpu.index, self.capacity)
+        return replace(gpu, headroom=self.headroom, features=features, is_unit=is_unit, capacity=capacity)
 
     def _named(self, gpus: dict[int, Gpu], why: str) -> Iterator[Gpu]:
         free = max([*gpus, *(item for item in self.only or () if isinstance(item, int))], default=-1) + 1

@@ -107,8 +107,8 @@ def rooms(gpus: Iterable[Gpu], holds: Iterable[tuple[Hold, bool]], readings: Rea
     return [
         Room(
             gpu,
-            WHOLE - share.get(gpu.index, 0),
-            gpu.usable - memory.get(gpu.index, 0) - external,
+            gpu.capacity - share.get(gpu.index, 0),
+            gpu.logical_memory - memory.get(gpu.index, 0) - external,
             external,
             jobs.get(gpu.index, 0),
             gpu.index in cleaning,
@@ -309,6 +309,7 @@ def _single(demand: Demand, up: Sequence[Room], limits: HostLimits) -> Shortfall
             gpu=best.gpu.index,
             need=need.memory,
             left=max(0, best.memory),
+            capacity=best.gpu.capacity if best.gpu.is_oversubscribed else 0,
             total=best.external if stranger else sum(max(0, room.memory) for room in up),
         )
     total = sum(room.share for room in up)
@@ -320,6 +321,7 @@ def _single(demand: Demand, up: Sequence[Room], limits: HostLimits) -> Shortfall
         need=need.share,
         left=closest.share,
         total=total,
+        capacity=closest.gpu.capacity if closest.gpu.is_oversubscribed else 0,
     )
 
 

@@ -11,6 +11,7 @@ from fgsched.domain.text import clean
 from fgsched.domain.units import format_indices, format_mebibytes
 from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import JobInfo
+from fgsched.slurm.phrases import oversubscribed
 
 Line = list[tuple[str, object]]
 
@@ -220,7 +221,7 @@ def partition(found: Found) -> list[Line]:
             ("PriorityTier", 1),
             ("RootOnly", "NO"),
             ("ReqResv", "NO"),
-            ("OverSubscribe", "NO"),
+            ("OverSubscribe", oversubscribed(found.gpus)),
         ],
         [*preempt],
         [

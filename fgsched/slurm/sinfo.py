@@ -15,6 +15,7 @@ from fgsched.listing.display import fit, host_name, shown_time
 from fgsched.listing.gres import typed
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.inputs import of_sinfo
+from fgsched.slurm.phrases import oversubscribed
 
 _KNOWN = options(
     """all bg cluster= clusters= dead exact federation format= Format= future hide iterate= json local long
@@ -63,7 +64,7 @@ class Row(NamedTuple):
             if all(one.gpu.state is GpuState.DOWN for one in gpus):
                 return "down"
             return "drng" if used else "drain"
-        if not used and all(one.free_share == WHOLE for one in gpus):
+        if not used and all(one.free_share == one.gpu.capacity for one in gpus):
             return "idle"
         return "mix" if self.host.cpus.free and (not gpus or any(one.free_share for one in gpus)) else "alloc"
 
@@ -98,7 +99,7 @@ def _gres(row: Row) -> str:
 
 
 def _gres_used(row: Row) -> str:
-    used = sum(WHOLE - one.free_share for one in row.cards) / WHOLE
+    used = sum(one.gpu.capacity - one.free_share for one in row.cards) / WHOLE
     return f"gpu:{used:g}" if row.cards else "gpu:0"
 
 
@@ -164,7 +165,7 @@ COLUMNS = (
     Column("U", "userlong", "USER", lambda row: "Unknown" if _reason(row) == "none" else "root(0)"),
     Column("H", "timestamp", "TIMESTAMP", _noted),
     Column("g", "groups", "GROUPS", lambda row: ",".join(row.info.partition.access.groups) or "all"),
-    Column("h", "oversubscribe", "OVERSUBS", lambda row: "NO"),
+    Column("h", "oversubscribe", "OVERSUBS", lambda row: oversubscribed(one.gpu for one in row.cards)),
     Column("r", "root", "ROOT", lambda row: "no"),
     Column("s", "size", "JOB_SIZE", lambda row: "1"),
     Column("S", "allocnodes", "ALLOCNODES", lambda row: "all"),

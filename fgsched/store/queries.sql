@@ -187,8 +187,8 @@ FROM job WHERE ended_at >= :since AND started_at IS NOT NULL AND state = 'COMPLE
 UPDATE card SET uuid = '', state = 'ok', note = '' WHERE uuid = :uuid AND gpu <> :gpu;
 
 -- name: put_card
-INSERT INTO card (gpu, uuid, usable, model) VALUES (:gpu, :uuid, :usable, :model)
-ON CONFLICT (gpu) DO UPDATE SET uuid = :uuid, usable = :usable, model = :model,
+INSERT INTO card (gpu, uuid, usable, model, capacity) VALUES (:gpu, :uuid, :usable, :model, :capacity)
+ON CONFLICT (gpu) DO UPDATE SET uuid = :uuid, usable = :usable, model = :model, capacity = :capacity,
   state = CASE WHEN uuid = :uuid THEN state ELSE 'ok' END, note = CASE WHEN uuid = :uuid THEN note ELSE '' END;
 
 -- name: mark_card

@@ -196,7 +196,7 @@ SQL = named(source("queries.sql"))
 # -- versions, migrations and checks of the tables ----------------------------
 
 
-VERSION = 4  # of the schema; migrations/N.sql leads from N - 1 to N
+VERSION = 5  # of the schema; migrations/N.sql leads from N - 1 to N
 _SQL = named(source("adapt.sql"))
 _UPGRADE = "Upgrade fgsched, or restore an older backup: this one would lose what it does not know."
 # The lists of states in the rules of the table job: the forms that each has in a file, and its last value.

@@ -408,7 +408,7 @@ class Store:
         for gpu in gpus:
             self._db.execute(SQL["move_card"], {"gpu": gpu.index, "uuid": gpu.uuid})
             card = {"gpu": gpu.index, "uuid": gpu.uuid, "usable": gpu.usable, "model": storable(gpu.model)}
-            self._db.execute(SQL["put_card"], card)
+            self._db.execute(SQL["put_card"], card | {"capacity": gpu.capacity})
 
     def mark_card(self, gpu: Gpu) -> None:
         mark = {"gpu": gpu.index, "state": gpu.state.value, "note": storable(gpu.note), "at": gpu.noted_at}

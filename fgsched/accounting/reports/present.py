@@ -91,8 +91,9 @@ def _moment(now: float) -> Span:
 
 def _charged(info: GpuInfo) -> float:
     """Return the charged part of a GPU, from 0 to 1; memory of processes outside of jobs is not charged."""
-    memory = 1 - (info.free_memory + info.external) / info.usable if info.usable and info.jobs else 0.0
-    return max(0.0, min(1.0, max(1 - info.free_share / _WHOLE, memory)))
+    held = info.gpu.logical_memory - info.free_memory - info.external
+    memory = held / info.usable if info.usable and info.jobs else 0.0
+    return max(0.0, min(1.0, max((info.gpu.capacity - info.free_share) / _WHOLE, memory)))
 
 
 def _lede(gpus: Sequence[GpuInfo], running: int, waiting: int) -> str:

@@ -11,7 +11,7 @@ from fgsched.controller.engine import Engine
 from fgsched.controller.jobtable import JobTable, class_of
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import Demand, Ended, Hold, Job, JobState, Request
+from fgsched.domain.job import WHOLE, Demand, Ended, Hold, Job, JobState, Request
 from fgsched.domain.jobsteps import JobStep, read_stored
 from fgsched.domain.usage import JobUsage
 from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
@@ -163,6 +163,12 @@ class Look:
         hooked = bool(job.attempt) and is_hooked(job.tier, has_cards=bool(self.allocated(job)))
         return preload_of(job.mounts, hooked=hooked)
 
+    def oversubscribed(self, job: Job) -> int:
+        """Return the largest capacity of the oversubscribed GPUs that a job holds; 0: it holds none."""
+        cards = self.engine.cards
+        capacities = (cards.gpu(hold.gpu).capacity for hold in job.holds if hold.gpu in cards)
+        return max((one for one in capacities if one > WHOLE), default=0)
+
     def steps(self, job: Job) -> list[protocol.Step]:
         return [protocol.Step(*step) for step in self.engine.store.steps.of(job.id)]
 
@@ -253,6 +259,7 @@ _COMPUTED: dict[str, Getter] = {
     "resources": lambda look, job: [(name, list(indices)) for name, indices in job.resources],
     "pacing": lambda look, job: look.live.mechanism(job),
     "mps": lambda look, job: job.mps,
+    "oversubscribed": lambda look, job: look.oversubscribed(job),
     "preload": lambda look, job: look.preload(job),
     "other_gpus": lambda look, job: others_of(job.mounts),
     "is_private": lambda look, job: look.is_private(job),

@@ -17,7 +17,7 @@ from fgsched.controller.handlers.jobref import References
 from fgsched.controller.handlers.wait import Key
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
-from fgsched.domain.job import WHOLE, Job, Request
+from fgsched.domain.job import Job, Request
 from fgsched.domain.policy import Policy
 from fgsched.jobs.arrays import split_reference, tasks
 from fgsched.scheduling.placement import Room
@@ -323,7 +323,7 @@ class QueryHandlers:
             external=room.external,
             jobs=[job.id for job in holding if any(hold.gpu == index for hold in job.holds)],
             seen=seen,
-            hidden=max(0, WHOLE - room.share - held) if caller.is_confined else 0,
+            hidden=max(0, room.gpu.capacity - room.share - held) if caller.is_confined else 0,
             kept_as=self.policy.kept_as(index, now),
         )
 
