@@ -31,6 +31,9 @@ KINDS = {
     "half sent": (200, b"a" * 2**16, False, 8 * 2**20),
     "large junk": (4, b"[" + b"{}," * (8 * 2**20 // 3 - 2) + b"{}]\n", True, 0),
     "connects": (0, b"", False, 0),
+    "crowd": (10_000, line("ping"), True, 0),
+    "submits": (64, b"", True, 0),
+    "spins": (0, b"", False, 0),  # no flood: only its use of a processor
 }
 
 
@@ -46,12 +49,18 @@ class Flooder:
     def __init__(self, kind):
         self.count, self.payload, self.reads, self.most = KINDS[kind]
         self.left = {}  # socket -> what is still to be sent of the payload
-        self.sent = self.read = self.closed = 0
+        self.sent = self.read = self.closed = self.most_open = 0
         self.amount = {}
+        self.poll = select.poll()  # select(2) knows 1,024 descriptors only
+        self.spins = kind == "spins"
+        if kind == "submits":
+            self.payload = b"".join(submission() for _ in range(200))
 
     def run(self, seconds):
         until = time.monotonic() + seconds
         while time.monotonic() < until:
+            if self.spins:
+                continue
             if self.count:
                 self.round()
             else:
@@ -59,18 +68,27 @@ class Flooder:
                 self.closed += 1
 
     def round(self):
-        for _ in range(min(10, self.count - len(self.left))):
-            sock = dial()
+        for _ in range(min(10 if self.count < 1000 else 200, self.count - len(self.left))):
+            try:
+                sock = dial()
+            except OSError:  # the queue of the listening socket is full
+                self.closed += 1
+                break
             sock.setblocking(False)
             self.left[sock], self.amount[sock] = memoryview(self.payload), 0
-        writers = [sock for sock in self.left if not self.most or self.amount[sock] < self.most]
-        readers = list(self.left) if self.reads else []
-        readable, writable, _ = select.select(readers, writers, [], 0.05)
-        for sock in readable:
-            self.take(sock)
-        for sock in writable:
-            if sock in self.left:
-                self.give(sock)
+        self.most_open = max(self.most_open, len(self.left))
+        known = {sock.fileno(): sock for sock in self.left}
+        for number, sock in known.items():
+            writes = not self.most or self.amount[sock] < self.most
+            self.poll.register(number, select.POLLIN * self.reads | select.POLLOUT * writes)
+        ready = self.poll.poll(50)
+        for number in known:
+            self.poll.unregister(number)
+        for number, events in ready:
+            if events & ~select.POLLOUT and self.reads:
+                self.take(known[number])
+            if events & select.POLLOUT and known[number] in self.left:
+                self.give(known[number])
 
     def take(self, sock):
         try:
@@ -102,14 +120,14 @@ class Flooder:
         sock.close()
 
 
-def submission():
+def submission(*, hold=True):
     return line(
         "submit",
         key=secrets.token_hex(16),
         requests=[{"name": "flood", "chdir": "/", "demand": {}}],
         scripts=["#!/bin/sh\ntrue\n"],
         environments=[{"PATH": "/usr/bin:/bin"}],
-        jobs=[[0, 0, 0, True]],
+        jobs=[[0, 0, 0, hold]],
     )
 
 
@@ -122,12 +140,22 @@ def asked(message):
     return (time.perf_counter() - begun) * 1000, json.loads(answer or b"{}")
 
 
+def ran():
+    """Return (milliseconds from the submission of a job to its end, the answer)."""
+    begun = time.perf_counter()
+    _, answer = asked(submission(hold=False))
+    if "ok" in answer:
+        _, answer = asked(line("wait", ids=[answer["ok"]["first"]]))
+    return (time.perf_counter() - begun) * 1000, answer
+
+
 def ask(operation, seconds):
     """Repeat one request; return the times and the bad answers."""
     times, wrong, ids = [], [], []
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        took, answer = asked(submission() if operation == "submit" else line(operation))
+        one = submission() if operation == "submit" else line(operation)
+        took, answer = ran() if operation == "run" else asked(one)
         times.append(took)
         if "ok" not in answer:
             wrong.append(answer)
@@ -146,7 +174,8 @@ def main():
         return
     flooder = Flooder(what)
     flooder.run(seconds)
-    print(json.dumps({"sent": flooder.sent, "read": flooder.read, "closed": flooder.closed}))
+    made = {"made": flooder.closed + len(flooder.left), "open": flooder.most_open}
+    print(json.dumps({"sent": flooder.sent, "read": flooder.read, "closed": flooder.closed} | made))
 
 
 if __name__ == "__main__":
