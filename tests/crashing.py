@@ -14,7 +14,7 @@ import select
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,12 @@ def crashing(path: Path, point: str, **about: Any) -> Iterator["Home"]:
 
     with living(path / "home", **about) as home:
         home.run("fgq", "-h", env={"FG_CRASH_AT": point})
+        first = controller_of(home)
         yield home
+        if controller_of(home) == first:  # it may reach its point only while it is stopped
+            with suppress(ProcessLookupError):
+                kill(first)
+                home.run("fgq", "-h")
 
 
 def await_end(pid_fd: int) -> None:

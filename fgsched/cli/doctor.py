@@ -182,7 +182,8 @@ def _run_directory(places: Paths, seen: _Seen) -> Finding:
     places.check(os.geteuid())
     if not places.run.exists():
         return Finding("run dir", OK, f"{places.run} does not exist yet")
-    return Finding("run dir", OK, str(places.run))
+    link = f"{places.run_link} -> " if places.run_link else ""
+    return Finding("run dir", OK, f"{link}{places.run}")
 
 
 def _queue(places: Paths, seen: _Seen) -> Finding:

@@ -21,6 +21,8 @@ from fgsched.store import Store
 from fgsched.system import nice
 from fgsched.system.accounts import Accounts, of_host, of_sessions, of_user
 from fgsched.system.paths import Paths, taken
+from fgsched.system.process import boot_id
+from fgsched.system.runplace import placed
 from fgsched.system.sdnotify import ServiceManager
 from fgshim import spawner
 
@@ -48,7 +50,7 @@ def serve(
     """
     _prepare(places)
     with taken(places), ExitStack() as held:
-        child = Spawner(spawner())
+        places, child = placed(places, environ, os.geteuid(), boot_id()), Spawner(spawner())
         arguments = _arguments(places, option, is_service=is_service)
         if places.mode == "user":
             child.keep(places.log, arguments, environ)

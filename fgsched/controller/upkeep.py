@@ -80,6 +80,8 @@ class Presence:
         if self._inotify is not None:
             self._inotify.watch(self._places.run)
             self._inotify.watch(self._run.path)
+            if self._places.run_link is not None:
+                self._inotify.watch(self._places.run_link.parent)
 
     def heard(self, now: float) -> None:
         """Note that an entry was removed."""

@@ -37,6 +37,7 @@ class Paths(Struct, frozen=True, kw_only=True):
     home: Path  # $FG_HOME, or the state directory
     state: Path  # persistent: the queue, the log
     run: Path  # lasts until reboot: socket, claims, results, job directories
+    run_link: Path | None = None  # the link of FG_HOME to `run`; None: there is none
     config_file: Path
     config_named: bool = False  # given by FGSCHED_CONFIG: the file must exist
 
@@ -72,8 +73,8 @@ class Paths(Struct, frozen=True, kw_only=True):
 
     @property
     def socket(self) -> Path:
-        """Return the path of the controller's socket."""
-        return self.run / "socket"
+        """Return the path of the controller's socket, which is valid when the link leads to another place."""
+        return (self.run_link or self.run) / "socket"
 
     @classmethod
     def find(
@@ -90,7 +91,7 @@ class Paths(Struct, frozen=True, kw_only=True):
         """
         named = environ.get("FGSCHED_CONFIG", "")
         if environ.get("FG_HOME") and not system:
-            paths = _of_home(_absolute("FG_HOME", environ["FG_HOME"]))
+            paths = _of_home(_absolute("FG_HOME", environ["FG_HOME"]), uid)
         elif system or (system_run / "socket").exists():
             paths = _of_the_host(system_run)
         else:
@@ -99,6 +100,7 @@ class Paths(Struct, frozen=True, kw_only=True):
             config_file = _absolute("FGSCHED_CONFIG", named)
             paths = replace(paths, config_file=config_file, config_named=True)
         _refuse_unusable(paths.run)
+        _refuse_unusable(paths.socket.parent)
         return paths
 
     def own_run(self, environ: Mapping[str, str], uid: int) -> Path:
@@ -113,11 +115,31 @@ class Paths(Struct, frozen=True, kw_only=True):
             StorageError: the file system is full, read-only or failing.
         """
         for directory in (self.state, self.run):
+            if self._is_gone(directory):
+                continue
             try:
                 self._make(directory)
             except OSError as error:
                 raise self._error_of(directory, error) from None
-            self._check(directory, uid)
+            self._check(self._behind_link(directory, uid), uid)
+        self._mend_link()
+
+    def _mend_link(self) -> None:
+        """Make the link again if it was removed; a command may have made an empty directory in its place."""
+        if self.run_link is not None and not self.run_link.is_symlink():
+            with suppress(OSError):
+                if self.run_link.is_dir():
+                    self.run_link.rmdir()
+                self.run_link.symlink_to(self.run)
+
+    def _behind_link(self, directory: Path, owner: int) -> Path:
+        """Return the target of the run directory of FG_HOME if it is a link; no other one may be a link."""
+        is_of_home = self.mode == "user" and directory == self.home / "run"
+        return (linked(directory, owner) if is_of_home else None) or directory
+
+    def _is_gone(self, directory: Path) -> bool:
+        """Return whether the link leads to a file system of an earlier login or boot."""
+        return self.run_link is not None and directory == self.run and not directory.parent.is_dir()
 
     def _make(self, directory: Path) -> None:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +159,7 @@ class Paths(Struct, frozen=True, kw_only=True):
         """
         owner = 0 if self.mode == "system" else uid
         try:
-            self._check(self.run, owner)
+            self._check(self._behind_link(self.run_link or self.run, owner), owner)
         except (FileNotFoundError, PermissionError):
             return  # connecting to the socket reports it
         except OSError as error:
@@ -198,8 +220,26 @@ def is_of_the_disk(error: OSError) -> bool:
     return error.errno in _REMEDIES
 
 
-def _of_home(home: Path) -> Paths:
-    return Paths(mode="user", home=home, state=home, run=home / "run", config_file=home / "fgsched.toml")
+def _of_home(home: Path, uid: int) -> Paths:
+    run = home / "run"
+    target = linked(run, uid)
+    return Paths(
+        mode="user",
+        home=home,
+        state=home,
+        run=target or run,
+        run_link=run if target else None,
+        config_file=home / "fgsched.toml",
+    )
+
+
+def linked(path: Path, owner: int) -> Path | None:
+    """Return the absolute target of a symbolic link of this owner; None if `path` is anything else."""
+    try:
+        target = os.readlink(path) if path.lstat().st_uid == owner else ""
+    except OSError:
+        return None
+    return Path(target) if os.path.isabs(target) and os.path.normpath(target) == target else None
 
 
 def _of_the_host(run: Path) -> Paths:

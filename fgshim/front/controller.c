@@ -34,7 +34,8 @@ bool find_controller(struct controller *it)
     const char *home = getenv("FG_HOME"), *user_home = getenv("HOME");
     size_t room = sizeof it->run - sizeof "/socket";
     it->owner = geteuid();
-    if (home && *home)
+    it->may_link = home && *home;
+    if (it->may_link)
         return is_absolute(home) && !strstr(home, "..") &&
                (size_t)snprintf(it->run, room, "%s/run", home) < room;
     if (access("/run/fgsched/socket", F_OK) == 0) {
@@ -49,8 +50,11 @@ bool find_controller(struct controller *it)
 static bool is_safe(const struct controller *it)
 {
     struct stat found;
-    return !strpbrk(it->run, ": \t\n") && lstat(it->run, &found) == 0 && S_ISDIR(found.st_mode) &&
-           found.st_uid == it->owner && !(found.st_mode & 022);
+    if (strpbrk(it->run, ": \t\n") || lstat(it->run, &found) != 0)
+        return false;
+    if (it->may_link && S_ISLNK(found.st_mode) && found.st_uid == it->owner && stat(it->run, &found) != 0)
+        return false;
+    return S_ISDIR(found.st_mode) && found.st_uid == it->owner && !(found.st_mode & 022);
 }
 
 int dial(const struct controller *it)

@@ -19,6 +19,7 @@ struct command {
 struct controller {
     char run[108]; /* its run directory */
     uid_t owner;
+    bool may_link; /* the run directory of FG_HOME can be a link of its owner */
 };
 
 /* Find the controller that the Python command would address; false: leave it to that. */
