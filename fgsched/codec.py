@@ -49,14 +49,18 @@ def encode_answer(answer: Any) -> bytes:
     return b'{"v":%d,"ok":' % PROTOCOL + encode(answer) + b"}\n"
 
 
+class OtherProtocol(Unreachable):
+    """The controller speaks another version of the protocol than this program."""
+
+
 def read_reply(line: bytes) -> Reply:
     """Decode a line from the controller.
 
-    Raises: Unreachable for a malformed line or another protocol version; Busy; the error in the line.
+    Raises: Unreachable for a malformed line; OtherProtocol; Busy; the error in the line.
     """
     reply = _decoded(line, Reply, _REPLIES)
     if reply.v != PROTOCOL:
-        raise Unreachable(
+        raise OtherProtocol(
             f"the controller speaks protocol {reply.v}, this command protocol {PROTOCOL}",
             "Upgrade the older of the two, and restart the controller: fgsched stop",
         )

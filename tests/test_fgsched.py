@@ -145,6 +145,30 @@ def test_a_controller_that_cannot_restart_itself_is_not_signalled():
     assert refused.value.remedy == "Run fgsched stop, then fgsched start. Running jobs continue."
 
 
+OTHER = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as listening:
+    listening.bind(sys.argv[1])
+    listening.listen()
+    print("ready", flush=True)
+    while True:
+        line = listening.accept()[0]
+        if line.recv(65536):
+            line.sendall(b'{"v": 1, "ok": {}}\\n')
+"""
+
+
+def test_a_controller_of_another_protocol_is_stopped_too(home):
+    home.run("fgsched", "stop")
+    home.places.run.mkdir(mode=0o700, parents=True, exist_ok=True)
+    words = [sys.executable, "-c", OTHER, home.places.socket]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "ready\n"
+        done = home.run("fgsched", "stop")
+        assert (done.out, done.err) == (f"controller stopped (pid {other.pid}); running jobs continue\n", "")
+    assert other.returncode == -signal.SIGTERM
+
+
 def lose_the_spawner(home, pid):
     """The controller executes itself anew."""
     spawner = next(child for child in children(pid) if "fgspawn" in child[1])

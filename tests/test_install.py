@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fakehost import hosting, why_not
+from fgsched.cli.install import host as hosts
 from fgsched.cli.install import texts, wanted
 from fgsched.cli.install.carry import STATE, Carrier, Manifest
 from fgsched.cli.install.host import NATIVE, Host, look
@@ -29,9 +30,10 @@ from fgsched.cli.install.plan import (
     to_remove,
     to_run,
 )
+from fgsched.cli.install.run import _refuse_unfit_programs
 from fgsched.cli.install.texts import Card, Hardware
 from fgsched.config.load import load
-from fgsched.domain.errors import Exit
+from fgsched.domain.errors import Exit, Refused
 from fgsched.system.paths import Paths
 from live_host import ROOT
 
@@ -364,6 +366,18 @@ def everything(host):
 
 def modes(host, *names):
     return [(host.root / name).stat().st_mode & 0o7777 for name in names]
+
+
+def test_a_plan_is_printed_even_where_users_cannot_read_the_program(monkeypatch, capsys):
+    def refuse():
+        raise Refused("users cannot read fgsched", "Install it elsewhere.")
+
+    monkeypatch.setattr(hosts, "refuse_unfit_programs", refuse)
+    _refuse_unfit_programs(is_print=True)
+    told = "fgsched: error: init would be refused: users cannot read fgsched\nInstall it elsewhere.\n"
+    assert capsys.readouterr().err == told
+    with pytest.raises(Refused):
+        _refuse_unfit_programs(is_print=False)
 
 
 def test_the_unit_starts_the_program_beside_this_interpreter():

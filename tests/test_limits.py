@@ -91,8 +91,9 @@ def test_minutes_are_what_was_used_what_runs_may_use_and_what_is_asked(scope):
 def test_jobs_that_wait_are_counted_at_the_submission(scope, jobs, gpus, for_bob, label):
     policy = site(**{scope: Limits(pending=2)})
     check_pending(["main"], ANN, 2, policy, lambda key: 0)
-    with pytest.raises(Refused, match=f"{label} has 1 jobs that wait"):
+    with pytest.raises(Refused, match=f"{label} has 1 jobs that wait") as refused:
         check_pending(["main"], ANN, 2, policy, lambda key: 1)
+    assert refused.value.remedy == "2 is the limit, and 2 more were submitted. An array counts its tasks."
 
 
 @every_scope

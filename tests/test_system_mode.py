@@ -301,6 +301,14 @@ def test_only_root_runs_the_hosts_controller(host, how):
     assert (done.status, "--system is for root" in done.err) == (Exit.NOT_PERMITTED, True)
 
 
+def test_a_user_who_starts_a_controller_is_told_of_the_hosts(host):
+    done = host.run("alice", "fgsched", "start")
+    assert (done.status, "the controller of this host serves all users" in done.err) == (
+        Exit.NOT_PERMITTED,
+        True,
+    )
+
+
 @pytest.mark.parametrize("options", [(), ("--kill",)])
 def test_a_user_cannot_stop_the_hosts_controller(host, hers, options):
     own = host.submit("bob", "exit 0", "--hold")

@@ -156,7 +156,7 @@ class Command(Friendly):
         self.format_usage(ctx, formatter)
         self.format_options(ctx, formatter)
         example = f"\nExample: {self.epilog}\n" if self.epilog else "\n"
-        formatter.write(f"{example}The whole manual: man {self.name}\n")
+        formatter.write(f"{example}The whole manual: man {ctx.find_root().info_name}\n")
 
 
 class Group(Command, click.Group):

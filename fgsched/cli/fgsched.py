@@ -53,6 +53,11 @@ def _places(system: bool) -> Paths:
 def _start(gpus: str, system: bool) -> int:
     """Start the controller in the background."""
     places = _places(system)
+    if places.mode == "system" and os.geteuid() != 0:
+        raise NotPermitted(
+            "the controller of this host serves all users, and only root may start it",
+            "fgsched status shows it. For a controller of your own set FG_HOME to a directory of yours.",
+        )
     options = [*(["--gpus", gpus] if gpus else []), *(["--system"] if system else [])]
     is_new = start(places, *options)
     with Client(places, may_start=False) as client:
@@ -79,11 +84,12 @@ def _run(gpus: str, system: bool) -> None:
 
 @fgsched.command("stop")
 @click.option("--kill", is_flag=True, help="Cancel all jobs first; by default they continue.")
-def _stop(kill: bool) -> int:
+@_system
+def _stop(kill: bool, system: bool) -> int:
     """Stop the controller; running jobs continue."""
     from fgsched.cli.stopping import stop
 
-    write(stop(find_places(), is_kill=kill))
+    write(stop(_places(system), is_kill=kill))
     return Exit.DONE
 
 

@@ -1,10 +1,7 @@
 """Restart the controller, with the installed version of the program. Running jobs are not affected."""
 
-import os
 import select
 import signal
-import socket
-import struct
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +9,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from fgsched import protocol
-from fgsched.client import Client, connect
+from fgsched.cli.stopping import controller
+from fgsched.client import Client
 from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted, Refused, Unreachable
 from fgsched.domain.job import JobState
@@ -22,7 +20,6 @@ from fgsched.system.paths import Paths
 
 _PATIENCE = 600.0  # seconds until requests are accepted again; the start reads the whole queue
 _PAUSE = 0.05  # seconds between two attempts to connect
-_CREDENTIALS = struct.Struct("3i")
 _LISTED = 10  # ids of jobs in a message
 _HELD = {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING}
 
@@ -91,7 +88,7 @@ def _state(client: Client) -> _Before:
 
 
 def _restarted(places: Paths, before: _Before | None) -> str:
-    process, pid = _controller(places)
+    process, pid = controller(places)
     with open(process, "rb") as gone:
         _refuse_without_handler(pid)
         try:
@@ -100,14 +97,6 @@ def _restarted(places: Paths, before: _Before | None) -> str:
             raise NotPermitted("the controller is another user's", "Ask root.") from None
         after = _await(places, before.started_at if before else time.time(), gone.fileno())
     return _compared(pid, before, after)
-
-
-def _controller(places: Paths) -> tuple[int, int]:
-    """Return a pidfd and the pid of the controller that listens. Raises NotRunning."""
-    with connect(places, may_start=False) as line:
-        raw = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid = _CREDENTIALS.unpack(raw)[0]
-    return os.pidfd_open(pid), pid
 
 
 def _refuse_without_handler(pid: int) -> None:

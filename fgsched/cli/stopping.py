@@ -3,14 +3,18 @@
 import os
 import select
 import signal
+import socket
+import struct
 
 from fgsched import protocol
-from fgsched.client import Client, NotRunning
+from fgsched.client import Client, NotRunning, connect
+from fgsched.codec import OtherProtocol
 from fgsched.domain.errors import NotPermitted, Unreachable
 from fgsched.domain.job import JobState
 from fgsched.system.paths import Paths
 
 _LEAVING = 60  # seconds that a controller has to stop
+_CREDENTIALS = struct.Struct("3i")
 
 
 def stop(places: Paths, *, is_kill: bool = False) -> str:
@@ -30,6 +34,10 @@ def stop(places: Paths, *, is_kill: bool = False) -> str:
             if client.was_there:
                 raise
             return f"{error.cause}\n"
+        except OtherProtocol:
+            if is_kill:
+                raise
+            return _end(places)
         if not about.operator:  # before any job is ended
             raise NotPermitted("only an operator may stop the controller", "Ask root, or an operator.")
         pid = about.pid
@@ -38,10 +46,34 @@ def stop(places: Paths, *, is_kill: bool = False) -> str:
         gone = os.pidfd_open(pid)
         running = client.call(protocol.Stop()).running
     with open(gone, "rb") as watched:
-        if not select.select([watched], [], [], _LEAVING)[0]:
-            raise Unreachable(f"the controller (pid {pid}) does not stop", "Its log may tell why.")
+        _await_end(watched.fileno(), pid)
     jobs = "; 1 running job continues" if running == 1 else f"; {running} running jobs continue"
     return f"controller stopped (pid {pid}){jobs if running else ''}\n"
+
+
+def controller(places: Paths) -> tuple[int, int]:
+    """Return a pidfd and the pid of the controller that listens. Raises NotRunning."""
+    with connect(places, may_start=False) as line:
+        raw = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid = _CREDENTIALS.unpack(raw)[0]
+    return os.pidfd_open(pid), pid
+
+
+def _end(places: Paths) -> str:
+    """Stop a controller that understands no request of this program; return what to print."""
+    process, pid = controller(places)
+    with open(process, "rb") as watched:
+        try:
+            signal.pidfd_send_signal(process, signal.SIGTERM)
+        except PermissionError:
+            raise NotPermitted("the controller is another user's", "Ask root.") from None
+        _await_end(watched.fileno(), pid)
+    return f"controller stopped (pid {pid}); running jobs continue\n"
+
+
+def _await_end(process: int, pid: int) -> None:
+    if not select.select([process], [], [], _LEAVING)[0]:
+        raise Unreachable(f"the controller (pid {pid}) does not stop", "Its log may tell why.")
 
 
 def end_all(client: Client) -> None:

@@ -200,7 +200,7 @@ def check_pending(
             if most and waiting(scope.key) + more > most:
                 raise Refused(
                     f"job violates a policy limit: {scope.label} has {waiting(scope.key)} jobs that wait",
-                    f"{most} is the limit.",
+                    f"{most} is the limit, and {more} more were submitted. An array counts its tasks.",
                 )
 
 

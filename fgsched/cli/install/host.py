@@ -59,11 +59,7 @@ def examine(root: Path, environ: Mapping[str, str]) -> Host:
 
     Args:
         root: the directory below which files are looked for, "/" or that of an image.
-
-    Raises:
-        Refused: users could change our programs, or cannot read them.
     """
-    _refuse_unfit_programs()
     operator = environ.get("SUDO_USER", "")
     return Host(
         program=str(_beside("fgsched")),
@@ -79,15 +75,16 @@ def examine(root: Path, environ: Mapping[str, str]) -> Host:
     )
 
 
-def _refuse_unfit_programs() -> None:
-    """Refuse programs that users could change, which root must not run, or cannot execute."""
+def refuse_unfit_programs() -> None:
+    """Refuse programs that users could change, which root must not run, or cannot execute. Raises Refused."""
     for program in (Path(sys.executable), Path(__file__), library(), spawner()):
         refuse_unless_safe(program, owner=0, writers=0o002)
         for part in (program.resolve(), *program.resolve().parents):
             if not part.stat().st_mode & (0o001 if part.is_dir() else 0o004):
                 raise Refused(
                     f"users cannot read {program}: {part} has mode {part.stat().st_mode & 0o7777:04o}",
-                    "Install fgsched where every user can read it, such as in /opt/fgsched.",
+                    "Install fgsched where every user can read it: python3 -m venv /opt/fgsched, then"
+                    " /opt/fgsched/bin/pip install with the wheel of scripts/package.",
                 )
 
 

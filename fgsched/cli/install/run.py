@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fgsched import protocol
-from fgsched.cli.command import write
+from fgsched.cli.command import warn, write
 from fgsched.cli.install import host as hosts
 from fgsched.cli.install import plan, wanted
 from fgsched.cli.install.carry import STATE, Carrier, Manifest, below, run
-from fgsched.cli.install.plan import Action, Keep, Make, Undo
+from fgsched.cli.install.plan import Action, Keep, Make, Remove, Undo
 from fgsched.cli.install.texts import OPERATORS
 from fgsched.cli.stopping import end_all, stop
 from fgsched.client import Client, NotRunning
@@ -48,6 +48,7 @@ def init(*, root: Path, is_print: bool, is_check: bool, to: str, environ: Mappin
     """
     if os.geteuid() != 0 and not is_print:
         raise NotPermitted("fgsched init is for root", "Run: sudo fgsched init")
+    _refuse_unfit_programs(is_print=is_print)
     manifest = Manifest(root)
     actions = planned(hosts.examine(root, environ), manifest, root, to)
     if is_print:
@@ -64,6 +65,16 @@ def init(*, root: Path, is_print: bool, is_check: bool, to: str, environ: Mappin
             return
     if root == _HOST:
         _finish(environ)
+
+
+def _refuse_unfit_programs(*, is_print: bool) -> None:
+    """Refuse programs that are not fit for all users; with --print, print that, too, and continue."""
+    try:
+        hosts.refuse_unfit_programs()
+    except Refused as refused:
+        if not is_print:
+            raise
+        warn("fgsched", f"init would be refused: {refused.cause}", refused.remedy)
 
 
 def planned(host: hosts.Host, manifest: Manifest, root: Path, to: str) -> list[Action]:
@@ -164,7 +175,8 @@ def uninstall(*, root: Path, is_purge: bool, is_kill: bool) -> None:
     if not manifest.exists:
         write("fgsched init has made nothing here\n")
     for action in actions:
-        write(f"{action}\n")
+        if not (isinstance(action, Remove) and action.path == STATE):  # it stays while it has files
+            write(f"{action}\n")
         Carrier(root, manifest, run).carry([action])
     if root == _HOST and any(isinstance(one, Undo) and one.words[0] == "systemctl" for one in actions):
         run(("systemctl", "daemon-reload"))
