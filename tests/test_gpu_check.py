@@ -8,12 +8,12 @@ import time
 import pytest
 
 import fgshim
-from fakecuda import Card
+from fakecuda import Card, instance
 from live_host import PATIENCE, ROOT
 
 sys.path.append(str(ROOT / "scripts"))
 
-from gpucheck import frameworks, jobs, linking, memory, neighbours, report, speed, training, views
+from gpucheck import frameworks, jobs, linking, memory, mig, neighbours, report, speed, training, views
 from gpucheck.place import Place, Share
 from gpucheck.sheet import NotHere, Row, rows_of, show
 
@@ -50,6 +50,15 @@ def test_a_section_holds_on_the_fake_driver(place, section, least):
     rows = list(rows_of(section, place))
     assert [row for row in rows if row.holds is False] == []
     assert sum(row.holds is True for row in rows) >= least
+
+
+def test_the_section_of_mig_needs_an_instance(place, driver):
+    (without,) = rows_of(mig.section, place)
+    assert (without.holds, without.seen.split(",")[0]) == (None, "no GPU of this host has MIG instances")
+    driver.cards(Card(memory=8 * GIB), instance(0, "3g.4gb", 4 * GIB, 1, context=64 << 20))
+    rows = list(rows_of(mig.section, place))
+    assert [row for row in rows if row.holds is False] == []
+    assert sum(row.holds is True for row in rows) >= 40
 
 
 @pytest.mark.parametrize(

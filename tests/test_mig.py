@@ -12,10 +12,11 @@ from builders import GIB, LIMITS, a_demand, a_gpu, a_job
 from driver_host import hosting
 from fakecuda import Card, instance
 from fakecuda.job import make_job
+from fgsched.cli.doctormig import check
 from fgsched.config.load import Config
 from fgsched.controller.instances import settled
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import WHOLE, Gpu, Hold, JobState, MigInstance, Reading
+from fgsched.domain.job import WHOLE, Gpu, GpuState, Hold, JobState, MigInstance, Reading
 from fgsched.gpus import READING, discover, mig, simulated
 from fgsched.gpus.backend import Report
 from fgsched.jobs.enforcement import MountPlan, check_tier, tier_of
@@ -202,6 +203,22 @@ def test_an_instance_is_gone_only_if_its_card_says_so(parent, readings, layouts,
     shown = {uuid: Reading(gpu=0, used=0, error=error) for uuid, error in readings.items()}
     report = Report(want=READING, readings=shown, layouts=layouts)
     assert mig.is_gone(MigInstance(profile="1g.5gb", parent=parent), report) is gone
+
+
+# What the doctor says
+
+
+def test_the_doctor_prints_the_commands_that_make_instances():
+    steps = (
+        "nvidia-smi mig -i {0} -lgip; nvidia-smi mig -i {0} -cgi PROFILE,… -C; then restart the controller."
+    )
+    turn = "As root, without jobs on the card: nvidia-smi -i 0 -mig 1; "
+    instances = "GPU 1 has 1 × 3g.20gb, 2 × 1g.5gb"
+    assert check(found(MIXED)) == (True, f"{instances}; GPU 0 can have MIG instances", turn + steps.format(0))
+    assert check(found("sim:1x16G:V100")) == (True, "no GPU has MIG instances", "")
+    empty = a_gpu(2, state=GpuState.DOWN, note=mig.NO_INSTANCES)
+    text = "GPU 2 is in MIG mode and has no instances"
+    assert check([empty]) == (False, text, f"As root, without jobs on the card: {steps.format(2)}")
 
 
 # What a job on one is told, and how it is held

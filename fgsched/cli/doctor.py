@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgsched import gpus, protocol
+from fgsched.cli import doctormig
 from fgsched.client import Client, NotRunning
 from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, StorageError
-from fgsched.domain.job import WHOLE
+from fgsched.domain.job import WHOLE, Gpu
 from fgsched.domain.units import format_mebibytes, format_share
 from fgsched.jobs import mps
 from fgsched.protocol import About, InternalErrors, Ping
@@ -54,6 +55,7 @@ class _Seen:
     queue: str
     open_jobs: frozenset[int]
     why: str = ""  # why no controller can be asked
+    gpus: tuple[Gpu, ...] = ()  # of the controller
 
 
 def examine(places: Paths) -> list[Finding]:
@@ -74,6 +76,7 @@ def examine(places: Paths) -> list[Finding]:
             _enforcement,
             _mps,
             _oversubscribed,
+            _mig,
             _leftovers,
             _earlier,
             _internal,
@@ -106,7 +109,9 @@ def _ask(places: Paths) -> _Seen:
                 raise
             return _Seen(None, "", frozenset(), error.cause)
         jobs = client.call(protocol.ListQueue(fields=("id",))).jobs
-        return _Seen(about, client.call(protocol.CheckQueue()).queue, frozenset(job.id for job in jobs))
+        queue, open_jobs = client.call(protocol.CheckQueue()).queue, frozenset(job.id for job in jobs)
+        found = tuple(one.gpu for one in client.call(protocol.ListGpus()).gpus)
+        return _Seen(about, queue, open_jobs, gpus=found)
 
 
 # -- installation -----------------------------------------------------------------------------------
@@ -322,6 +327,13 @@ def _oversubscribed(places: Paths, seen: _Seen) -> Finding:
         return Finding("capacity", OK, "jobs hold at most what a GPU has")
     text = f"{', '.join(found)}: the GPU memory of jobs is not guaranteed"
     return Finding("capacity", WARN, text, "Without oversubscribe in the settings it is.")
+
+
+def _mig(places: Paths, seen: _Seen) -> Finding:
+    """Report MIG instances, and how an administrator makes them."""
+    found = seen.gpus if seen.about else gpus.discover(_config(places), os.environ).gpus
+    is_well, text, remedy = doctormig.check(found)
+    return Finding("MIG", OK if is_well else WARN, text, remedy)
 
 
 def _nothing_to_enforce(seen: _Seen) -> str:
