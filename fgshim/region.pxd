@@ -70,6 +70,7 @@ cdef extern from "region.h" nogil:
         fg_pace pace[GPUS]
         uint32_t slots
         uint32_t shares
+        uint32_t pool_step
         uint64_t shared[GPUS]
         fg_region_slot slot[SLOTS_IN_REGION]
         fg_region_counts counts[GPUS]

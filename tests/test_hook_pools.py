@@ -130,6 +130,14 @@ def test_a_pool_that_grows_in_big_steps_never_passes_the_limit(job, driver, step
     assert driver.high()[0] <= GIB
 
 
+def test_a_step_that_one_process_has_seen_is_known_to_the_others_of_the_job(job, driver):
+    live = job.start(FAKE_CUDA_POOL_STEP=str(640 * MIB))
+    assert live.say("async 2M") == (OK,)
+    assert job.run("async 2M", FAKE_CUDA_POOL_STEP=str(640 * MIB)) == [(OOM,)]
+    assert driver.high()[0] == 640 * MIB
+    live.end()
+
+
 def test_a_step_that_nobody_could_know_of_is_taken_back_at_once(job, driver):
     """More than 32 MiB at a time, and not seen before: beyond the limit for as long as the call takes."""
     said = job.run("async 640M", "async 2M", "async 2M", "info", FAKE_CUDA_POOL_STEP=str(640 * MIB))

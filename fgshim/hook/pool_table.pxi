@@ -7,7 +7,7 @@
 # Exports: fg_add_pool, fg_can_trim, fg_each_pool, fg_forget_pools, fg_pool_has, fg_pool_lacks, fg_pool_of,
 #   fg_read_pool, fg_refresh_pools, fg_round_to_step, fg_trim.
 # Needs: driver (fg_function); graphs (fg_each_graph_memory, fg_trim_graph_memory); ledger (fg_change_charge,
-#   fg_charge).
+#   fg_charge); region (fg_attach).
 
 cdef void fg_forget_pools() noexcept nogil:
     """Forget the state of the parent, in the child of a fork."""
@@ -82,19 +82,24 @@ cdef uint64_t fg_divisor(uint64_t one, uint64_t other) noexcept nogil:
 
 
 cdef void fg_learn_step(fg_pool *row, uint64_t now, uint64_t needed) noexcept nogil:
-    """Learn the step by which a pool grows, in bytes."""
+    """Learn the step by which a pool grows, in bytes; the other processes of the job learn a large one, too."""
+    cdef fg_region *region = fg_attach()
     if now <= row.reserved:
         return
     row.step = fg_divisor(now, row.step)
     row.waste = max(row.waste, now - row.reserved - min(needed, now - row.reserved))
+    if row.waste >= FG_USUAL_STEP and region and row.step >> 20 > fg_peek_int(&region.pool_step):
+        fg_publish(&region.pool_step, <uint32_t> min(row.step >> 20, <uint64_t> UINT32_MAX))
 
 
 cdef uint64_t fg_step(const fg_pool *row) noexcept nogil:
     """Return the assumed step of a pool in bytes: 32 MiB, as drivers have it, unless a growth has shown another."""
+    cdef fg_region *region = fg_attach()
+    cdef uint64_t seen = <uint64_t> fg_peek_int(&region.pool_step) << 20 if region else 0
     if row.waste >= FG_USUAL_STEP and row.step:
         return row.step
-    if row.step == 0:
-        return FG_USUAL_STEP
+    if row.step == 0:  # never seen to grow: as the pools of other processes do
+        return seen if seen else FG_USUAL_STEP
     return fg_divisor(row.step, FG_USUAL_STEP) if row.step % FG_USUAL_STEP else FG_USUAL_STEP
 
 

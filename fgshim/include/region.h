@@ -93,7 +93,8 @@ typedef struct {
     fg_pace pace[FG_MAX_GPUS];
     uint32_t slots;         /* number of the last slot in use, at least: bounds every sum */
     uint32_t shares;        /* the same of the shares */
-    uint32_t reserved[14];
+    uint32_t pool_step;     /* MiB by which a pool of the job was seen to grow, if that is more than drivers do; 0: none */
+    uint32_t reserved[13];
     uint64_t shared[FG_MAX_GPUS];   /* sum of the shares, bytes; counted again after the death of a lock's holder */
     fg_region_slot slot[FG_MAX_SLOTS];
     fg_region_counts counts[FG_MAX_GPUS];
