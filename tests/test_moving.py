@@ -672,6 +672,34 @@ def test_a_job_moves_once_with_a_kill_at_each_point(tmp_path, crash_point):
         assert restarted is crash_point.startswith("controller")
 
 
+def test_a_host_that_is_never_idle_moves_all_its_ended_jobs_after_ten_minutes(tmp_path):
+    """Steps between which the queue happens not to change do not begin the ten minutes again."""
+    store, accounts = Store(tmp_path / "queue.db"), Accounts(tmp_path / "accounts.db")
+    with store.write():
+        request = Request(name="job", demand=a_demand(0))
+        new = [NewJob(request=request, script=b"#!/bin/sh\n", environment=b"")]
+        for job in store.submit(new * 400, key="key-of-16-letters", who=ANN, now=1.0):
+            assert store.save(job, job.changed(state=JobState.CANCELLED, ended_at=2.0), now=2.0)
+    with store.write():
+        store.idle.note(1000)
+    table = JobTable([], made=store.tasks.made)
+    mover = Mover(store, accounts, Site(lambda: table, "host"), move_after=0.0)
+    now, moved = 1000.0, 0
+    for step in range(900):
+        sent = mover.take(now, 1e12)
+        mover.stored([job.id for job in sent], ())
+        moved += len(sent)
+        wait = mover.due(now) or 0.0
+        table.revision += wait > 0.1 or step % 2  # it may be the same after a twentieth of a second
+        now += wait
+        if moved == 400:
+            break
+    store.close()
+    accounts.close()
+    assert moved == 400
+    assert now < 1000.0 + 700
+
+
 # -- older queues --------------------------------------------------------------------------------------
 
 

@@ -319,6 +319,7 @@ class Mover:
         self._place = (0.0, 0)  # (end, id) of the last examined job of this round
         self._has_moved = False  # in this round
         self._since: float | None = None  # when the round was put off first; None: it was not
+        self._is_overdue = False  # the round was put off for the longest time, and is not put off again
         self._revision: int | None = None  # of the queue, at the last step
         self._under_way: dict[int, JobAccount] = {}
         self._stored: dict[int, JobAccount] = {}  # in the accounts, and to be deleted from the queue
@@ -365,13 +366,16 @@ class Mover:
         self._place = (0.0, 0)
 
     def _is_put_off(self, now: float) -> bool:
-        """Put the step off while the queue changes, for ten minutes at most."""
+        """Put the steps of a round off while the queue changes, for ten minutes at most."""
         before, self._revision = self._revision, self._site.jobtable().revision
+        if self._is_overdue:
+            return False
         if before in (None, self._revision):
             self._since = None
             return False
         self._since = now if self._since is None else self._since
         if now - self._since >= _PATIENCE:
+            self._is_overdue = True
             return False
         self._due = now + _SOON
         return True
@@ -416,6 +420,7 @@ class Mover:
         if has_moved:  # the row of an array can follow those of its tasks
             self._due = now + _SOON
             return
+        self._since, self._is_overdue = None, False
         first = self._store.settled.first_end()
         self._due = None if first is None else now + max(_ROUND, first + self.move_after - wall)
 
