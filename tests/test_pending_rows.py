@@ -57,11 +57,29 @@ def test_an_absurd_owner_is_left_to_the_reader_of_damaged_rows(who):
     assert PendingRows().read([(1, *who, request_text(REQUESTS[0]), 1.0)]) == {}
 
 
+def test_a_quotation_mark_before_a_bracket_does_not_hide_damage():
+    texts = [request_text(Request(name="a", args=("]", "[,"))), request_text(Request(name="a", args=("",)))]
+    broken = [texts[0].replace('["]', '[","]'), texts[0].replace('["]', "[]"), texts[1].replace('""', '"')]
+    found = PendingRows().read(rows_of([*texts, *broken]))
+    assert [decoded(row).request.args for row in found.values()] == [("]", "[,"), ("",)]
+
+
+def test_arguments_and_a_submission_line_are_not_taken_for_each_other():
+    valid = ['{"name":"z","args":[""],"submit_line":"]"}', '{"name":"z","args":["x"]}']
+    broken = ['{"name":"z","submit_line":"fgsub ["]"}', '{"name":"z","args":["x],"submit_line":"fgsub [a]"]}']
+    assert list(PendingRows().read(rows_of([*valid, *broken]))) == [1, 2]
+
+
 def test_no_damaged_request_passes_for_a_valid_one():
-    chance, texts = random.Random(11), [request_text(request) for request in REQUESTS]
-    for _ in range(3000):
+    words = [(), ("",), ("]",), ("a", "]b"), (",",), ("[", "x"), ("x" * 300, "", "")]
+    lines = ["", "]", ",", "fgsub [a]"]
+    more = [Request(name="z", args=args, submit_line=line) for args in words for line in lines]
+    chance, texts = random.Random(11), [request_text(request) for request in REQUESTS + more]
+    rows = PendingRows()
+    rows.read(rows_of(texts))  # the valid requests to which a damaged one can be similar
+    for _ in range(10_000):
         text = damaged(chance, chance.choice(texts))
-        found = PendingRows().read(rows_of([*texts, text])).get(len(texts) + 1)
+        found = rows.read(rows_of([text])).get(1)
         assert (found and decoded(found).request) == parsed(text), text
 
 

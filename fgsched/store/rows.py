@@ -192,7 +192,8 @@ def _common_part(text: str) -> str | None:
     """Return the JSON of a request without the texts of name, arguments and submission line.
 
     A request is valid if another one with the same common part is valid. None: this cannot be told from the
-    text. Without backslashes, a quotation mark always begins or ends a string.
+    text. Without backslashes, a quotation mark always begins or ends a string. Control characters, which are
+    not in the text, mark the places of the line and the arguments.
     """
     if "\\" in text or len(text) > _SHORT or not text.isprintable() or text[: len(_NAME)] != _NAME:
         return None
@@ -200,13 +201,17 @@ def _common_part(text: str) -> str | None:
     if end > len(_NAME) + _LONGEST_NAME:
         return None
     line = text.find(_LINE, end)
-    rest = text[end:] if line < 0 else text[end:line] + text[text.index('"', line + len(_LINE)) :]
+    rest = text[end:]
+    if line >= 0:
+        rest = text[end:line] + "\1" + text[text.index('"', line + len(_LINE)) :]
     args = rest.find(_ARGS)
     if args < 0:
         return rest
-    last = rest.index('"]', args + len(_ARGS) - 1)
-    is_list = '"' not in rest[args + len(_ARGS) : last].replace('","', "")
-    return rest[:args] + rest[last:] if is_list else None
+    last = rest.index('"]', args + len(_ARGS))
+    words = rest[args + len(_ARGS) : last].replace('","', "")
+    if '"' in words or "\1" in words:
+        return None
+    return rest[:args] + "\2" + rest[last:]
 
 
 class PendingRows:
