@@ -73,6 +73,19 @@ def test_a_reading_that_was_asked_for_before_a_job_ended_says_nothing_of_it(card
     assert cards.cleaned(3) == {}
 
 
+def test_a_reading_of_an_earlier_attempt_says_nothing_of_the_next_one(cards):
+    cards.begin_cleaning(7, 1)
+    cards.look(2)
+    cards.ask()
+    assert cards.cleaned(2) == {7: True}
+    cards.begin_cleaning(7, 3)  # it was requeued, and its next attempt has ended
+    assert cards.cleaned(3) == {}
+    cards.saw({}, there=(), now=4)
+    assert cards.cleaned(4) == {}, "that reading was asked for before the attempt began"
+    cards.look(5)
+    assert cards.cleaned(5) == {7: True}
+
+
 def test_of_several_readings_that_were_asked_for_each_says_what_was_asked_with_it(cards):
     """A slow driver answers the older question first."""
     cards.ask()

@@ -238,19 +238,21 @@ class Life:
 
     @property
     def is_settled(self) -> bool:
-        """Whether neither a crash nor an answer about the cards is on its way, and nothing is polled."""
+        """Whether no crash, answer or start of a job is on its way, and nothing is polled."""
         engine = self.engine
         is_polled = engine.cards.is_cleaning or engine.orphans or engine.undelivered
-        return engine.left > 1000 and not self._asks and not is_polled
+        states = {job.state for job in engine.jobtable.holding.values()}
+        is_awaited = self._asks or not states <= {JobState.RUNNING, JobState.SUSPENDED}
+        return engine.left > 1000 and not is_polled and not is_awaited
 
-    def round(self) -> None:
+    def round(self, *, is_due: bool = False) -> None:
         """Take in what has arrived, make a turn, and call the other parts. Raises PowerCut."""
         site = self.site
         happened, site.host.inbox = site.host.inbox, []
         asked, site.mailbox[:] = list(site.mailbox), []
         self.unanswered = asked
         events = [*happened, *(self._request(one) for one in asked)]
-        if events or self.begun or self._turn_due() <= 0.0:
+        if events or self.begun or is_due or self._turn_due() <= 0.0:
             due, self.begun = due_now(self.begun, events)
             self.engine.turn(due, site.agenda.wall)
         self._check()
@@ -277,6 +279,10 @@ class Life:
         """Return when the next round is due without an event, by the monotonic clock."""
         parts = (self._look_due(), self.pruner.due(self.site.agenda.now), self.keeper.due())
         return self.site.agenda.now + min(self._turn_due(), *(one for one in parts if one is not None))
+
+    def turn_at(self) -> float:
+        """Return when the engine needs a turn without an event, by the monotonic clock."""
+        return self.site.agenda.now + self._turn_due()
 
     def _turn_due(self) -> float:
         """Return the seconds until the engine needs a turn without an event."""

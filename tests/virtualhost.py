@@ -6,6 +6,7 @@ does: `runs` is the truth that a world compares the queue and the accounts with.
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -117,6 +118,7 @@ class VirtualHost:
         self.attempts: dict[tuple[int, int], Attempt] = {}
         self.runs: list[Run] = []
         self.lingering: list[Lingering] = []
+        self.tolerated: Counter[int] = Counter()  # cards that operators are returning to service
         self.sent: dict[tuple[int, int], int] = {}  # launch under way -> life that sent it
         self.launching: Callable[[Job, Sequence[Allocation]], None] = lambda job, given: None
         self.unrun: set[int] = set()  # jobs of which a launch failed for good
@@ -436,6 +438,11 @@ class VirtualHost:
     def on_cards(self) -> set[int]:
         """The jobs of which a card lists a process."""
         return {one.job for one in self.still_listed()} | {job for job, _ in self.alive}
+
+    def put_up_with(self, card: int) -> None:
+        """An operator lets jobs start on a card, whatever it lists."""
+        for one in self.lingering:
+            one.cards -= {card}
 
     def still_listed(self) -> list[Lingering]:
         """The ended jobs that a card lists now."""

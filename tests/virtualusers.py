@@ -192,7 +192,18 @@ class Users:
         if self._draw.random() < 0.4:
             self.ask("drain", ROOT, gpu=index, reason="fan")
         else:
-            self.ask("resume", ROOT, gpu=index)
+            self.resume(index)
+
+    def resume(self, index: int) -> None:
+        """Return a card to service, whatever it lists; nobody knows when, until there is an answer."""
+        host = self._world.host
+        host.tolerated[index] += 1
+
+        def answered(answer: Any) -> None:
+            host.put_up_with(index)
+            host.tolerated[index] -= 1
+
+        self.ask("resume", ROOT, answered, gpu=index)
 
     def partition(self) -> None:
         state = self._draw.choice(["up", "up", "up", "down", "inactive", "drain"])
@@ -239,7 +250,7 @@ class Users:
         for name in NAMES:
             self.open_partition(name, "up")
         for index in range(3):
-            self.ask("resume", ROOT, gpu=index)
+            self.resume(index)
         for one in life.engine.policy.reservations:
             self.ask("delete_reservation", ROOT, name=one.name)
         jobs = sorted(life.engine.jobtable.jobs)

@@ -207,8 +207,11 @@ class World:
             due = min(self.agenda.next, self.life.due() if self.life else end)
             if due > end:
                 break
+            life, turn_at = self.life, self.life.turn_at() if self.life else end
             self.agenda.now = max(self.agenda.now, due)
             self.agenda.run_due()
+            if life is not None and life is self.life and turn_at <= self.agenda.now:
+                self.round(is_due=True)
             self.rounds()
         self.agenda.now = end
 
@@ -237,12 +240,13 @@ class World:
 
     _rests = 0
 
-    def round(self) -> None:
+    def round(self, *, is_due: bool = False) -> None:
+        """Make a round of the event loop; `is_due`: the time of a turn has come."""
         life = self.life
         assert life is not None
         self.counts["rounds"] += 1
         try:
-            life.round()
+            life.round(is_due=is_due)
         except PowerCut:
             self.crashed()
             return

@@ -170,8 +170,14 @@ class GpuStates:
     # -- cleaning -------------------------------------------------------------------------------
 
     def begin_cleaning(self, job_id: int, now: float) -> None:
-        """Begin to release a job's GPUs; a later reading must show none of its processes."""
+        """Begin to release a job's GPUs; a later reading must show none of its processes.
+
+        Readings that were asked for after the end of an earlier attempt of the job do not count.
+        """
         self._cleaning[job_id] = now
+        self._looked_for -= {job_id}
+        if any(job_id in asked for asked in self._asked_for):
+            self._asked_for = deque(asked - {job_id} for asked in self._asked_for)
 
     @property
     def is_cleaning(self) -> bool:
