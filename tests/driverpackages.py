@@ -29,6 +29,7 @@ BRANCHES = {
     "550": "",
     "555": "",
 }
+MPS_BRANCH = "535"
 LOADERS = ("390", "418")  # their libcuda needs a library of another package
 SUITES = ("bookworm", "trixie", "sid", "experimental")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -79,6 +80,34 @@ def driver(branch: str) -> Driver:
         with FileLock(cache() / "drivers.lock"):
             fetch([branch])
     return Driver(branch, folder)
+
+
+def mps_control() -> Path:
+    """Return NVIDIA's control program of MPS, from the cache; fetch it if it is missing there.
+
+    Raises: NotHere if it is not in the cache and apt cannot fetch it.
+    """
+    folder = cache() / f"mps-{MPS_BRANCH}"
+    if not folder.exists():
+        with FileLock(cache() / "drivers.lock"):
+            _fetch_mps(folder)
+    return folder / "usr/bin/nvidia-cuda-mps-control"
+
+
+def _fetch_mps(folder: Path) -> None:
+    if folder.exists():
+        return
+    building = cache() / f"mps.{os.getpid()}"
+    building.mkdir(parents=True)
+    try:
+        env = _apt_environment(building)
+        _apt(["update"], building, env)
+        _apt(["download", f"nvidia-cuda-mps={MPS_BRANCH}.*"], building, env)
+        for package in building.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "-x", package, building / "root"], check=True)
+        (building / "root").rename(folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
 
 
 def fetch(branches: Iterable[str]) -> None:

@@ -16,6 +16,7 @@ def runtimes() -> None:
 
 def drivers() -> None:
     driverpackages.fetch(driverpackages.BRANCHES)
+    driverpackages.mps_control()
 
 
 GROUPS: dict[str, Callable[[], None]] = {

@@ -5,6 +5,7 @@ import re
 import select
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 
+import driverpackages
 import fakemps
 from awaiting import until
 from builders import BOOT, PretendHost, World, a_demand, a_gpu, a_job, a_result, full_disk
 from crashing import Power, kill, kill_controller, power_cuts
+from cudapackages import NotHere
 from fgsched.controller.mpsservers import Found
 from fgsched.controller.turn import ClientsEnded, JobEnded, JobStarted, ServerAnswered
 from fgsched.domain.job import WHOLE, Hold, Job, JobState, MpsUse
@@ -179,7 +182,7 @@ def test_jobs_run_without_a_daemon_that_starts_no_server_and_it_is_not_tried_aga
     world.submit([a_demand(2500)])
     world.settle()
     assert states(world) == [("RUNNING", "refused")] * 2
-    assert world.job(2).mps.why == "its daemon has no server after 10 s: no server"
+    assert world.job(2).mps.why == "its daemon has no server after 20 s: no server"
     assert (len(world.daemons.begun), world.daemons.living) == (1, {})
     world.daemons.has_servers = True
     world.now += mps.RETRY_TIME
@@ -288,6 +291,49 @@ def test_a_job_that_a_client_submits_does_not_inherit_its_daemon():
 )
 def test_answers_of_the_control_program(output, pids):
     assert mps.pids_of(output) == pids
+
+
+# -- the control program ----------------------------------------------------------------------------
+
+
+def nvidias() -> Path:
+    """NVIDIA's own program, which starts without a GPU. Its servers end at once then."""
+    try:
+        return driverpackages.mps_control()
+    except NotHere as why:
+        pytest.skip(str(why))
+
+
+@pytest.mark.parametrize("kind", ["nvidia", "stand-in"])
+def test_the_control_program_speaks_the_protocol_that_the_desk_expects(tmp_path, kind):
+    program = nvidias() if kind == "nvidia" else fakemps.install(tmp_path / "mps", "serverless")
+    pipes = tmp_path / "p"
+    pipes.mkdir()
+    env = mps.daemon_variables(str(pipes), "")
+
+    def said(words: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [program], input=words, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    missing = (1, "", "Cannot find MPS control daemon process\n")
+    assert said("get_server_list\n") == missing
+    daemon = subprocess.Popen([program, "-f"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(pipes, lambda: said("get_server_list\n") == (0, "", ""))
+        uid = os.geteuid()
+        assert said(f"get_server_list\nstart_server -uid {uid}\nget_server_list\n") == (0, "", "")
+        assert mps.pids_of(said("get_client_list 1\n")[1]) == ()
+        assert mps.pids_of(said("no_such_command\n")[1]) == ()
+        second = [program, "-f"]
+        assert subprocess.run(second, env=env, capture_output=True, timeout=PATIENCE, check=False).returncode
+        assert said("quit -t 1\n")[0] in (0, 1)
+        assert daemon.wait(PATIENCE) >= 0
+        assert said("get_server_list\n") == missing
+    finally:
+        daemon.kill()
+        daemon.wait()
 
 
 # -- processes --------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from fgsched.jobs.enforcement import COMPUTE_NONE
 PROGRAM = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
 MOST_JOBS = 48  # on one GPU: the clients that every GPU since Volta and every driver takes
-START_TIME = 10.0  # seconds in which a daemon must have started a server
+START_TIME = 20.0  # seconds in which a daemon must have started a server
 ASK_PAUSE = 0.1  # seconds between two questions to a daemon that has no server yet
 RETRY_TIME = 60.0  # seconds after a failed start in which no other one is tried
 END_TIME = 10.0  # seconds after which a job is ended although its clients could not be
