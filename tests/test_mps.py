@@ -241,6 +241,35 @@ def test_a_job_that_is_cancelled_before_its_daemon_has_started_is_not_launched()
     assert world.daemons.living == {}
 
 
+def test_a_job_that_runs_again_without_mps_does_not_keep_its_last_daemon():
+    world = MpsWorld([a_gpu(0)])
+    world.submit([a_demand(5000)], requeue=True)
+    world.settle()
+    world.engine.mps.settings = mps.OFF
+    job = world.engine.jobtable.jobs[1]
+    with world.engine.store.write():
+        world.engine.change(job, world.now, wish="requeue")
+    world.host.finish(1, 1, a_result(15, "cancel"))
+    world.settle()
+    assert (world.job(1).attempt, states(world)) == (2, [("RUNNING", "")])
+
+
+def test_a_job_waits_for_the_end_of_an_earlier_daemon_for_a_while_only():
+    world = MpsWorld([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.daemons.end = lambda *name: None  # it does not end
+    world.host.finish(1, 1, a_result())
+    world.settle()
+    world.submit([a_demand(5000)])
+    world.settle()
+    assert states(world)[1] == ("CONFIGURING", "asked")
+    world.now += mps.DUE_TIME
+    world.settle()
+    assert states(world)[1] == ("RUNNING", "refused")
+    assert world.job(2).mps.why == "an earlier daemon does not end"
+
+
 def test_a_turn_that_is_rolled_back_forgets_the_daemon_that_it_would_start():
     world = MpsWorld([a_gpu(0)])
     with full_disk(world):

@@ -510,7 +510,8 @@ class Engine:
             self.containment.run(event.job, partial(self._epilog_done, event, now))
             return
         if is_server(event.job):
-            self.mps.take(self, event, now)
+            with self.faults.contained("an MPS daemon"):
+                self.mps.take(self, event, now)
             return
         job = self.jobtable.under_way(event.job)
         if job is not None:  # else it is a late event of an ended attempt

@@ -9,7 +9,8 @@ import logging
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from fgsched.hooks.process import HookRunner, Watch
 from fgsched.hooks.settings import Ran, Run
 from fgsched.jobs import mps
 from fgsched.jobs.launchspec import job_dir
-from fgsched.jobs.lifecycle import Alive, Result, Shepherd
+from fgsched.jobs.lifecycle import Alive, Result, Shepherd, Unclaimed
 from fgsched.jobs.mps import Server
 from fgsched.launch.launcher import Launcher
 
@@ -147,14 +148,22 @@ class MpsDesk:
     def find(self, names: Iterable[tuple[int, int]]) -> list[Found]:
         """Return the daemons that run, `names` (id, number) among them. Remove the files of ended ones."""
         found = []
-        left = {one for one in self.launcher.run.leftovers() if mps.is_server(one[0])}
-        for server, number in sorted(left.union(names)):
+        for server, number in sorted({*self._left(), *names}):
             seen = self.launcher.seize(_named(server, number))
             if isinstance(seen, Alive):
                 found.append(Found(server, number, seen.shepherd))
-            else:
+            elif not isinstance(seen, Unclaimed):
                 self.why_ended(server, number)
         return found
+
+    def _left(self) -> Iterator[tuple[int, int]]:
+        """Yield (id, number) of the daemons that have a claim, a result or a directory."""
+        for kind in ("claim", "result", "job"):
+            with suppress(OSError):
+                for name in os.listdir(self.launcher.run.path / kind):
+                    server, _, number = name.partition(".")
+                    if server.isdecimal() and number.isdecimal() and mps.is_server(int(server)):
+                        yield int(server), int(number)
 
     # -- the clients of a job -------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ run directory, so a controller that starts after a crash adopts each daemon or e
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -151,7 +152,9 @@ class MpsServers:
 
     def _new(self, job: Job, card: Allocation, now: float) -> Server:
         self._number = number = max(self._number + 1, mps.number_at(now))
-        return Server(uid=job.uid, gid=job.gid, user=job.user, gpu=card.gpu, uuid=card.uuid, number=number)
+        until = now + mps.DUE_TIME
+        who = Server(uid=job.uid, gid=job.gid, user=job.user, gpu=card.gpu, uuid=card.uuid, number=number)
+        return replace(who, until=until)
 
     # -- the turn -------------------------------------------------------------------------------
 
@@ -209,7 +212,10 @@ class MpsServers:
             for server, step in steps:
                 if server is not None:
                     self._servers[server.name] = server
-                self._make(engine, step, now)
+                if isinstance(step, mps.Start | mps.Ask | mps.Stop):
+                    engine.then(step)
+                else:
+                    engine.containment.run(step.job.id, partial(self._make, engine, step, now))
             if not steps:
                 break
         self._forget_over(mps.uses(engine.jobtable.holding.values()))
@@ -224,7 +230,8 @@ class MpsServers:
             elif mps.is_client(job):
                 yield None, mps.Lose(job, "its daemon is gone")
 
-    def _make(self, engine: EngineContext, step: mps.Step, now: float) -> None:
+    def _make(self, engine: EngineContext, step: mps.JobStep, now: float) -> None:
+        """Make a step of a job."""
         match step:
             case mps.Grant(job=job):
                 self._launch(engine, job, now, state="used")
@@ -236,8 +243,6 @@ class MpsServers:
                 engine.change(job, now, mps=use, warning=f"MPS failed on GPU {job.holds[0].gpu}: {why}")
             case mps.Withdraw(job=job):
                 engine.take_up(job, engine.launcher.seize(job), now)
-            case mps.Start() | mps.Ask() | mps.Stop():
-                engine.then(step)
 
     def _launch(self, engine: EngineContext, job: Job, now: float, **use: object) -> None:
         assert job.mps is not None

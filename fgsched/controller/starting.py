@@ -367,7 +367,7 @@ def begin(host: StartHost, start: Start, now: float) -> None:
         host.jobtable.given[after.id] = given
         use_claims(host, start.job_id, now)
         use = host.mps.wish(after, given, host.policy, now)
-        if use is not None:
+        if use != after.mps:  # the last attempt may have used it
             after = host.change(after, now, mps=use)
         if use is None or use.state == "refused":
             host.then(Launch(after, given))

@@ -18,6 +18,7 @@ PROGRAM = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
 MOST_JOBS = 48  # on one GPU: the clients that every GPU since Volta and every driver takes
 START_TIME = 20.0  # seconds in which a daemon must have started a server
+DUE_TIME = 30.0  # seconds in which an earlier daemon of the user and GPU must have ended
 ASK_PAUSE = 0.1  # seconds between two questions to a daemon that has no server yet
 RETRY_TIME = 60.0  # seconds after a failed start in which no other one is tried
 END_TIME = 10.0  # seconds after which a job is ended although its clients could not be
@@ -215,7 +216,8 @@ class Withdraw(Struct, frozen=True):
     job: Job
 
 
-Step = Start | Ask | Stop | Grant | Refuse | Lose | Withdraw
+JobStep = Grant | Refuse | Lose | Withdraw
+Step = Start | Ask | Stop | JobStep
 
 
 def number_at(now: float) -> int:
@@ -285,6 +287,8 @@ def at(server: Server, now: float) -> Server:
     """Return the daemon as it is at a time: broken if it has no server at the end of its time to start."""
     if server.phase is Phase.BROKEN and not now < server.until <= now + RETRY_TIME:  # or the clock was set
         return replace(server, until=0.0)
+    if server.phase is Phase.DUE and now >= server.until:
+        return broken(server, "an earlier daemon does not end", now)
     if server.phase is not Phase.STARTING or now < server.until:
         return server
     why = server.why or "no answer"

@@ -97,6 +97,8 @@ def last_attempts(queue_dir: Path) -> dict[int, int]:
     """Return {job: last attempt} of the jobs of a queue that left more than a tombstone."""
     found: dict[int, int] = {}
     for job, attempt in _attempts(queue_dir):
+        if job >= _MAX_ID:
+            continue  # an MPS daemon
         name = f"{job}.{attempt}"
         if any(os.path.lexists(queue_dir / kind / name) for kind in ("result", "job")) or _shepherd(
             queue_dir, job, attempt
