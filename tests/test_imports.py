@@ -1,9 +1,12 @@
 """What the commands that are called most import beside click and msgspec: each module delays their start."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+from fgsched.domain.errors import Exit
 
 # What a client of a socket needs, in Python's own library.
 SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "gc", "locale", "fcntl"}
@@ -57,3 +60,15 @@ def test_the_controller_imports_nothing_that_an_idle_one_does_not_need():
 
 def test_a_package_that_msgspec_could_import_is_not_hidden_from_other_modules():
     assert "typing_extensions" in modules("import fgsched.controller, typing_extensions")
+
+
+def test_the_controller_does_not_load_openssl_for_its_lock(tmp_path):
+    program = (
+        "from fgsched.controller.__main__ import main; print(main()); "
+        "import filelock; print('libcrypto' in open('/proc/self/maps').read())"
+    )
+    (tmp_path / "fgsched.toml").write_text("no settings")
+    environ = os.environ | {"FG_HOME": str(tmp_path), "FGSCHED_CONFIG": str(tmp_path / "fgsched.toml")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.split() == [str(int(Exit.USAGE)), "False"]
