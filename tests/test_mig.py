@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,8 @@ from builders import GIB, LIMITS, a_demand, a_gpu, a_job
 from driver_host import hosting
 from fakecuda import Card, instance
 from fakecuda.job import make_job
+from fgsched.accounting.records import Owner, OwnerUse
+from fgsched.accounting.reports.people import groups_of
 from fgsched.cli.doctormig import check
 from fgsched.config.load import Config
 from fgsched.controller.instances import settled
@@ -23,6 +26,7 @@ from fgsched.jobs.enforcement import MountPlan, check_tier, tier_of
 from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, variables
 from fgsched.listing import gres
 from fgsched.scheduling.placement import Shortfall, is_of_type, is_suitable, place, rooms
+from fgsched.submission.options import several_instances
 from fgsched.system.mounts import nodes, nodes_of
 
 MIXED = "sim:1x80G:H100,1x40G:A100-SXM4-40GB:mig=3g.20gb/2x1g.5gb"
@@ -219,6 +223,24 @@ def test_the_doctor_prints_the_commands_that_make_instances():
     empty = a_gpu(2, state=GpuState.DOWN, note=mig.NO_INSTANCES)
     text = "GPU 2 is in MIG mode and has no instances"
     assert check([empty]) == (False, text, f"As root, without jobs on the card: {steps.format(2)}")
+
+
+# What is not measured
+
+
+def test_the_efficiency_of_users_leaves_instances_out():
+    ann = Owner(uid=1, user="ann")
+    on_card = OwnerUse(at=0, owner=ann, card="GPU-a", charged=50.0, used=25.0)
+    on_instance = OwnerUse(at=0, owner=ann, card="MIG-a", charged=100.0)
+    facts = SimpleNamespace(cards=(), uses=(on_card, on_instance), jobs=(), waits=(), unused=())
+    (group,) = groups_of(facts, "user")
+    assert (group.charged, group.used, group.measured) == (150.0, 25.0, 50.0)
+
+
+def test_a_request_for_several_instances_is_told_that_a_process_has_one():
+    assert "CUDA shows a process only the first" in several_instances(named("a100_1g.5gb", gpus=2))
+    assert "the job gets 3 MIG instances" in several_instances(named("mig", gpus=3))
+    assert [several_instances(one) for one in (named("mig"), named("a100", gpus=2))] == ["", ""]
 
 
 # What a job on one is told, and how it is held

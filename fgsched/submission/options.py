@@ -15,6 +15,7 @@ from fgsched.submission import table
 from fgsched.submission.table import Amount, GpuMemory, HostMemory, Option
 
 NOTES = "FGSUB_HINT"  # switches notes off; --hint is an option of Slurm, and not of fgsub
+_INSTANCES = lazy_regex(r"(?i)\bmig\b|\dg\.\d+gb|mig-")
 _EXPANDABLE = lazy_regex(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")
 _AS_WRITTEN = {"chdir", "comment", "error", "export", "input", "job-name", "output", "wrap"}  # blanks count
 _WITH_LETTERS = {"output", "error", "input"}
@@ -463,6 +464,16 @@ def ignored_features(settings: Mapping[str, Setting], site: SubmitContext) -> li
     unknown = ", ".join(_constraint(settings, 1, site).unknown)
     is_told = unknown and "constraint" in site.ignores
     return [f"--constraint: ignored, no such feature here: {unknown}"] if is_told else []
+
+
+def several_instances(demand: Demand) -> str:
+    """Return a warning about a request for several MIG instances; "" for any other one."""
+    if demand.gpus < 2 or not _INSTANCES.search(demand.gpu_type):
+        return ""
+    return (
+        f"the job gets {demand.gpus} MIG instances, and CUDA shows a process only the first of"
+        " CUDA_VISIBLE_DEVICES: give each process another one"
+    )
 
 
 def _host_memory(setting: Setting | None, cpus: int, gpus: int, site: SubmitContext) -> int:

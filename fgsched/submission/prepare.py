@@ -371,6 +371,8 @@ class Submitter:
         for slot in ("output", "error", "input"):
             left = left_alone(_text(settings, slot, ""))
             warnings = [*warnings, *(f"--{slot}: {item} is left as it is" for item in left)]
+        if more := options.several_instances(request.demand):
+            warnings = [*warnings, more]
         if request.mail_type and not self._site.mails:
             warnings = [*warnings, f"{settings['mail-type'].label}: this host sends no mails"]
         if not script.slurm and _text(settings, "mem", "") and "gpu-mem" not in settings:

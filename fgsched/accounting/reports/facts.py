@@ -26,9 +26,11 @@ from fgsched.accounting.reports.ended import (
     waits,
 )
 from fgsched.domain.errors import StorageError
+from fgsched.domain.job import is_instance
 from fgsched.store import schema
 from fgshim.grouping import Grouping, Numbers, group, ordered
 
+_ROUNDED = 0.001  # GPU seconds that remain where sums are rounded
 _SQL = schema.named(Path(__file__).with_name("reports.sql").read_text())
 _FAILED = {"FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"}
 _LONG = 60 * DAY  # seconds of a period: the least for which days are summed instead of hours
@@ -590,6 +592,12 @@ class Facts:
     @cached_property
     def idle(self) -> float:
         return sum(self.classes[1:3])
+
+    @cached_property
+    def measured(self) -> float:
+        """Return the charged GPU seconds of which compute time is measured: not those on MIG instances."""
+        left = self.charged - sum(one.charged for one in self.uses if is_instance(one.card))
+        return left if left > _ROUNDED else 0.0
 
     @cached_property
     def used(self) -> float:

@@ -122,9 +122,9 @@ def _charged(classes: Sequence[Number]) -> Number:
 
 
 def headline_efficiency(facts: Facts) -> Headline:
-    now = numbers.share(facts.used, facts.charged)
-    before = numbers.share(facts.before.used, facts.before.charged)
-    note = fraction(facts.used, facts.charged, " used")
+    now = numbers.share(facts.used, facts.measured)
+    before = numbers.share(facts.before.used, facts.before.measured)
+    note = fraction(facts.used, facts.measured, " used")
     return Headline("efficiency", "GPU efficiency", now, note, numbers.points(now, before, 1))
 
 

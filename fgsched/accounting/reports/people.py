@@ -21,6 +21,7 @@ from fgsched.accounting.reports.model import (
     Words,
 )
 from fgsched.accounting.reports.wording import model_name, quantile
+from fgsched.domain.job import is_instance
 from fgshim.grouping import Numbers, ordered
 
 BY = {  # what --by chooses: the heading of the column
@@ -41,6 +42,7 @@ class Group(Struct):
     held: float = 0.0
     empty: float = 0.0
     used: float = 0.0
+    measured: float = 0.0  # charged where compute time is measured
     jobs: int = 0
     failed: int = 0
     unused: float = 0.0  # byte-seconds
@@ -65,6 +67,7 @@ def groups_of(facts: Facts, by: str, *, has_memory: bool = False) -> list[Group]
         group.held += use.held
         group.empty += use.empty
         group.used += use.used
+        group.measured += 0.0 if is_instance(use.card) else use.charged
     for job in facts.jobs:
         group = found[name(job.owner, job.model)]
         group.jobs += job.jobs
@@ -103,6 +106,7 @@ def total_of(groups: Iterable[Group], name: str) -> Group:
         total.held += group.held
         total.empty += group.empty
         total.used += group.used
+        total.measured += group.measured
         total.jobs += group.jobs
         total.failed += group.failed
         total.unused += group.unused
@@ -155,7 +159,7 @@ def _row(
         "charged": numbers.hours(group.charged),
         "classes": _bar(group, largest),
         "share": share,
-        "efficiency": numbers.rate(group.used, group.charged),
+        "efficiency": numbers.rate(group.used, group.measured),
         "idle": numbers.hours(group.idle),
         "unused": numbers.memory_hours(group.unused),
         "jobs": numbers.count(group.jobs),

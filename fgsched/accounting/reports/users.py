@@ -21,6 +21,7 @@ from fgsched.accounting.reports.waits import waits
 from fgsched.accounting.reports.waste import findings, merged, wastes
 from fgsched.accounting.reports.wording import dash
 from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import is_instance
 
 _TERMS = ("charged", "used", "efficiency", "measured", "idle", "unused", "wait", "failed")
 _PLURALS = {
@@ -115,7 +116,7 @@ def _top_users(facts: Facts, most: int, by: str, title: str) -> Part:
             Given(group.name),
             numbers.hours(group.charged),
             numbers.hours(group.idle),
-            numbers.rate(group.used, group.charged),
+            numbers.rate(group.used, group.measured),
             numbers.count(group.jobs),
         )
         for rank, group in enumerate(groups[:most], 1)
@@ -194,10 +195,11 @@ def _own_figures(facts: Facts) -> tuple[Headline, ...]:
     charged, idle = sum(use.charged for use in facts.uses), _own_idle(facts)
     hours = numbers.hours(charged)
     whole = Number(hours.value, hours.unit, f"{hours.text} h")
-    used = numbers.share(facts.used, charged)
+    measured = sum(use.charged for use in facts.uses if not is_instance(use.card))
+    used = numbers.share(facts.used, measured)
     return (
         Headline("charged", "Charged", whole, f"of {numbers.brief_hours(facts.sampled)} GPU-hours"),
-        Headline("efficiency", "GPU efficiency", used, frame.fraction(facts.used, charged, " used")),
+        Headline("efficiency", "GPU efficiency", used, frame.fraction(facts.used, measured, " used")),
         Headline("idle", "Idle", numbers.share(idle, charged), frame.fraction(idle, charged)),
         frame.headline_wait(facts),
         frame.headline_jobs(facts),

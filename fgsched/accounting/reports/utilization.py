@@ -21,7 +21,8 @@ from fgsched.accounting.reports.model import (
 )
 from fgsched.accounting.reports.registry import Wish
 from fgsched.accounting.reports.timeclasses import gpus, hours_of_the_week, steps_of, where_the_time_went
-from fgsched.accounting.reports.wording import model_name, sentence, short_time
+from fgsched.accounting.reports.wording import dash, model_name, sentence, short_time
+from fgsched.domain.job import is_instance
 
 _FINE = 300  # seconds: the step of the last 24 hours
 
@@ -86,12 +87,13 @@ def _table(facts: Facts) -> Table:
     for card in facts.cards:
         found = totals.get(card.uuid)
         if found is not None:
-            hours = (*found.classes, found.used)
+            compute: Cell = dash() if is_instance(card.uuid) else numbers.hours(found.used)
             rows.append(
                 (
                     Number(card.gpu, "", f"GPU {card.gpu}"),
                     Words(model_name(card.model)),
-                    *(numbers.hours(value) for value in hours),
+                    *(numbers.hours(value) for value in found.classes),
+                    compute,
                     numbers.rate(found.charged, found.packed),
                 )
             )
