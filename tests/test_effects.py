@@ -42,7 +42,7 @@ def kinds(world):
     return [(type(one).__name__, one.job.id) for one in performed if not isinstance(one, Reply)]
 
 
-def test_a_turn_leaves_its_effects_as_values_in_the_order_of_its_decisions():
+def test_a_turn_leaves_its_effects_as_values_with_launches_before_the_removal_of_files():
     world = Recording([a_gpu(0)])
     world.submit([a_demand(WHOLE)] * 2)
     assert kinds(world) == [("Launch", 1)]
@@ -50,7 +50,7 @@ def test_a_turn_leaves_its_effects_as_values_in_the_order_of_its_decisions():
     assert kinds(world) == [("Follow", 1)]
     world.host.finish(1, 1, a_result())
     world.turn()
-    assert kinds(world) == [("Forget", 1), ("Launch", 2)]
+    assert kinds(world) == [("Launch", 2), ("Forget", 1)]
 
 
 def test_a_launch_has_the_job_as_it_was_committed():
