@@ -7,6 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 from awaiting import until
 from builders import GIB, LIMITS, a_demand, a_gpu, a_job
@@ -17,11 +18,14 @@ from fgsched.accounting.records import Owner, OwnerUse
 from fgsched.accounting.reports.people import groups_of
 from fgsched.cli.doctormig import check
 from fgsched.config.load import Config
+from fgsched.controller.fencing import _variables
 from fgsched.controller.instances import settled
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import WHOLE, Gpu, GpuState, Hold, JobState, MigInstance, Reading
 from fgsched.gpus import READING, discover, mig, simulated
 from fgsched.gpus.backend import Report
+from fgsched.gpus.sampler import _Selected
+from fgsched.gpus.selection import Selection
 from fgsched.jobs.enforcement import MountPlan, check_tier, tier_of
 from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, variables
 from fgsched.listing import gres
@@ -152,6 +156,13 @@ def test_where_all_gpus_are_instances_a_gpu_is_one_of_them():
     assert placed(a_demand(5000), ONLY) is None
 
 
+def test_a_card_in_mig_mode_without_instances_is_no_gpu_that_a_request_could_mean():
+    instances = simulated.parse(ONLY)
+    empty = a_gpu(1, state=GpuState.DOWN, note=mig.NO_INSTANCES)
+    assert [gpu.is_named for gpu in Selection().of([*instances, empty])] == [False] * 4
+    assert [gpu.is_named for gpu in Selection().of([*instances, a_gpu(1)])] == [False, True, True, True]
+
+
 def test_a_site_may_share_instances():
     gpu = found(MIXED, share_instances=True)[1]
     assert is_suitable(gpu, a_demand(5000, gpu_type="3g.20gb"))
@@ -223,6 +234,22 @@ def test_the_doctor_prints_the_commands_that_make_instances():
     empty = a_gpu(2, state=GpuState.DOWN, note=mig.NO_INSTANCES)
     text = "GPU 2 is in MIG mode and has no instances"
     assert check([empty]) == (False, text, f"As root, without jobs on the card: {steps.format(2)}")
+
+
+def test_the_instances_of_a_lost_card_are_lost():
+    seen = _Selected(Selection())
+    gpus = found(ONLY)
+    seen.watch(gpus)
+    lost = Reading(gpu=0, used=0, error="GPU is lost", is_lost=True)
+    answer = seen.interpret(Report(want=READING, readings={simulated.uuid(0): lost}))
+    assert answer.readings == {gpu.index: structs.replace(lost, gpu=gpu.index) for gpu in gpus}
+
+
+def test_a_fence_on_an_instance_names_it_by_uuid(tmp_path):
+    whole, instance_of, *_ = found(MIXED)
+    for gpu, visible in ((whole, "0"), (instance_of, instance_of.uuid)):
+        chosen = [(gpu, Hold(gpu=gpu.index, share=WHOLE, memory=GIB))]
+        assert _variables(tmp_path, chosen)["CUDA_VISIBLE_DEVICES"] == visible
 
 
 # What is not measured

@@ -242,7 +242,7 @@ def _variables(folder: Path, chosen: list[tuple[Gpu, Hold]]) -> dict[str, str]:
         "LD_PRELOAD": ":".join(preloads),
         FENCE_DIR: str(folder),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu.index) for gpu, _ in chosen),
+        "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid if gpu.mig else str(gpu.index) for gpu, _ in chosen),
         "FG_GPU_FRACTION": format_share(sum(hold.share for _, hold in chosen)),
         "FG_GPU_MEM_MB": str(chosen[0][1].memory >> 20),
         "FG_GPU_UUIDS": ",".join(gpu.uuid for gpu, _ in chosen),

@@ -229,6 +229,8 @@ class Driver:
         try:
             _, _, used = self._memory(device.handle)
             processes = self._processes(device.handle)
+            if device.parts > 1:  # the memory of the other compute instances is counted as well
+                used = sum(one.memory for one in processes)
         except self._nvml.NVMLError as error:
             return Reading(gpu=device.index, used=0, error=f"the driver says: {error}")
         return Reading(

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Gpu, GpuState, MigInstance
 from fgsched.domain.text import shown
+from fgsched.gpus.mig import NO_INSTANCES
 
 _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{1,36}")
@@ -39,7 +40,8 @@ class Selection(Struct, frozen=True, kw_only=True):
         chosen = {gpu.index: self._configured(gpu) for gpu in gpus}
         if self.only is not None:
             chosen = {gpu.index: gpu for gpu in self._named(chosen, why or "the host has no such card")}
-        if any(gpu.mig for gpu in chosen.values()) and not all(gpu.mig for gpu in chosen.values()):
+        has_whole = any(not gpu.mig and gpu.note != NO_INSTANCES for gpu in chosen.values())
+        if has_whole and any(gpu.mig for gpu in chosen.values()):
             chosen = {index: replace(gpu, is_named=gpu.mig is not None) for index, gpu in chosen.items()}
         return tuple(chosen[index] for index in sorted(chosen))
 
