@@ -78,9 +78,7 @@ class Ledger:
         """Open the file at `path`, or create it. Raises StorageError."""
         self.path = path
         with _told(path):
-            sync_file(
-                Path(f"{path}-wal")
-            )  # a killed accountant may have left commits there
+            sync_file(Path(f"{path}-wal"))  # a killed accountant may have left commits there
             self._db = sqlite3.connect(path, isolation_level=None, factory=Connection)
             self._db.row_factory = sqlite3.Row
             for setting in _SETTINGS:

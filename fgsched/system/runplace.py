@@ -6,8 +6,6 @@ the queue waits for these changes too.
 
 import logging
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
@@ -52,7 +50,7 @@ def _placed(places: Paths, link: Path, memory: Path | None, uid: int, boot: str)
     if memory is None:
         link.mkdir(0o700)
         return replace(places, run=link, run_link=None)
-    target = memory / f"fgsched-{secrets.token_hex(4)}"
+    target = memory / f"fgsched-{os.urandom(4).hex()}"
     target.mkdir(0o700)
     link.symlink_to(target)
     log.info("the run directory is %s", target)
@@ -95,7 +93,9 @@ def _removed(run: Path, boot: str) -> bool:
         return not os.path.lexists(run)
     if _is_used(run, boot):
         return False
-    shutil.rmtree(run)
+    from shutil import rmtree  # 0.2 MiB, and only the directory of an earlier boot needs it
+
+    rmtree(run)
     return True
 
 
