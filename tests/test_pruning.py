@@ -239,6 +239,12 @@ def test_jobs_that_ended_before_the_file_knew_of_it_are_found(tmp_path):
             db.execute(f"DROP INDEX {name}")
         for name in ("job_ends", "ended_job_is_added"):
             db.execute(f"DROP TRIGGER {name}")
+        cards = ("no_card_is_over_held", "no_card_comes_to_be_over_held")
+        for name in cards:
+            db.execute(f"DROP TRIGGER {name}")
+        db.execute("ALTER TABLE card DROP COLUMN capacity")
+        for name in cards:  # version 5 replaces them
+            db.execute(f"CREATE TRIGGER {name} AFTER INSERT ON hold BEGIN SELECT 1; END")
         db.execute("PRAGMA user_version = 2")
     db.close()
     again = Store(tmp_path / "queue.db")
