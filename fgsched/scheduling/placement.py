@@ -142,6 +142,8 @@ def is_suitable(gpu: Gpu, demand: Demand) -> bool:
     A MIG instance is allocated as a whole, unless the site shares instances. Beside whole GPUs, a request
     that neither names an instance nor asks for the memory of one GPU alone means a whole GPU.
     """
+    if not gpu.is_named and not gpu.is_unit:
+        return is_of_type(gpu, demand.gpu_type)
     has_memory_alone = bool(demand.memory) and not demand.share
     if gpu.is_named and not (demand.gpu_type or (has_memory_alone and demand.gpus == 1)):
         return False
