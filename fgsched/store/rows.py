@@ -191,7 +191,7 @@ _LONGEST_NAME = 255
 def _common_part(text: str) -> str | None:
     """Return the JSON of a request without the texts of name, arguments and submission line.
 
-    A request is valid if another one with the same common part is valid. None: this cannot be told from the
+    A request is valid if another one with the same common part is valid. None: this cannot be seen in the
     text. Without backslashes, a quotation mark always begins or ends a string. Control characters, which are
     not in the text, mark the places of the line and the arguments.
     """

@@ -43,7 +43,7 @@ class Trial:
         self.worst = 0.0
 
     def play(self, number: int) -> None:
-        """Fill the disk while two jobs run, submit, let the jobs end, make room."""
+        """Fill the disk while two jobs run, submit, let the jobs end, remove the filler."""
         go, kind = self.outside / f"go{number}", self.luck.choice(("blocks", "blocks", "inodes"))
         kills = self.luck.random() < 0.3
         told = f"trial {number} ({kind}{', with a kill' * kills})"

@@ -101,7 +101,7 @@ class Sweep:
         return request | {"key": secrets.token_hex(16), "scripts": scripts, "jobs": jobs}
 
     def tried(self, request: dict[str, Any], seconds: float) -> dict[str, int]:
-        """Repeat a submission until it is acknowledged or the time is over."""
+        """Repeat a submission until it is acknowledged or the time is up."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             try:

@@ -27,7 +27,7 @@ from targets.layer import Layer, layered
 from targets.rows import Row
 
 SECONDS_A_CUT = 0.5  # of load
-GOES_ON = 20  # one of so many cuts
+CONTINUES = 20  # one of so many cuts
 CONFIG = '[host]\ncpus = 64\n[accounting]\nmove_after = "{after}"\n'
 SCRIPT = "#!/bin/sh\necho j $FG_JOB_ID >>{log}\nexit {code}\n#{padding}\n"
 RETRIED = {"Unreachable", "ConnectionError", "StorageError", "TimedOut"}
@@ -66,7 +66,7 @@ def chosen(found: list[Change], count: int, luck: random.Random) -> list[int]:
 
 
 class Submitter(threading.Thread):
-    """Submits jobs, and records each acknowledgement and each end that it was told."""
+    """Submits jobs, and records each acknowledgement and each end that it learns."""
 
     def __init__(self, it: bench.Home, layer: Layer, luck: random.Random, stop: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -137,7 +137,7 @@ class Place:
 
 @dataclass
 class Told:
-    """What was known to users before a cut."""
+    """The knowledge of users before a cut."""
 
     acknowledged: set[int] = field(default_factory=set)
     begun: set[int] = field(default_factory=set)
@@ -168,7 +168,7 @@ def examine(found: list[Change], cuts: list[int], place: Place, seed: int, row: 
         lay_out(luck.choice(disks).survivor(luck), place.root, into)
         shutil.copytree(into, keep := place.layer.place / "kept")
         problems = judge(into, told, row)
-        if not problems and number % GOES_ON == 0:
+        if not problems and number % CONTINUES == 0:
             problems = go_on(keep, told, place, row)
         row.findings += [f"cut {number} at {cut} of {len(found)}: {text}" for text in problems]
         row.done += 1
@@ -251,7 +251,7 @@ def go_on(state: Path, told: Told, place: Place, row: Row) -> list[str]:
             [*words, sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            return [f"no controller goes on: {done.stderr[-1500:]}"]
+            return [f"no controller continues: {done.stderr[-1500:]}"]
         return compare(json.loads(done.stdout), told, place, row)
     finally:
         place.layer.log.write_bytes(before)
