@@ -92,6 +92,23 @@ def test_a_driver_in_a_namespace_of_its_own_is_looked_up_as_without_the_hook(loo
     assert lookups("apart", *names) == lookups("apart", *names, hooked=False) == [DRIVER, DRIVER]
 
 
+AUDIT = """#include <link.h>
+unsigned la_version(unsigned version) { return version; }
+unsigned la_objopen(struct link_map *map, Lmid_t space, uintptr_t *cookie) {
+    return LA_FLG_BINDTO | LA_FLG_BINDFROM;
+}
+"""
+
+
+@pytest.mark.parametrize("how", ["program", "linked"])
+def test_a_library_that_audits_the_linker_does_not_undo_the_limit(job, driver, tmp_path, how):
+    (tmp_path / "audit.c").write_text(AUDIT)
+    flags = ("-shared", "-fPIC", "-fvisibility=default")
+    audit = fakecuda.compile_c([tmp_path / "audit.c"], tmp_path / "audit.so", *flags)
+    said = job.run("alloc 1000M", "alloc 100M", program=getattr(driver, how), LD_AUDIT=str(audit))
+    assert said == [(0,), (2,)]
+
+
 def test_a_driver_library_of_another_file_name_is_the_driver(lookups, driver, tmp_path):
     """It is known by the name in it."""
     other = tmp_path / "vendor-gpu.so"
