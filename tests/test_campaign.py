@@ -1,5 +1,6 @@
 """The campaign of faults: its disk that forgets, its sums, and a short form of its targets."""
 
+import errno
 import os
 import random
 import subprocess
@@ -166,3 +167,29 @@ def test_a_campaign_continues_where_its_results_end(tmp_path):
     )
     assert "| T4 | power cuts | 200 | 0 |" in told.stdout
     assert not Path(results).exists()
+
+
+WRITES = """
+import os, sys
+file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+for text in (b"a", b"b", b"c", b"d"):
+    try:
+        os.write(file, text)
+    except OSError as error:
+        print(error.errno)
+"""
+
+
+@pytest.mark.compiler
+def test_the_layer_fails_the_chosen_calls_on_files_of_the_home_only(tmp_path, monkeypatch):
+    monkeypatch.setenv("FG_BENCH_DIR", str(tmp_path))
+    with layer.layered(program="-c") as over:
+        over.fail("write", errno.ENOSPC, skip=1, times=2)
+        words = [sys.executable, "-c", WRITES]
+        done = subprocess.run([*words, over.under / "a"], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [str(errno.ENOSPC)] * 2
+        assert (over.under / "a").read_bytes() == b"ad"
+        assert over.control.hits == 2
+        over.fail("write", errno.ENOSPC, skip=0, times=9)
+        done = subprocess.run([*words, tmp_path / "b"], capture_output=True, text=True, check=True)
+        assert (done.stdout, (tmp_path / "b").read_bytes()) == ("", b"abcd")
