@@ -173,6 +173,11 @@ class FaultyDisk:
                 return True
         return self.is_cut
 
+    @property
+    def unsynced(self) -> list[Replaced]:
+        """What the writes that are not synchronised replaced."""
+        return [one for file in self._by_path.values() for one in file.replaced]
+
     def cut(self) -> None:
         """Let every later call fail; `lose` then decides what is on the disk."""
         self.is_cut = True

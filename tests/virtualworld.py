@@ -395,7 +395,7 @@ class World:
         self.counts["disk full"] += 1
         self.note("disk full")
         self.disk.is_full = True
-        self.agenda.after(self.draw.uniform(60, 2 * HOUR), self.empty_disk)
+        self.agenda.after(self.draw.uniform(60, 600), self.empty_disk)
 
     def empty_disk(self) -> None:
         self.disk.is_full = False
