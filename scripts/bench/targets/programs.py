@@ -39,5 +39,5 @@ def take(text: str, row: Row) -> None:
     with suppress(ValueError):
         for one in json.loads(text):
             row.lost += one["lost"]
-            row.wrong += one["changed"]
+            row.wrong += one["changed"] + one.get("wrong", 0)
             row.worst = max(row.worst, one["seconds"] * 1000)
