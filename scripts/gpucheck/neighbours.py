@@ -62,7 +62,7 @@ def nccl(place: Place) -> Iterator[Row]:
     torch_or_not(place)
     with place.share(0.5) as share:
         bare, hooked = (_sums(place, 1, env) for env in ({}, share.preload))
-        good = hooked == bare and hooked == ["1.0 of 1.0"]
+        good = hooked == bare if bare == ["1.0 of 1.0"] else None  # NCCL does not work here
         yield row("one rank", good, f"{hooked[0]}, without the hook {bare[0]}")
         bare, hooked = (_sums(place, 2, env) for env in ({}, share.preload))
         yield row("two ranks on one GPU: as without the hook", hooked == bare, "; ".join(hooked))

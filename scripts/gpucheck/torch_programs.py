@@ -171,7 +171,7 @@ def nccl(file: str, rank: str, ranks: str) -> dict[str, Any]:
         init_method=f"file://{file}",
         rank=int(rank),
         world_size=int(ranks),
-        timeout=datetime.timedelta(seconds=60),
+        timeout=datetime.timedelta(seconds=20),
     )
     values = torch.full((1 << 20,), int(rank) + 1.0, device="cuda")
     group.all_reduce(values)
