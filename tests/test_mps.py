@@ -6,6 +6,7 @@ import select
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ from fgsched.domain.job import WHOLE, Hold, Job, JobState, MpsUse
 from fgsched.jobs import mps
 from fgsched.jobs.enforcement import COMPUTE_NONE
 from fgsched.jobs.lifecycle import Shepherd
-from fgsched.jobs.mps import Server
+from fgsched.jobs.mps import Phase, Server
 from fgsched.system.process import descendants
 from live_host import PATIENCE, Home, living
 
@@ -98,6 +99,11 @@ class MpsWorld(World):
         self.now = max(self.now, NOW)
         self.engine.mps.host, self.engine.mps.settings = self.daemons, SETTINGS
 
+    def settle(self) -> None:
+        super().settle()
+        while any(one.pids for one in self.engine.mps.servers if one.phase is Phase.STARTING):
+            super().settle()
+
     def cancel(self, job_id: int) -> None:
         job = self.engine.jobtable.jobs[job_id]
         with self.engine.store.write():
@@ -133,6 +139,19 @@ def test_a_daemon_is_started_before_the_first_job_and_ended_after_the_last():
     world.host.finish(2, 1, a_result())
     world.settle()
     assert (world.daemons.living, world.engine.mps.servers) == ({}, [])
+
+
+def test_a_server_that_is_gone_at_the_second_question_lets_no_job_in():
+    world = MpsWorld([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.turn()
+    world.turn()
+    [server] = world.engine.mps.servers
+    assert (server.phase, server.pids, world.host.runs) == (Phase.STARTING, (4711,), [])
+    world.daemons.has_servers = False
+    world.turn()
+    world.turn()
+    assert (world.engine.mps.servers[0].phase, world.host.runs) == (Phase.STARTING, [])
 
 
 def test_each_user_and_each_gpu_has_a_daemon_and_whole_gpus_have_none():
@@ -352,7 +371,12 @@ def test_the_control_program_speaks_the_protocol_that_the_desk_expects(tmp_path,
     try:
         until(pipes, lambda: said("get_server_list\n") == (0, "", ""))
         uid = os.geteuid()
-        assert said(f"get_server_list\nstart_server -uid {uid}\nget_server_list\n") == (0, "", "")
+        status, output, errors = said(f"get_server_list\nstart_server -uid {uid}\nget_server_list\n")
+        assert (status, errors) == (0, "")
+        end = time.monotonic() + PATIENCE
+        while mps.pids_of(output):  # a server that fails is listed for an instant
+            assert time.monotonic() < end
+            output = said("get_server_list\n")[1]
         assert mps.pids_of(said("get_client_list 1\n")[1]) == ()
         assert mps.pids_of(said("no_such_command\n")[1]) == ()
         second = [program, "-f"]

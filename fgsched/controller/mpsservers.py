@@ -278,6 +278,9 @@ class MpsServers:
 def _answered(server: Server, answer: ServerAnswered, now: float) -> Server:
     if server.phase is not Phase.STARTING:
         return server
+    if answer.pids and set(server.pids).isdisjoint(answer.pids):
+        again = now + mps.CONFIRM_PAUSE
+        return replace(server, asks_at=again, was_reached=True, pids=answer.pids, why="its server ended")
     if answer.pids:
         return replace(server, phase=Phase.READY, until=float("inf"), asks_at=float("inf"), why="")
     reached = server.was_reached or answer.was_reached

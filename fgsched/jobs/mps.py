@@ -19,6 +19,7 @@ SERVER = "nvidia-cuda-mps-server"
 MOST_JOBS = 48  # on one GPU: the clients that every GPU since Volta and every driver takes
 START_TIME = 20.0  # seconds in which a daemon must have started a server
 DUE_TIME = 30.0  # seconds in which an earlier daemon of the user and GPU must have ended
+CONFIRM_PAUSE = 0.5  # seconds until the question whether its server lives: one that fails is listed at first
 ASK_PAUSE = 0.1  # seconds between two questions to a daemon that has no server yet
 RETRY_TIME = 60.0  # seconds after a failed start in which no other one is tried
 END_TIME = 10.0  # seconds after which a job is ended although its clients could not be
@@ -156,6 +157,7 @@ class Server(Struct, frozen=True, kw_only=True):
     until: float = math.inf  # end of the phase; 0: it has passed
     asks_at: float = math.inf  # when it is asked for its server; inf: not, or an answer is pending
     was_reached: bool = False  # it has answered, and got the command to start a server
+    pids: tuple[int, ...] = ()  # of the servers in its last answer
     was_stopped: bool = False  # it got the command to end
     why: str = ""  # of a failure
 
