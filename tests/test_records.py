@@ -72,7 +72,7 @@ WRONG = [
         "target='nobody' is not one of all, shell, children",
     ),
     ({"early_signal": 7}, "request: Expected `object | null`, got `int` - at `$.early_signal`"),
-    ({"tier": "glass"}, "tier='glass' is not one of driver, shim, watchdog, none"),
+    ({"tier": "glass"}, "tier='glass' is not one of driver, mig, shim, watchdog, none"),
     ({"gpu_compute": "soft"}, "gpu_compute='soft' is not one of hard, fair, none"),
     ({"chdir": "here"}, "request: chdir='here' is not absolute"),
     ({"output": "\u20ac" * 1366}, "request: output is longer than 4095 bytes"),
