@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from fgsched.config.load import load
@@ -63,7 +64,8 @@ def main() -> int:
 
     reset_signals()
     # filelock imports hashlib, which loads OpenSSL if it can: 0.4 MiB, and 3 MiB of resident memory.
-    sys.modules["_hashlib"] = None  # type: ignore[assignment]
+    if find_spec("_md5"):  # some distributions build Python without digests of its own
+        sys.modules["_hashlib"] = None  # type: ignore[assignment]
 
     try:
         attend(
