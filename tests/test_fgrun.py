@@ -1,6 +1,7 @@
 """fgrun: a job in the foreground has the caller's streams or a terminal, its signals, and its fate."""
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -211,6 +212,16 @@ def test_a_shell_on_a_terminal_has_job_control_window_size_and_exit_code(home):
     person.type("exit 9\n")
     assert person.end() == 9
     assert last(home)["exit_code"] == 9
+
+
+def test_what_was_typed_before_the_terminal_is_switched_is_kept():
+    keyboard, screen = os.openpty()
+    os.write(keyboard, b"early\n")
+    with terminal.raw(screen):
+        assert select.select([screen], [], [], 0)[0]
+        assert os.read(screen, 100) == b"early\n"
+    os.close(keyboard)
+    os.close(screen)
 
 
 def test_the_end_of_the_callers_terminal_hangs_up_the_job(home):

@@ -174,7 +174,7 @@ def test_without_a_card_every_row_says_so(tmp_path):
     done = checked(LD_LIBRARY_PATH=str(tmp_path))
     rows = [line for line in done.stdout.splitlines() if line.startswith("   ")]
     assert done.returncode == 2, done.stderr
-    assert len(rows) == 22
+    assert len(rows) == 23
     assert all(row.split()[:2] == ["not", "checked:"] for row in rows)
 
 

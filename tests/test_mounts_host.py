@@ -53,7 +53,8 @@ def test_a_job_without_cards_is_told_by_its_environment(host):
 
 def test_the_empty_file_is_made_once_and_host_and_job_tell(host):
     assert (host.path / "etc/ld.so.preload").read_bytes() == b""
-    assert host.run("alice", "fginfo", "-l", "-h").lines[0].split()[-1] == "namespace"
+    names, gpu = (line.split() for line in host.run("alice", "fginfo", "-l").lines[:2])
+    assert dict(zip(names, gpu, strict=True))["PRELOAD"] == "namespace"
     said = host.run("alice", "fginfo", "--json").json
     assert (said["preload"], said["preload_note"], said["other_gpus"]) == ("namespace", None, "open")
     (line,) = [line for line in host.run("root", "fgsched", "doctor").lines if line.split()[1] == "preload"]

@@ -112,7 +112,7 @@ def raw(descriptor: int) -> Iterator[None]:
     import tty
 
     before = termios.tcgetattr(descriptor)
-    tty.setraw(descriptor)
+    tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed before remains
     try:
         yield
     finally:

@@ -36,7 +36,7 @@ def _joined(pid: int, terminal: int) -> int:
         if before is not None:
             import tty
 
-            tty.setraw(0)
+            tty.setraw(0, termios.TCSADRAIN)  # what was typed before remains
         _copy(terminal)
     finally:
         if before is not None:
