@@ -12,7 +12,7 @@ import pytest
 
 from fgsched.interactive import link, terminal
 from interactive_driver import Typist, call, finish, last, start
-from live_host import living
+from live_host import PATIENCE, living
 
 WAITING = "trap 'echo got INT; exit 5' INT; trap 'echo got HUP >>hup; exit 6' HUP; echo ready; "
 WAITING += "while :; do sleep 1000 & wait $!; done"
@@ -217,6 +217,7 @@ def test_a_shell_on_a_terminal_has_job_control_window_size_and_exit_code(home):
 def test_what_was_typed_before_the_terminal_is_switched_is_kept():
     keyboard, screen = os.openpty()
     os.write(keyboard, b"early\n")
+    assert select.select([screen], [], [], PATIENCE)[0]
     with terminal.raw(screen):
         assert select.select([screen], [], [], 0)[0]
         assert os.read(screen, 100) == b"early\n"
