@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -114,6 +115,14 @@ def test_a_module_imports_only_from_its_own_layer_or_a_lower_one():
         for name in imports(path):
             if name.split(".")[0] == "fgsched":
                 assert RANK[part_of(name)] <= RANK[part], f"{path} imports {name}"
+
+
+def test_no_packages_import_each_other_in_a_circle():
+    used: dict[str, set[str]] = {}
+    for path in MODULES:
+        of_ours = {part_of(name) for name in imports(path) if name.startswith("fgsched.")}
+        used.setdefault(own_part(path), set()).update(of_ours - {own_part(path)})
+    TopologicalSorter(used).prepare()  # it raises for a circle, and names it
 
 
 def test_the_commands_do_not_import_the_names_of_slurm():

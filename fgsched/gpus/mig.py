@@ -1,4 +1,4 @@
-"""Find the MIG instances of the host, which administrators make, and their device files.
+"""Find the MIG instances of the host, which administrators make.
 
 A GPU in MIG mode cannot be used itself. Each of its instances is a device of its own, with the index
 100 + 10 × (index of the GPU) + (number of the MIG device in nvidia-smi): those of GPU 1 are 110 to 116.
@@ -7,7 +7,6 @@ A GPU in MIG mode cannot be used itself. Each of its instances is a device of it
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -21,7 +20,6 @@ CHANGED = "the MIG layout of its card has changed: restart the controller once n
 GONE = "the MIG instance no longer exists"
 _PROFILE = re.compile(r"(?:\dc\.)?\dg\.\d+gb\S*")
 _MOST_DEVICES = 10  # of one GPU: indices have one digit for them
-_CAPABILITIES = Path("/proc/driver/nvidia/capabilities")
 
 
 class Device(Struct, frozen=True, kw_only=True):
@@ -114,33 +112,3 @@ def _names(nvml: Any, card: Any, handle: Any) -> tuple[str, str]:
     profile = f"{whole}g.{-(-about.memorySizeMB // 1024)}gb"
     profile = profile if own == whole else f"{own}c.{profile}"
     return f"{nvml.nvmlDeviceGetName(card)} MIG {profile}", profile
-
-
-# -- device files ----------------------------------------------------------------------------------
-
-
-def nodes(minor: int, place: MigInstance, *, about: Path = _CAPABILITIES, devices: Path) -> tuple[str, ...]:
-    """Return the device files that a program needs for an instance, in addition to that of its GPU.
-
-    Args:
-        minor: number of the device node of the GPU.
-    """
-    own = about / f"gpu{minor}" / "mig" / f"gi{place.gpu_instance}"
-    files = (own / "access", own / f"ci{place.compute_instance}" / "access")
-    return tuple(node for file in files if (node := _node(file, devices)))
-
-
-def all_nodes(*, about: Path = _CAPABILITIES, devices: Path) -> tuple[str, ...]:
-    """Return the existing device files of all instances of the host."""
-    files = [*about.glob("gpu*/mig/gi*/access"), *about.glob("gpu*/mig/gi*/ci*/access")]
-    found = {_node(file, devices) for file in files}
-    return tuple(sorted(node for node in found if node and Path(node).exists()))
-
-
-def _node(access: Path, devices: Path) -> str:
-    """Return the device file that the driver names in /proc for a capability; "" if there is none."""
-    try:
-        minor = re.search(r"^DeviceFileMinor:\s*(\d+)$", access.read_text(), re.MULTILINE)
-    except OSError:
-        return ""
-    return f"{devices}/nvidia-caps/nvidia-cap{minor[1]}" if minor else ""

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fgsched.domain.job import Gpu
-from fgsched.gpus import mig
 from fgsched.jobs.enforcement import MountPlan
+from fgsched.system import instancefiles
 from fgshim import library, spawner
 
 PRELOAD = Path("/etc/ld.so.preload")
@@ -111,7 +111,7 @@ def _trial_files(run: Path) -> Iterator[Path]:
 def nodes(*, about: Path = _DRIVER, devices: Path = _DEVICES) -> tuple[str, ...]:
     """Return the device nodes of GPUs and MIG instances, without the nodes for control and unified memory."""
     found = (path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
-    return (*sorted(map(str, found)), *mig.all_nodes(about=about / "capabilities", devices=devices))
+    return (*sorted(map(str, found)), *instancefiles.all_nodes(about=about / "capabilities", devices=devices))
 
 
 def nodes_of(
@@ -126,7 +126,7 @@ def nodes_of(
     for gpu in gpus:
         if (number := minors.get(_address(gpu.pci))) is not None:
             place = {"about": about / "capabilities", "devices": devices}
-            own = mig.nodes(number, gpu.mig, **place) if gpu.mig else ()
+            own = instancefiles.nodes(number, gpu.mig, **place) if gpu.mig else ()
             found[gpu.uuid] = (f"{devices}/nvidia{number}", *own)
     return found
 
