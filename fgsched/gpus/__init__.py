@@ -2,7 +2,7 @@
 
 backend     the interface of a vendor: questions and reports
 nvidia      NVIDIA's driver; the only module that imports pynvml
-mig         MIG instances and their device files
+mig         the MIG instances that the driver shows
 simulated   simulated GPUs
 selection   the GPUs that jobs may use
 ownership   ensure that one controller of the host allocates a GPU

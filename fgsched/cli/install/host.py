@@ -170,7 +170,7 @@ def _found(path: Path) -> Found | None:
 
 
 def ordinary_user(environ: Mapping[str, str], accounts: Callable[[], Iterable[pwd.struct_passwd]]) -> str:
-    """Return the user for the check: the caller of sudo, the first login user, or the user nobody."""
+    """Return the user who ran sudo; otherwise the first user with a login shell, or "nobody"."""
     people = [one for one in accounts() if _FIRST_USER <= one.pw_uid <= _LAST_USER]
     named = [one.pw_name for one in people if one.pw_name == environ.get("SUDO_USER")]
     logins = [one.pw_name for one in people if not one.pw_shell.endswith(("nologin", "false"))]

@@ -63,7 +63,7 @@ def group_commands(host: Host, manifest: Mapping[str, Entry], root: str) -> Iter
         member = Command(
             key=f"member {host.operator}",
             words=("gpasswd", "--add", host.operator, OPERATORS),
-            about="the caller of sudo is an operator",
+            about="the user who ran sudo is an operator",
         )
         yield from _due(member, manifest, is_there=False)
 
