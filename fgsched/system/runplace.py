@@ -17,7 +17,8 @@ from fgsched.domain.errors import StorageError
 from fgsched.system.paths import Paths, linked
 
 log = logging.getLogger("fgsched.controller")
-_NOEXEC = os.ST_NOEXEC
+_LONGEST = 64  # bytes of XDG_RUNTIME_DIR, of the 107 for the path of a socket
+_LONG_LIVED = ("hooks.lock", "mps.lock", "fence")  # of programs that may run without a controller
 
 
 def placed(places: Paths, environ: Mapping[str, str], uid: int, boot: str) -> Paths:
@@ -58,7 +59,7 @@ def _placed(places: Paths, link: Path, memory: Path | None, uid: int, boot: str)
 
 
 def _memory(environ: Mapping[str, str], home: Path, uid: int) -> Path | None:
-    """Return the user's directory for run-time files, if it differs from FG_HOME in file system.
+    """Return the user's directory for run-time files, if it is on another file system than FG_HOME.
 
     None if programs cannot be executed there, or if its path cannot be used for a socket or the linker.
     """
@@ -68,12 +69,9 @@ def _memory(environ: Mapping[str, str], home: Path, uid: int) -> Path | None:
     path = Path(os.path.normpath(name))
     with suppress(OSError):
         is_other = path.stat().st_dev != home.stat().st_dev
-        if is_other and _is_private(path, uid) and not os.statvfs(path).f_flag & _NOEXEC:
+        if is_other and _is_private(path, uid) and not os.statvfs(path).f_flag & os.ST_NOEXEC:
             return path
     return None
-
-
-_LONGEST = 64  # bytes, of the 107 for the path of a socket
 
 
 def _is_private(path: Path, uid: int) -> bool:
@@ -101,10 +99,7 @@ def _removed(run: Path, boot: str) -> bool:
 
 def _is_used(run: Path, boot: str) -> bool:
     """Return whether a program of this boot may use files in a run directory."""
-    if any((run / name).exists() for name in _LOCKS):
+    if any((run / name).exists() for name in _LONG_LIVED):
         return True
     claims = (*run.glob("claim*/*"), *run.glob("*/claim*/*"))
     return any(claim.is_symlink() and os.readlink(claim).endswith(f":{boot}") for claim in claims)
-
-
-_LOCKS = ("hooks.lock", "mps.lock", "fence")
