@@ -7,7 +7,7 @@ import pytest
 import fgshim
 from driver_host import hosting
 from fakecuda import Card
-from fgsched.system import cgroups
+from hierarchies import UNIFIED
 from live_host import living
 
 GIB = 1 << 30
@@ -52,9 +52,7 @@ def test_where_the_policy_is_to_warn_the_watchdog_holds_when_it_warned(driver, t
 
 
 @pytest.mark.compiler
-@pytest.mark.skipif(
-    os.geteuid() != 0 or cgroups.for_devices() is None, reason="needs root and cgroups of version 2"
-)
+@pytest.mark.skipif(os.geteuid() != 0 or UNIFIED is None, reason="needs root and cgroups of version 2")
 def test_the_limit_of_the_driver_holds_without_the_hook_too(driver, tmp_path):
     found, _ = tried(driver, tmp_path, FAKE_NVML_LIMITS="1")
     assert found["driver", "env -i"] == ("holds", "")

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.system.cgroups import MemoryCgroup, find
+from fgsched.system.cgroups import MemoryCgroup, probe
 from live_host import living
 
-HERE = find()
+HERE = probe()
 EATS = "python3 -c 'x = bytearray(300 << 20)'"
 needs_cgroup = pytest.mark.skipif(not HERE.kind, reason=f"no cgroup for memory can be made: {HERE.note}")
 

@@ -8,36 +8,17 @@ from pathlib import Path
 import pytest
 
 from fixtures_spawner import NEEDS_SPAWNER
-from spawner_driver import Gate, is_gone
+from hierarchies import NEEDS_UNIFIED, UNIFIED, usable
+from spawner_driver import Gate, is_gone, spawning
 
 pytestmark = NEEDS_SPAWNER
 PATH = {"PATH": os.environ["PATH"]}
-ROOT = Path("/sys/fs/cgroup")
-
-
-def usable(*candidates: str) -> Path | None:
-    """The first of these hierarchies in which we can make a group."""
-    for candidate in candidates:
-        group = ROOT / candidate / f"fg-probe-{os.getpid()}"
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        has_procs = (group / "cgroup.procs").exists()
-        group.rmdir()
-        if has_procs:
-            return ROOT / candidate
-    return None
-
-
 MEMORY = usable("memory")
-UNIFIED = usable("unified", ".")
 PIDS = usable("pids")
 needs_memory = [
     pytest.mark.cgroup,
     pytest.mark.skipif(MEMORY is None, reason="no writable memory cgroup (v1)"),
 ]
-needs_unified = [pytest.mark.cgroup, pytest.mark.skipif(UNIFIED is None, reason="no writable cgroup v2")]
 
 
 def group(hierarchy: Path) -> str:
@@ -45,7 +26,7 @@ def group(hierarchy: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "hierarchy", [pytest.param(MEMORY, marks=needs_memory), pytest.param(UNIFIED, marks=needs_unified)]
+    "hierarchy", [pytest.param(MEMORY, marks=needs_memory), pytest.param(UNIFIED, marks=NEEDS_UNIFIED)]
 )
 def test_a_job_runs_in_its_cgroup_which_ends_with_it(spawner, hierarchy):
     directory = group(hierarchy)
@@ -53,6 +34,16 @@ def test_a_job_runs_in_its_cgroup_which_ends_with_it(spawner, hierarchy):
     assert job.result().exit_code == 0
     assert f"/{Path(directory).name}\n" in job.output()
     assert not Path(directory).exists()
+
+
+@pytest.mark.parametrize(
+    "hierarchy", [pytest.param(MEMORY, marks=needs_memory), pytest.param(UNIFIED, marks=NEEDS_UNIFIED)]
+)
+def test_jobs_can_read_their_cgroup_whatever_the_umask_of_the_controller(tmp_path, hierarchy):
+    with spawning(tmp_path, before=("sh", "-c", 'umask 077; exec "$@"', "sh")) as spawner:
+        directory = group(hierarchy)
+        job = spawner.launch(f"#!/bin/sh\nstat -c %a {directory}\n", env=PATH, cgroups=((directory, ()),))
+        assert (job.result().exit_code, job.output()) == (0, "755\n")
 
 
 @pytest.mark.cgroup

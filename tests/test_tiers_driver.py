@@ -11,14 +11,14 @@ import fakecuda
 import fgshim
 from driver_host import Host
 from fakecuda import Card
-from fgsched.system import cgroups
+from hierarchies import UNIFIED, unified_of
 
 pytestmark = pytest.mark.compiler
 GIB = 1 << 30
 CONTEXT = 256 << 20
 ALL = '[fence]\ntiers = ["driver", "shim", "watchdog", "none"]\n'
 needs_cgroups = pytest.mark.skipif(
-    os.geteuid() != 0 or cgroups.for_devices() is None, reason="needs root and cgroups of version 2"
+    os.geteuid() != 0 or UNIFIED is None, reason="needs root and cgroups of version 2"
 )
 
 
@@ -123,13 +123,15 @@ def test_where_the_driver_limits_cgroups_a_job_is_held_by_it_even_past_the_hook(
     found, statuses = ran(host, "alloc 5G", "alloc 2G")
     assert (found["tier"], statuses) == ("driver", [2, 0])
     env = " ".join(f"{name}={value}" for name, value in host.driver.env.items())
-    line = f"env -i {env} {host.driver.program} 'alloc 5G' 'alloc 2G'"
+    line = f"cat /proc/self/cgroup >where; env -i {env} {host.driver.program} 'alloc 5G' 'alloc 2G'"
     done = host.run(
         "fgsub", "--parsable", "--gpu-mem=4G", "--output=past", "--error=/dev/null", "--wrap", line
     )
     host.wait(int(done.out))
     assert [line.split()[1] for line in (host.path / "past").read_text().splitlines()] == ["2", "0"]
-    assert not list(cgroups.for_devices().glob("fgsched-*.*")), "its cgroup is left"
+    own = unified_of((host.path / "where").read_text())
+    assert own.name.startswith("fgsched-2.")
+    assert not own.exists(), "its cgroup is left"
 
 
 @needs_cgroups

@@ -223,7 +223,7 @@ def _cgroup(places: Paths, seen: _Seen) -> Finding:
     if seen.about:
         held, note = seen.about.host_memory_held_by, seen.about.host_memory_note
     else:
-        found = cgroups.find()
+        found = cgroups.probe()
         held, note = (f"cgroup {found.kind}" if found.kind else ""), found.note
     if held:
         return Finding("cgroup", OK, f"the host memory of jobs is limited by {held}")

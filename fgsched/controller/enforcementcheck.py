@@ -15,6 +15,7 @@ from fgsched import gpus
 from fgsched.domain.states import Tier
 from fgsched.launch.launcher import Launching
 from fgsched.store import Allocation
+from fgsched.system import cgroups
 
 log = logging.getLogger(__name__)
 _DRIVER = Path("/proc/driver/nvidia/version")
@@ -75,7 +76,7 @@ class EnforcementGate:
     def _limit(self, launching: Launching) -> None:
         """Set the driver's limit on the cgroup, before the shepherd joins it."""
         try:
-            os.makedirs(launching.cgroup, 0o755, exist_ok=True)
+            cgroups.make(Path(launching.cgroup))
         except OSError as error:
             launching.refuse(f"{_NOT_HELD}{launching.cgroup}: {error.strerror}")
             return

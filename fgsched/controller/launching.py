@@ -65,8 +65,8 @@ def build(
 ) -> Launching:
     """Create the launcher and its parts for a queue with the run directory `run`."""
     inventory, is_real = beside.inventory, beside.inventory.source == "nvml"
-    memory = cgroups.find()
-    device = cgroups.for_devices() if inventory.limits and os.geteuid() == 0 else None
+    memory = cgroups.find(store.name)
+    device = cgroups.for_devices(store.name) if inventory.limits and os.geteuid() == 0 else None
     gate = EnforcementGate(beside.sampler, run=str(run.path), hook=library(), is_real=is_real)
     mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
     spaces, pids = _of_users(places, config, store.name)

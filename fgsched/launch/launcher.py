@@ -37,7 +37,7 @@ from fgsched.launch.shepherds import Following, Watch
 from fgsched.launch.spawner import Spawner, pack
 from fgsched.store import Allocation
 from fgsched.system.accounts import Account, Accounts
-from fgsched.system.cgroups import MemoryCgroup, PidsCgroups
+from fgsched.system.cgroups import MemoryCgroup, PidsCgroups, remove_if_empty
 from fgsched.system.logins import Logins
 from fgsched.system.process import (
     Identity,
@@ -114,6 +114,15 @@ class Cgroups(Struct, frozen=True):
         if self.devices is None or job.tier != Tier.DRIVER.value:
             return ""
         return str(self.devices / f"fgsched-{job.id}.{job.attempt}")
+
+    def leave(self) -> None:
+        """Remove the cgroups without processes. That of the queue stays as long as a job is in it."""
+        if self.pids:
+            self.pids.leave()
+        if self.memory.kind == "v2":
+            remove_if_empty(self.memory.root)
+        if self.devices:
+            remove_if_empty(self.devices)
 
 
 class Ports(Struct, frozen=True):
@@ -428,8 +437,7 @@ class Launcher:
             self._ports.scratch.tidy(slots)
         if self._ports.spaces:
             self._ports.spaces.leave()
-        if self._cgroups.pids:
-            self._cgroups.pids.leave()
+        self._cgroups.leave()
 
     def pids(self, job: Job) -> list[int]:
         """Return the pids of a running job, its batch shell first."""

@@ -1,5 +1,11 @@
-"""Find the cgroups in which the controller can limit host memory, processes and GPUs of jobs."""
+"""Find the cgroups in which the controller can limit host memory, processes and GPUs of jobs.
 
+With version 2, the cgroups of a queue's jobs lie in one cgroup beside that of the controller's unit, and not
+below it: a cgroup that has processes cannot enable controllers for its children, and systemd cannot start a
+unit again whose cgroup has enabled them for jobs that still run (docs/design/architecture.md).
+"""
+
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +15,7 @@ from msgspec import Struct
 _MOUNTS = Path("/proc/self/mountinfo")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _PID_MAX = Path("/proc/sys/kernel/pid_max")
+_LEAF = "fgsched-controller"  # of a controller in the topmost cgroup of a container
 
 
 class MemoryCgroup(Struct, frozen=True):
@@ -31,18 +38,50 @@ class MemoryCgroup(Struct, frozen=True):
         return None
 
 
-def find() -> MemoryCgroup:
-    """Find the memory cgroup of this host by creating and removing a cgroup."""
+def find(queue: str) -> MemoryCgroup:
+    """Find the memory cgroup of a queue by creating and removing a cgroup in it."""
+    kind, root, note = _find(queue, "memory")
+    return MemoryCgroup(kind, root, note)
+
+
+def probe() -> MemoryCgroup:
+    """Find the memory cgroup that a controller would have here; nothing is left of it."""
+    found = find(f"probe-{os.getpid()}")
+    if found.kind == "v2":
+        remove_if_empty(found.root)
+    return found
+
+
+def _find(queue: str, controller: str) -> tuple[str, Path, str]:
+    """Return version and path of the cgroup for the jobs of a queue; if there is none, "" and why."""
     reasons = []
-    for probe in (_version_2, _version_1):
+    for kind, choose in (("v2", of_queue), ("v1", _version_1)):
         try:
-            root = probe()
-            (root / "fgsched-probe").mkdir()
-            (root / "fgsched-probe").rmdir()
-            return MemoryCgroup("v2" if probe is _version_2 else "v1", root)
+            root = choose(queue, controller)
+            tried = root / f"fgsched-{controller}-probe-{os.getpid()}"
+            tried.mkdir()
+            tried.rmdir()
         except (OSError, LookupError) as error:
             reasons.append(str(error))
-    return MemoryCgroup("", Path("/"), "; ".join(reasons))
+            continue
+        return kind, root, ""
+    return "", Path("/"), "; ".join(reasons)
+
+
+def make(directory: Path) -> None:
+    """Create a cgroup that all users can read, so that jobs see their limits; it may exist.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o755)  # whatever the umask: that of the unit is 077
+
+
+def remove_if_empty(directory: Path) -> None:
+    """Remove a cgroup, unless it has processes or cgroups below it."""
+    with suppress(OSError):
+        directory.rmdir()
 
 
 class PidsCgroups:
@@ -61,23 +100,9 @@ class PidsCgroups:
             most: processes and threads of one user's jobs; 0 is no limit.
         """
         self.most, self._name, self._ready = _at_most_half_of_pids(most), name, set[int]()
-        self.kind, self.root, self.note = "", Path("/"), "" if most else "max_processes is 0"
-        if most:
-            self._find()
-
-    def _find(self) -> None:
-        reasons = []
-        for kind, probe in (("v2", _version_2), ("v1", _version_1)):
-            try:
-                root = probe("pids")
-                (root / "fgsched-pids-probe").mkdir()
-                (root / "fgsched-pids-probe").rmdir()
-            except (OSError, LookupError) as error:
-                reasons.append(str(error))
-                continue
-            self.kind, self.root = kind, root
-            return
-        self.note = "; ".join(reasons)
+        self.kind, self.root, self.note = (
+            _find(name, "pids") if most else ("", Path("/"), "max_processes is 0")
+        )
 
     def of_user(self, uid: int) -> str:
         """Return the directory of a user's cgroup, creating it if needed; "" if there are no cgroups.
@@ -89,7 +114,7 @@ class PidsCgroups:
             return ""
         directory = f"{self.root}/fgsched-{self._name}-{uid}"
         if uid not in self._ready or not os.path.isdir(directory):
-            os.makedirs(directory, exist_ok=True)
+            make(Path(directory))
             Path(directory, "pids.max").write_text(str(self.most))
             self._ready.add(uid)
         return directory
@@ -102,8 +127,7 @@ class PidsCgroups:
     def leave(self) -> None:
         """Remove the cgroups without processes, including those of an earlier controller."""
         for directory in self.root.glob(f"fgsched-{self._name}-*") if self.kind else ():
-            with suppress(OSError):
-                directory.rmdir()
+            remove_if_empty(directory)
         self._ready.clear()
 
 
@@ -115,30 +139,55 @@ def _at_most_half_of_pids(most: int) -> int:
         return most
 
 
-def _version_2(controller: str = "memory") -> Path:
-    """Return this process's own cgroup after enabling a controller for its children.
-
-    A cgroup that enables controllers for its children must have no processes, so this process moves into a
-    child first. That fails if other processes share the cgroup.
+def of_queue(queue: str, controller: str = "") -> Path:
+    """Return the cgroup of a queue, beside this process's own, after enabling a controller for its children.
 
     Raises:
         LookupError: the controller is not available here.
-        OSError: the cgroup cannot be changed.
+        OSError: the cgroup cannot be created or changed.
     """
-    root = _mounted("cgroup2", "") / _own("")
-    if root.name == "fgsched-controller":  # this process has already moved
-        root = root.parent
-    if controller not in (root / "cgroup.controllers").read_text().split():
+    own = _own_unified()
+    above = own if own == _mounted("cgroup2", "") else own.parent
+    if controller and controller not in (above / "cgroup.controllers").read_text().split():
         raise LookupError(f"cgroup v2 has no {controller} controller here")
-    if controller not in (root / "cgroup.subtree_control").read_text().split():
-        leaf = root / "fgsched-controller"
-        leaf.mkdir(exist_ok=True)
-        (leaf / "cgroup.procs").write_text(str(os.getpid()))
-        (root / "cgroup.subtree_control").write_text(f"+{controller}")
+    if controller:
+        _enable(above, controller)
+    root = above / f"fgsched-{queue}"
+    make(root)
+    if controller:
+        _enable(root, controller)
     return root
 
 
-def _version_1(controller: str = "memory") -> Path:
+def _own_unified() -> Path:
+    own = _mounted("cgroup2", "") / _own("")
+    return own.parent if own.name == _LEAF else own
+
+
+def _enable(directory: Path, controller: str) -> None:
+    """Enable a controller for the children of a cgroup.
+
+    In a container, this process can be in the topmost cgroup that it sees. It then moves into a child first,
+    which is not enough if other processes are there, too.
+
+    Raises:
+        OSError: the cgroup cannot be changed.
+    """
+    wanted = directory / "cgroup.subtree_control"
+    if controller in wanted.read_text().split():
+        return
+    try:
+        wanted.write_text(f"+{controller}")
+    except OSError as error:
+        if error.errno != errno.EBUSY or directory != _own_unified():
+            raise
+        make(directory / _LEAF)
+        (directory / _LEAF / "cgroup.procs").write_text(str(os.getpid()))
+        wanted.write_text(f"+{controller}")
+
+
+def _version_1(queue: str, controller: str) -> Path:
+    """Return this process's own cgroup: with version 1 it can have processes and children."""
     root = _mounted("cgroup", controller) / _own(controller)
     if controller == "memory" and not (root / "memory.limit_in_bytes").exists():
         raise LookupError("cgroup v1 has no memory controller here")
@@ -164,15 +213,10 @@ def _own(controller: str) -> str:
     raise LookupError(f"this process is in no {controller or 'v2'} cgroup")
 
 
-def for_devices() -> Path | None:
+def for_devices(queue: str) -> Path | None:
     """Return the cgroup v2 below which the driver can limit GPU memory; None if none can be created."""
     try:
-        root = _mounted("cgroup2", "") / _own("")
-        offered = (root / "cgroup.controllers").read_text().split()
-        if "dmem" in offered and "dmem" not in (root / "cgroup.subtree_control").read_text().split():
-            (root / "cgroup.subtree_control").write_text("+dmem")
-        (root / "fgsched-devices").mkdir()
-        (root / "fgsched-devices").rmdir()
+        offered = (_own_unified() / "cgroup.controllers").read_text().split()
+        return of_queue(queue, "dmem" if "dmem" in offered else "")
     except (OSError, LookupError):
         return None
-    return root

@@ -46,6 +46,7 @@ cdef int make_cgroups(Slot *slot) noexcept nogil:
         if mkdir(directory, 0o755) < 0 and errno != EEXIST:
             fail(slot, errno, b"cgroup ", directory)
             return -1
+        chmod(directory, 0o755)  # whatever the umask: jobs may read their limits
         if apply_settings(slot, &at, directory) < 0:
             return -1
     return 0
