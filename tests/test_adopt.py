@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -244,7 +243,7 @@ def waited_for(kill_wait, command):
 
 def test_the_order_to_end_kills_a_process_that_ignores_it():
     process, job = waited_for(0.25, "trap '' TERM; echo ready; read line")
-    until_handled(job.pid, signal.SIGTERM)
+    until_handled(job.pid, *helper.ORDER)
     job.send_signal(signal.SIGCONT)
     job.send_signal(signal.SIGTERM)
     assert (job.wait(60), process.wait(60)) == (0, -signal.SIGKILL)
@@ -265,15 +264,10 @@ def test_a_pid_that_another_process_has_now_is_not_waited_for():
     assert subprocess.run(words, check=False, timeout=60).returncode == 0
 
 
-def until_handled(pid, number):
-    """Wait until a process handles a signal; the kernel tells only who asks."""
-    while not _handled(pid) >> (number - 1) & 1:
+def until_handled(pid, *numbers):
+    """Wait until a process handles the signals; the kernel tells only who asks."""
+    while not processes.handles(pid, numbers):
         os.sched_yield()
-
-
-def _handled(pid):
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.partition("SigCgt:")[2].split()[0], 16)
 
 
 # -- on a live host -----------------------------------------------------------------------------
@@ -327,6 +321,16 @@ def check_orders(home, pid):
         assert outcome["error"]["cause"] == f"job 1 is the adopted process {pid}, which cannot be {what}"
 
 
+def check_early_order(home, start, gone):
+    """An order ends a process whose helper has no handlers yet: the helper would end without the process."""
+    process = start()
+    eventually(home, lambda: home.gpus()[0]["external"] == 3 * GIB)
+    assert home.client.ask("adopt", key="l" * 16, pid=process.pid)["job"] == 3
+    home.client.ask("cancel", ids=[3])
+    assert gone(process) == -signal.SIGTERM
+    assert [job["state"] for job in home.wait(3)] == ["CANCELLED"]
+
+
 def test_an_adopted_process_is_accounted_until_it_ends_or_is_cancelled(outside):
     home, environment, start, gone = outside
     first, second = start(), start()
@@ -359,4 +363,5 @@ def test_an_adopted_process_is_accounted_until_it_ends_or_is_cancelled(outside):
     home.client.ask("cancel", ids=[2])
     assert gone(second) == -signal.SIGTERM
     assert [job["state"] for job in home.wait(2)] == ["CANCELLED"]
+    check_early_order(home, start, gone)
     assert home.gpus()[0]["state"] == "ok"

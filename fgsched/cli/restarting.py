@@ -17,6 +17,7 @@ from fgsched.domain.job import JobState
 from fgsched.launch import regions
 from fgsched.store.opening import refuse_newer_file
 from fgsched.system.paths import Paths
+from fgsched.system.process import handles
 
 _PATIENCE = 600.0  # seconds until requests are accepted again; the start reads the whole queue
 _PAUSE = 0.05  # seconds between two attempts to connect
@@ -101,9 +102,7 @@ def _restarted(places: Paths, before: _Before | None) -> str:
 
 def _refuse_without_handler(pid: int) -> None:
     """Refuse to signal a controller that the signal would kill. Raises Refused."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
-    if not caught >> (signal.SIGUSR1 - 1) & 1:
+    if not handles(pid, [signal.SIGUSR1]):
         raise Refused(
             "the running controller is of a version that cannot restart itself",
             "Run fgsched stop, then fgsched start. Running jobs continue.",

@@ -12,9 +12,11 @@ import sys
 import time
 from contextlib import suppress
 
+ORDER = (signal.SIGTERM, signal.SIGCONT)  # together they are the order to end
 _FORWARDED = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM),
-    *(signal.SIGTERM, signal.SIGCONT, signal.SIGTSTP, signal.SIGWINCH),
+    *(signal.SIGTSTP, signal.SIGWINCH),
+    *ORDER,  # handled last: then the launcher gives orders
 )
 _TOGETHER = 1.0  # seconds within which SIGCONT and SIGTERM are the order to end, not signals of a user
 _BEFORE = 0.8  # of the time until the job itself is killed, after which the process is killed
@@ -37,8 +39,7 @@ class Adopted:
             self._kill_at = now + self._kill_wait * _BEFORE
 
     def _is_ordered_to_end(self, now: float) -> bool:
-        order = (signal.SIGCONT, signal.SIGTERM)
-        return all(now - self._told.get(number, -_TOGETHER) < _TOGETHER for number in order)
+        return all(now - self._told.get(number, -_TOGETHER) < _TOGETHER for number in ORDER)
 
     def kill_if_due(self, now: float) -> float | None:
         """Kill the process if its time has passed; return the seconds until then, None if none is set."""

@@ -32,6 +32,7 @@ from fgsched.jobs.launchspec import (
 from fgsched.jobs.lifecycle import Gone, Result, Seen, Shepherd
 from fgsched.jobs.mps import is_client, is_server, without_variables
 from fgsched.launch import jobsteps, shepherds
+from fgsched.launch.adopted import ORDER
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Following, Watch
 from fgsched.launch.spawner import Spawner, pack
@@ -42,6 +43,7 @@ from fgsched.system.logins import Logins
 from fgsched.system.process import (
     Identity,
     descendants,
+    handles,
     is_alive,
     kill,
     marked,
@@ -322,6 +324,8 @@ class Launcher:
 
     def _command(self, job: Job, value: int) -> bool:
         """Send a command to the shepherd of a job, or to the spawner that inherited the job."""
+        if not self._is_ready(job):
+            return False
         pidfd = self._following.pidfd(job.id)
         if pidfd is not None and shepherds.send(pidfd, job.id, job.attempt, value):
             return True
@@ -332,6 +336,15 @@ class Launcher:
             self.spawner.command(job.id, job.attempt, value)
             return True
         return shepherds.send_to(supervisor, job.id, job.attempt, value)
+
+    def _is_ready(self, job: Job) -> bool:
+        """Return whether commands reach the process of a job.
+
+        While the helper of an adopted process has no handlers yet, a command would end the helper, and the
+        process would continue without a job.
+        """
+        shepherd = self.shepherd(job) if job.adopted is not None else None
+        return shepherd is None or any(handles(one.pid, ORDER) for one in descendants(shepherd.pid))
 
     def _supervisor(self, job: Job) -> Identity | None:
         """Return the spawner that inherited the job, or the shepherd or spawner above its processes."""

@@ -7,7 +7,7 @@ import os
 import re
 import signal as signals
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -116,6 +116,16 @@ def descendants(pid: int) -> list[Identity]:
     for child in found:  # grows while it is walked
         found += children.get(child, ())
     return [identity for child in found if (identity := identify(child))]
+
+
+def handles(pid: int, signals: Iterable[int]) -> bool:
+    """Return whether a process has handlers for all these signals; False if there is no such process."""
+    try:
+        status = (_PROC / str(pid) / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return all(caught >> (number - 1) & 1 for number in signals)
 
 
 def marked(job_dir: str | os.PathLike[str], uid: int | None = None) -> list[Identity]:
