@@ -321,8 +321,11 @@ def check_orders(home, pid):
         assert outcome["error"]["cause"] == f"job 1 is the adopted process {pid}, which cannot be {what}"
 
 
-def check_early_order(home, start, gone):
-    """An order ends a process whose helper has no handlers yet: the helper would end without the process."""
+def check_orders_to_end(home, second, start, gone):
+    """An order ends the process of a job, and one whose helper has no handlers yet."""
+    home.client.ask("cancel", ids=[2])
+    assert gone(second) == -signal.SIGTERM
+    assert [job["state"] for job in home.wait(2)] == ["CANCELLED"]
     process = start()
     eventually(home, lambda: home.gpus()[0]["external"] == 3 * GIB)
     assert home.client.ask("adopt", key="l" * 16, pid=process.pid)["job"] == 3
@@ -360,8 +363,5 @@ def test_an_adopted_process_is_accounted_until_it_ends_or_is_cancelled(outside):
     first.terminate()
     gone(first)
     assert [job["state"] for job in home.wait(1)] == ["COMPLETED"]
-    home.client.ask("cancel", ids=[2])
-    assert gone(second) == -signal.SIGTERM
-    assert [job["state"] for job in home.wait(2)] == ["CANCELLED"]
-    check_early_order(home, start, gone)
+    check_orders_to_end(home, second, start, gone)
     assert home.gpus()[0]["state"] == "ok"
