@@ -383,6 +383,33 @@ def test_a_file_that_cannot_be_read_is_no_crash(tmp_path):
         load(Paths.find({"FG_HOME": str(tmp_path)}, UID))
 
 
+def a_pipe(path):
+    os.mkfifo(path)
+
+
+def without_an_end(path):
+    path.symlink_to("/dev/zero")
+
+
+def of_2_gib(path):
+    path.touch()
+    os.truncate(path, 1 << 31)
+
+
+@pytest.mark.parametrize(
+    ("put", "cause"),
+    [
+        (a_pipe, "this is a device, a pipe or a socket, not a file"),
+        (without_an_end, "this is a device, a pipe or a socket, not a file"),
+        (of_2_gib, "this file has more than 1 MiB"),
+    ],
+)
+def test_a_file_without_an_end_is_refused(tmp_path, put, cause):
+    put(tmp_path / "fgsched.toml")
+    with pytest.raises(BadUsage, match=rf"fgsched\.toml: {cause}"):
+        load(Paths.find({"FG_HOME": str(tmp_path)}, UID))
+
+
 def test_every_key_says_what_it_takes_and_means():
     assert all(
         key.description.endswith(".") and key.allowed

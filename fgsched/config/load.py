@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ __all__ = ["Config", "check_preemption", "load"]
 _FIELDS = {(key.table, key.name): field for field, key in KEYS.items()}
 _SHORT = {"resources": "count", "gpu_types": "model"}  # table -> the key of an entry that is no table
 _ALL_TABLES = {table for table, _ in _FIELDS} | TABLES.keys()
+_MOST = 1 << 20  # bytes of a configuration file
 _TOML_PLACE = re.compile(r" \(at line (\d+), column \d+\)$|\(at end of document\)$")
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?$")
 _ASSIGNMENT = re.compile(r"\s*([\w\-.\"' ]+?)\s*=")
@@ -38,7 +40,7 @@ def load(places: Paths) -> Config:
     """
     path = places.config_file
     try:
-        data = path.read_bytes()
+        data = _content(path)
     except FileNotFoundError:
         if places.config_named:
             raise BadUsage(f"{path}: there is no such file.", "Correct or unset FGSCHED_CONFIG.") from None
@@ -50,6 +52,22 @@ def load(places: Paths) -> Config:
     config = _parse(path, data)
     check_programs(config.hooks, os.geteuid() if places.mode == "user" else 0)
     return config
+
+
+def _content(path: Path) -> bytes:
+    """Return the content of a file that is small enough to be a configuration. Raises BadUsage."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise BadUsage(
+                f"{path}: this is a device, a pipe or a socket, not a file.", "Name a regular file."
+            )
+        data = file.read(_MOST + 1)
+    if len(data) > _MOST:
+        raise BadUsage(
+            f"{path}: this file has more than 1 MiB, so it is no configuration of fgsched.",
+            "man fgsched.toml describes the file.",
+        )
+    return data
 
 
 def check_preemption(policy: Policy) -> Policy:
