@@ -108,11 +108,17 @@ def test_a_restart_keeps_process_options_and_running_jobs(home):
         assert {key for key, value in home.job(job).items() if before[key] != value} <= changing
 
 
-def test_an_upgrade_is_refused_before_the_restart_if_the_configuration_is_not_valid(home):
+def test_a_restart_is_refused_before_the_controller_stops_if_the_configuration_is_not_valid(home):
     home.run("fgsched", "start")
-    (home.path / "fgsched.toml").write_text("[host]\ncups = 1\n")
-    done = home.run("fgsched", "upgrade")
-    assert (done.status, "has no key cups" in done.err) == (Exit.USAGE, True), done.err
+    wrong = {
+        "[host]\ncups = 1\n": "has no key cups",
+        '[gpus]\ndevices = "sim:two"\n': "sim:two does not describe simulated GPUs",
+    }
+    for settings, why in wrong.items():
+        (home.path / "fgsched.toml").write_text(settings)
+        for words in (["restart"], ["upgrade"], ["config", "--check"]):
+            done = home.run("fgsched", *words)
+            assert (done.status, why in done.err) == (Exit.USAGE, True), done.err
     assert "event=controller-stop" not in home.places.log.read_text()
 
 

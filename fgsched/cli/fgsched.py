@@ -233,6 +233,7 @@ def _enforcement(as_json: bool) -> int:
 )
 def _config(check: str | None) -> None:
     """Print the settings in effect as TOML."""
+    from fgsched import gpus
     from fgsched.config.load import load
 
     places = find_places()
@@ -245,7 +246,7 @@ def _config(check: str | None) -> None:
         return
     if not file.exists():
         raise BadUsage(f"{check}: there is no such file.")
-    load(replace(places, config_file=file))
+    gpus.check(load(replace(places, config_file=file)))
     write(f"{check or file}: nothing is wrong with it\n")
 
 

@@ -2,13 +2,14 @@
 
 import select
 import signal
+import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from fgsched import protocol
+from fgsched import gpus, protocol
 from fgsched.cli.stopping import controller
 from fgsched.client import Client
 from fgsched.config.load import load
@@ -21,6 +22,7 @@ from fgsched.system.process import handles
 
 _PATIENCE = 600.0  # seconds until requests are accepted again; the start reads the whole queue
 _PAUSE = 0.05  # seconds between two attempts to connect
+_UNIT = "fgsched.service"
 _LISTED = 10  # ids of jobs in a message
 _HELD = {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING}
 
@@ -43,13 +45,18 @@ def upgrade(places: Paths) -> str:
     """
     from fgsched.cli.doctor import FAIL, installation
 
-    load(places)
+    _check_settings(places)
     for finding in installation():
         if finding.verdict == FAIL:
             raise Refused(f"{finding.check}: {finding.text}", finding.remedy or "Nothing was changed.")
     refuse_other_build(places)
     refuse_newer_file(places.queue)
     return restart(places)
+
+
+def _check_settings(places: Paths) -> None:
+    """Read the configuration as the restarted controller will. Raises FgschedError if it is not valid."""
+    gpus.check(load(places))
 
 
 def refuse_other_build(places: Paths) -> None:
@@ -71,10 +78,12 @@ def restart(places: Paths) -> str:
     It needs no common protocol: the running controller can be of another version.
 
     Raises:
+        FgschedError: the configuration is not valid; the controller continues.
         NotPermitted: the controller is another user's.
         Refused: a job that was running is not running any more because of the restart.
         Unreachable: no controller is running, or it does not come back.
     """
+    _check_settings(places)
     with suppress(Unreachable), Client(places, may_start=False) as client:
         before = _state(client)
         return _restarted(places, before)
@@ -117,9 +126,22 @@ def _await(places: Paths, since: float, process: int) -> _Before:
             found = _state(client)
             if found.started_at > since:
                 return found
-        if select.select([process], [], [], _PAUSE)[0] and places.mode == "user":
-            break
+        if select.select([process], [], [], _PAUSE)[0]:
+            if not _may_come_back(places):
+                break
+            time.sleep(_PAUSE)
     raise Unreachable("the controller did not come back", f"Its log tells why: {_log(places)}")
+
+
+def _may_come_back(places: Paths) -> bool:
+    """Return whether systemd will start the controller again after its process has ended."""
+    if places.mode == "user":
+        return False
+    with suppress(OSError):
+        words = ("systemctl", "show", "--property=ActiveState", "--value", _UNIT)
+        state = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+        return state in ("active", "activating", "deactivating", "reloading")
+    return False
 
 
 def _log(places: Paths) -> str | Path:

@@ -26,7 +26,7 @@ from fgsched.domain.job import Gpu
 from fgsched.gpus import simulated
 from fgsched.gpus.backend import HOOK_TEST, INVENTORY, LIMIT, READING, USE, WAKE_FACTOR, Person
 from fgsched.gpus.sampler import SLACK, Answer, AnySampler, Sampler, SimSampler, external
-from fgsched.gpus.selection import select
+from fgsched.gpus.selection import Selection, select
 
 __all__ = [
     "HOOK_TEST",
@@ -113,15 +113,7 @@ def attach(
     Raises:
         BadUsage: the option, a variable or the configuration is malformed.
     """
-    selection = select(
-        config.devices,
-        environ,
-        option=option,
-        headroom=config.headroom,
-        features=config.gpu_features,
-        share_instances=config.share_instances,
-    )
-    selection = replace(selection, capacity=config.oversubscribe, capacities=config.oversubscribed_gpus)
+    selection = _selection(config, environ, option)
     if selection.source == "auto" and selection.only != ():
         sampler = Sampler(selection, config.deadline)
         sampler.start()
@@ -135,6 +127,25 @@ def attach(
     if gpus:
         return Inventory(gpus=chosen, source="sim", is_sampled=script is not None), sim_sampler
     return Inventory(gpus=chosen, source="none", note="GPUs are switched off by the settings"), sim_sampler
+
+
+def check(config: GpuSettings) -> None:
+    """Check how a configuration describes the GPUs; the driver is not asked. Raises BadUsage."""
+    selection = _selection(config, {}, "")
+    if selection.source.startswith("sim:"):
+        simulated.parse(selection.source)
+
+
+def _selection(config: GpuSettings, environ: Mapping[str, str], option: str) -> Selection:
+    selection = select(
+        config.devices,
+        environ,
+        option=option,
+        headroom=config.headroom,
+        features=config.gpu_features,
+        share_instances=config.share_instances,
+    )
+    return replace(selection, capacity=config.oversubscribe, capacities=config.oversubscribed_gpus)
 
 
 def _first_inventory(sampler: Sampler, deadline: float) -> Inventory:
