@@ -308,7 +308,8 @@ class Events(Question[EventBatch], frozen=True, tag="events"):
 Place = Annotated[int, Meta(ge=0)]  # index in a list
 
 
-# of a submission: a second request with the same key queues nothing; its answer names the jobs of the first
+# of a submission: a second request with the same key queues nothing; its answer names the jobs of the first.
+# Keys that begin with the time cost the queue least: see `new_key` of system/unanswered.py
 Key = Annotated[str, Meta(min_length=16, max_length=128, pattern="^[\\x01-\\x7f]*$")]
 
 
@@ -914,7 +915,7 @@ class Adopted(Struct, frozen=True, kw_only=True):
 class Adopt(Call[Adopted], frozen=True, tag="adopt"):
     """Make a process that was started outside of fgsched, and uses GPUs, a job of its owner."""
 
-    key: Key  # random; with the key of an earlier request, its job is returned
+    key: Key  # with the key of an earlier request, its job is returned
     pid: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     name: Label = "adopted"  # of the job
     demand: Demand = Demand()  # number of GPUs, share and memory of each; 0: as the process uses now

@@ -1,14 +1,18 @@
 """The native fgsub: what it submits is what the Python command submits, and it leaves the rest to that."""
 
 import os
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from crashing import crashing
 from fgsched import protocol
+from fgsched.system.unanswered import new_key
 from live_host import Home, living
 
 pytestmark = pytest.mark.compiler
@@ -163,8 +167,15 @@ def test_a_full_disk_of_the_output_does_not_hide_that_a_job_was_submitted(site):
 
 
 def test_it_starts_a_controller_where_none_runs(tmp_path):
+    begun = new_key(time.time())
     with living(tmp_path / "home") as home:
         assert call(home, NATIVE, "--gpus=0", "--wrap", "true").stdout == b"Submitted batch job 1\n"
+        assert call(home, *PYTHON, "--gpus=0", "--wrap", "true").stdout == b"Submitted batch job 2\n"
+    with closing(sqlite3.connect(home.places.queue)) as queue:
+        keys = [key for (key,) in queue.execute("SELECT key FROM submission ORDER BY first")]
+    times = [key[:12] for key in (begun, *keys, new_key(time.time()))]
+    assert times == sorted(times), "both commands begin a key with the time"
+    assert [len(key) for key in keys] == [32, 32]
 
 
 def test_a_job_whose_controller_dies_before_the_answer_is_queued_once(tmp_path):

@@ -7,12 +7,14 @@ import sys
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asking import AskingClient
 from awaiting import until
 from crashing import controller_of
 from fgsched.client import TimedOut
-from fgsched.system.unanswered import VALID, Unanswered
+from fgsched.system.unanswered import VALID, Unanswered, new_key
 from live_host import PATIENCE
 
 pytestmark = pytest.mark.compiler
@@ -165,6 +167,15 @@ def test_what_is_said_of_a_request_without_an_answer_is_true_of_it(home, operati
 
 
 # -- the keys -------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**43), st.integers(1, 2**40))
+def test_a_later_key_sorts_behind_an_earlier_one_and_behind_keys_of_hexadecimal_digits(milliseconds, more):
+    # a quarter of a millisecond more, since a time in seconds is rounded
+    earlier, later = (new_key((at + 0.25) / 1000) for at in (milliseconds, milliseconds + more))
+    assert "f" * 32 < earlier < later
+    assert len(earlier) == len(later) == 32
+    assert "-" not in earlier, "it is a part of a file name"
 
 
 def a_key(path, request):

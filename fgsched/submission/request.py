@@ -1,6 +1,6 @@
 """The request for the socket that submits prepared jobs, and the texts of fgsub about them."""
 
-import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +8,7 @@ from msgspec import structs
 
 from fgsched.submission.options import NOTES
 from fgsched.submission.prepare import Flags, Prepared
+from fgsched.system.unanswered import new_key
 
 NO_GPU = "no GPU was asked for, so the job sees none; --gpus=0.5 asks for half of one, --gpus=0 says so"
 
@@ -28,7 +29,7 @@ def parts(jobs: Sequence[Prepared], cwd: str) -> dict[str, Any]:
             )
         )
     return {
-        "key": os.urandom(16).hex(),
+        "key": new_key(time.time()),
         "requests": requests.values,
         "scripts": scripts.values,
         "environments": environments.values,

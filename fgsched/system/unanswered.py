@@ -21,6 +21,15 @@ except ImportError:
 VALID = 600.0  # seconds for which a key is kept for a repeated command
 
 
+def new_key(now: float) -> str:
+    """Return a key that sorts behind the keys of earlier milliseconds; `now` is in seconds since the epoch.
+
+    So a new key is stored at the end of the index of the keys. A random one would change another page of the
+    queue for each submission. "t" sorts behind random keys of hexadecimal digits, which other programs use.
+    """
+    return f"t{int(now * 1000):011x}{os.urandom(10).hex()}"
+
+
 class Unanswered:
     """The key of one submission; call `answered` when its answer has arrived."""
 
@@ -29,7 +38,7 @@ class Unanswered:
 
         `key` is a key with which the request was sent already.
         """
-        self.value = key or os.urandom(16).hex()
+        self.value = key or new_key(now)
         self._file: Path | None = None
         with suppress(OSError):  # a repeated command then has another key, as `is_kept` reports
             _make(directory.parent)

@@ -7,7 +7,7 @@
 
 #include "text.h"
 
-enum { KEY_SIZE = 33 }; /* 32 digits and the NUL */
+enum { KEY_SIZE = 33 }; /* 32 characters and the NUL */
 
 struct command {
     const char *name; /* fgsub, fgq, or a name of Slurm */

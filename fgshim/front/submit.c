@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "front.h"
@@ -185,13 +186,18 @@ static int report(const struct command *command, const struct text *line)
     return 6;
 }
 
+/* Make a key as `new_key` of fgsched/system/unanswered.py does: the milliseconds since the epoch, then luck. */
 static void make_key(char key[KEY_SIZE])
 {
-    unsigned char bytes[KEY_SIZE / 2];
+    unsigned char bytes[10];
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
     if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
         abort();
+    unsigned long long milliseconds = (unsigned long long)now.tv_sec * 1000 + (unsigned long long)now.tv_nsec / 1000000;
+    snprintf(key, KEY_SIZE, "t%011llx", milliseconds);
     for (size_t at = 0; at < sizeof bytes; at++)
-        snprintf(key + 2 * at, 3, "%02x", bytes[at]);
+        snprintf(key + 12 + 2 * at, 3, "%02x", bytes[at]);
 }
 
 /* Hold back Ctrl-C and its like until the answer: it is there in milliseconds, or the Python command waits. */

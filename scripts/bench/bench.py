@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import shutil
 import signal
 import statistics
@@ -140,10 +139,12 @@ def submission(
     it: Home, script: str, count: int, *, share: int = 1250, hold: bool = False
 ) -> dict[str, object]:
     """Return the arguments of a request that submits `count` jobs of one script."""
+    from fgsched.system.unanswered import new_key
+
     demand = {"gpus": 1, "share": share} if share else {}
     request = {"name": "bench", "chdir": str(it.path / "out"), "demand": demand}
     return {
-        "key": secrets.token_hex(16),
+        "key": new_key(time.time()),
         "requests": [request],
         "scripts": [script],
         "environments": [exported()],
