@@ -217,7 +217,8 @@ class Pruner:
             self._removed += idle.prune(unused, _BYTES)
             return True
         if is_whole and self._place is not None:
-            self._place = idle.forget_submissions(self._place, wall - _KEYS, _SUBMISSIONS)
+            forget = self._store.submissions.forget_old
+            self._place = forget(self._place, wall - _KEYS, _SUBMISSIONS)
             return True
         return idle.shrink(_PAGES)
 

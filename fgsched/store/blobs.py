@@ -168,18 +168,6 @@ class Idle:
         if not has_left or not self._db.execute(self._sql["remove_blob"], {"blob": one.blob}).rowcount:
             self._db.execute(self._sql["prune_blob"], {"blob": one.blob})
 
-    def forget_submissions(self, after: tuple[int, str], before: float, most: int) -> tuple[int, str] | None:
-        """Delete submission keys older than `before` (epoch seconds), from key `after` on.
-
-        Return the last key, or None at the end.
-        """
-        place = {"uid": after[0], "key": after[1], "most": most}
-        rows = self._db.execute(self._sql["old_submissions"], place).fetchall()
-        for row in rows:
-            if row["at"] < before:
-                self._db.execute(self._sql["drop_submission"], {"uid": row["uid"], "key": row["key"]})
-        return (rows[-1]["uid"], rows[-1]["key"]) if len(rows) == most else None
-
     def shrink(self, pages: int) -> bool:
         """Return up to `pages` free pages to the file system; return whether more are left.
 

@@ -34,6 +34,7 @@ from fgsched.store.rows import (
 )
 from fgsched.store.schema import SQL
 from fgsched.store.settled import Settled
+from fgsched.store.submissions import Submissions
 from fgsched.store.tasks import Tasks
 
 _ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
@@ -81,13 +82,15 @@ class Store:
         self.path = path
         self._opened = open_queue(path)
         self._db, self._record = self._opened.db, self._opened.record
+        self._last_id: int | None = None  # None: it is to be read
         self.blobs = Blobs(self._db, SQL)
+        self.submissions = Submissions(self._db, SQL)
         self._text_of = lru_cache(maxsize=64)(request_text)
         self.idle = Idle(self._db, SQL, self.blobs, self._opened.look_soon)
         self.kept = Metadata(self._db, SQL)
         self.steps = EventLog(self._db, SQL)
         self.outbox = Outbox(self._db, SQL)
-        self.tasks = Tasks(self._db, SQL)
+        self.tasks = Tasks(self._db, SQL, self._assigned)
         self.settled = Settled(self._db, SQL, self._opened.look_soon)
         self.moved: MovedJobs = NothingMoved()
 
@@ -176,6 +179,8 @@ class Store:
     def _undo(self) -> None:
         self.blobs.forget()
         self.steps.forget()
+        self.submissions.forget_cached()
+        self._last_id = None
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
@@ -183,17 +188,16 @@ class Store:
 
     def submitted(self, uid: int, key: str) -> range | None:
         """Return the ids of an earlier submission with this key, or None."""
-        row = self._db.execute(SQL["find_submission"], {"uid": uid, "key": key}).fetchone()
-        return range(row["first"], row["first"] + row["count"]) if row else None
+        return self.submissions.find(uid, key)
 
     def submit(self, jobs: Sequence[NewJob], *, key: str, who: tuple[int, int, str], now: float) -> list[Job]:
         """Store a submission of (uid, gid, user name); the ids are consecutive."""
-        first = int(self._db.execute(SQL["last_job"]).fetchone()[0]) + 1
+        first = self.last_id() + 1
         made, rows = self._written(jobs, first, who, now)
         _ADD.do_all(self._db, rows)
         self.blobs.submitted(rows)
-        submission = {"uid": who[0], "key": key, "first": first, "count": len(made), "at": now}
-        self._db.execute(SQL["add_submission"], submission)
+        self._assigned(first + len(made) - 1)
+        self.submissions.add(who[0], key, range(first, first + len(made)), now)
         if any(len(job.script) + len(job.environment) > _LARGE for job in jobs):
             self._opened.look_soon()
         return made
@@ -389,11 +393,19 @@ class Store:
         return here + self.moved.runs_since(since)  # what moved ended before the rest, as a rule
 
     def last_id(self) -> int:
-        return last_id(self._db)
+        """Return the highest job id that was assigned."""
+        if self._last_id is None:
+            self._last_id = last_id(self._db)
+        return self._last_id
+
+    def _assigned(self, job_id: int) -> None:
+        """Note that a new row has this id, in an open transaction."""
+        self._last_id = job_id
 
     def raise_ids(self, beyond: int) -> None:
         """Make the next job get an id above `beyond`."""
         raise_ids(self._db, beyond)
+        self._last_id = None
 
     def drop_orphan_holds(self) -> int:
         """Delete holds without a job, which only damage leaves; return their number.

@@ -1,7 +1,7 @@
 """Rows of an array: one for its pending tasks, and one for each started task, here and in the accounts."""
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -14,9 +14,13 @@ from fgsched.store.rows import ArraySum, JobRecord, past_of
 class Tasks:
     """Rows of arrays. All writes use the open transaction of the store."""
 
-    def __init__(self, db: sqlite3.Connection, statements: Mapping[str, str]) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, statements: Mapping[str, str], assigned: Callable[[int], None]
+    ) -> None:
+        """`assigned(id)` is called when a row has been given a new job id."""
         self._db = db
         self._sql = statements
+        self._assigned = assigned
         self.moved: MovedJobs = NothingMoved()
 
     def make(
@@ -32,6 +36,8 @@ class Tasks:
         if not made.rowcount:
             return None
         number = array.id if is_last else int(made.lastrowid or 0)
+        if not is_last:
+            self._assigned(number)
         return replace(array, id=number, task=task, depends=depends, opened_at=opened_at)
 
     def made(self, array: int) -> list[int]:
