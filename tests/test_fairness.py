@@ -60,12 +60,26 @@ def test_a_user_who_comes_back_still_owes_what_was_taken():
 # -- what one user may occupy --------------------------------------------------------------------------
 
 
+class Selector(selectors.EpollSelector):
+    """Counts the changes of what is watched."""
+
+    changes = 0
+
+    def register(self, *about):
+        self.changes += 1
+        return super().register(*about)
+
+    def unregister(self, fileobj):
+        self.changes += 1
+        return super().unregister(fileobj)
+
+
 class Yard:
     """Clients without a loop: connections of any uid, a clock that the test moves."""
 
     def __init__(self, path):
         self.now = 1000.0
-        self.selector = selectors.EpollSelector()
+        self.selector = Selector()
         self.listener = listen(path, for_all=False)
         self.clients = Clients(self.listener, self.selector, lambda: self.now)
         self.connections, self.sockets = [], []
@@ -340,11 +354,35 @@ def test_descriptors_are_reserved_for_root(yard):
     assert not yard.connect(0)[1].is_closed
 
 
+def test_requests_one_after_another_change_nothing_of_what_is_watched(yard):
+    sock, connection = yard.connect(ANN)
+    before = yard.selector.changes
+    for _ in range(3):
+        yard.send(sock, line("ping"))
+        yard.round()
+        assert yard.handled(2) == [connection]
+    assert yard.selector.changes == before
+
+
+def test_a_request_that_comes_while_another_is_handled_is_reported_once_and_handled_later(yard):
+    sock, connection = yard.connect(ANN)
+    yard.send(sock, b"a\n" + b"b" * 2**16)
+    yard.round()
+    sock.send(b"\n")
+    yard.round()
+    assert yard.selector.select(0) == []
+    assert yard.handled(1) == [connection]
+    yard.round()
+    yard.round()
+    assert yard.handled(2) == [connection]
+
+
 def test_a_connection_whose_client_went_while_it_was_not_watched_costs_nothing(yard):
     sock, _ = yard.connect(ANN)
     yard.send(sock, b"\n" * 100)
     sock.close()
-    assert yard.selector.select(0) == []
+    yard.round()
+    assert yard.selector.select(0) == [], "it is reported once"
     yard.handled(200)
     yard.round()
     assert [key.fileobj for key in yard.selector.get_map().values()] == [yard.listener]

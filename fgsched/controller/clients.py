@@ -147,15 +147,25 @@ class _Place:
         "is_waiting",
         "output",
         "since",
+        "wanted",
         "work",
     )
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor  # kept after closing, to find its registration
-        self.events = self.input = self.output = 0
+        self.events = self.wanted = 0  # the events that are watched for, and those that are waited for
+        self.input = self.output = 0
         self.is_asked = self.is_queued = self.is_waiting = False
         self.work: Work | None = None  # an answer that is being made
         self.since = 0.0  # when the half-sent request, or the answer that is not taken, began
+
+    def is_as(self, connection: Connection) -> bool:
+        """Tell whether the connection occupies what is recorded."""
+        return (
+            connection.buffered == self.input
+            and connection.unsent == self.output
+            and connection.is_waiting is self.is_waiting
+        )
 
 
 class Clients:
@@ -323,6 +333,8 @@ class Clients:
         self._feed(user)
 
     def _account(self, connection: Connection, user: User, place: _Place) -> None:
+        if not connection.has_line and place.is_as(connection):
+            return
         had, was_over = bool(place.input or place.output), self._is_over(user)
         more_input, more_output = connection.buffered - place.input, connection.unsent - place.output
         user.input += more_input
@@ -356,6 +368,8 @@ class Clients:
             return selectors.EVENT_WRITE
         if connection.has_line or user.connections[connection].work:
             return 0
+        if connection.buffered < _TINY:
+            return selectors.EVENT_READ
         return selectors.EVENT_READ if self._room(connection, user) else 0
 
     def _room(self, connection: Connection, user: User) -> int:
@@ -395,8 +409,13 @@ class Clients:
         return user.output > _OUTPUT or (self._output > _ALL_OUTPUT and user.output > _LITTLE)
 
     def _watch(self, connection: Connection, place: _Place, events: int) -> None:
-        """Watch for these events; for none, unregister, because a closed end would be reported forever."""
-        if events == place.events:
+        """Watch for these events.
+
+        While a request is handled, a connection stays registered for reading: mostly the next event is the
+        next request. If it is reported meanwhile, `ready` unregisters it: it would be reported for ever.
+        """
+        place.wanted = events
+        if events == place.events or (place.events == selectors.EVENT_READ and not events):
             return
         if not place.events:
             self._register(connection, events)
@@ -436,6 +455,11 @@ class Clients:
     def ready(self, connection: Connection, mask: int) -> None:
         """Handle a connection that the selector reports: send or receive."""
         if connection.is_closed:
+            return
+        place = self._users[connection.uid].connections[connection]
+        if place.events and not place.wanted:
+            self._selector.unregister(connection)
+            place.events = 0
             return
         if connection.unsent:
             connection.flush()
