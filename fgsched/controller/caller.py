@@ -1,13 +1,17 @@
 """The user who sends a request, and the rights of this user."""
 
 from collections.abc import Collection, Iterable
+from operator import is_
 from typing import Protocol
 
 from msgspec import Struct
 
+from fgsched.config.load import Config
 from fgsched.domain.errors import NoSuchJob, NotPermitted
 from fgsched.domain.job import Job
+from fgsched.domain.policy import Policy
 from fgsched.scheduling.admission import Submitter
+from fgsched.system.accounts import Account
 
 
 class Caller(Struct, frozen=True):
@@ -86,6 +90,38 @@ def is_operator(settings: OperatorSettings, uid: int, name: str, groups: Iterabl
     if uid in {0, own} or name in settings.operators:
         return True
     return any(group in settings.operator_groups for group in groups)
+
+
+_MOST = 256  # users that are remembered
+
+
+class Callers:
+    """The callers by user, each made once for an account, a configuration and a policy.
+
+    A change of one of the three replaces its object: they are compared by identity.
+    """
+
+    def __init__(self, own: int) -> None:
+        """`own`: the uid of the controller."""
+        self._own = own
+        self._known: dict[tuple[int, int], tuple[tuple[object, ...], Caller]] = {}
+
+    def of(self, uid: int, gid: int, account: Account | None, config: Config, policy: Policy) -> Caller:
+        """Return the user with this uid; `gid` is used if there is no account."""
+        ground = account, config, policy
+        known = self._known.get((uid, gid))
+        if known is None or not all(map(is_, known[0], ground)):
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            known = self._known[uid, gid] = ground, self._made(uid, gid, *ground)
+        return known[1]
+
+    def _made(self, uid: int, gid: int, account: Account | None, config: Config, policy: Policy) -> Caller:
+        name, gid = (account.name, account.gid) if account else (str(uid), gid)
+        groups = account.named if account else ()
+        may = is_operator(config, uid, name, groups, own=self._own)
+        named = groups if policy.uses_groups else ()
+        return Caller(uid, gid, name, may, named, is_confined=config.private_data and not may)
 
 
 def no_such_job(job_id: int | str) -> NoSuchJob:

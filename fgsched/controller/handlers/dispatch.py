@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fgsched import codec, protocol
 from fgsched.config.load import Config
-from fgsched.controller.caller import Caller, is_operator
+from fgsched.controller.caller import Caller, Callers
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
 from fgsched.controller.handlers.about import ControllerInfo, log_lines
 from fgsched.controller.handlers.adopt import AdoptHandlers
@@ -82,15 +82,14 @@ class Dispatcher:
         }
         self.decoder = codec.Decoder([*self._writers, *self._readers, *self._apart])
         self.about = about
+        self._callers = Callers(os.geteuid())
 
     def caller(self, connection: Connection) -> Caller:
         """Return the user at the other end, as stated by the kernel."""
-        uid, account = connection.uid, self._account(connection.uid)
-        name, gid = (account.name, account.gid) if account else (str(uid), connection.gid)
-        groups = account.named if account else ()
-        may = is_operator(self.about.config, uid, name, groups, own=os.geteuid())
-        named = groups if self._answers.policy.uses_groups else ()
-        return Caller(uid, gid, name, may, named, is_confined=self.about.config.private_data and not may)
+        account = self._account(connection.uid)
+        return self._callers.of(
+            connection.uid, connection.gid, account, self.about.config, self._answers.policy
+        )
 
     def knows(self, connection: Connection) -> bool:
         """Tell whether the caller's account is known. Requests of root do not wait for it."""

@@ -1,0 +1,56 @@
+"""What a request may do follows from the account, the settings and the policy of that moment."""
+
+import pytest
+from msgspec.structs import replace
+
+from builders import a_gpu
+from fgsched.config.load import Config
+from fgsched.controller.caller import Callers
+from fgsched.controller.handlers.submit import Admission, Ground
+from fgsched.domain.errors import FgschedError
+from fgsched.domain.job import HostLimits, Request
+from fgsched.domain.policy import Access, Partition, Policy
+from fgsched.mail.letters import NO_MAIL, Settings
+from fgsched.scheduling.admission import AdmissionContext, Submitter
+from fgsched.system.accounts import Account
+
+ANN = Account(name="ann", gid=100, home="/", groups=(100, 7), names=("users", "lab"))
+OPEN, SITE = Policy(), Config()
+OF_GROUPS = Policy(partitions=(Partition(access=Access(groups=("lab",))),))
+
+
+def test_a_caller_is_made_again_for_another_account_configuration_or_policy():
+    callers = Callers(own=0)
+    first = callers.of(1001, 5, ANN, SITE, OPEN)
+    assert callers.of(1001, 5, ANN, SITE, OPEN) is first
+    assert (first.name, first.gid, first.is_operator, first.groups) == ("ann", 100, False, ())
+    assert callers.of(1001, 5, None, SITE, OPEN).name == "1001"
+    assert callers.of(1001, 5, ANN, Config(operators=("ann",)), OPEN).is_operator
+    assert callers.of(1001, 5, ANN, Config(private_data=True), OPEN).is_confined
+    assert callers.of(1001, 5, ANN, SITE, OF_GROUPS).groups == ("users", "lab")
+    assert callers.of(1001, 5, ANN, SITE, OPEN) == first
+
+
+def test_callers_are_told_apart_by_uid_and_without_an_account_by_group():
+    callers = Callers(own=7)
+    assert [callers.of(uid, gid, None, SITE, OPEN).gid for uid, gid in [(1, 2), (1, 3), (1, 2)]] == [2, 3, 2]
+    assert [callers.of(uid, 2, None, SITE, OPEN).is_operator for uid in (6, 7, 0)] == [False, True, True]
+    assert {callers.of(uid, 2, None, SITE, OPEN).uid for uid in range(1000)} == {*range(1000)}
+
+
+CONTEXT = AdmissionContext(gpus=(a_gpu(0),), limits=HostLimits(cpus=4, host_memory=2**30))
+GROUND = Ground(CONTEXT, ("shim",), "shim", NO_MAIL)
+CHANGES = [
+    (Request(name="x", tier="shim"), replace(GROUND, tiers=("none",))),
+    (Request(name="x", mail_user="ann@elsewhere.example"), replace(GROUND, mail=Settings(way="sendmail"))),
+]
+
+
+@pytest.mark.parametrize(("request_", "later"), CHANGES, ids=["tiers", "mail"])
+def test_an_admitted_request_is_checked_again_when_the_settings_change(request_, later):
+    admission, ann = Admission(), Submitter(user="ann")
+    admitted = admission.admit(request_, ann, GROUND)
+    assert admission.admit(request_, ann, GROUND) is admitted
+    with pytest.raises(FgschedError):
+        admission.admit(request_, ann, later)
+    assert admission.admit(request_, ann, GROUND) == admitted
