@@ -17,6 +17,7 @@ from fgsched.controller.handlers.jobref import References, name_of
 from fgsched.controller.handlers.submit import (
     Admission,
     Conditions,
+    Ground,
     MaterialQuota,
     check_mail,
     read_submission,
@@ -27,7 +28,6 @@ from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, OurFault
 from fgsched.domain.job import NO_LIMIT, Job, JobState, Reason, Request, read_request
 from fgsched.domain.times import format_limit
 from fgsched.jobs.arrays import size
-from fgsched.jobs.enforcement import check_tier
 from fgsched.mail.letters import NO_MAIL, Settings
 from fgsched.protocol import (
     Call,
@@ -253,24 +253,13 @@ class JobHandlers:
 
     def _read(self, caller: Caller, batch: protocol.Batch[Any]) -> list[NewJob]:
         caller.may_own_jobs(self.rules.least_uid)
-        ground = self.ground
-        jobs = read_submission(
+        rules, submitter = self.rules, caller.submitter
+        ground = Ground(self.ground, rules.tiers, self._engine.tier, rules.mail)
+        return read_submission(
             batch,
-            lambda request: self._admission.admit(request, caller.submitter, ground),
-            max_script=self.rules.max_script,
+            lambda request: self._admission.admit(request, submitter, ground),
+            max_script=rules.max_script,
         )
-        checked: set[int] = set()
-        for at, job in enumerate(jobs):
-            if id(job.request) in checked:
-                continue
-            checked.add(id(job.request))
-            try:
-                check_tier(job.request.tier, self.rules.tiers, self._engine.tier)
-                check_mail(job.request, self.rules.mail)
-            except FgschedError as error:
-                error.job = at
-                raise
-        return jobs
 
     def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
         """Complete the jobs with values that the controller determines.

@@ -18,6 +18,7 @@ from fgsched.domain.text import quoted
 from fgsched.domain.units import format_mebibytes
 from fgsched.jobs.arrays import bits_of, lowest, parse_array, size
 from fgsched.jobs.dependencies import LAST, Term, for_task, parse_dependency
+from fgsched.jobs.enforcement import check_tier
 from fgsched.jobs.mail import parse_mail_types
 from fgsched.mail.addresses import check_address
 from fgsched.mail.letters import Settings
@@ -86,21 +87,44 @@ _MAX_ENVIRONMENT = 2**20  # bytes
 _REMEMBERED = 256  # requests
 
 
+class Ground(Struct, frozen=True):
+    """What the checks of a request depend on, apart from its user."""
+
+    context: AdmissionContext
+    tiers: tuple[str, ...]  # that a job may request
+    tier: str  # of the host
+    mail: Settings
+
+
 class Admission:
     """A cache of admitted requests, because many submissions are equal. Refusals are not cached."""
 
     def __init__(self) -> None:
-        self._ground: AdmissionContext | None = None
+        self._ground: Ground | None = None
         self._admitted: dict[tuple[Request, Submitter], Request] = {}
 
-    def admit(self, request: Request, submitter: Submitter, ground: AdmissionContext) -> Request:
-        """Admit a request like `admission.admit`, with a cache. Raises its errors."""
+    def admit(self, request: Request, submitter: Submitter, ground: Ground) -> Request:
+        """Check a request, and return it with the site's defaults. Raises BadUsage, Refused, NotPermitted."""
         if ground != self._ground or len(self._admitted) >= _REMEMBERED:
             self._ground, self._admitted = ground, {}
         found = self._admitted.get((request, submitter))
         if found is None:
-            found = self._admitted[request, submitter] = admit(request, submitter, ground)
+            found = self._admitted[request, submitter] = _admitted(request, submitter, ground)
         return found
+
+
+def _admitted(request: Request, submitter: Submitter, ground: Ground) -> Request:
+    request = admit(request, submitter, ground.context)
+    check_plain(request)
+    if request.kill_invalid not in ("", "yes", "no"):
+        raise BadUsage("request: kill_invalid is neither yes nor no")
+    if request.array and parse_array(request.array) != (request.array, 0):
+        raise BadUsage("request: array is not a list of indices in its shortest form")
+    if request.dependency and str(parse_dependency(request.dependency)) != request.dependency:
+        raise BadUsage("request: dependency is not written as it should be")
+    check_tier(request.tier, ground.tiers, ground.tier)
+    check_mail(request, ground.mail)
+    return request
 
 
 def read_submission(
@@ -134,7 +158,7 @@ def _requests(batch: Batch[Any], admitted: Callable[[Request], Request]) -> list
     """Return the admitted requests; an error names the first job with the refused request."""
     found: list[Request] = []
     try:
-        found.extend(_request(request, admitted) for request in batch.requests)
+        found.extend(map(admitted, batch.requests))
     except FgschedError as error:
         error.job = next((at for at, job in enumerate(batch.jobs) if job[0] == len(found)), None)
         raise
@@ -148,18 +172,6 @@ def _outside(batch: Batch[Any], lengths: tuple[int, int, int]) -> str:
             if place >= length:
                 return f"$.jobs[{number}][{part}]"
     raise AssertionError("unreachable")
-
-
-def _request(request: Request, admitted: Callable[[Request], Request]) -> Request:
-    request = admitted(request)
-    check_plain(request)
-    if request.kill_invalid not in ("", "yes", "no"):
-        raise BadUsage("request: kill_invalid is neither yes nor no")
-    if request.array and parse_array(request.array) != (request.array, 0):
-        raise BadUsage("request: array is not a list of indices in its shortest form")
-    if request.dependency and str(parse_dependency(request.dependency)) != request.dependency:
-        raise BadUsage("request: dependency is not written as it should be")
-    return request
 
 
 def _script(text: str, limit: int) -> bytes:
