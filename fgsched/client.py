@@ -283,7 +283,7 @@ def connect(places: Paths, *, may_start: bool = True) -> socket.socket:
         ) from None
     except (FileNotFoundError, ConnectionRefusedError):
         if places.mode == "system":
-            raise _absent(places, "systemctl start fgsched") from None
+            raise _absent(places, _start_of_the_host()) from None
         if not may_start:
             raise _absent(places, "fgsched start") from None
     start(places)
@@ -291,6 +291,11 @@ def connect(places: Paths, *, may_start: bool = True) -> socket.socket:
         return _dial(places)
     except OSError as error:
         raise Unreachable(f"the controller has just started and does not answer: {error.strerror}") from None
+
+
+def _start_of_the_host() -> str:
+    """Return the command that starts the host's controller; a container often has no systemd."""
+    return "systemctl start fgsched" if os.path.isdir("/run/systemd/system") else "fgsched start --system"
 
 
 def _absent(places: Paths, start: str) -> Unreachable:

@@ -128,7 +128,9 @@ def test_nobody_but_the_administrator_starts_the_controller_of_a_host(home):
     with pytest.raises(Unreachable) as caught:
         AskingClient(of_the_host).ask("ping")
     assert caught.value.cause == "the controller is not running"
-    assert caught.value.remedy == "Start it: systemctl start fgsched"
+    has_systemd = Path("/run/systemd/system").is_dir()
+    start = "systemctl start fgsched" if has_systemd else "fgsched start --system"
+    assert caught.value.remedy == f"Start it: {start}"
 
 
 @pytest.mark.root

@@ -580,12 +580,39 @@ def test_the_controller_obeys_no_settings_that_others_can_change():
         assert (done.status, "writable by others" in done.err) == (Exit.REFUSED, True)
 
 
-def test_nobody_starts_a_controller_of_their_own_where_the_hosts_has_stopped():
+def test_a_user_is_told_what_to_do_where_the_hosts_controller_has_stopped():
     with hosting() as host:
         host.stop()
         done = host.run("alice", "fgq")
-        assert (done.status, "systemctl start fgsched" in done.err) == (Exit.UNREACHABLE, True)
+        assert (done.status, "Start it: " in done.err) == (
+            Exit.UNREACHABLE,
+            True,
+        )  # nobody starts one of their own
+        done = host.run("alice", "fgsched", "doctor")
+        assert [line for line in done.lines if line.startswith("FAIL")] == []
+        assert "WARN controller  the controller is not running" in done.lines
+        assert "OK   queue       only root can read it" in done.lines
+        done = host.run("alice", "fgsched", "doctor", "--recover")
+        assert (done.status, "only root may recover it" in done.err) == (Exit.NOT_PERMITTED, True)
+        done = host.run("alice", "fgsched", "logs")
+        assert (done.status, "the controller's log is for operators" in done.err) == (
+            Exit.NOT_PERMITTED,
+            True,
+        )
         host.start()
+
+
+def test_a_user_stops_the_controller_that_was_there_before_that_of_the_host():
+    with hosting() as host:
+        host.stop()
+        (host.root / "run/fgsched/socket").unlink()
+        own = {"XDG_RUNTIME_DIR": str(host.home("alice"))}
+        assert host.run("alice", "fgq", env=own).status == 0
+        host.start()
+        done = host.run("alice", "fgsched", "stop", env=own)
+        assert (done.status, done.out.startswith("controller stopped")) == (0, True), done.err
+        done = host.run("alice", "fgsched", "stop", env=own)
+        assert (done.status, "only an operator" in done.err) == (Exit.NOT_PERMITTED, True)
 
 
 @pytest.mark.parametrize("user", ["alice", "bob"])

@@ -55,6 +55,7 @@ class _Seen:
     queue: str
     open_jobs: frozenset[int]
     why: str = ""  # why no controller can be asked
+    remedy: str = ""
     gpus: tuple[Gpu, ...] = ()  # of the controller
 
 
@@ -107,7 +108,7 @@ def _ask(places: Paths) -> _Seen:
         except NotRunning as error:
             if client.was_there:
                 raise
-            return _Seen(None, "", frozenset(), error.cause)
+            return _Seen(None, "", frozenset(), error.cause, error.remedy)
         jobs = client.call(protocol.ListQueue(fields=("id",))).jobs
         queue, open_jobs = client.call(protocol.CheckQueue()).queue, frozenset(job.id for job in jobs)
         found = tuple(one.gpu for one in client.call(protocol.ListGpus()).gpus)
@@ -179,7 +180,9 @@ def _settings(places: Paths) -> Iterator[Finding]:
 
 def _controller(places: Paths, seen: _Seen) -> Finding:
     if not seen.about:
-        return Finding("controller", OK, f"{seen.why}; the next command of a user starts one")
+        if places.mode == "system":
+            return Finding("controller", WARN, seen.why, seen.remedy)
+        return Finding("controller", OK, f"{seen.why}; your next command starts one")
     return Finding("controller", OK, f"pid {seen.about.pid}, {seen.about.mode} mode, answers")
 
 
@@ -195,6 +198,8 @@ def _queue(places: Paths, seen: _Seen) -> Finding:
     """Check the queue file; take the controller's lock meanwhile if no controller runs."""
     if seen.about:
         answer = seen.queue
+    elif not os.access(places.state, os.X_OK) and places.state.exists():
+        return Finding("queue", OK, "only root can read it")
     elif not places.queue.exists():
         return Finding("queue", OK, f"{places.queue} does not exist yet")
     else:

@@ -204,6 +204,11 @@ def _recover(places: Paths) -> int:
     """Recover a damaged queue while no controller is running."""
     from fgsched.cli.doctor import recovered
 
+    if places.mode == "system" and os.geteuid():
+        raise NotPermitted(
+            "the queue is that of the host's controller, and only root may recover it", "Ask root."
+        )
+
     places.prepare(os.geteuid())
     write(recovered(places))
     return Exit.DONE

@@ -56,10 +56,10 @@ def show(places: Paths, *, job: int = 0, lines: int | None = None, follow: bool 
 
     if lines is None and follow:
         lines = _BACK
-    if _is_in_the_journal(places):
-        _journal(wanted, lines, follow=follow)
-        return
     try:
+        if _is_in_the_journal(places):
+            _journal(wanted, lines, follow=follow)
+            return
         with places.log.open(errors="backslashreplace", newline="\n") as file:
             found = _print(_last(filter(wanted, _older(places.log)), filter(wanted, file), lines))
             if job and not found and lines != 0 and not follow:

@@ -5,6 +5,7 @@ import select
 import signal
 import socket
 import struct
+from contextlib import suppress
 
 from fgsched import protocol
 from fgsched.client import Client, NotRunning, connect
@@ -19,6 +20,8 @@ _CREDENTIALS = struct.Struct("3i")
 
 def stop(places: Paths, *, is_kill: bool = False) -> str:
     """Stop the controller and wait until its process has ended; return what to print.
+
+    A user who may not stop the host's controller stops an own one that was started before the host had one.
 
     Args:
         is_kill: cancel all jobs first; otherwise running jobs continue.
@@ -39,7 +42,7 @@ def stop(places: Paths, *, is_kill: bool = False) -> str:
                 raise
             return _end(places)
         if not about.operator:  # before any job is ended
-            raise NotPermitted("only an operator may stop the controller", "Ask root, or an operator.")
+            return _stop_own(places, is_kill=is_kill)
         pid = about.pid
         if is_kill:
             end_all(client)
@@ -49,6 +52,15 @@ def stop(places: Paths, *, is_kill: bool = False) -> str:
         _await_end(watched.fileno(), pid)
     jobs = "; 1 running job continues" if running == 1 else f"; {running} running jobs continue"
     return f"controller stopped (pid {pid}){jobs if running else ''}\n"
+
+
+def _stop_own(places: Paths, *, is_kill: bool) -> str:
+    """Stop the controller that a user had before the host had one. Raises NotPermitted if there is none."""
+    own = places.own(os.environ, os.geteuid())
+    if own != places:
+        with suppress(NotRunning), connect(own, may_start=False):
+            return stop(own, is_kill=is_kill)
+    raise NotPermitted("only an operator may stop the controller", "Ask root, or an operator.")
 
 
 def controller(places: Paths) -> tuple[int, int]:

@@ -105,7 +105,11 @@ class Paths(Struct, frozen=True, kw_only=True):
 
     def own_run(self, environ: Mapping[str, str], uid: int) -> Path:
         """Return the run directory of the user's own controller; it may not exist."""
-        return self.run if self.mode == "user" else _of_the_user(environ, uid).run
+        return self.own(environ, uid).run
+
+    def own(self, environ: Mapping[str, str], uid: int) -> "Paths":
+        """Return the paths of the user's own controller, which may run beside that of the host."""
+        return self if self.mode == "user" else _of_the_user(environ, uid)
 
     def prepare(self, uid: int) -> None:
         """Create the state and run directories, or check their owner and mode. For the controller.
