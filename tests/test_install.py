@@ -285,6 +285,7 @@ _SYSTEMCTL = """#!/bin/sh
 echo "$*" >>/run/systemctl
 case "$*" in
 is-active*) exit 3 ;;
+show*) echo inactive ;;
 "enable --now fgsched.service") exec {python} -m fgsched.cli.fgsched start --system ;;
 esac
 """
@@ -334,13 +335,13 @@ def test_a_bare_host_is_installed_runs_a_users_job_and_is_bare_again(bare):
     again = told(bare, "init")
     assert (again.status, again.out) == (0, "nothing to do: everything is in place\n")
 
+    check_a_check_that_cannot_end(bare)
     config = bare.path / "etc/fgsched/fgsched.toml"
     config.write_text(config.read_text().replace("1-00", "2-00"))
     assert told(bare, "init").out == again.out
     bare.over(2)
     running = bare.running("bob")
-    refused = told(bare, "uninstall", "--purge")
-    assert (refused.status, "1 jobs are not over" in refused.err) == (Exit.REFUSED, True)
+    check_that_a_running_job_keeps_its_queue(bare, running)
     kept = told(bare, "uninstall")
     assert kept.status == 0, kept.err
     assert "1 running job continues" in kept.out
@@ -351,6 +352,45 @@ def test_a_bare_host_is_installed_runs_a_users_job_and_is_bare_again(bare):
     assert told(bare, "uninstall", "--purge", "--kill").status == 0
     assert everything(bare) - before == {"etc/fgsched", "etc/fgsched/fgsched.toml"}
     assert before - everything(bare) == set()
+
+
+def check_a_check_that_cannot_end(host):
+    """Where no job can start, init --check says what it has seen, and cancels its job."""
+    assert host.run("root", "fgctl", "drain", "gpu=0,1", "reason=test").status == 0
+    done = host.do("root", sys.executable, "-c", _IMPATIENT)
+    job = done.err.split()[1]
+    why = f"job {job} of bob did not end within 0 seconds: it was PENDING (GpuDrained), and is cancelled\n"
+    assert done.err.startswith(why), done.err
+    assert host.over(int(job))["state"] == "CANCELLED"
+    assert host.run("root", "fgctl", "resume", "gpu=0,1").status == 0
+
+
+_IMPATIENT = """
+import sys
+from fgsched.cli.install.checking import check
+from fgsched.cli.install.run import places
+from fgsched.client import Client
+from fgsched.domain.errors import Refused
+try:
+    check(Client(places()), "bob", 2, patience=0)
+except Refused as refused:
+    sys.exit(str(refused))
+"""
+
+
+def check_that_a_running_job_keeps_its_queue(host, running):
+    """A purge is refused, also without a controller; and then init names the state of the unit."""
+    refused = told(host, "uninstall", "--purge")
+    assert (refused.status, "1 jobs are not over" in refused.err) == (Exit.REFUSED, True)
+    assert host.run("root", "fgsched", "stop").status == 0
+    for words in (["--purge"], ["--purge", "--kill"]):
+        refused = told(host, "uninstall", *words)
+        why = f"the controller is stopped, and jobs still run: {running}\n"
+        assert (refused.status, why in refused.err) == (Exit.REFUSED, True), refused.err
+    checked = told(host, "init", "--check")
+    why = "nothing was checked: fgsched.service is inactive, so the controller does not run"
+    assert (checked.status, why in checked.err) == (Exit.REFUSED, True), checked.err
+    host.start()
 
 
 def everything(host):

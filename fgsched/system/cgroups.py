@@ -7,6 +7,7 @@ unit again whose cgroup has enabled them for jobs that still run (docs/design/ar
 
 import errno
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from msgspec import Struct
 _MOUNTS = Path("/proc/self/mountinfo")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _PID_MAX = Path("/proc/sys/kernel/pid_max")
+_QUEUE = re.compile(r"fgsched-[0-9a-f]{8}")
 _LEAF = "fgsched-controller"  # of a controller in the topmost cgroup of a container
 
 
@@ -82,6 +84,15 @@ def remove_if_empty(directory: Path) -> None:
     """Remove a cgroup, unless it has processes or cgroups below it."""
     with suppress(OSError):
         directory.rmdir()
+
+
+def remove_left() -> None:
+    """Remove the cgroups beside the unit of the host's controller that have no processes."""
+    with suppress(LookupError):
+        for queue in (_mounted("cgroup2", "") / "system.slice").glob("fgsched-*"):
+            if _QUEUE.fullmatch(queue.name):
+                for directory in (*queue.glob("fgsched-*"), queue):
+                    remove_if_empty(directory)
 
 
 class PidsCgroups:

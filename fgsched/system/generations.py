@@ -150,7 +150,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def living_jobs(queue_dir: Path) -> list[Earlier]:
-    """Return the jobs of an earlier queue that have living processes."""
+    """Return the jobs of an earlier queue, or of one without a controller, that have living processes."""
     attempts = _attempts(queue_dir)
     below = started_below(f"{queue_dir}/job/") if attempts else {}
     found = [_earlier(queue_dir, attempt, below) for attempt in sorted(attempts)]
@@ -193,10 +193,11 @@ def _shepherd(queue_dir: Path, job: int, attempt: int) -> list[Identity]:
     """Return the process that claimed an attempt, if it lives and there is no result yet."""
     if os.path.lexists(queue_dir / "result" / f"{job}.{attempt}"):
         return []  # the process may be running another job
-    with suppress(OSError, ValueError):
-        claim = parse_claim(os.readlink(queue_dir / _CLOSED / f"{job}.{attempt}"))
-        if claim and is_alive(identity := Identity(claim.pid, claim.start, claim.boot)):
-            return [identity]
+    for kind in (_CLOSED, "claim"):
+        with suppress(OSError, ValueError):
+            claim = parse_claim(os.readlink(queue_dir / kind / f"{job}.{attempt}"))
+            if claim and is_alive(identity := Identity(claim.pid, claim.start, claim.boot)):
+                return [identity]
     return []
 
 

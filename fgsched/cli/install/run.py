@@ -4,7 +4,6 @@ import os
 import pwd
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -13,15 +12,16 @@ from fgsched.cli.command import warn, write
 from fgsched.cli.install import host as hosts
 from fgsched.cli.install import plan, wanted
 from fgsched.cli.install.carry import STATE, Carrier, Manifest, below, run
+from fgsched.cli.install.checking import check
 from fgsched.cli.install.plan import Action, Keep, Make, Remove, Undo
 from fgsched.cli.install.texts import OPERATORS
 from fgsched.cli.stopping import end_all, stop
 from fgsched.client import Client, NotRunning
 from fgsched.domain.errors import NotPermitted, Refused
+from fgsched.system import cgroups, generations
 from fgsched.system.paths import SYSTEM_RUN, Paths
 
 _HOST = Path("/")
-_PATIENCE = 120  # seconds that the job of the check may take
 _START = "fgsched start --system"
 
 
@@ -50,7 +50,8 @@ def init(*, root: Path, is_print: bool, is_check: bool, to: str, environ: Mappin
         raise NotPermitted("fgsched init is for root", "Run: sudo fgsched init")
     _refuse_unfit_programs(is_print=is_print)
     manifest = Manifest(root)
-    actions = planned(hosts.examine(root, environ), manifest, root, to)
+    host = hosts.examine(root, environ)
+    actions = planned(host, manifest, root, to)
     if is_print:
         write("".join(printed(action) for action in actions) or "nothing to do\n")
         return
@@ -64,7 +65,7 @@ def init(*, root: Path, is_print: bool, is_check: bool, to: str, environ: Mappin
         if not is_check:
             return
     if root == _HOST:
-        _finish(environ)
+        _finish(environ, has_systemd=host.systemd == "running")
 
 
 def _refuse_unfit_programs(*, is_print: bool) -> None:
@@ -98,44 +99,30 @@ def _make_room() -> None:
         stop(places())
 
 
-def _finish(environ: Mapping[str, str]) -> None:
+def _finish(environ: Mapping[str, str], *, has_systemd: bool) -> None:
     """Run the job of the check if the controller is running, and print what users must know."""
     try:
         with Client(places(), may_start=False) as client:
             about = client.call(protocol.Ping())
-            jobs = client.call(protocol.ListGpus()).jobs
+            gpus = 0 if any(client.call(protocol.ListGpus()).jobs.values()) else about.gpus
+            if not Path(hosts.SENDMAIL).exists():
+                missing = f"there is no {hosts.SENDMAIL}"
+                write(f"no reports are mailed: {missing}; after installing one: fgsched init\n")
+            found = check(client, hosts.ordinary_user(environ, pwd.getpwall), gpus)
+            write(f"\n{found}\n\n{_advice(about)}")
     except NotRunning:
+        if has_systemd:
+            raise Refused(
+                f"nothing was checked: {wanted.UNIT} is {_state_of_unit()}, so the controller does not run",
+                f"Run: systemctl start {wanted.UNIT}, then: fgsched init --check",
+            ) from None
         write(f"\nsystemd does not run here. Start the controller:\n  {_START}\n  fgsched init --check\n")
-        return
-    gpus = 0 if any(jobs.values()) else about.gpus
-    if not Path(hosts.SENDMAIL).exists():
-        write(f"no reports are mailed: there is no {hosts.SENDMAIL}; after installing one: fgsched init\n")
-    user = hosts.ordinary_user(environ, pwd.getpwall)
-    write(f"\n{_check(user, gpus)}\n\n{_advice(about)}")
 
 
-def _check(user: str, gpus: int) -> str:
-    """Run a job of an ordinary user on all GPUs; return what was found. Raises Refused if it fails."""
-    account = pwd.getpwnam(user)
-    test = f'test "$(id -u)" = {account.pw_uid} && test -n "$FG_JOB_ID"'
-    demand = [f"--gpus={gpus}"] if gpus else []
-    words = ["--wait", "--quiet", "--time=1", "--chdir=/", "--output=/dev/null", "-J", "check"]
-    done = subprocess.run(
-        [sys.executable, "-I", "-m", "fgsched.cli.fgsub", *words, *demand, f"--wrap={test}"],
-        user=account.pw_uid,
-        group=account.pw_gid,
-        extra_groups=os.getgrouplist(user, account.pw_gid),
-        env={"PATH": os.defpath, "HOME": account.pw_dir, "USER": user},
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE,
-    )
-    if done.returncode:
-        why = done.stderr.strip() or f"exit status {done.returncode}"
-        raise Refused(f"the job of {user} failed: {why}", "fgsched doctor --system may tell why.")
-    return f"checked: a job of {user} ran" + (f" on {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "")
+def _state_of_unit() -> str:
+    words = ("systemctl", "show", "--property=ActiveState", "--value", wanted.UNIT)
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "in an unknown state"
 
 
 def _advice(about: protocol.About) -> str:
@@ -181,6 +168,8 @@ def uninstall(*, root: Path, is_purge: bool, is_kill: bool) -> None:
     if root == _HOST and any(isinstance(one, Undo) and one.words[0] == "systemctl" for one in actions):
         run(("systemctl", "daemon-reload"))
     manifest.close()
+    if root == _HOST:
+        cgroups.remove_left()
     if is_purge:
         for path in _purged(root):
             write(f"remove {path}\n")
@@ -202,8 +191,26 @@ def _end_controller(*, is_purge: bool, is_kill: bool) -> None:
                     "Wait for them, or cancel them: fgsched uninstall --purge --kill",
                 )
     except NotRunning:
+        if is_purge or is_kill:
+            _refuse_while_jobs_run()
         return
     write(stop(places()))
+
+
+def _refuse_while_jobs_run() -> None:
+    """Refuse to remove the queue of jobs that run without a controller. Raises Refused."""
+    run = places().run
+    found = [
+        one.job
+        for place in (generations.others(run, Path()) if run.is_dir() else ())
+        for one in generations.living_jobs(place)
+    ]
+    if found:
+        raise Refused(
+            f"the controller is stopped, and jobs still run: {', '.join(map(str, found))}",
+            "Wait for their end, or start the controller to cancel them: fgsched start --system (or systemctl"
+            " start fgsched), then fgsched uninstall --purge --kill",
+        )
 
 
 def _purged(root: Path) -> Iterator[Path]:
