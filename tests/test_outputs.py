@@ -2,11 +2,13 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
 
 from fgsched.system import outputs
 from fgsched.system.outputs import Tail, last_lines, tail
+from live_host import ROOT
 
 ME = os.geteuid()
 NOBODY = 65534
@@ -81,3 +83,27 @@ def test_the_user_sees_no_variable_of_root(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", started)
     last_lines("/nowhere", 3, uid=NOBODY)
     assert [sorted(env) for env in found] == [["LC_ALL", "PATH"]]
+
+
+WITH_A_KEY = """
+import ctypes, os
+from fgsched.system import outputs
+libc, of_roots = ctypes.CDLL(None), b"a-key-of-roots"
+ADD, KEYCTL = {"x86_64": (248, 250), "aarch64": (217, 219)}[os.uname().machine]
+libc.syscall(KEYCTL, 1, None)
+libc.syscall(ADD, b"user", of_roots, b"secret", 6, ctypes.c_long(-3))
+assert of_roots.decode() in open("/proc/keys").read()
+outputs._READ = "id -ru; id -G; cat /proc/self/loginuid; echo; grep -c a-key-of-roots /proc/keys; "
+outputs._READ += f"test $(cut -d' ' -f6 /proc/self/stat) = {os.getsid(0)} && echo terminal; echo; echo 1.0"
+print(outputs.last_lines("/x", 9, uid=65534, gid=65534))
+"""
+
+
+@pytest.mark.root
+@root
+@pytest.mark.skipif(not os.path.exists("/proc/keys"), reason="no keyrings here")
+@pytest.mark.skipif(not os.path.exists("/proc/self/loginuid"), reason="no login uid here")
+def test_a_user_who_traces_the_reader_finds_no_key_and_no_terminal_of_root_and_no_free_login_uid():
+    command = [sys.executable, "-c", WITH_A_KEY]
+    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    assert done.stdout == "['65534', '65534', '65534', '0']\n", done.stderr

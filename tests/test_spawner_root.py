@@ -202,6 +202,39 @@ def test_a_step_to_the_user_that_fails_runs_nothing_as_root(place, home, lacking
     assert not (place / "home/out").exists()
 
 
+LOGIN_UID = """import os
+def show(): print(open('/proc/self/loginuid').read())
+show()
+try: open('/proc/self/loginuid', 'wb', 0).write(b'4002')
+except OSError: print('refused')
+show()
+"""
+TAKES_LOGIN_UID = "echo 65534 >/proc/self/loginuid"
+
+
+def has_login_uid():
+    return subprocess.run(["sh", "-c", TAKES_LOGIN_UID], stderr=subprocess.DEVNULL).returncode == 0
+
+
+@pytest.mark.skipif(not has_login_uid(), reason="no login uid can be set here")
+def test_a_job_has_the_login_uid_of_its_user_and_cannot_take_another(spawner, place, home):
+    assert spawner.launch(PYTHON + LOGIN_UID, env=PATH, **home).result().exit_code == 0
+    assert (place / "home/out").read_text().splitlines() == ["65534", "refused", "65534"]
+
+
+@pytest.mark.skipif(not has_login_uid(), reason="no login uid can be set here")
+@pytest.mark.parametrize("login", ["", "echo 4002 >/proc/self/loginuid; "])
+def test_a_job_that_could_take_any_login_uid_does_not_run(place, home, login):
+    """Without the right to write there: a login uid that is set is not the job's to change."""
+    read_only = f'{login}mount -o remount,bind,ro /proc && exec "$@"'
+    with spawning(place, before=("unshare", "-m", "sh", "-c", read_only, "sh"), **PATH) as one:
+        result = one.launch(PYTHON + LOGIN_UID, env=PATH, **home).result()
+    if login:
+        assert (place / "home/out").read_text().splitlines() == ["4002", "refused", "4002"]
+    else:
+        assert (result.cause, result.errno, result.detail) == ("launch", errno.EROFS, "loginuid")
+
+
 def test_a_lost_job_of_a_user_is_cleaned_up_as_the_user(spawner, place, home):
     tmpdir = str(place / "home/private")
     gate, go = Gate(place / "home/gate"), Gate(place / "home/go")

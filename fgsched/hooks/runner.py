@@ -19,7 +19,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +27,7 @@ from fgsched.domain.errors import Refused
 from fgsched.domain.text import storable
 from fgsched.hooks.permissions import refuse_unsafe_program
 from fgsched.hooks.settings import Ran, Run
+from fgsched.system.identity import become
 
 MOST = 64  # programs of jobs at a time, and as many for clients; further ones wait
 _CHUNK = 1 << 20  # bytes
@@ -168,27 +168,21 @@ def _execute(run: Run, output: int, errors: int) -> subprocess.Popen[bytes]:
             cwd="/",
             start_new_session=True,
             umask=0o022,
-            preexec_fn=partial(_prepare, os.getpid()),
-            **_identity(run),
+            preexec_fn=partial(_prepare, run, os.getpid()),
         )
     finally:
         os.close(given)
 
 
-def _identity(run: Run) -> dict[str, Any]:
-    """Return the arguments of Popen that change the user; only root can change it."""
-    if run.uid < 0 or os.geteuid() != 0:
-        return {}
-    return {"user": run.uid, "group": run.gid, "extra_groups": []}
-
-
-def _prepare(parent: int) -> None:
-    """Make the kernel kill the program with the runner. Called in the child before it executes."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(126)
+def _prepare(run: Run, parent: int) -> None:
+    """Become the program's user; make the kernel kill the program with the runner. Called before exec."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES if most < 0 else min(_FILES, most), most))
+    if run.uid >= 0 and os.geteuid() == 0:
+        become(run.uid, run.gid, [])
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of the user clears it
+    if os.getppid() != parent:
+        os._exit(126)
 
 
 def _signal(one: _Running, number: signal.Signals) -> None:

@@ -7,7 +7,10 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
+
+from fgsched.system.identity import become
 
 _BYTES = 1 << 14  # of output that is examined
 _MOST = 2 * _BYTES  # that the reader may write; its process belongs to the user
@@ -69,12 +72,12 @@ def _rights(uid: int, gid: int | None) -> dict[str, Any] | None:
     try:
         found = pwd.getpwuid(uid)
     except (KeyError, OSError):
-        return None if gid is None else {"user": uid, "group": gid, "extra_groups": [gid]}
+        return None if gid is None else {"preexec_fn": partial(become, uid, gid, [gid])}
     group = found.pw_gid if gid is None else gid
     groups: Sequence[int] = [group]
     with suppress(OSError):
         groups = os.getgrouplist(found.pw_name, group)
-    return {"user": uid, "group": group, "extra_groups": groups}
+    return {"preexec_fn": partial(become, uid, group, groups)}
 
 
 def _read(command: Sequence[str], rights: dict[str, Any]) -> bytes:

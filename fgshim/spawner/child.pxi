@@ -7,7 +7,8 @@
 # Exports: apply_rlimits, bind_to_cpus, start_child, take_identity.
 # Needs: cgroup (join_cgroups); files (empty_path, is_empty); mounts (take_mounts); priority (sharing,
 #   spare_no_more, stand_as_a_login); prove (prove_fence, refuse); state (Slot, arguments, fail, is_full,
-#   launch, nothing_blocked, path_of, variables, wall); text (work_path); user (become).
+#   launch, nothing_blocked, path_of, variables, wall); text (work_path); user (become,
+#   take_login_uid).
 
 cdef char child_stack[65536]
 
@@ -112,6 +113,8 @@ cdef int take_identity(Slot *slot) noexcept nogil:
     if launch.head.flags & BECOME_USER:
         stand_as_a_login()
         raise_rlimits()
+        if take_login_uid(launch.head.uid) < 0:
+            return refuse(slot, errno, b"loginuid", b"", b"")
         step = become(&launch.head, launch.groups)
         if step != NULL:
             return refuse(slot, errno, step, b"", b"")

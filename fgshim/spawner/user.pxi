@@ -1,8 +1,8 @@
 # Becoming the job's user: for good in a child, or for one look at the file system.
 #
-# Exports: become, empty_as_user, fork_as_user, is_empty_for_user, remove_job_directory.
-# Needs: files (empty_path, lists_nothing, open_here); state (Head, Slot, now, path_of, place_of); text
-#   (work_path).
+# Exports: become, empty_as_user, fork_as_user, is_empty_for_user, remove_job_directory, take_login_uid.
+# Needs: files (empty_path, lists_nothing, open_here); mounts (write_word); state (Head, Slot, now, path_of,
+#   place_of, read_small); text (put_number, work_path).
 
 
 cdef int cannot_return(uid_t uid, gid_t gid, int groups) noexcept nogil:
@@ -28,6 +28,25 @@ cdef int leave_keyring() noexcept nogil:
     global errno
     cdef int error = errno
     if syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0) < 0:
+        return 0
+    errno = error
+    return -1
+
+
+cdef int take_login_uid(uid_t uid) noexcept nogil:
+    """Set the login uid of the kernel's audit, as root. Return -1 with errno if the job could set it to any uid.
+
+    A process without a login uid may choose one, which audit records and getlogin() then show as the user. One
+    that is set needs a capability, so a job cannot change it. Kernels without audit have no login uid.
+    """
+    global errno
+    cdef char text[32]
+    cdef int error
+    put_number(text, uid)
+    if write_word(b"/proc/self/loginuid", text) == 0 or errno == ENOENT:
+        return 0
+    error = errno
+    if read_small(b"/proc/self/loginuid", text, sizeof(text)) > 0 and strcmp(text, b"4294967295") != 0:
         return 0
     errno = error
     return -1

@@ -4,11 +4,13 @@ import os
 import pwd
 import subprocess
 import sys
+from functools import partial
 
 from fgsched import protocol
 from fgsched.client import Client, TimedOut
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import JobState
+from fgsched.system.identity import become
 
 _PATIENCE = 120.0  # seconds that the submission, and then the job, may take
 
@@ -43,9 +45,7 @@ def _submitted(user: str, gpus: int) -> int:
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-m", "fgsched.cli.fgsub", *words, *demand, f"--wrap={test}"],
-            user=account.pw_uid,
-            group=account.pw_gid,
-            extra_groups=os.getgrouplist(user, account.pw_gid),
+            preexec_fn=partial(become, account.pw_uid, account.pw_gid, os.getgrouplist(user, account.pw_gid)),
             env={"PATH": os.defpath, "HOME": account.pw_dir, "USER": user},
             cwd="/",
             stdin=subprocess.DEVNULL,
