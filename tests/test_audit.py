@@ -65,6 +65,16 @@ def test_a_refusal_is_recorded_and_a_user_cannot_fill_the_log_with_them():
     assert lines == [line] * 60 + ['uid=2 note="further refusals of this user are not listed for an hour"']
 
 
+def test_all_uids_without_an_account_have_the_lines_of_one_user_together():
+    lines = []
+    audit = Audit(lines.append, {}.get)
+    for uid in range(165_536, 165_636):
+        stranger = Caller(uid, uid, str(uid), is_operator=False, has_account=False)
+        audit.witness(stranger, 4242, protocol.DrainGpu(gpu=0, reason="x"), 0.0)(DENIED)
+    assert len(lines) == 61
+    assert lines[-1].startswith('uid=165596 note="further refusals of uids without an account are not listed')
+
+
 def test_an_adoption_names_the_process():
     call = protocol.Adopt(key="k" * 16, pid=77)
     line = "uid=3 user=carol pid=4242 action=adopt process=77 result=done"

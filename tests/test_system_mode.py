@@ -20,6 +20,7 @@ from fgsched.domain.errors import Exit
 from fgsched.domain.text import escape_bytes
 from fgsched.system import cgroups
 from live_host import PATIENCE, ROOT
+from test_socket_fuzz import GIVEN
 
 _WHY_NOT = why_not()
 pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "can be made")]
@@ -454,6 +455,17 @@ def test_root_of_a_user_namespace_is_the_user(host, hers):
         pytest.skip("this host allows no user namespace")
     said = host.raw("bob", program, before=("unshare", "-Ur"))
     assert OTHERS in said[0]["ok"]["jobs"][0]["error"]["cause"]
+
+
+def test_a_uid_without_an_account_owns_no_jobs_and_is_told_so(host):
+    """A user has 65,536 subordinate uids, and would have the quotas, limits and turns of as many users."""
+    subordinate = ("setpriv", "--reuid=165537", "--regid=165537", "--clear-groups")
+    names = ["submit", "test", "submit_line", "wait", "report", "queue", "gpus"]
+    messages = [{"op": name} | GIVEN[name](1) for name in names]
+    said = host.raw("root", f"for one in {messages!r}: say(dial(), one)", before=subordinate)
+    refused = [answer["error"]["cause"] for answer in said[:-2]]
+    assert {cause.partition(":")[0] for cause in refused} == {"uid 165537 has no account on this host"}
+    assert [name for name, answer in zip(names, said, strict=True) if "ok" in answer] == ["queue", "gpus"]
 
 
 @pytest.mark.parametrize("text", ["\ud800", "\udfff\ud800"], ids=ascii)

@@ -61,7 +61,8 @@ class Audit:
     def __init__(self, write: Callable[[str], None], find: Callable[[int], Job | None]) -> None:
         """`write` takes a line without its time; `find` returns an open job."""
         self._write, self._find = write, find
-        self._refusals: dict[int, tuple[float, int]] = {}  # uid -> (begin of its hour, number)
+        # uid -> (begin of its hour, number); uids without an account count as one user
+        self._refusals: dict[int | None, tuple[float, int]] = {}
 
     def witness(self, caller: Caller, pid: int, call: Call, now: float) -> Told | None:
         """Return the function that takes the outcome of a request; None if it is not recorded.
@@ -76,7 +77,7 @@ class Audit:
 
         def told(answer: Any) -> None:
             for about, why in _results(type(call), owners, answer, caller.uid):
-                if not why or self._may_note_refusal(caller.uid, now):
+                if not why or self._may_note_refusal(caller, now):
                     result = f"result={why or 'done'}"
                     self._write(" ".join(part for part in (who, about, detail, result) if part))
 
@@ -86,13 +87,15 @@ class Audit:
         """Write a line about an act of no client."""
         self._write(fields(**values))
 
-    def _may_note_refusal(self, uid: int, now: float) -> bool:
+    def _may_note_refusal(self, caller: Caller, now: float) -> bool:
+        uid = caller.uid if caller.has_account else None
         begun, number = self._refusals.get(uid, (now, 0))
         if now - begun >= _HOUR:
             begun, number = now, 0
         self._refusals[uid] = begun, number + 1
         if number == _MOST_REFUSALS:
-            self._write(fields(uid=uid, note="further refusals of this user are not listed for an hour"))
+            who = "this user" if caller.has_account else "uids without an account"
+            self._write(fields(uid=caller.uid, note=f"further refusals of {who} are not listed for an hour"))
         return number < _MOST_REFUSALS
 
 

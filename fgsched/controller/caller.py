@@ -23,6 +23,7 @@ class Caller(Struct, frozen=True):
     is_operator: bool
     groups: tuple[str, ...] = ()  # names; queried only if the policy uses groups
     is_confined: bool = False  # True: the site shows this user no jobs of other users
+    has_account: bool = True  # False: the user database does not list the uid, as that of a user namespace
 
     @property
     def submitter(self) -> Submitter:
@@ -55,8 +56,25 @@ class Caller(Struct, frozen=True):
         if not self.is_operator and not self.owns(job):
             raise NotPermitted(f"job {job.id} belongs to another user", "Only its owner or an operator may.")
 
+    def must_have_account(self) -> None:
+        """Check that the user database lists the uid: quotas, limits and turns are those of accounts.
+
+        Raises:
+            NotPermitted: it has none, as each of the 65,536 subordinate uids that a user can take.
+        """
+        if not self.has_account:
+            raise NotPermitted(
+                f"uid {self.uid} has no account on this host: it owns no jobs, and gets no reports",
+                "Run the command as yourself, outside of user namespaces with subordinate uids.",
+            )
+
     def may_own_jobs(self, least_uid: int) -> None:
-        """Check that the caller may own jobs on this host. Raises NotPermitted for system users."""
+        """Check that the caller may own jobs on this host.
+
+        Raises:
+            NotPermitted: a system user, or a uid without an account.
+        """
+        self.must_have_account()
         if self.uid < least_uid:
             raise NotPermitted(
                 f"{self.name} (uid {self.uid}) may not own jobs",
@@ -121,7 +139,9 @@ class Callers:
         groups = account.named if account else ()
         may = is_operator(config, uid, name, groups, own=self._own)
         named = groups if policy.uses_groups else ()
-        return Caller(uid, gid, name, may, named, is_confined=config.private_data and not may)
+        is_confined = config.private_data and not may
+        has_account = account is not None or uid in {0, self._own}
+        return Caller(uid, gid, name, may, named, is_confined=is_confined, has_account=has_account)
 
 
 def no_such_job(job_id: int | str) -> NoSuchJob:

@@ -137,6 +137,7 @@ class Dispatcher:
         return log_lines(self._answers.log, caller, call)
 
     def _wait(self, connection: Connection, caller: Caller, call: protocol.Wait) -> None:
+        caller.must_have_account()
         self._loop.refuse_to_wait(connection)
         self._loop.begin_work(connection, self._look_for(connection, caller, call))
 

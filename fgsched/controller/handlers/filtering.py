@@ -40,7 +40,13 @@ class SubmitFilter:
         return bool(self._desk.settings.submit_filter)
 
     def ask(self, connection: Connection, caller: Caller, call: protocol.Submit) -> None:
-        """Ask the filter, then submit, or refuse. Raises Busy if the user waits on too many connections."""
+        """Ask the filter, then submit, or refuse.
+
+        Raises:
+            Busy: the user waits on too many connections.
+            NotPermitted: the uid has no account, so that no limit of users holds for it.
+        """
+        caller.must_have_account()
         self._loop.refuse_to_wait(connection)
         self._refuse_more(connection, caller.uid)
         connection.is_waiting = True

@@ -39,6 +39,7 @@ class ReportHandlers:
         self._reporter.close()
 
     def _make(self, connection: Connection, caller: Caller, call: protocol.MakeReport) -> None:
+        caller.must_have_account()
         request = self._request(caller, call)
         if len(self._asked) >= _MOST or any(one.uid == caller.uid for one in self._asked.values()):
             raise Busy("other reports are being made", "Repeat the command later.", after=_PAUSE)
