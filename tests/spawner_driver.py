@@ -22,7 +22,7 @@ APPEND, BECOME_USER, NO_NEW_PRIVILEGES, OWN_MOUNTS, OWN_USERS = 1, 2, 4, 8, 16
 PROVE_FENCE = 32
 ALL, SHELL, CHILDREN = 0, 1, 2
 CANCEL, DELIVER, SUSPEND, RESUME, LIMIT, JOIN = 1, 2, 3, 4, 6, 9
-PATIENCE = 20.0  # seconds, for what should take none
+PATIENCE = 120.0  # seconds after which a test gives up
 
 
 @dataclass(frozen=True, kw_only=True)

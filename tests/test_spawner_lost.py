@@ -17,6 +17,7 @@ from spawner_driver import (
     ANSWER_MAGIC,
     CANCEL,
     DELIVER,
+    PATIENCE,
     RESULT_MAGIC,
     Answer,
     Gate,
@@ -28,6 +29,7 @@ from spawner_driver import (
 from tracing import TRACE_EXIT, traced
 
 pytestmark = NEEDS_SPAWNER
+SOON = 4000  # milliseconds: a limit before which the test has killed the shepherd
 WAITS = "#!/bin/sh\necho $$ >gate\nread -r code <go\nexit $code\n"
 
 
@@ -68,7 +70,7 @@ def test_a_job_that_kills_its_shepherd_gains_nothing(spawner):
 
 def test_the_time_limit_holds_without_the_shepherd(spawner, gate):
     script = "#!/bin/sh\ntrap '' TERM\necho $$ >gate\nwhile :; do sleep 1000; done\n"
-    job = spawner.launch(script, env=environment(spawner), time_limit=400, grace=30)
+    job = spawner.launch(script, env=environment(spawner), time_limit=SOON, grace=30)
     pid = gate.number()
     kill_shepherd(job)
     result = noticed(spawner, job)
@@ -133,7 +135,7 @@ def test_a_lost_job_is_seen_to_its_end_after_the_controller_has_gone(spawner, ga
     spawner.socket.shutdown(socket.SHUT_RDWR)
     kill_shepherd(job)
     os.write(go.fd, b"11\n")
-    assert spawner.process.wait(timeout=20) == 0
+    assert spawner.process.wait(PATIENCE) == 0
     result = Result.read(job.link)
     assert (result.exit_code, result.lost) == (11, 1)
 
@@ -205,7 +207,7 @@ def test_a_random_kill_of_shepherds_costs_no_status(spawner):
         later = f"i=0; while [ $i -lt {number * 40} ]; do i=$((i+1)); done; kill -9 $PPID"
         spawner.launch(f"#!/bin/sh\n({later}) &\nexit 9\n", env=environment(spawner, number), job=number)
     spawner.socket.shutdown(socket.SHUT_WR)
-    spawner.process.wait(timeout=20)
+    spawner.process.wait(PATIENCE)
     results = [Result.read(spawner.run / "result" / f"{number}.1") for number in range(1, 41)]
     assert {(result.cause, result.exit_code) for result in results} == {("exit", 9)}
 
@@ -228,7 +230,7 @@ def test_kills_from_outside_at_any_moment_lose_and_falsify_nothing(spawner, tmp_
                 signal.pidfd_send_signal(job.shepherd, signal.SIGKILL)
             job.over()
     spawner.socket.shutdown(socket.SHUT_WR)
-    spawner.process.wait(timeout=20)
+    spawner.process.wait(PATIENCE)
     claimed = {int(name.partition(".")[0]) for name in os.listdir(spawner.run / "claim")}
     assert len(claimed) > 30  # a shepherd that was killed before its claim has started nothing
     for number in claimed:
@@ -280,7 +282,7 @@ def test_a_result_that_can_never_be_stored_does_not_keep_the_spawner(spawner, ga
     (tmp_path / "run/result").write_text("")
     os.write(go.fd, b"13\n")
     spawner.socket.shutdown(socket.SHUT_WR)
-    assert spawner.process.wait(timeout=20) == 0
+    assert spawner.process.wait(PATIENCE) == 0
 
 
 def test_signals_reach_a_lost_job(spawner, gate):
@@ -297,7 +299,7 @@ def test_signals_reach_a_lost_job(spawner, gate):
 @pytest.mark.parametrize(("options", "survives"), [(0, False), (TRACE_EXIT, True)])
 def test_a_tracer_does_not_keep_a_lost_job(spawner, gate, options, survives):
     script = "#!/bin/sh\necho $$ >gate\nexec sleep 1000\n"
-    job = spawner.launch(script, env=environment(spawner), time_limit=1500, grace=20, last_wait=100)
+    job = spawner.launch(script, env=environment(spawner), time_limit=SOON, grace=20, last_wait=100)
     pid = gate.number()
     with traced(pid, options):
         kill_shepherd(job)

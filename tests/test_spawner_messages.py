@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures_spawner import NEEDS_SPAWNER
-from spawner_driver import HEAD, Launch, Result
+from spawner_driver import HEAD, PATIENCE, Launch, Result
 
 pytestmark = NEEDS_SPAWNER
 
@@ -61,6 +61,6 @@ def test_a_message_may_come_in_pieces_and_two_at_once(spawner):
         spawner.socket.sendall(part)
     assert {spawner.answer().job, spawner.answer().job} == {1, 2}
     spawner.socket.shutdown(socket.SHUT_WR)
-    spawner.process.wait(timeout=20)
+    spawner.process.wait(PATIENCE)
     codes = [Result.read(spawner.run / "result" / f"{job}.1").exit_code for job in (1, 2)]
     assert codes == [5, 6]

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import signal
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,19 +37,29 @@ def done(spawner, script=TRIVIAL, **fields):
     return job
 
 
-def fresh(spawner, script=TRIVIAL, *, after, first, **fields):
-    """A job that the shepherd of `after` took, tried until one is quick enough to find it at rest."""
-    for number in range(first, first + 50):
-        job = spawner.launch(script, job=number, **fields)
-        if job.answer.pid == after.answer.pid:
-            return job
-        job.over()
+def pair(
+    spawner, script=TRIVIAL, *, before=TRIVIAL, before_fields=None, between=None, release=None, **fields
+):
+    """A job that is over and the next one, which the same shepherd took.
+
+    A shepherd rests for 250 ms only, so it is tried until the second job is quick enough. `between` gets the
+    number of a job between both; `release` lets a second job end that another shepherd took.
+    """
+    for number in range(1, 600, 3):
+        one = done(spawner, before, job=number, **fields | (before_fields or {}))
+        if between:
+            between(number + 1)
+        two = spawner.launch(script, job=number + 2, **fields)
+        if two.answer.pid == one.answer.pid:
+            return one, two
+        if release:
+            release()
+        two.over()
     raise AssertionError("no shepherd took a second job")
 
 
 def test_a_shepherd_takes_another_job_and_says_so_with_its_own_start(spawner):
-    one = done(spawner)
-    two = fresh(spawner, "#!/bin/sh\nexit 7\n", after=one, first=2)
+    one, two = pair(spawner, "#!/bin/sh\nexit 7\n")
     two.over()
     assert two.answer.ticks == one.answer.ticks
     assert Result.read(one.link).exit_code == 0
@@ -69,14 +80,9 @@ def test_jobs_that_run_at_once_have_a_shepherd_each(spawner, gate, go):
 
 @pytest.mark.parametrize(("verb", "number"), [(CANCEL, 0), (DELIVER, signal.SIGKILL), (SUSPEND, 0)])
 def test_a_late_command_for_the_last_job_does_not_reach_the_next(spawner, gate, go, verb, number):
-    one = done(spawner)
-    for job in range(2, 50):
-        two = spawner.launch("#!/bin/sh\necho up >gate; read -r line <go; exit 5\n", job=job)
-        gate.line()
-        if two.answer.pid == one.answer.pid:
-            break
-        os.write(go.fd, b"go\n")  # by another shepherd: the first was not at rest yet
-        two.over()
+    script = "#!/bin/sh\necho up >gate; read -r line <go; exit 5\n"
+    one, two = pair(spawner, script, release=lambda: gate.line() and os.write(go.fd, b"go\n"))
+    gate.line()
     one.order(verb, number, ALL)
     two.order(DELIVER, signal.SIGWINCH)  # heard after it, and harmless
     os.write(go.fd, b"go\n")
@@ -96,8 +102,7 @@ def test_a_command_without_a_mark_is_nobodys(spawner, gate, go):
 
 def test_the_use_of_one_job_is_not_counted_for_the_next(spawner):
     hungry = "#!/bin/sh\nexec python3 -S -c 'x = bytearray(64 << 20); sum(range(3_000_000))'\n"
-    one = done(spawner, hungry, env=PATH)
-    two = fresh(spawner, after=one, first=2)
+    one, two = pair(spawner, before=hungry, env=PATH)
     two.over()
     first, second = Result.read(one.link), Result.read(two.link)
     assert first.max_rss > 64 * 1024 > second.max_rss
@@ -106,8 +111,7 @@ def test_the_use_of_one_job_is_not_counted_for_the_next(spawner):
 
 def test_nothing_of_an_earlier_job_stays_open_in_a_shepherd(spawner, tmp_path):
     fields = {"region": b"x" * 100, "region_size": 10_000, "tmpdir": f"{tmp_path}/private", "env": PATH}
-    one = done(spawner, **fields)
-    two = fresh(spawner, "#!/bin/sh\nreadlink /proc/$PPID/fd/* >>open\n", after=one, first=2, **fields)
+    _, two = pair(spawner, "#!/bin/sh\nreadlink /proc/$PPID/fd/* >>open\n", **fields)
     two.over()
     held = (tmp_path / "open").read_text().split()[-5:]
     assert held[:3] == ["/dev/null"] * 3
@@ -124,8 +128,7 @@ def test_a_message_that_is_too_large_for_a_slot_gets_a_shepherd_of_its_own(spawn
 
 
 def test_a_job_that_could_not_be_started_does_not_spoil_the_next(spawner):
-    one = done(spawner, "#!/no/such/program\n")
-    two = fresh(spawner, after=one, first=2)
+    one, two = pair(spawner, before="#!/no/such/program\n")
     two.over()
     assert (Result.read(one.link).cause, Result.read(one.link).errno) == ("launch", errno.ENOENT)
     second = Result.read(two.link)
@@ -133,10 +136,12 @@ def test_a_job_that_could_not_be_started_does_not_spoil_the_next(spawner):
 
 
 def test_a_malformed_message_leaves_the_resting_where_they_are(spawner):
-    one = done(spawner)
-    spawner.expected = b"fgspawn: job 2: launch refused: Invalid argument\n"
-    spawner.launch("", job=2)
-    two = fresh(spawner, after=one, first=3)
+
+    def malformed(number):
+        spawner.expected += b"fgspawn: job %d: launch refused: Invalid argument\n" % number
+        spawner.launch("", job=number)
+
+    _, two = pair(spawner, between=malformed)
     two.over()
     assert Result.read(two.link).exit_code == 0
 
@@ -168,16 +173,25 @@ def test_those_who_rest_go_when_their_spawner_was_killed(tmp_path):
 
 
 def test_one_that_is_killed_at_rest_leaves_nothing_undone(spawner):
-    one = done(spawner)
-    os.kill(one.answer.pid, signal.SIGKILL)
-    await_end(one.answer.pid)
-    two = spawner.launch("#!/bin/sh\nexit 3\n", job=2)
+    one = killed_at_rest(spawner)
+    two = spawner.launch("#!/bin/sh\nexit 3\n", job=1001)
     if two.answer.errno:  # the spawner had not heard of the kill: nothing ran, and the controller is told
         assert (two.answer.errno, two.link.is_symlink()) == (errno.ESRCH, False)
-        two = spawner.launch("#!/bin/sh\nexit 3\n", job=3)
+        two = spawner.launch("#!/bin/sh\nexit 3\n", job=1002)
     two.over()
     assert two.answer.pid not in (0, one.answer.pid)
     assert Result.read(two.link).exit_code == 3
+
+
+def killed_at_rest(spawner):
+    """A job whose shepherd was killed while it rested; one that had left already is followed by another."""
+    for number in range(1, 200):
+        job = done(spawner, job=number)
+        with suppress(ProcessLookupError):
+            os.kill(job.answer.pid, signal.SIGKILL)
+            await_end(job.answer.pid)
+            return job
+    raise AssertionError("no shepherd rested")
 
 
 def test_one_that_is_killed_before_it_claims_its_next_job_leaves_that_unclaimed(tmp_path):
@@ -203,10 +217,10 @@ def test_the_memory_of_a_large_message_is_not_counted_for_the_next_job(spawner):
 
 def test_a_job_whose_files_could_not_be_given_away_leaves_none_open(tmp_path):
     with spawning(tmp_path, before=["unshare", "--user", "--map-root-user"]) as spawner:
-        one = done(spawner, flags=BECOME_USER, uid=1234, gid=1234)
-        assert Result.read(one.link).detail.startswith("chown ")
-        two = fresh(spawner, "#!/bin/sh\nls /proc/$PPID/fd\n", after=one, first=2, env=PATH)
+        become = {"flags": BECOME_USER, "uid": 1234, "gid": 1234}
+        one, two = pair(spawner, "#!/bin/sh\nls /proc/$PPID/fd\n", before_fields=become, env=PATH)
         two.over()
+        assert Result.read(one.link).detail.startswith("chown ")
         assert two.output().split() == ["0", "1", "2", "3"]
 
 
