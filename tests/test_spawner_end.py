@@ -25,6 +25,7 @@ from tracing import TRACE_EXIT, traced
 
 pytestmark = NEEDS_SPAWNER
 PATH = {"PATH": os.environ["PATH"]}
+SOON = 3000  # milliseconds: a limit or a warning before which a script has set its traps
 STUBBORN = "#!/bin/sh\ntrap '' TERM\necho $$ >gate\nwhile :; do sleep 1000; done\n"
 WILLING = "#!/bin/sh\ntrap 'echo asked; exit 9' TERM\nsleep 1000 &\necho $$ >gate\nwait\n"
 
@@ -44,7 +45,7 @@ def test_a_job_that_heeds_nothing_is_killed_when_its_time_is_up(spawner, gate, t
 
 
 def test_a_job_that_heeds_term_ends_in_its_own_way(spawner, gate):
-    job = spawner.launch(WILLING, env=PATH, time_limit=1000, leftover_grace=20)
+    job = spawner.launch(WILLING, env=PATH, time_limit=SOON, leftover_grace=20)
     gate.line()
     result = job.result()
     assert (result.cause, result.exit_code) == ("timeout", 9)
@@ -74,7 +75,7 @@ def test_the_early_warning_reaches_whom_it_is_for(spawner, gate, target, heard):
         TREE,
         env=PATH,
         time_limit=limit,
-        warn=(signal.SIGUSR1, target, limit - 1000),
+        warn=(signal.SIGUSR1, target, limit - SOON),
         leftover_grace=50,
         grace=50,
     )
@@ -106,7 +107,10 @@ def test_a_cancelled_job_says_so_in_its_output(spawner, gate):
 
 
 def test_a_stopped_job_is_continued_to_hear_of_its_end(spawner, gate):
-    job = spawner.launch("#!/bin/sh\ntrap 'exit 9' TERM\necho $$ >gate; kill -STOP $$; while :; do :; done\n")
+    script = (
+        "#!/bin/sh\ntrap 'exit 9' TERM\necho $$ >gate; kill -STOP $$; while :; do sleep 1000 & wait; done\n"
+    )
+    job = spawner.launch(script, env=PATH, leftover_grace=20)
     pid = gate.number()
     until_stopped(pid)
     job.order(CANCEL)
@@ -114,8 +118,8 @@ def test_a_stopped_job_is_continued_to_hear_of_its_end(spawner, gate):
 
 
 def test_a_suspended_job_stands_still_and_so_does_its_clock(spawner, gate):
-    script = "#!/bin/sh\ntrap 'exit 9' TERM\nsleep 1000 &\necho $$ $! >gate\nwhile :; do :; done\n"
-    job = spawner.launch(script, env=PATH, time_limit=1000)
+    script = "#!/bin/sh\ntrap 'exit 9' TERM\nsleep 1000 &\necho $$ $! >gate\nwhile :; do wait; done\n"
+    job = spawner.launch(script, env=PATH, time_limit=SOON, leftover_grace=20)
     pids = gate.line().split()
     job.order(SUSPEND)
     for pid in pids:
@@ -127,7 +131,7 @@ def test_a_suspended_job_stands_still_and_so_does_its_clock(spawner, gate):
 
 def test_only_the_first_cause_counts(spawner, gate):
     script = "#!/bin/sh\ntrap 'echo asked >gate' TERM\necho up >gate\nwhile :; do sleep 1000 & wait; done\n"
-    job = spawner.launch(script, env=PATH, time_limit=1000, grace=60_000)
+    job = spawner.launch(script, env=PATH, time_limit=SOON, grace=60_000)
     assert [gate.line(), gate.line()] == ["up", "asked"]
     job.order(CANCEL)
     job.order(DELIVER, signal.SIGKILL, ALL)
@@ -182,12 +186,29 @@ def test_a_job_that_forks_as_fast_as_it_can_is_ended(spawner, gate):
     assert job.result().exit_code == 0
 
 
-def test_use_counts_children_that_ended_and_children_that_were_left(spawner):
-    burn = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
-    alone = spawner.launch(f"#!/bin/sh\n{burn}\n", job=1).result()
-    family = spawner.launch(f"#!/bin/sh\n({burn}) & ({burn}) & ({burn}) & wait\n", job=2).result()
-    assert family.user + family.system > 1.5 * (alone.user + alone.system)
-    assert 500 < alone.max_rss < 100_000
+def test_use_counts_children_that_ended_and_children_that_were_left(spawner, gate, go, tmp_path):
+    """Each child writes down what it used; the shell waits for one of them."""
+    burn = "(i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; times >used-{0}; echo >gate; {1})"
+    children = " & ".join(
+        [burn.format(0, "exit"), burn.format(1, "sleep 1000"), burn.format(2, "sleep 1000")]
+    )
+    script = f"#!/bin/sh\n{children} & read a <go; exit 0\n"
+    job = spawner.launch(script, env=PATH, leftover_grace=20)
+    for _ in range(3):
+        gate.line()
+    os.write(go.fd, b"go\n")
+    result = job.result()
+    own = [seconds_in((tmp_path / f"used-{number}").read_text()) for number in range(3)]
+    assert min(own) > 0
+    assert (result.user + result.system) / 1e6 >= sum(own)
+    assert 500 < result.max_rss < 100_000
+
+
+def seconds_in(text):
+    """The seconds that a shell has used, in the first line of its `times`."""
+    return sum(
+        60 * int(one) + float(more) for one, more in re.findall(r"(\d+)m([\d.]+)s", text.partition("\n")[0])
+    )
 
 
 def on_disk(path):
