@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from awaiting import PATIENCE
 from fgsched import codec, protocol
 from fgsched.client import Client
 
@@ -32,14 +33,23 @@ def plain(answer: Any) -> Any:
 
 
 class AskingClient(Client):
-    """`client.ask("cancel", ids=[1])` sends `Cancel(ids=[1])` and returns its answer as plain values."""
+    """`client.ask("cancel", ids=[1])` sends `Cancel(ids=[1])` and returns its answer as plain values.
+
+    It is more patient than a command: the controller of a test may have to answer on a busy host.
+    """
+
+    def call(
+        self, call: protocol.Call[protocol.Answer], *, patience: float | None = PATIENCE, **more: Any
+    ) -> protocol.Answer:
+        """Send a request and return its answer."""
+        return super().call(call, patience=patience, **more)
 
     def ask(
         self,
         operation: str,
         /,
         *,
-        patience: float | None = 10.0,
+        patience: float | None = PATIENCE,
         progress: Callable[[Any], None] | None = None,
         **arguments: Any,
     ) -> Any:

@@ -1,6 +1,5 @@
 """Wait for a condition without asking for it again and again: it is checked after each event."""
 
-import os
 import select
 import time
 from collections.abc import Callable
@@ -10,7 +9,8 @@ from typing import TypeVar
 
 from fgsched.system.inotify import DELETE, MOVED_FROM, MOVED_TO, Inotify
 
-PATIENCE = 60  # seconds after which a test gives up
+PATIENCE = 120  # seconds after which a test gives up; nothing is slow on purpose
+_PAUSE = 0.005  # seconds between two looks at what no event tells
 _MODIFY, _CLOSE_NOWRITE, _CREATE = 0x2, 0x10, 0x100
 CHANGES = _MODIFY | _CREATE | MOVED_TO | MOVED_FROM | DELETE
 LOOKS = _CLOSE_NOWRITE  # a process has read a file
@@ -47,7 +47,12 @@ def until_stopped(pid: int, *, is_stopped: bool = True) -> None:
     end = time.monotonic() + PATIENCE
     while (state_of(pid) == "T") is not is_stopped:
         assert time.monotonic() < end, f"process {pid} has the state {state_of(pid)}"
-        os.sched_yield()
+        rest()
+
+
+def rest() -> None:
+    """Leave the processor to others between two looks at what no event tells."""
+    select.select([], [], [], _PAUSE)
 
 
 def state_of(pid: int) -> str:

@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from fixtures_cuda import (
     built_driver,
@@ -40,8 +40,10 @@ __all__ = [
     "spawner",
 ]
 
-settings.register_profile("steady", derandomize=True, print_blob=True, deadline=None)
-settings.register_profile("hunt", derandomize=False, print_blob=True, deadline=None)
+# On a busy host everything may be slow.
+unhurried = settings(print_blob=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", unhurried, derandomize=True)
+settings.register_profile("hunt", unhurried, derandomize=False)
 settings.load_profile("steady")
 
 # A shell that starts the tests in the background has them ignore it, and whatever they start.

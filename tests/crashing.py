@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from awaiting import PATIENCE
 from fgsched.controller.engine import Engine
 from fgsched.controller.turn import Effect
 from fgsched.store import Store
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from builders import World
     from live_host import Home
 
-PATIENCE = 60  # seconds after which a test gives up
 UNLIMITED = 10**9  # effects
 QUEUE_FILES = ("queue.db", "queue.db-wal", "queue.commits", "queue.initialised", "queue.sums")
 

@@ -32,9 +32,9 @@ class Typist:
         environ = home.environ | {"TERM": "xterm", "PS1": "$ "} | dict(env or {})
         self.pid, self._terminal = pty.fork()
         if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
             os.chdir(home.path)
             os.execve(sys.executable, [*module(command), *words], environ)
-        self.resize(rows, columns)
         self._watched = os.pidfd_open(self.pid)
 
     def resize(self, rows, columns):

@@ -18,6 +18,7 @@ import pytest
 
 import prestarted
 from asking import AskingClient
+from awaiting import PATIENCE, rest
 from fgsched import protocol
 from fgsched.cli import show
 from fgsched.controller.handlers.fields import FIELDS
@@ -27,7 +28,6 @@ from fgsched.system.paths import Paths
 from fgsched.system.process import identify
 
 ROOT = Path(__file__).parent.parent
-PATIENCE = 60  # seconds after which a test gives up; nothing is slow on purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +181,17 @@ class Home:
 
     def _stop_successors(self) -> None:
         """Stop a controller that a command had started beside the one that was stopped, while it imported."""
-        tries = 50
-        while tries and (left := processes_of(self.path)):
+        end = time.monotonic() + PATIENCE
+        while (left := processes_of(self.path)) and time.monotonic() < end:
             if pid := self._running_controller():
                 self.disconnect()
                 with suppress(FgschedError):  # it is ending
                     self._stop(pid)
             else:
                 with suppress(ProcessLookupError):
-                    end = os.pidfd_open(left[0])
-                    select.select([end], [], [], 0.1)
-                    os.close(end)
-            tries -= 1
+                    ended = os.pidfd_open(left[0])
+                    select.select([ended], [], [], 0.1)
+                    os.close(ended)
 
     def _running_controller(self) -> int:
         """Its pid; 0 if there is none. Asks without starting one."""
@@ -221,11 +220,11 @@ class Home:
 
 
 def attempts() -> Iterator[None]:
-    """Yield fifty times a second while a test is patient: for what no event tells."""
+    """Yield again and again while a test is patient: for what no event tells."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         yield
-        select.select([], [], [], 0.02)
+        rest()
 
 
 def processes_of(home: Path) -> Sequence[int]:

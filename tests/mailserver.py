@@ -12,7 +12,31 @@ from typing import Any
 
 from aiosmtpd.controller import Controller
 
-from awaiting import until
+from awaiting import PATIENCE, until
+
+
+class Listener(Controller):
+    """Serve mails on a given socket; a busy host may take its time to answer the first connection."""
+
+    def __init__(self, handler: Any, listening: socket.socket) -> None:
+        hostname, port = listening.getsockname()
+        super().__init__(handler, hostname=hostname, port=port, ready_timeout=PATIENCE)
+        self._listening = listening
+
+    def _create_server(self) -> Any:
+        return self.loop.create_server(self._factory_invoker, sock=self._listening)
+
+    def _trigger_server(self) -> None:
+        with socket.create_connection((self.hostname, self.port), PATIENCE) as first:
+            first.recv(1024)
+
+
+def bound(port: int) -> socket.socket:
+    """Return a loopback socket at a port, which sockets of this function share; 0: any."""
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    one.bind(("127.0.0.1", port))
+    return one
 
 
 class MailServer:
@@ -26,18 +50,23 @@ class MailServer:
         self.folder, self.answers = folder, list[str]()
         self.refused: dict[str, str] = {}  # recipient -> answer
         self.tried = folder / "tried"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self._controller: Controller | None = None
+        self._reserved = bound(0)  # nobody else gets the port while the server is away
+        self.port = self._reserved.getsockname()[1]
+        self._controller: Listener | None = None
 
     def start(self) -> None:
-        self._controller = Controller(self, hostname="127.0.0.1", port=self.port)
+        self._controller = Listener(self, bound(self.port))
         self._controller.start()
 
     def stop(self) -> None:
         if self._controller is not None:
             self._controller.stop(no_assert=True)
         self._controller = None
+
+    def close(self) -> None:
+        """Stop, and give the port back."""
+        self.stop()
+        self._reserved.close()
 
     async def handle_RCPT(
         self, server: Any, session: Any, envelope: Any, address: str, options: list[str]
@@ -86,4 +115,4 @@ def serving(folder: Path) -> Iterator[MailServer]:
     try:
         yield server
     finally:
-        server.stop()
+        server.close()

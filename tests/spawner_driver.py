@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from awaiting import PATIENCE
 from fgshim import spawner
 
 HEAD = struct.Struct("<2IQ5I5I2I5q2IQ2I")
@@ -22,7 +23,6 @@ APPEND, BECOME_USER, NO_NEW_PRIVILEGES, OWN_MOUNTS, OWN_USERS = 1, 2, 4, 8, 16
 PROVE_FENCE = 32
 ALL, SHELL, CHILDREN = 0, 1, 2
 CANCEL, DELIVER, SUSPEND, RESUME, LIMIT, JOIN = 1, 2, 3, 4, 6, 9
-PATIENCE = 120.0  # seconds after which a test gives up
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from asking import carried_out, plain
-from awaiting import LOOKS, until
+from awaiting import LOOKS, rest, until
 from builders import World, a_demand, a_gpu
 from crashing import kill_controller
 from fgsched.controller.caller import Caller
@@ -267,7 +267,7 @@ def test_a_pid_that_another_process_has_now_is_not_waited_for():
 def until_handled(pid, *numbers):
     """Wait until a process handles the signals; the kernel tells only who asks."""
     while not processes.handles(pid, numbers):
-        os.sched_yield()
+        rest()
 
 
 # -- on a live host -----------------------------------------------------------------------------

@@ -126,8 +126,10 @@ def test_a_chain_of_jobs_runs_in_its_order(cards):
 
 def test_a_job_begins_when_its_time_comes_and_not_before(cards):
     """The loop is woken by its timer: nothing else happens."""
-    job = sub(cards, "--begin=now+2", "--wrap", "true")
+    later = sub(cards, "--begin=now+1hour", "--wrap", "true")
     assert "not before " in lines(cards, "fgq", "-h", "-O", "Why:60")[0]
+    assert cards.run("fgcancel", later).status == 0
+    job = sub(cards, "--begin=now+2", "--wrap", "true")
     assert cards.run("fgwait", job).status == 0
     about = cards.job(int(job))
     assert about["started_at"] >= about["request"]["begin"]

@@ -65,7 +65,7 @@ def test_the_job_is_an_ordinary_one_within_its_limits(home):
 
 
 def test_a_time_limit_ends_the_command_and_is_reported(home):
-    status, out, err = call(home, "fgrun", "--time=1s", "sh", "-c", "echo begun; exec sleep 1000")
+    status, out, err = call(home, "fgrun", "--time=3s", "sh", "-c", "echo begun; exec sleep 1000")
     assert (out, err) == ("begun\n", f"fgrun: job {last(home)['id']} ended as TIMEOUT\n")
     assert status == 143
 
@@ -149,12 +149,13 @@ def test_an_interrupt_reaches_the_job(home):
 def test_a_second_interrupt_cancels_the_job(home):
     process = start(home, "fgrun", "sh", "-c", "trap '' INT; echo ready; exec sleep 1000")
     assert process.stdout.readline() == "ready\n"
+    job = last(home)["id"]
     process.send_signal(signal.SIGINT)
-    process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    status, _, err = finish(process)
-    assert (status, last(home)["state"]) == (143, "CANCELLED")
-    assert err.splitlines()[-1] == f"fgrun: job {last(home)['id']} ended as CANCELLED"
+    while "one more within 1 sec" in (line := process.stderr.readline()):
+        process.send_signal(signal.SIGINT)  # on a busy host it may come too late, as a first one
+    assert line == f"fgrun: job {job} is being cancelled\n"
+    assert finish(process) == (143, "", f"fgrun: job {job} ended as CANCELLED\n")
+    assert last(home)["state"] == "CANCELLED"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])

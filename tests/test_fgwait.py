@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from awaiting import rest
 from crashing import controller_of, kill
 from fgsched import protocol
 from fgsched.cli.waiting import Progress
@@ -20,6 +21,7 @@ def until(is_so):
     end = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < end, "it never came to that"
+        rest()
 
 
 def waiting(home, *words, **more):

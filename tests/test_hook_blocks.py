@@ -114,7 +114,11 @@ VERBS = st.sampled_from(["create", "map", "retain", "release", "unmap"])
 MOVES = st.lists(st.tuples(VERBS, st.integers(0, 9)), max_size=40)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(moves=MOVES)
 def test_hook_and_driver_agree_on_every_history_of_blocks(job, driver, moves):
     commands, made = [], 0

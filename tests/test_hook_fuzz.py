@@ -40,7 +40,10 @@ def at_any_byte(low, high):
 WORDS = st.lists(
     st.tuples(st.integers(HEAD, region.SIZE - 8), st.binary(min_size=8, max_size=8)), max_size=30
 )
-same_job = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "deadline": None}
+same_job = {
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    "deadline": None,
+}
 
 
 @settings(max_examples=25, **same_job)

@@ -8,7 +8,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from awaiting import LOOKS, PATIENCE, until
+from awaiting import LOOKS, PATIENCE, rest, until
 from fgsched.accounting.ledger import Ledger, Reader
 from fgsched.accounting.policies import (
     IdleJob,
@@ -164,7 +164,7 @@ def eventually(is_so):
     end = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < end
-        os.sched_yield()
+        rest()
 
 
 def test_two_warnings_are_mailed_and_recorded_and_then_the_job_is_cancelled(tmp_path, server, monkeypatch):

@@ -717,7 +717,7 @@ def test_a_job_is_warned_with_its_own_signal_and_has_its_grace_to_save(tmp_path)
 
 
 def test_a_grace_holds_while_no_controller_runs(tmp_path):
-    with living(tmp_path / "home", **site(CANCEL, 1)) as home:
+    with living(tmp_path / "home", **site(CANCEL, 2)) as home:
         text = "trap '' TERM; echo >started; while :; do sleep 0.05; done"
         fifo = home.path / "started"
         os.mkfifo(fifo)

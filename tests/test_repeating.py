@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asking import AskingClient
-from awaiting import until
+from awaiting import rest, until
 from crashing import controller_of
 from fgsched.client import TimedOut
 from fgsched.system.unanswered import VALID, Unanswered, new_key
@@ -90,7 +90,7 @@ def test_a_moment_that_is_counted_from_now_is_the_same_when_the_command_is_repea
     os.kill(controller_of(home), signal.SIGCONT)
     now = int(time.time())
     while int(time.time()) == now:  # the moment is told in seconds
-        os.sched_yield()
+        rest()
     assert repeat(home, batch) == (0, "1\n", "")
     assert (history(home), keys(home)) == ([1], [])
 

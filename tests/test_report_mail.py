@@ -24,7 +24,7 @@ def server(tmp_path):
 
 @pytest.fixture
 def report(tmp_path, server):
-    home = Home(tmp_path / "home", config=server.settings(domain='"example.org"', deadline="5"))
+    home = Home(tmp_path / "home", config=server.settings(domain='"example.org"', deadline="60"))
     history.write(history.FORTNIGHT, home.path / "accounts.db")
     return lambda *words: home.run("fgreport", *words, env={"TZ": history.ZONE})
 

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from awaiting import PATIENCE
 from fgsched.system.sdnotify import ServiceManager
-
-_PATIENCE = 30  # seconds
 
 
 @pytest.fixture
 def manager(tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ours:
         ours.bind(str(tmp_path / "notify"))
-        ours.settimeout(_PATIENCE)
+        ours.settimeout(PATIENCE)
         yield ours
 
 
@@ -66,7 +65,7 @@ def test_an_abstract_socket_is_told_as_well():
     name = f"\0fgsched-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ours:
         ours.bind(name)
-        ours.settimeout(_PATIENCE)
+        ours.settimeout(PATIENCE)
         ServiceManager({"NOTIFY_SOCKET": "@" + name[1:]}).stopping()
         assert heard(ours) == ["STOPPING=1"]
 

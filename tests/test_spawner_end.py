@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from awaiting import until_stopped
+from awaiting import rest, until_stopped
 from fixtures_spawner import NEEDS_SPAWNER
 from spawner_driver import (
     ALL,
@@ -285,7 +285,7 @@ def test_a_zombie_whose_other_threads_live_is_waited_for(spawner, gate):
     job = spawner.launch(script, env=PATH, grace=20)
     pid = gate.number()
     while not is_gone(pid):  # the state that is shown is the leader's
-        os.sched_yield()
+        rest()
     job.order(CANCEL)
     result = job.result()
     assert (result.cause, result.exit_code, result.survivor) == ("cancel", -signal.SIGKILL, 0)

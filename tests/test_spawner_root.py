@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from awaiting import rest
 from fixtures_spawner import NEEDS_SPAWNER
 from spawner_driver import BECOME_USER, CANCEL, Gate, Result, is_gone, spawning
 
@@ -349,7 +350,7 @@ def test_shepherds_are_spared_as_the_spawner_is_and_jobs_are_not(place, home):
         job = one.launch(script, env=PATH, **home)
         gate.line()
         while Path(f"/proc/{job.answer.pid}/oom_score_adj").read_text() != "-500\n":
-            os.sched_yield()
+            rest()
         os.write(go.fd, b"1\n")
         assert job.result().exit_code == 0
         assert Path(f"/proc/{one.process.pid}/oom_score_adj").read_text() == "-500\n"
@@ -425,31 +426,41 @@ FULL = (
 
 
 def child_that_empties(shepherd):
-    """Wait for the child of a shepherd that has become the user and executes no other program."""
-    while True:
-        for child in Path(f"/proc/{shepherd}/task/{shepherd}/children").read_text().split():
-            with suppress(OSError):
+    """The child of a shepherd that has become the user and executes no other program; None after its end."""
+    while not is_gone(shepherd):
+        with suppress(OSError):
+            for child in Path(f"/proc/{shepherd}/task/{shepherd}/children").read_text().split():
                 program = os.path.basename(os.readlink(f"/proc/{child}/exe"))
                 if program == "fgspawn" and os.stat(f"/proc/{child}").st_uid == 65534:
-                    return int(child)
-        os.sched_yield()
+                    return os.pidfd_open(int(child))
+    return None
 
 
 def test_a_user_who_stops_and_continues_the_removal_of_a_directory_does_not_prolong_it(spawner, place, home):
-    """Each stop and each continuation wakes the shepherd, whose time limit must not begin again."""
+    """Each stop and each continuation wakes the shepherd, whose time limit must not begin again.
+
+    The removal takes a tenth of a second, so it is tried until the first stop is quick enough.
+    """
     private, up = str(place / "home/private"), Gate(place / "home/gate")
     env = {**PATH, "TMPDIR": private}
-    job = spawner.launch(PYTHON + FULL, tmpdir=private, env=env, last_wait=100, **home)
-    up.line()
-    child = child_that_empties(job.answer.pid)
-    ended = os.pidfd_open(child)
-    while not select.select([ended], [], [], 0.005)[0]:
+    for number in range(1, 50):
+        job = spawner.launch(PYTHON + FULL, job=number, tmpdir=private, env=env, last_wait=100, **home)
+        up.line()
+        if (ended := child_that_empties(job.answer.pid)) is not None:
+            stop_and_continue(ended)
+        assert job.result().exit_code == 0
+        if os.listdir(private):
+            return  # the child was killed before it was done
+    raise AssertionError("the removal was never stopped")
+
+
+def stop_and_continue(process):
+    """Do so until the end of a process, and close its descriptor."""
+    while not select.select([process], [], [], 0.005)[0]:
         for number in (signal.SIGCONT, signal.SIGSTOP):
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(ended, number)
-    os.close(ended)
-    assert job.result().exit_code == 0
-    assert os.listdir(private), "the child was killed before it was done"
+                signal.pidfd_send_signal(process, number)
+    os.close(process)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from awaiting import PATIENCE
 from fgsched.slurm import inputs
 from fgsched.slurm.cpubind import read_binding
 from fgsched.slurm.getopt import BadLine, options, parse
@@ -15,8 +16,6 @@ from fgsched.slurm.srun import step_of
 from fgsched.slurm.step import Refusal
 from fgsched.slurm.streams import file_name
 from fgsched.slurm.taskfile import read_programs
-
-PATIENCE = 60
 
 
 class Job:

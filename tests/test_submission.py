@@ -662,7 +662,7 @@ OPTION_WORDS = st.lists(
 )  # fmt: skip
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     lines=st.lists(
         st.tuples(
@@ -686,7 +686,7 @@ def test_a_batch_gives_what_each_line_gives_alone(here, lines):
         assert all(same(*pair) for pair in zip(alone, together, strict=True))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     data=st.one_of(st.binary(), st.text().map(str.encode)),
     words=st.lists(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from awaiting import LOOKS, until, until_written
+from awaiting import LOOKS, rest, until, until_written
 from fakehost import CONFIG, LAB, UIDS, hosting, why_not
 from fgsched.config.schema import Config
 from fgsched.controller.caller import is_operator
@@ -234,7 +234,7 @@ def test_a_user_who_fills_the_run_directory_keeps_nobody_else_from_starting():
         assert host.output("alice") == ["No space left on device"]
         waiting = host.submit("alice", "echo ran", "-o", "later")
         while (job := host.job(waiting))["reason"] != "HostShortage":
-            os.sched_yield()
+            rest()
         assert job["state"] == "PENDING"
         assert "No space left on device" in job["warning"]
         assert host.ended("bob", "echo ran")["state"] == "COMPLETED"
