@@ -5,11 +5,11 @@ import time
 import pytest
 
 import fgshim
+from awaiting import PATIENCE, rest
 from driver_host import hosting
 from fakecuda import Card
 from fgsched.jobs.enforcement import COMPUTE_FAIR, COMPUTE_HARD, COMPUTE_NONE
 from fgshim import region
-from live_host import PATIENCE
 
 pytestmark = pytest.mark.compiler
 GIB = 1 << 30
@@ -37,6 +37,7 @@ def until(host, job, **wanted):
     deadline = time.monotonic() + PATIENCE
     while (found := host.job(job)) | wanted != found:
         assert time.monotonic() < deadline, found
+        rest()
     return found
 
 

@@ -59,6 +59,7 @@ def test_one_look_at_the_processes_serves_all_lost_jobs(hunter, monkeypatch):
         looks.append(directory)
         return {job_dir(str(hunter.run.path), number, 1): [identify(os.getpid())] for number in range(1, 51)}
 
+    monkeypatch.setattr(shepherds, "_SCAN_MAX_AGE", 60.0)  # seconds; a busy host may be slow
     monkeypatch.setattr(shepherds, "started_below", look)
     monkeypatch.setattr(shepherds, "marked", lambda *of: looks.append(of))
     monkeypatch.setattr(shepherds, "supervisor_above", lambda pid, above: identify(pid))

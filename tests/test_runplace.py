@@ -135,7 +135,7 @@ def test_jobs_run_below_the_link_and_a_killed_controller_is_followed_by_one_in_t
         runtime = {"XDG_RUNTIME_DIR": str(memory)}
         place_of.run("fgq", "-h", env=runtime)
         job = place_of.submit("echo $FG_JOB_DIR")
-        place_of.ended(job)
+        place_of.wait(job)
         assert Path((home / f"fg-{job}.out").read_text()).is_relative_to(paths_of(home).run)
         kill(controller_of(place_of))
         assert place_of.run("fgq", "-h").status == 0, "without the variable, as from cron"
