@@ -161,6 +161,7 @@ def main() -> None:
             "fgsched.accounting": ["*.sql", "*.json"],
             "fgsched.accounting.reports": ["*.sql", "templates/*"],
             "fgsched.slurm": ["bin/*", "login.sh"],
+            "fgsched.cli": ["bin/*"],
             "fgsched.cli.install": ["fgsched.toml", "fgsched.service"],
         },
         include_package_data=False,  # sources of the native parts belong in the sdist only

@@ -39,7 +39,7 @@ def test_what_just_fits_is_taken(demand):
 
 
 REFUSED = [
-    (Demand(cpus=5), "5 CPUs of 4", "--cpus-per-task=4"),
+    (Demand(cpus=5), "5 CPUs of 4", "at most 4: --cpus-per-task times --ntasks"),
     (Demand(host_memory=8 * GIB + 1), "of host memory", "--mem=8192M"),
     (a_demand(memory=40 * GIB + 1), "40960M on GPU 1", "--gpu-mem=40960M"),
     (a_demand(memory=16 * GIB + 1, gpus=2), "16384M on GPU 0", "--gpu-mem=16384M"),

@@ -70,6 +70,11 @@ def test_without_jobs_there_is_only_the_heading(home: Home):
     assert (done.status, done.lines, done.err) == (0, [HEADER, DASHES], "")
 
 
+def test_the_script_of_a_job_is_printed_once_however_many_steps_it_has(accounts):
+    shown = accounts.run("fgacct", "--steps", "-B", "-j", "1").lines
+    assert [line for line in shown if line.startswith("Batch Script")] == ["Batch Script for 1"]
+
+
 def test_the_usual_columns_are_sacct_s_and_cuts_are_marked(accounts):
     lines = accounts.run("fgacct").lines
     assert lines[:2] == [HEADER, DASHES]
@@ -176,6 +181,7 @@ def test_what_a_job_waited_is_counted_from_when_it_could_start(monkeypatch, chan
 
 def test_the_list_of_fields_has_those_that_can_be_shown(accounts):
     names = accounts.run("fgacct", "-e").out.split()
+    assert sorted(accounts.run("fgacct", "-P", "-o", "ALL").lines[0].split("|")) == sorted(names)
     assert "MaxGPUMem" in names
     assert not {name.lower() for name in names} & fields.LATER
     done = accounts.run("fgacct", "-P", "-j", "1", "-o", ",".join(names))

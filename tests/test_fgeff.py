@@ -81,6 +81,8 @@ def test_the_sm_share_of_a_job_that_is_charged_for_its_memory_is_that_of_the_gpu
         ({"rss": None, "host_memory": 64 * GIB}, None),
         ({"cpu": 1.9, "cpus": 8}, ("--cpus-per-task=3",)),
         ({"cpu": 7.0, "cpus": 8}, None),
+        ({"cpu": 0.1, "cpus": 3, "tasks": 3}, None),  # each task has one CPU already
+        ({"cpu": 1.9, "cpus": 8, "tasks": 2}, ("--cpus-per-task=2",)),
         ({"longest": 3600.0, "time_limit": DAY}, ("--time=2h",)),
         ({"longest": None, "time_limit": DAY}, None),
         ({"longest": 80_000.0, "time_limit": DAY}, None),
@@ -89,6 +91,11 @@ def test_the_sm_share_of_a_job_that_is_charged_for_its_memory_is_that_of_the_gpu
 def test_an_option_is_proposed_if_it_is_below_three_quarters_of_the_request(needs, tokens):
     found = propose(Needs(**{"gpus": 1, "share": 10_000, "memory": 80 * GIB, "total": 80 * GIB} | needs))
     assert (found.tokens if found else None) == tokens
+
+
+def test_the_line_for_a_script_of_slurm_is_an_sbatch_line():
+    found = [run(request=Request(name="x", slurm_env=as_slurm, time_limit=DAY)) for as_slurm in (True, False)]
+    assert [proposal_of([one]).line.split()[0] for one in found] == ["#SBATCH", "#FG"]
 
 
 def test_the_largest_use_of_all_runs_counts_and_the_last_request():

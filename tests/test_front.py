@@ -123,6 +123,14 @@ def test_the_names_of_slurm_use_it_and_refuse_in_the_words_of_slurm(site):
     accepted = call(site, NATIVE, "--named=sbatch", "--switches=1", "train.sh")
     assert accepted.stdout.startswith(b"Submitted batch job ")
     assert accepted.stderr == b"sbatch: warning: ignored, without effect here: --switches\n"
+    plain = call(site, NATIVE, "--named=sbatch", "--parsable", "--hold", "--wrap=true")
+    assert site.job(int(plain.stdout))["request"]["output"] == "slurm-%j.out"
+    done = call(site, NATIVE, "--named=sbatch", "--test-only", "--wrap=true")
+    assert (done.returncode, done.stderr[:11]) == (0, b"sbatch: Job")
+    done = call(site, NATIVE, "--named=sbatch", "--wait", "-Q", "--wrap=kill $$")
+    assert done.returncode == 1
+    done = call(site, NATIVE, "--named=squeue", "--help")
+    assert done.stdout.endswith(b"The whole manual: man fgq\n")
     done = call(site, NATIVE, "--named=sbatch", "--nope", "train.sh")
     assert (done.returncode, done.stderr.splitlines()[0][:14]) == (255, b"sbatch: error:")
 

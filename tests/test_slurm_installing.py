@@ -42,8 +42,26 @@ def test_a_second_installation_replaces_the_first(folder):
 
 def test_a_directory_outside_path_is_named(folder):
     assert installing.install(folder, {"PATH": "/nowhere"}).endswith(
-        f"{folder} is not in PATH: add it to PATH.\n"
+        f"{folder} is not in PATH. Add to ~/.bashrc: export PATH={folder}:$PATH\n"
     )
+
+
+def test_functions_of_the_shell_reach_the_command(tmp_path, monkeypatch):
+    """Such as `module`, which a shell exports as the variable BASH_FUNC_module%%."""
+    python = others(tmp_path, "python", b"#!/bin/bash -p\nexec env\n")
+    program = others(tmp_path, "sinfo", b"")
+    for each in (python, program):
+        each.chmod(0o755)
+    monkeypatch.setattr(installing.sys, "executable", str(python))
+    program.write_bytes(installing.program("sinfo"))
+    environ = {
+        "BASH_FUNC_module%%": "() { echo loaded; }",
+        "BASH_ENV": "/nowhere",
+        "PATH": os.environ["PATH"],
+    }
+    done = subprocess.run([program], env=environ, capture_output=True, text=True)
+    assert "BASH_FUNC_module%%=() { " in done.stdout
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "broken link", "directory"])

@@ -1,6 +1,8 @@
 """The names of Slurm inside jobs: the commands of fgsched answer to them, with Slurm's name in messages."""
 
 import os
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,9 @@ from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.hostlist import expand, fold
 from fgsched.slurm.names import OWN, arguments, status_of
 from fgsched.slurm.phrases import in_slurms_words
+
+HERE = Path(__file__).parent
+COMMANDS = HERE.parent / "fgsched" / "cli" / "bin"
 
 
 def script(home, *lines):
@@ -115,6 +120,32 @@ def test_a_host_without_mails_takes_a_script_with_any_address():
         check_mail(asked, Settings(way="sendmail"))
 
 
+def test_functions_of_the_submitters_shell_reach_steps_and_jobs_of_jobs(home):
+    """Such as `module`, which a shell exports as the variable BASH_FUNC_module%%."""
+    (home.path / "job.sh").write_text(
+        "#!/bin/bash\nmodule\nsrun bash -c module\n"
+        "printf '#!/bin/bash\\nmodule\\n' | sbatch --wait --quiet -o child\ncat child\n"
+    )
+    environ = {"BASH_FUNC_module%%": "() { echo loaded; }"}
+    assert home.run("fgsub", "--wait", "-o", "out", "job.sh", env=environ).status == 0
+    assert (home.path / "out").read_text() == "loaded\n" * 3
+
+
+def test_a_job_finds_the_commands_of_fgsched_where_the_path_of_its_user_lacks_them(home):
+    (home.path / "job.sh").write_text("#!/bin/bash\ncommand -v fgctl\nfgctl show job $FG_JOB_ID | head -n1\n")
+    done = home.run("fgsub", "--wait", "-o", "out", "job.sh", env={"PATH": "/usr/bin:/bin"})
+    assert done.status == 0
+    path, shown = (home.path / "out").read_text().splitlines()
+    assert (Path(path).parent, shown[:7]) == (COMMANDS, "JobId=1")
+
+
+def test_every_command_has_a_program_for_jobs():
+    project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
+    native = project["tool"]["fgsched"]["native-commands"]
+    assert sorted(os.listdir(COMMANDS)) == sorted([*project["project"]["scripts"], *native])
+    assert all(os.access(COMMANDS / name, os.X_OK) for name in os.listdir(COMMANDS))
+
+
 def test_the_user_keeps_a_path_of_their_own(home):
     (home.path / "bin").mkdir()
     program = home.path / "bin" / "mine"
@@ -208,6 +239,7 @@ def test_scontrol_answers_what_only_slurm_has(home):
         "scontrol show hostnames $SLURM_JOB_NODELIST",
         "scontrol show hostnames 'n[1-2],y' | tr '\\n' ' '; echo",
         "scontrol show config | grep -c MinJobAge",
+        "scontrol show config | grep -o 'MaxArraySize.*'",
         "scontrol -o show job=$SLURM_JOB_ID | cut -d' ' -f1",
         "scontrol show node | head -n1 | cut -d' ' -f1",
         "scontrol show partition | head -n1",
@@ -219,6 +251,7 @@ def test_scontrol_answers_what_only_slurm_has(home):
         host,
         "n1 n2 y ",
         "1",
+        "MaxArraySize            = 100001",
         "JobId=1",
         f"NodeName={host}",
         "PartitionName=main",

@@ -19,7 +19,8 @@ from fgsched.domain.job import Demand
 from fgsched.domain.units import SubmitContext
 from fgsched.jobs.jobscript import command_line
 from fgsched.submission import options
-from fgsched.submission.prepare import prepare
+from fgsched.submission.checks import Process
+from fgsched.submission.prepare import Submitter
 from fgsched.submission.reported import Elsewhere, Reported, prepared
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/ann", "A": "1"}
@@ -45,16 +46,10 @@ class Here:
     def script(self, *headers, name="train.sh", body="echo\n"):
         (self.path / name).write_text("\n".join(["#!/bin/bash", *headers, body]))
 
-    def prepare(self, *argv, site=None, stdin=None, **variables):
+    def prepare(self, *argv, site=None, stdin=None, called="fgsub", **variables):
         given_options, words = options.read(argv)
-        return prepare(
-            given_options,
-            words,
-            environ={**ENVIRON, **variables},
-            cwd=str(self.path),
-            stdin=stdin or Terminal(),
-            site=site or SubmitContext(),
-        )
+        process = Process({**ENVIRON, **variables}, str(self.path), stdin or Terminal())
+        return Submitter(process, site=site or SubmitContext(), name=called).prepare(given_options, words)
 
     def request(self, *argv, **more):
         return self.prepare(*argv, **more).submission.request
@@ -315,6 +310,40 @@ def test_a_script_for_slurm_is_given_slurms_variables(here):
     assert here.request("train.sh").slurm_env
     assert not here.request("--no-slurm-env", "train.sh").slurm_env
     assert not here.request("--ignore-sbatch", "train.sh").slurm_env
+
+
+@pytest.mark.parametrize("argv", [("train.sh",), ("--wrap=true",), ("true",)])
+def test_called_as_sbatch_its_defaults_are_those_of_sbatch(here, argv):
+    here.script()
+    request = here.request(*argv, called="sbatch")
+    assert (request.output, request.slurm_env) == ("slurm-%j.out", True)
+    assert here.request("--array=1-3", *argv, called="sbatch").output == "slurm-%A_%a.out"
+    assert request.submit_line == command_line(["sbatch", *argv])
+    assert here.request("-o", "x", "--no-slurm-env", *argv, called="sbatch").output == "x"
+    assert here.request(*argv).output == "fg-%j.out"
+
+
+def test_a_script_on_standard_input_of_sbatch_is_named_sbatch(here):
+    assert here.request(stdin=io.BytesIO(b"#!/bin/sh\n"), called="sbatch").name == "sbatch"
+
+
+@pytest.mark.parametrize(
+    ("called", "header", "signal", "target"),
+    [
+        ("sbatch", "", "USR1", "children"),  # Slurm: all job steps, but not the batch shell
+        ("sbatch", "", "B:USR1", "shell"),
+        ("fgsub", "#SBATCH -J x", "USR1", "children"),
+        ("fgsub", "#FG -J x", "USR1", "all"),
+    ],
+)
+def test_the_early_signal_of_slurm_spares_the_shell(here, called, header, signal, target):
+    here.script(header)
+    assert here.request(f"--signal={signal}", "train.sh", called=called).early_signal.target == target
+
+
+def test_no_generic_resources_can_be_requested_by_name(here):
+    here.script()
+    assert here.request("--gres=none", "train.sh").demand == here.request("train.sh").demand
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.accounting.proposal import HOUR, WHOLE, Needs, Proposal, propose
 from fgsched.accounting.reports.numbers import brief_hours
@@ -145,6 +146,7 @@ def needs_of(runs: Sequence[Run]) -> Needs:
         sampled=sum(one.sampled for one in usages),
         with_process=sum(one.with_process for one in usages) if usages else None,
         cpus=demand.cpus,
+        tasks=last.job.request.tasks,
         cpu=max((one.cpu for one in found if one.cpu is not None), default=None),
         host_memory=demand.host_memory,
         rss=max((one.rss for one in found if one.rss is not None), default=None),
@@ -164,7 +166,10 @@ def _refused(job: JobInfo) -> int | None:
 def proposal_of(runs: Sequence[Run]) -> Proposal | None:
     """Return options for the next run; None if the request fits, or no run has ended."""
     ended = [one for one in runs if one.is_over and one.job.started_at is not None]
-    return propose(needs_of(ended)) if ended else None
+    found = propose(needs_of(ended)) if ended else None
+    if found is None or not ended[-1].job.request.slurm_env:
+        return found
+    return replace(found, mark="#SBATCH")
 
 
 def charge_sentences(found: Proposal, charged: float, runs: int = 1) -> list[str]:

@@ -34,6 +34,7 @@ class Needs(Struct, frozen=True, kw_only=True):
     sampled: float = 0.0  # seconds
     with_process: float | None = None  # seconds with a GPU process
     cpus: int = 1
+    tasks: int = 1  # that share the CPUs
     cpu: float | None = None  # mean number of busy CPUs
     host_memory: int = 0  # bytes; 0: none asked for
     rss: int | None = None  # bytes
@@ -47,11 +48,12 @@ class Proposal(Struct, frozen=True, kw_only=True):
     tokens: tuple[str, ...]  # such as "--gpus=0.25"
     reasons: tuple[str, ...]  # sentences
     charge: float | None = None  # from 0 to 1; None: the charge stays, or is not known
+    mark: str = "#FG"  # of the headers of the script; an #FG line would disable its #SBATCH lines
 
     @property
     def line(self) -> str:
         """The header line of a job script."""
-        return " ".join(("#FG", *self.tokens))
+        return " ".join((self.mark, *self.tokens))
 
 
 def hours_up(seconds: float) -> int:
@@ -135,11 +137,13 @@ def _host_memory(needs: Needs) -> Proposal | None:
 def _cpus(needs: Needs) -> Proposal | None:
     if needs.cpu is None:
         return None
-    count = max(1, -int(-needs.cpu * ROOM_HOST // 1))
-    if count >= WORTH * needs.cpus:
+    tasks = max(1, needs.tasks)
+    count = max(1, -int(-needs.cpu * ROOM_HOST / tasks // 1))
+    if count * tasks >= WORTH * needs.cpus:
         return None
     noun = "CPU is" if count == 1 else "CPUs are"
-    return Proposal(tokens=(f"--cpus-per-task={count}",), reasons=(f"{count} {noun} enough.",))
+    each = " for each task" if tasks > 1 else ""
+    return Proposal(tokens=(f"--cpus-per-task={count}",), reasons=(f"{count} {noun} enough{each}.",))
 
 
 def _time(needs: Needs) -> Proposal | None:

@@ -384,7 +384,12 @@ class Column(NamedTuple):
 
 
 def columns(text: str) -> list[Column]:
-    """Return the columns of 'JobID,JobName%20,State%-15'; a negative width aligns left. Raises BadUsage."""
+    """Return the columns of 'JobID,JobName%20,State%-15'; a negative width aligns left. Raises BadUsage.
+
+    'all' is every field.
+    """
+    if text.lower() == "all":
+        text = ",".join(known.name for known in FIELDS)
     found = []
     for part in text.split(","):
         match = _ITEM.fullmatch(part)

@@ -142,6 +142,7 @@ class Command(Friendly):
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
+        self.manual = self.name
         version_option(self)
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
@@ -156,7 +157,9 @@ class Command(Friendly):
         self.format_usage(ctx, formatter)
         self.format_options(ctx, formatter)
         example = f"\nExample: {self.epilog}\n" if self.epilog else "\n"
-        formatter.write(f"{example}The whole manual: man {ctx.find_root().info_name}\n")
+        root = ctx.find_root().command  # called by a name of Slurm, it has no page of that name
+        page = root.manual if isinstance(root, Command) else root.name
+        formatter.write(f"{example}The whole manual: man {page}\n")
 
 
 class Group(Command, click.Group):

@@ -151,11 +151,11 @@ def _next(runs: Sequence[Run]) -> Iterator[str]:
 
 def _pasted(found: Proposal) -> Iterator[str]:
     """Yield the header line alone on its line; one that is too long becomes several."""
-    line = "#FG"
+    line = found.mark
     for token in found.tokens:
         if len(line) + len(token) + 7 > WIDTH:
             yield f"      {line}"
-            line = "#FG"
+            line = found.mark
         line += f" {token}"
     yield f"      {line}"
 

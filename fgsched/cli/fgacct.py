@@ -152,10 +152,10 @@ def _output(
 
 
 def _scripts(client: Client, jobs: Iterable[protocol.JobInfo]) -> Iterator[str]:
-    """Yield the script of each job under a heading, as `sacct -B` does."""
-    for job in jobs:
-        yield f"Batch Script for {job.id}\n{'-' * 80}"
-        yield client.call(protocol.ShowScript(id=job.id)).script
+    """Yield the script of each job under a heading, as `sacct -B` does; steps have that of their job."""
+    for job in dict.fromkeys(job.id for job in jobs):
+        yield f"Batch Script for {job}\n{'-' * 80}"
+        yield client.call(protocol.ShowScript(id=job)).script
 
 
 def _filter(options: dict[str, Any]) -> Callable[[protocol.JobInfo], bool]:

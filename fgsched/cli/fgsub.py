@@ -19,8 +19,9 @@ from fgsched.domain.errors import BadUsage, FgschedError, Refused, Unreachable
 from fgsched.domain.text import quoted
 from fgsched.domain.units import SubmitContext
 from fgsched.protocol import Ping, Test
+from fgsched.submission.checks import Process
 from fgsched.submission.options import Setting, given
-from fgsched.submission.prepare import Flags, Prepared, prepare
+from fgsched.submission.prepare import Flags, Prepared, Submitter
 from fgsched.submission.request import NO_GPU, parts, says_no_gpu, submitted, wants_hint, warnings
 from fgsched.system.unanswered import VALID, Unanswered
 
@@ -104,7 +105,7 @@ def _submit(client: Client, call: protocol.Submit) -> range:
     except Unreachable:
         raise
     except KeyboardInterrupt:
-        click.echo(f"fgsub: interrupted. {remedy}", err=True)
+        click.echo(f"{said_by('fgsub')}: interrupted. {remedy}", err=True)
         raise
     except FgschedError:
         key.answered()
@@ -123,17 +124,19 @@ def _test(client: Client, jobs: Sequence[Prepared]) -> int:
     """Print on standard error, as sbatch does, when and where each job would start."""
     from fgsched.cli.prospects import tested
 
+    name = said_by("fgsub")
     answer = client.call(Test(**parts(jobs, directory())), patience=60)
     for job in answer.jobs:
         first, *others = tested(job)
-        click.echo("\n".join([f"fgsub: {first}", *others]), err=True)
+        click.echo("\n".join([f"{name}: {first}", *others]), err=True)
     if answer.left_out:
-        click.echo(f"fgsub: … and {answer.left_out} more, which would be taken too", err=True)
+        click.echo(f"{name}: … and {answer.left_out} more, which would be taken too", err=True)
     return 0
 
 
 def _single(settings: Sequence[Setting], words: Sequence[str], site: SubmitContext) -> Prepared:
-    return prepare(settings, words, environ=os.environ, cwd=directory(), stdin=_stdin(), site=site)
+    here = Process(os.environ, directory(), _stdin())
+    return Submitter(here, site=site, name=said_by("fgsub")).prepare(settings, words)
 
 
 def _list(
@@ -173,7 +176,8 @@ def _print(client: Client, ids: range, flags: Flags) -> None:
             sys.stdout.flush()
     except OSError as error:
         span = str(ids[0]) if len(ids) == 1 else f"{ids[0]}-{ids[-1]}"
-        click.echo(f"fgsub: error: submitted batch job {span}, and {error.strerror} on stdout", err=True)
+        name = said_by("fgsub")
+        click.echo(f"{name}: error: submitted batch job {span}, and {error.strerror} on stdout", err=True)
         leave(6)
 
 
@@ -203,7 +207,8 @@ def _print_json(client: Client, ids: range) -> None:
 def _wait(client: Client, ids: range) -> int:
     from fgsched.cli.waiting import exit_code, wait_for
 
-    return exit_code(wait_for(client, ids), compatible=os.environ.get("FG_WAIT_COMPAT") == "1")
+    as_slurm = said_by("fgsub") == "sbatch" or os.environ.get("FG_WAIT_COMPAT") == "1"
+    return exit_code(wait_for(client, ids), compatible=as_slurm)
 
 
 def _explain(jobs: Sequence[Prepared]) -> None:

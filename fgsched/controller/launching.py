@@ -58,6 +58,7 @@ class Launching(Struct, frozen=True):
 
 
 _NAMES_OF_SLURM = Path(__file__).parents[1] / "slurm" / "bin"  # programs that jobs find first
+_COMMANDS = Path(__file__).parents[1] / "cli" / "bin"  # and last: another environment may hide those in PATH
 
 
 def build(
@@ -123,6 +124,7 @@ def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) 
         visible={one.name: one.visible_env for one in config.policy.resources},
         mounts=mounts,
         programs=str(_NAMES_OF_SLURM),
+        commands=str(_COMMANDS),
         python=sys.executable,
         task_prolog=config.task_prolog,
         task_prolog_time=config.task_prolog_time,

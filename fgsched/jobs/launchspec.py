@@ -60,6 +60,7 @@ class LaunchContext(Struct, frozen=True, kw_only=True):
     visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable with its indices
     mounts: MountPlan = field(default_factory=MountPlan)  # that jobs can have of their own
     programs: str = ""  # directory of commands that jobs find first: the names of Slurm
+    commands: str = ""  # directory of commands that jobs find last: those of fgsched
     python: str = ""  # interpreter of these commands
     proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
     simulates: bool = False  # GPUs, whose load jobs may set
@@ -302,15 +303,21 @@ _OF_CONTAINERS = (
 )
 
 
-def merge_environment(base: bytes, own: Mapping[str, str], hook: str, programs: str = "") -> bytes:
+def merge_environment(
+    base: bytes, own: Mapping[str, str], hook: str, programs: str = "", commands: str = ""
+) -> bytes:
     """Return the submitted environment, overridden by `own`, with the hook ahead of other preloads.
 
-    `programs`: directory of commands that comes first in PATH.
+    Args:
+        programs: directory of commands that comes first in PATH.
+        commands: directory of commands that comes last in PATH.
     """
     own = _with_binds(base, own)
     theirs, preload, path = _kept(base, frozenset(own))
     if programs:
         path = programs.encode(errors="surrogateescape") + b":" + (path or _USUAL_PATH)
+    if commands:
+        path = (path or _USUAL_PATH) + b":" + commands.encode(errors="surrogateescape")
     theirs += b"PATH=" + path + b"\0" if path else b""
     ours = "".join([f"{name}={value}\0" for name, value in own.items()])
     whole = theirs + ours.encode(errors="surrogateescape")
@@ -447,7 +454,7 @@ def launch(
         cgroups=cgroups,
         cpus=job.cpus,
         no_new_privileges=site.no_new_privileges,
-        environment=merge_environment(base, own, _link(own, hooked=hooked), site.programs),
+        environment=merge_environment(base, own, _link(own, hooked=hooked), site.programs, site.commands),
     )
 
 

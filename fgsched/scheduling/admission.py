@@ -278,7 +278,7 @@ def check_demand(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
     if demand.cpus > limits.cpus:
         raise Refused(
             f"requested configuration not available: {demand.cpus} CPUs of {limits.cpus}",
-            f"Ask for at most --cpus-per-task={limits.cpus}.",
+            f"Ask for at most {limits.cpus}: --cpus-per-task times --ntasks.",
         )
     if demand.host_memory > limits.host_memory:
         raise Refused(

@@ -8,6 +8,7 @@ from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import NoSuchJob, Refused
 from fgsched.domain.job import GpuState
+from fgsched.jobs import arrays
 from fgsched.listing import gres
 from fgsched.listing.display import host_name
 from fgsched.slurm.getopt import BadLine, options, parse
@@ -19,7 +20,6 @@ _KNOWN = options(
 )
 _OF_JOBS = ("hold", "release", "requeue", "requeuehold", "suspend", "resume", "top", "uhold")
 _NONE = ("licenses", "topology", "burstbuffer", "dwstat", "federation", "frontend")
-_LARGEST_ARRAY = 1_000_001
 VERSION = "22.05.8"  # of the Slurm whose answers these are
 
 
@@ -152,7 +152,7 @@ def _config() -> str:
     values = {
         "ClusterName": "fgsched",
         "GresTypes": "gpu",
-        "MaxArraySize": str(_LARGEST_ARRAY),
+        "MaxArraySize": str(arrays.MOST),
         "MaxJobCount": "1000000",
         "MinJobAge": "300 sec",
         "PriorityType": "priority/multifactor",

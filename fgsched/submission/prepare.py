@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct, structs
 
@@ -161,7 +161,6 @@ _DEFAULTS = {
     **{
         "time": "unlimited",
         "chdir": ".",
-        "output": "fg-%j.out",
         "error": "with the output",
     },
     **{"input": "/dev/null", "open-mode": "truncate", "export": "ALL", "cpus-per-task": "1", "gpus": "0"},
@@ -189,25 +188,12 @@ class Prepared(Struct, frozen=True, kw_only=True):
         """Return (option, value, source) of each value in effect, for --explain-options."""
         rows = {name: (f"--{name}", text, "default") for name, text in _DEFAULTS.items()}
         rows["partition"] = ("--partition", self.partition, "default")
+        rows["output"] = ("--output", self.submission.request.output, "default")
         rows["job-name"] = ("--job-name", self.submission.request.name, "default")
         for slot, setting in self.settings.items():
             text = setting.text or ("yes" if setting.value else "no")
             rows[slot] = (f"--{setting.option.name}", text, setting.origin)
         return sorted(rows.values())
-
-
-def prepare(
-    argv_options: Sequence[Setting],
-    words: Sequence[str],
-    *,
-    environ: Mapping[str, str],
-    cwd: str,
-    stdin: BinaryIO | None,
-    site: SubmitContext,
-) -> Prepared:
-    """Return the submission of a command line of this process. Raises BadUsage."""
-    here = Process(environ, cwd, stdin)
-    return Submitter(here, site=site).prepare(argv_options, words)
 
 
 def prepare_in_foreground(
@@ -270,15 +256,18 @@ class Submitter:
         site: SubmitContext,
         common: Sequence[Setting] = (),
         is_batch: bool = True,
+        name: str = "fgsub",
     ) -> None:
         """Read the variables that are options.
 
         Args:
             common: defaults of the call, which the settings of a submission override.
             is_batch: the input variables of sbatch have effect, too.
+            name: the command; with sbatch, the defaults are those of Slurm.
         """
         self._here = here
         self._site = site
+        self._name = name
         settings, warnings = options.from_environment(here.environ)
         self._common = list(common)
         self._before = {**options.latest(settings), **options.latest(common)}
@@ -288,6 +277,10 @@ class Submitter:
         self._environments: dict[str, tuple[dict[str, str], list[str]]] = {}
         self._plans: dict[tuple[object, ...], Prepared] = {}
         self._limits: dict[str, Any] = {"umask": here.umask, "rlimits": here.rlimits}
+
+    @property
+    def _is_slurm(self) -> bool:
+        return self._name == "sbatch"
 
     def prepare(self, settings: Sequence[Setting], words: Sequence[str]) -> Prepared:
         before = {**self._before, **options.latest(settings)}
@@ -304,7 +297,7 @@ class Submitter:
             plan = self._plan(script, self._of_partition(given) | given)
             told = (*plan.warnings, *warnings, *notes)
             plan = self._plans[key] = structs.replace(plan, warnings=told)
-        return _with_words(plan, script, [*self._common, *settings], words)
+        return _with_words(plan, script, [*self._common, *settings], [self._name, *words])
 
     def _known_partition(self, given: dict[str, Setting]) -> list[str]:
         """Remove an unknown partition, if the site then lets jobs run in its default; return a warning."""
@@ -331,7 +324,7 @@ class Submitter:
         if wrap is not None:
             if words:
                 raise BadUsage(f"--wrap takes no script and no arguments; remove {quoted(words[0])}")
-            return _Script("wrap", _wrapped(wrap.text), {})
+            return _Script("wrap", _wrapped(wrap.text), {}, slurm=self._is_slurm)
         word = words[0] if words and words[0] != "-" else None
         directory = self._here.working_directory(before.get("chdir"))
         key = (word, directory, "ignore-sbatch" in before)
@@ -342,15 +335,16 @@ class Submitter:
     def _read(self, word: str | None, directory: str, ignore_sbatch: bool) -> _Script:
         source = self._here.script(word, directory)
         if source.program:
-            return _Script(os.path.basename(source.program), b"", {}, program=source.program)
+            name = os.path.basename(source.program)
+            return _Script(name, b"", {}, program=source.program, slurm=self._is_slurm)
         found = directives(source.data, source.name, ignore_sbatch=ignore_sbatch)
         settings, warnings = options.from_script(found, source.name)
         return _Script(
-            name="fgsub" if word is None else os.path.basename(word),
+            name=self._name if word is None else os.path.basename(word),
             data=source.data,
             settings=options.latest(settings, strict=True),
             warnings=(*found.warnings, *warnings),
-            slurm=found.family == "SBATCH",
+            slurm=found.family == "SBATCH" or self._is_slurm,
         )
 
     def _plan(self, script: _Script, settings: dict[str, Setting]) -> Prepared:
@@ -391,7 +385,6 @@ class Submitter:
         )
 
     def _request(self, settings: Mapping[str, Setting], *, chdir: str, name: str, slurm: bool) -> Request:
-        early = settings.get("signal")
         limit = settings.get("time")
         amounts = demand(settings, self._site)
         return Request(
@@ -401,9 +394,9 @@ class Submitter:
             partition=_text(settings, "partition", ""),
             nice=_number(settings, "nice"),
             time_limit=(limit.value or NO_LIMIT) if limit is not None and isinstance(limit.value, int) else 0,
-            early_signal=early.value if early is not None and isinstance(early.value, EarlySignal) else None,
+            early_signal=_early_signal(settings, slurm=slurm),
             chdir=chdir,
-            output=_text(settings, "output", "fg-%A_%a.out" if "array" in settings else "fg-%j.out"),
+            output=_text(settings, "output", output_of(self._name, is_array="array" in settings)),
             error=_text(settings, "error", ""),
             input=_text(settings, "input", "/dev/null"),
             append="open-mode" in settings and settings["open-mode"].value == "append",
@@ -447,13 +440,15 @@ def submit_line(words: Sequence[str]) -> str:
 def _with_words(
     plan: Prepared, script: _Script, settings: Sequence[Setting], words: Sequence[str]
 ) -> Prepared:
+    """Add the words of the command line, of which the first is the name of the command."""
     spelled = [
         each.text
         if each.option.slot == "ignored"
         else f"--{each.option.name}" + ("" if each.option.is_flag else f"={each.text}")
         for each in settings
     ]
-    line = submit_line(["fgsub", *spelled, *words])
+    name, *words = words
+    line = submit_line([name, *spelled, *words])
     submission = plan.submission
     args = tuple(words[1:])
     if script.program:
@@ -479,6 +474,19 @@ def _about_memory(setting: Setting) -> list[str]:
 
 def _text(settings: Mapping[str, Setting], slot: str, default: str) -> str:
     return settings[slot].text if slot in settings else default
+
+
+def output_of(name: str, *, is_array: bool) -> str:
+    """Return the default output file of a job that the command `name` submits; of sbatch it is Slurm's."""
+    return ("slurm" if name == "sbatch" else "fg") + ("-%A_%a.out" if is_array else "-%j.out")
+
+
+def _early_signal(settings: Mapping[str, Setting], *, slurm: bool) -> EarlySignal | None:
+    """Return the signal before the time limit. Without B:, Slurm does not send it to the script's shell."""
+    early = settings["signal"].value if "signal" in settings else None
+    if not isinstance(early, EarlySignal):
+        return None
+    return structs.replace(early, target="children") if slurm and early.target == "all" else early
 
 
 def _number(settings: Mapping[str, Setting], slot: str) -> int:

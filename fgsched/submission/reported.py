@@ -90,7 +90,7 @@ def prepared(call: SubmitLine, here: Reported, site: SubmitContext) -> Prepared:
         raise Elsewhere from None
     if given(settings, "batch") is not None:
         raise Elsewhere
-    job = Submitter(here, site=site).prepare(settings, words)
+    job = Submitter(here, site=site, name=call.name).prepare(settings, words)
     flags = job.flags
     if (
         flags.json

@@ -80,6 +80,8 @@ def gres(text: str) -> Amount:
     """Parse a list of gpu[:type][:amount], shard:N and NAME[:N]. Raises BadValue."""
     cards: Amount | None = None
     others: dict[str, int] = {}
+    if text.lower() == "none":  # a word of Slurm
+        return Amount("none", 0)
     for part in text.split(","):
         name, _, rest = part.partition(":")
         if name in ("gpu", "shard"):
@@ -138,7 +140,7 @@ def constraint(text: str) -> str:
 def exclusive(text: str) -> str:
     """Parse how the host is shared. Raises BadValue."""
     if text not in ("yes", "user", "mcs", "topo"):
-        raise BadValue(text, " is not user")
+        raise BadValue(text, " is not a way to share (use --exclusive, or --exclusive=user)")
     return text
 
 
@@ -409,7 +411,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("mem-per-gpu", "SIZE", host_memory("gpu"), "Host memory for each GPU.", slot="mem"),
     _option("time t", "LIMIT", parse_duration, "Time limit: minutes, H:M:S, D-H, 90s, 2h."),
     _option("job-name J", "NAME", name, "Job name; default: the script's name."),
-    _option("output o", "FILE", pattern, "Standard output; default: fg-%j.out."),
+    _option("output o", "FILE", pattern, "Output: fg-%j.out; called as sbatch: slurm-%j.out."),
     _option("error e", "FILE", pattern, "Standard error; default: as the output."),
     _option("input i", "FILE", pattern, "Standard input; default: /dev/null."),
     _option("open-mode", "MODE", open_mode, "append to the output files, or truncate them."),

@@ -22,7 +22,9 @@ NAMES = {  # of Slurm -> the command of fgsched that takes its options
 _NATIVE = {"sbatch": "fgsub", "squeue": "fgq", "scancel": "fgq"}  # the native programs that take the names
 BIN = Path(__file__).resolve().parents[2] / "slurm" / "bin"  # one script for each name
 _MARK = b"# Written by fgsched slurm-names, which replaces and removes this file."
+_SHELL = b"#!/bin/bash -p"  # keeps exported functions, such as that of `module`; -p: without reading BASH_ENV
 _HEAD = 400  # bytes of a file in which the mark is
+_NOT_IN_PATH = "{0} is not in PATH. Add to ~/.bashrc: export PATH={0}:$PATH\n"
 _ADMINISTRATORS = 0o002  # a group of administrators can write to /usr/local/bin
 
 
@@ -54,7 +56,7 @@ def install(folder: Path, environ: Mapping[str, str]) -> str:
     for name in names():
         _write(folder / name, program(name))
     first = f"{', '.join(names())}: written to {folder}\n"
-    return first if _is_in_path(folder, environ) else f"{first}{folder} is not in PATH: add it to PATH.\n"
+    return first if _is_in_path(folder, environ) else first + _NOT_IN_PATH.format(shlex.quote(str(folder)))
 
 
 def remove(folder: Path) -> str:
@@ -75,7 +77,7 @@ def program(name: str) -> bytes:
         command = f"{shlex.quote(str(native))} --named={name}"
     else:
         command = f"{shlex.quote(sys.executable)} -I -m fgsched.slurm.names {name}"
-    return b'#!/bin/sh\n%s\nexec %s "$@"\n' % (_MARK, os.fsencode(command))
+    return b'%s\n%s\nexec %s "$@"\n' % (_SHELL, _MARK, os.fsencode(command))
 
 
 def _refuse_others(folder: Path, environ: Mapping[str, str]) -> None:
