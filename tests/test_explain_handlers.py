@@ -117,9 +117,20 @@ def test_a_dependency_that_can_never_be_met_is_told_with_the_command_that_remove
     job = home.submit(dependency=f"afterok:{ended}")
     told = home.run("fgq", "--why", str(job)).out
     command = f"fgctl update job={job} dependency="
-    assert told.endswith(f"  dependency afterok:{ended} can never be met\n    lifted with {command}\n")
+    assert told.endswith(
+        f"  dependency afterok:{ended} can never be met: 1 is CANCELLED\n    lifted with {command}\n"
+    )
     assert home.run(*command.split()).status == 0
     assert home.wait(job)[0]["state"] == "COMPLETED"
+
+
+def test_the_task_that_broke_a_dependency_on_an_array_is_named(home):
+    array = int(
+        home.run("fgsub", "--parsable", "--array=1-3", "--wrap", "exit $((FG_ARRAY_TASK_ID == 2))").out
+    )
+    home.run("fgwait", str(array))
+    job = home.submit(dependency=f"afterok:{array}")
+    assert f"can never be met: {array}_2 is FAILED\n" in home.run("fgq", "--why", str(job)).out
 
 
 def test_without_a_name_it_is_about_all_of_mine_that_wait(home):

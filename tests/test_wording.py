@@ -85,3 +85,12 @@ def test_a_start_that_is_not_known_has_a_reason_where_one_is_known():
     assert unknown_start([behind], is_behind_too_many=False) == f"start time unknown: {unlimited}"
     assert unknown_start([behind], is_behind_too_many=True) == f"start time unknown: {many}"
     assert unknown_start([down], is_behind_too_many=False) == "start time unknown"
+
+
+def test_a_job_above_a_limit_is_told_that_no_end_of_another_job_helps():
+    short = Shortfall(Reason.MAX_GPUS_PER_USER, need=40000, left=0, total=20000, who="ann in partition main")
+    beyond = Blocker(short, Unblock(jobs=(3,), at=AT))
+    assert why(short) == "limit exceeded: needs 4 of a GPU; ann in partition main may use at most 2"
+    assert remedy(beyond, 4) == "with fewer GPUs, or in another partition"
+    unknown = "start time unknown: it requests more than a limit allows"
+    assert unknown_start([beyond], is_behind_too_many=False) == unknown

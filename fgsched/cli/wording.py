@@ -58,6 +58,7 @@ _SHORTFALLS: dict[Reason, str] = {
     ),
     Reason.RESERVED_FOR_TOP: "fits now, but would delay a job with higher priority",
 }
+_BEYOND = "limit exceeded: needs {need_share} of a GPU; {who} may use at most {total_share}"
 _RESOURCES = {
     "share": "needs {need_share} of one GPU; GPU {gpu} has {left_share} left",
     "card": "needs one whole GPU; GPU {gpu} has {left_share} left",
@@ -151,6 +152,8 @@ def _shortfall(short: Shortfall) -> str:
         )
     what = "card" if short.what == "share" and short.need == WHOLE else short.what
     text = _RESOURCES[what] if short.reason is Reason.RESOURCES else _SHORTFALLS[short.reason]
+    if _is_beyond(short):
+        text = _BEYOND
     amounts = {"need": short.need, "left": max(0, short.left), "total": short.total}
     used = short.total - short.left
     if short.capacity:
@@ -170,11 +173,19 @@ def _shortfall(short: Shortfall) -> str:
     )
 
 
+def _is_beyond(cause: Shortfall | Gate) -> bool:
+    """Tell whether a job requests more GPUs than a limit allows in total: no end of another job helps."""
+    return isinstance(cause, Shortfall) and cause.reason in _GPUS and cause.need > cause.total
+
+
 def _gate(gate: Gate) -> str:
     """Return the sentence for a condition of eligibility; "" for any other reason."""
     host_failed = gate.reason is Reason.BEGIN_TIME and gate.failures
     text = _HOST_FAILED if host_failed else _GATES.get(gate.reason, "")
+    if gate.broken:
+        text += ": {broken}"
     return text.format(
+        broken=gate.broken,
         dependency=gate.dependency,
         error=gate.error,
         limit=gate.limit,
@@ -233,6 +244,8 @@ def remedy(blocker: Blocker, called: int | str) -> str:
     if cause.reason is Reason.RESERVATION:
         about = str(called) if cause.what == "gone" else shown_time(lift.at)
         return _RESERVATION_REMEDIES[cause.what].format(about)
+    if _is_beyond(cause):
+        return "with fewer GPUs, or in another partition"
     if not lift.jobs:
         return _REMEDIES.get(cause.reason, "")
     when = "" if lift.at is None else f", by {shown_time(lift.at)} at the latest"
@@ -289,6 +302,8 @@ def unknown_start(blockers: Sequence[Blocker], *, is_behind_too_many: bool) -> s
     """Return a sentence that explains why the start time of a job is unknown."""
     if is_behind_too_many:
         return "start time unknown: too many jobs are ahead of it"
+    if any(_is_beyond(blocker.cause) for blocker in blockers):
+        return "start time unknown: it requests more than a limit allows"
     if any(blocker.lift.jobs for blocker in blockers):
         return "start time unknown: a job ahead of it has no time limit"
     return "start time unknown"

@@ -36,6 +36,7 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
     failures: int = 0  # how often the host failed the job
     limit: int = 0  # tasks of its array that may run at once
     error: str = ""  # the failure after which the job is left alone
+    broken: str = ""  # what made the dependency impossible, such as "8_2 is FAILED"
 
 
 class Kept(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,14 +16,17 @@ from fgsched.controller.preemption import outlook, preemption_notes
 from fgsched.controller.waitindex import opens
 from fgsched.domain.job import Hold, Job, JobState, Reason
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial, Unblock, gate_of
+from fgsched.jobs.dependencies import Term, parse_dependency
 from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.explain import TRIES, Expected, advice, blockers, forecast
 from fgsched.scheduling.planner import Snapshot
 from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.runtimes import History
 from fgsched.store import NewJob
+from fgsched.store.moved import Unreadable
 
 _MOST = 50  # jobs in one answer
+_CULPRITS = 3  # jobs and tasks that a sentence about a dependency names
 _QUANTILES = {"likely": 0.5, "late": 0.9}  # of the earlier runs of the same name
 _REMEMBERED = 30 * 86400.0  # seconds of history that count
 
@@ -97,8 +101,36 @@ class ExplainHandlers:
         if job.held:
             found.append(Blocker(gate_of(job, jobtable.reason(job))))
         if closed is not None:
-            found.append(Blocker(gate_of(job, closed), Unblock(at=opens(job) or None)))
+            gate = gate_of(job, closed)
+            if closed is Reason.DEPENDENCY_NEVER:
+                gate = replace(gate, broken=self._broken(job))
+            found.append(Blocker(gate, Unblock(at=opens(job) or None)))
         return found
+
+    def _broken(self, job: Job) -> str:
+        """Return which jobs and tasks made a dependency impossible, such as "8_2 is FAILED"."""
+        with suppress(Unreadable):
+            found = [name for term in parse_dependency(job.depends).terms for name in self._against(term)]
+            return ", ".join(found[:_CULPRITS]) + (" and others" if len(found) > _CULPRITS else "")
+        return ""
+
+    def _against(self, term: Term) -> list[str]:
+        """Return the jobs and tasks whose end contradicts one condition. Raises Unreadable."""
+        tasks = self._engine.store.tasks
+        own = tasks.get(term.job, term.task) if term.task is not None else None
+        past = own or self._engine.store.past(term.job)
+        if past is None or term.kind == "singleton":
+            return []
+        wrong = term.kind == "afternotok"
+        if own is None and past.job.array == past.job.id and not wrong:
+            failed = sorted(
+                task for task, is_completed in tasks.ended(past.job.id).items() if not is_completed
+            )
+            rows = [one.job for task in failed[: _CULPRITS + 1] if (one := tasks.get(past.job.id, task))]
+        else:
+            rows = [past.job]
+        ended = [one for one in rows if one.state.is_final and (one.state is JobState.COMPLETED) == wrong]
+        return [f"{name_of(one)} is {one.state.value}" for one in ended]
 
     def _scene(self, now: float) -> Snapshot:
         engine = self._engine
