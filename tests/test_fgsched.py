@@ -328,6 +328,12 @@ def test_the_doctor_tells_the_way_out_of_a_queue_that_is_refused(home, spoil):
     assert (found["queue"]["verdict"], bool(found["queue"]["remedy"])) == ("FAIL", True)
 
 
+def test_the_doctor_misses_accounts_that_were_there(home):
+    home.places.accounts.with_name("accounts.initialised").write_text("a4d2c1b0\n")
+    done = home.run("fgsched", "doctor")
+    assert f"FAIL accounts    the accounts {home.places.accounts} are missing" in done.lines
+
+
 def test_the_doctor_tells_of_internal_errors_of_the_controller(home, monkeypatch):
     call = Client.call
     errors = InternalErrors(count=3, last="the pacer: KeyError: 7", at=0.0)

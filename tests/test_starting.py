@@ -294,6 +294,19 @@ def test_a_file_system_without_room_is_told_wherever_it_is_noticed(home, inodes)
 
 @pytest.mark.mounts
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [("size=64k", "0M are left"), ("nr_inodes=1", "no new file")],
+)
+def test_the_doctor_finds_a_full_file_system(home, options, said):
+    full = f"mount -t tmpfs -o {options},mode=700 none {home.path} && cd / && "
+    words = ["unshare", "-m", "--propagation", "private", "sh", "-c", f"{full}{_COMMAND}.fgsched doctor"]
+    done = subprocess.run(words, env=home.environ, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, f"FAIL disk        {said}" in done.stdout) == (1, True), done.stdout
+
+
+@pytest.mark.mounts
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
 @pytest.mark.parametrize("made", [False, True])
 def test_a_read_only_file_system_is_told_by_every_command(home, made):
     if made:

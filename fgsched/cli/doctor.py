@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgsched import gpus, protocol
+from fgsched.accounting import marker
 from fgsched.cli import doctormig
 from fgsched.client import Client, NotRunning
 from fgsched.config.load import Config, load
@@ -30,6 +31,8 @@ from fgshim import library, spawner
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
 _DEADLINE = 20  # seconds for a program that takes milliseconds
 _OLDEST = (3, 11)
+_SPACE = 100 << 20  # bytes; with less there is a warning
+_NO_SPACE = 1 << 20  # bytes that a controller needs to start
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def examine(places: Paths) -> list[Finding]:
     except FgschedError as error:
         return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
     checks: list[Callable[[Paths, _Seen], Finding]] = [
-        *(_controller, _run_directory, _queue, _sqlite, _cgroup),
+        *(_controller, _run_directory, _queue, _accounts, _space, _sqlite, _cgroup),
         *(
             _run_space,
             _processes_of_users,
@@ -213,6 +216,32 @@ def _queue(places: Paths, seen: _Seen) -> Finding:
         remedy = "Stop the controller, and recover the readable rows with: fgsched doctor --recover."
         return Finding("queue", FAIL, f"{places.queue}: {answer}", remedy)
     return Finding("queue", OK, f"{places.queue} is intact")
+
+
+def _accounts(places: Paths, seen: _Seen) -> Finding:
+    """Check that the accounts are there and can be written."""
+    if seen.about and seen.about.accounts_note:
+        return Finding("accounts", WARN, seen.about.accounts_note)
+    if places.state.exists() and not os.access(places.state, os.X_OK):
+        return Finding("accounts", OK, "only root can read them")
+    if not places.accounts.exists():
+        marker.refuse_missing(places.accounts)
+        return Finding("accounts", OK, f"{places.accounts} does not exist yet")
+    return Finding("accounts", OK, str(places.accounts))
+
+
+def _space(places: Paths, seen: _Seen) -> Finding:
+    """Check the space for the queue: on a full disk nothing is submitted, and no controller starts."""
+    place = next(path for path in (places.state, *places.state.parents) if path.exists())
+    found = os.statvfs(place)
+    left = found.f_bavail * found.f_frsize
+    text = f"{left >> 20}M are left for {places.state}"
+    if found.f_files and not found.f_favail:
+        left, text = 0, f"no new file can be made in {places.state}: its disk has no inode left"
+    if left >= _SPACE:
+        return Finding("disk", OK, text)
+    remedy = "Free some: on a full disk nothing is submitted, and a stopped controller does not start."
+    return Finding("disk", FAIL if left < _NO_SPACE else WARN, text, remedy)
 
 
 def _sqlite(places: Paths, seen: _Seen) -> Finding:

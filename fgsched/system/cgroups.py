@@ -9,6 +9,7 @@ import errno
 import os
 import re
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -57,9 +58,9 @@ def probe() -> MemoryCgroup:
 def _find(queue: str, controller: str) -> tuple[str, Path, str]:
     """Return version and path of the cgroup for the jobs of a queue; if there is none, "" and why."""
     reasons = []
-    for kind, choose in (("v2", of_queue), ("v1", _version_1)):
+    for kind, choose in (("v2", partial(of_queue, queue)), ("v1", _version_1)):
         try:
-            root = choose(queue, controller)
+            root = choose(controller)
             tried = root / f"fgsched-{controller}-probe-{os.getpid()}"
             tried.mkdir()
             tried.rmdir()
@@ -197,7 +198,7 @@ def _enable(directory: Path, controller: str) -> None:
         wanted.write_text(f"+{controller}")
 
 
-def _version_1(queue: str, controller: str) -> Path:
+def _version_1(controller: str) -> Path:
     """Return this process's own cgroup: with version 1 it can have processes and children."""
     root = _mounted("cgroup", controller) / _own(controller)
     if controller == "memory" and not (root / "memory.limit_in_bytes").exists():
