@@ -142,6 +142,12 @@ def test_the_first_configuration_is_valid_and_names_the_operators(hardware, devi
     assert "@" not in file.read_text()
 
 
+def test_the_configuration_in_an_image_does_not_describe_the_machine_that_makes_it(tmp_path):
+    text = texts.config(hosts.examine(tmp_path, {}).hardware)
+    assert 'devices = "auto"\n' in text
+    assert "# Jobs may use all CPUs and all memory. Keep" in text
+
+
 def test_the_first_configuration_lists_the_cards():
     assert "# GPU 0: NVIDIA A100, 81920M\n" in texts.config(CARDS)
 

@@ -54,6 +54,9 @@ class Host(Struct, frozen=True, kw_only=True):
     enabled: frozenset[str] = frozenset()  # units that start with the host
 
 
+_OF_AN_IMAGE = Hardware(note="it was written into an image", is_unknown=True, cpus=0, memory=0)
+
+
 def examine(root: Path, environ: Mapping[str, str]) -> Host:
     """Find out what this host has.
 
@@ -63,7 +66,7 @@ def examine(root: Path, environ: Mapping[str, str]) -> Host:
     operator = environ.get("SUDO_USER", "")
     return Host(
         program=str(_beside("fgsched")),
-        hardware=hardware(),
+        hardware=hardware() if root == Path("/") else _OF_AN_IMAGE,
         systemd=_systemd(root),
         has_unit=any(_below(root, f"{place}/fgsched.service").exists() for place in _UNITS[1:]),
         has_cron=_below(root, "/etc/cron.d").is_dir(),

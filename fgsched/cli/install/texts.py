@@ -25,7 +25,7 @@ class Hardware(Struct, frozen=True, kw_only=True):
     cards: Sequence[Card] = ()
     note: str = ""  # why there are no GPUs
     is_unknown: bool = False  # the driver did not answer: there may be GPUs
-    cpus: int
+    cpus: int  # 0: not known
     memory: int  # bytes
 
 
@@ -39,11 +39,16 @@ def config(hardware: Hardware) -> str:
     filled = {
         "CARDS": "\n".join(f"# {line}" for line in cards),
         "DEVICES": devices,
-        "CPUS": str(hardware.cpus),
-        "MEMORY": format_mebibytes(hardware.memory),
+        "HOST": _processors(hardware),
         "OPERATORS": OPERATORS,
     }
     return _filled(text, filled)
+
+
+def _processors(hardware: Hardware) -> str:
+    if not hardware.cpus:
+        return "all CPUs and all memory"
+    return f"all {hardware.cpus} CPUs and all {format_mebibytes(hardware.memory)} of memory"
 
 
 def _cards(hardware: Hardware) -> tuple[list[str], str]:
