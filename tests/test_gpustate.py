@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from builders import World, a_demand, a_gpu, a_job, a_result
+from crashing import UNLIMITED, Power
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.turn import Failed, JobEnded
 from fgsched.domain.job import Demand, GpuState, Hold, HostLimits, JobState, Reading, Reason
@@ -107,6 +108,17 @@ def test_a_job_that_does_not_leave_a_card_in_time_makes_it_suspect_until_it_does
     assert cards.gpu(1).note == "processes of job 7 have not left it"
     cards.look(32, 7)
     assert cards.gpu(1).state is GpuState.SUSPECT
+    cards.look(33)
+    assert cards.gpu(1).state is GpuState.OK
+
+
+def test_a_reading_that_was_asked_for_before_the_end_of_a_job_returns_no_card_to_service(cards):
+    cards.ask()
+    cards.begin_cleaning(7, 0)
+    assert cards.cleaned(30.1) == {7: False}
+    cards.left_dirty(held_by(7, 1), 31)
+    cards.saw({index: Reading(gpu=index, used=0) for index in (0, 1)}, there=(), now=32)
+    assert cards.gpu(1).state is GpuState.SUSPECT, "that reading was older than the end"
     cards.look(33)
     assert cards.gpu(1).state is GpuState.OK
 
@@ -328,6 +340,18 @@ def test_a_controller_that_starts_goes_on_cleaning(world):
     world.start()
     world.see()
     assert world.job(1).state is JobState.FAILED
+
+
+@pytest.mark.parametrize("effects", range(4))
+def test_no_files_of_a_job_are_left_if_the_controller_dies_as_the_cleaning_of_its_cards_begins(effects):
+    world = Watched([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.host.finish(1, 1, a_result(0))
+    Power(world, effects).step(world.turn, again=False)
+    world.engine.left = UNLIMITED
+    world.see()
+    assert (world.job(1).state, world.host.attempts) == (JobState.COMPLETED, {})
 
 
 def test_a_controller_that_cannot_look_any_more_calls_ended_jobs_clean(world):

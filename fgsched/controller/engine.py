@@ -695,8 +695,9 @@ class Engine:
         self.take_up(job, self.launcher.seize(job), now)
 
     def _sweep(self) -> None:
-        """Remove the traces of ended attempts."""
-        there = (*self.jobtable.holding.values(), *self.jobtable.aside.values())
+        """Remove the traces of ended attempts, also where the job is still being cleaned up."""
+        under_way = (job for job in self.jobtable.holding.values() if job.state is not JobState.COMPLETING)
+        there = (*under_way, *self.jobtable.aside.values())
         try:
             self.launcher.sweep({(job.id, job.attempt) for job in there})
         except Exception as error:

@@ -99,7 +99,10 @@ class GpuStates:
         self._seen_at = self._answered_at = now
         self._looked_for = self._asked_for.popleft() if self._asked_for else frozenset()
         self._there = frozenset(there)
-        self._stayed = {number: job for number, job in self._stayed.items() if number in self._there}
+        gone = (
+            self._looked_for - self._there
+        )  # a late reading says nothing of a job that ended after its request
+        self._stayed = {number: job for number, job in self._stayed.items() if number not in gone}
         for gpu in self.gpus:
             self._judge(gpu, readings.get(gpu.index), now)
 
