@@ -131,6 +131,14 @@ def test_an_array_is_one_row_until_its_tasks_start():
     assert hall.rows()[-2:] == [(4, "R"), (None, "PD")]
 
 
+def test_an_array_is_found_by_its_number_as_long_as_one_of_its_tasks_is_open():
+    hall = an_array("0-2")
+    hall.end(2)  # it has the first row
+    assert (1 in hall.engine.jobtable.jobs, hall.engine.jobtable.named(1).array) == (False, 1)
+    hall.end(0, 1)
+    assert hall.engine.jobtable.named(1) is None
+
+
 def test_the_last_task_takes_the_row_of_its_array():
     hall = an_array("3,8")
     assert hall.rows() == [(3, "R"), (8, "R")]

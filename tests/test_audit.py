@@ -46,6 +46,13 @@ def test_a_long_request_gets_as_many_lines_as_name_all_jobs():
     assert [len(re.search(r"jobs=(\S+)", line)[1].split(",")) for line in lines] == [20, 20, 5]
 
 
+def test_a_task_that_is_named_by_the_id_of_its_row_is_recorded_under_its_name():
+    row, lines = a_job(8, array=3, task=2), []
+    told = Audit(lines.append, {8: row}.get).witness(CAROL, 4242, protocol.Hold(ids=[8]), 0.0)
+    told(Outcomes(jobs=[Outcome(id="3_2", outcome="held")]))
+    assert lines == ["uid=3 user=carol pid=4242 action=hold jobs=3_2 owner=ann result=done"]
+
+
 def test_an_update_names_its_fields_and_no_value():
     call = protocol.Update(id=7, changes=protocol.JobChanges(comment="secret", time_limit=5))
     assert lines_of(CAROL, call, Outcome(id=7)) == [

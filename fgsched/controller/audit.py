@@ -59,7 +59,7 @@ class Audit:
     """Collects what becomes of the requests that are recorded, and writes a line about each."""
 
     def __init__(self, write: Callable[[str], None], find: Callable[[int], Job | None]) -> None:
-        """`write` takes a line without its time; `find` returns an open job."""
+        """`write` takes a line without its time; `find` returns an open job or array."""
         self._write, self._find = write, find
         # uid -> (begin of its hour, number); uids without an account count as one user
         self._refusals: dict[int | None, tuple[float, int]] = {}
@@ -146,8 +146,10 @@ def _results(
         yield "", _why(answer)
         return
     found: dict[tuple[str, str], list[str]] = {}
+    known = [job for job in owners.values() if job is not None]
+    tasks = {f"{job.array}_{job.task}": job for job in known}  # a task can be named by the id of its row
     for outcome in _outcomes(answer, owners):
-        job = owners.get(outcome.id) or owners.get(_number(outcome.id))
+        job = owners.get(outcome.id) or tasks.get(str(outcome.id)) or owners.get(_number(outcome.id))
         if job is not None and job.uid != uid:
             why = outcome.error.cause if outcome.error else ""
             found.setdefault((job.user, "refused" if why else ""), []).append(str(outcome.id))

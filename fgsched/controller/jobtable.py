@@ -236,6 +236,11 @@ class JobTable:
         self._queued[rest.request.partition, owner_of(rest)] -= 1
         return self.arrays.take(rest.array, task)
 
+    def named(self, number: int) -> Job | None:
+        """Return an open job, or an open row of the array of this number, whose first row may have ended."""
+        array = self.arrays.get(number)
+        return self.jobs.get(number) or (self.jobs.get(min(array.rows)) if array else None)
+
     def tasks(self, job: Job) -> int:
         """Return the number of jobs that a row represents."""
         array = self.arrays.get(job.array) if job.is_rest else None

@@ -44,7 +44,7 @@ class Requests:
         self.partitions = PartitionHandlers(engine, actions)
         self.reservations = ReservationHandlers(engine)
         write = file_writer(about.places.audit, time.time)
-        self.audit = Audit(write, lambda job_id: engine.jobtable.jobs.get(job_id))
+        self.audit = Audit(write, lambda number: engine.jobtable.named(number))
         loop.witness = self.audit.witness
         self.waiters = WaitHandlers(loop.finish, loop.faults)
         explain = ExplainHandlers(engine, self.jobs.tried)
