@@ -321,6 +321,48 @@ def test_no_answer_tells_a_user_of_another_user_where_the_site_keeps_users_priva
     assert set(leaks["carol"]) >= set(TELLING)
 
 
+def without(number, value):
+    """An answer without the number of the job that it was asked about."""
+    match value:
+        case dict():
+            return {
+                key: each if key in ("v", "exit") else without(number, each) for key, each in value.items()
+            }
+        case list():
+            return [without(number, each) for each in value]
+        case str():
+            return re.sub(rf"\b{number}(?!\d)", "N", value)
+    return "N" if value == number and value is not True else value
+
+
+ABOUT_JOBS = sorted(name for name in FOR_OWNERS | FOR_ALL if "98765" in json.dumps(GIVEN[name](98765)))
+
+
+def about(host, user, number):
+    """The answers to each request about each reference with this number."""
+    forms = ("{}", "{}_0", "{}_51", "{}_53", "{}_56", "{}_[52-53]", "{}_[50-59]")
+    references = [number, *(form.format(number) for form in forms)]
+    messages = [{"op": name} | GIVEN[name](each) for each in references for name in ABOUT_JOBS]
+    kinds = ("afterok", "aftercorr", "afterany", "after")
+    waits = [{"name": "x", "chdir": "/", "dependency": f"{kind}:{number}"} for kind in kinds]
+    messages += [{"op": "test"} | GIVEN["test"](1) | {"requests": [each]} for each in waits]
+    answers = host.raw(user, f"for message in {messages!r}: say(dial(), message)")
+    return [(one["op"], without(number, answer)) for one, answer in zip(messages, answers, strict=True)]
+
+
+@live
+def test_the_answer_about_a_hidden_job_is_that_about_a_job_that_does_not_exist(host, hers):
+    (waiting,) = submitted(host, "alice", "exit 0", array="50-54,57", begin=4_000_000_000)
+    (own,) = host.ask("alice", "hold", ids=[f"{waiting}_52"])["ok"]["jobs"]
+    assert "error" not in own, own
+    (ended,) = submitted(host, "alice", "exit 0", array="50-51")
+    ends(host, [ended])
+    missing = about(host, "bob", 10**6)
+    for number in (hers, waiting, waiting + 1, ended):
+        assert about(host, "bob", number) == missing, number
+    host.ask("alice", "cancel", ids=[waiting])
+
+
 @live
 def test_what_jobs_of_others_hold_is_not_shown_as_free(host, hers):
     done = host.run("bob", "fgtop", "--once", "--ascii")

@@ -1,7 +1,6 @@
 """Resolve references to jobs: job or array 12, task '12_3', tasks '12_[1-5,8]'."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
@@ -11,7 +10,6 @@ from fgsched.jobs.arrays import bits_of, lowest, split_reference, tasks
 from fgsched.store import JobRecord
 
 Reference = int | str
-Row = TypeVar("Row", Job, JobRecord)
 
 
 def name_of(job: Job) -> Reference:
@@ -25,25 +23,30 @@ class References:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def rows(self, reference: Any) -> list[Job]:
-        """Return the open rows of a reference; an ended row only if it is named itself. Raises NoSuchJob."""
+    def seen_rows(self, reference: Any, caller: Caller) -> list[Job]:
+        """Return the open rows of a reference; an ended row only if it is named itself.
+
+        Raises:
+            NoSuchJob: there is none, or the site hides it from the caller, with the same text.
+        """
         number, wanted = split_reference(reference)
-        job = self._one(number)
+        job = self._one(reference, number, caller)
         array = self._engine.jobtable.arrays.get(number) if job.array == number else None
         if wanted is not None:
             return self._tasks(job, wanted, array)
         return [job] if array is None else [self._engine.jobtable.jobs[row] for row in sorted(array.rows)]
 
-    def seen_rows(self, reference: Any, caller: Caller) -> list[Job]:
-        """Return the open rows of a reference as `rows` does. Raises NoSuchJob for a hidden job, too."""
-        return _visible(reference, self.rows(reference), caller.may_see)
+    def own_rows(self, reference: Any, caller: Caller) -> list[Job]:
+        """Return the rows to change; pending tasks that are named get their own rows.
 
-    def own_rows(self, reference: Any, may: Callable[[Job], None]) -> list[Job]:
-        """Return the rows to change; pending tasks that are named get their own rows. Raises NoSuchJob."""
+        Raises:
+            NoSuchJob: as `seen_rows`.
+            NotPermitted: they belong to another user.
+        """
         _, wanted = split_reference(reference)
-        rows = self.rows(reference)
+        rows = self.seen_rows(reference, caller)
         for row in rows:
-            may(row)
+            caller.must_own(row)
         found: list[Job] = []
         for row in rows:
             array = self._engine.jobtable.arrays.get(row.array) if row.is_rest else None
@@ -54,14 +57,10 @@ class References:
         return found
 
     def seen_past(self, reference: Any, caller: Caller) -> list[JobRecord]:
-        """Return all rows of a reference as `past` does. Raises NoSuchJob for a hidden job, too."""
-        return _visible(reference, self.past(reference), lambda record: caller.may_see(record.job))
-
-    def past(self, reference: Any) -> list[JobRecord]:
-        """Return all rows of a reference from accounting."""
+        """Return all rows of a reference from accounting. Raises NoSuchJob as `seen_rows` does."""
         number, wanted = split_reference(reference)
         store, known = self._engine.store, self._engine.jobtable.jobs
-        job = self._one(number)
+        job = self._one(reference, number, caller)
         if wanted is None and job.array == number:
             found = store.tasks.of(number)
         else:
@@ -71,16 +70,23 @@ class References:
                 else self._tasks(job, wanted, self._engine.jobtable.arrays.get(number))
             )
             found = [past for row in rows if (past := store.past(row.id)) is not None]
+        if not found:
+            raise no_such_job(reference)
         return [JobRecord(known.get(past.job.id, past.job), past.allocated) for past in found]
 
-    def _one(self, number: int) -> Job:
+    def _one(self, reference: Reference, number: int, caller: Caller) -> Job:
+        """Return the job or array with this number, whose owner is that of all its rows.
+
+        The error names the reference as it was given: neither a number of a row nor a task that is missing
+        tells whether a hidden job exists.
+        """
         job = self._engine.jobtable.jobs.get(number)
-        if job is not None:
-            return job
-        past = self._engine.store.past(number) if 0 < number < 2**63 else None
-        if past is None:
-            raise no_such_job(number)
-        return past.job
+        if job is None and 0 < number < 2**63:
+            past = self._engine.store.past(number)
+            job = past.job if past is not None else None
+        if job is None or not caller.may_see(job):
+            raise no_such_job(reference)
+        return job
 
     def _tasks(self, first: Job, wanted: int, array: Array | None) -> list[Job]:
         """Return the rows of these tasks. `first` is the row with the array's id."""
@@ -100,10 +106,3 @@ class References:
             row = past.job if past else first  # the rest was cancelled as it stood
             found[row.id] = row
         return list(found.values())
-
-
-def _visible(reference: Any, rows: list[Row], may_see: Callable[[Row], bool]) -> list[Row]:
-    """Return the rows that the caller may see. Raises NoSuchJob if there are none."""
-    if seen := [row for row in rows if may_see(row)]:
-        return seen
-    raise no_such_job(reference)

@@ -87,7 +87,7 @@ class JobActions:
         found: list[Outcome] = []
         for name in dict.fromkeys(names):
             try:
-                rows = self._references.own_rows(name, caller.must_own)
+                rows = self._references.own_rows(name, caller)
             except FgschedError as error:
                 found.append(_failed(name, error))
                 continue
@@ -354,7 +354,7 @@ class JobHandlers:
         if not changed_fields(changes):
             raise BadUsage("update: nothing to change")
         engine = self._engine
-        rows = self._references.own_rows(call.id, caller.must_own)
+        rows = self._references.own_rows(call.id, caller)
         conditions = Conditions(engine, kill_invalid=self.rules.kill_invalid)
         said = Outcome(id=call.id)
         for job in rows_to_change(rows, changes, caller.submitter):
