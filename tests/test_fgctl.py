@@ -198,6 +198,16 @@ def test_the_script_is_written_as_it_was_queued(home):
     assert home.run("fgctl", "write", "batch_script", str(one), "/no/such/place").status == Exit.USAGE
 
 
+@pytest.mark.parametrize("plant", [os.symlink, os.link])
+def test_a_script_with_a_name_that_nobody_chose_is_written_through_no_link(home, plant):
+    one = home.ended("exit 0")
+    precious = home.path / f"precious-{one}"
+    precious.write_text("kept")
+    plant(precious, home.path / f"fg-{one}.sh")
+    assert home.run("fgctl", "write", "batch_script", str(one)).status == Exit.USAGE
+    assert precious.read_text() == "kept"
+
+
 def test_a_ping_never_starts_a_controller(home):
     done = home.run("fgctl", "ping")
     assert (done.status, done.err) == (

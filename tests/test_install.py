@@ -283,6 +283,23 @@ def test_a_second_removal_completes_what_a_crash_at_any_step_has_left(tmp_path):
     assert at > 10
 
 
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0")
+@pytest.mark.parametrize("place", ["var/lib/fgsched/init.json", "var/lib/fgsched", "var", ""])
+@pytest.mark.parametrize("way", ["owner", "mode"])
+def test_root_believes_no_recording_that_another_user_could_have_written(tmp_path, place, way):
+    """Its commands would be run by `fgsched uninstall`, and its files removed."""
+    image = Image(tmp_path / "image")
+    image.path.mkdir()
+    image.carried(image.install)
+    if way == "owner":
+        os.chown(image.path / place, 65534, 65534)
+    else:
+        (image.path / place).chmod(0o777)
+    with pytest.raises(Refused, match=r"relies on|writable by others"):
+        Manifest(image.path)
+
+
 # -- a host -------------------------------------------------------------------------------------------
 
 

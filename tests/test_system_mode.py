@@ -457,6 +457,21 @@ def test_root_of_a_user_namespace_is_the_user(host, hers):
     assert OTHERS in said[0]["ok"]["jobs"][0]["error"]["cause"]
 
 
+def test_root_reads_the_output_of_a_job_with_the_rights_of_its_owner(host):
+    """Root would follow the user's link to any file, and open any device."""
+    secret, out = host.path / "etc/fgsched/shown-to-nobody", host.home("alice") / "read-by-root"
+    secret.write_text("SECRET\n")
+    secret.chmod(0o600)
+    job_id = host.submit("alice", "echo written", "-o", out)
+    host.over(job_id)
+    assert host.run("root", "fgtail", str(job_id)).out == "written\n"
+    for planted in (secret, "/dev/mem", "/proc/self/environ"):
+        out.unlink()
+        out.symlink_to(planted)
+        done = host.run("root", "fgtail", "--no-follow", str(job_id))
+        assert (done.status, done.out) == (Exit.REFUSED, ""), (planted, done.err)
+
+
 def test_a_uid_without_an_account_owns_no_jobs_and_is_told_so(host):
     """A user has 65,536 subordinate uids, and would have the quotas, limits and turns of as many users."""
     subordinate = ("setpriv", "--reuid=165537", "--regid=165537", "--clear-groups")

@@ -15,6 +15,7 @@ from fgsched.domain.text import shown
 from fgsched.domain.units import parse_ids, parse_indices
 from fgsched.listing import choices
 from fgsched.protocol import Call, Outcome, Outcomes
+from fgsched.system.userfiles import create_own
 
 _UNBUILT = (
     *("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "wait_job", "completing", "version"),
@@ -365,8 +366,9 @@ def _write(what: str, word: str, file: str) -> None:
         output().buffer.write(script)
         return
     path = file or f"fg-{ids[0]}.sh"
+    chosen = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o777), "wb") as out:
+        with open(os.open(path, chosen, 0o777) if file else create_own(path, 0o777), "wb") as out:
             out.write(script)
     except OSError as error:
         raise BadUsage(f"cannot write {shown(path)}: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""fgtail: print and follow the output of a job, with the permissions of the calling user."""
+"""fgtail: print and follow the output of a job with the rights of the caller, or for root of the owner."""
 
 import errno
 import os
@@ -17,6 +17,7 @@ from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.job import JobState
 from fgsched.domain.text import BadValue, shown
 from fgsched.listing import choices
+from fgsched.system.userfiles import rights_of
 
 # Growth of a file is not reported, so the file is polled. The end of the job is reported at once.
 LOOK = 0.2  # seconds
@@ -69,12 +70,13 @@ def _started(client: Client, name: choices.Name, watch: Watch, wait: bool) -> pr
 
 
 def opened(path: str, job: protocol.JobInfo, watch: Watch) -> BinaryIO:
-    """Open the output file. Raises Refused if there is none to read."""
+    """Open the output file, as root with the rights of the owner. Raises Refused if there is none to read."""
     tries = 1 if job.state.is_final else _TRIES
     while tries > 1 and not os.path.lexists(path):
         tries = 1 if watch.is_over(LOOK) else tries - 1
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with rights_of(job.uid):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as trouble:
         why = job.detail or trouble.strerror
         if trouble.errno == errno.ENOENT and job.state.is_final:

@@ -10,6 +10,7 @@ import msgspec
 from fgsched.cli.install.plan import Action, Command, Entry, Keep, Make, Remove, Undo, Want
 from fgsched.crash import point
 from fgsched.domain.errors import NotPermitted, Refused, StorageError
+from fgsched.system.safeopen import refuse_unless_safe
 
 STATE = "/var/lib/fgsched"
 MANIFEST = f"{STATE}/init.json"
@@ -25,11 +26,18 @@ class Manifest:
     """What `fgsched init` made, in the order in which it was made: path, or key of a command -> Entry."""
 
     def __init__(self, root: Path) -> None:
-        """Read the manifest. Raises StorageError if it cannot be read."""
+        """Read the manifest, as root only where no other user can write.
+
+        Its commands are run, and its files removed, by `fgsched uninstall`.
+
+        Raises:
+            Refused: another user could change the manifest, or exchange the directories of the image.
+            StorageError: it cannot be read.
+        """
         self._path = below(root, MANIFEST)
         self.entries: dict[str, Entry] = {}
         try:
-            self.entries = msgspec.json.decode(self._path.read_bytes(), type=dict[str, Entry])
+            self.entries = msgspec.json.decode(_trusted(self._path, root), type=dict[str, Entry])
         except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, msgspec.MsgspecError) as error:
@@ -62,6 +70,15 @@ class Manifest:
         if self._path.parent.is_dir():  # the first entry is that of this directory or of one above
             text = msgspec.json.format(msgspec.json.encode(self.entries), indent=1)
             _write(self._path, text, 0o600)
+
+
+def _trusted(path: Path, root: Path) -> bytes:
+    """Return the content of a file. Raises OSError, and Refused if root must not believe it."""
+    if os.geteuid() == 0:
+        refuse_unless_safe(root, owner=0)
+        path = path.resolve(strict=True)
+        refuse_unless_safe(path, owner=0)
+    return path.read_bytes()
 
 
 Run = Callable[[Sequence[str]], str]  # runs a command; "", or why it failed
