@@ -52,14 +52,27 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Files that take longest go first, so that parallel processes end at about the same time.
 LONGEST = (
     "test_torch.py",
-    "test_crash_points.py",
     "test_system_mode.py",
+    "test_crash_points.py",
     "test_packaging.py",
     "test_jax.py",
+    "test_pacing_among.py",
+    "test_recover.py",
     "test_acceptance_driver.py",
     "test_moving.py",
+    "test_spawner_mounts.py",
+    "test_gpu_check.py",
     "test_hook_sanitized.py",
     "test_scheduling_machine.py",
+    "test_pages.py",
+    "test_reports_of_users.py",
+    "test_sums.py",
+    "test_starting.py",
+    "test_pruning.py",
+    "test_socket_fuzz.py",
+    "test_partitions_of_users.py",
+    "test_watchdog_driver.py",
+    "test_rundir.py",
 )
 
 
