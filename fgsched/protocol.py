@@ -340,7 +340,8 @@ class LineSubmitted(Struct, frozen=True, kw_only=True):
     first: int = 0  # id of the first job; 0: nothing was submitted
     out: str = ""  # text for standard output
     err: str = ""  # text for standard error
-    checks: list[str] = []  # "d/PATH": a directory; "x/PATH": can be entered; "f/PATH": not a directory
+    # "d/PATH": a directory; "x/PATH": can be entered; "f/PATH": not a directory; "w/PATH": a writable file
+    checks: list[str] = []
     elsewhere: bool = False  # True: only the Python command can read this line
 
 

@@ -48,6 +48,7 @@ LINES = {
     "a directory of the job": ("--chdir=logs", "--wrap=pwd"),
     "a list of variables": ("--export=A=1,HOME,NOT_THERE", "train.sh"),
     "an array": ("--array=0-7%2", "train.sh"),
+    "an array with one file for all": ("--array=0-1", "-o", "logs/same", "train.sh"),
     "a dependency": ("--dependency=singleton", "--wrap", "true"),
     "terse": ("--parsable", "train.sh"),
     "a directory that the job makes": ("-o", "new/%j/out", "train.sh"),

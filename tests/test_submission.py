@@ -550,6 +550,24 @@ def test_letters_of_slurm_without_a_meaning_here_are_pointed_out(here):
     assert here.prepare("-o", "%S-%j", "--wrap=true").warnings == ("--output: %S is left as it is",)
 
 
+@pytest.mark.parametrize(
+    ("words", "is_warned"),
+    [
+        (("-a1-2", "-o", "same"), True),
+        (("-a1-2", "-e", "%A-%%a"), True),
+        (("-a1-2", "-o", "%A_%a"), False),
+        (("-a1-2", "-o", "%j"), False),
+        (("-a1-2", "-o", "/dev/null"), False),
+        (("-a1-2", "-o", "same", "--open-mode=append"), False),
+        (("-o", "same"), False),
+    ],
+)
+def test_tasks_that_share_a_file_are_warned_of(here, words, is_warned):
+    option = "--error" if "-e" in words else "--output"
+    said = f"{option}: all tasks of the array overwrite one file; %a is their index"
+    assert here.prepare(*words, "--wrap=true").warnings == ((said,) if is_warned else ())
+
+
 def test_a_working_directory_that_cannot_be_entered_is_refused(here):
     here.script()
     assert here.refused("--chdir=none", "train.sh") == "--chdir=none: No such file or directory"

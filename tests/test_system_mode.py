@@ -510,6 +510,17 @@ def test_output_through_a_link_to_a_file_of_roots_is_not_written(host):
     assert secret.read_text() == "root's own\n"
 
 
+@pytest.mark.parametrize("is_native", [False, True])
+def test_output_that_a_user_cannot_write_is_warned_of(host, is_native):
+    native = Path(sys.executable).with_name("fgsub")
+    program = (native,) if is_native else (sys.executable, "-m", "fgsched.cli.fgsub")
+    done = host.do("alice", *program, "--hold", "-o", "/etc/x.out", "--wrap", "true")
+    said = "fgsub: warning: --output: you cannot write /etc/x.out; the job fails if that is so at its start\n"
+    assert (done.status, done.err) == (0, said)
+    done = host.do("alice", *program, "--hold", "-o", "x-%j.out", "--wrap", "true")
+    assert (done.status, done.err) == (0, "")
+
+
 def test_output_to_a_fifo_holds_nobody_up(host):
     os.mkfifo(host.home("alice") / "fifo", 0o666)
     job = host.ended("alice", "echo never", "-o", "fifo")

@@ -16,6 +16,11 @@ _OF_THE_JOB = lazy_regex(r"%[0-9]*[jAaJbgnrst]")  # known only once there is a j
 ALLOWED = "%j %A %a %u %x %h %% and %b %g %J %N %n %r %s %t"
 
 
+def is_one_for_all(pattern: str) -> bool:
+    """Tell whether a pattern gives all tasks of an array the same file, so that they overwrite each other."""
+    return not pattern.startswith("/dev/") and all(item[2] not in "abjJ" for item in _ITEM.finditer(pattern))
+
+
 class Values(NamedTuple):
     """The values of the patterns for one job."""
 

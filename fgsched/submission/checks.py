@@ -55,9 +55,18 @@ class Process:
         """Return an absolute directory that the submitter can enter. Raises BadUsage."""
         return working_directory(setting, self._cwd)
 
-    def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> None:
-        """Check that the directory of an output file exists, or create it with `make`. Raises BadUsage."""
+    def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> str:
+        """Check that the directory of an output file exists, or create it with `make`.
+
+        Return a warning if the caller cannot write the file now; "" if they can. Raises BadUsage.
+        """
         output_directory(setting, values, chdir, make=make)
+        if needs_the_job(os.path.dirname(setting.text)):
+            return ""
+        path = os.path.join(chdir, expand(setting.text, values))
+        if is_writable(path):
+            return ""
+        return f"{setting.label}: you cannot write {shown(path)}; the job fails if that is so at its start"
 
 
 def find(word: str, cwd: str, chdir: str, environ: Mapping[str, str]) -> tuple[str, bool]:
@@ -191,6 +200,13 @@ def output_directory(setting: Setting | None, values: Values, chdir: str, *, mak
         raise setting.bad(f": directory {shown_parent}: {why}") from None
     if path.endswith("/") or (not needs_the_job(setting.text) and os.path.isdir(path)):
         raise setting.bad(" is a directory, not a file")
+
+
+def is_writable(path: str) -> bool:
+    """Tell whether the caller can write a file, or create it."""
+    if os.path.exists(path):
+        return os.access(path, os.W_OK)
+    return os.access(os.path.dirname(path), os.W_OK | os.X_OK)
 
 
 def account(environ: Mapping[str, str]) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext
 from fgsched.jobs.arrays import parse_array
 from fgsched.jobs.containers import is_path
-from fgsched.jobs.filenames import Values, left_alone
+from fgsched.jobs.filenames import Values, is_one_for_all, left_alone
 from fgsched.jobs.jobscript import command_line, directives
 from fgsched.submission import options
 from fgsched.submission.checks import Process, Source
@@ -231,8 +231,11 @@ class Surroundings(Protocol):
     def working_directory(self, setting: Setting | None) -> str:
         """Return an absolute directory that the submitter can enter. Raises BadUsage."""
 
-    def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> None:
-        """Check that the directory of an output file exists, or create it with `make`. Raises BadUsage."""
+    def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> str:
+        """Check that the directory of an output file exists, or create it with `make`. Raises BadUsage.
+
+        Return a warning; "" if there is none.
+        """
 
 
 class _Script(Struct, frozen=True, eq=False):
@@ -357,7 +360,7 @@ class Submitter:
             environment = environment | by_option(settings)
             if _is_login_shell(script.data):
                 environment = {"BASH_ENV": _AFTER_LOGIN, **environment}
-        self._check_outputs(settings, request)
+        warnings = [*warnings, *filter(None, self._check_outputs(settings, request))]
         warnings = [*warnings, *options.ignored_features(settings, self._site)]
         if "ignored" in settings:
             listed = settings["ignored"].text.replace(" ", ", ")
@@ -417,12 +420,16 @@ class Submitter:
                 raise (error if setting is None else setting.bad(error.why)) from None
         return self._environments[text]
 
-    def _check_outputs(self, settings: Mapping[str, Setting], request: Request) -> None:
+    def _check_outputs(self, settings: Mapping[str, Setting], request: Request) -> Iterator[str]:
+        """Check the files of the output; yield warnings."""
         for slot in ("output", "error"):
             setting = settings.get(slot)
             if setting is not None:
                 values = self._values(request.name, setting.text)
-                self._here.check_output(setting, values, request.chdir, make=is_on(settings, "mkdir"))
+                made = is_on(settings, "mkdir")
+                yield self._here.check_output(setting, values, request.chdir, make=made)
+                if "array" in settings and not request.append and is_one_for_all(setting.text):
+                    yield f"{setting.label}: all tasks of the array overwrite one file; %a is their index"
 
     def _values(self, name: str, pattern: str) -> Values:
         """Return the pattern values that are known before submission; query users only if needed."""

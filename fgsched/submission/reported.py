@@ -55,16 +55,17 @@ class Reported:
         self.checks += [f"d{path}", f"x{path}"]
         return path
 
-    def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> None:
+    def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> str:
         """Leave the checks of an output file to the submitter. Raises Elsewhere with `make`."""
         if needs_the_job(os.path.dirname(setting.text)):
-            return
+            return ""
         path = os.path.join(chdir, expand(setting.text, values))
         if make or path.endswith("/"):
             raise Elsewhere
-        self.checks.append(f"d{os.path.dirname(path)}")
+        self.checks += [f"d{os.path.dirname(path)}", f"w{path}"]
         if not needs_the_job(setting.text):
             self.checks.append(f"f{path}")
+        return ""
 
 
 def _variables(call: SubmitLine) -> Mapping[str, str]:

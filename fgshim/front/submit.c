@@ -114,13 +114,31 @@ static bool put_request(struct text *out, const struct command *command, bool is
 
 /* -- the answer ------------------------------------------------------------------------------------- */
 
-/* Check a path as the controller asked: "d": a directory; "x": can be entered; "f": not a directory. */
+/* Tell whether a file can be written, or created. */
+static bool is_writable(const char *path)
+{
+    char directory[4096];
+    const char *name = strrchr(path, '/');
+    size_t length = name > path ? (size_t)(name - path) : 1; /* "/" */
+    if (access(path, F_OK) == 0)
+        return access(path, W_OK) == 0;
+    if (!name || length >= sizeof directory)
+        return false;
+    memcpy(directory, path, length);
+    directory[length] = '\0';
+    return access(directory, W_OK | X_OK) == 0;
+}
+
+/* Check a path as the controller asked: "d": a directory; "x": can be entered; "f": not a directory; "w": a file that
+   can be written. */
 static bool holds(const char *check)
 {
     struct stat found;
     const char *path = check + 1;
     if (check[0] == 'x')
         return access(path, X_OK) == 0;
+    if (check[0] == 'w')
+        return is_writable(path);
     bool is_directory = stat(path, &found) == 0 && S_ISDIR(found.st_mode);
     return (check[0] == 'd') == is_directory;
 }
