@@ -166,6 +166,19 @@ def test_a_script_for_slurm_has_slurms_variables_and_one_warning(home, sub):
     assert home.job(1)["request"]["demand"]["gpus"] == 1
 
 
+def test_mails_are_promised_only_once_the_controller_sends_them(home, sub):
+    program = home.path / "sendmail"
+    home.places.config_file.write_text(f'[mail]\nsendmail = "{program}"\n')
+    line = ("--mail-type=END", "--hold", "--wrap", "true")
+    said = "fgsub: warning: --mail-type: this host sends no mails\n"
+    assert sub(*line).err == said
+    program.write_text("#!/bin/sh\ncat >/dev/null\n")
+    program.chmod(0o755)
+    assert sub(*line).err == said
+    assert home.run("fgctl", "reconfigure").status == 0
+    assert sub(*line).err == ""
+
+
 def test_what_is_not_built_is_refused_in_a_script_for_slurm_too(home, sub):
     done = sub(script(home, "#!/bin/sh\n#SBATCH --container-id=x\n"))
     assert (done.status, done.out) == (2, "")

@@ -159,7 +159,9 @@ def _read() -> str:
             ["crontab", "-l"], text=True, capture_output=True, env=dict(os.environ, LC_ALL="C")
         )
     except FileNotFoundError:
-        raise Refused("there is no crontab command here", "Use systemd: fgsched cron --systemd") from None
+        raise Refused(
+            "there is no crontab command here", "Install cron, or use systemd: fgsched cron --systemd"
+        ) from None
     if done.returncode and "no crontab for" not in done.stderr:
         raise Refused(f"crontab: {done.stderr.strip()}", "The crontab is unchanged.")
     return done.stdout if not done.returncode else ""

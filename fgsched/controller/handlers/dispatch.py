@@ -56,6 +56,7 @@ class Dispatcher:
     ) -> None:
         """`beyond` has the handlers of further calls."""
         self._answers, self._waiters, self._loop = answers, waiters, loop
+        self._jobs = handlers.jobs
         self._filter = SubmitFilter(beyond.hooks, loop, handlers.jobs.submit)
         self._writers: dict[Call, Handler] = {
             **handlers.jobs.calls,
@@ -131,7 +132,8 @@ class Dispatcher:
 
     def _site(self) -> SubmitContext:
         site = self._answers.policy.told(self.about.config.site)
-        return replace(site, gpu_features=self._answers.gpu_features)
+        has_mailer = self._jobs.rules.mail.way != "off"  # a program that came later is found by reconfigure
+        return replace(site, gpu_features=self._answers.gpu_features, mails=has_mailer)
 
     def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:
         return log_lines(self._answers.log, caller, call)
