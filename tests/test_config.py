@@ -132,6 +132,7 @@ def test_every_key_is_read(configured):
         tail = 5
         deadline = 10
         give_up = "1-00:00:00"
+        max_per_hour = 50
         [hooks]
         prolog = "/usr/bin/env"
         prolog_time = 5
@@ -248,6 +249,7 @@ def test_every_key_is_read(configured):
         mail_tail=5,
         mail_deadline=10,
         mail_give_up=86_400,
+        mail_max_per_hour=50,
         prolog="/usr/bin/env",
         prolog_time=5,
         epilog="/usr/bin/env",

@@ -1,6 +1,7 @@
 """Mails about jobs: which are due, what they say, who may have them, how they wait until they are sent."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from fgsched.mail.letters import JobMail, Message, Settings, from_bytes, to_byte
 from fgsched.mail.mailer import Mailer
 from fgsched.mail.spool import Full, Spool
 from mailserver import serving
+from test_engine import cancel
 
 ENDED = JobMail(
     **{"at": 1_762_758_000.0, "to": ("ann",), "event": "END", "types": "END", "job": 123, "uid": os.getuid()},
@@ -174,6 +176,42 @@ def test_an_array_has_one_mail_about_its_start_and_one_about_its_end():
         "fgsched Array Summary Job_id=1_* (1) Name=t Began",
         "fgsched Array Summary Job_id=1_* (1) Name=t Ended, Mixed, ExitCode [0-1]",
     ]
+
+
+def test_mails_about_jobs_of_a_user_beyond_the_limit_are_left_out_and_the_user_is_told_how_many():
+    world = World([a_gpu(0)])
+    post = Post(world)
+    world.engine.mail.connect(post.put, "host", most_per_hour=10)
+    world.submit([a_demand(10_000, gpus=2)] * 50, mail_type="END", mail_user="ann,bob")
+    for job in range(1, 51):
+        cancel(world, job)
+    *sent, notice = post.letters
+    assert [name.partition("-")[2] for name in sent] == [f"{job}.0.END" for job in range(1, 11)]
+    left = post.letters[notice]
+    assert left.text.startswith("10 mails about your jobs were due within an hour. Further ones are left out")
+    assert world.engine.mail.due(world.now) == 300.0
+    world.now += 3600
+    world.turn()
+    *_, last = post.letters.values()
+    assert (last.subject, last.to) == ("fgsched left out 40 mails about your jobs", ("ann", "bob"))
+    assert len(world.store.outbox.all()) == len(post.letters) == 12
+    assert world.engine.mail.due(world.now) is None
+
+
+def test_mails_that_no_disk_takes_are_tried_again_one_at_a_time():
+    world, tried = World([a_gpu(0)]), []
+
+    def full(name, data):
+        tried.append(name)
+        raise OSError("full")
+
+    world.engine.mail.connect(full, "host")
+    world.submit([a_demand(10_000, gpus=2)] * 5, mail_type="END")
+    for job in range(1, 6):
+        cancel(world, job)
+    assert (len(tried), world.engine.mail.retry(), len(tried)) == (5, 10.0, 6)
+    Post(world)
+    assert (world.engine.mail.retry(), world.engine.mail.has_unposted) == (0.1, False)
 
 
 # -- what they say -------------------------------------------------------------------------------------
@@ -600,8 +638,11 @@ def test_the_queue_of_mails_is_bounded(spool, monkeypatch):
     monkeypatch.setattr("fgsched.mail.spool.MOST", 2)
     assert spool.put("a", message())
     assert spool.put("b", message())
-    with pytest.raises(Full):
-        Spool(spool.path).put("c", message())
+    again = Spool(spool.path)
+    for name in ("c", "d"):  # a full queue is listed once in some seconds
+        with pytest.raises(Full):
+            again.put(name, message())
+        shutil.rmtree(spool.path / "new", ignore_errors=True)
 
 
 def test_sendmail_takes_letters_and_its_exit_status_decides(spool, tmp_path):

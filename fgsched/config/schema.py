@@ -308,6 +308,16 @@ class Config(Struct, frozen=True, kw_only=True):
         Duration,
         _key("mail", "Time after which a mail is no longer tried.", ge=60, le=60 * DAY, name="give_up"),
     ] = 5 * DAY
+    mail_max_per_hour: Annotated[
+        Whole,
+        _key(
+            "mail",
+            "Mails about the jobs of one user in an hour; further ones are only counted. 0: no limit.",
+            ge=0,
+            le=10_000,
+            name="max_per_hour",
+        ),
+    ] = 200
     watchdog: Annotated[
         Literal["kill", "warn"],
         _key("fence", "Action on a job that uses GPU memory above its limit or without the hook."),
@@ -475,6 +485,7 @@ class Config(Struct, frozen=True, kw_only=True):
             tail=self.mail_tail,
             deadline=self.mail_deadline,
             give_up=self.mail_give_up,
+            most_per_hour=self.mail_max_per_hour,
         )
 
     def mps_on(self, gpus: Iterable[int]) -> MpsSettings:

@@ -18,12 +18,16 @@ from fgsched.domain.job import Ended, Job, JobState
 from fgsched.domain.usage import JobUsage
 from fgsched.jobs import mail
 from fgsched.jobs.filenames import output_path
-from fgsched.mail.letters import JobMail, Settings, to_bytes
+from fgsched.mail.letters import JobMail, Letter, Settings, to_bytes
+from fgsched.mail.limit import HourlyLimit
 from fgsched.mail.process import MailerProcess
 
 log = logging.getLogger("fgsched.controller")
+_OF_ENDS = (mail.END, mail.FAIL, mail.TIME_LIMIT)
 RETRY = 10.0  # seconds until a mail that could not be put into the queue of mails is tried again
 _MOST = 10_000  # such mails that are tried again by this controller; further ones by the next
+_BATCH = 200  # of these in one round
+_AGAIN = 0.1  # seconds between two rounds without a failure
 _LONGEST = 300.0  # seconds until the clock, which may be set, is read again
 
 
@@ -37,16 +41,19 @@ class MailDesk:
         self._kept: set[str] = set()  # durable in the queue of mails
         self._dropped: set[str] = set()  # deleted by the open transaction
         self._unposted: dict[str, bytes] = {}
-        self._begun: set[int] = set()  # arrays with a mail about their start; names prevent a second mail
+        # (array, type) of mails about an array as a whole; after a restart, names prevent a second mail
+        self._noted: set[tuple[int, str]] = set()
+        self._limit = HourlyLimit()
         self._timed: dict[int, tuple[float, str]] = {}  # job -> next mail about its time limit
         self.usage: Callable[[Job], JobUsage | None] = lambda job: None  # sums of samples
 
-    def connect(self, put: Callable[[str, bytes], bool] | None, host: str) -> None:
+    def connect(self, put: Callable[[str, bytes], bool] | None, host: str, *, most_per_hour: int = 0) -> None:
         """Set the function that puts a mail into the queue of mails; None: mails are off.
 
-        `put(name, data)` returns False if the queue of mails had it before.
+        `put(name, data)` returns False if the queue of mails had it before. At most `most_per_hour` mails
+        about the jobs of one user are made in an hour; 0: all.
         """
-        self._put, self._host = put, host
+        self._put, self._host, self._limit.most = put, host, most_per_hour
 
     # -- in the transaction ---------------------------------------------------------------------
 
@@ -66,14 +73,12 @@ class MailDesk:
         """Create mails about an array as a whole: its first start, and the end of its last task."""
         array = self._engine.jobtable.arrays.get(after.array)
         for kind in mail.events(before, after):
-            if kind == mail.BEGIN:
-                if after.array in self._begun:
-                    continue
-                self._begun.add(after.array)
-            if kind not in (mail.END, mail.FAIL, mail.TIME_LIMIT):
-                self._add(kind, before, after, now, is_summary=True)
+            if kind in _OF_ENDS or (after.array, kind) in self._noted:
+                continue
+            self._noted.add((after.array, kind))
+            self._add(kind, before, after, now, is_summary=True)
         if after.state.is_final and array is None:
-            self._begun.discard(after.array)
+            self._noted -= {(after.array, kind) for kind in mail.TYPES}
             total = self._engine.store.tasks.sum(after.array)
             has_failed = total.completed < total.over and mail.wants(after, mail.FAIL)
             kind = mail.FAIL if has_failed else mail.END
@@ -88,7 +93,9 @@ class MailDesk:
             self._timed[job.id] = found
 
     def ring(self, now: float) -> None:
-        """Create the mails about jobs that have used a certain part of their time limit."""
+        """Create the mails about used parts of time limits, and about mails that were left out."""
+        for uid, hour in self._limit.ended(now):
+            self._store(f"{uid}.{hour.ends_at:.0f}.LEFT_OUT", self._limit.last(hour, now))
         for job_id, (at, kind) in list(self._timed.items()):
             job = self._engine.jobtable.jobs.get(job_id)
             if at > now and job is not None:
@@ -111,10 +118,17 @@ class MailDesk:
             self._engine.store.outbox.drop(name)
 
     def _add(self, kind: str, before: Job, after: Job, now: float, *, is_summary: bool = False) -> None:
+        if hour := self._limit.count(after.uid, _recipients(after), now):
+            if hour.left == 1:
+                log.warning("mails about jobs of uid %d are left out for an hour", after.uid)
+                self._store(f"{after.uid}.{hour.ends_at:.0f}.LIMIT", self._limit.first(hour, now))
+            return
         letter = self._letter(kind, before, after, now, is_summary=is_summary)
         job, attempt = (after.array, 0) if is_summary else (after.id, before.attempt)
-        name = f"{self._engine.store.name}-{job}.{attempt}.{kind}"
-        data = to_bytes(letter)
+        self._store(f"{job}.{attempt}.{kind}", letter)
+
+    def _store(self, name: str, letter: Letter) -> None:
+        name, data = f"{self._engine.store.name}-{name}", to_bytes(letter)
         self._engine.store.outbox.put(name, data.decode())
         self._engine.then(Mail(name, data))
 
@@ -124,7 +138,7 @@ class MailDesk:
         cards = [self._engine.cards.gpu(hold.gpu) for hold in holds]
         letter = JobMail(
             at=now,
-            to=tuple((after.request.mail_user or after.user).split(",")),
+            to=_recipients(after),
             event=kind,
             types=after.request.mail_type,
             state=after.state.word,
@@ -162,7 +176,8 @@ class MailDesk:
 
     def resume(self) -> None:
         """Compute the times of mails again from the open jobs."""
-        self._timed, self._dropped, self._begun = {}, set(), set()
+        self._timed, self._dropped, self._noted = {}, set(), set()
+        self._limit.forget()
         for job in self._engine.jobtable.holding.values():
             if job.request.mail_type and self._put is not None:
                 self._follow(job, since=0.0)
@@ -186,11 +201,16 @@ class MailDesk:
         if not is_new:
             self._kept.add(name)
 
-    def retry(self) -> None:
-        """Try mails again that could not be put into the queue of mails."""
-        waiting, self._unposted = self._unposted, {}
-        for name, data in waiting.items():
-            self.post(name, data)
+    def retry(self) -> float:
+        """Try mails again that could not be put into the queue of mails; return the pause in seconds.
+
+        After the first failure the others wait, too: most often the queue of mails or its disk is full.
+        """
+        for name in list(self._unposted)[:_BATCH]:
+            self.post(name, self._unposted.pop(name))
+            if name in self._unposted:
+                return RETRY
+        return _AGAIN
 
     @property
     def has_unposted(self) -> bool:
@@ -198,10 +218,11 @@ class MailDesk:
         return bool(self._unposted)
 
     def due(self, now: float) -> float | None:
-        """Return the seconds until the next mail about a time limit; None: there is none."""
-        if not self._timed:
-            return None
-        return min(_LONGEST, max(0.0, min(self._timed.values())[0] - now))
+        """Return the seconds until `ring` has something to do; None: nothing is due."""
+        times = [at for at, _ in self._timed.values()]
+        if (ends_at := self._limit.due()) is not None:
+            times.append(ends_at)
+        return min(_LONGEST, max(0.0, min(times) - now)) if times else None
 
 
 class MailRoom:
@@ -216,7 +237,8 @@ class MailRoom:
     def _connect(self) -> None:
         is_on = self._mailer is not None and self._mailer.settings.way != "off"
         put = self._mailer.post if self._mailer is not None and is_on else None
-        self._desk.connect(put, socket.gethostname())
+        most = self._mailer.settings.most_per_hour if self._mailer is not None else 0
+        self._desk.connect(put, socket.gethostname(), most_per_hour=most)
 
     def obey(self, settings: Settings) -> None:
         """Use changed settings."""
@@ -240,8 +262,11 @@ class MailRoom:
         if self._mailer is not None:
             self._mailer.look(now)
         if self._desk.has_unposted and now >= self._retry_at:
-            self._retry_at = now + RETRY
-            self._desk.retry()
+            self._retry_at = now + self._desk.retry()
+
+
+def _recipients(job: Job) -> tuple[str, ...]:
+    return tuple((job.request.mail_user or job.user).split(","))
 
 
 def _of_job(job: Job) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     tail: int = 20  # lines of output in a mail; 0: none
     deadline: float = 30.0  # seconds for one mail
     give_up: int = 432_000  # seconds after which a mail is no longer tried
+    most_per_hour: int = 0  # mails about the jobs of one user; 0: no limit
 
 
 NO_MAIL = Settings()

@@ -5,6 +5,7 @@ waits and after it was sent.
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from fgsched.store.files import sync_directory, sync_file
 
 MOST = 10_000  # letters that wait; further ones are refused
 _NEW, _SENT, _FAILED = "new", "sent", "failed"
+_RECOUNT = 5.0  # seconds for which a full queue is not counted again
 _KEPT = 2000  # sent letters whose names are remembered, and failed letters
 
 
@@ -28,6 +30,7 @@ class Spool:
         """Create the directories. Raises OSError."""
         self.path = path
         self._count = MOST  # of waiting letters, at most; counted again when it reaches MOST
+        self._count_again = 0.0  # monotonic seconds
         for name in (_NEW, _SENT, _FAILED):
             (path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -50,8 +53,9 @@ class Spool:
         return True
 
     def _make_room(self) -> None:
-        if self._count >= MOST:
+        if self._count >= MOST and time.monotonic() >= self._count_again:
             self._count = sum(1 for _ in self.waiting())
+            self._count_again = time.monotonic() + _RECOUNT
         if self._count >= MOST:
             raise Full(f"{MOST} mails wait in {self.path}")
 
