@@ -15,7 +15,6 @@ import socket
 import socketserver
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 HERE = Path(sys.argv[0]).parent
@@ -46,16 +45,12 @@ def place() -> str:
 # -- the daemon -------------------------------------------------------------------------------------
 
 servers: list[subprocess.Popen[bytes]] = []
-clients: dict[int, "Connection"] = {}
+clients: dict[int, socket.socket] = {}
 mode = ""
 
 
 class Connection(socketserver.StreamRequestHandler):
     """A front end or a client."""
-
-    def setup(self) -> None:
-        super().setup()
-        self.is_terminated = threading.Event()  # the client has said so
 
     def handle(self) -> None:
         for line in self.rfile:
@@ -68,11 +63,10 @@ class Connection(socketserver.StreamRequestHandler):
                 self.wfile.write(f"{answer}\n".encode())
 
     def serve_client(self, pid: int) -> None:
-        clients[pid] = self
+        clients[pid] = self.connection
         note("client", pid)
         while self.connection.recv(4096):
-            self.is_terminated.set()
-        self.is_terminated.set()
+            pass
         clients.pop(pid, None)
 
 
@@ -90,9 +84,7 @@ def answered(words: list[str]) -> str:
         case ["terminate_client", _, pid]:
             if int(pid) not in clients:
                 return f"Client {pid} not found"
-            client = clients[int(pid)]
-            client.connection.sendall(b"terminated\n")
-            client.is_terminated.wait()
+            clients[int(pid)].sendall(b"terminated\n")
             return ""
         case ["quit", *_]:
             if mode != "stays":
@@ -150,7 +142,6 @@ def work() -> None:
     connection.sendall(f"client {os.getpid()}\n".encode())
     if connection.recv(4096):
         note("terminated", os.getpid())
-        connection.sendall(b"done\n")
     else:
         note("lost", os.getpid())
     while True:
