@@ -61,10 +61,15 @@ def refuse_on_a_host_with_a_controller() -> None:
 
 @contextmanager
 def home(
-    *, devices: str = "sim:8x16G", config: str = "[host]\ncpus = 64\n", patience: float = 60
+    *,
+    devices: str = "sim:8x16G",
+    config: str = "[host]\ncpus = 64\n",
+    patience: float = 60,
+    is_whole: bool = False,
 ) -> Iterator[Home]:
     """A home as a login has it, gone afterwards: state on a disk, where commits cost what they cost, and the
-    run directory in memory, where the host has such a place."""
+    run directory in memory, where the host has such a place. `is_whole`: both are below FG_HOME, on the disk.
+    """
     refuse_on_a_host_with_a_controller()
     path = Path(tempfile.mkdtemp(prefix="fgbench-", dir=os.environ.get("FG_BENCH_DIR")))
     memory = Path("/dev/shm")
@@ -72,12 +77,8 @@ def home(
     (path / "fgsched.toml").write_text(config)
     (path / "out").mkdir()
     os.environ.pop("FG_HOME", None)
-    os.environ |= {
-        "FG_DEVICES": devices,
-        "FGSCHED_CONFIG": str(path / "fgsched.toml"),
-        "XDG_STATE_HOME": str(path),
-        "XDG_RUNTIME_DIR": str(run),
-    }
+    given = {"FG_HOME": str(path)} if is_whole else {"XDG_STATE_HOME": str(path), "XDG_RUNTIME_DIR": str(run)}
+    os.environ |= given | {"FG_DEVICES": devices, "FGSCHED_CONFIG": str(path / "fgsched.toml")}
     it = Home(path)
     try:
         with it.client() as client:
@@ -85,7 +86,8 @@ def home(
         yield it
     finally:
         stop(it, patience)
-        kill_what_is_left(path, run)
+        kill_what_is_left(path, path / "run" if is_whole else run)
+        os.environ.pop("FG_HOME", None)
         shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(run, ignore_errors=True)
 
@@ -107,7 +109,8 @@ def stop(it: Home, patience: float = 60) -> None:
 
 def kill_what_is_left(state: Path, run: Path) -> None:
     """Kill the remaining controllers and job processes of this home."""
-    marks = (f"XDG_STATE_HOME={state}".encode(), f"FG_JOB_DIR={run}/".encode())
+    homes = (f"XDG_STATE_HOME={state}".encode(), f"FG_HOME={state}".encode())
+    marks = (*homes, f"FG_JOB_DIR={run}/".encode())
     for _ in range(50):
         found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_marked(pid, marks)]
         for pid in found:
@@ -118,14 +121,14 @@ def kill_what_is_left(state: Path, run: Path) -> None:
         time.sleep(0.1)
 
 
-def _is_marked(pid: int, marks: tuple[bytes, bytes]) -> bool:
+def _is_marked(pid: int, marks: tuple[bytes, bytes, bytes]) -> bool:
     """Tell whether another process was started with the variables of a home."""
     try:
-        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        entries = {*Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")}
     except OSError:
         return False
     return pid != os.getpid() and (
-        marks[0] in entries or any(entry.startswith(marks[1]) for entry in entries)
+        not entries.isdisjoint(marks[:2]) or any(entry.startswith(marks[2]) for entry in entries)
     )
 
 
