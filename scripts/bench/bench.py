@@ -68,7 +68,7 @@ def home(
     is_whole: bool = False,
 ) -> Iterator[Home]:
     """A home as a login has it, gone afterwards: state on a disk, where commits cost what they cost, and the
-    run directory in memory, where the host has such a place. `is_whole`: both are below FG_HOME, on the disk.
+    run directory in memory, where the host has such a place. `is_whole`: FG_HOME names the place on the disk.
     """
     refuse_on_a_host_with_a_controller()
     path = Path(tempfile.mkdtemp(prefix="fgbench-", dir=os.environ.get("FG_BENCH_DIR")))
@@ -77,8 +77,12 @@ def home(
     (path / "fgsched.toml").write_text(config)
     (path / "out").mkdir()
     os.environ.pop("FG_HOME", None)
-    given = {"FG_HOME": str(path)} if is_whole else {"XDG_STATE_HOME": str(path), "XDG_RUNTIME_DIR": str(run)}
-    os.environ |= given | {"FG_DEVICES": devices, "FGSCHED_CONFIG": str(path / "fgsched.toml")}
+    os.environ |= {
+        "FG_DEVICES": devices,
+        "FGSCHED_CONFIG": str(path / "fgsched.toml"),
+        "FG_HOME" if is_whole else "XDG_STATE_HOME": str(path),
+        "XDG_RUNTIME_DIR": str(run),
+    }
     it = Home(path)
     try:
         with it.client() as client:
@@ -86,7 +90,7 @@ def home(
         yield it
     finally:
         stop(it, patience)
-        kill_what_is_left(path, path / "run" if is_whole else run)
+        kill_what_is_left(path, run)
         os.environ.pop("FG_HOME", None)
         shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(run, ignore_errors=True)
