@@ -153,7 +153,7 @@ class _Place:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor  # kept after closing, to find its registration
-        self.events = self.wanted = 0  # the events that are watched for, and those that are waited for
+        self.events = self.wanted = 0  # registered events, and the events that are needed
         self.input = self.output = 0
         self.is_asked = self.is_queued = self.is_waiting = False
         self.work: Work | None = None  # an answer that is being made
@@ -411,8 +411,8 @@ class Clients:
     def _watch(self, connection: Connection, place: _Place, events: int) -> None:
         """Watch for these events.
 
-        While a request is handled, a connection stays registered for reading: mostly the next event is the
-        next request. If it is reported meanwhile, `ready` unregisters it: it would be reported for ever.
+        While a request is handled, a connection stays registered for reading, since the next event is usually
+        the next request. If it is reported before that, `ready` unregisters it: a closed end would be reported forever.
         """
         place.wanted = events
         if events == place.events or (place.events == selectors.EVENT_READ and not events):
