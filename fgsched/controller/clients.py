@@ -412,7 +412,8 @@ class Clients:
         """Watch for these events.
 
         While a request is handled, a connection stays registered for reading, since the next event is usually
-        the next request. If it is reported before that, `ready` unregisters it: a closed end would be reported forever.
+        the next request. If it is reported before that, `ready` unregisters it: a closed end would be
+        reported forever.
         """
         place.wanted = events
         if events == place.events or (place.events == selectors.EVENT_READ and not events):
