@@ -15,6 +15,7 @@ import socket
 import socketserver
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 HERE = Path(sys.argv[0]).parent
@@ -45,12 +46,16 @@ def place() -> str:
 # -- the daemon -------------------------------------------------------------------------------------
 
 servers: list[subprocess.Popen[bytes]] = []
-clients: dict[int, socket.socket] = {}
+clients: dict[int, "Connection"] = {}
 mode = ""
 
 
 class Connection(socketserver.StreamRequestHandler):
     """A front end or a client."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.is_terminated = threading.Event()  # the client has said so
 
     def handle(self) -> None:
         for line in self.rfile:
@@ -63,10 +68,11 @@ class Connection(socketserver.StreamRequestHandler):
                 self.wfile.write(f"{answer}\n".encode())
 
     def serve_client(self, pid: int) -> None:
-        clients[pid] = self.connection
+        clients[pid] = self
         note("client", pid)
         while self.connection.recv(4096):
-            pass
+            self.is_terminated.set()
+        self.is_terminated.set()
         clients.pop(pid, None)
 
 
@@ -84,7 +90,9 @@ def answered(words: list[str]) -> str:
         case ["terminate_client", _, pid]:
             if int(pid) not in clients:
                 return f"Client {pid} not found"
-            clients[int(pid)].sendall(b"terminated\n")
+            client = clients[int(pid)]
+            client.connection.sendall(b"terminated\n")
+            client.is_terminated.wait()
             return ""
         case ["quit", *_]:
             if mode != "stays":
@@ -142,6 +150,7 @@ def work() -> None:
     connection.sendall(f"client {os.getpid()}\n".encode())
     if connection.recv(4096):
         note("terminated", os.getpid())
+        connection.sendall(b"done\n")
     else:
         note("lost", os.getpid())
     while True:

@@ -31,7 +31,7 @@ WILLING = "#!/bin/sh\ntrap 'echo asked; exit 9' TERM\nsleep 1000 &\necho $$ >gat
 
 
 def test_a_job_that_heeds_nothing_is_killed_when_its_time_is_up(spawner, gate, tmp_path):
-    job = spawner.launch(STUBBORN, env=PATH, time_limit=1000, grace=30, job=23)
+    job = spawner.launch(STUBBORN, env=PATH, time_limit=SOON, grace=30, job=23)
     pid = gate.number()
     result = job.result()
     assert (result.cause, result.exit_code) == ("timeout", -signal.SIGKILL)
@@ -243,7 +243,7 @@ SLEEPS = "#!/bin/sh\necho $$ >gate\nexec sleep 1000\n"
 
 
 def test_a_tracer_outside_the_job_does_not_keep_it_beyond_its_time_limit(spawner, gate):
-    job = spawner.launch(SLEEPS, env=PATH, time_limit=1000, grace=20)
+    job = spawner.launch(SLEEPS, env=PATH, time_limit=SOON, grace=20)
     pid = gate.number()
     with traced(pid):
         result = job.result()

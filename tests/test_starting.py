@@ -171,7 +171,7 @@ def start(home, *, limits=(), prepare=lambda: None, **more):
 @pytest.mark.parametrize(
     ("limit", "hard", "said"),
     [
-        (resource.RLIMIT_CPU, 2, "CPU time (ulimit -t) of this shell: 2, and it needs 3600 s"),
+        (resource.RLIMIT_CPU, 20, "CPU time (ulimit -t) of this shell: 20, and it needs 3600 s"),
         (resource.RLIMIT_NOFILE, 20, "open files (ulimit -n) of this shell: 20, and it needs 256"),
         (resource.RLIMIT_AS, 500 << 20, "virtual memory (ulimit -v) of this shell: 524288000"),
         (resource.RLIMIT_FSIZE, 1 << 20, "file size (ulimit -f) of this shell: 1048576"),
