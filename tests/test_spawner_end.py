@@ -26,12 +26,13 @@ from tracing import TRACE_EXIT, traced
 pytestmark = NEEDS_SPAWNER
 PATH = {"PATH": os.environ["PATH"]}
 SOON = 3000  # milliseconds: a limit or a warning before which a script has set its traps
+NOTED = 2000  # milliseconds of grace: the writer of the line about the end is killed with the rest
 STUBBORN = "#!/bin/sh\ntrap '' TERM\necho $$ >gate\nwhile :; do sleep 1000; done\n"
 WILLING = "#!/bin/sh\ntrap 'echo asked; exit 9' TERM\nsleep 1000 &\necho $$ >gate\nwait\n"
 
 
 def test_a_job_that_heeds_nothing_is_killed_when_its_time_is_up(spawner, gate, tmp_path):
-    job = spawner.launch(STUBBORN, env=PATH, time_limit=SOON, grace=30, job=23)
+    job = spawner.launch(STUBBORN, env=PATH, time_limit=SOON, grace=NOTED, job=23)
     pid = gate.number()
     result = job.result()
     assert (result.cause, result.exit_code) == ("timeout", -signal.SIGKILL)
@@ -98,7 +99,7 @@ def test_a_signal_is_delivered_to_whom_it_is_for(spawner, gate, target, heard):
 
 
 def test_a_cancelled_job_says_so_in_its_output(spawner, gate):
-    job = spawner.launch(WILLING, env=PATH, leftover_grace=20)
+    job = spawner.launch(WILLING, env=PATH, leftover_grace=NOTED)
     gate.line()
     job.order(CANCEL)
     result = job.result()

@@ -23,7 +23,7 @@ HOUR = 3600
 
 
 def running(spawner, gate, script=ENDLESS, **fields):
-    job = spawner.launch(script, env=PATH, leftover_grace=20, **fields)
+    job = spawner.launch(script, env=PATH, **fields)
     assert gate.line() == "up"
     return job
 

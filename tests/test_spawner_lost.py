@@ -70,7 +70,7 @@ def test_a_job_that_kills_its_shepherd_gains_nothing(spawner):
 
 def test_the_time_limit_holds_without_the_shepherd(spawner, gate):
     script = "#!/bin/sh\ntrap '' TERM\necho $$ >gate\nwhile :; do sleep 1000; done\n"
-    job = spawner.launch(script, env=environment(spawner), time_limit=SOON, grace=30)
+    job = spawner.launch(script, env=environment(spawner), time_limit=SOON, grace=2000)
     pid = gate.number()
     kill_shepherd(job)
     result = noticed(spawner, job)
