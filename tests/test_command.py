@@ -48,6 +48,16 @@ def test_wrong_usage_is_2_and_points_to_the_help():
     assert done.stderr.endswith("it --help lists the options.\n")
 
 
+def test_wrong_usage_is_told_in_one_line_even_if_there_is_a_choice():
+    @click.command("it", cls=Command)
+    @click.argument("what", type=click.Choice(["job", "gpu"]))
+    def it(what):
+        """Do it at once."""
+
+    done = CliRunner().invoke(it, [])
+    assert done.stderr.splitlines()[1:] == ["it --help lists the options."]
+
+
 def test_a_bug_of_ours_is_one_line_and_7():
     done = run(failing(ZeroDivisionError("twice\nover")))
     assert done.exit_code == 7

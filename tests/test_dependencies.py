@@ -251,6 +251,14 @@ def test_tasks_of_one_index_follow_each_other():
     assert hall.store.tasks.get(array, 2).job.state is JobState.RUNNING
 
 
+def test_tasks_wait_for_a_job_that_is_no_array_as_a_whole():
+    hall = a_hall()
+    array = ask(hall, ANN, "aftercorr:1", array="0-2")["first"]
+    assert hall.job(array).depends == "afterok:1"
+    end(hall, 1, 256)
+    assert state(hall, array) == ("PD", "DependencyNeverSatisfied")
+
+
 @pytest.mark.parametrize("crash", [False, True])
 def test_dependencies_are_what_they_were_for_the_next_controller(crash):
     hall = a_hall(array="0-2")

@@ -233,3 +233,10 @@ def test_test_only_refuses_what_could_never_run(home):
 
 def test_a_script_cannot_say_test_only_of_itself(home):
     assert home.run("fgsub", script(home, "--test-only")).status == 2
+
+
+def test_a_task_of_an_array_is_named_as_the_queue_shows_it(home):
+    home.running(array="3", share=10_000, time_limit=3600)
+    waiting = home.submit(share=10_000, demand={"gpus": 2, "share": 10_000})
+    done = home.run("fgq", "--why", str(waiting))
+    assert "    lifted when job 1_3 ends, by TIME at the latest\n" in plain(done.out)

@@ -48,7 +48,8 @@ class Friendly(click.Command):
         except FgschedError as error:
             self.fail(error.cause, error.remedy, error.exit_code)
         except click.UsageError as error:
-            self.fail(error.format_message(), f"{name} --help lists the options.", Exit.USAGE)
+            cause = " ".join(error.format_message().split())  # click lists choices in several lines
+            self.fail(cause, f"{name} --help lists the options.", Exit.USAGE)
         except (KeyboardInterrupt, click.Abort):
             leave(128 + signal.SIGINT)
         except BrokenPipeError:

@@ -18,6 +18,7 @@ from fgsched.domain.waiting import (
     Preempting,
     Shortfall,
     Suspended,
+    Unblock,
 )
 from fgsched.listing.display import TIME_FORMAT, shown_time
 
@@ -213,14 +214,14 @@ def note(found: Note) -> str:
         case Preempting():
             verb = "is" if len(found.jobs) == 1 else "are"
             until = f"will have ended by {shown_time(found.until)}"
-            return f"{_jobs(found.jobs)} {verb} being preempted for it and {until}"
+            return f"{_jobs(Unblock(found.jobs))} {verb} being preempted for it and {until}"
         case Outlook():
             return _outlook(found)
 
 
 def _outlook(found: Outlook) -> str:
     if found.victims:
-        return f"would preempt {_jobs(found.victims)}"
+        return f"would preempt {_jobs(Unblock(found.victims))}"
     if found.no_candidates:
         return "preemption would not help: it may not preempt any running job"
     if found.not_before is not None:
@@ -228,9 +229,10 @@ def _outlook(found: Outlook) -> str:
     return "preemption would not help: even preempting all lower-priority jobs would not free enough for it"
 
 
-def _jobs(ids: Sequence[int]) -> str:
-    named = format_indices(ids[:_MOST_NAMED]) + (" and others" if len(ids) > _MOST_NAMED else "")
-    return f"{'job' if len(ids) == 1 else 'jobs'} {named}"
+def _jobs(lift: Unblock) -> str:
+    ids = lift.jobs
+    listed = ",".join(lift.called[:_MOST_NAMED]) or format_indices(ids[:_MOST_NAMED])
+    return f"{'job' if len(ids) == 1 else 'jobs'} {listed}{' and others' if len(ids) > _MOST_NAMED else ''}"
 
 
 # -- remedies ---------------------------------------------------------------------------------------
@@ -250,11 +252,11 @@ def remedy(blocker: Blocker, called: int | str) -> str:
         return _REMEDIES.get(cause.reason, "")
     when = "" if lift.at is None else f", by {shown_time(lift.at)} at the latest"
     if lift.is_start:
-        return f"when job {lift.jobs[0]} has started{when}"
+        return f"when {_jobs(lift)} has started{when}"
     one = len(lift.jobs) == 1
     if lift.at is None:
         when = f" ({'it has' if one else 'they have'} no time limit)"
-    return f"when {_jobs(lift.jobs)} {'ends' if one else 'end'}{when}"
+    return f"when {_jobs(lift)} {'ends' if one else 'end'}{when}"
 
 
 def requested(advice: Advice) -> tuple[str, str]:

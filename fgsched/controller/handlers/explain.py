@@ -85,12 +85,23 @@ class ExplainHandlers:
             user=job.user,
             state=job.state,
             reason=self._engine.jobtable.reason(job),
-            blockers=found,
+            blockers=self._named(found),
             advice=changes,
             notes=notes,
             start=starts.get(job.id),
             is_behind_too_many=is_cut_off and job.id not in starts,
         )
+
+    def _named(self, blockers: Sequence[Blocker]) -> list[Blocker]:
+        """Add the names of jobs that are tasks of arrays, as the queue shows them."""
+        jobs, found = self._engine.jobtable.jobs, []
+        for blocker in blockers:
+            there = [jobs[one] for one in blocker.lift.jobs if one in jobs]
+            if any(job.array for job in there) and len(there) == len(blocker.lift.jobs):
+                called = tuple(str(name_of(job)) for job in there)
+                blocker = replace(blocker, lift=replace(blocker.lift, called=called))
+            found.append(blocker)
+        return found
 
     def _gates(self, job: Job) -> list[Blocker]:
         """Return the gates that keep a pending job out of the queue."""
@@ -223,7 +234,7 @@ class ExplainHandlers:
             return Trial(
                 id=job.id,
                 partition=partition,
-                blockers=found,
+                blockers=self._named(found),
                 advice=changes,
                 notes=outlook(self._engine, snapshot, entry) if found else [],
                 start=self._starts(snapshot, {job.id})[0].get(job.id),

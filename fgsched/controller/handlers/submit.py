@@ -272,7 +272,8 @@ class Conditions:
                 "Depend on jobs of your own.",
             )
         _check_tasks(term, past.job, request)
-        return term
+        # a job without tasks has none that correspond: as in Slurm, each task waits for the job itself
+        return replace(term, kind="afterok") if term.kind == "aftercorr" and not past.job.array else term
 
     def refuse_cycle(self, job: Job, dependency: str) -> None:
         """Refuse a dependency that leads back to the job itself. Raises Refused."""
