@@ -87,9 +87,7 @@ class Unblock(Struct, frozen=True, omit_defaults=True):
     jobs: tuple[int, ...] = ()  # jobs whose end removes the cause
     at: float | None = None  # at the latest, in seconds since the epoch; None: not known
     is_start: bool = False  # the start of the job is awaited, not its end
-    called: tuple[
-        str, ...
-    ] = ()  # their names, such as 7_1, if one is a task of an array
+    called: tuple[str, ...] = ()  # their names, such as 7_1, if one is a task of an array
 
 
 UNKNOWN = Unblock()
