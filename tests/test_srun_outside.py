@@ -58,7 +58,9 @@ def test_srun_refuses_in_the_words_of_slurm(home, words, message):
 
 
 def test_a_shell_of_srun_has_a_terminal(home):
-    person = Typist(home, "srun", "--pty", "bash", "--norc", "--noprofile", "-i", rows=31, columns=99)
+    # The bash script that finds srun drops a PS1 of the caller.
+    shell = ("env", "PS1=$ ", "bash", "--norc", "--noprofile", "-i")
+    person = Typist(home, "srun", "--pty", *shell, rows=31, columns=99)
     greeting = person.until("$ ")
     assert "no job control" not in greeting
     person.type("stty size; echo step-$SLURM_STEP_ID\n")
