@@ -8,7 +8,7 @@ import pytest
 
 from fixtures_spawner import NEEDS_SPAWNER
 from spawner_driver import HEAD, spawning
-from test_spawner_rest import done, fresh
+from test_spawner_rest import pair
 
 pytestmark = NEEDS_SPAWNER
 HERE = sorted(os.sched_getaffinity(0))
@@ -76,15 +76,12 @@ def test_a_shepherd_is_not_bound_with_its_job(spawner, gate, go):
 
 
 @needs_two_cpus
-def test_the_next_job_of_a_shepherd_is_bound_as_its_own_message_says(spawner):
-    one = done(spawner, TELL, cpus=words(HERE[0]), env=PATH)
-    assert told(one) == HERE[:1]
-    two = fresh(spawner, TELL, after=one, first=2, env=PATH)
+@pytest.mark.parametrize("is_bound", [False, True])
+def test_the_next_job_of_a_shepherd_is_bound_as_its_own_message_says(spawner, is_bound):
+    cpus = {"cpus": words(HERE[1])} if is_bound else {}
+    _, two = pair(spawner, TELL, before_fields={"cpus": words(HERE[0])}, env=PATH, **cpus)
     two.over()
-    assert told(two) == HERE
-    three = fresh(spawner, TELL, after=two, first=60, cpus=words(HERE[1]), env=PATH)
-    three.over()
-    assert told(three) == [HERE[1]]
+    assert told(two) == (HERE[1:2] if is_bound else HERE)
 
 
 @pytest.mark.parametrize("count", [MOST // 64 + 1, 2**32 - 1])
