@@ -307,6 +307,7 @@ _SYSTEMCTL = """#!/bin/sh
 # systemd as far as init uses it: enable --now of the controller starts it.
 echo "$*" >>/run/systemctl
 case "$*" in
+"enable --now fgsched-idle.timer") touch /var/lib/systemd/timers/stamp-fgsched-idle.timer ;;
 is-active*) exit 3 ;;
 show*) echo inactive ;;
 "enable --now fgsched.service") exec {python} -m fgsched.cli.fgsched start --system ;;
@@ -322,6 +323,7 @@ def bare():
         (host.path / "etc/ld.so.preload").unlink(missing_ok=True)
         host.do("root", "sh", "-c", f"mkdir {host.path}/local; mount --bind {host.path}/local /usr/local")
         (host.root / "run/systemd/system").mkdir(parents=True)
+        (host.root / "var/lib/systemd/timers").mkdir(parents=True)
         (host.path / "bin").mkdir()
         (host.path / "bin/systemctl").write_text(_SYSTEMCTL.format(python=sys.executable))
         (host.path / "bin/systemctl").chmod(0o755)

@@ -22,6 +22,7 @@ from fgsched.system import cgroups, generations
 from fgsched.system.paths import SYSTEM_RUN, Paths
 
 _HOST = Path("/")
+_STAMPS = "/var/lib/systemd/timers"  # systemd notes there when a persistent timer elapsed
 _START = "fgsched start --system"
 
 
@@ -168,14 +169,21 @@ def uninstall(*, root: Path, is_purge: bool, is_kill: bool) -> None:
     if root == _HOST and any(isinstance(one, Undo) and one.words[0] == "systemctl" for one in actions):
         run(("systemctl", "daemon-reload"))
     manifest.close()
-    if root == _HOST:
-        cgroups.remove_left()
+    _remove_what_others_noted(root)
     if is_purge:
         for path in _purged(root):
             write(f"remove {path}\n")
             shutil.rmtree(path)
     elif below(root, STATE).exists():
         write(f"the queue and the accounts stay in {STATE}; fgsched uninstall --purge removes them\n")
+
+
+def _remove_what_others_noted(root: Path) -> None:
+    """Remove the stamps of the timers, which systemd makes, and the empty cgroups of jobs."""
+    for stamp in below(root, _STAMPS).glob("stamp-fgsched-*.timer"):
+        stamp.unlink()
+    if root == _HOST:
+        cgroups.remove_left()
 
 
 def _end_controller(*, is_purge: bool, is_kill: bool) -> None:
