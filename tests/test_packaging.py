@@ -139,3 +139,14 @@ def test_the_version_of_the_package_is_that_of_the_project():
     from fgsched import __version__
 
     assert __version__ == PROJECT["version"]
+
+
+def test_the_try_on_a_guest_says_what_it_lacks():
+    env = os.environ | {"UML": "/no/such/linux.uml"}
+    done = subprocess.run(
+        [ROOT / "scripts/packaging/try-vm"], env=env, capture_output=True, text=True, check=False
+    )
+    why = "there is no /no/such/linux.uml; Debian has it in the package user-mode-linux"
+    if os.geteuid():
+        why = "it needs root, to make the file system of the guest"
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"skipped: {why}\n", "")
