@@ -340,7 +340,7 @@ ABOUT_JOBS = sorted(name for name in FOR_OWNERS | FOR_ALL if "98765" in json.dum
 
 def about(host, user, number):
     """The answers to each request about each reference with this number."""
-    forms = ("{}", "{}_0", "{}_51", "{}_53", "{}_56", "{}_[52-53]", "{}_[50-59]")
+    forms = ("{}", "{}_0", "{}_9051", "{}_9053", "{}_9056", "{}_[9052-9053]", "{}_[9050-9059]")
     references = [number, *(form.format(number) for form in forms)]
     messages = [{"op": name} | GIVEN[name](each) for each in references for name in ABOUT_JOBS]
     kinds = ("afterok", "aftercorr", "afterany", "after")
@@ -352,10 +352,10 @@ def about(host, user, number):
 
 @live
 def test_the_answer_about_a_hidden_job_is_that_about_a_job_that_does_not_exist(host, hers):
-    (waiting,) = submitted(host, "alice", "exit 0", array="50-54,57", begin=4_000_000_000)
-    (own,) = host.ask("alice", "hold", ids=[f"{waiting}_52"])["ok"]["jobs"]
+    (waiting,) = submitted(host, "alice", "exit 0", array="9050-9054,9057", begin=4_000_000_000)
+    (own,) = host.ask("alice", "hold", ids=[f"{waiting}_9052"])["ok"]["jobs"]
     assert "error" not in own, own
-    (ended,) = submitted(host, "alice", "exit 0", array="50-51")
+    (ended,) = submitted(host, "alice", "exit 0", array="9050-9051")
     ends(host, [ended])
     missing = about(host, "bob", 10**6)
     for number in (hers, waiting, waiting + 1, ended):
