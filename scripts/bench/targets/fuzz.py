@@ -115,7 +115,7 @@ def frames(target: str, seed: int, size: int) -> Row:
     names = ("mutated results", "mutated claims", "mutated columns of rows", INTERNAL)
     row.notes |= {name: float(count.get(name, 0)) for name in names}
     if done.returncode:
-        row.findings.append((done.stdout + done.stderr)[-2000:])
+        row.findings.append((done.stderr + done.stdout)[-2000:])  # the failures are at the end of its output
     return row
 
 
