@@ -22,7 +22,7 @@ from fgsched.controller.turn import (
     pending_orders,
 )
 from fgsched.domain.job import WHOLE, JobState, Preemption
-from fgsched.jobs.lifecycle import Shepherd
+from fgsched.jobs.lifecycle import Shepherd, suspended_seconds
 from fgsched.protocol import Outcome
 
 UNREACHABLE = "job 1: not delivered: the job's supervisor cannot be reached"
@@ -89,6 +89,13 @@ def test_a_job_whose_end_came_with_its_beginning_is_not_followed():
 def test_the_store_has_the_orders_that_a_new_shepherd_gets(changes, orders):
     job = a_job(state=JobState.RUNNING).changed(**changes)
     assert pending_orders(job) == [order(job) for order in orders]
+
+
+@pytest.mark.parametrize("now", [7.0, 5.0, 3.0])
+def test_the_order_to_resume_is_stored_however_short_the_suspension_was(now):
+    stands = a_job(state=JobState.SUSPENDED, suspended_at=5.0)
+    job = stands.advance(JobState.RUNNING, suspended=suspended_seconds(stands, now), suspended_at=None)
+    assert pending_orders(job) == [Resume(job)]
 
 
 def test_an_order_that_is_not_delivered_is_kept_and_its_answer_says_so():

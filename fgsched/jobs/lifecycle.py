@@ -147,6 +147,7 @@ def finish(job: Job, result: Result) -> Finish:
 
 
 _GONE = Gone()
+_INSTANT = 0.001  # seconds: a suspension that was resumed in the same turn, or by a clock that was set back
 _HELD = "H"  # the mark of a claim of a spawner
 
 
@@ -407,5 +408,8 @@ _CLEARED: dict[str, object] = {  # fields of the attempt that has ended
 
 
 def suspended_seconds(job: Job, now: float) -> float:
-    """Return the total time that a job was suspended, in seconds."""
-    return job.suspended + (max(0.0, now - job.suspended_at) if job.suspended_at is not None else 0.0)
+    """Return the total time that a job was suspended, in seconds; never 0 if it was.
+
+    A job that was suspended needs the order to resume again from the next controller, however short that was.
+    """
+    return job.suspended + (max(_INSTANT, now - job.suspended_at) if job.suspended_at is not None else 0.0)
