@@ -4,7 +4,9 @@
 what has arrived, makes a turn, and then calls the parts that run after each round of the event loop.
 """
 
+import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,19 +15,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from asking import carried_out, plain
+from asking import as_call, carried_out, plain
 from crashing import UNLIMITED, CrashingEngine, CrashingStore, PowerCut
 from faultydisk import FaultyDisk
 from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.messages import Answer, Keep
 from fgsched.config.load import Config
+from fgsched.controller.audit import Audit
 from fgsched.controller.bookkeeping import Bookkeeper
 from fgsched.controller.caller import Caller
+from fgsched.controller.eventloop import _witnessed
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
+from fgsched.controller.hooking import HookDesk
+from fgsched.controller.mailing import MailRoom
 from fgsched.controller.moving import Accounts, Mover, Site
 from fgsched.controller.turn import ClientRequest, Effect, Event, JobStarted, Reply, WatchdogFinding, due_now
 from fgsched.controller.upkeep import Keep as Retention
@@ -33,7 +39,9 @@ from fgsched.controller.upkeep import Pruner
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import Gpu, Job, JobState, Reason
 from fgsched.jobs.watchdog import Fault
+from fgsched.launch.launcher import Launching
 from virtualhost import Agenda, VirtualHost
+from virtualprograms import MAILS, Post, Programs, VirtualMailer, VirtualRunner
 
 KEEP = Keep(minutes=86_400, hours=7 * 86_400, days=-1)
 _HOUR = 3600.0
@@ -49,6 +57,7 @@ class Asked:
     arguments: dict[str, Any]
     answered: Callable[[Any], None] = lambda answer: None
     tries: int = 0
+    pid: int = 0  # of the client, in the audit log
 
 
 class VirtualEngine(CrashingEngine):
@@ -76,6 +85,16 @@ class VirtualEngine(CrashingEngine):
         if self.disk.is_cut:
             raise PowerCut
         super().perform(effect)
+
+
+class VirtualMover(Mover):
+    """A mover that looks once an hour, and not once a minute, for ended jobs that others wait for."""
+
+    def _round_over(self, now: float, wall: float) -> None:
+        has_moved = self._has_moved
+        super()._round_over(now, wall)
+        if self._due is not None and not has_moved:
+            self._due = max(self._due, now + _HOUR)
 
 
 class VirtualAccountant:
@@ -158,9 +177,14 @@ class Place:
     host: VirtualHost
     disk: FaultyDisk
     delay: Callable[[], float]
+    programs: Programs
+    post: Post
     noted: Callable[[str], None] = lambda what: None
     mailbox: list[Asked] = field(default_factory=list)  # requests of clients
     lost_answer: Callable[[], bool] = lambda: False  # whether a client does not get its answer
+    audit: list[str] = field(default_factory=list)  # lines
+    asks: Counter[str] = field(default_factory=Counter)
+    told: Callable[[Asked, Any], None] = lambda asked, answer: None  # before a client gets an answer
 
 
 class Life:
@@ -171,10 +195,11 @@ class Life:
         self.site = site
         self.begun: list[JobStarted] = []
         self._asks: list[float] = []  # when the unanswered questions to the driver were asked
-        self._looked_at = -_HOUR
+        self.looked_at = -math.inf  # when the cards were read last
         self.accountant: VirtualAccountant | None = None
         site.host.attach()
         self.number = site.host.life
+        self.runner, self.mailer = VirtualRunner(site.programs), VirtualMailer(site.post)
         self.store = CrashingStore(site.path)
         try:
             self._furnish(left)
@@ -199,6 +224,7 @@ class Life:
             for gpu in cards.changed():
                 self.store.mark_card(gpu)
         engine.site.configure(site.config)
+        self._run_programs()
         self._open_desks()
         self._keep_books()
         engine.recover(wall)
@@ -206,9 +232,24 @@ class Life:
         self.accounts.read_runs(wall - 30 * 86_400)
         self._check()
 
+    def _run_programs(self) -> None:
+        """Prolog, epilog and mails, with runner and mailer in virtual time."""
+        host, engine = self.site.host, self.engine
+        desk = HookDesk(
+            Path("/nowhere"), "system", lambda pidfd, ended: None, lambda event: host.inbox.append(event)
+        )
+        desk._runner.close()
+        desk._runner = self.runner  # type: ignore[assignment]
+        desk.obey(self.site.config.hooks)
+        desk.under_way = lambda job: engine.jobtable.under_way(job)
+        desk.before(_Open())  # type: ignore[arg-type]
+        engine.epilogs, host.gate = desk, desk.open_for
+        self.mailroom = MailRoom(engine.mail, self.mailer)  # type: ignore[arg-type]
+
     def _open_desks(self) -> None:
         engine = self.engine
-        jobs = JobHandlers(engine, Rules(max_script=1000, default_time=0))
+        self.audit = Audit(self.site.audit.append, lambda number: engine.jobtable.named(number))
+        jobs = JobHandlers(engine, Rules(max_script=1000, default_time=0, mail=MAILS))
         partitions = PartitionHandlers(engine, ConfigActions(lambda: self.site.config, lambda config: None))
         self.prospects = ExplainHandlers(engine, jobs.tried)
         self.handlers = [jobs, partitions, ReservationHandlers(engine)]
@@ -219,7 +260,7 @@ class Life:
         self.accounts = Accounts(path)
         self.store.use_moved(self.accounts)
         table = Site(lambda: self.engine.jobtable, "host")
-        self.mover = Mover(self.store, self.accounts, table, site.config.move_after)
+        self.mover = VirtualMover(self.store, self.accounts, table, site.config.move_after)
         self.accountant = VirtualAccountant(path, agenda, site.delay)
         self.keeper = Bookkeeper(self.accountant, self.mover, lambda: agenda.now)  # type: ignore[arg-type]
         self.store.raise_ids(self.accounts.last_id())
@@ -234,7 +275,8 @@ class Life:
         """Whether something has arrived."""
         assert self.accountant is not None
         site = self.site
-        return bool(site.host.inbox or site.mailbox or self.begun or self.accountant.has_answers)
+        helpers = self.accountant.has_answers or self.runner.has_heard or self.mailer.has_reports
+        return bool(site.host.inbox or site.mailbox or self.begun or helpers)
 
     @property
     def is_settled(self) -> bool:
@@ -242,12 +284,13 @@ class Life:
         engine = self.engine
         is_polled = engine.cards.is_cleaning or engine.orphans or engine.undelivered
         states = {job.state for job in engine.jobtable.holding.values()}
-        is_awaited = self._asks or not states <= {JobState.RUNNING, JobState.SUSPENDED}
+        is_awaited = self._asks or self.runner.is_busy or not states <= {JobState.RUNNING, JobState.SUSPENDED}
         return engine.left > 1000 and not is_polled and not is_awaited
 
     def round(self, *, is_due: bool = False) -> None:
         """Take in what has arrived, make a turn, and call the other parts. Raises PowerCut."""
         site = self.site
+        self.runner.receive()
         happened, site.host.inbox = site.host.inbox, []
         asked, site.mailbox[:] = list(site.mailbox), []
         self.unanswered = asked
@@ -274,20 +317,20 @@ class Life:
         self._look()
         self.pruner.step(agenda.now, agenda.wall)
         self.keeper.look(agenda.wall)
+        self.mailroom.receive()
+        self.mailroom.look(agenda.now)
 
-    def due(self) -> float:
-        """Return when the next round is due without an event, by the monotonic clock."""
-        parts = (self._look_due(), self.pruner.due(self.site.agenda.now), self.keeper.due())
-        return self.site.agenda.now + min(self._turn_due(), *(one for one in parts if one is not None))
-
-    def turn_at(self) -> float:
-        """Return when the engine needs a turn without an event, by the monotonic clock."""
-        return self.site.agenda.now + self._turn_due()
+    def dues(self) -> tuple[float, float]:
+        """Return when the next turn and the next round are due without an event, by the monotonic clock."""
+        now = self.site.agenda.now
+        turn = self._turn_due()
+        parts = (self._look_due(), self.pruner.due(now), self.keeper.due(), self.mailroom.due(now))
+        return now + turn, now + min(turn, *(one for one in parts if one is not None))
 
     def _turn_due(self) -> float:
         """Return the seconds until the engine needs a turn without an event."""
         due = self.engine.due(self.site.agenda.wall)
-        return _HOUR if due is None else due
+        return math.inf if due is None else due
 
     # -- clients --------------------------------------------------------------------------------------
 
@@ -300,28 +343,34 @@ class Life:
                 answer = error
             return Reply(partial(self._answered, asked), answer)
 
-        return ClientRequest(act, partial(self._answered, asked), by=asked.caller.name)
+        request = ClientRequest(act, partial(self._answered, asked), by=asked.caller.name)
+        if not asked.pid:
+            self.site.asks["clients"] += 1
+            asked.pid = self.site.asks["clients"]
+        call = as_call(asked.operation, **asked.arguments)
+        told = self.audit.witness(asked.caller, asked.pid, call, self.site.agenda.now)
+        return request if told is None else _witnessed(request, told)
 
     def _answered(self, asked: Asked, answer: Any) -> None:
         """Send an answer, which its client may not get."""
         if self.site.disk.is_cut or self.site.lost_answer():
             return
         self.unanswered = [one for one in self.unanswered if one is not asked]
+        self.site.told(asked, plain(answer))
         asked.answered(plain(answer))
 
     # -- cards ----------------------------------------------------------------------------------------
 
     def _look_due(self) -> float | None:
-        if not self.engine.jobtable.jobs:
-            return None
+        if self._asks or not self.engine.jobtable.jobs:
+            return None  # or as soon as the driver has answered
         pause = 1.0 if self.engine.cards.is_cleaning else self.site.config.interval
-        return max(0.0, self._looked_at + pause - self.site.agenda.now)
+        return max(0.0, self.looked_at + pause - self.site.agenda.now)
 
     def _look(self) -> None:
         if self._look_due() == 0.0:
-            self._looked_at = self.site.agenda.now
-            if not self._asks:
-                self.engine.cards.ask()
+            self.looked_at = self.site.agenda.now
+            self.engine.cards.ask()
 
     def _ask(self) -> None:
         """The driver shows a moment between the question and its answer."""
@@ -356,6 +405,8 @@ class Life:
         """End as by kill -9: nothing more is written, and the files are closed as the kernel does it."""
         disk = self.site.disk
         disk.cut()
+        self.runner.close()
+        self.mailer.close()
         self.store.engine = None
         if self.accountant is not None:
             with suppress(Exception):
@@ -373,12 +424,21 @@ class Life:
     def stop(self) -> None:
         """End as on SIGTERM."""
         assert self.accountant is not None
+        self.runner.close()
+        self.mailer.close()
         self.accountant.close()
         self.accounts.close()
         self.store.close()
 
 
 _NOTHING = WatchdogFinding(0, 0, (), None)  # of no job: it makes a turn after a reading
+
+
+class _Open:
+    """The check before each launch, which finds nothing."""
+
+    def open_for(self, launching: Launching) -> None:
+        launching.go()
 
 
 @contextmanager

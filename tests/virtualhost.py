@@ -15,6 +15,7 @@ from builders import a_result
 from fgsched.controller.turn import Event, Failed, HostShort, JobEnded, JobStarted
 from fgsched.domain.job import Job, Reading
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
+from fgsched.launch.launcher import Launching
 from fgsched.store import Allocation
 
 EPOCH = 1_700_000_000.0  # wall time at the begin of a world
@@ -85,6 +86,7 @@ class Attempt:
     status: int = 0  # with which it will exit
     plan: int = 0  # number of the last plan of its end
     told: str = ""  # the order to end
+    limit_told: int = 0  # the time limit that its supervisor knows, in seconds; 0: none
 
 
 @dataclass
@@ -97,6 +99,7 @@ class Faults:
     short: float = 0.02  # the host lacks something for a launch
     unrun: float = 0.02  # a shepherd is killed before it executes the script
     lingering: float = 0.1  # a card lists an ended job for a while
+    dies_ordered: float = 0.3  # a shepherd is killed between an order to end its job and the end
 
 
 @dataclass
@@ -121,6 +124,9 @@ class VirtualHost:
         self.tolerated: Counter[int] = Counter()  # cards that operators are returning to service
         self.sent: dict[tuple[int, int], int] = {}  # launch under way -> life that sent it
         self.launching: Callable[[Job, Sequence[Allocation]], None] = lambda job, given: None
+        self.executing: Callable[[tuple[int, int]], None] = lambda key: None
+        self.gate: Callable[[Launching], None] = lambda launching: launching.go()
+        self.signals: Counter[int] = Counter()  # job -> signals that its supervisor took
         self.unrun: set[int] = set()  # jobs of which a launch failed for good
         self.lost_cards: set[int] = set()
         self.strangers: dict[int, int] = {}  # card -> bytes
@@ -162,6 +168,14 @@ class VirtualHost:
         for _ in range(2 if self._chance(self.faults.twice, "message twice") else 1):
             self.agenda.after(self._delay(), lambda: self._arrives(event, life))
 
+    def _tell_end(self, key: tuple[int, int]) -> None:
+        """Tell the controller that a shepherd has ended, unless it has forgotten the attempt meanwhile."""
+        life = self.life
+        for _ in range(2 if self._chance(self.faults.twice, "message twice") else 1):
+            self.agenda.after(
+                self._delay(), lambda: self._arrives(JobEnded(key[0]), life if key in self.attempts else 0)
+            )
+
     def _arrives(self, event: Event, life: int) -> None:
         if life == self.life:
             self.inbox.append(event)
@@ -178,6 +192,10 @@ class VirtualHost:
 
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
         self.launching(job, given)
+        refuse = lambda why: self.post(Failed(job.id, job.attempt, why))  # noqa: E731
+        self.gate(Launching(job, given, go=lambda: self._send(job, given), refuse=refuse))
+
+    def _send(self, job: Job, given: Sequence[Allocation]) -> None:
         if self._chance(self.faults.unlaunched / 2, "launch refused"):
             self.unrun.add(job.id)
             self.post(Failed(job.id, job.attempt, "could not be launched: Permission denied"))
@@ -223,8 +241,21 @@ class VirtualHost:
             self.noted(f"told {job.id}.{job.attempt} {cause}")
             wait = grace + self.draw.choice([0.0, 0.01, self.draw.uniform(0.0, _KILL_WAIT)])
             key, run = (job.id, job.attempt), found.run
-            self.agenda.after(wait, lambda: self._end_if(key, run, 15, cause))
+            shepherd = found.shepherd
+
+            def end() -> None:
+                if found.shepherd == shepherd:
+                    self._end_if(key, run, 15, cause)
+
+            self.agenda.after(wait, end)
+            if self._chance(self.faults.dies_ordered, "shepherd killed after an order"):
+                self.agenda.after(self.draw.uniform(0.0, wait), lambda: self._kill_ordered(key, shepherd))
         return True
+
+    def _kill_ordered(self, key: tuple[int, int], shepherd: int) -> None:
+        found = self.attempts.get(key)
+        if found is not None and shepherd and found.shepherd == shepherd:
+            self.kill_shepherd(key)
 
     def _has_ended(self, job: Job) -> bool:
         found = self.attempts.get((job.id, job.attempt))
@@ -247,6 +278,7 @@ class VirtualHost:
     def relimit(self, job: Job) -> bool:
         found = self._supervised(job)
         if found is not None and found.run is not None:
+            found.limit_told = job.request.time_limit
             limit = job.request.time_limit or math.inf
             self._count(found)
             found.limit = max(0.0, limit - (self.agenda.wall - found.run.began))
@@ -254,7 +286,10 @@ class VirtualHost:
         return found is not None
 
     def deliver(self, job: Job, signal: int, target: str) -> bool:
-        return self._supervised(job) is not None
+        if self._supervised(job) is None:
+            return False
+        self.signals[job.id] += 1
+        return True
 
     def join(self, job: Job, caller: int) -> bool:
         return self._supervised(job) is not None
@@ -320,12 +355,14 @@ class VirtualHost:
 
     def _execute(self, key: tuple[int, int], found: Attempt, job: Job, given: Sequence[Allocation]) -> None:
         now = self.agenda.now
+        self.executing(key)
         found.run = Run(*key, began=self.agenda.wall, charged=sum(one.charged for one in given))
         found.last = found.run
         self.runs.append(found.run)
         self.noted(f"runs {key[0]}.{key[1]}")
         found.cards = tuple((one.gpu, one.share) for one in given)
         found.left, found.status = self.length(job)
+        found.limit_told = job.request.time_limit
         found.limit, found.since = job.request.time_limit or math.inf, now
         self.post(JobStarted(*key, self._identity(found)))
         self._plan_end(key, found)
@@ -380,7 +417,7 @@ class VirtualHost:
     def _leave_result(self, key: tuple[int, int], found: Attempt, result: Result) -> None:
         found.result, found.shepherd = result, 0
         if self.followed.pop(key, 0) == self.life:
-            self.post(JobEnded(key[0]))
+            self._tell_end(key)
         elif found.spawner == self.spawner:
             self.post(JobEnded(*key))
 
@@ -397,11 +434,11 @@ class VirtualHost:
         if not found.shepherd:
             return
         self.hit("shepherd killed")
-        found.shepherd = 0
+        found.shepherd, found.told = 0, ""  # who inherits the job knows of no order to end it
         if found.spawner in self.spawners:
             found.claim = "H"
         if self.followed.pop(key, 0) == self.life:
-            self.post(JobEnded(key[0]))
+            self._tell_end(key)
 
     def kill_spawner(self) -> None:
         """The controller's spawner is killed; the shepherds go on."""

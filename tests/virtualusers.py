@@ -20,6 +20,11 @@ ANN, BOB, EVE = (
     Caller(uid, uid, name, is_operator=False) for uid, name in ((1, "ann"), (2, "bob"), (3, "eve"))
 )
 NAMES = ("day", "evening", "night")
+MAIL_TYPES = (*[""] * 3, "END", "BEGIN,END,FAIL,REQUEUE", "TIME_LIMIT,TIME_LIMIT_50", "END,ARRAY_TASKS")
+VERBS = (
+    *("cancel", "cancel", "requeue", "suspend", "suspend", "resume_jobs", "resume_jobs", "hold", "release"),
+    *("signal", "limit"),
+)
 _AGAIN = 1.0  # seconds until a client repeats a request
 _LATER = 300.0  # seconds until a user repeats a submission that the disk did not take
 
@@ -103,6 +108,8 @@ class Users:
             "time_limit": draw.choice([0, 30, 600, 3600, 8 * 3600]),
             "nice": draw.choice([0, 0, 0, 500]),
             "requeue": draw.random() < 0.8,
+            "mail_type": draw.choice(MAIL_TYPES),
+            "mail_user": draw.choice(["", "", "carl"]),
         }
         return Request(**usual | more)
 
@@ -165,10 +172,17 @@ class Users:
     def order(self) -> None:
         if not self.known:
             return
-        verb = self._draw.choice(["cancel", "cancel", "requeue", "suspend", "resume_jobs", "hold", "release"])
+        verb = self._draw.choice(VERBS)
         job = self.some_job()
+        if self._draw.random() < 0.5 and (running := self._world.host.alive):
+            job = self._draw.choice(running)[0]
+            self._world.kill_amid_order()
         if verb == "cancel":
             self.cancel(job)
+        elif verb == "signal":
+            self.signal(job)
+        elif verb == "limit":
+            self.ask("update", ROOT, id=job, changes={"time_limit": self._draw.choice([60, 1800, 7200])})
         else:
             self.ask(verb, ROOT, ids=[job])
 
@@ -180,6 +194,16 @@ class Users:
                 self.cancelled.add(job)
 
         self.ask("cancel", ROOT, answered, ids=[job])
+
+    def signal(self, job: int) -> None:
+        """Send a signal; whoever is told that it was sent may rely on it."""
+        before = self._world.host.signals[job]
+
+        def answered(answer: Any) -> None:
+            if not isinstance(answer, Exception) and answer["jobs"][0].get("outcome") == "signalled":
+                self._world.checks.signalled(job, self._world.host.signals[job] > before)
+
+        self.ask("signal", ROOT, answered, ids=[job], signal=10)
 
     def update(self) -> None:
         if self.known:

@@ -9,11 +9,13 @@
 """
 
 import hashlib
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -24,8 +26,11 @@ from fgsched.config.load import Config
 from fgsched.config.schema import AccountSettings, PartitionSettings, UserSettings
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Job
+from fgsched.hooks.settings import Run
 from virtualcontroller import Life, Place
 from virtualhost import Agenda, Faults, VirtualHost
+from virtualprograms import SITES, Post, Program, Programs, VirtualSpool
+from virtualprograms import Faults as ProgramFaults
 from virtualusers import Users
 from worldchecks import Checks
 
@@ -49,16 +54,19 @@ class Weather:
     accountant: float = 24.0
     clock: float = 70.0
     card: float = 60.0
+    reading: float = 1.0  # of the cards; one that is lost or comes back is read at once
     answer: float = 0.05  # probability that a client does not get its answer
     host: Faults = field(default_factory=Faults)
+    programs: ProgramFaults = field(default_factory=ProgramFaults)
 
     def paced(self, factor: float) -> "Weather":
         """Return weather in which everything happens `factor` times as often."""
-        hours = {one.name: getattr(self, one.name) / factor for one in fields(self)[:-2]}
+        hours = {one.name: getattr(self, one.name) / factor for one in fields(self)[:-3]}
         return replace(self, **hours)
 
 
 QUIET = Faults(*[0.0] * len(fields(Faults)))
+NO_PROBLEMS = ProgramFaults(*[0.0] * len(fields(ProgramFaults)))
 CALM = Weather(
     **dict.fromkeys(
         ("kill", "power", "stop", "reboot", "disk_error", "disk_full", "shepherd", "spawner"), 0.0
@@ -68,11 +76,13 @@ CALM = Weather(
     card=0.0,
     answer=0.0,
     host=QUIET,
+    programs=NO_PROBLEMS,
 )
 
 
-def a_site(draw: random.Random) -> Config:
-    """Make up the settings of a small cluster."""
+def a_site(draw: random.Random, interval: float) -> Config:
+    """Make up the settings of a small cluster. What is polled is polled every `interval` seconds."""
+    hooks = draw.choice(SITES)
     few = lambda usual, *others: draw.choice([usual] * 3 + list(others))  # noqa: E731
 
     def partition(*after: str) -> PartitionSettings:
@@ -86,9 +96,12 @@ def a_site(draw: random.Random) -> Config:
         )
 
     return Config(
+        prolog=hooks.prolog,
+        epilog=hooks.epilog,
         cpus=12,
         memory=2**40,
-        interval=HOUR,
+        interval=interval,
+        fairshare_interval=interval,
         move_after=int(HOUR),
         keep_scripts=int(DAY),
         max_jobs_per_gpu=few(0, 3),
@@ -119,16 +132,36 @@ class World:
         self._held = ExitStack()
         self.disk = self._held.enter_context(FaultyDisk(directory, random.Random(f"{seed} disk")))
         gpus = [a_gpu(0), a_gpu(1), a_gpu(2, memory=40 * GIB)]
-        config = a_site(random.Random(f"{seed} site"))
+        config = a_site(random.Random(f"{seed} site"), (weather or Weather()).reading * HOUR)
+        self._employ(directory)
         self.place = Place(
-            directory / "queue.db", gpus, config, self.agenda, self.host, self.disk, self._pause, self.note
+            *(directory / "queue.db", gpus, config, self.agenda, self.host, self.disk, self._pause),
+            *(self.programs, self.post, self.note),
         )
         self.place.lost_answer = lambda: self.draw.random() < self.weather.answer
         self.users = Users(self, random.Random(f"{seed} users"))
         self.checks = Checks(self)
+        self.place.told = self.checks.answered
         self.life: Life | None = None
         self._commits = b""
         self.is_calm = False  # no faults any more
+
+    def _employ(self, directory: Path) -> None:
+        """The programs of the site, and its mails."""
+        draws = [random.Random(f"{self.seed} {name}") for name in ("programs", "mails")]
+        self.programs = Programs(self.agenda, draws[0], self.weather.programs)
+        self.programs.began = lambda program: self.checks.program_begins(program)
+        self.programs.failed, self.programs.noted = self._program_failed, self.note
+        self.host.executing = lambda key: self.checks.executes(key)
+        spool = VirtualSpool(directory / "mail", lambda: self.disk.is_full)
+        self.post = Post(spool, self.agenda, draws[1], self.weather.programs)
+
+    def _program_failed(self, program: Program, run: Run) -> None:
+        """An operator returns the cards to service that are drained for it."""
+        for index in filter(None, run.environment["FG_JOB_GPUS"].split(",")):
+            self.agenda.after(
+                self.programs.draw.uniform(600, 6 * HOUR), partial(self.users.resume, int(index))
+            )
 
     def __enter__(self) -> "World":
         return self
@@ -204,10 +237,12 @@ class World:
         while True:
             if self.life is None and not self._is_starting:
                 self.start()
-            due = min(self.agenda.next, self.life.due() if self.life else end)
+            life = self.life
+            turn_at, due_at = (self._dues or life.dues()) if life else (end, end)
+            self._dues = None
+            due = min(self.agenda.next, due_at)
             if due > end:
                 break
-            life, turn_at = self.life, self.life.turn_at() if self.life else end
             self.agenda.now = max(self.agenda.now, due)
             self.agenda.run_due()
             if life is not None and life is self.life and turn_at <= self.agenda.now:
@@ -216,13 +251,15 @@ class World:
         self.agenda.now = end
 
     _is_starting = False
+    _dues: tuple[float, float] | None = None  # of the controller at rest
 
     def rounds(self) -> None:
         """Rounds of the event loop until nothing is left to do at this moment."""
         for _ in range(_ROUNDS):
             if self.life is None:
                 return
-            if not self.life.is_wanted and self.life.due() > self.agenda.now:
+            if not self.life.is_wanted and (dues := self.life.dues())[1] > self.agenda.now:
+                self._dues = dues
                 self.rest(self.life)
                 return
             self.round()
@@ -234,6 +271,7 @@ class World:
         self._rests += 1
         is_sure = life.is_settled and not self.disk.is_armed and not self.disk.is_full
         if self._rests % 5 == 0 and is_sure:
+            self._dues = None
             before = dict(life.engine.jobtable.jobs)
             life.engine.turn([], self.agenda.wall)
             self.checks.idle_turn(life, before)
@@ -307,6 +345,7 @@ class World:
         self.disk.restore(is_power=is_power)
         if is_power:
             self._lose_commits()
+            self.post.spool.lose(self.post.draw)
         self.power_fails = False
         self.users.resend(unanswered)
         again = self.draw.random() < 0.3 and not self.is_calm  # it dies again in its recovery
@@ -349,6 +388,11 @@ class World:
         """The controller dies at one of its next effects or commits."""
         if self.life is not None:
             self.life.engine.left = self.draw.randrange(12)
+
+    def kill_amid_order(self) -> None:
+        """The controller dies now and then while it carries out an order to a running job."""
+        if self.life is not None and self.weather.kill and not self.is_calm and self.draw.random() < 0.1:
+            self.life.engine.left = self.draw.randrange(1, 4)
 
     def cut_later(self) -> None:
         """The power fails at one of the next writes to the disk."""
@@ -432,7 +476,17 @@ class World:
         self.counts["cards lost"] += 1
         self.note(f"card {index} lost")
         self.host.lost_cards.add(index)
-        self.agenda.after(self.draw.uniform(60, 5 * HOUR), lambda: self.host.lost_cards.discard(index))
+        self._read_cards()
+        self.agenda.after(self.draw.uniform(60, 5 * HOUR), lambda: self._find_card(index))
+
+    def _find_card(self, index: int) -> None:
+        self.host.lost_cards.discard(index)
+        self._read_cards()
+
+    def _read_cards(self) -> None:
+        """Let the next reading be due: cards are read seldom while nothing happens to them."""
+        if self.life is not None:
+            self.life.looked_at = -math.inf
 
     # -- the end --------------------------------------------------------------------------------------
 
@@ -441,6 +495,7 @@ class World:
         self.is_calm = True
         self.weather.answer = 0.0
         self.host.faults = QUIET
+        self.programs.faults = self.post.faults = NO_PROBLEMS
         self.disk.disarm()
         self.disk.is_full = self.power_fails = False
         self.host.lost_cards.clear()

@@ -1,14 +1,19 @@
 """The promises of a controller, compared with what really happened in a world."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from asking import as_call
+from fgsched.controller.audit import ACTIONS
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE, Job, JobState, Reason
+from fgsched.mail.letters import JobMail
 from fgsched.store import Allocation
-from virtualcontroller import Life, is_waiting
+from virtualcontroller import Asked, Life, is_waiting
+from virtualprograms import Program
 from virtualusers import Known
 
 if TYPE_CHECKING:
@@ -18,6 +23,23 @@ FOR_EVER = {
     *("DependencyNeverSatisfied", "Dependency", "PartitionTimeLimit", "Reservation"),
     *("QOSGrpGRES", "QOSMaxGRESPerUser", "AssocGrpGRES", "AssocGrpGRESMinutes"),
 }
+
+
+def _names(line: str, job: object) -> bool:
+    """Tell whether a line of the audit log names a job."""
+    found = re.search(r" jobs=(\S+)", line)
+    return found is not None and str(job) in found[1].strip('"').split(",")
+
+
+def _mails_of(job: Job) -> list[str]:
+    """Return the mails about its end that an ended job must have caused; none of a task of an array."""
+    kinds = job.request.mail_type.split(",")
+    if not job.state.is_final or (job.array and "ARRAY_TASKS" not in kinds):
+        return []
+    has_failed = job.state not in (JobState.COMPLETED, JobState.CANCELLED)
+    found = ["FAIL" if has_failed and "FAIL" in kinds else "END"]
+    found += ["TIME_LIMIT"] if job.state is JobState.TIMEOUT else []
+    return [kind for kind in found if kind in kinds]
 
 
 class Violation(AssertionError):
@@ -119,11 +141,31 @@ class Checks:
             if shared and not is_held:
                 self._found = self._found or said  # the engine would contain an exception
 
+    def program_begins(self, program: Program) -> None:
+        """A program of the site has its job for itself: no process, and no other program of it, runs."""
+        host, name = self._world.host, f"the {program.hook} of {program.job}.{program.attempt}"
+        found = host.attempts.get((program.job, program.attempt))
+        self._must(found is None or found.run is None, f"{name} begins while the job runs")
+        others = [one for one in self._world.programs.all if one.job == program.job]
+        self._must(all(one.ended is not None for one in others), f"{name} begins beside another one")
+        if program.hook == "prolog":
+            ran = any((run.job, run.attempt) == (program.job, program.attempt) for run in host.runs)
+            over = self._world.programs.of("epilog", program.job, program.attempt)
+            self._must(not ran and not over, f"{name} begins after the attempt")
+
+    def executes(self, key: tuple[int, int]) -> None:
+        """No script is executed without its prolog."""
+        if self._world.place.config.prolog:
+            runs = self._world.programs.of("prolog", *key)
+            is_done = any(one.ended is not None and not one.problem and not one.is_killed for one in runs)
+            self._must(is_done, f"attempt {key} runs without its prolog: {runs}")
+
     # -- whenever nothing is left to do ---------------------------------------------------------------
 
     def rest(self, life: Life) -> None:
         """Check what settles within a moment."""
         self._jobs_stand_still_as_they_should(life)
+        self._orders_are_heard(life)
         self._partitions_are_as_acknowledged(life)
 
     def _jobs_stand_still_as_they_should(self, life: Life) -> None:
@@ -137,6 +179,23 @@ class Checks:
                 stands = found.since is None
                 said = f"job {job.id} is {job.state.value}, and {'stands still' if stands else 'runs'}"
                 self._must(stands is (job.state is JobState.SUSPENDED), said)
+
+    def _orders_are_heard(self, life: Life) -> None:
+        """A supervisor knows the orders of its job, unless the controller goes on trying."""
+        host, engine = self._world.host, life.engine
+        for job in engine.jobtable.holding.values():
+            found = host.attempts.get((job.id, job.attempt))
+            is_known = (
+                job.state in (JobState.RUNNING, JobState.SUSPENDED) and job.id not in engine.undelivered
+            )
+            if found is None or found.run is None or not is_known or not host.has_supervisor(job):
+                continue
+            if not found.shepherd and job.id not in engine.orphans:
+                continue  # the controller has not heard that the shepherd was killed
+            is_to_end = job.is_to_end or job.wish or job.is_being_preempted
+            self._must(found.told or not is_to_end, f"job {job.id} is to end, and was not told")
+            said = f"job {job.id} may run {job.request.time_limit} s, and was told {found.limit_told}"
+            self._must(found.limit_told == job.request.time_limit, said)
 
     def _partitions_are_as_acknowledged(self, life: Life) -> None:
         users = self._world.users
@@ -156,6 +215,31 @@ class Checks:
             for number in changed
         ]
         self._must(not changed, f"a turn without events changes jobs {said}")
+
+    def signalled(self, job: int, is_delivered: bool) -> None:
+        self._must(is_delivered, f"a signal to job {job} was acknowledged, and not delivered")
+
+    def answered(self, asked: Asked, answer: Any) -> None:
+        """Whatever a client is told of the host or of jobs of others is in the audit log."""
+        lines = [one for one in self._world.place.audit if f" pid={asked.pid} " in one]
+        if type(as_call(asked.operation, **asked.arguments)) not in ACTIONS:
+            self._must(not lines, f"{asked.operation} is in the audit log: {lines}")
+            return
+        wrong = [
+            one for one in lines if not one.startswith(f"uid={asked.caller.uid} user={asked.caller.name} ")
+        ]
+        self._must(not wrong, f"the audit log names somebody else: {wrong}")
+        jobs = answer.get("jobs") if isinstance(answer, dict) else None
+        if jobs is None:
+            is_meant = not asked.arguments.get("ids") and "id" not in asked.arguments
+            self._must(lines or not is_meant, f"{asked.operation} is not in the audit log")
+            return
+        for one in jobs:
+            if one.get("outcome") not in ("", None, "over"):
+                self._must(
+                    any(_names(line, one["id"]) and line.endswith("result=done") for line in lines),
+                    f"{asked.operation} of job {one['id']} is not in the audit log: {lines}",
+                )
 
     # -- clients and controllers ----------------------------------------------------------------------
 
@@ -226,6 +310,8 @@ class Checks:
         self.jobs = self._all_jobs(life)
         self._every_job_is_accounted_once(life)
         self._ends_are_true()
+        self._programs_have_run()
+        self._mails_are_sent(life)
 
     def _standing(self, life: Life, job: Job) -> str:
         return f"{job.id} {job.state.value} {life.engine.jobtable.reason(job).value}"
@@ -274,7 +360,7 @@ class Checks:
         )
         if account is None or not is_known:
             return
-        seconds = sum(((run.ended or 0.0) - run.began) * run.charged for run in runs) / WHOLE
+        seconds = sum(max(0.0, (run.ended or 0.0) - run.began) * run.charged for run in runs) / WHOLE
         is_near = abs(account.charged - seconds) <= 1 + 0.01 * seconds
         self._must(
             is_near,
@@ -297,6 +383,46 @@ class Checks:
                 self._must(last and last.status == 0, f"job {job_id} is called COMPLETED: {last}")
         for job_id in self._world.users.cancelled:
             self._must(self.jobs[job_id].state.is_final, f"job {job_id} was cancelled, and is open")
+
+    def _programs_have_run(self) -> None:
+        """Each attempt that had a prolog or ran has had its epilog after it."""
+        world = self._world
+        self._must(all(one.ended is not None for one in world.programs.all), "a program of the site runs on")
+        if not world.place.config.epilog:
+            return
+        ends = {(run.job, run.attempt): run.ended or 0.0 for run in world.host.runs}
+        ends |= {
+            (one.job, one.attempt): 0.0
+            for one in world.programs.all
+            if one.hook == "prolog" and (one.job, one.attempt) not in ends
+        }
+        for key in ends:
+            done = [one for one in world.programs.of("epilog", *key) if not one.is_killed]
+            self._must(done, f"attempt {key} had no epilog")
+
+    def _mails_are_sent(self, life: Life) -> None:
+        """Each mail about an end is sent, to whom it is for; none twice unless the mailer was killed."""
+        post = self._world.post
+        count = Counter(name for name, _ in post.sent)
+        self._must(not list(post.spool.waiting()), f"mails are left: {list(post.spool.waiting())}")
+        for name, number in count.items():
+            most = 1 + post.deaths[name]
+            self._must(number <= most, f"mail {name} was sent {number} times, with {most - 1} deaths")
+        for name, letter in post.sent:
+            assert isinstance(letter, JobMail)
+            job = self.jobs.get(letter.job)
+            self._must(job is not None, f"mail {name} is about no job")
+            assert job is not None
+            self._must(letter.event in job.request.mail_type.split(","), f"mail {name} was not asked for")
+            to = job.request.mail_user or job.user
+            self._must(letter.to == (to,), f"mail {name} is for {to}, and was sent to {letter.to}")
+            if letter.event in ("END", "FAIL") and not letter.is_summary:
+                said = f"mail {name} says {letter.state} of job {job.id}, which is {job.state.value}"
+                self._must(letter.state == job.state.word, said)
+        told = {(letter.job, letter.event) for _, letter in post.sent if isinstance(letter, JobMail)}
+        for job in self.jobs.values():
+            for kind in _mails_of(job):
+                self._must((job.id, kind) in told, f"the mail {kind} of job {job.id} was never sent")
 
     def rows(self) -> str:
         """All jobs as they ended, for the history."""
