@@ -386,11 +386,13 @@ def test_mounts_need_a_container(submit):
 def submit():
     """submit(words…) -> the request."""
     from fgsched.domain.units import SubmitContext
-    from fgsched.submission import options, prepare
+    from fgsched.submission import options
+    from fgsched.submission.checks import Process
+    from fgsched.submission.prepare import Submitter
 
     def submitted(*words):
         settings, rest = options.read(words)
-        given = {"environ": {}, "cwd": "/", "stdin": None, "site": SubmitContext()}
-        return prepare.prepare(settings, rest, **given).submission.request
+        here = Process({}, "/", None)
+        return Submitter(here, site=SubmitContext()).prepare(settings, rest).submission.request
 
     return submitted
