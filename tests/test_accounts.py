@@ -228,6 +228,7 @@ def test_nothing_of_the_controller_asks_the_name_service_itself():
         "system/outputs.py",  # in the mailer and in fgreport
         "submission/checks.py",  # in the submitting process
         "listing/choices.py",  # in the commands: the controller has its own reader of user names
+        "system/userfiles.py",  # in fgctl and fgtail
         "system/names.py",
         "system/paths.py",
     }
