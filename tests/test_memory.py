@@ -46,3 +46,15 @@ def test_without_a_cgroup_nothing_is_promised():
     root = Path("/sys/fs/cgroup/here")
     assert MemoryCgroup("", root).of_job("x", 1) is None
     assert MemoryCgroup("v2", root).of_job("x", 5) == ("/sys/fs/cgroup/here/x", ("memory.max=5",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "settings"),
+    [
+        ("v2", "memory.swap.max", ("memory.max=5", "memory.swap.max=0")),
+        ("v1", "memory.memsw.limit_in_bytes", ("memory.limit_in_bytes=5", "memory.memsw.limit_in_bytes=5")),
+    ],
+)
+def test_a_job_above_its_limit_does_not_swap_instead(tmp_path, kind, file, settings):
+    (tmp_path / file).touch()
+    assert MemoryCgroup(kind, tmp_path).of_job("x", 5) == (str(tmp_path / "x"), settings)

@@ -18,6 +18,11 @@ _MOUNTS = Path("/proc/self/mountinfo")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _PID_MAX = Path("/proc/sys/kernel/pid_max")
 _QUEUE = re.compile(r"fgsched-[0-9a-f]{8}")
+# By version: the limit of memory, and that of swap with its value; version 1 limits the sum of both.
+_MEMORY_FILES = {
+    "v2": ("memory.max", ("memory.swap.max", "0")),
+    "v1": ("memory.limit_in_bytes", ("memory.memsw.limit_in_bytes", "")),
+}
 _LEAF = "fgsched-controller"  # of a controller in the topmost cgroup of a container
 
 
@@ -34,11 +39,12 @@ class MemoryCgroup(Struct, frozen=True):
         Args:
             limit: bytes.
         """
-        if self.kind == "v2":
-            return str(self.root / name), (f"memory.max={limit}",)
-        if self.kind == "v1":
-            return str(self.root / name), (f"memory.limit_in_bytes={limit}",)
-        return None
+        if not self.kind:
+            return None
+        most, swap = _MEMORY_FILES[self.kind]
+        # Without a limit for swap, the whole host swaps for a job above its memory. A kernel may have none.
+        no_swap = (f"{swap[0]}={swap[1] or limit}",) if (self.root / swap[0]).exists() else ()
+        return str(self.root / name), (f"{most}={limit}", *no_swap)
 
 
 def find(queue: str) -> MemoryCgroup:
