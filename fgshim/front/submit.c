@@ -204,7 +204,7 @@ static int report(const struct command *command, const struct text *line)
     return 6;
 }
 
-/* Make a key as `new_key` of fgsched/system/unanswered.py does: the milliseconds since the epoch, then luck. */
+/* Make a key as `new_key` of fgsched/system/unanswered.py does: the milliseconds since the epoch, then 80 random bits. */
 static void make_key(char key[KEY_SIZE])
 {
     unsigned char bytes[10];

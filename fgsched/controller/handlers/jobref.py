@@ -75,7 +75,7 @@ class References:
         return [JobRecord(known.get(past.job.id, past.job), past.allocated) for past in found]
 
     def _one(self, reference: Reference, number: int, caller: Caller) -> Job:
-        """Return the job or array with this number, whose owner is that of all its rows.
+        """Return the row with this number: a job, or an array, whose tasks all have its owner.
 
         The error names the reference as it was given: neither a number of a row nor a task that is missing
         tells whether a hidden job exists.
