@@ -561,6 +561,16 @@ def test_jobs_that_wait_as_they_were_submitted_are_read_like_all_others(tmp_path
     store.close()
 
 
+def test_a_job_with_a_hold_and_an_end_is_read_among_the_jobs_that_wait(store):
+    """Only damage gives it both; its part of the GPU is not given away."""
+    _, second, *_ = submit(store, 1, 5000, 1, 1)
+    start(store, second)
+    change(store, "UPDATE job SET ended_at = 9.0 WHERE id = ?", 2)
+    found = store.open_past()
+    assert [past.job.id for past in found] == [1, 2, 3, 4]
+    assert [len(past.job.holds) for past in found] == [0, 1, 0, 0]
+
+
 @pytest.fixture
 def running(store):
     """Two jobs; the first has a part of a GPU."""

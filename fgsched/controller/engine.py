@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from typing import cast
 
 from fgsched.controller.containment import (
     PAUSE,
@@ -362,15 +363,18 @@ class Engine:
         """Build the job table from the open jobs; return the error of each job that it cannot contain."""
         self.jobtable = JobTable(made=self.store.tasks.made)
         bad = dict[int, Exception]()
-        for is_pending, part in groupby(found, self._is_only_pending):
-            if is_pending:
-                self.jobtable.put_pending([row for row in part if isinstance(row, PendingRow)])
+        kind = self._kind_of if self.containment.aside else type
+        for which, part in groupby(found, kind):
+            if which is PendingRow:
+                self.jobtable.put_pending(cast(list[PendingRow], list(part)))
             else:
                 self._put_each(part, bad)
         return bad
 
-    def _is_only_pending(self, one: JobRecord | PendingRow) -> bool:
-        return type(one) is PendingRow and one.id not in self.containment.aside
+    def _kind_of(self, one: JobRecord | PendingRow) -> type:
+        """Return the type of a row; that of a decoded one for a job that is set aside."""
+        is_aside = type(one) is PendingRow and one.id in self.containment.aside
+        return JobRecord if is_aside else type(one)
 
     def _put_each(self, found: Iterable[JobRecord | PendingRow], bad: dict[int, Exception]) -> None:
         """Put jobs into the table; add the error of each job that it cannot contain to `bad`.

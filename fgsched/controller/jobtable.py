@@ -1,7 +1,7 @@
 """Keep all open jobs in memory, equal to their rows in the store and indexed for the planner."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
@@ -198,12 +198,9 @@ class JobTable:
     def put_pending(self, rows: Sequence[PendingRow]) -> None:
         """Take in new pending jobs without decoding them."""
         self.revision, self.is_torn = self.revision + len(rows), True
-        waits: dict[AlikeJobs, dict[int, float]] = {}
+        waits: dict[AlikeJobs, dict[int, float]] = defaultdict(dict)
         for row in rows:
-            if row.alike in waits:
-                waits[row.alike][row.id] = row.submitted_at
-            else:
-                waits[row.alike] = {row.id: row.submitted_at}
+            waits[row.alike][row.id] = row.submitted_at
         self.jobs.extend(rows)
         for row in rows[-RECENT:]:
             self._recent.add(row.alike.request.demand)

@@ -1,12 +1,14 @@
 """Keep the open jobs by id. A pending job that was read from the queue is decoded when it is needed."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Iterator, Mapping, Sequence, ValuesView
+from operator import attrgetter
 from typing import TypeVar, cast, overload
 
 from fgsched.domain.job import Job
 from fgsched.store import PendingRow
 
 Default = TypeVar("Default")
+_id = attrgetter("id")
 
 
 class OpenJobs(Mapping[int, Job]):
@@ -52,10 +54,10 @@ class OpenJobs(Mapping[int, Job]):
         if type(self._rows.pop(job_id, None)) is PendingRow:
             self._undecoded -= 1
 
-    def extend(self, rows: Iterable[PendingRow]) -> None:
+    def extend(self, rows: Sequence[PendingRow]) -> None:
         """Add jobs that are not there yet."""
         before = len(self._rows)
-        self._rows.update({row.id: row for row in rows})
+        self._rows.update(zip(map(_id, rows), rows, strict=True))
         self._undecoded += len(self._rows) - before
 
     def values(self) -> ValuesView[Job]:

@@ -153,15 +153,15 @@ SELECT attempt, at, old, new, reason FROM event WHERE job = :job ORDER BY id;
 -- A job with a hold is open, even if a damaged row shows another state.
 SELECT * FROM job WHERE id IN (SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold) ORDER BY id;
 
--- name: open_ids
-SELECT id FROM job WHERE ended_at IS NULL
-UNION SELECT job FROM hold WHERE job IN (SELECT id FROM job)
-ORDER BY id;
-
 -- name: fresh_jobs
--- Pending jobs as submitted: all other columns have the defaults of a new row.
-SELECT id, uid, gid, user, request, submitted_at FROM job
-WHERE {as_submitted};
+-- Jobs without an end. The request is given for a job that is pending as submitted: all other columns have the
+-- defaults of a new row. It is NULL for others.
+SELECT id, uid, gid, user, CASE WHEN {as_submitted} THEN request END, submitted_at FROM job
+WHERE ended_at IS NULL ORDER BY id;
+
+-- name: ended_holders
+-- Jobs that have an end and a hold.
+SELECT DISTINCT job FROM hold WHERE job IN (SELECT id FROM job WHERE ended_at IS NOT NULL);
 
 -- name: get_job
 SELECT * FROM job WHERE id = :id;

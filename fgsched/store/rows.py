@@ -195,61 +195,106 @@ def _common_part(text: str) -> str | None:
     text. Without backslashes, a quotation mark always begins or ends a string. Control characters, which are
     not in the text, mark the places of the line and the arguments.
     """
-    if "\\" in text or len(text) > _SHORT or not text.isprintable() or text[: len(_NAME)] != _NAME:
+    if "\\" in text or "\1" in text or "\2" in text or len(text) > _SHORT or text[: len(_NAME)] != _NAME:
         return None
     end = text.index('"', len(_NAME))
     if end > len(_NAME) + _LONGEST_NAME:
         return None
-    line = text.find(_LINE, end)
-    rest = text[end:]
+    varying, rest = text[len(_NAME) : end], text[end:]
+    line = rest.find(_LINE)
     if line >= 0:
-        rest = text[end:line] + "\1" + text[text.index('"', line + len(_LINE)) :]
+        last = rest.index('"', line + len(_LINE))
+        varying += rest[line + len(_LINE) : last]
+        rest = rest[:line] + "\1" + rest[last:]
     args = rest.find(_ARGS)
-    if args < 0:
-        return rest
-    last = rest.index('"]', args + len(_ARGS))
-    words = rest[args + len(_ARGS) : last].replace('","', "")
-    if '"' in words or "\1" in words:
-        return None
-    return rest[:args] + "\2" + rest[last:]
+    if args >= 0:
+        last = rest.index('"]', args + len(_ARGS))
+        words = rest[args + len(_ARGS) : last].replace('","', "")
+        if '"' in words or "\1" in words:
+            return None
+        varying += words
+        rest = rest[:args] + "\2" + rest[last:]
+    return rest if varying.isprintable() else None  # no control character, which JSON does not allow
+
+
+class _Kind(NamedTuple):
+    """What one decoded request says about the rows that are like it."""
+
+    alike: AlikeJobs | None  # None: each of them is decoded
+    owner: tuple[Any, ...]  # uid, gid, user
+    middle: str  # of the JSON, from the end of the name to the begin of the submission line; "": it has none
+    tail: str  # from the end of the submission line
+
+    def has(self, text: str, owner: tuple[Any, ...]) -> bool:
+        """Tell whether a request is this one but for name and submission line, and therefore valid.
+
+        This is a third of the work of `_common_part`, which is repeated where it fails.
+        """
+        name, line = text.find('"', len(_NAME)), -len(self.tail)
+        if not (self.middle and text.startswith(self.middle, name) and text.endswith(self.tail)):
+            return False
+        varying = text[len(_NAME) : name] + text[name + len(self.middle) : line]
+        return (
+            owner == self.owner
+            and name + len(self.middle) - line <= len(text) <= _SHORT
+            and name <= len(_NAME) + _LONGEST_NAME
+            and text.startswith(_NAME)
+            and varying.isprintable()
+            and '"' not in varying
+            and "\\" not in varying
+        )
+
+
+def _kind(alike: AlikeJobs | None, owner: tuple[Any, ...], text: str) -> _Kind:
+    """Return the kind of a request that `_common_part` accepted."""
+    name, line = text.index('"', len(_NAME)), text.find(_LINE)
+    if alike is None or line < name:
+        return _Kind(alike, owner, "", "")
+    begin = line + len(_LINE)
+    return _Kind(alike, owner, text[name:begin], text[text.index('"', begin) :])
 
 
 class PendingRows:
     """Reads the rows of `fresh_jobs`, and decodes one of each kind only."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int, int, str], AlikeJobs | None] = {}
+        self._kinds: dict[tuple[str | None, tuple[Any, ...]], _Kind] = {}
+        self._last = _Kind(None, (), "", "")
 
-    def read(self, rows: Iterable[tuple[Any, ...]]) -> dict[int, PendingRow | JobRecord]:
-        """Return the pending jobs by id; a damaged row is left out, since `past_of` names the damage."""
-        found = dict[int, PendingRow | JobRecord]()
-        known = self._known
+    def read(self, rows: Iterable[tuple[Any, ...]]) -> list[PendingRow | JobRecord | int]:
+        """Return the jobs in order. A row that was changed or is damaged gives its id: `past_of` reads it."""
+        found: list[PendingRow | JobRecord | int] = []
         for number, uid, gid, user, text, at in rows:
+            one: PendingRow | JobRecord | int = number
             try:
-                if not 0.0 <= at < _LATEST:
-                    continue
-                common = _common_part(text)
-                key = (common, uid, gid, user)
-                alike = known[key] if key in known else self._learn(key, text)
-                if alike is not None:
-                    found[number] = PendingRow(number, alike, text, at)
-                    continue
+                if text is not None and 0.0 <= at < _LATEST:
+                    alike = self._alike(text, (uid, gid, user))
+                    if alike is not None:
+                        one = PendingRow(number, alike, text, at)
+                    else:
+                        one = fresh_past_of((number, uid, gid, user, text, at)) or number
             except Exception:
-                continue
-            if (record := fresh_past_of((number, uid, gid, user, text, at))) is not None:
-                found[number] = record
+                one = number
+            found.append(one)
         return found
 
-    def _learn(self, key: tuple[Any, ...], text: str) -> AlikeJobs | None:
-        """Return what rows with this key have in common; None if each row is to be decoded."""
-        common, uid, gid, user = key
-        if common is None or len(self._known) >= _MOST_KINDS:
-            return None
+    def _alike(self, text: str, owner: tuple[Any, ...]) -> AlikeJobs | None:
+        """Return what jobs like this one have in common; None if it is to be decoded."""
+        if not self._last.has(text, owner):
+            key = _common_part(text), owner
+            self._last = self._kinds[key] if key in self._kinds else self._learn(key, text)
+        return self._last.alike
+
+    def _learn(self, key: tuple[str | None, tuple[Any, ...]], text: str) -> _Kind:
+        """Decode a request of a new kind."""
+        common, owner = key
+        if common is None or len(self._kinds) >= _MOST_KINDS:
+            return _Kind(None, owner, "", "")
         request = _request(text)
-        job = _waiting(uid, gid, user).changed(request=request)
+        job = _waiting(*owner).changed(request=request)
         is_plain = not (request.begin or request.deadline or request.dependency or request.array)
-        self._known[key] = AlikeJobs(job) if is_plain else None
-        return self._known[key]
+        self._kinds[key] = _kind(AlikeJobs(job) if is_plain else None, owner, text)
+        return self._kinds[key]
 
 
 _LATEST = 2.0**40  # seconds since the epoch

@@ -3,11 +3,11 @@
 import json
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
@@ -44,6 +44,7 @@ _ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
 
 _LARGE = 1 << 18  # bytes of a script and an environment that fill many pages of the log
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class StorageBroken(StorageError):
@@ -65,6 +66,10 @@ def _unwritten(error: sqlite3.DatabaseError) -> StorageError:
 
 def _lenient(text: bytes) -> str:
     return text.decode(errors="surrogateescape")
+
+
+def _id_of(row: JobRecord | PendingRow) -> int:
+    return row.id if isinstance(row, PendingRow) else row.job.id
 
 
 def _mark_of(row: sqlite3.Row) -> tuple[GpuState, str, float]:
@@ -321,14 +326,20 @@ class Store:
 
     def _rows(self, statement: str, values: Mapping[str, Any] | None = None) -> list[sqlite3.Row]:
         """Return the rows of a statement; bytes that are not UTF-8 are decoded with surrogateescape."""
+        return self._read(statement, values or {}, sqlite3.Cursor.fetchall)
+
+    def _read(
+        self, statement: str, values: Mapping[str, Any], take: Callable[[sqlite3.Cursor], list[T]]
+    ) -> list[T]:
+        """Return what `take` makes of the rows of a statement. It may be called twice."""
         try:
-            return self._db.execute(SQL[statement], values or {}).fetchall()
+            return take(self._db.execute(SQL[statement], values))
         except sqlite3.OperationalError as error:
             if "decode" not in str(error):
                 raise
         self._db.text_factory = _lenient
         try:
-            return self._db.execute(SQL[statement], values or {}).fetchall()
+            return take(self._db.execute(SQL[statement], values))
         finally:
             self._db.text_factory = str
 
@@ -346,17 +357,22 @@ class Store:
         for row in self._db.execute(SQL["all_holds"]):
             hold = Hold(gpu=row["gpu"], share=row["share"], memory=row["memory"])
             holds.setdefault(row["job"], []).append(hold)
-        ids = [row[0] for row in self._plain_rows("open_ids")]
-        fresh = PendingRows().read(self._plain_rows("fresh_jobs"))
-        if 2 * len(fresh) < len(ids):
+        found = self._fresh_jobs()
+        ended: list[int] = [row["job"] for row in self._rows("ended_holders")]
+        unread = sum(type(one) is int for one in found)
+        if 2 * unread > len(found):
             return [past_of(row, tuple(holds.get(row["id"], ()))) for row in self._rows("open_jobs")]
-        return [fresh.get(number) or self._open_past(number, holds.get(number, ())) for number in ids]
+        rows = [
+            self._open_past(one, holds.get(one, ())) if isinstance(one, int) else one
+            for one in (*found, *ended)
+        ]
+        return sorted(rows, key=_id_of) if ended else rows
 
-    def _plain_rows(self, statement: str) -> list[Any]:
-        """Return the rows as tuples, which cost less than those of `_rows`."""
-        factory, self._db.row_factory = self._db.row_factory, None
+    def _fresh_jobs(self) -> list[PendingRow | JobRecord | int]:
+        """Return the jobs without an end as `PendingRows.read` does."""
+        factory, self._db.row_factory = self._db.row_factory, None  # tuples cost less
         try:
-            return self._rows(statement)
+            return self._read("fresh_jobs", {}, PendingRows().read)
         finally:
             self._db.row_factory = factory
 
