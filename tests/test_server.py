@@ -185,11 +185,8 @@ class Place:
     def close(self):
         for sock in self._clients:
             sock.close()
-        for key in list(self.loop.selector.get_map().values()):
-            if isinstance(key.fileobj, Connection):
-                key.fileobj.close()
-        self.loop.selector.close()
         self.loop.leave()
+        self.loop.selector.close()
         self._listener.close()
         self._spawner.close()
 
@@ -579,6 +576,16 @@ def test_a_client_that_pipelines_leaves_the_others_their_turn(place):
     while "other" not in heard:
         place.serve(1)
     assert heard.count("greedy") < 1000
+
+
+def test_at_the_end_a_connection_is_closed_whose_request_is_being_handled_and_that_is_not_watched(place):
+    client = place.client()
+    client.sendall(line("echo") * 3)
+    for _ in range(5):
+        place.loop._hear(0)  # accepted, read, and not served
+    assert not place.connections
+    place.loop.leave()
+    assert client.recv(1) == b""
 
 
 def test_a_spawner_that_is_gone_ends_the_loop(place):

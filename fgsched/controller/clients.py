@@ -600,7 +600,10 @@ class Clients:
             self._turns.enter(user.share)
 
     def leave(self) -> None:
-        """Close the listener and the other descriptors, but no connections."""
+        """Close all connections, also those that the selector does not watch, and the spare descriptor."""
+        for user in self._users.values():
+            for connection in user.connections:
+                connection.close()
         self._close_spare()
 
 
