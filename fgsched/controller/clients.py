@@ -600,7 +600,7 @@ class Clients:
             self._turns.enter(user.share)
 
     def leave(self) -> None:
-        """Close all connections, also those that the selector does not watch, and the spare descriptor."""
+        """Close all connections, whether the selector watches them or not, and the spare descriptor."""
         for user in self._users.values():
             for connection in user.connections:
                 connection.close()
