@@ -27,10 +27,12 @@ from targets.layer import Layer, layered
 from targets.rows import Row
 
 SECONDS_A_CUT = 0.5  # of load
-CONTINUES = 20  # one of so many cuts
-CONFIG = '[host]\ncpus = 64\n[accounting]\nmove_after = "{after}"\n'
-SCRIPT = "#!/bin/sh\necho j $FG_JOB_ID >>{log}\nexit {code}\n#{padding}\n"
+CONTINUES = 2  # one of so many cuts
+# Fewer processors than a batch has jobs: at most cuts some jobs have not begun.
+CONFIG = '[host]\ncpus = 8\n[accounting]\nmove_after = "{after}"\n'
+SCRIPT = "#!/bin/sh\necho j $FG_JOB_ID {code} >>{log}\nexit {code}\n#{padding}\n"
 RETRIED = {"Unreachable", "ConnectionError", "StorageError", "TimedOut"}
+OPEN = {"PENDING", "RUNNING", "STARTING", "COMPLETING"}
 STATES = "SELECT id, state, coalesce(status, 0) >> 8 FROM job"
 
 
@@ -74,7 +76,7 @@ class Submitter(threading.Thread):
 
     def run(self) -> None:
         while not self.stop.is_set():
-            codes = [self.luck.randrange(7) for _ in range(self.luck.choice((1, 1, 3, 20)))]
+            codes = [self.luck.randrange(7) for _ in range(self.luck.choice((1, 1, 3, 20, 60)))]
             answer = self.ask("submit", **self.request(codes))
             ids = range(answer["first"], answer["first"] + answer["count"])
             self.tell("a", ids[0], len(ids))
@@ -84,7 +86,12 @@ class Submitter(threading.Thread):
 
     def request(self, codes: list[int]) -> dict[str, Any]:
         request = bench.submission(self.it, "", 1, share=0)
-        request["requests"][0] |= {"output": "/dev/null", "requeue": False}  # type: ignore[index]
+        stays = {
+            "chdir": "/",
+            "output": "/dev/null",
+            "requeue": False,
+        }  # the home is gone when cuts are examined
+        request["requests"][0] |= stays  # type: ignore[index]
         padding = "x" * self.luck.choice((0, 0, 5000, 50_000))
         scripts = [SCRIPT.format(log=self.layer.log, code=code, padding=padding) for code in codes]
         jobs = [[0, place, 0, False] for place in range(len(codes))]
@@ -285,17 +292,19 @@ def finish() -> None:
 
 def compare(found: dict[str, tuple[str, int]], told: Told, place: Place, row: Row) -> list[str]:
     """Compare the queue after the cut with the jobs that began before and after it."""
-    ran = Counter(int(line.split()[1]) for line in place.layer.log.read_text().splitlines())
-    ran.update(told.begun)
-    states = {int(job): state for job, (state, _) in found.items()}
-    twice = [job for job, count in ran.items() if count > 1]
-    never = [job for job in told.acknowledged if job not in ran and states.get(job) != "NODE_FAIL"]
-    still = [
-        job for job, state in states.items() if state in ("PENDING", "RUNNING", "STARTING", "COMPLETING")
+    after = [tuple(map(int, line.split()[1:])) for line in place.layer.log.read_text().splitlines()]
+    ran = Counter([job for job, _ in after] + list(told.begun))
+    ends = {int(job): (state, code) for job, (state, code) in found.items()}
+    twice = {job for job, count in ran.items() if count > 1}
+    never = {job for job in told.acknowledged - ran.keys() if ends.get(job, ("",))[0] != "NODE_FAIL"}
+    wrong = {job for job, code in after if not is_end(ends.get(job, ("no end", 0)), code)}
+    still = {job for job, (state, _) in ends.items() if state in OPEN}
+    for name, count in (("cuts with a controller of the next boot", 1), ("jobs that it ran", len(after))):
+        row.notes[name] = row.notes.get(name, 0) + count
+    row.twice, row.never, row.wrong = row.twice + len(twice), row.never + len(never), row.wrong + len(wrong)
+    kinds = (("run twice", twice), ("never run", never), ("wrong end", wrong), ("still open", still))
+    return [
+        f"{what} after the cut: {[(job, ends.get(job)) for job in sorted(ids)[:10]]}"
+        for what, ids in kinds
+        if ids
     ]
-    row.notes["cuts with a controller of the next boot"] = (
-        row.notes.get("cuts with a controller of the next boot", 0) + 1
-    )
-    row.twice, row.never = row.twice + len(twice), row.never + len(never)
-    kinds = (("run twice", twice), ("never run", never), ("still open", still))
-    return [f"{what} after the cut: {sorted(ids)[:10]}" for what, ids in kinds if ids]
