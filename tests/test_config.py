@@ -367,9 +367,48 @@ def test_a_mistake_is_named_with_its_line_and_its_remedy(configured, tmp_path, t
     assert said in message
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        (
+            "[gpus]\nheadroom =",
+            2,
+            "'headroom =': the value is missing or not complete.\nWrite a whole value after =",
+        ),
+        ("[gpus]\nheadroom =\n", 2, "'headroom =': the value is missing"),
+        ("[gpus]\nheadroom = # later\n", 2, "'headroom = # later': the value is missing"),
+        ('[gpus]\nheadroom = "1G', 2, "'headroom = \"1G': the text is not closed.\nEnd the text with"),
+        ('[gpus]\nheadroom = "1G\nmps = "off"\n', 2, "'headroom = \"1G': the text is not closed"),
+        ("[gpus]\nheadroom = '1G\nmps = 'off'\n", 2, "'headroom = '1G': the text is not closed"),
+        (
+            "[gpus]\n# all\n\ndevices = [0,\n  1,\n",
+            4,
+            "'devices = [0,': the value is missing or not complete",
+        ),
+        ("[gpus]\ndevices = [0, 1\nmps = 'off'\n", 2, "'devices = [0, 1': the list is not closed"),
+        ('[gpus]\nheadroom = """1G\n[host]\ncpus = 4\n', 2, "the text is not closed"),
+        ("[gpus]\ndevices = [0, 1\n\n# all", 2, "'devices = [0, 1': the list is not closed"),
+        ("[host]\ncpus = 4\npartitions = { a = 1", 3, "the table is not closed.\nEnd it with }"),
+        ("[host]\ncpus = 4\n[gpus", 3, "'[gpus': the name of a table is not closed.\nWrite it alone"),
+        ("[gpus]\nheadroom", 2, "'headroom': Expected '=' after a key.\nWrite KEY = VALUE."),
+        ("[gpus]\nheadroom = much\n", 2, "'headroom = much': the value is not one of TOML.\nWrite a text"),
+        ("[jobs]\ndefault_time = 2h\n", 2, "the line continues after the value.\nWrite a text between"),
+        ("[gpus]\n[host]\n[gpus]\n", 3, "'[gpus]': the table is declared before this line"),
+        ("[gpus]\n= 3", 2, "'= 3': this is neither a key nor a table"),
+        ("[gpus]\nheadroom = '\\x01'\nmps = \"\\q\"", 3, "man fgsched.toml describes the file"),
+    ],
+)
+def test_a_syntax_error_is_named_with_its_line_its_text_and_its_remedy(
+    configured, tmp_path, text, line, said
+):
+    message = refusal(configured, text)
+    assert message.startswith(f"{tmp_path}/fgsched.toml:{line}: '")
+    assert said in message
+
+
 def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path):
     (tmp_path / "fgsched.toml").write_bytes(b"[jobs]\ntmp = '/\xff'\n")
-    with pytest.raises(BadUsage, match=r"fgsched\.toml:2: this is not UTF-8"):
+    with pytest.raises(BadUsage, match=r"fgsched\.toml:2: this is not UTF-8\.\nSave the file"):
         load(Paths.find({"FG_HOME": str(tmp_path)}, UID))
 
 

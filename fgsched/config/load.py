@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from fgsched.config.keys import KEYS, SECTIONS, TABLES, Key
 from fgsched.config.schema import NAME, NAME_RULE, Config, PartitionSettings
+from fgsched.config.syntax import syntax_error
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.policy import Policy, find_rule_error
 from fgsched.domain.text import quoted
@@ -25,7 +26,6 @@ _FIELDS = {(key.table, key.name): field for field, key in KEYS.items()}
 _SHORT = {"resources": "count", "gpu_types": "model"}  # table -> the key of an entry that is no table
 _ALL_TABLES = {table for table, _ in _FIELDS} | TABLES.keys()
 _MOST = 1 << 20  # bytes of a configuration file
-_TOML_PLACE = re.compile(r" \(at line (\d+), column \d+\)$|\(at end of document\)$")
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?$")
 _ASSIGNMENT = re.compile(r"\s*([\w\-.\"' ]+?)\s*=")
 
@@ -101,10 +101,10 @@ def _parse(path: Path, data: bytes) -> Config:
         text = data.decode()
         tree = tomllib.loads(text)
     except UnicodeDecodeError as error:
-        raise BadUsage(f"{path}:{data.count(10, 0, error.start) + 1}: this is not UTF-8.") from error
+        line = data.count(10, 0, error.start) + 1
+        raise BadUsage(f"{path}:{line}: this is not UTF-8.", "Save the file as UTF-8.") from error
     except tomllib.TOMLDecodeError as error:
-        line, reason = _place_of(error, text)
-        raise BadUsage(f"{path}:{line}: {reason}.") from error
+        raise syntax_error(path, text, error) from error
     source = _Source(path, text)
     values: dict[str, Any] = {}
     for table, entries in tree.items():
@@ -225,11 +225,3 @@ def _line_of(text: str, path: Iterable[str]) -> int:
 
 def _parts(dotted: str) -> tuple[str, ...]:
     return tuple(part.strip().strip("\"'") for part in dotted.split("."))
-
-
-def _place_of(error: tomllib.TOMLDecodeError, text: str) -> tuple[int, str]:
-    """Return the line and the reason of a syntax error."""
-    message = str(error)
-    at = _TOML_PLACE.search(message)
-    line = int(at[1]) if at and at[1] else len(text.splitlines()) or 1
-    return line, _TOML_PLACE.sub("", message).strip()
