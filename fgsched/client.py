@@ -1,6 +1,5 @@
 """Connect commands to the controller. In user mode, start a controller if none is running."""
 
-import itertools
 import os
 import select
 import socket
@@ -19,11 +18,15 @@ from fgsched import codec, protocol
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Refused, Unreachable
 from fgsched.protocol import Answer, Call, Progress
 from fgsched.system.paths import Paths, written
+from fgsched.system.startmark import starting
 
 if TYPE_CHECKING:
     import subprocess
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
+_START = 600.0  # seconds that a controller has for its start, which reads the whole queue
+_STOP = 60.0  # seconds that a controller which accepts no connections has for its end
+_SILENT = 3.0  # seconds until a command says for what it waits
 _CROWD = 60.0  # seconds for which requests to a busy controller are retried
 _LONGEST_PAUSE = 5.0  # seconds between two times
 _PAUSE = 0.02  # seconds between two attempts to connect
@@ -62,10 +65,13 @@ class _Pauses:
 class Client:
     """A connection for several requests, to be used in a `with` statement."""
 
-    def __init__(self, places: Paths, *, may_start: bool = True) -> None:
-        """`may_start`: in user mode, start the controller if none is running."""
+    def __init__(self, places: Paths, *, may_start: bool = True, is_prompt: bool = False) -> None:
+        """`may_start`: in user mode, start the controller if none is running.
+
+        `is_prompt`: the time limit of a request includes the start of the controller.
+        """
         self.places = places
-        self._may_start = may_start
+        self._may_start, self._is_prompt = may_start, is_prompt
         self._socket: socket.socket | None = None
         self._in = b""
         self.was_there = False  # a controller has taken a connection of ours
@@ -89,7 +95,8 @@ class Client:
         """Send a request and return its answer.
 
         The request is sent again if the connection is lost before the answer, unless `call.repeats` is false.
-        `patience` is in seconds; None: no limit. `progress` is called with the progress of awaited jobs.
+        `patience` is in seconds; None: no limit. A controller that is starting has further ten
+        minutes. `progress` is called with the progress of awaited jobs.
         `unanswered` is the remedy to show if there is no answer.
 
         Raises: the controller's refusal; Unreachable, and TimedOut if it does not answer in time.
@@ -126,9 +133,11 @@ class Client:
         repeat: bool,
         advice: str,
     ) -> bytes:
-        until = None if patience is None else time.monotonic() + patience
+        until = _after(patience)
         for attempt in (1, 2, 3, 4, 5):
             try:
+                if self._connect(until) and not self._is_prompt:
+                    until = _after(patience)
                 return self._exchange(message, until, progress)
             except TimeoutError:
                 silent = self._whose()
@@ -152,12 +161,18 @@ class Client:
         raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         return f"pid {_CREDENTIALS.unpack(raw)[0]}"
 
+    def _connect(self, until: float | None) -> bool:
+        """Connect unless there is a connection; return whether it is new."""
+        if self._socket is not None:
+            return False
+        limit = until if self._is_prompt else None
+        self._socket, self._in = connect(self.places, may_start=self._may_start, until=limit), b""
+        self.was_there = True
+        return True
+
     def _exchange(
         self, message: bytes, until: float | None, progress: Callable[[Progress], None] | None
     ) -> bytes:
-        if self._socket is None:
-            self._socket, self._in = connect(self.places, may_start=self._may_start), b""
-            self.was_there = True
         self._mind(until)
         self._send(message, until)
         while True:
@@ -223,10 +238,9 @@ class Watch:
         """Wait at most `timeout` seconds for news; return whether all jobs have ended."""
         if self._is_over:
             return True
-        if self._socket is None:
-            self._socket, self._in = connect(self._places, may_start=self._may_start), b""
-            with suppress(ConnectionError):  # its answer, sent before it closed the connection, is read below
-                self._socket.sendall(self._request)
+        if self._socket is None and not self._connect(timeout):
+            return False
+        assert self._socket is not None
         if not select.select([self._socket], [], [], timeout)[0]:
             return False
         try:
@@ -243,6 +257,17 @@ class Watch:
             self.__exit__()
             time.sleep(min(timeout, self._pauses.next(busy)))
         return self._is_over
+
+    def _connect(self, timeout: float) -> bool:
+        """Connect and send the request; return False if the controller is starting for so many seconds."""
+        try:
+            found = connect(self._places, may_start=self._may_start, until=time.monotonic() + timeout)
+        except TimedOut:
+            return False
+        self._socket, self._in = found, b""
+        with suppress(ConnectionError):  # its answer, sent before it closed the connection, is read later
+            self._socket.sendall(self._request)
+        return True
 
     def _is_answer(self, line: bytes) -> bool:
         reply = codec.read_reply(line)
@@ -266,14 +291,24 @@ def find_places() -> Paths:
     return Paths.find(os.environ, os.geteuid())
 
 
-def connect(places: Paths, *, may_start: bool = True) -> socket.socket:
+def _after(seconds: float | None) -> float | None:
+    """Return the time on the monotonic clock after so many seconds from now; None: never."""
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def connect(places: Paths, *, may_start: bool = True, until: float | None = None) -> socket.socket:
     """Connect to the controller; in user mode start it first, unless `may_start` is false.
+
+    A controller that is starting is awaited: `until` a time on the monotonic clock, or for ten minutes.
 
     Raises:
         NotRunning: no controller is running.
+        TimedOut: the controller is still starting.
         Unreachable: it accepts no connections, or something else is in the place of its socket.
     """
     places.check(os.geteuid())
+    patience = _Patience(places, until)
+    patience.wait_while_starting()
     try:
         return _dial(places)
     except PermissionError:
@@ -286,11 +321,55 @@ def connect(places: Paths, *, may_start: bool = True) -> socket.socket:
             raise _absent(places, _start_of_the_host()) from None
         if not may_start:
             raise _absent(places, "fgsched start") from None
-    start(places)
+    _start_if_absent(places, (), patience)
     try:
         return _dial(places)
     except OSError as error:
         raise Unreachable(f"the controller has just started and does not answer: {error.strerror}") from None
+
+
+class _Patience:
+    """The patience with a controller that is starting.
+
+    After some seconds the user is told of the wait, unless the caller has limited it.
+    """
+
+    def __init__(self, places: Paths, until: float | None = None) -> None:
+        self._places, self._until = places, until
+        self._since = time.monotonic()
+        self._is_told = False
+
+    @property
+    def left(self) -> float:
+        """Seconds until the wait ends; 0 if it has ended."""
+        end = self._since + _START if self._until is None else self._until
+        return max(0.0, end - time.monotonic())
+
+    def wait_while_starting(self) -> None:
+        """Wait until no controller is starting. Raises TimedOut."""
+        while pid := starting(self._places.socket):
+            self.spend(pid)
+
+    def spend(self, pid: int) -> None:
+        """Wait a moment for the controller `pid`; 0: it does not show itself. Raises TimedOut."""
+        self.look(pid)
+        time.sleep(min(_PAUSE, self.left))
+
+    def look(self, pid: int) -> None:
+        """Tell the user of a long wait for the controller `pid`. Raises TimedOut at its end."""
+        which = f"the controller (pid {pid})" if pid else "the controller"
+        if not self.left:
+            raise TimedOut(f"{which} is still starting", f"Its log tells more: {_logs(self._places)}")
+        if self._until is None and not self._is_told and time.monotonic() - self._since >= _SILENT:
+            self._is_told = True
+            name = os.path.basename(sys.argv[0]).removesuffix(".py")
+            with suppress(OSError, AttributeError):  # standard error is closed
+                print(f"{name}: waiting: {which} is starting", file=sys.stderr, flush=True)
+
+
+def _logs(places: Paths) -> str:
+    """Return the command that shows the controller's log."""
+    return "fgsched logs --system (as root)" if places.mode == "system" else "fgsched logs"
 
 
 def _start_of_the_host() -> str:
@@ -344,40 +423,64 @@ def _trust(sock: socket.socket, places: Paths) -> None:
 
 
 def start(places: Paths, *options: str) -> bool:
-    """Start the user's controller, once for concurrent callers; return False if one is running."""
+    """Start the user's controller, once for concurrent callers; return False if one is running.
+
+    Raises: TimedOut, if it is still starting after ten minutes; Unreachable, or the reason of the controller.
+    """
+    return _start_if_absent(places, options, _Patience(places))
+
+
+def _start_if_absent(places: Paths, options: tuple[str, ...], patience: _Patience) -> bool:
     places.prepare(os.geteuid())
-    with _starting(places):
+    with _starting(places, patience):
         try:
             _dial(places).close()
         except OSError:
-            _start(places, options)
+            _start(places, options, patience)
             return True
         return False
 
 
 @contextmanager
-def _starting(places: Paths) -> Iterator[None]:
+def _starting(places: Paths, patience: _Patience) -> Iterator[None]:
     """Hold the lock under which one command at a time starts a controller."""
-    from filelock import FileLock  # only the command that finds no controller pays for it
+    from filelock import FileLock, Timeout  # only the command that finds no controller pays for it
 
-    lock = FileLock(places.state / "starting.lock")
-    with written(Path(lock.lock_file)):
-        lock.acquire()
+    lock = FileLock(places.state / "starting.lock", timeout=0)
+    while True:
+        try:
+            with written(Path(lock.lock_file)):
+                lock.acquire()
+            break
+        except Timeout:
+            patience.spend(starting(places.socket))
     try:
         yield
     finally:
         lock.release()
 
 
-def _start(places: Paths, options: tuple[str, ...]) -> None:
-    """Start a controller with its log in the state directory, and wait until it accepts requests."""
-    from fgsched.system.nice import hold_low_descriptors, refuse_unfit_limits
+def _start(places: Paths, options: tuple[str, ...], patience: _Patience) -> None:
+    """Start a controller, or wait for another one that has the lock, until it accepts requests."""
+    from fgsched.system.nice import refuse_unfit_limits
     from fgsched.system.process import is_inside_job
 
     if is_inside_job(os.environ):
-        _start_outside(places, options)
+        _start_outside(places, options, patience)
         return
     refuse_unfit_limits()
+    end = time.monotonic() + _STOP
+    while (other := _start_own(places, options, patience)) is not None:
+        if _accepts_soon(places, patience):  # a command that was killed had started it
+            return
+        if time.monotonic() > end:
+            raise Unreachable(other.cause, f"It accepts no connections. Its log tells why: {places.log}")
+
+
+def _start_own(places: Paths, options: tuple[str, ...], patience: _Patience) -> Unreachable | None:
+    """Start a controller with its log in the state directory. Return an error if another one has the lock."""
+    from fgsched.system.nice import hold_low_descriptors
+
     with written(places.log):
         descriptor = os.open(places.log, _LOG_FLAGS, 0o666)
     try:
@@ -390,6 +493,11 @@ def _start(places: Paths, options: tuple[str, ...]) -> None:
     os.close(theirs)
     os.close(descriptor)
     with open(ours, "rb") as pipe:
+        try:
+            _await_word(pipe.fileno(), places, patience)
+        except TimedOut:
+            child.returncode = 0  # it continues to start
+            raise
         said = pipe.readline()
     if not said:
         raise Unreachable(
@@ -398,11 +506,22 @@ def _start(places: Paths, options: tuple[str, ...]) -> None:
     message = msgspec.json.decode(said)
     if "ready" in message:
         child.returncode = 0  # it outlives us
-        return
+        return None
     child.wait()
-    if not message.get("already"):
-        raise BY_EXIT_CODE.get(message["exit"], OurFault)(message["cause"], message["remedy"])
-    _await_controller(places)  # of a command that was killed while it started one
+    if message.get("already"):
+        return Unreachable(message["cause"])
+    raise BY_EXIT_CODE.get(message["exit"], OurFault)(message["cause"], message["remedy"])
+
+
+def _await_word(pipe: int, places: Paths, patience: _Patience) -> None:
+    """Wait for the word of a controller that was started.
+
+    It is left alone only after it has shown that it is starting: the next command would start another one.
+    """
+    while not select.select([pipe], [], [], _PAUSE)[0]:
+        pid = starting(places.socket)
+        if pid or patience.left:
+            patience.look(pid)
 
 
 def _execute(ready: int, log: int, options: tuple[str, ...]) -> "subprocess.Popen[bytes]":
@@ -420,7 +539,7 @@ def _execute(ready: int, log: int, options: tuple[str, ...]) -> "subprocess.Pope
     )
 
 
-def _start_outside(places: Paths, options: tuple[str, ...]) -> None:
+def _start_outside(places: Paths, options: tuple[str, ...], patience: _Patience) -> None:
     """Make the spawner start a controller that survives the job in which this process runs.
 
     It gets the variables, GPUs and limits of the last controller; nothing is inherited from the job.
@@ -431,20 +550,22 @@ def _start_outside(places: Paths, options: tuple[str, ...]) -> None:
     spawner = spawner_outside(places.run)
     if spawner is None or options or not ask_for_controller(spawner):
         raise Unreachable(IN_A_JOB, f"Start it from a login: {' '.join(('fgsched', 'start', *options))}")
-    _await_controller(places, lambda: ask_for_controller(spawner))
+    end = time.monotonic() + _STOP
+    while not _accepts_soon(places, patience):
+        if time.monotonic() > end:
+            why = f"the controller did not start within {_STOP:.0f} s"
+            raise Unreachable(why, f"Its log tells why: {places.log}")
+        ask_for_controller(spawner)
 
 
-def _await_controller(places: Paths, again: Callable[[], object] = lambda: None) -> None:
-    """Wait until the controller accepts requests. `again` is called once a second."""
-    until = time.monotonic() + _PATIENCE
-    for count in itertools.count(1):
+def _accepts_soon(places: Paths, patience: _Patience) -> bool:
+    """Return whether a controller accepts requests within a second, or after its start if one is starting."""
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        patience.wait_while_starting()
         try:
             _dial(places).close()
-            return
-        except OSError as error:
-            if time.monotonic() > until:
-                why = f"the controller did not start within {_PATIENCE:.0f} s: {error.strerror}"
-                raise Unreachable(why, f"Its log tells why: {places.log}") from None
-        if count % round(1 / _PAUSE) == 0:
-            again()
-        time.sleep(_PAUSE)
+            return True
+        except OSError:
+            patience.spend(0)
+    return False

@@ -5,16 +5,21 @@ import os
 import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from awaiting import until
-from crashing import await_end, controller_of, kill
+from crashing import await_end, controller_of, kill, kill_controller
 from fakehost import why_not
+from fgsched.client import TimedOut, connect
+from fgsched.system.paths import taken
 from fgsched.system.process import parents
+from fgsched.system.startmark import clear_start, show_start, starting
 from live_host import PATIENCE, living
 
 pytestmark = pytest.mark.compiler
@@ -247,6 +252,75 @@ def test_whoever_waits_for_a_controller_may_be_gone_when_it_is_ready(home):
         home.leave()
         assert one.wait(PATIENCE) == 0
         home._client = None
+
+
+# -- a controller whose start takes long ----------------------------------------------------------
+
+
+@pytest.fixture
+def slow(home):
+    """A controller, played by the test, that has its lock and is starting: what it answers last of all."""
+    home.places.prepare(os.geteuid())
+    with ExitStack() as held:
+        held.enter_context(taken(home.places))
+        show_start(home.places.socket)
+        held.callback(clear_start, home.places.socket)
+        yield held
+    if home.places.socket.is_socket() and home.places.lock.read_text() == f"{os.getpid()}\n":
+        home.places.socket.unlink()  # the home would stop the process that the lock names
+
+
+@contextmanager
+def begun(home, *words):
+    words = [sys.executable, "-m", f"fgsched.cli.{words[0]}", *words[1:]]
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, env=home.environ, cwd=home.path, **piped) as command:
+        try:
+            yield command
+        finally:
+            command.kill()
+
+
+def test_a_command_waits_for_a_controller_that_is_starting_and_says_so(home, slow):
+    with begun(home, "fgq", "-h") as command:
+        said = command.stderr.readline()
+        assert said == f"fgq: waiting: the controller (pid {os.getpid()}) is starting\n"
+        slow.close()  # it ends without having answered, and the command starts another one
+        assert (command.communicate(timeout=PATIENCE), command.returncode) == (("", ""), 0)
+
+
+def test_a_controller_that_listens_and_reads_its_queue_is_awaited_as_well(home, slow):
+    with socket.socket(socket.AF_UNIX) as door, begun(home, "fgq", "-h") as command:
+        door.bind(str(home.places.socket))
+        door.listen(1)
+        assert "is starting" in command.stderr.readline()
+        clear_start(home.places.socket)
+        with door.accept()[0] as line, line.makefile("rb") as requests:
+            while b'"op":"queue"' not in (asked := requests.readline()):
+                assert asked, "it asks for something else"
+            line.sendall(b'{"v":2,"ok":{"jobs":[]}}\n')
+            assert (command.communicate(timeout=PATIENCE), command.returncode) == (("", ""), 0)
+
+
+def test_the_time_limit_of_a_command_includes_the_start_of_the_controller(home, slow):
+    done = home.run("fgwait", "--timeout=0.1", "1")
+    assert (done.status, done.err) == (124, "fgwait: error: some jobs have not ended after 0.1 seconds\n")
+
+
+def test_the_status_names_a_controller_that_is_starting(home, slow):
+    with pytest.raises(TimedOut) as told:
+        connect(home.places, may_start=False, until=0.0)
+    assert told.value.cause == f"the controller (pid {os.getpid()}) is still starting"
+
+
+def test_a_controller_that_was_killed_while_it_started_is_not_awaited(home):
+    home.running()
+    kill_controller(home)
+    assert home.run("fgq", "-h", env={"FG_CRASH_AT": "controller_in_recovery"}).status == 5
+    mark = home.places.socket.with_name("starting")
+    assert (mark.is_symlink(), starting(home.places.socket)) == (True, 0)
+    assert home.run("fgq", "-h").status == 0
+    assert not mark.is_symlink()
 
 
 # -- a place that cannot be written ---------------------------------------------------------------

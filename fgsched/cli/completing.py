@@ -58,7 +58,7 @@ def _values_of(command: str, param: click.Parameter) -> Values | None:
 
 
 def _asked(call: protocol.Call[protocol.Answer]) -> protocol.Answer:
-    with Client(find_places(), may_start=False) as client:
+    with Client(find_places(), may_start=False, is_prompt=True) as client:
         return client.call(call, patience=_PATIENCE)
 
 

@@ -105,7 +105,7 @@ def installation() -> list[Finding]:
 
 
 def _ask(places: Paths) -> _Seen:
-    with Client(places, may_start=False) as client:
+    with Client(places, may_start=False, is_prompt=True) as client:
         try:
             about = client.call(Ping())
         except NotRunning as error:

@@ -118,7 +118,7 @@ def _status(verbose: bool, as_json: bool) -> int:
     """Show the controller's pid, GPUs and jobs."""
     places = find_places()
     try:
-        with Client(places, may_start=False) as client:
+        with Client(places, may_start=False, is_prompt=True) as client:
             about, jobs = client.call(protocol.Ping()), client.call(protocol.ListGpus()).jobs
     except Unreachable as error:
         if as_json:

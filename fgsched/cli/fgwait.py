@@ -31,7 +31,7 @@ def fgwait(words: Sequence[str], any_will_do: bool, timeout: float | None, as_js
     """Wait for jobs to end, and exit with the largest of their exit codes."""
     ids = choices.ids(words)
     try:
-        with Client(find_places()) as client:
+        with Client(find_places(), is_prompt=True) as client:
             jobs = wait_for(client, ids, any_will_do=any_will_do, patience=timeout)
     except TimedOut:
         which = "none of the jobs has ended" if any_will_do else "some jobs have not ended"

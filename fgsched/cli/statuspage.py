@@ -98,7 +98,7 @@ def _formats(options: Mapping[str, Any]) -> list[str]:
 def _ask() -> Answers:
     """Ask the controller; it is not started for that."""
     try:
-        with Client(find_places(), may_start=False) as client:
+        with Client(find_places(), may_start=False, is_prompt=True) as client:
             gpus = client.call(protocol.ListGpus(), patience=_SECONDS).gpus
             jobs = client.call(protocol.ListQueue(fields=_FIELDS), patience=_SECONDS).jobs
             starts = dict(client.call(protocol.ListStarts(), patience=_SECONDS).starts)

@@ -24,6 +24,7 @@ from fgsched.system.paths import Paths, taken
 from fgsched.system.process import boot_id
 from fgsched.system.runplace import placed
 from fgsched.system.sdnotify import ServiceManager
+from fgsched.system.startmark import clear_start, show_start
 from fgshim import spawner
 
 log = logging.getLogger("fgsched.controller")
@@ -52,8 +53,7 @@ def serve(
     with taken(places), ExitStack() as held:
         places, child = placed(places, environ, os.geteuid(), boot_id()), Spawner(spawner())
         arguments = _arguments(places, option, is_service=is_service)
-        if places.mode == "user":
-            child.keep(places.log, arguments, environ)
+        _show(places, child, arguments, environ)
         inventory, sampler = gpus.attach(config, environ, option=option)
         accounts, sessions = _lookups(places, config)
         helpers = _accountant(places, config, held), _mailer(places, config, held), sessions
@@ -65,10 +65,30 @@ def serve(
         beside, manager = Beside(child, sampler, accounts, inventory, *helpers), _manager(environ, is_service)
         controller = Controller(places, config, store, beside, manager)
         with nice.before_jobs():
-            again = controller.run(ready)
+            again = _run(controller, places, ready)
     if again:
         log.warning("executing the program of the controller again")
         os.execv(sys.executable, arguments)
+
+
+def _show(places: Paths, child: Spawner, arguments: list[str], environ: Mapping[str, str]) -> None:
+    """Show clients that the controller is starting, and the user's spawner how it is started again."""
+    show_start(places.socket)
+    if places.mode == "user":
+        child.keep(places.log, arguments, environ)
+
+
+def _run(controller: Controller, places: Paths, ready: Callable[[], None]) -> bool:
+    """Run the controller; return whether to execute it again, shown before its lock is released."""
+
+    def announce() -> None:
+        clear_start(places.socket)
+        ready()
+
+    again = controller.run(announce)
+    if again:
+        show_start(places.socket)
+    return again
 
 
 def _lookups(places: Paths, config: Config) -> tuple[Accounts, tuple[Accounts, ...]]:
