@@ -4,7 +4,11 @@ Hypothesis tries the same examples in each run, so that a change is judged by it
 new ones run `scripts/test --hypothesis-profile=hunt`.
 """
 
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,6 +83,14 @@ LONGEST = (
 def pytest_collection_modifyitems(items):
     """Order the files for `--no-loadscope-reorder`; the order within a file stays."""
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A temporary directory on a disk, where the host has one for /tmp: `tmp_path` may be in memory."""
+    path = Path(tempfile.mkdtemp(prefix="fgtest-"))
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.hookimpl(wrapper=True)

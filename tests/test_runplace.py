@@ -30,11 +30,11 @@ def memory():
 
 
 @pytest.fixture
-def home(tmp_path, memory):
-    if tmp_path.stat().st_dev == memory.stat().st_dev:
+def home(disk, memory):
+    if disk.stat().st_dev == memory.stat().st_dev:
         pytest.skip("needs a temporary directory on another file system than /dev/shm")
-    (tmp_path / "home").mkdir(0o700)
-    return tmp_path / "home"
+    (disk / "home").mkdir(0o700)
+    return disk / "home"
 
 
 def paths_of(home):
@@ -94,10 +94,8 @@ def test_a_run_directory_with_attempts_of_this_boot_keeps_its_place(home, memory
     assert (home / "run" / folder / "1.1").is_symlink() is not moves
 
 
-def test_a_directory_that_others_can_write_or_that_is_on_the_same_file_system_is_not_used(
-    home, memory, tmp_path
-):
-    assert place(home, tmp_path).run == home / "run"
+def test_a_directory_that_others_can_write_or_that_is_on_the_same_file_system_is_not_used(home, memory, disk):
+    assert place(home, disk).run == home / "run"
     memory.chmod(0o777)
     assert place(home, memory).run == home / "run"
 

@@ -219,10 +219,10 @@ def on_disk(path):
     return resource.getrusage(resource.RUSAGE_SELF).ru_oublock > before
 
 
-def test_what_all_processes_of_a_job_write_to_disks_is_counted_for_this_job_alone(spawner, tmp_path):
-    if not on_disk(tmp_path):
+def test_what_all_processes_of_a_job_write_to_disks_is_counted_for_this_job_alone(spawner, disk):
+    if not on_disk(disk):
         pytest.skip("needs a directory on a disk")
-    write = "head -c {} /dev/zero >" + str(tmp_path)
+    write = "head -c {} /dev/zero >" + str(disk)
     many = f"({write.format(3_000_000)}/a; {write.format(2_000_000)}/b) & wait\n{write.format(1_000_000)}/c"
     job = spawner.launch(f"#!/bin/sh\n{many}\n", job=1, env=PATH).result()
     assert 6_000_000 <= job.disk_written < 6_200_000
