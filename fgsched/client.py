@@ -331,7 +331,7 @@ def connect(places: Paths, *, may_start: bool = True, until: float | None = None
 class _Patience:
     """The patience with a controller that is starting.
 
-    After some seconds the user is told of the wait, unless the caller has limited it.
+    After some seconds a message about the wait is printed, unless the caller has limited it.
     """
 
     def __init__(self, places: Paths, until: float | None = None) -> None:
