@@ -526,7 +526,8 @@ class ReportMade(Struct, frozen=True, kw_only=True):
     """A report of fgreport, as JSON of its model."""
 
     report: str
-    is_empty: bool = False  # there are no accounts yet
+    is_empty: bool = False  # nothing was accounted in the period
+    begin: float | None = None  # epoch seconds of the first record in the accounts; None: there is none
 
 
 _Text = Annotated[str, Meta(max_length=64)]

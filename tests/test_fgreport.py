@@ -109,7 +109,7 @@ def test_nothing_is_written_if_there_is_nothing_to_report(report, tmp_path):
     assert report(*quiet) == Done(0, "", "")
     assert report(*quiet, "--output", str(tmp_path / "reports")) == Done(0, "", "")
     assert not (tmp_path / "reports" / "index.html").exists()
-    assert "No job ran in this week." in report("overview", "--week", "2026-W40").out
+    assert "No job ran in this week." in report("overview", "--week", "2026-W40", "--format", "markdown").out
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,20 @@ def test_a_wrong_use_is_refused_with_its_cause(report, words, status, told):
     assert told in done.err
 
 
-def test_a_fresh_host_has_empty_reports_and_says_when_they_begin(home):
+def test_a_fresh_host_has_one_sentence_for_a_reader_and_whole_files_for_cron(home, tmp_path):
     done = home.run("fgreport", "overview")
-    assert done.status == 0
-    assert "No job ran in this " in done.out  # week, on a Monday
-    assert done.err.startswith("fgreport: note: there are no accounts yet. They begin about ten minutes")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith(
+        "Nothing is accounted yet: the accounts begin about ten minutes after the first"
+    )
+    assert " ".join(done.lines).endswith("and fgacct shows jobs at once.")
     assert home.run("fgreport", "failures", "--only-if") == Done(0, "", "")
+    document = home.run("fgreport", "overview", "--format", "json")
+    assert (document.status, document.json["kind"]) == (0, "overview")
+    assert document.err.startswith("fgreport: note: Nothing is accounted yet: ")
+    folder = tmp_path / "reports"
+    assert home.run("fgreport", "overview", "--output", str(folder)) == Done(0, "", "")
+    assert "No job ran in this " in next(folder.glob("*.txt")).read_text()  # week, on a Monday
     (home.path / "accounts.initialised").write_text("name\n")
     done = home.run("fgreport", "overview")
     assert (done.status, done.out) == (Exit.STORAGE, "")
@@ -154,8 +162,20 @@ def test_on_the_first_day_a_report_says_how_to_see_it(home, tmp_path):
         ledger.add_jobs([replace(JOB, ended_at=time.time(), array=0, task=None)])
     ledger.close()
     done = home.run("fgreport", "overview")
-    assert (done.status, "--since today" in done.err) == (0, True)
-    assert home.run("fgreport", "overview", "--week", "2026-W40").err == ""
+    assert done.status == 0
+    assert done.out.startswith("Nothing was accounted in the period ")
+    assert "--since today reports this day up to the last full hour." in " ".join(done.lines)
+    older = home.run("fgreport", "overview", "--week", "2026-W40")
+    assert "the period 28 September – 4 October 2026; the accounts begin on " in " ".join(older.lines)
+
+
+def test_a_period_without_records_is_one_sentence_that_names_the_first_day(report):
+    done = report("waste", "--since", "2026-10-01", "--until", "2026-10-02")
+    assert (done.status, done.err) == (0, "")
+    assert " ".join(done.lines) == (
+        "Nothing was accounted in the period Thursday 1 October 2026; the accounts begin on 2026-11-02. "
+        "--since 2026-11-02 reports the time since then."
+    )
 
 
 def test_missing_damaged_and_newer_accounts_are_refused(home, tmp_path):
@@ -208,8 +228,11 @@ def test_the_weights_and_quotas_of_the_configuration_are_charged(home, report):
 
 
 def test_one_s_own_report_is_about_the_caller(report):
-    mine = report("me", "--week", "2026-W46").out
-    assert f"No job of {choices.me()} ran in this week." in mine
+    mine = report("me", "--week", "2026-W46")
+    assert (mine.status, len(mine.lines)) == (0, 2)
+    assert mine.out.startswith(f"No job of {choices.me()} ran in the period 9–15 November 2026. --since,")
+    page = report("me", "--week", "2026-W46", "--format", "markdown").out
+    assert f"No job of {choices.me()} ran in this week." in page
     assert "clip-embed" in report("me", "--user", "jonas", "--week", "2026-W46").out
     assert report("users", "--user", "jonas").status == Exit.USAGE
 

@@ -75,6 +75,15 @@ def test_a_user_has_the_report_that_root_has_about_this_user(host):
     assert html == report(host, "root", "me", "--user", "alice", *PERIOD, "--format", "html")
 
 
+def test_a_period_without_records_is_one_sentence_for_a_user_too(host):
+    before = time.strftime("%Y-%m-%d", time.gmtime(WHEN - 5 * DAY))
+    said = report(host, "alice", "users", "--since", before, "--until", PERIOD[1])
+    assert said.startswith("Nothing was accounted in the period ")
+    assert f"the accounts begin on {PERIOD[1]}. --since {PERIOD[1]}" in " ".join(said.splitlines())
+    assert said == report(host, "root", "users", "--since", before, "--until", PERIOD[1])
+    assert report(host, "carol", "me", *PERIOD).startswith("No job of carol ran in the period ")
+
+
 def test_reports_on_all_users_hide_the_paths_of_others(host):
     found, whole = (report(host, user, "failures", *PERIOD, "--format", "json") for user in ("bob", "root"))
     assert ("alices-job" in found, "SECRET" in found, "SECRET" in whole) == (True, False, True)

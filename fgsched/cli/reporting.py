@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 from msgspec import structs
 
@@ -17,11 +16,11 @@ from fgsched.accounting import marker
 from fgsched.accounting.periods import Choice, chosen
 from fgsched.accounting.reports import folder
 from fgsched.accounting.reports.facts import Facts, FailedJob, ReportReader
-from fgsched.accounting.reports.making import empty_accounts
+from fgsched.accounting.reports.making import empty_accounts, records_of
 from fgsched.accounting.reports.model import Report
-from fgsched.accounting.reports.registry import ALIASES, FORMATS, Style, Wish, kind, written
-from fgsched.accounting.reports.request import WITHOUT_NAMES
-from fgsched.cli.command import write
+from fgsched.accounting.reports.registry import ALIASES, FORMATS, Style, Wish, kind
+from fgsched.accounting.reports.request import WITHOUT_NAMES, Records
+from fgsched.cli.delivering import deliver
 from fgsched.client import Client, NotRunning, find_places
 from fgsched.config.load import load
 from fgsched.config.schema import Config
@@ -31,10 +30,6 @@ from fgsched.listing import choices
 from fgsched.listing.display import host_name
 from fgsched.system.outputs import last_lines
 
-_NO_ACCOUNTS = (
-    "there are no accounts yet. They begin about ten minutes after the first job has ended\n"
-    "(move_after in fgsched.toml). Repeat the command then; fgacct shows jobs at once."
-)
 _PATIENCE = 300.0  # seconds that a report of the controller may take, with those before it
 _TAIL = 5  # lines of the output of a failed job
 _TAILS = 15.0  # seconds for all of them, if file systems do not answer
@@ -46,13 +41,13 @@ def report(options: Mapping[str, Any]) -> None:
     _refuse_contradictions(options)
     formats, style = _formats(options), Style(ascii=options["as_ascii"], section=options["section"])
     if not options["output"]:
-        _deliver(made(options, time.time()), formats, style, options)
+        deliver(*made(options, time.time()), formats, style, options)
         return
     with folder.locked(Path(options["output"])):
-        _deliver(made(options, time.time()), formats, style, options)
+        deliver(*made(options, time.time()), formats, style, options)
 
 
-def made(options: Mapping[str, Any], now: float) -> Report:
+def made(options: Mapping[str, Any], now: float) -> tuple[Report, Records]:
     """Make the report that the options ask for; `now` is in epoch seconds. Raises FgschedError."""
     which = kind(options["report"])
     if _is_of_others(options):
@@ -64,9 +59,7 @@ def made(options: Mapping[str, Any], now: float) -> Report:
         try:
             with reader.reading():
                 facts = Facts(reader, period, host=host_name(), user=_user(options))
-                found = which.make(facts, _wish(options, facts, now))
-                _note_first_day(choice, facts, options)
-                return found
+                return which.make(facts, _wish(options, facts, now)), records_of(facts)
         finally:
             reader.close()
 
@@ -76,7 +69,7 @@ def _is_of_others(options: Mapping[str, Any]) -> bool:
     return not options["file"] and os.geteuid() != 0 and find_places().mode == "system"
 
 
-def _asked(options: Mapping[str, Any]) -> Report:
+def _asked(options: Mapping[str, Any]) -> tuple[Report, Records]:
     """Have the controller make the report. Raises FgschedError."""
     _user(options)
     call = protocol.MakeReport(
@@ -91,9 +84,8 @@ def _asked(options: Mapping[str, Any]) -> Report:
             answer = client.call(call, patience=_PATIENCE)
     except NotRunning as error:
         raise NotRunning(error.cause, _as_root(call)) from None
-    if answer.is_empty:
-        _note(options, _NO_ACCOUNTS)
-    return msgspec.json.decode(answer.report, type=Report)
+    records = Records(is_empty=answer.is_empty, begin=answer.begin)
+    return msgspec.json.decode(answer.report, type=Report), records
 
 
 def _as_root(call: protocol.MakeReport) -> str:
@@ -115,31 +107,12 @@ def _accounts(options: Mapping[str, Any]) -> Iterator[Path]:
     """
     path = _readable(options["file"])
     if path is None:
-        _note(options, _NO_ACCOUNTS)
         with empty_accounts() as empty:
             yield empty
         return
     if path.stat().st_uid != os.geteuid() != 0:
         refuse_private(options["report"], options["user"], choices.me(), load(find_places()))
     yield path
-
-
-def _note_first_day(choice: Choice, facts: Facts, options: Mapping[str, Any]) -> None:
-    """Tell a reader of the usual period that everything that is recorded is later."""
-    if choice == Choice() and facts.period.closed and not facts.cards and not facts.jobs:
-        begin = facts.reader.begin()
-        if begin is not None and begin >= facts.period.until:
-            _note(
-                options,
-                "the records begin after this period. --since today reports this day up to the last full\n"
-                "hour; fgacct shows jobs at once.",
-            )
-
-
-def _note(options: Mapping[str, Any], text: str) -> None:
-    """Print a note for a person: none for a mail, a folder or a condition, as of cron."""
-    if not (options["to"] or options["output"] or options["only_if"]):
-        click.echo(f"fgreport: note: {text}", err=True)
 
 
 def refuse_private(report: str, about: str, caller: str, config: Config) -> None:
@@ -206,24 +179,6 @@ def tails(most: int) -> Callable[[FailedJob], list[str]]:
         return last_lines(job.output, count, uid=job.uid, unless_changed_after=job.ended_at + _LATE)
 
     return tail
-
-
-def _deliver(made: Report, formats: list[str], style: Style, options: Mapping[str, Any]) -> None:
-    if options["only_if"] and made.quiet:
-        return
-    texts = {name: written(made, name, style) for name in formats}
-    if options["output"]:
-        by_suffix = {FORMATS[name].suffix: text for name, text in texts.items()}
-        keep = parse_count(options["keep"]) if options["keep"] else 0
-        folder.add(Path(options["output"]), made, by_suffix, keep)
-    if options["to"]:
-        from fgsched.cli.posting import post
-
-        post(made, texts, options, time.time())
-    if options["output"] or options["to"]:
-        return
-    for text in texts.values():
-        write(text)
 
 
 def _formats(options: Mapping[str, Any]) -> list[str]:

@@ -33,11 +33,11 @@ def answer(accounts: Path, line: bytes, now: float) -> Made:
     """Return the answer to a request; `now` is in epoch seconds. Raises msgspec.MsgspecError."""
     request = msgspec.json.decode(line, type=ReportRequest)
     try:
-        is_empty = not accounts.exists()
-        if is_empty:
+        has_begun = accounts.exists()
+        if not has_begun:
             marker.refuse_missing(accounts)
-        with empty_accounts() if is_empty else nullcontext(accounts) as path:
-            report = make(path, request, now, _replay)
+        with nullcontext(accounts) if has_begun else empty_accounts() as path:
+            report, records = make(path, request, now, _replay)
     except FgschedError as error:
         code = int(error.exit_code)
         return Made(number=request.number, error=error.cause, remedy=error.remedy, exit=code)
@@ -45,7 +45,7 @@ def answer(accounts: Path, line: bytes, now: float) -> Made:
         print(f"report {request.report}: {type(error).__name__}: {error}", file=sys.stderr)
         return Made(number=request.number, error="internal error in the report", exit=int(Exit.INTERNAL))
     text = msgspec.json.encode(report).decode()
-    return Made(number=request.number, report=text, is_empty=is_empty)
+    return Made(number=request.number, report=text, records=records)
 
 
 def _replay(facts: Facts, limits: HostLimits) -> tuple[Replayed, ...]:

@@ -12,7 +12,7 @@ from fgsched.accounting.periods import chosen
 from fgsched.accounting.reports.facts import Facts, ReportReader
 from fgsched.accounting.reports.model import Report
 from fgsched.accounting.reports.registry import Replayed, Wish, kind
-from fgsched.accounting.reports.request import ReportRequest
+from fgsched.accounting.reports.request import Records, ReportRequest
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import HostLimits
 
@@ -34,7 +34,12 @@ def empty_accounts() -> Iterator[Path]:
         yield path
 
 
-def make(accounts: Path, request: ReportRequest, now: float, replay: Replay) -> Report:
+def records_of(facts: Facts) -> Records:
+    """Return whether the accounts have records of the period of these facts."""
+    return Records(is_empty=not facts.is_known, begin=facts.reader.begin())
+
+
+def make(accounts: Path, request: ReportRequest, now: float, replay: Replay) -> tuple[Report, Records]:
     """Make a report from the accounts; `now` is in epoch seconds. Raises FgschedError.
 
     `replay` replays the period with one more card, if the request has limits for that.
@@ -55,6 +60,6 @@ def make(accounts: Path, request: ReportRequest, now: float, replay: Replay) -> 
             facts = Facts(reader, period, host=request.host, user=request.user)
             if request.limits is not None:
                 wish = replace(wish, replays=replay(facts, request.limits))
-            return which.make(facts, wish)
+            return which.make(facts, wish), records_of(facts)
     finally:
         reader.close()

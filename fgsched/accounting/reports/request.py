@@ -24,12 +24,19 @@ class ReportRequest(Struct, frozen=True, kw_only=True):
     limits: HostLimits | None = None  # of the replay in the report on capacity
 
 
+class Records(Struct, frozen=True):
+    """Tell whether a period has records, and since when there are any."""
+
+    is_empty: bool = False  # nothing was accounted in the period
+    begin: float | None = None  # epoch seconds of the first record; None: there is none
+
+
 class Made(Struct, frozen=True, kw_only=True):
     """A report as JSON, or the reason why there is none."""
 
     number: int
     report: str = ""
-    is_empty: bool = False  # there are no accounts yet
+    records: Records = Records()
     error: str = ""
     remedy: str = ""
     exit: int = 1  # of a command that gets the error

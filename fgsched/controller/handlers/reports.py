@@ -88,5 +88,7 @@ class ReportHandlers:
             error = BY_EXIT_CODE.get(made.exit, OurFault)(made.error, made.remedy)
             self._loop.finish(connection, lambda: connection.fail(error))
         else:
-            answer = protocol.ReportMade(report=made.report, is_empty=made.is_empty)
+            answer = protocol.ReportMade(
+                report=made.report, is_empty=made.records.is_empty, begin=made.records.begin
+            )
             self._loop.finish(connection, lambda: connection.succeed(answer))
