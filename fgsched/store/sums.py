@@ -81,20 +81,18 @@ class Sums:
         found = []
         for start in range(first, last + 1, _AT_ONCE):
             count = min(_AT_ONCE, last + 1 - start)
-            entries = os.pread(self._fd, count * _ENTRY.size, _START + (start - 1) * _ENTRY.size)
-            sums = dict(zip(range(start, start + count), _ENTRY.iter_unpack(_whole(entries)), strict=False))
-            for page, (total, check) in self._sums(start, count):
-                known = sums.get(page, (0, 0))
-                is_known = known[1] == _check(page, known[0])
-                if is_known and page not in logged and (total, check) != known:
+            entries = _whole(os.pread(self._fd, count * _ENTRY.size, _START + (start - 1) * _ENTRY.size))
+            for (page, total), (known, check) in zip(
+                self._totals(start, count), _ENTRY.iter_unpack(entries), strict=False
+            ):
+                if total != known and page not in logged and check == _check(page, known):
                     found.append(page)
         return found
 
-    def _sums(self, start: int, count: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    def _totals(self, start: int, count: int) -> Iterator[tuple[int, int]]:
         data = memoryview(os.pread(self._queue, count * PAGE, (start - 1) * PAGE))
         for page, at in enumerate(range(0, len(data) - PAGE + 1, PAGE), start):
-            total = crc32(data[at : at + PAGE])
-            yield page, (total, _check(page, total))
+            yield page, crc32(data[at : at + PAGE])
 
     def refresh(self, pages: Iterable[int], state: State) -> None:
         """Compute the checksums of these pages and of added pages, and make them durable."""
@@ -108,8 +106,8 @@ class Sums:
 
     def _put(self, start: int, count: int) -> None:
         for at in range(start, start + count, _AT_ONCE):
-            entries = self._sums(at, min(_AT_ONCE, start + count - at))
-            data = b"".join(_ENTRY.pack(*entry) for _, entry in entries)
+            totals = self._totals(at, min(_AT_ONCE, start + count - at))
+            data = b"".join(_ENTRY.pack(total, _check(page, total)) for page, total in totals)
             if os.pwrite(self._fd, data, _START + (at - 1) * _ENTRY.size) != len(data):
                 raise OSError(f"{self.path} cannot be written whole")
 
