@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import islice
 
 from msgspec import Struct
@@ -62,8 +62,8 @@ class Group:
     def extend(self, waits: Mapping[int, float]) -> None:
         """Add new jobs: {id: begin of the wait}."""
         self._since.update(waits)
-        self._heap += [(since, job_id) for job_id, since in waits.items()]
-        heapify(self._heap)
+        self._heap += zip(waits.values(), waits.keys(), strict=True)
+        self._heap.sort()  # a sorted list is a heap, and new jobs are mostly in order
         self._tidy()
 
     def remove(self, job_id: int) -> None:

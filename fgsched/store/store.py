@@ -359,7 +359,7 @@ class Store:
             holds.setdefault(row["job"], []).append(hold)
         found = self._fresh_jobs()
         ended: list[int] = [row["job"] for row in self._rows("ended_holders")]
-        unread = sum(type(one) is int for one in found)
+        unread = list(map(type, found)).count(int)
         if 2 * unread > len(found):
             return [past_of(row, tuple(holds.get(row["id"], ()))) for row in self._rows("open_jobs")]
         rows = [
