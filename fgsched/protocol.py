@@ -696,6 +696,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     cause: Cause | None = None  # why it is pending
     held: str = ""  # "user", "admin", or "" if it is not held
     dependency: str = ""  # without the conditions that are met
+    unmet: str = ""  # its dependency with the state of each condition, such as "afterok:7(failed)"
     attempt: int = 0
     restarts: int = 0
     exit_code: int = 0

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from builders import a_demand, a_gpu, a_result
 from fgsched.controller.caller import Caller
+from fgsched.controller.handlers.unmet import UnmetConditions
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import FgschedError, NotPermitted, Refused
 from fgsched.domain.job import WHOLE, JobState, Reason
@@ -215,6 +216,27 @@ def test_of_one_name_only_one_runs():
     assert [state(hall, job)[0] for job in (first, second)] == ["R", "PD"]
     end(hall, first)
     assert state(hall, second)[0] == "R"
+
+
+def unmet(hall, job):
+    return UnmetConditions(hall.engine, hall.now).text(hall.job(job))
+
+
+def test_slurm_s_names_show_the_state_of_each_condition():
+    hall = a_hall(array="0-2")
+    hall.submit([a_demand(WHOLE)])
+    other = hall.store.last_id()
+    job = after(
+        hall, f"afterok:1,afterok:1_2,after:{other}+5,afternotok:{other},singleton", kill_invalid="no"
+    )
+    waiting = f"after:{other}+5(unfulfilled),afternotok:{other}(unfulfilled),singleton(unfulfilled)"
+    assert unmet(hall, job) == f"afterok:1_*(unfulfilled),afterok:1_2(unfulfilled),{waiting}"
+    end(hall, hall.store.tasks.get(1, 2).job.id, 256)
+    assert state(hall, job) == ("PD", "DependencyNeverSatisfied")
+    assert unmet(hall, job) == f"afterok:1_*(failed),afterok:1_2(failed),{waiting}"
+    assert unmet(hall, other) == ""
+    one_of = after(hall, f"afterok:1?afterany:{other}")
+    assert unmet(hall, one_of) == f"afterany:{other}(unfulfilled)"
 
 
 def test_a_whole_array_is_waited_for():

@@ -39,7 +39,7 @@ def site(tmp_path_factory):
     words = ["--slurm-env", "-A", "vision", "-n2", "-t", "10", "--mem=100M"]
     assert home.run("fgsub", "--wait", "-J", "first", *words, "--wrap", "exit 0").status == 0
     assert home.run("fgsub", "-J", "second", "--gpus=1", "-t", "60", "--wrap", "sleep 600").status == 0
-    assert home.run("fgsub", "--hold", "-J", "third", "--wrap", "true").status == 0
+    assert home.run("fgsub", "--hold", "-d", "afterok:2", "-J", "third", "--wrap", "true").status == 0
     yield home
     home.run("fgcancel", "2", "3")
     home.run("fgwait", "2")
@@ -133,6 +133,8 @@ def test_a_refusal_is_in_the_words_of_slurm(site, monkeypatch, words, error):
     [
         ("squeue --version", (0, "slurm-wlm 22.05.8\n", "")),
         ("squeue -hj3 -o %i|%T|%j", (0, "3|PENDING|third\n", "")),
+        ("squeue -hj3 -o %E", (0, "afterok:2(unfulfilled)\n", "")),
+        ("squeue -hj3 -O Dependency:9", (0, "afterok:2\n", "")),
         (
             "sacct -nP -j 1 -o jobid,jobname,partition,state",
             (0, "1|first|main|COMPLETED\n1.batch|batch||COMPLETED\n", ""),
@@ -152,6 +154,9 @@ def test_scontrol_shows_a_job_as_slurm_does(site, monkeypatch):
     pairs = dict(word.split("=", 1) for word in out.split())  # every word is Key=Value, as programs split it
     assert (pairs["JobId"], pairs["JobState"], pairs["TimeLimit"]) == ("2", "RUNNING", "01:00:00")
     assert (pairs["TRES"], pairs["Command"]) == ("cpu=1,node=1,billing=1,gres/gpu=1", "(null)")
+    assert "Dependency=afterok:2(unfulfilled)\n" in answered(
+        site, monkeypatch, "scontrol", "show", "job", "3"
+    )
     out = answered(site, monkeypatch, "scontrol", "-d", "show", "job=2")
     assert "JOB_GRES=gpu:1" in out
     assert f"Nodes={HOST} CPU_IDs=" in out
@@ -167,6 +172,7 @@ def test_scontrol_shows_a_partition_alone_on_its_line(site, monkeypatch):
 def test_documents_have_the_keys_of_slurm(site, monkeypatch):
     queue = json.loads(said(site, "squeue", "--json")[1])
     assert {job["job_id"]: job["job_state"] for job in queue["jobs"]} == {2: "RUNNING", 3: "PENDING"}
+    assert {job["dependency"] for job in queue["jobs"]} == {"", "afterok:2(unfulfilled)"}
     assert queue["jobs"][0].keys() >= {
         "name",
         "partition",

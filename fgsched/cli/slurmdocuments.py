@@ -17,7 +17,7 @@ from fgsched.listing.display import host_name
 from fgsched.protocol import JobInfo
 
 FIELDS = tuple(
-    dict.fromkeys((*acctfields.ASKED, "deadline", "indices", "priority", "share", "dependency", "command"))
+    dict.fromkeys((*acctfields.ASKED, "deadline", "indices", "priority", "share", "unmet", "command"))
 )
 
 
@@ -53,7 +53,7 @@ def _request(job: JobInfo) -> dict[str, Any]:
         "cluster": "fgsched",
         "cpus": demand.cpus,
         "cpus_per_task": max(1, demand.cpus // asked.tasks),
-        "dependency": job.dependency,
+        "dependency": job.unmet,
         "features": demand.gpu_type,
         "group_id": job.gid,
         "job_id": job.id,

@@ -225,6 +225,7 @@ COLUMNS = (
     Column("COMMAND", ("command",), _optional, ("Command",), "o"),
     Column("WORK_DIR", ("chdir",), _optional, ("WorkDir",), "Z"),
 )
+_OF_SLURM = {"DEPENDENCY": Column("DEPENDENCY", ("unmet",), _optional)}  # that squeue shows differently
 _BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}
 Names = Mapping[str, Column]  # columns by their names in lower case
 
@@ -362,6 +363,12 @@ def named(text: str, known: Names = BY_NAME) -> Format:
         width = int(match[3]) if match[3] else 0 if match[4] else _DEFAULT_WIDTH
         pieces.append(Piece(column, width, bool(match[2]), match[4] or ""))
     return Format("", tuple(pieces))
+
+
+def of_slurm(form: Format) -> Format:
+    """Return a format with the texts of squeue, which names the state of each condition of a dependency."""
+    pieces = (replace(one, column=_OF_SLURM.get(one.column.heading, one.column)) for one in form.pieces)
+    return replace(form, pieces=tuple(pieces))
 
 
 def sort_keys(text: str, known: Names = BY_NAME) -> list[tuple[Column, bool]]:

@@ -60,6 +60,8 @@ def query(
         word = shown(options[OPERANDS][0])
         raise BadUsage(f"unexpected extra argument {word}", "Name jobs with -j, or after --why.")
     form = _format(options, reader, names)
+    if reader.name == "squeue":
+        form = columns.of_slurm(form)
     keys = columns.sort_keys(options["sort"] or (_SORT_STARTS if options["start"] else _SORT), names)
     wanted = dict.fromkeys([*(fields or form.fields), *(column.key for column, _ in keys), *_NAMES])
     starts = options["start"] or not wanted.keys().isdisjoint(EXPECTED)

@@ -51,7 +51,7 @@ def _head(found: JobInfo) -> list[Line]:
         [
             ("JobState", found.state.value),
             ("Reason", found.reason.word),
-            ("Dependency", found.dependency or None),
+            ("Dependency", found.unmet or None),
         ],
         [
             ("Requeue", int(asked.requeue)),

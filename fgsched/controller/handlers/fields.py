@@ -8,6 +8,7 @@ import msgspec
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
+from fgsched.controller.handlers.unmet import UnmetConditions
 from fgsched.controller.jobtable import JobTable, class_of
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage
@@ -54,6 +55,7 @@ class Look:
         self.engine = engine
         self.now = now
         self.live = live
+        self.unmet = UnmetConditions(engine, now)
         self._usage: dict[int, JobUsage] = {}
         self._caller = caller
         self._costs: dict[Demand, Hold | None] = {}
@@ -236,6 +238,7 @@ _COMPUTED: dict[str, Getter] = {
     "reason": lambda look, job: look.engine.jobtable.reason(job),
     "cause": lambda look, job: cause(look.engine.jobtable, job),
     "dependency": lambda look, job: job.depends,
+    "unmet": lambda look, job: look.unmet.text(job),
     "exit_code": lambda look, job: _ended(job).exit_code,
     "signal": lambda look, job: _ended(job).signal,
     "note": lambda look, job: look.owned(job, job.note) or "",
