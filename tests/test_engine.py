@@ -306,6 +306,25 @@ def test_a_full_disk_refuses_what_was_asked_and_keeps_what_has_happened():
     assert world.job(2).state is JobState.RUNNING
 
 
+def test_a_controller_that_starts_on_a_full_disk_takes_the_jobs_over_when_there_is_space():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE), a_demand(WHOLE)])
+    world.settle()
+    world.host.finish(1, 1, a_result())
+    with full_disk(world):
+        world.start()
+        refused = []
+        world.turn(
+            ClientRequest(lambda now: Reply(refused.append, "done"), lambda why: refused.append(why.cause))
+        )
+        assert refused == ["the queue cannot be written: database or disk is full"]
+        assert [world.job(each).state for each in (1, 2)] == [JobState.RUNNING, JobState.PENDING]
+        assert world.engine.due(world.now) == 1.0
+    world.settle()
+    assert [world.job(each).state for each in (1, 2)] == [JobState.COMPLETED, JobState.RUNNING]
+    assert world.host.runs == [1, 2]
+
+
 def test_a_failing_disk_refuses_what_was_asked_and_ends_the_controller():
     world = World([a_gpu(0)])
     world.submit([a_demand(WHOLE)])

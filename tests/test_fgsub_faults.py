@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from asking import AskingClient
-from crashing import controller_of, crashing, kill
+from crashing import await_end, controller_of, crashing, kill, kill_controller, shepherd_of
 from fgsched.client import TimedOut
 from fgsched.domain.errors import Exit, Unreachable
 from live_host import PATIENCE, living
@@ -232,6 +232,9 @@ def small_disk(tmp_path):
     subprocess.run(["umount", path], check=True)
 
 
+FULL = "the queue cannot be written: database or disk is full"
+
+
 def fill(path):
     with open(path, "wb", buffering=0) as file, suppress(OSError):
         while True:
@@ -254,3 +257,62 @@ def test_a_full_disk_is_told_and_survived(small_disk):
         filler.unlink()
         assert home.run("fgsub", "--parsable", "--wait", input=long).out == "2\n"
         assert controller_of(home) == before
+
+
+def stop(home):
+    home.client.ask("stop")
+    home.disconnect()
+
+
+@pytest.mark.root
+@AS_ROOT
+@pytest.mark.parametrize(
+    ("leave", "open_jobs"),
+    [
+        (stop, [["1", "PD"], ["2", "R"]]),  # no commit is possible
+        (kill_controller, [["1", "PD"]]),  # the end of job 2 fits into the log that was left
+    ],
+)
+def test_a_controller_starts_on_a_full_disk_and_loses_nothing(small_disk, leave, open_jobs):
+    filler = small_disk / "filler"
+    with living(small_disk / "home") as home:
+        home.submit(hold=True)
+        job = home.running()
+        script = int(home.run("fgctl", "listpids", str(job)).lines[1].split()[0])
+        leave(home)
+        fill(filler)
+        shepherd = os.pidfd_open(shepherd_of(home, job))
+        os.kill(script, signal.SIGTERM)
+        await_end(shepherd)
+        try:
+            queue = home.run("fgq", "-h")
+            assert queue.err == ""
+            assert [line.split()[:5:4] for line in queue.lines] == open_jobs
+            assert home.run("fginfo").status == 0
+            if leave is stop:
+                done = home.run("fgcancel", "1")
+                assert (done.status, done.err.splitlines()[0]) == (6, f"fgcancel: error: {FULL}")
+        finally:
+            filler.unlink()
+        assert [one["state"] for one in home.wait(job)] == ["FAILED"]
+        assert home.job(job)["attempt"] == 1
+        assert home.run("fgcancel", "1").status == 0
+        assert home.queue() == []
+
+
+@pytest.mark.root
+@AS_ROOT
+def test_a_controller_that_cannot_start_on_a_full_disk_says_how_much_space_it_needs(small_disk):
+    with living(small_disk / "home") as home:
+        home.submit(hold=True)
+        stop(home)
+        fill(small_disk / "filler")
+        more = {"FG_DEVICES": "sim:3x16G"}  # which it must store
+        done = home.run("fgq", "-h", env=more)
+        assert (done.status, done.out) == (6, "")
+        why = f"the file system of {home.path} is full: 0 bytes are free, and 1048576 are needed to store"
+        assert done.err.startswith(f"fgq: error: the controller cannot start: {why}")
+        with open(small_disk / "filler", "r+b") as filler:
+            filler.truncate(os.path.getsize(filler.name) - 2**20)
+        done = home.run("fgq", "-h", "-o", "%i", env=more)
+        assert (done.status, done.out.split()) == (0, ["1"])

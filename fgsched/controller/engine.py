@@ -54,6 +54,7 @@ from fgsched.controller.turn import (
     Launcher,
     NoEpilogs,
     PrologFailed,
+    Recovery,
     Remind,
     RunEpilog,
     WatchdogFinding,
@@ -119,6 +120,7 @@ class Engine:
         self.eligibility = Eligibility(self)
         self.orphans: dict[int, float] = {}  # jobs without a shepherd -> end of their processes
         self.undelivered: dict[int, float] = {}  # job -> when an order to it was tried last
+        self._is_sweep_due = False  # the traces of ended attempts are removed after the next commit
         self.unsaved: list[Event] = []  # ends that could not be stored yet: the disk was full
         self.ended: list[Job] = []  # since the last call of the caller
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
@@ -244,6 +246,8 @@ class Engine:
         except Unattributed as again:
             if isinstance(event, ClientRequest):
                 event.refuse(OurFault(self.faults.note("a request", again.error)))
+            elif isinstance(event, Recovery):
+                self.faults.note("recovery", again.error)
             else:
                 self.containment.set_aside(event.job, again.error)
             self._forget_turn(now)
@@ -269,6 +273,9 @@ class Engine:
     def _finish(self, now: float) -> None:
         """Carry out the effects of the committed decisions, and log the decisions."""
         self._undone_at = -math.inf
+        if self._is_sweep_due:  # before the jobs that this turn starts
+            self._is_sweep_due = False
+            self._sweep()
         launches, others = launches_first(self._drain())
         if launches:
             self.carry_out(launches)
@@ -510,6 +517,10 @@ class Engine:
         if isinstance(event, ClientRequest):
             self._ask(event, now)
             return
+        if isinstance(event, Recovery):
+            self._take_up_all(now)
+            self._is_sweep_due = True
+            return
         if isinstance(event, EpilogDone):
             self.containment.run(event.job, partial(self._epilog_done, event, now))
             return
@@ -667,10 +678,11 @@ class Engine:
     def recover(self, now: float) -> None:
         """Bring every job that was starting or running into a correct state. It can be repeated.
 
-        No job, row or leftover prevents its completion.
+        No job, row or leftover prevents its completion. If the disk is full, later turns repeat it. Until one
+        succeeds, nothing is stored: requests that change something are refused, and no job starts.
 
         Raises:
-            StorageError: the queue cannot be read or written.
+            StorageError: the queue cannot be read, or its disk has failed.
         """
         self._read_book()
         self.mps.restore(self.jobtable.holding.values(), now)
@@ -680,8 +692,11 @@ class Engine:
             failure = None
             self.faults.note("recovery", unattributed.error)
             self._forget_turn(now)
-        if failure is not None:
+        if isinstance(failure, StorageBroken):
             raise failure
+        if failure is not None:
+            self._undo([Recovery()], failure, now)
+            return
         self._sweep()
         self._finish(now)
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -42,11 +43,12 @@ from fgsched.controller.turn import ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, Keep, Presence, Pruner
 from fgsched.domain.errors import StorageError
 from fgsched.server import listen
-from fgsched.store import Store
+from fgsched.store import StorageBroken, Store
 from fgsched.system.paths import Paths
 from fgsched.system.sdnotify import ServiceManager
 
 log = logging.getLogger("fgsched.controller")
+_NEEDED = 2**20  # bytes of free space with which a controller starts in any case
 _LONGEST_FAULTY = 1.0  # seconds until the next round where the timers failed
 _ASKED_AGAIN = "asked to restart by a signal"
 
@@ -300,6 +302,19 @@ class Controller:
             self._loop.faults.run(part.name, part.act)
 
     def _recover(self) -> None:
+        try:
+            self._store_gpus()
+        except StorageBroken:
+            raise
+        except StorageError as error:
+            raise _no_space(self._places.state) from error
+        self._loop.faults.run("the jobs of earlier queues", lambda: self._earlier.look(time.time()))
+        with _loading():
+            self._engine.recover(time.time())
+            self._engine.turn([], time.time())
+
+    def _store_gpus(self) -> None:
+        """Store the GPUs that are here now. Nothing is written if the queue has them already."""
         with self._store.write():
             if dropped := self._store.drop_orphan_holds():
                 log.warning("%d holds without a job are dropped from the queue", dropped)
@@ -308,10 +323,6 @@ class Controller:
             self._gpus.restore(marks)
             for gpu in self._gpus.changed():
                 self._store.mark_card(gpu)
-        self._loop.faults.run("the jobs of earlier queues", lambda: self._earlier.look(time.time()))
-        with _loading():
-            self._engine.recover(time.time())
-            self._engine.turn([], time.time())
 
     def _reconfigure(self, config: Config) -> None:
         """Use the settings that can change in a running controller."""
@@ -378,6 +389,17 @@ class Controller:
             self._requests.audit.note(by="SIGHUP", action="reconfigure")
             reread = self._requests.partitions.hang_up
             self._loop.happened(ClientRequest(reread, lambda error: log.error("%s", error), by="SIGHUP"))
+
+
+def _no_space(state: Path) -> StorageError:
+    """Return the error for a queue that must be written at the start, on a full disk."""
+    found = os.statvfs(state)
+    free = found.f_bavail * found.f_frsize
+    return StorageError(
+        f"the controller cannot start: the file system of {state} is full: {free} bytes are free,"
+        f" and {_NEEDED} are needed to store the GPUs of this host, which have changed",
+        "Free some space there: fgsched.log and audit.log can be moved. No job is lost.",
+    )
 
 
 def _never() -> None:

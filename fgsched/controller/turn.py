@@ -142,6 +142,12 @@ class JobEnded(NamedTuple):
     attempt: int = 0  # the attempt of the event; 0: the current one
 
 
+class Recovery(Struct, frozen=True):
+    """The controller has started, and the state of the jobs that it took over could not be stored yet."""
+
+    job: int = 0  # it is no single job's
+
+
 class Faulted(Struct, frozen=True):
     """An effect for an attempt raised an unexpected exception; it may have been carried out in part."""
 
@@ -173,7 +179,7 @@ class ClientRequest(Struct, frozen=True):
 
 _Ends = JobEnded | PrologFailed | EpilogDone
 _Mps = ServerAnswered | ClientsEnded
-Event = JobStarted | Failed | HostShort | _Ends | _Mps | Faulted | WatchdogFinding | ClientRequest
+Event = JobStarted | Failed | HostShort | _Ends | _Mps | Faulted | Recovery | WatchdogFinding | ClientRequest
 
 
 def due_now(begun: Sequence[JobStarted], fresh: Sequence[Event]) -> tuple[list[Event], list[JobStarted]]:

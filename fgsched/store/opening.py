@@ -18,6 +18,7 @@ from fgsched.store.sums import State, Sums
 
 log = logging.getLogger(__name__)
 _VERSION_IN_HEADER = slice(60, 64)  # of the file, where SQLite keeps user_version
+_WITHOUT_SHM = {"SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_SHMOPEN", "SQLITE_IOERR_SHMMAP", "SQLITE_CANTOPEN"}
 _CHECKED = 8 * 2**20  # bytes up to which a file is checked whole at each start, at 5 ms a MiB
 
 
@@ -203,12 +204,32 @@ def _looking(path: Path, how: str = "") -> Iterator[sqlite3.Connection]:
     how = how or ("mode=ro" if log_file.exists() and log_file.stat().st_size else "immutable=1")
     had_shm = shm.exists()
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as db:
+        with closing(_reader(f"{path.absolute().as_uri()}?{how}")) as db:
             db.row_factory = sqlite3.Row
             yield db
     finally:
         if not had_shm:
             shm.unlink(missing_ok=True)
+
+
+def _reader(uri: str) -> sqlite3.Connection:
+    """Open a connection that reads; on a full disk, on which SQLite cannot create the -shm file, without one.
+
+    This process holds the lock of the queue. Another program that has the file open is noticed later, when it
+    is opened for writing.
+    """
+    db = sqlite3.connect(uri, uri=True)
+    try:
+        db.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorname not in _WITHOUT_SHM:
+            return db  # the caller meets the same error
+        db.close()
+        db = sqlite3.connect(f"{uri}&vfs=unix-none", uri=True)
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the log is in memory
+    except sqlite3.DatabaseError:
+        pass
+    return db
 
 
 def _told(db: sqlite3.Connection, path: Path) -> tuple[Commit, int]:

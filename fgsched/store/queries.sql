@@ -190,12 +190,15 @@ FROM job WHERE ended_at >= :since AND started_at IS NOT NULL AND state = 'COMPLE
 UPDATE card SET uuid = '', state = 'ok', note = '' WHERE uuid = :uuid AND gpu <> :gpu;
 
 -- name: put_card
+-- A GPU that is known already is not written: a controller must start on a full disk.
 INSERT INTO card (gpu, uuid, usable, model, capacity) VALUES (:gpu, :uuid, :usable, :model, :capacity)
 ON CONFLICT (gpu) DO UPDATE SET uuid = :uuid, usable = :usable, model = :model, capacity = :capacity,
-  state = CASE WHEN uuid = :uuid THEN state ELSE 'ok' END, note = CASE WHEN uuid = :uuid THEN note ELSE '' END;
+  state = CASE WHEN uuid = :uuid THEN state ELSE 'ok' END, note = CASE WHEN uuid = :uuid THEN note ELSE '' END
+WHERE (uuid, usable, model, capacity) IS NOT (:uuid, :usable, :model, :capacity);
 
 -- name: mark_card
-UPDATE card SET state = :state, note = :note, at = :at WHERE gpu = :gpu;
+UPDATE card SET state = :state, note = :note, at = :at
+WHERE gpu = :gpu AND (state, note, at) IS NOT (:state, :note, :at);
 
 -- name: get_cards
 SELECT gpu, uuid, usable, model, state, note, at FROM card ORDER BY gpu;
