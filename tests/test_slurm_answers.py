@@ -109,6 +109,16 @@ def test_sstat_shows_what_is_measured_and_leaves_out_what_is_not():
     assert {field.name: field.show(step) for field in sstat.FIELDS}["ConsumedEnergy"] == ""
 
 
+@pytest.mark.parametrize("words", [["-o", "%all"], ["-O", "all"]])
+def test_sinfo_shows_every_field_between_bars(site, monkeypatch, words):
+    head, row = answered(site, monkeypatch, "sinfo", *words).splitlines()
+    cells = dict(zip(head.split("|"), row.split("|"), strict=True))
+    assert head.startswith("PARTITION|PARTITION|AVAIL|TIMELIMIT|")
+    assert {key: cells[key] for key in ("AVAIL", "CPUS", "NODELIST", "GRES", "CLUSTER")} == {
+        **{"AVAIL": "up", "CPUS": "8", "NODELIST": HOST, "GRES": "gpu:simulated:2", "CLUSTER": "fgsched"}
+    }
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [

@@ -24,7 +24,7 @@ _KNOWN = options(
     """a:all M:clusters d:dead e:exact F:future o:format O:Format i:iterate l:long N:Node n:nodes h:noheader
     p:partition r:responding R:list-reasons T:reservation S:sort t:states s:summarize v:verbose V:version""",
 )
-_ITEM = re.compile(r"%(\.?)([0-9]*)([a-zA-Z])")
+_ITEM = re.compile(r"%(\.?)([0-9]*)(all\b|[a-zA-Z])")
 _NAMED = re.compile(r"([A-Za-z_]+)(?::(\.?)([0-9]*)(.*))?")
 _FORMATS = {  # option -> format
     "": "%9P %.5a %.10l %.6D %.6t %N",
@@ -241,7 +241,8 @@ def _is_wanted(row: Row, given: Mapping[str, str]) -> bool:
 def _format(given: Mapping[str, str]) -> tuple[str, list[_Piece]]:
     """Return the text before the first column, and the columns."""
     if "Format" in given:
-        return "", [_of_name(part) for part in given["Format"].split(",")]
+        names = given["Format"].split(",")
+        return "", _every("") if names == ["all"] else [_of_name(part) for part in names]
     if "format" in given:
         return _of_letters(given["format"])
     kind = next((name for name in ("list-reasons", "summarize", "Node") if name in given), "")
@@ -250,14 +251,23 @@ def _format(given: Mapping[str, str]) -> tuple[str, list[_Piece]]:
     return _of_letters(_FORMATS[f"{kind} long".strip() if long else kind].replace("%#N", names))
 
 
+def _every(after: str) -> list[_Piece]:
+    """Return all columns that have a letter, separated by a vertical bar."""
+    every = [_Piece(column, 0, False, "|") for column in COLUMNS if column.letter]
+    return [*every[:-1], every[-1]._replace(after=after)]
+
+
 def _of_letters(text: str) -> tuple[str, list[_Piece]]:
     by_letter = {column.letter: column for column in COLUMNS if column.letter}
     matches = list(_ITEM.finditer(text))
     pieces = []
     for at, match in enumerate(matches):
+        end = matches[at + 1].start() if at + 1 < len(matches) else len(text)
+        if match[3] == "all":
+            pieces += _every(text[match.end() : end])
+            continue
         if match[3] not in by_letter:
             raise BadLine(f"error: Invalid node format specification: {match[3]}")
-        end = matches[at + 1].start() if at + 1 < len(matches) else len(text)
         pieces.append(
             _Piece(by_letter[match[3]], int(match[2] or 0), bool(match[1]), text[match.end() : end])
         )
