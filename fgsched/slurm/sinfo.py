@@ -241,8 +241,8 @@ def _is_wanted(row: Row, given: Mapping[str, str]) -> bool:
 def _format(given: Mapping[str, str]) -> tuple[str, list[_Piece]]:
     """Return the text before the first column, and the columns."""
     if "Format" in given:
-        names = given["Format"].split(",")
-        return "", _every("") if names == ["all"] else [_of_name(part) for part in names]
+        parts = given["Format"].split(",")
+        return "", _every("") if parts == ["all"] else [_of_name(part) for part in parts]
     if "format" in given:
         return _of_letters(given["format"])
     kind = next((name for name in ("list-reasons", "summarize", "Node") if name in given), "")
