@@ -5,8 +5,10 @@ import time
 
 import pytest
 
+from fgsched import protocol
+from fgsched.cli.awaitrun import wait_until_running
 from fgsched.domain.errors import Exit
-from live_host import living
+from live_host import Done, living
 
 
 def pairs(text):
@@ -216,6 +218,35 @@ def test_a_ping_never_starts_a_controller(home):
     )
     assert home.client.ask("ping")
     assert " is UP (pid " in home.run("fgctl", "ping").out
+
+
+class ReleasingClient:
+    """A client that releases a held job when it waits for the next event."""
+
+    def __init__(self, home, held):
+        self._home, self._held, self.asked = home, held, []
+
+    def call(self, call, **more):
+        self.asked.append(type(call).__name__)
+        if isinstance(call, protocol.Events) and call.after and self._held:
+            self._home.run("fgctl", "release", str(self._held))
+            self._held = 0
+        return self._home.client.call(call, **more)
+
+
+def test_wait_job_returns_when_a_pending_job_runs(home):
+    held = home.submit("exec sleep 1000000", hold=True)
+    client = ReleasingClient(home, held)
+    wait_until_running(client, held)
+    assert home.job(held)["state"] == "RUNNING"
+    assert client.asked[:3] == ["Events", "ListQueue", "Events"], "it waits for an event, not for a time"
+
+
+def test_wait_job_is_over_at_once_for_a_job_that_runs_and_refused_for_one_that_never_will(home):
+    assert home.run("fgctl", "wait_job", str(home.running())) == Done(0, "", "")
+    done = home.run("fgctl", "wait_job", str(over := home.ended("exit 3")))
+    assert (done.status, f"job {over} has ended: FAILED" in done.err) == (Exit.REFUSED, True)
+    assert home.run("fgctl", "wait_job", "99").status == Exit.NO_SUCH_JOB
 
 
 def test_a_message_is_appended_to_the_error_file_of_a_running_job(home):

@@ -153,6 +153,11 @@ def test_a_refusal_is_in_the_words_of_slurm(site, monkeypatch, words, error):
         ("scontrol show partition none", (1, "", "Partition none not found\n")),
         ("squeue -hj 99", (1, "", "slurm_load_jobs error: Invalid job id specified\n")),
         ("scancel 99", (0, "", "")),
+        ("scontrol wait_job 2", (0, "", "")),
+        (
+            "scontrol wait_job jobid=1",
+            (1, "", "scontrol: error: job 1 has ended: COMPLETED\nfgacct -j 1 shows it.\n"),
+        ),
     ],
 )
 def test_a_program_of_a_name_ends_as_that_of_slurm(site, words, result):

@@ -17,9 +17,7 @@ from fgsched.listing import choices
 from fgsched.protocol import Call, Outcome, Outcomes
 from fgsched.system.userfiles import create_own
 
-_UNBUILT = (
-    *("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "wait_job", "completing", "version"),
-)
+_UNBUILT = (*("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "completing", "version"),)
 _jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
 
 
@@ -297,6 +295,16 @@ def _single(word: str) -> int | str:
     if len(ids) != 1:
         raise BadUsage(f"{shown(word)} names {len(ids)} jobs; give one")
     return ids[0]
+
+
+@fgctl.command("wait_job", hidden=True)
+@click.argument("word", metavar="ID")
+def _wait_job(word: str) -> None:
+    """Wait until a job runs."""
+    from fgsched.cli.awaitrun import wait_until_running
+
+    with Client(find_places()) as client:
+        wait_until_running(client, _single(word))
 
 
 @fgctl.command("notify", hidden=True)

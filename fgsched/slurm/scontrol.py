@@ -18,7 +18,7 @@ _KNOWN = options(
     "json yaml oneliner details all hide quiet verbose clusters= cluster= sibling local future federation",
     "o:oneliner d:details a:all Q:quiet v:verbose M:clusters F:future",
 )
-_OF_JOBS = ("hold", "release", "requeue", "requeuehold", "suspend", "resume", "top", "uhold")
+_OF_JOBS = ("hold", "release", "requeue", "requeuehold", "suspend", "resume", "top", "uhold", "wait_job")
 _NONE = ("licenses", "topology", "burstbuffer", "dwstat", "federation", "frontend")
 VERSION = "22.05.8"  # of the Slurm whose answers these are
 
