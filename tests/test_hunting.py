@@ -8,13 +8,15 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
+from awaiting import until, until_stopped
 from builders import a_job
 from fgsched.domain.job import JobState
 from fgsched.jobs.launchspec import job_dir
 from fgsched.launch import launcher as shepherds
 from fgsched.launch.launcher import Launcher
 from fgsched.launch.rundir import RunDir
-from fgsched.system.process import identify, marked
+from fgsched.system.process import boot_id, identify, marked, parents
+from fgshim import spawner as program
 from spawner_driver import await_end
 from tracing import TRACE_EXIT, traced
 
@@ -41,6 +43,27 @@ def test_what_is_left_of_a_job_is_killed(hunter, left):
     await_end(left.pid)
     assert left.wait() == -signal.SIGKILL
     assert hunter.kill_remaining(JOB)
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(not program().exists(), reason="fgspawn is not built")
+def test_a_job_whose_killed_shepherd_the_spawner_has_not_noticed_yet_is_not_lost(spawner):
+    job = spawner.launch("#!/bin/sh\nexec sleep 1000000\n", job=1, attempt=1)
+    ports = SimpleNamespace(watch=None, gone=None, accounts=None)
+    hunter = Launcher(RunDir(spawner.run, boot_id()), SimpleNamespace(pid=0), None, ports, None)
+    os.kill(spawner.process.pid, signal.SIGSTOP)
+    until_stopped(spawner.process.pid)
+    try:
+        script = [pid for pid, above in parents().items() if above == job.answer.pid]
+        for pid in (job.answer.pid, *script):
+            os.kill(pid, signal.SIGKILL)
+            await_end(pid)
+        assert not marked(job_dir(str(spawner.run), 1, 1), os.geteuid())
+        assert not hunter.kill_remaining(JOB)
+    finally:
+        os.kill(spawner.process.pid, signal.SIGCONT)
+    until(spawner.run / "result", job.link.is_symlink)
+    assert job.result().exit_code == -signal.SIGKILL
 
 
 def test_what_no_kill_ends_is_left_behind_in_the_end(hunter, left, monkeypatch, caplog):

@@ -380,7 +380,7 @@ class Launcher:
         Processes that survive SIGKILL for 30 seconds are logged and abandoned.
         """
         is_late = self._is_late(job)
-        if not is_late and self.run.holder(job.id, job.attempt):
+        if not is_late and self._has_spawner(job):
             return False  # its processes need not have the variables of the job any more
         left, parent_of = self._living(job)
         # A spawner that inherited the job carries out orders and reports its end, unless it hangs.
@@ -388,6 +388,11 @@ class Launcher:
         for one in orphaned:
             kill(one, signal.SIGKILL)
         return not left or (len(orphaned) == len(left) and self._survives(job, left))
+
+    def _has_spawner(self, job: Job) -> bool:
+        """Tell whether a spawner has taken a job over from its killed shepherd, or is to do so."""
+        run = self.run
+        return run.holder(job.id, job.attempt) is not None or run.is_unheard(job.id, job.attempt)
 
     def _living(self, job: Job) -> tuple[list[Identity], Mapping[int, int]]:
         """Return (living processes of a job, {pid: parent pid}).

@@ -18,7 +18,7 @@ from fgsched.crash import point
 from fgsched.domain.errors import StorageError
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Unclaimed, is_held, parse_claim, parse_result
 from fgsched.system.cleaner import Cleaner, Quarantine, kind_of
-from fgsched.system.process import Identity, is_alive, is_own_supervisor
+from fgsched.system.process import Identity, is_alive, is_own_supervisor, is_unreaped
 from fgsched.system.spaces import attempt_dirs, attempts
 
 log = logging.getLogger(__name__)
@@ -177,6 +177,14 @@ class RunDir:
             identity = Identity(found.pid, found.start, found.boot) if found else None
             return identity if identity and is_alive(identity) and is_own_supervisor(identity.pid) else None
         return None
+
+    def is_unheard(self, job: int, attempt: int) -> bool:
+        """Tell whether a spawner is still to take over an attempt whose shepherd was killed."""
+        text = self._link(f"{self._claims}{job}.{attempt}")
+        with suppress(ValueError, OverflowError):
+            found = parse_claim(text) if text is not None and not is_held(text) else None
+            return found is not None and is_unreaped(Identity(found.pid, found.start, found.boot))
+        return False
 
     def forget(self, job: int, attempt: int) -> None:
         """Remove the result, then the claim, of an attempt whose end is committed.

@@ -59,6 +59,14 @@ def is_alive(identity: Identity) -> bool:
     return identify(identity.pid) == identity
 
 
+def is_unreaped(identity: Identity) -> bool:
+    """Return whether the process has exited and is not reaped yet by its parent, a spawner of this user."""
+    stat = _stat(identity.pid)
+    if stat is None or stat.state != "Z" or Identity(identity.pid, stat.start, boot_id()) != identity:
+        return False
+    return is_own_supervisor(stat.parent)
+
+
 def open_pidfd(identity: Identity) -> int | None:
     """Open a pidfd of the process; return None if the process has exited. The caller closes it.
 

@@ -177,10 +177,13 @@ cdef void note_orphan(const siginfo_t *info, const rusage *used) noexcept nogil:
 
 
 cdef int reap_all() noexcept nogil:
-    """Reap every child that has ended. Return 0 if no child is left."""
+    """Reap every child that has ended. Return 0 if no child is left.
+
+    A job is taken over before its killed shepherd is reaped, so that the controller finds one or the other.
+    """
     cdef siginfo_t info
     cdef rusage used
-    cdef int status, index
+    cdef int index
     while True:
         info.si_pid = 0
         if syscall(SYS_waitid, P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT, &used) < 0:
@@ -190,11 +193,11 @@ cdef int reap_all() noexcept nogil:
         index = kept_by(info.si_pid)
         if index < 0 and n_taken:
             note_orphan(&info, &used)
-        waitpid(info.si_pid, &status, 0)
-        if index >= 0 and fg_killed(status) and slot_at(index).phase < STORED:
+        if index >= 0 and info.si_code != CLD_EXITED and slot_at(index).phase < STORED:
             take_over(index)
         elif index >= 0:
             release(index)
+        waitpid(info.si_pid, NULL, 0)
 
 
 cdef void tend(int index) noexcept nogil:
