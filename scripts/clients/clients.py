@@ -1,5 +1,6 @@
 """Run clients of Slurm from their packages on simulated GPUs of fgsched; print a table of the results."""
 
+import argparse
 import hashlib
 import os
 import shutil
@@ -135,7 +136,11 @@ def _stop(environ: dict[str, str]) -> None:
 
 
 def main() -> int:
-    wanted = sys.argv[1:] or list(CLIENTS)
+    parser = argparse.ArgumentParser(prog="scripts/clients/slurm", description=__doc__)
+    parser.add_argument("client", nargs="*", default=list(CLIENTS), help=f"one of: {', '.join(CLIENTS)}")
+    wanted = parser.parse_args().client
+    if unknown := [name for name in wanted if name not in CLIENTS]:
+        parser.error(f"no client is called {unknown[0]!r}; there are {', '.join(CLIENTS)}")
     base = Path(tempfile.mkdtemp(prefix="fgsched-clients.", dir="/tmp"))
     results = []
     for client in wanted:
