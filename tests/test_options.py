@@ -248,6 +248,17 @@ def test_a_bad_header_is_refused_with_file_and_line(lines, message):
     assert refused_header(*lines) == message
 
 
+@pytest.mark.parametrize("word", ["hetjob", "packjob", ":"])
+def test_a_job_of_several_components_is_refused_with_what_to_do_instead(word):
+    with pytest.raises(BadUsage) as raised:
+        header("#SBATCH -n1", f"#SBATCH {word}", "#SBATCH -n2")
+    assert raised.value.cause == f"train.sh:3: {word}: heterogeneous jobs are not supported yet"
+    assert raised.value.remedy.startswith("Request the sum of the components in one job, or submit a job")
+    with pytest.raises(BadUsage, match="':' between the options of several components: heterogeneous jobs"):
+        options.read(["-n1", ":", "-n2", "train.sh"])
+    assert options.read(["-n1", "train.sh", ":"])[1] == ["train.sh", ":"]
+
+
 def test_the_same_value_twice_is_no_contradiction():
     assert header("#FG --gpus=0.5", "#FG -G 50%")[0]["gpus"].value == Amount("gpu", 5000)
 

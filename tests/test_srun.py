@@ -99,6 +99,19 @@ def test_gpus_of_a_step_are_read_in_every_form():
     assert step_of(["--gres=gpu", "true"], {}).gpus == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["-n1", "a", ":", "-n2", "b"], [":", "-n2", "b"], ["--het-group=0,1", "a"], ["--het-group=1", "a"]],
+)
+def test_a_step_of_several_components_is_refused_with_what_to_do_instead(words):
+    with pytest.raises(Refusal, match=r"heterogeneous steps are not supported yet\nStart a step for each"):
+        step_of(words, {})
+
+
+def test_a_colon_at_the_end_of_a_command_is_its_argument():
+    assert step_of(["--het-group=0", "bash", "-c", ":"], {}).command == ("bash", "-c", ":")
+
+
 def test_several_nodes_and_no_command_are_refused():
     for words, part in (([], "No command"), (["-N2", "true"], "one host"), (["-n", "x", "true"], "numeric")):
         with pytest.raises(Refusal, match=part):

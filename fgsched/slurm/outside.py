@@ -14,7 +14,7 @@ from fgsched.slurm.getopt import options, parse
 from fgsched.slurm.inputs import of_salloc
 from fgsched.slurm.phrases import in_slurms_words
 from fgsched.slurm.step import Refusal
-from fgsched.submission.options import Setting
+from fgsched.submission.options import Setting, heterogeneous
 from fgsched.submission.options import read as read_options
 
 _OF_THE_JOB = (
@@ -125,6 +125,9 @@ def join(given: Mapping[str, str], command: Sequence[str]) -> int:
 def salloc(words: Sequence[str]) -> int:
     """Allocate, run a command or a shell, and return its exit code. Raises BadLine or Refusal."""
     found, command = parse(_OF_SALLOC, words, permute=False)
+    if command[:1] == [":"]:
+        error = heterogeneous("':' between the options of several components")
+        raise Refusal(f"salloc: error: {error.cause}\n{error.remedy}", 1)
     given = of_salloc(os.environ, dict(found))
     leaves = "no-shell" in given
     if leaves:

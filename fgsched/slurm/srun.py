@@ -31,11 +31,17 @@ _KNOWN = options(
     E:preserve-env d:dependency M:clusters r:relative H:hold b:begin""",
 )
 
+_SEVERAL = "Start a step for each component with & and then wait, or one with --multi-prog."
+
 
 def read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the options and the command of a command line. Raises BadLine."""
+    """Return the options and the command of a command line. Raises BadLine or Refusal."""
     found, command = parse(_KNOWN, words, permute=False)
-    return dict(found), command
+    given = dict(found)
+    if ":" in command[:-1] or given.get("het-group", "0") != "0":
+        asked = f"--het-group={given['het-group']}" if "het-group" in given else "':' between two commands"
+        raise Refusal(f"srun: error: {asked}: heterogeneous steps are not supported yet\n{_SEVERAL}", 1)
+    return given, command
 
 
 def step_of(words: Sequence[str], environ: Mapping[str, str]) -> Step:

@@ -57,6 +57,9 @@ class HelpAsked(BadUsage):
         self.answer = answer
 
 
+_HETEROGENEOUS = ("hetjob", "packjob", ":")  # words between the headers of two components
+
+
 class Reader(Struct, frozen=True):
     """Parses the words of one source, and handles Slurm's unsupported options for that source."""
 
@@ -198,9 +201,20 @@ def read(words: Sequence[str], more: Mapping[str, Option] | None = None) -> tupl
     """
     ignored: list[str] = []
     settings, rest = Reader(ignored=ignored, more=more or {}).read(words)
+    if rest[:1] == [":"]:
+        raise heterogeneous("':' between the options of several components")
     if ignored:
         settings.append(Setting(table.IGNORED, " ".join(dict.fromkeys(ignored)), ignored))
     return settings, rest
+
+
+def heterogeneous(place: str) -> BadUsage:
+    """Return the error about a job of several components, for which `place` asks."""
+    return BadUsage(
+        f"{place}: heterogeneous jobs are not supported yet",
+        "Request the sum of the components in one job, or submit a job for each of them:\n"
+        "fgsub --dependency=after:last starts a job after the one before has started.",
+    )
 
 
 def from_script(found: Directives, name: str) -> tuple[list[Setting], list[str]]:
@@ -210,6 +224,8 @@ def from_script(found: Directives, name: str) -> tuple[list[Setting], list[str]]
     for line in found.lines:
         reader = Reader(name, line.number, found.family, ignored)
         given, rest = reader.read(line.words)
+        if rest and rest[0] in _HETEROGENEOUS:
+            raise heterogeneous(f"{reader.place}{rest[0]}")
         if rest or "--" in line.words:
             word = shown(rest[0] if rest else "--")
             raise BadUsage(f"{reader.place}{word} is not an option (invalid directive)")
