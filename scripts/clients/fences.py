@@ -1,5 +1,6 @@
 """Run fgfence below Ray and Slurm, and compare what their tasks see of a GPU with what the fence gives."""
 
+import argparse
 import json
 import os
 import shutil
@@ -169,13 +170,21 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+LAUNCHERS = {"ray": ray, "slurm": slurm}
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/clients/fence", description=__doc__)
+    parser.add_argument("launcher", nargs="*", default=list(LAUNCHERS), help=" or ".join(LAUNCHERS))
+    wanted = parser.parse_args().launcher
+    if unknown := set(wanted) - LAUNCHERS.keys():
+        parser.error(f"no launcher is called {unknown.pop()!r}; there are {' and '.join(LAUNCHERS)}")
     status = 0
-    for name in sys.argv[1:] or ["ray", "slurm"]:
+    for name in wanted:
         folder = Path(tempfile.mkdtemp(prefix=f"fgsched-fence-{name}.", dir="/tmp"))
         print(name, flush=True)
         try:
-            {"ray": ray, "slurm": slurm}[name](folder)
+            LAUNCHERS[name](folder)
         except Skipped as reason:
             print(f"  skipped: {reason}")
         except AssertionError as failure:
