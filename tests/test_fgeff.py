@@ -8,11 +8,14 @@ from msgspec import structs
 
 from fgsched import protocol
 from fgsched.accounting.efficiency import groups, needs_of, proposal_of, run_of
-from fgsched.accounting.proposal import Needs, propose
+from fgsched.accounting.proposal import Needs, Proposal, for_slurm, propose
 from fgsched.cli.effsheet import Sheet, document
 from fgsched.domain.job import Demand, JobState, OomReport, Request
 from fgsched.domain.text import width_of as width
 from fgsched.domain.usage import JobUsage
+from fgsched.jobs.jobscript import directives
+from fgsched.submission.options import from_script
+from fgsched.submission.table import Amount, GpuMemory
 from live_host import Done, Home, living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -93,9 +96,24 @@ def test_an_option_is_proposed_if_it_is_below_three_quarters_of_the_request(need
     assert (found.tokens if found else None) == tokens
 
 
-def test_the_line_for_a_script_of_slurm_is_an_sbatch_line():
+def test_the_line_for_a_script_of_slurm_is_an_sbatch_line_in_its_forms():
     found = [run(request=Request(name="x", slurm_env=as_slurm, time_limit=DAY)) for as_slurm in (True, False)]
-    assert [proposal_of([one]).line.split()[0] for one in found] == ["#SBATCH", "#FG"]
+    lines = [proposal_of([one]).line for one in found]
+    assert lines == [
+        "#SBATCH --gres=gpu:0.25 --gpu-mem=8G --time=8:00:00",
+        "#FG --gpus=0.25 --gpu-mem=8G --time=8h",
+    ]
+    settings, warnings = from_script(directives(f"#!/bin/sh\n{lines[0]}\ntrue\n"), "x")
+    assert ([one.value for one in settings], warnings) == (
+        [Amount("gpu", 2500), GpuMemory(size=8 * GIB), 8 * 3600],
+        [],
+    )
+
+
+def test_a_script_of_slurm_that_needs_no_gpu_asks_for_none():
+    proposal = for_slurm(Proposal(tokens=("--gpus=0", "--mem=2G"), reasons=("The line keeps --gpus=0.",)))
+    assert proposal.line == "#SBATCH --gres=none --mem=2G"
+    assert proposal.reasons == ("The line keeps --gres=none.",)
 
 
 def test_the_largest_use_of_all_runs_counts_and_the_last_request():

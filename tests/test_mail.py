@@ -152,6 +152,15 @@ def test_a_mail_is_kept_in_the_queue_until_it_is_durable_elsewhere():
     assert world.store.outbox.all() == []
 
 
+def test_a_mail_knows_whether_its_job_is_written_for_slurm_and_its_tasks():
+    world = World([a_gpu(0)])
+    post = Post(world)
+    world.submit([a_demand(5000)], mail_type="BEGIN", slurm_env=True, tasks=3)
+    world.submit([a_demand(5000)], mail_type="BEGIN")
+    world.settle()
+    assert [(one.slurm, one.ntasks) for one in post.letters.values()] == [(True, 3), (False, 1)]
+
+
 def test_a_mail_that_was_committed_and_not_posted_is_posted_by_the_next_controller():
     world = World([a_gpu(0)])
     world.engine.mail.connect(lambda name, data: (_ for _ in ()).throw(OSError("full")), "host")
@@ -329,6 +338,9 @@ def test_the_mail_about_the_end_has_the_header_line_for_the_next_run_as_fgeff_gi
         "",
         "      #FG --gpus=0.25 --gpu-mem=7G --time=8h",
     ]
+    of_slurm = text_of(replace(BIG, slurm=True), LITTLE).splitlines()
+    assert of_slurm[at : at + 5] == lines[at : at + 5]
+    assert of_slurm[at + 5] == "      #SBATCH --gres=gpu:0.25 --gpu-mem=7G --time=8:00:00"
     html = notice_mail(jobtext.notice(BIG, LITTLE, (), "hopper")).html
     assert html.index("For the next run") < html.index("--gpu-mem=7G") < html.index("Where and when")
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from fgsched.accounting.proposal import HOUR, WHOLE, Needs, Proposal, propose
+from fgsched.accounting.proposal import HOUR, WHOLE, Needs, Proposal, for_slurm, propose
 from fgsched.accounting.reports.numbers import brief_hours
 from fgsched.domain.job import JobState
 from fgsched.domain.usage import JobUsage
@@ -169,7 +168,7 @@ def proposal_of(runs: Sequence[Run]) -> Proposal | None:
     found = propose(needs_of(ended)) if ended else None
     if found is None or not ended[-1].job.request.slurm_env:
         return found
-    return replace(found, mark="#SBATCH")
+    return for_slurm(found)
 
 
 def charge_sentences(found: Proposal, charged: float, runs: int = 1) -> list[str]:

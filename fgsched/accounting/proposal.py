@@ -5,6 +5,7 @@ request. Shares of a GPU are in ten-thousandths.
 """
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.domain.units import format_share
 
@@ -54,6 +55,23 @@ class Proposal(Struct, frozen=True, kw_only=True):
     def line(self) -> str:
         """The header line of a job script."""
         return " ".join((self.mark, *self.tokens))
+
+
+def for_slurm(found: Proposal) -> Proposal:
+    """Return a proposal for a script with #SBATCH headers, in the forms that Slurm has for its options."""
+    spelled = {token: _of_slurm(token) for token in found.tokens}
+    reasons = found.reasons
+    for token, of_slurm in spelled.items():
+        reasons = tuple(reason.replace(token, of_slurm) for reason in reasons)
+    return replace(found, mark="#SBATCH", tokens=tuple(spelled.values()), reasons=reasons)
+
+
+def _of_slurm(token: str) -> str:
+    """Return an option as Slurm spells it; --gpu-mem has no other form."""
+    name, _, value = token.partition("=")
+    if name == "--gpus":
+        return "--gres=none" if value == "0" else f"--gres=gpu:{value}"
+    return f"{name}={value.removesuffix('h')}:00:00" if name == "--time" else token
 
 
 def hours_up(seconds: float) -> int:

@@ -283,6 +283,8 @@ def _of_job(job: Job) -> dict[str, Any]:
         "eligible_at": eligible(job) or 0.0,
         "time_limit": request.time_limit,
         "cpus": request.demand.cpus,
+        "ntasks": request.tasks,
+        "slurm": request.slurm_env,
         "host_memory": request.demand.host_memory,
         "chdir": request.chdir,
         "command": request.submit_line,

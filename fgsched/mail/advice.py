@@ -1,7 +1,7 @@
 """Propose a request for the next run in the mail about the end of a job. Times are in epoch seconds."""
 
 from fgsched.accounting.efficiency import charge_sentences
-from fgsched.accounting.proposal import Needs, propose
+from fgsched.accounting.proposal import Needs, for_slurm, propose
 from fgsched.domain.usage import JobUsage
 from fgsched.mail.letters import JobMail
 
@@ -36,8 +36,9 @@ def advised(mail: JobMail, usage: JobUsage | None) -> tuple[list[str], list[str]
     found = propose(needs) if needs is not None else None
     if found is None:
         return [], []
+    found = for_slurm(found) if mail.slurm else found
     charge = charge_sentences(found, usage.charged if usage is not None else 0.0)
-    return [" ".join([*found.reasons, *charge])], ["#FG", *found.tokens]
+    return [" ".join([*found.reasons, *charge])], [found.mark, *found.tokens]
 
 
 def _refused(mail: JobMail) -> Needs | None:
@@ -60,6 +61,7 @@ def _needs(mail: JobMail, usage: JobUsage | None, ran: float) -> Needs:
         sampled=usage.sampled if usage is not None else 0.0,
         with_process=usage.with_process if usage is not None else None,
         cpus=mail.cpus,
+        tasks=mail.ntasks,
         cpu=mail.cpu_seconds / ran,
         host_memory=mail.host_memory,
         rss=mail.max_rss or None,

@@ -85,6 +85,8 @@ class JobMail(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
     share: int = 0  # of each GPU, in ten-thousandths
     memory: int = 0  # bytes of each GPU
     cpus: int = 1
+    ntasks: int = 1  # that share the CPUs
+    slurm: bool = False  # its script is written for Slurm
     host_memory: int = 0  # bytes; 0: not counted
     gpu_peak: int = 0  # bytes
     max_rss: int = 0  # bytes
