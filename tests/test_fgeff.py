@@ -14,6 +14,7 @@ from fgsched.domain.job import Demand, JobState, OomReport, Request
 from fgsched.domain.text import width_of as width
 from fgsched.domain.usage import JobUsage
 from fgsched.jobs.jobscript import directives
+from fgsched.listing.choices import name_of
 from fgsched.submission.options import from_script
 from fgsched.submission.table import Amount, GpuMemory
 from live_host import Done, Home, living
@@ -108,6 +109,15 @@ def test_the_line_for_a_script_of_slurm_is_an_sbatch_line_in_its_forms():
         [Amount("gpu", 2500), GpuMemory(size=8 * GIB), 8 * 3600],
         [],
     )
+
+
+def test_the_tasks_of_an_array_come_by_their_index():
+    """The last task that starts takes the id of the array, so ids do not follow the indices."""
+    ids = {18: 2, 19: 0, 20: 1}
+    array = [run(id, array=18, task=task) for id, task in ids.items()]
+    mixed = [run(21), *array, run(22, array=22, task=1), run(23, array=22, task=0), run(17)]
+    (group,) = groups(mixed, 20)
+    assert [name_of(one.job) for one in group.runs] == ["17", "18_0", "18_1", "18_2", "21", "22_0", "22_1"]
 
 
 def test_a_script_of_slurm_that_needs_no_gpu_asks_for_none():

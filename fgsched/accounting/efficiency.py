@@ -247,10 +247,16 @@ def _ratio(parts: Sequence[tuple[float, float]]) -> float | None:
     return sum(part for part, _ in parts) / whole if whole > 0 else None
 
 
+def place_of(run: Run) -> tuple[int, int]:
+    """Return the sort key of a run: by submission, and the tasks of an array by index."""
+    job = run.job
+    return job.array or job.id, -1 if job.task is None else job.task
+
+
 def groups(runs: Sequence[Run], last: int) -> list[Group]:
     """Return runs by user and name, at most `last` of each, the groups with the largest charge first."""
     found: dict[tuple[str, str], list[Run]] = {}
-    for one in sorted(runs, key=lambda run: run.job.id):
+    for one in sorted(runs, key=place_of):
         found.setdefault((one.job.user, one.job.request.name), []).append(one)
     made = [Group(user=user, name=name, runs=tuple(of[-last:])) for (user, name), of in found.items()]
     return sorted(made, key=lambda group: (-group.charged, group.user, group.name))

@@ -40,7 +40,7 @@ def fgeff(**options: Any) -> int:
         found = list(_jobs(client, options, efficiency.ASKED, missing))
     runs = [efficiency.run_of(job, totals) for job in found if options["named"] or job.started_at is not None]
     if options["as_json"]:
-        write(effsheet.document(runs))
+        write(effsheet.document(runs if options["named"] else sorted(runs, key=efficiency.place_of)))
     else:
         sheet = effsheet.Sheet(host_name(), options["as_ascii"])
         kinds = {"named": sheet.jobs, "name": sheet.compared}
