@@ -1,7 +1,10 @@
 """fgsched slurm-names: the names of Slurm outside jobs, never in the place of a Slurm or of another file."""
 
+import ast
 import os
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +12,7 @@ from fgsched.cli.install import slurmnames as installing
 from fgsched.cli.install.slurmnames import BIN
 from fgsched.domain.errors import Refused
 
+COMMANDS = Path(__file__).parent.parent / "fgsched" / "cli" / "bin"
 FOREIGN = b"#!/bin/sh\necho a real one\n"
 
 
@@ -62,6 +66,35 @@ def test_functions_of_the_shell_reach_the_command(tmp_path, monkeypatch):
     done = subprocess.run([program], env=environ, capture_output=True, text=True)
     assert "BASH_FUNC_module%%=() { " in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["srun", "salloc"])
+def test_the_prompts_of_the_caller_reach_the_command_as_they_are(name, tmp_path, monkeypatch):
+    """bash removes PS1 and PS2 unless it is interactive. A value is never evaluated."""
+    python = others(tmp_path, "python", f"#!{sys.executable} -I\nimport os\nprint(dict(os.environ))".encode())
+    program = others(tmp_path, name, b"")
+    for each in (python, program):
+        each.chmod(0o755)
+    monkeypatch.setattr(installing.sys, "executable", str(python))
+    program.write_bytes(installing.program(name))
+    marker = tmp_path / "evaluated"
+    environ = {
+        **{"PS1": f"$(touch {marker})`touch {marker}`\n[\\u@\\h]$ ", "PS2": "", "one": "1", "all": "2"},
+        **{"PATH": os.environ["PATH"], "BASH_ENV": str(others(tmp_path, "rc", b"touch evaluated\n"))},
+        **{"BASH_FUNC_mapfile%%": f"() {{ touch {marker}; }}", "BASH_FUNC_exec%%": "() { true; }"},
+    }
+    done = subprocess.run([program], env=environ, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stderr == ""
+    assert ast.literal_eval(done.stdout).items() >= environ.items()
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "program", [installing.BIN / "srun", installing.BIN / "salloc", COMMANDS / "fgrun", COMMANDS / "fgfence"]
+)
+def test_a_program_that_starts_a_shell_in_a_job_keeps_the_prompts(program):
+    kept = (installing.BIN / "srun").read_bytes().splitlines()[:-1]
+    assert program.read_bytes().splitlines()[:-1] == kept
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "broken link", "directory"])

@@ -23,6 +23,7 @@ _NATIVE = {"sbatch": "fgsub", "squeue": "fgq", "scancel": "fgq"}  # the native p
 BIN = Path(__file__).resolve().parents[2] / "slurm" / "bin"  # one script for each name
 _MARK = b"# Written by fgsched slurm-names, which replaces and removes this file."
 _SHELL = b"#!/bin/bash -p"  # keeps exported functions, such as that of `module`; -p: without reading BASH_ENV
+_WITH_PROMPTS = ("srun", "salloc")  # names that start a shell for a person
 _HEAD = 400  # bytes of a file in which the mark is
 _NOT_IN_PATH = "{0} is not in PATH. Add to ~/.bashrc: export PATH={0}:$PATH\n"
 _ADMINISTRATORS = 0o002  # a group of administrators can write to /usr/local/bin
@@ -77,7 +78,13 @@ def program(name: str) -> bytes:
         command = f"{shlex.quote(str(native))} --named={name}"
     else:
         command = f"{shlex.quote(sys.executable)} -I -m fgsched.slurm.names {name}"
-    return b'%s\n%s\nexec %s "$@"\n' % (_SHELL, _MARK, os.fsencode(command))
+    before = _prompts(name) if name in _WITH_PROMPTS else b""
+    return b'%s\n%s\n%sexec %s "$@"\n' % (_SHELL, _MARK, before, os.fsencode(command))
+
+
+def _prompts(name: str) -> bytes:
+    """Return the lines of the program inside jobs that keep the prompts of the caller."""
+    return b"".join((BIN / name).read_bytes().splitlines(keepends=True)[1:-1])
 
 
 def _refuse_others(folder: Path, environ: Mapping[str, str]) -> None:
