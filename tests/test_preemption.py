@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders import GIB, LIMITS, World, a_demand, a_gpu, a_job, a_result
-from crashing import Power
+from crashing import Power, kill_controller
 from fgsched.config.load import check_preemption
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import RunningJobHandlers
@@ -724,10 +724,21 @@ def test_a_grace_holds_while_no_controller_runs(tmp_path):
         low = home.submit(text, partition="night", share=WHOLE)
         fifo.read_text()
         high = home.submit("exit 0", partition="day", share=WHOLE)
-        why = home.run("fgq", "--why", str(high)).out
-        assert f"job {low} is being preempted for it" in why
+        kill_controller(home)
         home.wait(low, high)
         assert job(home, low)["state"] == "PREEMPTED"
+
+
+def test_a_job_tells_which_job_is_being_preempted_for_it(tmp_path):
+    with living(tmp_path / "home", **site(CANCEL, 600)) as home:
+        fifo = home.path / "started"
+        os.mkfifo(fifo)
+        text = "trap '' TERM; echo >started; while :; do sleep 0.05; done"
+        low = home.submit(text, partition="night", share=WHOLE)
+        fifo.read_text()
+        high = home.submit("exit 0", partition="day", share=WHOLE)
+        why = home.run("fgq", "--why", str(high)).out
+        assert f"job {low} is being preempted for it" in why
 
 
 def test_one_that_stands_still_says_what_it_keeps(tmp_path):
