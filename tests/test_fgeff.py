@@ -120,6 +120,23 @@ def test_the_tasks_of_an_array_come_by_their_index():
     assert [name_of(one.job) for one in group.runs] == ["17", "18_0", "18_1", "18_2", "21", "22_0", "22_1"]
 
 
+@pytest.mark.parametrize(
+    ("state", "elapsed", "is_proposed"),
+    [
+        (JobState.COMPLETED, 10.0, True),
+        (JobState.FAILED, 10.0, False),
+        (JobState.FAILED, 7200.0, False),
+        (JobState.CANCELLED, 10.0, False),
+        (JobState.CANCELLED, 7200.0, True),
+        (JobState.TIMEOUT, 7200.0, True),
+        (JobState.RUNNING, 7200.0, False),
+    ],
+)
+def test_a_run_that_ended_too_early_does_not_make_the_next_one_smaller(state, elapsed, is_proposed):
+    assert (proposal_of([run(state=state, elapsed=elapsed)]) is not None) is is_proposed
+    assert proposal_of([run(), run(state=state, elapsed=elapsed)]) is not None, "the other run shows it"
+
+
 def test_a_script_of_slurm_that_needs_no_gpu_asks_for_none():
     proposal = for_slurm(Proposal(tokens=("--gpus=0", "--mem=2G"), reasons=("The line keeps --gpus=0.",)))
     assert proposal.line == "#SBATCH --gres=none --mem=2G"

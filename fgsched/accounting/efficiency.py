@@ -20,6 +20,7 @@ ASKED = (  # attributes of JobInfo that `run_of` needs
     *("signal", "post_mortem", "submitted_at", "eligible_at", "started_at", "ended_at", "elapsed"),
     *("suspended", "allocated", "tier", "cpu_seconds", "max_rss", "gpu_peak", "usage", "request"),
 )
+_LEAST_RUN = 60.0  # seconds of a run that did not complete
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -162,10 +163,17 @@ def _refused(job: JobInfo) -> int | None:
     return found.held + found.asked
 
 
+def _shows_needs(run: Run) -> bool:
+    """Tell whether a run used what its job needs: one that failed may have ended before."""
+    if run.job.state is JobState.COMPLETED:
+        return True
+    return run.job.state is not JobState.FAILED and run.job.elapsed >= _LEAST_RUN
+
+
 def proposal_of(runs: Sequence[Run]) -> Proposal | None:
-    """Return options for the next run; None if the request fits, or no run has ended."""
+    """Return options for the next run; None if the request fits, or no run shows what the job needs."""
     ended = [one for one in runs if one.is_over and one.job.started_at is not None]
-    found = propose(needs_of(ended)) if ended else None
+    found = propose(needs_of(ended)) if any(map(_shows_needs, ended)) else None
     if found is None or not ended[-1].job.request.slurm_env:
         return found
     return for_slurm(found)
