@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def disk() -> Iterator[Path]:
     """A temporary directory on a disk, where the host has one for /tmp: `tmp_path` may be in memory."""
-    path = Path(tempfile.mkdtemp(prefix="fgtest-"))
+    path = Path(tempfile.mkdtemp(prefix="fgtest-", dir="/tmp"))
     yield path
     shutil.rmtree(path)
 

@@ -34,6 +34,7 @@ _FIXED = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT)}  # read whe
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _ROOM = 16_384  # bytes in which a forked process shows its environment in /proc
 _PACKET = 1 << 17  # bytes
+_HIGH = 200  # the first descriptor above those of the process that forks; a shell may allow 256
 _COMMANDS = [f"fgsched.cli.{path.stem}" for path in sorted((ROOT / "fgsched/cli").glob("fg*.py"))]
 _CONTROLLER = "fgsched.controller.__main__"
 
@@ -194,8 +195,8 @@ def _become(about: dict[str, Any], streams: list[int], asking: socket.socket) ->
 
 def _arranged(streams: list[int], asking: int) -> int:
     """Make the descriptors 0, 1, 2 … of a new process, and return where the socket for requests is now."""
-    high = [os.dup2(one, 500 + place, inheritable=False) for place, one in enumerate([asking, *streams])]
-    os.closerange(0, 500)
+    high = [os.dup2(one, _HIGH + place, inheritable=False) for place, one in enumerate([asking, *streams])]
+    os.closerange(0, _HIGH)
     for place, one in enumerate(high[1:]):
         os.dup2(one, place)
         os.close(one)
