@@ -304,6 +304,23 @@ def test_memory_counts_as_not_used_if_it_was_measured(tmp_path, peak, used, hour
         assert facts.all_unused == pytest.approx(sum(one.seconds for one in facts.unused))
 
 
+@pytest.mark.parametrize(
+    ("peak", "used", "shown"), [(0, None, "–"), (0, 1.0, "0.0 GiB"), (30 << 30, None, "30.0 GiB")]
+)
+def test_a_peak_that_was_not_measured_is_a_dash_in_one_s_own_report(tmp_path, peak, used, shown):
+    ledger = Ledger(tmp_path / "accounts.db")
+    usage = replace(USAGE, used=used) if used else None
+    with ledger.write():
+        ledger.add_jobs([replace(JOB, started_at=0.0, ended_at=3600.0, gpu_peak=peak, usage=usage)])
+    ledger.close()
+    period = Choice(since="1970-01-01", until="1970-01-03")
+    with facts_of(tmp_path / "accounts.db", period, user="ann") as facts:
+        report = kind("me").make(facts, WISH)
+    (table,) = (part for section in report.sections for part in section.parts if part.key == "names")
+    cells = dict(zip((column.key for column in table.columns), *table.rows, strict=True))
+    assert cells["peak"].text == shown
+
+
 def test_health_has_the_driver_of_the_period_and_its_changes(tmp_path):
     path, day = tmp_path / "accounts.db", 86_400
     ledger = Ledger(path)

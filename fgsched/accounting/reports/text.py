@@ -15,6 +15,7 @@ from fgsched.accounting.reports.model import (
     Column,
     Figures,
     GpuRows,
+    Headline,
     HeatMap,
     HeatRow,
     Line,
@@ -64,12 +65,17 @@ def _heading(title: str) -> list[str]:
     return [title.upper(), "─" * WIDTH]
 
 
+_FIGURE = 27  # columns of a label and a number, without the blank between them
+
+
 def _figures(part: Figures) -> list[str]:
     room = 17 if any(item.change for item in part.items) else 0
-    return [
-        cut(f"{item.label:<16}{item.number.text:>12}   {_change(item.change):<{room}}{item.note}", WIDTH)
-        for item in part.items
-    ]
+    return [cut(f"{_number(item)}   {_change(item.change):<{room}}{item.note}", WIDTH) for item in part.items]
+
+
+def _number(item: Headline) -> str:
+    """Return the label and the number, which end at one column in all lines."""
+    return f"{item.label} {item.number.text:>{_FIGURE - len(item.label)}}"
 
 
 def _change(change: Change | None) -> str:

@@ -225,7 +225,7 @@ def _by_name(facts: Facts) -> Part:
             numbers.hours(one.charged),
             numbers.rate(one.used, one.charged) if one.used is not None else dash(),
             numbers.hours(one.idle) if one.idle is not None else dash(),
-            numbers.gibibytes(one.peak),
+            numbers.gibibytes(one.peak if one.peak or one.used is not None else None),
             numbers.gibibytes(one.memory, 0),
             numbers.duration(one.longest),
         )
