@@ -24,10 +24,10 @@ from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.filtering import SubmitFilter
 from fgsched.controller.turn import EpilogDone, PrologFailed
-from fgsched.domain.errors import Busy, Refused
+from fgsched.domain.errors import Busy, FgschedError, Refused
 from fgsched.domain.job import WHOLE, GpuState, Job, JobState, Reason, Request
 from fgsched.hooks.environment import environment, safe
-from fgsched.hooks.filtering import judged
+from fgsched.hooks.filtering import Unusable, judged
 from fgsched.hooks.permissions import refuse_unsafe_program
 from fgsched.hooks.process import HookRunner
 from fgsched.hooks.settings import Ran, Run
@@ -297,6 +297,10 @@ if request["name"] == "wrong":
 if request["name"] == "refused":
     print(f"{{asked['user']}} may not, with {{asked['script'].split()[-1]}}")
     sys.exit(1)
+if request["name"] == "unknown":
+    print(json.dumps({{"request": {{"nosuch": 1}}}}))
+if request["name"] == "elsewhere":
+    print(json.dumps({{"request": {{"partition": "nowhere"}}}}))
 if request["name"] == "changed":
     print(json.dumps({{"request": {{"comment": "by the site", "demand": {{"share": 5000}}}}}}))
 """
@@ -319,10 +323,27 @@ def hooked(tmp_path_factory):
         yield home
 
 
-@pytest.mark.parametrize("answer", ["[" * 100_000, '{"request":{"\\ud800":1}}'])
-def test_an_answer_of_the_submit_filter_that_cannot_be_read_refuses(answer):
-    with pytest.raises(Refused, match="the submit filter of this site gave an answer that"):
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("[" * 100_000, "maximum recursion depth exceeded"),
+        ("this is not json", "Expecting value: line 1 column 1 (char 0); it begins with 'this is not json'"),
+        ("[1]", "it begins with '[1]'"),
+        ('{"request":{"\\ud800":1}}', "the name of a field is not Unicode"),
+        ('{"request":{"nosuch":1}}', "request: Object contains unknown field `nosuch`"),
+        ('{"request":{"time_limit":"abc"}}', "request: Expected `int`, got `str` - at `$.time_limit`"),
+        ('{"request":7}', "request is no JSON object"),
+        ('{"reqest":{}}', "'reqest' is none of request, refuse, version"),
+    ],
+)
+def test_an_answer_of_the_submit_filter_that_cannot_be_used_refuses_and_the_administrator_sees_why(
+    answer, why
+):
+    with pytest.raises(Unusable) as refused:
         judged(Request(name="one"), Ran(number=1, status=0, output=answer))
+    assert refused.value.cause.startswith("the submit filter of this site gave an answer that ")
+    assert refused.value.remedy == "The administrator finds the reason in the log of the controller."
+    assert refused.value.why.startswith(why)
 
 
 class Waiting:
@@ -419,12 +440,22 @@ def test_a_submit_filter_changes_a_request(hooked):
     [
         ("broken", "the submit filter of this site exited with status 1"),
         ("wrong", "the submit filter of this site gave an answer that is no JSON object"),
+        ("unknown", "the submit filter of this site gave an answer that cannot be used"),
     ],
 )
 def test_no_job_passes_a_submit_filter_that_fails(hooked, name, why):
     with pytest.raises(Refused) as refused:
         hooked.submit(name=name)
     assert refused.value.cause == why
+    log = hooked.places.log.read_text()
+    assert "submit filter" in log.splitlines()[-1]
+
+
+def test_a_user_whose_changed_request_is_refused_is_shown_what_the_submit_filter_changed(hooked):
+    with pytest.raises(FgschedError) as refused:
+        hooked.submit(name="elsewhere")
+    assert "nowhere" in refused.value.cause
+    assert refused.value.remedy.endswith("The submit filter of this site had changed: partition.")
 
 
 def test_the_user_sees_the_refusal_of_a_submit_filter(hooked):

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from fgsched.domain.errors import FgschedError, Refused
+from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.job import Request, read_request
 from fgsched.domain.text import storable
 from fgsched.hooks.settings import Ran
@@ -15,9 +15,18 @@ from fgsched.protocol import Submit
 
 MOST_OUTPUT = 1 << 20  # bytes of an answer
 _LONGEST_TEXT = 1000  # characters of a refusal
+_SHOWN = 60  # characters of an answer in the log
 _REFUSED = 1  # exit status
 _FAILED = "The administrator finds the reason in the log of the controller."
 Pair = tuple[int, int]  # places of a request and of a script in a submission
+
+
+class Unusable(Refused):
+    """An answer of the filter that cannot be used; `why` is for the administrator."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"the submit filter of this site gave an answer that {what}", _FAILED)
+        self.why = why
 
 
 class Who(Struct, frozen=True, kw_only=True):
@@ -47,7 +56,7 @@ def judged(request: Request, ran: Ran) -> Request:
 
     Raises:
         Refused: the filter refuses it, or it failed.
-        BadUsage: its answer has an invalid field.
+        Unusable: its answer cannot be used.
     """
     if is_refusal(ran):
         raise _refusal(ran.output)
@@ -57,13 +66,16 @@ def judged(request: Request, ran: Ran) -> Request:
     if "refuse" in answer:
         raise _refusal(str(answer["refuse"]))
     changes = answer.get("request", {})
-    unusable = Refused("the submit filter of this site gave an answer that cannot be used", _FAILED)
-    if not isinstance(changes, dict) or answer.keys() - {"request", "version"}:
-        raise unusable
+    if not isinstance(changes, dict):
+        raise Unusable("cannot be used", "request is no JSON object")
+    if unknown := answer.keys() - {"request", "version"}:
+        raise Unusable("cannot be used", f"{storable(min(unknown))!r} is none of request, refuse, version")
     try:
         return read_request(_merged(to_builtins(request), changes)) if changes else request
-    except UnicodeError:  # the name of a field is half a character
-        raise unusable from None
+    except UnicodeError:
+        raise Unusable("cannot be used", "the name of a field is not Unicode") from None
+    except BadUsage as error:
+        raise Unusable("cannot be used", error.cause) from None
 
 
 def is_refusal(ran: Ran) -> bool:
@@ -74,10 +86,10 @@ def is_refusal(ran: Ran) -> bool:
 def _answer(text: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError):
-        found = None
+    except (ValueError, RecursionError) as error:
+        raise Unusable("is no JSON object", f"{error}; it begins with {text[:_SHOWN]!r}") from None
     if not isinstance(found, dict):
-        raise Refused("the submit filter of this site gave an answer that is no JSON object", _FAILED)
+        raise Unusable("is no JSON object", f"it begins with {text[:_SHOWN]!r}")
     return found
 
 
@@ -98,6 +110,15 @@ def rebuilt(call: Submit, found: Sequence[tuple[Pair, Request]]) -> Submit:
     outside = len(found)  # refused by the controller as an index outside the list
     jobs = [(places.get((job[0], job[1]), outside), *job[1:]) for job in call.jobs]
     return replace(call, requests=[request for _, request in found], jobs=jobs)
+
+
+def changed_fields(call: Submit, found: Sequence[tuple[Pair, Request]]) -> list[str]:
+    """Return the names of the fields that the filter changed, in order."""
+    fields = set[str]()
+    for (place, _), after in found:
+        before = call.requests[place]
+        fields |= {name for name in before.__struct_fields__ if getattr(before, name) != getattr(after, name)}
+    return sorted(fields)
 
 
 def blamed(call: Submit, pair: Pair, error: FgschedError) -> FgschedError:

@@ -1,6 +1,9 @@
 """Ask the site's submit filter about a submission before it is handled. The event loop does not wait."""
 
+import logging
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -10,10 +13,21 @@ from fgsched.controller.eventloop import EventLoop, Handler
 from fgsched.controller.hooking import HookDesk as HookDesk
 from fgsched.domain.errors import Busy, FgschedError
 from fgsched.domain.job import Request
-from fgsched.hooks.filtering import Pair, Who, blamed, judged, pairs_of, question, rebuilt
+from fgsched.hooks.filtering import (
+    Pair,
+    Unusable,
+    Who,
+    blamed,
+    changed_fields,
+    judged,
+    pairs_of,
+    question,
+    rebuilt,
+)
 from fgsched.hooks.settings import Ran
 from fgsched.server import Connection
 
+log = logging.getLogger(__name__)
 _MOST = 32  # submissions of one user about which the filter is asked at a time
 
 
@@ -69,16 +83,34 @@ class SubmitFilter:
             self._desk.filter(question(asked.call, asked.left[-1], who), partial(self._answered, asked))
             return
         connection.is_waiting = False
-        changed = rebuilt(asked.call, asked.found)
-        self._loop.write(connection, partial(self._submit, caller, changed), caller.name)
+        submit = partial(self._submit, caller, rebuilt(asked.call, asked.found))
+        fields = changed_fields(asked.call, asked.found)
+        self._loop.write(
+            connection, partial(_after_changes, submit, fields) if fields else submit, caller.name
+        )
 
     def _answered(self, asked: _Asked, ran: Ran) -> None:
         pair, connection = asked.left.pop(), asked.connection
         try:
             asked.found.append((pair, judged(asked.call.requests[pair[0]], ran)))
         except FgschedError as error:
+            if isinstance(error, Unusable):
+                name = asked.call.requests[pair[0]].name
+                log.warning(
+                    "the answer of the submit filter about %r of %s: %s", name, asked.caller.name, error.why
+                )
             connection.is_waiting = False
             refusal = blamed(asked.call, pair, error)
             self._loop.finish(connection, lambda: connection.fail(refusal))
             return
         self._next(asked)
+
+
+def _after_changes(submit: Callable[[float], Any], fields: list[str], now: float) -> Any:
+    """Submit what the filter changed. A refusal says so: the user did not ask for these values."""
+    try:
+        return submit(now)
+    except FgschedError as error:
+        changed = f"The submit filter of this site had changed: {', '.join(fields)}."
+        error.remedy = f"{error.remedy} {changed}".lstrip()
+        raise
