@@ -642,15 +642,33 @@ def test_a_user_is_told_what_to_do_where_the_hosts_controller_has_stopped():
 
 def test_a_user_stops_the_controller_that_was_there_before_that_of_the_host():
     with hosting() as host:
-        host.stop()
-        (host.root / "run/fgsched/socket").unlink()
-        own = {"XDG_RUNTIME_DIR": str(host.home("alice"))}
-        assert host.run("alice", "fgq", env=own).status == 0
-        host.start()
+        own = _own_before_the_hosts(host, "alice")
         done = host.run("alice", "fgsched", "stop", env=own)
-        assert (done.status, done.out.startswith("controller stopped")) == (0, True), done.err
+        assert (done.status, done.out.startswith("your own controller stopped")) == (0, True), done.err
         done = host.run("alice", "fgsched", "stop", env=own)
         assert (done.status, "only an operator" in done.err) == (Exit.NOT_PERMITTED, True)
+
+
+def test_an_operator_stops_their_own_controller_and_not_that_of_the_host():
+    with hosting() as host:
+        own = _own_before_the_hosts(host, "carol")
+        done = host.run("carol", "fgsched", "stop", env=own)
+        assert (done.status, done.lines[0].startswith("your own controller stopped")) == (0, True), done.err
+        assert done.lines[1].startswith("The controller of the host continues")
+        assert host.run("alice", "fgq").status == 0
+        done = host.run("carol", "fgsched", "stop", env=own)
+        assert (done.status, done.out.startswith("controller stopped")) == (0, True), done.err
+        host.start()
+
+
+def _own_before_the_hosts(host, user):
+    """Start a controller of a user's, and that of the host after it; return the user's environment."""
+    host.stop()
+    (host.root / "run/fgsched/socket").unlink()
+    own = {"XDG_RUNTIME_DIR": str(host.home(user))}
+    assert host.run(user, "fgq", env=own).status == 0
+    host.start()
+    return own
 
 
 @pytest.mark.parametrize("user", ["alice", "bob"])

@@ -87,9 +87,9 @@ def _run(gpus: str, system: bool) -> None:
 @_system
 def _stop(kill: bool, system: bool) -> int:
     """Stop the controller; running jobs continue."""
-    from fgsched.cli.stopping import stop
+    from fgsched.cli.stopping import stop, stop_nearest
 
-    write(stop(_places(system), is_kill=kill))
+    write((stop if system else stop_nearest)(_places(system), is_kill=kill))
     return Exit.DONE
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from fgsched import protocol
 from fgsched.client import Client, NotRunning, connect
 from fgsched.codec import OtherProtocol
-from fgsched.domain.errors import NotPermitted, Unreachable
+from fgsched.domain.errors import BadUsage, NotPermitted, Unreachable
 from fgsched.domain.job import JobState
 from fgsched.system.paths import Paths
 
@@ -18,10 +18,30 @@ _LEAVING = 60  # seconds that a controller has to stop
 _CREDENTIALS = struct.Struct("3i")
 
 
-def stop(places: Paths, *, is_kill: bool = False) -> str:
-    """Stop the controller and wait until its process has ended; return what to print.
+def stop_nearest(places: Paths, *, is_kill: bool = False) -> str:
+    """Stop the caller's own controller if one runs beside the host's, otherwise the one that commands use.
 
-    A user who may not stop the host's controller stops an own one that was started before the host had one.
+    A user has both if the own one was started before the host had one. The errors are those of `stop`.
+    """
+    own = _running_beside(places)
+    if own is None:
+        return stop(places, is_kill=is_kill)
+    stopped = stop(own, is_kill=is_kill)
+    return f"your own {stopped}The controller of the host continues.\n"
+
+
+def _running_beside(places: Paths) -> Paths | None:
+    """Return the paths of the caller's own controller if it runs and is not the one that commands use."""
+    with suppress(NotRunning, BadUsage):
+        own = places.own(os.environ, os.geteuid())
+        if own != places:
+            connect(own, may_start=False).close()
+            return own
+    return None
+
+
+def stop(places: Paths, *, is_kill: bool = False) -> str:
+    """Stop a controller and wait until its process has ended; return what to print.
 
     Args:
         is_kill: cancel all jobs first; otherwise running jobs continue.
@@ -42,7 +62,7 @@ def stop(places: Paths, *, is_kill: bool = False) -> str:
                 raise
             return _end(places)
         if not about.operator:  # before any job is ended
-            return _stop_own(places, is_kill=is_kill)
+            raise NotPermitted("only an operator may stop the controller", "Ask root, or an operator.")
         pid = about.pid
         if is_kill:
             end_all(client)
@@ -52,15 +72,6 @@ def stop(places: Paths, *, is_kill: bool = False) -> str:
         _await_end(watched.fileno(), pid)
     jobs = "; 1 running job continues" if running == 1 else f"; {running} running jobs continue"
     return f"controller stopped (pid {pid}){jobs if running else ''}\n"
-
-
-def _stop_own(places: Paths, *, is_kill: bool) -> str:
-    """Stop the controller that a user had before the host had one. Raises NotPermitted if there is none."""
-    own = places.own(os.environ, os.geteuid())
-    if own != places:
-        with suppress(NotRunning), connect(own, may_start=False):
-            return stop(own, is_kill=is_kill)
-    raise NotPermitted("only an operator may stop the controller", "Ask root, or an operator.")
 
 
 def controller(places: Paths) -> tuple[int, int]:
