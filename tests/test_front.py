@@ -1,19 +1,25 @@
 """The native fgsub: what it submits is what the Python command submits, and it leaves the rest to that."""
 
+import json
 import os
+import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from crashing import crashing
+from awaiting import rest
+from crashing import controller_of, crashing
 from fgsched import protocol
 from fgsched.system.unanswered import new_key
-from live_host import Home, living
+from live_host import PATIENCE, Home, living
 
 pytestmark = pytest.mark.compiler
 NATIVE = str(Path(sys.executable).with_name("fgsub"))
@@ -25,7 +31,7 @@ OF_SLURM = "#!/bin/bash\n#SBATCH -c 2\n#SBATCH --mail-type=FAIL\n#SBATCH --nodel
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     with living(tmp_path_factory.mktemp("front") / "home", config="[host]\ncpus = 4\n") as home:
-        assert home.run("fgq", "-h").status == 0
+        assert home.run("fgsub", "--hold", "--wrap", "true").status == 0  # for a dependency on its name
         (home.path / "train.sh").write_text(SCRIPT)
         (home.path / "slurm.sh").write_text(OF_SLURM)
         (home.path / "logs").mkdir()
@@ -193,6 +199,107 @@ def test_a_job_whose_controller_dies_before_the_answer_is_queued_once(tmp_path):
         assert (done.returncode, done.stdout) == (0, b"1\n"), done.stderr
         home.run("fgwait", "1")
         assert len(home.history()) == 1
+
+
+@contextmanager
+def hanging_up(home: Home) -> Iterator[list[dict]]:
+    """In the place of the controller: a socket that takes requests and closes each connection without an answer."""
+    home.places.run.mkdir(mode=0o700, parents=True, exist_ok=True)
+    requests = []
+
+    def serve() -> None:
+        with suppress(OSError):  # the listener is shut down
+            while True:
+                with listener.accept()[0] as line:
+                    requests.append(json.loads(line.makefile("rb").readline() or b"{}"))
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home.places.socket))
+        listener.listen()
+        server = threading.Thread(target=serve)
+        server.start()
+        try:
+            yield requests
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            server.join()
+    home.places.socket.unlink()
+
+
+def until_blocked(pid: int, number: int) -> None:
+    """Wait until a process blocks a signal, of which nothing tells."""
+    end = time.monotonic() + PATIENCE
+    while (
+        not int(Path(f"/proc/{pid}/status").read_text().split("SigBlk:")[1].split()[0], 16) >> number - 1 & 1
+    ):
+        assert time.monotonic() < end, "it does not block the signal"
+        rest()
+
+
+def keys(home: Home) -> list[str]:
+    """The keys in the queue of a controller that has ended."""
+    with closing(sqlite3.connect(home.places.queue)) as queue:
+        return [key for (key,) in queue.execute("SELECT key FROM submission ORDER BY first")]
+
+
+def kept(home: Home) -> list[str]:
+    """The keys of submissions without an answer."""
+    return [name.split("-")[1] for name in os.listdir(home.places.run / "unanswered")]
+
+
+@pytest.mark.parametrize("name", ["fgsub", "sbatch"])
+def test_a_key_that_was_sent_is_used_again_whatever_prevented_an_answer(tmp_path, name):
+    line = (
+        NATIVE,
+        *(("--named=sbatch",) if name == "sbatch" else ()),
+        "--parsable",
+        "--gpus=0",
+        "--wrap=true",
+    )
+    with living(tmp_path / "home") as home:
+        with hanging_up(home) as requests:
+            done = call(home, *line)
+        key = requests[0]["key"]
+        assert done.returncode != 0
+        assert b"Repeat the same command within 10 minutes: it is queued only once." in done.stderr
+        assert kept(home) == [key]
+        call(home, *line, "--job-name=another")  # has a key of its own
+        assert call(home, *line).stdout == b"2\n"
+        assert call(home, *line).stdout == b"3\n"  # the earlier one was answered
+        assert kept(home) == []
+    assert [one == key for one in keys(home)] == [False, True, False]
+
+
+def test_a_command_that_is_interrupted_before_the_answer_keeps_its_key(tmp_path):
+    with living(tmp_path / "home") as home:
+        home.run("fgq", "-h")
+        os.kill(controller_of(home), signal.SIGSTOP)
+        try:
+            words = (NATIVE, "--parsable", "--gpus=0", "--wrap=true")
+            command = subprocess.Popen(words, env=home.environ, cwd=home.path, stderr=subprocess.PIPE)
+            until_blocked(command.pid, signal.SIGINT)
+            command.send_signal(signal.SIGINT)
+            said = command.communicate(timeout=PATIENCE)[1]
+        finally:
+            os.kill(controller_of(home), signal.SIGCONT)
+        assert command.returncode == 130
+        assert b"interrupted. It may have been queued all the same" in said
+        (key,) = kept(home)
+        assert call(home, *words).stdout == b"1\n"
+        assert kept(home) == []
+    assert keys(home) == [key]
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("program", [(NATIVE, "--gpus=0", "--wrap=true"), (NATIVE.replace("fgsub", "fgq"),)])
+def test_no_socket_takes_the_place_of_a_closed_stream(site, program, closed):
+    before = len(site.history())
+    done = call(site, "sh", "-c", '"$@" ' + " ".join(f"{one}>&-" for one in closed), "sh", *program)
+    assert done.returncode == (6 if 1 in closed else 0), done.stderr
+    assert bool(done.stdout) == (1 not in closed)
+    if closed == (1,):
+        assert b"Bad file descriptor" in done.stderr
+    assert len(site.history()) == before + ("--wrap=true" in program)
 
 
 def test_it_sends_nothing_to_a_controller_below_a_directory_that_others_can_write(site):

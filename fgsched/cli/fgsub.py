@@ -11,6 +11,7 @@ import click
 from msgspec import structs
 
 from fgsched import protocol
+from fgsched.cli import sentline
 from fgsched.cli.clickoptions import OptionsCommand
 from fgsched.cli.command import Command, leave, run, said_by, write
 from fgsched.client import Client, find_places
@@ -23,14 +24,8 @@ from fgsched.submission.checks import Process
 from fgsched.submission.options import Setting, given
 from fgsched.submission.prepare import Flags, Prepared, Submitter
 from fgsched.submission.request import NO_GPU, parts, says_no_gpu, submitted, wants_hint, warnings
-from fgsched.system.unanswered import VALID, Unanswered
+from fgsched.system.unanswered import Unanswered
 
-_KEPT = (
-    f"It may have been queued all the same. Repeat the same command within {VALID / 60:.0f} minutes: "
-    "it is queued only once."
-)
-_LOOK = "It may have been queued all the same: look with fgq before you repeat the command."
-sent_key = ""  # with which the native program has sent this submission already, without an answer
 _STATUSES = {str(number) for number in range(1, 256)}  # that an error may have
 
 
@@ -54,7 +49,7 @@ class Submit(Command, OptionsCommand):
 def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
     """Submit a batch script and print the job's id."""
     name = said_by("fgsub")
-    with Client(find_places()) as client:
+    with sentline.told(name), Client(find_places()) as client:
         site = client.call(Ping()).site
         batch = given(settings, "batch")
         jobs = [_single(settings, words, site)] if batch is None else _list(batch, settings, words, site)
@@ -96,10 +91,10 @@ def _is_for_person() -> bool:
 
 def _submit(client: Client, call: protocol.Submit) -> range:
     """Submit the jobs and return the answer. A repeated command without an answer reuses its key."""
-    places, uid = client.places, os.geteuid()
-    unanswered = places.own_run(os.environ, uid) / "unanswered"
-    key = Unanswered(unanswered, encode(_repeated(call)), time.time(), sent_key)
-    remedy = _KEPT if key.is_kept else _LOOK
+    directory = sentline.directory_of(client.places)
+    key = Unanswered(directory, encode(_repeated(call)), time.time(), sentline.key())
+    sentline.replaced_by(key)
+    remedy = sentline.remedy(key)
     try:
         answer = client.call(structs.replace(call, key=key.value), patience=60, unanswered=remedy)
     except Unreachable:

@@ -38,8 +38,8 @@ def _instead_of_front() -> str:
     """Return the command that a native program leaves to Python with `fgsched front-end NAME KEY …`."""
     name, key, *words = sys.argv[2:]
     sys.argv = [name, *words] if name not in _OF_SLURM else ["", name, *words]
-    if key:
-        from fgsched.cli import fgsub
+    if name in ("fgsub", "sbatch"):
+        from fgsched.cli import sentline
 
-        fgsub.sent_key = key
+        sentline.keep(key, [name, *words])
     return name

@@ -36,14 +36,25 @@ class Unanswered:
     def __init__(self, directory: Path, request: bytes, now: float, key: str = "") -> None:
         """`request` is the same for each repetition; `now` is in seconds since the epoch.
 
-        `key` is a key with which the request was sent already.
+        `key` is a key with which the request was sent already; it is not exchanged for that of another command.
         """
         self.value = key or new_key(now)
         self._file: Path | None = None
         with suppress(OSError):  # a repeated command then has another key, as `is_kept` reports
             _make(directory.parent)
             _make(directory)
-            self._take(directory, _digest(request), now)
+            self._take(directory, _digest(request), now, is_sent=bool(key))
+
+    @classmethod
+    def abandoned(cls, directory: Path, request: bytes, now: float) -> "Unanswered | None":
+        """Take over the key of an equal request whose process has exited; None: there is none."""
+        found, me = cls.__new__(cls), identify(os.getpid())
+        with suppress(OSError):
+            taken = _take_over(directory, _digest(request), now, me) if me else None
+            if taken:
+                found.value, found._file = taken
+                return found
+        return None
 
     @property
     def is_kept(self) -> bool:
@@ -55,21 +66,33 @@ class Unanswered:
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 
-    def _take(self, directory: Path, digest: str, now: float) -> None:
-        """Take over the key of an equal request whose process has exited; else keep the new one."""
+    def _take(self, directory: Path, digest: str, now: float, *, is_sent: bool) -> None:
+        """Take over the key of an equal request whose process has exited; else keep the one that it has."""
         me = identify(os.getpid())
         if me is None:
             return
-        for file, key in _abandoned(directory, digest, now):
-            own_file = directory / _name(digest, key, me)
-            with suppress(FileNotFoundError):  # another command took it first
-                file.rename(own_file)
-                os.utime(own_file, (now, now))
-                self.value, self._file = key, own_file
-                return
+        taken = _take_over(directory, digest, now, me, only=self.value if is_sent else "")
+        if taken:
+            self.value, self._file = taken
+            return
         file = directory / _name(digest, self.value, me)
         file.touch(mode=0o600)
         self._file = file
+
+
+def _take_over(
+    directory: Path, digest: str, now: float, me: Identity, *, only: str = ""
+) -> tuple[str, Path] | None:
+    """Take over the key of an equal request whose process has exited, or `only` that one; None: there is none."""
+    for file, key in _abandoned(directory, digest, now):
+        own_file = directory / _name(digest, key, me)
+        if only and key != only:
+            continue
+        with suppress(FileNotFoundError):  # another command took it first
+            file.rename(own_file)
+            os.utime(own_file, (now, now))
+            return key, own_file
+    return None
 
 
 def _make(directory: Path) -> None:

@@ -37,7 +37,7 @@ int cancel(struct command *command)
 {
     struct controller controller;
     struct text request = {0}, line = {0};
-    if (has_variables("SCANCEL_", NULL) || !are_streams_open() || !put_request(&request, command->words) || !find_controller(&controller))
+    if (has_variables("SCANCEL_", NULL) || !put_request(&request, command->words) || !find_controller(&controller))
         return -1;
     int fd = dial(&controller);
     bool is_answered = fd >= 0 && send_all(fd, request.data, request.size) && receive_line(fd, &line);

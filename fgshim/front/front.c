@@ -59,7 +59,7 @@ static bool is_completion(const char *name)
 /* Run a command; -1: the Python command has to do it. */
 static int run(struct command *command)
 {
-    if (is_completion(command->name))
+    if (is_completion(command->name) || !are_streams_open()) /* a socket would become the standard output */
         return -1;
     if (strcmp(command->name, "fgq") == 0 || strcmp(command->name, "squeue") == 0)
         return show_queue(command);

@@ -58,7 +58,7 @@ int show_queue(struct command *command)
     bool is_squeue = strcmp(command->name, "squeue") == 0;
     if (is_squeue && has_variables("SQUEUE_", "SQUEUE_FORMAT")) /* options */
         return -1;
-    if (!are_streams_open() || isatty(1) || !ask(&rows, command))
+    if (isatty(1) || !ask(&rows, command))
         return -1;
     if (write_all(1, &rows))
         return 0;

@@ -1,7 +1,8 @@
 /* fgsub: send the command line to the controller, which reads it and queues the job.
  *
  * The Python command does whatever is not an ordinary submission that succeeds at once: help, errors, lists, a
- * controller that does not run. It gets the key of a request without an answer, so that the job is queued once.
+ * controller that does not run. It gets the key of a request without an answer, so that the job is queued once, and
+ * keeps it for a repeated command before it does anything else.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -218,7 +219,10 @@ static void make_key(char key[KEY_SIZE])
         snprintf(key + 12 + 2 * at, 3, "%02x", bytes[at]);
 }
 
-/* Hold back Ctrl-C and its like until the answer: it is there in milliseconds, or the Python command waits. */
+/* Hold back Ctrl-C and its like until the answer: it is there in milliseconds, or the Python command waits.
+ *
+ * If the request has no answer, the signals stay blocked until the Python command has kept the key.
+ */
 static void hold_signals(sigset_t *before)
 {
     sigset_t held;
@@ -239,6 +243,7 @@ int submit(struct command *command)
     hold_signals(&before);
     bool is_done = fd >= 0 && send_line(fd, command, &line);
     int status = is_done ? report(command, &line) : -1;
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (!command->is_sent)
+        sigprocmask(SIG_SETMASK, &before, NULL);
     return status;
 }
