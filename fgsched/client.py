@@ -35,7 +35,7 @@ _TIME = struct.Struct("@2l")  # seconds and microseconds
 _LOG_FLAGS = (
     os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 )  # a FIFO may have no reader
-_AGAIN = "Nothing was changed; it is safe to repeat the command."
+UNCHANGED = "Nothing was changed; it is safe to repeat the command."
 
 
 class NotRunning(Unreachable):
@@ -57,7 +57,7 @@ class _Pauses:
         now = time.monotonic()
         self._until = self._until or now + _CROWD
         if now >= self._until:
-            raise Unreachable(f"the controller is busy: {busy.cause}", _AGAIN)
+            raise Unreachable(f"the controller is busy: {busy.cause}", UNCHANGED)
         self._longest = min(_LONGEST_PAUSE, max(busy.after, self._longest * 2))
         return self._longest * (0.5 + os.urandom(1)[0] / 255)
 
@@ -281,7 +281,7 @@ class Watch:
 def _advice(*, only_reads: bool, repeat: bool) -> str:
     """Return the remedy for a request without an answer."""
     if only_reads:
-        return _AGAIN
+        return UNCHANGED
     if repeat:
         return "It may have been carried out all the same; it is safe to repeat the command."
     return "It may have been carried out all the same: look with fgq before you repeat it."
@@ -405,7 +405,7 @@ def _knock(sock: socket.socket, places: Paths) -> None:
     try:
         sock.connect(str(places.socket))
     except BlockingIOError:
-        raise Unreachable(f"the controller does not answer ({places.socket})", _AGAIN) from None
+        raise Unreachable(f"the controller does not answer ({places.socket})", UNCHANGED) from None
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(0, 0))
     sock.settimeout(_PATIENCE)
 

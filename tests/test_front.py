@@ -203,7 +203,7 @@ def test_a_job_whose_controller_dies_before_the_answer_is_queued_once(tmp_path):
 
 @contextmanager
 def hanging_up(home: Home) -> Iterator[list[dict]]:
-    """In the place of the controller: a socket that takes requests and closes each connection without an answer."""
+    """In the place of the controller: a socket that takes requests and closes connections without an answer."""
     home.places.run.mkdir(mode=0o700, parents=True, exist_ok=True)
     requests = []
 
@@ -261,6 +261,7 @@ def test_a_key_that_was_sent_is_used_again_whatever_prevented_an_answer(tmp_path
             done = call(home, *line)
         key = requests[0]["key"]
         assert done.returncode != 0
+        assert b"Nothing was changed" not in done.stderr
         assert b"Repeat the same command within 10 minutes: it is queued only once." in done.stderr
         assert kept(home) == [key]
         call(home, *line, "--job-name=another")  # has a key of its own

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from fgsched.client import find_places
+from fgsched.client import UNCHANGED, find_places
 from fgsched.codec import encode
 from fgsched.domain.errors import FgschedError
 from fgsched.system.paths import Paths
@@ -80,7 +80,8 @@ def told(name: str) -> Iterator[None]:
         yield
     except FgschedError as error:
         if _sent:
-            error.remedy = f"{error.remedy}\n{remedy(_sent)}".lstrip()
+            advice = "" if error.remedy == UNCHANGED else f"{error.remedy}\n"  # which is true of this try only
+            error.remedy = f"{advice}{remedy(_sent)}".lstrip()
         raise
     except KeyboardInterrupt:
         if _sent:
@@ -89,7 +90,7 @@ def told(name: str) -> Iterator[None]:
 
 
 def _line(words: Sequence[str]) -> bytes:
-    """Return what makes two command lines equal: words, directory, variables, and the scripts that are named."""
+    """Return what makes two command lines equal: words, directory, variables, and the scripts among the words."""
     try:
         here = os.getcwd()
     except OSError:

@@ -36,7 +36,7 @@ class Unanswered:
     def __init__(self, directory: Path, request: bytes, now: float, key: str = "") -> None:
         """`request` is the same for each repetition; `now` is in seconds since the epoch.
 
-        `key` is a key with which the request was sent already; it is not exchanged for that of another command.
+        `key`: the one with which the request was sent already; it is not exchanged for that of another command.
         """
         self.value = key or new_key(now)
         self._file: Path | None = None
@@ -83,7 +83,7 @@ class Unanswered:
 def _take_over(
     directory: Path, digest: str, now: float, me: Identity, *, only: str = ""
 ) -> tuple[str, Path] | None:
-    """Take over the key of an equal request whose process has exited, or `only` that one; None: there is none."""
+    """Take over the key of an equal request whose process has exited, or `only` that one, if there is one."""
     for file, key in _abandoned(directory, digest, now):
         own_file = directory / _name(digest, key, me)
         if only and key != only:
