@@ -203,7 +203,7 @@ def test_a_job_whose_controller_dies_before_the_answer_is_queued_once(tmp_path):
 
 @contextmanager
 def hanging_up(home: Home) -> Iterator[list[dict]]:
-    """In the place of the controller: a socket that takes requests and closes connections without an answer."""
+    """In the place of the controller: a socket that takes requests and answers none."""
     home.places.run.mkdir(mode=0o700, parents=True, exist_ok=True)
     requests = []
 

@@ -183,6 +183,48 @@ def test_a_queue_whose_first_page_is_damaged_is_read_by_the_schema_of_a_new_one(
     assert [(job.id, job.state) for job in standing(path).values()][-1] == (3, JobState.PENDING)
 
 
+def with_damaged_definitions(data, rng):
+    """A queue file with some wrong bytes among the definitions of its tables, which fill whole pages."""
+    found = sorted({at // PAGE for at in range(len(data)) if data.startswith(b"CREATE ", at)})
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        changed[rng.choice(found) * PAGE + rng.randrange(PAGE)] ^= rng.randrange(1, 256)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("has_sums", [True, False])
+@pytest.mark.parametrize("seed", range(25))
+def test_a_queue_with_damaged_definitions_of_its_tables_is_refused_and_recovered_whole(
+    tmp_path, seed, has_sums
+):
+    path = tmp_path / "queue.db"
+    a_queue(path)
+    path.write_bytes(with_damaged_definitions(path.read_bytes(), random.Random(seed)))
+    if not has_sums:
+        (tmp_path / "queue.sums").unlink()
+    with suppress(StorageError):  # without the sums, a byte between two definitions is not noticed
+        Store(path).close()
+        assert not has_sums
+    recovered(path)
+    assert [(job.id, job.state) for job in standing(path).values()][-1] == (3, JobState.PENDING)
+    assert len(standing(path)) == 3
+
+
+def test_a_definition_that_is_not_text_is_a_damage_that_doctor_reports_and_recovers(home):
+    assert home.run("fgsub", "--hold", "--wrap", "true").status == 0
+    assert home.run("fgsched", "stop").status == 0
+    data = home.places.queue.read_bytes()
+    at = data.index(b"CREATE TABLE job") + 10  # the message of SQLite quotes the text
+    home.places.queue.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+    for command in (("start",), ("doctor",)):
+        done = home.run("fgsched", *command)
+        assert "Traceback" not in done.err + done.out
+        assert "queue.db is damaged" in done.err + done.out
+    assert home.run("fgsched", "start").status == Exit.STORAGE
+    assert home.run("fgsched", "doctor", "--recover").status == 0
+    assert "1" in home.run("fgq", "-h", "-o", "%i").lines[0]
+
+
 @pytest.mark.parametrize("step", range(1, 6))
 def test_a_recovery_that_is_cut_short_leaves_a_queue_that_is_refused_and_can_be_repeated(
     tmp_path, monkeypatch, step

@@ -80,7 +80,7 @@ def told(name: str) -> Iterator[None]:
         yield
     except FgschedError as error:
         if _sent:
-            advice = "" if error.remedy == UNCHANGED else f"{error.remedy}\n"  # which is true of this try only
+            advice = "" if error.remedy == UNCHANGED else f"{error.remedy}\n"
             error.remedy = f"{advice}{remedy(_sent)}".lstrip()
         raise
     except KeyboardInterrupt:
@@ -90,7 +90,7 @@ def told(name: str) -> Iterator[None]:
 
 
 def _line(words: Sequence[str]) -> bytes:
-    """Return what makes two command lines equal: words, directory, variables, and the scripts among the words."""
+    """Return what makes two command lines equal: words, directory, variables, and scripts among the words."""
     try:
         here = os.getcwd()
     except OSError:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import NamedTuple
 from fgsched.domain.errors import StorageError
 
 PAGE = 4096  # bytes of a page of the queue
+# Errors of a damaged file. Python raises the second one if a message of SQLite quotes text that is not UTF-8.
+UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 
 def replace_file(path: Path, data: bytes) -> None:

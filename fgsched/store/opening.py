@@ -12,7 +12,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.store import commits, files, wal
 from fgsched.store.commits import Commit, Record
 from fgsched.store.connection import AT_ONCE, Connection, Opened
-from fgsched.store.files import PAGE, RECOVER, Marker
+from fgsched.store.files import PAGE, RECOVER, UNREADABLE, Marker
 from fgsched.store.schema import SQL, adapt, compare, migrate, refuse_newer, version_of
 from fgsched.store.sums import State, Sums
 
@@ -34,7 +34,7 @@ def open_queue(path: Path | str) -> Opened:
     sums = Sums(path)
     try:
         return _opened(path, sums, is_new=is_new)
-    except sqlite3.DatabaseError as error:
+    except UNREADABLE as error:
         sums.close()
         raise refusal(path, error) from error
     except OSError as error:
@@ -164,7 +164,7 @@ def _examined(path: Path, beside: Commit | None, sums: Sums) -> bool:
     bad += [page for page in files.known_damage(path) if sums.damaged(page, page, logged)]
     try:
         holds = _compared(path, beside, sums, is_logged=bool(logged), bad=bad)
-    except sqlite3.DatabaseError as error:
+    except UNREADABLE as error:
         if bad and "locked" not in str(error):
             raise files.damage_error(path, bad) from error
         raise
@@ -227,7 +227,7 @@ def _reader(uri: str) -> sqlite3.Connection:
         db.close()
         db = sqlite3.connect(f"{uri}&vfs=unix-none", uri=True)
         db.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the log is in memory
-    except sqlite3.DatabaseError:
+    except UNREADABLE:
         pass
     return db
 
@@ -311,8 +311,10 @@ def _check(db: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError(str(answer).splitlines()[-1])
 
 
-def refusal(path: Path, error: sqlite3.DatabaseError) -> StorageError:
+def refusal(path: Path, error: Exception) -> StorageError:
     """Return the error for a queue that SQLite cannot open."""
+    if isinstance(error, UnicodeDecodeError):
+        return StorageError(f"{path} is damaged: its schema has text that is not UTF-8", RECOVER)
     if "locked" in str(error):
         return StorageError(f"{path} is in use by another program", "Close what has it open (a shell?).")
     if "disk" in str(error) and "full" in str(error):

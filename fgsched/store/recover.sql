@@ -65,3 +65,7 @@ SELECT :id, :job, :attempt, :at, :old, :new, :reason WHERE EXISTS (SELECT 1 FROM
 -- name: keep_job
 INSERT OR IGNORE INTO job ({columns})
 VALUES ({values});
+
+-- name: definitions
+-- The definitions of the tables and indexes; those of SQLite's own have no text.
+SELECT CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_schema WHERE typeof(sql) = 'text';

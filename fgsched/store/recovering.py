@@ -16,7 +16,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.domain.states import JobState
 from fgsched.store import commits, files, sums, wal
 from fgsched.store.commits import Commit
-from fgsched.store.files import PAGE, Marker, replace_file, sync_directory, sync_file
+from fgsched.store.files import PAGE, UNREADABLE, Marker, replace_file, sync_directory, sync_file
 from fgsched.store.opening import open_queue, raise_ids
 from fgsched.store.schema import SQL as QUERIES
 from fgsched.store.schema import named, source
@@ -25,6 +25,7 @@ from fgsched.store.schema import named, source
 
 
 RECOVER_SQL = named(source("recover.sql"))
+_INTERIOR = 5  # the type of a page that refers to others
 _NUMBERED = ("blob", "job", "card", "event")  # tables whose rows have numbers
 _FAILURES = 1_000_000  # unreadable ranges after which the rest of a table is abandoned
 _DEADLINE = 600  # seconds for the program of SQLite's own
@@ -52,13 +53,13 @@ class Salvage:
 
     def commits(self) -> int | None:
         """Return the number of the last commit, or None if it is unreadable or not counted."""
-        with suppress(sqlite3.DatabaseError):
+        with suppress(*UNREADABLE):
             return int(self._db.execute(QUERIES["get_commits"]).fetchone()["count"])
         return None
 
     def _last(self, table: str) -> int:
         name = {"job": "last_of_jobs", "blob": "last_blob", "event": "last_event"}.get(table, "")
-        with suppress(sqlite3.DatabaseError):
+        with suppress(*UNREADABLE):
             return int(self._db.execute(RECOVER_SQL[name]).fetchone()[0] or 0) if name else 1024
         return 1 << 22
 
@@ -71,7 +72,7 @@ class Salvage:
                 for row in self._db.execute(RECOVER_SQL[f"read_{table}"], {"low": low, "high": high}):
                     yield dict(row)
                     low = row[0] + 1
-            except sqlite3.DatabaseError:
+            except UNREADABLE:
                 failures += 1
                 if failures > _FAILURES:
                     self.given_up.append(table)
@@ -90,20 +91,22 @@ class Salvage:
                         seen.add(tuple(row))
                         yield dict(row)
                 return
-            except sqlite3.DatabaseError:
+            except UNREADABLE:
                 continue
         self.given_up.append(table)
 
 
 def _opened(copy: Path) -> sqlite3.Connection:
-    """Open the copy; if its schema is unreadable, use that of a new queue or sqlite3's .recover."""
-    try:
-        return _connected(copy)
-    except sqlite3.DatabaseError:
-        for attempt in (_with_new_schema, _looked_through):
-            with suppress(sqlite3.DatabaseError, OSError):
-                return _connected(attempt(copy))
-        raise
+    """Open the copy; if its schema is damaged, use that of a new queue or sqlite3's .recover."""
+    new = copy.with_name("template") / "queue.db"
+    open_queue(new).close()
+    if not _is_schema_damaged(copy, new):
+        with suppress(*UNREADABLE):
+            return _connected(copy)
+    for attempt in (_with_new_schema, _as_it_is, _looked_through):
+        with suppress(*UNREADABLE, OSError):
+            return _connected(attempt(copy, new))
+    raise sqlite3.DatabaseError("none of its tables can be read")
 
 
 def _connected(path: Path) -> sqlite3.Connection:
@@ -112,28 +115,79 @@ def _connected(path: Path) -> sqlite3.Connection:
     db.text_factory = lambda data: data.decode(errors="backslashreplace")
     try:
         db.execute(QUERIES["columns"]).fetchall()
-    except sqlite3.DatabaseError:
+    except UNREADABLE:
         db.close()
         raise
     return db
 
 
-def _with_new_schema(copy: Path) -> Path:
-    """Replace the first page, which lists the tables and is equal in all queues of this version."""
-    new, again = copy.with_name("template") / "queue.db", copy.with_name("again.db")
-    open_queue(new).close()
+def _as_it_is(copy: Path, _new: Path) -> Path:
+    return copy
+
+
+def _with_new_schema(copy: Path, new: Path) -> Path:
+    """Replace the pages that describe the tables; they are equal in all queues that this version made.
+
+    Raises:
+        DatabaseError: another version made the queue, and its tables may differ.
+    """
+    again = copy.with_name("again.db")
+    if _is_of_other_version(copy, new):
+        raise sqlite3.DatabaseError("the queue was made by another version")
     shutil.copyfile(copy, again)
     with suppress(FileNotFoundError):
         shutil.copyfile(f"{copy}-wal", f"{again}-wal")
+    good = new.read_bytes()
     with again.open("r+b") as file:
-        file.write(new.read_bytes()[:PAGE])
+        for page in (1, *_schema_pages(good)):
+            file.seek((page - 1) * PAGE)
+            file.write(good[(page - 1) * PAGE : page * PAGE])
         size = file.seek(0, 2) // PAGE
         file.seek(28)
         file.write(struct.pack(">3I", size, 0, 0))  # pages, and no list of free ones
     return again
 
 
-def _looked_through(copy: Path) -> Path:
+def _schema_pages(data: bytes) -> list[int]:
+    """Return the pages to which the first page refers, if the schema needs more (file format, 1.6)."""
+    first = data[100:PAGE]
+    if first[0] != _INTERIOR:
+        return []
+    (count,) = struct.unpack_from(">H", first, 3)
+    cells = struct.unpack_from(f">{count}H", first, 12)
+    pages = [struct.unpack_from(">I", data, cell)[0] for cell in cells]
+    return [*pages, struct.unpack_from(">I", first, 8)[0]]
+
+
+def _is_schema_damaged(copy: Path, new: Path) -> bool:
+    """Tell whether a table is missing, or the definition of one has other bytes than that of a new queue."""
+    ours, theirs = _texts(new), _texts(copy)
+    tables = [name.encode() for name in _TABLES]
+    return any(name not in theirs or _is_damaged(theirs[name], ours[name]) for name in tables)
+
+
+def _is_damaged(text: bytes, good: bytes) -> bool:
+    return text != good and len(text) == len(good)
+
+
+def _is_of_other_version(copy: Path, new: Path) -> bool:
+    """Tell whether the definition of a table has another length than that of a new queue."""
+    ours, theirs = _texts(new), _texts(copy)
+    return any(len(text) != len(ours[name]) for name, text in theirs.items() if name in ours)
+
+
+def _texts(path: Path) -> dict[bytes, bytes]:
+    """Return the definitions of the tables and indexes that can be read, by name."""
+    found: dict[bytes, bytes] = {}
+    with closing(sqlite3.connect(path)) as db, suppress(*UNREADABLE):
+        db.text_factory = bytes
+        db.execute("PRAGMA writable_schema = ON")  # a definition that is wrong is no error
+        for name, text in db.execute(RECOVER_SQL["definitions"]):
+            found[name] = text
+    return found
+
+
+def _looked_through(copy: Path, _new: Path) -> Path:
     again = copy.with_name("looked-through.db")
     if not _recovered(copy, again):
         raise sqlite3.DatabaseError("nothing was found")
@@ -210,7 +264,7 @@ def recover(path: Path, *, started: Mapping[int, int], beyond: int, ending: str,
         found = _rebuilt(path, place, started=started, beyond=beyond, now=now)
         found.kept = path.with_name(f"{path.name}.{ending}")
         _exchange(path, place / "queue.db", ending)
-    except (OSError, sqlite3.DatabaseError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise StorageError(f"{path} cannot be recovered: {error}", "Bring a backup of it back.") from error
     finally:
         if not (place / _UNFINISHED).exists():
@@ -292,7 +346,7 @@ class _Rows:
             row = self._job(self._defaults | row)
         try:
             kept = self._db.execute(RECOVER_SQL[f"keep_{table}"], row).rowcount
-        except sqlite3.Error:  # a value that its column does not take
+        except (sqlite3.Error, UnicodeDecodeError):  # a value that its column does not take
             kept = 0
         counts = self._found.rows if kept > 0 else self._found.refused
         if kept > 0 or table not in {"meta", "event"}:

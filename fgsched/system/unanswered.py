@@ -36,7 +36,7 @@ class Unanswered:
     def __init__(self, directory: Path, request: bytes, now: float, key: str = "") -> None:
         """`request` is the same for each repetition; `now` is in seconds since the epoch.
 
-        `key`: the one with which the request was sent already; it is not exchanged for that of another command.
+        `key`: the one with which the request was sent already; it is never exchanged for another one.
         """
         self.value = key or new_key(now)
         self._file: Path | None = None
