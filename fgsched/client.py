@@ -446,7 +446,7 @@ def _starting(places: Paths, patience: _Patience) -> Iterator[None]:
     """Hold the lock under which one command at a time starts a controller."""
     from filelock import FileLock, Timeout  # only the command that finds no controller pays for it
 
-    lock = FileLock(places.state / "starting.lock", timeout=0)
+    lock = FileLock(places.state / "starting.lock", timeout=0, mode=0o600)
     while True:
         try:
             with written(Path(lock.lock_file)):
@@ -482,7 +482,7 @@ def _start_own(places: Paths, options: tuple[str, ...], patience: _Patience) -> 
     from fgsched.system.nice import hold_low_descriptors
 
     with written(places.log):
-        descriptor = os.open(places.log, _LOG_FLAGS, 0o666)
+        descriptor = os.open(places.log, _LOG_FLAGS, 0o600)
     try:
         hold_low_descriptors()
         ours, theirs = os.pipe()

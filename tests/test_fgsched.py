@@ -294,7 +294,10 @@ def test_the_doctor_speaks_of_claims_without_a_controller_only_where_there_are_s
     assert "OK   claims      no claim is left over" in home.run("fgsched", "doctor").lines
     home.running()
     home.run("fgsched", "stop")
-    assert "OK   claims      1 jobs run or ended without a controller" in home.run("fgsched", "doctor").lines
+    assert (
+        "OK   claims      jobs that run or ended without a controller: 1"
+        in home.run("fgsched", "doctor").lines
+    )
     home.run("fgsched", "start")  # it ends the job with the home
 
 
@@ -326,6 +329,33 @@ def test_the_doctor_tells_the_way_out_of_a_queue_that_is_refused(home, spoil):
         queue.mkdir() if spoil == "directory" else queue.touch(0o600)
     found = {one["check"]: one for one in home.run("fgsched", "doctor", "--json").json["checks"]}
     assert (found["queue"]["verdict"], bool(found["queue"]["remedy"])) == ("FAIL", True)
+
+
+def test_a_state_that_others_can_read_is_reported_and_made_private_by_a_start(home):
+    home.run("fgsub", "--hold", "--wrap", "true")
+    home.run("fgsched", "stop")
+    names = ("queue.db", "audit.log", "fgsched.log", "mail", "queue.initialised")
+    for name in names:
+        (home.path / name).chmod(0o755 if name == "mail" else 0o644)
+    (home.path / "notes").touch(mode=0o644)  # a user's own file in FG_HOME
+    done = home.run("fgsched", "doctor")
+    assert (done.status, "WARN privacy     other users can read" in done.out) == (0, True)
+    assert str(home.path / "queue.db") in done.out
+    assert home.run("fgsched", "start").status == 0
+    modes = {name: (home.path / name).stat().st_mode & 0o777 for name in (*names, "notes")}
+    assert modes == {name: 0o700 if name == "mail" else 0o600 for name in names} | {"notes": 0o644}
+    assert "is private now: " in home.places.log.read_text()
+    assert "OK   privacy     no other user can read" in home.run("fgsched", "doctor").out
+
+
+def test_a_log_is_made_private(home):
+    previous = os.umask(0)
+    try:
+        home.run("fgq", "-h")
+    finally:
+        os.umask(previous)
+    found = [path for path in home.path.iterdir() if path.is_file() and path.stat().st_mode & 0o077]
+    assert [path.name for path in found if path.name != "fgsched.toml"] == []
 
 
 def test_the_doctor_misses_accounts_that_were_there(home):

@@ -406,7 +406,7 @@ except Refused as refused:
 def check_that_a_running_job_keeps_its_queue(host, running):
     """A purge is refused, also without a controller; and then init names the state of the unit."""
     refused = told(host, "uninstall", "--purge")
-    assert (refused.status, "1 jobs are not over" in refused.err) == (Exit.REFUSED, True)
+    assert (refused.status, "1 job is not over" in refused.err) == (Exit.REFUSED, True)
     assert host.run("root", "fgsched", "stop").status == 0
     for words in (["--purge"], ["--purge", "--kill"]):
         refused = told(host, "uninstall", *words)

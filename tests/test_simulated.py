@@ -52,6 +52,9 @@ def test_a_card_that_does_not_answer_is_suspect_and_the_other_goes_on(scripted):
     assert [card["gpu"] for card in record["allocated"]] == [1]
     states = {card["index"]: (card["state"], card["note"]) for card in home.gpus()}
     assert states == {0: ("suspect", "GPU is lost"), 1: ("ok", "")}
+    doctor = home.run("fgsched", "doctor")
+    assert "WARN GPU states  GPU 0 is suspect: GPU is lost" in doctor.lines
+    assert "fgctl resume gpu=0" in doctor.out
 
 
 @pytest.mark.parametrize(

@@ -522,7 +522,7 @@ def _refuse_other_version(db: sqlite3.Connection, path: Path | str) -> None:
 def _told(path: Path | str) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, UnicodeDecodeError, OSError) as error:
         raise StorageError(
             f"the accounts {path}: {error}", "Check the file and the space on its disk."
         ) from error

@@ -17,7 +17,7 @@ from fgsched.cli import doctormig
 from fgsched.client import Client, NotRunning
 from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, StorageError
-from fgsched.domain.job import WHOLE, Gpu
+from fgsched.domain.job import WHOLE, Gpu, GpuState
 from fgsched.domain.units import format_mebibytes, format_share
 from fgsched.jobs import mps
 from fgsched.protocol import About, InternalErrors, Ping
@@ -26,6 +26,7 @@ from fgsched.store.connection import may_lose_commits, version
 from fgsched.store.recovering import Recovered, recover
 from fgsched.system import cgroups, generations, mounts
 from fgsched.system.paths import Paths, taken
+from fgsched.system.private import open_to_others
 from fgshim import library, spawner
 
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
@@ -70,7 +71,7 @@ def examine(places: Paths) -> list[Finding]:
     except FgschedError as error:
         return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
     checks: list[Callable[[Paths, _Seen], Finding]] = [
-        *(_controller, _run_directory, _queue, _accounts, _space, _sqlite, _cgroup),
+        *(_controller, _run_directory, _queue, _accounts, _private, _space, _sqlite, _cgroup),
         *(
             _run_space,
             _processes_of_users,
@@ -81,6 +82,7 @@ def examine(places: Paths) -> list[Finding]:
             _mps,
             _oversubscribed,
             _mig,
+            _unusable,
             _leftovers,
             _earlier,
             _internal,
@@ -230,6 +232,15 @@ def _accounts(places: Paths, seen: _Seen) -> Finding:
     return Finding("accounts", OK, str(places.accounts))
 
 
+def _private(places: Paths, seen: _Seen) -> Finding:
+    """Warn if other users can read files of the state."""
+    found = open_to_others(places)
+    if not found:
+        return Finding("privacy", OK, "no other user can read the queue, the accounts or the logs")
+    text = f"other users can read {', '.join(map(str, found))}"
+    return Finding("privacy", WARN, text, "fgsched restart makes them private.")
+
+
 def _space(places: Paths, seen: _Seen) -> Finding:
     """Check the space for the queue: on a full disk nothing is submitted, and no controller starts."""
     place = next(path for path in (places.state, *places.state.parents) if path.exists())
@@ -363,6 +374,18 @@ def _oversubscribed(places: Paths, seen: _Seen) -> Finding:
     return Finding("capacity", WARN, text, "Without oversubscribe in the settings it is.")
 
 
+def _unusable(places: Paths, seen: _Seen) -> Finding:
+    """Warn of GPUs that take no jobs because of a fault."""
+    found = [gpu for gpu in seen.gpus if gpu.state in (GpuState.SUSPECT, GpuState.DOWN)]
+    if not found:
+        return Finding("GPU states", OK, "no GPU is suspect or down")
+    text = "; ".join(
+        f"GPU {gpu.index} is {gpu.state.value}: {gpu.note or 'no reason is known'}" for gpu in found
+    )
+    resume = f"fgctl resume gpu={','.join(str(gpu.index) for gpu in found)}"
+    return Finding("GPU states", WARN, text, f"They take no jobs. When the cause has ended: {resume}")
+
+
 def _mig(places: Paths, seen: _Seen) -> Finding:
     """Report MIG instances, and how an administrator makes them."""
     found = seen.gpus if seen.about else gpus.discover(_config(places), os.environ).gpus
@@ -398,7 +421,7 @@ def _leftovers(places: Paths, seen: _Seen) -> Finding:
         if entry.name.partition(".")[0].isdigit() and entry.is_symlink() and os.readlink(entry) != "T"
     }
     if found and not seen.about:
-        return Finding("claims", OK, f"{len(found)} jobs run or ended without a controller")
+        return Finding("claims", OK, f"jobs that run or ended without a controller: {len(found)}")
     left = sorted(found - seen.open_jobs)
     if left:
         return Finding("claims", WARN, f"left over: {left}", "The next start of the controller removes them.")

@@ -21,6 +21,7 @@ from fgsched.store import Store
 from fgsched.system import nice
 from fgsched.system.accounts import Accounts, of_host, of_sessions, of_user
 from fgsched.system.paths import Paths, taken
+from fgsched.system.private import close_to_others
 from fgsched.system.process import boot_id
 from fgsched.system.runplace import placed
 from fgsched.system.sdnotify import ServiceManager
@@ -130,6 +131,9 @@ def _own(inventory: gpus.Inventory, config: Config, places: Paths) -> Ownership:
 def _prepare(places: Paths) -> None:
     places.prepare(os.geteuid())
     os.umask(0o077)
+    closed = close_to_others(places)
+    if closed:
+        log.warning("could be read by other users, and is private now: %s", ", ".join(map(str, closed)))
     nice.raise_limits()
     if places.mode == "system":
         nice.lower_oom_score()

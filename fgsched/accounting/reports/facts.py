@@ -291,7 +291,7 @@ class ReportReader(Reader):
         cursor.row_factory = None  # plain tuples
         try:
             group(cursor.execute(self.statements[statement], values), *groupings)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise StorageError(f"the accounts {self.path}: {error}", "Check the file.") from error
 
     def records(self, kind: type[Record], statement: str, **values: float | str) -> list[Record]:

@@ -194,8 +194,9 @@ def _end_controller(*, is_purge: bool, is_kill: bool) -> None:
             if is_kill:
                 end_all(client)
             elif is_purge and (count := sum(jobs.values())):
+                jobs_are = "job is" if count == 1 else "jobs are"
                 raise Refused(
-                    f"{count} jobs are not over, and --purge would remove their queue",
+                    f"{count} {jobs_are} not over, and --purge would remove their queue",
                     "Wait for them, or cancel them: fgsched uninstall --purge --kill",
                 )
     except NotRunning:
