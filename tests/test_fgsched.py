@@ -5,13 +5,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 import tomllib
 from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
 
-from awaiting import until
+from awaiting import rest, state_of, until
 from crashing import kill
 from fgsched import __version__
 from fgsched.cli.doctor import examine
@@ -22,6 +23,7 @@ from fgsched.config.load import Config, load
 from fgsched.domain.errors import Exit, Refused
 from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store.connection import may_lose_commits
+from fgsched.system import process
 from fgsched.system.process import identify
 from live_host import PATIENCE
 
@@ -106,6 +108,26 @@ def test_a_restart_keeps_process_options_and_running_jobs(home):
     changing = {"elapsed", "pacing"}  # the method of measuring is chosen again
     for job, before in zip(jobs, begun, strict=True):
         assert {key for key, value in home.job(job).items() if before[key] != value} <= changing
+
+
+def test_restarts_leave_no_ended_children(home):
+    home.run("fgsched", "start")
+    pid, job = controller_of(home), home.running(share=2500)
+    for _ in range(3):
+        assert home.run("fgsched", "restart").status == 0
+    until_no_child_is_dead(pid)
+    home.run("fgcancel", str(job))  # its spawner of three restarts ago ends with it
+    home.wait(job)
+    until_no_child_is_dead(pid)
+    assert len(process.children(pid)) <= 3  # a spawner, an accountant and a mailer
+
+
+def until_no_child_is_dead(pid):
+    """Wait until the controller has waited for all children that have ended, of which nothing tells."""
+    end = time.monotonic() + PATIENCE
+    while dead := [child for child in process.children(pid) if state_of(child) == "Z"]:
+        assert time.monotonic() < end, dead
+        rest()
 
 
 def test_a_restart_is_refused_before_the_controller_stops_if_the_configuration_is_not_valid(home):

@@ -8,6 +8,7 @@ from fgsched.controller.mpsdesk import MpsDesk as MpsDesk
 from fgsched.launch.spawner import Spawner
 from fgsched.mail.process import MailerProcess
 from fgsched.system.accounts import Accounts
+from fgsched.system.process import NO_CHILDREN, Children
 
 
 class Beside(NamedTuple):
@@ -20,3 +21,4 @@ class Beside(NamedTuple):
     accountant: AccountantProcess | None = None  # None: there are no accounts
     mailer: MailerProcess | None = None  # None: there are no mails
     sessions: tuple[Accounts, ...] = ()  # with PAM sessions, for the start of jobs; none: PAM is not used
+    inherited: Children = NO_CHILDREN  # of this process before it executed itself again

@@ -22,7 +22,7 @@ from fgsched.system import nice
 from fgsched.system.accounts import Accounts, of_host, of_sessions, of_user
 from fgsched.system.paths import Paths, taken
 from fgsched.system.private import close_to_others
-from fgsched.system.process import boot_id
+from fgsched.system.process import Children, boot_id, children
 from fgsched.system.runplace import placed
 from fgsched.system.sdnotify import ServiceManager
 from fgsched.system.startmark import clear_start, show_start
@@ -51,6 +51,7 @@ def serve(
         StorageError: the queue cannot be used.
     """
     _prepare(places)
+    inherited = Children(children(os.getpid()))
     with taken(places), ExitStack() as held:
         places, child = placed(places, environ, os.geteuid(), boot_id()), Spawner(spawner())
         arguments = _arguments(places, option, is_service=is_service)
@@ -63,8 +64,8 @@ def serve(
             held.callback(one.close)
         inventory = with_known_gpus(inventory, store, sampler)
         held.callback(_own(inventory, config, places).close)
-        beside, manager = Beside(child, sampler, accounts, inventory, *helpers), _manager(environ, is_service)
-        controller = Controller(places, config, store, beside, manager)
+        beside = Beside(child, sampler, accounts, inventory, *helpers, inherited)
+        controller = Controller(places, config, store, beside, _manager(environ, is_service))
         with nice.before_jobs():
             again = _run(controller, places, ready)
     if again:

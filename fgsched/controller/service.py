@@ -296,6 +296,8 @@ class Controller:
         if presence.source is not None:
             self._loop.watch(presence.source, lambda: presence.heard(time.monotonic()))
 
+        self._beside.inherited.watch(self._loop.watch_once)
+
     def _after_round(self) -> None:
         self._file_check.step(time.monotonic())  # damage that it finds stops the controller
         for part in self._parts:

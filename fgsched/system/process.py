@@ -7,8 +7,9 @@ import os
 import re
 import signal as signals
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,6 +25,38 @@ class Identity(Struct, frozen=True):
     pid: int
     start: int  # clock ticks since boot
     boot: str  # boot id of the kernel
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process, including ended ones that were not waited for."""
+    found: list[int] = []
+    for task in _PROC.joinpath(str(pid), "task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            found += map(int, task.read_text().split())
+    return found
+
+
+class Children:
+    """Children that a program which executed this one left: spawners, which end after their jobs."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._pids = tuple(pids)
+
+    def watch(self, watch_once: Callable[[int, Callable[[], None]], None]) -> None:
+        """Wait for each child when it has ended; `watch_once` calls a function when a pidfd is readable."""
+        for pid in self._pids:
+            with suppress(ProcessLookupError):
+                pidfd = os.pidfd_open(pid)
+                watch_once(pidfd, partial(_reap, pidfd))
+
+
+NO_CHILDREN = Children(())
+
+
+def _reap(pidfd: int) -> None:
+    with suppress(ChildProcessError):
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    os.close(pidfd)
 
 
 class _Stat(Struct, frozen=True):
