@@ -307,3 +307,17 @@ def test_a_person_is_told_that_the_job_sees_no_gpu_unless_that_was_said(home):
     assert "no GPU was asked for" in on_a_terminal(home, "--wrap", "true")
     for words in (["--gpus=0"], ["--gpus=0.5"], ["--parsable"]):
         assert on_a_terminal(home, *words, "--wrap", "true") == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-c", "100000"], "--cpus-per-task=100000: 100000 CPUs; limit 65536"),
+        (["-n", "70000"], "--ntasks=70000: 70000 CPUs; limit 65536"),
+        (["-n", "300", "-c", "300"], "--cpus-per-task=300 --ntasks=300: 90000 CPUs; limit 65536"),
+        (["--gpus=2", "--cpus-per-gpu=50000"], "--cpus-per-gpu=50000 --gpus=2: 100000 CPUs; limit 65536"),
+    ],
+)
+def test_more_cpus_than_any_host_has_are_refused_with_the_options_that_ask_for_them(home, options, said):
+    done = home.run("fgsub", *options, "--wrap", "true")
+    assert (done.status, done.err) == (2, f"fgsub: error: {said}\n")

@@ -499,7 +499,7 @@ STEP = SubmitContext(share_step=1250)
             "--mem-per-gpu=1G: memory per GPU needs --gpus or --gpu-mem (it is host memory; see --gpu-mem)",
         ),
         (
-            ["--mem-per-cpu=999999T", "-c", "999999"],
+            ["--mem-per-cpu=999999T", "-c", "60000"],
             SubmitContext(),
             "--mem-per-cpu=999999T is larger than 2^63 bytes in all",
         ),

@@ -35,7 +35,8 @@ Label = Annotated[str, Meta(max_length=255, pattern=_NO_NUL)]
 Path = Annotated[str, Meta(max_length=_LONGEST_PATH, pattern=_NO_NUL)]
 Expression = Annotated[str, Meta(max_length=8192, pattern=_NO_NUL)]  # indices of an array, a dependency
 Word = Annotated[str, Meta(pattern=_NO_NUL)]
-_Count = Annotated[int, Meta(ge=1, le=65_536)]
+MOST_CPUS = 65_536  # of a job; and units of a resource, and tasks
+_Count = Annotated[int, Meta(ge=1, le=MOST_CPUS)]
 _Rlimit = Annotated[int, Meta(ge=-1, le=2**63 - 1)]  # -1: unlimited
 
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import WHOLE, Demand
+from fgsched.domain.job import MOST_CPUS, WHOLE, Demand
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext, format_share, neighbours, split_units
 from fgsched.jobs.constraint import Needs, needs
@@ -19,6 +19,7 @@ _INSTANCES = lazy_regex(r"(?i)\bmig\b|\dg\.\d+gb|mig-")
 _EXPANDABLE = lazy_regex(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")
 _AS_WRITTEN = {"chdir", "comment", "error", "export", "input", "job-name", "output", "wrap"}  # blanks count
 _WITH_LETTERS = {"output", "error", "input"}
+_OF_CPUS = ("cpus-per-task", "cpus-per-gpu", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus")
 _INSTEAD = {"HOME": "%h", "~": "%h", "USER": "%u", "FG_JOB_ID": "%j", "SLURM_JOB_ID": "%j"}
 
 
@@ -329,7 +330,7 @@ def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
     gpus, memory = _gpu_memory(settings, gpus)
     gpu_type = _gpu_type(settings.get("gpu-type"), site.aliases.get(gpu_type, gpu_type), gpus, site)
     gpu_type = _also(gpu_type, _constraint(settings, gpus, site).gpu)
-    cpus = max(_cpus(settings, gpus), site.cpus if "exclusive" in settings else 1)
+    cpus = max(_possible(settings, _cpus(settings, gpus)), site.cpus if "exclusive" in settings else 1)
     return Demand(
         gpus=gpus,
         share=share,
@@ -390,6 +391,15 @@ def _cpus(settings: Mapping[str, Setting], gpus: int) -> int:
     if not gpus:
         raise setting.bad(": CPUs per GPU need --gpus or --gpu-mem")
     return max(gpus * _whole(settings, "cpus-per-gpu"), tasks(settings, gpus))
+
+
+def _possible(settings: Mapping[str, Setting], cpus: int) -> int:
+    """Return the number of CPUs. Raises BadUsage, with the options that ask for it, if they are too many."""
+    if cpus > MOST_CPUS:
+        named = [settings[slot] for slot in _OF_CPUS if slot in settings]
+        asked = " ".join(f"{one.label}={one.text}" for one in named)
+        raise BadUsage(f"{asked}: {cpus} CPUs; limit {MOST_CPUS}")
+    return cpus
 
 
 def _whole(settings: Mapping[str, Setting], slot: str) -> int:
