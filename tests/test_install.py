@@ -360,6 +360,7 @@ def test_a_bare_host_is_installed_runs_a_users_job_and_is_bare_again(bare):
     again = told(bare, "init")
     assert (again.status, again.out) == (0, "nothing to do: everything is in place\n")
 
+    check_that_a_lost_state_is_refused(bare)
     check_a_check_that_cannot_end(bare)
     config = bare.path / "etc/fgsched/fgsched.toml"
     config.write_text(config.read_text().replace("1-00", "2-00"))
@@ -377,6 +378,24 @@ def test_a_bare_host_is_installed_runs_a_users_job_and_is_bare_again(bare):
     assert told(bare, "uninstall", "--purge", "--kill").status == 0
     assert everything(bare) - before == {"etc/fgsched", "etc/fgsched/fgsched.toml"}
     assert before - everything(bare) == set()
+
+
+def check_that_a_lost_state_is_refused(host):
+    """A controller starts without its state directory, or with another one, only after init."""
+    assert host.run("root", "fgsched", "stop").status == 0
+    state, away = host.root / "var/lib/fgsched", host.root / "var/lib/away"
+    state.rename(away)
+    for _ in range(2):
+        refused = host.run("root", "fgsched", "start", "--system")
+        assert (refused.status, "fgsched is missing or is not the one" in refused.err) == (Exit.STORAGE, True)
+        state.mkdir(mode=0o700, exist_ok=True)  # as an empty mount point
+    assert list(state.iterdir()) == []
+    done = told(host, "init")
+    assert "create file /etc/fgsched/initialised" in done.out
+    assert host.run("root", "fgsched", "stop").status == 0
+    shutil.rmtree(state)
+    away.rename(state)
+    host.start()
 
 
 def check_a_check_that_cannot_end(host):

@@ -21,6 +21,8 @@ from fgsched.domain.text import quoted
 SYSTEM_RUN = Path("/run/fgsched")
 _SYSTEM_STATE = Path("/var/lib/fgsched")
 _SYSTEM_CONFIG = Path("/etc/fgsched/fgsched.toml")
+INITIALISED = Path("/etc/fgsched/initialised")  # `fgsched init` made the state directory of this host
+MANIFEST = "init.json"  # what `fgsched init` made, in the state directory
 _REMEDIES = {  # errors of the file system, not of the path
     errno.EROFS: "The file system is read-only. Mount it for writing, then repeat the command.",
     errno.ENOSPC: "Free some space there.",
@@ -118,6 +120,7 @@ class Paths(Struct, frozen=True, kw_only=True):
             Refused: a directory has another owner, can be written by others, or cannot be created.
             StorageError: the file system is full, read-only or failing.
         """
+        self._refuse_lost_state()
         for directory in (self.state, self.run):
             if self._is_gone(directory):
                 continue
@@ -127,6 +130,14 @@ class Paths(Struct, frozen=True, kw_only=True):
                 raise self._error_of(directory, error) from None
             self._check(self._behind_link(directory, uid), uid)
         self._mend_link()
+
+    def _refuse_lost_state(self) -> None:
+        """Refuse to begin an empty queue where the disk of the host's queue is not mounted."""
+        if self.mode == "system" and INITIALISED.exists() and not (self.state / MANIFEST).exists():
+            raise StorageError(
+                f"{self.state} is missing or is not the one that fgsched init made: it has no {MANIFEST}",
+                "Mount its disk. If the disk is lost: fgsched init, then restore a backup.",
+            )
 
     def _mend_link(self) -> None:
         """Make the link again if it was removed; a command may have made an empty directory in its place."""

@@ -10,10 +10,11 @@ import msgspec
 from fgsched.cli.install.plan import Action, Command, Entry, Keep, Make, Remove, Undo, Want
 from fgsched.crash import point
 from fgsched.domain.errors import NotPermitted, Refused, StorageError
+from fgsched.system import paths
 from fgsched.system.safeopen import refuse_unless_safe
 
 STATE = "/var/lib/fgsched"
-MANIFEST = f"{STATE}/init.json"
+MANIFEST = f"{STATE}/{paths.MANIFEST}"
 _NEW = ".fgsched-init"  # ending of a file that is not complete yet
 
 

@@ -19,6 +19,7 @@ class Want(Struct, frozen=True, kw_only=True):
     text: str = ""  # of a file; the target of a link
     mode: int = 0o644
     is_sites: bool = False  # the administrator edits it: it is written once and never replaced
+    is_recorded: bool = False  # it is written again if the manifest does not list it
 
     @property
     def digest(self) -> str:
@@ -147,7 +148,7 @@ def _of(want: Want, found: Found | None, entry: Entry | None) -> Action | None:
     if found is None:
         return Make(want)
     if (found.kind, found.digest) == (want.kind, want.digest):
-        return None
+        return Make(want) if want.is_recorded and entry is None else None
     if want.is_sites and found.kind == want.kind:
         return None
     if found.kind != want.kind or entry is None:

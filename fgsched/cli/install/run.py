@@ -19,7 +19,7 @@ from fgsched.cli.stopping import end_all, stop
 from fgsched.client import Client, NotRunning
 from fgsched.domain.errors import NotPermitted, Refused
 from fgsched.system import cgroups, generations
-from fgsched.system.paths import SYSTEM_RUN, Paths
+from fgsched.system.paths import INITIALISED, SYSTEM_RUN, Paths
 
 _HOST = Path("/")
 _STAMPS = "/var/lib/systemd/timers"  # systemd notes there when a persistent timer elapsed
@@ -82,6 +82,8 @@ def _refuse_unfit_programs(*, is_print: bool) -> None:
 def planned(host: hosts.Host, manifest: Manifest, root: Path, to: str) -> list[Action]:
     """Return the actions for this host, in their order."""
     wants, entries = wanted.wants(host, to), manifest.entries
+    if root != _HOST:  # a container may mount an empty state directory over that of its image
+        wants = [want for want in wants if want.path != str(INITIALISED)]
     files = plan.to_install(wants, hosts.look(root, plan.paths(wants)), entries)
     units = [one for one in files if isinstance(one, Make) and "/systemd/system/fgsched" in one.want.path]
     groups = wanted.group_commands(host, entries, str(root))

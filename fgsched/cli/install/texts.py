@@ -9,6 +9,10 @@ from fgsched.cli.cron import Entry
 from fgsched.domain.units import format_mebibytes
 
 OPERATORS = "fgsched-operators"  # the group
+INITIALISED = (
+    "fgsched init made the state directory of this host. While this file exists, the controller does not\n"
+    "start without it, so that a disk that is not mounted is not taken for an empty queue.\n"
+)
 
 
 class Card(Struct, frozen=True):

@@ -8,6 +8,7 @@ from fgsched.cli.install.carry import STATE
 from fgsched.cli.install.host import Host
 from fgsched.cli.install.plan import Command, Entry, Want, to_run
 from fgsched.cli.install.texts import OPERATORS
+from fgsched.system.paths import INITIALISED
 
 UNIT = "fgsched.service"
 CONFIG = "/etc/fgsched/fgsched.toml"
@@ -20,6 +21,13 @@ def wants(host: Host, to: str) -> list[Want]:
     found = [
         Want(path=STATE, kind="directory", mode=0o700, about="queue, accounts, mails, manifest"),
         Want(path="/etc/fgsched", kind="directory", mode=0o755, about="configuration"),
+        Want(
+            path=str(INITIALISED),
+            kind="file",
+            text=texts.INITIALISED,
+            is_recorded=True,
+            about="without its state directory the controller does not start",
+        ),
         Want(
             path=CONFIG,
             kind="file",
