@@ -123,6 +123,13 @@ def test_a_backup_replaces_no_file(ledger, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+def test_a_backup_into_a_directory_that_is_missing_names_the_directory(home):
+    file = home.path / "missing" / "x.tar"
+    done = home.run("fgctl", "backup", str(file))
+    cause = f"{file} cannot be written: there is no directory {file.parent}"
+    assert (done.status, done.err) == (6, f"fgctl: error: {cause}\nMake it first.\n")
+
+
 @pytest.mark.compiler
 def test_a_backup_made_while_jobs_run_is_restored(tmp_path):
     with living(tmp_path / "home", config=SOON) as home:

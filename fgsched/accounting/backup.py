@@ -26,6 +26,8 @@ def back_up(queue: Path, accounts: Path, file: Path) -> int:
         Refused: the file exists.
         StorageError: a file cannot be read or written, or the copy is damaged.
     """
+    if not file.parent.is_dir():
+        raise StorageError(f"{file} cannot be written: there is no directory {file.parent}", "Make it first.")
     with _told(file), tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as place:
         copies = Path(place)
         _copy_queue(queue, copies / "queue.db")
