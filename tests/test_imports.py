@@ -11,7 +11,7 @@ from fgsched.domain.errors import Exit
 # What a client of a socket needs, in Python's own library.
 SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "gc", "locale", "fcntl"}
 ALLOWED = {
-    "fgsub": {"fgsub", "clickoptions", "command"},
+    "fgsub": {"fgsub", "clickoptions", "command", "sentline"},
     "fgq": {"fgq", "command", "listedoptions", "queueformat"},
     "fgctl": {"fgctl", "acctfields", "command", "jobfiles", "reservation", "show"},
 }
