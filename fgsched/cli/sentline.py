@@ -102,7 +102,7 @@ def _line(words: Sequence[str]) -> bytes:
 def _start_of(word: str) -> bytes:
     """Return the first bytes of a regular file; empty if there is none."""
     with suppress(OSError, ValueError):
-        descriptor = os.open(word, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            return file.read(_LONGEST) if os.path.isfile(word) else b""
+        if os.path.isfile(word):  # to open a device can have an effect
+            with open(os.open(word, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                return file.read(_LONGEST)
     return b""
