@@ -212,6 +212,18 @@ def test_a_failed_transaction_leaves_nothing_behind(ledger, path):
     assert [job.owner for job in Reader(path).jobs(0, 100)] == [ANN]
 
 
+def test_accounts_that_are_refused_do_not_stay_open(ledger, path):
+    ledger._db.execute("PRAGMA user_version = 9")
+    ledger.close()
+    before = os.listdir("/proc/self/fd")
+    errors = []  # they keep what was made on the way
+    for kind in (Ledger, Reader):
+        with pytest.raises(StorageError) as error:
+            kind(path)
+        errors.append(error.value)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
 def test_a_file_of_another_version_is_refused(ledger, path):
     ledger._db.execute("PRAGMA user_version = 9")
     for opener in (Ledger, Reader):

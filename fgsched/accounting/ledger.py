@@ -80,15 +80,20 @@ class Ledger:
         with _told(path):
             sync_file(Path(f"{path}-wal"))  # a killed accountant may have left commits there
             self._db = sqlite3.connect(path, isolation_level=None, factory=Connection)
-            self._db.row_factory = sqlite3.Row
-            for setting in _SETTINGS:
-                self._db.execute(f"PRAGMA {setting}")
-            _create(self._db, path)
-            _add_counters(self._db)
-            self._db.execute(SQL["name_accounts"], {"value": os.urandom(4).hex()})
-            self.name = self._db.execute(SQL["get_meta"], {"key": "name"}).fetchone()["value"]
+            with _closed_on_error(self._db):
+                self.name = self._set_up(path)
         self._owners: dict[Owner, int] = {}
         self._cards: dict[str, int] = {}
+
+    def _set_up(self, path: Path | str) -> str:
+        """Make the tables that are missing; return the name of the accounts."""
+        self._db.row_factory = sqlite3.Row
+        for setting in _SETTINGS:
+            self._db.execute(f"PRAGMA {setting}")
+        _create(self._db, path)
+        _add_counters(self._db)
+        self._db.execute(SQL["name_accounts"], {"value": os.urandom(4).hex()})
+        return str(self._db.execute(SQL["get_meta"], {"key": "name"}).fetchone()["value"])
 
     def close(self) -> None:
         self._db.close()
@@ -328,9 +333,10 @@ class Reader:
         with _told(path):
             place = f"{Path(path).absolute().as_uri()}?mode=ro"
             self._db = sqlite3.connect(place, timeout, uri=True, isolation_level=None)
-            self._db.row_factory = sqlite3.Row
-            self._db.execute("PRAGMA query_only = ON")
-            _refuse_other_version(self._db, path)
+            with _closed_on_error(self._db):
+                self._db.row_factory = sqlite3.Row
+                self._db.execute("PRAGMA query_only = ON")
+                _refuse_other_version(self._db, path)
         self.path = path
 
     def close(self) -> None:
@@ -516,6 +522,16 @@ def _refuse_other_version(db: sqlite3.Connection, path: Path | str) -> None:
             f"{path} has version {found} of the accounts; this fgsched knows version {VERSION}",
             "Use the fgsched that wrote it, or restore a backup.",
         )
+
+
+@contextmanager
+def _closed_on_error(db: sqlite3.Connection) -> Iterator[None]:
+    """Close a connection if it cannot be used: its file would stay open while the error is handled."""
+    try:
+        yield
+    except BaseException:
+        db.close()
+        raise
 
 
 @contextmanager
