@@ -58,3 +58,11 @@ def rest() -> None:
 def state_of(pid: int) -> str:
     """Return the letter with which the kernel shows the state of a process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def is_zombie(pid: int) -> bool:
+    """Return whether a process has ended and was not waited for; False if it is gone by now."""
+    try:
+        return state_of(pid) == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
-from awaiting import rest, state_of, until
+from awaiting import is_zombie, rest, until
 from crashing import kill
 from fgsched import __version__
 from fgsched.cli.doctor import examine
@@ -125,7 +125,7 @@ def test_restarts_leave_no_ended_children(home):
 def until_no_child_is_dead(pid):
     """Wait until the controller has waited for all children that have ended, of which nothing tells."""
     end = time.monotonic() + PATIENCE
-    while dead := [child for child in process.children(pid) if state_of(child) == "Z"]:
+    while dead := [child for child in process.children(pid) if is_zombie(child)]:
         assert time.monotonic() < end, dead
         rest()
 
