@@ -166,9 +166,12 @@ def _fork(about: dict[str, Any], descriptors: list[int], asking: socket.socket) 
 def _clone() -> int:
     """Fork a child of the parent of this process, which can wait for it."""
     libc = ctypes.PyDLL(None)
+    libc.PyOS_BeforeFork()  # takes the locks that the other two release
     pid = int(libc.syscall(_CLONE, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
     if pid == 0:
         libc.PyOS_AfterFork_Child()
+    else:
+        libc.PyOS_AfterFork_Parent()
     return pid
 
 
