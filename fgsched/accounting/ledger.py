@@ -332,7 +332,7 @@ class Reader:
         """
         with _told(path):
             place = f"{Path(path).absolute().as_uri()}?mode=ro"
-            self._db = sqlite3.connect(place, timeout, uri=True, isolation_level=None)
+            self._db = sqlite3.connect(place, timeout=timeout, uri=True, isolation_level=None)
             with _closed_on_error(self._db):
                 self._db.row_factory = sqlite3.Row
                 self._db.execute("PRAGMA query_only = ON")
