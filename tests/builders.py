@@ -1,5 +1,6 @@
 """Cases in one line, and a pretend host for the conductor: processes as a table."""
 
+import weakref
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -188,6 +189,7 @@ class World:
         self.gpus = gpus
         self.limits = limits
         self.store = CrashingStore(":memory:")
+        weakref.finalize(self, self.store._db.close)  # the hundreds of worlds of the tests need not close it
         self.host = host or PretendHost()
         self.now = 1000.0
         self.acknowledged: list[int] = []

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -22,11 +22,8 @@ def facts_of(
     path: Path, choice: Choice = WEEK, host: str = "hopper", now: float = NOW, user: str = ""
 ) -> Iterator[Facts]:
     """Give the facts of a period of the accounts in `path`, in the zone of the made histories."""
-    with history.zone():
-        reader = ReportReader(path)
-        with reader.reading():
-            yield Facts(reader, chosen(choice, "week", now), host=host, user=user)
-        reader.close()
+    with history.zone(), closing(ReportReader(path)) as reader, reader.reading():
+        yield Facts(reader, chosen(choice, "week", now), host=host, user=user)
 
 
 def is_expected(name: str, text: str) -> bool:

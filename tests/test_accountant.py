@@ -179,6 +179,7 @@ def test_newer_accounts_are_left_as_they_are(accountant, path):
     accountant.close()
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 99")
+    db.close()
     answer = accountant.answer(batch(JOB), 1.0)
     assert "has version 99" in answer.error
     assert "Use the fgsched that wrote it" in answer.remedy

@@ -3,6 +3,7 @@
 import errno
 import json
 import sqlite3
+from contextlib import closing
 from itertools import count
 from types import SimpleNamespace
 
@@ -421,6 +422,7 @@ def test_a_card_whose_state_cannot_be_read_takes_no_jobs():
         store.put_cards([a_gpu(0)])
     store._db.execute("UPDATE card SET state = 'Wat'")
     ((state, note, _),) = store.card_marks().values()
+    store.close()
     assert (state.value, note) == ("drained", "its state in the queue cannot be read: 'Wat'")
 
 
@@ -451,8 +453,8 @@ def test_every_text_can_be_stored(text):
 
 
 def test_other_errors_of_binding_a_value_are_not_hidden():
-    with pytest.raises(sqlite3.ProgrammingError):
-        Store(":memory:")._db.execute("SELECT ?", (object(),))
+    with closing(Store(":memory:")) as store, pytest.raises(sqlite3.ProgrammingError):
+        store._db.execute("SELECT ?", (object(),))
 
 
 @pytest.mark.compiler

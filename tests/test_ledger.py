@@ -84,11 +84,18 @@ def ledger(path):
     ledger.close()
 
 
-def test_a_job_is_read_back_as_it_was_written(ledger, path):
+@pytest.fixture
+def reader(ledger, path):
+    reader = Reader(path)
+    yield reader
+    reader.close()
+
+
+def test_a_job_is_read_back_as_it_was_written(ledger, reader):
     clean = JOB.__class__(**{name: getattr(JOB, name) for name in JOB.__struct_fields__} | {"name": "train"})
     with ledger.write():
         ledger.add_jobs([clean])
-    assert list(Reader(path).jobs(0, 100)) == [clean]
+    assert list(reader.jobs(0, 100)) == [clean]
 
 
 def test_what_a_killed_accountant_left_in_memory_is_made_durable(ledger, path, monkeypatch):
@@ -106,7 +113,7 @@ def test_what_a_killed_accountant_left_in_memory_is_made_durable(ledger, path, m
     assert synced == [f"{path.name}-wal"]
 
 
-def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, path):
+def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, reader):
     later = JobAccount(
         id=7,
         owner=ANN,
@@ -123,10 +130,10 @@ def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, path)
         ledger.add_jobs([later])
         with pytest.raises(Unfit):
             ledger.add_jobs([replace(JOB, submitted_at=11.0)])
-    assert [job.state for job in Reader(path).jobs(0, 100)] == ["COMPLETED"]
+    assert [job.state for job in reader.jobs(0, 100)] == ["COMPLETED"]
 
 
-def test_minutes_add_up_to_hours_and_these_to_days(ledger, path):
+def test_minutes_add_up_to_hours_and_these_to_days(ledger, reader):
     with ledger.write():
         for at in (3600, 3660, 7140):
             foreign = ForeignUse(
@@ -146,7 +153,6 @@ def test_minutes_add_up_to_hours_and_these_to_days(ledger, path):
             )
         ledger.roll(HOUR, 3600, 7200)
         ledger.roll(DAY, 0, 86_400)
-    reader = Reader(path)
     for span, at in ((HOUR, 3600), (DAY, 0)):
         (card,) = reader.card_uses(span, 0, 86_400)
         assert (card.at, card.sampled, card.active, card.held, card.free, card.peak) == (
@@ -166,23 +172,23 @@ def test_minutes_add_up_to_hours_and_these_to_days(ledger, path):
     assert [one.charged for one in reader.owner_sums(MINUTE, 0, 86_400)] == [180.0]
 
 
-def test_an_hour_that_is_summed_twice_is_not_counted_twice(ledger, path):
+def test_an_hour_that_is_summed_twice_is_not_counted_twice(ledger, reader):
     with ledger.write():
         ledger.add_minute(Minute(at=0, cards=(card_use(0),)))
         ledger.roll(HOUR, 0, 3600)
         ledger.roll(HOUR, 0, 3600)
-    assert [use.sampled for use in Reader(path).card_uses(HOUR, 0, 3600)] == [60.0]
+    assert [use.sampled for use in reader.card_uses(HOUR, 0, 3600)] == [60.0]
 
 
-def test_an_unmeasured_value_stays_unknown_in_every_sum(ledger, path):
+def test_an_unmeasured_value_stays_unknown_in_every_sum(ledger, reader):
     with ledger.write():
         ledger.add_minute(Minute(at=0, cards=(card_use(0),), owners=(owner_use(0),)))
         ledger.roll(HOUR, 0, 3600)
-    (card,) = Reader(path).card_uses(HOUR, 0, 3600)
+    (card,) = reader.card_uses(HOUR, 0, 3600)
     assert (card.energy, card.temperature) == (None, None)
 
 
-def test_events_of_health_warnings_and_gaps_are_read_back(ledger, path):
+def test_events_of_health_warnings_and_gaps_are_read_back(ledger, reader):
     event = HealthEvent(at=5.0, card="GPU-0", kind="xid", detail="79")
     warned = Warned(at=6.0, job=7, policy="idle", finding="no process", action="warning 1")
     with ledger.write():
@@ -190,13 +196,12 @@ def test_events_of_health_warnings_and_gaps_are_read_back(ledger, path):
         ledger.add_warned([warned])
         ledger.add_gap(Gap(since=1.0, until=2.0, why="controller stopped"))
         ledger.add_gap(Gap(since=1.0, until=4.0, why="controller stopped"))
-    reader = Reader(path)
     assert reader.health(0, 10) == [event]
     assert reader.warnings(0, 10) == [warned]
     assert reader.gaps(3, 10) == [Gap(since=1.0, until=4.0, why="controller stopped")]
 
 
-def test_a_failed_transaction_leaves_nothing_behind(ledger, path):
+def test_a_failed_transaction_leaves_nothing_behind(ledger, reader):
     unknown = Minute(at=0, cards=(CardUse(at=0, card="GPU-9", sampled=60.0),))
 
     def write():
@@ -206,10 +211,10 @@ def test_a_failed_transaction_leaves_nothing_behind(ledger, path):
 
     with pytest.raises(StorageError, match="GPU-9"):
         write()
-    assert list(Reader(path).jobs(0, 100)) == []
+    assert list(reader.jobs(0, 100)) == []
     with ledger.write():
         ledger.add_jobs([JOB])
-    assert [job.owner for job in Reader(path).jobs(0, 100)] == [ANN]
+    assert [job.owner for job in reader.jobs(0, 100)] == [ANN]
 
 
 def test_accounts_that_are_refused_do_not_stay_open(ledger, path):
@@ -231,7 +236,7 @@ def test_a_file_of_another_version_is_refused(ledger, path):
             opener(path)
 
 
-def test_the_profile_of_a_name_has_the_last_completed_runs_of_its_user(ledger, path):
+def test_the_profile_of_a_name_has_the_last_completed_runs_of_its_user(ledger, path, reader):
     run = replace(JOB, name="train")
     bigger = replace(USAGE, sampled=180.0, used=165.0, memory=180.0 * 2**31, peak=2**32)
     others = (

@@ -195,6 +195,10 @@ class World:
         self.mover = Mover(self.store, self.accounts, Site(lambda: self.table, "host"), move_after=60.0)
         self.number = 0
 
+    def stop(self):
+        self.accountant.close()
+        self.accounts.close()
+
     def reread(self):
         self.table = JobTable(self.store.open_jobs(), made=self.store.tasks.made)
 
@@ -268,8 +272,7 @@ class World:
                 return
             self.deliver(jobs, crash)
         except PowerCut:
-            self.accountant.close()
-            self.accounts.close()
+            self.stop()
             self.restart()
 
     def deliver(self, jobs, crash):
@@ -335,8 +338,7 @@ class World:
         assert set(accounts) | set(self.in_queue()) == set(ids), "a job is in one of both at least"
 
     def close(self):
-        self.accountant.close()
-        self.accounts.close()
+        self.stop()
         self.store.close()
 
 
@@ -488,6 +490,7 @@ def test_forecasts_know_the_runs_of_moved_jobs(world):
     world.settle()
     assert world.in_queue() == []
     assert (len(before), world.store.runs_since(0.0)) == (1, before)
+    world.stop()
     world.restart()
     world.accounts.read_runs(0.0)
     assert world.store.runs_since(0.0) == before

@@ -181,6 +181,7 @@ def test_hours_and_days_of_a_made_history_give_the_same_sums(paths):
         sums[span] = [
             sum(getattr(use, name) for use in reader.card_uses(span, 0, 2e9)) for name in ("active", "free")
         ]
+    reader.close()
     assert sums[HOUR] == pytest.approx(sums[DAY])
     assert sums[HOUR] == pytest.approx(sums[MINUTE])
 

@@ -225,6 +225,7 @@ def test_a_statement_whose_values_go_by_place_takes_each_for_its_name():
     db = sqlite3.connect(":memory:")
     statement = Statement("SELECT :late, :early, 'it''s', :late WHERE :third = 3")
     assert statement.do(db, {"early": 1, "third": 3, "late": 2, "more": 4}).fetchall() == [(2, 1, "it's", 2)]
+    db.close()
 
 
 @pytest.mark.parametrize("name", sorted(SQL))
@@ -275,6 +276,7 @@ def test_a_newer_queue_that_a_controller_has_locked_is_refused_too(tmp_path):
     queue.db.execute("PRAGMA user_version = 9999")  # it is in the log only
     with pytest.raises(StorageError) as refused:
         refuse_newer_file(tmp_path / "queue.db")
+    queue.close()
     assert "its version is 9999" in str(refused.value)
 
 
