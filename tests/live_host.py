@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import select
 import signal
@@ -28,6 +29,7 @@ from fgsched.system.paths import Paths
 from fgsched.system.process import identify
 
 ROOT = Path(__file__).parent.parent
+_WAIT = re.compile(r"^fg\w+: waiting: the controller( \(pid \d+\))? is starting\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Home:
         return self._client
 
     def run(self, command: str, *words: str, env: Mapping[str, str] | None = None, **more: Any) -> Done:
-        """Run one of our commands to its end."""
+        """Run one of our commands to its end; that it waited for a start, as on a busy host, is left out."""
         pipe = subprocess.PIPE
         given = {"stdout": pipe, "stderr": pipe, "text": True, "errors": "replace", "timeout": PATIENCE}
         given |= {"cwd": self.path, "env": self.environ | dict(env or {})} | more
@@ -88,7 +90,8 @@ class Home:
             done = prestarted.run([f"fgsched.cli.{command}", *words], **given)
         else:
             done = subprocess.run([sys.executable, "-m", f"fgsched.cli.{command}", *words], **given)
-        return Done(done.returncode, done.stdout or "", done.stderr or "")
+        err = done.stderr or ""
+        return Done(done.returncode, done.stdout or "", _WAIT.sub("", err) if isinstance(err, str) else err)
 
     def submit(
         self, script: str = "exit 0", *, count: int = 1, hold: bool = False, share: int = 2500, **more: Any
