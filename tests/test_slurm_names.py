@@ -1,6 +1,8 @@
 """The names of Slurm inside jobs: the commands of fgsched answer to them, with Slurm's name in messages."""
 
 import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.hostlist import expand, fold
 from fgsched.slurm.names import OWN, arguments, status_of
 from fgsched.slurm.phrases import in_slurms_words
+from live_host import PATIENCE
 
 HERE = Path(__file__).parent
 COMMANDS = HERE.parent / "fgsched" / "cli" / "bin"
@@ -268,3 +271,17 @@ def test_a_login_shell_finds_slurms_names_after_its_profiles(home):
     environ = {"HOME": str(home.path)}
     assert home.run("fgsub", "--wait", "-o", "out", "job.sh", env=environ).status == 0
     assert (home.path / "out").read_text() == f"{BIN}/srun\nunset\n"
+
+
+@pytest.mark.parametrize("line", ["sbatch --version", "sinfo", "scontrol show config"])
+@pytest.mark.parametrize(
+    ("output", "why"), [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")]
+)
+def test_an_answer_that_cannot_be_written_is_an_error(home, line, output, why):
+    home.run("fgq", "-h")
+    command = f"{sys.executable} -m fgsched.slurm.names {line} {output}"
+    done = subprocess.run(
+        ["sh", "-c", command], env=home.environ, stderr=subprocess.PIPE, text=True, timeout=PATIENCE
+    )
+    said = f"{line.split()[0]}: error: cannot write the output: {why}\n"
+    assert (done.returncode, done.stderr) == (Exit.STORAGE, said)

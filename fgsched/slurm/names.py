@@ -106,8 +106,8 @@ def main() -> None:
     except BrokenPipeError:
         leave(128 + 13)
     except FgschedError as error:
-        print(f"{name}: error: {error.cause}\n{error.remedy}", file=sys.stderr)
-        sys.exit(1)
+        print(f"{name}: error: {error}", file=sys.stderr)
+        leave(status_of(name, error.exit_code))
 
 
 def _run() -> None:

@@ -1,12 +1,12 @@
 """Answer the requests of scontrol that fgctl does not have: host lists, nodes, configuration."""
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from fgsched import protocol
+from fgsched.cli.command import output
 from fgsched.client import Client, find_places
-from fgsched.domain.errors import NoSuchJob, Refused
+from fgsched.domain.errors import NoSuchJob, Refused, StorageError
 from fgsched.domain.job import GpuState
 from fgsched.jobs import arrays
 from fgsched.listing import gres
@@ -190,6 +190,12 @@ def _node() -> str:
 
 
 def write(text: str) -> None:
-    """Write an answer to standard output."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """Write an answer to standard output. Raises StorageError."""
+    try:
+        stream = output()
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot write the output: {error.strerror}") from None
