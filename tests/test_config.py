@@ -513,7 +513,7 @@ NO_HOST = Path("/nonexistent")
 
 
 def find(environ, **options):
-    return Paths.find(environ, 1234, **{"system_run": NO_HOST, **options})
+    return Paths.find(environ, 1234, **{"system_run": NO_HOST, "initialised": NO_HOST, **options})
 
 
 def test_fg_home_holds_everything():
@@ -545,12 +545,14 @@ def test_without_them_the_usual_ones_and_tmp():
 
 
 def test_without_home_the_account_tells_it():
-    assert Paths.find({}, 0, system_run=NO_HOST).state == Path("/root/.local/state/fgsched")
+    assert Paths.find({}, 0, system_run=NO_HOST, initialised=NO_HOST).state == Path(
+        "/root/.local/state/fgsched"
+    )
 
 
 def test_a_uid_without_account_and_home_is_told_what_to_set():
     with pytest.raises(BadUsage, match="Set FG_HOME"):
-        Paths.find({}, 3_999_999_999, system_run=NO_HOST)
+        Paths.find({}, 3_999_999_999, system_run=NO_HOST, initialised=NO_HOST)
 
 
 def test_the_controller_of_the_host_is_used_when_its_socket_is_there(tmp_path):
@@ -561,6 +563,14 @@ def test_the_controller_of_the_host_is_used_when_its_socket_is_there(tmp_path):
     assert places.config_file == Path("/etc/fgsched/fgsched.toml")
     assert find({"FG_HOME": "/h"}, system_run=tmp_path).mode == "user"
     assert find({"FG_HOME": "/h"}, system_run=tmp_path, system=True).mode == "system"
+
+
+def test_the_controller_of_a_host_that_was_initialised_is_used_also_while_it_does_not_run(tmp_path):
+    mark = tmp_path / "initialised"
+    assert find({"HOME": "/home/a"}, initialised=mark).mode == "user"
+    mark.touch()
+    assert find({"HOME": "/home/a"}, initialised=mark).mode == "system"
+    assert find({"FG_HOME": "/h"}, initialised=mark).mode == "user"
 
 
 @pytest.mark.parametrize("home", ["/a b", "/a:b", "/a\tb"])

@@ -380,6 +380,20 @@ def test_a_bare_host_is_installed_runs_a_users_job_and_is_bare_again(bare):
     assert before - everything(bare) == set()
 
 
+def check_that_no_command_begins_another_queue(host):
+    """After a boot without the disk there is no socket; no command starts a controller of its own."""
+    (host.root / "run/fgsched/socket").unlink()
+    for program in (("fgq",), ("fgsub", "--wrap=true")):
+        for words in (program, (str(Path(sys.executable).with_name(program[0])), *program[1:])):
+            is_native = words is not program
+            done = host.do("alice", *words) if is_native else host.run("alice", *words)
+            assert (done.status, done.out) == (Exit.UNREACHABLE, ""), words
+            assert "the controller is not running" in done.err
+    found = told(host, "doctor")
+    assert "FAIL queue" in found.out
+    assert "fgsched is missing or is not the one that fgsched init made" in found.out
+
+
 def check_that_a_lost_state_is_refused(host):
     """A controller starts without its state directory, or with another one, only after init."""
     assert host.run("root", "fgsched", "stop").status == 0
@@ -389,6 +403,7 @@ def check_that_a_lost_state_is_refused(host):
         refused = host.run("root", "fgsched", "start", "--system")
         assert (refused.status, "fgsched is missing or is not the one" in refused.err) == (Exit.STORAGE, True)
         state.mkdir(mode=0o700, exist_ok=True)  # as an empty mount point
+    check_that_no_command_begins_another_queue(host)
     assert list(state.iterdir()) == []
     done = told(host, "init")
     assert "create file /etc/fgsched/initialised" in done.out

@@ -205,19 +205,26 @@ def _queue(places: Paths, seen: _Seen) -> Finding:
         answer = seen.queue
     elif not os.access(places.state, os.X_OK) and places.state.exists():
         return Finding("queue", OK, "only root can read it")
-    elif not places.queue.exists():
-        return Finding("queue", OK, f"{places.queue} does not exist yet")
     else:
-        from fgsched.store import Store
-
-        with taken(places):
-            store = Store(places.queue)
-            answer = store.check()
-            store.close()
+        places.refuse_lost_state()
+        if not places.queue.exists():
+            return Finding("queue", OK, f"{places.queue} does not exist yet")
+        answer = _checked(places)
     if answer != "ok":
         remedy = "Stop the controller, and recover the readable rows with: fgsched doctor --recover."
         return Finding("queue", FAIL, f"{places.queue}: {answer}", remedy)
     return Finding("queue", OK, f"{places.queue} is intact")
+
+
+def _checked(places: Paths) -> str:
+    """Return "ok", or what is damaged in the queue of a controller that is not running."""
+    from fgsched.store import Store
+
+    with taken(places):
+        store = Store(places.queue)
+        answer = store.check()
+        store.close()
+    return answer
 
 
 def _accounts(places: Paths, seen: _Seen) -> Finding:

@@ -80,12 +80,18 @@ class Paths(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def find(
-        cls, environ: Mapping[str, str], uid: int, *, system: bool = False, system_run: Path = SYSTEM_RUN
+        cls,
+        environ: Mapping[str, str],
+        uid: int,
+        *,
+        system: bool = False,
+        system_run: Path = SYSTEM_RUN,
+        initialised: Path = INITIALISED,
     ) -> "Paths":
         """Find the paths of the controller that a user addresses; creates nothing.
 
-        FG_HOME comes first, then the controller of the host if `system` is set or its socket exists, then
-        the controller of the user.
+        FG_HOME comes first, then the controller of the host if `system` is set, its socket exists, or
+        `fgsched init` has prepared the host, then the controller of the user.
 
         Raises:
             BadUsage: a variable has a relative path, the user has no home directory, or the path of the
@@ -94,7 +100,7 @@ class Paths(Struct, frozen=True, kw_only=True):
         named = environ.get("FGSCHED_CONFIG", "")
         if environ.get("FG_HOME") and not system:
             paths = _of_home(_absolute("FG_HOME", environ["FG_HOME"]), uid)
-        elif system or (system_run / "socket").exists():
+        elif system or (system_run / "socket").exists() or initialised.exists():
             paths = _of_the_host(system_run)
         else:
             paths = _of_the_user(environ, uid)
@@ -120,7 +126,7 @@ class Paths(Struct, frozen=True, kw_only=True):
             Refused: a directory has another owner, can be written by others, or cannot be created.
             StorageError: the file system is full, read-only or failing.
         """
-        self._refuse_lost_state()
+        self.refuse_lost_state()
         for directory in (self.state, self.run):
             if self._is_gone(directory):
                 continue
@@ -131,8 +137,11 @@ class Paths(Struct, frozen=True, kw_only=True):
             self._check(self._behind_link(directory, uid), uid)
         self._mend_link()
 
-    def _refuse_lost_state(self) -> None:
-        """Refuse to begin an empty queue where the disk of the host's queue is not mounted."""
+    def refuse_lost_state(self) -> None:
+        """Refuse to begin an empty queue where the disk of the host's queue is not mounted.
+
+        Raises: StorageError.
+        """
         if self.mode == "system" and INITIALISED.exists() and not (self.state / MANIFEST).exists():
             raise StorageError(
                 f"{self.state} is missing or is not the one that fgsched init made: it has no {MANIFEST}",

@@ -38,7 +38,7 @@ bool find_controller(struct controller *it)
     if (it->may_link)
         return is_absolute(home) && !strstr(home, "..") &&
                (size_t)snprintf(it->run, room, "%s/run", home) < room;
-    if (access("/run/fgsched/socket", F_OK) == 0) {
+    if (access("/run/fgsched/socket", F_OK) == 0 || access("/etc/fgsched/initialised", F_OK) == 0) {
         strcpy(it->run, "/run/fgsched");
         it->owner = 0;
         return true;
