@@ -368,10 +368,7 @@ def test_a_bare_host_is_installed_runs_a_users_job_and_is_bare_again(bare):
     bare.over(2)
     running = bare.running("bob")
     check_that_a_running_job_keeps_its_queue(bare, running)
-    kept = told(bare, "uninstall")
-    assert kept.status == 0, kept.err
-    assert "1 running job continues" in kept.out
-    assert "keep /etc/fgsched/fgsched.toml: it was changed after fgsched init wrote it\n" in kept.out
+    check_that_a_changed_configuration_stays(bare)
     assert told(bare, "init").status == 0
     assert bare.job(running)["state"] == "RUNNING"
 
@@ -392,6 +389,16 @@ def check_that_no_command_begins_another_queue(host):
     found = told(host, "doctor")
     assert "FAIL queue" in found.out
     assert "fgsched is missing or is not the one that fgsched init made" in found.out
+
+
+def check_that_a_changed_configuration_stays(host):
+    """While a job runs, which continues."""
+    kept = told(host, "uninstall")
+    assert kept.status == 0, kept.err
+    assert "1 running job continues" in kept.out
+    assert "keep /etc/fgsched/fgsched.toml: it was changed after fgsched init wrote it\n" in kept.out
+    assert "keep /etc/fgsched: it is not empty\n" in kept.out
+    assert "remove directory /etc/fgsched" not in kept.out
 
 
 def check_that_a_lost_state_is_refused(host):

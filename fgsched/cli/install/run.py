@@ -164,7 +164,8 @@ def uninstall(*, root: Path, is_purge: bool, is_kill: bool) -> None:
     actions = plan.to_remove(manifest.entries, hosts.look(root, manifest.entries))
     if not manifest.exists:
         write("fgsched init has made nothing here\n")
-    for action in actions:
+    for each in actions:
+        action = _possible(each, root)
         if not (isinstance(action, Remove) and action.path == STATE):  # it stays while it has files
             write(f"{action}\n")
         Carrier(root, manifest, run).carry([action])
@@ -178,6 +179,14 @@ def uninstall(*, root: Path, is_purge: bool, is_kill: bool) -> None:
             shutil.rmtree(path)
     elif below(root, STATE).exists():
         write(f"the queue and the accounts stay in {STATE}; fgsched uninstall --purge removes them\n")
+
+
+def _possible(action: Action, root: Path) -> Action:
+    """Return an action, or that a directory is kept because files are left in it."""
+    match action:
+        case Remove(path, "directory") if path != STATE and any(below(root, path).iterdir()):
+            return Keep(path, "it is not empty")
+    return action
 
 
 def _remove_what_others_noted(root: Path) -> None:
