@@ -47,17 +47,23 @@ class TimedOut(Unreachable):
 
 
 class _Pauses:
-    """Yield the pauses before retries of a busy controller: random, increasing and limited."""
+    """Yield the pauses before retries of a busy controller: random, increasing and limited.
+
+    After some seconds a message about the wait is printed.
+    """
 
     def __init__(self) -> None:
-        self._longest, self._until = 0.0, 0.0
+        self._longest, self._since = 0.0, time.monotonic()
+        self._is_told = False
 
     def next(self, busy: Busy) -> float:
         """Return the seconds to wait before the next try. Raises Unreachable after too many."""
-        now = time.monotonic()
-        self._until = self._until or now + _CROWD
-        if now >= self._until:
-            raise Unreachable(f"the controller is busy: {busy.cause}", UNCHANGED)
+        waited, why = time.monotonic() - self._since, f"the controller is busy: {busy.cause}"
+        if waited >= _CROWD:
+            raise Unreachable(why, f"{busy.remedy}\n{UNCHANGED}".lstrip())
+        if waited >= _SILENT and not self._is_told:
+            self._is_told = True
+            _say_waiting(why)
         self._longest = min(_LONGEST_PAUSE, max(busy.after, self._longest * 2))
         return self._longest * (0.5 + os.urandom(1)[0] / 255)
 
@@ -362,9 +368,14 @@ class _Patience:
             raise TimedOut(f"{which} is still starting", f"Its log tells more: {_logs(self._places)}")
         if self._until is None and not self._is_told and time.monotonic() - self._since >= _SILENT:
             self._is_told = True
-            name = os.path.basename(sys.argv[0]).removesuffix(".py")
-            with suppress(OSError, AttributeError):  # standard error is closed
-                print(f"{name}: waiting: {which} is starting", file=sys.stderr, flush=True)
+            _say_waiting(f"{which} is starting")
+
+
+def _say_waiting(why: str) -> None:
+    """Print why the command waits to standard error."""
+    name = os.path.basename(sys.argv[0]).removesuffix(".py")
+    with suppress(OSError, AttributeError):  # standard error is closed
+        print(f"{name}: waiting: {why}", file=sys.stderr, flush=True)
 
 
 def _logs(places: Paths) -> str:

@@ -65,7 +65,7 @@ def read_reply(line: bytes) -> Reply:
             "Upgrade the older of the two, and restart the controller: fgsched stop",
         )
     if reply.error is not None and reply.busy is not None:
-        raise Busy(reply.error.cause, after=reply.busy.after)
+        raise Busy(reply.error.cause, reply.error.remedy, after=reply.busy.after)
     if reply.error is not None:
         raise reply.error.error()
     return reply

@@ -50,7 +50,7 @@ def test_who_finds_a_place_at_last_has_the_usual_patience(places, door):
             assert sock.recv(1) == b""
 
 
-BUSY = b'{"v":2,"busy":{"after":0.001},"error":{"exit":5,"cause":"too many","remedy":""}}\n'
+BUSY = b'{"v":2,"busy":{"after":0.001},"error":{"exit":5,"cause":"too many","remedy":"End some."}}\n'
 
 
 @pytest.fixture
@@ -88,7 +88,17 @@ def test_a_command_that_is_told_to_wait_for_too_long_says_that_nothing_was_chang
         with pytest.raises(Unreachable, match="the controller is busy: too many") as told:
             one.ask("ping")
         heard.result()
-    assert told.value.remedy == "Nothing was changed; it is safe to repeat the command."
+    assert told.value.remedy == "End some.\nNothing was changed; it is safe to repeat the command."
+
+
+def test_a_command_that_waits_for_a_busy_controller_says_once_for_what(places, counter, monkeypatch, capsys):
+    monkeypatch.setattr(client, "_SILENT", 0.0)
+    monkeypatch.setattr("sys.argv", ["/usr/bin/fgq"])
+    with ThreadPoolExecutor(1) as beside, AskingClient(places) as one:
+        heard = beside.submit(says, counter, BUSY, BUSY, b'{"v":2,"ok":{"pid":7,"running":0}}\n')
+        one.ask("stop")
+        heard.result()
+    assert capsys.readouterr().err == "fgq: waiting: the controller is busy: too many\n"
 
 
 def test_who_waits_for_jobs_and_is_told_to_wait_asks_again(places, counter):

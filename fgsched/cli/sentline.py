@@ -80,8 +80,8 @@ def told(name: str) -> Iterator[None]:
         yield
     except FgschedError as error:
         if _sent:
-            advice = "" if error.remedy == UNCHANGED else f"{error.remedy}\n"
-            error.remedy = f"{advice}{remedy(_sent)}".lstrip()
+            advice = error.remedy.replace(UNCHANGED, "").strip()
+            error.remedy = f"{advice}\n{remedy(_sent)}".lstrip()
         raise
     except KeyboardInterrupt:
         if _sent:

@@ -74,6 +74,7 @@ _PIECE = 256 * 2**10  # bytes of a large request that are received at a time
 _INPUT = 4 * 2**20  # bytes of small requests that one user may have buffered
 _OUTPUT = 4 * 2**20  # bytes of answers not taken, at which a user is not served any more
 _LARGE = 3  # large requests that are received at a time, one of each user
+_END_SOME = "End some of the user's programs that are connected to the controller: ss -xp lists them."
 _CONNECTIONS = 256  # connections of one user that send requests
 _WAITING = 1024  # of one user that wait for jobs to end
 _UNLISTED = 128  # connections of all uids without an account together
@@ -259,7 +260,7 @@ class Clients:
         self._classify(connection.uid, user)
         if self._is_full(connection.uid, user):
             count = f"uid {connection.uid} has {user.asking} connections"
-            _send_off(connection, Busy(count, "Nothing was changed. Try again when some have ended."))
+            _send_off(connection, Busy(count, _END_SOME))
             return
         user.connections[connection] = _Place(connection.fileno())
         if user.share is self._unlisted:
@@ -520,9 +521,7 @@ class Clients:
 
     def _drop(self, connection: Connection) -> None:
         if not connection.unsent:
-            connection.fail(
-                Busy(f"uid {connection.uid} has too much half sent", "Nothing was changed. Try again.")
-            )
+            connection.fail(Busy(f"uid {connection.uid} has too much half sent", _END_SOME))
         self.close(connection)
 
     def may_wait(self, connection: Connection) -> bool:

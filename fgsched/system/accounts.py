@@ -237,9 +237,7 @@ class Accounts:
             Busy: the name service has not answered yet.
         """
         if self._helper is not None and uid not in self._answers:
-            raise Busy(
-                f"the host's name service does not answer for uid {uid}", "Nothing was changed.", after=2.0
-            )
+            raise Busy(f"the host's name service does not answer for uid {uid}", after=2.0)
         return self.cached(uid)
 
     def look_up(self, uid: int, then: Then) -> None:

@@ -197,7 +197,7 @@ class AdoptHandlers:
             raise Refused(f"process {call.pid} belongs to job {job} already", f"fgctl show job {job}")
         if not self._engine.cards.is_recent(now):
             self._engine.then(AskGpus())
-            raise Busy("the GPUs did not answer yet", "Nothing was changed. Repeat the command.")
+            raise Busy("the GPUs did not answer yet", "Repeat the command.")
         readings = self._engine.cards.readings
         found = uses_of(call.pid, readings, _parents_of(readings.values()))
         if not found:
