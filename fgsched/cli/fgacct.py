@@ -13,6 +13,7 @@ from msgspec import Struct
 from fgsched import protocol
 from fgsched.cli import acctfields, accttable, steps, terminal
 from fgsched.cli.command import CLUSTERS, COLOURS, Command, accepted, run, said_by, warn, write
+from fgsched.cli.knownnames import unknown
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import JobState
@@ -117,7 +118,8 @@ def fgacct(helpformat: bool, **options: Any) -> int:
         chosen_jobs = (
             job for job in found if (not users or job.user in users) and window.has(job) and fits(job)
         )
-        jobs = steps.rows(chosen_jobs, named, all_steps=options["all_steps"])
+        rows = steps.rows(chosen_jobs, named, all_steps=options["all_steps"])
+        jobs = rows if said_by("fgacct") == "sacct" else _noted(rows, client, options)
         _output(client, jobs, chosen, options)
     if said_by("fgacct") == "sacct":
         return Exit.DONE  # to which a job that does not exist is no error
@@ -156,6 +158,23 @@ def _scripts(client: Client, jobs: Iterable[protocol.JobInfo]) -> Iterator[str]:
     for job in dict.fromkeys(job.id for job in jobs):
         yield f"Batch Script for {job}\n{'-' * 80}"
         yield client.call(protocol.ShowScript(id=job)).script
+
+
+def _noted(
+    jobs: Iterable[protocol.JobInfo], client: Client, options: dict[str, Any]
+) -> Iterator[protocol.JobInfo]:
+    """Yield the jobs. If there are none, note the first name of the filters that new jobs cannot have."""
+    is_empty = True
+    for job in jobs:
+        is_empty = False
+        yield job
+    partitions, accounts, qos = (
+        choices.words(options[key]) for key in ("partitions", "accounts", "qualities")
+    )
+    if is_empty and (
+        wrong := unknown(client, protocol.Where(partition=partitions, account=accounts, qos=qos))
+    ):
+        click.echo(f"fgacct: note: {wrong.cause}. {wrong.remedy}", err=True)
 
 
 def _filter(options: dict[str, Any]) -> Callable[[protocol.JobInfo], bool]:

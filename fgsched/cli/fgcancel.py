@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.cli.command import CLUSTERS, Command, accepted, run, said_by, warn, write
+from fgsched.cli.knownnames import unknown
 from fgsched.cli.stepsignals import Failed, signal_steps
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
@@ -144,6 +145,8 @@ def _chosen(client: Client, only: Sequence[Name] | None, **given: Any) -> list[N
     is_filtered = where != protocol.Where()
     where = replace(where, id=only)
     found = client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs
+    if not found and said_by("fgcancel") == "fgcancel" and (wrong := unknown(client, where)):
+        raise wrong
     if not found and is_filtered and given["verbose"]:
         click.echo(f"{said_by('fgcancel')}: no active jobs match", err=True)
     here = {job.id for job in found} | {job.array for job in found}

@@ -84,6 +84,8 @@ def _why(options: dict[str, Any]) -> int:
 def _show(client: Client, wanted: Query, options: dict[str, Any]) -> int:
     call = wanted.call
     found = client.call(call).jobs
+    if not found and said_by("fgq") == "fgq":  # to squeue no job has such a name
+        _refuse_unknown(client, call.where)
     if wanted.starts:
         from fgsched.cli.prospects import add_starts
 
@@ -97,6 +99,14 @@ def _show(client: Client, wanted: Query, options: dict[str, Any]) -> int:
     else:
         write(queueformat.document(rows) if options["as_json"] else _table(rows, options, wanted))
     return _account_for(client, call.where.id, jobs, is_recent=call.recent) if call.where.id else Exit.DONE
+
+
+def _refuse_unknown(client: Client, where: protocol.Where) -> None:
+    """Refuse names of partitions, accounts and QOS that do not exist. Raises BadUsage."""
+    from fgsched.cli.knownnames import unknown
+
+    if wrong := unknown(client, where):
+        raise wrong
 
 
 def _table(jobs: Sequence[protocol.JobInfo], options: dict[str, Any], wanted: Query) -> str:

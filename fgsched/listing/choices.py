@@ -8,7 +8,7 @@ from fgsched.domain.job import JobState
 from fgsched.domain.text import BadValue, lazy_regex, shown
 from fgsched.domain.units import format_indices, parse_ids
 from fgsched.jobs.arrays import format_array, parse_tasks
-from fgsched.protocol import JobInfo
+from fgsched.protocol import JobInfo, Where
 
 Name = int | str  # of a job, an array or some of its tasks
 _SEPARATOR = lazy_regex(r",(?![^\[]*\])")  # a comma outside brackets
@@ -48,6 +48,24 @@ def states(texts: Iterable[str]) -> set[JobState]:
             allowed = " ".join(f"{state.value} ({state.code})" for state in JobState)
             raise BadUsage(f"Invalid job state specified: {shown(word)}", f"There are: all {allowed}")
     return found
+
+
+def unknown(
+    where: Where, partitions: Iterable[str], accounts: Iterable[str], qos: Iterable[str]
+) -> BadUsage | None:
+    """Return the error about the first name in `where` that no job can have; None: there is none.
+
+    `accounts` and `qos` are the declared names; empty: jobs can have any.
+    """
+    for what, named, known in (
+        ("partition", where.partition, list(partitions)),
+        ("account", where.account, list(accounts)),
+        ("qos", where.qos, list(qos)),
+    ):
+        wrong = next((word for word in named or () if known and word not in known), None)
+        if wrong is not None:
+            return BadUsage(f"Invalid {what} specified: {shown(wrong)}", f"There are: {' '.join(known)}")
+    return None
 
 
 def parts(text: str) -> list[str]:

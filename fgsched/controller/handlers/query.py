@@ -20,6 +20,7 @@ from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.domain.job import Job, Request
 from fgsched.domain.policy import Policy
 from fgsched.jobs.arrays import split_reference, tasks
+from fgsched.listing import choices
 from fgsched.scheduling.placement import Room
 from fgsched.server import LongAnswer, cut
 from fgsched.store import JobRecord
@@ -57,6 +58,12 @@ class QueryHandlers:
             protocol.ListGpus: self.gpus,
             protocol.CheckQueue: self.check,
         }
+
+    def knows(self, where: protocol.Where) -> bool:
+        """Tell whether jobs can have the partitions, accounts and qualities of service of a filter."""
+        policy = self._engine.policy
+        known = ([one.name for one in names] for names in (policy.partitions, policy.accounts, policy.qos))
+        return choices.unknown(where, *known) is None
 
     # -- jobs -----------------------------------------------------------------------------------
 

@@ -70,6 +70,8 @@ class QueueLineHandlers:
         options = table.read(call.words)
         wanted = query(options, _Reader(caller, call))
         named = wanted.call.where.id or ()
+        if call.name == "fgq" and not self._answers.knows(wanted.call.where):
+            raise _Elsewhere
         if self._is_long(len(named), options) or _is_costly(wanted) or _is_local(wanted, options):
             raise _Elsewhere
         rows: Iterable[list[JobInfo]] = self._answers.rows(caller, wanted.call, now)
