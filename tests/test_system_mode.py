@@ -68,6 +68,13 @@ def facts(path):
     return found.st_uid, stat.S_IMODE(found.st_mode)
 
 
+def test_every_user_sees_the_state_of_the_hosts_controller_also_with_an_own_one(host):
+    env = {"FG_HOME": str(host.home("alice") / "own")}
+    assert host.run("alice", "fgsched", "status", env=env).status == Exit.UNREACHABLE
+    done = host.run("alice", "fgsched", "status", "--system", env=env)
+    assert (done.status, "system mode" in done.out) == (Exit.DONE, True), done.err
+
+
 # -- who a job is -------------------------------------------------------------------------------
 
 

@@ -113,10 +113,11 @@ def _upgrade(system: bool) -> None:
 
 @fgsched.command("status")
 @click.option("-v", "--verbose", is_flag=True, help="Show the sizes of the queue and the accounts as well.")
+@click.option("--system", is_flag=True, help="The host's controller.")
 @_as_json
-def _status(verbose: bool, as_json: bool) -> int:
+def _status(verbose: bool, system: bool, as_json: bool) -> int:
     """Show the controller's pid, GPUs and jobs."""
-    places = find_places()
+    places = Paths.find(os.environ, os.geteuid(), system=system)
     try:
         with Client(places, may_start=False, is_prompt=True) as client:
             about, jobs = client.call(protocol.Ping()), client.call(protocol.ListGpus()).jobs
