@@ -546,6 +546,13 @@ def test_other_bad_outputs_are_refused(here):
     )
 
 
+def test_a_begin_time_that_has_passed_is_a_warning(here):
+    said = "--begin=2020-01-01: this time has passed, so the job need not wait for it"
+    assert here.prepare("--begin=2020-01-01", "--wrap=true").warnings == (said,)
+    for text in ("now", "now+1hour", "9999-01-01"):
+        assert here.prepare(f"--begin={text}", "--wrap=true").warnings == ()
+
+
 def test_letters_of_slurm_without_a_meaning_here_are_pointed_out(here):
     assert here.prepare("-o", "%S-%j", "--wrap=true").warnings == ("--output: %S is left as it is",)
 

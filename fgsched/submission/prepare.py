@@ -361,7 +361,11 @@ class Submitter:
             if _is_login_shell(script.data):
                 environment = {"BASH_ENV": _AFTER_LOGIN, **environment}
         warnings = [*warnings, *filter(None, self._check_outputs(settings, request))]
-        warnings = [*warnings, *options.ignored_features(settings, self._site)]
+        warnings = [
+            *warnings,
+            *options.passed_begin(settings),
+            *options.ignored_features(settings, self._site),
+        ]
         if "ignored" in settings:
             listed = settings["ignored"].text.replace(" ", ", ")
             warnings = [*warnings, f"ignored, without effect here: {listed}"]
