@@ -429,6 +429,26 @@ def test_a_runner_that_cannot_be_watched_is_started_again_with_its_programs(tmp_
     assert (told[0].problem, told[0].status) == ("", 0), told
 
 
+@pytest.mark.parametrize(
+    ("text", "mode", "why"),
+    [
+        ("#!/bin/sh\n", 0o644, "program of the site: {} is not an executable file (-rw-r--r--)."),
+        ("#!/nonexistent/sh\n", 0o755, "{}: its interpreter does not exist, which its first line names"),
+        ("no program", 0o755, "{}: Exec format error (errno 8)"),
+    ],
+)
+def test_a_program_that_cannot_be_executed_is_logged_with_the_reason(disk, text, mode, why):
+    program, told = disk / "prolog", []
+    program.write_text(text)
+    program.chmod(mode)
+    with closing(HookRunner(disk / "lock", lambda pidfd, ended: os.close(pidfd))) as runner:
+        runner.run(Run(path=str(program), seconds=60, environment={}), told.append)
+        while not told:
+            assert select.select([runner], [], [], PATIENCE)[0]
+            runner.receive()
+    assert (told[0].problem, told[0].said) == ("could not be executed", why.format(program))
+
+
 def test_a_submit_filter_changes_a_request(hooked):
     job_id = hooked.submit(name="changed", hold=True)
     job = hooked.client.call(protocol.ShowJob(id=job_id))

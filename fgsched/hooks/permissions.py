@@ -24,8 +24,11 @@ def refuse_unsafe_program(name: str, path: str, owner: int) -> None:
         _refuse_foreign(name, place, owner)
     except OSError as error:
         raise Refused(f"{name}: {path}: {error.strerror}.", "Correct the path of the program.") from None
-    if not stat.S_ISREG(place.stat().st_mode) or not os.access(path, os.X_OK):
-        raise Refused(f"{name}: {path} is not an executable file.", f"chmod 755 {path}")
+    mode = place.stat().st_mode
+    if not stat.S_ISREG(mode) or not os.access(path, os.X_OK):
+        raise Refused(
+            f"{name}: {path} is not an executable file ({stat.filemode(mode)}).", f"chmod 755 {path}"
+        )
 
 
 def refuse_unsafe_directory(name: str, place: Path, owner: int) -> None:

@@ -105,8 +105,8 @@ class Runner:
         except (OSError, Refused, subprocess.SubprocessError) as error:
             os.close(output)
             os.close(errors)
-            why = error.cause if isinstance(error, Refused) else error
-            self._tell(Ran(number=run.number, problem="could not be executed", said=storable(str(why))))
+            why = error.cause if isinstance(error, Refused) else _why(error, run.path)
+            self._tell(Ran(number=run.number, problem="could not be executed", said=storable(why)))
             return
         pidfd = os.pidfd_open(process.pid)
         one = _Running(run, process, pidfd, output, errors, self._clock() + run.seconds)
@@ -143,6 +143,13 @@ class Runner:
         with suppress(BrokenPipeError, ConnectionResetError):  # then the stream ends, too
             while data:
                 data = data[os.write(self._sink, data) :]
+
+
+def _why(error: OSError | subprocess.SubprocessError, path: str) -> str:
+    """Return why a program was not executed. To the kernel a missing interpreter is a missing program."""
+    if isinstance(error, FileNotFoundError) and os.path.exists(path):
+        return f"{path}: its interpreter does not exist, which its first line names"
+    return f"{path}: {error.strerror} (errno {error.errno})" if isinstance(error, OSError) else str(error)
 
 
 def _problem(status: int) -> str:
