@@ -34,6 +34,7 @@ class Connection:
         self._in = bytearray()
         self._scanned = 0  # bytes of `_in` that are known to hold no line end
         self._end = -1  # where the first line ends; -1: no whole line is here
+        self.has_line = False
         self._out = bytearray()
         self.is_closed = False
         self.is_answering = False  # an answer has begun that is not whole yet
@@ -52,10 +53,6 @@ class Connection:
     def unsent(self) -> int:
         """Number of bytes of answers that the client has not read."""
         return len(self._out)
-
-    @property
-    def has_line(self) -> bool:
-        return self._end >= 0
 
     def fill(self, most: int) -> None:
         """Receive up to `most` bytes. Close at the end of the stream or if a request is too long."""
@@ -81,7 +78,7 @@ class Connection:
         """Remove the first complete line and return it without its end. `has_line` must be true."""
         if self._end == len(self._in) - 1:  # nothing else is here: a large request is not copied
             whole, self._in = self._in, bytearray()
-            self._scanned, self._end = 0, -1
+            self._scanned, self._end, self.has_line = 0, -1, False
             del whole[-1:]
             return whole
         with memoryview(self._in) as view:
@@ -93,7 +90,7 @@ class Connection:
 
     def _scan(self) -> None:
         self._end = self._in.find(b"\n", self._scanned)
-        self._scanned = len(self._in)
+        self._scanned, self.has_line = len(self._in), self._end >= 0
 
     def succeed(self, result: Any) -> None:
         """Send an answer."""
@@ -150,7 +147,7 @@ class Connection:
         self.is_closed = True
         self._in.clear()
         self._out.clear()
-        self._end = -1
+        self._end, self.has_line = -1, False
         self._socket.close()
 
 

@@ -160,14 +160,6 @@ class _Place:
         self.work: Work | None = None  # an answer that is being made
         self.since = 0.0  # when the half-sent request, or the answer that is not taken, began
 
-    def is_as(self, connection: Connection) -> bool:
-        """Tell whether the connection occupies what is recorded."""
-        return (
-            connection.buffered == self.input
-            and connection.unsent == self.output
-            and connection.is_waiting is self.is_waiting
-        )
-
 
 class Clients:
     """The listener and the connections. The owner of the selector calls `ready` for each reported one."""
@@ -325,31 +317,33 @@ class Clients:
             self._forget(connection, user, place)
             return
         self._account(connection, user, place)
-        if self._can_be_served(connection, place) and not place.is_queued:
+        if not place.is_queued and self._can_be_served(connection, place):
             if not user.ready:
                 self._turns.enter(user.share)
             user.ready.append(connection)
             place.is_queued = True
-        self._watch(connection, place, self._wanted(connection, user))
-        self._feed(user)
+        self._watch(connection, place, self._wanted(connection, user, place))
+        if user.starved or user.queue:
+            self._feed(user)
 
     def _account(self, connection: Connection, user: User, place: _Place) -> None:
-        if not connection.has_line and place.is_as(connection):
+        has_line, held, unsent = connection.has_line, connection.buffered, connection.unsent
+        more_input, more_output = held - place.input, unsent - place.output
+        is_waiting = connection.is_waiting
+        if not (has_line or more_input or more_output or is_waiting is not place.is_waiting):
             return
-        had, was_over = bool(place.input or place.output), self._is_over(user)
-        more_input, more_output = connection.buffered - place.input, connection.unsent - place.output
+        was_over = user.output > 0 and self._is_over(user)
         user.input += more_input
         user.output += more_output
         self._input += more_input
         self._output += more_output
-        user.waiting += connection.is_waiting - place.is_waiting
-        if not had or connection.unsent < place.output or connection.has_line:
+        user.waiting += is_waiting - place.is_waiting
+        if has_line or more_output < 0 or not (place.input or place.output):
             place.since = self._clock()
-        place.input, place.output = connection.buffered, connection.unsent
-        place.is_waiting = connection.is_waiting
-        if user.large is connection and connection.buffered < _SMALL:
+        place.input, place.output, place.is_waiting = held, unsent, is_waiting
+        if user.large is connection and held < _SMALL:
             self._end_large(user)
-        if self._is_over(user):
+        if user.output > 0 and self._is_over(user):
             self._press(connection.uid, user)
         elif was_over:
             self._turns.enter(user.share)
@@ -364,10 +358,10 @@ class Clients:
     def _can_be_served(self, connection: Connection, place: _Place) -> bool:
         return bool((connection.has_line or place.work) and not connection.unsent and not place.is_asked)
 
-    def _wanted(self, connection: Connection, user: User) -> int:
+    def _wanted(self, connection: Connection, user: User, place: _Place) -> int:
         if connection.unsent:
             return selectors.EVENT_WRITE
-        if connection.has_line or user.connections[connection].work:
+        if connection.has_line or place.work:
             return 0
         if connection.buffered < _TINY:
             return selectors.EVENT_READ
@@ -458,7 +452,8 @@ class Clients:
         """Handle a connection that the selector reports: send or receive."""
         if connection.is_closed:
             return
-        place = self._users[connection.uid].connections[connection]
+        user = self._users[connection.uid]
+        place = user.connections[connection]
         if place.events and not place.wanted:
             self._selector.unregister(connection)
             place.events = 0
@@ -466,7 +461,7 @@ class Clients:
         if connection.unsent:
             connection.flush()
         elif mask & selectors.EVENT_READ and not connection.has_line:
-            connection.fill(self._room(connection, self._users[connection.uid]))
+            connection.fill(self._room(connection, user))
         self.mind(connection)
 
     def close(self, connection: Connection) -> None:
@@ -488,7 +483,7 @@ class Clients:
             while lacking:
                 connection = next(iter(lacking))
                 place = user.connections[connection]
-                if not (events := self._wanted(connection, user)):
+                if not (events := self._wanted(connection, user, place)):
                     break  # the budget is used up; the others follow
                 del lacking[connection]
                 self._watch(connection, place, events)
@@ -539,18 +534,17 @@ class Clients:
 
     @property
     def have_work(self) -> bool:
-        return next(self._active(), None) is not None
+        return bool(self._active())
 
-    def _active(self) -> Iterator[User]:
-        for user in self._users.values():
-            if user.ready and not user.is_parked and not self._is_over(user):
-                yield user
+    def _active(self) -> list[User]:
+        ready = [user for user in self._users.values() if user.ready and not user.is_parked]
+        return [user for user in ready if not (user.output > 0 and self._is_over(user))]
 
     def _first(self) -> User | None:
         """Return the user who is served next; among uids without an account, the one served least often."""
-        active = list(self._active())
-        share = self._turns.next(user.share for user in active)
-        return min((user for user in active if user.share is share), key=_handled, default=None)
+        active = self._active()
+        share = self._turns.next([user.share for user in active])
+        return min([user for user in active if user.share is share], key=_handled, default=None)
 
     def next(self) -> Connection | None:
         """Return the connection whose request is handled next; it moves behind its user's others."""

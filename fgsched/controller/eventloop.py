@@ -182,16 +182,16 @@ class EventLoop:
         if not self._operations.knows(connection):
             self._clients.park(connection)
             return 0.0
-        cost = 0.0
         try:
-            cost = self._request(connection, parse(connection.take_line(), self._operations.decoder))
+            if cost := self._request(connection, parse(connection.take_line(), self._operations.decoder)):
+                return cost  # `finish` follows in the turn
         except FgschedError as error:
             connection.fail(error)
         except Exception as error:
             self.faults.note("a request", error)
             connection.fail(OurFault(f"{type(error).__name__}: {error}"))
         self._clients.mind(connection)
-        return cost
+        return 0.0
 
     def _go_on(self, connection: Connection, work: Work) -> None:
         """Send further pieces of a long answer for a limited time, while the client reads them."""
@@ -250,7 +250,7 @@ class EventLoop:
         expected = self._writes.get(connection.uid, _WRITE)
         self._clients.charge(connection.uid, expected)
         self._clients.asked(connection, waits=True)
-        request = replace(self._asked(connection, act, expected), by=by)
+        request = self._asked(connection, act, expected, by)
         self._events.append(request if told is None else _witnessed(request, told))
         return expected
 
@@ -259,7 +259,9 @@ class EventLoop:
         if not connection.is_closed:
             self._take_in(connection, act, by)
 
-    def _asked(self, connection: Connection, act: Callable[[float], Any], expected: float) -> ClientRequest:
+    def _asked(
+        self, connection: Connection, act: Callable[[float], Any], expected: float, by: str
+    ) -> ClientRequest:
         def inside(now: float) -> Reply:
             begun = time.monotonic()
             try:
@@ -275,7 +277,7 @@ class EventLoop:
                 self._measured(connection.uid, time.monotonic() - begun, expected)
             return Reply(partial(self._acknowledge, connection), result)
 
-        return ClientRequest(inside, partial(self._refuse, connection))
+        return ClientRequest(inside, partial(self._refuse, connection), by)
 
     def _measured(self, uid: int, took: float, expected: float) -> None:
         self._clients.charge(uid, took - expected)
