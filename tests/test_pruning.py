@@ -237,8 +237,7 @@ def test_jobs_that_ended_before_the_file_knew_of_it_are_found(tmp_path):
             db.execute(f"DROP TABLE {name}")
         for name in ("open_script", "open_environment"):
             db.execute(f"DROP INDEX {name}")
-        for name in ("job_ends", "ended_job_is_added"):
-            db.execute(f"DROP TRIGGER {name}")
+        db.execute("DROP TRIGGER job_ends")
         cards = ("no_card_is_over_held", "no_card_comes_to_be_over_held")
         for name in cards:
             db.execute(f"DROP TRIGGER {name}")

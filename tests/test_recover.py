@@ -116,6 +116,20 @@ def test_it_is_another_queue_whose_ids_go_on(tmp_path):
     store.close()
 
 
+def test_scripts_of_jobs_that_ended_in_the_recovery_are_removed_like_those_of_others(tmp_path):
+    path = killed(tmp_path / "queue.db", tmp_path / "left")
+    recovered(path)
+    store = Store(path)
+    with store.write():
+        assert store.idle.note(99) is False
+    unused = store.idle.since(1e9, 99)
+    assert {(one.size, one.ended_at) for one in unused} == {
+        (len(b"#!/bin/sh\n"), 99.0),
+        (len(b"A=1\0"), 99.0),
+    }
+    store.close()
+
+
 def test_a_job_that_left_a_trace_is_told_to_have_been_started(tmp_path):
     path = killed(tmp_path / "queue.db", tmp_path / "left")
     recovered(path, started={1: 1, 3: 2})

@@ -66,6 +66,10 @@ SELECT :id, :job, :attempt, :at, :old, :new, :reason WHERE EXISTS (SELECT 1 FROM
 INSERT OR IGNORE INTO job ({columns})
 VALUES ({values});
 
+-- name: note_ended
+-- The scripts and environments of the ended jobs are to be noted as of any job that ends.
+INSERT INTO over (job) SELECT id FROM job WHERE ended_at IS NOT NULL;
+
 -- name: definitions
 -- The definitions of the tables and indexes; those of SQLite's own have no text.
 SELECT CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_schema WHERE typeof(sql) = 'text';

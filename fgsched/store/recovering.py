@@ -393,7 +393,8 @@ class _Rows:
             found.without_script.append(row["id"])
 
     def finish(self) -> None:
-        """Continue ids after the highest one, and determine which jobs are lost."""
+        """Note the ended jobs, continue ids after the highest one, and determine which jobs are lost."""
+        self._db.execute(RECOVER_SQL["note_ended"])
         found = self._found
         found.last_job = max(found.last_job, max(self._jobs, default=0))
         raise_ids(self._db, found.last_job)

@@ -1,8 +1,8 @@
 -- Version 2: the number of the last commit, and the number of rows that were changed.
 -- The number of the last commit is also stored beside the queue, so that a lost or damaged write-ahead log is detected.
 -- Triggers count the changed rows, whichever program writes them: a change by another program is not reported as damage.
--- New jobs, events, scripts and holds are not counted: no other program writes them, and counting them would cost time
--- for each job.
+-- New jobs, submissions, events, scripts and holds are not counted: no other program writes them, and counting them would
+-- cost time for each job.
 
 CREATE TABLE commits (
   only  INTEGER PRIMARY KEY CHECK (only = 1),
@@ -23,7 +23,6 @@ CREATE TRIGGER meta_is_removed AFTER DELETE ON meta BEGIN UPDATE commits SET row
 CREATE TRIGGER usage_is_added AFTER INSERT ON usage BEGIN UPDATE commits SET rows = rows + 1; END;
 CREATE TRIGGER usage_is_changed AFTER UPDATE ON usage BEGIN UPDATE commits SET rows = rows + 1; END;
 CREATE TRIGGER usage_is_removed AFTER DELETE ON usage BEGIN UPDATE commits SET rows = rows + 1; END;
-CREATE TRIGGER submission_is_added AFTER INSERT ON submission BEGIN UPDATE commits SET rows = rows + 1; END;
 CREATE TRIGGER submission_is_changed AFTER UPDATE ON submission BEGIN UPDATE commits SET rows = rows + 1; END;
 CREATE TRIGGER submission_is_removed AFTER DELETE ON submission BEGIN UPDATE commits SET rows = rows + 1; END;
 CREATE TRIGGER blob_is_changed AFTER UPDATE ON blob BEGIN UPDATE commits SET rows = rows + 1; END;
