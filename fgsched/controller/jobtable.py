@@ -166,12 +166,12 @@ class JobTable:
     def put(self, job: Job) -> None:
         """Take in the state of a job; a final state removes it."""
         self.revision, self.is_torn = self.revision + 1, True
-        self._runs.changed(job.id)
         before = self.jobs.get(job.id)
         waits = before is None or JobState.PENDING in (before.state, job.state)
         if before is None:
             self._recent.add(job.request.demand)
-        if waits:
+        else:
+            self._runs.changed(job.id)
             self._count(before, -1)
         if job.state.is_final:
             self.jobs.pop(job.id)
@@ -259,8 +259,8 @@ class JobTable:
             for other in others - {job.id}:
                 self.offer(self.jobs[other])
 
-    def _count(self, job: Job | None, change: int) -> None:
-        if job is not None and job.state is JobState.PENDING:
+    def _count(self, job: Job, change: int) -> None:
+        if job.state is JobState.PENDING:
             self._queued[job.request.partition, owner_of(job)] += change * self.tasks(job)
 
     def waiting_in(self, key: Key) -> int:

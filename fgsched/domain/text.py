@@ -40,7 +40,8 @@ _NOT_PLAIN = lazy_regex("[\0-\x1f\x7f\ud800-\udfff]")
 
 def storable(text: str) -> str:
     """Return `text` as UTF-8: a byte that is not UTF-8, and NUL, become \\xe9; at most 64 Ki characters."""
-    return _UNSTORABLE.sub(lambda found: _escaped(found[0]), text[:_LONGEST_STORED])
+    text = text[:_LONGEST_STORED]
+    return text if text.isprintable() else _UNSTORABLE.sub(lambda found: _escaped(found[0]), text)
 
 
 def escape_bytes(text: str) -> str:

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 try:
     from _blake2 import blake2b  # hashlib would load OpenSSL: 0.6 MiB of memory in the controller
@@ -57,11 +57,11 @@ class Blobs:
         row = self._db.execute(self._find, {"digest": digest}).fetchone()
         return None if row is None else int(row["id"])
 
-    def submitted(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def submitted(self, materials: Mapping[int, tuple[int, int]]) -> None:
         """Cache the blobs of new jobs, which are usually launched soon."""
         if len(self._lately) > _LATELY:
             self._lately.clear()
-        self._lately.update((row["id"], (row["script"], row["environment"])) for row in rows)
+        self._lately.update(materials)
 
     def of_job(self, job_id: int) -> tuple[bytes, bytes] | None:
         """Return (script, environment) of a job; None if the job is not in the queue."""

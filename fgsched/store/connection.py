@@ -78,9 +78,6 @@ class Statement:
         except UnicodeEncodeError:
             return db.execute(self.text, values)  # which writes escapes
 
-    def do_all(self, db: sqlite3.Connection, rows: Iterable[Mapping[str, Any]]) -> None:
-        db.executemany(self.text, map(self._values, rows))
-
     def do_rows(self, db: sqlite3.Connection, rows: Iterable[Sequence[object]]) -> None:
         """Execute the statement for rows whose values are already in positional order."""
         db.executemany(self.text, rows)

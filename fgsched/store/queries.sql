@@ -45,10 +45,10 @@ INSERT INTO submission (uid, key, first, count, at) VALUES (:uid, :key, :first, 
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'job';
 
 -- name: add_job
-INSERT INTO job (id, uid, gid, user, name, partition, request, gpus, script, environment, submitted_at, state, reason, held,
-  array_job, depends)
-VALUES (:id, :uid, :gid, :user, :name, :partition, :request, :gpus, :script, :environment, :submitted_at, :state, :reason, :held,
-  :array_job, :depends);
+INSERT INTO job (id, array_job, script, environment, uid, gid, user, name, partition, request, gpus, submitted_at, state, reason,
+  held, depends)
+VALUES (:id, :array_job, :script, :environment, :uid, :gid, :user, :name, :partition, :request, :gpus, :submitted_at, :state, :reason,
+  :held, :depends);
 
 -- name: save_job
 -- Compare and set: changes no row if the state of the job has changed. An unreadable row is not compared.

@@ -45,6 +45,7 @@ _ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
 _LARGE = 1 << 18  # bytes of a script and an environment that fill many pages of the log
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+_Material = tuple[int, int]  # ids of a script and an environment
 
 
 class StorageBroken(StorageError):
@@ -138,6 +139,7 @@ class Store:
             self._db.execute("BEGIN IMMEDIATE")
             yield
             self.steps.write()
+            self.submissions.write()
             number = self._record.last.number + 1 if self._db.total_changes > changes else 0
             if number:
                 self._db.execute(SQL["count_commit"], {"number": number})
@@ -184,7 +186,7 @@ class Store:
     def _undo(self) -> None:
         self.blobs.forget()
         self.steps.forget()
-        self.submissions.forget_cached()
+        self.submissions.forget()
         self._last_id = None
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
@@ -198,51 +200,39 @@ class Store:
     def submit(self, jobs: Sequence[NewJob], *, key: str, who: tuple[int, int, str], now: float) -> list[Job]:
         """Store a submission of (uid, gid, user name); the ids are consecutive."""
         first = self.last_id() + 1
-        made, rows = self._written(jobs, first, who, now)
-        _ADD.do_all(self._db, rows)
-        self.blobs.submitted(rows)
+        made = [new.job(number, who, now) for number, new in enumerate(jobs, first)]
+        self._add(made, jobs)
         self._assigned(first + len(made) - 1)
         self.submissions.add(who[0], key, range(first, first + len(made)), now)
-        if any(len(job.script) + len(job.environment) > _LARGE for job in jobs):
-            self._opened.look_soon()
         return made
 
-    def _written(
-        self, jobs: Sequence[NewJob], first: int, who: tuple[int, int, str], now: float
-    ) -> tuple[list[Job], list[dict[str, Any]]]:
-        """Return the jobs and their rows. Equal jobs differ only in their number."""
-        alike: dict[tuple[int, int, int, str], tuple[Job, dict[str, Any]]] = {}
-        made, rows = [], []
-        for number, new in enumerate(jobs, first):
+    def _add(self, made: Sequence[Job], jobs: Sequence[NewJob]) -> None:
+        """Add the rows of new jobs. Rows of equal jobs differ only in their number."""
+        alike: dict[tuple[int, int, int, str], tuple[_Material, tuple[object, ...]]] = {}
+        rows, materials = [], {}
+        for job, new in zip(made, jobs, strict=True):
             key = (id(new.request), id(new.script), id(new.environment), new.held)
             if key not in alike:
-                job = new.job(number, who, now)
-                alike[key] = job, self._row(job, new)
-            job, row = alike[key]
-            array = number if job.array else 0
-            made.append(job.changed(id=number, array=array))
-            rows.append(row | {"id": number, "array_job": array or None})
-        return made, rows
+                alike[key] = self._put(new), self._columns(job)
+            materials[job.id], columns = alike[key]
+            rows.append((job.id, job.array or None, *materials[job.id], *columns))
+        _ADD.do_rows(self._db, rows)
+        self.blobs.submitted(materials)
 
-    def _row(self, job: Job, new: NewJob) -> dict[str, Any]:
-        return {
-            "id": job.id,
-            "uid": job.uid,
-            "gid": job.gid,
-            "user": storable(job.user),
-            "name": storable(new.request.name),
-            "partition": new.request.partition,
-            "request": self._text_of(new.request),
-            "gpus": new.request.demand.gpus,
-            "script": self.blobs.put(new.script),
-            "environment": self.blobs.put(new.environment),
-            "submitted_at": job.submitted_at,
-            "state": job.state.word,
-            "reason": job.reason.word,
-            "held": job.held,
-            "array_job": job.array or None,
-            "depends": job.depends,
-        }
+    def _put(self, new: NewJob) -> _Material:
+        """Store script and environment of a job."""
+        if len(new.script) + len(new.environment) > _LARGE:
+            self._opened.look_soon()
+        return self.blobs.put(new.script), self.blobs.put(new.environment)
+
+    def _columns(self, job: Job) -> tuple[object, ...]:
+        """Return the values of `add_job` that equal jobs of a submission share."""
+        request = job.request
+        return (
+            *(job.uid, job.gid, storable(job.user), storable(request.name), request.partition),
+            *(self._text_of(request), request.demand.gpus),
+            *(job.submitted_at, job.state.word, job.reason.word, job.held, job.depends),
+        )
 
     def material(self, job_id: int) -> tuple[bytes, bytes]:
         """Return script and environment of a job; empty, if they are no longer kept."""

@@ -32,19 +32,22 @@ class _Newest:
 class Submissions:
     """The submissions by user and key. All writes require an open transaction.
 
-    A key that sorts behind all stored keys is new. Commands make keys that begin with the time.
+    A key that sorts behind all stored keys is new. Commands make keys that begin with the time. The rows of a
+    transaction are written together.
     """
 
     def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str]) -> None:
         self._db, self._sql = db, sql
         self._find, self._add = Statement(sql["find_submission"]), Statement(sql["add_submission"])
         self._newest: dict[int, _Newest] = {}
+        self._new: list[tuple[int, str, int, int, float]] = []  # rows of the open transaction
 
     def find(self, uid: int, key: str) -> range | None:
         """Return the ids of an earlier submission with this key, or None."""
         newest = self._of(uid)
         if key > newest.last_other:
             return newest.ids.get(key)
+        self.write()
         row = self._find.do(self._db, {"uid": uid, "key": key}).fetchone()
         return range(row["first"], row["first"] + row["count"]) if row else None
 
@@ -60,9 +63,15 @@ class Submissions:
 
     def add(self, uid: int, key: str, ids: range, now: float) -> None:
         """Store a submission."""
-        row = {"uid": uid, "key": key, "first": ids.start, "count": len(ids), "at": now}
-        self._add.do(self._db, row)
-        self._of(uid).add(key, ids)
+        newest = self._of(uid)
+        self._new.append((uid, key, ids.start, len(ids), now))
+        newest.add(key, ids)
+
+    def write(self) -> None:
+        """Write the submissions that were added since the last call."""
+        if self._new:
+            self._add.do_rows(self._db, self._new)
+            self._new.clear()
 
     def forget_old(self, after: tuple[int, str], before: float, most: int) -> tuple[int, str] | None:
         """Delete submissions older than `before` (epoch seconds), from (uid, key) `after` on.
@@ -78,5 +87,10 @@ class Submissions:
         return (rows[-1]["uid"], rows[-1]["key"]) if len(rows) == most else None
 
     def forget_cached(self) -> None:
-        """Drop the cache, after a rollback."""
+        """Drop the cache."""
         self._newest.clear()
+
+    def forget(self) -> None:
+        """Drop the cache and the added submissions, after a rollback."""
+        self.forget_cached()
+        self._new.clear()
