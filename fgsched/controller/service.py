@@ -49,6 +49,7 @@ from fgsched.system.sdnotify import ServiceManager
 
 log = logging.getLogger("fgsched.controller")
 _NEEDED = 2**20  # bytes of free space with which a controller starts in any case
+_YOUNG = 10_000  # new objects at which cycles are searched; the requests of one turn have up to a thousand
 _LONGEST_FAULTY = 1.0  # seconds until the next round where the timers failed
 _ASKED_AGAIN = "asked to restart by a signal"
 
@@ -410,11 +411,12 @@ def _never() -> None:
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """Disable garbage collection while the jobs are read."""
+    """Disable garbage collection while the jobs are read, and make it rare afterwards."""
     gc.disable()
     try:
         yield
     finally:
+        gc.set_threshold(_YOUNG)
         gc.enable()
         gc.freeze()
 
