@@ -20,7 +20,6 @@ from fgsched.controller.handlers.submit import (
     Ground,
     MaterialQuota,
     check_mail,
-    read_submission,
     room_for,
 )
 from fgsched.controller.preemption import go_on, has_room
@@ -253,13 +252,9 @@ class JobHandlers:
 
     def _read(self, caller: Caller, batch: protocol.Batch[Any]) -> list[NewJob]:
         caller.may_own_jobs(self.rules.least_uid)
-        rules, submitter = self.rules, caller.submitter
-        ground = Ground(self.ground, rules.tiers, self._engine.tier, rules.mail)
-        return read_submission(
-            batch,
-            lambda request: self._admission.admit(request, submitter, ground),
-            max_script=rules.max_script,
-        )
+        rules = self.rules
+        ground = Ground(self.ground, rules.tiers, self._engine.tier, rules.mail, rules.max_script)
+        return self._admission.read(batch, caller.submitter, ground)
 
     def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
         """Complete the jobs with values that the controller determines.

@@ -85,6 +85,8 @@ class MaterialQuota:
 MAX_JOBS = 20_000  # in one request
 _MAX_ENVIRONMENT = 2**20  # bytes
 _REMEMBERED = 256  # requests
+_FEW = 16  # jobs of a submission that is remembered
+_SMALL = 2**15  # bytes of its scripts and environments
 
 
 class Ground(Struct, frozen=True):
@@ -94,19 +96,44 @@ class Ground(Struct, frozen=True):
     tiers: tuple[str, ...]  # that a job may request
     tier: str  # of the host
     mail: Settings
+    max_script: int  # bytes
+
+
+_Content = tuple[object, ...]  # of a submission: all but its key
 
 
 class Admission:
-    """A cache of admitted requests, because many submissions are equal. Refusals are not cached."""
+    """A cache of admitted requests and of each user's last submission, because many submissions are equal.
+
+    Refusals are not cached.
+    """
 
     def __init__(self) -> None:
         self._ground: Ground | None = None
         self._admitted: dict[tuple[Request, Submitter], Request] = {}
+        self._last: dict[Submitter, tuple[_Content, list[NewJob]]] = {}
+
+    def read(self, batch: Batch[Any], submitter: Submitter, ground: Ground) -> list[NewJob]:
+        """Return the jobs of a submission. Raises Refused, BadUsage or NotPermitted."""
+        self._stand_on(ground)
+        content = batch.requests, batch.scripts, batch.environments, batch.jobs
+        last = self._last.get(submitter)
+        if last is not None and last[0] == content:
+            return last[1]
+        jobs = read_submission(
+            batch, lambda request: self.admit(request, submitter, ground), max_script=ground.max_script
+        )
+        if len(jobs) <= _FEW and sum(len(job.script) + len(job.environment) for job in jobs) <= _SMALL:
+            self._last[submitter] = content, jobs
+        return jobs
+
+    def _stand_on(self, ground: Ground) -> None:
+        if ground != self._ground or len(self._admitted) >= _REMEMBERED:
+            self._ground, self._admitted, self._last = ground, {}, {}
 
     def admit(self, request: Request, submitter: Submitter, ground: Ground) -> Request:
         """Check a request, and return it with the site's defaults. Raises BadUsage, Refused, NotPermitted."""
-        if ground != self._ground or len(self._admitted) >= _REMEMBERED:
-            self._ground, self._admitted = ground, {}
+        self._stand_on(ground)
         found = self._admitted.get((request, submitter))
         if found is None:
             found = self._admitted[request, submitter] = _admitted(request, submitter, ground)
@@ -184,14 +211,18 @@ def _script(text: str, limit: int) -> bytes:
 
 
 def _environment(variables: dict[str, str], at: int) -> bytes:
-    for name, value in variables.items():
-        if not name or "=" in name or "\0" in name or "\0" in value:
-            raise BadUsage(f"submit: {quoted(name)} is not a variable - at `$.environments[{at}]`")
-    data = "".join(f"{name}={value}\0" for name, value in variables.items())
+    data = "".join([f"{name}={value}\0" for name, value in variables.items()])
+    if "" in variables or "=" in "".join(variables) or data.count("\0") > len(variables):
+        bad = next(name for name, value in variables.items() if not _is_variable(name, value))
+        raise BadUsage(f"submit: {quoted(bad)} is not a variable - at `$.environments[{at}]`")
     block = data.encode(errors="surrogateescape")
     if len(block) > _MAX_ENVIRONMENT:
         raise BadUsage("the environment is larger than 1 MiB", "Export less, with --export.")
     return block
+
+
+def _is_variable(name: str, value: str) -> bool:
+    return bool(name) and "=" not in name and "\0" not in name + value
 
 
 def room_for(jobs: Sequence[NewJob], jobtable: JobTable, user: str, policy: Policy) -> None:
