@@ -1,7 +1,6 @@
 """The user who sends a request, and the rights of this user."""
 
 from collections.abc import Collection, Iterable
-from operator import is_
 from typing import Protocol
 
 from msgspec import Struct
@@ -122,17 +121,18 @@ class Callers:
     def __init__(self, own: int) -> None:
         """`own`: the uid of the controller."""
         self._own = own
-        self._known: dict[tuple[int, int], tuple[tuple[object, ...], Caller]] = {}
+        self._known: dict[tuple[int, int], tuple[Caller, Account | None, Config, Policy]] = {}
 
     def of(self, uid: int, gid: int, account: Account | None, config: Config, policy: Policy) -> Caller:
         """Return the user with this uid; `gid` is used if there is no account."""
-        ground = account, config, policy
         known = self._known.get((uid, gid))
-        if known is None or not all(map(is_, known[0], ground)):
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            known = self._known[uid, gid] = ground, self._made(uid, gid, *ground)
-        return known[1]
+        if known and known[1] is account and known[2] is config and known[3] is policy:
+            return known[0]
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        caller = self._made(uid, gid, account, config, policy)
+        self._known[uid, gid] = caller, account, config, policy
+        return caller
 
     def _made(self, uid: int, gid: int, account: Account | None, config: Config, policy: Policy) -> Caller:
         name, gid = (account.name, account.gid) if account else (str(uid), gid)

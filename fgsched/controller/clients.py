@@ -388,7 +388,7 @@ class Clients:
         """Tell whether small requests of a user may be buffered: uids without an account have one budget."""
         if user.share is self._unlisted:
             return sum(one.small_input for one in self._unlisted_users.values()) < _INPUT
-        small = self._input - sum(one.input - one.small_input for one in self._large)
+        small = self._input - sum([one.input - one.small_input for one in self._large])
         return user.small_input < _INPUT and (uid == 0 or small < _ALL_INPUT)
 
     def _may_be_large(self, user: User) -> bool:
@@ -561,14 +561,18 @@ class Clients:
         """Charge `seconds` of service to a user."""
         self._users[uid].share.served += seconds
 
-    def asked(self, connection: Connection, *, waits: bool) -> None:
-        """Record a handled request.
-
-        `waits`: it is answered after the turn, and blocks the connection until then.
-        """
+    def asked(self, connection: Connection) -> None:
+        """Record a request that is answered after the turn, and blocks the connection until then."""
         place = self._users[connection.uid].connections.get(connection)
         if place is not None:
-            place.is_asked = waits
+            place.is_asked = True
+
+    def answered(self, connection: Connection) -> None:
+        """Record the answer to such a request."""
+        place = self._users[connection.uid].connections.get(connection)
+        if place is not None:
+            place.is_asked = False
+            self.mind(connection)
 
     def work(self, connection: Connection) -> Work | None:
         """Return the answer in pieces that the connection is being sent, or None."""

@@ -135,7 +135,7 @@ class DecisionLog:
 
 def _line(found: Line | tuple[Job, Job, str], now: float) -> Line | None:
     if isinstance(found, Line):
-        return found._replace(at=now)
+        return Line(now, *found[1:])
     try:
         return line_of(*found, now)
     except Exception:

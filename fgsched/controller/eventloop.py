@@ -184,7 +184,7 @@ class EventLoop:
             return 0.0
         try:
             if cost := self._request(connection, parse(connection.take_line(), self._operations.decoder)):
-                return cost  # `finish` follows in the turn
+                return cost  # its answer follows in the turn
         except FgschedError as error:
             connection.fail(error)
         except Exception as error:
@@ -249,7 +249,7 @@ class EventLoop:
         """
         expected = self._writes.get(connection.uid, _WRITE)
         self._clients.charge(connection.uid, expected)
-        self._clients.asked(connection, waits=True)
+        self._clients.asked(connection)
         request = self._asked(connection, act, expected, by)
         self._events.append(request if told is None else _witnessed(request, told))
         return expected
@@ -284,12 +284,14 @@ class EventLoop:
         self._writes[uid] = expected + (took - expected) / 4
 
     def _acknowledge(self, connection: Connection, result: Any) -> None:
-        self._clients.asked(connection, waits=False)
-        self.finish(connection, lambda: connection.succeed(result))
+        if not connection.is_closed:
+            connection.succeed(result)
+        self._clients.answered(connection)
 
     def _refuse(self, connection: Connection, error: FgschedError) -> None:
-        self._clients.asked(connection, waits=False)
-        self.finish(connection, lambda: connection.fail(error))
+        if not connection.is_closed:
+            connection.fail(error)
+        self._clients.answered(connection)
 
     def _answer(self, connection: Connection, find: Callable[[float], Any]) -> None:
         """Execute a request that only reads; an error affects this request only."""

@@ -274,8 +274,8 @@ class JobTable:
 
     def open_of(self, user: str) -> int:
         """Return the number of open jobs of a user, without examining the whole queue."""
-        waiting = sum(count for (_, who), count in self._queued.items() if who.user == user)
-        return waiting + sum(job.user == user for job in self.holding.values())
+        waiting = sum([count for (_, who), count in self._queued.items() if who.user == user])
+        return waiting + sum([job.user == user for job in self.holding.values()])
 
     def plan(self, gpus: Iterable[Gpu], readings: Readings, *, limits: HostLimits, now: float) -> Plan:
         """Plan which jobs start now."""

@@ -121,7 +121,7 @@ class WaitIndex:
         if began or job.state.is_final:
             self._stir(job)
         if waits:
-            for when in self._times(job):
+            for when in (opens(job), last_start(job) if job.request.deadline else 0.0):
                 if when > self.now:
                     heappush(self._timers, (when, job.id))
 
@@ -197,13 +197,6 @@ class WaitIndex:
         return self._same.get((job.uid, job.request.name), ())
 
     # -- time -----------------------------------------------------------------------------------
-
-    def _times(self, job: Job) -> Iterable[float]:
-        """Return the times at which a pending job must be examined again (seconds since the epoch)."""
-        if opens(job) > 0:
-            yield opens(job)
-        if job.request.deadline:
-            yield last_start(job)
 
     def ring(self, when: float, job_id: int) -> None:
         """Schedule the next examination of a job (seconds since the epoch)."""

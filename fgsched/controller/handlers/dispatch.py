@@ -83,7 +83,8 @@ class Dispatcher:
         }
         self.decoder = codec.Decoder([*self._writers, *self._readers, *self._apart])
         self.about = about
-        self._callers = Callers(os.geteuid())
+        self._own = os.geteuid()
+        self._callers = Callers(self._own)
 
     def caller(self, connection: Connection) -> Caller:
         """Return the user at the other end, as stated by the kernel."""
@@ -94,18 +95,18 @@ class Dispatcher:
 
     def knows(self, connection: Connection) -> bool:
         """Tell whether the caller's account is known. Requests of root do not wait for it."""
-        return self.about.accounts.is_known(connection.uid) or connection.uid in {0, os.geteuid()}
+        return self.about.accounts.is_known(connection.uid) or connection.uid in (0, self._own)
 
     def has_account(self, uid: int) -> bool:
         """Tell whether the user database lists a uid; an unknown uid is queried in the background."""
-        if uid == os.geteuid() or not self.about.accounts.has_helper:
+        if uid == self._own or not self.about.accounts.has_helper:
             return True
         self.about.accounts.is_known(uid)
         return self.about.accounts.cached(uid) is not None
 
     def _account(self, uid: int) -> Account | None:
         """Return the account of a uid. Raises Busy if the name service does not answer."""
-        if uid == 0 or uid == os.geteuid():
+        if uid in (0, self._own):
             return self.about.accounts.cached(uid)
         return self.about.accounts.of(uid)
 

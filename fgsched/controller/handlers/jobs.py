@@ -264,13 +264,14 @@ class JobHandlers:
         jobtable = self._engine.jobtable
         pending = jobtable.open_of(caller.name)
         most = self.rules.max_jobs
-        if pending + sum(size(job.request) for job in jobs) > most:
+        if pending + sum([size(job.request) for job in jobs]) > most:
             raise Refused(f"{caller.name} has {pending} jobs already", f"{most} is the limit.")
         room_for(jobs, jobtable, caller.name, self._engine.policy)
         conditions = Conditions(self._engine, kill_invalid=self.rules.kill_invalid)
         settled: list[NewJob] = []
         try:
-            settled.extend(conditions.settled(job, caller, now) for job in jobs)
+            for job in jobs:
+                settled.append(conditions.settled(job, caller, now))
         except FgschedError as error:
             error.job = len(settled)
             raise
