@@ -1,5 +1,6 @@
 """Connect commands to the controller. In user mode, start a controller if none is running."""
 
+import errno
 import os
 import select
 import socket
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fgsched import codec, protocol
-from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Refused, Unreachable
+from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Unreachable
 from fgsched.protocol import Answer, Call, Progress
 from fgsched.system.paths import Paths, written
 from fgsched.system.startmark import starting
@@ -327,6 +328,10 @@ def connect(places: Paths, *, may_start: bool = True, until: float | None = None
             raise _absent(places, _start_of_the_host()) from None
         if not may_start:
             raise _absent(places, "fgsched start") from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # a lost connection is another matter
+            raise
+        raise _absent(places, "fgsched start") from None
     _start_if_absent(places, (), patience)
     try:
         return _dial(places)
@@ -427,7 +432,7 @@ def _trust(sock: socket.socket, places: Paths) -> None:
     _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if uid != owner:
         whose = "yours" if owner else "root's"
-        raise Refused(
+        raise Unreachable(
             f"the controller at {places.socket} is not {whose}: it belongs to uid {uid}",
             "Nothing was sent to it. Tell the administrator, or set FG_HOME to a directory of yours.",
         )

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from fgsched import PROTOCOL, codec, protocol
-from fgsched.domain.errors import BadUsage, Busy, FgschedError, Refused
+from fgsched.domain.errors import BadUsage, Busy, FgschedError, Refused, Unreachable
 
 MAX_FRAME = 8 * 2**20  # bytes of one request
 _MAX_OUT = 64 * 2**20  # bytes that a client which does not read may leave with us
@@ -185,10 +185,12 @@ def listen(path: Path, *, for_all: bool) -> socket.socket:
     is not a socket is not changed.
 
     Raises:
-        Refused: another kind of file is at `path`.
+        Unreachable: another kind of file is at `path`.
     """
     if path.exists() and not path.is_socket():
-        raise Refused(f"{path} is not a socket.", "Move it away; the controller's socket has to be there.")
+        raise Unreachable(
+            f"{path} is not a socket.", "Move it away; the controller's socket has to be there."
+        )
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from fgsched.config.schema import (
     UserSettings,
 )
 from fgsched.domain import policy
-from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.errors import BadUsage, Refused, Unreachable
 from fgsched.domain.job import HostLimits
 from fgsched.domain.states import Tier
 from fgsched.jobs.mps import Settings as MpsSettings
@@ -581,7 +581,7 @@ def test_a_run_directory_that_preloading_cannot_name_is_refused(home):
 
 def test_a_socket_path_that_the_kernel_does_not_take_is_refused():
     find({"FG_HOME": "/" + "a" * 95})
-    with pytest.raises(BadUsage, match="108 bytes"):
+    with pytest.raises(Unreachable, match="108 bytes"):
         find({"FG_HOME": "/" + "a" * 96})
 
 
@@ -629,16 +629,16 @@ def squat_open(run):
 def test_a_run_directory_that_another_laid_out_is_refused(tmp_path, squat, fault):
     places = find({"FG_HOME": str(tmp_path)})
     squat(places.run)
-    with pytest.raises(Refused, match=fault):
+    with pytest.raises(Unreachable, match=fault):
         places.prepare(UID)
-    with pytest.raises(Refused, match=fault):
+    with pytest.raises(Unreachable, match=fault):
         places.check(UID)
 
 
 def test_a_run_directory_of_another_user_is_refused(tmp_path):
     places = find({"FG_HOME": str(tmp_path)})
     places.run.mkdir()
-    with pytest.raises(Refused, match=f"belongs to uid {UID}, not to uid {UID + 1}"):
+    with pytest.raises(Unreachable, match=f"belongs to uid {UID}, not to uid {UID + 1}"):
         places.check(UID + 1)
 
 
@@ -647,7 +647,7 @@ def test_a_place_below_a_file_is_told_with_its_path(tmp_path, below):
     (tmp_path / "file").touch()
     places = find({"FG_HOME": str(tmp_path / "file" / below)})
     for use in (places.prepare, places.check):
-        with pytest.raises(Refused, match=f"{tmp_path}/file.*[nN]ot a directory") as told:
+        with pytest.raises(Unreachable, match=f"{tmp_path}/file.*[nN]ot a directory") as told:
             use(UID)
         assert "FG_HOME" in told.value.remedy
 

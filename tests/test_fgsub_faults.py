@@ -148,7 +148,7 @@ def test_a_socket_of_somebody_else_is_said_to_be_that(home):
 
 def test_a_path_that_is_too_long_for_a_socket_is_refused(home):
     done = home.run("fgsub", *WITNESS, env={"FG_HOME": f"/tmp/{'a' * 120}"})
-    assert (done.status, done.out) == (2, "")
+    assert (done.status, done.out) == (Exit.UNREACHABLE, "")
     assert "the kernel accepts 107" in done.err
 
 
@@ -156,10 +156,19 @@ def test_a_file_in_the_place_of_the_socket_is_named(home):
     home.places.run.mkdir(mode=0o700)
     home.places.socket.write_text("precious")
     done = home.run("fgsub", *WITNESS)
-    assert (done.status, done.out) == (1, "")
+    assert (done.status, done.out) == (Exit.UNREACHABLE, "")
     assert f"{home.places.socket} is not a socket" in done.err
     assert home.places.socket.read_text() == "precious"
     home.places.socket.unlink()
+
+
+@pytest.mark.parametrize("command", [("fgq",), ("fgsub", *WITNESS), ("fgcancel", "1")])
+def test_a_link_to_itself_in_the_place_of_the_socket_is_named(home, command):
+    home.places.run.mkdir(mode=0o700)
+    home.places.socket.symlink_to("socket")
+    done = home.run(*command)
+    assert (done.status, done.out) == (Exit.UNREACHABLE, "")
+    assert f"{home.places.socket} is not a socket" in done.err
 
 
 def test_a_socket_where_nobody_listens_is_no_obstacle(home):

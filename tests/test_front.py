@@ -18,6 +18,7 @@ import pytest
 from awaiting import rest
 from crashing import controller_of, crashing
 from fgsched import protocol
+from fgsched.domain.errors import Exit
 from fgsched.system.unanswered import new_key
 from live_host import PATIENCE, Home, living
 
@@ -309,7 +310,7 @@ def test_it_sends_nothing_to_a_controller_below_a_directory_that_others_can_writ
         done = call(site, NATIVE, "train.sh")
     finally:
         site.places.run.chmod(0o700)
-    assert done.returncode == 1
+    assert done.returncode == Exit.UNREACHABLE
     assert b"can be changed by others" in done.stderr
 
 

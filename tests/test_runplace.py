@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crashing import controller_of, kill
-from fgsched.domain.errors import Refused
+from fgsched.domain.errors import Unreachable
 from fgsched.system.paths import Paths
 from fgsched.system.runplace import placed
 from live_host import living
@@ -103,7 +103,7 @@ def test_a_directory_that_others_can_write_or_that_is_on_the_same_file_system_is
 def test_a_link_to_a_directory_that_others_can_write_is_refused(home, memory):
     paths = place(home, memory)
     paths.run.chmod(0o777)
-    with pytest.raises(Refused, match="can be changed by others"):
+    with pytest.raises(Unreachable, match="can be changed by others"):
         paths_of(home).check(ME)
 
 
@@ -111,11 +111,11 @@ def test_a_link_to_a_directory_that_others_can_write_is_refused(home, memory):
 def test_a_link_or_a_target_of_another_user_is_refused(home, memory):
     paths = place(home, memory)
     os.chown(paths.run, 65534, 65534)
-    with pytest.raises(Refused, match="belongs to uid 65534"):
+    with pytest.raises(Unreachable, match="belongs to uid 65534"):
         paths_of(home).check(ME)
     os.chown(paths.run, ME, ME)
     os.lchown(home / "run", 65534, 65534)
-    with pytest.raises(Refused, match="is a symbolic link"):
+    with pytest.raises(Unreachable, match="is a symbolic link"):
         paths_of(home).check(ME)
 
 

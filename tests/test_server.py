@@ -16,7 +16,7 @@ from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.turn import Failed, JobEnded, JobStarted
-from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.errors import BadUsage, Unreachable
 from fgsched.domain.job import JobState
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.launch.spawner import Answer
@@ -442,7 +442,7 @@ def test_the_socket_is_its_owners_or_everybodys(tmp_path):
 
 def test_what_is_no_socket_is_left_alone(tmp_path):
     (tmp_path / "s").write_text("mine")
-    with pytest.raises(Refused, match="is not a socket"):
+    with pytest.raises(Unreachable, match="is not a socket"):
         listen(tmp_path / "s", for_all=False)
     assert (tmp_path / "s").read_text() == "mine"
 

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.domain.errors import BadUsage, FgschedError, Refused, StorageError, Unreachable
+from fgsched.domain.errors import BadUsage, FgschedError, StorageError, Unreachable
 from fgsched.domain.text import quoted
 
 SYSTEM_RUN = Path("/run/fgsched")
@@ -95,7 +95,8 @@ class Paths(Struct, frozen=True, kw_only=True):
 
         Raises:
             BadUsage: a variable has a relative path, the user has no home directory, or the path of the
-                run directory cannot be used by the linker or for a socket.
+                run directory cannot be used by the linker.
+            Unreachable: the path is too long for a socket.
         """
         named = environ.get("FGSCHED_CONFIG", "")
         if environ.get("FG_HOME") and not system:
@@ -123,7 +124,7 @@ class Paths(Struct, frozen=True, kw_only=True):
         """Create the state and run directories, or check their owner and mode. For the controller.
 
         Raises:
-            Refused: a directory has another owner, can be written by others, or cannot be created.
+            Unreachable: a directory has another owner, can be written by others, or cannot be created.
             StorageError: the file system is full, read-only or failing.
         """
         self.refuse_lost_state()
@@ -178,7 +179,7 @@ class Paths(Struct, frozen=True, kw_only=True):
         A directory that does not exist is accepted: the connection fails later.
 
         Raises:
-            Refused: the directory has another owner, can be written by others, or cannot be examined.
+            Unreachable: the directory has another owner, can be written by others, or cannot be examined.
             StorageError: the file system fails.
         """
         owner = 0 if self.mode == "system" else uid
@@ -193,7 +194,7 @@ class Paths(Struct, frozen=True, kw_only=True):
         if error.errno in _REMEDIES:
             return StorageError(f"{directory} cannot be used: {error.strerror}", _REMEDIES[error.errno])
         remedy = "" if self.mode == "system" else "Set FG_HOME to a directory of yours."
-        return Refused(f"{directory} cannot be used: {error.strerror}.", remedy)
+        return Unreachable(f"{directory} cannot be used: {error.strerror}.", remedy)
 
     def _is_shared(self, directory: Path) -> bool:
         """Return whether jobs of every user must reach their own directories below `directory`."""
@@ -212,7 +213,7 @@ class Paths(Struct, frozen=True, kw_only=True):
             fault = f"can be changed by others (mode {stat.S_IMODE(found.st_mode):04o})"
         else:
             return
-        raise Refused(
+        raise Unreachable(
             f"{directory} {fault}.",
             f"Remove it, or make it a directory of uid {owner} that others cannot write (chmod go-w), "
             "or set FG_HOME to another directory.",
@@ -316,7 +317,7 @@ def _refuse_unusable(run: Path) -> None:
         )
     socket = os.fsencode(run / "socket")
     if len(socket) > _SOCKET_PATH_MAX:
-        raise BadUsage(
+        raise Unreachable(
             f"The path of the socket, {run / 'socket'}, has {len(socket)} bytes; "
             f"the kernel accepts {_SOCKET_PATH_MAX}.",
             "Set FG_HOME or XDG_RUNTIME_DIR to a directory with a shorter path.",

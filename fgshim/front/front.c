@@ -43,7 +43,7 @@ static void leave_to_python(const struct command *command)
     }
     fprintf(stderr, "%s: error: cannot run the fgsched beside this program: %s\n"
                     "Install fgsched again.\n", command->name, strerror(errno));
-    _exit(70);
+    _exit(7);
 }
 
 /* Tell whether a shell asks for completions, which click gives. */
