@@ -5,6 +5,7 @@ import io
 import os
 import resource
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,19 @@ class Terminal(io.BytesIO):
 @pytest.fixture
 def here(tmp_path):
     return Here(tmp_path)
+
+
+@pytest.fixture
+def zone(monkeypatch):
+    """Change the time zone to a given one."""
+
+    def change(name):
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield change
+    monkeypatch.undo()
+    time.tzset()
 
 
 class Here:
@@ -546,15 +560,30 @@ def test_other_bad_outputs_are_refused(here):
     )
 
 
-def test_a_begin_time_that_has_passed_is_a_warning(here):
-    said = "--begin=2020-01-01: this time has passed, so the job need not wait for it"
-    assert here.prepare("--begin=2020-01-01", "--wrap=true").warnings == (said,)
-    for text in ("now", "now+1hour", "9999-01-01"):
-        assert here.prepare(f"--begin={text}", "--wrap=true").warnings == ()
-
-
 def test_letters_of_slurm_without_a_meaning_here_are_pointed_out(here):
     assert here.prepare("-o", "%S-%j", "--wrap=true").warnings == ("--output: %S is left as it is",)
+
+
+@pytest.mark.parametrize("text", ["2001-01-01", "now-1hour", "2001-03-25T02:30"])
+def test_a_begin_time_that_has_passed_is_told(here, text):
+    said = f"--begin={text} has passed; the job can start now"
+    prepared = here.prepare(f"--begin={text}", "--wrap=true")
+    assert (prepared.submission.request.begin, prepared.warnings) == (0, (said,))
+
+
+@pytest.mark.parametrize("text", ["now", "now+1hour", "2099-07-01T02:30", "23:59:59"])
+def test_a_begin_time_to_come_needs_no_warning(here, text):
+    assert here.prepare(f"--begin={text}", "--wrap=true").warnings == ()
+
+
+def test_a_begin_time_that_the_change_of_the_clocks_skips_is_told_with_the_next_one(here, zone):
+    zone("CET-1CEST,M3.5.0,M10.5.0/3")
+    said = (
+        "--begin=2099-03-29T02:30 is skipped by the change of the clocks; "
+        "the job can start at 2099-03-29T03:00:00"
+    )
+    assert here.prepare("--begin=2099-03-29T02:30", "--wrap=true").warnings == (said,)
+    assert here.prepare("--begin=2099-03-29T03:00", "--wrap=true").warnings == ()
 
 
 @pytest.mark.parametrize(

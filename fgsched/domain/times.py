@@ -126,6 +126,7 @@ class _Moment(Struct):
     dated: bool = False  # a date was given
     yearless: bool = False  # the date had no year
     clocked: bool = False  # a time of day was given
+    skipped: bool = False  # a change of the clocks skips it
 
 
 def parse_time(text: str, now: float, *, past: bool = False) -> float:
@@ -134,23 +135,28 @@ def parse_time(text: str, now: float, *, past: bool = False) -> float:
     A time of day, or a date without a year, means the next one in the future, or with `past` the last one in
     the past. A local time that a change of the clocks skips means the first instant after it.
     """
+    return find_time(text, now, past=past)[0]
+
+
+def find_time(text: str, now: float, *, past: bool = False) -> tuple[float, bool]:
+    """Parse a time as `parse_time` does; return also whether a change of the clocks skips it."""
     bare = text.strip()
     if match := _AGO.fullmatch(bare):
-        return now - int(match[1]) * _STEP[match[2].lower()]
+        return now - int(match[1]) * _STEP[match[2].lower()], False
     if match := _NOW.fullmatch(bare):
         step = int(match[2] or 0) * _STEP[(match[3] or "s")[0].lower()]
-        return now - step if match[1] == "-" else now + step
+        return (now - step if match[1] == "-" else now + step), False
     today = time.localtime(now)
     moment = _Moment(today.tm_year, today.tm_mon, today.tm_mday)
     _read_parts(text, bare, moment)
     found = _epoch(text, moment)
     if past or found > now:
-        return found
+        return found, moment.skipped
     if moment.clocked and not moment.dated:
         moment.day += 1
     elif moment.yearless and (moment.month, moment.day) < (today.tm_mon, today.tm_mday):
         moment.year += 1
-    return _epoch(text, moment)
+    return _epoch(text, moment), moment.skipped
 
 
 def _read_parts(text: str, bare: str, moment: _Moment) -> None:
@@ -205,7 +211,7 @@ def _days(year: int, month: int) -> int:
 
 
 def _epoch(text: str, moment: _Moment) -> float:
-    clock = [moment.hour, moment.minute, moment.second]
+    clock = given = [moment.hour, moment.minute, moment.second]
     for _ in range(24 * 60):  # a gap in local time is at most a day long
         try:
             found = time.mktime(
@@ -215,6 +221,7 @@ def _epoch(text: str, moment: _Moment) -> float:
             raise BadValue(text, ": out of range") from None
         local = time.localtime(found)
         if [local.tm_hour, local.tm_min, local.tm_sec] == [clock[0] % 24, clock[1] % 60, clock[2]]:
+            moment.skipped = clock is not given
             return found
         clock = [clock[0], clock[1] + 1, 0] if clock[1] < 59 else [clock[0] + 1, 0, 0]
     raise BadValue(text, ": there is no such time of day")

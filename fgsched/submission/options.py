@@ -485,14 +485,6 @@ def _constraint(settings: Mapping[str, Setting], gpus: int, site: SubmitContext)
     return found
 
 
-def passed_begin(settings: Mapping[str, Setting]) -> list[str]:
-    """Return a warning about a begin time that has passed; now is no such time."""
-    setting = settings.get("begin")
-    if setting is None or setting.value or setting.text.strip().startswith("now"):
-        return []
-    return [f"{setting.label}={setting.text}: this time has passed, so the job need not wait for it"]
-
-
 def ignored_features(settings: Mapping[str, Setting], site: SubmitContext) -> list[str]:
     """Return a warning about features of --constraint that the site lets jobs ignore."""
     unknown = ", ".join(_constraint(settings, 1, site).unknown)

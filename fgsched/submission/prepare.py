@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from msgspec import Struct, structs
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
+from fgsched.domain.times import find_time, format_time
 from fgsched.domain.units import SubmitContext
 from fgsched.jobs.arrays import parse_array
 from fgsched.jobs.containers import is_path
@@ -361,11 +363,8 @@ class Submitter:
             if _is_login_shell(script.data):
                 environment = {"BASH_ENV": _AFTER_LOGIN, **environment}
         warnings = [*warnings, *filter(None, self._check_outputs(settings, request))]
-        warnings = [
-            *warnings,
-            *options.passed_begin(settings),
-            *options.ignored_features(settings, self._site),
-        ]
+        warnings = [*warnings, *options.ignored_features(settings, self._site)]
+        warnings = [*warnings, *_about_begin(settings.get("begin"))]
         if "ignored" in settings:
             listed = settings["ignored"].text.replace(" ", ", ")
             warnings = [*warnings, f"ignored, without effect here: {listed}"]
@@ -474,6 +473,20 @@ def _with_words(
 
 def _wrapped(command: str) -> bytes:
     return f"#!/bin/sh\n{command}\n".encode("utf-8", "surrogateescape")
+
+
+def _about_begin(setting: Setting | None) -> list[str]:
+    """Warn of a begin time that has passed, or that a change of the clocks skips."""
+    if setting is None:
+        return []
+    now = time.time()
+    found, is_skipped = find_time(setting.text, now)
+    given = f"{setting.label}={shown(setting.text)}"
+    if found < now:
+        return [f"{given} has passed; the job can start now"]
+    if is_skipped:
+        return [f"{given} is skipped by the change of the clocks; the job can start at {format_time(found)}"]
+    return []
 
 
 def _about_memory(setting: Setting) -> list[str]:
