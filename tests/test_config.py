@@ -412,6 +412,18 @@ def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path):
         load(Paths.find({"FG_HOME": str(tmp_path)}, UID))
 
 
+@pytest.mark.parametrize("fault", ["is nested too deeply", "has too many digits"])
+def test_a_value_that_cannot_be_read_is_named_with_its_line(configured, tmp_path, fault):
+    value = "[" * 5000 + "]" * 5000 if "nested" in fault else "9" * 5000
+    message = refusal(configured, f"[gpus]\nheadroom = {value}")
+    assert message.startswith(f"{tmp_path}/fgsched.toml:2: the value {fault}.")
+
+
+def test_a_table_that_is_written_as_a_key_is_told_so(configured, tmp_path):
+    message = refusal(configured, 'operators = ["ann"]')
+    assert message.startswith(f"{tmp_path}/fgsched.toml:1: operators is a table, not a key.")
+
+
 def test_a_file_that_was_asked_for_has_to_exist(tmp_path):
     places = Paths.find({"FG_HOME": str(tmp_path), "FGSCHED_CONFIG": str(tmp_path / "no.toml")}, UID)
     with pytest.raises(BadUsage, match="there is no such file"):

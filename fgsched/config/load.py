@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from fgsched.config.keys import KEYS, SECTIONS, TABLES, Key
 from fgsched.config.schema import NAME, NAME_RULE, Config, PartitionSettings
-from fgsched.config.syntax import syntax_error
+from fgsched.config.syntax import syntax_error, unreadable_value
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.policy import Policy, find_rule_error
 from fgsched.domain.text import quoted
@@ -105,11 +105,15 @@ def _parse(path: Path, data: bytes) -> Config:
         raise BadUsage(f"{path}:{line}: this is not UTF-8.", "Save the file as UTF-8.") from error
     except tomllib.TOMLDecodeError as error:
         raise syntax_error(path, text, error) from error
+    except (RecursionError, ValueError):
+        raise unreadable_value(path, text) from None
     source = _Source(path, text)
     values: dict[str, Any] = {}
     for table, entries in tree.items():
-        if table not in _ALL_TABLES or not isinstance(entries, dict):
+        if table not in _ALL_TABLES:
             raise source.error([table], f"there is no table [{table}].", _nearest_table(table))
+        if not isinstance(entries, dict):
+            raise source.error([table], f"{table} is a table, not a key.", f"Write [{table}] and its keys.")
         if table in TABLES:
             values[table] = _read_named(source, table, entries)
         else:

@@ -42,7 +42,17 @@ _MISSING = (
     "the value is missing or not complete",
     'Write a whole value after =, such as true, 30, "2h" or [0, 1].',
 )
+_LONG_NUMBER = lazy_regex(r"[0-9_]{4300}")  # more digits than Python converts
 _OTHER = "man fgsched.toml describes the file."
+
+
+def unreadable_value(path: Path, text: str) -> BadUsage:
+    """Return the error about a value that is nested too deeply, or is a number of thousands of digits."""
+    lines = text.split("\n")
+    long = [number for number, line in enumerate(lines, 1) if _LONG_NUMBER.search(line)]
+    deepest = max(range(len(lines)), key=lambda at: lines[at].count("[") + lines[at].count("{")) + 1
+    fault = "has too many digits" if long else "is nested too deeply"
+    return BadUsage(f"{path}:{(*long, deepest)[0]}: the value {fault}.", _OTHER)
 
 
 def syntax_error(path: Path, text: str, error: tomllib.TOMLDecodeError) -> BadUsage:
