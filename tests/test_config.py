@@ -425,9 +425,15 @@ def test_a_table_that_is_written_as_a_key_is_told_so(configured, tmp_path):
 
 
 def test_a_file_that_was_asked_for_has_to_exist(tmp_path):
-    places = Paths.find({"FG_HOME": str(tmp_path), "FGSCHED_CONFIG": str(tmp_path / "no.toml")}, UID)
-    with pytest.raises(BadUsage, match="there is no such file"):
-        load(places)
+    for name in ("FGSCHED_CONFIG", "FG_CONFIG"):
+        places = Paths.find({"FG_HOME": str(tmp_path), name: str(tmp_path / "no.toml")}, UID)
+        with pytest.raises(BadUsage, match=rf"there is no such file.\nCorrect or unset {name}\."):
+            load(places)
+
+
+def test_the_longer_name_of_the_variable_for_the_file_comes_first():
+    places = Paths.find({"HOME": "/h", "FG_CONFIG": "/a.toml", "FGSCHED_CONFIG": "/b.toml"}, UID)
+    assert str(places.config_file) == "/b.toml"
 
 
 def test_a_file_that_cannot_be_read_is_no_crash(tmp_path):
@@ -597,7 +603,7 @@ def test_a_socket_path_that_the_kernel_does_not_take_is_refused():
         find({"FG_HOME": "/" + "a" * 96})
 
 
-@pytest.mark.parametrize("name", ["FG_HOME", "FGSCHED_CONFIG"])
+@pytest.mark.parametrize("name", ["FG_HOME", "FGSCHED_CONFIG", "FG_CONFIG"])
 def test_a_relative_place_is_refused(name):
     with pytest.raises(BadUsage, match=f"{name} is 'here'"):
         find({"HOME": "/home/a", name: "here"})

@@ -10,11 +10,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage, Refused
+from fgsched.system.paths import CONFIG_VARIABLES
 
 BEGIN = "# BEGIN fgsched reports (fgsched cron --install replaces this block, and only this block)"
 END = "# END fgsched reports"
 _MARK = "# Written by fgsched cron --systemd --install, which replaces this file."
-_KEPT = ("FG_HOME", "FGSCHED_CONFIG", "TZ")
+_KEPT = ("FG_HOME", *CONFIG_VARIABLES, "TZ")
 _LAST_WEEK, _LAST_MONTH = "$(date -d '7 days ago' +%G-W%V)", "$(date -d 'last month' +%Y-%m)"
 
 

@@ -43,7 +43,9 @@ def load(places: Paths) -> Config:
         data = _content(path)
     except FileNotFoundError:
         if places.config_named:
-            raise BadUsage(f"{path}: there is no such file.", "Correct or unset FGSCHED_CONFIG.") from None
+            raise BadUsage(
+                f"{path}: there is no such file.", f"Correct or unset {places.config_named}."
+            ) from None
         return Config()
     except OSError as error:
         raise BadUsage(f"{path}: cannot be read: {error.strerror}.") from error

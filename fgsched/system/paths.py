@@ -29,6 +29,7 @@ _REMEDIES = {  # errors of the file system, not of the path
     errno.EDQUOT: "Your quota there is used up. Free some space.",
     errno.EIO: "Check the disk.",
 }
+CONFIG_VARIABLES = ("FGSCHED_CONFIG", "FG_CONFIG")  # the first that is set names the configuration file
 _SOCKET_PATH_MAX = 107  # bytes: the kernel's limit for the path of a socket
 
 
@@ -41,7 +42,7 @@ class Paths(Struct, frozen=True, kw_only=True):
     run: Path  # lasts until reboot: socket, claims, results, job directories
     run_link: Path | None = None  # the link of FG_HOME to `run`; None: there is none
     config_file: Path
-    config_named: bool = False  # given by FGSCHED_CONFIG: the file must exist
+    config_named: str = ""  # the variable that names it: the file must exist
 
     @property
     def queue(self) -> Path:
@@ -98,7 +99,7 @@ class Paths(Struct, frozen=True, kw_only=True):
                 run directory cannot be used by the linker.
             Unreachable: the path is too long for a socket.
         """
-        named = environ.get("FGSCHED_CONFIG", "")
+        named = next((name for name in CONFIG_VARIABLES if environ.get(name)), "")
         if environ.get("FG_HOME") and not system:
             paths = _of_home(_absolute("FG_HOME", environ["FG_HOME"]), uid)
         elif system or (system_run / "socket").exists() or initialised.exists():
@@ -106,8 +107,8 @@ class Paths(Struct, frozen=True, kw_only=True):
         else:
             paths = _of_the_user(environ, uid)
         if named:
-            config_file = _absolute("FGSCHED_CONFIG", named)
-            paths = replace(paths, config_file=config_file, config_named=True)
+            config_file = _absolute(named, environ[named])
+            paths = replace(paths, config_file=config_file, config_named=named)
         _refuse_unusable(paths.run)
         _refuse_unusable(paths.socket.parent)
         return paths
