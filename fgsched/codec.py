@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from fgsched import PROTOCOL
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, Unreachable
-from fgsched.domain.text import escape_bytes, is_half, quoted, restore_bytes
+from fgsched.domain.text import escape_bytes, is_half, lazy_regex, quoted, restore_bytes
 from fgsched.protocol import Answer, Call, Problem, Progress, Retry, name_of
 
 Value = TypeVar("Value")
@@ -187,11 +187,19 @@ def _has_nul(text: str) -> bool:
     return False
 
 
+_TOO_LONG = lazy_regex(r"Expected `(str|array)` of length <= ([0-9]+) - at `(\$\..*)`")
+_FIELD = lazy_regex(r"\w+(?=[.\[]|$)")
 _SHOWN = 300  # characters of a refused text that an answer repeats
 
 
 def _malformed(error: Exception) -> BadUsage:
     text = str(error)
+    if long := _TOO_LONG.fullmatch(text):
+        kind, limit, path = long.groups()
+        what = "characters" if kind == "str" else "values"
+        return BadUsage(
+            f"{_FIELD.findall(path)[-1]} has more than {limit} {what} (at `{path}`)", "Shorten it."
+        )
     if len(text) > 2 * _SHOWN:  # the field is named at the end
         text = f"{text[:_SHOWN]}…{text[-_SHOWN:]}"
     return BadUsage(f"malformed request: {text}")

@@ -175,7 +175,10 @@ def _refuse_too_many(line: bytes | bytearray) -> None:
         items += mark == b","
         containers += mark in (b"{", b"[")
         if containers > _CONTAINERS or items > _ITEMS:
-            raise BadUsage(f"a request has more than {_CONTAINERS} objects and lists, or {_ITEMS} values")
+            raise BadUsage(
+                f"a request has more than {_CONTAINERS} objects and lists, or {_ITEMS} values",
+                "Send it in parts.",
+            )
 
 
 def listen(path: Path, *, for_all: bool) -> socket.socket:

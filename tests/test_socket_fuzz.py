@@ -194,6 +194,21 @@ def test_a_hostile_value_is_refused_with_the_name_of_its_field(kind, what):
         assert f"`$.{field}" in error
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "cause"),
+    [
+        ("cancel", {"reason": "r" * 1025}, "reason has more than 1024 characters (at `$.reason`)"),
+        ("submit", {"requests": [{"dependency": "1" * 9000}]}, "dependency has more than 8192 characters"),
+        ("create_reservation", {"users": ["u"] * 1025}, "users has more than 1024 values (at `$.users`)"),
+    ],
+)
+def test_a_text_or_a_list_that_is_too_long_is_told_in_words(name, changes, cause):
+    given = GIVEN.get(name, lambda job: {})(1) | changes
+    with pytest.raises(BadUsage) as refused:
+        codec.Decoder(protocol.CALLS).decode(frame(name, given).strip())
+    assert (cause in refused.value.cause, refused.value.remedy) == (True, "Shorten it.")
+
+
 @pytest.mark.parametrize("kind", protocol.CALLS, ids=protocol.name_of)
 def test_an_unknown_field_and_very_deep_nesting_are_refused_by_every_operation(kind):
     name, decoder = protocol.name_of(kind), codec.Decoder(protocol.CALLS)
