@@ -66,6 +66,12 @@ def test_what_is_no_dependency_is_refused(text):
         parse_dependency(text)
 
 
+@pytest.mark.parametrize("target", ["9223372036854775808", "99999999999999999999", "99999999999999999999_3"])
+def test_an_id_that_no_job_can_have_is_that_of_no_job(target):
+    with pytest.raises(Refused, match=f"Job dependency problem: job {target} does not exist"):
+        parse_dependency(f"afterok:{target}")
+
+
 OVER, GONE_WRONG, RUNS, WAITS = (
     Fact(True, False, 5.0),
     Fact(True, True, 5.0),

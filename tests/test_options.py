@@ -131,6 +131,7 @@ NAN = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
             "--nodes=2: fgsched schedules one host; remove it, or ask for more tasks and CPUs of this host",
         ),
         (["--nodes=a"], "--nodes=a is not a number of nodes"),
+        (["-c", "2147483648"], "--cpus-per-task=2147483648 is larger than 999999999"),
         (["-n", "0"], "--ntasks=0 is not a whole number of at least 1"),
         (["--cpus-per-task=0"], "--cpus-per-task=0 is not a whole number of at least 1"),
         (["--open-mode=w"], "--open-mode=w is not append or truncate"),

@@ -180,6 +180,9 @@ def test_seconds_alone_can_be_more_than_a_minute():
         ("1:60:00", "1:60:00: minutes are 0 to 59 here"),
         ("400-0", "400-0: limit is at most 366 days"),
         ("999999999-0", "999999999-0: limit is at most 366 days"),
+        ("2147483648", "2147483648: limit is at most 366 days"),
+        ("18446744073709551616s", "18446744073709551616s: limit is at most 366 days"),
+        ("1:99999999999:00", "1:99999999999:00: minutes are 0 to 59 here"),
         (
             "∞",
             "∞ is not a duration (use minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S, 90s, 2h, 1d12h or unlimited)",

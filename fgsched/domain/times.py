@@ -16,10 +16,10 @@ _NOT_A_DURATION = (
     " is not a duration (use minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S, 90s, 2h, 1d12h or unlimited)"
 )
 _SPELLED = lazy_regex(
-    r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?", re.IGNORECASE
+    r"(?:([0-9]{1,40})d)?(?:([0-9]{1,40})h)?(?:([0-9]{1,40})m)?(?:([0-9]{1,40})s)?", re.IGNORECASE
 )
-_WITH_DAYS = lazy_regex(r"([0-9]{1,9})-([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
-_CLOCKED = lazy_regex(r"([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
+_WITH_DAYS = lazy_regex(r"([0-9]{1,40})-([0-9]{1,40})(?::([0-9]{1,40}))?(?::([0-9]{1,40}))?")
+_CLOCKED = lazy_regex(r"([0-9]{1,40})(?::([0-9]{1,40}))?(?::([0-9]{1,40}))?")
 
 
 def parse_duration(text: str, longest: int = _LONGEST_LIMIT) -> int:

@@ -157,6 +157,8 @@ def format_mebibytes(size: int) -> str:
 
 def parse_count(text: str) -> int:
     """Parse a whole number of at least one. Raises BadValue."""
+    if re.fullmatch(r"[0-9]{10,}", text):
+        raise BadValue(text, " is larger than 999999999")
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
         raise BadValue(text, " is not a whole number of at least 1")
     return int(text)

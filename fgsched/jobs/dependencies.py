@@ -10,12 +10,14 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fgsched.domain.errors import Refused
 from fgsched.domain.job import Job, JobState
-from fgsched.domain.text import BadValue, lazy_regex, quoted
+from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 
 LAST = 0  # the previous submission of the user
 _KINDS = ("after", "afterany", "afterok", "afternotok", "aftercorr")
 _TARGET = lazy_regex(r"(last|[0-9]{1,18})(?:_([0-9]{1,6}))?(?:\+([0-9]{1,7}))?")
+_TOO_LARGE = lazy_regex(r"[0-9]{19,}(?:[_+][0-9]+)*")  # an id that no job can have
 
 
 class Term(Struct, frozen=True, gc=False):
@@ -65,7 +67,7 @@ def fact_of(job: Job) -> Fact:
 
 @lru_cache(maxsize=4096)
 def parse_dependency(text: str) -> Dependency:
-    """Parse a dependency list. Raises BadValue for the first invalid part."""
+    """Parse a dependency list. Raises BadValue for the first invalid part, Refused for an impossible id."""
     if "," in text and "?" in text:
         raise BadValue(text, ": ',' (all of them) and '?' (one of them) exclude each other")
     one_will_do = "?" in text
@@ -88,6 +90,8 @@ def _terms(part: str, text: str) -> list[Term]:
 
 def _term(kind: str, target: str, text: str) -> Term:
     match = _TARGET.fullmatch(target)
+    if not match and _TOO_LARGE.fullmatch(target):
+        raise Refused(f"Job dependency problem: job {shown(target)} does not exist")
     if not match or match[1].strip("0") == "":
         known = ", ".join((*_KINDS, "singleton"))
         raise BadValue(text, f": {quoted(target)} is neither a job id nor a kind of dependency ({known})")
