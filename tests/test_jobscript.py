@@ -50,6 +50,7 @@ def refused(function, *args):
         ),
         (b"#!/bin/sh\r\necho\r\n", "train.sh: line 1 ends with CR LF (DOS); run dos2unix"),
         (b"#!/bin/sh\n#FG -G 1\r\necho\n", "train.sh: line 2 ends with CR LF (DOS); run dos2unix"),
+        (b"#!/bin/sh\recho\r", "train.sh: line 1 ends with CR (old Mac); run mac2unix"),
         (b"\xef\xbb\xbf#!/bin/sh\n", "train.sh: file starts with a byte order mark"),
         ("#!/bin/sh\n".encode("utf-16"), "train.sh looks like UTF-16"),
         ("#!/bin/sh\n".encode("utf-16-le"), "train.sh looks like UTF-16"),
@@ -94,7 +95,16 @@ def test_other_comments_are_skipped_silently(line):
     assert (found.lines, found.warnings) == ((), ())
 
 
-@pytest.mark.parametrize("line", ["# FG --gpus=1", "#fg --gpus=1", "#fg", "# fg -G1"])
+@pytest.mark.parametrize("line", ["\ufeff#FG --gpus=1", "\u00a0#SBATCH -G1", " \u200b #FG\t-G1"])
+def test_a_header_behind_an_invisible_character_is_pointed_out(line):
+    found = directives(HEAD + line + "\necho\n", "train.sh")
+    said = "train.sh: line 2 looks like a header but begins with an invisible character; remove it"
+    assert (found.lines, found.warnings) == ((), (said,))
+
+
+@pytest.mark.parametrize(
+    "line", ["# FG --gpus=1", "#fg --gpus=1", "#fg", "# fg -G1", "#FG\u00a0--gpus=1", "#\u3000FG \u200b-G1"]
+)
 def test_a_comment_that_looks_like_a_header_is_pointed_out(line):
     expected = "train.sh: line 2 looks like an #FG header but is a comment; write #FG"
     assert warnings(HEAD + line + "\necho\n") == [expected]

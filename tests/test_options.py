@@ -125,6 +125,7 @@ NAN = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
         (["--share", "0.5"], "unknown option --share; use --gpus=0.5"),
         (["--vram=8G"], "unknown option --vram; use --gpu-mem=SIZE"),
         (["--no=1"], "unknown option --no: it is the beginning of --no-requeue, --no-slurm-env, --nodes"),
+        (["--=1"], "unknown option --"),
         (["--reservation="], "--reservation='' is not the name of a reservation"),
         (
             ["--nodes=2"],

@@ -235,6 +235,7 @@ def test_a_script_that_cannot_be_read_is_refused_by_name(here):
         here.request("pyton3", "train.py")
     assert raised.value.remedy == "It is neither a file in this directory nor a command in PATH."
     assert here.refused("runs") == "runs is a directory, not a script"
+    assert here.refused("") == "the name of the script is empty"
     assert here.refused("fifo") == "fifo is a FIFO, not a script"
     assert here.refused("/dev/null") == "/dev/null is a device, not a script"
     assert here.refused("empty.sh") == "empty.sh is empty"

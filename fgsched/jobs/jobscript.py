@@ -92,7 +92,9 @@ _MEBIBYTE = 1 << 20
 
 _FG = lazy_regex(rb"#FG(?=[\s-]|$)")  # short, so it must match more strictly than #SBATCH
 _SBATCH = lazy_regex(rb"#SBATCH")
-_MISSPELT = lazy_regex(rb"#[ \t]*FG[ \t]*(?:[ \t]-|-|$)", re.IGNORECASE)
+_UNSEEN = rb"\xc2\xa0|\xe2\x80[\x80-\x8f\xaf]|\xe3\x80\x80|\xef\xbb\xbf"  # blanks of Unicode, and marks
+_MISSPELT = lazy_regex(rb"#(?:[ \t]|%b)*FG(?:[ \t]|%b)*(?:-|$)" % (_UNSEEN, _UNSEEN), re.IGNORECASE)
+_BEHIND_UNSEEN = lazy_regex(rb"(?:[ \t]*(?:%b))+[ \t]*#(?:FG|SBATCH)[ \t-]" % _UNSEEN)
 
 
 class Line(Struct, frozen=True, gc=False):
@@ -134,6 +136,8 @@ def accept(name: str, data: bytes) -> None:
             " for example #!/bin/bash",
             _as_command(name),
         )
+    if b"\r" in data.split(b"\n", 1)[0]:
+        raise BadUsage(f"{name}: line 1 ends with CR (old Mac); run mac2unix")
 
 
 def _as_command(name: str) -> str:
@@ -222,11 +226,14 @@ def _after(data: bytes, body_at: int, family: str, name: str, *, sbatch: bool) -
     if not body_at:
         yield f"{name}: no commands after the headers"
         return
+    if b"#FG" not in data and b"#SBATCH" not in data:
+        return
+    lines = data.split(b"\n")
+    if _BEHIND_UNSEEN.match(lines[body_at - 1]):
+        yield f"{name}: line {body_at} looks like a header but begins with an invisible character; remove it"
     wanted = [(b"#FG", _FG), *([(b"#SBATCH", _SBATCH)] if sbatch else [])]
     for mark, prefix in wanted:
-        if mark not in data:
-            continue
-        below = (n for n, line in enumerate(data.split(b"\n"), 1) if n > body_at and prefix.match(line))
+        below = (n for n, line in enumerate(lines, 1) if n > body_at and prefix.match(line))
         if number := next(below, 0):
             yield (
                 f"{name}: line {number}: {mark.decode()} after the first command (line {body_at}) is ignored"

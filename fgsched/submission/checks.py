@@ -89,6 +89,8 @@ def find(word: str, cwd: str, chdir: str, environ: Mapping[str, str]) -> tuple[s
 
 def load(word: str, cwd: str, chdir: str, environ: Mapping[str, str]) -> Source:
     """Read the script named by `word`, or identify a program that needs a wrapper. Raises BadUsage."""
+    if not word:
+        raise BadUsage("the name of the script is empty", "Name a script. Is a shell variable unset?")
     path, on_path = find(word, cwd, chdir, environ)
     name = shown(word)
     if path == "/dev/stdin" or path.startswith(_OPEN):

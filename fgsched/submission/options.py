@@ -190,7 +190,7 @@ def _unknown(name: str) -> str:
     near = get_close_matches(name, [*table.BY_NAME, *table.HARMLESS], 1)
     if near:
         return f"{spelled}; did you mean --{near[0]}?"
-    fitting = [f"--{one}" for one in sorted(table.BY_NAME) if one.startswith(name)]
+    fitting = [f"--{one}" for one in sorted(table.BY_NAME) if name and one.startswith(name)]
     return f"{spelled}: it is the beginning of {', '.join(fitting)}" if fitting else spelled
 
 
