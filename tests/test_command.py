@@ -1,11 +1,16 @@
 """How every command fails: one cause, one remedy, one exit status, and never a traceback."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
 
 from fgsched.cli.command import Command
-from fgsched.domain.errors import Refused
+from fgsched.domain.errors import Exit, Refused
 
 
 def a_command(act):
@@ -46,6 +51,18 @@ def test_wrong_usage_is_2_and_points_to_the_help():
     assert done.exit_code == 2
     assert done.stderr.startswith("it: error: No such option")
     assert done.stderr.endswith("it --help lists the options.\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize(
+    ("words", "status"), [((), Exit.USAGE), (("abc",), Exit.USAGE), (("1",), Exit.UNREACHABLE)]
+)
+def test_the_exit_status_is_the_same_where_standard_error_takes_nothing(tmp_path, words, status):
+    (tmp_path / "run").touch()
+    command = [sys.executable, "-m", "fgsched.cli.fgcancel", *words]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stderr=full, env={**os.environ, "FG_HOME": str(tmp_path)})
+    assert done.returncode == status
 
 
 def test_wrong_usage_is_told_in_one_line_even_if_there_is_a_choice():

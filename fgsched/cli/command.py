@@ -201,8 +201,9 @@ def run(command: click.Command) -> NoReturn:
 
 
 def warn(name: str, cause: str, remedy: str = "") -> None:
-    """Print `fgq: error: cause` and the remedy to standard error."""
-    click.echo(f"{said_by(name)}: error: {cause}" + (f"\n{remedy}" if remedy else ""), err=True)
+    """Print `fgq: error: cause` and the remedy to standard error; the exit status tells where that fails."""
+    with suppress(OSError):
+        click.echo(f"{said_by(name)}: error: {cause}" + (f"\n{remedy}" if remedy else ""), err=True)
 
 
 def output() -> TextIO:
