@@ -56,6 +56,18 @@ def test_the_time_is_up_when_it_is_up(home):
     assert (done.status, done.err) == (124, "fgwait: error: some jobs have not ended after 0.1 seconds\n")
 
 
+def test_a_controller_that_does_not_answer_is_told_so(home):
+    job = home.submit(hold=True)
+    pid = controller_of(home)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        done = home.run("fgwait", str(job))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert (done.status, done.out) == (5, "")
+    assert done.err.startswith(f"fgwait: error: the controller does not answer (pid {pid})\n")
+
+
 @pytest.mark.parametrize("text", ["soon", "-1", "1e3", ""])
 def test_a_bad_time_is_bad_usage(home, text):
     assert home.run("fgwait", f"--timeout={text}", "1").status == 2

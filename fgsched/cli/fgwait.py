@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import click
 
+from fgsched import protocol
 from fgsched.cli.command import Command, run, warn, write
 from fgsched.cli.waiting import exit_code, wait_for
 from fgsched.client import Client, TimedOut, find_places
@@ -31,9 +32,13 @@ def fgwait(words: Sequence[str], any_will_do: bool, timeout: float | None, as_js
     """Wait for jobs to end, and exit with the largest of their exit codes."""
     ids = choices.ids(words)
     try:
-        with Client(find_places(), is_prompt=True) as client:
+        with Client(find_places(), is_prompt=timeout is not None) as client:
+            if timeout is None:  # a controller that is silent from the start is not waited for
+                client.call(protocol.Ping())
             jobs = wait_for(client, ids, any_will_do=any_will_do, patience=timeout)
     except TimedOut:
+        if timeout is None:
+            raise
         which = "none of the jobs has ended" if any_will_do else "some jobs have not ended"
         warn("fgwait", f"{which} after {timeout:g} seconds")
         return _TOO_LATE
