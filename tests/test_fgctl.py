@@ -316,6 +316,19 @@ def test_the_refusal_of_a_change_names_what_can_be_changed(home):
     assert home.run("fgctl", "update", f"job={running}", "requeue=0").status == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (("update", "gpu=0", "state=drain"), "update changes no GPU\nfgctl drain gpu=N"),
+        (("create", "reservation", "name=a"), "create needs partition=NAME or reservation=NAME"),
+        (("delete", "name=a"), "delete needs partition=NAME or reservation=NAME"),
+    ],
+)
+def test_what_is_changed_by_another_word_is_told(home, words, cause):
+    done = home.run("fgctl", *words)
+    assert (done.status, done.err.startswith(f"fgctl: error: {cause}")) == (2, True), done.err
+
+
 def test_a_change_of_the_node_is_refused_with_the_commands_for_gpus(home):
     done = home.run("fgctl", "update", "NodeName=here", "State=drain")
     assert (done.status, done.err) == (

@@ -73,7 +73,7 @@ def test_simulated_cards_are_what_their_text_says():
     ],
 )
 def test_simulated_cards_that_make_no_sense_are_refused(text):
-    with pytest.raises(BadUsage, match=r"sim:|80Q|3-1"):
+    with pytest.raises(BadUsage, match=r"^sim:"):
         simulated.parse(text)
 
 

@@ -164,6 +164,11 @@ def partition_call(verb: str, words: Sequence[str]) -> Call[PartitionName]:
         if not equals or not key:
             raise no_pair(word)
     names = [text for key, _, text in pairs if key.lower() in _PARTITION]
+    if not names:
+        raise BadUsage(
+            f"{verb} needs partition=NAME or reservation=NAME",
+            "fginfo lists the partitions, and fgctl show reservation the reservations.",
+        )
     if len(names) != 1 or not names[0]:
         raise BadUsage("exactly one partition=NAME is required", "fginfo lists the partitions.")
     values = {key: text for key, _, text in pairs if key.lower() not in _PARTITION}

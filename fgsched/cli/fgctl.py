@@ -166,6 +166,8 @@ def _update(words: Sequence[str]) -> int:
     named = [given.pop(key) for key in ("job", "jobid") if key in given]
     if given.keys() & {"nodename", "node"}:
         raise BadUsage("this host is the only node", "fgctl drain gpu=N reason=TEXT and fgctl resume gpu=N.")
+    if "gpu" in given and not named:
+        raise BadUsage("update changes no GPU", "fgctl drain gpu=N reason=TEXT and fgctl resume gpu=N.")
     if len(named) != 1:
         raise BadUsage("update needs job=ID once", "fgctl update job=7 timelimit=2h")
     ids = choices.ids(named)

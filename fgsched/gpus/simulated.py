@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from fgsched.domain.units import parse_bytes, parse_indices
 from fgsched.gpus import mig
 from fgsched.gpus.backend import READING, Person, Report
 
+Value = TypeVar("Value")
 FOREIGN_PID = (1 << 22) + 1  # a pid that no kernel assigns
 _MAX_GPUS = 1024
 _UUID, _MIG_UUID = "GPU-51570000-0000-4000-8000-", "MIG-51570000-0000-4000-8000-"
@@ -53,12 +54,12 @@ def parse(text: str) -> tuple[Gpu, ...]:
                 f"for 1 to {_MAX_GPUS} of them; LINK is nvlink, switch or socket, CPUS a range such as "
                 "0-7, PROFILES such as 3g.40gb/2x1g.10gb.",
             )
-        total, model = parse_bytes(match[2]), match[3] or "Simulated"
+        total, model = _part(parse_bytes, match[2], text), match[3] or "Simulated"
         if not total:
             raise BadUsage(f"{shown(text)} has GPUs without memory.", "Write sim:4x80G:H100, for example.")
         group = range(len(gpus), len(gpus) + int(match[1]))
         near = Near[match[4].upper()] if match[4] else None
-        cpus = parse_indices(match[5]) if match[5] else ()
+        cpus = _part(parse_indices, match[5], text) if match[5] else ()
         gpus += [
             Gpu(index=i, uuid=uuid(i), model=model, total=total, links=_links(i, group, near), cpus=cpus)
             for i in group
@@ -67,6 +68,14 @@ def parse(text: str) -> tuple[Gpu, ...]:
             layouts |= {gpu.index: _profiles(match[6], gpu, text) for gpu in gpus[group.start :]}
     parts = {index: _instances(gpus[index], profiles) for index, profiles in layouts.items()}
     return tuple(one for gpu in gpus for one in parts.get(gpu.index, [gpu]))
+
+
+def _part(read: Callable[[str], Value], part: str, text: str) -> Value:
+    """Parse a part of the description `text`. Raises BadUsage, which repeats the description."""
+    try:
+        return read(part)
+    except BadUsage as error:
+        raise BadUsage(f"{shown(text)}: {error.cause}", error.remedy) from None
 
 
 def _profiles(listed: str, card: Gpu, text: str) -> list[str]:
