@@ -125,6 +125,7 @@ def test_sinfo_shows_every_field_between_bars(site, monkeypatch, words):
         ("scontrol show job 99", "slurm_load_jobs error: Invalid job id specified"),
         ("scontrol show partition none", "Partition none not found"),
         ("scontrol show node none", "Node none not found"),
+        ("sinfo -t idle,BAD", 'error: Bad state string: "bad"'),
         ("sinfo --nonsense", "unrecognized option '--nonsense'"),
         ("sacctmgr show nonsense", "error: Invalid entity: nonsense"),
         ("sacctmgr add user bob", "error: accounts are tables of fgsched.toml"),

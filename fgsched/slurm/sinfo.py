@@ -43,6 +43,11 @@ _STATES = {
     "drng": "draining",
     "down": "down",
 }
+_NAMES_OF_STATES = (  # that -t takes; the host is in few of them
+    "all alloc allocated blocked cloud comp completing down drain drained draining drng fail failing future"
+    " futr idle maint mix mixed no_respond npc perfctrs planned plnd power_down power_up powered_down"
+    " powering_down powering_up reboot rebooting reserved resv unk unknown"
+)
 
 
 class Row(NamedTuple):
@@ -203,6 +208,7 @@ def answer(words: Sequence[str]) -> str:
     if "version" in given:
         return "slurm-wlm 22.05.8\n"
     before, pieces = _format(given)
+    _refuse_unknown_states(given.get("states", ""))
     with Client(find_places()) as client:
         host = client.call(protocol.ListGpus())
         partitions = client.call(protocol.ListPartitions()).partitions
@@ -223,6 +229,13 @@ def answer(words: Sequence[str]) -> str:
         _line(before, pieces, [clean(one.column.show(row)) for one in pieces if one.column]) for row in rows
     )
     return head + heading + "".join(dict.fromkeys(texts))  # of equal lines one, as sinfo groups nodes
+
+
+def _refuse_unknown_states(text: str) -> None:
+    known = _NAMES_OF_STATES.split()
+    for name in re.split("[,&]", text.lower()):
+        if name and name not in known:
+            raise BadLine(f'error: Bad state string: "{clean(name)}"\nStates: {" ".join(known)}')
 
 
 def _is_wanted(row: Row, given: Mapping[str, str]) -> bool:
