@@ -607,6 +607,9 @@ def test_a_socket_path_that_the_kernel_does_not_take_is_refused():
 def test_a_relative_place_is_refused(name):
     with pytest.raises(BadUsage, match=f"{name} is 'here'"):
         find({"HOME": "/home/a", name: "here"})
+    with pytest.raises(BadUsage) as refused:
+        find({"HOME": "/home/a", name: "a\x1b[31m\n"})
+    assert all(char.isprintable() for char in refused.value.cause + refused.value.remedy)
 
 
 def test_directories_are_made_private(tmp_path):

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage, FgschedError, StorageError, Unreachable
-from fgsched.domain.text import quoted
+from fgsched.domain.text import clean, quoted
 
 SYSTEM_RUN = Path("/run/fgsched")
 _SYSTEM_STATE = Path("/var/lib/fgsched")
@@ -302,7 +302,7 @@ def _absolute(name: str, text: str) -> Path:
     if not os.path.isabs(text):
         raise BadUsage(
             f"{name} is {quoted(text)}, which is a relative path.",
-            f"Give an absolute path, such as {name}={os.path.abspath(text)}",
+            f"Give an absolute path, such as {name}={clean(os.path.abspath(text))}",
         )
     return Path(os.path.normpath(text))
 
