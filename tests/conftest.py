@@ -4,6 +4,7 @@ Hypothesis tries the same examples in each run, so that a change is judged by it
 new ones run `scripts/test --hypothesis-profile=hunt`.
 """
 
+import os
 import shutil
 import signal
 import tempfile
@@ -52,6 +53,9 @@ settings.load_profile("steady")
 
 # A shell that starts the tests in the background has them ignore it, and whatever they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# With that of a shell, files of a test host could be open to others, whom fgsched does not trust.
+os.umask(0o022)
 
 # Files that take longest go first, so that parallel processes end at about the same time.
 LONGEST = (
