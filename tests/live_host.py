@@ -32,6 +32,11 @@ ROOT = Path(__file__).parent.parent
 _WAIT = re.compile(r"^fg\w+: waiting: the controller( \(pid \d+\))? is starting\n", re.MULTILINE)
 
 
+def zone_at_noon() -> dict[str, str]:
+    """A time zone in which it is about noon: fgacct shows the jobs since midnight, which must not pass."""
+    return {"TZ": f"NOON{time.gmtime().tm_hour - 12:+d}"}
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """What a command said, and its exit status."""

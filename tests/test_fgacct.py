@@ -15,7 +15,7 @@ from fgsched.cli.acctfields import Delimited, columns
 from fgsched.cli.fgacct import Window, _window, in_order
 from fgsched.client import Client
 from fgsched.domain.job import JobState
-from live_host import Home, living
+from live_host import Home, living, zone_at_noon
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 DASHES = "------------ ---------- ---------- --------- -------- ---------- ---------- ---------- --------"
@@ -66,7 +66,7 @@ def shown(name, unit="M", **changes):
 
 
 def test_without_jobs_there_is_only_the_heading(home: Home):
-    done = home.run("fgacct")
+    done = home.run("fgacct", env=zone_at_noon())
     assert (done.status, done.lines, done.err) == (0, [HEADER, DASHES], "")
 
 
@@ -76,7 +76,7 @@ def test_the_script_of_a_job_is_printed_once_however_many_steps_it_has(accounts)
 
 
 def test_the_usual_columns_are_sacct_s_and_cuts_are_marked(accounts):
-    lines = accounts.run("fgacct").lines
+    lines = accounts.run("fgacct", env=zone_at_noon()).lines
     assert lines[:2] == [HEADER, DASHES]
     assert lines[2] == (
         f"1            a-long-na+       main {ME:>9}     0.25              00:00:00     FAILED      3:0"
@@ -125,7 +125,7 @@ def test_the_long_list_tells_what_was_held_and_why_it_ended(accounts):
     ],
 )
 def test_the_window_and_the_states_choose_the_jobs(accounts, words, expected):
-    done = accounts.run("fgacct", "-n", "-P", "-o", "JobID", *words)
+    done = accounts.run("fgacct", "-n", "-P", "-o", "JobID", *words, env=zone_at_noon())
     assert (done.status, "".join(done.lines), done.err) == (0, expected, "")
 
 
@@ -211,7 +211,7 @@ def test_json_has_numbers_nulls_and_times_of_both_kinds(accounts):
 
 def test_a_history_of_many_pages_is_shown_whole(home):
     home.submit(count=1203, hold=True)
-    done = home.run("fgacct", "-n", "-P", "-o", "JobID")
+    done = home.run("fgacct", "-n", "-P", "-o", "JobID", env=zone_at_noon())
     assert done.lines == [str(job) for job in range(1, 1204)]
     assert len(home.run("fgacct", "-n", "-P", "-o", "JobID", "-j", "1-1203").lines) == 1203
 
@@ -363,9 +363,10 @@ def test_jobs_from_before_the_clock_was_set_back_are_shown(home):
     with sqlite3.connect(home.places.queue) as db:
         db.execute("UPDATE job SET submitted_at = submitted_at + 86400, ended_at = ended_at + 86400")
     db.close()
-    assert [row[0] for row in cells(home.run("fgacct", "-nP", "-o", "JobID"))] == [str(ended), str(waits)]
+    shown = cells(home.run("fgacct", "-nP", "-o", "JobID", env=zone_at_noon()))
+    assert [row[0] for row in shown] == [str(ended), str(waits)]
     assert cells(home.run("fgacct", "-nP", "-o", "JobID", "-s", "PD")) == [[str(waits)]]
-    assert home.run("fgacct", "-nP", "-E", "now").lines == []
+    assert home.run("fgacct", "-nP", "-E", "now", env=zone_at_noon()).lines == []
     with Client(home.places) as client:
         assert len(client.call(protocol.ListHistory(fields=("id",))).jobs) == 2
 

@@ -18,7 +18,7 @@ from asking import AskingClient
 from crashing import await_end, controller_of, crashing, kill, kill_controller, shepherd_of
 from fgsched.client import TimedOut
 from fgsched.domain.errors import Exit, Unreachable
-from live_host import PATIENCE, living
+from live_host import PATIENCE, living, zone_at_noon
 
 WITNESS = ("--output=/dev/null", "--wrap", "echo $FG_JOB_ID >>witness")
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0, to become another user")
@@ -56,7 +56,8 @@ def test_a_turn_that_is_cut_short_costs_no_job_and_starts_none_twice(tmp_path, p
     with crashing(tmp_path, f"{point}:{nth}") as home:
         assert home.run("fgsub", "--parsable", *WITNESS).out == "1\n"
         assert home.run("fgwait", "1").status == 0
-        assert home.run("fgacct", "-nP", "-o", "JobIDRaw").out == "1\n"  # it may die only now
+        done = home.run("fgacct", "-nP", "-o", "JobIDRaw", env=zone_at_noon())  # it may die only now
+        assert done.out == "1\n"
         assert witnesses(home) == ["1"]
 
 

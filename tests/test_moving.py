@@ -38,7 +38,7 @@ from fgsched.domain.job import (
 )
 from fgsched.store import Allocation, JobRecord, NewJob, Store
 from fgsched.store.moved import Unreadable
-from live_host import attempts, living
+from live_host import attempts, living, zone_at_noon
 from test_accountant import KEEP
 from test_records import requests
 
@@ -610,10 +610,10 @@ def test_commands_answer_about_moved_jobs_as_before(tmp_path):
         job = home.ended("exit 3", comment="of mine")
         array = home.submit("exit 0", array="0-1")
         home.wait(array)
-        before = home.job(job), home.history(), home.run("fgacct", "-P").out
+        before = home.job(job), home.history(), home.run("fgacct", "-P", env=zone_at_noon()).out
         assert [one["state"] for one in before[1]] == ["FAILED", "COMPLETED", "COMPLETED"]
         moved(home, *(one["id"] for one in before[1]))
-        assert (home.job(job), home.history(), home.run("fgacct", "-P").out) == before
+        assert (home.job(job), home.history(), home.run("fgacct", "-P", env=zone_at_noon()).out) == before
         assert home.history(f"{array}_1")[0]["state"] == "COMPLETED"
         assert home.wait(job, array)[0]["state"] == "FAILED"
         done = home.run("fgctl", "write", "batch_script", str(job), "-")
@@ -667,9 +667,9 @@ def test_a_job_moves_once_with_a_kill_at_each_point(tmp_path, crash_point):
         done = home.run("fgsub", "--parsable", "--output=/dev/null", "--wrap", "exit 3")
         job = int(done.out)
         assert home.run("fgwait", str(job)).status == 3
-        before = home.run("fgacct", "-P").out
+        before = home.run("fgacct", "-P", env=zone_at_noon()).out
         moved(home, job)
-        assert home.run("fgacct", "-P").out == before
+        assert home.run("fgacct", "-P", env=zone_at_noon()).out == before
         assert of_accounts(home.path) == {job}
         restarted = home.places.lock.read_text() != first
         assert restarted is crash_point.startswith("controller")

@@ -14,6 +14,7 @@ from fgsched.accounting.records import Card, JobAccount, Owner
 from fgsched.domain.errors import Exit
 from fgsched.domain.job import WHOLE
 from fgsched.system.process import identify
+from live_host import zone_at_noon
 
 _WHY_NOT = why_not()
 pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "can be made")]
@@ -158,5 +159,5 @@ def test_a_user_learns_that_the_controller_is_down():
 
 def listed(host, user, *words):
     """The ids that fgacct shows."""
-    done = host.run(user, "fgacct", "-n", "-P", "-o", "JobIDRaw", *words)
+    done = host.run(user, "fgacct", "-n", "-P", "-o", "JobIDRaw", *words, env=zone_at_noon())
     return sorted(map(int, done.out.split()))

@@ -18,6 +18,7 @@ from fgsched.simulate import SimHost, Task, replay
 from fgsched.simulate.metrics import measure, percentile
 from fgsched.simulate.svg import svg
 from fgsched.simulate.workload import generate, known, read, runnable
+from live_host import zone_at_noon
 
 HOST = HostLimits(cpus=64, host_memory=1 << 50)
 
@@ -220,7 +221,7 @@ def test_the_picture_is_well_formed_whatever_the_title():
 def test_the_log_of_a_host_can_be_replayed_with_one_card_more(home):
     ids = [home.ended(share=share) for share in (2500, WHOLE)]
     log = home.path / "log.json"
-    log.write_text(home.run("fgacct", "--json").out)
+    log.write_text(home.run("fgacct", "--json", env=zone_at_noon()).out)
     done = home.run("fgsched", "simulate", str(log), "--gpus=+1x80G:A100", "--json")
     assert (done.status, done.err) == (0, "")
     assert done.json["jobs"] == len(ids)
@@ -277,7 +278,7 @@ def test_what_cannot_be_simulated_is_said_without_a_traceback(home, words, statu
 
 def test_a_log_may_come_from_standard_input(home):
     home.ended()
-    log = home.run("fgacct", "--json").out
+    log = home.run("fgacct", "--json", env=zone_at_noon()).out
     done = home.run("fgsched", "simulate", "-", input=log)
     assert done.lines[0] == "1 job of standard input, 2 GPUs, pack"
     done = home.run("fgsched", "simulate", "-", input="{")
@@ -287,7 +288,7 @@ def test_a_log_may_come_from_standard_input(home):
 def test_only_the_jobs_of_a_partition_are_replayed_when_asked(home):
     home.ended()
     log = home.path / "log.json"
-    log.write_text(home.run("fgacct", "--json").out)
+    log.write_text(home.run("fgacct", "--json", env=zone_at_noon()).out)
     assert home.run("fgsched", "simulate", str(log), "--partition=main", "--json").json["jobs"] == 1
     done = home.run("fgsched", "simulate", str(log), "--partition=night,day")
     assert (done.status, done.err) == (1, f"fgsched: error: {log}: it has no job that ran in night,day\n")

@@ -19,7 +19,7 @@ from fgsched.controller.caller import is_operator
 from fgsched.domain.errors import Exit
 from fgsched.domain.text import escape_bytes
 from fgsched.system import cgroups
-from live_host import PATIENCE, ROOT
+from live_host import PATIENCE, ROOT, zone_at_noon
 from test_socket_fuzz import GIVEN
 
 _WHY_NOT = why_not()
@@ -357,7 +357,7 @@ READING = [
 @pytest.mark.parametrize("words", READING, ids=" ".join)
 def test_a_secret_of_a_job_is_told_to_nobody_else(host, hers, words):
     command, *rest = (word.format(hers) for word in words)
-    done = host.run("bob", command, *rest)
+    done = host.run("bob", command, *rest, env=zone_at_noon())
     assert "SECRET" not in done.out + done.err
     assert "Traceback" not in done.err
 
@@ -372,8 +372,8 @@ def test_the_path_on_which_a_job_failed_is_its_owners(host):
     job_id = host.submit("alice", "exit 0", "-o", host.home("alice") / "closed/SECRET")
     assert "SECRET" in host.over(job_id)["detail"]
     for reading in (("fgctl", "show", "job", str(job_id), "--json"), ("fgacct", "-a", "--json")):
-        assert "SECRET" in host.run("alice", *reading).out
-        assert "SECRET" not in host.run("bob", *reading).out
+        assert "SECRET" in host.run("alice", *reading, env=zone_at_noon()).out
+        assert "SECRET" not in host.run("bob", *reading, env=zone_at_noon()).out
 
 
 def test_the_queue_cannot_be_asked_whether_a_secret_is_guessed_right(host, hers):

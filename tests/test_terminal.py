@@ -10,7 +10,7 @@ from fgsched.cli import terminal
 from fgsched.cli.terminal import Cell, Head, table
 from fgsched.domain.job import JobState, Reason
 from fgsched.domain.text import width_of
-from live_host import Home, living
+from live_host import Home, living, zone_at_noon
 from terminals import on_terminal
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -44,7 +44,7 @@ def test_no_line_of_fgq_wraps(home: Home, words, columns):
 
 @pytest.mark.parametrize("columns", [72, 80, 132])
 def test_no_line_of_fgacct_wraps(home: Home, columns):
-    lines = bare(on_terminal(home, "fgacct", columns=columns))
+    lines = bare(on_terminal(home, "fgacct", columns=columns, env=zone_at_noon()))
     assert len(lines) == 5
     assert [line for line in lines if width_of(line) > columns] == []
     assert lines[1].split()[:2] == ["1", "over"]
@@ -63,7 +63,7 @@ def test_states_and_reasons_have_colours_on_a_terminal(home: Home):
     assert "\033[94mR\033[0m" in lines[3]
     assert lines[1].endswith("\033[33m(JobHeldUser)\033[0m")
     assert "\033[31mF\033[0m" in lines[4]
-    assert any("\033[31mFAILED\033[0m" in line for line in on_terminal(home, "fgacct"))
+    assert any("\033[31mFAILED\033[0m" in line for line in on_terminal(home, "fgacct", env=zone_at_noon()))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_states_and_reasons_have_colours_on_a_terminal(home: Home):
 )
 @pytest.mark.parametrize("command", ["fgq", "fgacct"])
 def test_colours_can_be_switched_off(home: Home, command, words, env):
-    lines = on_terminal(home, command, *words, env=env)
+    lines = on_terminal(home, command, *words, env=env | zone_at_noon())
     assert len(lines) > 2
     assert "\033" not in "".join(lines)
 
@@ -89,8 +89,10 @@ def test_a_program_that_reads_the_table_sees_fixed_widths_without_colours(home: 
     ("command", "form"), [("fgq", "%.18i %.9P %.40j %.30u"), ("fgacct", "JobID,JobName%60,User%30")]
 )
 def test_chosen_columns_have_their_widths_on_a_terminal_too(home: Home, command, form):
-    lines = bare(on_terminal(home, command, "-o", form, "--color=never"))
-    assert lines == home.run(command, "-o", form).lines
+    env = zone_at_noon()
+    lines = bare(on_terminal(home, command, "-o", form, "--color=never", env=env))
+    assert len(lines) > 1
+    assert lines == home.run(command, "-o", form, env=env).lines
 
 
 # -- without a process ---------------------------------------------------------------------------------
