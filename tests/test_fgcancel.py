@@ -75,7 +75,7 @@ def test_an_unknown_id_is_told_and_the_others_are_cancelled(home):
     assert states(home, held) == ["CANCELLED"]
 
 
-@pytest.mark.parametrize("word", ["abc", "0", "1.x", "12_3_4", "12_", "٣", "5-1"])
+@pytest.mark.parametrize("word", ["abc", "0", "-5", "1.x", "12_3_4", "12_", "٣", "5-1"])
 def test_what_is_no_job_id_is_bad_usage(home, word):
     done = home.run("fgcancel", word)
     assert (done.status, done.out) == (Exit.USAGE, "")

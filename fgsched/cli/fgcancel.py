@@ -31,7 +31,19 @@ _STEP = lazy_regex(r"[0-9_]+\.(?:[0-9]{1,9}|batch)")
 _FIELDS = ("id", "array", "task", "tasks", "name", "partition", "user", "state")
 
 
-@click.command(cls=Command, epilog="fgcancel 7 10-14")
+class _Cancel(Command):
+    """A command that takes -5 for a wrong job id, not for an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name[1:].isdecimal():
+                choices.ids([error.option_name])
+            raise
+
+
+@click.command(cls=_Cancel, epilog="fgcancel 7 10-14")
 @click.option("-w", "--nodelist", metavar="LIST", expose_value=False, hidden=True, help="Accepted; one host.")
 @CLUSTERS
 @accepted("-Q --quiet,-H --hurry,-c --ctld", "-R --reservation,--wckey,--sibling")
