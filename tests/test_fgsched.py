@@ -370,6 +370,17 @@ def test_a_state_that_others_can_read_is_reported_and_made_private_by_a_start(ho
     assert "OK   privacy     no other user can read" in home.run("fgsched", "doctor").out
 
 
+@pytest.mark.parametrize("mode", [0o666, 0o620])
+def test_a_queue_that_others_could_write_is_refused_at_the_start(home, mode):
+    assert home.submit(hold=True)
+    assert home.run("fgsched", "stop").status == 0
+    home.places.queue.chmod(mode)
+    done = home.run("fgq")
+    home.places.queue.chmod(0o600)
+    assert (done.status, done.out) == (Exit.STORAGE, "")
+    assert done.err.startswith(f"fgq: error: {home.places.queue} is writable by others\nLook who changed it")
+
+
 def test_a_log_is_made_private(home):
     previous = os.umask(0)
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fgsched.system.paths import Paths
 
-_OTHERS = 0o077
+_OTHERS, _WRITERS = 0o077, 0o022
 _OURS = ("queue.", "accounts.", "audit.log", "fgsched.log")  # how the names of the files begin
 
 
@@ -21,8 +21,11 @@ def open_to_others(places: Paths) -> list[Path]:
 
 
 def close_to_others(places: Paths) -> list[Path]:
-    """Remove the permissions of other users; return the paths, changed or not."""
-    found = open_to_others(places)
+    """Remove the permissions of other users; return the paths, changed or not.
+
+    A queue that others could write stays as it is, and is refused when it is opened.
+    """
+    found = [path for path in open_to_others(places) if path != places.queue or not _mode(path) & _WRITERS]
     for path in found:
         try:
             os.chmod(path, _mode(path) & ~_OTHERS, follow_symlinks=True)
