@@ -178,6 +178,7 @@ class About(Struct, frozen=True, kw_only=True):
     queue_size: int = 0  # bytes of the file
     accounts_size: int = 0  # bytes of the file
     accounts_note: str = ""  # why nothing can be stored in the accounts; "": it can
+    queue_note: str = ""  # why the queue cannot be written; "": it can
 
 
 class Ping(Question[About], frozen=True, tag="ping"):

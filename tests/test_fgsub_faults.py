@@ -269,6 +269,26 @@ def test_a_full_disk_is_told_and_survived(small_disk):
         assert controller_of(home) == before
 
 
+@pytest.mark.root
+@AS_ROOT
+def test_a_full_disk_is_in_the_status_and_the_report_of_the_doctor_until_the_queue_is_written(small_disk):
+    with living(small_disk / "home") as home:
+        assert home.run("fgsub", "--hold", *WITNESS).status == 0
+        assert "queue " not in home.run("fgsched", "status").out
+        filler = small_disk / "filler"
+        fill(filler)
+        long = "#!/bin/sh\n" + "# a long script\n" * 20_000 + "true\n"
+        assert home.run("fgsub", input=long).status == 6
+        assert f"queue       {FULL}" in home.run("fgsched", "status").lines
+        assert f"({FULL})" in home.run("fgsched", "status", "-v").out
+        assert f"FAIL queue       {FULL}" in home.run("fgsched", "doctor").lines
+        filler.unlink()
+        assert home.run("fgsub", "--parsable", "--wait", input=long).out == "2\n"
+        assert FULL not in home.run("fgsched", "status").out
+        log = (home.path / "fgsched.log").read_text()
+        assert "the queue can be written again" in log
+
+
 def stop(home):
     home.client.ask("stop")
     home.disconnect()

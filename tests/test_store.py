@@ -406,6 +406,28 @@ def test_what_a_full_disk_refuses_was_not_acknowledged_and_the_rest_is_there(tmp
     store.close()
 
 
+def test_a_queue_that_cannot_be_written_is_logged_once_until_it_is_written(store, caplog):
+    def fail(number):
+        with store.write():
+            submit_different(store, number)
+            raise sqlite3.OperationalError("database or disk is full")
+
+    for number in (1, 2):
+        with pytest.raises(StorageError):
+            fail(number)
+    with store.write():
+        pass  # a turn that changes nothing tells nothing of the disk
+    assert store.trouble == "the queue cannot be written: database or disk is full"
+    for number in (3, 4):
+        with store.write():
+            submit_different(store, number)
+    assert store.trouble == ""
+    assert [(one.levelname, one.message.partition(";")[0]) for one in caplog.records] == [
+        ("ERROR", "the queue cannot be written: database or disk is full"),
+        ("WARNING", "the queue can be written again"),
+    ]
+
+
 # -- compare and set ----------------------------------------------------------------------------
 
 

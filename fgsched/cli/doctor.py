@@ -201,6 +201,8 @@ def _run_directory(places: Paths, seen: _Seen) -> Finding:
 
 def _queue(places: Paths, seen: _Seen) -> Finding:
     """Check the queue file; take the controller's lock meanwhile if no controller runs."""
+    if seen.about and seen.about.queue_note:
+        return Finding("queue", FAIL, seen.about.queue_note, "Free some space on its disk. No job is lost.")
     if seen.about:
         answer = seen.queue
     elif not os.access(places.state, os.X_OK) and places.state.exists():

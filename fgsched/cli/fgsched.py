@@ -150,16 +150,20 @@ def _described(about: protocol.About, counts: dict[str, int], places: Paths, *, 
     }
     if about.visible is not None:
         lines["limited by"] = f"CUDA_VISIBLE_DEVICES={about.visible}"
+    if about.queue_note and not verbose:
+        lines["queue"] = about.queue_note
     if about.accounts_note and not verbose:
         lines["accounts"] = about.accounts_note
     return "".join(f"{name:<12}{said}\n" for name, said in lines.items())
 
 
 def _described_files(about: protocol.About) -> str:
-    note = f" ({about.accounts_note})" if about.accounts_note else ""
+    notes = {"queue": about.queue_note, "accounts": about.accounts_note}
     sizes = {"queue": about.queue_size, "accounts": about.accounts_size}
-    lines = {name: f"{size / (1 << 20):.1f} MiB" for name, size in sizes.items()}
-    lines["accounts"] += note
+    lines = {
+        name: f"{size / (1 << 20):.1f} MiB" + (f" ({notes[name]})" if notes[name] else "")
+        for name, size in sizes.items()
+    }
     return "".join(f"{name:<12}{said}\n" for name, said in lines.items())
 
 

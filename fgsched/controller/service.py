@@ -91,7 +91,8 @@ class Controller:
         checks = (launching.gate, launching.mounts, self._monitor.unresolved, self._earlier)
         users = (launching.spaces, launching.pids)
         info = (launching.memory, beside.accounts, tier, *checks, *users)
-        about = ControllerInfo(places, config, inventory, *info, accounts_note=lambda: self._books.trouble)
+        notes = (lambda: self._books.trouble, lambda: store.trouble)
+        about = ControllerInfo(places, config, inventory, *info, *notes)
         live = Live(
             self._gputime.mechanism,
             usage=self._sampling.usage,
@@ -277,7 +278,8 @@ class Controller:
         """Return the text for `systemctl status`."""
         table, count = self._engine.jobtable, len(self._beside.inventory.gpus)
         running = len(table.holding)
-        return f"{count} GPUs, {running} running jobs, {len(table.jobs) - running} pending jobs"
+        trouble = f"; {self._store.trouble}" if self._store.trouble else ""
+        return f"{count} GPUs, {running} running jobs, {len(table.jobs) - running} pending jobs{trouble}"
 
     def _watch_edges(self) -> None:
         accounts, presence = self._beside.accounts, self._presence

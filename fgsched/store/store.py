@@ -89,6 +89,7 @@ class Store:
         self._opened = open_queue(path)
         self._db, self._record = self._opened.db, self._opened.record
         self._last_id: int | None = None  # None: it is to be read
+        self.trouble = ""  # why the queue cannot be written; "": the last transaction with changes was stored
         self.blobs = Blobs(self._db, SQL)
         self.submissions = Submissions(self._db, SQL)
         self._text_of = lru_cache(maxsize=64)(request_text)
@@ -148,15 +149,28 @@ class Store:
         except sqlite3.DatabaseError as error:
             self._undo()
             if is_fatal(error):
-                raise _unwritten(error) from error
+                raise self._noted(_unwritten(error)) from error
             raise
         except BaseException:
             self._undo()
             raise
         if number:
+            self._note_written()
             point("controller_before_commit_is_noted")
             self._record.note(number, last)
         self._mind_log()  # to give pages back changes no row, and many pages of the log
+
+    def _noted(self, error: StorageError) -> StorageError:
+        """Log an error that lasts only once."""
+        if not self.trouble:
+            log.error("%s; until it can, jobs do not start and changes are refused", error.cause)
+        self.trouble = error.cause
+        return error
+
+    def _note_written(self) -> None:
+        if self.trouble:
+            log.warning("the queue can be written again")
+        self.trouble = ""
 
     @contextmanager
     def unenforced(self) -> Iterator[None]:

@@ -42,6 +42,7 @@ class ControllerInfo(Struct, frozen=True):
     spaces: Spaces | None = None  # of the users, in the run directory of a host's controller
     pids: PidsCgroups | None = None  # of the users, where a host's controller can make them
     accounts_note: Callable[[], str] = str  # returns why nothing can be stored in the accounts
+    queue_note: Callable[[], str] = str  # returns why the queue cannot be written
     started_at: float = field(default_factory=time.time)  # seconds since the epoch
 
     def described(self, site: SubmitContext, errors: InternalErrors, *, operator: bool) -> About:
@@ -82,6 +83,7 @@ class ControllerInfo(Struct, frozen=True):
             queue_size=_size(places.queue),
             accounts_size=_size(places.accounts),
             accounts_note=self.accounts_note(),
+            queue_note=self.queue_note(),
         )
 
 
