@@ -1,13 +1,16 @@
 """fgsched: the controller started, stopped, looked after; its settings printed and checked."""
 
+import fcntl
 import os
+import select
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
 import tomllib
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -25,6 +28,7 @@ from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store.connection import may_lose_commits
 from fgsched.system import process
 from fgsched.system.process import identify
+from fgsched.system.startmark import starting
 from live_host import PATIENCE
 
 
@@ -108,6 +112,47 @@ def test_a_restart_keeps_process_options_and_running_jobs(home):
     changing = {"elapsed", "pacing"}  # the method of measuring is chosen again
     for job, before in zip(jobs, begun, strict=True):
         assert {key for key, value in home.job(job).items() if before[key] != value} <= changing
+
+
+@contextmanager
+def long_start(home):
+    """A controller whose start takes as long as the block: it waits for its queue file. Yields its pid."""
+    with open(home.places.queue, "rb+") as queue:
+        fcntl.lockf(queue, fcntl.LOCK_EX, 1, 1 << 30)  # the byte that SQLite locks before it reads
+        words = (sys.executable, "-m", "fgsched.cli.fgsched", "start")
+        with subprocess.Popen(words, env=home.environ, cwd=home.path) as command:
+            yield until(home.places.run, lambda: starting(home.places.socket))
+            fcntl.lockf(queue, fcntl.LOCK_UN, 1, 1 << 30)
+    assert command.returncode == 0
+
+
+def test_a_controller_that_starts_obeys_the_signals_that_came_meanwhile(home):
+    home.ended()
+    home.run("fgsched", "stop")
+    log = home.places.log
+    with long_start(home) as pid:
+        os.kill(pid, signal.SIGHUP)
+        os.kill(pid, signal.SIGUSR1)
+    until(home.path, lambda: log.read_text().count(f"event=controller-start pid={pid}") == 2)
+    assert 'why="asked to restart by a signal"' in log.read_text()
+    assert controller_of(home) == pid
+
+
+def test_a_controller_that_is_about_to_execute_itself_again_can_be_stopped(home):
+    home.ended()
+    pid, log = controller_of(home), home.places.log
+    accountant = next(one for one in process.children(pid) if b"accountant" in cmdline(one))
+    with open(os.pidfd_open(pid), "rb") as gone:
+        os.kill(accountant, signal.SIGSTOP)  # the controller waits for its end
+        os.kill(pid, signal.SIGUSR1)
+        until(home.path, lambda: "asked to restart" in log.read_text())
+        os.kill(pid, signal.SIGTERM)
+        os.kill(accountant, signal.SIGCONT)
+        assert select.select([gone], [], [], PATIENCE)[0], "it runs again"
+
+
+def cmdline(pid):
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def test_restarts_leave_no_ended_children(home):

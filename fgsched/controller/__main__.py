@@ -14,6 +14,7 @@ from fgsched.config.load import load
 from fgsched.controller.daemon import serve
 from fgsched.controller.decisionlog import handler
 from fgsched.domain.errors import FgschedError, Unreachable
+from fgsched.system import earlysignals
 from fgsched.system.nice import hold_low_descriptors, reset_signals
 from fgsched.system.paths import Paths, is_of_the_disk, unwritten
 from fgsched.system.safeopen import refuse_unless_safe
@@ -33,6 +34,7 @@ def attend(
     must not do so: it may have inherited that variable from another service.
     """
     hold_low_descriptors()
+    earlysignals.keep()
     places = Paths.find(os.environ, os.geteuid(), system=system)
     logging.basicConfig(level=logging.INFO, handlers=[handler(places.log, os.environ)])
     if system:

@@ -7,9 +7,11 @@ else was handled. So no client delays the others, shepherds or timers by more th
 import logging
 import os
 import selectors
+import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from errno import EAGAIN, EDQUOT, EEXIST, EMFILE, ENFILE, ENOMEM, ENOSPC, ESRCH
 from functools import partial
 from typing import Any, Protocol
@@ -37,6 +39,7 @@ from fgsched.jobs.lifecycle import Shepherd
 from fgsched.launch.spawner import Answer, Spawner
 from fgsched.server import Connection, LongAnswer, parse
 from fgsched.store import is_fatal
+from fgsched.system import earlysignals
 
 log = logging.getLogger("fgsched.controller")
 SPAWNER_GONE = "the spawner is gone"  # the reason why the loop ends; the controller restarts
@@ -118,6 +121,27 @@ class EventLoop:
             ended()
 
         self._register(pidfd, heard)
+
+    @contextmanager
+    def signals(self, numbers: set[signal.Signals], take: Callable[[set[int]], None]) -> Iterator[None]:
+        """Call `take` with the signals that come, and with the signals that came before.
+
+        At the end they are blocked: signals that have come are taken, and later ones stay pending if the
+        process executes itself again.
+        """
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        ours.setblocking(False)
+        signal.set_wakeup_fd(theirs.fileno())
+        for number in numbers:
+            signal.signal(number, lambda *_: None)
+        self.watch(ours, lambda: take(set(ours.recv(64))))
+        take(earlysignals.kept())
+        yield
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        with suppress(BlockingIOError):
+            take(set(ours.recv(64)))
+        signal.set_wakeup_fd(-1)
 
     def run_once(self, timeout: float | None) -> None:
         """Wait at most `timeout` seconds for events, handle them, and make a turn."""

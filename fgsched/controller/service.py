@@ -52,6 +52,8 @@ _NEEDED = 2**20  # bytes of free space with which a controller starts in any cas
 _YOUNG = 10_000  # new objects at which cycles are searched; the requests of one turn have up to a thousand
 _LONGEST_FAULTY = 1.0  # seconds until the next round where the timers failed
 _ASKED_AGAIN = "asked to restart by a signal"
+_ENDING = {signal.SIGTERM, signal.SIGINT}
+_OBEYED = {*_ENDING, signal.SIGHUP, signal.SIGUSR1}
 
 
 class _Part(NamedTuple):
@@ -220,7 +222,7 @@ class Controller:
         self._recover()
         self._loop.begin(self._engine, self._requests.dispatcher)
         self._watch_edges()
-        with self._signals():
+        with self._loop.signals(_OBEYED, self._take_signals):
             ready()
             self._started()
             while not self._loop.stopping and not self._engine.is_broken:
@@ -372,23 +374,11 @@ class Controller:
         self._requests.waiters.over(ended, self._engine.jobtable)
         self._requests.waiters.tell(self._engine.jobtable, time.time())
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Make SIGTERM and SIGINT stop the loop, SIGUSR1 restart it, and SIGHUP reread the configuration."""
-        ours, theirs = socket.socketpair()
-        theirs.setblocking(False)
-        ours.setblocking(False)
-        signal.set_wakeup_fd(theirs.fileno())
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
-            signal.signal(number, lambda *_: None)
-        self._loop.watch(ours, lambda: self._take_signals(set(ours.recv(64))))
-        yield
-        signal.set_wakeup_fd(-1)
-
     def _take_signals(self, numbers: set[int]) -> None:
-        if signal.SIGUSR1 in numbers:
+        """Stop at SIGTERM and SIGINT, restart at SIGUSR1, and reread the configuration at SIGHUP."""
+        if signal.SIGUSR1 in numbers and not self._loop.stopping:
             self._loop.stopping = _ASKED_AGAIN
-        if numbers & {signal.SIGTERM, signal.SIGINT}:
+        if numbers & _ENDING:
             self._loop.stopping = "asked by a signal"
         if signal.SIGHUP in numbers:
             self._requests.audit.note(by="SIGHUP", action="reconfigure")

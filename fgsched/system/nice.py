@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from fgsched.domain.errors import Refused
 from fgsched.jobs.launchspec import Binding
+from fgsched.system import earlysignals
 
 _PRIORITY = 10  # nice steps: with thirty busy jobs on a CPU the controller still gets a quarter of it
 _OOM_SCORE_ADJ = -500  # as in the systemd unit
@@ -98,11 +99,15 @@ def hold_low_descriptors() -> None:
 
 
 def reset_signals() -> None:
-    """Unblock all signals and restore their default actions, because a parent may have changed them."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    """Restore the default actions of all signals and unblock them, because a parent may have changed them.
+
+    The signals that a controller obeys once it has started are kept until then.
+    """
     for number in signal.valid_signals() - _KEPT_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_DFL:
             signal.signal(number, signal.SIG_DFL)
+    earlysignals.keep()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def lower_oom_score() -> None:
