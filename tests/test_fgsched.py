@@ -72,6 +72,18 @@ def test_a_second_controller_names_the_first_and_leaves(home):
     assert f"another controller is running (pid {controller_of(home)})" in done.err
 
 
+def test_a_second_controller_leaves_though_the_lock_file_of_the_first_was_removed(home):
+    home.run("fgsched", "start")
+    pid = controller_of(home)
+    home.places.lock.unlink()
+    done = home.run("fgsched", "run")
+    assert (done.status, done.err.splitlines()[0]) == (
+        Exit.UNREACHABLE,
+        f"fgsched: error: another controller is running (pid {pid})",
+    )
+    assert (controller_of(home), home.places.lock.read_text()) == (pid, f"{pid}\n")
+
+
 def test_jobs_go_on_while_no_controller_runs(home):
     one = home.running()
     assert "; 1 running job continues\n" in home.run("fgsched", "stop").out

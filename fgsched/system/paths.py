@@ -6,7 +6,9 @@ The environment selects paths, never policy. Only `Paths.prepare` creates direct
 import errno
 import os
 import pwd
+import socket
 import stat
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +32,7 @@ _REMEDIES = {  # errors of the file system, not of the path
     errno.EIO: "Check the disk.",
 }
 CONFIG_VARIABLES = ("FGSCHED_CONFIG", "FG_CONFIG")  # the first that is set names the configuration file
+_CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of SO_PEERCRED
 _SOCKET_PATH_MAX = 107  # bytes: the kernel's limit for the path of a socket
 
 
@@ -337,13 +340,29 @@ def taken(places: Paths) -> Iterator[None]:
     try:
         with written(places.lock):
             lock.acquire()
-            places.lock.write_text(f"{os.getpid()}\n")
+            listener = _listener(places.socket)  # another controller, whose lock file was removed
+            places.lock.write_text(f"{listener or os.getpid()}\n")
     except Timeout:
-        holder = places.lock.read_text().strip() or "?"
-        raise Unreachable(
-            f"another controller is running (pid {holder})", "Stop it first: fgsched stop"
-        ) from None
+        raise _other(places.lock.read_text().strip() or "?") from None
     try:
+        if listener:
+            raise _other(listener)
         yield
     finally:
         lock.release()
+
+
+def _other(pid: int | str) -> Unreachable:
+    return Unreachable(f"another controller is running (pid {pid})", "Stop it first: fgsched stop")
+
+
+def _listener(path: Path) -> int:
+    """Return the pid of the process that listens at a socket; 0 if there is none."""
+    with socket.socket(socket.AF_UNIX) as line, suppress(OSError):
+        line.setblocking(False)
+        line.connect(str(path))
+        pid, _, _ = _CREDENTIALS.unpack(
+            line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        return int(pid)
+    return 0
