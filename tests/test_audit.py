@@ -116,6 +116,19 @@ def test_only_the_user_of_the_controller_can_read_the_file(tmp_path):
     assert re.fullmatch(r"\S+ info uid=0 action=stop result=done\n", path.read_text())
 
 
+def test_a_line_that_cannot_be_written_is_in_the_log_of_the_controller(tmp_path, caplog):
+    path = tmp_path / "audit.log"
+    os.mkfifo(path)  # nobody reads it: it neither holds up the controller nor takes the line
+    write = file_writer(path, lambda: 0.0)
+    write("uid=0 action=stop result=done")
+    path.unlink()
+    write("uid=0 action=reconfigure result=done")
+    assert [one.message for one in caplog.records] == [
+        "audit.log cannot be written (No such device or address): uid=0 action=stop result=done"
+    ]
+    assert re.fullmatch(r"\S+ info uid=0 action=reconfigure result=done\n", path.read_text())
+
+
 def test_a_controller_records_acts_of_its_operators(tmp_path):
     with living(tmp_path / "home") as home:
         assert home.run("fgctl", "drain", "gpu=0", "reason=fan").status == 0

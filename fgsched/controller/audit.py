@@ -4,9 +4,9 @@ A line has the uid and the pid of the client as the kernel states them, ids of j
 settings. It never has a script, an argument, a path, or a value that was set.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Job
 from fgsched.protocol import Outcome, Outcomes
 
+log = logging.getLogger("fgsched.controller")
 Call = protocol.Call[Any]
 _OF_JOBS: dict[type[Call], str] = {
     protocol.Cancel: "cancel",
@@ -174,20 +175,23 @@ def _why(answer: Any) -> str:
 
 # -- the file --------------------------------------------------------------------------------------
 
-_OPEN = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_OPEN = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def file_writer(path: Path, clock: Callable[[], float]) -> Callable[[str], None]:
     """Return the function that appends a dated line to the audit log; `clock` returns epoch seconds.
 
-    Only the user of the controller can read the file. At 8 MiB it is renamed to `.1`.
+    Only the user of the controller can read the file. At 8 MiB it is renamed to `.1`. A line that cannot be
+    written there, such as on a full disk, is in the log of the controller.
     """
-    log: list[LogFile] = []
+    files: list[LogFile] = []
 
     def write(text: str) -> None:
-        with suppress(OSError):  # a full disk does not stop the controller
-            if not log:
-                log.append(LogFile(path, os.open(path, _OPEN, 0o600)))
-            log[0].put(dated(clock(), WARNING if "result=refused" in text else INFO) + text)
+        try:
+            if not files:
+                files.append(LogFile(path, os.open(path, _OPEN, 0o600)))
+            files[0].append(dated(clock(), WARNING if "result=refused" in text else INFO) + text)
+        except OSError as error:
+            log.error("%s cannot be written (%s): %s", path.name, error.strerror, text)
 
     return write

@@ -323,12 +323,16 @@ class LogHandler(logging.Handler):
     def put(self, text: str) -> None:
         """Write lines. Lines that cannot be written are lost, so that the log never stops the controller."""
         with suppress(OSError):
-            self._mind()
-            data = text.encode(errors="backslashreplace") + b"\n"
-            if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-                self._write(data)
-            else:
-                self._offer(data)
+            self.append(text)
+
+    def append(self, text: str) -> None:
+        """Write lines. Raises OSError if they cannot be written."""
+        self._mind()
+        data = text.encode(errors="backslashreplace") + b"\n"
+        if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            self._write(data)
+        else:
+            self._offer(data)
 
     def _write(self, data: bytes) -> None:
         if self._is_torn:
