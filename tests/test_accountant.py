@@ -1,6 +1,7 @@
 """The accountant: what it is sent is stored once, summed to hours and days, kept and acknowledged."""
 
 import os
+import select
 import socket
 import sqlite3
 from datetime import UTC
@@ -12,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from awaiting import PATIENCE
 from fgsched.accounting import marker
 from fgsched.accounting.accountant import Accountant, serve
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Reader
 from fgsched.accounting.messages import Answer, Keep, batch_line, encoded, parse_answer
+from fgsched.accounting.process import AccountantProcess
 from fgsched.accounting.records import CardUse, Gap, HealthEvent, JobSample, Minute
 from fgsched.accounting.spans import day_of, hour_of
 from test_ledger import CARD, JOB, USAGE
@@ -218,6 +221,16 @@ def test_the_accountant_ends_when_the_other_end_is_closed(accountant, path):
     assert parse_answer(second) == Answer(number=-1, error=parse_answer(second).error)
     assert rest == b""
     assert len(jobs(path)) == 1
+
+
+def test_an_accountant_that_cannot_start_says_so_in_one_line(tmp_path, capfd):
+    process = AccountantProcess(tmp_path / "missing" / "accounts.db", Keep(minutes=DAY, hours=DAY, days=DAY))
+    process.start()
+    with open(os.pidfd_open(process.pid), "rb") as ended:
+        assert select.select([ended], [], [], PATIENCE)[0]
+    process.close()
+    lock = tmp_path / "missing" / "accounts.lock"
+    assert capfd.readouterr().err == f"the accountant cannot start: {lock}: No such file or directory\n"
 
 
 def test_a_new_file_can_be_read_by_its_owner_only(accountant, path):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import tzinfo
 from pathlib import Path
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 from msgspec import MsgspecError
 
@@ -276,6 +276,14 @@ def _send(sink: int, data: bytes) -> None:
         data = data[os.write(sink, data) :]
 
 
+def _opened(path: Path) -> TextIO:
+    """Open the lock file, or end the process with one line that names it. The controller tries again."""
+    try:
+        return path.open("w")
+    except OSError as error:
+        sys.exit(f"the accountant cannot start: {path}: {error.strerror}")
+
+
 def main() -> None:
     """Run the accountant. The arguments are the path of the accounts and how long samples are kept."""
     path = Path(sys.argv[3])
@@ -283,7 +291,7 @@ def main() -> None:
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     os.umask(0o077)
-    with path.with_name("accounts.lock").open("w") as lock:
+    with _opened(path.with_name("accounts.lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # an earlier accountant may still be writing
         accountant = Accountant(path, host_zone(os.environ), Keep(minutes=minutes, hours=hours, days=days))
         try:
