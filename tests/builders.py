@@ -189,7 +189,7 @@ class World:
         self.gpus = gpus
         self.limits = limits
         self.store = CrashingStore(":memory:")
-        weakref.finalize(self, self.store._db.close)  # the hundreds of worlds of the tests need not close it
+        weakref.finalize(self.store, self.store._db.close)  # hundreds of tests do not close it
         self.host = host or PretendHost()
         self.now = 1000.0
         self.acknowledged: list[int] = []
