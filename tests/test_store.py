@@ -224,6 +224,7 @@ def test_history_comes_in_pages_by_id(store):
 def test_a_statement_whose_values_go_by_place_takes_each_for_its_name():
     db = sqlite3.connect(":memory:")
     statement = Statement("SELECT :late, :early, 'it''s', :late WHERE :third = 3")
+    assert statement.text == "SELECT ?, ?, 'it''s', ? WHERE ? = 3"
     assert statement.do(db, {"early": 1, "third": 3, "late": 2, "more": 4}).fetchall() == [(2, 1, "it's", 2)]
     db.close()
 
