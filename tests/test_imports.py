@@ -8,8 +8,9 @@ import pytest
 
 from fgsched.domain.errors import Exit
 
-# What a client of a socket needs, in Python's own library.
+# What a client of a socket needs, in Python's own library; selectors imports math.
 SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "gc", "locale", "fcntl"}
+SOCKET |= {"math"}
 ALLOWED = {
     "fgsub": {"fgsub", "clickoptions", "command", "sentline"},
     "fgq": {"fgq", "command", "listedoptions", "queueformat"},
