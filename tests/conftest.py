@@ -51,8 +51,9 @@ settings.register_profile("steady", unhurried, derandomize=True)
 settings.register_profile("hunt", unhurried, derandomize=False)
 settings.load_profile("steady")
 
-# A shell that starts the tests in the background has them ignore it, and whatever they start.
+# A shell that starts the tests in the background, or nohup, has them ignore these, and whatever they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # With that of a shell, files of a test host could be open to others, whom fgsched does not trust.
 os.umask(0o022)
