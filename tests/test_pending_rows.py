@@ -22,7 +22,7 @@ REQUESTS = [
 
 
 def rows_of(texts):
-    return [(number, 7, 8, "ann", text, float(number)) for number, text in enumerate(texts, 1)]
+    return [(number, (7, 8, "ann"), text, float(number)) for number, text in enumerate(texts, 1)]
 
 
 def job_of(number, request):
@@ -49,12 +49,12 @@ def test_rows_that_differ_in_name_arguments_and_submission_line_have_one_kind():
 
 @pytest.mark.parametrize("at", ["soon", None, -1.0, 2.0**60, b""])
 def test_a_time_of_submission_that_is_damaged_is_left_to_the_reader_of_damaged_rows(at):
-    assert PendingRows().read([(1, 7, 8, "ann", request_text(REQUESTS[0]), at)]) == [1]
+    assert PendingRows().read([(1, (7, 8, "ann"), request_text(REQUESTS[0]), at)]) == [1]
 
 
 @pytest.mark.parametrize("who", [(-1, 8, "ann"), (7, 2**32, "ann")])
 def test_an_absurd_owner_is_left_to_the_reader_of_damaged_rows(who):
-    assert PendingRows().read([(1, *who, request_text(REQUESTS[0]), 1.0)]) == [1]
+    assert PendingRows().read([(1, who, request_text(REQUESTS[0]), 1.0)]) == [1]
 
 
 def test_a_quotation_mark_before_a_bracket_does_not_hide_damage():
@@ -93,7 +93,7 @@ def test_damage_in_the_varying_part_of_a_request_is_seen_after_one_like_it(text)
 
 
 def test_jobs_of_two_owners_with_like_requests_keep_their_owners():
-    found = PendingRows().read([(1, 7, 8, "ann", LIKE, 1.0), (2, 9, 8, "bob", LIKE, 1.0)])
+    found = PendingRows().read([(1, (7, 8, "ann"), LIKE, 1.0), (2, (9, 8, "bob"), LIKE, 1.0)])
     assert [decoded(row).uid for row in found] == [7, 9]
 
 

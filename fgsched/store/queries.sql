@@ -154,10 +154,18 @@ SELECT attempt, at, old, new, reason FROM event WHERE job = :job ORDER BY id;
 SELECT * FROM job WHERE id IN (SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold) ORDER BY id;
 
 -- name: fresh_jobs
--- Jobs without an end. The request is given for a job that is pending as submitted: all other columns have the
--- defaults of a new row. It is NULL for others.
-SELECT id, uid, gid, user, CASE WHEN {as_submitted} THEN request END, submitted_at FROM job
-WHERE ended_at IS NULL ORDER BY id;
+-- The next jobs without an end, as one row: lists of their columns, with commas or char(30). The request is given for
+-- a job that is pending as submitted: all other columns have the defaults of a new row, or are not read for such a job.
+-- Times are integers, as the text of a float is not exact; the few that are no multiple of 2^-22 s count as changed.
+-- So do long requests: SQLite limits the length of the list.
+SELECT max(id), count(*), CAST(group_concat(id) AS BLOB), CAST(group_concat(uid) AS BLOB),
+  CAST(group_concat(gid) AS BLOB), CAST(group_concat(user, char(30)) AS BLOB),
+  CAST(group_concat(
+    CASE WHEN {as_submitted} AND submitted_at = CAST(submitted_at * 4194304 AS INTEGER) / 4194304.0
+      AND length(request) <= 4096 THEN request ELSE '' END, char(30)) AS BLOB),
+  CAST(group_concat(CAST(submitted_at * 4194304 AS INTEGER)) AS BLOB)
+FROM job WHERE ended_at IS NULL AND id > :after AND id <= (
+  SELECT max(id) FROM (SELECT id FROM job WHERE ended_at IS NULL AND id > :after ORDER BY id LIMIT :most));
 
 -- name: ended_holders
 -- Jobs that have an end and a hold.

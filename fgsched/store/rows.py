@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from fgsched.domain.job import Ended, Hold, Job, JobState, Request
 from fgsched.domain.text import storable
 from fgsched.domain.usage import JobUsage
+from fgsched.store.freshrows import FreshRow, Owner
 from fgsched.store.schema import DEFAULTS, OF_END, OF_JOB, SAVED, Column
 
 _MOST = 10**7  # attempts, slots, restarts or tasks that a job can have
@@ -218,7 +219,6 @@ def _common_part(text: str) -> str | None:
     return rest if varying.isprintable() else None  # no control character, which JSON does not allow
 
 
-_Owner = tuple[Any, ...]  # uid, gid, user
 _Pattern = Callable[[str], object]  # of requests
 
 
@@ -256,36 +256,36 @@ def _never(text: str) -> None:
 
 
 class PendingRows:
-    """Reads the rows of `fresh_jobs`, and decodes one of each kind only."""
+    """Converts the rows of `fresh_rows`, and decodes one of each kind only."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[str | None, _Owner], _Kind] = {}
+        self._kinds: dict[tuple[str | None, Owner], _Kind] = {}
 
-    def read(self, rows: Iterable[tuple[Any, ...]]) -> list[PendingRow | JobRecord | int]:
+    def read(self, rows: Iterable[FreshRow]) -> list[PendingRow | JobRecord | int]:
         """Return the jobs in order. A row that was changed or is damaged gives its id: `past_of` reads it."""
         found: list[PendingRow | JobRecord | int] = []
         last = _Kind(None, _never)
-        of: _Owner = ()
-        for number, uid, gid, user, text, at in rows:
+        of: Owner | None = None
+        for number, owner, text, at in rows:
             one: PendingRow | JobRecord | int = number
             try:
-                if text is not None and 0.0 <= at < _LATEST:
-                    if (uid, gid, user) != of or not last.has(text):
-                        last, of = self._kind_of(text, (uid, gid, user)), (uid, gid, user)
+                if text and 0.0 <= at < _LATEST:
+                    if owner != of or not last.has(text):
+                        last, of = self._kind_of(text, owner), owner
                     if last.alike is not None:
                         one = PendingRow(number, last.alike, text, at)
                     else:
-                        one = fresh_past_of((number, uid, gid, user, text, at)) or number
+                        one = fresh_past_of(number, owner, text, at) or number
             except Exception:
                 one = number
             found.append(one)
         return found
 
-    def _kind_of(self, text: str, owner: _Owner) -> _Kind:
+    def _kind_of(self, text: str, owner: Owner) -> _Kind:
         key = _common_part(text), owner
         return self._kinds[key] if key in self._kinds else self._learn(key, text)
 
-    def _learn(self, key: tuple[str | None, _Owner], text: str) -> _Kind:
+    def _learn(self, key: tuple[str | None, Owner], text: str) -> _Kind:
         """Decode a request of a new kind."""
         common, owner = key
         if common is None or len(self._kinds) >= _MOST_KINDS:
@@ -301,13 +301,10 @@ _LATEST = 2.0**40  # seconds since the epoch
 _MOST_KINDS = 4096
 
 
-def fresh_past_of(row: Sequence[Any]) -> JobRecord | None:
-    """Return the job in a row of `fresh_jobs` at a quarter of the cost of `past_of`; None: it is damaged."""
-    number, uid, gid, user, request, submitted_at = row
+def fresh_past_of(number: int, owner: Owner, request: str, submitted_at: float) -> JobRecord | None:
+    """Return a job as submitted at a quarter of the cost of `past_of`; None: its row is damaged."""
     try:
-        job = _waiting(uid, gid, user).changed(
-            id=number, request=_request(request), submitted_at=submitted_at
-        )
+        job = _waiting(*owner).changed(id=number, request=_request(request), submitted_at=submitted_at)
     except Exception:  # `past_of` names the damage
         return None
     return JobRecord(job, ())

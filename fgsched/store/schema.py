@@ -153,12 +153,14 @@ def _cases(states: list[JobState], result: int) -> str:
 
 _ALL = (*(one.name for one in COLUMNS), *OTHERS)
 _SUBMITTED = {"id", "uid", "gid", "user", "submitted_at", "partition"}  # differ between new jobs
+# Columns that are not read for a job that was not started and has no status of an end.
+_UNREAD = {"resources", "ended_at", *(one.field for one in OF_END if one.field != "status")}
 PARTS = {  # replacements for the names in braces in the *.sql files
     "columns": ", ".join(_ALL),
     "values": ", ".join(f":{name}" for name in _ALL),
     "changes": ", ".join(f"{one.name} = :{one.name}" for one in (*SAVED, *OF_END, CLEANING)),
     "as_submitted": " AND ".join(
-        ["allocated = ''", *(_is_default(one) for one in COLUMNS if one.field not in _SUBMITTED)]
+        ["allocated = ''", *(_is_default(one) for one in COLUMNS if one.field not in _SUBMITTED | _UNREAD)]
     ),
     "any_state": _cases(list(JobState), 1),
     "open_state": _cases([state for state in JobState if not state.is_final], 0),

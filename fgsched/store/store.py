@@ -17,6 +17,7 @@ from fgsched.scheduling.priority import AccountUser, Usage
 from fgsched.scheduling.runtimes import Run
 from fgsched.store.blobs import Blobs, Idle
 from fgsched.store.connection import Statement
+from fgsched.store.freshrows import FreshRows
 from fgsched.store.moved import MovedJobs, NothingMoved, Part, Step
 from fgsched.store.opening import last_id, open_queue, raise_ids
 from fgsched.store.outbox import Outbox
@@ -69,6 +70,11 @@ def _lenient(text: bytes) -> str:
     return text.decode(errors="surrogateescape")
 
 
+def _converted(fresh: FreshRows) -> list[PendingRow | JobRecord | int]:
+    rows = PendingRows()
+    return [one for part in fresh.parts() for one in rows.read(part)]
+
+
 def _id_of(row: JobRecord | PendingRow) -> int:
     return row.id if isinstance(row, PendingRow) else row.job.id
 
@@ -90,6 +96,7 @@ class Store:
         self._db, self._record = self._opened.db, self._opened.record
         self._last_id: int | None = None  # None: it is to be read
         self.trouble = ""  # why the queue cannot be written; "": the last transaction with changes was stored
+        self._ahead: list[PendingRow | JobRecord | int] | None = None  # pending jobs that were read ahead
         self.blobs = Blobs(self._db, SQL)
         self.submissions = Submissions(self._db, SQL)
         self._text_of = lru_cache(maxsize=64)(request_text)
@@ -372,13 +379,23 @@ class Store:
         ]
         return sorted(rows, key=_id_of) if ended else rows
 
+    @contextmanager
+    def reading_ahead(self) -> Iterator[None]:
+        """Read the pending jobs in another thread during the block, which must not use the store.
+
+        The next `open_rows` returns them. Until then no job may be written.
+        """
+        ahead = FreshRows(self._db)
+        try:
+            yield
+            self._ahead = _converted(ahead)
+        finally:
+            ahead.close()
+
     def _fresh_jobs(self) -> list[PendingRow | JobRecord | int]:
         """Return the jobs without an end as `PendingRows.read` does."""
-        factory, self._db.row_factory = self._db.row_factory, None  # tuples cost less
-        try:
-            return self._read("fresh_jobs", {}, PendingRows().read)
-        finally:
-            self._db.row_factory = factory
+        ahead, self._ahead = self._ahead, None
+        return _converted(FreshRows(self._db)) if ahead is None else ahead
 
     def _open_past(self, number: int, holds: Iterable[Hold]) -> JobRecord:
         return past_of(self._rows("get_job", {"id": number})[0], tuple(holds))

@@ -1,0 +1,122 @@
+"""Read the rows of pending jobs in parts: another thread reads while this one converts, or imports modules.
+
+SQLite aggregates a part into one row. Until the row is there, it does not need the lock of the interpreter.
+"""
+
+import sqlite3
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from threading import Thread
+from typing import NamedTuple
+
+import msgspec
+
+from fgsched.store.schema import SQL
+
+_MOST = 4096  # rows of a part
+_SEPARATOR = "\x1e"  # char(30) of the statement, which no valid request contains
+_TICK = 2.0**-22  # seconds: the unit of times in the statement, and the resolution of the clock as a float
+Owner = tuple[int, int, str]  # uid, gid, user
+FreshRow = tuple[int, Owner, str, float]  # id, owner, request as JSON or "", submitted_at
+
+_numbers = msgspec.json.Decoder(list[int]).decode
+
+
+class _Part(NamedTuple):
+    """The row of the statement `fresh_jobs`: columns of some rows. Texts are separated by `_SEPARATOR`."""
+
+    last: int
+    size: int
+    ids: bytes  # without rows, None as all others
+    uids: bytes
+    gids: bytes
+    users: bytes
+    requests: bytes
+    ticks: bytes
+
+
+class FreshRows:
+    """Reads the rows of the jobs without an end, in order.
+
+    No other thread may use the connection until all parts are taken, or `close` was called. The request of a
+    row is "" if the row was changed since the submission or is damaged.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._parts: SimpleQueue[_Part | Exception] = SimpleQueue()
+        self._thread: Thread | None = None
+        first = self._part(0)
+        self._parts.put(first)
+        if first.size == _MOST:  # else no thread: its memory would remain
+            self._thread = Thread(target=self._read, args=(first.last,))
+            self._thread.start()
+
+    def parts(self) -> Iterator[Iterable[FreshRow]]:
+        """Yield the rows. Raises sqlite3.Error."""
+        try:
+            size = _MOST
+            while size == _MOST:
+                part = self._parts.get()
+                if isinstance(part, Exception):
+                    raise part
+                size = part.size
+                yield _rows(part)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Wait until the other thread has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _read(self, after: int) -> None:
+        """Read the parts after a job, until one is not full or an error occurs."""
+        try:
+            with _prompt_switches():
+                size = _MOST
+                while size == _MOST:
+                    part = self._part(after)
+                    after, size = part.last, part.size
+                    self._parts.put(part)
+        except Exception as error:
+            self._parts.put(error)
+
+    def _part(self, after: int) -> _Part:
+        cursor = self._db.cursor()
+        cursor.row_factory = None
+        return _Part(*cursor.execute(SQL["fresh_jobs"], {"after": after, "most": _MOST}).fetchone())
+
+
+@contextmanager
+def _prompt_switches() -> Iterator[None]:
+    """Let a thread wait for the interpreter's lock for 0.2 ms instead of 5 ms, in which a part is read."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(0.0002)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def _rows(part: _Part) -> Iterable[FreshRow]:
+    """Return the rows of a part; without requests if a damaged text contains the separator."""
+    if not part.size:
+        return []
+    ids, uids, gids, ticks = map(_listed, (part.ids, part.uids, part.gids, part.ticks))
+    users, requests = _texts(part.users), _texts(part.requests)
+    columns = (uids, gids, users, requests, ticks)
+    if any(len(column) != part.size for column in columns):
+        return [(one, (0, 0, ""), "", 0.0) for one in ids]
+    owners = zip(uids, gids, users, strict=True)
+    return zip(ids, owners, requests, [one * _TICK for one in ticks], strict=True)
+
+
+def _listed(column: bytes) -> list[int]:
+    return _numbers(b"[%b]" % column)
+
+
+def _texts(column: bytes) -> list[str]:
+    return column.decode(errors="surrogateescape").split(_SEPARATOR)
