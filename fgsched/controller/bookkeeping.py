@@ -30,6 +30,7 @@ from fgsched.accounting.messages import (
 from fgsched.accounting.process import AccountantProcess
 from fgsched.accounting.records import JobAccount, Warned
 from fgsched.config.load import Config
+from fgsched.controller.accountant import keep_of
 from fgsched.controller.heldsamples import HeldSamples, Record
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.moving import Accounts, Mover, Site
@@ -342,20 +343,3 @@ class Books:
         if self.keeper is not None:
             self.keeper.finish()
         self.accounts.close()
-
-
-def start_accountant(places: Paths, config: Config) -> AccountantProcess | None:
-    """Start the accountant, before the queue is opened; None if the settings disable accounts."""
-    if not config.accounting:
-        return None
-    process = AccountantProcess(places.accounts, keep_of(config))
-    try:
-        process.start()
-    except OSError as error:  # it is tried again later
-        log.warning("the accountant cannot be started: %s", error)
-    return process
-
-
-def keep_of(config: Config) -> Keep:
-    """Return how long samples are kept."""
-    return Keep(minutes=config.keep_minutes, hours=config.keep_hours, days=config.keep_days)

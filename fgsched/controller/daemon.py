@@ -6,14 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from typing import Protocol
 
 from fgsched import gpus
 from fgsched.accounting.process import AccountantProcess
 from fgsched.config.load import Config
-from fgsched.controller.bookkeeping import start_accountant
-from fgsched.controller.gpustate import with_known_gpus
-from fgsched.controller.launching import Beside
-from fgsched.controller.service import Controller
+from fgsched.controller.accountant import start_accountant
 from fgsched.gpus.ownership import Ownership, own
 from fgsched.launch.spawner import Spawner
 from fgsched.mail.process import MailerProcess
@@ -29,6 +27,10 @@ from fgsched.system.startmark import clear_start, show_start
 from fgshim import spawner
 
 log = logging.getLogger("fgsched.controller")
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
 
 
 def serve(
@@ -59,18 +61,23 @@ def serve(
         inventory, sampler = gpus.attach(config, environ, option=option)
         accounts, sessions = _lookups(places, config)
         helpers = _accountant(places, config, held), _mailer(places, config, held), sessions
-        store = Store(places.queue)
-        for one in (accounts, *sessions, sampler, child, store):
-            held.callback(one.close)
+        store = _opened(places, held, accounts, *sessions, sampler, child)
+        with store.reading_ahead():  # half of the modules are imported meanwhile
+            from fgsched.controller.beside import Beside
+            from fgsched.controller.gpustate import with_known_gpus
+            from fgsched.controller.service import Controller
         inventory = with_known_gpus(inventory, store, sampler)
         held.callback(_own(inventory, config, places).close)
         beside = Beside(child, sampler, accounts, inventory, *helpers, inherited)
         controller = Controller(places, config, store, beside, _manager(environ, is_service))
-        with nice.before_jobs():
-            again = _run(controller, places, ready)
+        again = _run(controller.run, places, ready)
     if again:
-        log.warning("executing the program of the controller again")
-        os.execv(sys.executable, arguments)
+        _execute_again(arguments)
+
+
+def _execute_again(arguments: list[str]) -> None:
+    log.warning("executing the program of the controller again")
+    os.execv(sys.executable, arguments)
 
 
 def _show(places: Paths, child: Spawner, arguments: list[str], environ: Mapping[str, str]) -> None:
@@ -80,14 +87,23 @@ def _show(places: Paths, child: Spawner, arguments: list[str], environ: Mapping[
         child.keep(places.log, arguments, environ)
 
 
-def _run(controller: Controller, places: Paths, ready: Callable[[], None]) -> bool:
+def _opened(places: Paths, held: ExitStack, *others: _Closes) -> Store:
+    """Open the queue, which is closed before the others."""
+    store = Store(places.queue)
+    for one in (*others, store):
+        held.callback(one.close)
+    return store
+
+
+def _run(run: Callable[[Callable[[], None]], bool], places: Paths, ready: Callable[[], None]) -> bool:
     """Run the controller; return whether to execute it again, shown before its lock is released."""
 
     def announce() -> None:
         clear_start(places.socket)
         ready()
 
-    again = controller.run(announce)
+    with nice.before_jobs():
+        again = run(announce)
     if again:
         show_start(places.socket)
     return again
