@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -10,7 +11,9 @@ from fgsched.accounting.records import OwnerUse, Warned
 from fgsched.domain.text import shown
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import format_indices, format_mebibytes
-from fgsched.protocol import GpuProcessInfo
+
+if TYPE_CHECKING:
+    from fgsched.protocol import GpuProcessInfo  # the start of a controller imports it later
 
 IDLE, STRANGERS = "idle", "strangers"  # names of the policies in the accounts
 NO_PROCESS, MEMORY_ONLY, LATER = "no process", "memory without work", "idle later"
@@ -181,7 +184,7 @@ class Stranger(Struct, frozen=True, kw_only=True):
 
 
 def strangers(
-    rules: StrangerRules, processes: Iterable[GpuProcessInfo], warned: Iterable[Warned], now: float
+    rules: StrangerRules, processes: "Iterable[GpuProcessInfo]", warned: Iterable[Warned], now: float
 ) -> list[Stranger]:
     """Return the GPU processes outside of jobs that the site does not allow, the largest first.
 
@@ -205,7 +208,7 @@ def strangers(
     return sorted(old, key=lambda one: (-one.memory, one.pid))
 
 
-def _stranger(rules: StrangerRules, parts: list[GpuProcessInfo], reported: set[str]) -> Stranger:
+def _stranger(rules: StrangerRules, parts: "list[GpuProcessInfo]", reported: set[str]) -> Stranger:
     """Combine the entries of one process on several GPUs."""
     found = Stranger(
         pid=parts[0].pid,
