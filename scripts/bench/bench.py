@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,10 +20,12 @@ sys.path.append(str(ROOT / "tests"))
 
 
 def in_the_environment() -> None:
-    """Restart with the interpreter of .venv, if there is one (scripts/test creates it)."""
+    """Restart with the interpreter of .venv, if there is one; end if it lacks the tools of the tests."""
     python = ROOT / ".venv" / "bin" / "python"
     if python.exists() and Path(sys.prefix) != ROOT / ".venv":
         os.execv(python, [str(python), *sys.argv])
+    if find_spec("pytest") is None:  # as after scripts/quickstart alone
+        sys.exit("the tools of the tests, which benchmarks need, are missing: run scripts/check once")
 
 
 @dataclass
