@@ -612,6 +612,16 @@ def test_a_relative_place_is_refused(name):
     assert all(char.isprintable() for char in refused.value.cause + refused.value.remedy)
 
 
+def test_directories_above_the_state_are_not_open_to_others_whatever_the_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        find({"FG_HOME": str(tmp_path / "a" / "b" / "c")}).prepare(UID)
+    finally:
+        os.umask(before)
+    made = [tmp_path / "a", tmp_path / "a" / "b"]
+    assert [oct(path.stat().st_mode & 0o777) for path in made] == ["0o755"] * 2
+
+
 def test_directories_are_made_private(tmp_path):
     places = find({"FG_HOME": str(tmp_path / "a" / "b")})
     places.prepare(UID)

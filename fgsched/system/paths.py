@@ -171,7 +171,10 @@ class Paths(Struct, frozen=True, kw_only=True):
         return self.run_link is not None and directory == self.run and not directory.parent.is_dir()
 
     def _make(self, directory: Path) -> None:
-        directory.parent.mkdir(parents=True, exist_ok=True)
+        missing = [parent for parent in directory.parents if not parent.exists()]
+        for parent in reversed(missing):
+            with suppress(FileExistsError):
+                parent.mkdir(0o755)  # whatever the umask: others could exchange what is below
         with suppress(FileExistsError):
             directory.mkdir(0o700)
             if self._is_shared(directory):
