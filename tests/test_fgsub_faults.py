@@ -1,5 +1,6 @@
 """fgsub when things go wrong around it: a controller that dies or is silent, a full disk, a damaged queue."""
 
+import fcntl
 import os
 import resource
 import secrets
@@ -290,8 +291,13 @@ def test_a_full_disk_is_in_the_status_and_the_report_of_the_doctor_until_the_que
 
 
 def stop(home):
+    """Stop the controller, and wait until it and its accountant have given the space of their logs back."""
+    ended = os.pidfd_open(controller_of(home))
     home.client.ask("stop")
     home.disconnect()
+    await_end(ended)
+    with (home.places.state / "accounts.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 @pytest.mark.root

@@ -13,7 +13,7 @@ from pathlib import Path
 from fgsched.config.load import load
 from fgsched.controller.daemon import serve
 from fgsched.controller.decisionlog import handler
-from fgsched.domain.errors import FgschedError, Unreachable
+from fgsched.domain.errors import AlreadyRunning, FgschedError
 from fgsched.system import earlysignals
 from fgsched.system.nice import hold_low_descriptors, reset_signals
 from fgsched.system.paths import Paths, is_of_the_disk, unwritten
@@ -77,7 +77,7 @@ def main() -> int:
             ready=lambda: say({"ready": os.getpid()}),
         )
     except FgschedError as error:
-        already = isinstance(error, Unreachable)
+        already = isinstance(error, AlreadyRunning)
         say({"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy, "already": already})
         logging.error("%s %s", error.cause, error.remedy)
         return int(error.exit_code)

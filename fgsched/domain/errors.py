@@ -51,9 +51,13 @@ class NotPermitted(FgschedError):
 
 
 class Unreachable(FgschedError):
-    """The controller does not answer, or another controller is running in its place."""
+    """The controller does not answer, cannot be reached, or cannot start in this place."""
 
     exit_code = Exit.UNREACHABLE
+
+
+class AlreadyRunning(Unreachable):
+    """Another controller is running in this place: commands wait for its answer."""
 
 
 class Busy(Unreachable):

@@ -17,7 +17,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.domain.errors import BadUsage, FgschedError, StorageError, Unreachable
+from fgsched.domain.errors import AlreadyRunning, BadUsage, FgschedError, StorageError, Unreachable
 from fgsched.domain.text import clean, quoted
 
 SYSTEM_RUN = Path("/run/fgsched")
@@ -355,8 +355,8 @@ def taken(places: Paths) -> Iterator[None]:
         lock.release()
 
 
-def _other(pid: int | str) -> Unreachable:
-    return Unreachable(f"another controller is running (pid {pid})", "Stop it first: fgsched stop")
+def _other(pid: int | str) -> AlreadyRunning:
+    return AlreadyRunning(f"another controller is running (pid {pid})", "Stop it first: fgsched stop")
 
 
 def _listener(path: Path) -> int:
