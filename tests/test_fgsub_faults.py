@@ -159,7 +159,7 @@ def test_a_file_in_the_place_of_the_socket_is_named(home):
     home.places.socket.write_text("precious")
     done = home.run("fgsub", *WITNESS)
     assert (done.status, done.out) == (Exit.UNREACHABLE, "")
-    assert f"{home.places.socket} is not a socket" in done.err
+    assert f"{home.places.socket} is not a socket.\nMove it away" in done.err  # and nothing is waited for
     assert home.places.socket.read_text() == "precious"
     home.places.socket.unlink()
 
