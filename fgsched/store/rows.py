@@ -256,7 +256,7 @@ def _never(text: str) -> None:
 
 
 class PendingRows:
-    """Converts the rows of `fresh_rows`, and decodes one of each kind only."""
+    """Converts the rows of `FreshRows`, and decodes one of each kind only."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str | None, Owner], _Kind] = {}
