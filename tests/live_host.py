@@ -211,6 +211,7 @@ class Home:
 
     def _stop(self, pid: int) -> None:
         watched = os.pidfd_open(pid)
+        signal.pidfd_send_signal(watched, signal.SIGCONT)  # a test that failed may have left it stopped
         try:
             client = self._client or AskingClient(self.places, may_start=False)
             self._client = client

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asking import AskingClient
-from awaiting import rest, until
+from awaiting import rest, state_of, until
 from crashing import controller_of
 from fgsched.client import TimedOut
 from fgsched.system.unanswered import VALID, Unanswered, new_key
@@ -49,7 +49,9 @@ def begin(home, batch):
         file.write(LINE)
     until(home.places.run, lambda: (home.places.run / "unanswered").exists())
     until(home.places.run / "unanswered", lambda: keys(home))
-    assert command.poll() is None
+    while state_of(command.pid) != "S":  # it waits for the answer: nothing else lets it sleep from here on
+        assert command.poll() is None
+        rest()
     return command
 
 
