@@ -115,7 +115,7 @@ class Yard(World):
         self.host.now = self.now
         happened, self.host.inbox = self.host.inbox, []
         self.engine.turn([*happened, *events], self.now)
-        self.engine.site.tidy(self.now)
+        self.engine.tidy()
 
     def settle(self) -> None:
         """Turns until nothing more happens by itself at this moment."""

@@ -252,7 +252,8 @@ def test_planning_that_fails_for_all_pauses_and_everything_else_goes_on():
     world.turn()
     world.turn()
     assert [world.job(number).state for number in (1, 2)] == [JobState.COMPLETED, JobState.PENDING]
-    assert world.engine.due(world.now) is not None
+    assert world.engine.due(world.now) == 3.0
+    assert world.engine.due(world.now + 60) == 0.0, "the process was delayed after the turn"
     world.engine._start_what_fits = real
     rest(world)
     assert world.job(2).state is JobState.RUNNING

@@ -136,6 +136,7 @@ class Engine:
         self._plans_again_at = -math.inf  # planning failed, and is left out until then
         self._ended_before: list[Job] = []  # the part of `ended` that earlier turns committed
         self._undone_at = -math.inf  # when a turn could not be stored; none was stored since
+        self._turned_at = -math.inf  # the time with which the last turn planned
 
     @property
     def policy(self) -> Policy:
@@ -157,7 +158,7 @@ class Engine:
     def turn(self, events: Iterable[Event], now: float) -> None:
         """Take in the events, plan, commit, and carry out the effects."""
         events = [*self.unsaved, *self._faulted, *events]
-        self.unsaved, self._faulted = [], []
+        self.unsaved, self._faulted, self._turned_at = [], [], now
         try:
             failure = self._commit(partial(self._steps, events, now), now)
         except Unattributed as unattributed:
@@ -497,15 +498,21 @@ class Engine:
     def _dues(self, now: float) -> Iterator[float | None]:
         table = self.jobtable
         yield 0.0 if self._faulted else None
-        yield min(PAUSE, self._plans_again_at - now) if self._plans_again_at > now and table.waiting else None
+        if self._plans_again_at > self._turned_at and table.waiting:  # the last turn left planning out
+            yield min(PAUSE, max(0.0, self._plans_again_at - now))
         yield _AFTER_UNDONE if self.unsaved else self.mail.due(now)
         yield RETRY if self.undelivered else None
         yield self._orphans_due()
         yield self.mps.due(now)
-        for at in (table.wait_index.next_due, self.site.next_due(now)):
+        unseen = min(now, self._turned_at)  # a reservation may have begun or ended since the turn
+        for at in (table.wait_index.next_due, self.site.next_due(unseen)):
             yield None if at is None else min(_LONGEST, max(0.0, at - now))
         if self.policy.has_quotas and table.waiting:
             yield self.policy.weights.interval  # used GPU time decays without an event
+
+    def tidy(self) -> None:
+        """Forget the reservations that had ended when the last turn planned."""
+        self.site.tidy(self._turned_at)
 
     def _orphans_due(self) -> float | None:
         """Return the seconds until the jobs without a shepherd are examined again."""

@@ -166,7 +166,7 @@ class Controller:
         lookups, waiters = [self._beside.accounts, *self._beside.sessions], requests.waiters
         return [
             _Part("the waiters", self._tell_waiters, lambda: waiters.delay),
-            _Part("the reservations", lambda: self._engine.site.tidy(time.time()), _never),
+            _Part("the reservations", self._engine.tidy, _never),
             _Part("the GPU monitor", self._monitor.look, lambda: self._monitor.due),
             _Part("the GPU time", self._gputime.look, lambda: self._gputime.due),
             *(_Part("the accounts", one.expire, partial(getattr, one, "due")) for one in lookups),
