@@ -1,5 +1,6 @@
 """fgctl create reservation, end to end: who gets the cards, what is told of it, and that it is kept."""
 
+import grp
 import json
 import os
 import pwd
@@ -7,14 +8,15 @@ import pwd
 import pytest
 
 from fgsched.domain.errors import Exit
-from live_host import living
+from live_host import Home, living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    with living(tmp_path_factory.mktemp("reserved") / "home") as one:
+    config = Home.config + "[accounts.lab]\n"
+    with living(tmp_path_factory.mktemp("reserved") / "home", config=config) as one:
         yield one
 
 
@@ -137,23 +139,50 @@ def test_scontrols_spelling_is_taken(home):
     [
         (("gpu=0",), "needs an end"),
         (("gpu=0", "duration=1h"), "needs users=, groups= or accounts="),
-        (("duration=1h", "users=a"), "keeps GPUs"),
-        (("gpu=7", "duration=1h", "users=a"), "this host has no GPU 7"),
-        (("gpu=0", "gpus=1", "duration=1h", "users=a"), "give one"),
-        (("gpu=0", "share=2", "duration=1h", "users=a"), "share="),
-        (("gpu=0", "duration=1h", "endtime=now+2hours", "users=a"), "say the same"),
-        (("gpu=0", "duration=1h", "users=a", "flags=daily"), "no flag 'daily'"),
-        (("gpu=0", "duration=1h", "users=a", "nodes=x"), "nodes is not a key of a reservation"),
-        (("gpu=0", "starttime=late", "duration=1h", "users=a"), "starttime=late is not a time"),
-        (("gpu=0", "duration", "users=a"), "duration is not KEY=VALUE\nJoin the two with ="),
-        (("gpu=0", "starttime=now+2hours", "endtime=now+1hour", "users=a"), "ends before it begins"),
-        (("gpus=3", "duration=1h", "users=a"), "2 GPUs of 2 can be reserved so"),
+        (("duration=1h", "users=root"), "keeps GPUs"),
+        (("gpu=7", "duration=1h", "users=root"), "this host has no GPU 7"),
+        (("gpu=0", "gpus=1", "duration=1h", "users=root"), "give one"),
+        (("gpu=0", "share=2", "duration=1h", "users=root"), "share="),
+        (("gpu=0", "duration=1h", "endtime=now+2hours", "users=root"), "say the same"),
+        (("gpu=0", "duration=1h", "users=root", "flags=daily"), "no flag 'daily'"),
+        (("gpu=0", "duration=1h", "users=root", "nodes=x"), "nodes is not a key of a reservation"),
+        (("gpu=0", "starttime=late", "duration=1h", "users=root"), "starttime=late is not a time"),
+        (("gpu=0", "duration", "users=root"), "duration is not KEY=VALUE\nJoin the two with ="),
+        (("gpu=0", "starttime=now+2hours", "endtime=now+1hour", "users=root"), "ends before it begins"),
+        (("gpus=3", "duration=1h", "users=root"), "2 GPUs of 2 can be reserved so"),
     ],
 )
 def test_what_makes_no_reservation_is_refused(home, words, said):
     done = fgctl(home, "create", "reservation=bad", *words)
     assert done.status in (Exit.REFUSED, Exit.USAGE), done
     assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "cause", "remedy"),
+    [
+        ("users=root,no-such-user", "user: no-such-user: this host has no user", "getent passwd NAME"),
+        ("users=3999999999", "user: 3999999999: this host has no user", "getent passwd NAME"),
+        ("groups=no-such-group", "group: no-such-group: this host has no group", "getent group NAME"),
+        ("accounts=lab,iron", "account: iron", "There is lab."),
+    ],
+)
+def test_a_reservation_for_an_unknown_user_group_or_account_is_refused(home, words, cause, remedy):
+    refused = fgctl(home, "create", "reservation=typo", "duration=1h", "gpu=0", words)
+    assert refused.status == Exit.REFUSED
+    assert f"fgctl: error: invalid {cause}" in refused.err
+    assert remedy in refused.err
+    assert "typo" not in fgctl(home, "show", "reservation").out
+
+
+def test_a_user_and_a_group_are_named_by_number_too(home):
+    by_number = (f"users={os.geteuid()}", f"groups={os.getegid()}", "accounts=lab")
+    reserve(home, "numbers", "duration=1h", "gpu=0", *by_number)
+    shown = fgctl(home, "show", "reservation", "numbers").out.split()
+    assert {f"Users={ME}", f"Groups={grp.getgrgid(os.getegid()).gr_name}", "Accounts=lab"} <= set(shown)
+    changed = fgctl(home, "update", "reservation=numbers", "users=no-such-user")
+    assert (changed.status, "invalid user: no-such-user" in changed.err) == (Exit.REFUSED, True)
+    assert fgctl(home, "delete", "reservation=numbers").status == 0
 
 
 def test_a_job_is_refused_by_a_reservation_that_it_can_never_use(home):

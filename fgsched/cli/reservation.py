@@ -3,7 +3,8 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from msgspec import to_builtins
 
@@ -33,6 +34,7 @@ from fgsched.protocol import (
 )
 
 Record = dict[str, Any]
+_Entry = TypeVar("_Entry")  # of the name service
 _NAMES = {"reservation", "reservationname"}
 _SAME = {  # other spellings, Slurm's among them
     **{"starttime": "start", "endtime": "end", "user": "users", "group": "groups", "account": "accounts"},
@@ -76,6 +78,33 @@ def _names(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
 
 
+def _users(text: str) -> list[str]:
+    """Return the names of users of this host; a uid is looked up. Raises Refused."""
+    import pwd  # for these two keys alone
+
+    return [_entry(word, "user", pwd.getpwnam, pwd.getpwuid).pw_name for word in _names(text)]
+
+
+def _groups(text: str) -> list[str]:
+    """Return the names of groups of this host; a gid is looked up. Raises Refused."""
+    import grp
+
+    return [_entry(word, "group", grp.getgrnam, grp.getgrgid).gr_name for word in _names(text)]
+
+
+def _entry(word: str, what: str, by_name: Callable[[str], _Entry], by_id: Callable[[int], _Entry]) -> _Entry:
+    """Look up a user or a group as Slurm does: by name, then by number. Raises Refused."""
+    with suppress(KeyError, ValueError):  # the second: bytes that are no UTF-8
+        return by_name(word)
+    with suppress(KeyError, ValueError, OverflowError):  # a number that is none of an account, or none at all
+        return by_id(int(word))
+    base = "passwd" if what == "user" else "group"
+    raise Refused(
+        f"invalid {what}: {shown(word)}: this host has no {what} of that name or number",
+        f"getent {base} NAME looks one up, also in a directory service.",
+    )
+
+
 def _moment(text: str) -> int:
     return math.floor(parse_time(text, time.time()))
 
@@ -106,8 +135,8 @@ _READ: dict[str, Callable[[str], Any]] = {
     "start": _moment,
     "end": _moment,
     "duration": _length,
-    "users": _names,
-    "groups": _names,
+    "users": _users,
+    "groups": _groups,
     "accounts": _names,
     "gpu": lambda text: None if text.lower() == _ALL else list(parse_indices(text)),
     "gpus": _amount,

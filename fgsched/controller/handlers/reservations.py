@@ -107,6 +107,8 @@ class ReservationHandlers:
     def _settled(self, record: Record, call: protocol.ReservationChanges, now: float) -> Record:
         """Return the record with the requested changes and its GPUs. Raises Refused."""
         record = _with_changes(record, call)
+        if call.accounts is not UNSET:
+            self._must_be_declared(call.accounts)
         share = WHOLE if call.share is UNSET else call.share
         if record.end <= max(now, record.start):
             start, end = format_time(record.start), format_time(record.end)
@@ -125,6 +127,13 @@ class ReservationHandlers:
         if not (call.users is UNSET and call.groups is UNSET and call.accounts is UNSET):
             self._must_be_for(self._engine.site.reservation(record))
         return record
+
+    def _must_be_declared(self, accounts: Iterable[str]) -> None:
+        """Check the accounts, if the site declares any: no job can be charged to others. Raises Refused."""
+        declared = [one.name for one in self._engine.policy.accounts]
+        for name in accounts:
+            if declared and name not in declared:
+                raise Refused(f"invalid account: {shown(name)}", f"There is {', '.join(declared)}.")
 
     def _uuid(self, index: int) -> str:
         if index not in self._engine.cards:
