@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from crashing import CrashingEngine, CrashingStore
 from fgsched.controller.gpustate import GpuStates
-from fgsched.controller.turn import ClientRequest, Effect, Event, JobEnded, JobStarted, Reply, due_now
+from fgsched.controller.turn import ClientRequest, DeferredStarts, Effect, Event, JobEnded, JobStarted, Reply
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Request
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
@@ -201,7 +201,7 @@ class World:
         """A controller takes its place."""
         self.store.engine = None
         self.host.inbox.clear()
-        self.begun: list[JobStarted] = []  # beginnings that were put off
+        self.starts = DeferredStarts()
         self.engine = CrashingEngine(self.store, self.host, self.new_cards(), limits=self.limits, tier="shim")
         self.furnish()
         self.engine.recover(self.now)
@@ -216,13 +216,12 @@ class World:
     def turn(self, *events: Event) -> None:
         self.now += 1
         happened, self.host.inbox = self.host.inbox, []
-        due, self.begun = due_now(self.begun, [*happened, *events])
-        self.engine.turn(due, self.now)
+        self.engine.turn(self.starts.select([*happened, *events], self.now), self.now)
 
     def settle(self) -> None:
         """Turns until nothing more happens by itself."""
         self.turn()
-        while self.host.inbox or self.begun or self.engine.orphans:
+        while self.host.inbox or self.starts.due(self.now) is not None or self.engine.orphans:
             self.turn()
 
     def submit(self, demands: Iterable[Demand], *, key: str = "", **more: object) -> None:

@@ -13,8 +13,10 @@ from fgsched.config.load import Config
 from fgsched.controller.containment import Containment
 from fgsched.controller.jobtable import Slots
 from fgsched.controller.turn import (
+    DEFERRAL,
     NO_REPLY,
     ClientRequest,
+    DeferredStarts,
     Failed,
     Forget,
     HostShort,
@@ -22,7 +24,6 @@ from fgsched.controller.turn import (
     JobStarted,
     Launch,
     Reply,
-    due_now,
     launches_first,
 )
 from fgsched.domain.errors import StorageError
@@ -149,26 +150,60 @@ def test_a_job_with_a_process_that_no_kill_ends_is_over_and_its_card_waits_for_a
 FORKED = JobStarted(1, 2, Shepherd(5, 5, "boot"))
 
 
-def test_a_beginning_that_is_told_with_its_end_is_passed_over():
-    assert due_now([], [FORKED, JobEnded(1, 2)]) == ([JobEnded(1, 2)], [])
-    assert due_now([], [FORKED, JobEnded(1)]) == ([JobEnded(1)], []), "the one under way is meant"
+ANOTHER_ENDED = JobEnded(2, 2)
+SOON, LATER = 100 + DEFERRAL / 2, 100 + DEFERRAL  # seconds; the first events came at 100
 
 
-def test_where_other_jobs_end_a_beginning_waits_for_its_own_end_one_turn():
-    assert due_now([], [FORKED, JobEnded(2, 2)]) == ([JobEnded(2, 2)], [FORKED])
-    assert due_now([FORKED], [JobEnded(1, 2)]) == ([JobEnded(1, 2)], [])
-    assert due_now([FORKED], [JobEnded(2, 3)]) == ([FORKED, JobEnded(2, 3)], []), "and no longer"
-    assert due_now([FORKED], []) == ([FORKED], [])
+def test_a_start_that_is_told_with_its_end_is_passed_over():
+    assert DeferredStarts().select([FORKED, JobEnded(1, 2)], 100) == [JobEnded(1, 2)]
+    assert DeferredStarts().select([FORKED, JobEnded(1)], 100) == [JobEnded(1)], "the one under way is meant"
+
+
+def test_where_other_jobs_end_a_start_waits_for_its_own_end():
+    starts = DeferredStarts()
+    assert starts.select([FORKED, ANOTHER_ENDED], 100) == [ANOTHER_ENDED]
+    assert starts.due(SOON) == pytest.approx(DEFERRAL / 2)
+    assert starts.select([JobEnded(1, 2)], SOON) == [JobEnded(1, 2)]
+    assert starts.due(SOON) is None
+
+
+def test_starts_that_follow_an_end_wait_for_theirs_and_need_no_turn_meanwhile():
+    starts, second = DeferredStarts(), JobStarted(3, 1, Shepherd(6, 6, "boot"))
+    starts.select([ANOTHER_ENDED], 100)
+    assert starts.select([FORKED], 100) == []
+    assert starts.select([second], SOON) == []
+    assert starts.select([JobEnded(1, 2)], SOON) == [JobEnded(1, 2)]
+    assert starts.select([], SOON + DEFERRAL) == [second]
+
+
+def test_a_start_is_deferred_for_a_limited_time_also_while_others_end():
+    starts = DeferredStarts()
+    starts.select([FORKED, ANOTHER_ENDED], 100)
+    starts.select([JobEnded(3, 1)], SOON)
+    assert starts.select([JobEnded(4, 1)], LATER) == [FORKED, JobEnded(4, 1)]
+    assert starts.due(LATER) is None
+
+
+@pytest.mark.parametrize("more", [Failed(7, 1, "no such directory"), ClientRequest(None, None)])
+def test_a_turn_that_is_made_for_something_else_records_the_starts_too(more):
+    starts = DeferredStarts()
+    starts.select([FORKED, ANOTHER_ENDED], 100)
+    assert starts.select([more], SOON) == [FORKED, more]
 
 
 def test_the_end_of_an_earlier_attempt_is_not_the_one_that_is_waited_for():
-    assert due_now([], [JobEnded(1, 1), FORKED]) == ([JobEnded(1, 1)], [FORKED])
-    assert due_now([FORKED], [JobEnded(1, 1)]) == ([FORKED, JobEnded(1, 1)], [])
+    starts = DeferredStarts()
+    assert starts.select([JobEnded(1, 1), FORKED], 100) == [JobEnded(1, 1)]
+    assert starts.select([JobEnded(1, 1)], LATER) == [FORKED, JobEnded(1, 1)]
 
 
-def test_where_none_ends_a_beginning_is_taken_in_at_once():
-    other = Failed(7, 1, "no such directory")
-    assert due_now([], [FORKED, other]) == ([FORKED, other], [])
+def test_where_no_end_is_noticed_a_start_is_recorded_at_once():
+    starts = DeferredStarts()
+    a_shepherd_ended = JobEnded(2)  # nobody tells of such an end before the start is recorded
+    assert starts.select([FORKED, a_shepherd_ended], 100) == [FORKED, a_shepherd_ended]
+    assert starts.select([FORKED], 100) == [FORKED]
+    starts.select([ANOTHER_ENDED], 200)
+    assert starts.select([FORKED], 200 + DEFERRAL) == [FORKED]
 
 
 def test_launches_come_before_the_removal_of_files_but_not_before_replies():
@@ -768,6 +803,7 @@ def test_a_job_that_begins_and_ends_in_one_turn_is_not_followed_but_one_that_onl
     world.host.follow = lambda job, shepherd: followed.append((job.id, job.attempt))
     world.submit([a_demand(5000), a_demand(5000)])
     world.host.finish(1, 1, a_result())
+    world.host.inbox[-1] = JobEnded(1, 1)  # its shepherd rests
     world.turn()
     assert followed == []
     world.turn()

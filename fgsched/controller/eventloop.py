@@ -25,13 +25,13 @@ from fgsched.controller.containment import Faults
 from fgsched.controller.engine import Engine
 from fgsched.controller.turn import (
     ClientRequest,
+    DeferredStarts,
     Event,
     Failed,
     HostShort,
     JobEnded,
     JobStarted,
     Reply,
-    due_now,
 )
 from fgsched.domain.errors import Busy, FgschedError, OurFault
 from fgsched.domain.job import Job
@@ -83,7 +83,7 @@ class EventLoop:
         self._spawner = spawner
         self._boot = ""
         self._events: list[Event] = []
-        self._begun: list[JobStarted] = []  # beginnings that were put off
+        self._starts = DeferredStarts()
         self._clients = Clients(listener, self.selector)
         self._writes: dict[int, float] = {}  # uid -> seconds that a write of the user takes, on average
         self._turned_at = 0.0
@@ -150,36 +150,35 @@ class EventLoop:
         self._clients.look()
         self._serve()
         is_due = timeout is not None and time.monotonic() - begun >= timeout
-        if heard or is_due or self._events or self._begun or begun - self._turned_at >= _TURN:
+        events, self._events = self._starts.select(self._events, time.monotonic()), []
+        if heard or is_due or events or begun - self._turned_at >= _TURN:
             self._turned_at = begun
-            self._turn()
+            self._engine.turn(events, time.time())
         self._mind_spawner()
 
     def _wait(self, timeout: float | None) -> float | None:
-        if self._events or self._begun or self._clients.have_work:
+        if self._events or self._clients.have_work:
             return 0.0
-        due = self._clients.due
-        return min(each for each in (timeout, due) if each is not None) if due is not None else timeout
+        dues = (timeout, self._clients.due, self._starts.due(time.monotonic()))
+        return min((due for due in dues if due is not None), default=None)
 
     def _hear(self, wait: float | None) -> bool:
-        """Wait at most `wait` seconds for events; return whether any but client events arrived."""
+        """Wait at most `wait` seconds for events.
+
+        Return whether any arrived but those of clients and of the spawner, which need a turn only sometimes.
+        """
         heard = False
         for key, mask in self.selector.select(wait):
             if isinstance(key.fileobj, Connection):
                 self._hear_client(key.fileobj, mask)
                 continue
-            heard = True
+            heard = heard or key.fileobj is not self._spawner
             with self.faults.contained("an event"):
                 if mask & selectors.EVENT_WRITE:
                     self._spawner.flush()
                 if mask & selectors.EVENT_READ:
                     key.data()
         return heard
-
-    def _turn(self) -> None:
-        events, self._events = self._events, []
-        due, self._begun = due_now(self._begun, events)
-        self._engine.turn(due, time.time())
 
     # -- clients --------------------------------------------------------------------------------
 
