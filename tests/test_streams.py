@@ -34,11 +34,15 @@ def test_an_id_that_cannot_be_printed_is_told(home, run):
 
 
 @pytest.mark.parametrize(
-    ("command", "words"), [("fgtail", ()), ("fgctl", ("write", "batch_script")), ("fgq", ())]
+    ("command", "words"),
+    [
+        *(("fgtail", ()), ("fgctl", ("write", "batch_script")), ("fgq", ())),
+        *(("fgq", ("--version",)), ("fgctl", ("show", "job", "--help"))),
+    ],
 )
 def test_what_cannot_be_printed_is_no_bug(home, run, command, words):
     job = home.ended()
-    more = {"fgq": (), "fgtail": (job,), "fgctl": (job, "-")}[command]
+    more = {"fgtail": (job,), "fgctl": (job, "-")}.get(command, ())
     done = run(">&-", command, *words, *more)
     assert (done.returncode, done.stderr) == (
         Exit.STORAGE,

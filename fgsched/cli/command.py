@@ -61,7 +61,8 @@ class Friendly(click.Command):
         try:
             with self.make_context(name, words, **extra) as ctx:
                 status = self.invoke(ctx)
-        except click.exceptions.Exit as done:
+        except click.exceptions.Exit as done:  # of --help and --version
+            output()  # click ignores that it is closed
             status = done.exit_code
         if sys.stdout is not None:
             sys.stdout.flush()
