@@ -1,13 +1,22 @@
 """fgctl attach: another terminal for a job on a terminal, and the output of other jobs."""
 
 import os
+import select
 import signal
+import socket
+from contextlib import closing
+from threading import Thread
 
 import pytest
 
+from awaiting import until_stopped
 from fgsched.domain.errors import Exit
+from fgsched.interactive import link
+from fgsched.interactive.connected import Connected, Detached, Plan
+from fgsched.interactive.signals import Signals
+from fgsched.interactive.watcher import HeldTerminal, Watcher
 from interactive_driver import Typist, call, finish, last, start
-from live_host import living
+from live_host import PATIENCE, living
 
 SHELL = ("--pty", "env", "PS1=$ ", "bash", "--norc", "--noprofile", "-i")
 
@@ -121,3 +130,80 @@ def test_a_job_that_cannot_be_attached_to_is_refused_with_what_to_do(home):
     )
     home.run("fgcancel", str(job))
     finish(process)
+
+
+# -- the moment at which another caller takes a terminal ---------------------------------------------------
+
+
+@pytest.fixture
+def terminal():
+    """The two sides of a terminal: of the callers, and of the job."""
+    ours, theirs = os.openpty()
+    os.set_blocking(ours, False)  # as a caller makes it, for all others too
+    yield ours, theirs
+    for side in (ours, theirs):
+        os.close(side)
+
+
+def readable(source, seconds=0.0):
+    return bool(select.select([source], [], [], seconds)[0])
+
+
+def test_a_caller_whose_terminal_was_taken_reads_no_output_that_is_for_the_next_one(terminal):
+    ours, theirs = terminal
+    watcher, caller = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with watcher, caller, Signals() as signals:
+        link.send_terminal(watcher, ours)
+        watcher.send(link.TAKEN)
+        os.write(theirs, b"output")
+        connected = Connected(caller, signals, Plan(name="fgctl", terminal=True), print, lambda: None)
+        with pytest.raises(Detached) as left:
+            connected.attach()
+    assert left.value.is_taken
+    assert readable(ours, PATIENCE)
+    assert os.read(ours, 100) == b"output"
+
+
+def test_a_terminal_is_given_to_another_caller_when_the_former_one_has_left_it(terminal, monkeypatch):
+    monkeypatch.setattr("fgsched.interactive.watcher._HANDOVER", PATIENCE)
+    name = link.new_name()
+    held = HeldTerminal(name, terminal[0])
+    ours, former = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with closing(held.listener), ours, former:
+        watcher = Watcher(ours, 0, -1)
+        with link.connect(link.attach_name(name)) as caller:
+            change = Thread(target=watcher._change_caller, args=[held])
+            change.start()
+            assert former.recv(64) == link.TAKEN
+            assert not readable(caller)
+            former.close()
+            assert readable(caller, PATIENCE)
+            master, _ = link.take_terminal(caller)
+            os.close(master)
+            change.join()
+        watcher._caller.close()
+
+
+def test_output_that_another_caller_has_read_first_does_not_end_a_terminal(terminal):
+    held = HeldTerminal(link.new_name(), terminal[0])
+    with closing(held.listener):
+        held.keep_output()  # there is none
+        os.write(terminal[1], b"output")
+        assert terminal[0] in held.reads(is_watched=False)
+        held.keep_output()
+        assert held._output == b"output"
+
+
+def test_a_stopped_caller_does_not_keep_another_one_from_the_terminal(home):
+    first = Typist(home, "fgrun", *SHELL)
+    first.until("$ ")
+    first.signal(signal.SIGSTOP)
+    try:
+        until_stopped(first.pid)
+        second = Typist(home, "fgctl", "attach", str(last(home)["id"]))
+        second.until("$ ")
+        second.type("exit 8\n")
+        assert second.end() == 8
+    finally:
+        first.signal(signal.SIGCONT)
+    assert first.end() == 0

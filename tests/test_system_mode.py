@@ -720,7 +720,8 @@ def test_a_user_attaches_to_their_own_terminals_only(host):
     words = ("fgrun", "--pty", "--no-hangup", "sh", "-c", script)
     with commanded(host, "alice", *words) as first:
         assert first.stdout.readline().strip() == "ready"
-        job = max(host.run("alice", "fgq", "--me", "-h", "-t", "R", "-o", "%i").out.split(), key=int)
+        job = max(host.run("alice", "fgq", "--me", "-h", "-o", "%i").out.split(), key=int)
+        assert host.run("alice", "fgctl", "wait_job", job).status == 0  # its script is faster than the report
         for other in ("bob", "carol", "root"):
             refused = host.run(other, "fgctl", "attach", job)
             assert (refused.status, refused.err.splitlines()[0]) == (

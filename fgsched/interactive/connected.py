@@ -19,6 +19,7 @@ _LOOK = 0.5  # seconds between two looks at what reports nothing
 _TWICE = 1.0  # seconds within which a second interrupt cancels the job
 _DETACHES = b"\x1c"  # Ctrl-\
 _REST = 1.0  # seconds for which the last output of a terminal is awaited
+_REDRAW = 2.0  # seconds in which a program notices that the window size has changed
 
 
 class Interrupted(Exception):
@@ -71,6 +72,7 @@ class Connected:
         self._interrupted_at = 0.0  # monotonic clock
         self._status: int | None = None
         self._port = 0  # at which the server is awaited
+        self._resize_at = 0.0  # monotonic clock: when the window size is put right at the latest; 0: it is
 
     def run(self, command: tuple[str, ...] = (), variables: dict[str, str] | None = None) -> int | None:
         """Serve the command until it has ended; return its wait status if the other side reports it.
@@ -177,13 +179,25 @@ class Connected:
             with terminal.raw(0):
                 _show(output)
                 if redraws:
-                    terminal.redraw(master, terminal.size_of(0))
+                    self._redraw(master)
                 while self._serve_terminal(feed, master):
                     pass
         finally:
+            self._put_size_right(master)
             feed.close()
         while not self._serve(None):
             pass
+
+    def _redraw(self, master: int) -> None:
+        """Make the programs of the terminal draw again: change its size until they have noticed it."""
+        rows, columns = terminal.size_of(0)
+        terminal.set_size(master, (rows, columns + 1))
+        self._resize_at = time.monotonic() + _REDRAW
+
+    def _put_size_right(self, master: int) -> None:
+        if self._resize_at:
+            self._resize_at = 0.0
+            terminal.set_size(master, terminal.size_of(0))
 
     def _leave_if_over(self, feed: terminal.Feed) -> None:
         """Raise Interrupted if the caller's terminal was lost, Detached if its user asked for it."""
@@ -197,11 +211,14 @@ class Connected:
         """Handle what is ready; return whether the terminal is still in use."""
         sources: list[Any] = [self._connection, self._signals, master, *feed.reads()]
         ready, free, _ = select.select(sources, feed.writes(), [], _LOOK)
+        is_over = self._connection in ready and self._is_over()  # first: the output may be for another caller
         if free:
             feed.write()
         if 0 in ready:
             feed.read()
         self._leave_if_over(feed)
+        if master in ready or time.monotonic() >= self._resize_at:
+            self._put_size_right(master)
         if not ready:
             feed.repeat_end()
         for number in self._signals.take():
@@ -211,20 +228,18 @@ class Connected:
                 raise Interrupted(number)
             elif number != signal.SIGINT:  # that of a terminal in raw mode is a character
                 self._send(number)
-        if master in ready:
-            return _copied(master)
-        if self._connection in ready and self._is_over():
+        if is_over:
             while select.select([master], [], [], _REST)[0] and _copied(master):
                 pass
             return False
-        return True
+        return master not in ready or _copied(master)
 
 
 def _copied(master: int) -> bool:
     """Copy once from the job's terminal; return whether it is open."""
     data = terminal.read(master)
-    _show(data)
-    return bool(data)
+    _show(data or b"")
+    return data != b""
 
 
 def _show(data: bytes) -> None:

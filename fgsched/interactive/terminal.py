@@ -3,14 +3,12 @@
 import errno
 import fcntl
 import os
-import select
 import struct
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 _CHUNK = 1 << 16  # bytes
-_REDRAW = 0.3  # seconds in which a program notices that the size has changed
 _END_OF_INPUT = b"\x04"  # as a terminal in its usual mode reads it
 
 
@@ -134,18 +132,12 @@ def set_size(descriptor: int, size: tuple[int, int]) -> None:
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
 
 
-def redraw(descriptor: int, size: tuple[int, int]) -> None:
-    """Let the programs of a terminal draw again; its size must change for that, for a moment."""
-    rows, columns = size
-    set_size(descriptor, (rows, columns + 1))
-    select.select([descriptor], [], [], _REDRAW)
-    set_size(descriptor, size)
-
-
-def read(descriptor: int) -> bytes:
-    """Read from a terminal; b"" if its programs have closed it."""
+def read(descriptor: int) -> bytes | None:
+    """Read from a terminal; b"" if its programs have closed it, None if another process has read it first."""
     try:
         return os.read(descriptor, _CHUNK)
+    except BlockingIOError:
+        return None
     except OSError:
         return b""
 

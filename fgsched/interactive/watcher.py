@@ -13,6 +13,7 @@ from fgsched.interactive import link, terminal
 
 _PATIENCE = 10.0  # seconds that the command has after SIGHUP, and again after SIGTERM
 _HELD = 1 << 16  # bytes of output that are kept while no caller reads
+_HANDOVER = 3.0  # seconds that a caller has to leave the terminal, which another one has taken
 
 
 def signal_group(command: int, number: int) -> None:
@@ -42,21 +43,22 @@ class HeldTerminal:
     def keep_output(self) -> None:
         """Read once, so that the command does not wait; the last 64 KiB are kept."""
         data = terminal.read(self.master)
-        self._is_in_use = bool(data)
-        self._output = (self._output + data)[-_HELD:]
+        self._is_in_use = data != b""
+        self._output = (self._output + (data or b""))[-_HELD:]
 
     def accept(self) -> socket.socket | None:
-        """Send another caller the terminal and the output that was kept; return None if it has gone."""
-        caller = None if self.listener is None else link.accept(self.listener)
-        if caller is None:
-            return None
+        """Accept another caller; return None if it has gone."""
+        return None if self.listener is None else link.accept(self.listener)
+
+    def give(self, caller: socket.socket) -> bool:
+        """Send a caller the terminal and the output that was kept; return False if it has gone."""
         try:
             link.send_terminal(caller, self.master, self._output)
         except OSError:
             caller.close()
-            return None
+            return False
         self._output = b""
-        return caller
+        return True
 
     def close(self) -> None:
         """Close the terminal: the kernel hangs up its programs."""
@@ -71,6 +73,15 @@ def _termination() -> int:
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
     return reading
+
+
+def _dismiss(caller: socket.socket) -> None:
+    """Make a caller end, so that it reads no output that is for its successor."""
+    with caller, suppress(OSError):  # it has gone, or it is stopped
+        caller.send(link.TAKEN)
+        caller.settimeout(_HANDOVER)
+        while caller.recv(64):  # signals that it has sent meanwhile
+            pass
 
 
 class Watcher:
@@ -101,7 +112,9 @@ class Watcher:
                 os.read(self._ending, 64)
                 signal_group(self._command, signal.SIGHUP)
             elif self._held is not None and self._held.listener in ready:
-                self._change_caller(self._held)
+                if not self._change_caller(self._held):
+                    self._hang_up()
+                    return
             elif self._held is not None and self._held.master in ready:
                 self._held.keep_output()
             elif not self._hear():
@@ -113,16 +126,15 @@ class Watcher:
         held = [] if self._held is None else self._held.reads(is_watched=self._caller is not None)
         return [self._watched, *([self._ending] if self._ending >= 0 else []), *callers, *held]
 
-    def _change_caller(self, held: HeldTerminal) -> None:
-        """Give the terminal to another caller; the former caller ends."""
+    def _change_caller(self, held: HeldTerminal) -> bool:
+        """Give the terminal to another caller; return whether the command may run on."""
         caller = held.accept()
         if caller is None:
-            return
+            return True
         if self._caller is not None:
-            with suppress(OSError):
-                self._caller.send(link.TAKEN)
-            self._caller.close()
-        self._caller = caller
+            _dismiss(self._caller)
+        self._caller = caller if held.give(caller) else None
+        return self._caller is not None or self._stays
 
     def _hear(self) -> bool:
         """Read from the caller; return whether the command may run on."""
