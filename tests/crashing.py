@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from awaiting import PATIENCE
+from awaiting import PATIENCE, until_stopped
 from fgsched.controller.engine import Engine
 from fgsched.controller.turn import Effect
 from fgsched.store import Store
@@ -137,6 +137,19 @@ def kill(pid: int) -> None:
     watched = os.pidfd_open(pid)
     signal.pidfd_send_signal(watched, signal.SIGKILL)
     await_end(watched)
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process for as long as the block lasts."""
+    watched = os.pidfd_open(pid)
+    signal.pidfd_send_signal(watched, signal.SIGSTOP)
+    try:
+        until_stopped(pid)
+        yield
+    finally:
+        signal.pidfd_send_signal(watched, signal.SIGCONT)
+        os.close(watched)
 
 
 def controller_of(home: "Home") -> int:

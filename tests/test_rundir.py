@@ -12,7 +12,7 @@ from itertools import product
 import pytest
 
 from builders import BOOT
-from crashing import kill_controller
+from crashing import controller_of, kill_controller, stopped
 from fgsched import protocol
 from fgsched.client import Client
 from fgsched.controller.upkeep import Presence
@@ -221,7 +221,8 @@ def test_service_goes_on_after_a_part_of_the_run_directory_was_removed(home, gon
     run = home.places.run
     path = {"socket": home.places.socket, "own": own(home), "run": run}.get(gone, own(home) / gone)
     with listening(path.parent, path.name) as made:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        with stopped(controller_of(home)):  # it would make again what was removed before the rest is
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         made()
     done = home.run("fgsub", "--wait", "--output=/dev/null", "--wrap", "true")
     assert (done.status, done.err) == (0, ""), "the same controller answers"
@@ -318,6 +319,22 @@ def test_what_was_removed_is_made_again_after_a_moment(presence, tmp_path):
     assert (tmp_path / "run/claim").is_dir()
     assert (tmp_path / "run/socket").is_socket()
     assert presence.due(100.3) is None
+
+
+def test_what_is_removed_before_it_is_watched_again_is_made_again(presence, tmp_path, monkeypatch):
+    socket = tmp_path / "run/socket"
+    watch = presence._watch
+
+    def late():
+        monkeypatch.undo()
+        socket.unlink()
+        watch()
+
+    shutil.rmtree(tmp_path / "run")
+    presence.heard(100.0)
+    monkeypatch.setattr(presence, "_watch", late)
+    presence.look(101.0)
+    assert socket.is_socket()
 
 
 def test_what_it_makes_itself_is_no_reason_to_look_again(tmp_path):

@@ -20,7 +20,7 @@ from fgsched.client import TimedOut, connect
 from fgsched.system.paths import taken
 from fgsched.system.process import parents
 from fgsched.system.startmark import clear_start, show_start, starting
-from live_host import PATIENCE, living
+from live_host import PATIENCE, living, without_waiting
 
 pytestmark = pytest.mark.compiler
 _COMMAND = f"{sys.executable} -m fgsched.cli"
@@ -70,17 +70,25 @@ def fifo(home):
 # -- from inside a job ----------------------------------------------------------------------------
 
 
+def status_and_errors(home, said):
+    """The exit status of the command in the job, and its standard error."""
+    return said.line(), without_waiting((home.path / "err").read_text())
+
+
 def calling(home, command, then=""):
-    """The script of a job that waits for a word, runs a command with its own variables, and tells of it."""
+    """The script of a job that waits for a word, runs a command with its own variables, and tells of it.
+
+    The last word comes by another FIFO: of two jobs, the faster one could read that of the other one.
+    """
     variables = " ".join(f"{name}={value}" for name, value in home.environ.items())
     return (
         f"echo $PPID >said; read -r _ <go; env {variables} {_COMMAND}.{command} >out 2>err; "
-        f"echo $? >said; read -r _ <go; {then}"
+        f"echo $? >said; read -r _ <leave; {then}"
     )
 
 
 def test_a_controller_that_a_job_needs_is_none_of_the_job(home, fifo):
-    said, go, second = fifo("said"), fifo("go"), fifo("second")
+    said, go, leave, second = map(fifo, ("said", "go", "leave", "second"))
     first = home.submit(
         "CUDA_VISIBLE_DEVICES=0; TMPDIR=/nowhere; export CUDA_VISIBLE_DEVICES TMPDIR\n"
         + calling(home, "fgsub --parsable --gpus=0.5 --output=/dev/null --wrap 'read -r _ <second; exit 5'")
@@ -89,7 +97,7 @@ def test_a_controller_that_a_job_needs_is_none_of_the_job(home, fifo):
     before = controller_of(home)
     kill(before)
     go.say()
-    assert (said.line(), (home.path / "err").read_text()) == ("0", "")
+    assert status_and_errors(home, said) == ("0", "")
     job, now = int((home.path / "out").read_text()), controller_of(home)
     assert now != before
     assert shepherd not in ancestors(now)
@@ -97,7 +105,7 @@ def test_a_controller_that_a_job_needs_is_none_of_the_job(home, fifo):
     assert not any(
         one.startswith((b"FG_JOB", b"SLURM_", b"CUDA_", b"TMPDIR", b"LD_PRELOAD")) for one in variables
     )
-    go.say()
+    leave.say()
     assert home.wait(first)[0]["state"] == "COMPLETED"
     assert len(home.gpus()) == 2
     second.say()
@@ -107,13 +115,13 @@ def test_a_controller_that_a_job_needs_is_none_of_the_job(home, fifo):
 
 
 def test_a_controller_that_a_job_needs_is_started_though_the_shepherd_of_the_job_was_killed(home, fifo):
-    said, go = fifo("said"), fifo("go")
+    said, go, leave = map(fifo, ("said", "go", "leave"))
     job = home.submit(calling(home, "fgq -h"))
     kill(int(said.line()))
     kill(controller_of(home))
     go.say()
-    assert (said.line(), (home.path / "err").read_text()) == ("0", "")
-    go.say()
+    assert status_and_errors(home, said) == ("0", "")
+    leave.say()
     ended = home.wait(job)[0]
     assert (ended["state"], ended["exit_code"]) == ("COMPLETED", 0)
 
@@ -121,30 +129,30 @@ def test_a_controller_that_a_job_needs_is_started_though_the_shepherd_of_the_job
 def test_fgsched_start_inside_a_job_starts_it_as_it_was_started_before(tmp_path):
     with living(tmp_path / "home") as home:
         assert home.run("fgsched", "start", "--gpus=sim:3x8G").status == 0
-        said, go = Fifo(home, "said"), Fifo(home, "go")
+        said, go, leave = (Fifo(home, name) for name in ("said", "go", "leave"))
         home.submit(calling(home, "fgsched start"))
         said.line()
         kill(controller_of(home))
         go.say()
-        assert (said.line(), (home.path / "err").read_text()) == ("0", "")
+        assert status_and_errors(home, said) == ("0", "")
         assert len(home.gpus()) == 3
-        go.say()
+        leave.say()
 
 
 def test_two_jobs_that_need_a_controller_at_once_get_one(home, fifo):
-    said, go = fifo("said"), fifo("go")
+    said, go, leave = map(fifo, ("said", "go", "leave"))
     home.submit(calling(home, "fgq -h"), count=2)
     said.line(), said.line()
     kill(controller_of(home))
     go.say(), go.say()
     assert [said.line(), said.line()] == ["0", "0"]
-    go.say(), go.say()
+    leave.say(), leave.say()
     assert home.client.ask("ping")["pid"] == controller_of(home)
 
 
 @pytest.mark.parametrize("command", ["fgq -h", "fgsched start", "fgsched start --gpus=2", "fgsched run"])
 def test_where_no_spawner_can_start_it_a_job_is_told_so(home, fifo, tmp_path, command):
-    said, go = fifo("said"), fifo("go")
+    said, go, leave = map(fifo, ("said", "go", "leave"))
     other = tmp_path / "other"
     text = calling(home, command).replace(f"FG_HOME={home.path}", f"FG_HOME={other}")
     job = home.submit(text)
@@ -155,7 +163,7 @@ def test_where_no_spawner_can_start_it_a_job_is_told_so(home, fifo, tmp_path, co
         "a controller cannot be started from inside a job: it would end with the job"
         in (home.path / "err").read_text()
     )
-    go.say()
+    leave.say()
     home.wait(job)
 
 

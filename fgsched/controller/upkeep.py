@@ -104,13 +104,16 @@ class Presence:
             return
         try:
             made = self._made()
+            self._watch()
+            while more := self._made():  # that was removed before it was watched
+                made += more
+                self._watch()
         except (OSError, FgschedError) as error:
             log.error("%s cannot be used: %s", self._run.path, error)
             self._pause = min(2 * self._pause, _LONGEST_REPAIR_PAUSE)
             self._due = now + self._pause
             return
         self._pause = _REPAIR_PAUSE
-        self._watch()
         if made:
             log.warning("%s: made again after they were removed: %s", self._run.path, ", ".join(made))
 
