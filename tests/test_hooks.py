@@ -4,7 +4,6 @@ import errno
 import getpass
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -433,7 +432,11 @@ def test_a_runner_that_cannot_be_watched_is_started_again_with_its_programs(tmp_
     ("text", "mode", "why"),
     [
         ("#!/bin/sh\n", 0o644, "program of the site: {} is not an executable file (-rw-r--r--)."),
-        ("#!/nonexistent/sh\n", 0o755, "{}: its interpreter does not exist, which its first line names"),
+        (
+            "#!/no/sh\n",
+            0o755,
+            "program of the site: {}: its interpreter /no/sh does not exist, which its first line names.",
+        ),
         ("no program", 0o755, "{}: Exec format error (errno 8)"),
     ],
 )
@@ -498,24 +501,29 @@ def test_a_task_prolog_changes_variables_and_prints_as_that_of_slurm(hooked):
     ]
 
 
-def test_a_job_that_runs_its_task_prolog_is_taken_for_no_supervisor(tmp_path):
-    task = program(tmp_path / "task", "echo started >&2; exec sleep 1000")
-    words, environ = [spawner(), "task", "/bin/true"], {"FG_TASK_PROLOG": str(task)}
-    with subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, start_new_session=True) as running:
-        try:
-            assert running.stderr.readline() == b"started\n"
-            assert not is_own_supervisor(running.pid)
-        finally:
-            [child] = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-            os.kill(int(child), signal.SIGKILL)
-        assert running.wait() == 1
+def test_a_job_that_runs_its_task_prolog_is_taken_for_no_supervisor(hooked):
+    gate = hooked.path / "started"
+    os.mkfifo(gate)
+    task = program(hooked.log.parent / "task", f"echo $PPID >{gate}; exec sleep 1000")
+    job_id = hooked.submit()
+    try:
+        pid = int(gate.read_text())
+        command = Path(f"/proc/{pid}/cmdline")
+        until(hooked.path, lambda: command.read_bytes().split(b"\0")[1] == b"task")
+        assert not is_own_supervisor(pid)
+    finally:
+        program(task, TASK)
+        hooked.client.ask("cancel", ids=[job_id])
+    hooked.wait(job_id)
 
 
 def test_a_script_that_cannot_be_executed_is_interpreted(tmp_path):
     """As in a run directory that is mounted noexec."""
     script = tmp_path / "script"
     script.write_text("#! /bin/sh -u\necho $0 $# $-\n")
-    done = subprocess.run([spawner(), "task", script, "a b", "c"], env={}, capture_output=True, text=True)
+    done = subprocess.run(
+        [spawner(), "task", "0", script, "a b", "c"], env={}, capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout) == (0, f"{script} 2 u\n")
 
 
@@ -528,6 +536,50 @@ def test_a_job_whose_task_prolog_fails_has_failed(hooked, name, code, why):
     assert (end["state"], end["exit_code"]) == ("FAILED", code)
     said = (hooked.path / "failed.out").read_text()
     assert said == f"fgsched: task prolog {hooked.log.parent}/task: {why}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "step", "why", "seen"),
+    [
+        (None, 0, "task prolog", "No such file or directory", ": No such file or directory."),
+        (
+            "#!/bin/sh\n",
+            0o644,
+            "task prolog",
+            "Permission denied",
+            " is not an executable file (-rw-r--r--).",
+        ),
+        (
+            *("#!/no/sh -u\n", 0o755, "interpreter of task prolog", "No such file or directory"),
+            ": its interpreter /no/sh does not exist, which its first line names.",
+        ),
+        ("no program", 0o755, "task prolog", "Exec format error", ""),
+    ],
+)
+def test_a_task_prolog_that_cannot_be_executed_fails_the_launch_and_the_administrator_sees_why(
+    hooked, text, mode, step, why, seen
+):
+    task = hooked.log.parent / "task"
+    hooked.run("fgq")  # starts the controller, which would be refused with such a program
+    task.unlink()
+    try:
+        if text is not None:
+            task.write_text(text)
+            task.chmod(mode)
+        job_id = hooked.submit("echo never", output="unstarted.out")
+        [end] = hooked.wait(job_id)
+        doctor = hooked.run("fgsched", "doctor").out
+    finally:
+        program(task, TASK)
+    assert (end["state"], end["exit_code"]) == ("FAILED", 127)
+    shown = hooked.run("fgctl", "show", "job", str(job_id)).out
+    assert "Reason=JobLaunchFailure" in shown
+    assert f"Detail=exec {step} {task}: {why}" in shown
+    said = f"fgsched: job {job_id}: could not be started: exec {step} {task}: {why}\n"
+    assert (hooked.path / "unstarted.out").read_text() == said
+    logged = [line for line in hooked.places.log.read_text().splitlines() if f"job={job_id} " in line]
+    assert logged[-1].endswith(f'event=refuse-launch attempt=1 why="exec {step} …: {why}"')
+    assert (f"FAIL settings    [hooks] task_prolog: {task}{seen}" in doctor) == bool(seen)
 
 
 def told(home: Home, job_id: int) -> list[str]:
@@ -635,6 +687,10 @@ def test_on_a_shared_host_the_prolog_is_roots_and_the_task_prolog_is_the_users()
         assert "FG_JOB_USER=alice" in variables
         assert "FG_JOB_NAME=__touch__x___id_" in variables
         assert not [one for one in variables if "evil" in one or one.startswith(("LD_", "BASH_ENV", "ENV="))]
+        (etc / "task").chmod(0o700)
+        done = host.run("root", "fgctl", "reconfigure")
+        assert (done.status, "users cannot execute /etc/fgsched/task" in done.err) == (1, True), done
+        (etc / "task").chmod(0o755)
         prolog.chmod(0o757)
         done = host.run("root", "fgctl", "reconfigure")
         assert done.status != 0

@@ -52,7 +52,7 @@ def load(places: Paths) -> Config:
     if places.mode == "system" and os.geteuid() == 0:
         refuse_unless_safe(path, owner=0)
     config = _parse(path, data)
-    check_programs(config.hooks, os.geteuid() if places.mode == "user" else 0)
+    check_programs(config.hooks, places.mode)
     return config
 
 

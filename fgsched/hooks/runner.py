@@ -146,9 +146,7 @@ class Runner:
 
 
 def _why(error: OSError | subprocess.SubprocessError, path: str) -> str:
-    """Return why a program was not executed. To the kernel a missing interpreter is a missing program."""
-    if isinstance(error, FileNotFoundError) and os.path.exists(path):
-        return f"{path}: its interpreter does not exist, which its first line names"
+    """Return why a program was not executed."""
     return f"{path}: {error.strerror} (errno {error.errno})" if isinstance(error, OSError) else str(error)
 
 

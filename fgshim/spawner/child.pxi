@@ -7,8 +7,11 @@
 # Exports: apply_rlimits, bind_to_cpus, start_child, take_identity.
 # Needs: cgroup (join_cgroups); files (empty_path, is_empty); mounts (take_mounts); priority (sharing,
 #   spare_no_more, stand_as_a_login); prove (prove_fence, refuse); state (Slot, arguments, fail, is_full,
-#   launch, nothing_blocked, path_of, variables, wall); text (work_path); user (become,
-#   take_login_uid).
+#   job_variable, launch, nothing_blocked, path_of, variables, wall); text (put_number, work_path); user
+#   (become, take_login_uid).
+
+cdef extern from "task.h" nogil:
+    pid_t fg_start_task_prolog(const char *program, char **variables)
 
 cdef char child_stack[65536]
 
@@ -195,23 +198,44 @@ cdef int refuse_to_execute(Slot *slot, int error, const char *program) noexcept 
     return -1
 
 
-cdef int execute(Slot *slot) noexcept nogil:
-    """Execute the script. If the run directory is mounted noexec, execute its interpreter instead.
+cdef int refuse_task_prolog(Slot *slot, int error, const char *program) noexcept nogil:
+    """Record why the site's task prolog cannot be executed. To exec a missing interpreter is a missing program."""
+    cdef int is_there = error == ENOENT and access(program, F_OK) == 0
+    refuse(slot, error, b"exec interpreter of task prolog " if is_there else b"exec task prolog ", program, b"")
+    slot.is_short = error == EAGAIN
+    return -1
 
-    If the site has a task prolog, this program executes itself with the script as argument (task.c).
-    """
+
+cdef int execute_after_prolog(Slot *slot) noexcept nogil:
+    """Start the site's task prolog. Then execute this program, which waits for it and executes the script (task.c)."""
+    cdef char pid_text[24]
+    cdef const char *program = job_variable(b"FG_TASK_PROLOG=")
+    cdef char **with_context = variables - 1  # the NULL that ends the arguments
+    with_context[0] = b"SLURM_SCRIPT_CONTEXT=prolog_task"
+    cdef pid_t pid = fg_start_task_prolog(program, with_context)
+    cdef int error = errno
+    with_context[0] = NULL
+    if pid < 0:
+        return refuse_task_prolog(slot, error, program)
+    put_number(pid_text, pid)
+    arguments[0] = b"fgspawn"  # and the script and its arguments follow
+    arguments[1] = b"task"
+    arguments[2] = pid_text
+    execve(b"/proc/self/exe", arguments, variables)
+    error = errno
+    kill(-pid, SIGKILL)
+    return refuse_to_execute(slot, error, b"fgspawn")
+
+
+cdef int execute(Slot *slot) noexcept nogil:
+    """Execute the script. If the run directory is mounted noexec, execute its interpreter instead."""
     cdef char line[256]
     cdef char *option
     cdef char *program
     cdef char **words = arguments + SPARE
     cdef uint32_t length = launch.head.script_length if launch.head.script_length < 255 else 255
     if launch.head.flags & TASK_PROLOG:
-        words -= SPARE
-        words[0] = b"fgspawn"
-        words[1] = b"task"
-        words[2] = work_path
-        execve(b"/proc/self/exe", words, variables)
-        return refuse_to_execute(slot, errno, b"fgspawn")
+        return execute_after_prolog(slot)
     execve(work_path, words - 1, variables)
     cdef int error = errno
     memcpy(line, launch.script, length)

@@ -5,7 +5,7 @@
 #
 # Exports: join_job.
 # Needs: cgroup (join_cgroups); child (apply_rlimits, bind_to_cpus, take_identity); priority (sharing,
-#   spare_no_more); state (Slot, launch, nothing_blocked, variables); text (put, put_number).
+#   spare_no_more); state (Slot, job_variable, launch, nothing_blocked, variables); text (put, put_number).
 
 cdef char join_stack[16384]
 cdef char join_name[64]
@@ -13,15 +13,6 @@ cdef char *join_words[8]
 cdef pid_t joining
 cdef int join_users, join_mounts  # descriptors of the script's namespaces; -1: those of the shepherd
 cdef Slot joined  # a copy, because a failed step writes its reason to the slot
-
-
-cdef char *job_python() noexcept nogil:
-    """Return the interpreter of the job's commands; NULL if it has none."""
-    cdef uint32_t i
-    for i in range(launch.head.n_env):
-        if strncmp(variables[i], b"FG_PYTHON=/", 11) == 0:
-            return variables[i] + 10
-    return NULL
 
 
 cdef int open_namespace(pid_t pid, const char *kind) noexcept nogil:
@@ -93,8 +84,8 @@ cdef void join_job(const Slot *slot, int number) noexcept nogil:
         return
     if fg_load(&sharing):  # the script, or an earlier agent, is not executed yet
         return
-    join_words[0] = job_python()
-    if join_words[0] == NULL:
+    join_words[0] = job_variable(b"FG_PYTHON=")
+    if join_words[0][0] != c'/':
         return
     snprintf(join_name, sizeof(join_name), b"fgjoin-%lu.%u-%d", <unsigned long> slot.head.job, slot.head.attempt, number)
     join_words[1] = b"-I"

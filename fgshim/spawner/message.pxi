@@ -4,7 +4,7 @@
 # Needs: state (Head, Launch, Slot, Space, arguments, launch, space_of, variables).
 
 cdef enum:
-    SPARE = 3  # pointers before the arguments, for an interpreter and its option
+    SPARE = 4  # pointers before the arguments, for an interpreter and its option, or for the words of a task prolog
 
 cdef char incoming[8388608]
 cdef Launch large_launch  # for a message that does not fit its slot's space

@@ -1,8 +1,8 @@
 # The data of the spawner: message headers, a slot for each live job, and helpers that all parts use.
 #
 # Exports: Answer, Head, Launch, Slot, Space, answer, arguments, boot, channel, crash, crash_at, fail,
-#   forked_at, is_full, is_root, is_shortage, launch, nothing_blocked, now, path_of, place_of, read_small,
-#   resting, slot_at, space_of, spawner_pid, table, tell, tell_over, tick, variables, wall, and its constants.
+#   forked_at, is_full, is_root, is_shortage, job_variable, launch, nothing_blocked, now, path_of, place_of,
+#   read_small, resting, slot_at, space_of, spawner_pid, table, tell, tell_over, tick, variables, wall, and its constants.
 # Needs: text (put, put_number).
 
 cdef enum:
@@ -148,6 +148,16 @@ cdef char crash_at[64]
 cdef pid_t spawner_pid
 cdef uint64_t forked_at  # the tick before the last fork
 cdef sigset_t nothing_blocked
+
+
+cdef char *job_variable(const char *name) noexcept nogil:
+    """Return the value of a variable of the job. `name` ends with "="; "": it has none."""
+    cdef size_t length = strlen(name)
+    cdef uint32_t i
+    for i in range(launch.head.n_env):
+        if strncmp(variables[i], name, length) == 0:
+            return variables[i] + length
+    return b""
 
 
 cdef Slot *slot_at(int index) noexcept nogil:

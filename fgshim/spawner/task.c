@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_OUTPUT = 1 << 20, CANNOT_EXECUTE = 127 };
+enum { MOST_OUTPUT = 1 << 20, CANNOT_EXECUTE = 127, OUTPUT = 3 }; /* OUTPUT: the descriptor of the prolog's output */
 
 static char output[MOST_OUTPUT + 1];
 static size_t used;
@@ -23,21 +23,30 @@ static long milliseconds(void) {
     return now.tv_sec * 1000L + now.tv_nsec / 1000000;
 }
 
-static pid_t start(const char *program, int sink, const sigset_t *before) {
-    pid_t pid = fork();
+pid_t fg_start_task_prolog(const char *program, char **variables) {
+    char *words[] = {(char *)program, NULL};
+    volatile int error = 0;
+    int ends[2];
+    pid_t pid;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -1;
+    pid = vfork();
     if (pid == 0) {
-        char *words[] = {(char *)program, NULL};
-        int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        sigprocmask(SIG_SETMASK, before, NULL);
         setpgid(0, 0);
-        dup2(null, 0);
-        dup2(sink, 1);
-        setenv("SLURM_SCRIPT_CONTEXT", "prolog_task", 1);
-        execv(program, words);
-        dprintf(2, "fgsched: task prolog %s: %s\n", program, strerror(errno));
+        dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
+        dup2(ends[1], 1);
+        execve(program, words, variables);
+        error = errno;
         _exit(CANNOT_EXECUTE);
     }
-    return pid;
+    if (pid > 0 && error)
+        waitpid(pid, NULL, 0);
+    else if (pid > 0)
+        dup2(ends[0], OUTPUT) == ends[0] ? fcntl(OUTPUT, F_SETFD, 0) : close(ends[0]);
+    close(ends[1]);
+    if (error)
+        errno = error;
+    return error ? -1 : pid;
 }
 
 /* Read what has arrived; what does not fit is dropped. */
@@ -53,8 +62,8 @@ static void take(int source) {
 }
 
 /* Collect the output of the prolog until it ends. Returns its status as wait(2) gives it, -1: it was late. */
-static int collect(pid_t pid, int source, int ends, long until) {
-    struct pollfd events[] = {{source, POLLIN, 0}, {ends, POLLIN, 0}};
+static int collect(pid_t pid, long until) {
+    struct pollfd events[] = {{OUTPUT, POLLIN, 0}, {(int)syscall(SYS_pidfd_open, pid, 0), POLLIN, 0}};
     int status = 0;
     for (;;) {
         long left = until - milliseconds();
@@ -63,38 +72,22 @@ static int collect(pid_t pid, int source, int ends, long until) {
             waitpid(pid, &status, 0);
             return -1;
         }
-        take(source);
+        take(OUTPUT);
         if (events[0].revents & POLLHUP)
             events[0].fd = -1;
         if (waitpid(pid, &status, WNOHANG) == pid) {
-            take(source);
+            take(OUTPUT);
+            close(events[1].fd);
             return status;
-        }
-        if (events[1].revents) {
-            struct signalfd_siginfo info;
-            if (read(ends, &info, sizeof info) < 0)
-                return -1;
         }
     }
 }
 
-static int run(const char *program, long seconds) {
-    sigset_t child, before;
-    int ends[2], died, status;
-    pid_t pid;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &child, &before);
-    died = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (died < 0 || pipe2(ends, O_CLOEXEC) < 0)
-        return -1;
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    pid = start(program, ends[1], &before);
-    close(ends[1]);
-    status = pid < 0 ? -1 : collect(pid, ends[0], died, milliseconds() + seconds * 1000);
-    close(ends[0]);
-    close(died);
-    sigprocmask(SIG_SETMASK, &before, NULL);
+static int wait_for(pid_t pid, long seconds) {
+    int status;
+    fcntl(OUTPUT, F_SETFL, O_NONBLOCK);
+    status = collect(pid, milliseconds() + seconds * 1000);
+    close(OUTPUT);
     return status;
 }
 
@@ -148,7 +141,8 @@ int fg_run_task(char **words) {
     const char *program = getenv("FG_TASK_PROLOG"), *seconds = getenv("FG_TASK_PROLOG_TIME");
     if (!seconds)
         seconds = "30";
-    int status = program ? run(program, atol(seconds)) : 0;
+    pid_t pid = (pid_t)atol(*words++);
+    int status = pid > 0 ? wait_for(pid, atol(seconds)) : 0;
     char *line, *next;
     if (status != 0) {
         if (status > 0 && WIFEXITED(status))
