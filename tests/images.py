@@ -7,6 +7,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from awaiting import PATIENCE
+
 _PROGRAMS = ("sh", "cat", "env", "grep", "id", "ls", "setsid", "sleep")
 _PODMAN = """#!/bin/sh
 # A storage of its own. crun refuses hosts with both versions of cgroups, so one of them is hidden.
@@ -98,7 +100,7 @@ def podman(folder: Path) -> Runtime:
 
 
 def _try(*words: str, **more: object) -> None:
-    subprocess.run(words, capture_output=True, check=True, timeout=60, **more)
+    subprocess.run(words, capture_output=True, check=True, timeout=PATIENCE, **more)
 
 
 @cache

@@ -29,6 +29,7 @@ class Typist:
 
     def __init__(self, home, command, *words, env=None, rows=30, columns=100):
         self.screen = ""
+        assert home.client  # a controller runs: the command says nothing of its start
         environ = home.environ | {"TERM": "xterm", "PS1": "$ "} | dict(env or {})
         self.pid, self._terminal = pty.fork()
         if self.pid == 0:
@@ -79,7 +80,8 @@ class Typist:
 
 
 def start(home, command, *words, **more):
-    """A foreground command on pipes."""
+    """A foreground command on pipes. A controller runs: the command says nothing of its start."""
+    assert home.client
     pipe = subprocess.PIPE
     given = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "text": True} | more
     return subprocess.Popen([*module(command), *words], env=home.environ, cwd=home.path, **given)

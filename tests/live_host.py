@@ -29,7 +29,7 @@ from fgsched.system.paths import Paths
 from fgsched.system.process import identify
 
 ROOT = Path(__file__).parent.parent
-_WAIT = re.compile(r"^fg\w+: waiting: the controller( \(pid \d+\))? is starting\n", re.MULTILINE)
+_WAIT = re.compile(r"^[\w.-]+: waiting: the controller( \(pid \d+\))? is starting\n", re.MULTILINE)
 
 
 def without_waiting(said: str) -> str:
@@ -211,7 +211,7 @@ class Home:
         lock = self.places.lock
         if not self.places.socket.exists() or not lock.exists():
             return 0
-        pid = int(lock.read_text())
+        pid = int(lock.read_text() or 0)  # a controller that is starting is about to write it
         return pid if identify(pid) else 0
 
     def _stop(self, pid: int) -> None:

@@ -294,7 +294,7 @@ def test_the_helper_ends_when_nobody_can_ask_any_more(helper):
     (process,) = helper.processes
     helper._ours.close()
     helper._theirs.close()
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 HANGING = """

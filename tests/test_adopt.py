@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from asking import carried_out, plain
-from awaiting import LOOKS, rest, until
+from awaiting import LOOKS, PATIENCE, rest, until
 from builders import World, a_demand, a_gpu
 from crashing import kill_controller
 from fgsched.controller.caller import Caller
@@ -246,7 +246,7 @@ def test_the_order_to_end_kills_a_process_that_ignores_it():
     until_handled(job.pid, *helper.ORDER)
     job.send_signal(signal.SIGCONT)
     job.send_signal(signal.SIGTERM)
-    assert (job.wait(60), process.wait(60)) == (0, -signal.SIGKILL)
+    assert (job.wait(PATIENCE), process.wait(PATIENCE)) == (0, -signal.SIGKILL)
     process.communicate()
 
 
@@ -256,12 +256,12 @@ def test_a_signal_of_a_user_is_passed_on_and_is_no_order_to_end():
     job.send_signal(signal.SIGTERM)
     assert process.stdout.readline() == "term\n"
     process.communicate("go\n")
-    assert (process.returncode, job.wait(60)) == (3, 0)
+    assert (process.returncode, job.wait(PATIENCE)) == (3, 0)
 
 
 def test_a_pid_that_another_process_has_now_is_not_waited_for():
     words = [sys.executable, "-I", "-S", helper.__file__, str(os.getpid()), "1", "5"]
-    assert subprocess.run(words, check=False, timeout=60).returncode == 0
+    assert subprocess.run(words, check=False, timeout=PATIENCE).returncode == 0
 
 
 def until_handled(pid, *numbers):
@@ -298,7 +298,7 @@ def outside(tmp_path):
         return begun[-1]
 
     def gone(process):
-        status = process.wait(60)
+        status = process.wait(PATIENCE)
         begun.remove(process)
         show()
         return status

@@ -53,6 +53,7 @@ def test_a_sweep_is_queued_by_one_request(home):
     program = home.path / "fgsub"
     program.write_text(f"#!{sys.executable}\nfrom fgsched.cli.fgsub import main\nmain()\n")
     program.chmod(0o755)
+    assert home.client  # a controller runs: the commands say nothing of its start
     done = subprocess.run(
         ["bash", EXAMPLES / "sweep.sh", "--parsable"],
         env=home.environ | {"PATH": f"{home.path}:{os.environ['PATH']}"},

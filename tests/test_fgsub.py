@@ -236,7 +236,7 @@ def test_the_job_has_the_variables_that_were_exported(home, sub, export, said):
 
 def test_the_warning_comes_before_the_limit(home, sub):
     text = "trap 'echo warned; exit 7' USR1; while :; do sleep 0.02; done"
-    words = ("--time=60s", "--signal=B:USR1@57", "--output=said")
+    words = ("--time=60s", "--signal=B:USR1@50", "--output=said")
     assert sub("--wait", *words, "--wrap", text).status == 7
     assert (home.path / "said").read_text() == "warned\n"
 

@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
-from fgsched.domain.errors import Exit
+from fgsched.cli import fgtail
+from fgsched.domain.errors import Exit, Refused
+from fgsched.domain.job import JobState
+from fgsched.protocol import JobInfo
 from live_host import PATIENCE
 
 
@@ -35,6 +38,28 @@ def test_a_running_job_is_followed_to_its_end(home):
         gate.write_text("go\n")
         assert tail.stdout.read() == "after\n"
         assert tail.wait(PATIENCE) == 0
+
+
+class Looks:
+    """A watch of a job that makes its file after so many looks."""
+
+    def __init__(self, path, left):
+        self.path, self.left = path, left
+
+    def is_over(self, timeout):
+        self.left -= 1
+        if not self.left:
+            self.path.write_text("late")
+        return self.left < -100
+
+
+def test_the_file_of_a_job_that_is_starting_is_awaited_as_long_as_it_starts(tmp_path):
+    job = JobInfo(state=JobState.STARTING)
+    with fgtail.opened(str(tmp_path / "out"), job, Looks(tmp_path / "out", 1000)) as file:
+        assert file.read() == b"late"
+    job = JobInfo(state=JobState.RUNNING)
+    with pytest.raises(Refused, match="No such file"):
+        fgtail.opened(str(tmp_path / "removed"), job, Looks(tmp_path / "removed", 1000))
 
 
 def test_without_following_it_prints_what_is_there(home):

@@ -41,7 +41,7 @@ def site(tmp_path_factory):
 
 def call(home: Home, *command: str, env: dict[str, str] | None = None, **more) -> subprocess.CompletedProcess:
     """Run a program with the environment of the home; LC_ALL is the same for both."""
-    given = {"capture_output": True, "cwd": home.path, "timeout": 60}
+    given = {"capture_output": True, "cwd": home.path, "timeout": PATIENCE}
     return subprocess.run(command, env=home.environ | (env or {}), **(given | more))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from live_host import Home, living
+from live_host import PATIENCE, Home, living
 
 pytestmark = pytest.mark.compiler
 NATIVE = str(Path(sys.executable).with_name("fgq"))
@@ -33,7 +33,7 @@ def queue(tmp_path_factory):
 def call(home: Home, *command: str, **env: str) -> subprocess.CompletedProcess:
     """Run a program with the environment of the home. If it starts an interpreter, stderr says so."""
     given = home.environ | {"PYTHONPROFILEIMPORTTIME": "1"} | env
-    return subprocess.run(command, env=given, capture_output=True, timeout=60)
+    return subprocess.run(command, env=given, capture_output=True, timeout=PATIENCE)
 
 
 def both(home: Home, name: str, *line: str, **env: str) -> tuple[tuple[int, bytes], tuple[int, bytes], bool]:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fgshim
+from awaiting import PATIENCE
 from fakecuda.job import answers
 from fgshim import region
 
@@ -150,7 +151,7 @@ def test_a_region_whose_file_system_is_full_is_none(job, driver, tmp_path):
     )
     env = {name: value for name, value in job.environment().items() if name != "LD_PRELOAD"}
     done = subprocess.run(
-        [*space, "sh", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False
+        [*space, "sh", "-c", script], env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert answers(done.stdout) == [(OOM,), (OK,)]

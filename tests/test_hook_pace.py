@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from awaiting import PATIENCE
 from fakecuda import Card
 from fakecuda.job import answers, make_job
 from fgshim import region
@@ -35,7 +36,7 @@ def launch(job, *words, **extra):
     """(status, launches that the driver saw, microseconds that it took)."""
     command = [job.driver.launcher, *map(str, words)]
     done = subprocess.run(
-        command, env=job.environment(**extra), capture_output=True, text=True, timeout=60, check=False
+        command, env=job.environment(**extra), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.stderr == ""
     return answers(f"launcher {done.stdout}")[0]

@@ -12,6 +12,7 @@ import pytest
 
 import fakecuda
 import fgshim
+from awaiting import PATIENCE
 from cudapackages import Abi
 from fakecuda import Card, everyname
 from fakecuda.job import make_job
@@ -65,7 +66,7 @@ def looked_up(whole_driver, cuda_runtime, tmp_path):
         env = job.environment(RECORDER_FILE=str(record))
         env["LD_PRELOAD"] = f"{whole_driver.folder / 'librecorder.so'}:{env['LD_PRELOAD']}"
         words = [sys.executable, "-c", LOAD, cuda_runtime(major).library]
-        subprocess.run(words, env=env, check=True, capture_output=True, timeout=60)
+        subprocess.run(words, env=env, check=True, capture_output=True, timeout=PATIENCE)
         rows = [line.split() for line in record.read_text().splitlines()]
         return [Answer(way, int(v), int(f), int(s), *rest) for way, v, f, s, *rest in rows]
 

@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 import sanitized
+from awaiting import PATIENCE
 from fakecuda.job import answers
 
 pytestmark = [pytest.mark.compiler, pytest.mark.sanitizer]
@@ -42,7 +43,7 @@ def run(build, job, driver):
         extra = {"LD_PRELOAD": f"{runtime}:{own}", "ASAN_OPTIONS": "detect_leaks=0"}
         words = [*sanitized.without_random_addresses(), driver.linked, *commands]
         env = job.environment(**extra)
-        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         return answers(done.stdout)
 

@@ -54,6 +54,7 @@ def environment(folder, *kinds):
 
 
 def started(home, *words, kinds=("lab",)):
+    assert home.client  # a controller runs: the command says nothing of its start
     pipe = subprocess.PIPE
     environ = home.environ | environment(home.path / "bin", *kinds)
     command = [*module("fgrun"), "--jupyter", *words]

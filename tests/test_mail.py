@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from awaiting import until
+from awaiting import PATIENCE, until
 from builders import GIB, World, a_demand, a_gpu, a_job, a_result
 from fgsched.accounting.records import JobUsage
 from fgsched.accounting.reports.mail import notice_mail, notice_text
@@ -697,11 +697,11 @@ def test_a_killed_mailer_loses_no_letter_and_repeats_one_only_if_it_was_killed_a
 ):
     spool.put("a", message())
     process, ours = mailing(spool, settings_of(server), point)
-    assert process.wait(60) == -signal.SIGKILL
+    assert process.wait(PATIENCE) == -signal.SIGKILL
     ours.close()
     process, ours = mailing(spool, settings_of(server))
     until(spool.path / "new", lambda: not names(spool, "new"))
     ours.close()
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
     assert [one["Message-ID"].partition("@")[0] for one in server.mails] == ["<a"] * times
     assert names(spool, "sent") == ["a"]

@@ -16,7 +16,7 @@ from fgsched.slurm import scontrol, sstat
 from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.names import OWN
 from fgsched.system.process import TreeUse
-from live_host import Home
+from live_host import PATIENCE, Home
 
 HOST = os.uname().nodename.split(".")[0]
 WIDTH = max(len("NODELIST"), len(HOST))
@@ -50,7 +50,7 @@ def said(home, *words):
     """Return the exit status, the output and the errors of one of Slurm's names."""
     command = [sys.executable, "-m", "fgsched.slurm.names", *words]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=home.environ, cwd=home.path, timeout=60
+        command, capture_output=True, text=True, env=home.environ, cwd=home.path, timeout=PATIENCE
     )
     return done.returncode, done.stdout, done.stderr
 

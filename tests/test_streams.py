@@ -23,6 +23,7 @@ def run(home):
 
 
 def test_an_id_that_cannot_be_printed_is_told(home, run):
+    assert home.client  # a controller runs: the command says nothing of its start
     for number, form in enumerate(("--parsable", "--json"), 1):
         done = run(">&-", "fgsub", form, "--wrap", "true")
         assert (done.returncode, done.stderr) == (

@@ -1,6 +1,7 @@
 """fgtail: print and follow the output of a job with the rights of the caller, or for root of the owner."""
 
 import errno
+import math
 import os
 import re
 import stat
@@ -21,7 +22,7 @@ from fgsched.system.userfiles import rights_of
 
 # Growth of a file is not reported, so the file is polled. The end of the job is reported at once.
 LOOK = 0.2  # seconds
-_TRIES = 25  # attempts to find the file of a job that is just starting
+_TRIES = 25  # attempts to find the file of a job that runs
 _PIECE = 1 << 16
 
 
@@ -70,8 +71,11 @@ def _started(client: Client, name: choices.Name, watch: Watch, wait: bool) -> pr
 
 
 def opened(path: str, job: protocol.JobInfo, watch: Watch) -> BinaryIO:
-    """Open the output file, as root with the rights of the owner. Raises Refused if there is none to read."""
-    tries = 1 if job.state.is_final else _TRIES
+    """Open the output file, as root with the rights of the owner. Raises Refused if there is none to read.
+
+    A job that is starting makes its file when it runs; on a busy host that takes long.
+    """
+    tries = 1 if job.state.is_final else math.inf if job.state is JobState.STARTING else _TRIES
     while tries > 1 and not os.path.lexists(path):
         tries = 1 if watch.is_over(LOOK) else tries - 1
     try:
