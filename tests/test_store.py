@@ -203,6 +203,60 @@ def test_a_failed_transaction_leaves_nothing(store):
     submit(store, 1)
 
 
+def submit_separately(store, count):
+    """Store submissions of one job each, in the open transaction."""
+    keys = [f"key-of-letters-{number:02}" for number in range(count)]
+    return [store.submit(new_jobs([a_demand(1)]), key=key, who=ANN, now=5.0)[0] for key in keys]
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 16, 23, 40])
+def test_the_submissions_of_a_transaction_are_inserted_together_and_are_all_there(store, count):
+    (first,) = submit(store, 1, key="a-key-before-all")  # later ones read nothing
+    said = []
+    store._db.set_trace_callback(said.append)
+    with store.write():
+        made = submit_separately(store, count)
+    inserts = [text for text in said if text.startswith("INSERT INTO job")]
+    assert len(inserts) == count // 16 + count % 16 // 4 + count % 4
+    assert store.open_jobs() == [first, *made]
+    assert [store.submitted(1, f"key-of-letters-{number:02}") for number in range(count)] == [
+        range(job.id, job.id + 1) for job in made
+    ]
+
+
+@pytest.mark.parametrize(
+    "sees",
+    [
+        lambda store, job: store.past(job.id).job == job,
+        lambda store, job: store.tasks.last_of(1) == job.id,
+        lambda store, job: store.save(job, job.changed(held="user"), now=6.0),
+        lambda store, job: store.material(job.id)[0] == b"#!/bin/sh\n",
+        lambda store, job: store._db.executemany("UPDATE job SET note = ? WHERE id = 3", ["x"]).rowcount == 1,
+    ],
+)
+def test_a_submission_is_seen_by_each_later_statement_of_its_transaction(store, sees):
+    with store.write():
+        *_, job = submit_separately(store, 3)
+        store.blobs.forget()  # the ids of script and environment, which are in memory
+        assert sees(store, job)
+
+
+def test_a_row_that_could_not_be_inserted_keeps_its_transaction_from_being_stored(store):
+    submit(store, 1)
+
+    def fail():
+        with store.write():
+            store._last_id = 0  # as of a damaged queue
+            submit_separately(store, 2)
+            with suppress(sqlite3.IntegrityError):
+                store.past(1)
+
+    with pytest.raises(sqlite3.IntegrityError):
+        fail()
+    assert [job.id for job in store.open_jobs()] == [1]
+    assert [job.id for job in submit(store, 1, key="another-key-of-more")] == [2]
+
+
 def test_each_step_leaves_an_event(store):
     (job,) = submit(store, 5000)
     _, after = start(store, job)

@@ -255,8 +255,8 @@ def refuse_newer_file(path: Path) -> None:
         refuse_newer(int.from_bytes(page[_VERSION_IN_HEADER], "big"), str(path))
 
 
-def _connect(path: str) -> sqlite3.Connection:
-    db = sqlite3.connect(
+def _connect(path: str) -> Connection:
+    db: Connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
     )
     db.row_factory = sqlite3.Row

@@ -16,7 +16,7 @@ from fgsched.domain.text import storable
 from fgsched.scheduling.priority import AccountUser, Usage
 from fgsched.scheduling.runtimes import Run
 from fgsched.store.blobs import Blobs, Idle
-from fgsched.store.connection import Statement
+from fgsched.store.connection import Connection, Insert, Statement
 from fgsched.store.freshrows import FreshRows
 from fgsched.store.moved import MovedJobs, NothingMoved, Part, Step
 from fgsched.store.opening import last_id, open_queue, raise_ids
@@ -38,8 +38,9 @@ from fgsched.store.settled import Settled
 from fgsched.store.submissions import Submissions
 from fgsched.store.tasks import Tasks
 
-_ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
-    Statement(SQL[name]) for name in ("add_job", "start_job", "run_job", "save_job", "add_hold", "drop_hold")
+_ADD = Insert(SQL["add_job"])
+_START, _RUN, _SAVE, _HOLD, _DROP = (
+    Statement(SQL[name]) for name in ("start_job", "run_job", "save_job", "add_hold", "drop_hold")
 )
 
 
@@ -147,7 +148,7 @@ class Store:
             self._db.execute("BEGIN IMMEDIATE")
             yield
             self.steps.write()
-            self.submissions.write()
+            self._db.write_deferred()
             number = self._record.last.number + 1 if self._db.total_changes > changes else 0
             if number:
                 self._db.execute(SQL["count_commit"], {"number": number})
@@ -209,6 +210,7 @@ class Store:
         self.steps.forget()
         self.submissions.forget()
         self._last_id = None
+        self._db.drop_deferred()
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
@@ -237,7 +239,7 @@ class Store:
                 alike[key] = self._put(new), self._columns(job)
             materials[job.id], columns = alike[key]
             rows.append((job.id, job.array or None, *materials[job.id], *columns))
-        _ADD.do_rows(self._db, rows)
+        self._db.defer(_ADD, rows)
         self.blobs.submitted(materials)
 
     def _put(self, new: NewJob) -> _Material:
@@ -550,9 +552,9 @@ Row = tuple[int, int, float, str, str, str]  # job, attempt, when, from, to, rea
 class EventLog:
     """The state changes of the open transaction and of the file."""
 
-    def __init__(self, db: sqlite3.Connection, statements: Mapping[str, str]) -> None:
+    def __init__(self, db: Connection, statements: Mapping[str, str]) -> None:
         self._db = db
-        self._add, self._get = Statement(statements["add_event"]), statements["events_of_job"]
+        self._add, self._get = Insert(statements["add_event"]), statements["events_of_job"]
         self._new: list[Row] = []
         self.moved: MovedJobs = NothingMoved()
 
@@ -570,7 +572,7 @@ class EventLog:
 
     def write(self) -> None:
         if self._new:
-            self._add.do_rows(self._db, self._new)
+            self._db.defer(self._add, self._new)
             self._new.clear()
 
     def forget(self) -> None:

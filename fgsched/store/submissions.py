@@ -1,9 +1,8 @@
 """Find earlier submissions by their keys, mostly without a query."""
 
-import sqlite3
 from collections.abc import Mapping
 
-from fgsched.store.connection import Statement
+from fgsched.store.connection import Connection, Insert, Statement
 
 _RECENT = 1024  # keys of one user that are in memory
 _USERS = 64  # whose keys are in memory
@@ -32,22 +31,19 @@ class _Newest:
 class Submissions:
     """The submissions by user and key. All writes require an open transaction.
 
-    A key that sorts behind all stored keys is new. Commands make keys that begin with the time. The rows of a
-    transaction are written together.
+    A key that sorts behind all stored keys is new. Commands make keys that begin with the time.
     """
 
-    def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str]) -> None:
+    def __init__(self, db: Connection, sql: Mapping[str, str]) -> None:
         self._db, self._sql = db, sql
-        self._find, self._add = Statement(sql["find_submission"]), Statement(sql["add_submission"])
+        self._find, self._add = Statement(sql["find_submission"]), Insert(sql["add_submission"])
         self._newest: dict[int, _Newest] = {}
-        self._new: list[tuple[int, str, int, int, float]] = []  # rows of the open transaction
 
     def find(self, uid: int, key: str) -> range | None:
         """Return the ids of an earlier submission with this key, or None."""
         newest = self._of(uid)
         if key > newest.last_other:
             return newest.ids.get(key)
-        self.write()
         row = self._find.do(self._db, {"uid": uid, "key": key}).fetchone()
         return range(row["first"], row["first"] + row["count"]) if row else None
 
@@ -64,14 +60,8 @@ class Submissions:
     def add(self, uid: int, key: str, ids: range, now: float) -> None:
         """Store a submission."""
         newest = self._of(uid)
-        self._new.append((uid, key, ids.start, len(ids), now))
+        self._db.defer(self._add, [(uid, key, ids.start, len(ids), now)])
         newest.add(key, ids)
-
-    def write(self) -> None:
-        """Write the submissions that were added since the last call."""
-        if self._new:
-            self._add.do_rows(self._db, self._new)
-            self._new.clear()
 
     def forget_old(self, after: tuple[int, str], before: float, most: int) -> tuple[int, str] | None:
         """Delete submissions older than `before` (epoch seconds), from (uid, key) `after` on.
@@ -80,17 +70,12 @@ class Submissions:
         """
         place = {"uid": after[0], "key": after[1], "most": most}
         rows = self._db.execute(self._sql["old_submissions"], place).fetchall()
-        self.forget_cached()
+        self.forget()
         for row in rows:
             if row["at"] < before:
                 self._db.execute(self._sql["drop_submission"], {"uid": row["uid"], "key": row["key"]})
         return (rows[-1]["uid"], rows[-1]["key"]) if len(rows) == most else None
 
-    def forget_cached(self) -> None:
-        """Drop the cache."""
-        self._newest.clear()
-
     def forget(self) -> None:
-        """Drop the cache and the added submissions, after a rollback."""
-        self.forget_cached()
-        self._new.clear()
+        """Drop the cache, after a rollback too."""
+        self._newest.clear()
