@@ -11,6 +11,7 @@ import pytest
 
 from builders import BOOT, World, a_demand, a_gpu, a_job, new_jobs
 from fgsched import PROTOCOL, codec, protocol
+from fgsched.controller import eventloop, turn
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.handlers.wait import WaitHandlers
@@ -432,6 +433,62 @@ def test_a_beginning_that_waits_for_its_end_is_taken_in_though_nothing_more_happ
     place.loop.run_once(0)
     place.loop.run_once(None)  # which would wait for ever
     assert turns == [[JobEnded(2, 1)], [begun]]
+
+
+def test_an_event_that_arrives_beside_deferred_starts_causes_a_turn(place, monkeypatch):
+    monkeypatch.setattr(turn, "DEFERRAL", 120.0)
+    monkeypatch.setattr(eventloop, "_TURN", 120.0)
+    turns = []
+    place.loop._engine.turn = lambda events, now: turns.append(events)
+    place.loop.happened(JobEnded(2, 1))
+    place.loop.run_once(None)
+    ours, theirs = os.pipe()
+    place.loop.watch(ours, lambda: os.read(ours, 1))
+    place.loop.happened(JobStarted(1, 1, Shepherd(5, 5, "boot")))
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            place.loop._clients, "look", lambda: os.write(theirs, b"x")
+        )  # in the middle of the round
+        place.loop.run_once(None)
+    place.loop.run_once(None)
+    assert turns == [[JobEnded(2, 1)], []]
+    os.close(ours)
+    os.close(theirs)
+
+
+def turns_of_requests_in_a_row(place, monkeypatch, count):
+    """Send a request from each of `count` clients, each while the one before is taken in.
+
+    Return the list that gets the number of requests of each turn.
+    """
+    monkeypatch.setattr(eventloop, "_SLICE", 120.0)  # on a busy host, a round may be interrupted for long
+    clients = [place.client() for _ in range(count)]
+    place.serve()
+    first, *to_come = clients
+    turns = []
+
+    def knows(connection):
+        if to_come:
+            to_come.pop().sendall(line("write"))
+        return True
+
+    place.operations.knows = knows
+    place.loop._engine.turn = lambda events, now: turns.append(len(events))
+    first.sendall(line("write"))
+    return turns
+
+
+def test_requests_that_arrive_while_others_are_taken_in_are_part_of_the_same_turn(place, monkeypatch):
+    turns = turns_of_requests_in_a_row(place, monkeypatch, 4)
+    place.loop.run_once(0)
+    assert turns == [4]
+
+
+def test_a_round_ends_though_requests_go_on_arriving(place, monkeypatch):
+    turns = turns_of_requests_in_a_row(place, monkeypatch, 120)
+    place.serve(120)
+    assert sum(turns) == 120
+    assert max(turns) <= 50  # each is expected to take 0.2 ms, and a round plans 10 ms
 
 
 def test_the_socket_is_its_owners_or_everybodys(tmp_path):

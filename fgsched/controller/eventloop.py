@@ -187,12 +187,19 @@ class EventLoop:
             self.faults.run("a connection", partial(self._clients.close, connection))
 
     def _serve(self) -> None:
-        """Handle requests for one round, one at a time, from the user with the least service."""
+        """Handle requests for one round, one at a time, from the user with the least service.
+
+        Requests that arrive while writes are taken in join their turn: one commit is for all.
+        """
         begun = now = time.monotonic()
-        planned = 0.0  # seconds that the turn is expected to take for the writes
+        planned = heard = 0.0  # seconds that the turn is expected to take for the writes: now, and last time
         while now < begun + _SLICE and planned < _WRITES:
             if (connection := self._clients.next()) is None:
-                break
+                if heard == planned:
+                    break
+                heard = planned
+                self._hear(0.0)  # whatever it hears gets its turn, which the writes make
+                continue
             planned += self._handle(connection)
             before, now = now, time.monotonic()
             self._clients.charge(connection.uid, now - before)
