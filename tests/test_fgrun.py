@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from fgsched.interactive import link, terminal
+from fgsched.interactive.connected import Connected, Plan
+from fgsched.interactive.signals import Signals
 from interactive_driver import Typist, call, finish, last, start
 from live_host import PATIENCE, living
 
@@ -298,6 +300,16 @@ def test_a_caller_in_the_background_does_not_read_the_terminal():
 
 
 # -- the connection ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_job_that_has_ended_before_it_was_greeted_is_over(is_terminal):
+    """As at a short time limit: the agent has connected, and is killed."""
+    caller, agent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    agent.close()
+    plan = Plan(name="fgrun", terminal=is_terminal)
+    with caller, Signals() as signals:
+        assert Connected(caller, signals, plan, print, lambda: None).run() is None
 
 
 @contextmanager

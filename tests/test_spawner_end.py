@@ -25,7 +25,7 @@ from tracing import TRACE_EXIT, traced
 
 pytestmark = NEEDS_SPAWNER
 PATH = {"PATH": os.environ["PATH"]}
-SOON = 3000  # milliseconds: a limit or a warning before which a script has set its traps
+SOON = 5000  # milliseconds: a limit or a warning before which a script has set its traps
 NOTED = 2000  # milliseconds of grace: the writer of the line about the end is killed with the rest
 STUBBORN = "#!/bin/sh\ntrap '' TERM\necho $$ >gate\nwhile :; do sleep 1000; done\n"
 WILLING = "#!/bin/sh\ntrap 'echo asked; exit 9' TERM\nsleep 1000 &\necho $$ >gate\nwait\n"

@@ -38,10 +38,10 @@ def test_a_limit_that_is_over_already_ends_the_job_as_its_own_would(spawner, gat
 
 
 def test_a_longer_limit_or_none_lets_the_job_go_on(spawner, gate):
-    script = "#!/bin/sh\necho up >gate\nsleep 5; exit 7\n"
+    script = "#!/bin/sh\necho up >gate\nsleep 9; exit 7\n"
     jobs = []
     for number, after in enumerate([0, HOUR, 2**23, 2**24, 2**24 + 1, 366 * 86_400], 1):
-        jobs.append(running(spawner, gate, script, job=number, time_limit=4000))
+        jobs.append(running(spawner, gate, script, job=number, time_limit=8000))
         jobs[-1].limit(after)
     results = [job.result() for job in jobs]
     assert [(result.cause, result.exit_code) for result in results] == [("exit", 7)] * 6

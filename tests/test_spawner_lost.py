@@ -29,7 +29,7 @@ from spawner_driver import (
 from tracing import TRACE_EXIT, traced
 
 pytestmark = NEEDS_SPAWNER
-SOON = 4000  # milliseconds: a limit before which the test has killed the shepherd
+SOON = 6000  # milliseconds: a limit before which the test has killed the shepherd
 WAITS = "#!/bin/sh\necho $$ >gate\nread -r code <go\nexit $code\n"
 
 

@@ -95,6 +95,10 @@ class Connected:
             self._run_on_streams(greeting)
         return self._status
 
+    def _greet(self, greeting: link.Greeting, descriptors: tuple[int, ...]) -> None:
+        with suppress(ConnectionError):  # the job has ended, which the next read tells
+            link.greet(self._connection, greeting, descriptors)
+
     def _run_on_streams(self, greeting: link.Greeting) -> None:
         feed = None
         descriptors = {stream: _own(stream) for stream in self._plan.streams}
@@ -103,7 +107,7 @@ class Connected:
             descriptors[0] = reading
             feed = terminal.Feed(0, writing, is_terminal=False)
         greeting = structs.replace(greeting, streams=tuple(descriptors))
-        link.greet(self._connection, greeting, tuple(descriptors.values()))
+        self._greet(greeting, tuple(descriptors.values()))
         if feed is not None:
             os.close(descriptors[0])
         while not self._serve(feed):
@@ -162,7 +166,7 @@ class Connected:
     def _run_on_terminal(self, greeting: link.Greeting) -> None:
         rows, columns = terminal.size_of(0)
         greeting = structs.replace(greeting, terminal=True, rows=rows, columns=columns)
-        link.greet(self._connection, greeting, ())
+        self._greet(greeting, ())
         self._use_terminal()
 
     def attach(self) -> None:
