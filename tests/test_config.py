@@ -424,6 +424,12 @@ def test_a_table_that_is_written_as_a_key_is_told_so(configured, tmp_path):
     assert message.startswith(f"{tmp_path}/fgsched.toml:1: operators is a table, not a key.")
 
 
+def test_a_table_with_two_brackets_is_named_with_its_line(configured, tmp_path):
+    message = refusal(configured, '[host]\ncpus = 4\n[[accounts]]  # of the site\nname = "lab"')
+    assert message.startswith(f"{tmp_path}/fgsched.toml:3: accounts is a table, not a key.")
+    assert message.endswith("Write [accounts] and its keys.")
+
+
 def test_a_file_that_was_asked_for_has_to_exist(tmp_path):
     for name in ("FGSCHED_CONFIG", "FG_CONFIG"):
         places = Paths.find({"FG_HOME": str(tmp_path), name: str(tmp_path / "no.toml")}, UID)

@@ -26,7 +26,7 @@ _FIELDS = {(key.table, key.name): field for field, key in KEYS.items()}
 _SHORT = {"resources": "count", "gpu_types": "model"}  # table -> the key of an entry that is no table
 _ALL_TABLES = {table for table, _ in _FIELDS} | TABLES.keys()
 _MOST = 1 << 20  # bytes of a configuration file
-_HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?$")
+_HEADER = re.compile(r"\s*\[{1,2}\s*([^\[\]]+?)\s*\]{1,2}\s*(#.*)?$")
 _ASSIGNMENT = re.compile(r"\s*([\w\-.\"' ]+?)\s*=")
 
 
