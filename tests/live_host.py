@@ -29,11 +29,11 @@ from fgsched.system.paths import Paths
 from fgsched.system.process import identify
 
 ROOT = Path(__file__).parent.parent
-_WAIT = re.compile(r"^[\w.-]+: waiting: the controller( \(pid \d+\))? is starting\n", re.MULTILINE)
+_WAIT = re.compile(r"^[\w.-]+: waiting: the controller .*\n", re.MULTILINE)
 
 
 def without_waiting(said: str) -> str:
-    """Leave out the lines of commands that waited for the start of a controller, as on a busy host."""
+    """Leave out the lines of commands that waited for a controller, as on a busy host."""
     return _WAIT.sub("", said)
 
 

@@ -1,10 +1,14 @@
 """Host memory: counted for every job, and held by a cgroup where the host lets us make one."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from fgsched.system.cgroups import MemoryCgroup, probe
+from builders import a_job
+from fgsched.domain.job import Demand, Request
+from fgsched.launch.launcher import Cgroups
+from fgsched.system.cgroups import MemoryCgroup, find, probe, remove_if_empty
 from live_host import living
 
 HERE = probe()
@@ -25,7 +29,23 @@ def test_a_job_that_takes_more_than_it_asked_for_is_out_of_memory(home):
 def test_a_job_that_stays_within_it_completes_and_its_cgroup_is_gone(home):
     job = home.ended(EATS, demand={"cpus": 1, "host_memory": 500 << 20})
     assert home.job(job)["state"] == "COMPLETED"
-    assert not (HERE.root / f"fgsched-{job}.1").exists()
+    queue = (home.places.run / "claim").resolve().parent.name
+    own = {
+        "v1": HERE.root / f"fgsched-{job}.1-{queue}",
+        "v2": HERE.root.with_name(f"fgsched-{queue}") / f"fgsched-{job}.1",
+    }
+    assert not own[HERE.kind].exists()
+
+
+@pytest.mark.cgroup
+@needs_cgroup
+def test_jobs_of_two_controllers_with_the_same_id_have_cgroups_of_their_own():
+    job = a_job(request=Request(name="x", demand=Demand(host_memory=50 << 20)))
+    found = [find(f"{queue}-{os.getpid()}") for queue in ("one", "two")]
+    places = [place for memory in found for place, _ in Cgroups(memory).of_job(job)]
+    assert len(set(places)) == 2
+    for memory in found if HERE.kind == "v2" else ():
+        remove_if_empty(memory.root)
 
 
 def test_memory_that_is_taken_is_not_given_out_again(tmp_path):

@@ -32,6 +32,7 @@ class MemoryCgroup(Struct, frozen=True):
     kind: str  # "v1", "v2" or ""
     root: Path
     note: str = ""
+    suffix: str = ""  # of the names of jobs: with version 1, controllers can share `root`
 
     def of_job(self, name: str, limit: int) -> tuple[str, tuple[str, ...]] | None:
         """Return (directory, settings) of a cgroup with a memory limit; None if there are no cgroups.
@@ -44,13 +45,13 @@ class MemoryCgroup(Struct, frozen=True):
         most, swap = _MEMORY_FILES[self.kind]
         # Without a limit for swap, the whole host swaps for a job above its memory. A kernel may have none.
         no_swap = (f"{swap[0]}={swap[1] or limit}",) if (self.root / swap[0]).exists() else ()
-        return str(self.root / name), (f"{most}={limit}", *no_swap)
+        return str(self.root / f"{name}{self.suffix}"), (f"{most}={limit}", *no_swap)
 
 
 def find(queue: str) -> MemoryCgroup:
     """Find the memory cgroup of a queue by creating and removing a cgroup in it."""
     kind, root, note = _find(queue, "memory")
-    return MemoryCgroup(kind, root, note)
+    return MemoryCgroup(kind, root, note, f"-{queue}" if kind == "v1" else "")
 
 
 def probe() -> MemoryCgroup:
