@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from fgsched import PROTOCOL
-from fgsched.controller.clients import Clients, Share, Turns
+from fgsched.controller.clients import Clients, Share, Turns, User
 from fgsched.server import MAX_FRAME, Connection, listen
 
 ANN, BOB, CID = 1001, 1002, 1003
@@ -23,11 +23,12 @@ def line(op, **arguments):
 
 def served(turns, shares, costs):
     """Who is served, in order; each service costs what `costs` says of the user."""
+    users = {name: User(share) for name, share in shares.items()}
     order = []
     for _ in range(12):
-        share = turns.next(shares.values())
-        name = next(name for name, one in shares.items() if one is share)
-        share.served += costs[name]
+        user = turns.next(users.values())
+        name = next(name for name, one in users.items() if one is user)
+        user.share.served += costs[name]
         order.append(name)
     return "".join(order)
 
@@ -44,14 +45,14 @@ def test_a_user_whose_requests_cost_more_is_served_less_often():
 def test_a_user_who_was_idle_has_saved_nothing_up():
     turns, busy, late = Turns(), Share(), Share()
     for _ in range(100):
-        turns.next([busy]).served += 1.0
+        turns.next([User(busy)]).share.served += 1.0
     turns.enter(late)
     assert served(turns, {"a": busy, "b": late}, {"a": 1.0, "b": 1.0}) == "babababababa"
 
 
 def test_a_user_who_comes_back_still_owes_what_was_taken():
     turns, greedy, other = Turns(), Share(), Share()
-    turns.next([greedy]).served += 5.0
+    turns.next([User(greedy)]).share.served += 5.0
     turns.enter(greedy)
     turns.enter(other)
     assert served(turns, {"a": greedy, "b": other}, {"a": 1.0, "b": 1.0}) == "bbbbbabababa"

@@ -48,11 +48,11 @@ class Turns:
         """Add a user who has become active again."""
         share.served = max(share.served, self.now)
 
-    def next(self, shares: Iterable[Share]) -> Share | None:
-        """Return the share to serve next, or None if there is none."""
-        first = min(shares, key=_served, default=None)
+    def next(self, users: "Iterable[User]") -> "User | None":
+        """Return the user to serve next, or None. Of users with a common share, the least served is next."""
+        first = min(users, key=_place, default=None)
         if first is not None:
-            self.now = max(self.now, first.served)
+            self.now = max(self.now, first.share.served)
         return first
 
     def is_settled(self, share: Share) -> bool:
@@ -60,8 +60,8 @@ class Turns:
         return share.served <= self.now
 
 
-def _served(share: Share) -> float:
-    return share.served
+def _place(user: "User") -> tuple[float, int]:
+    return user.share.served, user.handled
 
 
 # -- connections and budgets -----------------------------------------------------------------------
@@ -537,18 +537,15 @@ class Clients:
         return bool(self._active())
 
     def _active(self) -> list[User]:
-        ready = [user for user in self._users.values() if user.ready and not user.is_parked]
-        return [user for user in ready if not (user.output > 0 and self._is_over(user))]
-
-    def _first(self) -> User | None:
-        """Return the user who is served next; among uids without an account, the one served least often."""
-        active = self._active()
-        share = self._turns.next([user.share for user in active])
-        return min([user for user in active if user.share is share], key=_handled, default=None)
+        return [
+            user
+            for user in self._users.values()
+            if user.ready and not user.is_parked and not (user.output > 0 and self._is_over(user))
+        ]
 
     def next(self) -> Connection | None:
         """Return the connection whose request is handled next; it moves behind its user's others."""
-        while (user := self._first()) is not None:
+        while (user := self._turns.next(self._active())) is not None:
             connection = user.ready.popleft()
             user.handled += 1
             place = user.connections[connection]
@@ -607,7 +604,3 @@ class Clients:
 def _send_off(connection: Connection, why: Busy) -> None:
     connection.fail(why)
     connection.close()
-
-
-def _handled(user: User) -> int:
-    return user.handled
