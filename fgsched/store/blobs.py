@@ -11,7 +11,12 @@ except ImportError:
     from hashlib import blake2b
 
 _LATELY = 20_000  # jobs whose script and environment are cached
+_SMALL = 2**14  # bytes of a script or environment whose digest is cached
 _SEEN = 1024  # of which it is remembered that the file has them
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=32).digest()
 
 
 class Blobs:
@@ -25,10 +30,11 @@ class Blobs:
         self._seen: dict[bytes, int] = {}  # digest -> id
         self._lately: dict[int, tuple[int, int]] = {}  # job -> its script, its environment
         self._read = lru_cache(maxsize=64)(self._read_anew)
+        self._digest_of_small = lru_cache(maxsize=64)(_digest)
 
     def put(self, data: bytes) -> int:
         """Store `data` if it is new, and return its id. Requires an open transaction."""
-        digest = blake2b(data, digest_size=32).digest()
+        digest = self._digest_of_small(data) if len(data) <= _SMALL else _digest(data)
         if digest not in self._seen:
             if len(self._seen) > _SEEN:
                 self._seen.clear()
@@ -53,8 +59,7 @@ class Blobs:
 
     def id_of(self, data: bytes) -> int | None:
         """Return the id of `data`, or None if it is not stored."""
-        digest = blake2b(data, digest_size=32).digest()
-        row = self._db.execute(self._find, {"digest": digest}).fetchone()
+        row = self._db.execute(self._find, {"digest": _digest(data)}).fetchone()
         return None if row is None else int(row["id"])
 
     def submitted(self, materials: Mapping[int, tuple[int, int]]) -> None:
