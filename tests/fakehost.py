@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec import NODEFAULT, structs, to_builtins
 
+from awaiting import rest
 from fgsched.protocol import JobInfo
 from live_host import PATIENCE, ROOT, Done, without_waiting
 
@@ -123,6 +124,10 @@ class Host:
         job_id = self.submit(user, f"echo >{gate}; exec sleep 1000000", *options, **more)
         assert select.select([said], [], [], PATIENCE)[0], self.job(job_id)
         os.close(said)
+        while (
+            self.job(job_id)["state"] == "CONFIGURING"
+        ):  # a script can be faster than the report of its start
+            rest()
         return job_id
 
     def output(self, user: str, name: str = "out") -> list[str]:

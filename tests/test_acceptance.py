@@ -7,6 +7,8 @@ test_acceptance_driver.py.
 import os
 import select
 
+from awaiting import rest
+from fgsched.domain.states import JobState
 from live_host import PATIENCE, living
 
 STATES, STATE_AND_CARDS = "%i %t", "%i %t %g"
@@ -32,6 +34,8 @@ class Queue:
         while running:
             assert select.select([self.gate], [], [], PATIENCE)[0], self.home.run("fgq").out
             running -= len(os.read(self.gate, running))
+        while any(job.state is JobState.STARTING for job in self.home.queue("state")):
+            rest()  # a script can be faster than the report of its start
 
     def rows(self, form):
         done = self.home.run("fgq", "-h", "-o", form)

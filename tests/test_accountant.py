@@ -223,6 +223,15 @@ def test_the_accountant_ends_when_the_other_end_is_closed(accountant, path):
     assert len(jobs(path)) == 1
 
 
+def test_what_a_controller_has_sent_before_its_end_is_stored_though_it_reads_no_answer(accountant, path):
+    ours, theirs = socket.socketpair()
+    with theirs:
+        with ours:
+            ours.sendall(batch(CARD, JOB) + batch(minute(60), number=2))
+        serve(accountant, theirs.fileno(), theirs.fileno(), clock=lambda: 100.0)
+    assert (len(jobs(path)), sums(path, MINUTE)) == (1, [(60, 60.0)])
+
+
 def test_an_accountant_that_cannot_start_says_so_in_one_line(tmp_path, capfd):
     process = AccountantProcess(tmp_path / "missing" / "accounts.db", Keep(minutes=DAY, hours=DAY, days=DAY))
     process.start()

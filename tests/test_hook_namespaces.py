@@ -131,7 +131,9 @@ def test_a_shepherd_sees_the_end_of_a_process_in_another_namespace(job, inside, 
         stderr="/dev/null",
     )
     gone.over()
-    assert (tmp_path / "out").read_text().split() == ["alloc", "0", "alloc", "2", "over"]
+    said = (tmp_path / "out").read_text().split()
+    assert said[3] in ("2", "0"), "the shepherd may be faster than the second program"
+    assert said[:3] + said[4:] == ["alloc", "0", "alloc", "over"]
 
 
 def test_an_inner_process_judges_its_own_kind(job, inside):

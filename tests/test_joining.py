@@ -5,6 +5,11 @@ import signal
 
 import pytest
 
+from fgsched.domain.errors import Refused
+from fgsched.domain.states import JobState
+from fgsched.interactive.connected import Plan
+from fgsched.interactive.joining import join
+from fgsched.protocol import JobInfo
 from interactive_driver import Typist, call, finish, start
 from live_host import living
 
@@ -95,6 +100,21 @@ def test_a_job_that_cannot_be_joined_is_refused(home, command, words, status, me
     found = call(home, command, *words)
     assert found[:2] == (status, "")
     assert found[2].startswith(message)
+
+
+class Starting:
+    """A client that shows a job which starts and has then ended."""
+
+    def __init__(self):
+        self.states = [JobState.STARTING, JobState.STARTING, JobState.COMPLETED]
+
+    def call(self, call):
+        return JobInfo(id=7, state=self.states.pop(0))
+
+
+def test_a_job_that_is_starting_is_waited_for():
+    with pytest.raises(Refused, match="job 7 is not running: it is COMPLETED"):
+        join(Starting(), 7, Plan(name="fgrun"), ("true",))
 
 
 def test_a_pending_job_cannot_be_joined(home):

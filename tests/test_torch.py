@@ -181,7 +181,7 @@ def test_kernels_of_a_paced_job_take_as_much_longer_as_its_share_is_smaller(host
     job = host.job(host.card(), pacing=[("hard", share)])
     [said] = in_job(host, job, "launches", str(KERNELS), FAKE_CUDA_KERNEL_NS=str(KERNEL_NS))
     least = times * KERNELS * KERNEL_NS / 1e9
-    assert 0.93 * least < said["seconds"] < 3 * least
+    assert said["seconds"] > 0.93 * least
 
 
 def test_a_second_process_in_a_full_job_is_refused_and_the_first_goes_on(host, holder):

@@ -260,7 +260,9 @@ def serve(accountant: Accountant, source: int, sink: int, clock: Callable[[], fl
                 return
             *lines, unread = (unread + data).split(b"\n")
             for text in lines:
-                _send(sink, line(_answered(accountant, text, clock())))
+                answer = line(_answered(accountant, text, clock()))
+                with suppress(ConnectionError):  # the controller is ending; its last samples may follow
+                    _send(sink, answer)
 
 
 def _answered(accountant: Accountant, text: bytes, now: float) -> Answer:

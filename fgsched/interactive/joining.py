@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -21,6 +22,7 @@ from fgsched.interactive.signals import ENDING, Signals
 
 _TRIES = 5
 _PATIENCE = 2.0  # seconds between two requests: the shepherd ignores one while another process starts
+_PAUSE = 0.1  # seconds between two looks at a job that is starting
 _NUMBERS = 1 << 24
 _PASSED = ("TERM", "COLUMNS", "LINES")  # of the caller, for a command on a terminal
 
@@ -35,6 +37,9 @@ def join(client: Client, reference: int, plan: Plan, command: tuple[str, ...]) -
         Interrupted: a signal ended the caller.
     """
     job = client.call(protocol.ShowJob(id=reference))
+    while job.state is JobState.STARTING:  # its script can be faster than the report of its start
+        time.sleep(_PAUSE)
+        job = client.call(protocol.ShowJob(id=reference))
     if job.state is not JobState.RUNNING:
         raise Refused(f"job {reference} is not running: it is {job.state.value}")
     listener, number = _listener(job)
