@@ -456,6 +456,25 @@ def test_an_event_that_arrives_beside_deferred_starts_causes_a_turn(place, monke
     os.close(theirs)
 
 
+def test_whoever_asks_sees_a_job_that_runs_though_its_start_was_deferred(place, monkeypatch):
+    monkeypatch.setattr(turn, "DEFERRAL", 120.0)
+    steps = []
+    place.loop._engine.turn = lambda events, now: steps.append(events)
+    place.loop.happened(JobEnded(2, 1))
+    place.loop.run_once(None)
+    begun = JobStarted(1, 1, Shepherd(5, 5, "boot"))
+    place.loop.happened(begun)
+    place.loop.run_once(0)
+    assert begun not in steps[-1]
+    client = place.client()
+    client.sendall(line("big"))
+    place.operations.reader = lambda kind: lambda caller, call, now: steps.append("answered")
+    while "answered" not in steps:
+        place.loop.run_once(0)
+    assert steps.index([begun]) < steps.index("answered")
+    client.close()
+
+
 def turns_of_requests_in_a_row(place, monkeypatch, count):
     """Send a request from each of `count` clients, each while the one before is taken in.
 

@@ -190,7 +190,7 @@ class DeferredStarts:
     """Starts that are recorded later, while short jobs end: the result of a job tells its start and its end.
 
     A record of a start alone costs a turn and a commit. Nothing but the state that users see waits for it:
-    any other event than an end, such as a request, ends the deferral.
+    a client that asks, or any other event than an end, ends the deferral.
     """
 
     def __init__(self) -> None:
@@ -201,6 +201,11 @@ class DeferredStarts:
     def due(self, now: float) -> float | None:
         """Return the seconds until deferred starts are recorded in any case; None if there are none."""
         return max(0.0, self._since + DEFERRAL - now) if self._starts else None
+
+    def release(self) -> list[JobStarted]:
+        """Return the deferred starts, which are recorded now."""
+        starts, self._starts = self._starts, []
+        return starts
 
     def select(self, fresh: Sequence[Event], now: float) -> list[Event]:
         """Return the events for a turn; the other starts are deferred.
