@@ -1,25 +1,17 @@
-"""Start the accountant with the settings of the site."""
-
-import logging
+"""The accountant with the settings of the site."""
 
 from fgsched.accounting.messages import Keep
 from fgsched.accounting.process import AccountantProcess
 from fgsched.config.load import Config
 from fgsched.system.paths import Paths
 
-log = logging.getLogger("fgsched.controller")
 
+def accountant_of(places: Paths, config: Config) -> AccountantProcess | None:
+    """Return the accountant, which `Bookkeeper` starts in the first round; None without accounts.
 
-def start_accountant(places: Paths, config: Config) -> AccountantProcess | None:
-    """Start the accountant, before the queue is opened; None if the settings disable accounts."""
-    if not config.accounting:
-        return None
-    process = AccountantProcess(places.accounts, keep_of(config))
-    try:
-        process.start()
-    except OSError as error:  # it is tried again later
-        log.warning("the accountant cannot be started: %s", error)
-    return process
+    On two processors its imports would delay the first answer.
+    """
+    return AccountantProcess(places.accounts, keep_of(config)) if config.accounting else None
 
 
 def keep_of(config: Config) -> Keep:

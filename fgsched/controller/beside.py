@@ -12,7 +12,7 @@ from fgsched.system.process import NO_CHILDREN, Children
 
 
 class Beside(NamedTuple):
-    """The GPUs and the helper processes. The processes are started before the queue is opened."""
+    """The GPUs and the helper processes. Accountant and mailer are started when requests are accepted."""
 
     spawner: Spawner
     sampler: gpus.AnySampler

@@ -3,7 +3,6 @@
 import logging
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Protocol
@@ -11,7 +10,7 @@ from typing import Protocol
 from fgsched import gpus
 from fgsched.accounting.process import AccountantProcess
 from fgsched.config.load import Config
-from fgsched.controller.accountant import start_accountant
+from fgsched.controller.accountant import accountant_of
 from fgsched.gpus.ownership import Ownership, own
 from fgsched.launch.spawner import Spawner
 from fgsched.mail.process import MailerProcess
@@ -121,20 +120,19 @@ def _manager(environ: Mapping[str, str], is_service: bool) -> ServiceManager:
 
 
 def _accountant(places: Paths, config: Config, held: ExitStack) -> AccountantProcess | None:
-    accountant = start_accountant(places, config)
+    accountant = accountant_of(places, config)
     if accountant is not None:
         held.callback(accountant.close)
     return accountant
 
 
 def _mailer(places: Paths, config: Config, held: ExitStack) -> MailerProcess | None:
-    """Start the mailer; None if its queue cannot be made."""
+    """Return the mailer, which `MailRoom` starts in the first round; None if its queue cannot be made."""
     try:
         mailer = MailerProcess(places.mail, config.mails)
     except OSError as error:
         log.warning("no mails are sent: %s", error)
         return None
-    mailer.look(time.monotonic())
     held.callback(mailer.close)
     return mailer
 
