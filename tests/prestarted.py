@@ -37,7 +37,7 @@ _PACKET = 1 << 17  # bytes
 _HIGH = 200  # the first descriptor above those of the process that forks; a shell may allow 256
 _COMMANDS = [f"fgsched.cli.{path.stem}" for path in sorted((ROOT / "fgsched/cli").glob("fg*.py"))]
 _CONTROLLER = "fgsched.controller.__main__"
-_LATER = "fgsched.controller.service"  # which a controller imports while it reads its queue
+_LATER = "fgsched.controller.serving"  # which a controller imports while it reads its queue
 
 
 class Popen(subprocess.Popen[str]):

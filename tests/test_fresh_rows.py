@@ -69,19 +69,25 @@ def test_a_text_that_is_not_utf_8_damages_only_its_own_job(store):
 
 
 def test_jobs_that_were_read_ahead_are_returned_once(store):
-    with store.reading_ahead():
-        pass
+    with freshrows.reading(store._db) as rows:
+        store.use_ahead(rows)
     ahead = store.open_rows()
     store._db.execute("UPDATE job SET note = 'new' WHERE id = 1")
     assert [row.id for row in ahead[:3]] == [1, 2, 3]
     assert store.open_past()[0].job.note == "new"
 
 
+def test_a_block_that_fails_waits_for_the_thread_that_reads(store):
+    with pytest.raises(KeyError), freshrows.reading(store._db) as rows:
+        raise KeyError
+    assert not rows._thread.is_alive()
+
+
 def test_an_error_of_the_other_thread_is_raised_by_the_reader(store):
     store._db.execute("UPDATE job SET user = ? WHERE id = 11", ["u" * 5000])
     store._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4500)
-    with pytest.raises(sqlite3.DataError, match="too big"), store.reading_ahead():
-        pass
+    with pytest.raises(sqlite3.DataError, match="too big"), freshrows.reading(store._db) as rows:
+        store.use_ahead(rows)
 
 
 def test_requests_that_are_too_long_for_one_list_are_read(store):

@@ -10,7 +10,6 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from fgsched.config.load import load
 from fgsched.controller.daemon import serve
 from fgsched.controller.decisionlog import handler
 from fgsched.domain.errors import AlreadyRunning, FgschedError
@@ -41,7 +40,7 @@ def attend(
         for program in (sys.executable, __file__, library(), spawner()):
             refuse_unless_safe(Path(program), owner=0, writers=0o002)
     try:
-        serve(places, load(places), os.environ, option=gpus, is_service=is_service, ready=ready)
+        serve(places, os.environ, option=gpus, is_service=is_service, ready=ready)
     except OSError as error:
         if not is_of_the_disk(error):
             raise

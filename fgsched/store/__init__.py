@@ -1,9 +1,15 @@
-"""Store the queue and the accounting data in one SQLite file, used by one process through one connection."""
+"""Store the queue and the accounting data in one SQLite file, used by one process through one connection.
 
+`opening` and `freshrows` are used alone first: a controller imports the rest while it reads its queue.
+"""
+
+from importlib import import_module
 from sqlite3 import OperationalError as DiskError
+from typing import TYPE_CHECKING
 
-from fgsched.store.rows import Allocation, JobRecord, NewJob, PendingRow
-from fgsched.store.store import StorageBroken, Store, is_fatal
+if TYPE_CHECKING:
+    from fgsched.store.rows import Allocation, JobRecord, NewJob, PendingRow
+    from fgsched.store.store import StorageBroken, Store, is_fatal
 
 __all__ = [
     "Allocation",
@@ -15,3 +21,11 @@ __all__ = [
     "Store",
     "is_fatal",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import a name of `__all__` when it is used for the first time."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found = getattr(import_module("fgsched.store.store"), name)
+    return found

@@ -48,11 +48,15 @@ class FreshRows:
         self._db = db
         self._parts: SimpleQueue[_Part | Exception] = SimpleQueue()
         self._thread: Thread | None = None
-        first = self._part(0)
-        self._parts.put(first)
-        if first.size == _MOST:  # else no thread: its memory would remain
-            self._thread = Thread(target=self._read, args=(first.last,))
+        if self._is_long():  # else no thread: its memory would remain
+            self._thread = Thread(target=self._read)
             self._thread.start()
+        else:
+            self._parts.put(self._part(0))
+
+    def _is_long(self) -> bool:
+        """Return whether there is more than one part."""
+        return bool(self._db.execute(SQL["has_open_jobs"], {"beyond": _MOST - 1}).fetchone())
 
     def parts(self) -> Iterator[Iterable[FreshRow]]:
         """Yield the rows. Raises sqlite3.Error."""
@@ -72,11 +76,11 @@ class FreshRows:
         if self._thread is not None:
             self._thread.join()
 
-    def _read(self, after: int) -> None:
-        """Read the parts after a job, until one is not full or an error occurs."""
+    def _read(self) -> None:
+        """Read the parts until one is not full or an error occurs."""
         try:
             with _prompt_switches():
-                size = _MOST
+                after, size = 0, _MOST
                 while size == _MOST:
                     part = self._part(after)
                     after, size = part.last, part.size
@@ -88,6 +92,16 @@ class FreshRows:
         cursor = self._db.cursor()
         cursor.row_factory = None
         return _Part(*cursor.execute(SQL["fresh_jobs"], {"after": after, "most": _MOST}).fetchone())
+
+
+@contextmanager
+def reading(db: sqlite3.Connection) -> Iterator[FreshRows]:
+    """Read the pending jobs, of a long queue in another thread, which has ended at the end of the block."""
+    rows = FreshRows(db)
+    try:
+        yield rows
+    finally:
+        rows.close()
 
 
 @contextmanager

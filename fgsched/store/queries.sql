@@ -153,6 +153,10 @@ SELECT attempt, at, old, new, reason FROM event WHERE job = :job ORDER BY id;
 -- A job with a hold is open, even if a damaged row shows another state.
 SELECT * FROM job WHERE id IN (SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold) ORDER BY id;
 
+-- name: has_open_jobs
+-- A row if more than so many jobs have no end.
+SELECT 1 FROM job WHERE ended_at IS NULL LIMIT 1 OFFSET :beyond;
+
 -- name: fresh_jobs
 -- The next jobs without an end, as one row: lists of their columns, with commas or char(30). The request is given for
 -- a job that is pending as submitted: all other columns have the defaults of a new row, or are not read for such a job.

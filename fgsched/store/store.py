@@ -16,7 +16,7 @@ from fgsched.domain.text import storable
 from fgsched.scheduling.priority import AccountUser, Usage
 from fgsched.scheduling.runtimes import Run
 from fgsched.store.blobs import Blobs, Idle
-from fgsched.store.connection import Connection, Insert, Statement
+from fgsched.store.connection import Connection, Insert, Opened, Statement
 from fgsched.store.freshrows import FreshRows
 from fgsched.store.moved import MovedJobs, NothingMoved, Part, Step
 from fgsched.store.opening import last_id, open_queue, raise_ids
@@ -91,9 +91,10 @@ def _mark_of(row: sqlite3.Row) -> tuple[GpuState, str, float]:
 class Store:
     """The store on a file, or on ":memory:" for tests."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, opened: Opened | None = None) -> None:
+        """Open the queue, unless it is `opened` already."""
         self.path = path
-        self._opened = open_queue(path)
+        self._opened = opened or open_queue(path)
         self._db, self._record = self._opened.db, self._opened.record
         self._last_id: int | None = None  # None: it is to be read
         self.trouble = ""  # why the queue cannot be written; "": the last transaction with changes was stored
@@ -381,18 +382,9 @@ class Store:
         ]
         return sorted(rows, key=_id_of) if ended else rows
 
-    @contextmanager
-    def reading_ahead(self) -> Iterator[None]:
-        """Read the pending jobs in another thread during the block, which must not use the store.
-
-        The next `open_rows` returns them. Until then no job may be written.
-        """
-        ahead = FreshRows(self._db)
-        try:
-            yield
-            self._ahead = _converted(ahead)
-        finally:
-            ahead.close()
+    def use_ahead(self, rows: FreshRows) -> None:
+        """Make the next `open_rows` return jobs that were read before. Until then no job may be written."""
+        self._ahead = _converted(rows)
 
     def _fresh_jobs(self) -> list[PendingRow | JobRecord | int]:
         """Return the jobs without an end as `PendingRows.read` does."""

@@ -1,0 +1,113 @@
+"""Build the controller on the open queue, with its GPUs and helper processes, and run it."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from fgsched import gpus
+from fgsched.accounting.process import AccountantProcess
+from fgsched.config.load import Config, load
+from fgsched.controller.accountant import accountant_of
+from fgsched.controller.beside import Beside
+from fgsched.controller.gpustate import with_known_gpus
+from fgsched.controller.service import Controller
+from fgsched.gpus.ownership import Ownership, own
+from fgsched.launch.spawner import Spawner
+from fgsched.mail.process import MailerProcess
+from fgsched.store import Store
+from fgsched.store.connection import Opened
+from fgsched.store.freshrows import FreshRows
+from fgsched.system import nice
+from fgsched.system.accounts import Accounts, of_host, of_sessions, of_user
+from fgsched.system.paths import Paths
+from fgsched.system.process import Children
+from fgsched.system.sdnotify import ServiceManager
+from fgsched.system.startmark import clear_start, show_start
+
+log = logging.getLogger("fgsched.controller")
+
+
+class Begun(NamedTuple):
+    """How the controller was started, and what it has before its queue."""
+
+    places: Paths
+    environ: Mapping[str, str]
+    option: str  # the value of --gpus
+    is_service: bool  # notify the service manager
+    ready: Callable[[], None]  # to be called once requests are accepted
+    spawner: Spawner
+    inherited: Children  # of this process before it executed itself again
+    held: ExitStack  # closes the helper processes, after the queue
+
+
+def run(begun: Begun, queue: Opened, rows: FreshRows) -> bool:
+    """Run the controller until it is stopped; return whether to execute the process again.
+
+    Raises:
+        BadUsage: the configuration is wrong.
+        Refused: another controller allocates the GPUs.
+        StorageError: the queue cannot be used.
+    """
+    places, held = begun.places, begun.held
+    config = load(places)
+    inventory, sampler = gpus.attach(config, begun.environ, option=begun.option)
+    held.callback(sampler.close)
+    accounts, sessions = _lookups(places, config)
+    for one in (accounts, *sessions):
+        held.callback(one.close)
+    helpers = _accountant(places, config, held), _mailer(places, config, held), sessions
+    store = Store(places.queue, queue)
+    store.use_ahead(rows)
+    inventory = with_known_gpus(inventory, store, sampler)
+    held.callback(_own(inventory, config, places).close)
+    beside = Beside(begun.spawner, sampler, accounts, inventory, *helpers, begun.inherited)
+    manager = ServiceManager(begun.environ if begun.is_service else {})
+    controller = Controller(places, config, store, beside, manager)
+    return _run(controller.run, places, begun.ready)
+
+
+def _run(run: Callable[[Callable[[], None]], bool], places: Paths, ready: Callable[[], None]) -> bool:
+    """Run the controller; return whether to execute it again, shown before its lock is released."""
+
+    def announce() -> None:
+        clear_start(places.socket)
+        ready()
+
+    with nice.before_jobs():
+        again = run(announce)
+    if again:
+        show_start(places.socket)
+    return again
+
+
+def _lookups(places: Paths, config: Config) -> tuple[Accounts, tuple[Accounts, ...]]:
+    """Return the accounts of users and, if root's controller uses PAM, those with PAM sessions."""
+    if places.mode == "user":
+        return of_user(os.geteuid()), ()
+    return of_host(), (of_sessions(config.pam_service),) if config.pam_service else ()
+
+
+def _accountant(places: Paths, config: Config, held: ExitStack) -> AccountantProcess | None:
+    accountant = accountant_of(places, config)
+    if accountant is not None:
+        held.callback(accountant.close)
+    return accountant
+
+
+def _mailer(places: Paths, config: Config, held: ExitStack) -> MailerProcess | None:
+    """Return the mailer, which `MailRoom` starts in the first round; None if its queue cannot be made."""
+    try:
+        mailer = MailerProcess(places.mail, config.mails)
+    except OSError as error:
+        log.warning("no mails are sent: %s", error)
+        return None
+    held.callback(mailer.close)
+    return mailer
+
+
+def _own(inventory: gpus.Inventory, config: Config, places: Paths) -> Ownership:
+    """Take the real GPUs of the inventory. Raises Refused if another controller gives them out."""
+    real = inventory.gpus if inventory.source == "nvml" else ()
+    return own(real, exclusive=config.exclusive, is_root=places.mode == "system")
