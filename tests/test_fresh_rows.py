@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from builders import a_demand, new_jobs
-from fgsched.store import PendingRow, Store, freshrows
+from fgsched.store import Store, freshrows
 from fgsched.store.rows import past_of
 from fgsched.store.schema import COLUMNS, SQL
 
@@ -33,7 +33,7 @@ def row_by_row(store):
 
 
 def undecoded(store):
-    return [row.id for row in store.open_rows() if isinstance(row, PendingRow)]
+    return list(store.open_rows().pending.rows)
 
 
 def test_jobs_of_several_parts_owners_and_times_are_read_exactly_and_in_order(store):
@@ -73,7 +73,7 @@ def test_jobs_that_were_read_ahead_are_returned_once(store):
         store.use_ahead(rows)
     ahead = store.open_rows()
     store._db.execute("UPDATE job SET note = 'new' WHERE id = 1")
-    assert [row.id for row in ahead[:3]] == [1, 2, 3]
+    assert list(ahead.pending.rows)[:3] == [1, 2, 3]
     assert store.open_past()[0].job.note == "new"
 
 
@@ -98,5 +98,5 @@ def test_requests_that_are_too_long_for_one_list_are_read(store):
 
 def test_an_empty_queue_has_no_jobs():
     store = Store(":memory:")
-    assert store.open_rows() == []
+    assert store.open_jobs() == []
     store.close()

@@ -7,8 +7,6 @@ be repeated or undone by a controller that starts after a crash at any point (`r
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
-from typing import cast
 
 from fgsched.controller.containment import (
     PAUSE,
@@ -87,7 +85,7 @@ from fgsched.jobs.lifecycle import (
 )
 from fgsched.jobs.mps import is_server
 from fgsched.scheduling.planner import Start
-from fgsched.store import JobRecord, PendingRow, StorageBroken, Store, is_fatal
+from fgsched.store import JobRecord, OpenRows, StorageBroken, Store, is_fatal
 
 _AFTER_UNDONE = 1.0  # seconds after a turn that could not be stored, until it is repeated without an event
 _LONGEST = 300.0  # seconds until the clock, which may be set, is read again while a job waits for a time
@@ -353,12 +351,13 @@ class Engine:
             self.faults.note("the queue", error)
 
     def _read_book(self) -> None:
-        found = self.store.open_rows()
         self.charges.read()
+        found = self.store.open_rows()
         while bad := self._filled_table(found):
             for job_id, error in bad.items():
                 self.containment.set_aside(job_id, error)
-        records = [past for past in found if isinstance(past, JobRecord)]
+            found = self.store.open_rows()  # the table took over a part
+        records = found.records
         self.jobtable.given = {
             past.job.id: past.allocated for past in records if past.job.id in self.jobtable.holding
         }
@@ -367,31 +366,24 @@ class Engine:
                 self.containment.damage(past.job, past.damage)
         self.mail.resume()
 
-    def _filled_table(self, found: Iterable[JobRecord | PendingRow]) -> dict[int, Exception]:
+    def _filled_table(self, found: OpenRows) -> dict[int, Exception]:
         """Build the job table from the open jobs; return the error of each job that it cannot contain."""
         self.jobtable = JobTable(made=self.store.tasks.made)
+        aside = [number for number in self.containment.aside if number in found.pending.rows]
+        for number in aside:
+            self.jobtable.set_aside(found.pending.decoded(number))
+        self.jobtable.put_pending(found.pending)
         bad = dict[int, Exception]()
-        kind = self._kind_of if self.containment.aside else type
-        for which, part in groupby(found, kind):
-            if which is PendingRow:
-                self.jobtable.put_pending(cast(list[PendingRow], list(part)))
-            else:
-                self._put_each(part, bad)
+        self._put_each(found.records, bad)
         return bad
 
-    def _kind_of(self, one: JobRecord | PendingRow) -> type:
-        """Return the type of a row; that of a decoded one for a job that is set aside."""
-        is_aside = type(one) is PendingRow and one.id in self.containment.aside
-        return JobRecord if is_aside else type(one)
-
-    def _put_each(self, found: Iterable[JobRecord | PendingRow], bad: dict[int, Exception]) -> None:
+    def _put_each(self, found: Iterable[JobRecord], bad: dict[int, Exception]) -> None:
         """Put jobs into the table; add the error of each job that it cannot contain to `bad`.
 
         A failed `put` may leave the table inconsistent. Therefore each later job that fails is also tried in
         an empty table, and is reported only if it fails there, too.
         """
-        for one in found:
-            past = JobRecord(one.job(), ()) if isinstance(one, PendingRow) else one
+        for past in found:
             if past.job.id in self.containment.aside:
                 self.jobtable.set_aside(past.job)
                 continue

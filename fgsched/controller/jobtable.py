@@ -1,9 +1,10 @@
 """Keep all open jobs in memory, equal to their rows in the store and indexed for the planner."""
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -17,8 +18,9 @@ from fgsched.scheduling.limits import Key, Owner, counts_in
 from fgsched.scheduling.placement import Host, Room, Shortfall, rooms
 from fgsched.scheduling.planner import Plan, Queue, QueuedJob, Snapshot
 from fgsched.scheduling.priority import JobClass, Order
-from fgsched.store import Allocation, PendingRow
-from fgsched.store.rows import AlikeJobs
+from fgsched.scheduling.queue import joined
+from fgsched.store import Allocation
+from fgsched.store.rows import Pending
 
 _NOTHING = Demand(cpus=0)
 
@@ -195,19 +197,20 @@ class JobTable:
             self._offer_rest(job)
         self.is_torn = False
 
-    def put_pending(self, rows: Sequence[PendingRow]) -> None:
+    def put_pending(self, pending: Pending) -> None:
         """Take in new pending jobs without decoding them."""
+        rows = pending.rows
         self.revision, self.is_torn = self.revision + len(rows), True
-        waits: dict[AlikeJobs, dict[int, float]] = defaultdict(dict)
-        for row in rows:
-            waits[row.alike][row.id] = row.submitted_at
-        self.jobs.extend(rows)
-        for row in rows[-RECENT:]:
-            self._recent.add(row.alike.request.demand)
-        for alike, since in waits.items():
-            job = alike.job
-            self._queue.extend(class_of(job), since)
-            self._queued[job.request.partition, owner_of(job)] += len(since)
+        for number in reversed([*islice(reversed(rows), RECENT)]):
+            self._recent.add(rows[number].kind(number).request.demand)
+        self.jobs.take_over(rows)
+        waits: dict[JobClass, dict[int, float]] = {}
+        for alike, since in pending.times.items():
+            kind = class_of(alike.job)
+            waits[kind] = joined(waits.get(kind, {}), since)
+            self._queued[alike.request.partition, owner_of(alike.job)] += len(since)
+        for kind, since in waits.items():
+            self._queue.extend(kind, since)
         self.is_torn = False
 
     def set_aside(self, job: Job) -> None:

@@ -1,9 +1,10 @@
 """The eligible pending jobs, grouped into job classes, in order."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -28,6 +29,17 @@ class QueuedJob(Struct, frozen=True, gc=False):
     @property
     def kind(self) -> JobClass:
         return JobClass(self.demand, self.time_limit, self.partitions, self.who, self.nice, self.reservation)
+
+
+Value = TypeVar("Value")
+
+
+def joined(first: dict[int, Value], other: dict[int, Value]) -> dict[int, Value]:
+    """Return one of the dicts with all entries. Nothing is copied if the first one is empty."""
+    if not first:
+        return other
+    first.update(other)
+    return first
 
 
 class Group:
@@ -59,9 +71,9 @@ class Group:
             heappush(self._heap, (since, job_id))
             self._tidy()  # the job may have another entry
 
-    def extend(self, waits: Mapping[int, float]) -> None:
-        """Add new jobs: {id: begin of the wait}."""
-        self._since.update(waits)
+    def extend(self, waits: dict[int, float]) -> None:
+        """Add new jobs: {id: begin of the wait}. The dict is not used by the caller any more."""
+        self._since = joined(self._since, waits)
         self._heap += zip(waits.values(), waits.keys(), strict=True)
         self._heap.sort()  # a sorted list is a heap, and new jobs are mostly in order
         self._tidy()
@@ -147,11 +159,11 @@ class Queue:
         else:
             self._counts.pop(job.id, None)
 
-    def extend(self, kind: JobClass, waits: Mapping[int, float]) -> None:
-        """Add new jobs of one class: {id: begin of the wait}."""
+    def extend(self, kind: JobClass, waits: dict[int, float]) -> None:
+        """Add new jobs of one class: {id: begin of the wait}. The dict is not used by the caller any more."""
         group = self._group(kind)
+        self._group_of = joined(self._group_of, dict.fromkeys(waits, group))
         group.extend(waits)
-        self._group_of.update(dict.fromkeys(waits, group))
 
     def _group(self, kind: JobClass) -> Group:
         group = self._groups.get(kind)

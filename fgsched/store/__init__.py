@@ -8,15 +8,15 @@ from sqlite3 import OperationalError as DiskError
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fgsched.store.rows import Allocation, JobRecord, NewJob, PendingRow
-    from fgsched.store.store import StorageBroken, Store, is_fatal
+    from fgsched.store.rows import Allocation, JobRecord, NewJob
+    from fgsched.store.store import OpenRows, StorageBroken, Store, is_fatal
 
 __all__ = [
     "Allocation",
     "DiskError",
     "JobRecord",
     "NewJob",
-    "PendingRow",
+    "OpenRows",
     "StorageBroken",
     "Store",
     "is_fatal",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
@@ -25,8 +25,9 @@ from fgsched.store.rows import (
     Allocation,
     JobRecord,
     NewJob,
-    PendingRow,
+    Pending,
     PendingRows,
+    Read,
     allocated_text,
     columns_of,
     fixed_columns_of,
@@ -71,13 +72,8 @@ def _lenient(text: bytes) -> str:
     return text.decode(errors="surrogateescape")
 
 
-def _converted(fresh: FreshRows) -> list[PendingRow | JobRecord | int]:
-    rows = PendingRows()
-    return [one for part in fresh.parts() for one in rows.read(part)]
-
-
-def _id_of(row: JobRecord | PendingRow) -> int:
-    return row.id if isinstance(row, PendingRow) else row.job.id
+def _id_of(record: JobRecord) -> int:
+    return record.job.id
 
 
 def _mark_of(row: sqlite3.Row) -> tuple[GpuState, str, float]:
@@ -86,6 +82,13 @@ def _mark_of(row: sqlite3.Row) -> tuple[GpuState, str, float]:
         return GpuState(row["state"]), row["note"], row["at"]
     except ValueError:
         return GpuState.DRAINED, f"its state in the queue cannot be read: {row['state']!r:.80}", row["at"]
+
+
+class OpenRows(NamedTuple):
+    """All open jobs: those pending as submitted, and all others in order."""
+
+    pending: Pending
+    records: list[JobRecord]
 
 
 class Store:
@@ -98,7 +101,7 @@ class Store:
         self._db, self._record = self._opened.db, self._opened.record
         self._last_id: int | None = None  # None: it is to be read
         self.trouble = ""  # why the queue cannot be written; "": the last transaction with changes was stored
-        self._ahead: list[PendingRow | JobRecord | int] | None = None  # pending jobs that were read ahead
+        self._ahead: Read | None = None  # pending jobs that were read ahead
         self.blobs = Blobs(self._db, SQL)
         self.submissions = Submissions(self._db, SQL)
         self._text_of = lru_cache(maxsize=64)(request_text)
@@ -362,34 +365,33 @@ class Store:
         return [past.job for past in self.open_past()]
 
     def open_past(self) -> list[JobRecord]:
-        """Return every open job with its allocation."""
-        return [JobRecord(row.job(), ()) if isinstance(row, PendingRow) else row for row in self.open_rows()]
+        """Return every open job in order, with its allocation."""
+        found = self.open_rows()
+        pending = (some.job(number) for number, some in found.pending.rows.items())
+        return sorted([*found.records, *(JobRecord(job, ()) for job in pending)], key=_id_of)
 
-    def open_rows(self) -> list[JobRecord | PendingRow]:
-        """Return every open job in order; jobs that are pending as submitted are not decoded."""
+    def open_rows(self) -> OpenRows:
+        """Return every open job; jobs that are pending as submitted are not decoded."""
         holds: dict[int, list[Hold]] = {}
         for row in self._db.execute(SQL["all_holds"]):
             hold = Hold(gpu=row["gpu"], share=row["share"], memory=row["memory"])
             holds.setdefault(row["job"], []).append(hold)
-        found = self._fresh_jobs()
+        ahead, self._ahead = self._ahead, None
+        pending, others = ahead or PendingRows().read_all(FreshRows(self._db).parts())
         ended: list[int] = [row["job"] for row in self._rows("ended_holders")]
-        unread = list(map(type, found)).count(int)
-        if 2 * unread > len(found):
-            return [past_of(row, tuple(holds.get(row["id"], ()))) for row in self._rows("open_jobs")]
-        rows = [
+        unread = list(map(type, others)).count(int)
+        if 2 * unread > len(pending.rows) + len(others):
+            rows = self._rows("open_jobs")
+            return OpenRows(Pending(), [past_of(row, tuple(holds.get(row["id"], ()))) for row in rows])
+        records = [
             self._open_past(one, holds.get(one, ())) if isinstance(one, int) else one
-            for one in (*found, *ended)
+            for one in (*others, *ended)
         ]
-        return sorted(rows, key=_id_of) if ended else rows
+        return OpenRows(pending, sorted(records, key=_id_of))
 
     def use_ahead(self, rows: FreshRows) -> None:
         """Make the next `open_rows` return jobs that were read before. Until then no job may be written."""
-        self._ahead = _converted(rows)
-
-    def _fresh_jobs(self) -> list[PendingRow | JobRecord | int]:
-        """Return the jobs without an end as `PendingRows.read` does."""
-        ahead, self._ahead = self._ahead, None
-        return _converted(FreshRows(self._db)) if ahead is None else ahead
+        self._ahead = PendingRows().read_all(rows.parts())
 
     def _open_past(self, number: int, holds: Iterable[Hold]) -> JobRecord:
         return past_of(self._rows("get_job", {"id": number})[0], tuple(holds))
