@@ -1,4 +1,4 @@
-"""Pending jobs that another thread reads in parts: the same jobs as row by row, whatever a row contains."""
+"""Pending jobs that are read in parts: the same jobs as row by row, whatever a row contains."""
 
 import sqlite3
 
@@ -15,7 +15,7 @@ TIMES = (5.0, 1_764_111_222.333444, 0.1, 2.0**31 + 2.0**-21, 1e-300)
 
 @pytest.fixture
 def store(monkeypatch):
-    monkeypatch.setattr(freshrows, "_MOST", 3)  # several parts, of which the last is empty
+    monkeypatch.setattr(freshrows, "MOST", 3)  # several parts, of which the last is empty
     store = Store(":memory:")
     for number, at in enumerate(TIMES):
         for user in ("ann", "bob", "ünïcode"):
@@ -66,28 +66,6 @@ def test_a_separator_in_a_damaged_text_does_not_shift_the_other_rows(store):
 def test_a_text_that_is_not_utf_8_damages_only_its_own_job(store):
     store._db.execute("UPDATE job SET request = CAST(x'7bff7d' AS TEXT) WHERE id = 2")
     assert [past.job.id for past in store.open_past() if past.damage] == [2]
-
-
-def test_jobs_that_were_read_ahead_are_returned_once(store):
-    with freshrows.reading(store._db) as rows:
-        store.use_ahead(rows)
-    ahead = store.open_rows()
-    store._db.execute("UPDATE job SET note = 'new' WHERE id = 1")
-    assert list(ahead.pending.rows)[:3] == [1, 2, 3]
-    assert store.open_past()[0].job.note == "new"
-
-
-def test_a_block_that_fails_waits_for_the_thread_that_reads(store):
-    with pytest.raises(KeyError), freshrows.reading(store._db) as rows:
-        raise KeyError
-    assert not rows._thread.is_alive()
-
-
-def test_an_error_of_the_other_thread_is_raised_by_the_reader(store):
-    store._db.execute("UPDATE job SET user = ? WHERE id = 11", ["u" * 5000])
-    store._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4500)
-    with pytest.raises(sqlite3.DataError, match="too big"), freshrows.reading(store._db) as rows:
-        store.use_ahead(rows)
 
 
 def test_requests_that_are_too_long_for_one_list_are_read(store):

@@ -34,7 +34,7 @@ def part_of(texts, users="ann"):
     ids, uids, gids = (",".join(map(str, column)).encode() for column in columns)
     ticks = ",".join(str(number << 22) for number in numbers).encode()
     requests = "\x1e".join(texts).encode(errors="surrogateescape")
-    return Part(size, size, ids, uids, gids, "\x1e".join(names).encode(), requests, ticks)
+    return Part(size, ids, uids, gids, "\x1e".join(names).encode(), requests, ticks)
 
 
 def job_of(number, request):

@@ -1,17 +1,16 @@
-"""Run the controller process: take the lock, start the spawner, open the queue, serve.
+"""Run the controller process: take the lock, start the spawner, read the queue, serve.
 
-The modules that this needs are few. The others are imported while another thread reads the queue.
+The modules that are needed to read the queue are few. The others are imported while other threads read it.
 """
 
 import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 
 from fgsched.launch.spawner import Spawner
-from fgsched.store.freshrows import reading
-from fgsched.store.opening import open_queue
+from fgsched.store.ahead import read_ahead
 from fgsched.system import nice
 from fgsched.system.paths import Paths, taken
 from fgsched.system.private import close_to_others
@@ -46,14 +45,14 @@ def serve(
     inherited = Children(children(os.getpid()))
     with taken(places), ExitStack() as held:
         places, child = placed(places, environ, os.geteuid(), boot_id()), Spawner(spawner())
-        held.callback(child.close)
         arguments = _arguments(places, option, is_service=is_service)
         _show(places, child, arguments, environ)
-        with closing(open_queue(places.queue)) as queue, reading(queue.db) as rows:
-            from fgsched.controller.serving import Begun, run
+        ahead = read_ahead(places.queue)
+        if ahead is not None:
+            held.callback(ahead.close)
+        from fgsched.controller.serving import Begun, run  # meanwhile
 
-            begun = Begun(places, environ, option, is_service, ready, child, inherited, held)
-            again = run(begun, queue, rows)
+        again = run(Begun(places, environ, option, is_service, ready, child, inherited, held), ahead)
     if again:
         _execute_again(arguments)
 

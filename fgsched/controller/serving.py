@@ -1,9 +1,9 @@
-"""Build the controller on the open queue, with its GPUs and helper processes, and run it."""
+"""Open the queue, build the controller with its GPUs and helper processes, and run it."""
 
 import logging
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 from fgsched import gpus
@@ -17,8 +17,9 @@ from fgsched.gpus.ownership import Ownership, own
 from fgsched.launch.spawner import Spawner
 from fgsched.mail.process import MailerProcess
 from fgsched.store import Store
-from fgsched.store.connection import Opened
-from fgsched.store.freshrows import FreshRows
+from fgsched.store.ahead import Ahead
+from fgsched.store.opening import examine
+from fgsched.store.store import converted
 from fgsched.system import nice
 from fgsched.system.accounts import Accounts, of_host, of_sessions, of_user
 from fgsched.system.paths import Paths
@@ -42,8 +43,11 @@ class Begun(NamedTuple):
     held: ExitStack  # closes the helper processes, after the queue
 
 
-def run(begun: Begun, queue: Opened, rows: FreshRows) -> bool:
+def run(begun: Begun, ahead: Ahead | None) -> bool:
     """Run the controller until it is stopped; return whether to execute the process again.
+
+    Args:
+        ahead: reads the queue already.
 
     Raises:
         BadUsage: the configuration is wrong.
@@ -53,19 +57,27 @@ def run(begun: Begun, queue: Opened, rows: FreshRows) -> bool:
     places, held = begun.places, begun.held
     config = load(places)
     inventory, sampler = gpus.attach(config, begun.environ, option=begun.option)
-    held.callback(sampler.close)
     accounts, sessions = _lookups(places, config)
-    for one in (accounts, *sessions):
-        held.callback(one.close)
     helpers = _accountant(places, config, held), _mailer(places, config, held), sessions
-    store = Store(places.queue, queue)
-    store.use_ahead(rows)
-    inventory = with_known_gpus(inventory, store, sampler)
-    held.callback(_own(inventory, config, places).close)
-    beside = Beside(begun.spawner, sampler, accounts, inventory, *helpers, begun.inherited)
-    manager = ServiceManager(begun.environ if begun.is_service else {})
-    controller = Controller(places, config, store, beside, manager)
-    return _run(controller.run, places, begun.ready)
+    for one in (accounts, *sessions, sampler, begun.spawner):
+        held.callback(one.close)
+    with closing(_opened(places, ahead)) as store:
+        inventory = with_known_gpus(inventory, store, sampler)
+        with closing(_own(inventory, config, places)):
+            beside = Beside(begun.spawner, sampler, accounts, inventory, *helpers, begun.inherited)
+            manager = ServiceManager(begun.environ if begun.is_service else {})
+            controller = Controller(places, config, store, beside, manager)
+            return _run(controller.run, places, begun.ready)
+
+
+def _opened(places: Paths, ahead: Ahead | None) -> Store:
+    """Check and open the queue. Raises StorageError."""
+    examined = examine(places.queue)
+    rows = converted(ahead) if ahead is not None else None
+    store = Store(places.queue, examined.open())
+    if ahead is not None and rows is not None:
+        store.use_ahead(rows, ahead.counts)
+    return store
 
 
 def _run(run: Callable[[Callable[[], None]], bool], places: Paths, ready: Callable[[], None]) -> bool:

@@ -1,22 +1,18 @@
-"""Read the rows of pending jobs in parts: another thread reads while this one converts, or imports modules.
+"""Read the rows of pending jobs in parts, which SQLite aggregates into one row each.
 
-SQLite aggregates a part into one row. Until the row is there, it does not need the lock of the interpreter.
+Until that row is there, a thread does not need the lock of the interpreter.
 """
 
 import sqlite3
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import lru_cache
-from queue import SimpleQueue
-from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from fgsched.store.schema import SQL
 
-_MOST = 4096  # rows of a part
+MOST = 4096  # rows of a part
 SEPARATOR = b"\x1e"  # char(30) of the statement, which no valid request contains
 _TICK = 2.0**-22  # seconds: the unit of times in the statement, and the resolution of the clock as a float
 Owner = tuple[int, int, str]  # uid, gid, user
@@ -28,9 +24,8 @@ _numbers = msgspec.json.Decoder(list[int]).decode
 class Part(NamedTuple):
     """The row of the statement `fresh_jobs`: columns of some rows. Texts are separated by `SEPARATOR`."""
 
-    last: int
     size: int
-    id_list: bytes  # without rows, None as all others
+    id_list: bytes
     uids: bytes
     gids: bytes
     users: bytes
@@ -39,7 +34,7 @@ class Part(NamedTuple):
 
     @property
     def ids(self) -> list[int]:
-        return _listed(self.id_list) if self.size else []
+        return _listed(self.id_list)
 
     @property
     def times(self) -> list[float]:
@@ -48,17 +43,13 @@ class Part(NamedTuple):
 
     @property
     def owner(self) -> Owner | None:
-        """Return the owner of all rows; None if there are several, or no rows."""
-        if not self.size:
-            return None
+        """Return the owner of all rows; None if there are several."""
         columns = ((self.uids, b","), (self.gids, b","), (self.users, SEPARATOR))
         uid, gid, user = (_only(column, separator, self.size) for column, separator in columns)
         return (int(uid), int(gid), _text(user)) if uid and gid and user is not None else None
 
     def rows(self) -> Iterable[FreshRow]:
         """Return the rows; without requests if a damaged text contains the separator."""
-        if not self.size:
-            return []
         ids, uids, gids, times = self.ids, _listed(self.uids), _listed(self.gids), self.times
         users, requests = [*map(_text, self.users.split(SEPARATOR))], self.requests.split(SEPARATOR)
         if any(len(column) != self.size for column in (uids, gids, users, requests, times)):
@@ -66,81 +57,37 @@ class Part(NamedTuple):
         return zip(ids, zip(uids, gids, users, strict=True), requests, times, strict=True)
 
 
-class FreshRows:
-    """Reads the rows of the jobs without an end, in order.
+class Span(NamedTuple):
+    """The ids of the rows of a part."""
 
-    No other thread may use the connection until all parts are taken, or `close` was called.
-    """
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-        self._parts: SimpleQueue[Part | Exception] = SimpleQueue()
-        self._thread: Thread | None = None
-        if self._is_long():  # else no thread: its memory would remain
-            self._thread = Thread(target=self._read)
-            self._thread.start()
-        else:
-            self._parts.put(self._part(0))
-
-    def _is_long(self) -> bool:
-        """Return whether there is more than one part."""
-        return bool(self._db.execute(SQL["has_open_jobs"], {"beyond": _MOST - 1}).fetchone())
-
-    def parts(self) -> Iterator[Part]:
-        """Yield the parts. Raises sqlite3.Error."""
-        try:
-            size = _MOST
-            while size == _MOST:
-                part = self._parts.get()
-                if isinstance(part, Exception):
-                    raise part
-                size = part.size
-                yield part
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """Wait until the other thread has ended."""
-        if self._thread is not None:
-            self._thread.join()
-
-    def _read(self) -> None:
-        """Read the parts until one is not full or an error occurs."""
-        try:
-            with _prompt_switches():
-                after, size = 0, _MOST
-                while size == _MOST:
-                    part = self._part(after)
-                    after, size = part.last, part.size
-                    self._parts.put(part)
-        except Exception as error:
-            self._parts.put(error)
-
-    def _part(self, after: int) -> Part:
-        cursor = self._db.cursor()
-        cursor.row_factory = None
-        return Part(*cursor.execute(SQL["fresh_jobs"], {"after": after, "most": _MOST}).fetchone())
+    after: int
+    last: int
 
 
-@contextmanager
-def reading(db: sqlite3.Connection) -> Iterator[FreshRows]:
-    """Read the pending jobs, of a long queue in another thread, which has ended at the end of the block."""
-    rows = FreshRows(db)
-    try:
-        yield rows
-    finally:
-        rows.close()
+def next_span(db: sqlite3.Connection, after: int) -> Span | None:
+    """Return the ids of the next part; None if no job without an end follows. Raises sqlite3.Error."""
+    (last,) = _row(db, "end_of_part", {"after": after, "most": MOST})
+    return None if last is None else Span(after, last)
 
 
-@contextmanager
-def _prompt_switches() -> Iterator[None]:
-    """Let a thread wait for the interpreter's lock for 0.2 ms instead of 5 ms, in which a part is read."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(0.0002)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
+def read_part(db: sqlite3.Connection, span: Span) -> Part:
+    """Return a part. Raises sqlite3.Error."""
+    return Part(*_row(db, "fresh_jobs", span._asdict()))
+
+
+def read_parts(db: sqlite3.Connection) -> Iterator[Part]:
+    """Yield all parts. Raises sqlite3.Error."""
+    after = 0
+    while span := next_span(db, after):
+        yield read_part(db, span)
+        after = span.last
+
+
+def _row(db: sqlite3.Connection, statement: str, values: dict[str, int]) -> tuple[Any, ...]:
+    cursor = db.cursor()
+    cursor.row_factory = None
+    found: tuple[Any, ...] = cursor.execute(SQL[statement], values).fetchone()
+    return found
 
 
 def _listed(column: bytes) -> list[int]:

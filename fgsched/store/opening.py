@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from fgsched.domain.errors import StorageError
 from fgsched.store import commits, files, wal
@@ -29,11 +30,43 @@ def open_queue(path: Path | str) -> Opened:
         adapt(db, path)
         _named(db, name)
         return Opened(db, Record(None, Commit(name, 0)))
-    path = Path(path)
+    return examine(Path(path)).open()
+
+
+class Examined(NamedTuple):
+    """A queue that was checked and not changed, except that a new one is an empty file."""
+
+    path: Path
+    sums: Sums
+    beside: Commit | None
+    is_new: bool
+    holds: bool  # the checksums are those of the file
+
+    def open(self) -> Opened:
+        """Open the queue. Raises StorageError, with the remedy."""
+        with _refusing(self.path, self.sums):
+            return _opened(self)
+
+
+def examine(path: Path) -> Examined:
+    """Check a queue, or begin a new one. Raises StorageError, with the remedy."""
     is_new = _expect(path)
     sums = Sums(path)
+    with _refusing(path, sums):
+        # A killed controller may have left commits in the log that are not synchronised. This one relies on
+        # them.
+        files.sync_file(path.with_name(f"{path.name}-wal"))
+        beside = _beside(path, is_new=is_new)
+        if is_new:
+            sums.discard()
+        return Examined(path, sums, beside, is_new, holds=not is_new and _examined(path, beside, sums))
+
+
+@contextmanager
+def _refusing(path: Path, sums: Sums) -> Iterator[None]:
+    """Convert the errors of a queue that cannot be opened, and close its checksums."""
     try:
-        return _opened(path, sums, is_new=is_new)
+        yield
     except UNREADABLE as error:
         sums.close()
         raise refusal(path, error) from error
@@ -47,26 +80,21 @@ def open_queue(path: Path | str) -> Opened:
         raise
 
 
-def _opened(path: Path, sums: Sums, *, is_new: bool) -> Opened:
-    # A killed controller may have left commits in the log that are not synchronised. This one relies on them.
-    files.sync_file(path.with_name(f"{path.name}-wal"))
-    beside = _beside(path, is_new=is_new)
-    if is_new:
-        sums.discard()
-    holds = not is_new and _examined(path, beside, sums)
+def _opened(found: Examined) -> Opened:
+    path = found.path
     db = _connect(str(path))
     path.with_name(f"{path.name}-shm").unlink(
         missing_ok=True
     )  # of an interrupted check: this process holds the lock
     try:
-        if not is_new:
+        if not found.is_new:
             compare(db, path)
         adapt(db, path)
-        opened = Opened(db, _recorded(db, path, beside), path=path, sums=sums)
+        opened = Opened(db, _recorded(db, path, found.beside), path=path, sums=found.sums)
     except BaseException:
         db.close()
         raise
-    opened.begin(holds=holds)
+    opened.begin(holds=found.holds)
     return opened
 
 
@@ -174,7 +202,7 @@ def _examined(path: Path, beside: Commit | None, sums: Sums) -> bool:
 
 def _compared(path: Path, beside: Commit | None, sums: Sums, *, is_logged: bool, bad: list[int]) -> bool:
     """Tell whether the checksums hold; `bad` are the pages that differ."""
-    with _looking(path) as db:
+    with looking(path) as db:
         found, rows = _told(db, path)
         _compare_commits(path, beside, found)
         now, was = State(found.queue, found.number, rows, sums.changes), sums.state
@@ -192,14 +220,14 @@ def _compared(path: Path, beside: Commit | None, sums: Sums, *, is_logged: bool,
 
 def _without_log(path: Path, sums: Sums) -> State:
     """Return the state of the file without its log."""
-    with _looking(path, how="immutable=1") as db:
+    with looking(path, how="immutable=1") as db:
         found, rows = _told(db, path)
     return State(found.queue, found.number, rows, sums.changes)
 
 
 @contextmanager
-def _looking(path: Path, how: str = "") -> Iterator[sqlite3.Connection]:
-    """Open a connection that does not change the files."""
+def looking(path: Path, how: str = "") -> Iterator[sqlite3.Connection]:
+    """Open a connection that does not change the files, before the queue is opened."""
     log_file, shm = (path.with_name(f"{path.name}-{end}") for end in ("wal", "shm"))
     how = how or ("mode=ro" if log_file.exists() and log_file.stat().st_size else "immutable=1")
     had_shm = shm.exists()
@@ -218,14 +246,14 @@ def _reader(uri: str) -> sqlite3.Connection:
     This process holds the lock of the queue. Another program that has the file open is noticed later, when it
     is opened for writing.
     """
-    db = sqlite3.connect(uri, uri=True)
+    db = sqlite3.connect(uri, uri=True, check_same_thread=False)
     try:
         db.execute("PRAGMA schema_version").fetchone()
     except sqlite3.OperationalError as error:
         if error.sqlite_errorname not in _WITHOUT_SHM:
             return db  # the caller meets the same error
         db.close()
-        db = sqlite3.connect(f"{uri}&vfs=unix-none", uri=True)
+        db = sqlite3.connect(f"{uri}&vfs=unix-none", uri=True, check_same_thread=False)
         db.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the log is in memory
     except UNREADABLE:
         pass

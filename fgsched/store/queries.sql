@@ -153,23 +153,22 @@ SELECT attempt, at, old, new, reason FROM event WHERE job = :job ORDER BY id;
 -- A job with a hold is open, even if a damaged row shows another state.
 SELECT * FROM job WHERE id IN (SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold) ORDER BY id;
 
--- name: has_open_jobs
--- A row if more than so many jobs have no end.
-SELECT 1 FROM job WHERE ended_at IS NULL LIMIT 1 OFFSET :beyond;
+-- name: end_of_part
+-- The last id of the next jobs without an end.
+SELECT max(id) FROM (SELECT id FROM job WHERE ended_at IS NULL AND id > :after ORDER BY id LIMIT :most);
 
 -- name: fresh_jobs
--- The next jobs without an end, as one row: lists of their columns, with commas or char(30). The request is given for
+-- Jobs without an end, as one row: lists of their columns, with commas or char(30). The request is given for
 -- a job that is pending as submitted: all other columns have the defaults of a new row, or are not read for such a job.
 -- Times are integers, as the text of a float is not exact; the few that are no multiple of 2^-22 s count as changed.
 -- So do long requests: SQLite limits the length of the list. The length of a BLOB is known without counting characters.
-SELECT max(id), count(*), CAST(group_concat(id) AS BLOB), CAST(group_concat(uid) AS BLOB),
+SELECT count(*), CAST(group_concat(id) AS BLOB), CAST(group_concat(uid) AS BLOB),
   CAST(group_concat(gid) AS BLOB), CAST(group_concat(user, char(30)) AS BLOB),
   CAST(group_concat(
     CASE WHEN {as_submitted} AND submitted_at = CAST(submitted_at * 4194304 AS INTEGER) / 4194304.0
       AND length(CAST(request AS BLOB)) <= 4096 THEN request ELSE '' END, char(30)) AS BLOB),
   CAST(group_concat(CAST(submitted_at * 4194304 AS INTEGER)) AS BLOB)
-FROM job WHERE ended_at IS NULL AND id > :after AND id <= (
-  SELECT max(id) FROM (SELECT id FROM job WHERE ended_at IS NULL AND id > :after ORDER BY id LIMIT :most));
+FROM job WHERE ended_at IS NULL AND id > :after AND id <= :last;
 
 -- name: ended_holders
 -- Jobs that have an end and a hold.

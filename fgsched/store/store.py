@@ -15,9 +15,10 @@ from fgsched.domain.job import Gpu, GpuState, Hold, Job, JobState, Reason, Reque
 from fgsched.domain.text import storable
 from fgsched.scheduling.priority import AccountUser, Usage
 from fgsched.scheduling.runtimes import Run
+from fgsched.store.ahead import Ahead, Counts, counts_of
 from fgsched.store.blobs import Blobs, Idle
 from fgsched.store.connection import Connection, Insert, Opened, Statement
-from fgsched.store.freshrows import FreshRows
+from fgsched.store.freshrows import read_parts
 from fgsched.store.moved import MovedJobs, NothingMoved, Part, Step
 from fgsched.store.opening import last_id, open_queue, raise_ids
 from fgsched.store.outbox import Outbox
@@ -82,6 +83,17 @@ def _mark_of(row: sqlite3.Row) -> tuple[GpuState, str, float]:
         return GpuState(row["state"]), row["note"], row["at"]
     except ValueError:
         return GpuState.DRAINED, f"its state in the queue cannot be read: {row['state']!r:.80}", row["at"]
+
+
+def converted(ahead: Ahead) -> Read | None:
+    """Return the jobs that were read ahead, and close the connections; None if they cannot be read."""
+    try:
+        return PendingRows().read_all(ahead.parts())
+    except (sqlite3.Error, MemoryError) as error:
+        log.warning("the queue is read again: %s", error)
+        return None
+    finally:
+        ahead.close()
 
 
 class OpenRows(NamedTuple):
@@ -377,7 +389,7 @@ class Store:
             hold = Hold(gpu=row["gpu"], share=row["share"], memory=row["memory"])
             holds.setdefault(row["job"], []).append(hold)
         ahead, self._ahead = self._ahead, None
-        pending, others = ahead or PendingRows().read_all(FreshRows(self._db).parts())
+        pending, others = ahead or PendingRows().read_all(read_parts(self._db))
         ended: list[int] = [row["job"] for row in self._rows("ended_holders")]
         unread = list(map(type, others)).count(int)
         if 2 * unread > len(pending.rows) + len(others):
@@ -389,9 +401,13 @@ class Store:
         ]
         return OpenRows(pending, sorted(records, key=_id_of))
 
-    def use_ahead(self, rows: FreshRows) -> None:
-        """Make the next `open_rows` return jobs that were read before. Until then no job may be written."""
-        self._ahead = PendingRows().read_all(rows.parts())
+    def use_ahead(self, rows: Read, counts: Counts) -> None:
+        """Make the next `open_rows` return jobs that were read before, if the queue has not changed since.
+
+        Until then no job may be written.
+        """
+        if counts_of(self._db) == counts:
+            self._ahead = rows
 
     def _open_past(self, number: int, holds: Iterable[Hold]) -> JobRecord:
         return past_of(self._rows("get_job", {"id": number})[0], tuple(holds))
