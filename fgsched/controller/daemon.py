@@ -3,6 +3,7 @@
 The modules that are needed to read the queue are few. The others are imported while other threads read it.
 """
 
+import gc
 import logging
 import os
 import sys
@@ -41,6 +42,7 @@ def serve(
         Refused: another controller allocates the GPUs.
         StorageError: the queue cannot be used.
     """
+    gc.disable()  # until the queue is loaded: modules and jobs are many objects without cycles
     _prepare(places)
     inherited = Children(children(os.getpid()))
     with taken(places), ExitStack() as held:
