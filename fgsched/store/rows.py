@@ -5,6 +5,7 @@ import math
 import re
 import sqlite3
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import attrgetter
@@ -318,6 +319,7 @@ class PendingRows:
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str | None, Owner], _Kind] = {}
+        self._latest: dict[Owner, deque[_Kind]] = {}  # some kinds, whose patterns are tried first
 
     def read_all(self, parts: Iterable[Part]) -> Read:
         """Return the jobs of all parts, each converted as soon as it is there."""
@@ -362,7 +364,7 @@ class PendingRows:
             try:
                 if text and 0.0 <= at < _LATEST:
                     if owner != of or not last.has(text):
-                        last, of = self._kind_of(text, owner), owner
+                        last, of = self._latest_kind_of(text, owner), owner
                     if last.alike is not None:
                         found.add_pending(number, last.alike, text, at)
                         continue
@@ -371,6 +373,15 @@ class PendingRows:
                 one = number
             found.add(one)
         return found.all()
+
+    def _latest_kind_of(self, request: bytes, owner: Owner) -> _Kind:
+        for kind in self._latest.get(owner, ()):
+            if kind.has(request):
+                return kind
+        kind = self._kind_of(request, owner)
+        if kind.pattern:
+            self._latest.setdefault(owner, deque(maxlen=_TRIED)).append(kind)
+        return kind
 
     def _kind_of(self, request: bytes, owner: Owner) -> _Kind:
         text = request.decode()
@@ -416,6 +427,7 @@ class _Found:
 
 _LATEST = 2.0**40  # seconds since the epoch
 _MOST_KINDS = 4096
+_TRIED = 4  # kinds of an owner: a pattern costs a sixth of `_common_part`
 
 
 def fresh_past_of(number: int, owner: Owner, request: bytes, submitted_at: float) -> JobRecord | None:

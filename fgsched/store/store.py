@@ -89,7 +89,7 @@ def converted(ahead: Ahead) -> Read | None:
     """Return the jobs that were read ahead, and close the connections; None if they cannot be read."""
     try:
         return PendingRows().read_all(ahead.parts())
-    except (sqlite3.Error, MemoryError) as error:
+    except (sqlite3.Error, UnicodeDecodeError, MemoryError) as error:
         log.warning("the queue is read again: %s", error)
         return None
     finally:
