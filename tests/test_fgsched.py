@@ -434,7 +434,7 @@ def test_a_queue_that_others_could_write_is_refused_at_the_start(home, mode):
     home.places.queue.chmod(mode)
     done = home.run("fgq")
     home.places.queue.chmod(0o600)
-    assert (done.status, done.out) == (Exit.STORAGE, "")
+    assert (done.status, done.out) == (Exit.STORAGE, ""), done.err
     assert done.err.startswith(f"fgq: error: {home.places.queue} is writable by others\nLook who changed it")
 
 
