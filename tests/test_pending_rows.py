@@ -69,6 +69,10 @@ def test_a_part_of_one_kind_is_read_whole():
     assert [since for _, since in found.by_kind()] == [{number: float(number) for number in range(1, 10)}]
 
 
+def test_a_damaged_request_that_contains_a_whole_one_leaves_its_part_to_the_reader_of_damaged_rows():
+    assert list(each(PendingRows().read(part_of([LIKE, f"{LIKE}\x1e{LIKE}", LIKE])))) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("at", ["soon", None, -1.0, 2.0**60, b""])
 def test_a_time_of_submission_that_is_damaged_is_left_to_the_reader_of_damaged_rows(at):
     text = request_text(REQUESTS[0]).encode()
