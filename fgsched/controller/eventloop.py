@@ -149,7 +149,7 @@ class EventLoop:
         heard = self._hear(self._wait(timeout))
         self._clients.look()
         if self._clients.have_work and (starts := self._starts.release()):
-            self._engine.turn(starts, time.time())  # whoever asks sees every job that runs
+            self._engine.turn(starts, time.time())  # clients see every job that runs
         self._serve()
         is_due = timeout is not None and time.monotonic() - begun >= timeout
         events, self._events = self._starts.select(self._events, time.monotonic()), []

@@ -24,7 +24,7 @@ _numbers = msgspec.json.Decoder(list[int]).decode
 class Part(NamedTuple):
     """The row of the statement `fresh_jobs`: columns of some rows. Texts are separated by `SEPARATOR`."""
 
-    size: int
+    height: int  # number of rows
     id_list: bytes
     uids: bytes
     gids: bytes
@@ -45,14 +45,14 @@ class Part(NamedTuple):
     def owner(self) -> Owner | None:
         """Return the owner of all rows; None if there are several."""
         columns = ((self.uids, b","), (self.gids, b","), (self.users, SEPARATOR))
-        uid, gid, user = (_only(column, separator, self.size) for column, separator in columns)
+        uid, gid, user = (_only(column, separator, self.height) for column, separator in columns)
         return (int(uid), int(gid), _text(user)) if uid and gid and user is not None else None
 
     def rows(self) -> Iterable[FreshRow]:
         """Return the rows; without requests if a damaged text contains the separator."""
         ids, uids, gids, times = self.ids, _listed(self.uids), _listed(self.gids), self.times
         users, requests = [*map(_text, self.users.split(SEPARATOR))], self.requests.split(SEPARATOR)
-        if any(len(column) != self.size for column in (uids, gids, users, requests, times)):
+        if any(len(column) != self.height for column in (uids, gids, users, requests, times)):
             return [(one, (0, 0, ""), b"", 0.0) for one in ids]
         return zip(ids, zip(uids, gids, users, strict=True), requests, times, strict=True)
 

@@ -341,12 +341,12 @@ class PendingRows:
         """Return the jobs of a part if all are of the kind of the first one."""
         owner = part.owner
         kind = self._kind_of_first(part.requests, owner) if owner is not None else _UNKNOWN
-        if kind.alike is None or not kind.has_all(part.requests, part.size):
+        if kind.alike is None or not kind.has_all(part.requests, part.height):
             return None
         times = part.times
         if min(times) < 0.0 or max(times) >= _LATEST:
             return None
-        return PendingJobs(part.ids, [kind.alike] * part.size, part.requests, times)
+        return PendingJobs(part.ids, [kind.alike] * part.height, part.requests, times)
 
     def _kind_of_first(self, requests: bytes, owner: Owner) -> _Kind:
         try:
