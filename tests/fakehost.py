@@ -44,7 +44,7 @@ class Host:
 
     path: Path
     keeper: subprocess.Popen[str]
-    has_started: bool = False  # a controller, at least once
+    has_started: bool = False  # a controller, at least once, or tried to
 
     @property
     def root(self) -> Path:
@@ -135,9 +135,9 @@ class Host:
 
     def start(self) -> None:
         script = self.path / "gpus" / "script.json"  # of the simulated GPUs; it need not exist
+        self.has_started = True
         done = self.run("root", "fgsched", "start", "--system", env={"FG_SIM_SCRIPT": str(script)})
         assert done.status == 0, done.err + self.log
-        self.has_started = True
 
     def stop(self) -> None:
         done = self.run("root", "fgsched", "stop", "--kill")
@@ -247,9 +247,9 @@ def hosting(*, config: str = CONFIG, jobs: str = "", started: bool = True) -> It
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
             assert keeper.stdout.readline() == "ready\n"
             host = Host(path, keeper)
-            if started:
-                host.start()
             try:
+                if started:
+                    host.start()
                 yield host
             finally:
                 if (host.root / "run/fgsched/socket").exists() and host.has_started:
