@@ -159,10 +159,10 @@ class Home:
         self._wait_index.append(said)
         job_id = self.submit(f"echo >{gate}; exec sleep 1000000", **more)
         assert select.select([said], [], [], PATIENCE)[0], self.job(job_id)
-        self._learned(job_id)
+        self.until_running(job_id)
         return job_id
 
-    def _learned(self, job: int) -> None:
+    def until_running(self, job: int) -> None:
         """Ask until the controller knows that a job runs: its script can be faster than the report."""
         latest = time.monotonic() + PATIENCE
         while self.client.call(protocol.ShowJob(id=job)).state is JobState.STARTING:

@@ -50,6 +50,13 @@ def lose_supervisors(home, job):
     assert home.run("fgq", "-h").status == 0
 
 
+def script_of(home, told, job):
+    """The pid of a script that has begun; its controller knows that it runs, and takes orders for it."""
+    pid = int(told.word())
+    home.until_running(job)
+    return pid
+
+
 def standing(home, job):
     return home.job(job)["state"]
 
@@ -64,7 +71,7 @@ def test_a_signal_reaches_a_job_whose_shepherd_and_controller_were_killed(home, 
 
 def test_a_suspended_job_goes_on_though_its_shepherd_and_its_controller_were_killed(home, told):
     job = home.submit(GOES_ON)
-    pid = int(told.word())
+    pid = script_of(home, told, job)
     assert home.run("fgctl", "suspend", str(job)).status == 0
     until_stopped(pid)
     lose_supervisors(home, job)
@@ -104,7 +111,7 @@ def test_another_time_limit_holds_for_a_job_whose_shepherd_and_controller_were_k
 
 def test_the_clock_of_a_suspended_job_stands_still_over_both_deaths_and_then_goes_on(home, told):
     job = home.submit(TELLS, time_limit=8)
-    pid = int(told.word())
+    pid = script_of(home, told, job)
     home.client.ask("suspend", ids=[job])
     until_stopped(pid)
     lose_supervisors(home, job)
@@ -140,7 +147,7 @@ def test_a_requeue_reaches_a_job_whose_shepherd_and_controller_were_killed(home,
 
 def test_a_job_that_was_suspended_is_stopped_though_its_shepherd_never_heard_of_it(home, told):
     job = home.submit(TELLS)
-    pid = int(told.word())
+    pid = script_of(home, told, job)
     os.kill(shepherd_of(home, job), signal.SIGSTOP)
     home.client.ask("suspend", ids=[job])
     kill(shepherd_of(home, job))
@@ -153,7 +160,7 @@ def test_a_suspend_is_given_before_it_is_answered(tmp_path):
         told = Told(home)
         watched = os.pidfd_open(controller_of(home))
         job = home.submit(TELLS)
-        script = int(told.word())
+        script = script_of(home, told, job)
         with pytest.raises(Unreachable):
             home.client.ask("suspend", ids=[job])
         await_end(watched)  # the controller died before it answered
@@ -164,7 +171,7 @@ def test_a_suspend_is_given_before_it_is_answered(tmp_path):
 
 def test_an_order_that_is_not_delivered_is_said_to_be_so_and_given_again(home, told):
     job = home.submit(TELLS)
-    pid = int(told.word())
+    pid = script_of(home, told, job)
     shepherd = shepherd_of(home, job)
     before = resource.prlimit(shepherd, resource.RLIMIT_SIGPENDING)
     resource.prlimit(shepherd, resource.RLIMIT_SIGPENDING, (0, before[1]))
