@@ -37,7 +37,7 @@ def serve(
     the queue is open, and a start works from any state.
 
     Raises:
-        Unreachable: this queue has another controller.
+        AlreadyRunning: this queue has another controller.
         BadUsage: the configuration is wrong.
         Refused: another controller allocates the GPUs.
         StorageError: the queue cannot be used.

@@ -194,12 +194,12 @@ class EventLoop:
         Requests that arrive while writes are taken in join their turn: one commit is for all.
         """
         begun = now = time.monotonic()
-        planned = heard = 0.0  # seconds that the turn is expected to take for the writes: now, and last time
+        planned = planned_before = 0.0  # seconds that the turn is expected to take for the writes
         while now < begun + _SLICE and planned < _WRITES:
             if (connection := self._clients.next()) is None:
-                if heard == planned:
+                if planned == planned_before:  # nothing was written since it was last heard who asks
                     break
-                heard = planned
+                planned_before = planned
                 self._hear(0.0)  # whatever it hears gets its turn, which the writes make
                 continue
             planned += self._handle(connection)

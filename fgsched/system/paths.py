@@ -335,7 +335,7 @@ def _refuse_unusable(run: Path) -> None:
 def taken(places: Paths) -> Iterator[None]:
     """Hold the lock of the state directory, which the kernel releases when the process ends.
 
-    Raises: Unreachable, if another controller has it.
+    Raises: AlreadyRunning, if another controller has it.
     """
     from filelock import FileLock, Timeout  # a command that takes no lock does not pay for it
 
