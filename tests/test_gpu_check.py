@@ -1,6 +1,7 @@
 """scripts/gpu-check without a card: its parts on the fake driver, and what it says."""
 
 import os
+import site
 import subprocess
 import sys
 import time
@@ -147,9 +148,9 @@ def test_a_program_that_breaks_is_a_failure_and_nothing_unchecked(place):
     assert row.holds is False
 
 
-def test_a_table_counts_what_fails(capsys):
+def test_a_table_has_each_row_with_its_verdict(capsys):
     rows = [Row("a", True, "1"), Row("b", False, "2"), Row("c", None, "3")]
-    assert show("9", "title", rows) == 1
+    assert show("9", "title", iter(rows)) == rows
     words = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert words == [["9", "title"], ["holds", "a", "1"], ["FAILS", "b", "2"], ["not", "checked:", "c", "3"]]
 
@@ -176,6 +177,44 @@ def test_without_a_card_every_row_says_so(tmp_path):
     assert done.returncode == 2, done.stderr
     assert len(rows) == 23
     assert all(row.split()[:2] == ["not", "checked:"] for row in rows)
+
+
+def test_it_finds_the_packages_of_an_environment_that_was_made_from_another_one(tmp_path):
+    """In a checkout without .venv. An environment made from this one would have its base's packages alone."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    (packages,) = (tmp_path / "env").glob("lib/python3*/site-packages")
+    (packages / "all.pth").write_text("\n".join(site.getsitepackages()))
+    (tmp_path / "checkout/scripts").mkdir(parents=True)
+    for name in ("fgsched", "fgshim", "scripts/gpucheck"):
+        (tmp_path / "checkout" / name).symlink_to(ROOT / name)
+    script = tmp_path / "checkout/scripts/gpu-check"
+    script.write_bytes((ROOT / "scripts/gpu-check").read_bytes())
+    (tmp_path / "libnvidia-ml.so.1").write_text("no library")
+    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    words = [tmp_path / "env/bin/python", script, "2"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert "this host has no NVIDIA GPU that can be used" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_section_that_fails_leaves_the_others(tmp_path):
+    def broken(_):
+        """Something."""
+        yield Row("a", True, "1")
+        raise RuntimeError("no such thing")
+
+    broke = Row("Something", False, "it broke off: RuntimeError: no such thing")
+    assert list(rows_of(broken, None)) == [Row("a", True, "1"), broke]
+
+
+def test_the_output_of_every_program_is_in_the_log(place, tmp_path):
+    place.log = tmp_path / "log"
+    place.run("sh", "-c", "echo said; echo wrong >&2; exit 3", WORD="x")
+    with place.begin("sh", "-c", "echo also >&2") as live:
+        live.process.wait()
+    words = [line.partition(" ")[2] if ":" in line else line for line in place.log.read_text().splitlines()]
+    assert words[0] == "WORD=x sh -c 'echo said; echo wrong >&2; exit 3'"
+    assert words[1:5] == ["status 3", "said", "wrong", ""]
+    assert words[5:8] == ["sh -c 'echo also >&2'", "status 0", "also"]
 
 
 def test_all_of_it_runs_with_a_card(place):

@@ -4,7 +4,6 @@ import json
 import os
 import secrets
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,17 +50,8 @@ print(json.dumps(mine))
 def section(place: Place) -> Iterator[Row]:
     """Run a job that exceeds its limit beside a job that does not."""
     torch_or_not(place)
-    with tempfile.TemporaryDirectory(prefix="fgcheck-") as home:
-        os.environ |= {"FG_HOME": home}
-        os.environ.pop("FG_DEVICES", None)
-        from fgsched import protocol
-        from fgsched.client import Client, find_places
-
-        with Client(find_places()) as client:
-            try:
-                yield from _check(client, Path(home), place.python)
-            finally:
-                client.call(protocol.Stop())
+    with place.controller() as (client, home):
+        yield from _check(client, home, place.python)
 
 
 def _check(client: Any, home: Path, python: str) -> Iterator[Row]:

@@ -3,7 +3,6 @@
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,18 +29,8 @@ def section(place: Place) -> Iterator[Row]:
     if not shutil.which("nvidia-cuda-mps-control"):
         raise NotHere("nvidia-cuda-mps-control is not installed")
     torch_or_not(place)
-    with tempfile.TemporaryDirectory(prefix="fgmps-") as home:
-        (Path(home) / "fgsched.toml").write_text('[gpus]\nmps = "user"\n')
-        os.environ |= {"FG_HOME": home}
-        os.environ.pop("FG_DEVICES", None)
-        from fgsched import protocol
-        from fgsched.client import Client, find_places
-
-        with Client(find_places()) as client:
-            try:
-                yield from _check(client, Path(home), place)
-            finally:
-                client.call(protocol.Stop())
+    with place.controller('[gpus]\nmps = "user"\n') as (client, home):
+        yield from _check(client, home, place)
 
 
 def _check(client: Any, home: Path, place: Place) -> Iterator[Row]:

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from gpucheck.sheet import NotHere
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
-PATIENCE = 300  # seconds that a program may take
+PATIENCE = 90  # seconds that a program may take
 _PROGRAMS = Path(__file__).with_name("programs.py")
 _TORCH_PROGRAMS = Path(__file__).with_name("torch_programs.py")
 _TORCH = "import torch, sys; sys.exit(not torch.cuda.is_available())"
@@ -85,6 +87,7 @@ class Place:
     total: int = 0
     name: str = ""  # model, memory and driver
     kept: dict[str, bool] = field(default_factory=dict)
+    log: Path | None = None  # receives what every program printed
 
     def program(self, verb: str, *words: object) -> list[str]:
         return [self.python, str(_PROGRAMS), str(ROOT), verb, *map(str, words)]
@@ -94,9 +97,19 @@ class Place:
 
     def run(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
         """Run a program without a share to its end."""
-        return subprocess.run(
+        done = subprocess.run(
             words, env=self.env | env, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
+        self.record(words, env, done.returncode, done.stdout + done.stderr)
+        return done
+
+    def record(self, words: Sequence[str], env: dict[str, str], status: int | None, printed: str) -> None:
+        """Append a program and its output to the log."""
+        if self.log is None:
+            return
+        given = " ".join([*(f"{name}={value}" for name, value in env.items()), *map(shlex.quote, words)])
+        with self.log.open("a") as log:
+            log.write(f"{time.strftime('%H:%M:%S')} {given}\nstatus {status}\n{printed}\n")
 
     @contextmanager
     def start(self, *words: str, **env: str) -> Iterator["Live"]:
@@ -110,11 +123,18 @@ class Place:
     def begin(self, *words: str, **env: str) -> Iterator["Live"]:
         """Start a program; end it with the block."""
         pipe = subprocess.PIPE
-        with subprocess.Popen(words, env=self.env | env, stdin=pipe, stdout=pipe, text=True) as process:
+        with (
+            tempfile.TemporaryFile("w+") as errors,
+            subprocess.Popen(
+                words, env=self.env | env, stdin=pipe, stdout=pipe, stderr=errors, text=True
+            ) as process,
+        ):
             try:
                 yield Live(process, "")
             finally:
                 process.kill()
+                errors.seek(0)
+                self.record(words, env, process.wait(), errors.read())
 
     def ask(self, verb: str, *words: object) -> dict[str, Any]:
         """Return the output of a test program without a share."""
@@ -137,6 +157,27 @@ class Place:
             Path(name, "region").write_bytes(head + bytes(region.SIZE - len(head)))
             Path(name, "libfgshim.so").symlink_to(library())
             yield Share(self, Path(name), limit)
+
+    @contextmanager
+    def controller(self, settings: str = "") -> Iterator[tuple[Any, Path]]:
+        """Run a controller of its own for the block; yield a client of it and its directory."""
+        with tempfile.TemporaryDirectory(prefix="fgcheck-") as home:
+            Path(home, "fgsched.toml").write_text(settings)
+            os.environ |= {"FG_HOME": home}
+            os.environ.pop("FG_DEVICES", None)
+            from fgsched import protocol
+            from fgsched.client import Client, find_places
+
+            try:
+                with Client(find_places()) as client:
+                    client.call(protocol.Ping())
+                    try:
+                        yield client, Path(home)
+                    finally:
+                        client.call(protocol.Stop())
+            finally:
+                log = Path(home, "fgsched.log")
+                self.record(["controller"], {}, None, log.read_text() if log.exists() else "")
 
     def has(self, module: str) -> bool:
         """Tell whether the programs' Python has a package."""
@@ -165,7 +206,7 @@ def torch_or_not(place: Place) -> None:
         raise NotHere(f"{place.python} has a PyTorch that cannot use the GPU")
 
 
-def find(python: str) -> Place:
+def find(python: str, log: Path | None = None) -> Place:
     """Return the first GPU. Raises NotHere, with the reason, if there is none or it cannot be shared."""
     try:
         import pynvml
@@ -180,4 +221,4 @@ def find(python: str) -> Place:
         raise NotHere(f"this host has no NVIDIA GPU that can be used: {error}") from error
     about = f"{name}, {total // MIB} MiB, driver {pynvml.nvmlSystemGetDriverVersion()}"
     print(f"GPU 0: {about}")
-    return Place(python, uuid, total, about)
+    return Place(python, uuid, total, about, log=log)

@@ -1,7 +1,6 @@
 """Rows and tables of results: check, verdict, observation."""
 
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,13 +38,15 @@ def rows_of(section: Callable[[Any], Iterator[Row]], place: Any) -> Iterator[Row
         yield from section(place)
     except NotHere as reason:
         yield Row(name, None, str(reason))
-    except (OSError, ImportError, ValueError, KeyError, IndexError, subprocess.SubprocessError) as error:
+    except Exception as error:  # the other sections are still made
         yield Row(name, False, f"it broke off: {type(error).__name__}: {error}")
 
 
-def show(number: str, title: str, rows: list[Row]) -> int:
-    """Print the table of a section; return the number of failed rows."""
-    print(f"\n{number}  {title}")
+def show(number: str, title: str, rows: Iterable[Row]) -> list[Row]:
+    """Print the table of a section, each row when it is known; return the rows."""
+    print(f"\n{number}  {title}", flush=True)
+    found = []
     for one in rows:
         print(f"   {one.word:<12} {one.what:<46} {one.seen}", flush=True)
-    return sum(one.holds is False for one in rows)
+        found.append(one)
+    return found

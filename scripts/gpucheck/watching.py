@@ -3,7 +3,6 @@
 import os
 import secrets
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,22 +21,13 @@ _LATEST = 20  # seconds after the allocation
 
 def section(place: Place) -> Iterator[Row]:
     """Start jobs with memory outside the hook, and wait for the watchdog."""
-    with tempfile.TemporaryDirectory(prefix="fgcheck-") as home:
-        os.environ |= {"FG_HOME": home}
-        os.environ.pop("FG_DEVICES", None)
-        from fgsched import protocol
-        from fgsched.client import Client, find_places
-
-        with Client(find_places()) as client:
-            try:
-                found = _Ended(client, Path(home), place)
-                yield found.row("shim", 0.25, 600 * MIB, "GpuUnhooked")
-                over = place.total // 8 + _LEAST
-                if over > place.total // 2:
-                    raise NotHere("the GPU is too small for a job far above its limit")
-                yield found.row("watchdog", 0.125, over, "GpuOutOfMemory")
-            finally:
-                client.call(protocol.Stop())
+    with place.controller() as (client, home):
+        found = _Ended(client, home, place)
+        yield found.row("shim", 0.25, 600 * MIB, "GpuUnhooked")
+        over = place.total // 8 + _LEAST
+        if over > place.total // 2:
+            raise NotHere("the GPU is too small for a job far above its limit")
+        yield found.row("watchdog", 0.125, over, "GpuOutOfMemory")
 
 
 @dataclass
