@@ -2,8 +2,11 @@
 
 import json
 import os
+import pwd
 import secrets
 import shlex
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from fgsched import protocol
-from fgsched.client import Client
-from fgsched.domain.errors import Refused
+from fgsched.cli.command import write
+from fgsched.cli.install.host import ordinary_user
+from fgsched.client import Client, find_places
+from fgsched.domain.errors import Exit, Refused
 from fgsched.domain.job import Demand, Request
 from fgsched.domain.states import Reason, Tier
+from fgsched.listing.display import text_table
+from fgsched.system.identity import as_user
 from fgshim import selftest
 
 HOLDS, FAILS, ABSENT = "holds", "does not hold", "not offered here"
@@ -32,6 +39,28 @@ class Row:
     check: str
     verdict: str
     why: str = ""
+
+
+def tested(*, as_json: bool) -> int:
+    """Print which limits are effective on this host; return 1 if one is not."""
+    places = find_places()
+    if places.mode == "system" and os.geteuid() == 0:  # root may not own jobs
+        return _tested_as(ordinary_user(os.environ, pwd.getpwall), as_json=as_json)
+    with Client(places) as client:
+        rows = [[row.tier, row.check, row.verdict, row.why] for row in enforced(client)]
+    holds = all(row[2] != FAILS for row in rows)
+    if as_json:
+        checks = [dict(zip(("tier", "check", "verdict", "why"), row, strict=True)) for row in rows]
+        write(json.dumps({"holds": holds, "checks": checks}) + "\n")
+    else:
+        write(text_table(["TIER", "CHECK", "RESULT", "WHY"], rows, header=True))
+    return Exit.DONE if holds else Exit.REFUSED
+
+
+def _tested_as(user: str, *, as_json: bool) -> int:
+    """Run the command again with jobs of this user; return its exit status."""
+    words = [sys.executable, "-I", "-m", "fgsched.cli.fgsched", "doctor", "--enforcement"]
+    return subprocess.run([*words, *["--json"] * as_json], **as_user(user), check=False).returncode
 
 
 def enforced(client: Client) -> Iterator[Row]:

@@ -16,7 +16,6 @@ from fgsched.cli.simulating import simulate
 from fgsched.client import Client, find_places, start
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
 from fgsched.domain.times import format_runtime
-from fgsched.listing.display import text_table
 from fgsched.system.paths import Paths
 
 if TYPE_CHECKING:
@@ -187,7 +186,9 @@ def _logs(follow: bool, lines: int | None, job: int | None, system: bool) -> Non
 def _doctor(enforcement: bool, recover: bool, system: bool, as_json: bool) -> int:
     """Check the host and the controller; 1 if a check fails."""
     if enforcement:
-        return _enforcement(as_json)
+        from fgsched.cli.enforcement import tested
+
+        return tested(as_json=as_json)
     if recover:
         return _recover(_places(system))
     from fgsched.cli.doctor import FAIL, examine
@@ -217,24 +218,6 @@ def _recover(places: Paths) -> int:
     places.prepare(os.geteuid())
     write(recovered(places))
     return Exit.DONE
-
-
-def _enforcement(as_json: bool) -> int:
-    """Print which limits are effective on this host; return 1 if one is not."""
-    from fgsched.cli.enforcement import FAILS, enforced
-
-    with Client(find_places()) as client:
-        rows = [[row.tier, row.check, row.verdict, row.why] for row in enforced(client)]
-    holds = all(row[2] != FAILS for row in rows)
-    if as_json:
-        names = ("tier", "check", "verdict", "why")
-        write(
-            json.dumps({"holds": holds, "checks": [dict(zip(names, row, strict=True)) for row in rows]})
-            + "\n"
-        )
-    else:
-        write(text_table(["TIER", "CHECK", "RESULT", "WHY"], rows, header=True))
-    return Exit.DONE if holds else Exit.REFUSED
 
 
 @fgsched.command("config")

@@ -1,16 +1,14 @@
 """The check of `fgsched init`: a job of an ordinary user, which must end in time."""
 
-import os
 import pwd
 import subprocess
 import sys
-from functools import partial
 
 from fgsched import protocol
 from fgsched.client import Client, TimedOut
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import JobState
-from fgsched.system.identity import become
+from fgsched.system.identity import as_user
 
 _PATIENCE = 120.0  # seconds that the submission, and then the job, may take
 
@@ -38,17 +36,13 @@ def check(client: Client, user: str, gpus: int, *, patience: float = _PATIENCE) 
 
 def _submitted(user: str, gpus: int) -> int:
     """Submit the job as its user; return its id. Raises Refused."""
-    account = pwd.getpwnam(user)
-    test = f'test "$(id -u)" = {account.pw_uid} && test -n "$FG_JOB_ID"'
+    test = f'test "$(id -u)" = {pwd.getpwnam(user).pw_uid} && test -n "$FG_JOB_ID"'
     demand = [f"--gpus={gpus}"] if gpus else []
     words = ["--parsable", "--time=1", "--chdir=/", "--output=/dev/null", "-J", "check"]
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-m", "fgsched.cli.fgsub", *words, *demand, f"--wrap={test}"],
-            preexec_fn=partial(become, account.pw_uid, account.pw_gid, os.getgrouplist(user, account.pw_gid)),
-            env={"PATH": os.defpath, "HOME": account.pw_dir, "USER": user},
-            cwd="/",
-            stdin=subprocess.DEVNULL,
+            **as_user(user),
             capture_output=True,
             text=True,
             timeout=_PATIENCE,

@@ -129,9 +129,9 @@ def _state_of_unit() -> str:
 
 
 def _advice(about: protocol.About) -> str:
-    kind = "simulated GPUs" if about.source == "sim" else "GPUs"
+    kind = "simulated GPU" if about.source == "sim" else "GPU"
     return (
-        f"Tell the users of this host ({about.gpus} {kind}):\n"
+        f"Tell the users of this host ({about.gpus} {kind}{'' if about.gpus == 1 else 's'}):\n"
         "  fginfo                                  see the GPUs\n"
         "  fgsub --gpus=0.5 --time=2:00:00 job.sh  submit a job with half a GPU\n"
         "  fgq --me, fgtail JOB, fgcancel JOB      see, follow and cancel jobs\n"
