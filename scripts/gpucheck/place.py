@@ -166,6 +166,7 @@ class Place:
             os.environ |= {"FG_HOME": home}
             os.environ.pop("FG_DEVICES", None)
             from fgsched import protocol
+            from fgsched.cli.stopping import stop
             from fgsched.client import Client, find_places
 
             try:
@@ -174,7 +175,7 @@ class Place:
                     try:
                         yield client, Path(home)
                     finally:
-                        client.call(protocol.Stop())
+                        stop(find_places(), is_kill=True)
             finally:
                 log = Path(home, "fgsched.log")
                 self.record(["controller"], {}, None, log.read_text() if log.exists() else "")
