@@ -8,31 +8,43 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict, astuple
+
 from fgsched import protocol
-from fgsched.cli.command import write
+from fgsched.cli.command import output, write
 from fgsched.cli.install.host import ordinary_user
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit, Refused
 from fgsched.domain.job import Demand, Request
 from fgsched.domain.states import Reason, Tier
-from fgsched.listing.display import text_table
+from fgsched.domain.text import clean
 from fgsched.system.identity import as_user
 from fgshim import selftest
+from fgshim.selftest.others import OTHERS
+from fgshim.selftest.views import VIEWS
+from fgshim.selftest.ways import WAYS
 
 HOLDS, FAILS, ABSENT = "holds", "does not hold", "not offered here"
 _VERDICTS = {True: HOLDS, False: FAILS, None: ABSENT}
 _LIMIT = 4 << 30  # bytes that a trial requests; less on small GPUs
 _PATIENCE = 600.0  # seconds for a job to start and end
 _NEEDS = "needs a driver from r615, cgroups of version 2, and a controller of root's"
+_UNHOOKED = "unhooked process"
+_WIDTHS = (  # of the columns in characters, before any result is known; the last one is not padded
+    max(len(tier.value) for tier in Tier),
+    max(map(len, (*WAYS, *VIEWS, *OTHERS, _UNHOOKED))),
+    max(map(len, _VERDICTS.values())),
+    0,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """The result of one test."""
 
     tier: str
@@ -47,14 +59,33 @@ def tested(*, as_json: bool) -> int:
     if places.mode == "system" and os.geteuid() == 0:  # root may not own jobs
         return _tested_as(ordinary_user(os.environ, pwd.getpwall), as_json=as_json)
     with Client(places) as client:
-        rows = [[row.tier, row.check, row.verdict, row.why] for row in enforced(client)]
-    holds = all(row[2] != FAILS for row in rows)
-    if as_json:
-        checks = [dict(zip(("tier", "check", "verdict", "why"), row, strict=True)) for row in rows]
-        write(json.dumps({"holds": holds, "checks": checks}) + "\n")
-    else:
-        write(text_table(["TIER", "CHECK", "RESULT", "WHY"], rows, header=True))
+        holds = (_print_object if as_json else _print_lines)(enforced(client))
     return Exit.DONE if holds else Exit.REFUSED
+
+
+def _print_object(rows: Iterable[Row]) -> bool:
+    """Print all results as one JSON object; return whether no test failed."""
+    known = list(rows)
+    holds = all(row.verdict != FAILS for row in known)
+    write(json.dumps({"holds": holds, "checks": [asdict(row) for row in known]}) + "\n")
+    return holds
+
+
+def _print_lines(rows: Iterable[Row]) -> bool:
+    """Print each result as soon as it is known; return whether no test failed."""
+    holds = True
+    for number, row in enumerate(rows):
+        if number == 0:  # there is a GPU to test
+            _print_line(Row("TIER", "CHECK", "RESULT", "WHY"))
+        _print_line(row)
+        holds &= row.verdict != FAILS
+    return holds
+
+
+def _print_line(row: Row) -> None:
+    cells = [clean(cell).ljust(width) for cell, width in zip(astuple(row), _WIDTHS, strict=True)]
+    write("  ".join(cells).rstrip() + "\n")
+    output().flush()
 
 
 def _tested_as(user: str, *, as_json: bool) -> int:
@@ -117,7 +148,7 @@ class _Trials:
 
     def watched(self, about: protocol.About) -> Row:
         """Test that the watchdog detects a process without the hook and acts on it."""
-        row, kills = (Tier.WATCHDOG.value, "unhooked process"), about.watchdog == "kill"
+        row, kills = (Tier.WATCHDOG.value, _UNHOOKED), about.watchdog == "kill"
         seconds = int(about.interval * 5) + 30 if kills else int(about.interval * 2) + 3
         job, said = self._run(Tier.SHIM, ["env", "-u", "LD_PRELOAD", *selftest.command("hold", seconds)])
         if said and said[0].get("hooked"):

@@ -3,7 +3,7 @@
 fence           allocate more than any small limit, without a context
 all LIMIT       every way, every view and every other process: one line of JSON for each
 take BYTES      allocate, print the status, hold the memory until stdin ends
-hold SECONDS    allocate a little, print whether the hook is loaded, hold the memory
+hold SECONDS    print whether the hook is loaded; if it is not, allocate a little and hold the memory
 """
 
 import json
@@ -58,8 +58,11 @@ def _take(size: int) -> None:
 def _hold(seconds: int) -> None:
     with open("/proc/self/maps") as maps:
         is_hooked = "/libfgshim.so\n" in maps.read()
+    if is_hooked:  # the watchdog has nothing to see
+        print(json.dumps({"hooked": True}))
+        return
     status, _ = linear(with_context(), 2 << 20)
-    print(json.dumps({"hooked": is_hooked, "status": status}), flush=True)
+    print(json.dumps({"hooked": False, "status": status}), flush=True)
     time.sleep(seconds)
 
 

@@ -1,9 +1,14 @@
-/* The cards, shared by all processes through the file that FAKE_CUDA_STATE names. */
+/* The cards, shared by all processes through the file that the variable FAKE_CUDA_STATE names, or that was named when this
+   was compiled. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include "fake.h"
+
+#ifndef FAKE_CUDA_STATE
+#define FAKE_CUDA_STATE NULL
+#endif
 
 static state *shared;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
@@ -19,8 +24,13 @@ uint32_t fake_pid(void) {
     return own_pid;
 }
 
-state *fake_state(void) {
+static const char *state_path(void) {
     const char *path = getenv("FAKE_CUDA_STATE");
+    return path ? path : FAKE_CUDA_STATE;
+}
+
+state *fake_state(void) {
+    const char *path = state_path();
     pthread_mutex_lock(&opening);
     if (!shared && path) {
         int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -39,7 +49,8 @@ static void lock(void) {
 /* A process holds memory as long as it maps the card state: exec and death both end that.
    The mapping's inode is looked for, since a path can be written in many ways. */
 static int alive(uint32_t pid) {
-    char path[64], line[4600], *where = getenv("FAKE_CUDA_STATE");
+    const char *where = state_path();
+    char path[64], line[4600];
     struct stat about;
     int found = 0;
     if (pid == fake_pid()) return 1;
