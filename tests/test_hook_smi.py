@@ -26,6 +26,7 @@ WITHOUT_TABLE = ["340", "390", "418", "450", "460", "470"]  # nvidia-smi uses NV
 FAILS = (
     "390"  # prints an error instead of the table, also without the hook: it lacks functions of the fake NVML
 )
+MONITORS = [*BRANCHES, "418", "450", "460", "470"]  # 340 has no pmon, that of 390 does not run here
 OTHER_LAYOUTS = ["525"]  # the entries of its lists are laid out in another way
 LISTS = {"213": "C", "213,214": "M+C", "214,215": "M+C+G", "215": "G"}  # slots that list: the type shown
 REPORTS = (
@@ -112,6 +113,12 @@ def table(tools, env, slots="213"):
     row = r"^\|\s+\d+(?:\s+N/A)*\s+(\d+)\s.*?(\d+)MiB \|$"
     processes = re.findall(row, said.stdout.partition("rocesses:")[2], re.MULTILINE)
     return sorted((int(pid), int(used)) for pid, used in processes)
+
+
+def monitored(tools, env, report):
+    """The rows of one round of nvidia-smi pmon or dmon, as words."""
+    said = smi(tools, env, report, "-c", "1", *(["-s", "m"] if report == "pmon" else []))
+    return [line.split() for line in said.splitlines() if not line.startswith("#")]
 
 
 def endless(tools, env, report, lines):
@@ -202,6 +209,19 @@ def test_sessions_that_nvidias_program_lists_are_in_a_job_only_the_jobs(busy, dr
     tools = driver_package(branch)
     assert named(pids, endless(tools, stranger(job), report, 5)) == pids
     assert named(pids, endless(tools, job.environment(), report, 4)) == pids[:1]
+
+
+@pytest.mark.driverpackages
+@pytest.mark.parametrize("branch", MONITORS)
+def test_the_monitors_of_nvidias_program_show_in_a_job_only_the_jobs_processes_and_gpus(
+    busy, driver_package, branch
+):
+    job, pids = busy
+    tools = driver_package(branch)
+    for env, seen, gpus in ((stranger(job), pids, ["0", "1"]), (job.environment(), pids[:1], ["0"])):
+        rows = monitored(tools, env, "pmon")
+        assert sorted((int(row[1]), row[3]) for row in rows if row[1] != "-") == [(pid, "64") for pid in seen]
+        assert [row[0] for row in monitored(tools, env, "dmon")] == gpus
 
 
 @pytest.mark.driverpackages

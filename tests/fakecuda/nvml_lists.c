@@ -145,6 +145,7 @@ static int smi_list0(card *device, unsigned *count, smi_process *into) { return 
 static int smi_list1(card *device, unsigned *count, smi_process *into) { return smi_list_in(214, device, count, into); }
 static int smi_list2(card *device, unsigned *count, smi_process *into) { return smi_list_in(215, device, count, into); }
 static int smi_card(unsigned index, card **device, int how) { (void)how; return nvmlDeviceGetHandleByIndex_v2(index, device); }
+static int smi_kind(card *device, unsigned *kind) { (void)device; return *kind = 2, OK; }   /* pmon and dmon ask for it */
 static int smi_other(unsigned value, unsigned *twice) { return *twice = 2 * value, OK; }
 static int smi_unsupported(void) { return 3; }
 API nvmlInternalGetExportTable(const void **table, const uint8_t *id) {
@@ -153,6 +154,7 @@ API nvmlInternalGetExportTable(const void **table, const uint8_t *id) {
     if (!table || !id || memcmp(id, known, sizeof known)) return INVALID_ARGUMENT;
     for (int i = 1; i < 256; i++) entries[i] = (void *)smi_unsupported;
     entries[0] = (void *)(getenv("FAKE_SMI_SHORT") ? 100 * sizeof *entries : sizeof entries);
+    entries[72] = (void *)smi_kind;
     entries[80] = (void *)smi_other;
     entries[81] = (void *)smi_card;
     entries[213] = (void *)smi_list0;
@@ -176,6 +178,8 @@ API nvmlDeviceGetDeviceHandleFromMigDeviceHandle(card *instance, card **device) 
 }
 API nvmlDeviceGetGpuInstanceId(card *instance, unsigned *id) { return instance->parent ? (*id = instance->gi, OK) : INVALID_ARGUMENT; }
 API nvmlDeviceGetComputeInstanceId(card *instance, unsigned *id) { return instance->parent ? (*id = instance->ci, OK) : INVALID_ARGUMENT; }
+/* nvidia-smi pmon lists processes of cards that no virtual machine uses. */
+API nvmlDeviceGetVirtualizationMode(card *device, unsigned *mode) { (void)device; return *mode = 0, OK; }
 /* nvidia-smi -q registers for events. */
 API nvmlEventSetCreate(void **set) { static int only; return *set = &only, OK; }
 API nvmlEventSetFree(void *set) { (void)set; return OK; }
