@@ -1,11 +1,13 @@
-"""NVIDIA's libcuda, libnvidia-ml and nvidia-smi of many driver branches, from Debian's non-free component.
+"""NVIDIA's libcuda, libnvidia-ml and nvidia-smi of many driver branches.
 
-They are fetched once into a cache, with apt, from the mirror that this host is configured for. This needs no
-root and does not change the host's apt. Nothing is installed, and nothing is stored in the repository.
+Those that Debian's non-free component has are fetched once into a cache, with apt, from the mirror that this
+host is configured for. This needs no root and does not change the host's apt. Other branches are those of the
+driver that is installed on the host. Nothing is installed, and nothing is stored in the repository.
 """
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -29,57 +31,92 @@ BRANCHES = {
     "550": "",
     "555": "",
 }
+INSTALLED = ("580",)  # branches that Debian does not have
 MPS_BRANCH = "535"
 LOADERS = ("390", "418")  # their libcuda needs a library of another package
 SUITES = ("bookworm", "trixie", "sid", "experimental")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 COMMANDS = ("apt-get", "dpkg-deb")
+USUAL_FOLDERS = ("/usr/local/nvidia/lib64", f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64")
 
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """The unpacked packages of one branch."""
+    """NVIDIA's files of one branch."""
 
     branch: str
-    folder: Path
-
-    @property
-    def smi(self) -> Path:
-        return self._file("nvidia-smi")
-
-    @property
-    def nvml(self) -> Path:
-        return self._file("libnvidia-ml.so.*.*")
-
-    @property
-    def cuda(self) -> Path:
-        return self._file("libcuda.so.*.*")
-
-    @property
-    def libraries(self) -> list[Path]:
-        """All shared libraries of the branch, without the links to them."""
-        return [path for path in self.folder.rglob("lib*.so.*.*") if not path.is_symlink()]
+    smi: Path
+    nvml: Path
+    cuda: Path
+    libraries: tuple[Path, ...]  # all shared libraries, without the links to them
 
     @property
     def version(self) -> str:
         """The version that the driver reports, such as 535.261.03."""
         return self.cuda.name.removeprefix("libcuda.so.")
 
-    def _file(self, pattern: str) -> Path:
-        found = (path for path in self.folder.rglob(pattern) if path.is_file() and not path.is_symlink())
-        return next(path for path in found if "nvidia" in path.parent.parent.name)
-
 
 def driver(branch: str) -> Driver:
-    """Return a branch from the cache; fetch it if it is missing there.
+    """Return a branch from the cache, and fetch it if it is missing there; or the driver of the host.
 
-    Raises: NotHere if it is not in the cache and apt cannot fetch it.
+    Raises: NotHere if it is not in the cache and apt cannot fetch it, or if the host has no such driver.
     """
+    if branch in INSTALLED:
+        return installed(branch)
     folder = _folder(branch)
     if not folder.exists():
         with FileLock(cache() / "drivers.lock"):
             fetch([branch])
-    return Driver(branch, folder)
+    return _unpacked(branch, folder)
+
+
+def installed(branch: str) -> Driver:
+    """Return the driver that is installed on the host, if it is of this branch.
+
+    Raises: NotHere if nvidia-smi is missing or of another branch, or if a library of its version is missing.
+    """
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        raise NotHere(f"branch {branch} is not in Debian, and no nvidia-smi is in PATH")
+    version = _version_of(program)
+    if version.partition(".")[0] != branch:
+        raise NotHere(f"branch {branch} is not in Debian, and {program} is of version {version or 'unknown'}")
+    nvml, cuda = (_library(f"lib{name}.so.{version}") for name in ("nvidia-ml", "cuda"))
+    return Driver(branch, Path(program).resolve(), nvml, cuda, (nvml, cuda))
+
+
+def _version_of(program: str) -> str:
+    """Return the version in the help of nvidia-smi, which needs neither a GPU nor a library."""
+    said = subprocess.run([program, "-h"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r" v(\d+(?:\.\d+)+)$", said, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _library(name: str) -> Path:
+    """Find a library by the name of its file, with its version."""
+    for folder in (*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *_linker_folders(), *USUAL_FOLDERS):
+        if folder and (path := Path(folder, name)).is_file():
+            return path.resolve()
+    raise NotHere(f"{name} of the driver that is installed here was not found")
+
+
+def _linker_folders() -> list[str]:
+    """Return the folders in which the dynamic linker finds NVIDIA's libraries."""
+    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    return re.findall(r"lib(?:nvidia-ml|cuda)\.so\.1 .*=> (.+)/", known)
+
+
+def _unpacked(branch: str, folder: Path) -> Driver:
+    """Find the files of a branch in its packages, without the links to them."""
+
+    def files(pattern: str) -> list[Path]:
+        return [path for path in folder.rglob(pattern) if path.is_file() and not path.is_symlink()]
+
+    def file(pattern: str) -> Path:
+        return next(path for path in files(pattern) if "nvidia" in path.parent.parent.name)
+
+    libraries = tuple(files("lib*.so.*.*"))
+    return Driver(branch, file("nvidia-smi"), file("libnvidia-ml.so.*.*"), file("libcuda.so.*.*"), libraries)
 
 
 def mps_control() -> Path:

@@ -21,7 +21,7 @@ from fakecuda.job import make_job
 pytestmark = pytest.mark.compiler
 pytest.importorskip("pynvml")
 MIB, GIB = 1 << 20, 1 << 30
-BRANCHES = ["535", "550", "555"]
+BRANCHES = ["535", "550", "555", "580"]
 WITHOUT_TABLE = ["340", "390", "418", "450", "460", "470"]  # nvidia-smi uses NVML's public functions
 FAILS = (
     "390"  # prints an error instead of the table, also without the hook: it lacks functions of the fake NVML
@@ -203,7 +203,7 @@ def test_other_reports_of_nvidias_program_name_in_a_job_only_the_jobs_processes(
 
 @pytest.mark.driverpackages
 @pytest.mark.parametrize("report", ["encodersessions", "fbcsessions"])
-@pytest.mark.parametrize("branch", ["470", "555"])
+@pytest.mark.parametrize("branch", ["470", "555", "580"])
 def test_sessions_that_nvidias_program_lists_are_in_a_job_only_the_jobs(busy, driver_package, branch, report):
     job, pids = busy
     tools = driver_package(branch)
@@ -225,7 +225,7 @@ def test_the_monitors_of_nvidias_program_show_in_a_job_only_the_jobs_processes_a
 
 
 @pytest.mark.driverpackages
-@pytest.mark.parametrize("branch", driverpackages.BRANCHES)
+@pytest.mark.parametrize("branch", [*driverpackages.BRANCHES, *driverpackages.INSTALLED])
 def test_nvidias_program_shows_in_a_job_the_jobs_memory(busy, driver_package, branch):
     words = ("--query-gpu=name,memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
     job, tools = busy[0], driver_package(branch)
@@ -245,7 +245,8 @@ def test_nvidias_program_of_another_layout_gets_the_lists_as_they_are(busy, driv
 
 @pytest.mark.driverpackages
 def test_the_programs_of_all_branches_are_tried_here():
-    assert sorted([*BRANCHES, *WITHOUT_TABLE, *OTHER_LAYOUTS]) == sorted(driverpackages.BRANCHES)
+    tried = [*BRANCHES, *WITHOUT_TABLE, *OTHER_LAYOUTS]
+    assert sorted(tried) == sorted([*driverpackages.BRANCHES, *driverpackages.INSTALLED])
 
 
 @pytest.mark.driverpackages
@@ -278,7 +279,7 @@ def test_on_a_proved_branch_a_job_sees_its_processes_and_its_gpus(busy, branch):
     assert (said["status"], said["unknown"], said["other"]) == (0, 2, 42)
 
 
-@pytest.mark.parametrize("version", ["470.256.02", "525.147.05", "575.57.08", "580.65.06", "5350.1"])
+@pytest.mark.parametrize("version", ["470.256.02", "525.147.05", "575.57.08", "590.44.01", "5800.1"])
 def test_on_any_other_branch_the_table_is_the_drivers_own(busy, version):
     job, pids = busy
     said = table_of(job, 1, FAKE_NVML_VERSION=version)
