@@ -23,7 +23,7 @@ cdef extern from "pace.h" nogil:
     bint fg_pace_is_free(const fg_pace *, uint64_t now)
     void fg_pace_add(fg_pace *, int64_t more)
     void fg_pace_fill(fg_pace *, uint64_t now)
-    uint64_t fg_pace_wait(fg_pace *, uint64_t now)
+    uint64_t fg_pace_wait(fg_pace *, uint64_t since, uint64_t now)
     int64_t fg_pace_settle(fg_pace *, uint64_t start, uint64_t end, int64_t charged, bint is_sure, uint64_t now)
 
 cdef extern from "meter.h" nogil:
@@ -54,5 +54,6 @@ cdef extern from "lend.h" nogil:
         uint32_t recent, flying
         const fg_long_runs *runs
     void fg_lend_look(fg_lender *, const fg_pace *, uint64_t now)
+    void fg_lend_shared(fg_lender *, uint64_t now)
     void fg_lend_measured(fg_lender *, uint32_t part, uint64_t start, uint64_t end)
     void fg_lend(fg_lender **, fg_pace **, int jobs, uint64_t now)

@@ -69,8 +69,15 @@ cdef class Borrower:
         fg_lend_look(&self.lender, &self.pace, now)
 
     def measured(self, uint32_t part, uint64_t start, uint64_t end) -> None:
-        """Take a measurement of the driver: ten-thousandths of the GPU's time between two times in ns."""
+        """Take a measurement of the driver: ten-thousandths of the GPU's time between two times in ns.
+
+        It is ignored if other processes used the GPU at that time.
+        """
         fg_lend_measured(&self.lender, part, start, end)
+
+    def shared(self, uint64_t now) -> None:
+        """Note that processes of others use the GPU."""
+        fg_lend_shared(&self.lender, now)
 
     def write(self) -> None:
         cdef const char *loan = <const char *> &self.pace.lent
@@ -129,7 +136,7 @@ cdef class Budget:
 
     def wait(self, uint64_t now) -> int:
         """Return the ns after which a launch must ask again; 0: it may go."""
-        return fg_pace_wait(&self.pace, now)
+        return fg_pace_wait(&self.pace, now, now)
 
     def charge(self, int64_t cost) -> None:
         fg_pace_add(&self.pace, -cost)

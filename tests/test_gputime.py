@@ -8,6 +8,7 @@ import fgshim
 from awaiting import PATIENCE, rest
 from driver_host import hosting
 from fakecuda import Card
+from fgsched.controller.gputime import measure
 from fgsched.jobs.enforcement import COMPUTE_FAIR, COMPUTE_HARD, COMPUTE_NONE
 from fgshim import region
 
@@ -102,7 +103,8 @@ def test_a_job_that_is_alone_is_lent_the_card_and_a_hard_one_nothing(host):
     until(host, fair, pacing="nvml")
     assert budget(host, fair).lent == 10_000
     hard = launching(host, "--gpus=0.25", "--gpu-compute=hard")
-    until(host, hard, pacing="nvml")
+    until(host, hard, pacing="events")  # the driver does not tell what one of two jobs used
+    until(host, fair, pacing="events")
     assert budget(host, hard).lent == 0
     assert budget(host, fair).lent <= 7500
 
@@ -110,13 +112,14 @@ def test_a_job_that_is_alone_is_lent_the_card_and_a_hard_one_nothing(host):
 def test_a_job_whose_neighbour_came_and_went_is_lent_the_card_again(host):
     job = launching(host, "--gpus=0.5")
     other = launching(host, "--gpus=0.5")
-    until(host, other, pacing="nvml")
+    until(host, other, pacing="events")
     assert budget(host, job).lent < 10_000
     assert host.run("fgcancel", str(other)).status == 0
     host.wait(other)
     deadline = time.monotonic() + PATIENCE
     while budget(host, job).lent < 10_000:
         assert time.monotonic() < deadline
+    until(host, job, pacing="nvml")
 
 
 def test_a_region_that_its_job_cut_short_is_left_alone(host):
@@ -127,3 +130,32 @@ def test_a_region_that_its_job_cut_short_is_left_alone(host):
     other, fakejob = host.live("--gpus=0.25")
     fakejob.until_ready()
     assert host.job(other)["state"] == "RUNNING"
+
+
+class Told:
+    """Notes what a borrower is told."""
+
+    def __init__(self):
+        self.said = []
+
+    def shared(self, now):
+        self.said.append("shared")
+
+    def measured(self, part, start, end):
+        self.said.append((part, start, end))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([[7, 30, 1, 2], [8, 20, 1, 2]], [(5000, 1100, 2100)]),
+        ([[7, 30, 1, 2], [9, 99, 1, 2]], ["shared", (3000, 1100, 2100)]),
+        ([[9, 99, 1, 2]], ["shared"]),
+        ([], []),
+    ],
+    ids=["its processes", "and another", "another alone", "none"],
+)
+def test_a_measurement_of_the_driver_that_names_another_process_is_told_to_the_lender(rows, said):
+    borrower = Told()
+    measure(borrower, rows, {7, 8}, 100)
+    assert borrower.said == said

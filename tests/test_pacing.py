@@ -2,6 +2,7 @@
 
 import os
 import random
+import struct
 import uuid
 
 import pytest
@@ -157,3 +158,32 @@ def test_a_loan_ends_with_its_lease():
     assert budget.level == -50 * MS
     budget.wait(101 * MS)
     assert budget.level == -45 * MS
+
+
+def count(fd, head, used):
+    """Write the ns that a fair job with half of the card has used. A budget begins with policy and share."""
+    os.pwrite(fd, struct.pack("<Q", used), head.index(struct.pack("<II", 2, 5000)) + 72)
+
+
+def test_a_measurement_of_time_in_which_others_used_the_card_is_ignored(tmp_path):
+    """The driver gives each of its samples to one process, so it may name a job that had a half with all."""
+    file = tmp_path / "region"
+    head = region.pack(1, 1, [(0, f"GPU-{uuid.UUID(int=1)}", 1)], [("fair", 5000)])
+    file.write_bytes(head + bytes(region.SIZE - len(head)))
+    fd = region.open_region(file)
+    try:
+        for shared, mechanism in ((False, "nvml"), (True, "events")):
+            borrower = region.Borrower(fd, 0)
+            for step in range(1, 60):
+                now = step * 25 * MS
+                count(fd, head, now // 2)
+                borrower.look(now)
+                if shared and step == 30:
+                    borrower.shared(now)
+                if step % 12 == 0:
+                    borrower.measured(9900, now - 300 * MS, now)
+                region.lend([borrower], now)
+            assert borrower.mechanism == mechanism
+            assert (borrower.scale > 10_000) is not shared
+    finally:
+        os.close(fd)

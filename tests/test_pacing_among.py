@@ -22,6 +22,14 @@ PAIRS = [
     ("5000,hard,1,3000", "5000,hard,1,3000"),
 ]
 
+CHANGES_COST = "switch=250"  # µs, as on an H100
+ON_A_CARD = [  # a small share, a large one, and the least that both have together there
+    ("2500,hard,1,171,sync=4", "7500,hard,1,171,sync=4", 0.75),
+    ("2500,hard,1,496,sync=10", "7500,hard,1,496,sync=10", 0.9),
+    ("1000,hard,1,100", "9000,hard,1,1000", 0.95),
+    ("1000,fair,1,10", "9000,fair,1,10", 0.95),
+]
+
 A_TURN_OR_TWO = [  # kernels as long as a turn of the card or two: 2 ms
     ("5000,hard,1,2000", "5000,hard,1,3000"),
     ("7000,hard,1,2000", "2000,hard,2,100000"),
@@ -44,6 +52,19 @@ def test_two_jobs_that_compete_have_their_shares(simulate, jobs, measured_by):
     rows = simulate(42, measured_by, *jobs)
     for at, job in enumerate(jobs):
         assert error(rows, at, share_of(job)) <= 1
+
+
+@pytest.mark.parametrize("measured_by", ["nvml", "events"])
+@pytest.mark.parametrize(("small", "large", "least"), ON_A_CARD)
+def test_a_small_share_is_had_and_few_changes_between_the_jobs_are_paid_for(
+    simulate, small, large, least, measured_by
+):
+    """The large share pays for them: the card gives equal turns to those that have work."""
+    rows = simulate(32, measured_by, CHANGES_COST, small, large)
+    had = [mean(windows(rows, at)) for at in range(2)]
+    assert abs(had[0] - share_of(small) / 10_000) <= 0.01
+    assert had[1] <= share_of(large) / 10_000 + 0.01
+    assert sum(had) >= least
 
 
 @pytest.mark.parametrize("measured_by", ["nvml", "events"])

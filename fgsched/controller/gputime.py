@@ -68,7 +68,7 @@ class GpuTime:
             own = set(region.pids(paced.fd))
             for uuid, rows in answer.uses.items():
                 if borrower := paced.borrowers.get(indices.get(uuid, -1)):
-                    measure(borrower, [row for row in rows if row[0] in own], ahead)
+                    measure(borrower, rows, own, ahead)
 
     def mechanism(self, job: Job) -> str:
         """Return the method of pacing: "nvml" or "events", by which it measures; "mps:50"; "": no pacing."""
@@ -131,14 +131,20 @@ class GpuTime:
         return _Paced(fd, {hold.gpu: region.Borrower(fd, at) for at, hold in enumerate(job.holds)})
 
 
-def measure(borrower: region.Borrower, told: list[list[int]], ahead: int) -> None:
-    """Use the driver's measurements of a job's processes: [pid, percent, from, to], times in microseconds.
+def measure(borrower: region.Borrower, told: list[list[int]], own: set[int], ahead: int) -> None:
+    """Use the driver's measurements of the processes on a GPU.
 
-    `ahead`: nanoseconds by which the controller's clock is ahead of the driver's.
+    Args:
+        told: [pid, percent, from, to] of each process, times in microseconds.
+        own: pids of the job.
+        ahead: nanoseconds by which the controller's clock is ahead of the driver's.
     """
-    if told:  # no data: the driver may use other pids
-        part = min(100, sum(percent for _, percent, _, _ in told)) * WHOLE // 100
-        start, end = told[0][2] * 1000 + ahead, told[0][3] * 1000 + ahead
+    rows = [row for row in told if row[0] in own]
+    if len(rows) < len(told):
+        borrower.shared(time.monotonic_ns())
+    if rows:  # no data: the driver may use other pids
+        part = min(100, sum(percent for _, percent, _, _ in rows)) * WHOLE // 100
+        start, end = rows[0][2] * 1000 + ahead, rows[0][3] * 1000 + ahead
         borrower.measured(part, max(0, start), max(0, end))
 
 

@@ -18,6 +18,13 @@ static inline int fg_is_measured(const fg_lender *l, uint64_t now) {
     return l->measured && now - l->measured < FG_FRESH && now >= l->lumpy_until;
 }
 
+/* Note that other processes use the GPU. The driver ascribes each of its samples, five a second, to a single process,
+   so its measurements do not tell what one of several used. */
+static inline void fg_lend_shared(fg_lender *l, uint64_t now) {
+    l->shared = now;
+    l->measured = l->told = l->counted = l->last.to = 0;
+}
+
 static inline uint32_t fg_scale_of(const fg_lender *l, uint64_t now) {
     uint64_t scale = FG_WHOLE;
     if (fg_is_measured(l, now) && l->counted) scale = l->told * FG_WHOLE / l->counted;
@@ -38,17 +45,26 @@ static inline uint64_t fg_used_at(const fg_lender *l, uint64_t moment) {
     return l->used[first % FG_LOOKS];
 }
 
-/* Take the driver's measurement: the job used `part` (ten-thousandths, whole percents) of the GPU between two times. */
-static inline void fg_lend_measured(fg_lender *l, uint32_t part, uint64_t from, uint64_t to) {
-    if (to <= from || to - from > FG_MAX_DEBT || part > FG_WHOLE) return;
-    uint64_t length = to - from, counted = fg_used_at(l, to) - fg_used_at(l, from);
+/* Compare a measurement of the driver with the job's own count. */
+static inline void fg_lend_compare(fg_lender *l, const fg_report *r) {
+    uint64_t length = r->to - r->from, counted = fg_used_at(l, r->to) - fg_used_at(l, r->from);
     if (!l->looks || counted > 2 * length) return;   /* the job has overwritten its count */
-    uint64_t told = counted * fg_scale_of(l, to) / FG_WHOLE, least = length / FG_WHOLE * part, most = least + length / 100;
+    if (l->shared && r->from < l->shared + FG_FRESH / 3) return;
+    uint64_t told = counted * fg_scale_of(l, r->to) / FG_WHOLE, least = length / FG_WHOLE * r->part, most = least + length / 100;
     if (told < least) told = least;
     if (told > most) told = most;   /* whole percents: values between two of them are not corrected */
     l->told = l->told * 7 / 8 + told;
     l->counted = l->counted * 7 / 8 + counted;
-    if (l->counted > 100 * FG_MS) l->measured = to;
+    if (l->counted > 100 * FG_MS) l->measured = r->to;
+}
+
+/* Take the driver's measurement: the job used `part` (ten-thousandths, whole percents) of the GPU between two times. It
+   is used when the next one comes: the job counts a kernel when it has ended. */
+static inline void fg_lend_measured(fg_lender *l, uint32_t part, uint64_t from, uint64_t to) {
+    fg_report last = l->last;
+    if (to <= from || to - from > FG_MAX_DEBT || part > FG_WHOLE) return;
+    l->last = (fg_report){from, to, part};
+    if (last.to) fg_lend_compare(l, &last);
 }
 
 /* Store a sample. A job cannot use more time than has passed: time that is reported late was used before. */
@@ -86,6 +102,13 @@ static inline void fg_lend_look(fg_lender *l, const fg_pace *p, uint64_t now) {
     else l->reserve = duty || l->recent > FG_WHOLE / 100 ? fg_least(share, l->recent * 5 / 4 + FG_WHOLE / 20) : 0;
 }
 
+/* Return what else is on the GPU of a job. */
+static inline uint32_t fg_crowd_of(fg_lender **l, int jobs, int me, int has_others) {
+    for (int i = 0; i < jobs; i++)
+        if (i != me && l[i]->there_for > (double)FG_MS) return FG_BESIDE_LONG;
+    return has_others ? FG_CROWDED : FG_ALONE;
+}
+
 /* Compute the loans, scales and parts of all jobs of a GPU, after all were sampled. */
 static inline void fg_lend(fg_lender **l, fg_pace **p, int jobs, uint64_t now) {
     uint64_t kept = 0, asking = 0, others = 0;
@@ -104,9 +127,10 @@ static inline void fg_lend(fg_lender **l, fg_pace **p, int jobs, uint64_t now) {
             p[i]->lent = FG_WHOLE;
             p[i]->lent_until = now + FG_LONG_LEASE;
         }
+        if (others > (uint64_t)fg_is_there(l[i], p[i], now)) fg_lend_shared(l[i], now);
         p[i]->mechanism = fg_is_measured(l[i], now) ? FG_BY_NVML : FG_BY_EVENTS;
         p[i]->scale = fg_scale_of(l[i], now);
-        p[i]->crowd = others > (uint64_t)fg_is_there(l[i], p[i], now) ? FG_CROWDED : FG_ALONE;
+        p[i]->crowd = fg_crowd_of(l, jobs, i, others > (uint64_t)fg_is_there(l[i], p[i], now));
         p[i]->among = fg_part_of(l[i]->among, l[i]->among > 0);
         p[i]->turns = l[i]->there_for > 0 ? fg_part_of(l[i]->own, l[i]->there_for) : p[i]->among;
         p[i]->scale_until = now + FG_LONG_LEASE;

@@ -72,7 +72,7 @@ static inline uint64_t fg_meter_wait(fg_meter *m, fg_pace *pace, uint64_t key, u
         fg_pace_put(&pace->wanted, now);
         return fg_meter_wait_for_unknown(m, ran, since, now);
     }
-    return trial ? trial : fg_pace_wait(pace, now);
+    return trial ? trial : fg_pace_wait(pace, fg_is_short(habit) && habit->wall < FG_BRIEF / 2 ? since : now, now);
 }
 
 /* Record a mark behind all launches so far; `made` as in fg_mark. */

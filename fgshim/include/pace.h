@@ -16,6 +16,8 @@
 #define FG_MS 1000000ll
 #define FG_MAX_SAVED (10 * FG_MS)        /* the most that is saved */
 #define FG_MAX_DEBT (120000 * FG_MS)    /* the largest debt */
+#define FG_BURST (3 * FG_MS)            /* saved before a job launches again that had to wait, beside other jobs */
+#define FG_REST (16 * FG_MS)            /* the longest wait for a burst */
 #define FG_MAX_SLEEP (5 * FG_MS)          /* the longest sleep of a launch before it checks again */
 #define FG_REPORT_PERIOD (10 * FG_MS)        /* how often a job that is not paced records that it launches */
 #define FG_FLIGHTS 16
@@ -23,7 +25,7 @@
 
 enum { FG_PACE_NONE, FG_PACE_HARD, FG_PACE_FAIR };
 enum { FG_BY_EVENTS, FG_BY_NVML };
-enum { FG_ALONE, FG_CROWDED };
+enum { FG_ALONE, FG_CROWDED, FG_BESIDE_LONG };   /* other jobs work on the GPU; one of them has long kernels */
 
 typedef struct { uint64_t launched, from, until; } fg_span;   /* from: the beginning of its first turn */
 typedef struct {                 /* when a process had long kernels: its last spans, the newest at runs - 1 */
@@ -97,18 +99,6 @@ static inline void fg_pace_fill(fg_pace *p, uint64_t now) {
     fg_pace_add(p, (int64_t)(earned / FG_WHOLE));
 }
 
-/* Return the ns after which a launch must ask again; 0: it may go. */
-static inline uint64_t fg_pace_wait(fg_pace *p, uint64_t now) {
-    int64_t level;
-    fg_pace_fill(p, now);
-    level = fg_pace_get(&p->level);
-    if (level > 0 || fg_pace_is_free(p, now)) return 0;
-    fg_pace_put(&p->wanted, now);
-    uint64_t owed = level < -FG_MAX_DEBT ? FG_MAX_DEBT : (uint64_t)-level;
-    uint64_t wait = owed * FG_WHOLE / fg_pace_rate(p, now) + 20 * FG_US;
-    return wait < FG_MAX_SLEEP ? wait : FG_MAX_SLEEP;
-}
-
 static inline uint64_t fg_pace_part(uint64_t time, uint32_t part) {
     return time / FG_WHOLE * part + time % FG_WHOLE * part / FG_WHOLE;
 }
@@ -122,6 +112,27 @@ static inline uint64_t fg_pace_scaled(const fg_pace *p, uint64_t time, uint64_t 
 /* Whether other jobs use the GPU, so that the time between two events is not the job's alone. */
 static inline int fg_pace_is_crowded(const fg_pace *p, uint64_t now) {
     return fg_pace_get(&p->crowd) != FG_ALONE && now < fg_pace_get(&p->scale_until);
+}
+
+/* Return what must be saved before a launch that has waited goes. Each change between jobs costs the GPU a quarter of a
+   millisecond, so a job launches less often and more at a time. Not beside long kernels: their turns are replayed from
+   the mean rate of short ones. */
+static inline int64_t fg_pace_burst(const fg_pace *p, uint64_t since, uint64_t now) {
+    int64_t most = (int64_t)fg_pace_part(FG_REST, fg_pace_rate(p, now));
+    if (since >= now || fg_pace_get(&p->crowd) != FG_CROWDED || !fg_pace_is_crowded(p, now)) return 0;
+    return most < FG_BURST ? most : FG_BURST;
+}
+
+/* Return the ns after which a launch must ask again; 0: it may go. `since`: when it first asked. */
+static inline uint64_t fg_pace_wait(fg_pace *p, uint64_t since, uint64_t now) {
+    int64_t level, burst = fg_pace_burst(p, since, now);
+    fg_pace_fill(p, now);
+    level = fg_pace_get(&p->level);
+    if (level > burst || fg_pace_is_free(p, now)) return 0;
+    fg_pace_put(&p->wanted, now);
+    uint64_t lacks = level < -FG_MAX_DEBT ? FG_MAX_DEBT : (uint64_t)(burst - level);
+    uint64_t wait = lacks * FG_WHOLE / fg_pace_rate(p, now) + 20 * FG_US;
+    return wait < FG_MAX_SLEEP ? wait : FG_MAX_SLEEP;
 }
 
 /* The part of a time that one process of the job had, by `turns` or `among`. */

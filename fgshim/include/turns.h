@@ -16,6 +16,8 @@
 #define FG_MOST_WAITING (50 * FG_MS)
 #define FG_SHORT_ONES FG_FLIGHTS    /* the seat of all short kernels of a job; the seats before it are its processes */
 
+typedef struct { uint64_t from, to; uint32_t part; } fg_report;   /* of the driver: the part of a time; to 0: none */
+
 typedef struct {                    /* the controller's state of a job on a GPU */
     uint64_t at[FG_LOOKS], used[FG_LOOKS], sure[FG_LOOKS];
     uint32_t looks;
@@ -26,8 +28,10 @@ typedef struct {                    /* the controller's state of a job on a GPU 
     uint64_t served[FG_SHORT_ONES + 1];        /* when each seat had its last turn; 0: it is new */
     double left, waiting;           /* ns: rest of the turn of `seat`; waiting short kernels */
     int seat;
+    fg_report last;                 /* the driver's last measurement, which is used when the next one has come */
     uint64_t told, counted;         /* ns that the driver reported and that the job counted; decaying */
     uint64_t measured;              /* when; 0: never */
+    uint64_t shared;                /* when other processes last used the GPU; 0: never */
     uint64_t lumpy_until;           /* until then its kernels are longer than the period of a measurement */
     uint64_t there;                 /* when it last used the GPU; 0: never */
     uint32_t flying, reserve;       /* in this round */

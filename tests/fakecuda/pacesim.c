@@ -1,19 +1,23 @@
 /* pacesim: the pacing of jobs on a simulated card, in virtual time, with the very code of hook and controller.
  *
- *   pacesim SECONDS nvml|events|eager JOB…        JOB: share,policy,processes,kernel µs[,key=value…]
+ *   pacesim SECONDS nvml|events|eager [switch=µs] JOB…        JOB: share,policy,processes,kernel µs[,key=value…]
  *   keys: gap (µs between launches), sync (launches after which the process waits for the card), from, to (ms: when
  *   the job is there), wake (ms: until when it does nothing), mix (µs: what one kernel in eight takes, which is of
  *   another kind), tail (µs: what one in eight takes of the same kind)
  * Every 100 ms a line: the nanoseconds that each job had the card. The card gives the processes that have work turns
- * of 2 ms, as a real one without MPS, and an event waits for such a turn too, or not ("eager"); a process can have 1024 launches waiting. The driver's measurement is a whole
- * percentage of a sixth of a second, 300 ms late. */
+ * of 2 ms, as a real one without MPS, and an event waits for such a turn too, or not ("eager"); a process can have
+ * 1024 launches waiting. `switch` is the time from one process's turn to another's: 250 µs on an H100, otherwise 0.
+ *
+ * The driver's measurement is that of an H100: every fifth of a second it takes one sample, the whole percentage of
+ * this time in which the card had work, and ascribes it to the one process that worked last. A question, three
+ * times a second, is answered with the mean of the new samples for each process that one of them names. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "lend.h"
 #include "meter.h"
 
-enum { ROOM = 2048, DEPTH = 1024, JOBS = 8, PROCESSES = 8, SAMPLES = 4096 };
+enum { ROOM = 2048, DEPTH = 1024, JOBS = 8, PROCESSES = 8, SAMPLES = 8192 };
 #define NEVER UINT64_MAX
 #define SLICE (2 * FG_MS)
 #define SECOND (1000 * FG_MS)
@@ -41,9 +45,11 @@ static job jobs[JOBS];
 static int n_jobs, by_nvml, is_eager, turn_of;
 static process *all[JOBS * PROCESSES];
 static int n_all;
-static uint64_t now, slice_end;
-static uint64_t had_at[JOBS][SAMPLES];
-static int samples;
+static uint64_t now, slice_end, switch_cost, switch_until;
+static uint64_t worked, worked_before;   /* time in which the card had work */
+static const job *last;                  /* that had work */
+static struct { const job *of; uint32_t percent; } sample[SAMPLES];
+static int samples, answered;
 
 static void push(process *p, uint64_t left, event *e) {
     if (p->count == ROOM) abort();
@@ -63,7 +69,7 @@ static int record(void *self, void **at, void *stream) {
     if (!*at) *at = malloc(sizeof(event));
     ((event *)*at)->at = NEVER;
     push(self, 0, *at);
-    if (is_eager || running() == self) reach(self);
+    if (is_eager || (running() == self && now >= switch_until)) reach(self);
     return 1;
 }
 static int reached(void *self, void *e) { (void)self; return ((event *)e)->at <= now; }
@@ -75,9 +81,10 @@ static process *running(void) {
     for (int i = 1; i <= n_all; i++) {
         int at = (turn_of + i) % n_all;
         if (!all[at]->count) continue;
+        if (at != turn_of) switch_until = now + switch_cost;
         turn_of = at;
-        slice_end = now + SLICE;
-        reach(all[at]);
+        slice_end = switch_until > now ? switch_until + SLICE : now + SLICE;
+        if (now >= switch_until) reach(all[at]);
         return all[at]->count ? all[at] : running();
     }
     return NULL;
@@ -85,6 +92,8 @@ static process *running(void) {
 static void run(process *p, uint64_t time) {
     item *first = &p->queue[p->head];
     p->of->had += time;
+    worked += time;
+    last = p->of;
     first->left -= time;
     now += time;
     if (first->left) return;
@@ -134,19 +143,29 @@ static void controller(void) {
     }
     fg_lend(l, p, n, now);
 }
-static void nvml(void) {
-    int late = 2, last = samples - 1 - late;   /* of a sixth of a second each */
-    if (!by_nvml || last < 1) return;
-    for (int i = 0; i < n_jobs; i++) {
-        uint64_t had = had_at[i][last] - had_at[i][last - 1], length = SECOND / 6;
-        uint64_t to = (uint64_t)(last + 1) * length;
-        fg_lend_measured(&jobs[i].lender, (uint32_t)(had * 100 / length) * 100, to - length, to);
-    }
+static uint32_t mean_of(const job *j) {
+    uint32_t sum = 0;
+    for (int i = answered; i < samples; i++) sum += sample[i].of == j ? sample[i].percent : 0;
+    return sum / (uint32_t)(samples - answered);
 }
-static void sample(void) {
-    for (int i = 0; i < n_jobs; i++) had_at[i][samples] = jobs[i].had;
-    samples++;
-    if (samples % 2 == 0) nvml();
+/* Who shares the card is told so: as controller/gputime does it. */
+static void nvml(void) {
+    uint64_t period = SECOND / 5;
+    for (int i = 0; by_nvml && samples > answered && i < n_jobs; i++) {
+        uint32_t own = mean_of(&jobs[i]);
+        for (int k = 0; k < n_jobs; k++)
+            if (k != i && mean_of(&jobs[k])) fg_lend_shared(&jobs[i].lender, now);
+        if (own) fg_lend_measured(&jobs[i].lender, own * 100, SECOND + (uint64_t)answered * period, SECOND + (uint64_t)samples * period);
+    }
+    answered = samples;
+}
+static void take_sample(void) {
+    if (last && samples < SAMPLES) {
+        sample[samples].of = last;
+        sample[samples].percent = (uint32_t)((worked - worked_before) * 100 / (SECOND / 5));
+    }
+    worked_before = worked;
+    samples += samples < SAMPLES;
 }
 static uint64_t value_of(const char *text, const char *key, uint64_t otherwise) {
     const char *at = strstr(text, key);
@@ -173,18 +192,26 @@ static void read_job(const char *text, job *j) {
     }
 }
 int main(int argc, char **argv) {
-    uint64_t end = (uint64_t)(atof(argv[1]) * (double)SECOND) + SECOND, tick = SECOND, tell = SECOND + 100 * FG_MS, measure = SECOND + SECOND / 6;
+    uint64_t end = (uint64_t)(atof(argv[1]) * (double)SECOND) + SECOND, tick = SECOND, tell = SECOND + 100 * FG_MS, measure = SECOND + SECOND / 5, ask = SECOND + 300 * FG_MS;
     by_nvml = !strcmp(argv[2], "nvml");
     is_eager = !strcmp(argv[2], "eager");
     now = SECOND;
-    samples = 6;
-    for (int i = 3; i < argc; i++) read_job(argv[i], &jobs[n_jobs++]);
+    switch_cost = argc > 3 ? value_of(argv[3], "switch=", 0) * FG_US : 0;
+    for (int i = strstr(argv[3], "switch=") ? 4 : 3; i < argc; i++) read_job(argv[i], &jobs[n_jobs++]);
     while (now < end) {
         uint64_t next = tick < tell ? tick : tell;
         if (measure < next) next = measure;
+        if (ask < next) next = ask;
         process *awake = NULL, *at_work = running();
         for (int i = 0; i < n_all; i++)
             if (all[i]->wake < next) { next = all[i]->wake; awake = all[i]; }
+        if (next > now && at_work && now < switch_until) {
+            if (switch_until < next) next = switch_until;
+            worked += next - now;
+            now = next;
+            if (now == switch_until) reach(at_work);
+            continue;
+        }
         if (next > now && at_work) {
             uint64_t until = now + at_work->queue[at_work->head].left;
             if (slice_end < until) until = slice_end;
@@ -194,7 +221,8 @@ int main(int argc, char **argv) {
         if (next > now) now = next;
         if (awake) act(awake);
         if (now >= tick) { controller(); tick += 25 * FG_MS; }
-        if (now >= measure) { sample(); measure += SECOND / 6; }
+        if (now >= measure) { take_sample(); measure += SECOND / 5; }
+        if (now >= ask) { nvml(); ask += 300 * FG_MS; }
         if (now >= tell) {
             for (int i = 0; i < n_jobs; i++) {
                 printf("%llu%c", (unsigned long long)(jobs[i].had - jobs[i].had_before), i + 1 < n_jobs ? ' ' : '\n');
