@@ -22,18 +22,19 @@ def meter():
     return one
 
 
-def test_a_sample_covers_the_time_since_the_one_before_it():
+def test_several_rows_of_a_process_share_the_time():
     one = meter()
     rows = [Sample(7, NOW + SECOND, 80, 10), Sample(7, NOW + 2 * SECOND, 40, 30)]
     one.add(rows, NOW + 2 * SECOND)
     assert one.take() == {7: Load(6000, 2000)}
 
 
-def test_processes_with_samples_of_different_times_are_measured_each_by_itself():
+def test_a_mean_is_about_the_samples_that_name_other_processes_too():
+    """Of an H100, in whose two samples since the last look each of two processes was at work once."""
     one = meter()
-    rows = [Sample(7, NOW + SECOND, 50, 0), Sample(8, NOW + SECOND + 10, 25, 0)]
-    one.add(rows, NOW + SECOND)
-    assert one.take() == {7: Load(4999, 0), 8: Load(2500, 0)}
+    rows = [Sample(7, NOW + SECOND // 5, 50, 0), Sample(8, NOW + 2 * SECOND // 5, 50, 0)]
+    one.add(rows, NOW + SECOND // 2)
+    assert one.take() == {7: Load(5000, 0), 8: Load(5000, 0)}
 
 
 def test_samples_of_several_looks_at_the_driver_count_by_their_length():

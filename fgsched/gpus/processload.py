@@ -1,5 +1,6 @@
 """Compute the mean load of each process on a GPU from the samples that the driver keeps for a short time."""
 
+from collections import Counter
 from typing import NamedTuple
 
 LAG = 500_000  # microseconds after which a driver has certainly recorded a sample
@@ -8,10 +9,10 @@ _LONGEST = 2_000_000  # microseconds that one sample covers at most
 
 
 class Sample(NamedTuple):
-    """One measurement of the driver."""
+    """What the driver says of one process."""
 
     pid: int
-    at: int  # microseconds since the epoch: end of the time that it is about
+    at: int  # microseconds since the epoch: the last sample that names the process
     busy: int  # percent of the compute time
     traffic: int  # percent of the time in which memory was read or written
 
@@ -37,18 +38,21 @@ class LoadMeter:
         self._means: dict[int, Load] = {}
 
     def add(self, samples: list[Sample], now: int) -> None:
-        """Take in the samples after `seen`. A sample covers the time since the process's last one."""
+        """Take in one answer of the driver: the mean of each process over all samples after `seen`.
+
+        A process has the time of the last sample that names it. The mean is about the later samples, too, as an
+        H100 with driver 580 shows. Of a process with several rows, each is about an equal part of the time.
+        """
         if now < self.seen - _LONGEST:  # the clock was set back
             self.seen = self._since = now
-        before: dict[int, int] = {}  # pid -> end of its last sample
-        for one in sorted(samples, key=lambda sample: sample.at):
-            length = min(_LONGEST, one.at - before.get(one.pid, self.seen))
-            if length > 0:
-                before[one.pid] = one.at
-                sums = self._sums.setdefault(one.pid, [0, 0])
-                sums[0] += min(100, one.busy) * length
-                sums[1] += min(100, one.traffic) * length
-        self.seen = max(self.seen, now - LAG, *before.values())
+        rows = Counter(one.pid for one in samples)
+        end = max((one.at for one in samples), default=self.seen)
+        length = max(0, min(_LONGEST, end - self.seen))
+        for one in samples:
+            sums = self._sums.setdefault(one.pid, [0, 0])
+            sums[0] += min(100, one.busy) * length // rows[one.pid]
+            sums[1] += min(100, one.traffic) * length // rows[one.pid]
+        self.seen = max(self.seen, now - LAG, end)
 
     def take(self) -> dict[int, Load]:
         """Return {pid: mean load} since the last call; the last result if nothing was measured since."""

@@ -83,9 +83,8 @@ def side_by_side(place: Place, *, seconds: float = _TOGETHER, window: float = _W
         made = [
             stack.enter_context(place.share(0.2, pacing=[("hard", int(part * 10_000))])) for part in _PARTS
         ]
-        [alone] = _together(
-            [(made[0], False)], min(seconds, _ALONE), "graph"
-        )  # launches would not use the whole GPU
+        # As graphs, because single launches would not use the whole GPU.
+        [alone] = _together([(made[0], False)], min(seconds, _ALONE), "graph")
         with lending(made):
             pair = _together([(share, True) for share in made], seconds, "graph")
     yield from compared(alone, pair, window)
