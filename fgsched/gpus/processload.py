@@ -40,8 +40,8 @@ class LoadMeter:
     def add(self, samples: list[Sample], now: int) -> None:
         """Take in one answer of the driver: the mean of each process over all samples after `seen`.
 
-        The row of a process has the time of the last sample that names it. Its mean is about later samples, too, as
-        an H100 with driver 580 shows. Of a process with several rows, each is about an equal part of the time.
+        A row has the time of the last sample that names its process. Its mean is about later samples, too: so
+        says an H100. Of a process with several rows, each is about an equal part of the time.
         """
         if now < self.seen - _LONGEST:  # the clock was set back
             self.seen = self._since = now

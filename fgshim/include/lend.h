@@ -104,7 +104,7 @@ static inline void fg_lend_look(fg_lender *l, const fg_pace *p, uint64_t now) {
 
 /* Return what else is on the GPU of a job. */
 static inline uint32_t fg_crowd_of(fg_lender **l, int jobs, int me, int has_others) {
-    for (int i = 0; i < jobs; i++)
+    for (int i = 0; has_others && i < jobs; i++)
         if (i != me && l[i]->there_for > (double)FG_MS) return FG_BESIDE_LONG;
     return has_others ? FG_CROWDED : FG_ALONE;
 }
