@@ -169,6 +169,7 @@ ASKED = {
         "cuCtxGetDevice",
         "cuCtxPopCurrent_v2",
         "cuCtxPushCurrent_v2",
+        "cuDeviceGetAttribute",
         "cuDeviceGetDefaultMemPool",
         "cuDeviceGetGraphMemAttribute",
         "cuDeviceGetMemPool",

@@ -10,6 +10,8 @@ cdef extern from "cuda_types.h":
         CUDA_ERROR_OUT_OF_MEMORY
         CUDA_ERROR_NOT_INITIALIZED
         CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
         CU_MEM_LOCATION_TYPE_DEVICE
         CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN
         CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
@@ -127,6 +129,7 @@ ctypedef int (*ctx_device_t)(int *) noexcept nogil
 ctypedef int (*ctx_out_t)(void **) noexcept nogil
 ctypedef int (*ctx_in_t)(void *) noexcept nogil
 ctypedef int (*device_uuid_t)(void *, int) noexcept nogil
+ctypedef int (*device_attribute_t)(int *, int, int) noexcept nogil
 ctypedef int (*device_pool_t)(void **, int) noexcept nogil
 ctypedef int (*pool_attribute_t)(void *, int, void *) noexcept nogil
 ctypedef int (*pool_trim_t)(void *, size_t) noexcept nogil

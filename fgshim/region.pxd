@@ -1,6 +1,6 @@
 # Cython declarations of include/region.h. Names and types only: offsets, sizes and array bounds are the header's.
 
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from fgshim.pace cimport fg_long_runs, fg_pace
 
@@ -23,7 +23,8 @@ cdef extern from "region.h" nogil:
         uint64_t refusals
         int32_t index
         uint64_t last_asked
-        uint32_t is_instance
+        uint16_t is_instance
+        uint16_t is_assumed
         uint64_t last_held
         uint64_t context
     ctypedef struct fg_region_slot:

@@ -74,7 +74,8 @@ def pack(job: int, attempt: int, gpus, pacing=(), contexts=()) -> bytes:
 
     `gpus`: (NVML index, UUID as NVML writes it, limit in bytes) of each GPU, the job's `cuda:0` first.
     `pacing`: (word of POLICIES, ten-thousandths of the GPU's time) of each GPU; empty: not paced.
-    `contexts`: the estimate in bytes for the contexts of a process on each GPU; empty: nothing is reserved.
+    `contexts`: (bytes to reserve for the contexts of a process, whether they were measured) of each GPU; empty: nothing is
+    reserved. The hook adds the stacks of the GPU's threads to bytes that were not measured.
 
     Raises: ValueError for a wrong number of GPUs or a malformed UUID; KeyError for an unknown policy.
     """
@@ -98,8 +99,9 @@ def pack(job: int, attempt: int, gpus, pacing=(), contexts=()) -> bytes:
         region.gpu[at].is_instance = uuid.startswith("MIG-")
     for at, (policy, share) in enumerate(pacing[:len(gpus)]):
         _set_pace(&region.pace[at], policy, share)
-    for at, cost in enumerate(contexts[:len(gpus)]):
+    for at, (cost, is_measured) in enumerate(contexts[:len(gpus)]):
         region.gpu[at].context = cost
+        region.gpu[at].is_assumed = not is_measured
     region.seal = fg_region_seal(&region)
     return (<const char *> &region)[:FG_WRITTEN(region.gpus)]
 

@@ -99,6 +99,13 @@ def test_a_program_has_its_part_of_a_gpu_and_no_more(host):
     assert gone(host)
 
 
+def test_a_context_in_a_fence_is_charged_with_the_stacks_of_the_gpus_threads(host):
+    host.driver.cards(Card("H100", 40 * GIB, context=518 * MIB, processors=132, threads=2048))
+    done = host.run("fgfence", "--gpus=0.5", str(host.driver.program), "info")
+    assert answers(done.out) == [(OK, 20 * GIB - 520 * MIB, 20 * GIB)]
+    assert gone(host)
+
+
 def test_two_fences_on_one_gpu_each_have_their_own_part(host):
     with (
         fenced(host, "--gpus=0.25", "--gpu-list=1") as one,

@@ -13,6 +13,8 @@ pytestmark = pytest.mark.compiler
 MIB, GIB = 1 << 20, 1 << 30
 OK, NOT_INITIALIZED, OOM = 0, 3, 2
 COST = 256 * MIB
+PROCESSORS, THREADS = 132, 2048
+STACKS = PROCESSORS * THREADS << 10  # of an H100
 WAYS = [{}, {"FAKEJOB_VIA": "lookup"}]
 MAKE = ["primary", "green", *(f"context {abi}" for abi in (1, 2, 3, 4, 5, 6, 7, 8))]
 
@@ -27,6 +29,18 @@ def job_of(driver, tmp_path, new_job):
         made.append(1)
         given = list(zip(cards, limits, strict=False))
         return make_job(driver, tmp_path / f"own{len(made)}", given, contexts=[taken] * len(given))
+
+    return make
+
+
+@pytest.fixture
+def first_job(driver, tmp_path, new_job):
+    """first_job(limit, …) -> a job on a GPU model whose contexts, of 518 MiB, were not measured yet."""
+
+    def make(limit, *, taken=COST, is_measured=False, processors=PROCESSORS, threads=THREADS):
+        card = Card(memory=8 * GIB, context=518 * MIB, processors=processors, threads=threads)
+        given = [(driver.cards(card)[0], limit)]
+        return make_job(driver, tmp_path / "first", given, contexts=[taken], is_measured=is_measured)
 
     return make
 
@@ -255,3 +269,56 @@ def test_a_pool_is_emptied_before_a_context_is_refused(job_of):
     assert live.say("primary") == (OK,)
     assert held(job) == [COST]
     live.end()
+
+
+@pytest.mark.parametrize("made", MAKE)
+def test_until_a_context_was_measured_the_stacks_of_the_gpus_threads_are_charged_with_it(first_job, made):
+    job = first_job(2 * GIB)
+    live = job.start(FAKEJOB_BARE="1")
+    assert live.say(made)[0] == OK
+    assert held(job) == [COST + STACKS]
+    live.end()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["dlsym", "look-up"])
+def test_the_first_job_on_a_gpu_model_does_not_exceed_its_limit_by_its_contexts(first_job, driver, way):
+    job = first_job(2 * GIB)
+    first, second = job.start(**way), job.start(**way)
+    rest = 2 * GIB - 2 * (COST + STACKS)
+    assert first.say("info") == (OK, 2 * GIB - COST - STACKS, 2 * GIB)
+    assert second.say("info") == (OK, rest, 2 * GIB)
+    assert first.say(f"alloc {rest}") == (OK,)
+    assert second.say("alloc 2M") == (OOM,)
+    assert 2 * GIB - 4 * MIB <= driver.high()[0] <= 2 * GIB
+    first.end()
+    second.end()
+
+
+@pytest.mark.parametrize(
+    ("limit", "charge"),
+    [
+        (2 * (COST + STACKS), COST + STACKS),
+        (1000 * MIB, 500 * MIB),
+        (2 * COST, COST),
+        (300 * MIB, COST),
+        (COST, COST),
+    ],
+)
+def test_assumed_stacks_take_at_most_half_of_the_limit_and_exclude_no_job(first_job, limit, charge):
+    job = first_job(limit)
+    assert job.run("info") == [(OK, limit - charge, limit)]
+
+
+@pytest.mark.parametrize(
+    "about",
+    [{"processors": 0}, {"threads": 0}, {"is_measured": True}],
+    ids=["no multiprocessors", "no threads", "measured"],
+)
+def test_what_was_measured_or_is_not_known_is_charged_without_stacks(first_job, about):
+    job = first_job(2 * GIB, **about)
+    assert job.run("info") == [(OK, 2 * GIB - COST, 2 * GIB)]
+
+
+def test_where_nothing_is_to_be_reserved_no_stacks_are_charged_either(first_job):
+    job = first_job(2 * GIB, taken=0)
+    assert job.run("info") == [(OK, 2 * GIB, 2 * GIB)]

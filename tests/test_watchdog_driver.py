@@ -78,6 +78,21 @@ def test_a_context_counts_from_its_first_moment_and_by_what_it_costs_once_that_w
     assert second.say("alloc 1")[0] == 2
 
 
+def test_the_first_job_on_a_gpu_model_is_charged_for_stacks_until_a_context_was_seen(driver, tmp_path):
+    if not fgshim.library().exists():
+        pytest.skip("the hook is not built: run setup.py build_ext --inplace")
+    context = 518 * MIB
+    card = Card("H100", 80 * GIB, context=context, processors=132, threads=2048)
+    with hosting(tmp_path / "home", driver, card, more=QUICK) as host:
+        _, first = host.live("--gpu-mem=8G")
+        assert first.until_ready().say("info")[1:] == (8 * GIB - TAKEN - 264 * MIB, 8 * GIB)
+        deadline = time.monotonic() + PATIENCE
+        while first.say("info")[1] != 8 * GIB - context:
+            assert time.monotonic() < deadline
+        _, second = host.live("--gpu-mem=8G")
+        assert second.until_ready().say("info")[1:] == (8 * GIB - context, 8 * GIB)
+
+
 def test_memory_that_a_process_gives_to_others_of_its_job_is_not_charged_again_as_past_the_hook(host):
     _, giver = host.live("--gpu-mem=8G")
     assert giver.until_ready().say("alloc 4G")[0] == 0

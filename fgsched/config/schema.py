@@ -328,7 +328,12 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = 512 * MIB
     context_memory: Annotated[
         Bytes,
-        _key("fence", "Assumed size of a CUDA context until one has been measured.", ge=0, le=64 * GIB),
+        _key(
+            "fence",
+            "Assumed size of a CUDA context, without stacks of threads, until one has been measured.",
+            ge=0,
+            le=64 * GIB,
+        ),
     ] = 256 * MIB
     tiers: Annotated[
         tuple[Tier, ...], _key("fence", "Enforcement tiers that a job may request with --tier.")

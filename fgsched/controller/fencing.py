@@ -124,7 +124,7 @@ class Fence:
         self._job = _as_job(number, request.demand, tuple(hold for _, hold in chosen))
         limits = [(gpu.index, gpu.uuid, hold.memory) for gpu, hold in chosen]
         pacing = [(request.compute, hold.share) for _, hold in chosen]
-        head: bytes = region.pack(number, ATTEMPT, limits, pacing, [memory] * len(limits))
+        head: bytes = region.pack(number, ATTEMPT, limits, pacing, [(memory, False)] * len(limits))
         self.folder = place.path(number)
         self._is_watched = place.create(number, head, fgshim.library())  # locked until this process ends
         self.environment = _variables(self.folder, chosen)

@@ -46,9 +46,13 @@ class ContextCosts:
         self.default = default  # bytes; 0: reserve nothing for contexts
         self._seen: dict[str, int] = {}  # model -> bytes
 
-    def of(self, model: str) -> int:
-        """Return the bytes to reserve for the contexts of a process on a GPU of this model."""
-        return min(self._seen.get(model, self.default), _FAR * self.default)
+    def of(self, model: str) -> tuple[int, bool]:
+        """Return the bytes to reserve for the contexts of a process on a GPU of this model.
+
+        The second value tells whether they were measured. If not, the hook adds the stacks of threads.
+        """
+        seen = self._seen.get(model)
+        return (self.default, False) if seen is None else (min(seen, _FAR * self.default), True)
 
     def learn(self, model: str, size: int) -> None:
         """Take in that an idle process had `size` bytes that no call of it allocated."""

@@ -40,7 +40,7 @@ class Reports(Struct, frozen=True):
     watch: Watch
     gone: Callable[[int], None]  # the shepherd of this job has ended
     cpus: Callable[[int], tuple[int, ...]]  # the CPUs near a GPU
-    context: Callable[[str], int]  # bytes of a CUDA context on a GPU model
+    context: Callable[[str], tuple[int, bool]]  # GPU model -> as of region.pack
     policy: Callable[[], Policy]
     hooks: HookDesk  # runs the prolog
 

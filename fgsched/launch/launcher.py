@@ -138,7 +138,7 @@ class Ports(Struct, frozen=True):
     accounts: Accounts  # of the users as whom jobs are started
     gate: EnforcementGate
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # GPU -> CPUs near it
-    context: Callable[[str], int] = lambda model: 0  # GPU model -> bytes of a CUDA context
+    context: Callable[[str], tuple[int, bool]] = lambda model: (0, False)  # GPU model -> as of region.pack
     compute: Callable[[Job], str] = lambda job: (
         enforcement.COMPUTE_NONE
     )  # job -> how it shares GPU compute time

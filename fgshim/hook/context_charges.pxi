@@ -2,8 +2,10 @@
 # creates it.
 #
 # Its cost is not known in advance. What the controller measured for other processes is charged until it has
-# measured this one. No lock is held while the driver creates a context: that takes long, and tools are called
-# back meanwhile.
+# measured this one. If it has measured none on this GPU model, an assumption is charged: the size that the
+# controller assumes, and the stacks of all threads that the GPU can run at once, which the driver allocates
+# with the context and which are half of it on large GPUs. No lock is held while the driver creates a context:
+# that takes long, and tools are called back meanwhile.
 #
 # Hooks: cuDevicePrimaryCtxRetain, cuGreenCtxCreate, cuCtxCreate, cuCtxCreate_v2, cuCtxCreate_v3,
 #   cuCtxCreate_v4, cuGLCtxCreate, cuGLCtxCreate_v2, cuVDPAUCtxCreate, cuVDPAUCtxCreate_v2.
@@ -52,12 +54,36 @@ cdef bint fg_try_reserve_context(int gpu, uint64_t cost) noexcept nogil:
     return fits
 
 
+cdef int fg_device_attribute(int which, int device) noexcept nogil:
+    """Return an attribute of a device; 0 if the driver does not tell."""
+    cdef void *ask = fg_function(FG_cuDeviceGetAttribute)
+    cdef int value = 0
+    if ask == NULL or (<device_attribute_t> ask)(&value, which, device) != CUDA_SUCCESS:
+        return 0
+    return max(0, value)
+
+
+cdef uint64_t fg_stack_bytes(int device) noexcept nogil:
+    """Return the bytes that the stacks of all threads of a device take: 1 KiB each, CUDA's default; 0 if the driver does not tell."""
+    cdef uint64_t processors = fg_device_attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)
+    cdef uint64_t threads = fg_device_attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device)
+    return processors * threads << 10
+
+
+cdef uint64_t fg_context_cost(int gpu, int device) noexcept nogil:
+    """Return the bytes to charge for the first context. Assumed stacks raise it to half of the limit at most, so that they exclude no small job."""
+    cdef const fg_card_t *card = &fg_own_job().card[gpu]
+    if not card.context or not card.is_assumed:
+        return card.context
+    return max(card.context, min(card.context + fg_stack_bytes(device), card.limit // 2))
+
+
 cdef int fg_reserve_context(int device) noexcept nogil:
     """Reserve for a context before the driver creates it. GPUs of other jobs are left to the watchdog."""
     cdef int gpu = fg_gpu_of(device)
     if gpu < 0:
         return CUDA_SUCCESS
-    cdef uint64_t cost = fg_own_job().card[gpu].context
+    cdef uint64_t cost = fg_context_cost(gpu, device)
     if fg_try_reserve_context(gpu, cost) or (fg_can_trim() and fg_trim(gpu, device) and fg_try_reserve_context(gpu, cost)):
         return CUDA_SUCCESS
     fg_record_refusal_of(FG_FOR_CONTEXT, gpu, cost)

@@ -8,7 +8,8 @@ cdef extern from "job.h" nogil:
         uint8_t uuid[16]
         uint64_t limit
         uint64_t context
-        uint32_t is_instance
+        uint16_t is_instance
+        uint16_t is_assumed
     ctypedef struct fg_job:
         fg_region *region
         uint32_t cards

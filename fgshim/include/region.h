@@ -35,7 +35,8 @@ typedef struct {            /* one GPU of the job; all amounts are bytes */
     uint64_t peak;          /* the most that was held at once */
     uint64_t refusals;      /* number of allocations refused */
     int32_t  index;         /* NVML index */
-    uint32_t is_instance;   /* a MIG instance: `uuid` is its own, and not that of its GPU */
+    uint16_t is_instance;   /* a MIG instance: `uuid` is its own, and not that of its GPU */
+    uint16_t is_assumed;    /* no context was measured on this GPU model: `context` is without the stacks of its threads */
     uint64_t last_asked;    /* size of the last refused allocation */
     uint64_t last_held;     /* held at that moment */
     uint64_t context;       /* reserved for the contexts of a process until the controller has measured them */

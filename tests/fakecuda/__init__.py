@@ -70,6 +70,7 @@ FLAGS = ("-O1", "-g", "-Wall", "-D_GNU_SOURCE", "-fvisibility=hidden")
 class Card:
     """One card: bytes of memory, of the driver's reserve, and of a process's context.
 
+    `processors`, `threads`: its multiprocessors, and the threads of each; 0: the driver does not tell.
     A MIG instance names the index of its card as `parent`; instances come after all cards.
     """
 
@@ -77,6 +78,8 @@ class Card:
     memory: int = 8 << 30
     reserved: int = 0
     context: int = 0
+    processors: int = 0
+    threads: int = 0
     uuid: str = field(default_factory=lambda: f"GPU-{uuid.uuid4()}")
     parent: int | None = None
     gi: int = 0
@@ -141,7 +144,7 @@ class FakeDriver:
         words = []
         for card in cards:
             place = (0 if card.parent is None else card.parent + 1, card.gi, card.ci)
-            numbers = (card.memory, card.reserved, card.context, *place)
+            numbers = (card.memory, card.reserved, card.context, card.processors, card.threads, *place)
             words += [card.name, card.uuid[4:].replace("-", ""), *map(str, numbers)]
         subprocess.run([self.folder / "fakecards", self.state, *words], check=True)
         return cards

@@ -74,6 +74,13 @@ DRIVER(cuDeviceTotalMem_v2, (size_t *bytes, int device), (bytes, device)) {
     card *c = &fake_state()->card[fake_card(device)];
     return bytes ? (*bytes = c->total - c->reserved, OK) : INVALID_VALUE;
 }
+DRIVER(cuDeviceGetAttribute, (int *value, int which, int device), (value, which, device)) {
+    if (fake_card(device) < 0) return INVALID_DEVICE;
+    card *c = &fake_state()->card[fake_card(device)];
+    uint32_t own = which == 16 ? c->processors : which == 39 ? c->threads : 0;
+    if (own) return *value = (int)own, OK;
+    return fake_property ? fake_property(fake_card(device), which, value) : INVALID_VALUE;
+}
 DRIVER(cuGetErrorString, (int error, const char **text), (error, text)) {
     *text = error == OK ? "no error" : error == OUT_OF_MEMORY ? "out of memory" : "another error";
     return OK;

@@ -27,6 +27,7 @@ typedef struct {
     uint8_t uuid[16];
     uint64_t total, reserved;   /* reserved: by the driver, for itself */
     uint64_t context;           /* what a process's context costs */
+    uint32_t processors, threads;   /* multiprocessors, and the threads of each; 0: the driver does not tell */
     uint64_t high;              /* the most that was ever in use */
     uint32_t utilization, temperature;
     uint32_t ecc, pending, failed;   /* uncorrected errors; rows to be remapped, and those that cannot be */
@@ -105,6 +106,7 @@ int fake_map_block(uint64_t address, uint64_t bytes, int *file, uint64_t block_b
 void fake_unmap_block(uint64_t address, uint64_t bytes) OPTIONAL;
 uint64_t fake_duration(uint64_t handle) OPTIONAL;                 /* of a kernel, in nanoseconds */
 void fake_compute(uint64_t handle, void **parameters) OPTIONAL;
+int fake_property(int card, int which, int *value) OPTIONAL;      /* an attribute of the card: OK, or INVALID_VALUE */
 int fake_device_of(int card);                                     /* CUDA's ordinal of a card; -1: not visible */
 /* memory.c */
 int fake_find_mapping(uint64_t address, uint64_t *start, uint64_t *bytes, int *card);   /* under fake_big; 0: none */

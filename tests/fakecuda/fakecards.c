@@ -1,4 +1,4 @@
-/* fakecards FILE NAME UUID-IN-HEX TOTAL RESERVED CONTEXT PARENT GI CI …: makes the card state.
+/* fakecards FILE NAME UUID-IN-HEX TOTAL RESERVED CONTEXT PROCESSORS THREADS PARENT GI CI …: makes the card state.
    fakecards only COUNT: the driver of FAKE_CUDA_STATE knows no more than its first cards.
    fakecards set INDEX FIELD VALUE: changes a figure of a card of FAKE_CUDA_STATE.
    fakecards: says of each card of FAKE_CUDA_STATE what is in use, and the most that ever was. */
@@ -35,16 +35,18 @@ int main(int argc, char **argv) {
     pthread_mutexattr_setrobust(&how, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&s->lock, &how);
     memcpy(s->magic, "fakecard", 8);
-    for (int i = 2; i + 7 < argc && s->cards < MAX_CARDS; i += 8) {
+    for (int i = 2; i + 9 < argc && s->cards < MAX_CARDS; i += 10) {
         card *c = &s->card[s->cards++];
         snprintf(c->name, sizeof c->name, "%s", argv[i]);
         for (int b = 0; b < 16; b++) sscanf(argv[i + 1] + 2 * b, "%2hhx", &c->uuid[b]);
         c->total = strtoull(argv[i + 2], NULL, 10);
         c->reserved = strtoull(argv[i + 3], NULL, 10);
         c->context = strtoull(argv[i + 4], NULL, 10);
-        c->parent = (uint32_t)atoi(argv[i + 5]);
-        c->gi = (uint32_t)atoi(argv[i + 6]);
-        c->ci = (uint32_t)atoi(argv[i + 7]);
+        c->processors = (uint32_t)atoi(argv[i + 5]);
+        c->threads = (uint32_t)atoi(argv[i + 6]);
+        c->parent = (uint32_t)atoi(argv[i + 7]);
+        c->gi = (uint32_t)atoi(argv[i + 8]);
+        c->ci = (uint32_t)atoi(argv[i + 9]);
         if (c->parent) s->card[c->parent - 1].mig = 1;
         c->temperature = 40;
         c->sm = 10;

@@ -93,14 +93,15 @@ def make_job(
     job: int = 1,
     pacing: Sequence[tuple[str, int]] = (),
     contexts: Sequence[int] = (),
+    is_measured: bool = True,
 ) -> Job:
     """A fresh job that may hold so many bytes on these cards, and have so much of their time.
 
-    `contexts`: what a process's contexts are taken to cost on each.
+    `contexts`: what a process's contexts are taken to cost on each; `is_measured`: because that was measured.
     """
     folder.mkdir()
     gpus = [(index, card.uuid, limit) for index, (card, limit) in enumerate(limits)]
-    head = region.pack(job, 1, gpus, pacing, contexts)
+    head = region.pack(job, 1, gpus, pacing, [(size, is_measured) for size in contexts])
     (folder / "region").write_bytes(head + bytes(region.SIZE - len(head)))
     (folder / "libfgshim.so").symlink_to(fgshim.library())
     return Job(driver, folder)

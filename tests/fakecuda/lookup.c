@@ -14,7 +14,7 @@
     X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000) X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000)                      \
     X(cuCtxGetDevice, cuCtxGetDevice, 2000) X(cuCtxSynchronize, cuCtxSynchronize, 2000)                              \
     X(cuMemAlloc, cuMemAlloc, 2000) X(cuMemAlloc, cuMemAlloc_v2, 3020) X(cuMemAllocPitch, cuMemAllocPitch, 2000) X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020) \
-    X(cuDeviceTotalMem, cuDeviceTotalMem, 2000) \
+    X(cuDeviceTotalMem, cuDeviceTotalMem, 2000) X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000) \
     X(cuMemAllocManaged, cuMemAllocManaged, 6000) X(cuMemFree, cuMemFree, 2000) X(cuMemFree, cuMemFree_v2, 3020)     \
     X(cuMemGetInfo, cuMemGetInfo, 2000) X(cuMemGetInfo, cuMemGetInfo_v2, 3020) X(cuMemCreate, cuMemCreate, 10020)   \
     X(cuMemRelease, cuMemRelease, 10020) X(cuMemMap, cuMemMap, 10020) X(cuMemUnmap, cuMemUnmap, 10020)              \

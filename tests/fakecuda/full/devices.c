@@ -52,10 +52,9 @@ static const int properties[CU_DEVICE_ATTRIBUTE_MAX] = {
     [CU_DEVICE_ATTRIBUTE_NUMA_ID] = -1,
     [CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID] = -1,
 };
-DRIVER(cuDeviceGetAttribute, (int *value, CUdevice_attribute which, CUdevice device), (value, which, device)) {
-    if (fake_card(device) < 0) return CUDA_ERROR_INVALID_DEVICE;
+int fake_property(int card, int which, int *value) {
     if (which < 1 || which >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
-    *value = which == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID ? fake_card(device) + 1 : properties[which];
+    *value = which == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID ? card + 1 : properties[which];
     return CUDA_SUCCESS;
 }
 DRIVER(cuDeviceComputeCapability, (int *major, int *minor, CUdevice device), (major, minor, device)) {
