@@ -28,10 +28,16 @@ pytestmark = [
 @pytest.fixture
 def place(driver, monkeypatch):
     """A fake card of 8 GiB, in the environment of what is run here."""
-    (card,) = driver.cards(Card(memory=8 * GIB, context=64 << 20))
+    (card,) = driver.cards(Card(memory=8 * GIB, context=64 << 20, processors=132, threads=2048))
     for name, value in driver.env.items():
         monkeypatch.setenv(name, value)
     return Place(sys.executable, card.uuid, 8 * GIB)
+
+
+def test_the_charge_of_a_context_is_compared_with_what_it_takes(place):
+    rows = {row.what: row.seen for row in rows_of(memory.contexts, place)}
+    said = rows["a context's charge until one was measured"]
+    assert said == "measured 520 MiB; the driver takes 64 MiB"
 
 
 @pytest.mark.parametrize(
@@ -39,7 +45,7 @@ def place(driver, monkeypatch):
     [
         (views.nvml, 7),
         (views.given, 1),
-        (memory.contexts, 6),
+        (memory.contexts, 7),
         (memory.chunks, 5),
         (memory.families, 36),
         (memory.survivors, 5),

@@ -9,14 +9,20 @@ from gpucheck.place import MIB, Place, Share, near
 from gpucheck.sheet import NotHere, Row, figure, row
 
 _PARTS = (0.1, 0.25, 0.5)
+_CONTEXT = "primary context"
+_ASSUMED = 256 * MIB  # the default of context_memory
 
 
 def contexts(place: Place) -> Iterator[Row]:
     """Measure the driver's memory for a process before its first allocation (item 2)."""
-    before = 0
-    for name, used in place.ask("contexts").items():
+    before, steps = 0, place.ask("contexts")
+    for name, used in steps.items():
         yield figure(name, f"{used / MIB:.0f} MiB in all, {(used - before) / MIB:+.0f}")
         before = used
+    with place.share(0.25, contexts=[(_ASSUMED, False)]) as share:
+        charged = share.ask("contexts")[_CONTEXT]
+    taken = f"the driver takes {steps[_CONTEXT] / MIB:.0f} MiB"
+    yield figure("a context's charge until one was measured", f"{charged / MIB:.0f} MiB; {taken}")
     for count in (1, 4, 16):
         yield figure(f"{count} processes with a context", f"{_together(place, count) / MIB:.0f} MiB")
 

@@ -147,13 +147,19 @@ class Place:
         return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"} | own
 
     @contextmanager
-    def share(self, part: float, *, pacing: Sequence[tuple[str, int]] = ()) -> Iterator[Share]:
-        """Create a share of the GPU for the duration of the block."""
+    def share(
+        self,
+        part: float,
+        *,
+        pacing: Sequence[tuple[str, int]] = (),
+        contexts: Sequence[tuple[int, bool]] = (),
+    ) -> Iterator[Share]:
+        """Create a share of the GPU for the block. `pacing`, `contexts`: as of region.pack."""
         from fgshim import library, region
 
         limit = int(self.total * part) // (2 * MIB) * 2 * MIB
         with tempfile.TemporaryDirectory(prefix="fgcheck-") as name:
-            head = region.pack(1, 1, [(0, self.uuid, limit)], pacing)
+            head = region.pack(1, 1, [(0, self.uuid, limit)], pacing, contexts)
             Path(name, "region").write_bytes(head + bytes(region.SIZE - len(head)))
             Path(name, "libfgshim.so").symlink_to(library())
             yield Share(self, Path(name), limit)
