@@ -179,7 +179,7 @@ def test_a_probe_that_hangs_holds_up_new_jobs_only_until_another_one_answers(hos
     assert fakejob.say("alloc 1G")[0] == 0
     another.until_ready()
     assert host.job(running)["state"] == "RUNNING"
-    assert host.card()["state"] == "mix"
+    until_card(host, card=0, state="mix")  # a slow host may have made the next probe late, too
 
 
 def test_a_card_that_falls_off_the_bus_is_suspect_and_the_other_goes_on(driver, tmp_path):

@@ -18,13 +18,13 @@ from msgspec.structs import asdict, astuple
 
 from fgsched import protocol
 from fgsched.cli.command import output, write
+from fgsched.cli.install.checking import as_user
 from fgsched.cli.install.host import ordinary_user
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit, Refused
 from fgsched.domain.job import Demand, Request
 from fgsched.domain.states import Reason, Tier
 from fgsched.domain.text import clean
-from fgsched.system.identity import as_user
 from fgshim import selftest
 from fgshim.selftest.others import OTHERS
 from fgshim.selftest.views import VIEWS

@@ -2,13 +2,9 @@
 
 import ctypes
 import os
-import pwd
-import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 _LOGIN_UID = Path("/proc/self/loginuid")
 _UNSET = "4294967295"
@@ -34,22 +30,6 @@ def become(uid: int, gid: int, groups: Sequence[int]) -> None:
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
-
-
-def as_user(name: str) -> dict[str, Any]:
-    """Return the arguments with which `subprocess` runs a program as a user, without root's environment.
-
-    Raises:
-        KeyError: there is no such user.
-    """
-    account = pwd.getpwnam(name)
-    groups = os.getgrouplist(name, account.pw_gid)
-    return {
-        "preexec_fn": partial(become, account.pw_uid, account.pw_gid, groups),
-        "env": {"PATH": os.defpath, "HOME": account.pw_dir, "USER": name},
-        "cwd": "/",
-        "stdin": subprocess.DEVNULL,
-    }
 
 
 def take_login_uid(uid: int) -> None:

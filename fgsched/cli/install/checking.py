@@ -1,14 +1,17 @@
 """The check of `fgsched init`: a job of an ordinary user, which must end in time."""
 
+import os
 import pwd
 import subprocess
 import sys
+from functools import partial
+from typing import Any
 
 from fgsched import protocol
 from fgsched.client import Client, TimedOut
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import JobState
-from fgsched.system.identity import as_user
+from fgsched.system.identity import become
 
 _PATIENCE = 120.0  # seconds that the submission, and then the job, may take
 
@@ -32,6 +35,22 @@ def check(client: Client, user: str, gpus: int, *, patience: float = _PATIENCE) 
         why = f"{ended.state}, exit status {ended.exit_code}"
         raise Refused(f"the job of {user} failed: {why}", "fgsched doctor --system may tell why.")
     return f"checked: a job of {user} ran" + (f" on {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "")
+
+
+def as_user(name: str) -> dict[str, Any]:
+    """Return the arguments with which `subprocess` runs a program as a user, without root's environment.
+
+    Raises:
+        KeyError: there is no such user.
+    """
+    account = pwd.getpwnam(name)
+    groups = os.getgrouplist(name, account.pw_gid)
+    return {
+        "preexec_fn": partial(become, account.pw_uid, account.pw_gid, groups),
+        "env": {"PATH": os.defpath, "HOME": account.pw_dir, "USER": name},
+        "cwd": "/",
+        "stdin": subprocess.DEVNULL,
+    }
 
 
 def _submitted(user: str, gpus: int) -> int:
