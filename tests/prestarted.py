@@ -253,11 +253,14 @@ class _Controller:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self._end = os.pidfd_open(pid)
+        self._end: int | None = None
+        with suppress(ProcessLookupError):  # it has ended: a refused start is soon over
+            self._end = os.pidfd_open(pid)
 
     def wait(self) -> int:
         """Wait for its end; its exit status is unknown."""
-        select.select([self._end], [], [])
+        if self._end is not None:
+            select.select([self._end], [], [])
         return 1
 
 
