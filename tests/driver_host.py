@@ -10,7 +10,7 @@ from fakecuda import FakeDriver
 from fakecuda.job import Live, answers
 from live_host import PATIENCE, Home
 
-CONFIG = "[host]\ncpus = 64\n[sampling]\ninterval = 1\nclean_timeout = {timeout}\n{more}\n"
+PATIENT = 60  # seconds in which the driver must answer: on a busy host its probe takes some to start
 
 
 @dataclass
@@ -77,10 +77,17 @@ class Pipes:
         return answers(self._line())[0]
 
 
+def config_of(*, timeout=60, deadline=PATIENT, more=""):
+    """The text of a configuration; times are in seconds."""
+    sampling = f"[sampling]\ninterval = 1\ndeadline = {deadline}\nclean_timeout = {timeout}\n"
+    return f"[host]\ncpus = 64\n{sampling}{more}\n"
+
+
 @contextmanager
-def hosting(path, driver, *cards, timeout=60, more=""):
+def hosting(path, driver, *cards, timeout=60, deadline=PATIENT, more=""):
     driver.cards(*cards)
-    host = Host(path, devices="auto", config=CONFIG.format(timeout=timeout, more=more), driver=driver)
+    config = config_of(timeout=timeout, deadline=deadline, more=more)
+    host = Host(path, devices="auto", config=config, driver=driver)
     try:
         yield host
     finally:

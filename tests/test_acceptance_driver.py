@@ -170,16 +170,17 @@ def test_what_strangers_hold_is_not_given_out_and_is_named(host):
     fakejob.until_ready()
 
 
-def test_a_probe_that_hangs_holds_up_new_jobs_only_until_another_one_answers(host):
-    running, fakejob = host.live("--gpu-mem=4G")
-    fakejob.until_ready()
-    os.kill(controllers_child(host, "fgsched.gpus.probe"), signal.SIGSTOP)
-    _, another = host.live("--gpu-mem=4G")
-    assert host.run("fgctl", "ping").status == 0
-    assert fakejob.say("alloc 1G")[0] == 0
-    another.until_ready()
-    assert host.job(running)["state"] == "RUNNING"
-    until_card(host, card=0, state="mix")  # a slow host may have made the next probe late, too
+def test_a_probe_that_hangs_holds_up_new_jobs_only_until_another_one_answers(driver, tmp_path):
+    with hosting(tmp_path / "home", driver, Card("A100", 40 * GIB, context=CONTEXT), deadline=2) as host:
+        running, fakejob = host.live("--gpu-mem=4G")
+        fakejob.until_ready()
+        os.kill(controllers_child(host, "fgsched.gpus.probe"), signal.SIGSTOP)
+        _, another = host.live("--gpu-mem=4G")
+        assert host.run("fgctl", "ping").status == 0
+        assert fakejob.say("alloc 1G")[0] == 0
+        another.until_ready()
+        assert host.job(running)["state"] == "RUNNING"
+        until_card(host, card=0, state="mix")  # a slow host may have made the next probe late, too
 
 
 def test_a_card_that_falls_off_the_bus_is_suspect_and_the_other_goes_on(driver, tmp_path):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from builders import a_gpu
-from driver_host import CONFIG, Host
+from driver_host import Host, config_of
 from fakecuda import Card
 from fgsched.domain.errors import Refused
 from fgsched.gpus.ownership import Holder, Ownership, own
@@ -135,10 +135,7 @@ def as_user(uid, act):
 
 def test_a_second_home_is_refused_the_cards_of_the_first_until_that_stops(driver, tmp_path):
     driver.cards(Card("A100", 8 * GIB))
-    config = CONFIG.format(timeout=60, more="")
-    one, two = (
-        Host(tmp_path / name, devices="auto", config=config, driver=driver) for name in ("one", "two")
-    )
+    one, two = (Host(tmp_path / name, "auto", config_of(), driver=driver) for name in ("one", "two"))
     try:
         assert one.run("fgsched", "start").status == 0
         refused = two.run("fgsub", "--gpus=0.5", "--wrap", "true")

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import driver_host
 import fakecuda
 import fgshim
-from driver_host import Host
+from driver_host import Host, config_of
 from fakecuda import Card
 from hierarchies import UNIFIED, unified_of
 
@@ -32,8 +31,7 @@ class Hosting:
 
     def __call__(self, more=ALL, **env):
         self.driver.cards(Card("A100", 40 * GIB, context=CONTEXT))
-        config = driver_host.CONFIG.format(timeout=60, more=more)
-        host = Host(self.path, devices="auto", config=config, driver=self.driver, extra=env)
+        host = Host(self.path, "auto", config_of(more=more), driver=self.driver, extra=env)
         self.made.append(host)
         return host
 

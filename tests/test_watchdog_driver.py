@@ -10,7 +10,7 @@ import pytest
 import awaiting
 import fakecuda
 import fgshim
-from driver_host import hosting
+from driver_host import config_of, hosting
 from fakecuda import Card
 from live_host import PATIENCE
 
@@ -232,6 +232,7 @@ def test_a_driver_that_is_gone_when_the_controller_starts_takes_no_card_away(hos
     fakejob.until_ready()
     before = host.card(0)
     assert host.run("fgsched", "stop").status == 0
+    (host.path / "fgsched.toml").write_text(config_of(deadline=2, more=QUICK))  # and the next try comes soon
     host.driver.state.rename(tmp_path / "elsewhere")
     waiting, late = host.live("--gpus=2")
     shown = host.card(0)
