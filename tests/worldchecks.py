@@ -175,6 +175,8 @@ class Checks:
             is_known = job.state in (JobState.RUNNING, JobState.SUSPENDED)
             if found is None or found.run is None or not is_known or job.id in life.engine.undelivered:
                 continue
+            if found.told:
+                continue  # a shepherd that ends a job continues it
             if host.has_supervisor(job):
                 stands = found.since is None
                 said = f"job {job.id} is {job.state.value}, and {'stands still' if stands else 'runs'}"

@@ -53,7 +53,7 @@ class Here:
 
 
 def scripts(target: str, seed: int, size: int) -> Row:
-    from fgsched.domain.errors import BadUsage
+    from fgsched.domain.errors import BadUsage, Refused
     from fgsched.submission import options
     from fgsched.submission.prepare import Submitter
 
@@ -64,6 +64,8 @@ def scripts(target: str, seed: int, size: int) -> Row:
         data = mutated(luck, headers)
         try:
             Submitter(Here(data), site=site).prepare([], ["job.sh"])
+        except Refused:  # a job that cannot exist, as a controller says of one that does not
+            refused += 1
         except BadUsage as error:
             refused += 1
             unplaced += [] if "job.sh" in error.cause else [f"{error.cause} <- {data!r}"]
