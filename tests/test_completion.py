@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fgsched.cli import shells
+from fgsched.cli.install import slurmnames
 from live_host import attempts, living
 
 ROOT = Path(__file__).parent.parent
@@ -159,6 +160,79 @@ def test_bash_completes_values_that_the_controller_and_the_tables_know(line, sit
         if done.stdout.split():
             break
     assert (done.stdout.split(), done.stderr) == (VALUES[line], "")
+
+
+OF_SLURM = {
+    "sbatch --gpu-m": ["--gpu-mem"],
+    "sbatch -p ha": ["half_gpu"],
+    "squeue -t pend": ["PENDING"],
+    "squeue -O prior": ["Priority", "PriorityLong"],
+    "scancel ''": ["1"],
+    "sacct -o JobID,maxg": ["JobID,MaxGPUMem"],
+    "scontrol show job ''": ["1"],
+    "sprio -u ''": ["root"],
+    "sattach ''": ["1"],
+    "srun --gpus-per-n": ["--gpus-per-node"],
+    "srun --partition = ha": ["half_gpu"],
+    "salloc -p ma": ["main"],
+    "sinfo -p ma": ["main"],
+    "sstat -j ''": ["1"],
+    "seff ''": ["1"],
+    "sshare -u ''": ["root"],
+    "sacctmgr show us": ["user"],
+    "sreport cluster Util": ["Utilization"],
+}
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """A directory with the names of Slurm and their completions."""
+    prefix = tmp_path_factory.mktemp("slurm")
+    (prefix / "share").mkdir()
+    slurmnames.install(prefix / "bin", {"PATH": str(prefix / "bin")})
+    return prefix
+
+
+def test_every_name_of_slurm_is_completed():
+    assert {line.split()[0] for line in OF_SLURM} == set(slurmnames.names())
+
+
+@pytest.mark.parametrize("line", OF_SLURM)
+def test_bash_completes_the_names_of_slurm_and_calls_no_program_of_this_name(line, slurm, site, tmp_path):
+    words = line.split()
+    foreign = tmp_path / words[0]
+    foreign.write_text(f"#!/bin/sh\ntouch {tmp_path}/called\n")
+    foreign.chmod(0o755)
+    program = (
+        f"source {slurm}/share/bash-completion/completions/{words[0]}; "
+        f"COMP_WORDS=({line}) COMP_CWORD={len(words) - 1}; _{words[0]}; "
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    given = {**site.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for _ in attempts():  # as above
+        done = subprocess.run(["bash", "-c", program], env=given, capture_output=True, text=True)
+        if done.stdout.split():
+            break
+    assert (done.stdout.split(), done.stderr) == (OF_SLURM[line], "")
+    assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.parametrize("shell", FILES)
+def test_the_names_of_slurm_that_run_fgsched_are_printed_with_the_commands(shell, slurm, tmp_path):
+    foreign = tmp_path / "sacct"
+    foreign.write_text("#!/bin/sh\n")
+    foreign.chmod(0o755)
+    command = [sys.executable, "-m", "fgsched.cli.fgsched", "completion", shell]
+
+    def printed_with(*path):
+        environ = os.environ | {"PYTHONPATH": str(ROOT), "PATH": ":".join(map(str, path))}
+        text = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
+        return {name for name in slurmnames.names() if f"_{name.upper()}_COMPLETE=" in text}
+
+    every = set(slurmnames.names())
+    assert printed_with("/nowhere") == set()
+    assert printed_with(slurmnames.BIN) == every
+    assert printed_with(tmp_path, slurm / "bin") == every - {"sacct"}
 
 
 def test_without_a_controller_nothing_is_started_and_files_are_offered(tmp_path, environment):

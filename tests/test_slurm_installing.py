@@ -10,7 +10,7 @@ import pytest
 
 from fgsched.cli.install import slurmnames as installing
 from fgsched.cli.install.slurmnames import BIN
-from fgsched.domain.errors import Refused
+from fgsched.domain.errors import Refused, StorageError
 
 COMMANDS = Path(__file__).parent.parent / "fgsched" / "cli" / "bin"
 FOREIGN = b"#!/bin/sh\necho a real one\n"
@@ -35,6 +35,66 @@ def test_installed_names_are_those_of_jobs_and_are_removed_again(folder):
     assert installing.remove(folder) == said.replace("written to", "removed from")
     assert os.listdir(folder) == [kept.name]
     assert installing.remove(folder) == f"nothing: removed from {folder}\n"
+
+
+COMPLETIONS = {
+    "bash": "bash-completion/completions/{}",
+    "zsh": "zsh/site-functions/_{}",
+    "fish": "fish/vendor_completions.d/{}.fish",
+}
+
+
+@pytest.fixture
+def share(folder):
+    place = folder.parent / "share"
+    place.mkdir()
+    return place
+
+
+def files(share):
+    return {str(path.relative_to(share)) for path in share.rglob("*") if path.is_file()}
+
+
+def test_completions_are_written_and_removed_with_the_names(folder, share):
+    said = installing.install(folder, {"PATH": str(folder)}).splitlines()
+    assert said[1:] == [f"completions for bash, zsh, fish: written to {share}"]
+    expected = {file.format(name) for file in COMPLETIONS.values() for name in installing.names()}
+    assert files(share) == expected
+    for shell, file in COMPLETIONS.items():
+        text = (share / file.format("squeue")).read_text()
+        how = "zsh" if shell == "zsh" else "bash"
+        assert f"_SQUEUE_COMPLETE={how}_complete {sys.executable} -I -m fgsched.slurm.names squeue" in text
+    assert (share / "zsh/site-functions/_squeue").read_text().startswith("#compdef squeue\n")
+    assert {path.stat().st_mode & 0o777 for path in share.rglob("*") if path.is_file()} == {0o644}
+    said = installing.remove(folder).splitlines()
+    assert said[1:] == [f"completions for bash, zsh, fish: removed from {share}"]
+    assert files(share) == set()
+    assert len(installing.remove(folder).splitlines()) == 1
+
+
+def test_another_completion_is_neither_replaced_nor_removed(folder, share):
+    other = others(share / "bash-completion/completions", "sbatch", b"complete -A file sbatch\n")
+    before = files(share)
+    installing.install(folder, {"PATH": str(folder)})
+    assert other.read_bytes() == b"complete -A file sbatch\n"
+    installing.remove(folder)
+    assert files(share) == before
+
+
+@pytest.mark.parametrize("name", ["bin", "slurm"])
+def test_without_a_place_where_shells_look_there_are_no_completions(name, tmp_path):
+    """Shells look in `share` beside `bin`."""
+    if name != "bin":
+        (tmp_path / "share").mkdir()
+    said = installing.install(tmp_path / name, {"PATH": str(tmp_path / name)})
+    assert len(said.splitlines()) == 1
+    assert files(tmp_path / "share") == set()
+
+
+def test_what_cannot_be_written_is_named(folder):
+    folder.write_text("no directory\n")
+    with pytest.raises(StorageError, match=f"cannot write {folder}: File exists"):
+        installing.install(folder, {"PATH": "/nowhere"})
 
 
 def test_a_second_installation_replaces_the_first(folder):
@@ -116,18 +176,34 @@ def test_a_file_that_is_not_ours_is_neither_replaced_nor_removed(kind, folder, t
 
 def test_nothing_is_written_where_path_has_a_slurm(folder, tmp_path):
     slurm = others(tmp_path / "slurm", "sbatch")
+    (tmp_path / "share").mkdir()
     with pytest.raises(Refused, match=f"this host has a Slurm, or commands with its names: {slurm}"):
         installing.install(folder, {"PATH": f"/nowhere:{slurm.parent}"})
-    assert os.listdir(folder) == []
+    assert (os.listdir(folder), os.listdir(tmp_path / "share")) == ([], [])
 
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root")
-def test_root_installs_nothing_where_another_user_could_change_it(folder):
-    folder.mkdir()
-    folder.chmod(0o777)
+@pytest.mark.parametrize("place", ["bin", "share/zsh/site-functions"])
+def test_root_installs_nothing_where_another_user_could_change_it(place, folder, share):
+    open_place = folder.parent / place
+    open_place.mkdir(parents=True)
+    open_place.chmod(0o777)
     with pytest.raises(Refused, match="writable by others"):
         installing.install(folder, {"PATH": "/nowhere"})
+    assert (os.listdir(folder), files(share)) == ([], set())
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_users_can_read_what_root_installs_whatever_the_umask(folder, share):
+    umask = os.umask(0o077)
+    try:
+        installing.install(folder, {"PATH": "/nowhere"})
+    finally:
+        os.umask(umask)
+    made = [folder, *(path for path in share.rglob("*") if path.is_dir())]
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o755}
 
 
 def test_the_names_run_outside_jobs_with_slurms_columns(home, folder):

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.cli.install.slurmnames import BIN, NAMES
+from fgsched.cli.install.slurmnames import BIN, NAMES, names
 from fgsched.controller.handlers.submit import check_mail
 from fgsched.domain.errors import Exit, Refused
 from fgsched.domain.job import Request
 from fgsched.mail.letters import Settings
+from fgsched.slurm import usage
 from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.hostlist import expand, fold
 from fgsched.slurm.names import OWN, arguments, status_of
@@ -84,6 +85,43 @@ def test_errors_have_slurms_name_and_status(home):
     assert first.startswith("sbatch: error: --gpus=nonsense")
     assert second.startswith("sbatch: error: --nodes=3: fgsched schedules one host")
     assert (one, two) == ("255", "255")
+
+
+def called(home, *words):
+    command = [sys.executable, "-m", "fgsched.slurm.names", *words]
+    done = subprocess.run(command, env=home.environ, capture_output=True, text=True, timeout=PATIENCE)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_name_prints_its_usage_in_one_line_and_starts_nothing(name, home):
+    status, out, err = called(home, name, "--usage")
+    assert (status, err, out.splitlines()[1:]) == (0, "", [])
+    assert out.startswith(f"Usage: {name} [OPTION]...")
+    assert not home.places.socket.exists()
+
+
+@pytest.mark.parametrize("name", sorted({*OWN, "srun", "salloc", "sattach", "scontrol"} - {"seff"}))
+def test_a_name_with_options_of_its_own_lists_them(name, home):
+    status, out, err = called(home, name, "--help")
+    assert (status, err) == (0, "")
+    assert f"\nUsage: {name} [OPTION" in out
+    assert "The whole manual: man fg" in out
+    assert {"srun": "  -J, --job-name VALUE\n", "sinfo": "  -p, --partition VALUE\n"}.get(name, "") in out
+
+
+def test_options_of_a_program_are_its_own(home):
+    _, out = script(home, r"srun -Q printf '%s\n' --usage --help")
+    assert out == "--usage\n--help\n"
+
+
+def test_the_native_programs_leave_the_usage_to_the_name(home):
+    done = home.run("fgsched", "slurm-names", "--install", "names", env={"PATH": "/nowhere"})
+    assert done.status == 0
+    for name in ("sbatch", "squeue", "scancel"):
+        command = [home.path / "names" / name, "--usage"]
+        done = subprocess.run(command, env=home.environ, capture_output=True, text=True, timeout=PATIENCE)
+        assert (done.stdout, done.stderr) == (usage.line(name), "")
 
 
 ACCOUNT = "Invalid account or account/partition combination specified"

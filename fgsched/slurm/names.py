@@ -12,8 +12,8 @@ from typing import NoReturn
 from fgsched.cli.command import Command, leave
 from fgsched.cli.install.slurmnames import NAMES
 from fgsched.domain.errors import Exit, FgschedError
-from fgsched.slurm import scontrol
-from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm import sattach, scontrol
+from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.inputs import with_variables
 from fgsched.slurm.phrases import in_slurms_words
 from fgsched.slurm.step import Refusal
@@ -26,11 +26,6 @@ OWN = {  # answered here, in Slurm's layout
     "sreport": "fgsched.slurm.sreport",
     "seff": "fgsched.slurm.seff",
 }
-_OF_SATTACH = options(
-    "error-filter= help input-filter= label layout output-filter= pty quiet usage verbose",
-    "h:help l:label Q:quiet v:verbose",
-)
-_HARMLESS = ("pty", "quiet", "verbose")  # the terminal of the job is used if it has one
 _WHOLE = ("-f", "--full", "-b", "--batch")
 
 
@@ -39,7 +34,7 @@ def arguments(name: str, words: Sequence[str]) -> list[str]:
     if name == "scontrol":
         return scontrol.arguments(words)
     if name == "sattach":  # JOB.STEP: fgsched attaches to the job
-        return ["attach", *_of_sattach(words)]
+        return sattach.arguments(words)
     if name in ("squeue", "sacct"):
         words = ["--slurm-json" if word == "--json" else word for word in words]
     if name == "sacct":
@@ -47,16 +42,6 @@ def arguments(name: str, words: Sequence[str]) -> list[str]:
     if name == "scancel" and not any(word in _WHOLE or word.startswith("-b") for word in words):
         return ["--children", *words]  # a signal is for the steps; a cancel ignores this
     return list(words)
-
-
-def _of_sattach(words: Sequence[str]) -> list[str]:
-    """Return the jobs of sattach's steps, or --help. Raises BadLine for options about a step's tasks."""
-    given, operands = parse(_OF_SATTACH, words, permute=True)
-    for name in (name for name, _ in given if name not in _HARMLESS):
-        if name in ("help", "usage"):
-            return ["--help"]
-        raise BadLine(f"--{name} is not supported yet: fgsched attaches to a job, not to tasks of a step")
-    return [word.partition(".")[0] for word in operands]
 
 
 def status_of(name: str, code: int) -> int:
@@ -110,10 +95,25 @@ def main() -> None:
         leave(status_of(name, error.exit_code))
 
 
-def _run() -> None:
-    name, words = sys.argv[1], sys.argv[2:]
+def _is_described(name: str, words: Sequence[str]) -> bool:
+    """Print version, usage, options or completions if the line asks for them; otherwise return False."""
     if words[:1] in (["-V"], ["--version"]):
         scontrol.write(f"slurm-wlm {scontrol.VERSION}\n")
+        return True
+    if words[:1] not in (["--usage"], ["--help"]) and f"_{name.upper()}_COMPLETE" not in os.environ:
+        return False
+    from fgsched.slurm import usage
+
+    if words[:1] == ["--usage"]:
+        scontrol.write(usage.line(name))
+    else:
+        usage.command_of(name).main(list(words), prog_name=name)
+    return True
+
+
+def _run() -> None:
+    name, words = sys.argv[1], sys.argv[2:]
+    if _is_described(name, words):
         return
     if name == "srun":
         from fgsched.slurm import srun

@@ -34,7 +34,7 @@ _OF_THE_STEP = (
 )
 _NO_SHELL = ["sleep", "infinity"]  # holds an allocation until its time limit or its cancellation
 _FLAGS = ("--slurm-env",)
-_OF_SALLOC = options(
+KNOWN = options(
     """ntasks= cpus-per-task= nodes= gpus= gres= gpus-per-task= gpus-per-node= exclusive? chdir= job-name=
     ntasks-per-node= tasks-per-node= ntasks-per-gpu= time= partition= account= qos= mem= mem-per-cpu=
     mem-per-gpu= exclude= constraint= nodelist= cpus-per-gpu= gpu-bind= gpu-freq= hint= threads-per-core=
@@ -124,7 +124,7 @@ def join(given: Mapping[str, str], command: Sequence[str]) -> int:
 
 def salloc(words: Sequence[str]) -> int:
     """Allocate, run a command or a shell, and return its exit code. Raises BadLine or Refusal."""
-    found, command = parse(_OF_SALLOC, words, permute=False)
+    found, command = parse(KNOWN, words, permute=False)
     if command[:1] == [":"]:
         error = heterogeneous("':' between the options of several components")
         raise Refusal(f"salloc: error: {error.cause}\n{error.remedy}", 1)

@@ -13,7 +13,7 @@ from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.tables import Field
 
-_KNOWN = options(
+KNOWN = options(
     "immediate noheader parsable parsable2 quiet readonly associations verbose version json",
     "i:immediate n:noheader p:parsable P:parsable2 Q:quiet r:readonly s:associations v:verbose V:version",
 )
@@ -152,7 +152,7 @@ _WITH_ASSOCIATIONS = {
 
 def answer(words: Sequence[str]) -> str:
     """Return what sacctmgr prints. Raises BadLine in the words of Slurm."""
-    found, rest = parse(_KNOWN, words, permute=True)
+    found, rest = parse(KNOWN, words, permute=True)
     given = dict(found)
     if "version" in given or rest[:1] == ["version"]:
         return "slurm-wlm 22.05.8\n"

@@ -9,14 +9,14 @@ from fgsched.client import Client, find_places
 from fgsched.listing import choices
 from fgsched.slurm.getopt import BadLine, options, parse
 
-_KNOWN = options("help version debug local-time", "h:help v:version d:debug")
+KNOWN = options("help version debug local-time", "h:help v:version d:debug")
 _KIB = 1024
 _UNITS = ("KB", "MB", "GB", "TB")
 
 
 def answer(words: Sequence[str]) -> str:
     """Return what seff prints. Raises BadLine: there is no such job."""
-    found, rest = parse(_KNOWN, words, permute=True)
+    found, rest = parse(KNOWN, words, permute=True)
     if ("version", "") in found:
         return "seff Version 2.1\n"
     if ("help", "") in found or not rest:

@@ -17,7 +17,7 @@ from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.inputs import of_sinfo
 from fgsched.slurm.phrases import oversubscribed
 
-_KNOWN = options(
+KNOWN = options(
     """all bg cluster= clusters= dead exact federation format= Format= future hide iterate= json local long
     node nodes= Node Nodes noconvert noheader partition= responding list-reasons reservation sort= states=
     summarize usage verbose version yaml""",
@@ -201,7 +201,7 @@ def _name(row: Row) -> str:
 
 def answer(words: Sequence[str]) -> str:
     """Return what sinfo prints. Raises BadLine in the words of Slurm."""
-    found, rest = parse(_KNOWN, words, permute=True)
+    found, rest = parse(KNOWN, words, permute=True)
     given = of_sinfo(os.environ, dict(found))
     if rest:
         raise BadLine(f"error: Unrecognized option: {rest[0]}")

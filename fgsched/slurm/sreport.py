@@ -13,7 +13,7 @@ from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.tables import Field
 
-_KNOWN = options(
+KNOWN = options(
     "all_clusters cluster= noheader parsable parsable2 quiet tres= time= verbose version local federation",
     "a:all_clusters M:cluster n:noheader p:parsable P:parsable2 Q:quiet T:tres t:time v:verbose V:version",
 )
@@ -90,7 +90,7 @@ _REPORTS = {  # the words of a report -> its title, its default fields
 
 def answer(words: Sequence[str]) -> str:
     """Return what sreport prints. Raises BadLine in the words of Slurm."""
-    found, rest = parse(_KNOWN, words, permute=True)
+    found, rest = parse(KNOWN, words, permute=True)
     given = dict(found)
     if "version" in given:
         return "slurm-wlm 22.05.8\n"

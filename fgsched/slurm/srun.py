@@ -14,7 +14,7 @@ from fgsched.slurm.running import run
 from fgsched.slurm.step import Refusal, Step
 from fgsched.slurm.taskfile import read_programs
 
-_KNOWN = options(
+KNOWN = options(
     """ntasks= cpus-per-task= nodes= label output= error= input= pty unbuffered cpu-bind= gpus= gres=
     gpus-per-task= gpus-per-node= exclusive? overlap exact nodelist= export= chdir= multi-prog job-name=
     kill-on-bad-exit? wait= quiet verbose ntasks-per-node= tasks-per-node= ntasks-per-gpu= open-mode=
@@ -36,7 +36,7 @@ _SEVERAL = "Start a step for each component with & and then wait, or one with --
 
 def read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return the options and the command of a command line. Raises BadLine or Refusal."""
-    found, command = parse(_KNOWN, words, permute=False)
+    found, command = parse(KNOWN, words, permute=False)
     given = dict(found)
     if ":" in command[:-1] or given.get("het-group", "0") != "0":
         asked = f"--het-group={given['het-group']}" if "het-group" in given else "':' between two commands"

@@ -10,7 +10,7 @@ from fgsched.slurm import tables
 from fgsched.slurm.getopt import options, parse
 from fgsched.slurm.tables import Field
 
-_KNOWN = options(
+KNOWN = options(
     """all accounts= cluster= clusters= helpformat long format= noheader json parsable parsable2 partition
     users= user= Users verbose version accounts-only""",
     """a:all A:accounts M:clusters e:helpformat l:long o:format n:noheader h:noheader p:parsable P:parsable2
@@ -41,7 +41,7 @@ _LONG = (
 
 def answer(words: Sequence[str]) -> str:
     """Return what sshare prints. Raises BadLine in the words of getopt_long."""
-    found, _ = parse(_KNOWN, words, permute=True)
+    found, _ = parse(KNOWN, words, permute=True)
     given = dict(found)
     if "version" in given:
         return "slurm-wlm 22.05.8\n"

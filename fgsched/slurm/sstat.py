@@ -19,7 +19,7 @@ _FIELDS = (
     *("id", "array", "task", "tasks", "state", "attempt", "started_at", "ended_at", "elapsed", "suspended"),
     *("indices", "allocated", "request", "now", "usage", "srun_steps"),
 )
-_KNOWN = options(
+KNOWN = options(
     """allsteps helpformat fields= format= noheader jobs= noconvert parsable parsable2 pidformat verbose
     version""",
     """a:allsteps e:helpformat o:format n:noheader j:jobs p:parsable P:parsable2 i:pidformat v:verbose
@@ -97,7 +97,7 @@ _USUAL = ",".join(field.name for field in FIELDS[:22])
 
 def answer(words: Sequence[str]) -> str:
     """Return what sstat prints. Raises BadLine in the words of Slurm."""
-    found, rest = parse(_KNOWN, words, permute=True)
+    found, rest = parse(KNOWN, words, permute=True)
     given = dict(found)
     if "version" in given:
         return "slurm-wlm 22.05.8\n"

@@ -6,5 +6,6 @@ wanted  what this host needs: files, links and commands
 host    find out what this host has
 carry   carry out the actions, and keep the manifest of what was made
 slurmnames  the names of Slurm in a directory of PATH
+namecompletions  the completions of these names
 run     the commands: plan, carry out, start, check, and say what was done
 """

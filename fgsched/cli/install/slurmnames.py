@@ -1,4 +1,4 @@
-"""Install the names of Slurm's commands in a directory of PATH, beside no other Slurm."""
+"""Install the names of Slurm's commands in a directory of PATH, with completions, beside no other Slurm."""
 
 import os
 import shlex
@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from fgsched.cli.install import namecompletions
 from fgsched.domain.errors import Refused
+from fgsched.system.paths import written
 from fgsched.system.safeopen import refuse_unless_safe
 
 NAMES = {  # of Slurm -> the command of fgsched that takes its options
@@ -45,30 +47,46 @@ def listed() -> str:
 
 
 def install(folder: Path, environ: Mapping[str, str]) -> str:
-    """Write a program for each name; return the message. Programs that were written before are replaced.
+    """Write a program for each name, and its completions; return the message. Our earlier files are replaced.
 
     Raises:
-        Refused: a file is not ours, PATH has another Slurm, or another user could change `folder`.
+        Refused: a file is not ours, PATH has another Slurm, or another user could change a directory.
+        StorageError: a directory or a file cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    if os.geteuid() == 0:
-        refuse_unless_safe(folder, owner=0, writers=_ADMINISTRATORS)
+    _make(folder)
     _refuse_others(folder, environ)
+    for place in namecompletions.folders(folder).values():
+        _make(place)
     for name in names():
-        _write(folder / name, program(name))
-    first = f"{', '.join(names())}: written to {folder}\n"
+        _write(folder / name, program(name), 0o755)
+    for path, text in _completions(folder).items():
+        if _is_ours(path) or not os.path.lexists(path):
+            _write(path, os.fsencode(text), 0o644)
+    first = f"{', '.join(names())}: written to {folder}\n{_about_completions(folder, 'written to')}"
     return first if _is_in_path(folder, environ) else first + _NOT_IN_PATH.format(shlex.quote(str(folder)))
 
 
 def remove(folder: Path) -> str:
-    """Remove the programs that `install` wrote; return the message. All other files stay."""
+    """Remove the programs and completions that `install` wrote; return the message. All other files stay."""
     there = [name for name in names() if os.path.lexists(folder / name)]
     ours = [name for name in there if _is_ours(folder / name)]
     others = [name for name in there if name not in ours]
-    for name in ours:
-        (folder / name).unlink()
+    completions = [*filter(_is_ours, _completions(folder))]
+    for path in (*(folder / name for name in ours), *completions):
+        path.unlink()
     removed = f"{', '.join(ours) or 'nothing'}: removed from {folder}\n"
+    removed += _about_completions(folder, "removed from") if completions else ""
     return removed + (f"{', '.join(others)}: not of fgsched, left there\n" if others else "")
+
+
+def own_in_path(environ: Mapping[str, str]) -> list[str]:
+    """Return the names that run fgsched where PATH finds them first, as inside jobs."""
+    places = [Path(place) for place in environ.get("PATH", "").split(":") if place]
+    first = {
+        name: next((place / name for place in places if os.access(place / name, os.X_OK)), None)
+        for name in names()
+    }
+    return [name for name, path in first.items() if path and (path.parent == BIN or _is_ours(path))]
 
 
 def program(name: str) -> bytes:
@@ -77,7 +95,7 @@ def program(name: str) -> bytes:
     if name in _NATIVE and native.exists():
         command = f"{shlex.quote(str(native))} --named={name}"
     else:
-        command = f"{shlex.quote(sys.executable)} -I -m fgsched.slurm.names {name}"
+        command = namecompletions.command_line(name)
     before = _prompts(name) if name in _WITH_PROMPTS else b""
     return b'%s\n%s\n%sexec %s "$@"\n' % (_SHELL, _MARK, before, os.fsencode(command))
 
@@ -85,6 +103,15 @@ def program(name: str) -> bytes:
 def _prompts(name: str) -> bytes:
     """Return the lines of the program inside jobs that keep the prompts of the caller."""
     return b"".join((BIN / name).read_bytes().splitlines(keepends=True)[1:-1])
+
+
+def _completions(folder: Path) -> dict[Path, str]:
+    return namecompletions.files(folder, names(), _MARK.decode())
+
+
+def _about_completions(folder: Path, done: str) -> str:
+    shares = namecompletions.folders(folder)
+    return f"completions for {', '.join(shares)}: {done} {folder.parent / 'share'}\n" if shares else ""
 
 
 def _refuse_others(folder: Path, environ: Mapping[str, str]) -> None:
@@ -122,12 +149,33 @@ def _is_in_path(folder: Path, environ: Mapping[str, str]) -> bool:
     )
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Replace a file at once, so that a command that starts meanwhile finds the old or the new one."""
+def _make(folder: Path) -> None:
+    """Create a directory; root's must be one that only root can change, and is readable for all users.
+
+    Raises:
+        Refused: another user could change it.
+        StorageError: it cannot be created.
+    """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    with written(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        for place in missing:
+            place.chmod(0o755)
+        refuse_unless_safe(folder, owner=0, writers=_ADMINISTRATORS)
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """Replace a file at once, so that a command that starts meanwhile finds the old or the new one.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
     other = path.with_name(f".{path.name}.{os.getpid()}")
-    other.unlink(missing_ok=True)
-    descriptor = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(data)
-        os.fchmod(descriptor, 0o755)
-    other.rename(path)
+    with written(path):
+        other.unlink(missing_ok=True)
+        descriptor = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            os.fchmod(descriptor, mode)
+        other.rename(path)
