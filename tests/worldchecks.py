@@ -175,10 +175,10 @@ class Checks:
             is_known = job.state in (JobState.RUNNING, JobState.SUSPENDED)
             if found is None or found.run is None or not is_known or job.id in life.engine.undelivered:
                 continue
-            if found.told:
-                continue  # a shepherd that ends a job continues it
             if host.has_supervisor(job):
                 stands = found.since is None
+                if stands and found.told and job.state is JobState.RUNNING:
+                    continue  # requeued while it was suspended: a shepherd that ends a job continues it
                 said = f"job {job.id} is {job.state.value}, and {'stands still' if stands else 'runs'}"
                 self._must(stands is (job.state is JobState.SUSPENDED), said)
 

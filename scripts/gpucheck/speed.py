@@ -121,9 +121,6 @@ def shares(place: Place) -> Iterator[Row]:
         yield figure(f"{kind}: alone", f"{alone:.1f} products a second")
         for parts in pairs:
             got = [rate / alone for rate in _rates(place, parts, size=size)]
-            # Changes between two programs that always have work cost the GPU 11 %.
-            good = all(
-                0.85 * part - 0.02 <= have <= part + 0.05 for have, part in zip(got, parts, strict=True)
-            )
+            good = all(abs(have - part) <= 0.05 for have, part in zip(got, parts, strict=True))
             seen = ", ".join(f"{part}: {have:.3f}" for part, have in zip(parts, got, strict=True))
             yield row(f"{kind}: {' and '.join(map(str, parts))}", good, seen)

@@ -32,7 +32,7 @@ def folders(programs: Path) -> dict[str, Path]:
 def files(programs: Path, names: Iterable[str], mark: str) -> dict[Path, str]:
     """Return the files for names in this directory, with their text.
 
-    `mark`: a comment at the begin of each.
+    `mark`: a comment at the beginning of each.
     """
     return {
         place / shells.FILES[shell].replace("NAME", name): _marked(

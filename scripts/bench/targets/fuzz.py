@@ -64,8 +64,10 @@ def scripts(target: str, seed: int, size: int) -> Row:
         data = mutated(luck, headers)
         try:
             Submitter(Here(data), site=site).prepare([], ["job.sh"])
-        except Refused:  # a job that cannot exist, as a controller says of one that does not
+        except Refused as error:
             refused += 1
+            if not error.cause.startswith("Job dependency problem"):  # as a controller says it
+                row.findings.append(f"script {number} {data!r}: {error.cause}")
         except BadUsage as error:
             refused += 1
             unplaced += [] if "job.sh" in error.cause else [f"{error.cause} <- {data!r}"]
