@@ -121,16 +121,17 @@ static inline void fg_lend(fg_lender **l, fg_pace **p, int jobs, uint64_t now) {
     for (int i = 0; i < jobs; i++) {
         uint64_t idle = kept < FG_WHOLE ? FG_WHOLE - kept : 0;
         int asks = p[i]->policy == FG_PACE_FAIR && l[i]->is_hungry && asking;
+        int has_others = others > (uint64_t)fg_is_there(l[i], p[i], now);
         p[i]->lent = asks ? fg_least(idle * p[i]->share / asking, FG_WHOLE - 1) : 0;
         p[i]->lent_until = now + FG_LEASE;
         if (jobs == 1 && p[i]->policy == FG_PACE_FAIR) {
             p[i]->lent = FG_WHOLE;
             p[i]->lent_until = now + FG_LONG_LEASE;
         }
-        if (others > (uint64_t)fg_is_there(l[i], p[i], now)) fg_lend_shared(l[i], now);
+        if (has_others) fg_lend_shared(l[i], now);
         p[i]->mechanism = fg_is_measured(l[i], now) ? FG_BY_NVML : FG_BY_EVENTS;
         p[i]->scale = fg_scale_of(l[i], now);
-        p[i]->crowd = fg_crowd_of(l, jobs, i, others > (uint64_t)fg_is_there(l[i], p[i], now));
+        p[i]->crowd = fg_crowd_of(l, jobs, i, has_others);
         p[i]->among = fg_part_of(l[i]->among, l[i]->among > 0);
         p[i]->turns = l[i]->there_for > 0 ? fg_part_of(l[i]->own, l[i]->there_for) : p[i]->among;
         p[i]->scale_until = now + FG_LONG_LEASE;

@@ -72,7 +72,9 @@ static inline uint64_t fg_meter_wait(fg_meter *m, fg_pace *pace, uint64_t key, u
         fg_pace_put(&pace->wanted, now);
         return fg_meter_wait_for_unknown(m, ran, since, now);
     }
-    return trial ? trial : fg_pace_wait(pace, fg_is_short(habit) && habit->wall < FG_BRIEF / 2 ? since : now, now);
+    /* A longer kernel fills its turn, so that fewer changes would gain nothing. */
+    int is_to_save = fg_is_short(habit) && habit->wall < FG_BRIEF / 2;
+    return trial ? trial : fg_pace_wait(pace, is_to_save ? since : now, now);
 }
 
 /* Record a mark behind all launches so far; `made` as in fg_mark. */
