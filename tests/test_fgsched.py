@@ -29,7 +29,7 @@ from fgsched.store.connection import may_lose_commits
 from fgsched.system import process
 from fgsched.system.process import identify
 from fgsched.system.startmark import starting
-from live_host import PATIENCE
+from live_host import PATIENCE, living
 
 
 def controller_of(home):
@@ -165,6 +165,20 @@ def test_a_controller_that_is_about_to_execute_itself_again_can_be_stopped(home)
 
 def cmdline(pid):
     return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_the_helpers_are_shown_with_their_names_and_without_settings(tmp_path):
+    relays = "[events]\ncommand = '/usr/bin/cat'\n"
+    mails = "[mail]\nsend = 'smtp'\nfrom = 'gpu@lab.example'\nsmtp_host = 'mail.lab.example'\n"
+    with living(tmp_path / "home", config=relays + mails) as home:
+        home.run("fgsched", "start")
+        pid = controller_of(home)
+        lines = [os.fsdecode(cmdline(child)).split("\0") for child in process.children(pid)]
+        helpers = {line[3]: line for line in lines if "fgspawn" not in line[0]}
+        modules = {"accounting.accountant", "mail.mailer", "hooks.relay"}
+        assert helpers.keys() >= {f"fgsched.{module}" for module in modules}, lines
+        assert max(len(" ".join(line)) for line in lines) < 300, lines
+        assert not any("\n" in word or "lab.example" in word for line in lines for word in line), lines
 
 
 def test_restarts_leave_no_ended_children(home):

@@ -4,10 +4,8 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import threading
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -18,13 +16,13 @@ from fgsched.accounting.reports.mail import notice_mail, notice_text
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Ended, JobState, OomReport, Reason
 from fgsched.domain.text import BadValue
-from fgsched.gpus.supervisor import helper_command
 from fgsched.jobs.mail import events, next_part, parse_mail_types, parse_mail_user
 from fgsched.mail import jobtext
 from fgsched.mail.addresses import check_address, host_name, resolved
 from fgsched.mail.composing import compose
 from fgsched.mail.letters import JobMail, Message, Settings, from_bytes, to_bytes
 from fgsched.mail.mailer import Mailer
+from fgsched.mail.process import start
 from fgsched.mail.spool import Full, Spool
 from mailserver import serving
 from test_engine import cancel
@@ -679,11 +677,10 @@ def test_a_password_that_others_can_read_is_not_used(spool, server, tmp_path):
     assert (names(spool, "new"), server.mails) == (["a"], [])
 
 
-def mailing(spool, settings, crash=""):
+def mailing(spool, settings):
     """A mailer's process and our end of its socket."""
     ours, theirs = socket.socketpair()
-    command = helper_command("fgsched.mail.mailer", str(spool.path), msgspec.json.encode(settings).decode())
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, env=dict(os.environ, FG_CRASH_AT=crash))
+    process = start(spool.path, settings, theirs)
     theirs.close()
     return process, ours
 
@@ -693,10 +690,12 @@ STEPS = [("mail_before_sending", 1), ("mail_after_sending", 2), ("mail_after_not
 
 @pytest.mark.parametrize(("point", "times"), STEPS)
 def test_a_killed_mailer_loses_no_letter_and_repeats_one_only_if_it_was_killed_after_sending(
-    spool, server, point, times
+    spool, server, point, times, monkeypatch
 ):
     spool.put("a", message())
-    process, ours = mailing(spool, settings_of(server), point)
+    with monkeypatch.context() as crashing:
+        crashing.setenv("FG_CRASH_AT", point)
+        process, ours = mailing(spool, settings_of(server))
     assert process.wait(PATIENCE) == -signal.SIGKILL
     ours.close()
     process, ours = mailing(spool, settings_of(server))

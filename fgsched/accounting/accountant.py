@@ -288,8 +288,8 @@ def _opened(path: Path) -> TextIO:
 
 def main() -> None:
     """Run the accountant. The arguments are the path of the accounts and how long samples are kept."""
-    path = Path(sys.argv[3])
-    minutes, hours, days = map(int, sys.argv[4:7])
+    path = Path(sys.argv[1])
+    minutes, hours, days = map(int, sys.argv[2:5])
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     os.umask(0o077)

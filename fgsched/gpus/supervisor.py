@@ -19,24 +19,16 @@ from fgsched.gpus.backend import HOOK_TEST, INVENTORY, WAKE_FACTOR, Report, dump
 
 _MAX_PAUSE = 300.0  # seconds
 _CHUNK = 1 << 16  # bytes
-_ROOT = Path(__file__).parents[2]
-# Without `-I` a PYTHONPATH or a file in the working directory could replace our modules.
-# msgspec would import typing_extensions, if it is installed, for names that typing has too: 0.7 MiB.
-_CODE = """
-import importlib, sys
-sys.modules["typing_extensions"] = None
-if sys.argv[1] not in sys.path:
-    sys.path.insert(0, sys.argv[1])
-importlib.import_module(sys.argv[2]).main()
-"""
+_HELPER = Path(__file__).parents[1] / "system" / "helper.py"
 
 
 def helper_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs `main` of a module of this installation, isolated from the environment.
 
-    The arguments start at sys.argv[3].
+    The arguments start at sys.argv[1]. Every user of the host can read them: settings do not belong there.
     """
-    return [sys.executable, "-I", "-c", _CODE, str(_ROOT), module, *arguments]
+    # Without `-I` a PYTHONPATH or a file in the working directory could replace our modules.
+    return [sys.executable, "-I", str(_HELPER), module, *arguments]
 
 
 class Helper:
@@ -232,4 +224,4 @@ class ProbeSupervisor:
 
 def main() -> None:
     """Run the supervisor; the argument is the deadline in seconds."""
-    ProbeSupervisor(float(sys.argv[3])).run()
+    ProbeSupervisor(float(sys.argv[1])).run()

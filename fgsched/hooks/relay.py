@@ -161,7 +161,7 @@ def batches(places: Paths) -> Iterator[list[str]]:
 
 def main() -> None:
     """Run the relay. The arguments are the mode, the command and the socket; one of the last two is empty."""
-    mode, command, path = sys.argv[3:6]
+    mode, command, path = sys.argv[1:4]
     os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
     places = Paths.find(os.environ, os.geteuid(), system=mode == "system")
     target: Commands | Socket = Commands(command) if command else Socket(path)

@@ -200,6 +200,6 @@ def main() -> None:
     os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("0")
-    lock = os.open(sys.argv[3], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    lock = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     Runner(0, 1).serve()

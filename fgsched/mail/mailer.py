@@ -271,8 +271,10 @@ def _tell(sink: int, names: list[str]) -> None:
 
 
 def main() -> None:
-    """Run the mailer. The arguments are the path of the queue and the settings as JSON."""
-    path, settings = Path(sys.argv[3]), msgspec.json.decode(sys.argv[4], type=Settings)
+    """Run the mailer. The arguments are the path of the queue and the descriptor of the settings as JSON."""
+    path = Path(sys.argv[1])
+    with open(int(sys.argv[2]), "rb") as file:
+        settings = msgspec.json.decode(file.read(), type=Settings)
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     os.umask(0o077)

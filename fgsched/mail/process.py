@@ -1,6 +1,7 @@
 """The controller's end of the mailer: put letters into its queue and wake it, without waiting for it."""
 
 import logging
+import os
 import socket
 import subprocess
 from contextlib import suppress
@@ -16,6 +17,24 @@ log = logging.getLogger(__name__)
 _CHUNK = 1 << 16  # bytes
 _PATIENCE = 1.0  # seconds in which the mailer ends with the controller; a letter that it sends is sent again
 _PAUSE = 5.0  # seconds between two starts
+
+
+def start(path: Path, settings: Settings, end: socket.socket) -> subprocess.Popen[bytes]:
+    """Start a mailer of the queue at `path`, with its end of the socket.
+
+    The settings are in a file in memory: every user of the host can read the arguments of a process.
+
+    Raises:
+        OSError: the process cannot be started.
+    """
+    with open(os.memfd_create("settings"), "r+b", buffering=0) as file:
+        file.write(msgspec.json.encode(settings))
+        file.seek(0)
+        command = helper_command("fgsched.mail.mailer", str(path), str(file.fileno()))
+        both = end.fileno()
+        return subprocess.Popen(
+            command, stdin=both, stdout=both, pass_fds=(file.fileno(),), cwd="/", start_new_session=True
+        )
 
 
 class MailerProcess:
@@ -59,11 +78,8 @@ class MailerProcess:
         if self._settings.way == "off" or self.pid or now < self._not_before:
             return
         self._not_before = now + _PAUSE
-        settings = msgspec.json.encode(self._settings).decode()
-        command = helper_command("fgsched.mail.mailer", str(self._path), settings)
-        end = self._theirs.fileno()
         try:
-            self._process = subprocess.Popen(command, stdin=end, stdout=end, cwd="/", start_new_session=True)
+            self._process = start(self._path, self._settings, self._theirs)
         except OSError as error:
             log.warning("the mailer cannot be started: %s", error)
 

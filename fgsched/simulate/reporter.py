@@ -78,4 +78,4 @@ def main() -> None:
     """Run the reporter. The argument is the path of the accounts."""
     os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     os.umask(0o077)
-    serve(Path(sys.argv[3]), 0, 1)
+    serve(Path(sys.argv[1]), 0, 1)
