@@ -43,7 +43,7 @@ _SILENT = ("--output=/dev/null", "--error=/dev/null", "--input=/dev/null")  # un
 _SCRIPT = 'exec "$FG_PYTHON" -I -m fgsched.interactive.agent'
 _LEFT_OUT = (
     *("batch", "wrap", "array", "wait", "parsable", "json", "test-only", "explain-options", "ignore-sbatch"),
-    *("requeue", "no-requeue"),
+    *("ignore-pbs", "requeue", "no-requeue"),
 )
 
 

@@ -93,7 +93,33 @@ _MEBIBYTE = 1 << 20
 _FG = lazy_regex(rb"#FG(?=[\s-]|$)")  # short, so it must match more strictly than #SBATCH
 _SBATCH = lazy_regex(rb"#SBATCH")
 _UNSEEN = rb"\xc2\xa0|\xe2\x80[\x80-\x8f\xaf]|\xe3\x80\x80|\xef\xbb\xbf"  # blanks of Unicode, and marks
-_MISSPELT = lazy_regex(rb"#(?:[ \t]|%b)*FG(?:[ \t]|%b)*(?:-|$)" % (_UNSEEN, _UNSEEN), re.IGNORECASE)
+_MISSPELT = lazy_regex(
+    rb"#(?:[ \t]|%b)*(?:(FG)|SBATCH)(?:[ \t]|%b)*(?:-|(?(1)$|(?!)))" % (_UNSEEN, _UNSEEN), re.IGNORECASE
+)
+_NEAR = lazy_regex(rb"#?!?([A-Za-z_]{2,10}):?[ \t]+-{1,2}[A-Za-z]")
+_PREFIXES_MEANT = {
+    b"FG": "#FG",
+    b"FGSCHED": "#FG",
+    b"FGSUB": "#FG",
+    b"SBATCH": "#SBATCH",
+    b"SLURM": "#SBATCH",
+}
+_SCHEDULERS = {  # prefix of a directive -> the scheduler that reads it
+    "#PBS": "PBS",
+    "#BSUB": "LSF",
+    "#$": "Grid Engine",
+    "#HQ": "HyperQueue",
+    "#GFLOW": "gflow",
+    "#COBALT": "Cobalt",
+    "#OAR": "OAR",
+    "#MSUB": "Moab",
+    "#PJM": "PJM",
+    "#QSUB": "NQS",
+    "#flux:": "Flux",
+    "#@": "LoadLeveler",
+}
+_FOREIGN = lazy_regex(rb"(?:%b)(?=[ \t]+[-\w])" % b"|".join(re.escape(mark.encode()) for mark in _SCHEDULERS))
+_READ_BY_SLURM = ("#PBS", "#BSUB")
 _BEHIND_UNSEEN = lazy_regex(rb"(?:[ \t]*(?:%b))+[ \t]*#(?:FG|SBATCH)[ \t-]" % _UNSEEN)
 
 
@@ -104,12 +130,23 @@ class Line(Struct, frozen=True, gc=False):
     words: tuple[str, ...]
 
 
+class Unread(Struct, frozen=True, gc=False):
+    """A line that looks like a request, and that is not read."""
+
+    number: int
+    mark: str  # such as "#$"; of a slip the mark that was probably meant
+    text: str  # behind the mark
+    scheduler: str = ""  # that would read it; "": it is a slip
+    is_comment: bool = False  # a blank behind the '#': it may have been disabled
+
+
 class Directives(Struct, frozen=True, gc=False):
     """The header lines of a script."""
 
-    family: str = ""  # "FG", "SBATCH", or "" where there is none
+    family: str = ""  # "FG", "SBATCH", "#PBS", "#BSUB", or "" where there is none
     lines: tuple[Line, ...] = ()
     warnings: tuple[str, ...] = ()
+    unread: tuple[Unread, ...] = ()
 
 
 def accept(name: str, data: bytes) -> None:
@@ -158,22 +195,98 @@ def mebibytes(size: int) -> str:
     return f"{tenths // 10}.{tenths % 10}".removesuffix(".0")
 
 
-def directives(text: bytes | str, name: str = "script", *, ignore_sbatch: bool = False) -> Directives:
-    """Return the #FG header lines of a script, or its #SBATCH lines if it has no #FG line."""
+def directives(
+    text: bytes | str, name: str = "script", *, ignore_sbatch: bool = False, ignore_pbs: bool = False
+) -> Directives:
+    """Return the #FG header lines of a script, or its #SBATCH lines if it has no #FG line.
+
+    A script with neither has the #PBS or #BSUB lines, as in Slurm, unless `ignore_pbs`.
+    """
     data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     header, body_at = _header(data)
     has_fg = any(_FG.match(line) for _, line in header)
     has_sbatch = any(_SBATCH.match(line) for _, line in header)
     warnings: list[str] = []
-    for number, line in header:
-        if _MISSPELT.match(line) and not _FG.match(line):
-            warnings.append(f"{name}: line {number} looks like an #FG header but is a comment; write #FG")
     family = "FG" if has_fg else "SBATCH" if has_sbatch and not ignore_sbatch else ""
+    unread = list(_slips(header))
+    if not family and not (has_sbatch and ignore_sbatch):
+        strangers = [] if ignore_pbs else list(_foreign(header))
+        family = next((line.mark for line in strangers if line.mark in _READ_BY_SLURM), "")
+        unread += [line for line in strangers if line.mark != family]
     if has_fg and has_sbatch and not ignore_sbatch:
         warnings.append(f"{name}: #SBATCH headers are ignored because #FG headers are present")
     lines = [] if not family else list(_lines(header, family, name, warnings))
     warnings.extend(_after(data, body_at, family, name, sbatch=not ignore_sbatch))
-    return Directives(family=family, lines=tuple(lines), warnings=tuple(warnings))
+    if family in _READ_BY_SLURM or any(line.scheduler for line in unread):
+        warnings.extend(_foreign_variables(data, name))
+    return Directives(family=family, lines=tuple(lines), warnings=tuple(warnings), unread=tuple(unread))
+
+
+def _slips(header: list[tuple[int, bytes]]) -> Iterator[Unread]:
+    """Yield the lines that are nearly a header of #FG or #SBATCH."""
+    for number, line in header[1:] if header and header[0][1].startswith(b"#!") else header:
+        if _FG.match(line) or _SBATCH.match(line) or line.startswith(b"##"):
+            continue
+        mark, at = _meant(line)
+        if mark:
+            text = line[at:].decode(errors="replace").strip()
+            yield Unread(number, mark, text, is_comment=line[1:2] in (b" ", b"\t"))
+
+
+def _meant(line: bytes) -> tuple[str, int]:
+    """Return the mark that a line nearly begins with, or "", and where its options begin."""
+    if match := _MISSPELT.match(line):
+        is_advice = line.startswith((b"# sbatch", b"# fgsub"))  # a usage in a comment
+        return "" if is_advice else "#FG" if match[1] else "#SBATCH", match.end() - 1
+    if not (match := _NEAR.match(line)):
+        return "", 0
+    word = match[1].upper()
+    mark = _PREFIXES_MEANT.get(word, "")
+    if not mark and 5 <= len(word) <= 8 and _is_near(word, b"SBATCH"):
+        mark = "#SBATCH"
+    return mark, match.end(1)
+
+
+def _is_near(word: bytes, goal: bytes) -> bool:
+    """Tell whether two words differ by one letter, or by the order of two neighbours."""
+    if sorted(word) == sorted(goal):
+        return sum(one != other for one, other in zip(word, goal, strict=True)) <= 2
+    if len(word) == len(goal):
+        return sum(one != other for one, other in zip(word, goal, strict=True)) == 1
+    long, short = (word, goal) if len(word) > len(goal) else (goal, word)
+    return len(long) - len(short) == 1 and any(long[:at] + long[at + 1 :] == short for at in range(len(long)))
+
+
+def _foreign(header: list[tuple[int, bytes]]) -> Iterator[Unread]:
+    """Yield the directives of other schedulers."""
+    for number, line in header:
+        if match := _FOREIGN.match(line):
+            mark = match[0].decode()
+            text = line[match.end() :].decode(errors="replace").strip()
+            yield Unread(number, mark, text, _SCHEDULERS[mark])
+
+
+_FOREIGN_VARIABLE = lazy_regex(rb"\$\{?((?:PBS|LSB|LS|SGE|COBALT|PJM|HQ)_[A-Z_]+)")
+_OWN_VARIABLES = {
+    **dict.fromkeys(("PBS_O_WORKDIR", "LS_SUBCWD", "SGE_O_WORKDIR"), "FG_SUBMIT_DIR"),
+    **dict.fromkeys(("PBS_JOBID", "LSB_JOBID", "COBALT_JOBID", "HQ_JOB_ID"), "FG_JOB_ID"),
+    **dict.fromkeys(
+        ("PBS_ARRAYID", "PBS_ARRAY_INDEX", "LSB_JOBINDEX", "SGE_TASK_ID", "HQ_TASK_ID"), "FG_ARRAY_TASK_ID"
+    ),
+    **dict.fromkeys(("PBS_JOBNAME", "LSB_JOBNAME"), "FG_JOB_NAME"),
+}
+
+
+def _foreign_variables(data: bytes, name: str) -> Iterator[str]:
+    """Yield a warning about each variable of another scheduler that a script uses: it is not set."""
+    seen: set[str] = set()
+    for number, line in enumerate(data.split(b"\n"), 1):
+        for match in () if line.lstrip().startswith(b"#") else _FOREIGN_VARIABLE.finditer(line):
+            variable = match[1].decode()
+            if variable not in seen:
+                seen.add(variable)
+                own = _OWN_VARIABLES.get(variable)
+                yield f"{name}: line {number}: ${variable} is not set here" + (f"; use ${own}" if own else "")
 
 
 def carries_headers(data: bytes) -> bool:
@@ -198,7 +311,9 @@ def _header(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
 
 
 def _lines(header: list[tuple[int, bytes]], family: str, name: str, warnings: list[str]) -> Iterator[Line]:
-    prefix = _FG if family == "FG" else _SBATCH
+    prefix = (
+        _FG if family == "FG" else _SBATCH if family == "SBATCH" else re.compile(re.escape(family.encode()))
+    )
     offset = 0
     for number, line in header:
         match = prefix.match(line)
@@ -207,7 +322,7 @@ def _lines(header: list[tuple[int, bytes]], family: str, name: str, warnings: li
             if words:
                 yield Line(number, tuple(words))
             else:
-                warnings.append(f"{name}: line {number}: #{family} without an option is ignored")
+                warnings.append(f"{name}: line {number}: #{family.lstrip('#')} without an option is ignored")
         offset += len(line) + 1
 
 

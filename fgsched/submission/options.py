@@ -11,7 +11,7 @@ from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext, format_share, neighbours, split_units
 from fgsched.jobs.constraint import Needs, needs
 from fgsched.jobs.jobscript import Directives
-from fgsched.submission import table
+from fgsched.submission import foreign, table
 from fgsched.submission.table import Amount, GpuMemory, HostMemory, Option
 
 NOTES = "FGSUB_HINT"  # switches notes off; --hint is an option of Slurm, and not of fgsub
@@ -222,16 +222,25 @@ def from_script(found: Directives, name: str) -> tuple[list[Setting], list[str]]
     """Parse the header lines of a script; return the options and warnings. Raises BadUsage."""
     settings: list[Setting] = []
     ignored: list[str] = []
+    warnings: list[str] = []
     for line in found.lines:
         reader = Reader(name, line.number, found.family, ignored)
-        given, rest = reader.read(line.words)
+        words = line.words
+        if found.family.startswith("#"):
+            translation = foreign.read(found.family, words, f"{name}:{line.number}")
+            words = translation.words
+            warnings += [
+                f"{name}: line {line.number}: {found.family} {part} has no meaning here and is ignored"
+                for part in translation.unknown
+            ]
+        given, rest = reader.read(words)
         if rest and rest[0] in _HETEROGENEOUS:
             raise heterogeneous(f"{reader.place}{rest[0]}")
         if rest or "--" in line.words:
             word = shown(rest[0] if rest else "--")
             raise BadUsage(f"{reader.place}{word} is not an option (invalid directive)")
         settings.extend(given)
-    warnings = [f"{name}: line {each.line}: {said}" for each in settings if (said := unexpanded(each))]
+    warnings += [f"{name}: line {each.line}: {said}" for each in settings if (said := unexpanded(each))]
     if ignored:
         warnings.append(f"{name}: ignored, without effect here: {', '.join(dict.fromkeys(ignored))}")
     return settings, warnings

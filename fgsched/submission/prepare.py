@@ -17,8 +17,8 @@ from fgsched.domain.units import SubmitContext
 from fgsched.jobs.arrays import parse_array
 from fgsched.jobs.containers import is_path
 from fgsched.jobs.filenames import Values, is_one_for_all, left_alone
-from fgsched.jobs.jobscript import command_line, directives
-from fgsched.submission import options
+from fgsched.jobs.jobscript import Unread, command_line, directives
+from fgsched.submission import foreign, options
 from fgsched.submission.checks import Process, Source
 from fgsched.submission.options import Setting, demand
 from fgsched.submission.table import BY_NAME, HostMemory
@@ -243,12 +243,14 @@ class Surroundings(Protocol):
 class _Script(Struct, frozen=True, eq=False):
     """A script and the settings of its headers."""
 
-    name: str  # as messages call it
+    name: str  # of the job
     data: bytes
     settings: Mapping[str, Setting]
     warnings: tuple[str, ...] = ()
     slurm: bool = False  # it is written for Slurm
     program: str = ""  # "": a script; else how a shell calls the program
+    label: str = ""  # as messages call it
+    unread: tuple[Unread, ...] = ()
 
 
 class Submitter:
@@ -278,7 +280,7 @@ class Submitter:
         self._before = {**options.latest(settings), **options.latest(common)}
         self._of_slurm = options.from_slurm_environment(here.environ) if is_batch else ([], [])
         self._warnings = tuple(warnings)
-        self._scripts: dict[tuple[str | None, str, bool], _Script] = {}
+        self._scripts: dict[tuple[str | None, str, bool, bool], _Script] = {}
         self._environments: dict[str, tuple[dict[str, str], list[str]]] = {}
         self._plans: dict[tuple[object, ...], Prepared] = {}
         self._limits: dict[str, Any] = {"umask": here.umask, "rlimits": here.rlimits}
@@ -332,17 +334,17 @@ class Submitter:
             return _Script("wrap", _wrapped(wrap.text), {}, slurm=self._is_slurm)
         word = words[0] if words and words[0] != "-" else None
         directory = self._here.working_directory(before.get("chdir"))
-        key = (word, directory, "ignore-sbatch" in before)
+        key = (word, directory, "ignore-sbatch" in before, "ignore-pbs" in before)
         if key not in self._scripts:
             self._scripts[key] = self._read(*key)
         return self._scripts[key]
 
-    def _read(self, word: str | None, directory: str, ignore_sbatch: bool) -> _Script:
+    def _read(self, word: str | None, directory: str, ignore_sbatch: bool, ignore_pbs: bool) -> _Script:
         source = self._here.script(word, directory)
         if source.program:
             name = os.path.basename(source.program)
             return _Script(name, b"", {}, program=source.program, slurm=self._is_slurm)
-        found = directives(source.data, source.name, ignore_sbatch=ignore_sbatch)
+        found = directives(source.data, source.name, ignore_sbatch=ignore_sbatch, ignore_pbs=ignore_pbs)
         settings, warnings = options.from_script(found, source.name)
         return _Script(
             name=self._name if word is None else os.path.basename(word),
@@ -350,6 +352,8 @@ class Submitter:
             settings=options.latest(settings, strict=True),
             warnings=(*found.warnings, *warnings),
             slurm=found.family == "SBATCH" or self._is_slurm,
+            label=source.name,
+            unread=found.unread,
         )
 
     def _plan(self, script: _Script, settings: dict[str, Setting]) -> Prepared:
@@ -362,6 +366,8 @@ class Submitter:
             environment = environment | by_option(settings)
             if _is_login_shell(script.data):
                 environment = {"BASH_ENV": _AFTER_LOGIN, **environment}
+        has_gpus = not {"gpus", "gpu-mem"}.isdisjoint(settings)
+        warnings = [*warnings, *about_unread(script.unread, script.label, has_gpus=has_gpus)]
         warnings = [*warnings, *filter(None, self._check_outputs(settings, request))]
         warnings = [*warnings, *options.ignored_features(settings, self._site)]
         warnings = [*warnings, *_about_begin(settings.get("begin"))]
@@ -445,6 +451,22 @@ class Submitter:
 def submit_line(words: Sequence[str]) -> str:
     """Return the command line of a submission as it is kept with the job."""
     return command_line(words)[:_LONGEST_LINE]
+
+
+def about_unread(lines: Sequence[Unread], name: str, *, has_gpus: bool) -> list[str]:
+    """Return warnings about lines that look like requests and are not read.
+
+    Raises BadUsage if such a line asks for GPUs, and nothing else says how many the job gets (`has_gpus`).
+    """
+    warnings = []
+    for line in lines:
+        what, remedy = foreign.about(line)
+        if not has_gpus and not line.is_comment and foreign.asks_for_gpus(line.text):
+            raise BadUsage(
+                f"{name}:{line.number}: {what}; the job would get no GPU", f"{remedy}, or --gpus=0."
+            )
+        warnings.append(f"{name}: line {line.number}: {what}; {remedy}")
+    return warnings
 
 
 def _with_words(

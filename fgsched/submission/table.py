@@ -453,6 +453,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("slurm-env", "", _FLAG, "Also set SLURM_ variables."),
     _option("no-slurm-env", "", _NO, "Set no SLURM_ variables.", slot="slurm-env"),
     _option("ignore-sbatch", "", _FLAG, "Do not read #SBATCH lines."),
+    _option("ignore-pbs", "", _FLAG, "Do not read #PBS and #BSUB lines."),
     _option("test-only", "", _FLAG, "Print when and where it would start; do not submit."),
     _option("explain-options", "", _FLAG, "Print each value and its source; do not submit."),
     _option("ntasks n", "N", count, "Number of tasks that srun starts; each has its CPUs."),
@@ -470,7 +471,7 @@ _CHANGES_MEANING = """container-id=
     export-file= gid= gpus-per-socket= nodefile= tres-per-task= uid= bb= bbf="""
 _HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
     cpu-freq= delay-boot= distribution= exclude= extra= extra-node-info= get-user-env? gpu-bind= gpu-freq=
-    gres-flags= hint= ignore-pbs licenses= mcs-label= mem-bind=
+    gres-flags= hint= licenses= mcs-label= mem-bind=
     mem-update= mincpus= network= no-kill? nodelist= ntasks-per-core=
     ntasks-per-socket= overcommit oversubscribe? power= prefer= priority= profile= propagate? reboot
     resv-ports? segment= sockets-per-node= spread-job stepmgr switches= thread-spec=
