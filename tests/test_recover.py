@@ -1,13 +1,11 @@
 """`fgsched doctor --recover`: what can be read of a damaged queue is in a new one, and the rest is told."""
 
-import os
 import random
 import signal
 import sqlite3
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +15,7 @@ from fgsched.domain.errors import Exit, StorageError
 from fgsched.domain.job import Ended, Hold, JobState
 from fgsched.store import Allocation, Store, wal
 from fgsched.store.recovering import recover
+from fgsched.system.disk import Kernel
 from live_host import ROOT, living
 
 ANN = (1, 1, "ann")
@@ -253,8 +252,8 @@ def test_a_recovery_that_is_cut_short_leaves_a_queue_that_is_refused_and_can_be_
 
     countdown = Countdown(step, cut)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "link", countdown.around(os.link, is_ours))
-        patch.setattr(Path, "rename", countdown.around(Path.rename, is_ours))
+        for name in ("link", "rename"):
+            patch.setattr(Kernel, name, countdown.around(getattr(Kernel, name), is_ours))
         with pytest.raises(PowerCut):
             recovered(path)
     with pytest.raises(StorageError):
@@ -281,11 +280,12 @@ from pathlib import Path
 sys.path.append("tests")
 from crashing import Countdown, kill_self
 from fgsched.store import recovering
+from fgsched.system.disk import Kernel
 countdown = Countdown(int(sys.argv[2]), kill_self)
 exchange = recovering._exchange
 def watched(*words):
-    for owner, name in ((os, "link"), (os, "fsync"), (Path, "unlink"), (Path, "rename")):
-        setattr(owner, name, countdown.around(getattr(owner, name)))
+    for name in ("link", "sync", "remove", "rename"):
+        setattr(Kernel, name, countdown.around(getattr(Kernel, name)))
     exchange(*words)
     os._exit(3)
 recovering._exchange = watched

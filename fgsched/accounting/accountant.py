@@ -38,7 +38,7 @@ from fgsched.accounting.records import Minute
 from fgsched.accounting.spans import day_of, hour_of
 from fgsched.crash import point
 from fgsched.domain.errors import Exit, FgschedError, StorageError
-from fgsched.store.files import sync_directory
+from fgsched.system import disk
 
 _CHUNK = 1 << 18  # bytes
 _PRUNED = 600.0  # seconds between two looks for old samples
@@ -185,15 +185,15 @@ def _make(path: Path) -> None:
     """Make new accounts under another name and link them, so that a reader finds all tables or no file."""
     new = path.with_name(f"{path.name}.new")
     for end in ("", "-wal", "-shm"):
-        path.with_name(f"{new.name}{end}").unlink(missing_ok=True)
+        disk.remove(path.with_name(f"{new.name}{end}"), missing_ok=True)
     os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     Ledger(new).close()
     if path.exists():
-        path.unlink()  # an empty file that a crash left
+        disk.remove(path)  # an empty file that a crash left
     with suppress(FileExistsError):  # accounts were restored meanwhile
-        os.link(new, path)
-    new.unlink()
-    sync_directory(path.parent)
+        disk.link(new, path)
+    disk.remove(new)
+    disk.sync_directory(path.parent)
 
 
 def _each(ledger: Ledger, records: Iterable[Record], add: Callable[[Record], None]) -> list[Record]:

@@ -1,6 +1,5 @@
 """Copy queue and accounts into one file, and move old records of the accounts to another file."""
 
-import os
 import shutil
 import sqlite3
 import tarfile
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
 from fgsched.domain.errors import Refused, StorageError
+from fgsched.system import disk
 
 _PAGES = 1000  # of the accounts that are copied in one step
 _BATCH = 500  # jobs of one transaction of an archive
@@ -70,11 +70,9 @@ def _put(whole: Path, file: Path) -> None:
     """Link a file, after it is on disk, as `file`. Raises Refused if that exists."""
     whole.chmod(0o600)
     for path in (whole, file.parent):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        os.fsync(fd)
-        os.close(fd)
+        disk.sync_file(path)
     try:
-        os.link(whole, file)
+        disk.link(whole, file)
     except FileExistsError:
         raise Refused(f"{file} exists", "Name a new file.") from None
 

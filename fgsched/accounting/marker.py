@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from fgsched.domain.errors import StorageError
+from fgsched.system import disk
 
 
 def path_of(accounts: Path) -> Path:
@@ -46,4 +47,4 @@ def compare(accounts: Path, name: str) -> None:
             f"Restore the file, or remove {marker} to accept this one.",
         )
     if not known:
-        marker.write_text(f"{name}\n")
+        disk.replace_file(marker, f"{name}\n".encode())

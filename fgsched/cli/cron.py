@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage, Refused
+from fgsched.system import disk
 from fgsched.system.paths import CONFIG_VARIABLES
 
 BEGIN = "# BEGIN fgsched reports (fgsched cron --install replaces this block, and only this block)"
@@ -192,17 +193,17 @@ def install_units(folder: Path, texts: Mapping[str, str]) -> Sequence[Path]:
     """Write unit files; return the paths of the changed ones.
 
     Raises:
-        Refused: a file was not written by fgsched, or cannot be written.
+        Refused: a file that is not empty was not written by fgsched, or a file cannot be written.
     """
     paths = {folder / name: text for name, text in texts.items()}
     for path in paths:
-        if path.exists() and not path.read_text().startswith(_MARK):
+        if path.exists() and (text := path.read_text()) and not text.startswith(_MARK):
             raise Refused(f"{path} was not written by fgsched cron", "Move it away, or keep it.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         changed = [path for path, text in paths.items() if not path.exists() or path.read_text() != text]
         for path in changed:
-            path.write_text(paths[path])
+            disk.replace_file(path, paths[path].encode(), 0o644)
     except OSError as error:
         raise Refused(f"cannot write to {folder}: {error.strerror}", "Run it as root.") from None
     return changed

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fgsched.crash import point
-from fgsched.store.files import sync_directory, sync_file
+from fgsched.system import disk
 
 MOST = 10_000  # letters that wait; further ones are refused
 _NEW, _SENT, _FAILED = "new", "sent", "failed"
@@ -45,10 +45,9 @@ class Spool:
             return False
         self._make_room()
         fresh = self.path / f"{name}.fresh"
-        with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(data)
+        disk.create_file(fresh, data, syncs=False)
         point("controller_before_mail_rename")
-        fresh.rename(self.path / _NEW / name)
+        disk.rename(fresh, self.path / _NEW / name)
         self._count += 1
         return True
 
@@ -65,8 +64,8 @@ class Spool:
 
     def keep(self, name: str) -> None:
         """Write a waiting letter to the disk, so that it survives a power failure. Raises OSError."""
-        sync_file(self.path / _NEW / name)
-        sync_directory(self.path / _NEW)
+        disk.sync_file(self.path / _NEW / name)
+        disk.sync_directory(self.path / _NEW)
 
     def read(self, name: str) -> bytes:
         """Return a letter that waits. Raises OSError."""
@@ -75,11 +74,9 @@ class Spool:
     def replace(self, name: str, data: bytes) -> None:
         """Replace a waiting letter, after some of its recipients got it. Raises OSError."""
         fresh = self.path / f"{name}.fresh"
-        with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(data)
-            os.fsync(file.fileno())
-        fresh.rename(self.path / _NEW / name)
-        sync_directory(self.path / _NEW)
+        disk.create_file(fresh, data)
+        disk.rename(fresh, self.path / _NEW / name)
+        disk.sync_directory(self.path / _NEW)
 
     def sent(self, name: str) -> None:
         """Note that a letter was accepted by the mail server. Raises OSError."""
@@ -91,11 +88,11 @@ class Spool:
 
     def _move(self, name: str, to: str) -> None:
         try:
-            (self.path / _NEW / name).rename(self.path / to / name)
+            disk.rename(self.path / _NEW / name, self.path / to / name)
         except FileNotFoundError:
             if not (self.path / to / name).exists():  # moved before, by a call whose sync failed
                 raise
-        sync_directory(self.path / to)
+        disk.sync_directory(self.path / to)
 
     def prune(self) -> None:
         """Delete the oldest sent and failed letters beyond a number."""
@@ -103,4 +100,4 @@ class Spool:
             found = [entry for entry in os.scandir(self.path / place) if entry.is_file()]
             for entry in sorted(found, key=lambda one: one.stat().st_mtime)[:-_KEPT]:
                 with suppress(OSError):
-                    os.unlink(entry)
+                    disk.remove(Path(entry))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from fgsched.store.files import replace_file
+from fgsched.system import disk
 
 log = logging.getLogger(__name__)
 FILE = "queue.commits"
@@ -81,7 +81,7 @@ class Record:
     def _begin(self, path: Path, *, is_new: bool) -> None:
         """Replace the file with synchronised records; keep the old one if the disk is full."""
         try:
-            replace_file(path, _packed(self.last).ljust(_SLOT, b"\0") * (_SLOTS + 1))
+            disk.replace_file(path, _packed(self.last).ljust(_SLOT, b"\0") * (_SLOTS + 1))
         except OSError as error:
             if is_new:
                 raise
@@ -95,7 +95,7 @@ class Record:
         if self._fd < 0:
             return
         try:
-            os.pwrite(self._fd, _packed(self.last), number % _SLOTS * _SLOT)
+            disk.write(self._fd, _packed(self.last), number % _SLOTS * _SLOT)
         except OSError as error:
             if not self._has_failed:
                 log.warning("%s cannot be written: %s", FILE, error.strerror)

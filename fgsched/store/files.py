@@ -1,7 +1,6 @@
 """Write small files beside the queue atomically: its marker, and the list of its damaged pages."""
 
 import json
-import os
 import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
@@ -9,42 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fgsched.domain.errors import StorageError
+from fgsched.system import disk
 
 PAGE = 4096  # bytes of a page of the queue
 # Errors of a damaged file. Python raises the second one if a message of SQLite quotes text that is not UTF-8.
 UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file atomically and durably: after a crash either the old or the new content exists."""
-    fresh = path.with_name(f"{path.name}.new")
-    fd = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    fresh.rename(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make created, changed and removed names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def sync_file(path: Path) -> None:
-    """Make the content of a file durable. A missing file is ignored."""
-    with suppress(FileNotFoundError):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 # -- damaged pages that a running controller found, for its next start --------
@@ -71,7 +39,7 @@ def damage_error(queue: Path, pages: Iterable[int]) -> StorageError:
 def remember_damage(queue: Path, pages: Iterable[int]) -> None:
     """Store the damaged pages, so that the next start checks them first."""
     with suppress(OSError):
-        replace_file(queue.with_name(DAMAGE_FILE), json.dumps(sorted(set(pages))).encode())
+        disk.replace_file(queue.with_name(DAMAGE_FILE), json.dumps(sorted(set(pages))).encode())
 
 
 def known_damage(queue: Path) -> list[int]:
@@ -85,7 +53,7 @@ def known_damage(queue: Path) -> list[int]:
 def forget_damage(queue: Path) -> None:
     """Delete the list of damaged pages, after a check found them intact."""
     with suppress(OSError):
-        queue.with_name(DAMAGE_FILE).unlink(missing_ok=True)
+        disk.remove(queue.with_name(DAMAGE_FILE), missing_ok=True)
 
 
 # -- the queue that was created here ------------------------------------------
@@ -117,4 +85,4 @@ def read_marker(queue: Path) -> Marker | None:
 def write_marker(queue: Path, marker: Marker) -> None:
     """Write the marker unless the file already contains it."""
     if read_marker(queue) != marker:
-        replace_file(marker_path(queue), json.dumps(marker._asdict()).encode() + b"\n")
+        disk.replace_file(marker_path(queue), json.dumps(marker._asdict()).encode() + b"\n")

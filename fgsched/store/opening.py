@@ -16,6 +16,7 @@ from fgsched.store.connection import AT_ONCE, Connection, Opened
 from fgsched.store.files import PAGE, RECOVER, UNREADABLE, Marker
 from fgsched.store.schema import SQL, adapt, compare, migrate, refuse_newer, version_of
 from fgsched.store.sums import State, Sums
+from fgsched.system import disk
 
 log = logging.getLogger(__name__)
 _VERSION_IN_HEADER = slice(60, 64)  # of the file, where SQLite keeps user_version
@@ -55,7 +56,7 @@ def examine(path: Path) -> Examined:
     with _refusing(path, sums):
         # A killed controller may have left commits in the log that are not synchronised. This one relies on
         # them.
-        files.sync_file(path.with_name(f"{path.name}-wal"))
+        disk.sync_file(path.with_name(f"{path.name}-wal"))
         beside = _beside(path, is_new=is_new)
         if is_new:
             sums.discard()

@@ -1,7 +1,6 @@
 """`fgsched doctor --recover`: create a new queue from the readable rows of a damaged one."""
 
 import json
-import os
 import shutil
 import sqlite3
 import struct
@@ -16,10 +15,11 @@ from fgsched.domain.errors import StorageError
 from fgsched.domain.states import JobState
 from fgsched.store import commits, files, sums, wal
 from fgsched.store.commits import Commit
-from fgsched.store.files import PAGE, UNREADABLE, Marker, replace_file, sync_directory, sync_file
+from fgsched.store.files import PAGE, UNREADABLE, Marker
 from fgsched.store.opening import open_queue, raise_ids
 from fgsched.store.schema import SQL as QUERIES
 from fgsched.store.schema import named, source
+from fgsched.system import disk
 
 # -- rows that can still be read ----------------------------------------------
 
@@ -423,21 +423,21 @@ def _exchange(path: Path, fresh: Path, ending: str) -> None:
     created = files.read_marker(fresh)
     names = [name for name in (path.name, *_beside_names(path)) if path.with_name(name).exists()]
     for name in names:
-        os.link(path.with_name(name), path.with_name(f"{name}.{ending}"))
+        disk.link(path.with_name(name), path.with_name(f"{name}.{ending}"))
     for name in (*_BESIDE, path.name):
-        sync_file(fresh.with_name(name))
-    sync_directory(path.parent)
+        disk.sync_file(fresh.with_name(name))
+    disk.sync_directory(path.parent)
     unfinished = fresh.with_name(_UNFINISHED)
-    replace_file(unfinished, json.dumps({"ending": ending, "names": names}).encode())
-    path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
+    disk.replace_file(unfinished, json.dumps({"ending": ending, "names": names}).encode())
+    disk.remove(path.with_name(f"{path.name}-wal"), missing_ok=True)
     path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
     for name in (*_BESIDE, path.name):
         with suppress(FileNotFoundError):
-            fresh.with_name(name).rename(path.with_name(name))
+            disk.rename(fresh.with_name(name), path.with_name(name))
     files.forget_damage(path)
-    sync_directory(path.parent)
-    unfinished.unlink()
-    sync_directory(unfinished.parent)
+    disk.sync_directory(path.parent)
+    disk.remove(unfinished)
+    disk.sync_directory(unfinished.parent)
     if created is not None:
         files.write_marker(path, Marker(created.queue, created.created))
 
@@ -456,8 +456,8 @@ def _take_back(path: Path, place: Path) -> None:
     for name in (path.name, *_beside_names(path)):
         kept = path.with_name(f"{name}.{found['ending']}")
         if name not in found["names"]:
-            path.with_name(name).unlink(missing_ok=True)
+            disk.remove(path.with_name(name), missing_ok=True)
         elif kept.exists():
-            kept.rename(path.with_name(name))
-    sync_directory(path.parent)
-    unfinished.unlink()
+            disk.rename(kept, path.with_name(name))
+    disk.sync_directory(path.parent)
+    disk.remove(unfinished)

@@ -5,7 +5,6 @@ opened, with the field's default; schema.sql declares the columns of the first v
 """
 
 import json
-import os
 import re
 import sqlite3
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from msgspec import Struct
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Ended, Job
 from fgsched.domain.states import JobState
-from fgsched.store.files import sync_directory
+from fgsched.system import disk
 
 # -- columns ------------------------------------------------------------------
 
@@ -238,13 +237,9 @@ def _back_up(db: sqlite3.Connection, path: Path, version: int) -> None:
     fresh.unlink(missing_ok=True)
     db.execute("VACUUM INTO ?", (str(fresh),))
     fresh.chmod(0o600)
-    fd = os.open(fresh, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    fresh.rename(kept)
-    sync_directory(path.parent)
+    disk.sync_file(fresh)
+    disk.rename(fresh, kept)
+    disk.sync_directory(path.parent)
 
 
 def _migrate(db: sqlite3.Connection, number: int) -> None:

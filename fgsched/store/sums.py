@@ -17,7 +17,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 from fgsched.crash import point
-from fgsched.store.files import PAGE, sync_directory
+from fgsched.store.files import PAGE
+from fgsched.system import disk
 
 log = logging.getLogger(__name__)
 FILE = "queue.sums"
@@ -101,34 +102,33 @@ class Sums:
         for start, count in _runs(wanted):
             self._put(start, count)
         point("checkpoint_with_some_sums")
-        os.fsync(self._fd)
+        disk.sync(self._fd)
         self._put_state(state)
 
     def _put(self, start: int, count: int) -> None:
         for at in range(start, start + count, _AT_ONCE):
             totals = self._totals(at, min(_AT_ONCE, start + count - at))
             data = b"".join(_ENTRY.pack(total, _check(page, total)) for page, total in totals)
-            if os.pwrite(self._fd, data, _START + (at - 1) * _ENTRY.size) != len(data):
-                raise OSError(f"{self.path} cannot be written whole")
+            disk.write(self._fd, data, _START + (at - 1) * _ENTRY.size)
 
     def _put_state(self, state: State) -> None:
         body = _HEAD.pack(_MAGIC, state.queue.encode(), *state[1:])
-        os.pwrite(self._fd, body + _CHECK.pack(crc32(body)), 0)
+        disk.write(self._fd, body + _CHECK.pack(crc32(body)))
 
     def rebuild(self, state: State) -> None:
         """Compute the checksums of all pages into a new file."""
         self.discard()
         fresh = self.path.with_name(f"{FILE}.new")
         self._fd = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        os.pwrite(self._fd, bytes(_START), 0)
+        disk.write(self._fd, bytes(_START))
         self.refresh((), state)
-        os.fsync(self._fd)
-        fresh.rename(self.path)
-        sync_directory(self.path.parent)
+        disk.sync(self._fd)
+        disk.rename(fresh, self.path)
+        disk.sync_directory(self.path.parent)
 
     def discard(self) -> None:
         """Delete the checksums, because no checksums are better than wrong ones."""
-        self.path.unlink(missing_ok=True)
+        disk.remove(self.path, missing_ok=True)
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
@@ -137,7 +137,7 @@ class Sums:
         """Close the files. Call this only after SQLite has closed the queue."""
         if self._fd >= 0:
             with suppress(OSError):
-                os.fsync(self._fd)
+                disk.sync(self._fd)
             os.close(self._fd)
         os.close(self._queue)
         self._fd = self._queue = -1

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fgsched.accounting.reports.model import Report
 from fgsched.domain.errors import FgschedError, Refused, StorageError
+from fgsched.system import disk
 
 _LOCK = ".fgreport.lock"
 _FILE = re.compile(r"(?P<kind>[a-z]+)-(?P<period>[0-9][\w.-]*?)\.(?P<suffix>html|txt|md|json|csv)")
@@ -70,13 +71,7 @@ def _write(path: Path, text: str) -> Path:
     If other users can write the folder, a link of theirs is not followed.
     """
     beside = path.with_name(f".{path.name}.new")
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    with open(descriptor, "w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    disk.replace_file(path, text.encode(), 0o666, fresh=beside)
     return path
 
 

@@ -10,7 +10,7 @@ import msgspec
 from fgsched.cli.install.plan import Action, Command, Entry, Keep, Make, Remove, Undo, Want
 from fgsched.crash import point
 from fgsched.domain.errors import NotPermitted, Refused, StorageError
-from fgsched.system import paths
+from fgsched.system import disk, paths
 from fgsched.system.safeopen import refuse_unless_safe
 
 STATE = "/var/lib/fgsched"
@@ -170,30 +170,17 @@ class Carrier:
 def _write(path: Path, content: bytes, mode: int, step: Callable[[], None] = lambda: None) -> None:
     """Create or replace a file, so that it has the old or the new content at any time."""
     new = path.with_name(path.name + _NEW)
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(content)
-        os.fchmod(descriptor, mode)
-        os.fsync(descriptor)
+    disk.create_file(new, content, mode, exact_mode=True)
     step()
-    new.rename(path)
-    _sync(path.parent)
+    disk.rename(new, path)
+    disk.sync_directory(path.parent)
 
 
 def _link(path: Path, target: str) -> None:
     new = path.with_name(path.name + _NEW)
     new.unlink(missing_ok=True)
     new.symlink_to(target)
-    new.rename(path)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    disk.rename(new, path)
 
 
 def run(words: Sequence[str]) -> str:

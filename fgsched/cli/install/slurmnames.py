@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fgsched.cli.install import namecompletions
 from fgsched.domain.errors import Refused
+from fgsched.system import disk
 from fgsched.system.paths import written
 from fgsched.system.safeopen import refuse_unless_safe
 
@@ -173,9 +174,6 @@ def _write(path: Path, data: bytes, mode: int) -> None:
     """
     other = path.with_name(f".{path.name}.{os.getpid()}")
     with written(path):
-        other.unlink(missing_ok=True)
-        descriptor = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            os.fchmod(descriptor, mode)
-        other.rename(path)
+        disk.create_file(other, data, mode, exact_mode=True)
+        disk.rename(other, path)
+        disk.sync_directory(path.parent)

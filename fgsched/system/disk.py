@@ -1,0 +1,186 @@
+"""Change durable files: each write, rename, removal, truncation and synchronisation of a file that is kept.
+
+After a failed sync the kernel may mark pages as written that differ from the disk. A later sync of them
+succeeds and writes nothing, and the old bytes can come back at any time. So nothing that only the page cache
+holds is trusted after a failed sync: the process writes the data again, into a new file, or ends. The next
+process cannot know of the failed sync; it writes again what it relies on (`write_again`).
+"""
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
+_PIECE = 2**20  # bytes that are copied at once
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+class Kernel:
+    """The system calls that change durable files. Tests replace it to let them fail."""
+
+    def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def write(self, fd: int, data: bytes, offset: int) -> int:
+        return os.pwrite(fd, data, offset)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def sync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        os.link(source, target)
+
+    def remove(self, path: Path) -> None:
+        os.unlink(path)
+
+
+kernel = Kernel()
+
+
+def write(fd: int, data: bytes, offset: int = 0) -> None:
+    """Write all bytes at an offset. Raises OSError."""
+    while data:
+        done = kernel.write(fd, data, offset)
+        data, offset = data[done:], offset + done
+
+
+def sync(fd: int) -> None:
+    """Make the content of an open file durable.
+
+    Raises:
+        OSError: it is unknown what the disk has: write the data again, or end (see the module).
+    """
+    kernel.sync(fd)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable that this process has written. A missing file is ignored."""
+    with suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            sync(fd)
+        finally:
+            os.close(fd)
+
+
+def sync_directory(path: Path) -> None:
+    """Make created, changed and removed names in a directory durable. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync(fd)
+    finally:
+        os.close(fd)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Rename a file. `sync_directory` makes the name durable. Raises OSError."""
+    kernel.rename(source, target)
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name. `sync_directory` makes the name durable. Raises OSError."""
+    kernel.link(source, target)
+
+
+def remove(path: Path, *, missing_ok: bool = False) -> None:
+    """Remove a file. `sync_directory` makes the removal durable. Raises OSError."""
+    try:
+        kernel.remove(path)
+    except FileNotFoundError:
+        if not missing_ok:
+            raise
+
+
+def create_file(
+    path: Path, data: bytes, mode: int = 0o600, *, syncs: bool = True, exact_mode: bool = False
+) -> None:
+    """Write a new file in place of an older one of the same name. An error leaves no file.
+
+    `exact_mode`: the umask does not apply. Raises OSError.
+    """
+    remove(path, missing_ok=True)
+    fd = kernel.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, mode)
+    try:
+        write(fd, data)
+        if exact_mode:
+            os.fchmod(fd, mode)
+        if syncs:
+            sync(fd)
+    except BaseException:
+        with suppress(OSError):
+            remove(path)
+        raise
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o600, *, fresh: Path | None = None) -> None:
+    """Replace a file atomically and durably: after a crash either the old or the new content exists.
+
+    `fresh` is the path of the new file until it is complete. After an error the call must be repeated.
+
+    Raises:
+        OSError: the content is the old one, or the new one, and perhaps not durable.
+    """
+    fresh = fresh or path.with_name(f"{path.name}.new")
+    create_file(fresh, data, mode)
+    rename(fresh, path)
+    sync_directory(path.parent)
+
+
+# -- after a sync that may have failed ----------------------------------------------------------------
+
+
+def write_again(path: Path, size: int | None = None) -> None:
+    """Make the first `size` bytes of a file durable, whatever happened to earlier syncs of it.
+
+    They are copied into a new file, which replaces this one. On a full disk they are written in place, which
+    makes their pages dirty again. A missing file is ignored. No other program may write the file.
+
+    Raises:
+        OSError: the file is perhaps not durable.
+    """
+    with suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            _write_again(path, fd, os.fstat(fd).st_size if size is None else size)
+        finally:
+            os.close(fd)
+
+
+def _write_again(path: Path, fd: int, size: int) -> None:
+    fresh = path.with_name(f"{path.name}.again")
+    try:
+        _copy(fd, fresh, size, os.fstat(fd).st_mode & 0o777)
+    except OSError as error:
+        with suppress(OSError):
+            remove(fresh)
+        if error.errno not in _FULL:
+            raise
+        _pour(fd, fd, size)
+        sync(fd)
+    else:
+        rename(fresh, path)
+    sync_directory(path.parent)
+
+
+def _copy(source: int, fresh: Path, size: int, mode: int) -> None:
+    remove(fresh, missing_ok=True)
+    target = kernel.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, mode)
+    try:
+        _pour(source, target, size)
+        sync(target)
+    finally:
+        os.close(target)
+
+
+def _pour(source: int, target: int, size: int) -> None:
+    """Copy bytes through this process: a file system may otherwise share the blocks of the disk instead."""
+    for at in range(0, size, _PIECE):
+        write(target, os.pread(source, min(_PIECE, size - at), at), at)
