@@ -1,10 +1,15 @@
-"""scripts/quickstart on a bare system: it says what is missing, with the packages, and leaves nothing."""
+"""scripts/quickstart: on a bare system it says what is missing; it leaves nothing and waits for no zombie."""
 
+import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from awaiting import PATIENCE, until
+from fgsched.system.process import children
 
 ROOT = Path(__file__).parent.parent
 TOOLS = ("bash", "cat", "dirname", "env", "find", "grep", "id", "mkdir", "rm", "tail")
@@ -20,9 +25,11 @@ class Bare:
             (self.bin / tool).symlink_to(shutil.which(tool))
         self.checkout = place / "checkout"
         (self.checkout / "scripts").mkdir(parents=True)
-        shutil.copy(ROOT / "scripts" / "quickstart", self.checkout / "scripts")
+        for name in ("quickstart", "packages", "usage"):
+            shutil.copy(ROOT / "scripts" / name, self.checkout / "scripts")
 
     def has(self, name, script):
+        (self.bin / name).unlink(missing_ok=True)
         (self.bin / name).write_text(f"#!/bin/bash\n{script}\n")
         (self.bin / name).chmod(0o755)
 
@@ -77,3 +84,52 @@ def test_a_missing_compiler_is_named_with_its_packages(bare, gcc, packages):
     if gcc:
         bare.has("gcc", gcc)
     assert bare.quickstart().splitlines()[-1] == f"On Debian and Ubuntu: sudo apt-get install {packages}"
+
+
+def can_make_a_pid_namespace():
+    made = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True)
+    return made.returncode == 0
+
+
+@pytest.mark.root
+@pytest.mark.skipif(not can_make_a_pid_namespace(), reason="no pid namespace can be made here")
+def test_it_ends_where_the_first_process_waits_for_no_child(tmp_path):
+    keeper = subprocess.Popen(
+        [
+            "unshare",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "sh",
+            "-c",
+            f"echo >{tmp_path}/up; exec sleep infinity",
+        ]
+    )
+    try:
+        until(tmp_path, lambda: (tmp_path / "up").exists())
+        (first,) = children(keeper.pid)
+        inside = ("nsenter", f"--target={first}", "--pid", "--mount", ROOT / "scripts" / "quickstart")
+        done = subprocess.run(
+            inside,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            env=os.environ | {"FG_DEVICES": "sim:2x16G"},
+        )
+        assert (done.returncode, "all jobs completed" in done.stdout) == (0, True), done.stdout + done.stderr
+        assert not (ROOT / ".quickstart").exists()
+    finally:
+        for pid in children(keeper.pid):
+            os.kill(pid, signal.SIGKILL)
+        keeper.wait(PATIENCE)
+
+
+def test_as_root_it_installs_what_is_missing(bare):
+    bare.has("id", "echo 0")
+    bare.has("apt-get", f'echo "$@" >>{bare.bin}/said')
+    bare.has("python3", "exit 0")
+    bare.quickstart()
+    assert (bare.bin / "said").read_text().splitlines() == [
+        "update -qq",
+        "install -qq -y --no-install-recommends gcc libc6-dev",
+    ]
