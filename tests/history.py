@@ -630,6 +630,8 @@ class Writer:
                     user=one.user,
                     command=one.command,
                     pid=one.pid,
+                    since=max(since, ts(one.since)),
+                    until=min(until, ts(one.until)),
                     seconds=overlap(since, until, ts(one.since), ts(one.until)),
                     memory=one.memory * GIB * overlap(since, until, ts(one.since), ts(one.until)),
                     peak=int(one.memory * GIB),

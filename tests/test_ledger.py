@@ -137,7 +137,8 @@ def test_minutes_add_up_to_hours_and_these_to_days(ledger, reader):
     with ledger.write():
         for at in (3600, 3660, 7140):
             foreign = ForeignUse(
-                at=at, card="GPU-0", user="eve", command="python", pid=at, seconds=60.0, peak=at
+                **{"at": at, "card": "GPU-0", "user": "eve", "command": "python", "pid": 9, "peak": at},
+                **{"since": at, "until": at + 60, "seconds": 60.0},
             )
             waits = Demand(
                 at=at, reason="Resources", lacking="share", model="", seconds=60, job_seconds=120, most=2
@@ -165,8 +166,8 @@ def test_minutes_add_up_to_hours_and_these_to_days(ledger, reader):
         )
         (owner,) = reader.owner_uses(span, 0, 86_400)
         assert (owner.at, owner.owner, owner.job, owner.charged, owner.peak) == (at, ANN, 0, 180.0, 7140)
-        (foreign,) = reader.foreign_uses(span, 0, 86_400)
-        assert (foreign.at, foreign.seconds, foreign.peak) == (at, 180.0, 7140)
+        times = [(one.at, one.since, one.until, one.seconds) for one in reader.foreign_uses(span, 0, 86_400)]
+        assert times == [(at, 3600, 3720, 120.0), (at, 7140, 7200, 60.0)]
         (demand,) = reader.demands(span, 0, 86_400)
         assert (demand.at, demand.job_seconds, demand.most) == (at, 360.0, 2)
     assert [one.charged for one in reader.owner_sums(MINUTE, 0, 86_400)] == [180.0]

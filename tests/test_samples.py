@@ -162,6 +162,8 @@ def test_a_foreign_process_is_named_with_its_use():
             user="eve",
             command="pmemd",
             pid=9,
+            since=NOON,
+            until=NOON + 5.0,
             seconds=5.0,
             memory=20.0 * GIB,
             peak=4 * GIB,
@@ -320,7 +322,8 @@ def test_a_controller_that_starts_again_leaves_a_gap_up_to_its_first_look_and_ad
     samples = Samples(5.0, since=NOON + 10)
     look = ((a_card(runs()),), (a_job(),))
     found = looking(samples, *[look] * 8, wall=NOON + 40)
-    assert found == [Gap(since=NOON + 10, until=NOON + 40, why=STOPPED)]
+    state = HealthEvent(at=NOON + 40, card="GPU-a", kind="state", detail="ok")
+    assert found == [Gap(since=NOON + 10, until=NOON + 40, why=STOPPED), state]
     (minute,) = minutes(samples.finish())
     assert (minute.at, minute.cards[0].sampled) == (NOON + 60, 15.0)
     assert samples.usage(1).sampled == 35.0

@@ -49,7 +49,7 @@ _SETTINGS = (
 _RANGE = 1000  # ids of a row of id_range
 _RANGES = 4  # that a call of Reader.history examines
 _STEP = 3600  # seconds of minutes that are deleted in one transaction; of hours, 60 times that
-_ROLLED = ("card_use", "owner_use", "foreign_use", "demand")
+_ROLLED = ("card_use", "owner_use", "foreign_run", "demand")
 _OWNER = Owner.__struct_fields__
 _COLUMNS = {  # of the table `job` that are fields of JobAccount
     *("id", "ended_at", "submitted_at", "eligible_at", "started_at", "state", "gpus", "share", "memory"),
@@ -92,6 +92,7 @@ class Ledger:
             self._db.execute(f"PRAGMA {setting}")
         _create(self._db, path)
         _add_counters(self._db)
+        _add_foreign_runs(self._db)
         self._db.execute(SQL["name_accounts"], {"value": os.urandom(4).hex()})
         return str(self._db.execute(SQL["get_meta"], {"key": "name"}).fetchone()["value"])
 
@@ -173,7 +174,7 @@ class Ledger:
         parts: tuple[tuple[str, tuple[Struct, ...]], ...] = (
             ("add_card_use", minute.cards),
             ("add_owner_use", minute.owners),
-            ("add_foreign_use", minute.foreign),
+            ("add_foreign_run", minute.foreign),
             ("add_demand", minute.demand),
         )
         for statement, records in parts:
@@ -196,6 +197,8 @@ class Ledger:
         shorter = MINUTE if span == HOUR else HOUR
         for table in _ROLLED:
             row = {"into": span, "from": shorter, "at": at, "until": until}
+            if table == "foreign_run":  # a row that grows keeps its begin, but rows that join do not
+                self._db.execute(SQL["clear_foreign_run"], row)
             self._db.execute(SQL[f"roll_{table}"], row)
 
     def fold(self, before: int) -> None:
@@ -238,7 +241,7 @@ class Ledger:
         parts: tuple[tuple[str, Iterator[Struct]], ...] = (
             ("add_card_use", reader.card_uses(span, since, until)),
             ("add_owner_use", reader.owner_uses(span, since, until)),
-            ("add_foreign_use", reader.foreign_uses(span, since, until)),
+            ("add_foreign_run", reader.foreign_uses(span, since, until)),
             ("add_demand", reader.demands(span, since, until)),
         )
         for statement, records in parts:
@@ -443,8 +446,10 @@ class Reader:
             yield _record(OwnerUse, row)
 
     def foreign_uses(self, span: int, since: float, until: float) -> Iterator[ForeignUse]:
-        """Yield the use by foreign processes in each span that begins in a period (epoch seconds)."""
-        for row in self._ask("foreign_uses", span=span, since=since, until=until):
+        """Yield the times of each foreign process in each span that begins in a period (epoch seconds)."""
+        has_runs = next(self._ask("count_foreign_runs"))[0]
+        statement = "foreign_runs" if has_runs else "foreign_uses"
+        for row in self._ask(statement, span=span, since=since, until=until):
             yield _record(ForeignUse, row)
 
     def demands(self, span: int, since: float, until: float) -> Iterator[Demand]:
@@ -511,6 +516,16 @@ def _add_counters(db: sqlite3.Connection) -> None:
     """Add the tables of the counters to a file that has none, and count its jobs."""
     if not db.execute(SQL["count_counters"]).fetchone()[0]:
         db.executescript(f"BEGIN;{_HOME.joinpath('counters.sql').read_text()};COMMIT;")
+
+
+def _add_foreign_runs(db: sqlite3.Connection) -> None:
+    """Add the table of foreign processes to a file that has none; take over what an earlier release wrote."""
+    if not db.execute(SQL["count_foreign_runs"]).fetchone()[0]:
+        db.executescript(f"BEGIN;{_HOME.joinpath('foreign.sql').read_text()};COMMIT;")
+    db.execute("BEGIN IMMEDIATE")
+    db.execute(SQL["take_foreign_use"])
+    db.execute(SQL["drop_foreign_use"])
+    db.execute("COMMIT")
 
 
 def _refuse_other_version(db: sqlite3.Connection, path: Path | str) -> None:

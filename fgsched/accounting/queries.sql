@@ -4,6 +4,17 @@ SELECT count(*) FROM sqlite_schema;
 -- name: count_counters
 SELECT count(*) FROM sqlite_schema WHERE name = 'ended';
 
+-- name: count_foreign_runs
+SELECT count(*) FROM sqlite_schema WHERE name = 'foreign_run';
+
+-- name: take_foreign_use
+-- Rows of earlier releases: it is not known where in a span their seconds were.
+INSERT OR IGNORE INTO foreign_run (span, at, card, user, command, pid, since, until, seconds, memory, peak, used)
+SELECT span, at, card, user, command, pid, at, at + seconds, seconds, memory, peak, used FROM foreign_use;
+
+-- name: drop_foreign_use
+DELETE FROM foreign_use;
+
 -- name: fold_card_use
 INSERT INTO card_before (card, active, held, empty, free, external, down, used, energy)
 SELECT card, sum(CAST(round(active * 1e6) AS INTEGER)), sum(CAST(round(held * 1e6) AS INTEGER)),
@@ -85,7 +96,7 @@ DELETE FROM sample WHERE job = :job;
 SELECT min(at) AS at FROM (
   SELECT (SELECT at FROM card_use WHERE span = :span ORDER BY at LIMIT 1) AS at
   UNION ALL SELECT (SELECT at FROM owner_use WHERE span = :span ORDER BY at LIMIT 1)
-  UNION ALL SELECT (SELECT at FROM foreign_use WHERE span = :span ORDER BY at LIMIT 1)
+  UNION ALL SELECT (SELECT at FROM foreign_run WHERE span = :span ORDER BY at LIMIT 1)
   UNION ALL SELECT (SELECT at FROM demand WHERE span = :span ORDER BY at LIMIT 1));
 
 -- name: prune_card_use
@@ -94,8 +105,8 @@ DELETE FROM card_use WHERE span = :span AND at < :before;
 -- name: prune_owner_use
 DELETE FROM owner_use WHERE span = :span AND at < :before;
 
--- name: prune_foreign_use
-DELETE FROM foreign_use WHERE span = :span AND at < :before;
+-- name: prune_foreign_run
+DELETE FROM foreign_run WHERE span = :span AND at < :before;
 
 -- name: prune_demand
 DELETE FROM demand WHERE span = :span AND at < :before;
@@ -112,10 +123,10 @@ INSERT INTO owner_use (span, at, card, owner, job, charged, active, held, empty,
 VALUES (:span, :at, :card, :owner, :job, :charged, :active, :held, :empty, :used, :memory, :peak, :energy)
 ON CONFLICT (span, at, card, owner, job) DO NOTHING;
 
--- name: add_foreign_use
-INSERT INTO foreign_use (span, at, card, user, command, pid, seconds, memory, peak, used)
-VALUES (:span, :at, :card, :user, :command, :pid, :seconds, :memory, :peak, :used)
-ON CONFLICT (span, at, card, user, command) DO NOTHING;
+-- name: add_foreign_run
+INSERT INTO foreign_run (span, at, card, user, command, pid, since, until, seconds, memory, peak, used)
+VALUES (:span, :at, :card, :user, :command, :pid, :since, :until, :seconds, :memory, :peak, :used)
+ON CONFLICT (span, at, card, user, command, pid, since) DO NOTHING;
 
 -- name: add_demand
 INSERT INTO demand (span, at, reason, lacking, model, seconds, job_seconds, gpu_seconds, most)
@@ -148,10 +159,29 @@ SELECT :into, :at, card, owner, 0, sum(charged), sum(active), sum(held), sum(emp
   max(peak), sum(energy)
 FROM owner_use WHERE span = :from AND at >= :at AND at < :until GROUP BY card, owner;
 
--- name: roll_foreign_use
-INSERT OR REPLACE INTO foreign_use (span, at, card, user, command, pid, seconds, memory, peak, used)
-SELECT :into, :at, card, user, command, max(pid), sum(seconds), sum(memory), max(peak), sum(used)
-FROM foreign_use WHERE span = :from AND at >= :at AND at < :until GROUP BY card, user, command;
+-- name: clear_foreign_run
+DELETE FROM foreign_run WHERE span = :into AND at = :at;
+
+-- name: roll_foreign_run
+-- Join the times of each process that adjoin. Of a command with more than 20 processes, as one that is started in
+-- a loop has, the times of all are joined where they adjoin.
+INSERT INTO foreign_run (span, at, card, user, command, pid, since, until, seconds, memory, peak, used)
+WITH part AS (
+  SELECT * FROM foreign_run WHERE span = :from AND at >= :at AND at < :until),
+counted AS (
+  SELECT card, user, command, count(DISTINCT pid) AS pids FROM part GROUP BY card, user, command),
+named AS (
+  SELECT part.card, part.user, part.command, CASE WHEN pids > 20 THEN 0 ELSE pid END AS pid, since, until,
+    seconds, memory, peak, used
+  FROM part JOIN counted USING (card, user, command)),
+begun AS (
+  SELECT *, since > 1 + coalesce(max(until) OVER (PARTITION BY card, user, command, pid ORDER BY since, until
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), since) AS is_first FROM named),
+numbered AS (
+  SELECT *, sum(is_first) OVER (PARTITION BY card, user, command, pid ORDER BY since, until
+    ROWS UNBOUNDED PRECEDING) AS run FROM begun)
+SELECT :into, :at, card, user, command, pid, min(since), max(until), sum(seconds), sum(memory), max(peak), sum(used)
+FROM numbered GROUP BY card, user, command, pid, run;
 
 -- name: roll_demand
 INSERT OR REPLACE INTO demand (span, at, reason, lacking, model, seconds, job_seconds, gpu_seconds, most)
@@ -186,8 +216,15 @@ FROM owner_use JOIN card ON card.id = owner_use.card JOIN owner ON owner.id = ow
 WHERE span = :span AND at >= :since AND at < :until
 GROUP BY owner_use.card, owner_use.owner ORDER BY owner.id, card.gpu;
 
+-- name: foreign_runs
+SELECT foreign_run.*, card.uuid FROM foreign_run JOIN card ON card.id = foreign_run.card
+WHERE span = :span AND at >= :since AND at < :until ORDER BY at, card.gpu, user, command, pid, foreign_run.since;
+
 -- name: foreign_uses
-SELECT foreign_use.*, card.uuid FROM foreign_use JOIN card ON card.id = foreign_use.card
+-- Of a file that an earlier release has written.
+SELECT foreign_use.at, card.uuid, foreign_use.user, command, pid, at AS since, at + seconds AS until, seconds, memory,
+  peak, used
+FROM foreign_use JOIN card ON card.id = foreign_use.card
 WHERE span = :span AND at >= :since AND at < :until ORDER BY at, card.gpu, user, command;
 
 -- name: demands

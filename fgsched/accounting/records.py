@@ -137,14 +137,16 @@ class OwnerUse(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ForeignUse(Struct, frozen=True, kw_only=True, gc=False):
-    """The use of one GPU by processes outside of jobs in a span."""
+    """The use of one GPU by a process outside of jobs, in the part of a span in which it was seen."""
 
     at: int
     card: str  # UUID
     user: str
     command: str
-    pid: int  # one of them
-    seconds: float  # with at least one such process
+    pid: int  # 0: several processes, in hours and days with very many
+    since: float  # epoch seconds
+    until: float  # epoch seconds
+    seconds: float  # of all its processes
     memory: float = 0.0  # byte-seconds
     peak: int = 0  # bytes
     used: float = 0.0  # GPU seconds

@@ -57,7 +57,7 @@ class JobPart(NamedTuple):
 
 
 class ForeignPart(NamedTuple):
-    """The use of one card by the foreign processes of one user and command since the last look."""
+    """The use of one card by one foreign process since the last look."""
 
     user: str
     command: str
@@ -170,8 +170,10 @@ def _foreign(
 ) -> Iterator[ForeignPart]:
     for group, own in groups.items():
         if isinstance(group, tuple):
-            memory = sum(one.memory for one in own)
-            yield ForeignPart(*group, min(one.pid for one in own), memory, shares.get(group, 0.0))
+            whole = sum(one.busy or 0 for one in own)
+            for one in own:
+                part = (one.busy or 0) / whole if whole else 1 / len(own)
+                yield ForeignPart(*group, one.pid, one.memory, shares.get(group, 0.0) * part)
 
 
 # -- sums ----------------------------------------------------------------------------------------------
@@ -191,7 +193,8 @@ class _Sum(Struct):
     temperature: int | None = None
     energy: float | None = None
     throttled: float = 0.0
-    pid: int = 0
+    since: float = 0.0
+    until: float = 0.0
 
     def count(self, kind: str, seconds: float) -> None:
         self.classes[kind] = self.classes.get(kind, 0.0) + seconds
@@ -208,17 +211,22 @@ class _MinuteSums:
         self.at = at  # epoch seconds
         self._cards: dict[str, _Sum] = {}
         self._owners: dict[tuple[str, int, Owner], _Sum] = {}
-        self._foreign: dict[tuple[str, str, str], _Sum] = {}
+        self._foreign: dict[tuple[str, str, str, int], list[_Sum]] = {}  # the times of each process
         self._demand: dict[tuple[str, str, str], list[float]] = {}  # seconds, jobs x s, GPUs x s, most
 
-    def add(self, parts: Iterable[CardPart], waiting: Iterable[Waiting], seconds: float, part: float) -> None:
-        """Add the looks of `seconds` of this minute; `part`: their share of the time since the last look."""
+    def add(
+        self, parts: Iterable[CardPart], waiting: Iterable[Waiting], since: float, seconds: float, part: float
+    ) -> None:
+        """Add `seconds` of this minute from `since`, in epoch seconds.
+
+        `part`: their share of the time since the last look.
+        """
         for one in parts:
             self._add_card(one, seconds, part)
             for job in one.jobs:
                 self._add_job(one.card.uuid, job, seconds, part)
             for foreign in one.foreign:
-                self._add_foreign(one.card.uuid, foreign, seconds)
+                self._add_foreign(one.card.uuid, foreign, since, seconds)
         for kind in waiting:
             sums = self._demand.setdefault((kind.reason, kind.lacking, kind.model), [0.0, 0.0, 0.0, 0])
             sums[0] += seconds
@@ -255,8 +263,12 @@ class _MinuteSums:
         sums.peak = max(sums.peak, job.memory)
         sums.heat(None if job.energy is None else job.energy * part)
 
-    def _add_foreign(self, uuid: str, foreign: ForeignPart, seconds: float) -> None:
-        sums = self._foreign.setdefault((uuid, foreign.user, foreign.command), _Sum(pid=foreign.pid))
+    def _add_foreign(self, uuid: str, foreign: ForeignPart, since: float, seconds: float) -> None:
+        times = self._foreign.setdefault((uuid, foreign.user, foreign.command, foreign.pid), [])
+        if not times or since > times[-1].until + _TICK:
+            times.append(_Sum(since=since))
+        sums = times[-1]
+        sums.until = since + seconds
         sums.seconds += seconds
         sums.memory += seconds * foreign.memory
         sums.peak = max(sums.peak, foreign.memory)
@@ -274,13 +286,16 @@ class _MinuteSums:
                     card=uuid,
                     user=user,
                     command=command,
-                    pid=sums.pid,
+                    pid=pid,
+                    since=sums.since,
+                    until=sums.until,
                     seconds=sums.seconds,
                     memory=sums.memory,
                     peak=sums.peak,
                     used=sums.used,
                 )
-                for (uuid, user, command), sums in self._foreign.items()
+                for (uuid, user, command, pid), times in self._foreign.items()
+                for sums in times
             ),
             demand=tuple(
                 Demand(
@@ -454,7 +469,7 @@ class Samples:
         last, self._last = self._last, look
         found: list[Sample] = []
         if last is None:
-            found += [*self._first(look), *_first_events(look)]
+            found += [*self._first(look), *_first_events(look, is_continued=not self._begun)]
         else:
             found += _events(last, look)
             found += self._counted(last, look)
@@ -534,7 +549,7 @@ class Samples:
             if self._minute is None or self._minute.at != at:
                 found += self._flush()
                 self._minute = _MinuteSums(at)
-            self._minute.add(parts, look.waiting, length, length / seconds)
+            self._minute.add(parts, look.waiting, max(begin, float(at)), length, length / seconds)
         self._until = max(self._until, look.wall)
         return found
 
@@ -576,10 +591,14 @@ def _pieces(begin: float, end: float) -> Iterator[tuple[int, float]]:
         begin = until
 
 
-def _first_events(look: Look) -> Iterator[HealthEvent]:
-    """Yield the states of cards that are down, and the version of the driver, in a first look."""
+def _first_events(look: Look, *, is_continued: bool) -> Iterator[HealthEvent]:
+    """Yield the states of cards, and the version of the driver, in a first look.
+
+    A card that was down when the last controller ended may be up again. So with earlier samples, a state
+    "ok" is an event as well.
+    """
     for card in look.cards:
-        if card.state != "ok":
+        if card.state != "ok" or is_continued:
             yield HealthEvent(at=look.wall, card=card.uuid, kind="state", detail=_state(card))
     if look.driver and look.cards:
         yield HealthEvent(at=look.wall, card=look.cards[0].uuid, kind=DRIVER, detail=look.driver)

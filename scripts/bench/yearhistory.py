@@ -283,7 +283,17 @@ def _minute(at: int, owners: list[tuple[int, Owner, float]], waited: float, piec
         cards=tuple(_card_use(at, card, min(busy[card], length), length) for card in range(_CARDS)),
         owners=tuple(_owner_use(at, card, owner, seconds / pieces) for card, owner, seconds in owners),
         foreign=(
-            ForeignUse(at=at, card="GPU-0", user="eve", command="python", pid=1, seconds=length, memory=1e9),
+            ForeignUse(
+                at=at,
+                card="GPU-0",
+                user="eve",
+                command="python",
+                pid=1,
+                since=at,
+                until=at + length,
+                seconds=length,
+                memory=1e9,
+            ),
         ),
         demand=(
             Demand(

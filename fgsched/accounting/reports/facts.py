@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Reader, kept_field
 from fgsched.accounting.periods import Period
-from fgsched.accounting.records import DRIVER, Card, Gap, HealthEvent, Owner
+from fgsched.accounting.records import DRIVER, Card, ForeignUse, Gap, HealthEvent, Owner
 from fgsched.accounting.reports.ended import (
     MOST_NAMES,
     Ending,
@@ -30,6 +30,7 @@ from fgsched.domain.job import is_instance
 from fgsched.store import schema
 from fgshim.grouping import Grouping, Numbers, group, ordered
 
+_ADJOINING = 1.0  # seconds between two times of a process that are one
 _ROUNDED = 0.001  # GPU seconds that remain where sums are rounded
 _SQL = schema.named(Path(__file__).with_name("reports.sql").read_text())
 _FAILED = {"FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"}
@@ -164,19 +165,18 @@ class Refusal(Struct, frozen=True, kw_only=True):
     refused: int | None  # bytes of the largest refused allocation; None: not recorded
 
 
-class ForeignTotals(Struct, frozen=True, kw_only=True):
-    """The use of a GPU by processes outside of jobs in a period."""
+class ForeignRun(Struct, frozen=True, kw_only=True):
+    """A time in which a process outside of jobs was seen on a GPU without an interruption."""
 
     card: str  # UUID
     user: str
     command: str
-    pid: int
-    seconds: float
+    pid: int  # 0: several processes
+    since: float  # epoch seconds
+    until: float  # epoch seconds
+    seconds: float  # of all its processes
     memory: float  # byte-seconds
     peak: int  # bytes
-    used: float  # GPU seconds
-    first: int  # epoch seconds
-    last: int  # epoch seconds of the begin of the last span
 
 
 class WarnedJobs(Struct, frozen=True):
@@ -300,12 +300,33 @@ class ReportReader(Reader):
 
 
 def _is_repeated(event: HealthEvent, states: dict[str, str]) -> bool:
-    """Return whether a controller only recorded at its start that a GPU is still down; note the state."""
+    """Return whether a controller only recorded at its start a state that was known; note the state."""
     if event.kind != "state":
         return False
-    before = states.get(event.card)
+    before = states.get(event.card, "ok")
     states[event.card] = event.detail
     return before == event.detail
+
+
+def _runs(parts: Iterable[ForeignUse]) -> Iterator[ForeignRun]:
+    """Join the parts of a process that adjoin; `parts` are ordered by process and time."""
+    run: ForeignRun | None = None
+    for part in parts:
+        fields = {name: getattr(part, name) for name in ForeignRun.__struct_fields__}
+        if run and _process(run) == _process(part) and part.since <= run.until + _ADJOINING:
+            sums = {name: getattr(run, name) + getattr(part, name) for name in ("seconds", "memory")}
+            latest = {name: max(getattr(run, name), getattr(part, name)) for name in ("until", "peak")}
+            run = replace(run, **sums, **latest)
+            continue
+        if run:
+            yield run
+        run = ForeignRun(**fields)
+    if run:
+        yield run
+
+
+def _process(part: ForeignRun | ForeignUse) -> tuple[str, str, str, int]:
+    return part.card, part.user, part.command, part.pid
 
 
 class Facts:
@@ -531,8 +552,11 @@ class Facts:
         return [one for one in found if not self.user or one.user == self.user]
 
     @cached_property
-    def foreign(self) -> list[ForeignTotals]:
-        return self.reader.records(ForeignTotals, "foreign_totals", span=self.sum_span, **self._bounds)
+    def foreign(self) -> list[ForeignRun]:
+        """Return the times of each process outside of jobs, the longest first."""
+        parts = self.reader.foreign_uses(self.sum_span, self.period.since, self.period.until)
+        runs = _runs(sorted(parts, key=lambda one: (one.card, one.user, one.command, one.pid, one.since)))
+        return sorted(runs, key=lambda one: (-one.seconds, one.user, one.command, one.since, one.card))
 
     @cached_property
     def health(self) -> list[HealthEvent]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fgsched.accounting.ledger import HOUR
 from fgsched.accounting.records import HealthEvent
 from fgsched.accounting.reports import numbers
-from fgsched.accounting.reports.facts import Facts, ForeignTotals
+from fgsched.accounting.reports.facts import Facts, ForeignRun
 from fgsched.accounting.reports.model import (
     Cell,
     Column,
@@ -82,6 +82,7 @@ def _described(one: HealthEvent) -> str:
 def processes(facts: Facts, most: int = 0, title: str = "Processes outside fgsched") -> Part:
     """Return the table of processes outside of jobs, the longest first, or a sentence."""
     found = facts.foreign[:most] if most else facts.foreign
+    rest = len(facts.foreign) - len(found)
     if not found:
         return Paragraphs((sentence(_NO_FOREIGN),), key="processes")
     columns = (
@@ -90,25 +91,33 @@ def processes(facts: Facts, most: int = 0, title: str = "Processes outside fgsch
         Column("command", "Command"),
         Column("card", "Card"),
         Column("memory", "Memory", right=True, unit="bytes"),
+        Column("since", "From", in_text=not most),
+        Column("until", "To", in_text=False),
         Column("time", "Time", right=True, unit="hours"),
     )
-    return Table("processes", columns, tuple(_process(facts, one) for one in found), title=title)
+    rows = tuple(_process(facts, one) for one in found)
+    some = (
+        f"The longest {len(found)} of {len(facts.foreign):,}; fgreport strangers lists all." if rest else ""
+    )
+    return Table("processes", columns, rows, title=title, caption=some)
 
 
-def _process(facts: Facts, one: ForeignTotals) -> tuple[Cell, ...]:
+def _process(facts: Facts, one: ForeignRun) -> tuple[Cell, ...]:
     gpus = {card.uuid: card.gpu for card in facts.cards}
     time = numbers.hours(one.seconds)
     return (
         Given(one.user),
-        Number(one.pid, "", str(one.pid)),
+        Number(one.pid, "", str(one.pid)) if one.pid else Words("several"),
         Given(one.command),
         gpu_cell(gpus.get(one.card)),
         numbers.gibibytes(one.peak),
+        event(one.since),
+        event(one.until),
         Number(time.value, "hours", f"{time.text} h"),
     )
 
 
-def byte_hours(found: Sequence[ForeignTotals]) -> float:
+def byte_hours(found: Sequence[ForeignRun]) -> float:
     """Return the memory of processes outside of jobs in GiB-hours."""
     return sum(one.memory for one in found) / numbers.GIB / HOUR
 

@@ -288,7 +288,7 @@ def strangers(facts: Facts, wish: Wish) -> Report:
                 "hours",
                 "Time",
                 Number(longest / HOUR, "hours", f"{numbers.grouped(longest / HOUR, 1)} h"),
-                "summed over commands and cards",
+                "summed over processes and cards",
             ),
             Headline(
                 "memory",

@@ -139,13 +139,6 @@ ORDER BY job.ended_at DESC, job.id DESC LIMIT :most;
 -- name: drivers
 SELECT at, detail FROM health WHERE kind = 'driver' AND at < :until ORDER BY at;
 
--- name: foreign_totals
-SELECT card.uuid AS card, user, command, max(pid) AS pid, sum(seconds) AS seconds, sum(memory) AS memory,
-  max(peak) AS peak, sum(used) AS used, min(at) AS first, max(at) AS last
-FROM foreign_use JOIN card ON card.id = foreign_use.card
-WHERE span = :span AND at >= :since AND at < :until
-GROUP BY card.id, user, command ORDER BY sum(seconds) DESC, user, command, card.gpu;
-
 -- name: warned_jobs
 -- Warnings of policies, by user and job name.
 SELECT owner.user, job.name, count(*) AS warnings, max(warned.at) AS last

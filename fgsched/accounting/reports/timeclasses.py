@@ -46,6 +46,7 @@ _MEANINGS = (
 )
 _GOOD = (1, -1, -1, 0, -1, -1)  # whether more of the class is better
 _BOUNDS = (10, 30, 50, 70, 90)  # per cent
+_MOST_FOREIGN = 3  # times of processes outside of jobs that are named beside a GPU
 _SAME_CAUSE = 120  # seconds between an Xid and the change of state that it caused
 _UP = ("up", "ok", "idle", "healthy", "available")  # states of a GPU that takes jobs
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -142,13 +143,18 @@ def down_times(facts: Facts, card: Card) -> list[tuple[float, float, str]]:
             continue
         if is_up(one):
             if begin is not None:
-                found.append((max(begin, facts.period.since), one.at, reason))
+                found.append((max(begin, facts.period.since), _seen_until(facts, one.at), reason))
             begin = None
         elif begin is None:
             begin, reason = one.at, _reason(one, mine)
     if begin is not None:
         found.append((max(begin, facts.period.since), facts.period.until, reason))
     return found
+
+
+def _seen_until(facts: Facts, at: float) -> float:
+    """Return when a state that ended at `at` was last seen: before a time without samples that ends there."""
+    return next((max(gap.since, facts.period.since) for gap in facts.gaps if gap.since < at <= gap.until), at)
 
 
 def _reason(state: HealthEvent, events: Sequence[HealthEvent]) -> str:
@@ -189,13 +195,19 @@ def explained(detail: str) -> str:
 
 
 def _foreign_notes(facts: Facts, card: Card) -> list[Phrase]:
+    """Return the longest times of processes outside of jobs, in their order, and how many more there are."""
+    mine = [one for one in facts.foreign if one.card == card.uuid and one.seconds >= HOUR / 2]
     notes = []
-    for one in facts.foreign:
-        if one.card == card.uuid and one.seconds >= HOUR / 2:
-            when = stretch(one.first, one.last + facts.sum_span, facts.period)
-            size = numbers.gibibytes(one.peak, 0).text
-            notes.append(Phrase((Words(f"external {when}: "), Given(one.user), Words(f", {size}"))))
-    return notes[:3]
+    for one in sorted(mine[:_MOST_FOREIGN], key=lambda one: (one.since, one.user)):
+        when = stretch(one.since, one.until, facts.period)
+        size = numbers.gibibytes(one.peak, 0).text
+        notes.append(Phrase((Words(f"external {when}: "), Given(one.user), Words(f", {size}"))))
+    more = mine[_MOST_FOREIGN:]
+    if more:
+        hours = numbers.brief_hours(sum(one.seconds for one in more))
+        times = "once more" if len(more) == 1 else f"{len(more):,} more times"
+        notes.append(sentence(f"external {times}, {hours} h in all"))
+    return notes
 
 
 def days_of(period: Period) -> tuple[Mark, ...]:
