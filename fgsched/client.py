@@ -18,7 +18,7 @@ import msgspec
 from fgsched import codec, protocol
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Unreachable
 from fgsched.protocol import Answer, Call, Progress
-from fgsched.system.paths import Paths, written
+from fgsched.system.paths import SOCKET_PATH_MAX, Paths, written
 from fgsched.system.startmark import starting
 
 if TYPE_CHECKING:
@@ -358,7 +358,7 @@ class _Patience:
 
     def wait_while_starting(self) -> None:
         """Wait until no controller is starting. Raises TimedOut."""
-        while pid := starting(self._places.socket):
+        while pid := starting(self._places.refreshed(os.geteuid()).socket):
             self.spend(pid)
 
     def spend(self, pid: int) -> None:
@@ -405,6 +405,9 @@ def _absent(places: Paths, start: str) -> Unreachable:
 
 
 def _dial(places: Paths) -> socket.socket:
+    places = places.refreshed(os.geteuid())
+    if places.is_lost or len(os.fsencode(places.socket)) > SOCKET_PATH_MAX:  # a controller moves it
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(places.run))
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         _knock(sock, places)
@@ -469,7 +472,7 @@ def _starting(places: Paths, patience: _Patience) -> Iterator[None]:
                 lock.acquire()
             break
         except Timeout:
-            patience.spend(starting(places.socket))
+            patience.spend(starting(places.refreshed(os.geteuid()).socket))
     try:
         yield
     finally:
@@ -535,7 +538,7 @@ def _await_word(pipe: int, places: Paths, patience: _Patience) -> None:
     It is left alone only after it has shown that it is starting: the next command would start another one.
     """
     while not select.select([pipe], [], [], _PAUSE)[0]:
-        pid = starting(places.socket)
+        pid = starting(places.refreshed(os.geteuid()).socket)
         if pid or patience.left:
             patience.look(pid)
 

@@ -148,12 +148,6 @@ def test_a_socket_of_somebody_else_is_said_to_be_that(home):
     assert caught.value.cause == f"no permission on the controller's socket {home.places.socket}"
 
 
-def test_a_path_that_is_too_long_for_a_socket_is_refused(home):
-    done = home.run("fgsub", *WITNESS, env={"FG_HOME": f"/tmp/{'a' * 120}"})
-    assert (done.status, done.out) == (Exit.UNREACHABLE, "")
-    assert "the kernel accepts 107" in done.err
-
-
 def test_a_file_in_the_place_of_the_socket_is_named(home):
     home.places.run.mkdir(mode=0o700)
     home.places.socket.write_text("precious")

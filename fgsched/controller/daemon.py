@@ -46,7 +46,7 @@ def serve(
     _prepare(places)
     inherited = Children(children(os.getpid()))
     with taken(places), ExitStack() as held:
-        places, child = placed(places, environ, os.geteuid(), boot_id()), Spawner(spawner())
+        places, child = placed(places, os.geteuid(), boot_id()), Spawner(spawner())
         arguments = _arguments(places, option, is_service=is_service)
         _show(places, child, arguments, environ)
         ahead = read_ahead(places.queue)

@@ -33,7 +33,7 @@ _REMEDIES = {  # errors of the file system, not of the path
 }
 CONFIG_VARIABLES = ("FGSCHED_CONFIG", "FG_CONFIG")  # the first that is set names the configuration file
 _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of SO_PEERCRED
-_SOCKET_PATH_MAX = 107  # bytes: the kernel's limit for the path of a socket
+SOCKET_PATH_MAX = 107  # bytes: the kernel's limit for the path of a socket
 
 
 class Paths(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,8 @@ class Paths(Struct, frozen=True, kw_only=True):
     home: Path  # $FG_HOME, or the state directory
     state: Path  # persistent: the queue, the log
     run: Path  # lasts until reboot: socket, claims, results, job directories
-    run_link: Path | None = None  # the link of FG_HOME to `run`; None: there is none
+    run_link: Path | None = None  # the link of the state directory to `run`; None: there is none
+    is_named: bool = False  # FG_HOME names the directory: it may contain other files of the user
     config_file: Path
     config_named: str = ""  # the variable that names it: the file must exist
 
@@ -79,8 +80,9 @@ class Paths(Struct, frozen=True, kw_only=True):
 
     @property
     def socket(self) -> Path:
-        """Return the path of the controller's socket, which is valid when the link leads to another place."""
-        return (self.run_link or self.run) / "socket"
+        """Return the path of the controller's socket, through the link if that is short enough."""
+        path = (self.run_link or self.run) / "socket"
+        return path if len(os.fsencode(path)) + len(".new") <= SOCKET_PATH_MAX else self.run / "socket"
 
     @classmethod
     def find(
@@ -98,9 +100,7 @@ class Paths(Struct, frozen=True, kw_only=True):
         `fgsched init` has prepared the host, then the controller of the user.
 
         Raises:
-            BadUsage: a variable has a relative path, the user has no home directory, or the path of the
-                run directory cannot be used by the linker.
-            Unreachable: the path is too long for a socket.
+            BadUsage: a variable has a relative path, or the user has no home directory.
         """
         named = next((name for name in CONFIG_VARIABLES if environ.get(name)), "")
         if environ.get("FG_HOME") and not system:
@@ -112,9 +112,14 @@ class Paths(Struct, frozen=True, kw_only=True):
         if named:
             config_file = _absolute(named, environ[named])
             paths = replace(paths, config_file=config_file, config_named=named)
-        _refuse_unusable(paths.run)
-        _refuse_unusable(paths.socket.parent)
         return paths
+
+    def refreshed(self, uid: int) -> "Paths":
+        """Return the paths with the run directory that a controller has chosen meanwhile."""
+        if self.mode == "system" or not os.path.lexists(self.state / "run"):
+            return self
+        run, link = _run_of(self.state, uid, None)
+        return replace(self, run=run, run_link=link)
 
     def own_run(self, environ: Mapping[str, str], uid: int) -> Path:
         """Return the run directory of the user's own controller; it may not exist."""
@@ -133,8 +138,8 @@ class Paths(Struct, frozen=True, kw_only=True):
         """
         self.refuse_lost_state()
         for directory in (self.state, self.run):
-            if self._is_gone(directory):
-                continue
+            if directory == self.run and self.is_lost:
+                continue  # the next controller makes another one
             try:
                 self._make(directory)
             except OSError as error:
@@ -162,13 +167,21 @@ class Paths(Struct, frozen=True, kw_only=True):
                 self.run_link.symlink_to(self.run)
 
     def _behind_link(self, directory: Path, owner: int) -> Path:
-        """Return the target of the run directory of FG_HOME if it is a link; no other one may be a link."""
-        is_of_home = self.mode == "user" and directory == self.home / "run"
+        """Return the target of the run directory of a user if it is a link; no other one may be a link."""
+        is_of_home = self.mode == "user" and directory == self.state / "run"
         return (linked(directory, owner) if is_of_home else None) or directory
 
-    def _is_gone(self, directory: Path) -> bool:
-        """Return whether the link leads to a file system of an earlier login or boot."""
-        return self.run_link is not None and directory == self.run and not directory.parent.is_dir()
+    @property
+    def is_lost(self) -> bool:
+        """Return whether the link leads nowhere, or to a directory that another user has made there.
+
+        Its directory was removed: with a file system of an earlier login or boot, or by a cleaner of /tmp.
+        """
+        return (
+            self.run_link is not None
+            and not is_private(self.run, os.geteuid())
+            and (os.path.lexists(self.run) or not self.run.parent.is_dir())
+        )
 
     def _make(self, directory: Path) -> None:
         missing = [parent for parent in directory.parents if not parent.exists()]
@@ -190,6 +203,8 @@ class Paths(Struct, frozen=True, kw_only=True):
             StorageError: the file system fails.
         """
         owner = 0 if self.mode == "system" else uid
+        if self.is_lost:
+            return
         try:
             self._check(self._behind_link(self.run_link or self.run, owner), owner)
         except (FileNotFoundError, PermissionError):
@@ -253,16 +268,44 @@ def is_of_the_disk(error: OSError) -> bool:
 
 
 def _of_home(home: Path, uid: int) -> Paths:
-    run = home / "run"
-    target = linked(run, uid)
+    config_file = home / "fgsched.toml"
+    run, link = _run_of(home, uid, None)
     return Paths(
-        mode="user",
-        home=home,
-        state=home,
-        run=target or run,
-        run_link=run if target else None,
-        config_file=home / "fgsched.toml",
+        mode="user", home=home, state=home, run=run, run_link=link, config_file=config_file, is_named=True
     )
+
+
+def _run_of(state: Path, uid: int, environ: Mapping[str, str] | None) -> tuple[Path, Path | None]:
+    """Return `run` and `run_link` of a state directory.
+
+    Args:
+        environ: where to look for the controller of an earlier version; None: it had no other place.
+    """
+    run = state / "run"
+    target = linked(run, uid)
+    if target is None and environ is not None and not os.path.lexists(run):
+        return _earlier_run(environ, uid) or run, None
+    return target or run, run if target else None
+
+
+def _earlier_run(environ: Mapping[str, str], uid: int) -> Path | None:
+    """Return the run directory of a controller of an earlier version, if it has left one.
+
+    Such a controller may run, and its jobs may run when it does not.
+    """
+    names = [environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{uid}"]
+    runs = [Path(name) / "fgsched" for name in names if os.path.isabs(name)]
+    runs.append(Path(f"/tmp/fgsched-{uid}"))
+    return next((run for run in runs if is_private(run, uid) and os.path.lexists(run / "socket")), None)
+
+
+def is_private(path: Path, uid: int) -> bool:
+    """Return whether this is a directory of the user that others cannot change."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o022
 
 
 def linked(path: Path, owner: int) -> Path | None:
@@ -281,9 +324,8 @@ def _of_the_host(run: Path) -> Paths:
 def _of_the_user(environ: Mapping[str, str], uid: int) -> Paths:
     state = _xdg(environ, uid, name="XDG_STATE_HOME", default=".local/state") / "fgsched"
     config = _xdg(environ, uid, name="XDG_CONFIG_HOME", default=".config") / "fgsched" / "fgsched.toml"
-    runtime = environ.get("XDG_RUNTIME_DIR", "")
-    run = Path(runtime) / "fgsched" if os.path.isabs(runtime) else Path(f"/tmp/fgsched-{uid}")
-    return Paths(mode="user", home=state, state=state, run=run, config_file=config)
+    run, link = _run_of(state, uid, environ)
+    return Paths(mode="user", home=state, state=state, run=run, run_link=link, config_file=config)
 
 
 def _xdg(environ: Mapping[str, str], uid: int, *, name: str, default: str) -> Path:
@@ -311,24 +353,6 @@ def _absolute(name: str, text: str) -> Path:
             f"Give an absolute path, such as {name}={clean(os.path.abspath(text))}",
         )
     return Path(os.path.normpath(text))
-
-
-def _refuse_unusable(run: Path) -> None:
-    """Refuse a path with which every job would fail later."""
-    path = str(run)
-    if ":" in path or any(letter.isspace() for letter in path):
-        raise BadUsage(
-            f"The path of the run directory {quoted(path)} has a blank or a colon: "
-            "LD_PRELOAD cannot name files below it.",
-            "Set FG_HOME or XDG_RUNTIME_DIR to a directory whose path has neither.",
-        )
-    socket = os.fsencode(run / "socket")
-    if len(socket) > _SOCKET_PATH_MAX:
-        raise Unreachable(
-            f"The path of the socket, {run / 'socket'}, has {len(socket)} bytes; "
-            f"the kernel accepts {_SOCKET_PATH_MAX}.",
-            "Set FG_HOME or XDG_RUNTIME_DIR to a directory with a shorter path.",
-        )
 
 
 @contextmanager

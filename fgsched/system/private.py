@@ -35,7 +35,7 @@ def close_to_others(places: Paths) -> list[Path]:
 
 
 def _ours(places: Paths) -> Iterator[Path]:
-    if not (places.home == places.state and os.path.lexists(places.state / "run")):
+    if not places.is_named:
         yield places.state
     try:
         names = sorted(os.listdir(places.state))

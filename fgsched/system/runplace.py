@@ -1,89 +1,158 @@
-"""Place the run directory of FG_HOME in memory, where the host has a directory of the user for it.
+"""Decide where the run directory of a user's controller lies.
 
-A job creates and removes some ten files in the run directory. On the file system of the queue, each commit of
-the queue waits for these changes too.
+It is `run` in the state directory, unless that is on a file system of a network, or its path cannot be used
+for a socket or by the linker. Then `run` is a link to a directory with a random name in /var/tmp or /tmp. The
+end of a login removes XDG_RUNTIME_DIR and the user's files in /dev/shm, so neither is used. Commands follow
+the link: they need no variable, and no other user can foresee the name.
 """
 
+import fcntl
 import logging
 import os
 import stat
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from fgsched.domain.errors import StorageError
-from fgsched.system.paths import Paths, linked
+from fgsched.system.paths import SOCKET_PATH_MAX, Paths, is_private, linked
 
 log = logging.getLogger("fgsched.controller")
-_LONGEST = 64  # bytes of XDG_RUNTIME_DIR, of the 107 for the path of a socket
+SHARED = (Path("/var/tmp"), Path("/tmp"))
+_LONGEST_NAME = len("/socket.new")  # of a socket below the run directory
 _LONG_LIVED = ("hooks.lock", "mps.lock", "fence")  # of programs that may run without a controller
+_LOCAL = frozenset(  # types of file systems with sockets, links, locks and shared mappings of one host
+    [
+        "bcachefs",
+        "btrfs",
+        "ecryptfs",
+        "ext2",
+        "ext3",
+        "ext4",
+        "f2fs",
+        "jfs",
+        "overlay",
+        "ramfs",
+        "reiserfs",
+        "tmpfs",
+        "xfs",
+        "zfs",
+    ]
+)
+_MOUNTS = Path("/proc/self/mountinfo")
 
 
-def placed(places: Paths, environ: Mapping[str, str], uid: int, boot: str) -> Paths:
-    """Return the paths with the run directory of FG_HOME in XDG_RUNTIME_DIR; `FG_HOME/run` is a link to it.
+def placed(places: Paths, uid: int, boot: str, *, shared: Sequence[Path] = SHARED) -> Paths:
+    """Return the paths with the run directory, which is made if there is none.
 
-    XDG_RUNTIME_DIR must be on another file system. A run directory with attempts of this boot keeps its
-    place. The caller holds the lock of the state directory. `boot`: id of the current boot.
+    A run directory that programs of this boot use keeps its place, also that of an earlier version of fgsched
+    in XDG_RUNTIME_DIR. The caller holds the lock of the state directory. `boot`: id of the current boot.
 
     Raises:
-        StorageError: the link cannot be written.
+        StorageError: there is no place for the directory, or the link cannot be written.
     """
-    link = places.home / "run"
-    if places.mode != "user" or places.run not in (link, linked(link, uid)):
+    if places.mode != "user":
         return places
+    link = places.state / "run"
     try:
-        return _placed(places, link, _memory(environ, places.home, uid), uid, boot)
+        return _placed(places, link, uid, boot, shared)
     except OSError as error:
         cause = f"{link} cannot be replaced: {error.strerror}"
         raise StorageError(cause, "Remove it while no job of this controller runs.") from None
 
 
-def _placed(places: Paths, link: Path, memory: Path | None, uid: int, boot: str) -> Paths:
+def _placed(places: Paths, link: Path, uid: int, boot: str, shared: Sequence[Path]) -> Paths:
     target = linked(link, uid)
     if target is not None:
-        if _is_private(target, uid):
+        if is_private(target, uid) and (_is_used(target, boot) or _is_chosen(target, link, shared)):
             return places
-        link.unlink()  # of an earlier login or boot
-    elif memory is None or not _removed(link, boot):
+        link.unlink()
+        _remove_if_ours(target, uid)
+    elif not os.path.lexists(link):
+        if places.run != link and is_private(places.run, uid) and _is_used(places.run, boot):
+            return _with_link(places, link, places.run)  # of the version before
+    elif is_suitable(link) or not _is_removed(link, boot):
         return places
-    if memory is None:
-        link.mkdir(0o700)
+    if is_suitable(link):
+        link.mkdir(0o700, exist_ok=True)
         return replace(places, run=link, run_link=None)
-    target = memory / f"fgsched-{os.urandom(4).hex()}"
-    target.mkdir(0o700)
+    return _with_link(places, link, _made(shared, uid))
+
+
+def _with_link(places: Paths, link: Path, target: Path) -> Paths:
     link.symlink_to(target)
     log.info("the run directory is %s", target)
     return replace(places, run=target, run_link=link)
 
 
-def _memory(environ: Mapping[str, str], home: Path, uid: int) -> Path | None:
-    """Return the user's directory for run-time files, if it is on another file system than FG_HOME.
-
-    None if programs cannot be executed there, or if its path cannot be used for a socket or the linker.
-    """
-    name = environ.get("XDG_RUNTIME_DIR", "")
-    if not os.path.isabs(name) or ":" in name or any(map(str.isspace, name)) or len(name) > _LONGEST:
-        return None
-    path = Path(os.path.normpath(name))
-    with suppress(OSError):
-        is_other = path.stat().st_dev != home.stat().st_dev
-        if is_other and _is_private(path, uid) and not os.statvfs(path).f_flag & os.ST_NOEXEC:
-            return path
-    return None
+def _is_chosen(target: Path, link: Path, shared: Sequence[Path]) -> bool:
+    """Return whether a link still leads where a new run directory would lie."""
+    return target.parent in shared and not is_suitable(link)
 
 
-def _is_private(path: Path, uid: int) -> bool:
-    """Return whether this is a directory of the user that others cannot change."""
-    try:
-        found = path.lstat()
-    except OSError:
+def _made(shared: Sequence[Path], uid: int) -> Path:
+    """Make a run directory with a random name. Raises StorageError."""
+    for directory in shared:
+        with suppress(OSError):
+            if is_suitable(directory / "fgsched-01234567") and _is_safe(directory, uid):
+                return Path(tempfile.mkdtemp(prefix="fgsched-", dir=directory))
+    names = " nor ".join(map(str, shared))
+    raise StorageError(
+        f"neither the state directory nor {names} can hold the run directory",
+        "It needs a local file system, a short path without blanks and colons, and permission to write. "
+        "Set FG_HOME to such a directory.",
+    )
+
+
+def is_suitable(directory: Path) -> bool:
+    """Return whether a run directory can lie here: the path is short and plain, the file system is local."""
+    name = str(directory)
+    if ":" in name or any(map(str.isspace, name)):
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o022
+    return len(os.fsencode(name)) + _LONGEST_NAME <= SOCKET_PATH_MAX and file_system(directory) in _LOCAL
 
 
-def _removed(run: Path, boot: str) -> bool:
+def file_system(path: Path) -> str:
+    """Return the type of the file system of a path, or of its nearest parent that exists; "" if unknown."""
+    best, kind = "", ""
+    real = os.path.realpath(path)
+    for line in _MOUNTS.read_text(errors="surrogateescape").splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split()[4].encode().decode("unicode_escape")
+        is_above = point == "/" or real == point or real.startswith(f"{point}/")
+        if is_above and len(point) >= len(best):
+            best, kind = point, right.split()[0]
+    return kind
+
+
+def keep_from_cleaners(run: Path) -> int:
+    """Lock a run directory, which systemd-tmpfiles then leaves alone; return the descriptor, or -1."""
+    with suppress(OSError):
+        descriptor = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return descriptor
+    return -1
+
+
+def _is_safe(directory: Path, uid: int) -> bool:
+    """Return whether no other user can rename entries of ours in a shared directory."""
+    found = directory.lstat()
+    return stat.S_ISDIR(found.st_mode) and (
+        bool(found.st_mode & stat.S_ISVTX) if found.st_mode & 0o022 else found.st_uid in (0, uid)
+    )
+
+
+def _remove_if_ours(target: Path, uid: int) -> None:
+    """Remove a directory to which the link led, if it is this user's and has the name of a run directory."""
+    if target.name.startswith("fgsched-") and is_private(target, uid):
+        _rmtree(target)
+
+
+def _is_removed(run: Path, boot: str) -> bool:
     """Remove a run directory without attempts of this boot; return whether it is gone."""
     with suppress(OSError):
         run.rmdir()
@@ -91,10 +160,14 @@ def _removed(run: Path, boot: str) -> bool:
         return not os.path.lexists(run)
     if _is_used(run, boot):
         return False
-    from shutil import rmtree  # 0.2 MiB, and only the directory of an earlier boot needs it
-
-    rmtree(run)
+    _rmtree(run)
     return True
+
+
+def _rmtree(path: Path) -> None:
+    from shutil import rmtree  # 0.2 MiB, and only a directory that moves needs it
+
+    rmtree(path)
 
 
 def _is_used(run: Path, boot: str) -> bool:

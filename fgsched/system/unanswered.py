@@ -41,6 +41,7 @@ class Unanswered:
         self.value = key or new_key(now)
         self._file: Path | None = None
         with suppress(OSError):  # a repeated command then has another key, as `is_kept` reports
+            directory.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _make(directory.parent)
             _make(directory)
             self._take(directory, _digest(request), now, is_sent=bool(key))

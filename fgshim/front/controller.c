@@ -21,40 +21,64 @@ static bool is_absolute(const char *text)
     return text && text[0] == '/';
 }
 
+/* Write where the run directory of a state directory is: `run`, or where that link of the user leads. */
+static bool run_of(const char *state, char *run, size_t room)
+{
+    char path[4096];
+    struct stat found;
+    int size = snprintf(path, sizeof path, "%s/run", state);
+    if (size < 0 || (size_t)size >= sizeof path || strstr(state, "..") || lstat(path, &found) != 0)
+        return false;
+    if (S_ISLNK(found.st_mode)) {
+        ssize_t length = found.st_uid == geteuid() ? readlink(path, run, room - 1) : -1;
+        if (length <= 0 || (size_t)length >= room - 1)
+            return false;
+        run[length] = '\0';
+        return is_absolute(run) && !strstr(run, "..");
+    }
+    return (size_t)snprintf(run, room, "%s", path) < room;
+}
+
+/* Write the state directory of a user's controller: FG_HOME, or that of XDG. */
+static bool state_of(char *state, size_t room)
+{
+    const char *named = getenv("FG_HOME"), *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    int size;
+    if (named && *named)
+        size = is_absolute(named) ? snprintf(state, room, "%s", named) : -1;
+    else if (is_absolute(xdg))
+        size = snprintf(state, room, "%s/fgsched", xdg);
+    else
+        size = is_absolute(home) ? snprintf(state, room, "%s/.local/state/fgsched", home) : -1;
+    return size > 0 && (size_t)size < room;
+}
+
 bool own_run(char *run, size_t room)
 {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    int size = is_absolute(runtime) ? snprintf(run, room, "%s/fgsched", runtime)
-                                    : snprintf(run, room, "/tmp/fgsched-%u", geteuid());
-    return size > 0 && (size_t)size < room;
+    char state[4096];
+    return state_of(state, sizeof state) && run_of(state, run, room);
 }
 
 bool find_controller(struct controller *it)
 {
-    const char *home = getenv("FG_HOME"), *user_home = getenv("HOME");
+    const char *home = getenv("FG_HOME");
     size_t room = sizeof it->run - sizeof "/socket";
     it->owner = geteuid();
-    it->may_link = home && *home;
-    if (it->may_link)
-        return is_absolute(home) && !strstr(home, "..") &&
-               (size_t)snprintf(it->run, room, "%s/run", home) < room;
-    if (access("/run/fgsched/socket", F_OK) == 0 || access("/etc/fgsched/initialised", F_OK) == 0) {
+    if (!(home && *home) &&
+        (access("/run/fgsched/socket", F_OK) == 0 || access("/etc/fgsched/initialised", F_OK) == 0)) {
         strcpy(it->run, "/run/fgsched");
         it->owner = 0;
         return true;
     }
-    return (!user_home || !*user_home || is_absolute(user_home)) && own_run(it->run, room);
+    return own_run(it->run, room);
 }
 
 /* Tell whether the run directory belongs to the controller, and no other user can write to it. */
 static bool is_safe(const struct controller *it)
 {
     struct stat found;
-    if (strpbrk(it->run, ": \t\n") || lstat(it->run, &found) != 0)
-        return false;
-    if (it->may_link && S_ISLNK(found.st_mode) && found.st_uid == it->owner && stat(it->run, &found) != 0)
-        return false;
-    return S_ISDIR(found.st_mode) && found.st_uid == it->owner && !(found.st_mode & 022);
+    return !strpbrk(it->run, ": \t\n") && lstat(it->run, &found) == 0 && S_ISDIR(found.st_mode) &&
+           found.st_uid == it->owner && !(found.st_mode & 022);
 }
 
 int dial(const struct controller *it)

@@ -19,13 +19,12 @@ struct command {
 struct controller {
     char run[108]; /* its run directory */
     uid_t owner;
-    bool may_link; /* the run directory of FG_HOME can be a link of its owner */
 };
 
 /* Find the controller that the Python command would address; false: leave it to that. */
 bool find_controller(struct controller *it);
 
-/* Write the run directory of the user's own controller; false: it cannot be used. */
+/* Write the run directory of the user's own controller; false: it cannot be used. ENOENT: there is none. */
 bool own_run(char *run, size_t room);
 
 /* Connect to a controller of the right user; -1: leave it to the Python command. */

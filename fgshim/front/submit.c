@@ -27,14 +27,12 @@ enum {
 extern char **environ;
 
 /* Tell whether an earlier submission has had no answer: the Python command may have to repeat its key. */
-static bool has_unanswered(const struct controller *it)
+static bool has_unanswered(void)
 {
     char path[160];
-    const char *home = getenv("FG_HOME");
-    if (home && *home)
-        strcpy(path, it->run);
-    else if (!own_run(path, sizeof path - sizeof "/unanswered"))
-        return true;
+    errno = 0;
+    if (!own_run(path, sizeof path - sizeof "/unanswered"))
+        return errno != ENOENT;
     strcat(path, "/unanswered");
     DIR *folder = opendir(path);
     if (!folder)
@@ -239,7 +237,7 @@ int submit(struct command *command)
     struct text line = {0};
     sigset_t before;
     make_key(command->key);
-    int fd = find_controller(&controller) && !has_unanswered(&controller) ? dial(&controller) : -1;
+    int fd = find_controller(&controller) && !has_unanswered() ? dial(&controller) : -1;
     hold_signals(&before);
     bool is_done = fd >= 0 && send_line(fd, command, &line);
     int status = is_done ? report(command, &line) : -1;
