@@ -318,6 +318,39 @@ def test_the_charge_of_an_attempt_is_kept_when_its_job_is_requeued():
         assert world.job(1).state is JobState.RUNNING
 
 
+def run_for(world, seconds, *, later=0):
+    """A job that is requeued: its first attempt ran for `seconds`, which is seen `later` seconds later."""
+    world.submit([a_demand(5000)])
+    world.settle()
+    began = world.now
+    job = world.job(1)
+    world.engine.store.save(job, job.changed(wish="requeue"), now=world.now)
+    world.engine.recover(world.now)
+    world.now += seconds + later
+    world.host.finish(1, 1, a_result(15, started_at=began, ended_at=began + seconds))
+
+
+@pytest.mark.parametrize(("seconds", "later"), [(0, 1000), (100, 0), (100, 5000)])
+def test_a_requeued_attempt_is_charged_to_the_end_of_its_run_everywhere(seconds, later):
+    """Not until the end was noticed, for example by a controller that was started later."""
+    world = World([a_gpu(0)])
+    run_for(world, seconds, later=later)
+    world.turn()
+    assert world.job(1).attempt == 2
+    assert world.job(1).charged_before == pytest.approx(seconds / 2)
+    used = sum(usage.now(world.now, 1e12) for usage in world.engine.store.kept.usage().values())
+    assert used == pytest.approx(seconds / 2, rel=0.01)
+
+
+def test_an_attempt_that_the_host_was_short_for_is_charged_nothing():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.now += 50
+    world.turn(HostShort(1, 1, "no memory"))
+    assert world.job(1).charged_before == 0
+    assert not sum(usage.now(world.now, 1e12) for usage in world.engine.store.kept.usage().values())
+
+
 def test_a_full_disk_refuses_what_was_asked_and_keeps_what_has_happened():
     world = World([a_gpu(0)])
     world.submit([a_demand(WHOLE), a_demand(WHOLE)])

@@ -59,7 +59,7 @@ from fgsched.controller.turn import (
     job_to_mark,
     launches_first,
 )
-from fgsched.controller.usage import UsageCharges, charged_gpus
+from fgsched.controller.usage import UsageCharges, charged_seconds
 from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError
 from fgsched.domain.job import Ended, GpuState, HostLimits, Job, JobState, Reason
@@ -79,7 +79,6 @@ from fgsched.jobs.lifecycle import (
     Shepherd,
     complete,
     recover,
-    return_unrun,
     settle,
     withdraw,
 )
@@ -441,6 +440,8 @@ class Engine:
             self.store.repair(job, self.jobtable.given.get(job.id, ()))
         if not self.store.save(job, after, now=now):
             raise AlreadyMarked
+        if job.holds and not after.holds:
+            self.charges.charge(after, self.jobtable.given.get(job.id, ()), now, self.policy)
         self.log.step(job, after)
         self.jobtable.put(after)
         self.mail.note(job, after, now)
@@ -579,14 +580,14 @@ class Engine:
         It keeps its holds until its GPUs list no process of it, and until its epilog has run.
         """
         dirty = bool(job.holds) and self.cards.needs_cleaning and how.reason is not Reason.LAUNCH_FAILURE
-        after = complete(
+        over = complete(
             *(job, how, now),
-            max_requeue=self.limits.max_requeue,
-            is_dirty=dirty or self.epilogs.is_configured,
             reason=Reason.GPU_CLEANING if dirty else how.reason,
             post_mortem=post_mortem(self, job, how.refusal) if how.refusal else job.post_mortem,
         )
-        self.step(job, after, now)
+        is_over = not dirty and not self.epilogs.is_configured
+        after = settle(over, now, max_requeue=self.limits.max_requeue) if is_over else over
+        self.step(job, after, now, over=over)
         self.orphans.pop(job.id, None)
         if dirty:
             self.cards.begin_cleaning(job.id, now)
@@ -597,28 +598,23 @@ class Engine:
         gone = job.changed(supervisor_lost=True) if how.lost else job
         self.then(Forget(gone, marks=not after.state.is_final))
 
-    def step(self, before: Job, after: Job, now: float) -> bool:
+    def step(self, before: Job, after: Job, now: float, *, over: Job | None = None) -> bool:
+        """Store one step of a job. `over`: the record of the attempt that ends, if `before` lacks its end."""
         is_released = bool(before.holds) and not after.holds
+        attempt, given = over or before, self.jobtable.given.get(before.id, ())
         if is_released and not after.state.is_final:
-            after = after.changed(charged_before=before.charged_before + self._charge_of(before, now))
+            charged = before.charged_before + charged_seconds(attempt, given, now)
+            after = after.changed(charged_before=charged)
         if not self.store.save(before, after, now=now):
             return False
         self.log.step(before, after)
         if is_released:
-            given = self.jobtable.given.get(before.id, ())
-            self.charges.charge(before, given, after.ended_at or now, self.policy)
+            self.charges.charge(attempt, given, now, self.policy)
         self.jobtable.put(after)
         self.mail.note(before, after, now)
         if after.state.is_final:
             self.ended.append(after)
         return True
-
-    def _charge_of(self, job: Job, now: float) -> float:
-        """Return the GPU seconds of the attempt that ends."""
-        if job.started_at is None:
-            return 0.0
-        seconds = max(0.0, (job.ended_at or now) - job.started_at)
-        return seconds * charged_gpus(self.jobtable.given.get(job.id, ()))
 
     def change(self, before: Job, now: float, **changes: object) -> Job:
         """Store a change that is not a state change, such as a hold, and return the job."""
@@ -746,13 +742,12 @@ class Engine:
         if job.adopted is not None:
             self._return_adopted(job, reason, why, now)
             return
+        after = over = withdraw(job, reason, why, now)
         if self.epilogs.is_configured:
-            after = withdraw(job, reason, why, now)
-            self._begin_epilog(after)
+            self._begin_epilog(over)
         else:
-            returned = job.changed(reason=reason, warning=why)
-            after = return_unrun(returned, now, max_requeue=self.limits.max_requeue)
-        self.step(job, after, now)
+            after = settle(over, now, max_requeue=self.limits.max_requeue)
+        self.step(job, after, now, over=over)
         self.orphans.pop(job.id, None)
         self.then(Forget(job))
 
@@ -765,7 +760,8 @@ class Engine:
             ended = Ended(status=0, detail=why)
             self.end(job, Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended), now)
             return
-        self.step(job, return_unrun(job, now, max_requeue=self.limits.max_requeue), now)
+        over = withdraw(job, reason, why, now)
+        self.step(job, settle(over, now, max_requeue=self.limits.max_requeue), now, over=over)
         self.orphans.pop(job.id, None)
         self.then(Forget(job))
         begin(self, Start(job.id, job.holds, job.partition), now)

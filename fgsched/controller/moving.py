@@ -18,6 +18,7 @@ from fgsched.accounting import marker
 from fgsched.accounting.ledger import Reader
 from fgsched.accounting.records import JobAccount, JobUsage, Owner
 from fgsched.controller.jobtable import JobTable
+from fgsched.controller.usage import charged_seconds
 from fgsched.controller.waitindex import eligible
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
@@ -72,7 +73,7 @@ def account_of(
         reason=job.reason.word,
         eligible_at=job.submitted_at if since is None else since,
         ended_at=job.submitted_at if job.ended_at is None else job.ended_at,
-        charged=_charged(record, steps),
+        charged=job.charged_before + charged_seconds(job, record.allocated, job.ended_at or job.submitted_at),
         oom=_OOM.get(job.reason, ""),
         request=row["request"],
         output=output_path(job, job.request.output, host),
@@ -129,25 +130,6 @@ def record_of(account: JobAccount) -> JobRecord:
     owner = {"uid": account.owner.uid, "user": account.owner.user}
     found = past_of(row | owner | {"array_job": account.array or None, "array_task": account.task})
     return replace(found, usage=account.usage) if account.usage else found
-
-
-def _charged(record: JobRecord, steps: tuple[Step, ...]) -> float:
-    """Return the charged GPU seconds of all attempts.
-
-    Earlier attempts of a job that an earlier release has requeued are charged as the last attempt was.
-    """
-    job, share = record.job, sum(one.charged for one in record.allocated) / WHOLE
-    if not share or job.started_at is None or job.ended_at is None:
-        return job.charged_before
-    last = max(0.0, job.ended_at - job.started_at) * share
-    if job.charged_before:
-        return job.charged_before + last
-    times: dict[int, list[float]] = {}
-    for attempt, at, old, _, _ in steps:
-        if attempt < job.attempt and JobState(old).holds:
-            times.setdefault(attempt, []).append(at)
-    earlier = sum(max(at) - min(at) for at in times.values())
-    return earlier * share + last
 
 
 # -- jobs that have moved ------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import WHOLE, Gpu, HostLimits, Job
 from fgsched.domain.policy import Policy
+from fgsched.jobs.lifecycle import charged_period
 from fgsched.scheduling.priority import (
     AccountUser,
     Order,
@@ -52,15 +53,14 @@ class UsageCharges:
         self._usage = self._store.usage()
         self._unwritten.clear()
 
-    def charge(self, job: Job, given: Iterable[Allocation], until: float, policy: Policy) -> None:
-        """Charge the holds of a job from its start to `until` (epoch seconds). Needs a transaction."""
-        gpus = charged_gpus(given)
-        if not gpus or job.started_at is None:  # the row may be damaged
+    def charge(self, job: Job, given: Iterable[Allocation], now: float, policy: Policy) -> None:
+        """Charge the holds of an attempt that has ended. Needs a transaction."""
+        gpus, period = charged_gpus(given), charged_period(job, now)
+        if not gpus or period is None:  # the row may be damaged
             return
         half_life = policy.weights.half_life
-        more = accrued(gpus, job.started_at, until, now=until, half_life=half_life)
-        used = self._usage.get(owner_of(job), Usage()).plus(more, until, half_life)
-        self._usage[owner_of(job)] = used
+        more = accrued(gpus, *period, now=now, half_life=half_life)
+        self._usage[owner_of(job)] = self._usage.get(owner_of(job), Usage()).plus(more, now, half_life)
         self._unwritten.add(owner_of(job))
 
     def write(self) -> None:
@@ -75,10 +75,9 @@ class UsageCharges:
         found = {owner: usage.now(now, half_life) for owner, usage in self._usage.items()}
         for job_id, given in jobtable.given.items():
             job = jobtable.holding[job_id]
-            gpus = charged_gpus(given)
-            if gpus:
-                end = job.ended_at or now
-                more = accrued(gpus, job.start_time, end, now=now, half_life=half_life)
+            gpus, period = charged_gpus(given), charged_period(job, now)
+            if gpus and period is not None:
+                more = accrued(gpus, *period, now=now, half_life=half_life)
                 found[owner_of(job)] = found.get(owner_of(job), 0.0) + more
         return found
 
@@ -111,3 +110,9 @@ class UsageCharges:
 def charged_gpus(given: Iterable[Allocation]) -> float:
     """Return the charged number of GPUs of an allocation: 0.5 is half of one GPU."""
     return sum(one.charged for one in given) / WHOLE
+
+
+def charged_seconds(job: Job, given: Iterable[Allocation], now: float) -> float:
+    """Return the GPU seconds that the current attempt of a job is charged for, until `now` if it runs."""
+    begin, end = charged_period(job, now) or (now, now)
+    return (end - begin) * charged_gpus(given)

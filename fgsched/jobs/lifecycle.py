@@ -359,34 +359,25 @@ def blame_gpu(job: Job, *, has_failed: bool) -> Job:
     return replace(job, outcome=outcome, condemned=Reason.GPU_UNHEALTHY)
 
 
-def complete(
-    job: Job, end: Finish, now: float, *, max_requeue: int, is_dirty: bool = False, **changes: object
-) -> Job:
-    """Return the job in the state that follows the end of its processes.
+def complete(job: Job, end: Finish, now: float, **changes: object) -> Job:
+    """Return the job as COMPLETING, with the end of its processes. `settle` returns its next state.
 
-    `is_dirty`: a GPU may still list processes of the job, or its epilog has not run. The job then becomes
-    COMPLETING and keeps its holds.
     `changes` take precedence over the fields that follow from the end.
     """
     ended_at = end.ended_at or now
-    outcome = JobState.PENDING if is_requeued(job, end) else end.state
     fields: dict[str, object] = {
         "reason": end.reason,
         "ended": end.ended,
         "started_at": end.started_at or job.started_at,
         "ended_at": ended_at,
         "supervisor_lost": end.lost,
-        "outcome": outcome,
+        "outcome": JobState.PENDING if is_requeued(job, end) else end.state,
         "held": job.held if job.wish else "",
         "suspended": suspended_seconds(job, ended_at),
         "suspended_at": None,
         **changes,
     }
-    if is_dirty:
-        return job.advance(JobState.COMPLETING, **fields)
-    if outcome is JobState.PENDING:
-        return requeue(job.changed(**fields), now, max_requeue=max_requeue, has_run=True)
-    return job.advance(outcome, holds=(), **fields)
+    return job.advance(JobState.COMPLETING, **fields)
 
 
 def settle(job: Job, now: float, *, max_requeue: int) -> Job:
@@ -397,6 +388,18 @@ def settle(job: Job, now: float, *, max_requeue: int) -> Job:
     if job.outcome is JobState.PENDING:
         return requeue(job, now, max_requeue=max_requeue, has_run=True)
     return job.advance(job.outcome, holds=())
+
+
+def charged_period(job: Job, now: float) -> tuple[float, float] | None:
+    """Return the start and the end of the time that the current attempt is charged for, in epoch seconds.
+
+    It lasts from the launch to the end of the processes, or to `now`: not while a GPU is cleaned or the epilog
+    runs. None: no script was executed.
+    """
+    was_returned_unrun = job.outcome is JobState.PENDING and job.ended is None
+    if job.started_at is None or was_returned_unrun:
+        return None
+    return job.started_at, max(job.started_at, now if job.ended_at is None else job.ended_at)
 
 
 _CLEARED: dict[str, object] = {  # fields of the attempt that has ended

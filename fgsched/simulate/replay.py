@@ -10,7 +10,7 @@ from fgsched.controller.turn import Effect, Preempt, Resume, Suspend
 from fgsched.controller.usage import UsageCharges
 from fgsched.domain.job import Gpu, Hold, HostLimits, Job, JobState, Readings, Reason
 from fgsched.domain.policy import Policy
-from fgsched.jobs.lifecycle import Result, complete, finish
+from fgsched.jobs.lifecycle import Result, complete, finish, settle
 from fgsched.scheduling.placement import charged
 from fgsched.scheduling.planner import Plan, Start
 from fgsched.scheduling.priority import AccountUser, Usage
@@ -75,11 +75,11 @@ class VirtualHost:
 
     # -- for the preempter ----------------------------------------------------------------------
 
-    def step(self, before: Job, after: Job, now: float) -> bool:
-        """Replace a job by its next state, and charge the usage of a run that ended."""
+    def step(self, before: Job, after: Job, now: float, *, over: Job | None = None) -> bool:
+        """Replace a job by its next state, and charge the usage of a run that ended, of which `over` tells."""
         if before.holds and not after.holds:
             given = self.jobtable.given.get(before.id, ())
-            self._charges.charge(before, given, after.ended_at or now, self.policy)
+            self._charges.charge(over or before, given, now, self.policy)
         self._record(before, after, now)
         self.jobtable.put(after)
         return True
@@ -159,7 +159,8 @@ class VirtualHost:
             del self._due[number]
             job = self.jobtable.jobs[number]
             how = finish(job, self._result(job, now))
-            self.step(job, complete(job, how, now, max_requeue=self.limits.max_requeue), now)
+            over = complete(job, how, now)
+            self.step(job, settle(over, now, max_requeue=self.limits.max_requeue), now, over=over)
             ended = True
         return ended
 
