@@ -752,6 +752,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     refusals: int = 0  # allocations that the hook refused
     disk_read: int = 0  # bytes
     disk_written: int = 0  # bytes
+    oom_kills: int = 0  # processes that the kernel killed because of the limit of host memory
     charged_before: float = 0.0  # GPU seconds of earlier attempts
     adopted: AdoptedProcess | None = None  # a process that was started outside of fgsched
     usage: JobUsage | None = None  # sums of samples of all attempts; None: there are none

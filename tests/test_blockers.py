@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from fgsched.scheduling.limits import NO_OWNER, Owner
 from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.planner import Queue, QueuedJob, Running, Snapshot
 from fgsched.scheduling.priority import Order
-from fgsched.scheduling.runtimes import History, Run
+from fgsched.scheduling.runtimes import History, Run, work_of
 
 PLENTY = Host(cpus=1000, memory=2**50)
 
@@ -174,11 +175,40 @@ def test_what_is_likely_is_the_middle_of_what_was_used_of_the_limit():
     assert history.likely((1, "train"), 1000, 0.9) == 500
     assert history.likely((1, "train"), 0) == 20
     assert history.likely((1, "other"), 1000) is None
-    assert history.runs((1, "train")) == 3
+
+
+def test_a_run_that_the_present_one_has_outlived_is_no_evidence():
+    history = History([Run(1, "train", elapsed, 0) for elapsed in (10, 20, 30, 40, 50)])
+    assert history.likely((1, "train"), 0, elapsed=15) == 40
+    assert history.likely((1, "train"), 0, elapsed=25) == 40
+    assert history.likely((1, "train"), 0, elapsed=35) is None
+    assert history.likely((1, "train"), 0, elapsed=1000) is None
+
+
+def test_two_runs_are_not_enough_for_a_forecast():
+    history = History([Run(1, "train", elapsed, 0) for elapsed in (10, 20)])
+    assert history.likely((1, "train"), 0) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "work"),
+    [
+        ("train", "fgsub --job-name=train a.sh", "train"),
+        ("wrap", "fgsub -J wrap a.sh", "wrap"),
+        ("wrap", "fgsub --wrap true", "/d\nfgsub --wrap true"),
+        ("a.sh", "fgsub -t 5 jobs/a.sh 7", "/d\nfgsub -t 5 jobs/a.sh 7"),
+        ("python3", "fgrun python3 x.py", "/d\nfgrun python3 x.py"),
+        ("bash", "fgrun bash", ""),
+        ("sbatch", "sbatch", ""),
+        ("wrap", "", ""),
+    ],
+)
+def test_a_default_name_is_no_evidence(name, line, work):
+    assert work_of(name, line, "/d") == work
 
 
 def test_no_run_is_thought_to_pass_its_limit():
-    history = History([Run(1, "train", 120, 100), Run(1, "old", 500, 0)])
+    history = History([Run(1, "train", 120, 100)] * 3 + [Run(1, "old", 500, 0)] * 3)
     assert history.likely((1, "train"), 60) == 60
     assert history.likely((1, "old"), 60) == 60
 

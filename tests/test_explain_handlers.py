@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from awaiting import rest
 from live_host import Home, living
 
 STARTS = ["JOBID", "PARTITION", "NAME", "USER", "ST", "START_TIME", "LIKELY_START"]
@@ -188,16 +189,32 @@ def test_of_a_job_that_is_to_wait_for_its_time_only_that_is_told(home):
     assert said == f"Job 1 (later, {user}) waits: BeginTime\n  not before TIME\n"
 
 
-def test_earlier_runs_tell_what_is_likely_and_how_sure_that_is(home):
+def test_runs_that_the_running_job_has_outlived_tell_nothing(home):
     for _ in range(3):
         home.ended(name="train", time_limit=36_000)
     home.running(share=10_000, name="train", time_limit=36_000)
     home.running(share=10_000, name="train", time_limit=36_000)
     home.submit(share=10_000)
-    told = home.run("fgq", "--json", "--why", "6").json["jobs"][0]["start"]
-    assert told["known"] == told["before"] > 0
-    assert told["likely"] < told["latest"] - 30_000, "those before it were over within a second"
-    assert f"earlier runs are known of {told['known']} of the" in home.run("fgq", "--why", "6").out
+    while home.job(4)["elapsed"] <= max(home.job(number)["elapsed"] for number in (1, 2, 3)):
+        rest()
+    said = home.run("fgq", "--json", "--why", "6").json["jobs"][0]["start"]
+    assert (said["known"], said.get("likely"), said["before"]) == (0, None, 1)
+    assert "likely" not in home.run("fgq", "--why", "6").out
+
+
+def test_what_is_likely_follows_from_earlier_runs_of_the_jobs_ahead(home):
+    """The first of two jobs that wait has earlier runs, and is shorter than its limit."""
+    for _ in range(3):
+        home.ended(name="train", time_limit=36_000)
+    for _ in range(2):
+        home.running(share=10_000, name="other", time_limit=60)
+    for _ in range(2):
+        home.submit(share=10_000, name="train", time_limit=36_000)
+    last = home.submit(share=10_000, time_limit=60)
+    said = home.run("fgq", "--json", "--why", str(last)).json["jobs"][0]["start"]
+    assert said["known"] > 0
+    assert said["likely"] < said["latest"] - 30_000, "those before it were over within a second"
+    assert f"earlier runs are known of {said['known']} of the" in home.run("fgq", "--why", str(last)).out
 
 
 def test_the_columns_of_squeue_start_are_its_own(home):

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders import BOOT, a_job, a_result
-from fgsched.domain.job import IllegalStep, JobState, NotStarted, Reason, Refusal
+from fgsched.domain.job import IllegalStep, JobState, NotStarted, Preemption, Reason, Refusal
+from fgsched.domain.waiting import gate_of
 from fgsched.jobs.lifecycle import (
     Adopt,
     Alive,
@@ -16,6 +17,7 @@ from fgsched.jobs.lifecycle import (
     Requeue,
     Shepherd,
     Unclaimed,
+    complete,
     due,
     finish,
     lost,
@@ -23,6 +25,7 @@ from fgsched.jobs.lifecycle import (
     parse_result,
     reason_of,
     recover,
+    settle,
 )
 
 SHEPHERD = Shepherd(7, 70, BOOT)
@@ -35,6 +38,9 @@ ENDS = [
     (a_result(15, "cancel"), JobState.CANCELLED, Reason.NONE),
     (a_result(0, "launch", detail="exec /bin/bsh"), JobState.FAILED, Reason.LAUNCH_FAILURE),
     (a_result(9, oom_kills=1), JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY),
+    (a_result(0, oom_kills=1), JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY),
+    (a_result(0, oom_kills=1, refusals=1), JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY),
+    (a_result(15, "cancel", oom_kills=1), JobState.CANCELLED, Reason.NONE),
     (a_result(1 << 8, refusals=2), JobState.OUT_OF_MEMORY, Reason.GPU_OUT_OF_MEMORY),
     (a_result(0, refusals=2), JobState.COMPLETED, Reason.NONE),
 ]
@@ -44,6 +50,66 @@ ENDS = [
 def test_the_end_follows_from_the_result(result, state, reason):
     found = finish(a_job(state=JobState.RUNNING), result)
     assert (found.state, found.reason) == (state, reason)
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [(0, (0, 125)), (9, (0, 9)), (137 << 8, (137, 0))],
+    ids=["survived", "killed", "told"],
+)
+def test_a_job_of_which_a_process_was_killed_for_memory_never_ends_with_0(status, shown):
+    """Its own status is kept if it is one of failure; else it is that of Slurm, 0:125."""
+    ended = finish(a_job(state=JobState.RUNNING), a_result(status, oom_kills=2)).ended
+    assert ((ended.exit_code, ended.signal), ended.oom_kills) == (shown, 2)
+
+
+def test_the_reason_is_still_host_memory_after_the_card_was_cleaned():
+    end = finish(a_job(state=JobState.RUNNING), a_result(0, oom_kills=1, refusals=3))
+    assert reason_of(complete(a_job(state=JobState.RUNNING), end, 9.0)) is Reason.OUT_OF_MEMORY
+
+
+def requeued(job, *, after, mode="wish"):
+    """The job after a run of some seconds that was ended by an order to requeue it."""
+    begun = job.changed(state=JobState.RUNNING, started_at=1000.0, attempt=job.attempt + 1, held="")
+    ordered = begun.changed(wish="requeue")
+    if mode == "preemption":
+        preemption = Preemption(by=2, at=1.0, mode="requeue", attempt=begun.attempt)
+        ordered = begun.changed(preemption=preemption)
+    how = finish(ordered, a_result(15, "cancel", started_at=1000.0, ended_at=1000.0 + after))
+    return settle(complete(ordered, how, 1000.0 + after), 1000.0 + after, max_requeue=5)
+
+
+def test_a_job_that_requeues_itself_at_once_waits_longer_each_time_and_is_held_in_the_end():
+    job, pauses = a_job(), []
+    for _ in range(5):
+        job = requeued(job, after=5)
+        pauses.append(job.not_before and job.not_before - 1005)
+    assert pauses == [0, 10, 20, 40, 80]
+    assert job.held == ""
+    job = requeued(job, after=5)
+    assert (job.held, job.reason) == ("user", Reason.HELD_MAX_REQUEUE)
+    assert gate_of(job, job.reason).repeats == 6
+
+
+def test_a_job_that_saves_its_state_and_requeues_itself_goes_on_for_ever():
+    job = a_job()
+    for _ in range(200):
+        job = requeued(job, after=60)
+        assert (job.held, job.not_before, job.repeats) == ("", 0, 0)
+
+
+def test_a_longer_run_ends_the_count_of_short_ones():
+    job = a_job()
+    for after in (5, 5, 5, 3600, 5):
+        job = requeued(job, after=after)
+    assert (job.repeats, job.not_before) == (1, 0)
+
+
+def test_a_job_that_is_preempted_again_and_again_waits_and_is_never_held():
+    job = a_job()
+    for _ in range(20):
+        job = requeued(job, after=1, mode="preemption")
+    assert (job.held, job.not_before) == ("", 1001 + 640)
 
 
 def test_a_job_that_ended_by_itself_before_the_cancel_reached_it_is_not_cancelled():

@@ -57,6 +57,18 @@ def test_a_kill_for_want_of_memory_is_counted(spawner):
 
 @pytest.mark.cgroup
 @pytest.mark.skipif(MEMORY is None, reason="no writable memory cgroup (v1)")
+def test_a_child_that_the_kernel_killed_for_memory_is_counted_and_named_in_the_output(spawner):
+    script = "#!/bin/sh\npython3 -c 'block = bytearray(200 << 20)'\nexit 0\n"
+    limit = ("memory.limit_in_bytes=33554432",)
+    job = spawner.launch(script, env=PATH, cgroups=((group(MEMORY), limit),))
+    result = job.result()
+    assert (result.exit_code, result.oom_kills) == (0, 1)
+    said = "fgsched: the kernel killed 1 process of this job, which used more than its host memory (--mem)"
+    assert said in job.output()
+
+
+@pytest.mark.cgroup
+@pytest.mark.skipif(MEMORY is None, reason="no writable memory cgroup (v1)")
 def test_a_setting_that_is_not_taken_is_a_launch_that_failed(spawner):
     directory = group(MEMORY)
     result = spawner.launch("#!/bin/sh\n", cgroups=((directory, ("memory.limit_in_bytes=much",)),)).result()

@@ -397,12 +397,13 @@ class Reader:
         """Return the highest id of a job that is or was in the accounts; 0: there was none."""
         return int(next(self._ask("last_job"))["id"])
 
-    def runs(self, since: float, most: int) -> list[tuple[float, int, str, float, int]]:
+    def runs(self, since: float, most: int) -> list[tuple[float, int, str, float, int, str]]:
         """Return the last completed runs after `since` (epoch seconds), latest first.
 
-        Each is (end in epoch seconds, uid, name, run time in seconds, time limit in seconds).
+        Each is (end in epoch seconds, uid, name, run time and time limit in seconds, request as JSON).
         """
-        return [tuple(row) for row in self._ask("runs_since", since=since, most=most)]
+        rows = self._ask("runs_since", since=since, most=most)
+        return [(*tuple(row)[:-1], kept_field(row["kept"], "request") or "") for row in rows]
 
     def history(
         self, *, since: float, until: float, uid: int | None, after: int, page: int

@@ -291,7 +291,8 @@ ORDER BY job.id LIMIT :page;
 
 -- name: runs_since
 -- Run times of completed jobs, for forecasts.
-SELECT job.ended_at, owner.uid, job.name, job.ended_at - job.started_at - job.suspended AS elapsed, job.time_limit
+SELECT job.ended_at, owner.uid, job.name, job.ended_at - job.started_at - job.suspended AS elapsed, job.time_limit,
+  job.kept
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.started_at IS NOT NULL AND job.state = 'COMPLETED'
 ORDER BY job.ended_at DESC LIMIT :most;

@@ -9,6 +9,7 @@ from fgsched.accounting.efficiency import Group, Run, charge_sentences, groups, 
 from fgsched.accounting.proposal import GIB, Proposal
 from fgsched.accounting.reports.layout import WIDTH, ascii_only, cut, eighths, pad, paragraph
 from fgsched.accounting.reports.numbers import brief_hours
+from fgsched.domain.job import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import format_indices, format_share
@@ -131,6 +132,8 @@ def _head(run: Run, host: str) -> Iterator[str]:
         yield "It never started." if run.is_over else "It has not started."
     elif run.is_over:
         ended = f"signal {job.signal}" if job.signal else f"exit code {job.exit_code}"
+        if job.state is JobState.OUT_OF_MEMORY and job.signal == 125:  # no signal: 0:125 as in Slurm
+            ended = "a process was killed for host memory"
         yield f"Ran {format_elapsed(job.elapsed)}, {ended}."
     else:
         yield f"Running for {format_elapsed(job.elapsed)}. The figures will change until it ends."

@@ -108,6 +108,7 @@ def _job(job: protocol.JobInfo) -> Group:
         [("Partition", job.partition), *_host_needs(request.demand)],
         *_gpu_lines(job),
         *_post_mortem(job.post_mortem),
+        [("OOMKills", job.oom_kills)] if job.oom_kills else [],
         [("Refused", job.refused)] if job.refused else [],
         [("Unhooked", job.unhooked)] if job.unhooked else [],
         [("Warning", job.warning)] if job.warning else [],
@@ -381,6 +382,7 @@ _SHOWN = (  # attributes whose keys have their names
         "max_rss",
         "gpu_peak",
         "refusals",
+        "oom_kills",
     ),
     *("is_private", "adopted", "request"),
 )

@@ -85,6 +85,7 @@ _GATES = {
     Reason.BEGIN_TIME: "not before {when}",
     Reason.ARRAY_TASK_LIMIT: "limit reached: {limit} tasks of its array are running (limit {limit})",
 }
+_REPEATED = "requeued {times} in succession after runs shorter than a minute"
 _HOST_FAILED = "the host failed it {times}; not before {when}"
 _REMEDIES: dict[Reason, str] = {
     Reason.GPU_DRAINED: "when a GPU accepts jobs again (fgctl resume gpu=N)",
@@ -183,6 +184,8 @@ def _gate(gate: Gate) -> str:
     """Return the sentence for a condition of eligibility; "" for any other reason."""
     host_failed = gate.reason is Reason.BEGIN_TIME and gate.failures
     text = _HOST_FAILED if host_failed else _GATES.get(gate.reason, "")
+    if gate.repeats:
+        text = _REPEATED + ("; not before {when}" if gate.not_before else "; held, its owner can release it")
     if gate.broken:
         text += ": {broken}"
     return text.format(
@@ -190,7 +193,7 @@ def _gate(gate: Gate) -> str:
         dependency=gate.dependency,
         error=gate.error,
         limit=gate.limit,
-        times=_times(gate.failures),
+        times=_times(gate.repeats or gate.failures),
         when=shown_time(gate.not_before),
     )
 

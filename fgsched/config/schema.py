@@ -155,7 +155,13 @@ class Config(Struct, frozen=True, kw_only=True):
         ),
     ] = 64 * MIB
     max_requeue: Annotated[
-        Whole, _key("jobs", "Failures of the host after which a job is held.", ge=0, le=1000)
+        Whole,
+        _key(
+            "jobs",
+            "Failures of the host, or requeues of short runs, until a job is held.",
+            ge=0,
+            le=1000,
+        ),
     ] = 5
     kill_invalid_depend: Annotated[
         Switch, _key("jobs", "Whether a job is cancelled when its dependency can never be satisfied.")

@@ -22,9 +22,9 @@ from fgsched.controller.usage import charged_seconds
 from fgsched.controller.waitindex import eligible
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import WHOLE, Ended, Job, JobState, Reason
+from fgsched.domain.job import Ended, Job, JobState, Reason
 from fgsched.jobs.filenames import output_path
-from fgsched.scheduling.runtimes import Run
+from fgsched.scheduling.runtimes import Run, work_of_request
 from fgsched.store import JobRecord, StorageBroken, Store
 from fgsched.store.moved import Part, Step, Unreadable
 from fgsched.store.rows import ArraySum, past_of, row_of
@@ -163,7 +163,8 @@ class Accounts:
         for one in accounts:
             if one.state == JobState.COMPLETED.word and one.started_at is not None:
                 elapsed = one.ended_at - one.started_at - one.suspended
-                self._runs.append(_run(one.ended_at, one.owner.uid, one.name, elapsed, one.time_limit))
+                run = _run(one.ended_at, one.owner.uid, one.name, elapsed, one.time_limit, one.request)
+                self._runs.append(run)
 
     def last_id(self) -> int:
         """Return the highest id of a job that is or was in the accounts. Raises Unreadable."""
@@ -276,8 +277,10 @@ class Accounts:
         return self._reader
 
 
-def _run(ended_at: float, uid: int, name: str, elapsed: float, time_limit: int) -> tuple[float, Run]:
-    return ended_at, Run(uid, name, elapsed, time_limit)
+def _run(
+    ended_at: float, uid: int, name: str, elapsed: float, time_limit: int, request: str
+) -> tuple[float, Run]:
+    return ended_at, Run(uid, work_of_request(name, request), elapsed, time_limit)
 
 
 # -- the move ------------------------------------------------------------------------------------------

@@ -194,6 +194,7 @@ class Ended(Struct, frozen=True, kw_only=True, gc=False):
     disk_read: int = 0  # bytes that its processes read from disks
     disk_written: int = 0  # bytes that its processes wrote to disks
     srun_steps: str = ""  # text of `jobsteps.stored`: the steps that srun started
+    oom_kills: int = 0  # processes that the kernel killed because of the job's limit of host memory
 
     @property
     def exit_code(self) -> int:
@@ -302,6 +303,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     charged_before: float = 0.0  # GPU seconds of earlier attempts
     adopted: AdoptedProcess | None = None  # the process that was adopted; None: fgsched started the job
     mps: MpsUse | None = None  # of the last attempt; None: its GPU has no MPS
+    repeats: int = 0  # successive requeues on order, each after a run shorter than a minute
 
     @property
     def is_to_end(self) -> bool:

@@ -34,6 +34,7 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
     dependency: str = ""  # without met conditions, such as "afterok:3"
     not_before: float = 0.0  # seconds since the epoch; 0: no such time
     failures: int = 0  # how often the host failed the job
+    repeats: int = 0  # how often it was requeued on order after a run shorter than a minute, in succession
     limit: int = 0  # tasks of its array that may run at once
     error: str = ""  # the failure after which the job is left alone
     broken: str = ""  # what made the dependency impossible, such as "8_2 is FAILED"
@@ -163,12 +164,15 @@ _FAILED = (Reason.HOST_SHORTAGE, Reason.INTERNAL_ERROR, Reason.PROLOG_FAILED)
 
 def gate_of(job: Job, reason: Reason) -> Gate:
     """Return the gate that keeps a pending job out of the queue, with the figures of this job."""
-    host_failed = reason is Reason.BEGIN_TIME and job.not_before > job.request.begin
+    is_paused = reason is Reason.BEGIN_TIME and job.not_before > job.request.begin
+    is_requeued = is_paused or reason is Reason.HELD_MAX_REQUEUE
+    is_repeated = job.repeats > job.failures
     return Gate(
         reason=reason,
         dependency=job.depends if reason in (Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER) else "",
         not_before=_not_before(job, reason),
-        failures=job.failures if host_failed or reason is Reason.HELD_MAX_REQUEUE else 0,
+        failures=job.failures if is_requeued and not is_repeated else 0,
+        repeats=job.repeats if is_requeued and is_repeated else 0,
         limit=job.request.throttle if reason is Reason.ARRAY_TASK_LIMIT else 0,
         error=job.warning if reason in _FAILED else "",
     )

@@ -14,6 +14,7 @@ from fgsched.jobs import containers, mps
 from fgsched.jobs.arrays import variables as array_variables
 from fgsched.jobs.enforcement import MountPlan, is_hooked, others_of, preload_of
 from fgsched.jobs.filenames import Values, expand, needs_the_job
+from fgsched.jobs.jobvariables import MARK, is_of_job
 from fgsched.jobs.mps import is_client
 
 # -- resource limits ----------------------------------------------------------
@@ -347,8 +348,11 @@ def _kept(base: bytes, ours: frozenset[str]) -> tuple[bytes, bytes, bytes]:
     Jobs of one submission share the result.
     """
     theirs, preload, path = [], b"", b""
+    is_inherited = (b"\0" + base).find(f"\0{MARK}=".encode()) >= 0  # by a client that is a job, as it was
     for entry in base.split(b"\0")[:-1]:
         name, _, value = entry.partition(b"=")
+        if is_inherited and is_of_job(name.decode(errors="surrogateescape")):
+            continue
         if name == b"LD_PRELOAD":
             preload = b":" + value if value else b""
         elif name == b"PATH":

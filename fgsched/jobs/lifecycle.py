@@ -12,6 +12,9 @@ MAX_UNRUN = 20  # attempts at a job whose script was never executed
 _NO_PAUSE = 2  # failures after which a job is started again without a pause
 _LONGEST_PAUSE = 64  # seconds
 _SHORTAGE_PAUSE = 10  # seconds
+_SHORT_RUN = 60  # seconds: a shorter run that is requeued on order counts as a repeat
+_REPEAT_PAUSE = 10  # seconds after the second repeat; it doubles with each further one
+_DOUBLINGS = 6  # of that pause at most
 
 
 class Result(NamedTuple):
@@ -141,6 +144,8 @@ def finish(job: Job, result: Result) -> Finish:
     """Return the end of a job, from its result and the recorded orders (cancel, preemption, watchdog)."""
     state, reason = _end(job, result)
     ended = Ended(**{name: getattr(result, name) for name in Ended.__struct_fields__})
+    if reason is Reason.OUT_OF_MEMORY and not result.status:
+        ended = replace(ended, status=_OOM_STATUS)
     refused = result.refusal if reason is Reason.GPU_OUT_OF_MEMORY else None
     times = (result.started_at, result.ended_at)
     return Finish(state, reason, ended, *times, result.lost, refused, result.survivor)
@@ -148,6 +153,7 @@ def finish(job: Job, result: Result) -> Finish:
 
 _GONE = Gone()
 _INSTANT = 0.001  # seconds: a suspension that was resumed in the same turn, or by a clock that was set back
+_OOM_STATUS = 125  # Slurm shows 0:125 for a job of which a process was killed for its memory
 _HELD = "H"  # the mark of a claim of a spawner
 
 
@@ -172,10 +178,10 @@ def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
     was_killed = result.lost and result.status and (job.is_to_end or job.is_being_preempted)
     if result.cause == "cancel" or was_killed or _ended_in_grace(job, result):
         return _ordered_end(job)
+    if result.oom_kills:  # whichever process was killed, and whatever the script made of it, as in Slurm
+        return JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY
     if result.status == 0:
         return JobState.COMPLETED, Reason.NONE
-    if result.oom_kills:
-        return JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY
     if result.refusals:
         return JobState.OUT_OF_MEMORY, Reason.GPU_OUT_OF_MEMORY
     return JobState.FAILED, Reason.SIGNALED if result.status & 0x7F else Reason.EXIT_CODE
@@ -221,7 +227,8 @@ def reason_of(job: Job) -> Reason:
             return Reason.SYSTEM_FAILURE
         return Reason.SIGNALED if job.ended.signal else Reason.EXIT_CODE
     if job.outcome is JobState.OUT_OF_MEMORY:
-        return Reason.GPU_OUT_OF_MEMORY if job.ended and job.ended.refusals else Reason.OUT_OF_MEMORY
+        is_of_host = job.ended is not None and (job.ended.oom_kills or not job.ended.refusals)
+        return Reason.OUT_OF_MEMORY if is_of_host else Reason.GPU_OUT_OF_MEMORY
     reasons = {
         JobState.TIMEOUT: Reason.TIME_LIMIT,
         JobState.NODE_FAIL: Reason.SYSTEM_FAILURE,
@@ -311,17 +318,30 @@ def requeue(job: Job, now: float, *, max_requeue: int, has_run: bool) -> Job:
 
     After repeated failures of the host the job waits before the next start, and after more than `max_requeue`
     of them it is held. A job whose script never ran is restarted at once, up to `MAX_UNRUN` times.
+
+    A job that is requeued on order (its own, for example) after one run shorter than a minute after another
+    waits longer each time, and is held after more than `max_requeue` of them. A longer run ends that count:
+    a job that saves its state and requeues itself can do so any number of times. No preemption holds a job.
     """
     is_ordered = bool(job.wish) or job.preempt_mode == "requeue"
     failures = job.failures + (not is_ordered)
     limit = max_requeue if has_run else max(max_requeue, MAX_UNRUN)
-    counts = {"failures": failures, "restarts": job.restarts + has_run}
+    repeats = _repeats(job, now) if has_run and is_ordered else job.repeats
+    counts = {"failures": failures, "restarts": job.restarts + has_run, "repeats": repeats}
     queued = job.advance(JobState.PENDING, **_CLEARED, **counts, wish="", opened_at=now)
-    if failures > limit:
+    if failures > limit or (job.wish and repeats > max_requeue):
         return replace(queued, held=queued.held or "user", reason=Reason.HELD_MAX_REQUEUE)
+    if has_run and is_ordered and repeats > 1:
+        return replace(queued, not_before=now + _REPEAT_PAUSE * 2 ** min(repeats - 2, _DOUBLINGS))
     is_paused = has_run and failures > _NO_PAUSE and not is_ordered
     pause = min(_LONGEST_PAUSE, 2 ** (failures - _NO_PAUSE - 1)) if is_paused else 0
     return replace(queued, not_before=now + pause if pause else 0.0)
+
+
+def _repeats(job: Job, now: float) -> int:
+    """Return how many runs shorter than a minute were requeued on order, one after another."""
+    begin, end = charged_period(job, now) or (now, now)
+    return job.repeats + 1 if end - begin < _SHORT_RUN else 0
 
 
 def delay(job: Job, why: str, now: float) -> Job:
@@ -393,8 +413,8 @@ def settle(job: Job, now: float, *, max_requeue: int) -> Job:
 def charged_period(job: Job, now: float) -> tuple[float, float] | None:
     """Return the start and the end of the time that the current attempt is charged for, in epoch seconds.
 
-    It lasts from the launch to the end of the processes, or to `now`: not while a GPU is cleaned or the epilog
-    runs. None: no script was executed.
+    It lasts from the launch to the end of the processes, or to `now`: not while a GPU is cleaned or the
+    epilog runs. None: no script was executed.
     """
     was_returned_unrun = job.outcome is JobState.PENDING and job.ended is None
     if job.started_at is None or was_returned_unrun:

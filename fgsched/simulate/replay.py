@@ -76,7 +76,7 @@ class VirtualHost:
     # -- for the preempter ----------------------------------------------------------------------
 
     def step(self, before: Job, after: Job, now: float, *, over: Job | None = None) -> bool:
-        """Replace a job by its next state, and charge the usage of a run that ended, of which `over` tells."""
+        """Replace a job by its next state, and charge a run that ended; `over` is its record."""
         if before.holds and not after.holds:
             given = self.jobtable.given.get(before.id, ())
             self._charges.charge(over or before, given, now, self.policy)

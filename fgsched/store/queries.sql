@@ -192,9 +192,9 @@ SELECT * FROM job WHERE ended_at >= :since ORDER BY id LIMIT 20000;
 
 -- name: runs_since
 -- Run times of completed jobs, for forecasts.
-SELECT uid, name, ended_at - started_at - suspended AS elapsed, 
-  CASE WHEN json_valid(request) THEN json_extract(request, '$.time_limit') END AS time_limit
-FROM job WHERE ended_at >= :since AND started_at IS NOT NULL AND state = 'COMPLETED' ORDER BY ended_at DESC LIMIT 2000;
+SELECT uid, name, ended_at - started_at - suspended AS elapsed, json_extract(request, '$.time_limit') AS time_limit,
+  json_extract(request, '$.submit_line') AS submit_line, json_extract(request, '$.submit_dir') AS submit_dir
+FROM job WHERE json_valid(request) AND ended_at >= :since AND started_at IS NOT NULL AND state = 'COMPLETED' ORDER BY ended_at DESC LIMIT 2000;
 
 -- name: move_card
 -- A GPU has one index: delete the row of its previous index.

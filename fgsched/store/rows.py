@@ -455,7 +455,7 @@ def _breaks_rules(row: Row, job: Job) -> bool:
 
     Memory is allocated by slots and tasks: an absurd number would take all memory of the host.
     """
-    counts = (job.attempt, job.slot, job.restarts, job.failures, job.task or 0)
+    counts = (job.attempt, job.slot, job.restarts, job.failures, job.repeats, job.task or 0)
     return (
         job.held not in ("", "user", "admin")
         or job.wish not in ("", "requeue")

@@ -14,7 +14,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Gpu, GpuState, Hold, Job, JobState, Reason, Request
 from fgsched.domain.text import storable
 from fgsched.scheduling.priority import AccountUser, Usage
-from fgsched.scheduling.runtimes import Run
+from fgsched.scheduling.runtimes import Run, work_of
 from fgsched.store.ahead import Ahead, Counts, counts_of
 from fgsched.store.blobs import Blobs, Idle
 from fgsched.store.connection import Connection, Insert, Opened, Statement
@@ -438,7 +438,15 @@ class Store:
     def runs_since(self, since: float) -> list[Run]:
         """Return the runs that completed after `since` (epoch seconds), latest first."""
         rows = self._db.execute(SQL["runs_since"], {"since": since})
-        here = [Run(row["uid"], row["name"], row["elapsed"], row["time_limit"] or 0) for row in rows]
+        here = [
+            Run(
+                row["uid"],
+                work_of(row["name"], row["submit_line"] or "", row["submit_dir"] or "/"),
+                row["elapsed"],
+                row["time_limit"] or 0,
+            )
+            for row in rows
+        ]
         return here + self.moved.runs_since(since)  # what moved ended before the rest, as a rule
 
     def last_id(self) -> int:

@@ -18,6 +18,7 @@ from fgsched.jobs.arrays import parse_array
 from fgsched.jobs.containers import is_path
 from fgsched.jobs.filenames import Values, is_one_for_all, left_alone
 from fgsched.jobs.jobscript import Unread, command_line, directives
+from fgsched.jobs.jobvariables import without_outer_job
 from fgsched.submission import foreign, options
 from fgsched.submission.checks import Process, Source
 from fgsched.submission.options import Setting, demand
@@ -39,7 +40,8 @@ _HOOK = "libfgshim.so"
 def exported(text: str, environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the environment that `--export=text` gives a job, and warnings. Raises BadValue.
 
-    A value in the list overrides that of the submitter.
+    A value in the list overrides that of the submitter. Variables of the job in which the submitter runs are
+    not passed on, unless the list names them.
     """
     warnings: list[str] = []
     sane, junk = _sane(environ)
@@ -49,7 +51,7 @@ def exported(text: str, environ: Mapping[str, str]) -> tuple[dict[str, str], lis
     explicit: dict[str, str] = {}
     for name, value in _tokens(text):
         if value is None and name.upper() == "ALL":
-            result = sane
+            result = without_outer_job(sane)
         elif value is None and name.upper() == "NONE":
             result = _login(sane)
         elif not _NAME.fullmatch(name):

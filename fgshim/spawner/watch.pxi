@@ -2,9 +2,9 @@
 #
 # Exports: act_on_time, add_use, begin_clearing, mark, next_due, obey, record_end, record_unreaped, set_limit,
 #   watch.
-# Needs: join (join_job); priority (spare_again, spare_at); result (read_region); state (Head, Slot, now, wall); sweep
-#   (begin_sweeping, sweep, sweep_at); text (put); tree (deliver, is_dead, kill_job, living, n_found, stat_field);
-#   user (fork_as_user).
+# Needs: cgroup (oom_kills); join (join_job); priority (spare_again, spare_at); result (read_region); state (Head,
+#   Slot, now, wall); sweep (begin_sweeping, sweep, sweep_at); text (put); tree (deliver, is_dead, kill_job, living,
+#   n_found, stat_field); user (fork_as_user).
 
 cdef enum:
     MOST_ROUNDS = 50  # rounds to stop a job that forks all the time
@@ -51,6 +51,17 @@ cdef int write_refusal(const Slot *slot) noexcept nogil:
     if region and fg_region_tell(region, at, sizeof(line) - 16) > 0:
         return write_line(slot, line)
     return 0
+
+
+cdef int write_oom(const Slot *slot) noexcept nogil:
+    """Write one line to the job's stderr if the kernel killed processes of it for memory. Return 0 if it did not."""
+    cdef char line[200]
+    cdef unsigned long kills = oom_kills(slot) if slot.n_cgroups else 0
+    if kills == 0:
+        return 0
+    snprintf(line, sizeof(line), b"fgsched: the kernel killed %lu process%s of this job, which used more than its "
+             b"host memory (--mem)", kills, b"" if kills == 1 else b"es")
+    return write_line(slot, line)
 
 
 cdef const char *reason_for(int cause, int number) noexcept nogil:
@@ -287,7 +298,7 @@ cdef void watch(Slot *slot) noexcept nogil:
         wait.tv_nsec = left % 1000 * 1000000
         number = sigtimedwait(&awaited, &info, &wait if due else NULL)
         left = reap(slot)
-        if slot.phase >= ENDED and not slot.clearing and write_refusal(slot):
+        if slot.phase >= ENDED and not slot.clearing and write_refusal(slot) + write_oom(slot):
             left = 1
         if left == 0:
             return

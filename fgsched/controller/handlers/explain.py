@@ -21,13 +21,13 @@ from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.explain import TRIES, Expected, advice, blockers, forecast
 from fgsched.scheduling.planner import Snapshot
 from fgsched.scheduling.queue import QueuedJob
-from fgsched.scheduling.runtimes import History
+from fgsched.scheduling.runtimes import History, work_of
 from fgsched.store import NewJob
 from fgsched.store.moved import Unreadable
 
 _MOST = 50  # jobs in one answer
 _CULPRITS = 3  # jobs and tasks that a sentence about a dependency names
-_QUANTILES = {"likely": 0.5, "late": 0.9}  # of the earlier runs of the same name
+_QUANTILES = {"likely": 0.5, "late": 0.9}  # of the earlier runs of the same work
 _REMEMBERED = 30 * 86400.0  # seconds of history that count
 
 
@@ -171,40 +171,48 @@ class ExplainHandlers:
         for job_id in wanted:
             best = guesses["likely"].get(job_id) or worst.starts.get(job_id)
             if best is not None:
+                known = sum(self._likely(history, one, 0.5, snapshot.now) is not None for one in best.before)
+                is_guess = not best.before or known > 0  # else nothing but the limits is known
                 found[job_id] = ExpectedStart(
                     latest=_at(worst.starts.get(job_id)),
-                    likely=_at(guesses["likely"].get(job_id)),
-                    late=_at(guesses["late"].get(job_id)),
+                    likely=_at(guesses["likely"].get(job_id)) if is_guess else None,
+                    late=_at(guesses["late"].get(job_id)) if is_guess else None,
                     gpus=tuple(hold.gpu for hold in best.holds),
                     partition=best.partition,
                     before=len(best.before),
-                    known=sum(history.runs(self._name(one)) > 0 for one in best.before),
+                    known=known,
                 )
         return found, worst.is_cut_off
 
-    def _name(self, job_id: int) -> tuple[int, str]:
+    def _likely(self, history: History, job_id: int, part: float, now: float) -> float | None:
+        """Return how many seconds a job is likely to run in total; None: not known."""
         job = self._engine.jobtable.jobs.get(job_id)
-        return (job.uid, job.request.name) if job else (-1, "")
+        if job is None:
+            return None
+        request = job.request
+        work = work_of(request.name, request.submit_line, request.submit_dir)
+        begun = job.started_at if job.state.holds else None
+        elapsed = max(0.0, now - begun - job.suspended) if begun is not None else 0.0
+        return history.likely((job.uid, work), request.time_limit, part, elapsed=elapsed)
 
     def _lengths(
         self, history: History, part: float, now: float
     ) -> tuple[Callable[[QueuedJob], float], Callable[[Running], float]]:
         """Return two assumptions: the run time of a waiting job in seconds, and the end of a running job.
 
-        Both follow from the `part` quantile of the earlier runs of the same name.
+        Both follow from the `part` quantile of the earlier runs of the same work.
         """
         jobs = self._engine.jobtable.jobs
 
         def run_time(entry: QueuedJob) -> float:
-            likely = history.likely(self._name(entry.id), entry.time_limit, part)
+            likely = self._likely(history, entry.id, part, now)
             return likely if likely is not None else _by_limit(entry)
 
         def end(one: Running) -> float:
-            job = jobs.get(one.id)
-            likely = history.likely(self._name(one.id), job.request.time_limit, part) if job else None
+            job, likely = jobs.get(one.id), self._likely(history, one.id, part, now)
             if job is None or likely is None or job.state is JobState.SUSPENDED:
                 return float(one.until)
-            return min(float(one.until), max(now + 1.0, job.start_time + likely))
+            return min(float(one.until), max(now + 1.0, job.start_time + job.suspended + likely))
 
         return run_time, end
 

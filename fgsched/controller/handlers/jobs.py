@@ -47,6 +47,9 @@ _LONGEST_NOTE = 255  # characters
 FIRST_USER = 1000  # uids below it are root's and of services
 
 
+_UNPAUSED = {"failures": 0, "repeats": 0, "not_before": 0.0}  # what a release ends
+
+
 class Rules(Struct, frozen=True):
     """The configuration of submissions."""
 
@@ -430,7 +433,7 @@ class JobHandlers:
             raise Refused(f"job {job.id} cannot be released: {job.warning}", "Cancel it and submit it again.")
         never = Reason.DEPENDENCY_NEVER  # no release changes that
         reason = job.reason if job.reason is never else Reason.NONE
-        self._engine.change(job, now, held="", reason=reason, failures=0, not_before=0.0, opened_at=now)
+        self._engine.change(job, now, held="", reason=reason, **_UNPAUSED, opened_at=now)
         return Outcome(id=name_of(job), outcome="released")
 
     def _gpu(self, index: int) -> int:
