@@ -69,6 +69,8 @@ POOLS = [
     *cuda("pools", "cuMemPoolTrimTo", 11020),
     *cuda("pools", "cuDeviceSetMemPool", 11020),
     *cuda("pools", "cuMemSetMemPool", 13000),
+    *cuda("pools", "cuMemGetDefaultMemPool", 13000),
+    *cuda("pools", "cuMemGetMemPool", 13000),
 ]
 # After these calls a pool may keep less memory.
 WAITS = [

@@ -13,6 +13,8 @@ cdef extern from "cuda_types.h":
         CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
         CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
         CU_MEM_LOCATION_TYPE_DEVICE
+        CU_MEM_LOCATION_TYPE_HOST
+        CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
         CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN
         CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
         CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
@@ -63,6 +65,9 @@ cdef extern from "cuda_types.h":
         int32_t type
         int32_t location_type
         int32_t location_id
+    ctypedef struct fg_location:
+        int32_t type
+        int32_t id
     ctypedef struct fg_alloc_node:
         fg_pool_props pool
         uint64_t bytes
@@ -175,4 +180,5 @@ ctypedef int (*properties_t)(fg_allocation_prop *, uint64_t) noexcept nogil
 ctypedef int (*map_array_t)(fg_map_info *, unsigned int, void *) noexcept nogil
 ctypedef int (*set_pool_t)(int, void *) noexcept nogil
 ctypedef int (*set_location_pool_t)(void *, int, void *) noexcept nogil
+ctypedef int (*location_pool_t)(void **, const fg_location *, int) noexcept nogil
 ctypedef int (*vdpau_create_t)(void **, unsigned int, int, uint32_t, void *) noexcept nogil

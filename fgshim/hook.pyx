@@ -101,7 +101,7 @@ cdef extern from "state.h" nogil:
         uint16_t kind
         uint16_t gpu
     const uint64_t FG_USUAL_STEP
-    const int FG_NO_POOL, FG_OPEN, FG_DESTROYED
+    const int FG_NO_POOL, FG_OPEN, FG_DESTROYED, FG_OF_HOST
     const uint32_t FG_MAX_POOLS
     ctypedef struct fg_pool:
         void *pool
@@ -111,6 +111,8 @@ cdef extern from "state.h" nogil:
         uint32_t live
         uint16_t gpu
         uint16_t state
+        uint64_t held
+        uint64_t most
         uint64_t managed
     const int FG_MAX_LANES, FG_MAX_DEPTH
     ctypedef struct fg_lane:

@@ -16,7 +16,7 @@ UNHOOKED: dict[str, str] = {
         cuMemGetAllocationPropertiesFromHandle cuMemGetAttribute cuMemGetHandleForAddressRange
         cuMemGetLocationInfo cuMemPoolGetAccess cuMemPoolGetAttribute cuMemRangeGetAttribute
         cuMemRangeGetAttributes cuDeviceGetDefaultMemPool cuDeviceGetGraphMemAttribute cuDeviceGetMemPool
-        cuDevicePrimaryCtxGetState cuMemGetDefaultMemPool cuMemGetMemPool cuGraphExecGetFlags
+        cuDevicePrimaryCtxGetState cuGraphExecGetFlags
         cuGraphExecGetId cuCheckpointProcessGetRestoreThreadId cuCheckpointProcessGetState
         cuPointerGetAttribute cuPointerGetAttributes cuPointerSetAttribute cuArray3DGetDescriptor
         cuArrayGetDescriptor cuArrayGetMemoryRequirements cuArrayGetPlane cuArrayGetSparseProperties

@@ -66,6 +66,46 @@ def test_the_pool_of_a_device_is_not_exchanged_before_an_allocation_that_it_has_
     assert driver.high()[0] == GIB
 
 
+API = "FAKE_CUDA_API"
+DRIVERS = {"460": "11020", "580": "13000", "590": "13010", "595": "13020"}  # branch and version of CUDA
+WAYS_TO_A_POOL = {
+    "default-of-device": ["default-pool"],
+    "created": ["pool"],
+    "created-managed": ["pool 1 2"],
+    "default-managed": ["managed-pool 0"],
+    "default-managed-of-device": ["managed-pool 1"],
+    "serving": ["current-pool 1 1"],
+    "serving-managed": ["current-pool 0 2"],
+    "serving-managed-that-was-set": ["pool 1 2", "serve-pool 0 1 2", "current-pool 1 2"],
+}
+
+
+@pytest.mark.parametrize("branch", DRIVERS)
+@pytest.mark.parametrize("way", WAYS_TO_A_POOL)
+def test_a_pool_is_held_to_the_limit_whatever_its_driver_tells_of_it(job, driver, way, branch):
+    """Attributes 5 to 8 came with CUDA 11.3, the type and location of a pool with 13.2."""
+    to_pool = WAYS_TO_A_POOL[way]
+    if branch == "460" and ("serving" in way or "default-managed" in way):
+        pytest.skip("this driver has no such call")
+    given = job.run(*to_pool, *["from 0 64M"] * 64, "info", **{API: DRIVERS[branch]})[len(to_pool) :]
+    assert given == [(OK,)] * 16 + [(OOM,)] * 48 + [FULL]
+    assert driver.high()[0] <= GIB
+
+
+@pytest.mark.parametrize("branch", DRIVERS)
+def test_what_is_freed_into_a_pool_serves_again_and_others_after_a_trim(job, branch):
+    made = ["pool", "pool-threshold 0 1G"]
+    commands = [*made, "from 0 512M", "free 1", "sync", "from 0 512M", "free 2", "sync"]
+    said = job.run(*commands, "alloc 1G", "info", **{API: DRIVERS[branch]})
+    assert said == [(OK,)] * 9 + [FULL]
+
+
+@pytest.mark.parametrize("branch", ["580", "590", "595"])
+@pytest.mark.parametrize("made", ["pool 2", "pool 3", "current-pool 2 1", "current-pool 3 1"])
+def test_a_pool_of_host_memory_is_not_charged_on_any_driver(job, made, branch):
+    assert job.run(made, "from 0 4G", "info", **{API: DRIVERS[branch]}) == [(OK,), (OK,), FREE]
+
+
 @pytest.mark.parametrize("props", ["pool 2", "pool 3 1"])
 def test_a_pool_of_host_memory_is_not_charged(job, props):
     assert job.run(props, "from 0 4G", "info", "free 1", "pool-destroy 0", "info") == [

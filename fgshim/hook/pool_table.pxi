@@ -4,8 +4,8 @@
 # twice. No function here waits for a stream. A tool that the driver calls back may come here in the same
 # thread; therefore rows never move, and the charge of a pool is always what its row says.
 #
-# Exports: fg_add_pool, fg_can_trim, fg_each_pool, fg_forget_pools, fg_pool_has, fg_pool_lacks, fg_pool_of,
-#   fg_read_pool, fg_refresh_pools, fg_round_to_step, fg_trim.
+# Exports: fg_add_host_pool, fg_add_pool, fg_can_trim, fg_each_pool, fg_forget_pools, fg_pool_in, fg_pool_lacks,
+#   fg_pool_of, fg_pool_tells, fg_read_pool, fg_refresh_pools, fg_round_to_step, fg_trim.
 # Needs: driver (fg_function); graphs (fg_each_graph_memory, fg_trim_graph_memory); ledger (fg_change_charge,
 #   fg_charge); region (fg_attach).
 
@@ -19,21 +19,25 @@ cdef void fg_forget_pools() noexcept nogil:
     memcpy(&fg_pool_lock, &fg_unlocked, sizeof(fg_pool_lock))
 
 
-cdef uint64_t fg_pool_has(void *pool, int attribute) noexcept nogil:
-    cdef uint64_t value = 0
+cdef bint fg_pool_tells(void *pool, int attribute, uint64_t *value) noexcept nogil:
+    """Ask the driver about a pool. Return False if it does not answer, as one that is older than the attribute."""
     cdef void *ask = fg_function(FG_cuMemPoolGetAttribute)
-    if not ask or (<pool_attribute_t> ask)(pool, attribute, &value) != CUDA_SUCCESS:
-        return 0
-    return value
+    value[0] = 0
+    return ask != NULL and (<pool_attribute_t> ask)(pool, attribute, value) == CUDA_SUCCESS
 
 
-cdef fg_pool *fg_pool_of(const void *pool) noexcept nogil:
-    """Return the row of a pool; NULL if it is unknown and so has no device memory. Under fg_pool_lock."""
+cdef fg_pool *fg_pool_in(const void *pool, int state) noexcept nogil:
+    """Return the row of a pool in a state; NULL if there is none. Under fg_pool_lock."""
     cdef uint32_t at
     for at in range(fg_pool_count):
-        if fg_pools[at].state == FG_OPEN and fg_pools[at].pool == pool:
+        if fg_pools[at].state == state and fg_pools[at].pool == pool:
             return &fg_pools[at]
     return NULL
+
+
+cdef inline fg_pool *fg_pool_of(const void *pool) noexcept nogil:
+    """Return the row of a pool of device memory; NULL if it is unknown. Under fg_pool_lock."""
+    return fg_pool_in(pool, FG_OPEN)
 
 
 cdef bint fg_make_pool_room() noexcept nogil:
@@ -45,17 +49,24 @@ cdef bint fg_make_pool_room() noexcept nogil:
 
 
 cdef uint64_t fg_pool_takes(const fg_pool *row) noexcept nogil:
-    """Return the bytes to charge for a pool: what it reserves. Managed memory counts before the driver backs it."""
-    cdef uint64_t reserved = fg_pool_has(row.pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
-    return max(reserved, fg_pool_has(row.pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT)) if row.managed else reserved
+    """Return the bytes to charge for a pool: what it reserves. Managed memory counts before the driver backs it.
+
+    Of a driver that does not tell what a pool reserves: the most that its live allocations were since it was trimmed.
+    """
+    cdef uint64_t reserved, used
+    if not fg_pool_tells(row.pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved):
+        return fg_round_to_step(row, row.most)
+    if not row.managed:
+        return reserved
+    if not fg_pool_tells(row.pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used):
+        used = row.most
+    return max(reserved, used)
 
 
-cdef fg_pool *fg_add_pool(void *pool, uint32_t gpu, bint managed) noexcept nogil:
-    """Return a row for a pool, a new one if necessary; NULL if there is no memory. Under fg_pool_lock."""
-    cdef fg_pool *row = fg_pool_of(pool)
+cdef fg_pool *fg_new_pool(void *pool) noexcept nogil:
+    """Return an empty row for a pool; NULL if there is no memory. Under fg_pool_lock."""
+    cdef fg_pool *row
     cdef uint32_t at = 0
-    if row:
-        return row
     while at < fg_pool_count and fg_pools[at].state != FG_NO_POOL:
         at += 1
     if at == fg_pool_count:
@@ -65,10 +76,30 @@ cdef fg_pool *fg_add_pool(void *pool, uint32_t gpu, bint managed) noexcept nogil
     row = &fg_pools[at]
     memset(row, 0, sizeof(fg_pool))
     row.pool = pool
-    row.gpu = gpu
-    row.managed = managed
-    row.state = FG_OPEN
     return row
+
+
+cdef fg_pool *fg_add_pool(void *pool, uint32_t gpu, bint managed) noexcept nogil:
+    """Return a row for a pool, a new one if necessary; NULL if there is no memory. Under fg_pool_lock."""
+    cdef fg_pool *row = fg_pool_of(pool)
+    if row:
+        return row
+    row = fg_new_pool(pool)
+    if row:
+        row.gpu = gpu
+        row.managed = managed
+        row.state = FG_OPEN
+    return row
+
+
+cdef bint fg_add_host_pool(void *pool) noexcept nogil:
+    """Remember that a pool is of host memory. Return False if there is no memory. Under fg_pool_lock."""
+    cdef fg_pool *row = fg_pool_in(pool, FG_OF_HOST)
+    if row == NULL:
+        row = fg_new_pool(pool)
+        if row:
+            row.state = FG_OF_HOST
+    return row != NULL
 
 
 cdef uint64_t fg_divisor(uint64_t one, uint64_t other) noexcept nogil:
@@ -112,7 +143,10 @@ cdef uint64_t fg_round_to_step(const fg_pool *row, uint64_t size) noexcept nogil
 
 cdef uint64_t fg_pool_lacks(const fg_pool *row, uint64_t size) noexcept nogil:
     """Return how many bytes a pool lacks for an allocation, if its free memory is contiguous."""
-    cdef uint64_t used = fg_sum(fg_pool_has(row.pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), size)
+    cdef uint64_t used
+    if not fg_pool_tells(row.pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used):
+        used = row.held
+    used = fg_sum(used, size)
     return used - row.reserved if used > row.reserved else 0
 
 
@@ -136,6 +170,7 @@ cdef void fg_each_pool(int gpu, bint trim) noexcept nogil:
         if fg_pools[at].state == FG_OPEN and (gpu < 0 or fg_pools[at].gpu == gpu):
             if trim and empty:
                 (<pool_trim_t> empty)(fg_pools[at].pool, 0)
+                fg_pools[at].most = fg_pools[at].held
             fg_read_pool(&fg_pools[at], NULL, 0)
 
 

@@ -1,10 +1,11 @@
 # Allocation from pools: reserve what the pool can grow by, call the driver, charge what the pool has reserved
 # then.
 #
-# Exports: fg_alloc_async, fg_alloc_from, fg_back_to_pool, fg_free_async, fg_pool_device, fg_stream_calls.
+# Exports: fg_alloc_async, fg_alloc_from, fg_back_to_pool, fg_free_async, fg_learn_pool, fg_stream_calls.
 # Needs: driver (fg_function); entries (fg_record); ledger (fg_charge, fg_job_bytes, fg_record_refusal,
 #   fg_release, fg_reserve); memory (fg_device_at, fg_freed, fg_gpu_of, fg_remove_address); pool_table
-#   (fg_add_pool, fg_each_pool, fg_pool_has, fg_pool_lacks, fg_pool_of, fg_read_pool, fg_round_to_step);
+#   (fg_add_host_pool, fg_add_pool, fg_each_pool, fg_pool_in, fg_pool_lacks, fg_pool_of, fg_pool_tells, fg_read_pool,
+#   fg_round_to_step);
 #   region (fg_attach, fg_limit, fg_lock, fg_unlock).
 
 cdef struct fg_stream_calls:  # those of the legacy stream 0, or those of the thread's stream 0
@@ -73,6 +74,8 @@ cdef bint fg_record_async(fg_pool *row, uint64_t address, size_t size) noexcept 
     if not fg_record(FG_ASYNC, address, &charge):
         return False
     row.live += 1
+    row.held += size
+    row.most = max(row.most, row.held)
     return True
 
 
@@ -139,41 +142,58 @@ cdef int fg_pool_device(bint managed, int kind, int place) noexcept nogil:
     return device if (<ctx_device_t> fg_function(FG_cuCtxGetDevice))(&device) == CUDA_SUCCESS else 0
 
 
-cdef fg_pool *fg_default_pool(void *pool) noexcept nogil:
-    """Return the row of a default pool, which no program creates: of a device, of its locality domains, or of managed
-    memory. Under fg_pool_lock."""
+cdef bint fg_learn_pool(void *pool, bint managed, int kind, int place) noexcept nogil:
+    """Record whose memory a pool gives. Return False if it is on a GPU that is not the job's. Under fg_pool_lock."""
+    cdef int device = fg_pool_device(managed, kind, place)
+    cdef int gpu = fg_gpu_of(device) if device >= 0 else -1
+    if device < 0:
+        return fg_add_host_pool(pool)
+    return gpu >= 0 and fg_add_pool(pool, gpu, managed) != NULL
+
+
+cdef fg_pool *fg_unknown_pool(void *pool) noexcept nogil:
+    """Return the row of a pool that no hooked call has returned; NULL: it is refused. Under fg_pool_lock.
+
+    The default pool of a device is charged to it, and any other one to the current device as managed memory, unless
+    the driver tells that it is of the host: drivers before CUDA 13.2 do not tell the type of a pool.
+    """
     cdef void *standard = NULL
     cdef void *ask = fg_function(FG_cuDeviceGetDefaultMemPool)
-    cdef int device = 0, gpu
+    cdef uint64_t kind, place, allocation
+    cdef int device = 0
     while ask and device < 64 and (<device_pool_t> ask)(&standard, device) == CUDA_SUCCESS:
-        gpu = fg_gpu_of(device)
-        if standard == pool and gpu >= 0:
-            return fg_add_pool(pool, gpu, False)
+        if standard == pool and fg_gpu_of(device) >= 0:
+            return fg_add_pool(pool, fg_gpu_of(device), False)
         device += 1
-    cdef int kind = <int> fg_pool_has(pool, CU_MEMPOOL_ATTR_LOCATION_TYPE)
-    cdef bint managed = <int> fg_pool_has(pool, CU_MEMPOOL_ATTR_ALLOCATION_TYPE) == CU_MEM_ALLOCATION_TYPE_MANAGED
-    if not managed and kind != CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
-        return NULL
-    gpu = fg_gpu_of(fg_pool_device(managed, kind, <int> fg_pool_has(pool, CU_MEMPOOL_ATTR_LOCATION_ID)))
-    return fg_add_pool(pool, gpu, managed) if gpu >= 0 else NULL
+    if not fg_pool_tells(pool, CU_MEMPOOL_ATTR_LOCATION_TYPE, &kind):
+        kind = 0
+    if not fg_pool_tells(pool, CU_MEMPOOL_ATTR_LOCATION_ID, &place):
+        place = 0
+    if not fg_pool_tells(pool, CU_MEMPOOL_ATTR_ALLOCATION_TYPE, &allocation):
+        allocation = 0
+    cdef bint of_host = CU_MEM_LOCATION_TYPE_HOST <= kind <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
+    cdef bint managed = not (of_host and allocation == CU_MEM_ALLOCATION_TYPE_PINNED)
+    fg_learn_pool(pool, managed, <int> kind, <int> place)
+    return fg_pool_of(pool)
 
 
 cdef int fg_alloc_from(uint64_t *address, size_t size, void *pool, void *stream, fg_stream_calls calls) noexcept nogil:
-    """Allocate from a given pool. A pool that is on no GPU of the job holds no device memory."""
+    """Allocate from a given pool. A pool of host memory is not charged."""
     cdef void *real = fg_function(calls.from_pool)
     cdef fg_pool *row
     cdef int status
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    if fg_captures(stream, calls.capturing):
+    if pool == NULL or fg_captures(stream, calls.capturing):  # the driver refuses no pool with its own error
         return (<from_pool_t> real)(address, size, pool, stream)
     pthread_mutex_lock(&fg_pool_lock)
     row = fg_pool_of(pool)
-    row = row if row else fg_default_pool(pool)
-    if row:
-        status = fg_from_pool(row, True, address, size, stream, &calls)
-    else:
+    if row == NULL and fg_pool_in(pool, FG_OF_HOST) == NULL:
+        row = fg_unknown_pool(pool)
+    if row == NULL and fg_pool_in(pool, FG_OF_HOST) != NULL:
         status = (<from_pool_t> real)(address, size, pool, stream)
+    else:
+        status = fg_from_pool(row, True, address, size, stream, &calls)
     pthread_mutex_unlock(&fg_pool_lock)
     return status
 
@@ -185,6 +205,7 @@ cdef void fg_back_to_pool(const fg_charge *charge) noexcept nogil:
     pthread_mutex_lock(&fg_pool_lock)
     row = &fg_pools[charge.context]
     row.live -= 1
+    row.held -= min(charge.bytes, row.held)
     if row.state == FG_DESTROYED and row.live == 0:
         fg_release(row.gpu, row.reserved)
         row.state = FG_NO_POOL

@@ -29,14 +29,16 @@ typedef struct {      /* one thing that this process holds */
     uint16_t kind, gpu;
 } fg_entry;
 
-enum { FG_USUAL_STEP = 32 << 20, FG_NO_POOL = 0, FG_OPEN = 1, FG_DESTROYED = 2, FG_MAX_POOLS = 1 << 18 };
+enum { FG_USUAL_STEP = 32 << 20, FG_NO_POOL = 0, FG_OPEN = 1, FG_DESTROYED = 2, FG_OF_HOST = 3, FG_MAX_POOLS = 1 << 18 };
 typedef struct {         /* one memory pool */
     void *pool;
     uint64_t reserved;   /* bytes charged */
     uint64_t step;       /* every amount that the pool was seen to reserve is a multiple of this; 0: none seen */
     uint64_t waste;      /* the most that the pool was seen to grow beyond need, in bytes */
     uint32_t live;       /* allocations that have not been freed */
-    uint16_t gpu, state; /* FG_DESTROYED: destroyed by the program, but some of its memory lives */
+    uint16_t gpu, state; /* FG_DESTROYED: destroyed by the program, but some of its memory lives; FG_OF_HOST: of host memory */
+    uint64_t held;       /* bytes of the live allocations */
+    uint64_t most;       /* the most that they were since the pool was trimmed */
     uint64_t managed;    /* 1: managed memory, which the driver may back later */
 } fg_pool;
 

@@ -2,12 +2,11 @@
 #
 # Hooks: cuMemAllocAsync, cuMemAllocAsync_ptsz, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz,
 #   cuMemFreeAsync, cuMemFreeAsync_ptsz, cuMemPoolCreate, cuMemPoolDestroy, cuMemPoolTrimTo,
-#   cuMemPoolSetAttribute, cuDeviceSetMemPool, cuMemSetMemPool, cuStreamSynchronize, cuStreamSynchronize_ptsz, cuEventSynchronize,
+#   cuMemPoolSetAttribute, cuDeviceSetMemPool, cuMemSetMemPool, cuMemGetDefaultMemPool, cuMemGetMemPool, cuStreamSynchronize, cuStreamSynchronize_ptsz, cuEventSynchronize,
 #   cuCtxSynchronize_v2, cuCtxSynchronize.
 # Exports: nothing.
-# Needs: driver (fg_function); ledger (fg_release); memory (fg_gpu_of); pool_table (fg_add_pool, fg_pool_of,
-#   fg_read_pool, fg_refresh_pools); pools (fg_alloc_async, fg_alloc_from, fg_free_async, fg_pool_device,
-#   fg_stream_calls).
+# Needs: driver (fg_function); ledger (fg_release); pool_table (fg_pool_in, fg_pool_of, fg_read_pool,
+#   fg_refresh_pools); pools (fg_alloc_async, fg_alloc_from, fg_free_async, fg_learn_pool, fg_stream_calls).
 
 cdef inline fg_stream_calls fg_legacy() noexcept nogil:
     cdef fg_stream_calls calls
@@ -56,22 +55,41 @@ cdef public int cuMemFreeAsync_ptsz(uint64_t address, void *stream) noexcept nog
 cdef public int cuMemPoolCreate(void **pool, const fg_pool_props *props) noexcept nogil:
     """Create a pool. Pools of device memory and of managed memory are counted, which evicts that of other jobs."""
     cdef void *real = fg_function(FG_cuMemPoolCreate)
-    cdef int status, device = -1, gpu = -1
-    cdef bint managed, known = True
+    cdef bint known = True
+    cdef int status
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     pthread_mutex_lock(&fg_pool_lock)
     status = (<pool_create_t> real)(pool, props)  # the driver reads the properties first, and may refuse the pointer
     if status == CUDA_SUCCESS:
-        managed = props.type == CU_MEM_ALLOCATION_TYPE_MANAGED
-        device = fg_pool_device(managed, props.location_type, props.location_id)
-        gpu = fg_gpu_of(device) if device >= 0 else -1
-        known = device < 0 or (gpu >= 0 and fg_add_pool(pool[0], gpu, managed) != NULL)
+        known = fg_learn_pool(pool[0], props.type == CU_MEM_ALLOCATION_TYPE_MANAGED, props.location_type, props.location_id)
     pthread_mutex_unlock(&fg_pool_lock)
     if known:
         return status
     (<destroy_t> fg_function(FG_cuMemPoolDestroy))(pool[0])
     return CUDA_ERROR_OUT_OF_MEMORY
+
+
+cdef int fg_pool_at(int call, void **pool, const fg_location *place, int kind) noexcept nogil:
+    """Answer which pool serves a location, and remember whose memory it gives: older drivers do not tell that later."""
+    cdef void *real = fg_function(call)
+    cdef int status
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    pthread_mutex_lock(&fg_pool_lock)
+    status = (<location_pool_t> real)(pool, place, kind)
+    if status == CUDA_SUCCESS and fg_pool_of(pool[0]) == NULL:
+        fg_learn_pool(pool[0], kind == CU_MEM_ALLOCATION_TYPE_MANAGED, place.type, place.id)
+    pthread_mutex_unlock(&fg_pool_lock)
+    return status
+
+
+cdef public int cuMemGetDefaultMemPool(void **pool, const fg_location *place, int kind) noexcept nogil:
+    return fg_pool_at(FG_cuMemGetDefaultMemPool, pool, place, kind)
+
+
+cdef public int cuMemGetMemPool(void **pool, const fg_location *place, int kind) noexcept nogil:
+    return fg_pool_at(FG_cuMemGetMemPool, pool, place, kind)
 
 
 cdef void fg_close_pool(fg_pool *row) noexcept nogil:
@@ -91,19 +109,29 @@ cdef public int cuMemPoolDestroy(void *pool) noexcept nogil:
     row = fg_pool_of(pool)
     if row and trim:  # so that the charge is the memory that lives on
         (<pool_trim_t> trim)(pool, 0)
+        row.most = row.held
         fg_read_pool(row, NULL, 0)
     cdef int status = (<destroy_t> real)(pool)
     if row and status == CUDA_SUCCESS:
         fg_close_pool(row)
+    row = fg_pool_in(pool, FG_OF_HOST)
+    if row and status == CUDA_SUCCESS:
+        row.state = FG_NO_POOL
     pthread_mutex_unlock(&fg_pool_lock)
     return status
 
 
 cdef public int cuMemPoolTrimTo(void *pool, size_t keep) noexcept nogil:
     cdef void *real = fg_function(FG_cuMemPoolTrimTo)
+    cdef fg_pool *row
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<pool_trim_t> real)(pool, keep)
+    pthread_mutex_lock(&fg_pool_lock)
+    row = fg_pool_of(pool)
+    if row and status == CUDA_SUCCESS:
+        row.most = min(row.most, max(row.held, keep))
+    pthread_mutex_unlock(&fg_pool_lock)
     fg_refresh_pools()
     return status
 

@@ -47,7 +47,12 @@ DRIVER(cuInit, (unsigned flags), (flags)) {
 int fake_ready(void) { return started && started == fake_pid() ? OK : NOT_INITIALIZED; }
 int fake_card(int device) { return device >= 0 && device < devices ? visible[device] : -1; }
 
-DRIVER(cuDriverGetVersion, (int *version), (version)) { return version ? (*version = 13050, OK) : INVALID_VALUE; }
+/* FAKE_CUDA_API: the version of CUDA that the driver is of; what came later is not answered. */
+int fake_api(void) {
+    const char *text = getenv("FAKE_CUDA_API");
+    return text ? atoi(text) : 13050;
+}
+DRIVER(cuDriverGetVersion, (int *version), (version)) { return version ? (*version = fake_api(), OK) : INVALID_VALUE; }
 DRIVER(cuDeviceGetCount, (int *count), (count)) { return fake_ready() ? NOT_INITIALIZED : (*count = devices, OK); }
 DRIVER(cuDeviceGet, (int *device, int ordinal), (device, ordinal)) {
     if (fake_ready()) return NOT_INITIALIZED;

@@ -69,6 +69,9 @@ typedef struct {
     limit limit[MAX_LIMITS];
 } state;
 
+/* cuda.c */
+int fake_api(void);                                       /* 13000: CUDA 13.0 */
+
 /* card.c */
 uint32_t fake_pid(void);                                  /* of this process, without a system call */
 state *fake_state(void);                                  /* NULL: no card state, so no driver */

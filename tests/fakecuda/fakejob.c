@@ -32,7 +32,7 @@ typedef struct { u64 key; char rest[56]; } ipc;
     X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", (void *, int, void *)) X(cuMemPoolTrimTo, "cuMemPoolTrimTo", (void *, size_t)) \
     X(cuMemPoolCreate, "cuMemPoolCreate", (void **, const void *)) X(cuMemPoolDestroy, "cuMemPoolDestroy", (void *)) \
     X(cuDeviceSetMemPool, "cuDeviceSetMemPool", (int, void *)) X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", (void **, int)) \
-    X(cuMemGetDefaultMemPool, "cuMemGetDefaultMemPool", (void **, const void *, int))                               \
+    X(cuMemGetDefaultMemPool, "cuMemGetDefaultMemPool", (void **, const void *, int)) X(cuMemGetMemPool, "cuMemGetMemPool", (void **, const void *, int)) X(cuMemSetMemPool, "cuMemSetMemPool", (const void *, int, void *))                              \
     X(cuCtxSynchronize, "cuCtxSynchronize", (void)) X(cuEventSynchronize, "cuEventSynchronize", (void *))            \
     X(cuCtxDestroy_v2, "cuCtxDestroy", (void *))          \
     X(cuCtxAttach, "cuCtxAttach", (void **, unsigned)) X(cuCtxDetach, "cuCtxDetach", (void *))                       \
@@ -233,6 +233,14 @@ static int pools_and_arrays(char *line, int *status) {
         int32_t location[2] = {(int)number(&at), device};
         *status = cuMemGetDefaultMemPool(&made, location, 2);
         made_thing((u64)made, 0);
+    } else if (is(&at, "current-pool")) {   /* LOCATION-TYPE ALLOCATION-TYPE: the pool that serves there */
+        int32_t location[2] = {(int)number(&at), device};
+        *status = cuMemGetMemPool(&made, location, (int)number(&at));
+        made_thing((u64)made, 0);
+    } else if (is(&at, "serve-pool")) {     /* NUMBER LOCATION-TYPE ALLOCATION-TYPE: let a pool serve there */
+        void *own = object(&at);
+        int32_t location[2] = {(int)number(&at), device};
+        *status = cuMemSetMemPool(location, (int)number(&at), own);
     } else if (is(&at, "from")) {
         u64 where = 0, size;
         void *from = object(&at);

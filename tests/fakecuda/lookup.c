@@ -23,7 +23,7 @@
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000) X(cuStreamCreate, cuStreamCreate, 2000)       \
     X(cuStreamDestroy, cuStreamDestroy_v2, 4000) X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020)      \
     X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020) X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020)                \
-    X(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000)                                                         \
+    X(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000) X(cuMemGetMemPool, cuMemGetMemPool, 13000)                                                         \
     X(cuMemPoolCreate, cuMemPoolCreate, 11020) X(cuMemPoolDestroy, cuMemPoolDestroy, 11020)                          \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020) X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020)                \
     X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020) X(cuGraphDestroy, cuGraphDestroy, 10000)                  \

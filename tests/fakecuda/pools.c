@@ -2,7 +2,7 @@
 #include "fake.h"
 
 typedef struct pool { int card, gone, managed, where, id; uint64_t threshold, reserved, used, reserved_high, used_high; struct pool *next; } pool;
-static pool standard[MAX_CARDS], local[MAX_CARDS], managed[MAX_CARDS], *current[MAX_CARDS], *pools;
+static pool standard[MAX_CARDS], local[MAX_CARDS], managed[MAX_CARDS], of_host = {.card = -1}, *current[MAX_CARDS], *current_managed[MAX_CARDS], *pools;
 static __thread int own_capturing;   /* of the thread's own stream 0 */
 
 static stream *stream_of(stream *s, stream *zero, int own) {
@@ -88,12 +88,17 @@ DRIVER(cuDeviceSetMemPool, (int device, pool *p), (device, p)) {
     return fake_card(device) < 0 ? INVALID_DEVICE : (current[fake_card(device)] = p, OK);
 }
 DRIVER(cuMemSetMemPool, (const int32_t *location, int kind, pool *p), (location, kind, p)) {
+    int card = location[0] == 1 ? fake_card(location[1]) : fake_current() ? fake_current()->card : 0;
+    if (card < 0) return INVALID_DEVICE;
+    if (kind == 2) return current_managed[card] = p, OK;
     return location[0] != 1 || kind != 1 ? INVALID_VALUE : in_cuDeviceSetMemPool(location[1], p);
 }
 /* Of a card, or of a locality domain of one: the second byte says which. */
 static int card_at(const int32_t *location) { return fake_card(location[0] == 6 ? location[1] & 0xff : location[1]); }
 DRIVER(cuMemGetDefaultMemPool, (pool **out, const int32_t *location, int kind), (out, location, kind)) {
     int card = card_at(location);
+    if (fake_api() < 13000) return NOT_FOUND;
+    if (kind == 1 && (location[0] == 2 || location[0] == 3)) return *out = &of_host, OK;
     if (kind == 2 && location[0] != 6) {   /* managed memory may have no preferred location */
         card = location[0] == 1 ? card : fake_current() ? fake_current()->card : 0;
         if (card < 0) return INVALID_DEVICE;
@@ -105,6 +110,14 @@ DRIVER(cuMemGetDefaultMemPool, (pool **out, const int32_t *location, int kind), 
     if (location[0] == 1) return in_cuDeviceGetDefaultMemPool(out, location[1]);
     local[card].card = card;
     return *out = &local[card], OK;
+}
+/* The pool that was set there, or the default pool. */
+DRIVER(cuMemGetMemPool, (pool **out, const int32_t *location, int kind), (out, location, kind)) {
+    int status = in_cuMemGetDefaultMemPool(out, location, kind);
+    if (status || *out == &of_host || location[0] == 6) return status;
+    pool **set = kind == 2 ? current_managed : current;
+    if (set[(*out)->card]) *out = set[(*out)->card];
+    return OK;
 }
 DRIVER(cuMemPoolCreate, (pool **out, const int32_t *properties), (out, properties)) {
     int here = properties[2] == 1 || properties[2] == 6;   /* as in cuMemCreate: type, handle types, location; others are the host's */
@@ -123,7 +136,7 @@ DRIVER(cuMemPoolDestroy, (pool *gone), (gone)) {
     pthread_mutex_lock(&fake_big);
     for (pool **at = &pools; *at; at = &(*at)->next)
         if (*at == gone) { *at = gone->next; break; }
-    for (int i = 0; i < MAX_CARDS; i++) if (current[i] == gone) current[i] = NULL;
+    for (int i = 0; i < MAX_CARDS; i++) { if (current[i] == gone) current[i] = NULL; if (current_managed[i] == gone) current_managed[i] = NULL; }
     gone->threshold = 0;
     gone->gone = 1;
     shrink(gone, 0);
@@ -143,6 +156,8 @@ static uint64_t *attribute(pool *p, int which) {
 DRIVER(cuMemPoolGetAttribute, (pool *p, int which, uint64_t *value), (p, which, value)) {
     uint64_t *from = attribute(p, which);
     int device = 0;
+    if (which > 4 && fake_api() < 11030) return INVALID_VALUE;
+    if (which > 8 && fake_api() < 13020) return INVALID_VALUE;
     if (p->managed && which >= 9 && which <= 12)   /* allocation type, handle types, id and type of its location */
         return *(int *)value = which == 9 ? 2 : which == 10 ? 0 : which == 11 ? p->id : p->where, OK;
     if (p->managed && which == 5) return *value = 0, OK;   /* the driver backs it when it is used */
