@@ -386,6 +386,8 @@ def test_a_script_for_slurm_has_the_variables_of_the_options_that_it_used(here):
     submission = here.prepare("train.sh").submission
     assert submission.request.tasks == 4
     assert {name: text for name, text in submission.environment.items() if name.startswith("SLURM_")} == {
+        "SLURM_NTASKS": "4",
+        "SLURM_NPROCS": "4",
         "SLURM_NTASKS_PER_NODE": "4",
         "SLURM_GPUS_PER_NODE": "a100:2",
         "SLURM_MEM_PER_CPU": "2048",

@@ -174,7 +174,6 @@ def test_seconds_alone_can_be_more_than_a_minute():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1-24:00", "1-24:00: hours are 0 to 23 here"),
         ("1-1:60", "1-1:60: minutes are 0 to 59 here"),
         ("1:60", "1:60: seconds are 0 to 59 here"),
         ("1:60:00", "1:60:00: minutes are 0 to 59 here"),

@@ -26,7 +26,6 @@ def slurm_of(*, share=0, **more):
 BARE = {
     "SLURM_CLUSTER_NAME": "fgsched",
     "SLURM_CPUS_ON_NODE": "8",
-    "SLURM_CPUS_PER_TASK": "4",
     "SLURMD_NODENAME": "node",
     "SLURM_GTIDS": "0",
     "SLURM_JOBID": "7",
@@ -45,8 +44,6 @@ BARE = {
     "SLURM_NNODES": "1",
     "SLURM_NODEID": "0",
     "SLURM_NODELIST": "node",
-    "SLURM_NPROCS": "2",
-    "SLURM_NTASKS": "2",
     "SLURM_PRIO_PROCESS": "0",
     "SLURM_PROCID": "0",
     "SLURM_SUBMIT_DIR": "/",

@@ -14,7 +14,6 @@ from fgsched.domain.text import clean
 from fgsched.domain.waiting import Cause
 from fgsched.listing import columns, display
 from fgsched.listing.columns import Column, Format, getter, named_by, value_of
-from fgsched.listing.display import fit
 from fgsched.protocol import JobInfo
 
 _LEAST = {"id": 12, "name": 8, "user": 6, "partition": 6}  # columns that a narrow terminal leaves of them
@@ -66,7 +65,7 @@ def painted(form: Format, jobs: Iterable[JobInfo]) -> Iterable[str]:
     for job in jobs:
         parts = [form.before]
         for piece in form.pieces:
-            text = fit(clean(getter(piece.column)(job)), piece.width, right=piece.right)
+            text = piece.fitted(clean(getter(piece.column)(job)))
             parts += [terminal.painted(text, _colour(piece.column, job)), piece.after]
         yield "".join(parts)
 

@@ -38,7 +38,6 @@ def parse_duration(text: str, longest: int = _LONGEST_LIMIT) -> int:
 def _duration(text: str) -> int:
     if match := _WITH_DAYS.fullmatch(text):
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-        _within(text, "hours", hours, 23)
         _within(text, "minutes", minutes, 59)
         _within(text, "seconds", seconds, 59)
         return days * DAY + hours * HOUR + minutes * MINUTE + seconds

@@ -35,6 +35,7 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     share_step: int = 1  # ten-thousandths; shares are multiples of this
     host_memory: int = 0  # bytes for jobs; 0: not counted
     cpus: int = 0  # of the host; 0: unknown
+    partition_gpus: Mapping[str, int] = field(default_factory=dict)  # partition -> its number of whole GPUs
     aliases: Mapping[str, str] = field(default_factory=dict)  # name of a GPU type -> part of the model's name
     features: tuple[str, ...] = ()  # of the host
     gpu_features: tuple[str, ...] = ()  # features and models of its GPUs

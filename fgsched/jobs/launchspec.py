@@ -143,7 +143,9 @@ _SLURM = {  # our variable -> those of Slurm with its value
     "FG_JOB_ID": ("SLURM_JOB_ID", "SLURM_JOBID"),
     "FG_NNODES": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     "FG_JOB_NODELIST": ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURMD_NODENAME", "SLURM_TOPOLOGY_ADDR"),
-    "FG_NTASKS": ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE"),
+    "FG_NTASKS": (
+        "SLURM_TASKS_PER_NODE",
+    ),  # the others only if an option was given: programs ask for presence
     "FG_CPUS_ON_NODE": ("SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE"),
     "FG_JOB_GPUS": ("SLURM_JOB_GPUS",),
     "CUDA_VISIBLE_DEVICES": ("GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES"),
@@ -152,7 +154,7 @@ _SLURM = {  # our variable -> those of Slurm with its value
         f"FG_{name}": (f"SLURM_{name}",)
         for name in (
             *("JOB_NAME", "JOB_PARTITION", "JOB_ACCOUNT", "JOB_QOS", "JOB_USER", "JOB_START_TIME"),
-            *("JOB_END_TIME", "JOB_DEPENDENCY", "SUBMIT_DIR", "SUBMIT_HOST", "CPUS_PER_TASK"),
+            *("JOB_END_TIME", "JOB_DEPENDENCY", "SUBMIT_DIR", "SUBMIT_HOST"),
             *("MEM_PER_NODE", "GPUS_ON_NODE", "RESTART_COUNT", "ARRAY_JOB_ID", "ARRAY_TASK_ID"),
             *("ARRAY_TASK_COUNT", "ARRAY_TASK_MIN", "ARRAY_TASK_MAX", "ARRAY_TASK_STEP"),
         )

@@ -29,6 +29,11 @@ def parse_mail_types(text: str) -> str:
     return ",".join(name for name in TYPES if name in found)
 
 
+def usable_addresses(text: str) -> str:
+    """Return the addresses of a list to which mails can be sent: "" for $USER@DOMAIN."""
+    return ",".join([address for address in text.split(",") if is_address(address)][:_MOST_ADDRESSES])
+
+
 def parse_mail_user(text: str) -> str:
     """Parse one or several addresses, separated by commas. Raises BadValue."""
     addresses = text.split(",")

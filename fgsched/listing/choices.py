@@ -17,6 +17,15 @@ OPEN = tuple(state for state in JobState if not state.is_final)
 _ELSEWHERE = (  # states of Slurm in which no job of ours can be
     *(
         "REQUEUED RQ",
+        "RESV_DEL_HOLD RD",
+        "REQUEUE_FED RF",
+        "CONFIGURING CF",
+        "COMPLETING CG",
+        "LAUNCH_FAILED LF",
+        "RECONFIG_FAIL RE",
+        "UPDATE_DB UD",
+        "EXPEDITING EX",
+        "POWER_UP_NODE PU",
         "REQUEUE_HOLD RH",
         "SPECIAL_EXIT SE",
         "STOPPED ST",

@@ -260,6 +260,9 @@ def by_name(name: str, known: Names = BY_NAME) -> Column:
 # -- formats ----------------------------------------------------------------------------------------
 
 
+_TIMES = frozenset(("TIME", "TIME_LIMIT", "TIME_LEFT", "PENDING_TIME"))
+
+
 class Piece(Struct, frozen=True):
     """One column in a line, with the text after it."""
 
@@ -267,6 +270,12 @@ class Piece(Struct, frozen=True):
     width: int = 0  # 0: as wide as it is
     right: bool = False
     after: str = ""
+
+    def fitted(self, text: str) -> str:
+        """Return the text of a cell in the width of its column; a time is never cut, as in Slurm."""
+        if self.width and len(text) > self.width and self.column.heading in _TIMES:
+            return text
+        return fit(text, self.width, right=self.right)
 
 
 class Format(Struct, frozen=True):
@@ -306,7 +315,7 @@ def _cell(piece: Piece) -> Callable[[JobInfo], str]:
 
     def text(found: Any) -> str:
         cell = column.show(found) if is_one else column.show(*found)
-        return fit(clean(cell), piece.width, right=piece.right) + piece.after
+        return piece.fitted(clean(cell)) + piece.after
 
     def cached(job: JobInfo) -> str:
         found = values(job)

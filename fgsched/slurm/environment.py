@@ -31,7 +31,7 @@ def of_step(step: Step, environ: Mapping[str, str], number: int, gpus: list[str]
         **dict.fromkeys(("SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST"), "127.0.0.1"),
         "SLURM_NODEID": "0",
         "SLURM_GTIDS": ",".join(map(str, range(step.tasks))),
-        "SLURM_CPUS_PER_TASK": str(step.cpus),
+        **({"SLURM_CPUS_PER_TASK": str(step.cpus)} if step.has_cpus else {}),
         "SLURM_STEP_NAME": step.name,
         "SLURM_CLUSTER_NAME": "fgsched",
         **({"CUDA_VISIBLE_DEVICES": ",".join(gpus), "SLURM_STEP_GPUS": ",".join(gpus)} if gpus else {}),

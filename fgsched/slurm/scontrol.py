@@ -46,7 +46,7 @@ def _shown(
     what: str, rest: Sequence[str], given: Mapping[str, str], environ: Mapping[str, str]
 ) -> str | None:
     """Return what `scontrol show` prints; None: fgctl shows it."""
-    kind, _, _ = what.partition("=")
+    kind = _entity(what.partition("=")[0])
     named = [one for one in [rest[1].partition("=")[2], *(_id(word) for word in rest[2:])] if one]
     if kind in ("hostnames", "hostname"):
         return "".join(f"{name}\n" for name in expand(_list(rest[2:], environ)))
@@ -62,6 +62,32 @@ def _shown(
         **dict.fromkeys(("partition", "partitions", "partitionname"), _partitions),
     }
     return answers[kind](named, given) if kind in answers else None
+
+
+_ENTITIES = (  # in the order in which an abbreviation is looked up
+    *(
+        "aliases",
+        "assoc_mgr",
+        "bbstat",
+        "burstbuffer",
+        "config",
+        "daemons",
+        "dwstat",
+        "federation",
+        "frontend",
+    ),
+    *("hostlist", "hostlistsorted", "hostnames", "jobs", "licenses", "nodes", "partitions", "reservations"),
+    *("slurmd", "steps", "topology"),
+)
+_LEAST = 3  # letters of an abbreviation
+
+
+def _entity(word: str) -> str:
+    """Return the entity that a word of `show` abbreviates, as scontrol takes it; the word itself if none."""
+    if len(word) < _LEAST:
+        return word
+    whole = next((entity for entity in _ENTITIES if entity.startswith(word)), word)
+    return "hostlist" if word == "hostlist" else whole
 
 
 def _nodes(named: Sequence[str], given: Mapping[str, str]) -> str:
@@ -132,6 +158,7 @@ def arguments(words: Sequence[str]) -> list[str]:
     if rest[:1] == ["show"]:
         one_line = ["--oneliner"] if ("oneliner", "") in given else []
         kind, _, name = rest[1].partition("=") if len(rest) > 1 else ("", "", "")
+        kind = _entity(kind.lower())
         return ["show", *one_line, *([kind] if kind else []), *([name] if name else []), *rest[2:]]
     if rest[:1] and rest[0] in _OF_JOBS:
         return [rest[0], *(_id(word) for word in rest[1:])]

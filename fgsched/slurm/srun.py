@@ -58,7 +58,8 @@ def step_of(words: Sequence[str], environ: Mapping[str, str]) -> Step:
         command=tuple(command),
         programs=read_programs(command, tasks) if "multi-prog" in given else (),
         tasks=tasks,
-        cpus=_number(given, "cpus-per-task", environ.get("SRUN_CPUS_PER_TASK", "1")),
+        cpus=_number(given, "cpus-per-task", _cpus_of_job(environ) or "1"),
+        has_cpus="cpus-per-task" in given or bool(_cpus_of_job(environ)),
         gpus=_gpus(given, tasks),
         gpus_each=_amount(given["gpus-per-task"]) if "gpus-per-task" in given else 0,
         overlaps="overlap" in given,
@@ -107,6 +108,12 @@ def _check_host(given: Mapping[str, str]) -> None:
             f"srun: --nodes={given['nodes']}: fgsched runs on one host; use --nodes=1",
             1,
         )
+
+
+def _cpus_of_job(environ: Mapping[str, str]) -> str:
+    """Return the CPUs of each task that the job or the caller has set for its steps, or ""."""
+    asked = dict(part.partition("=")[::2] for part in environ.get("SLURM_TRES_PER_TASK", "").split(","))
+    return environ.get("SRUN_CPUS_PER_TASK") or asked.get("cpu", "")
 
 
 def _tasks(given: Mapping[str, str], environ: Mapping[str, str]) -> int:

@@ -26,6 +26,7 @@ class Step(Struct, frozen=True, kw_only=True):
     programs: tuple[tuple[str, ...], ...] = ()  # of each task, with --multi-prog
     tasks: int = 1
     cpus: int = 1  # of each task
+    has_cpus: bool = False  # an option or the job said how many
     gpus: int = 0  # of the step; 0: all GPUs of the job
     gpus_each: int = 0  # of each task; 0: each has those of the step
     overlaps: bool = False  # shares CPUs and GPUs with other steps

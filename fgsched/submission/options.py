@@ -337,6 +337,8 @@ def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
     """Return the demand of a job. Raises BadUsage, with the nearest valid shares, for an invalid share."""
     gpus, share, gpu_type = _cards(settings, site)
     gpus, memory = _gpu_memory(settings, gpus)
+    if every := _gpus_of_host(settings, site):
+        gpus, share, gpu_type, memory = every, WHOLE, "", GpuMemory()
     gpu_type = _gpu_type(settings.get("gpu-type"), site.aliases.get(gpu_type, gpu_type), gpus, site)
     gpu_type = _also(gpu_type, _constraint(settings, gpus, site).gpu)
     cpus = max(_possible(settings, _cpus(settings, gpus)), site.cpus if "exclusive" in settings else 1)
@@ -350,6 +352,17 @@ def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
         host_memory=_host_memory(settings.get("mem"), cpus, gpus, site),
         resources=_resources(settings, site),
     )
+
+
+def _gpus_of_host(settings: Mapping[str, Setting], site: SubmitContext) -> int:
+    """Return the number of GPUs of a job that has the whole host; 0: the job has what it requests.
+
+    As in Slurm, the amount in --gpus or --gres does not matter beside --exclusive.
+    """
+    if "exclusive" not in settings or settings["exclusive"].text != "yes":
+        return 0
+    partition = settings["partition"].text if "partition" in settings else site.partition
+    return site.partition_gpus.get(partition.partition(",")[0], 0)
 
 
 def _resources(settings: Mapping[str, Setting], site: SubmitContext) -> tuple[tuple[str, int], ...]:

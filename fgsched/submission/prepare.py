@@ -365,7 +365,7 @@ class Submitter:
         environment, warnings = self._environment(settings.get("export"))
         request = self._request(settings, chdir=chdir, name=name, slurm=script.slurm)
         if request.slurm_env:
-            environment = environment | by_option(settings)
+            environment = environment | by_option(settings, request.tasks)
             if _is_login_shell(script.data):
                 environment = {"BASH_ENV": _AFTER_LOGIN, **environment}
         has_gpus = not {"gpus", "gpu-mem"}.isdisjoint(settings)
@@ -381,6 +381,8 @@ class Submitter:
             warnings = [*warnings, *(f"--{slot}: {item} is left as it is" for item in left)]
         if more := options.several_instances(request.demand):
             warnings = [*warnings, more]
+        if request.mail_type and self._site.mails:
+            warnings = [*warnings, *_about_addresses(settings.get("mail-user"))]
         if request.mail_type and not self._site.mails:
             warnings = [*warnings, f"{settings['mail-type'].label}: this host sends no mails"]
         if not script.slurm and _text(settings, "mem", "") and "gpu-mem" not in settings:
@@ -513,6 +515,14 @@ def _about_begin(setting: Setting | None) -> list[str]:
     return []
 
 
+def _about_addresses(setting: Setting | None) -> list[str]:
+    """Warn of a text that is no address, which Slurm takes as well."""
+    if setting is None or not setting.text or setting.value == setting.text:
+        return []
+    kept = setting.value or "your own address"
+    return [f"{setting.label}={shown(setting.text)} is not an address; mails go to {kept}"]
+
+
 def _about_memory(setting: Setting) -> list[str]:
     """Warn that --mem-per-gpu is host memory, which is often mistaken for GPU memory."""
     if setting.option.name != "mem-per-gpu":
@@ -617,9 +627,17 @@ _OF_OPTIONS = {  # sbatch's output variables, each set if its option was given
 _IN_MEBIBYTES = {"mem-per-cpu": "SLURM_MEM_PER_CPU", "mem-per-gpu": "SLURM_MEM_PER_GPU"}
 
 
-def by_option(settings: Mapping[str, Setting]) -> dict[str, str]:
-    """Return the variables that Slurm gives a job for the options that were used."""
+def by_option(settings: Mapping[str, Setting], tasks: int) -> dict[str, str]:
+    """Return the variables that Slurm gives a job for the options that were used.
+
+    Programs decide by their presence: with SLURM_NTASKS, some expect to be started by srun.
+    """
     found = {}
+    if not {"ntasks", "ntasks-per-node", "ntasks-per-gpu"}.isdisjoint(settings):
+        found = dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(tasks))
+    if "cpus-per-task" in settings:
+        cpus = str(settings["cpus-per-task"].value)
+        found |= {"SLURM_CPUS_PER_TASK": cpus, "SLURM_TRES_PER_TASK": f"cpu={cpus}"}
     for setting in settings.values():
         name = setting.option.name
         if name in _OF_OPTIONS:

@@ -18,7 +18,7 @@ from fgsched.jobs.containers import parse_image, parse_mounts
 from fgsched.jobs.dependencies import parse_dependency
 from fgsched.jobs.enforcement import TIERS
 from fgsched.jobs.filenames import ALLOWED, unknown
-from fgsched.jobs.mail import parse_mail_types, parse_mail_user
+from fgsched.jobs.mail import parse_mail_types, usable_addresses
 
 # -- values ----------------------------------------------------------------------------------------
 
@@ -404,7 +404,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("gpu-type", "TYPE", gpu_type, "GPU model whose name contains TYPE."),
     _option("type", "TYPE", gpu_type, "Same as --gpu-type.", slot="gpu-type"),
     _option("constraint C", "LIST", constraint, "Features of the GPUs or the host: a100, a100&nvlink|h100."),
-    _option("exclusive", "[user]", exclusive, "All CPUs of the host: no other job runs beside.", bare="yes"),
+    _option("exclusive", "[user]", exclusive, "All CPUs and GPUs of the host.", bare="yes"),
     _option("cpus-per-task c", "N", count, "Number of CPUs of each task; default: 1."),
     _option("mem", "SIZE", host_memory("job"), "Host memory: 8G; 0: all."),
     _option("mem-per-cpu", "SIZE", host_memory("cpu"), "Host memory for each CPU.", slot="mem"),
@@ -443,7 +443,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("gpu-compute", "POLICY", gpu_compute, "Sharing of compute time: hard, fair or none."),
     _option("comment", "TEXT", comment, "Comment."),
     _option("mail-type", "LIST", parse_mail_types, "Events to send mails about: END, FAIL, ALL, NONE."),
-    _option("mail-user", "ADDRESS", parse_mail_user, "Address of these mails; default: your own."),
+    _option("mail-user", "ADDRESS", usable_addresses, "Address of these mails; default: your own."),
     _option("wrap", "COMMAND", command, "Run COMMAND instead of a script."),
     _option("batch", "FILE", path, "Submit each line of FILE; -: standard input."),
     _option("wait W", "", _FLAG, "Wait for the end; exit with the job's code."),

@@ -134,7 +134,12 @@ class Dispatcher:
     def _site(self) -> SubmitContext:
         site = self._answers.policy.told(self.about.config.site)
         has_mailer = self._jobs.rules.mail.way != "off"  # a program that came later is found by reconfigure
-        return replace(site, gpu_features=self._answers.gpu_features, mails=has_mailer)
+        return replace(
+            site,
+            gpu_features=self._answers.gpu_features,
+            partition_gpus=self._answers.partition_gpus,
+            mails=has_mailer,
+        )
 
     def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:
         return log_lines(self._answers.log, caller, call)

@@ -235,6 +235,15 @@ class QueryHandlers:
         return self._engine.policy
 
     @property
+    def partition_gpus(self) -> dict[str, int]:
+        """Return the number of whole GPUs of each partition."""
+        whole = [gpu.index for gpu in self._engine.cards.gpus if not gpu.profile]
+        return {
+            partition.name: sum(not partition.cards or index in partition.cards for index in whole)
+            for partition in self.policy.partitions
+        }
+
+    @property
     def gpu_features(self) -> tuple[str, ...]:
         """Return the features and models that some GPU of the host has."""
         gpus = self._engine.cards.gpus
