@@ -368,25 +368,7 @@ class Submitter:
             environment = environment | by_option(settings, request.tasks)
             if _is_login_shell(script.data):
                 environment = {"BASH_ENV": _AFTER_LOGIN, **environment}
-        has_gpus = not {"gpus", "gpu-mem"}.isdisjoint(settings)
-        warnings = [*warnings, *about_unread(script.unread, script.label, has_gpus=has_gpus)]
-        warnings = [*warnings, *filter(None, self._check_outputs(settings, request))]
-        warnings = [*warnings, *options.ignored_features(settings, self._site)]
-        warnings = [*warnings, *_about_begin(settings.get("begin"))]
-        if "ignored" in settings:
-            listed = settings["ignored"].text.replace(" ", ", ")
-            warnings = [*warnings, f"ignored, without effect here: {listed}"]
-        for slot in ("output", "error", "input"):
-            left = left_alone(_text(settings, slot, ""))
-            warnings = [*warnings, *(f"--{slot}: {item} is left as it is" for item in left)]
-        if more := options.several_instances(request.demand):
-            warnings = [*warnings, more]
-        if request.mail_type and self._site.mails:
-            warnings = [*warnings, *_about_addresses(settings.get("mail-user"))]
-        if request.mail_type and not self._site.mails:
-            warnings = [*warnings, f"{settings['mail-type'].label}: this host sends no mails"]
-        if not script.slurm and _text(settings, "mem", "") and "gpu-mem" not in settings:
-            warnings = [*warnings, *_about_memory(settings["mem"])]
+        warnings = [*warnings, *self._about(script, settings, request)]
         return Prepared(
             submission=Submission(
                 request=request,
@@ -399,6 +381,29 @@ class Submitter:
             partition=self._site.partition,
             settings=settings,
         )
+
+    def _about(self, script: _Script, settings: Mapping[str, Setting], request: Request) -> Iterator[str]:
+        """Yield warnings about a job. Raises BadUsage for what cannot work."""
+        has_gpus = not {"gpus", "gpu-mem"}.isdisjoint(settings)
+        yield from about_unread(script.unread, script.label, has_gpus=has_gpus)
+        yield from filter(None, self._check_outputs(settings, request))
+        yield from options.ignored_features(settings, self._site)
+        yield from _about_begin(settings.get("begin"))
+        if "ignored" in settings:
+            listed = settings["ignored"].text.replace(" ", ", ")
+            yield f"ignored, without effect here: {listed}"
+        for slot in ("output", "error", "input"):
+            yield from (
+                f"--{slot}: {item} is left as it is" for item in left_alone(_text(settings, slot, ""))
+            )
+        if more := options.several_instances(request.demand):
+            yield more
+        if request.mail_type and self._site.mails:
+            yield from _about_addresses(settings.get("mail-user"))
+        elif request.mail_type:
+            yield f"{settings['mail-type'].label}: this host sends no mails"
+        if not script.slurm and _text(settings, "mem", "") and "gpu-mem" not in settings:
+            yield from _about_memory(settings["mem"])
 
     def _request(self, settings: Mapping[str, Setting], *, chdir: str, name: str, slurm: bool) -> Request:
         limit = settings.get("time")
