@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 
 from builders import a_demand, new_jobs
-from fgsched.store import Store, ahead, freshrows
+from fgsched.store import Store, ahead, freshrows, wal
 from fgsched.store.rows import past_of
 from fgsched.store.schema import SQL
 from fgsched.store.store import converted
@@ -40,7 +40,11 @@ def queue(tmp_path, request):
 
 
 def files(queue):
-    return {one.name: one.read_bytes() for one in queue.parent.iterdir() if one.is_file()}
+    """Return the contents of the files; of the log, without the old frames at its end."""
+    contents = {one.name: one.read_bytes() for one in queue.parent.iterdir() if one.is_file()}
+    if log := contents.get("queue.db-wal"):
+        contents["queue.db-wal"] = log[: 32 + 4120 * wal.frames(queue.with_name("queue.db-wal"))]
+    return contents
 
 
 def numbers(rows):

@@ -3,12 +3,14 @@
 import os
 import shutil
 import subprocess
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
 
 from fgsched.cli import cron
 from fgsched.domain.errors import BadUsage, Refused
+from fgsched.system.disk import Kernel
 
 LINES = cron.block("root", {"FG_HOME": "/srv/my fg"})
 OTHERS = "MAILTO=ann\n0 3 * * * backup   # mine\n"
@@ -103,3 +105,19 @@ def test_systemd_accepts_the_units(tmp_path):
         text=True,
     )
     assert [line for line in done.stderr.splitlines() if "fgsched-" in line] == []
+
+
+def test_a_full_disk_leaves_no_empty_unit_file(tmp_path, monkeypatch):
+    texts = cron.units("root", {})
+
+    def full(*_):
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Kernel, "write", full)
+        with pytest.raises(Refused, match="No space left"):
+            cron.install_units(tmp_path, texts)
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "fgsched-failures.timer").touch()  # an earlier version left it
+    assert len(cron.install_units(tmp_path, texts)) == len(texts)
+    assert (tmp_path / "fgsched-failures.timer").read_text() == texts["fgsched-failures.timer"]

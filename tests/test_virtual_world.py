@@ -1,6 +1,7 @@
 """Whole sites in virtual time: whatever dies, whenever, no controller breaks a promise."""
 
 import logging
+import os
 import random
 import sqlite3
 import subprocess
@@ -8,6 +9,7 @@ import subprocess
 import pytest
 
 from faultydisk import FaultyDisk, why_not
+from fgsched.system import disk
 from live_host import ROOT
 from virtualworld import Weather, World
 from worldchecks import Violation
@@ -15,6 +17,7 @@ from worldchecks import Violation
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 BUSY, CALM = range(4), range(1000, 1010)  # seeds of each run
 UNKNOWN = 0  # instead of a commit, as in an unpacked archive
+FAILED_SYNCS = [11]  # seeds in which commits were lost when only the page cache had the log of the queue
 DAYS, PACE = 100, 0.03  # of a calm history
 FAULTS = ("kills", "power cuts", "stops", "reboots", "disk errors", "disk full", "accountants killed")
 
@@ -64,6 +67,13 @@ def test_no_promise_is_broken_in_two_thousand_calm_days(tmp_path, part):
     assert sum(len(world.host.runs) for world in worlds) > 20
 
 
+@pytest.mark.parametrize("seed", FAILED_SYNCS)
+def test_no_commit_is_lost_behind_a_commit_whose_sync_failed(tmp_path, seed):
+    world = lived(seed, tmp_path / str(seed), 30.0)
+    assert world.counts["disk errors"]
+    assert world.counts["power cuts"]
+
+
 def test_one_seed_is_one_history(tmp_path):
     first, again, other = (lived(seed, tmp_path / name, 1.0) for seed, name in ((3, "a"), (3, "b"), (4, "c")))
     assert first.history == again.history != other.history
@@ -102,3 +112,65 @@ def test_a_power_cut_loses_no_synchronised_write_and_can_lose_the_others(tmp_pat
             assert here[:last] == list(range(1, last + 1))
             last = len(here)
     assert lost > 5, "the power was never cut between a write and its sync"
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    """A disk, and the descriptor of a file on it that has two synchronised pages."""
+    (tmp_path / "disk").mkdir()
+    with FaultyDisk(tmp_path / "disk", random.Random(1)) as device:
+        fd = os.open(tmp_path / "disk" / "a", os.O_RDWR | os.O_CREAT)
+        disk.write(fd, b"old " * 2048)
+        disk.sync(fd)
+        yield device, fd
+        os.close(fd)
+
+
+def failed_sync(device, fd):
+    disk.write(fd, b"new " * 2048)
+    device._draw = random.Random(3)  # nothing is evicted at once
+    device.arm(0, "EIO")
+    with pytest.raises(OSError, match="Input/output"):
+        disk.sync(fd)
+
+
+def test_pages_of_a_failed_sync_are_lost_at_a_power_cut_although_later_syncs_succeed(faulty):
+    device, fd = faulty
+    failed_sync(device, fd)
+    disk.sync(fd)
+    assert os.pread(fd, 8192, 0) == b"new " * 2048
+    device.restore(is_power=True)
+    assert os.pread(fd, 8192, 0) == b"old " * 2048
+
+
+def test_only_the_pages_of_a_failed_sync_that_are_written_again_survive(faulty):
+    device, fd = faulty
+    failed_sync(device, fd)
+    disk.write(fd, b"xxxx", 5000)
+    disk.sync(fd)
+    device.restore(is_power=True)
+    assert os.pread(fd, 4096, 0) == b"old " * 1024
+    assert os.pread(fd, 4096, 4096) == b"new " * 226 + b"xxxx" + b"new " * 797
+
+
+def test_a_file_that_is_written_again_survives_whatever_happened_to_its_syncs(faulty, tmp_path):
+    device, fd = faulty
+    failed_sync(device, fd)
+    disk.write_again(tmp_path / "disk" / "a")
+    device.restore(is_power=True)
+    assert (tmp_path / "disk" / "a").read_bytes() == b"new " * 2048
+
+
+def test_a_name_that_was_not_synchronised_can_be_lost_and_a_synchronised_one_is_kept(tmp_path):
+    (tmp_path / "disk").mkdir()
+    path = tmp_path / "disk" / "a"
+    contents = set()
+    with FaultyDisk(tmp_path / "disk", random.Random(1)) as device:
+        for number in range(10):
+            disk.replace_file(path, b"kept %d" % number)
+            disk.create_file(path.with_name("b"), b"lost")
+            disk.rename(path.with_name("b"), path)
+            device.restore(is_power=True)
+            contents.add(path.read_bytes().split()[0])
+            assert path.read_bytes() in (b"kept %d" % number, b"lost")
+    assert contents == {b"kept", b"lost"}

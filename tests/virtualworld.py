@@ -143,7 +143,6 @@ class World:
         self.checks = Checks(self)
         self.place.told = self.checks.answered
         self.life: Life | None = None
-        self._commits = b""
         self.is_calm = False  # no faults any more
 
     def _employ(self, directory: Path) -> None:
@@ -154,6 +153,7 @@ class World:
         self.programs.failed, self.programs.noted = self._program_failed, self.note
         self.host.executing = lambda key: self.checks.executes(key)
         spool = VirtualSpool(directory / "mail", lambda: self.disk.is_full)
+        self.disk.without = (str(directory / "mail"),)  # VirtualSpool loses letters
         self.post = Post(spool, self.agenda, draws[1], self.weather.programs)
 
     def _program_failed(self, program: Program, run: Run) -> None:
@@ -302,7 +302,6 @@ class World:
 
     def start(self, left: int = UNLIMITED) -> None:
         """Start a controller; where that fails, another one follows."""
-        self._save_commits()
         try:
             self.life = Life(self.place, left)
         except PowerCut:
@@ -344,7 +343,6 @@ class World:
         self.disk.disarm()
         self.disk.restore(is_power=is_power)
         if is_power:
-            self._lose_commits()
             self.post.spool.lose(self.post.draw)
         self.power_fails = False
         self.users.resend(unanswered)
@@ -365,22 +363,6 @@ class World:
         self.disk.restore(is_power=False)
         self.users.resend(unanswered)
         self._start_again(5.0)
-
-    def _save_commits(self) -> None:
-        """Remember the file that is not synchronised at each commit."""
-        path = self.place.path.with_name("queue.commits")
-        self._commits = path.read_bytes() if path.exists() else b""
-
-    def _lose_commits(self) -> None:
-        """After a power cut, each of its records is the last one or an older one."""
-        path = self.place.path.with_name("queue.commits")
-        now = path.read_bytes() if path.exists() else b""
-        if len(now) == len(self._commits):
-            slots = [
-                (self._commits if self.draw.random() < 0.5 else now)[at : at + 512]
-                for at in range(0, len(now), 512)
-            ]
-            path.write_bytes(b"".join([*slots[:2], now[1024:]]))
 
     # -- faults ---------------------------------------------------------------------------------------
 

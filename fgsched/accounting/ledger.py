@@ -30,9 +30,9 @@ from fgsched.accounting.records import (
 )
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.text import storable
+from fgsched.store import wal
 from fgsched.store.connection import Connection
 from fgsched.store.schema import named
-from fgsched.system import disk
 
 VERSION = 1
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # spans, in seconds
@@ -78,7 +78,7 @@ class Ledger:
         """Open the file at `path`, or create it. Raises StorageError."""
         self.path = path
         with _told(path):
-            disk.sync_file(Path(f"{path}-wal"))  # a killed accountant may have left commits there
+            wal.write_again(Path(f"{path}-wal"), in_place=True)  # of an accountant whose sync failed
             self._db = sqlite3.connect(path, isolation_level=None, factory=Connection)
             with _closed_on_error(self._db):
                 self.name = self._set_up(path)

@@ -72,7 +72,7 @@ def run(begun: Begun, ahead: Ahead | None) -> bool:
 
 def _opened(places: Paths, ahead: Ahead | None) -> Store:
     """Check and open the queue. Raises StorageError."""
-    examined = examine(places.queue)
+    examined = examine(places.queue, is_log_written=ahead is not None)
     rows = converted(ahead) if ahead is not None else None
     store = Store(places.queue, examined.open())
     if ahead is not None and rows is not None:

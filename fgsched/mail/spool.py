@@ -63,8 +63,11 @@ class Spool:
         return iter(sorted(os.listdir(self.path / _NEW)))
 
     def keep(self, name: str) -> None:
-        """Write a waiting letter to the disk, so that it survives a power failure. Raises OSError."""
-        disk.sync_file(self.path / _NEW / name)
+        """Write a waiting letter to the disk, so that it survives a power failure. Raises OSError.
+
+        It is written again: a sync of an earlier call may have failed, in another process.
+        """
+        disk.write_again(self.path / _NEW / name, fresh=self.path / f"{name}.fresh")
         disk.sync_directory(self.path / _NEW)
 
     def read(self, name: str) -> bytes:
@@ -90,8 +93,10 @@ class Spool:
         try:
             disk.rename(self.path / _NEW / name, self.path / to / name)
         except FileNotFoundError:
-            if not (self.path / to / name).exists():  # moved before, by a call whose sync failed
+            if not (self.path / to / name).exists():
                 raise
+            # Moved before, by a call whose sync failed.
+            disk.write_again(self.path / to / name, fresh=self.path / f"{name}.fresh")
         disk.sync_directory(self.path / to)
 
     def prune(self) -> None:

@@ -18,7 +18,7 @@ from threading import Lock, Thread
 from typing import NamedTuple
 
 from fgsched.store.freshrows import Part, Span, next_span, read_part
-from fgsched.store.opening import looking
+from fgsched.store.opening import looking, write_log_again
 from fgsched.store.schema import SQL, VERSION
 
 _LONG = 2**22  # bytes of a queue that may have many jobs
@@ -105,7 +105,7 @@ def read_ahead(path: Path) -> Ahead | None:
     """Begin to read a queue that this process will open; None if it is short, or cannot be read."""
     held = ExitStack()
     try:
-        found = _begun(path, held) if _may_be_long(path) else None
+        found = _written_and_begun(path, held) if _may_be_long(path) else None
     except _UNREAD:
         found = None  # `examine` tells the reason
     if found is None:
@@ -118,6 +118,11 @@ def _may_be_long(path: Path) -> bool:
     about, log = path.lstat(), path.with_name(f"{path.name}-wal")
     size = about.st_size + (log.stat().st_size if log.exists() else 0)
     return stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and size >= _LONG
+
+
+def _written_and_begun(path: Path, held: ExitStack) -> Ahead | None:
+    write_log_again(path)
+    return _begun(path, held)
 
 
 def _begun(path: Path, held: ExitStack) -> Ahead | None:

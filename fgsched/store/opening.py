@@ -16,7 +16,6 @@ from fgsched.store.connection import AT_ONCE, Connection, Opened
 from fgsched.store.files import PAGE, RECOVER, UNREADABLE, Marker
 from fgsched.store.schema import SQL, adapt, compare, migrate, refuse_newer, version_of
 from fgsched.store.sums import State, Sums
-from fgsched.system import disk
 
 log = logging.getLogger(__name__)
 _VERSION_IN_HEADER = slice(60, 64)  # of the file, where SQLite keeps user_version
@@ -49,18 +48,29 @@ class Examined(NamedTuple):
             return _opened(self)
 
 
-def examine(path: Path) -> Examined:
-    """Check a queue, or begin a new one. Raises StorageError, with the remedy."""
+def examine(path: Path, *, is_log_written: bool = False) -> Examined:
+    """Check a queue, or begin a new one. `is_log_written`: `write_log_again` was called before.
+
+    Raises:
+        StorageError: with the remedy.
+    """
     is_new = _expect(path)
     sums = Sums(path)
     with _refusing(path, sums):
-        # A killed controller may have left commits in the log that are not synchronised. This one relies on
-        # them.
-        disk.sync_file(path.with_name(f"{path.name}-wal"))
+        if not is_log_written:
+            write_log_again(path)
         beside = _beside(path, is_new=is_new)
         if is_new:
             sums.discard()
         return Examined(path, sums, beside, is_new, holds=not is_new and _examined(path, beside, sums))
+
+
+def write_log_again(path: Path) -> None:
+    """Make the commits in the log durable before anything relies on them. No program may have the queue open.
+
+    A sync of an earlier controller may have failed, or it was killed before it. Raises OSError.
+    """
+    wal.write_again(path.with_name(f"{path.name}-wal"))
 
 
 @contextmanager

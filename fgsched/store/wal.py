@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fgsched.store.files import PAGE
+from fgsched.system import disk
 
 _HEADER, _HEAD = 32, 24
 _FRAME = _HEAD + PAGE
@@ -43,6 +44,20 @@ def pages(path: Path) -> set[int]:
         finally:
             os.close(fd)
     return set()
+
+
+def write_again(path: Path, *, in_place: bool = False) -> None:
+    """Make header and frames durable, whatever happened to earlier syncs of the log: commits rely on them.
+
+    A later frame is valid only behind all earlier ones, so one frame that is only in the page cache endangers
+    every commit behind it. A checkpoint instead would put pages of a commit that is not durable into the
+    file. Without frames nothing is done. `in_place`: other processes read the log now, and need this file.
+
+    Raises:
+        OSError: the log is perhaps not durable.
+    """
+    if count := frames(path):
+        disk.write_again(path, _HEADER + count * _FRAME, in_place=in_place)
 
 
 def newest(path: Path, page: int) -> bytes:

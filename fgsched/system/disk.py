@@ -137,11 +137,14 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600, *, fresh: Path | No
 # -- after a sync that may have failed ----------------------------------------------------------------
 
 
-def write_again(path: Path, size: int | None = None) -> None:
+def write_again(
+    path: Path, size: int | None = None, *, in_place: bool = False, fresh: Path | None = None
+) -> None:
     """Make the first `size` bytes of a file durable, whatever happened to earlier syncs of it.
 
-    They are copied into a new file, which replaces this one. On a full disk they are written in place, which
-    makes their pages dirty again. A missing file is ignored. No other program may write the file.
+    They are copied into a new file, `fresh`, which replaces this one. On a full disk, and for `in_place`, the
+    same bytes are written in place, which makes their pages dirty again. A missing file is ignored. No other
+    program may write the file.
 
     Raises:
         OSError: the file is perhaps not durable.
@@ -149,13 +152,17 @@ def write_again(path: Path, size: int | None = None) -> None:
     with suppress(FileNotFoundError):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            _write_again(path, fd, os.fstat(fd).st_size if size is None else size)
+            size = os.fstat(fd).st_size if size is None else size
+            fresh = fresh or path.with_name(f"{path.name}.again")
+            if in_place or not _is_exchanged(path, fresh, fd, size):
+                _pour(fd, fd, size)
+                sync(fd)
         finally:
             os.close(fd)
 
 
-def _write_again(path: Path, fd: int, size: int) -> None:
-    fresh = path.with_name(f"{path.name}.again")
+def _is_exchanged(path: Path, fresh: Path, fd: int, size: int) -> bool:
+    """Replace a file by a copy of its first bytes; return False if the disk is full."""
     try:
         _copy(fd, fresh, size, os.fstat(fd).st_mode & 0o777)
     except OSError as error:
@@ -163,11 +170,10 @@ def _write_again(path: Path, fd: int, size: int) -> None:
             remove(fresh)
         if error.errno not in _FULL:
             raise
-        _pour(fd, fd, size)
-        sync(fd)
-    else:
-        rename(fresh, path)
+        return False
+    rename(fresh, path)
     sync_directory(path.parent)
+    return True
 
 
 def _copy(source: int, fresh: Path, size: int, mode: int) -> None:
