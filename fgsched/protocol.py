@@ -720,6 +720,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     elapsed: float = 0.0  # seconds of run time, without suspensions
     suspended: float = 0.0  # seconds
     time_limit: int = 0  # seconds; 0: none
+    starts_at: float | None = None  # start, or expected start of a pending job; filled in by the client
     likely: float | None = None  # expected start according to earlier runs; filled in by fgq
     step: str = ""  # "batch", "extern" or a number; filled in by fgacct for a row of a step
     known: str = "-"  # number of jobs ahead that have earlier runs; filled in by fgq

@@ -1,13 +1,17 @@
 """fgq --why and --start, fgsub --test-only: what keeps a job waiting, what helps, and when it starts."""
 
+import json
 import re
+import subprocess
+import sys
+import time
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from awaiting import rest
-from live_host import Home, living
+from live_host import PATIENCE, Home, living
 
 STARTS = ["JOBID", "PARTITION", "NAME", "USER", "ST", "START_TIME", "LIKELY_START"]
 STARTS += ["KNOWN", "GPUS", "GPU(REASON)"]
@@ -215,6 +219,40 @@ def test_what_is_likely_follows_from_earlier_runs_of_the_jobs_ahead(home):
     assert said["known"] > 0
     assert said["likely"] < said["latest"] - 30_000, "those before it were over within a second"
     assert f"earlier runs are known of {said['known']} of the" in home.run("fgq", "--why", str(last)).out
+
+
+def slurm(home, *words):
+    command = [sys.executable, "-m", "fgsched.slurm.names", *words]
+    return subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=home.environ,
+        cwd=home.path,
+        timeout=PATIENCE,
+        check=True,
+    ).stdout
+
+
+@pytest.mark.parametrize("kind", ["behind a job with a limit", "begins later"])
+def test_the_start_of_a_pending_job_is_the_same_wherever_it_is_shown(home, kind):
+    if kind == "begins later":
+        assert home.run("fgsub", "--begin=now+2hours", "--wrap", "true").status == 0
+    else:
+        for _ in range(2):
+            home.running(share=10_000, time_limit=3600)
+        home.submit(share=10_000)
+    job = str(max(job.id for job in home.queue("id")))
+    expected = slurm(home, "squeue", "-h", "-j", job, "--start", "-o", "%S").strip()
+    assert re.fullmatch(TIME, expected)
+    assert slurm(home, "squeue", "-h", "-j", job, "-o", "%S").strip() == expected
+    assert slurm(home, "squeue", "-h", "-j", job, "-O", "StartTime").strip() == expected
+    assert f"StartTime={expected} " in slurm(home, "scontrol", "show", "job", job)
+    assert f"StartTime={expected} " in home.run("fgctl", "show", "job", job).out
+    assert expected in home.run("fgq", "-h", "-j", job, "--start").out
+    seconds = json.loads(slurm(home, "squeue", "--json", "-j", job))["jobs"][0]["start_time"]
+    number = seconds if isinstance(seconds, int) else seconds["number"]
+    assert time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(number)) == expected
 
 
 def test_the_columns_of_squeue_start_are_its_own(home):

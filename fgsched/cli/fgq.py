@@ -90,6 +90,9 @@ def _show(client: Client, wanted: Query, options: dict[str, Any]) -> int:
         from fgsched.cli.prospects import add_starts
 
         add_starts(client, found)
+        if options["start"]:  # --json has the expected start under this name
+            for job in found:
+                job.started_at = job.starts_at
     jobs = ordered(found, wanted.keys)
     rows = expanded(jobs) if options["expand"] else jobs
     if options["slurm_json"]:

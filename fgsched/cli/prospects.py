@@ -20,12 +20,13 @@ _UNKNOWN = ExpectedStart()
 
 
 def add_starts(client: Client, jobs: Iterable[protocol.JobInfo]) -> None:
-    """Fill in the expected starts of pending jobs."""
-    starts = dict(client.call(protocol.ListStarts()).starts)
+    """Fill in the starts of jobs, of pending ones the expected starts."""
+    jobs = list(jobs)
+    is_asked = any(job.state is JobState.PENDING for job in jobs)
+    starts = dict(client.call(protocol.ListStarts()).starts) if is_asked else {}
     for job in jobs:
         found = starts.get(job.id, _UNKNOWN)
-        if job.started_at is None:
-            job.started_at = found.latest or found.not_before
+        job.starts_at = found.at if job.started_at is None else job.started_at
         job.likely, job.known = found.likely, _known(found)
 
 

@@ -10,7 +10,7 @@ from fgsched import protocol
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import Demand, MigInstance, OomReport, Preemption, Request
+from fgsched.domain.job import Demand, JobState, MigInstance, OomReport, Preemption, Request
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share, parse_indices
@@ -41,6 +41,10 @@ def _jobs(client: Client, words: Sequence[str]) -> list[protocol.JobInfo]:
     found: dict[int, protocol.JobInfo] = {}
     for name in dict.fromkeys(names):
         found |= {job.id: job for job in client.call(protocol.ShowJobs(id=name)).jobs}
+    if any(job.state is JobState.PENDING for job in found.values()):
+        from fgsched.cli.prospects import add_starts
+
+        add_starts(client, found.values())
     return list(found.values())
 
 
@@ -104,7 +108,7 @@ def _job(job: protocol.JobInfo) -> Group:
         [("Reservation", request.reservation)] if request.reservation else [],
         [("RunTime", format_runtime(job.elapsed)), ("TimeLimit", format_limit(request.time_limit))],
         [("SubmitTime", _time(job.submitted_at)), ("EligibleTime", _time(job.eligible_at))],
-        [("StartTime", _time(job.started_at)), ("EndTime", _time(_ended_at(job) or until))],
+        [("StartTime", _time(job.starts_at or job.started_at)), ("EndTime", _time(_ended_at(job) or until))],
         [("Partition", job.partition), *_host_needs(request.demand)],
         *_gpu_lines(job),
         *_post_mortem(job.post_mortem),
@@ -365,7 +369,7 @@ GROUPS: dict[str, Callable[[Any], Group]] = {
 
 # -- JSON -------------------------------------------------------------------------------------------
 
-_TIMES = ("submitted_at", "eligible_at", "started_at", "ended_at")
+_TIMES = ("submitted_at", "eligible_at", "started_at", "starts_at", "ended_at")
 _RENAMED = {"dependency": "depends", "bound_cpus": "cpus", "preemption": "eviction", "steps": "events"}
 _SHOWN = (  # attributes whose keys have their names
     *("id", "array", "task", "tasks", "uid", "gid", "user", "partition", "state", "reason", "cause", "held"),

@@ -17,7 +17,19 @@ from fgsched.listing.display import host_name
 from fgsched.protocol import JobInfo
 
 FIELDS = tuple(
-    dict.fromkeys((*acctfields.ASKED, "deadline", "indices", "priority", "share", "unmet", "command"))
+    dict.fromkeys(
+        (
+            *acctfields.ASKED,
+            "starts_at",
+            "deadline",
+            "indices",
+            "priority",
+            "share",
+            "unmet",
+            "command",
+            "starts_at",
+        )
+    )
 )
 
 
@@ -87,7 +99,7 @@ def _state(job: JobInfo) -> dict[str, Any]:
         "job_state": job.state.value,
         "priority": round(job.priority or 0),
         "restart_cnt": job.restarts,
-        "start_time": int(job.started_at or 0),
+        "start_time": int(job.starts_at or job.started_at or 0),
         "state_reason": job.reason.word,
         "submit_time": int(job.submitted_at),
     }

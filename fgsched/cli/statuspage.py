@@ -173,7 +173,7 @@ def state_of(answers: Answers, kinds: Kinds, now: float, host: str) -> Status:
     if answers.trouble:
         return Status(at=now, host=host, trouble=answers.trouble)
     jobs = answers.jobs
-    starts = {job: one.latest or one.not_before for job, one in answers.starts.items()}
+    starts = {job: one.at for job, one in answers.starts.items()}
     waiting = [job for job in jobs if job.state is JobState.PENDING]
     waiting.sort(key=lambda job: (starts.get(job.id) or 1e15, -(job.priority or 0.0), job.id))
     counts = Counter(f"{job.state.word}/{job.partition.split(',')[0]}" for job in jobs)

@@ -127,6 +127,11 @@ class ExpectedStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     known: int = 0  # of these, the jobs that have earlier runs
     not_before: float | None = None  # of a job that is not considered before then
 
+    @property
+    def at(self) -> float | None:
+        """The one time that is shown as the expected start, wherever a job's start is shown."""
+        return self.not_before if self.latest is None else self.latest
+
 
 class Explanation(Struct, frozen=True, kw_only=True):
     """The explanation of one job for `fgq --why`."""

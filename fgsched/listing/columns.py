@@ -168,7 +168,7 @@ COLUMNS = (
     Column("TIME_LIMIT", ("time_limit",), format_limit, ("TimeLimit",), "l"),
     Column("TIME_LEFT", ("time_limit", "elapsed"), _left, ("TimeLeft",), "L"),
     Column("SUBMIT_TIME", ("submitted_at",), shown_time, ("SubmitTime",), "V", is_local=True),
-    Column("START_TIME", ("started_at",), shown_time, ("StartTime",), "S", is_local=True),
+    Column("START_TIME", ("starts_at",), shown_time, ("StartTime",), "S", is_local=True),
     Column("LIKELY_START", ("likely",), shown_time, ("LikelyStart",), is_local=True),
     Column("KNOWN", ("known",), str, ("Known",), is_local=True),
     Column("END_TIME", ("ended_at", "started_at", "time_limit"), _end, ("EndTime",), "e", is_local=True),

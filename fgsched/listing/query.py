@@ -14,7 +14,7 @@ from fgsched.listing.columns import Column, Format, Names
 from fgsched.listing.table import OPERANDS
 
 _SORT, _SORT_STARTS = "P,t,-p,i", "S,i"
-EXPECTED = {"likely", "known"}  # attributes that come from a separate request
+EXPECTED = {"starts_at", "likely", "known"}  # attributes that come from a separate request
 _NAMES = ("id", "array", "task", "tasks")  # the parts of a job's name
 _MOST_JOBS = 100_000  # that a line may name: the controller reads it, too
 

@@ -71,7 +71,7 @@ def _times(found: JobInfo) -> list[Line]:
         [("SubmitTime", _time(found.submitted_at)), ("EligibleTime", _time(found.eligible_at))],
         [("AccrueTime", _time(found.eligible_at))],
         [
-            ("StartTime", _time(found.started_at)),
+            ("StartTime", _time(found.starts_at or found.started_at)),
             ("EndTime", _end(found)),
             ("Deadline", shown_time(found.deadline)),
         ],

@@ -227,7 +227,7 @@ _PUBLIC = (
     "tasks",
     "requeue",
 )
-_CLIENTS_OWN = ("likely", "known", "step")  # attributes that the client fills in
+_CLIENTS_OWN = ("starts_at", "likely", "known", "step")  # attributes that the client fills in
 _COMPUTED: dict[str, Getter] = {
     "state": lambda look, job: JobState.COMPLETING if _is_ending(job) else job.state,
     "array": lambda look, job: job.array or None,
