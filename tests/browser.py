@@ -79,8 +79,8 @@ class Browser:
 
 
 @contextmanager
-def browser(profile: Path) -> Iterator[Browser]:
-    """Start a Chromium with an empty profile, and end it."""
+def browser(profile: Path, fonts: Path | None = None) -> Iterator[Browser]:
+    """Start a Chromium with an empty profile, and end it; `fonts`: a configuration of fontconfig."""
     assert CHROMIUM
     from_us, commands = os.pipe()
     events, to_us = os.pipe()
@@ -96,6 +96,7 @@ def browser(profile: Path) -> Iterator[Browser]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env={**os.environ, **({"FONTCONFIG_FILE": str(fonts)} if fonts else {})},
         preexec_fn=descriptors,
         close_fds=False,
         start_new_session=True,

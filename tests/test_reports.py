@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import time
 from pathlib import Path
 
 import msgspec
@@ -225,7 +226,28 @@ def test_one_more_card_is_replayed_for_each_model(paths):
     assert {one.jobs for one in found} == {524}
     assert all(one.median <= one.median_now for one in found)
     report = made(paths, "capacity", replays=found)
-    assert "One more RTX A6000 would have changed the median wait" in " ".join(report.lede)
+    assert (
+        "In a replay of the 524 jobs of the period, one more RTX A6000 changed the median wait"
+        in " ".join(report.lede)
+    )
+
+
+def test_a_sentence_about_a_replay_of_a_part_names_the_part(paths):
+    with facts_of(paths / "fortnight.db") as facts:
+        found = one_more_card(facts, Config().limits, most=50)
+        ran = [run for run in facts.runs(10_000)]
+    latest = sorted(ran, key=lambda run: (run.ended_at, run.id))[-50:]
+    with history.zone():
+        days = [
+            time.strftime("%-d %b %Y", time.localtime(at))
+            for at in (min(r.eligible_at for r in latest), max(r.ended_at for r in latest))
+        ]
+    part = f"the last 50 of {len(ran):,} jobs ({days[0]} to {days[1]})"
+    report = made(paths, "capacity", replays=found)
+    table = next(section for section in report.sections if section.key == "replay").parts[0]
+    assert table.caption == f"A replay of {part}, with and without one more card."
+    for sentence in report.lede:
+        assert "replay" not in sentence or part in sentence
 
 
 def test_jobs_of_very_many_names_are_grouped_by_sqlite_alike(paths):

@@ -13,22 +13,23 @@ from fgsched.domain.policy import Policy
 from fgsched.simulate.replay import SimHost, replay
 from fgsched.simulate.workload import Task, runnable
 
-_MOST = 2_000  # jobs that are replayed: the latest
+_MOST = 2_000  # jobs that are replayed: the latest; a replay of more of them would take minutes
 _UNLIMITED = 1 << 62
 
 
-def one_more_card(facts: Facts, limits: HostLimits) -> tuple[Replayed, ...]:
+def one_more_card(facts: Facts, limits: HostLimits, most: int = _MOST) -> tuple[Replayed, ...]:
     """Return what one more card of each model would have changed for the jobs of a period.
 
-    CPUs and host memory of `limits` do not restrict the replay: the accounts lack the requests for them.
+    `most` jobs are replayed, the latest. CPUs and host memory of `limits` do not restrict the replay: the
+    accounts lack the requests for them.
     """
     gpus = tuple(_gpu(index, card) for index, card in enumerate(facts.cards))
-    runs = facts.runs(_MOST + 1)
-    if not gpus or not runs:
+    latest = facts.runs(most)
+    if not gpus or not latest:
         return ()
     limits = structs.replace(limits, cpus=_UNLIMITED, host_memory=_UNLIMITED)
     host = SimHost(gpus=gpus, limits=limits, policy=Policy())
-    tasks, _ = runnable([_task(run) for run in runs[:_MOST]], gpus, limits)
+    tasks, _ = runnable([_task(run) for run in latest], gpus, limits)
     now = _waits(tasks, host)
     found = []
     for model in dict.fromkeys(card.model for card in facts.cards):
@@ -39,7 +40,9 @@ def one_more_card(facts: Facts, limits: HostLimits) -> tuple[Replayed, ...]:
             Replayed(
                 model=model_name(model),
                 jobs=len(tasks),
-                left_out=max(0, len(runs) - _MOST),
+                left_out=max(0, facts.ran - len(tasks)),
+                since=min(run.eligible_at for run in latest),
+                until=max(run.ended_at for run in latest),
                 median_now=quantile(now, 50) or 0.0,
                 median=quantile(then, 50) or 0.0,
                 ninety_now=quantile(now, 90) or 0.0,

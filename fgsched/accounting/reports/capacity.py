@@ -18,7 +18,7 @@ from fgsched.accounting.reports.model import (
 from fgsched.accounting.reports.queueing import demand_section
 from fgsched.accounting.reports.registry import Replayed, Wish
 from fgsched.accounting.reports.timeclasses import hours_of_the_week
-from fgsched.accounting.reports.wording import sentence
+from fgsched.accounting.reports.wording import long_date, sentence
 
 
 def capacity(facts: Facts, wish: Wish) -> Report:
@@ -66,7 +66,7 @@ def _lede(facts: Facts, waited: float, wish: Wish) -> tuple[str, ...]:
     if useful:
         best = min(useful, key=lambda one: (one.median, one.model))
         text.append(
-            f"One more {best.model} would have changed the median wait from"
+            f"In a replay of {_replayed(best)}, one more {best.model} changed the median wait from"
             f" {numbers.duration_text(best.median_now)} to {numbers.duration_text(best.median)}."
         )
     return tuple(text)
@@ -86,13 +86,16 @@ def _replay(wish: Wish) -> Part:
     return Table("replay", columns, tuple(_replay_row(one) for one in wish.replays), caption=_caption(wish))
 
 
+def _replayed(one: Replayed) -> str:
+    """Name the jobs of a replay: all of the period, or the latest ones with their dates."""
+    if not one.left_out:
+        return f"the {numbers.counted(one.jobs, 'job')} of the period"
+    jobs = f"the last {one.jobs:,} of {numbers.counted(one.jobs + one.left_out, 'job')}"
+    return f"{jobs} ({long_date(one.since)} to {long_date(one.until)})"
+
+
 def _caption(wish: Wish) -> str:
-    some = (
-        ""
-        if all(not one.left_out for one in wish.replays)
-        else " The earliest jobs of the period are left out."
-    )
-    return f"The jobs of the period, replayed with and without one more card.{some}"
+    return f"A replay of {_replayed(wish.replays[0])}, with and without one more card."
 
 
 def _replay_row(one: Replayed) -> tuple[Cell, ...]:

@@ -537,6 +537,11 @@ class Facts:
         return self.reader.records(PastRun, "runs", most=most, **self._bounds)
 
     @cached_property
+    def ran(self) -> int:
+        """Return the number of jobs that ended in the period and had a GPU."""
+        return int(next(self.reader.ask("count_runs", **self._bounds))[0])
+
+    @cached_property
     def slowdowns(self) -> list[Slowdowns]:
         found = Grouping((0, 2), (), collected=2)
         self.reader.group("slowdowns", found, **self._of_user)

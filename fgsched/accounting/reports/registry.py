@@ -16,7 +16,9 @@ class Replayed(Struct, frozen=True, kw_only=True):
 
     model: str
     jobs: int
-    left_out: int  # jobs of the period that were not replayed
+    left_out: int  # jobs of the period that were not replayed: the earliest
+    since: float  # epoch seconds: the first job that was replayed could start
+    until: float  # epoch seconds: the last one ended
     median_now: float
     median: float
     ninety_now: float

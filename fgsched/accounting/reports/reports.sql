@@ -209,6 +209,10 @@ WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.
   AND json_extract(detail, '$.usage.with_process') = 0
 GROUP BY owner.user, job.name ORDER BY sum(job.charged) DESC, owner.user, job.name LIMIT :most;
 
+-- name: count_runs
+SELECT count(*) FROM job
+WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL AND gpus > 0;
+
 -- name: runs
 -- The latest jobs that ended in a period, for a replay: what they asked for, and how long they ran.
 SELECT id, user, eligible_at, started_at, ended_at, gpus, share, memory, time_limit,

@@ -53,8 +53,13 @@ def blocks(gpu: GpuNow, two: bool) -> list[Block]:
     if gpu.down and rest["down"] > 0:
         found.append(Block("down", rest["down"], note=cut(f"down: {gpu.down}", int(rest["down"] * room) + 2)))
     elif rest["external"] >= 0.005:
-        found.append(Block("external", rest["external"]))
+        found.append(Block("external", rest["external"], note=_outside(int(rest["external"] * room) - 1)))
     return found
+
+
+def _outside(room: int) -> str:
+    """Return the label of memory of processes outside fgsched; "" if there is no room for it."""
+    return next((text for text in ("outside fgsched", "outside") if len(text) <= room), "")
 
 
 def _block(share: Share, room: int, two: bool) -> Block:

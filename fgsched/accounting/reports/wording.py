@@ -74,7 +74,7 @@ demand: Waited for
   What a job lacked in the look: share, memory, whole cards, a model, CPUs, host memory, or a
   resource of the site. Hours with a wait are hours in which at least one job waited for it.
 replay: One more card
-  The jobs of the period are started again in virtual time, once on the cards of the host and once
+  The jobs that the table names are started again in virtual time, once on the cards of the host and once
   with the additional card. Both medians are of the replay, which knows no holds, dependencies and
   failures.
 weight: GPU-hours weighted
@@ -138,6 +138,12 @@ def long_time(at: float) -> str:
     local = time.localtime(at)
     day = f"{WEEKDAYS[local.tm_wday][:3]} {local.tm_mday} {_MONTHS[local.tm_mon - 1]}"
     return f"{day} {local.tm_hour:02d}:{local.tm_min:02d}"
+
+
+def long_date(at: float) -> str:
+    """Return the day of a time in epoch seconds as '11 Nov 2026'."""
+    local = time.localtime(at)
+    return f"{local.tm_mday} {_MONTHS[local.tm_mon - 1]} {local.tm_year}"
 
 
 def event(at: float) -> Event:
