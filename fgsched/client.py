@@ -17,17 +17,20 @@ import msgspec
 
 from fgsched import codec, protocol
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Unreachable
+from fgsched.domain.text import clean
 from fgsched.protocol import Answer, Call, Progress
+from fgsched.system.ownhost import lock_holder, refuse_another_host, refuse_without_locks
 from fgsched.system.paths import SOCKET_PATH_MAX, Paths, written
 from fgsched.system.startmark import starting
 
 if TYPE_CHECKING:
     import subprocess
 
+TAKE_OVER = "--take-over"  # option of a controller that takes the queue of another host
 _PATIENCE = 10.0  # seconds that the controller has for an answer
 _START = 600.0  # seconds that a controller has for its start, which reads the whole queue
 _STOP = 60.0  # seconds that a controller which accepts no connections has for its end
-_SILENT = 3.0  # seconds until a command says for what it waits
+_SILENT = 1.5  # seconds until a command says for what it waits
 _CROWD = 60.0  # seconds for which requests to a busy controller are retried
 _LONGEST_PAUSE = 5.0  # seconds between two times
 _PAUSE = 0.02  # seconds between two attempts to connect
@@ -314,6 +317,8 @@ def connect(places: Paths, *, may_start: bool = True, until: float | None = None
         Unreachable: it accepts no connections, or something else is in the place of its socket.
     """
     places.check(os.geteuid())
+    if places.mode == "user":
+        refuse_another_host(places.state, only_other_boots=True)
     patience = _Patience(places, until)
     patience.wait_while_starting()
     try:
@@ -332,11 +337,23 @@ def connect(places: Paths, *, may_start: bool = True, until: float | None = None
         if error.errno != errno.ELOOP:  # a lost connection is another matter
             raise
         raise _absent(places, "fgsched start") from None
+    _refuse_by_sudo(places)
     _start_if_absent(places, (), patience)
     try:
         return _dial(places)
     except OSError as error:
         raise Unreachable(f"the controller has just started and does not answer: {error.strerror}") from None
+
+
+def _refuse_by_sudo(places: Paths) -> None:
+    """Refuse to start a controller of root's for a command that a user typed with sudo. Raises NotRunning."""
+    user = os.environ.get("SUDO_USER", "")
+    if os.geteuid() == 0 and user not in ("", "root") and not places.is_named:
+        raise NotRunning(
+            "root has no controller, and this host has none for all users",
+            f"Without sudo the command asks the controller of {clean(user)}. For all users: fgsched init. "
+            "For root alone: fgsched start",
+        )
 
 
 class _Patience:
@@ -349,6 +366,7 @@ class _Patience:
         self._places, self._until = places, until
         self._since = time.monotonic()
         self._is_told = False
+        self.why = ""  # the command waits, if no controller shows that it is starting
 
     @property
     def left(self) -> float:
@@ -373,7 +391,7 @@ class _Patience:
             raise TimedOut(f"{which} is still starting", f"Its log tells more: {_logs(self._places)}")
         if self._until is None and not self._is_told and time.monotonic() - self._since >= _SILENT:
             self._is_told = True
-            _say_waiting(f"{which} is starting")
+            _say_waiting(self.why if self.why and not pid else f"{which} is starting")
 
 
 def _say_waiting(why: str) -> None:
@@ -450,7 +468,11 @@ def start(places: Paths, *options: str) -> bool:
 
 
 def _start_if_absent(places: Paths, options: tuple[str, ...], patience: _Patience) -> bool:
+    if TAKE_OVER not in options:
+        refuse_another_host(places.state)
     places.prepare(os.geteuid())
+    with written(places.state):
+        refuse_without_locks(places.state)
     with _starting(places, patience):
         try:
             _dial(places).close()
@@ -472,6 +494,8 @@ def _starting(places: Paths, patience: _Patience) -> Iterator[None]:
                 lock.acquire()
             break
         except Timeout:
+            holder = lock_holder(Path(lock.lock_file))
+            patience.why = f"another command ({holder or 'unknown'}) is starting the controller"
             patience.spend(starting(places.refreshed(os.geteuid()).socket))
     try:
         yield
@@ -490,6 +514,10 @@ def _start(places: Paths, options: tuple[str, ...], patience: _Patience) -> None
     refuse_unfit_limits()
     end = time.monotonic() + _STOP
     while (other := _start_own(places, options, patience)) is not None:
+        patience.why = f"{other.cause}, and accepts no connections"
+        refused = _absent(places, "fgsched start")
+        if not isinstance(refused, NotRunning):  # a file has replaced its socket
+            raise refused
         if _accepts_soon(places, patience):  # a command that was killed had started it
             return
         if time.monotonic() > end:

@@ -24,9 +24,10 @@ from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store import Store, files
 from fgsched.store.connection import may_lose_commits, version
 from fgsched.store.recovering import Recovered, recover
-from fgsched.system import cgroups, generations, mounts
+from fgsched.system import cgroups, generations, mounts, ownhost
 from fgsched.system.paths import Paths, taken
 from fgsched.system.private import open_to_others
+from fgsched.system.runplace import file_system
 from fgshim import library, spawner
 
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
@@ -71,7 +72,7 @@ def examine(places: Paths) -> list[Finding]:
     except FgschedError as error:
         return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
     checks: list[Callable[[Paths, _Seen], Finding]] = [
-        *(_controller, _run_directory, _queue, _accounts, _private, _space, _sqlite, _cgroup),
+        *(_controller, _host, _run_directory, _queue, _accounts, _private, _space, _sqlite, _cgroup),
         *(
             _run_space,
             _processes_of_users,
@@ -189,6 +190,17 @@ def _controller(places: Paths, seen: _Seen) -> Finding:
             return Finding("controller", WARN, seen.why, seen.remedy)
         return Finding("controller", OK, f"{seen.why}; your next command starts one")
     return Finding("controller", OK, f"pid {seen.about.pid}, {seen.about.mode} mode, answers")
+
+
+def _host(places: Paths, seen: _Seen) -> Finding:
+    """Check that the queue belongs to this host, and that its file system has locks."""
+    here, owner = ownhost.this_host(), ownhost.owner_of(places.state)
+    kind = file_system(places.state)
+    name = f"{here.name}, {f'machine {here.machine[:8]}' if here.machine else 'without a machine id'}"
+    if owner is None:
+        return Finding("host", OK, f"{name}; the queue belongs to no host yet ({kind})")
+    ownhost.refuse_another_host(places.state)
+    return Finding("host", OK, f"the queue belongs to this host ({name}; {places.state} is on {kind})")
 
 
 def _run_directory(places: Paths, seen: _Seen) -> Finding:

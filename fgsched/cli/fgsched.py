@@ -13,7 +13,7 @@ from fgsched import protocol
 from fgsched.cli.command import Group, write
 from fgsched.cli.installation import INSTALLATION
 from fgsched.cli.simulating import simulate
-from fgsched.client import Client, find_places, start
+from fgsched.client import TAKE_OVER, Client, find_places, start
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
 from fgsched.domain.times import format_runtime
 from fgsched.system.paths import Paths
@@ -48,8 +48,9 @@ def _places(system: bool) -> Paths:
 
 @fgsched.command("start")
 @_cards
+@click.option("--take-over", is_flag=True, help="Take the queue of a host that is gone for good.")
 @_system
-def _start(gpus: str, system: bool) -> int:
+def _start(gpus: str, take_over: bool, system: bool) -> int:
     """Start the controller in the background."""
     places = _places(system)
     if places.mode == "system" and os.geteuid() != 0:
@@ -58,6 +59,7 @@ def _start(gpus: str, system: bool) -> int:
             "fgsched status shows it. For a controller of your own set FG_HOME to a directory of yours.",
         )
     options = [*(["--gpus", gpus] if gpus else []), *(["--system"] if system else [])]
+    options += [TAKE_OVER] if take_over else []
     is_new = start(places, *options)
     with Client(places, may_start=False) as client:
         pid = client.call(protocol.Ping()).pid

@@ -25,6 +25,7 @@ def attend(
     gpus: str = "",
     system: bool = False,
     is_service: bool = False,
+    takes_over: bool = False,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the controller until it is stopped. `gpus` overrides the environment and the configuration.
@@ -40,7 +41,7 @@ def attend(
         for program in (sys.executable, __file__, library(), spawner()):
             refuse_unless_safe(Path(program), owner=0, writers=0o002)
     try:
-        serve(places, os.environ, option=gpus, is_service=is_service, ready=ready)
+        serve(places, os.environ, option=gpus, is_service=is_service, takes_over=takes_over, ready=ready)
     except OSError as error:
         if not is_of_the_disk(error):
             raise
@@ -49,7 +50,7 @@ def attend(
 
 def main() -> int:
     """Run the controller; write to descriptor READY_FD that it is ready, or why it cannot start."""
-    options, rest = getopt.gnu_getopt(sys.argv[1:], "", ["gpus=", "system", "service"])
+    options, rest = getopt.gnu_getopt(sys.argv[1:], "", ["gpus=", "system", "service", "take-over"])
     given = dict(options)
     descriptor = int(rest[0]) if rest else -1
 
@@ -73,6 +74,7 @@ def main() -> int:
             gpus=given.get("--gpus", ""),
             system="--system" in given,
             is_service="--service" in given,
+            takes_over="--take-over" in given,
             ready=lambda: say({"ready": os.getpid()}),
         )
     except FgschedError as error:

@@ -113,12 +113,13 @@ class Answer(NamedTuple):
 class Spawner:
     """The spawner process and the socket to it."""
 
-    def __init__(self, program: Path) -> None:
+    def __init__(self, program: Path, locks: Sequence[int] = ()) -> None:
+        """Start the spawner, which holds `locks` until its last shepherd has ended."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self._process = subprocess.Popen(
             [str(program), str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
+            pass_fds=[theirs.fileno(), *locks],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             cwd="/",

@@ -313,7 +313,9 @@ def _check_cards(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
     if not gpus:
         raise Refused(
             "no GPU in this host can ever satisfy this: the host has no GPUs",
-            "fgsched status shows the reason. Without --gpus and --gpu-mem the job can run.",
+            "fgsched status shows the reason. A controller keeps the FG_DEVICES and FG_CONFIG with which it "
+            "was started: fgsched stop, and the next command starts yours with those of the shell. "
+            "Without --gpus and --gpu-mem the job can run.",
         )
     suitable = [gpu for gpu in gpus if is_of_type(gpu, demand.gpu_type)]
     if not suitable:

@@ -18,6 +18,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from fgsched.domain.errors import StorageError
+from fgsched.system.ownhost import INHERITED
 from fgsched.system.paths import SOCKET_PATH_MAX, Paths, is_private, linked
 
 log = logging.getLogger("fgsched.controller")
@@ -134,7 +135,9 @@ def keep_from_cleaners(run: Path) -> int:
         descriptor = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return descriptor
+        inheritable = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, INHERITED)
+        os.close(descriptor)
+        return inheritable
     return -1
 
 

@@ -21,6 +21,22 @@ static bool is_absolute(const char *text)
     return text && text[0] == '/';
 }
 
+/* Tell whether the queue of a state directory was last used since another boot: by another host, perhaps. */
+static bool is_of_another_boot(const char *state)
+{
+    char path[4096 + sizeof "/host"], owner[4096], boot[37] = "";
+    snprintf(path, sizeof path, "%s/host", state);
+    ssize_t size = readlink(path, owner, sizeof owner - 1);
+    if (size < 0)
+        return false;
+    owner[size] = '\0';
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    bool is_known = fd >= 0 && read(fd, boot, 36) == 36;
+    if (fd >= 0)
+        close(fd);
+    return !is_known || !strstr(owner, boot);
+}
+
 /* Write where the run directory of a state directory is: `run`, or where that link of the user leads. */
 static bool run_of(const char *state, char *run, size_t room)
 {
@@ -56,7 +72,7 @@ static bool state_of(char *state, size_t room)
 bool own_run(char *run, size_t room)
 {
     char state[4096];
-    return state_of(state, sizeof state) && run_of(state, run, room);
+    return state_of(state, sizeof state) && run_of(state, run, room) && !is_of_another_boot(state);
 }
 
 bool find_controller(struct controller *it)
