@@ -44,6 +44,17 @@ def test_an_allocation_frees_the_slots_of_processes_that_ended(job):
     live.end()
 
 
+def test_the_first_view_after_a_hundred_ends_counts_none_of_them(job):
+    live = job.start()
+    assert live.say("alloc 4M") == (OK,)
+    many = [job.start() for _ in range(100)]
+    assert [process.say("alloc 2M") for process in many] == [(OK,)] * 100
+    for process in many:
+        process.kill()
+    assert live.say("info") == (OK, GIB - 4 * MIB, GIB)
+    live.end()
+
+
 @pytest.mark.parametrize("end", ["kill 9", "kill 6", "_exit 0", "exit 0"])
 def test_what_an_ended_process_held_is_there_at_the_next_allocation(job, end):
     live = job.start()

@@ -1,6 +1,7 @@
 """What a job is told through NVML, asked by the real pynvml."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -76,6 +77,23 @@ def test_too_little_room_is_answered_as_the_driver_does(busy):
     assert said["room"] == [[7, 2], [7, 2], [0, 2], [0, 2]] * 3
     assert said["graphics"] == [[0, 0]] * 3
     assert said["nobody"] == 2
+
+
+def test_no_more_is_free_than_the_gpu_has_left(driver, tmp_path):
+    """A program outside holds 5 of 8 GiB, so a job of 6 GiB cannot have more than 3."""
+    from fakecuda import Card
+    from fakecuda.job import Live, make_job
+
+    [card] = driver.cards(Card(memory=8 * GIB))
+    job = make_job(driver, tmp_path / "job", [(card, 6 * GIB)])
+    program = [driver.program, "-"]
+    outside = Live(
+        subprocess.Popen(program, env={**os.environ, **driver.env}, stdin=-1, stdout=-1, text=True)
+    )
+    assert outside.say("alloc 5G") == (0,)
+    assert job.run("info", "alloc 3G", "info") == [(0, 3 * GIB, 6 * GIB), (0,), (0, 0, 6 * GIB)]
+    assert ask(job)["memory"][0] == [6 * GIB, 0, 3 * GIB, 6 * GIB, 0, 3 * GIB, 0]
+    assert outside.end() == 0
 
 
 def test_used_never_passes_total(job):

@@ -8,7 +8,7 @@
 # Exports: nothing.
 # Needs: arrays (fg_array_without_description, fg_flat, fg_new_array); driver (fg_function); ledger (fg_charge); memory (fg_area,
 #   fg_finish_linear, fg_finish_pitched, fg_freed, fg_gpu_of, fg_linear_charge, fg_remove_address,
-#   fg_reserve_here, fg_reserve_pitched); views (fg_view, fg_view_of, fg_visible_total).
+#   fg_reserve_here, fg_reserve_pitched); views (fg_free_of, fg_view, fg_view_of, fg_visible_total).
 
 cdef public int cuMemAlloc(uint32_t *address, uint32_t size) noexcept nogil:
     cdef fg_charge charge
@@ -67,7 +67,7 @@ cdef public int cuMemGetInfo(uint32_t *free, uint32_t *total) noexcept nogil:
         if total:
             total[0] = <uint32_t> min(view.total, <uint64_t> total[0])
         if free:
-            free[0] = <uint32_t> min(view.total - view.used, <uint64_t> free[0])
+            free[0] = <uint32_t> fg_free_of(&view, free[0])
     return status
 
 

@@ -104,8 +104,8 @@ cdef bint fg_reap(fg_region *region, bint often) noexcept nogil:
         if not fg_is_to_judge(&region.slot[at], at, often) or (often and judged >= FG_JUDGEMENTS):
             continue
         fg_copy_slot(&slot, &region.slot[at])
-        judged += 1
         if not fg_has_ended(&slot):
+            judged += 1  # an ended one is found once, a living one again and again
             fg_publish(&fg_judged_at[at], <uint32_t> (fg_rough_clock() // 1000000))
         elif fg_bury(region, at, slot.generation):
             freed = True

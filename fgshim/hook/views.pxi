@@ -1,7 +1,7 @@
 # The memory figures that the job sees: its own share, equal in CUDA and in NVML.
 #
 # Hooks: cuMemGetInfo_v2, cuDeviceTotalMem_v2, nvmlDeviceGetMemoryInfo, nvmlDeviceGetMemoryInfo_v2.
-# Exports: fg_nvml_gpu, fg_view, fg_view_of, fg_visible_total.
+# Exports: fg_free_of, fg_nvml_gpu, fg_view, fg_view_of, fg_visible_total.
 # Needs: cards (fg_has_instances_on, fg_is_instance_on); driver (fg_function); ledger (fg_living_job_bytes);
 #   memory (fg_gpu_of); pool_table (fg_can_trim, fg_refresh_pools); region (fg_attach, fg_limit, fg_own_job,
 #   fg_position).
@@ -24,6 +24,11 @@ cdef fg_view fg_view_of(int gpu, uint64_t real_total) noexcept nogil:
     return view
 
 
+cdef inline uint64_t fg_free_of(const fg_view *view, uint64_t real_free) noexcept nogil:
+    """Return what the job can still allocate: the rest of its limit, if others have left that much on the GPU."""
+    return min(view.total - view.used, real_free)
+
+
 cdef public int cuMemGetInfo_v2(size_t *free, size_t *total) noexcept nogil:
     cdef fg_view view
     cdef int device = 0
@@ -38,7 +43,7 @@ cdef public int cuMemGetInfo_v2(size_t *free, size_t *total) noexcept nogil:
         if total:
             total[0] = view.total
         if free:
-            free[0] = view.total - view.used
+            free[0] = fg_free_of(&view, free[0])
     return status
 
 
@@ -110,7 +115,7 @@ cdef void fg_show_job_memory(void *device, uint64_t *total, uint64_t *used, uint
             view.used += part.used
     total[0] = view.total
     used[0] = view.used
-    free[0] = view.total - view.used
+    free[0] = fg_free_of(&view, free[0])
 
 
 cdef public int nvmlDeviceGetMemoryInfo(void *device, void *memory) noexcept nogil:
