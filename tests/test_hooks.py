@@ -360,7 +360,7 @@ class Filters:
     def refuse_to_wait(self, connection: Waiting) -> None:
         pass
 
-    def filter(self, question: str, done: object) -> None:
+    def filter(self, question: str, owner, done: object) -> None:
         self.asked.append(done)
 
 

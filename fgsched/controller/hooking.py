@@ -86,6 +86,7 @@ class HookDesk:
             path=self.settings.prolog,
             seconds=self.settings.prolog_time,
             environment=environment("prolog", launching.job, launching.given, self._host),
+            owner=launching.job.uid,
         )
         self._runner.run(run, partial(self._prolog_done, launching))
 
@@ -104,14 +105,15 @@ class HookDesk:
 
     # -- the submit filter ----------------------------------------------------------------------
 
-    def filter(self, question: str, done: Callable[[Ran], None]) -> None:
-        """Run the submit filter; `done` is called with its outcome."""
+    def filter(self, question: str, owner: int, done: Callable[[Ran], None]) -> None:
+        """Run the submit filter for a user; `done` is called with its outcome."""
         run = Run(
             path=self.settings.submit_filter,
             seconds=self.settings.submit_filter_time,
             environment=base("submit_filter"),
             input=question,
             keep=MOST_OUTPUT,
+            owner=owner,
         )
         self._runner.run(run, partial(_filtered, done))
 
@@ -136,6 +138,7 @@ class HookDesk:
             path=self.settings.epilog,
             seconds=self.settings.epilog_time,
             environment=environment("epilog", job, given, self._host),
+            owner=job.uid,
         )
         self._runner.run(run, partial(self._epilog_done, job))
 

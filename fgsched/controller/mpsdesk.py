@@ -238,6 +238,7 @@ class MpsDesk:
             keep=_KEEP,
             uid=uid,
             gid=gid,
+            owner=uid,
         )
         self._runner.run(run, done)
 

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -27,9 +26,9 @@ from fgsched.domain.errors import Refused
 from fgsched.domain.text import storable
 from fgsched.hooks.permissions import refuse_unsafe_program
 from fgsched.hooks.settings import Ran, Run
+from fgsched.hooks.shares import Waiting
 from fgsched.system.identity import become
 
-MOST = 64  # programs of jobs at a time, and as many for clients; further ones wait
 _CHUNK = 1 << 20  # bytes
 _GRACE = 2.0  # seconds between SIGTERM and SIGKILL
 _TAIL = 4096  # bytes of standard error of which the last line is kept
@@ -57,7 +56,7 @@ class Runner:
         self._source, self._sink, self._clock = source, sink, clock
         self._selector = selectors.DefaultSelector()
         self._running: dict[int, _Running] = {}  # by pidfd
-        self._waiting: dict[bool, deque[Run]] = {True: deque(), False: deque()}  # with a client, without
+        self._waiting = {True: Waiting(), False: Waiting()}  # with a client, without
         self._unread = b""
 
     def serve(self) -> None:
@@ -82,9 +81,9 @@ class Runner:
         for one in self._running.values():
             if one.kill_at <= self._clock():
                 self._end_late(one)
-        for has_client, waiting in self._waiting.items():
-            while waiting and sum(bool(one.run.keep) is has_client for one in self._running.values()) < MOST:
-                self._start(waiting.popleft())
+        for waiting in self._waiting.values():
+            while run := waiting.next():
+                self._start(run)
         return True
 
     def _read(self) -> bool:
@@ -94,7 +93,7 @@ class Runner:
         for line in lines:
             with suppress(msgspec.MsgspecError):  # the rest of a line that was sent to a predecessor
                 run = msgspec.json.decode(line, type=Run)
-                self._waiting[bool(run.keep)].append(run)
+                self._waiting[bool(run.keep)].add(run)
         return bool(data)
 
     def _start(self, run: Run) -> None:
@@ -105,6 +104,7 @@ class Runner:
         except (OSError, Refused, subprocess.SubprocessError) as error:
             os.close(output)
             os.close(errors)
+            self._waiting[bool(run.keep)].end(run.owner)
             why = error.cause if isinstance(error, Refused) else _why(error, run.path)
             self._tell(Ran(number=run.number, problem="could not be executed", said=storable(why)))
             return
@@ -119,6 +119,7 @@ class Runner:
 
     def _ended(self, one: _Running) -> None:
         self._selector.unregister(one.pidfd)
+        self._waiting[bool(one.run.keep)].end(one.run.owner)
         status = one.process.wait()
         if one.is_late:
             _signal(one, signal.SIGKILL)  # what it left in its group

@@ -38,6 +38,7 @@ class Run(Struct, frozen=True, kw_only=True):
     uid: int = -1  # of the user as whom it runs; -1: as the controller
     gid: int = -1
     number: int = 0  # of the request, which the outcome repeats
+    owner: int = -1  # user for whom it runs; each user has a share of the programs that run at a time
 
 
 class Ran(Struct, frozen=True, kw_only=True):

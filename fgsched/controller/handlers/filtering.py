@@ -80,7 +80,8 @@ class SubmitFilter:
             return
         if asked.left:
             who = Who(user=caller.name, uid=caller.uid, gid=caller.gid, operator=caller.is_operator)
-            self._desk.filter(question(asked.call, asked.left[-1], who), partial(self._answered, asked))
+            text = question(asked.call, asked.left[-1], who)
+            self._desk.filter(text, caller.uid, partial(self._answered, asked))
             return
         connection.is_waiting = False
         submit = partial(self._submit, caller, rebuilt(asked.call, asked.found))
