@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from fgsched import PROTOCOL
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, Unreachable
-from fgsched.domain.text import escape_bytes, is_half, lazy_regex, quoted, restore_bytes
+from fgsched.domain.text import escape_bytes, is_half, lazy_regex, quoted, restore_bytes, without_halves
 from fgsched.protocol import Answer, Call, Problem, Progress, Retry, name_of
 
 Value = TypeVar("Value")
@@ -207,7 +207,7 @@ def _malformed(error: Exception) -> BadUsage:
 
 def _escaped(value: Any) -> Any:
     if isinstance(value, str):
-        return escape_bytes(value)
+        return without_halves(escape_bytes(value))
     if isinstance(value, dict):
         return {_escaped(key): _escaped(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

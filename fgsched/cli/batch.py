@@ -1,5 +1,6 @@
 """Read `fgsub --batch`: a list of submissions, one command line of fgsub in each line."""
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping, Sequence
 from typing import BinaryIO
 
@@ -31,7 +32,7 @@ def read_lines(file: str, stdin: BinaryIO | None) -> tuple[str, list[str]]:
         raise BadUsage(f"cannot read {name}: {why}") from None
     if len(data) > _LARGEST:
         raise BadUsage(f"{name} is larger than {_LARGEST >> 20} MiB")
-    return name, data.decode("utf-8", "surrogateescape").split("\n")
+    return name, data.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape").split("\n")
 
 
 def parse_batch(

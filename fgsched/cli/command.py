@@ -13,6 +13,7 @@ import click
 
 from fgsched import __version__
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
+from fgsched.domain.text import shown
 
 _OUTPUT_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF}
 
@@ -38,13 +39,14 @@ class Friendly(click.Command):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")
         extra.pop("standalone_mode", None)
+        words = list(sys.argv[1:] if args is None else args)
         try:
             if is_completion:
                 from fgsched.cli.completing import offer_values  # a command that runs does not need it
 
                 offer_values(self)
                 super().main(args, name, **extra)
-            sys.exit(self._run(name, list(sys.argv[1:] if args is None else args), extra))
+            sys.exit(self._run(name, words, extra))
         except FgschedError as error:
             self.fail(error.cause, error.remedy, error.exit_code)
         except click.UsageError as error:
@@ -55,7 +57,7 @@ class Friendly(click.Command):
         except BrokenPipeError:
             leave(128 + signal.SIGPIPE)
         except Exception as error:
-            self._trouble(error)
+            self._trouble(error, words)
 
     def _run(self, name: str, words: list[str], extra: dict[str, Any]) -> int:
         try:
@@ -79,8 +81,11 @@ class Friendly(click.Command):
         warn(self.name or "", cause, remedy)
         leave(code)
 
-    def _trouble(self, error: Exception) -> NoReturn:
-        """Report a full disk or an internal error, and exit."""
+    def _trouble(self, error: Exception, words: Sequence[str]) -> NoReturn:
+        """Report a full disk, a path among the words that cannot be used, or an internal error, and exit."""
+        if isinstance(error, OSError) and _is_named(error.filename, words):
+            code = Exit.STORAGE if error.errno in _OUTPUT_TROUBLE else Exit.REFUSED
+            self.fail(f"cannot use {shown(os.fsdecode(error.filename))}: {error.strerror}", "", code)
         if isinstance(error, OSError) and error.errno in _OUTPUT_TROUBLE and error.filename is None:
             self.fail(f"cannot write the output: {error.strerror}", "", Exit.STORAGE)
         if os.environ.get("FG_DEBUG") == "1":
@@ -180,6 +185,15 @@ class Group(Command, click.Group):
         if args[0] in self._unbuilt:
             raise BadUsage(f"{args[0]} is not supported yet")
         return super().resolve_command(ctx, args)
+
+
+def _is_named(path: object, words: Iterable[str]) -> bool:
+    """Return whether a path of an error is one that a person has named, or lies below one."""
+    if not isinstance(path, str | bytes):
+        return False
+    failed = os.path.abspath(os.fsdecode(path))
+    named = (value for word in words for value in (word, word.partition("=")[2]) if value)
+    return any(failed == whole or failed.startswith(f"{whole}/") for whole in map(os.path.abspath, named))
 
 
 def run(command: click.Command) -> NoReturn:

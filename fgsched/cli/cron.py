@@ -10,8 +10,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.system import disk
 from fgsched.system.paths import CONFIG_VARIABLES
+from fgsched.system.places import replace_file
 
 BEGIN = "# BEGIN fgsched reports (fgsched cron --install replaces this block, and only this block)"
 END = "# END fgsched reports"
@@ -200,10 +200,9 @@ def install_units(folder: Path, texts: Mapping[str, str]) -> Sequence[Path]:
         if path.exists() and (text := path.read_text()) and not text.startswith(_MARK):
             raise Refused(f"{path} was not written by fgsched cron", "Move it away, or keep it.")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         changed = [path for path, text in paths.items() if not path.exists() or path.read_text() != text]
         for path in changed:
-            disk.replace_file(path, paths[path].encode(), 0o644)
+            replace_file(path, paths[path].encode(), 0o644, make=True)
     except OSError as error:
         raise Refused(f"cannot write to {folder}: {error.strerror}", "Run it as root.") from None
     return changed

@@ -376,9 +376,8 @@ def _write(what: str, word: str, file: str) -> None:
         output().buffer.write(script)
         return
     path = file or f"fg-{ids[0]}.sh"
-    chosen = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     try:
-        with open(os.open(path, chosen, 0o777) if file else create_own(path, 0o777), "wb") as out:
+        with open(create_own(path, 0o777), "wb") as out:
             out.write(script)
     except OSError as error:
         raise BadUsage(f"cannot write {shown(path)}: {error.strerror}") from None

@@ -44,7 +44,7 @@ def keep(sent_key: str, words: Sequence[str]) -> None:
         directory = directory_of(find_places())
         if sent_key:
             _sent = Unanswered(directory, _line(words), time.time(), sent_key)
-        elif directory.is_dir():
+        else:
             _sent = Unanswered.abandoned(directory, _line(words), time.time())
 
 

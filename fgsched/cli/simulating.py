@@ -127,7 +127,7 @@ def _workload(file: str | None, options: dict[str, Any], cards: int) -> "Workloa
             raise BadUsage("--partition selects jobs of a FILE, but none is given.", "Give a FILE.")
         return generate(seed=options["seed"], hours=options["hours"], load=options["load"], cards=cards)
     try:
-        text = _stdin() if file == "-" else Path(file).read_text()
+        text = _stdin() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise BadUsage(f"{file}: this is not text.") from None
     except OSError as error:
@@ -231,8 +231,9 @@ def _document(
 
 def _draw(path: str, found: "Metrics", title: str) -> None:
     from fgsched.simulate.svg import svg
+    from fgsched.system.places import replace_file
 
     try:
-        Path(path).write_text(svg(found, title))
+        replace_file(path, svg(found, title).encode())
     except OSError as error:
         raise BadUsage(f"{path}: cannot be written: {error.strerror}.") from error

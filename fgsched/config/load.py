@@ -100,7 +100,7 @@ class _Source(Struct, frozen=True):
 
 def _parse(path: Path, data: bytes) -> Config:
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
         tree = tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = data.count(10, 0, error.start) + 1

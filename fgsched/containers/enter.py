@@ -71,7 +71,7 @@ def _command(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     given, rest, is_script = _parsed(argv)
     image = _located(given["image"])
     runtime = _runtime(image, environ)
-    folder = tempfile.mkdtemp(prefix="container-", dir=environ["TMPDIR"])
+    folder = tempfile.mkdtemp(prefix="container-", dir=_tmpdir(environ))
     inside = Inside(
         image=image,
         words=tuple(_script_words(rest, folder) if is_script else rest),
@@ -148,7 +148,7 @@ def _script_words(argv: Sequence[str], folder: str) -> list[str]:
 
 def _mounts(asked: str, environ: Mapping[str, str]) -> tuple[Mount, ...]:
     """Return the directories that a job has on the host (home, work, temporary), and the user's mounts."""
-    usual = ["/tmp", environ.get("HOME", ""), os.getcwd(), environ["TMPDIR"]]
+    usual = ["/tmp", environ.get("HOME", ""), os.getcwd(), _tmpdir(environ)]
     found = [Mount(path, path) for path in usual if path not in ("", "/") and os.path.isdir(path)]
     return without_nested(found) + (parse_mounts(asked) if asked else ())
 
@@ -195,10 +195,15 @@ def _minors(about: Path) -> dict[str, str]:
     return found
 
 
+def _tmpdir(environ: Mapping[str, str]) -> str:
+    """Return the directory for temporary files; a job may have unset the variable."""
+    return environ.get("TMPDIR") or "/tmp"
+
+
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that the image must not override."""
     uuids = environ.get("FG_GPU_UUIDS", "")
-    found = {"NVIDIA_VISIBLE_DEVICES": uuids or "void", "TMPDIR": environ["TMPDIR"]}
+    found = {"NVIDIA_VISIBLE_DEVICES": uuids or "void", "TMPDIR": _tmpdir(environ)}
     found |= {"CUDA_VISIBLE_DEVICES": _visible(environ), "HOME": environ.get("HOME", "/")}
     link = f"{environ['FG_JOB_DIR']}/libfgshim.so"
     return found | ({"LD_PRELOAD": link} if os.path.exists(link) else {})

@@ -141,4 +141,4 @@ def _of_users(places: Paths, config: Config, name: str) -> tuple[Spaces | None, 
 
 
 def _scratch(places: Paths, own: Path, config: Config) -> Scratch:
-    return Scratch(own, f"{config.tmp}/fg-{own.name}-", for_all=places.mode == "system")
+    return Scratch(own, f"{config.tmp}/fg-", for_all=places.mode == "system")

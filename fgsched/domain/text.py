@@ -34,6 +34,7 @@ _LONGEST_STORED = 64 * 1024  # characters
 _UNSTORABLE = lazy_regex("[\0\ud800-\udfff]")
 _BYTE = lazy_regex("[\udc80-\udcff]")  # a byte that is not UTF-8, as surrogateescape keeps it
 _ESCAPED_BYTE = lazy_regex("\0([89a-f][0-9a-f])?")
+_FOREIGN = lazy_regex("[\0\ud800-\udc7f\udd00-\udfff]")
 _SURROGATE = lazy_regex("[\ud800-\udfff]")
 _NOT_PLAIN = lazy_regex("[\0-\x1f\x7f\ud800-\udfff]")
 
@@ -47,6 +48,23 @@ def storable(text: str) -> str:
 def escape_bytes(text: str) -> str:
     """Return `text` as valid UTF-8: NUL and two hexadecimal digits for each byte that is not UTF-8."""
     return _BYTE.sub(lambda found: f"\0{ord(found[0]) & 0xFF:02x}", text)
+
+
+def without_halves(text: str) -> str:
+    """Return `text` with each half of a surrogate pair as its escape, such as \\ud83d: it has no UTF-8."""
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def has_no_utf8(value: object) -> bool:
+    """Return whether a text in `value`, of a foreign JSON parser, has a NUL or half of a surrogate pair.
+
+    A byte that is not UTF-8 is allowed in the form of surrogateescape.
+    """
+    if isinstance(value, str):
+        return _FOREIGN.search(value) is not None
+    if isinstance(value, dict):
+        return any(map(has_no_utf8, value)) or any(map(has_no_utf8, value.values()))
+    return isinstance(value, list) and any(map(has_no_utf8, value))
 
 
 def restore_bytes(text: str) -> str:
@@ -117,6 +135,17 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+_WIDEST = 10_000  # characters of a column
+
+
+def column_width(digits: str) -> int:
+    """Return the width of a column that a format asks for; 0 for none, and at most 10,000 characters.
+
+    Each row is filled to its width: a larger number could use all memory.
+    """
+    return min(int(digits[:12] or 0), _WIDEST)
 
 
 def width_of(text: str) -> int:

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.job import Request, read_request
-from fgsched.domain.text import storable
+from fgsched.domain.text import clean, has_no_utf8, storable
 from fgsched.hooks.settings import Ran
 from fgsched.protocol import Submit
 
@@ -72,8 +72,6 @@ def judged(request: Request, ran: Ran) -> Request:
         raise Unusable("cannot be used", f"{storable(min(unknown))!r} is none of request, refuse, version")
     try:
         return read_request(_merged(to_builtins(request), changes)) if changes else request
-    except UnicodeError:
-        raise Unusable("cannot be used", "the name of a field is not Unicode") from None
     except BadUsage as error:
         raise Unusable("cannot be used", error.cause) from None
 
@@ -85,12 +83,18 @@ def is_refusal(ran: Ran) -> bool:
 
 def _answer(text: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(text) if text.strip() else {}
+        found = json.loads(text, parse_constant=_refuse_constant) if text.strip() else {}
     except (ValueError, RecursionError) as error:
         raise Unusable("is no JSON object", f"{error}; it begins with {text[:_SHOWN]!r}") from None
     if not isinstance(found, dict):
         raise Unusable("is no JSON object", f"it begins with {text[:_SHOWN]!r}")
+    if has_no_utf8(found):
+        raise Unusable("cannot be used", "a text has a NUL, or half of a surrogate pair")
     return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _merged(request: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -100,7 +104,7 @@ def _merged(request: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refusal(text: str) -> Refused:
-    shown = " ".join(storable(text[:_LONGEST_TEXT]).split())
+    shown = clean(" ".join(storable(text[:_LONGEST_TEXT]).split()))
     return Refused(shown or "the submit filter of this site refuses the job", "Change the request.")
 
 

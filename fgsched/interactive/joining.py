@@ -97,15 +97,26 @@ def _connection(
         outcome = client.call(protocol.Join(ids=[job], caller=number)).jobs[0]
         if outcome.error is not None:
             raise outcome.error.error()
-        sources: list[Any] = [listener, signals]
-        ready, _, _ = select.select(sources, [], [], _PATIENCE)
-        for received in signals.take():
-            if received in ENDING:
-                raise Interrupted(received)
-        if listener in ready and (connection := link.accept(listener)) is not None:
+        if (connection := _accepted(listener, signals, time.monotonic() + _PATIENCE)) is not None:
             return connection
     raise Unreachable(
         f"job {job} starts no further process",
         "Its shepherd was killed, its script made a user namespace, or the interpreter of fgsched cannot be "
         "executed in the job.",
     )
+
+
+def _accepted(listener: socket.socket, signals: Signals, until: float) -> socket.socket | None:
+    """Return the connection of the agent; connections of other users are closed, and cost no time of `until`.
+
+    Raises Interrupted.
+    """
+    sources: list[Any] = [listener, signals]
+    while (left := until - time.monotonic()) > 0:
+        ready, _, _ = select.select(sources, [], [], left)
+        for received in signals.take():
+            if received in ENDING:
+                raise Interrupted(received)
+        if listener in ready and (connection := link.accept(listener)) is not None:
+            return connection
+    return None

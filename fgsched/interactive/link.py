@@ -12,9 +12,15 @@ import struct
 import msgspec
 from msgspec import Struct
 
+try:  # hashlib loads OpenSSL, which takes longer than the rest
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
+
 _CREDENTIALS = struct.Struct("3i")
 _LONGEST = 1 << 17  # bytes of a message
 _STREAMS = 3
+_WAITING = 4096  # connections: those of other users are refused, but take a place until then
 DETACH = b"\0"  # a caller leaves, and the command runs on
 PORT = b"port "  # with the number of a port that was reserved for the job
 TAKEN = b"taken"  # another caller has the terminal
@@ -47,6 +53,11 @@ def attach_name(name: str) -> str:
     return f"{name}.attach"
 
 
+def _address(name: str) -> str:
+    """Return the address of a name; it tells a reader of /proc/net/unix nothing about the name."""
+    return f"\0fgsched/{blake2b(name.encode(), digest_size=16).hexdigest()}"
+
+
 def new_name() -> str:
     """Return a name that no other caller has."""
     return f"fgrun-{secrets.token_hex(16)}"
@@ -55,8 +66,8 @@ def new_name() -> str:
 def listen(name: str) -> socket.socket:
     """Return a socket that the job's first process can connect to."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-    listener.bind(f"\0{name}")
-    listener.listen(8)
+    listener.bind(_address(name))
+    listener.listen(_WAITING)
     listener.setblocking(False)
     return listener
 
@@ -77,7 +88,7 @@ def connect(name: str) -> socket.socket:
     """Connect to the caller. Raises Gone."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     try:
-        connection.connect(f"\0{name}")
+        connection.connect(_address(name))
     except OSError:
         connection.close()
         raise Gone from None

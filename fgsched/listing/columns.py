@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState, Reason
-from fgsched.domain.text import clean, lazy_regex, shown
+from fgsched.domain.text import clean, column_width, lazy_regex, shown
 from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
 from fgsched.jobs.arrays import parse_tasks, tasks
@@ -356,7 +356,9 @@ def percent(text: str) -> Format:
             every = [Piece(column, after="|") for column in COLUMNS if column.letter]
             pieces += [*every[:-1], replace(every[-1], after=after)]
         else:
-            pieces.append(Piece(by_letter(match[3] or ""), int(match[2] or 0), bool(match[1]), after))
+            pieces.append(
+                Piece(by_letter(match[3] or ""), column_width(match[2] or ""), bool(match[1]), after)
+            )
         at = match.end() + len(after)
     return Format(text[:first], tuple(pieces))
 
@@ -369,7 +371,7 @@ def named(text: str, known: Names = BY_NAME) -> Format:
         if not match:
             raise BadUsage(f"{shown(part)} is not a field of -O", "Such as: -O JobID:8,Name:.20,State")
         column = by_name(match[1], known)
-        width = int(match[3]) if match[3] else 0 if match[4] else _DEFAULT_WIDTH
+        width = column_width(match[3]) if match[3] else 0 if match[4] else _DEFAULT_WIDTH
         pieces.append(Piece(column, width, bool(match[2]), match[4] or ""))
     return Format("", tuple(pieces))
 

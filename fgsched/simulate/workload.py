@@ -5,8 +5,9 @@ import json
 import math
 import random
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import WHOLE, Demand, Gpu, HostLimits, Job, Request
 from fgsched.domain.policy import Policy
+from fgsched.domain.text import quoted
 from fgsched.scheduling.admission import check_demand
 
 
@@ -110,7 +112,7 @@ def _could_run(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> bool:
 
 
 _MIB = 1 << 20
-_OPENB = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time")
+_OPENB = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time", "name")
 
 
 def read(file: str, text: str) -> Workload:
@@ -119,6 +121,7 @@ def read(file: str, text: str) -> Workload:
     Raises:
         BadUsage: the text has neither format, or a malformed value.
     """
+    text = text.removeprefix("\ufeff")  # of a spreadsheet
     start = text.lstrip()[:1]
     return _accounts(file, text) if start == "{" else _openb(file, text)
 
@@ -128,9 +131,9 @@ def read(file: str, text: str) -> Workload:
 
 def _accounts(file: str, text: str) -> Workload:
     try:
-        jobs = json.loads(text)["jobs"]
+        jobs = json.loads(text, parse_constant=_refuse_constant)["jobs"]
         found = [_job(job) for job in jobs]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise BadUsage(
             f"{file}: this is not the output of fgacct --json: {error!r}", "Use fgacct --json -a -S …"
         ) from error
@@ -138,6 +141,10 @@ def _accounts(file: str, text: str) -> Workload:
     return Workload.of(
         tasks, f"{counted(len(tasks), 'job')} of {Path(file).name}", left_out=len(found) - len(tasks)
     )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
 
 
 def _job(job: dict[str, Any]) -> Task | None:
@@ -199,22 +206,48 @@ def _openb(file: str, text: str) -> Workload:
 
 def _tasks(rows: Iterable[dict[str, str]]) -> tuple[list[Task], int]:
     tasks, left_out = [], 0
-    for row in rows:
-        started, ended = row.get("scheduled_time") or row["creation_time"], row["deletion_time"]
-        if not started or not ended:
-            left_out += 1
-            continue
-        gpus = int(row["num_gpu"])
-        demand = Demand(
-            gpus=gpus,
-            share=(WHOLE if gpus > 1 else int(row["gpu_milli"]) * WHOLE // 1000) if gpus else 0,
-            # Any GPU model is accepted, also if the trace requested a model.
-            cpus=max(1, -(-int(row["cpu_milli"]) // 1000)),
-            host_memory=int(row["memory_mib"]) * _MIB,
-        )
-        run = max(1.0, float(ended) - float(started))
-        tasks.append(Task(demand=demand, submitted=float(row["creation_time"]), run=run, name=row["name"]))
+    for line, row in enumerate(rows, 2):
+        try:
+            task = _task_of(row)
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            what = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"line {line}: {what}") from None
+        left_out += task is None
+        tasks += [task] if task else []
     return tasks, left_out
+
+
+def _task_of(row: dict[str, str]) -> Task | None:
+    """Return the task of one row; None for one that never ran. Raises ValueError, TypeError, KeyError."""
+    started, ended = row.get("scheduled_time") or row["creation_time"], row["deletion_time"]
+    if not started or not ended:
+        return None
+    gpus = _whole(row, "num_gpu")
+    demand = Demand(
+        gpus=gpus,
+        share=(WHOLE if gpus > 1 else _whole(row, "gpu_milli") * WHOLE // 1000) if gpus else 0,
+        # Any GPU model is accepted, also if the trace requested a model.
+        cpus=max(1, -(-_whole(row, "cpu_milli") // 1000)),
+        host_memory=_whole(row, "memory_mib") * _MIB,
+    )
+    run = max(1.0, _finite(ended, "deletion_time") - _finite(started, "scheduled_time"))
+    submitted = _finite(row["creation_time"], "creation_time")
+    return Task(demand=demand, submitted=submitted, run=run, name=row["name"])
+
+
+def _whole(row: dict[str, str], column: str) -> int:
+    text = row[column]
+    try:
+        return int(text)
+    except (ValueError, TypeError):
+        raise ValueError(f"{column} is {quoted(text or '')}, which is no whole number") from None
+
+
+def _finite(text: str, column: str) -> float:
+    with suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return number
+    raise ValueError(f"{column} is {quoted(text)}, which is no number")
 
 
 # -- synthetic workloads ------------------------------------------------------

@@ -9,7 +9,7 @@ from fgsched.cli import steps
 from fgsched.cli.acctfields import allocated_share, tres
 from fgsched.client import Client, find_places
 from fgsched.domain.job import JobState
-from fgsched.domain.text import clean
+from fgsched.domain.text import clean, column_width
 from fgsched.domain.times import format_elapsed
 from fgsched.listing import choices
 from fgsched.listing.display import host_name, shown_time
@@ -99,7 +99,7 @@ def _line(form: str, text: Callable[[tuple[str, Callable[[JobInfo], str]]], str]
         if item[3] not in _HEADS:
             print(f"squeue: error: Invalid job step format specification: {item[3]}", file=sys.stderr)
             return ""
-        shown, width = text(_HEADS[item[3]]), int(item[2] or 0)
+        shown, width = text(_HEADS[item[3]]), column_width(item[2] or "")
         if not width:
             return shown
         return shown[:width].rjust(width) if item[1] else shown[:width].ljust(width)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.domain.job import WHOLE, GpuState
-from fgsched.domain.text import clean
+from fgsched.domain.text import clean, column_width
 from fgsched.domain.times import format_runtime
 from fgsched.listing.display import fit, host_name, shown_time
 from fgsched.listing.gres import typed
@@ -282,7 +282,7 @@ def _of_letters(text: str) -> tuple[str, list[_Piece]]:
         if match[3] not in by_letter:
             raise BadLine(f"error: Invalid node format specification: {match[3]}")
         pieces.append(
-            _Piece(by_letter[match[3]], int(match[2] or 0), bool(match[1]), text[match.end() : end])
+            _Piece(by_letter[match[3]], column_width(match[2] or ""), bool(match[1]), text[match.end() : end])
         )
     return text[: matches[0].start()] if matches else text, pieces
 
@@ -292,7 +292,7 @@ def _of_name(part: str) -> _Piece:
     known = {column.names: column for column in COLUMNS}
     if match is None or match[1].lower() not in known:
         raise BadLine(f"error: Invalid job format specification: {part}")
-    width = int(match[3]) if match[3] else 0 if match[4] else 20
+    width = column_width(match[3]) if match[3] else 0 if match[4] else 20
     return _Piece(known[match[1].lower()], width, bool(match[2]), match[4] or "")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from fgsched.domain.text import clean
+from fgsched.domain.text import clean, column_width
 from fgsched.listing.display import fit
 from fgsched.slurm.getopt import BadLine
 
@@ -47,7 +47,7 @@ def columns(text: str, fields: Sequence[Field], *, owner: str) -> list[Column]:
         field = _field(name, fields)
         if field is None or not (width.lstrip("-") or "0").isdecimal():
             raise BadLine(f"error: Invalid field requested: {owner}{part!r}")
-        amount = int(width or 0)
+        amount = column_width(width.lstrip("-")) * (-1 if width.startswith("-") else 1)
         found.append(Column(field, abs(amount) or field.width, amount < 0))
     return found
 

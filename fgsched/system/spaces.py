@@ -1,17 +1,24 @@
 """Give each user a limited space in the run directory, and a directory for the TMPDIRs of jobs."""
 
 import ctypes
+import fcntl
 import os
+import secrets
 import stat
+import string
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from fgsched.system import places
 from fgsched.system.safeopen import open_beneath
 
 _MAX_TIDY, _MAX_TIDY_USER = 2.0, 0.5  # seconds of tidying: in all, and for one user
 _MAX_DIGITS = 18  # of a slot number
+_LETTERS = string.ascii_lowercase + string.digits
+_LENGTH = 6  # characters: the path of a socket below TMPDIR has at most 107
+_TRIES = 20  # names of a directory
 _NOSUID, _NODEV, _REMOUNT, _NOFOLLOW = 2, 4, 32, 8  # of mount(2) and umount2(2)
 _BYTES_PER_INODE = 4096  # bytes of space for each file that a user may have
 
@@ -112,8 +119,10 @@ def attempts(run: Path) -> set[tuple[int, int]]:
 class Scratch:
     """The directory for the TMPDIRs of jobs, with a directory for each user that belongs to the user.
 
-    Its name ends in random letters, so that no other user can create it first, and is stored in the run
-    directory. If the directory is missing or has another owner at the next start, a new name is used.
+    Its name ends in random letters, and is stored in the run directory. A user who sees the name can make the
+    directory again if a cleaner of /tmp has removed it. So its owner, type and mode are compared at each use;
+    if it is not the one that this controller opened, it is left alone, and a new name is used. The lock keeps
+    systemd-tmpfiles from removing it.
     """
 
     def __init__(
@@ -127,28 +136,41 @@ class Scratch:
         """
         self._clock = clock
         self._link, self._prefix, self._mode = run / "scratch", prefix, 0o711 if for_all else 0o700
-        self._modified = 0  # nanoseconds: modification time at which the users were listed
-        self._users: frozenset[str] = frozenset()
-        self.path = self._stored()  # "": not created yet
-
-    def _stored(self) -> str:
+        self._root = -1  # descriptor of the directory
+        self.path = ""  # "": not created yet
         with suppress(OSError):
-            path = os.readlink(self._link)
-            if path.startswith(self._prefix) and self._is_ours(path):
-                return path
-        return ""
+            stored = os.readlink(self._link)
+            if stored.startswith(self._prefix):
+                self._hold(stored)
+
+    def _hold(self, path: str) -> None:
+        """Open the directory, and lock it against cleaners. Raises OSError if it is not this user's alone."""
+        descriptor = places.open_own(path)
+        self.close()
+        self._root, self.path = descriptor, path
+        with suppress(OSError):  # another controller of the same run directory has it
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        """Release the directory."""
+        if self._root >= 0:
+            os.close(self._root)
+            self._root = -1
 
     def _create(self) -> None:
-        self.path = f"{self._prefix}{os.urandom(8).hex()}"
-        os.mkdir(self.path, 0o700)
-        os.chmod(self.path, self._mode)
+        """Make a directory with a new name. Raises OSError."""
+        for left in reversed(range(_TRIES)):
+            path = self._prefix + "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
+            try:
+                os.mkdir(path, 0o700)
+                break
+            except FileExistsError:
+                if not left:
+                    raise
+        self._hold(path)
+        os.fchmod(self._root, self._mode)
         self._link.unlink(missing_ok=True)
-        self._link.symlink_to(self.path)
-        self._modified = 0
-
-    def _is_ours(self, path: str) -> bool:
-        found = os.lstat(path)
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+        self._link.symlink_to(path)
 
     def of(self, uid: int, gid: int) -> str:
         """Return the directory of a user, creating it if needed.
@@ -156,27 +178,33 @@ class Scratch:
         Raises:
             OSError: the directory cannot be created.
         """
-        try:
-            found = os.lstat(self.path)
-        except FileNotFoundError:  # not created yet, or removed by a program that cleans up /tmp
+        if self._root < 0 or not places.is_still(self._root, self.path) or not self._has(uid, gid):
             self._create()
-            found = os.lstat(self.path)
-        if found.st_mtime_ns != self._modified:
-            self._users, self._modified = frozenset(os.listdir(self.path)), found.st_mtime_ns
-        if str(uid) not in self._users:
             self._make(str(uid), uid, gid)
         return f"{self.path}/{uid}"
+
+    def _has(self, uid: int, gid: int) -> bool:
+        """Return whether the user's directory is there, after making it if it is missing."""
+        try:
+            found = os.stat(str(uid), dir_fd=self._root, follow_symlinks=False)
+        except FileNotFoundError:
+            self._make(str(uid), uid, gid)
+            return True
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == uid
 
     def _make(self, name: str, uid: int, gid: int) -> None:
         """Create a directory so that it always belongs to the user, even after a crash.
 
         Its first name is used only once: after a crash, its owner may have put something into it.
         """
-        fresh = f"{self.path}/new.{os.urandom(8).hex()}"
-        os.mkdir(fresh, 0o700)
-        os.chown(fresh, uid, gid)
-        os.rename(fresh, f"{self.path}/{name}")
-        self._users |= {name}
+        fresh = f"new.{os.urandom(8).hex()}"
+        os.mkdir(fresh, 0o700, dir_fd=self._root)
+        descriptor = places.open_own(fresh, self._root)
+        try:
+            os.fchown(descriptor, uid, gid)
+        finally:
+            os.close(descriptor)
+        os.rename(fresh, name, src_dir_fd=self._root, dst_dir_fd=self._root)
 
     def tidy(self, slots: set[int]) -> None:
         """Remove the empty TMPDIRs of slots without a running job, and their parents if these become empty.
@@ -188,7 +216,9 @@ class Scratch:
         """
         end = self._clock() + _MAX_TIDY
         with suppress(OSError):
-            for user in os.listdir(self.path):
+            if not places.is_still(self._root, self.path):
+                return
+            for user in os.listdir(self._root):
                 now = self._clock()
                 if now < end:
                     self._tidy_user(user, slots, min(end, now + _MAX_TIDY_USER))
@@ -197,16 +227,12 @@ class Scratch:
     def _tidy_user(self, user: str, slots: set[int], until: float) -> None:
         """Tidy one directory without accessing a file system that the user mounted there."""
         with suppress(OSError):
-            parent = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            directory = open_beneath(user, self._root, os.O_RDONLY | os.O_DIRECTORY)
             try:
-                directory = open_beneath(user, parent, os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    self._remove_empty(directory, slots, until)
-                finally:
-                    os.close(directory)
-                os.rmdir(user, dir_fd=parent)
+                self._remove_empty(directory, slots, until)
             finally:
-                os.close(parent)
+                os.close(directory)
+            os.rmdir(user, dir_fd=self._root)
 
     def _remove_empty(self, directory: int, slots: set[int], until: float) -> None:
         """Remove empty TMPDIRs; rmdir refuses a mount point without accessing the mounted file system."""

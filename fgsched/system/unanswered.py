@@ -5,12 +5,13 @@ answer arrives. Another command with an equal request takes the key over if that
 """
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from errno import EACCES
 from pathlib import Path
 
+from fgsched.system.places import make_own, open_own
 from fgsched.system.process import Identity, boot_id, identify, is_alive
 
 try:  # hashlib loads OpenSSL, which takes longer than the rest of the command
@@ -19,6 +20,7 @@ except ImportError:
     from hashlib import blake2b
 
 VALID = 600.0  # seconds for which a key is kept for a repeated command
+_NAME = re.compile(r"([0-9a-f]{32})-([0-9a-z]{16,64})-([0-9]{1,10})-([0-9]{1,20})", re.ASCII)
 
 
 def new_key(now: float) -> str:
@@ -39,80 +41,87 @@ class Unanswered:
         `key`: the one with which the request was sent already; it is never exchanged for another one.
         """
         self.value = key or new_key(now)
-        self._file: Path | None = None
+        self._name, self._directory = "", -1
         with suppress(OSError):  # a repeated command then has another key, as `is_kept` reports
             directory.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _make(directory.parent)
-            _make(directory)
-            self._take(directory, _digest(request), now, is_sent=bool(key))
+            self._directory = _opened(directory, make=True)
+            self._take(_digest(request), now, is_sent=bool(key))
 
     @classmethod
     def abandoned(cls, directory: Path, request: bytes, now: float) -> "Unanswered | None":
         """Take over the key of an equal request whose process has exited; None: there is none."""
         found, me = cls.__new__(cls), identify(os.getpid())
         with suppress(OSError):
-            taken = _take_over(directory, _digest(request), now, me) if me else None
+            found._directory = _opened(directory)
+            taken = _take_over(found._directory, _digest(request), now, me) if me else None
             if taken:
-                found.value, found._file = taken
+                found.value, found._name = taken
                 return found
+            os.close(found._directory)
         return None
 
     @property
     def is_kept(self) -> bool:
         """Return whether a repeated command will use the same key."""
-        return self._file is not None
+        return bool(self._name)
 
     def answered(self) -> None:
         """Remove the key."""
-        if self._file is not None:
-            self._file.unlink(missing_ok=True)
+        if self._name:
+            with suppress(FileNotFoundError):
+                os.unlink(self._name, dir_fd=self._directory)
 
-    def _take(self, directory: Path, digest: str, now: float, *, is_sent: bool) -> None:
+    def _take(self, digest: str, now: float, *, is_sent: bool) -> None:
         """Take over the key of an equal request whose process has exited; else keep the one that it has."""
         me = identify(os.getpid())
         if me is None:
             return
-        taken = _take_over(directory, digest, now, me, only=self.value if is_sent else "")
+        taken = _take_over(self._directory, digest, now, me, only=self.value if is_sent else "")
         if taken:
-            self.value, self._file = taken
+            self.value, self._name = taken
             return
-        file = directory / _name(digest, self.value, me)
-        file.touch(mode=0o600)
-        self._file = file
+        name = _name(digest, self.value, me)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(name, flags, 0o600, dir_fd=self._directory))
+        self._name = name
+
+
+def _opened(directory: Path, *, make: bool = False) -> int:
+    """Open the directory of the keys, if it and the one above are only this user's. Raises OSError."""
+    opened = make_own if make else open_own
+    above = opened(directory.parent)
+    try:
+        return opened(directory.name, above)
+    finally:
+        os.close(above)
 
 
 def _take_over(
-    directory: Path, digest: str, now: float, me: Identity, *, only: str = ""
-) -> tuple[str, Path] | None:
+    directory: int, digest: str, now: float, me: Identity, *, only: str = ""
+) -> tuple[str, str] | None:
     """Take over the key of an equal request whose process has exited, or `only` that one, if there is one."""
-    for file, key in _abandoned(directory, digest, now):
-        own_file = directory / _name(digest, key, me)
+    for name, key in _abandoned(directory, digest, now):
+        own_name = _name(digest, key, me)
         if only and key != only:
             continue
         with suppress(FileNotFoundError):  # another command took it first
-            file.rename(own_file)
-            os.utime(own_file, (now, now))
-            return key, own_file
+            os.rename(name, own_name, src_dir_fd=directory, dst_dir_fd=directory)
+            os.utime(own_name, (now, now), dir_fd=directory, follow_symlinks=False)
+            return key, own_name
     return None
 
 
-def _make(directory: Path) -> None:
-    """Create a directory, and check that no other user can write there: it may be in /tmp."""
-    directory.mkdir(mode=0o700, exist_ok=True)
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise PermissionError(EACCES, os.strerror(EACCES), str(directory))
-
-
-def _abandoned(directory: Path, digest: str, now: float) -> Iterator[tuple[Path, str]]:
-    """Yield the files and keys of equal requests whose process has exited; remove keys that are too old."""
-    for file in list(directory.iterdir()):
-        with suppress(FileNotFoundError, ValueError):
-            asked, key, pid, start = file.name.split("-")
-            if abs(now - file.stat().st_mtime) > VALID:
-                file.unlink()
-            elif asked == digest and not is_alive(Identity(int(pid), int(start), boot_id())):
-                yield file, key
+def _abandoned(directory: int, digest: str, now: float) -> Iterator[tuple[str, str]]:
+    """Yield the names and keys of equal requests whose process has exited; remove keys that are too old."""
+    for match in filter(None, map(_NAME.fullmatch, os.listdir(directory))):
+        with suppress(FileNotFoundError):
+            found = os.stat(match[0], dir_fd=directory, follow_symlinks=False)
+            if not stat.S_ISREG(found.st_mode) or found.st_size:
+                continue  # not a key
+            if abs(now - found.st_mtime) > VALID:
+                os.unlink(match[0], dir_fd=directory)
+            elif match[1] == digest and not is_alive(Identity(int(match[3]), int(match[4]), boot_id())):
+                yield match[0], match[2]
 
 
 def _name(digest: str, key: str, owner: Identity) -> str:

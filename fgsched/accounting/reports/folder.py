@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fgsched.accounting.reports.model import Report
 from fgsched.domain.errors import FgschedError, Refused, StorageError
-from fgsched.system import disk
+from fgsched.system import places
 
 _LOCK = ".fgreport.lock"
 _FILE = re.compile(r"(?P<kind>[a-z]+)-(?P<period>[0-9][\w.-]*?)\.(?P<suffix>html|txt|md|json|csv)")
@@ -24,8 +24,9 @@ def locked(folder: Path) -> Iterator[None]:
         StorageError: the folder cannot be written.
     """
     with _told(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with places.folder(folder, make=True) as parent:
+            lock = os.open(_LOCK, flags, 0o644, dir_fd=parent)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -61,17 +62,11 @@ def _file_name(period: str) -> str:
 def replaced(path: Path, text: str) -> None:
     """Replace a file at once, and make its folder if it is missing. Raises StorageError."""
     with _told(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, text)
 
 
 def _write(path: Path, text: str) -> Path:
-    """Replace a file at once, so that a reader sees the old one or the new one.
-
-    If other users can write the folder, a link of theirs is not followed.
-    """
-    beside = path.with_name(f".{path.name}.new")
-    disk.replace_file(path, text.encode(), 0o666, fresh=beside)
+    places.replace_file(path, text.encode(errors="replace"), make=True)
     return path
 
 
@@ -85,7 +80,8 @@ def _prune(folder: Path, kind: str, form: str, keep: int) -> None:
     periods = sorted({period for period, _ in found}, reverse=True)
     for period, name in found:
         if period in periods[keep:]:
-            (folder / name).unlink(missing_ok=True)
+            with places.folder(folder) as parent:
+                os.unlink(name, dir_fd=parent)
 
 
 def _files(folder: Path) -> list[tuple[str, str, str]]:

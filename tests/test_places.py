@@ -1,0 +1,320 @@
+"""Places that users share: nothing of others is followed, taken, replaced or removed."""
+
+import json
+import os
+import socket
+import stat
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from fgsched import codec
+from fgsched.cli.batch import read_lines
+from fgsched.cli.command import Command
+from fgsched.containers import enter
+from fgsched.domain import text
+from fgsched.domain.errors import Exit, FgschedError
+from fgsched.domain.job import Request
+from fgsched.hooks.filtering import judged
+from fgsched.hooks.settings import Ran
+from fgsched.interactive import link
+from fgsched.simulate import workload
+from fgsched.slurm import sinfo, tables
+from fgsched.system import places
+from fgsched.system.spaces import Scratch
+from fgsched.system.unanswered import VALID, Unanswered, new_key
+
+UID, GID, OTHER = os.geteuid(), os.getegid(), 54321
+as_root = pytest.mark.skipif(UID != 0, reason="only root can make files of others")
+OLD = 1.0  # seconds since the epoch
+NAMES = ["model-7b-v1-q4.gguf", "2024-01-02-log", "vmlinuz-6.1.0-18-amd64", f"{'a' * 32}-{new_key(1)}-1-1"]
+
+
+def scratch(place):
+    (place / "run").mkdir(exist_ok=True)
+    (place / "tmp").mkdir(exist_ok=True)
+    return Scratch(place / "run", f"{place}/tmp/fg-", for_all=True)
+
+
+def file(path, content="x"):
+    path.write_text(content)
+    os.utime(path, (OLD, OLD))
+    return path
+
+
+# -- keys of fgsub ---------------------------------------------------------------------------------------
+
+
+def squatted_above(run, data):
+    run.mkdir()
+    os.chmod(run, 0o777)
+    (run / "unanswered").symlink_to(data)
+
+
+def a_link(run, data):
+    run.mkdir(0o700)
+    (run / "unanswered").symlink_to(data)
+
+
+def above_is_a_link(run, data):
+    (data / "unanswered").mkdir(0o700)
+    for name in NAMES:
+        file(data / "unanswered" / name)
+    run.symlink_to(data)
+
+
+@pytest.mark.parametrize("squat", [squatted_above, a_link, above_is_a_link])
+def test_no_file_is_removed_in_a_directory_that_another_user_chose(tmp_path, squat):
+    (data := tmp_path / "data").mkdir(0o700)
+    for name in NAMES:
+        file(data / name)
+    squat(run := tmp_path / "run", data)
+    key = Unanswered(run / "unanswered", b"request", OLD + 10 * VALID)
+    assert not key.is_kept
+    assert Unanswered.abandoned(run / "unanswered", b"request", OLD + 10 * VALID) is None
+    assert set(NAMES) <= set(os.listdir(data))
+
+
+def test_only_empty_files_with_the_exact_name_of_a_key_are_removed(tmp_path):
+    run = tmp_path / "run"
+    (there := run / "unanswered").mkdir(0o700, parents=True)
+    run.chmod(0o700)
+    for name in NAMES:
+        file(there / name)
+    file(there / f"{'b' * 32}-{new_key(1)}-1-1", "")
+    assert Unanswered(there, b"request", OLD + 10 * VALID).is_kept
+    left = os.listdir(there)
+    assert set(NAMES) < set(left)
+    assert len(left) == len(NAMES) + 1
+
+
+# -- TMPDIRs ---------------------------------------------------------------------------------------------
+
+
+def removed(root):
+    for user in os.listdir(root):
+        os.rmdir(f"{root}/{user}")
+    os.rmdir(root)
+
+
+def by_a_directory(root):
+    os.mkdir(root, 0o755)
+    os.chown(root, OTHER, OTHER)
+
+
+def by_a_directory_with_the_users_name(root):
+    by_a_directory(root)
+    os.mkdir(f"{root}/{UID}", 0o777)
+
+
+def by_a_file(root):
+    open(root, "w").close()
+
+
+def by_a_link(root):
+    os.symlink("/etc", root)
+
+
+SQUATS = [by_a_directory, by_a_directory_with_the_users_name, by_a_file, by_a_link]
+
+
+@as_root
+@pytest.mark.parametrize("squat", SQUATS)
+def test_after_a_cleaner_and_a_squatter_jobs_run_below_a_new_name(tmp_path, squat):
+    one = scratch(tmp_path)
+    root = os.path.dirname(one.of(UID, GID))
+    removed(root)
+    squat(root)
+    before = os.lstat(root)
+    again = one.of(UID, GID)
+    assert os.path.dirname(again) != root
+    assert os.lstat(again).st_uid == UID
+    assert os.lstat(os.path.dirname(again)).st_uid == UID
+    assert os.lstat(root).st_mode == before.st_mode
+    assert os.lstat(root).st_uid == before.st_uid
+    assert again == one.of(UID, GID)
+
+
+@as_root
+def test_an_entry_of_another_user_in_place_of_a_users_directory_is_not_used(tmp_path):
+    one = scratch(tmp_path)
+    path = one.of(1001, 1001)
+    os.rename(path, f"{path}.away")
+    os.mkdir(path, 0o777)
+    os.chown(path, OTHER, OTHER)
+    again = one.of(1001, 1001)
+    assert again != path
+    assert os.lstat(again).st_uid == 1001
+    assert os.lstat(path).st_uid == OTHER
+
+
+@as_root
+def test_what_is_exchanged_for_a_new_directory_is_not_given_away(tmp_path, monkeypatch):
+    secret = file(tmp_path / "secret")
+    one, make = scratch(tmp_path), os.mkdir
+
+    def exchanged(name, mode=0o777, *, dir_fd=None):
+        make(name, mode, dir_fd=dir_fd)
+        if os.path.basename(name).startswith("new."):
+            os.rmdir(name, dir_fd=dir_fd)
+            os.symlink(secret, name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", exchanged)
+    with pytest.raises(PermissionError, match="only you can change"):
+        one.of(OTHER, OTHER)
+    assert secret.stat().st_uid == UID
+
+
+def test_a_tmpdir_leaves_room_for_sockets_of_ray(tmp_path):
+    name = os.path.basename(os.path.dirname(scratch(tmp_path).of(UID, GID)))
+    assert len(f"/tmp/{name}/4294967294/999") <= 39
+
+
+# -- files that are written where a person says ----------------------------------------------------------
+
+
+@as_root
+def test_another_users_link_on_the_way_is_refused(tmp_path):
+    (target := tmp_path / "target").mkdir()
+    os.symlink(target, tmp_path / "rep")
+    os.lchown(tmp_path / "rep", OTHER, OTHER)
+    for path in (tmp_path / "rep" / "index.html", tmp_path / "rep" / "more" / "index.html"):
+        with pytest.raises(PermissionError, match=str(OTHER)):
+            places.replace_file(path, b"x", make=True)
+    assert os.listdir(target) == []
+
+
+@as_root
+def test_another_users_file_is_not_replaced(tmp_path):
+    os.chown(file(tmp_path / "index.html"), OTHER, OTHER)
+    with pytest.raises(PermissionError, match=str(OTHER)):
+        places.replace_file(tmp_path / "index.html", b"y")
+    assert os.listdir(tmp_path) == ["index.html"]
+    assert (tmp_path / "index.html").read_text() == "x"
+
+
+def test_own_links_on_the_way_are_followed_and_a_link_at_the_end_is_replaced(tmp_path):
+    (tmp_path / "target").mkdir()
+    other = file(tmp_path / "other")
+    (tmp_path / "relative").symlink_to("target")
+    (tmp_path / "absolute").symlink_to(tmp_path / "relative")
+    (tmp_path / "target" / "name").symlink_to(other)
+    places.replace_file(tmp_path / "absolute" / "new" / ".." / "name", b"y", make=True)
+    assert stat.S_ISREG(os.lstat(tmp_path / "target" / "name").st_mode)
+    assert (tmp_path / "target" / "name").read_text() == "y"
+    assert other.read_text() == "x"
+
+
+def test_a_circle_of_links_is_an_error(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        places.replace_file(tmp_path / "a" / "name", b"y")
+
+
+# -- sockets ---------------------------------------------------------------------------------------------
+
+
+def test_the_address_of_a_socket_does_not_tell_its_name():
+    name = link.new_name()
+    with link.listen(name) as listener:
+        address = listener.getsockname()
+        assert name.encode() not in address
+        assert b"fgrun" not in address
+        with link.listen(link.attach_name(name)) as attach:
+            assert not attach.getsockname().startswith(address)
+        with link.connect(name):
+            accepted = link.accept(listener)
+            assert accepted is not None
+            accepted.close()
+
+
+@as_root
+def test_connections_of_another_user_leave_room_for_the_agent():
+    name = link.new_name()
+    with link.listen(name) as listener:
+        child = os.fork()
+        if not child:
+            os.setuid(OTHER)
+            strangers = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(100)]
+            for stranger in strangers:
+                stranger.connect(listener.getsockname())
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        with link.connect(name):
+            accepted = next(filter(None, (link.accept(listener) for _ in range(101))))
+            accepted.close()
+
+
+# -- text ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [r"train \ud83d", r"\udfff", r"a\ud83db", r"a\u0000b"])
+@pytest.mark.parametrize("field", ["name", "comment", "account"])
+def test_a_filters_answer_that_has_no_utf8_is_refused(words, field):
+    with pytest.raises(FgschedError, match="cannot be used"):
+        judged(Request(name="job"), Ran(number=1, status=0, output=f'{{"request":{{"{field}":"{words}"}}}}'))
+
+
+@pytest.mark.parametrize("words", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_is_none_is_refused(words):
+    with pytest.raises(FgschedError, match="no JSON"):
+        judged(Request(name="job"), Ran(number=1, status=0, output=f'{{"request":{{"time_limit":{words}}}}}'))
+
+
+def test_a_refusal_cannot_control_the_terminal():
+    with pytest.raises(FgschedError) as refused:
+        judged(Request(name="job"), Ran(number=1, status=1, output="no\x1b[2J\x9b1m\u202e"))
+    assert refused.value.cause.isprintable()
+
+
+@pytest.mark.parametrize("words", ["train \ud83d", "\udfff\udc80", "a\ud83db"])
+def test_what_an_older_version_has_stored_is_shown_with_an_escape(words):
+    assert "\\ud" in json.loads(codec.encode({"name": words}))["name"]
+
+
+# -- what a person types ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("digits", ["999999999999", "9" * 5000, "10001"])
+def test_no_width_of_a_format_uses_all_memory(digits):
+    assert text.column_width(digits) == 10_000
+    assert text.column_width("") == 0
+    assert sinfo._of_letters(f"%.{digits}N")[1][0].width == 10_000
+    assert tables.columns(f"user%-{digits}", [tables.Field("User", 10, str)], owner="")[0].width == 10_000
+
+
+@pytest.mark.parametrize("form", ["{}", "--install={}", "--output={}/more"])
+def test_a_path_that_a_person_names_is_no_internal_error(tmp_path, form):
+    there = file(tmp_path / "there")
+
+    @click.command(cls=Command, context_settings={"ignore_unknown_options": True})
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    def tried(words):
+        os.listdir(there / "more")
+
+    done = CliRunner().invoke(tried, [form.format(there)])
+    assert (done.exit_code, "Not a directory" in done.stderr, "internal" in done.stderr) == (1, True, False)
+    assert CliRunner().invoke(tried, ["elsewhere"], env={"FG_DEBUG": None}).exit_code == Exit.INTERNAL
+
+
+TRACE = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\na,1000,10,1,500,{},{}\n"
+
+
+@pytest.mark.parametrize("bad", ["NaN", "inf", "1e999", "x"])
+def test_a_number_of_a_trace_that_is_none_is_refused_with_its_line(bad):
+    with pytest.raises(FgschedError, match=r"log: line 2: .*_time"):
+        workload.read("log", TRACE.format("1", bad))
+    with pytest.raises(FgschedError, match="log: line 2: num_gpu"):
+        workload.read("log", TRACE.replace(",1,500", f",{bad},500").format("1", "2"))
+
+
+def test_files_of_people_may_begin_with_a_byte_order_mark(tmp_path):
+    assert len(workload.read("log", "\ufeff" + TRACE.format("1", "2")).tasks) == 1
+    mark = "\ufeff"
+    assert read_lines(str(file(tmp_path / "list", f"{mark}--wrap true\n")), None)[1][0] == "--wrap true"
+
+
+def test_a_container_needs_no_tmpdir():
+    assert enter._environment({"FG_JOB_DIR": "/none"})["TMPDIR"] == "/tmp"
