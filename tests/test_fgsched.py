@@ -24,6 +24,7 @@ from fgsched.client import Client
 from fgsched.config.keys import KEYS
 from fgsched.config.load import Config, load
 from fgsched.domain.errors import Exit, Refused
+from fgsched.domain.units import parse_indices
 from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store.connection import may_lose_commits
 from fgsched.system import process
@@ -557,3 +558,23 @@ def test_a_controller_that_stops_leaves_no_private_directory_but_those_in_use(ho
     assert home.run("fgsched", "stop").status == 0
     assert (os.path.isdir(one), os.path.isdir(two)) == (True, False), "the running job has the first number"
     home.run("fgsched", "start")  # it ends the job with the home
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_jobs_are_not_bound_as_the_command_was_that_started_the_controller(tmp_path):
+    with living(tmp_path / "home") as home:
+        home.run("fgsched", "stop")
+        allowed = os.sched_getaffinity(0)
+        words = [sys.executable, "-m", "fgsched.cli.fgsched", "start"]
+
+        def bind():
+            os.sched_setaffinity(0, {min(allowed)})
+            os.nice(5)
+
+        subprocess.run(words, env=home.environ, cwd=home.path, preexec_fn=bind, timeout=PATIENCE, check=True)
+        out = home.path / "bound"
+        home.ended("grep Cpus_allowed_list /proc/self/status; nice", output=str(out))
+        listed, nice = out.read_text().split()[1:]
+        assert set(parse_indices(listed)) >= allowed
+        if os.geteuid() == 0:
+            assert int(nice) <= 0

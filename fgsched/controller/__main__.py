@@ -14,7 +14,7 @@ from fgsched.controller.daemon import serve
 from fgsched.controller.decisionlog import handler
 from fgsched.domain.errors import AlreadyRunning, FgschedError
 from fgsched.system import earlysignals
-from fgsched.system.nice import hold_low_descriptors, reset_signals
+from fgsched.system.nice import hold_low_descriptors, leave_bounds_of_command, reset_signals
 from fgsched.system.paths import Paths, is_of_the_disk, unwritten
 from fgsched.system.safeopen import refuse_unless_safe
 from fgshim import library, spawner
@@ -65,6 +65,8 @@ def main() -> int:
             descriptor = -1
 
     reset_signals()
+    if "--service" not in given:  # a unit's CPUAffinity and Nice are meant for the controller
+        leave_bounds_of_command()
     # filelock imports hashlib, which loads OpenSSL if it can: 0.4 MiB, and 3 MiB of resident memory.
     if find_spec("_md5"):  # some distributions build Python without digests of its own
         sys.modules["_hashlib"] = None  # type: ignore[assignment]

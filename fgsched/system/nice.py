@@ -55,6 +55,18 @@ def cpu_binding(setting: str) -> Binding:
     return Binding(allowed=frozenset(os.sched_getaffinity(0)) if setting == "near" else frozenset())
 
 
+def leave_bounds_of_command() -> None:
+    """Undo what bound the command that starts a controller: CPUs (taskset) and the nice value.
+
+    All later jobs would inherit them. The kernel keeps the CPUs within the cpuset of the session. Only root
+    can lower a nice value; others keep it.
+    """
+    with suppress(OSError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, min(0, os.getpriority(os.PRIO_PROCESS, 0)))
+
+
 def raise_limits() -> None:
     """Raise the soft limits of this process to the hard limits; jobs get the limits of their submission.
 
