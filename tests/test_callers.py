@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from builders import a_gpu
+from builders import a_gpu, a_job
 from fgsched import protocol
 from fgsched.config.load import Config
 from fgsched.controller.caller import Callers
@@ -12,6 +12,7 @@ from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import HostLimits, Request
 from fgsched.domain.policy import Access, Partition, Policy
 from fgsched.domain.text import quoted
+from fgsched.launch.launcher import _owner
 from fgsched.mail.letters import NO_MAIL, Settings
 from fgsched.scheduling.admission import AdmissionContext, Submitter
 from fgsched.system.accounts import Account
@@ -31,6 +32,13 @@ def test_a_caller_is_made_again_for_another_account_configuration_or_policy():
     assert callers.of(1001, 5, ANN, Config(private_data=True), OPEN).is_confined
     assert callers.of(1001, 5, ANN, SITE, OF_GROUPS).groups == ("users", "lab")
     assert callers.of(1001, 5, ANN, SITE, OPEN) == first
+
+
+@pytest.mark.parametrize(("gid", "group"), [(7, 7), (100, 100), (5, 100), (0, 100)])
+def test_the_group_of_the_process_is_that_of_its_jobs_if_the_user_is_a_member(gid, group):
+    assert Callers(own=0).of(1001, gid, ANN, SITE, OPEN).gid == group
+    job = a_job(7, uid=1001, user="ann", gid=gid)
+    assert _owner(job, ANN, become=True).gid == group
 
 
 def test_callers_are_told_apart_by_uid_and_without_an_account_by_group():

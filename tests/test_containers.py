@@ -375,11 +375,14 @@ def test_of_an_oci_bundle_the_root_directory_is_used(tmp_path):
     assert enter._located("ubuntu:24.04") == "ubuntu:24.04"
 
 
-def test_mounts_need_a_container(submit):
+def test_mounts_need_a_container_whose_image_exists(submit, tmp_path):
     with pytest.raises(BadUsage, match="--container-mounts needs --container"):
         submit("--container-mounts=/a", "--wrap=true")
-    found = submit("--container=./img", "--container-workdir=/w", "--chdir=/tmp", "--wrap=true")
-    assert (found.container, found.container_workdir) == ("/tmp/img", "/w")
+    with pytest.raises(BadUsage, match=r"--container=\./img: No such file"):
+        submit("--container=./img", f"--chdir={tmp_path}", "--wrap=true")
+    (tmp_path / "img").mkdir()
+    found = submit("--container=./img", "--container-workdir=/w", f"--chdir={tmp_path}", "--wrap=true")
+    assert (found.container, found.container_workdir) == (f"{tmp_path}/img", "/w")
 
 
 @pytest.fixture

@@ -327,11 +327,3 @@ def test_the_refusal_of_a_change_names_what_can_be_changed(home):
 def test_what_is_changed_by_another_word_is_told(home, words, cause):
     done = home.run("fgctl", *words)
     assert (done.status, done.err.startswith(f"fgctl: error: {cause}")) == (2, True), done.err
-
-
-def test_a_change_of_the_node_is_refused_with_the_commands_for_gpus(home):
-    done = home.run("fgctl", "update", "NodeName=here", "State=drain")
-    assert (done.status, done.err) == (
-        2,
-        "fgctl: error: this host is the only node\nfgctl drain gpu=N reason=TEXT and fgctl resume gpu=N.\n",
-    )

@@ -165,7 +165,11 @@ def _update(words: Sequence[str]) -> int:
     given = words_by_key(words)
     named = [given.pop(key) for key in ("job", "jobid") if key in given]
     if given.keys() & {"nodename", "node"}:
-        raise BadUsage("this host is the only node", "fgctl drain gpu=N reason=TEXT and fgctl resume gpu=N.")
+        from fgsched.cli.node import update_node
+
+        with Client(find_places()) as client:
+            update_node(client, given)
+        return Exit.DONE
     if "gpu" in given and not named:
         raise BadUsage("update changes no GPU", "fgctl drain gpu=N reason=TEXT and fgctl resume gpu=N.")
     if len(named) != 1:
@@ -259,13 +263,20 @@ def _card_words(words: Sequence[str], *allowed: str) -> dict[str, str]:
     return given
 
 
+def _gpus(client: Client, text: str) -> Sequence[int]:
+    """Return the GPUs of a list of indices, or all GPUs of the host for "all"."""
+    if text.lower() == "all":
+        return [row.gpu.index for row in client.call(protocol.ListGpus()).gpus]
+    return parse_indices(text)
+
+
 @fgctl.command("drain")
 @click.argument("words", nargs=-1, required=True, metavar="gpu=N reason=TEXT")
 def _drain(words: Sequence[str]) -> None:
     """Drain GPUs: start no new jobs on them."""
     given = _card_words(words, "reason")
     with Client(find_places()) as client:
-        for index in parse_indices(given["gpu"]):
+        for index in _gpus(client, given["gpu"]):
             client.call(protocol.DrainGpu(gpu=index, reason=given.get("reason", "")))
 
 
@@ -276,7 +287,7 @@ def _resume(words: Sequence[str]) -> int:
     if not any("=" in word for word in words):
         return _each(protocol.ResumeJobs(ids=choices.ids(words)))
     with Client(find_places()) as client:
-        for index in parse_indices(_card_words(words)["gpu"]):
+        for index in _gpus(client, _card_words(words)["gpu"]):
             client.call(protocol.ResumeGpu(gpu=index))
     return Exit.DONE
 

@@ -159,6 +159,8 @@ def _account_for(
     if not unknown:
         return Exit.DONE
     if said_by("fgq") == "squeue":
+        if len(named) > 1:  # as in Slurm, only one single unknown id is an error
+            return Exit.DONE
         click.echo("slurm_load_jobs error: Invalid job id specified", err=True)
         return Exit.NO_SUCH_JOB
     warn("fgq", f"Invalid job id specified: {choices.spelled(unknown)}", "fgacct -S -30d lists older jobs.")

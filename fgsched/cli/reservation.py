@@ -23,7 +23,7 @@ from fgsched.domain.units import (
     parse_indices,
     parse_share,
 )
-from fgsched.listing.display import shown_time
+from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import (
     Call,
     CreateReservation,
@@ -38,7 +38,7 @@ _Entry = TypeVar("_Entry")  # of the name service
 _NAMES = {"reservation", "reservationname"}
 _SAME = {  # other spellings, Slurm's among them
     **{"starttime": "start", "endtime": "end", "user": "users", "group": "groups", "account": "accounts"},
-    **{"gpuidx": "gpu", "flag": "flags"},
+    **{"gpuidx": "gpu", "flag": "flags", "node": "nodes"},
 }
 _TYPED = {"start": "starttime", "end": "endtime"}
 KEYS = ("starttime", "endtime", "duration", "users", "groups", "accounts", "gpu", "gpus", "share", "flags")
@@ -53,7 +53,7 @@ def is_about_reservation(words: Sequence[str]) -> bool:
 
 def _by_key(words: Sequence[str]) -> tuple[str, dict[str, str]]:
     found: dict[str, str] = {}
-    name = ""
+    name = every = ""
     for word in words:
         key, equals, text = word.partition("=")
         plain = _SAME.get(key.lower(), key.lower())
@@ -65,13 +65,24 @@ def _by_key(words: Sequence[str]) -> tuple[str, dict[str, str]]:
             raise BadUsage(f"{shown(key)} is given twice")
         if plain in _NAMES:
             name = text
+        elif plain == "nodes":
+            every = _every_gpu(text)
         elif plain in _READ:
             found[plain] = text
         else:
             raise BadUsage(f"{shown(key)} is not a key of a reservation", f"Keys: {' '.join(KEYS)}")
+    if every and not found.keys() & {"gpu", "gpus"}:
+        found["gpu"] = every
     if not name:
         raise BadUsage("reservation=NAME is missing", "fgctl show reservation lists the reservations.")
     return name, found
+
+
+def _every_gpu(nodes: str) -> str:
+    """Return the GPUs of Nodes=ALL or Nodes=HOST. Raises BadUsage for another host."""
+    if nodes.upper() != "ALL" and nodes.partition(".")[0] != host_name():
+        raise BadUsage(f"there is no node {shown(nodes)}", f"This host is {host_name()}.")
+    return _ALL
 
 
 def _names(text: str) -> list[str]:

@@ -124,7 +124,7 @@ class Callers:
         self._known: dict[tuple[int, int], tuple[Caller, Account | None, Config, Policy]] = {}
 
     def of(self, uid: int, gid: int, account: Account | None, config: Config, policy: Policy) -> Caller:
-        """Return the user with this uid; `gid` is used if there is no account."""
+        """Return the user with this uid; `gid` is the group of the calling process."""
         known = self._known.get((uid, gid))
         if known and known[1] is account and known[2] is config and known[3] is policy:
             return known[0]
@@ -135,7 +135,9 @@ class Callers:
         return caller
 
     def _made(self, uid: int, gid: int, account: Account | None, config: Config, policy: Policy) -> Caller:
-        name, gid = (account.name, account.gid) if account else (str(uid), gid)
+        name = account.name if account else str(uid)
+        if account and gid not in account.groups:  # the group of newgrp and sg counts for members only
+            gid = account.gid
         groups = account.named if account else ()
         may = is_operator(config, uid, name, groups, own=self._own)
         named = groups if policy.uses_groups else ()

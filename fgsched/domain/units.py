@@ -71,7 +71,9 @@ def parse_units(text: str) -> int:
         percent = _PERCENT.fullmatch(text)
         scaled = _scaled(percent[1], WHOLE // 100) if percent else _scaled(text, WHOLE)
         if scaled is None:
-            raise BadValue(text, _NOT_A_NUMBER)
+            is_size = re.fullmatch(r"[0-9.]+[MGTmgt]i?[bB]?", text)
+            hint = f" is an amount of memory; use --gpu-mem={text}" if is_size else _NOT_A_NUMBER
+            raise BadValue(text, hint)
         amount, exact = scaled
         small = not exact
     if amount == 0 and small:

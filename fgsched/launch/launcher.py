@@ -220,7 +220,11 @@ class Launcher:
     def _with_directories(self, job: Job, owner: JobOwner, account: Account | None) -> JobOwner:
         """Return the owner with the directories and login limits of the user's jobs."""
         space = self._ports.spaces.of(job.uid) if self._ports.spaces else ""
-        scratch = self._ports.scratch.of(job.uid, owner.gid) if self._ports.scratch else ""
+        scratch = (
+            self._ports.scratch.of(job.uid, account.gid if account else owner.gid)
+            if self._ports.scratch
+            else ""
+        )
         prefix = f"{space}/{self.run.path.name}-" if space else ""  # job ids are unique only in a queue
         limits = self._limits(job, account) if self._site.become_user else {}
         return replace(owner, space=prefix, scratch=scratch, limits=limits)
@@ -485,4 +489,5 @@ def _owner(job: Job, account: Account | None, *, become: bool) -> JobOwner:
         raise Refused(f"uid {job.uid} now belongs to {account.name}, but the job belongs to {job.user}")
     if account.refusal:
         raise Refused(f"PAM refuses a session of {job.user}: {account.refusal}")
-    return JobOwner(home=account.home, gid=account.gid, groups=account.groups)
+    gid = job.gid if job.gid in account.groups else account.gid
+    return JobOwner(home=account.home, gid=gid, groups=account.groups)

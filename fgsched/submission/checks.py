@@ -3,6 +3,7 @@
 import os
 import pwd
 import resource
+import shutil
 import stat
 from collections.abc import Mapping
 from typing import BinaryIO
@@ -54,6 +55,31 @@ class Process:
     def working_directory(self, setting: Setting | None) -> str:
         """Return an absolute directory that the submitter can enter. Raises BadUsage."""
         return working_directory(setting, self._cwd)
+
+    def check_interpreter(self, name: str, data: bytes, directory: str, path: str) -> None:
+        """Refuse a script whose interpreter cannot be executed. Raises BadUsage."""
+        program, is_in_path = interpreter(data)
+        if not program:
+            return
+        if is_in_path:
+            if shutil.which(program, path=path) is None:
+                raise BadUsage(
+                    f"{name}: its interpreter {shown(program)} is not in PATH", "Correct its first line."
+                )
+        elif not is_program(os.path.join(directory, program)):
+            raise BadUsage(
+                f"{name}: its interpreter {shown(program)} does not exist or cannot be executed",
+                "Correct its first line.",
+            )
+
+    def check_image(self, setting: Setting, path: str) -> None:
+        """Refuse the image of a container that does not exist. Raises BadValue."""
+        if not os.path.exists(path):
+            raise setting.bad(": No such file or directory")
+
+    def is_writable(self, directory: str) -> bool:
+        """Tell whether the submitter can create files in a directory."""
+        return os.access(directory, os.W_OK | os.X_OK)
 
     def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> str:
         """Check that the directory of an output file exists, or create it with `make`.
@@ -202,6 +228,21 @@ def output_directory(setting: Setting | None, values: Values, chdir: str, *, mak
         raise setting.bad(f": directory {shown_parent}: {why}") from None
     if path.endswith("/") or (not needs_the_job(setting.text) and os.path.isdir(path)):
         raise setting.bad(" is a directory, not a file")
+
+
+def interpreter(data: bytes) -> tuple[str, bool]:
+    """Return the program of the #! line, and whether `env` looks it up in PATH; "" if it is not plain."""
+    words = data[2:512].split(b"\n", 1)[0].decode("utf-8", "surrogateescape").split()
+    if not words or os.path.basename(words[0]) != "env":
+        return words[0] if words else "", False
+    rest = words[2:] if words[1:2] == ["-S"] else words[1:]
+    is_plain = bool(rest) and not rest[0].startswith("-") and "=" not in rest[0] and "/" not in rest[0]
+    return (rest[0] if is_plain else ""), True
+
+
+def is_program(path: str) -> bool:
+    """Tell whether the caller can execute a file."""
+    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def is_writable(path: str) -> bool:

@@ -58,6 +58,7 @@ class HelpAsked(BadUsage):
         self.answer = answer
 
 
+_DASHES = "\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}"  # of PDFs and web pages
 _HETEROGENEOUS = ("hetjob", "packjob", ":")  # words between the headers of two components
 
 
@@ -116,6 +117,11 @@ class Reader(Struct, frozen=True):
             word = words[at]
             if word == "--":
                 return settings, list(words[at + 1 :])
+            if word[:1] in _DASHES and word.lstrip(_DASHES + "-")[:1].isalpha():
+                plain = "--" + word.lstrip(_DASHES + "-")
+                raise BadUsage(
+                    f"{self.place}{shown(word)} begins with the dash of a text, not with -", f"Type {plain}"
+                )
             if len(word) < 2 or word[0] != "-":
                 break
             following = words[at + 1] if at + 1 < len(words) else None
@@ -153,7 +159,9 @@ class Reader(Struct, frozen=True):
                 if letter in table.ASKS_FOR_HELP:
                     raise HelpAsked(f"{self.place}-{letter}", table.ASKS_FOR_HELP[letter])
                 if name is None:
-                    raise BadUsage(f"{self.place}unknown option -{shown(letter)}")
+                    long = word[1:].partition("=")[0]
+                    meant = f"; did you mean -{shown(word)}?" if long in table.BY_NAME else ""
+                    raise BadUsage(f"{self.place}unknown option -{shown(letter)}{meant}")
                 self.unbuilt(name)
                 kind = table.UNBUILT[name]
                 if kind:

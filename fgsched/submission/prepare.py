@@ -235,6 +235,15 @@ class Surroundings(Protocol):
     def working_directory(self, setting: Setting | None) -> str:
         """Return an absolute directory that the submitter can enter. Raises BadUsage."""
 
+    def check_interpreter(self, name: str, data: bytes, directory: str, path: str) -> None:
+        """Refuse a script whose interpreter cannot be executed. Raises BadUsage."""
+
+    def check_image(self, setting: Setting, path: str) -> None:
+        """Refuse the image of a container that does not exist. Raises BadValue."""
+
+    def is_writable(self, directory: str) -> bool:
+        """Tell whether the submitter can create files in a directory."""
+
     def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> str:
         """Check that the directory of an output file exists, or create it with `make`. Raises BadUsage.
 
@@ -363,6 +372,8 @@ class Submitter:
         chdir = self._here.working_directory(settings.get("chdir"))
         name = _text(settings, "job-name", script.name)
         environment, warnings = self._environment(settings.get("export"))
+        if script.label and "container" not in settings:
+            self._here.check_interpreter(script.label, script.data, chdir, environment.get("PATH", _PATH))
         request = self._request(settings, chdir=chdir, name=name, slurm=script.slurm)
         if request.slurm_env:
             environment = environment | by_option(settings, request.tasks)
@@ -425,9 +436,16 @@ class Submitter:
             slurm_env=is_on(settings, "slurm-env") if "slurm-env" in settings else slurm,
             **labels(settings),
             **conditions(settings),
-            **_container(settings, chdir),
+            **self._container(settings, chdir),
             **self._limits,
         )
+
+    def _container(self, settings: Mapping[str, Setting], chdir: str) -> dict[str, Any]:
+        """Return the fields of a container. Raises BadUsage or BadValue."""
+        found = _container(settings, chdir)
+        if found and is_path(settings["container"].text):
+            self._here.check_image(settings["container"], found["container"])
+        return found
 
     def _environment(self, setting: Setting | None) -> tuple[dict[str, str], list[str]]:
         text = "ALL" if setting is None else setting.text
@@ -440,6 +458,11 @@ class Submitter:
 
     def _check_outputs(self, settings: Mapping[str, Setting], request: Request) -> Iterator[str]:
         """Check the files of the output; yield warnings."""
+        if "output" not in settings and not self._here.is_writable(request.chdir):
+            yield (
+                f"you cannot create {shown(request.output)} in {shown(request.chdir)}; the job fails"
+                " if that is so at its start: name another file with --output"
+            )
         for slot in ("output", "error"):
             setting = settings.get(slot)
             if setting is not None:

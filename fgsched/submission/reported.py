@@ -8,13 +8,14 @@ from fgsched.domain.units import SubmitContext
 from fgsched.jobs.filenames import Values, expand, needs_the_job
 from fgsched.jobs.jobscript import accept
 from fgsched.protocol import SubmitLine
-from fgsched.submission.checks import Source
+from fgsched.submission.checks import Source, interpreter, is_program
 from fgsched.submission.options import HelpAsked, Setting, given, read
 from fgsched.submission.prepare import Prepared, Submitter
 
 _OWN_ZONE = ("begin", "deadline")  # times that count in the time zone of the submitter
 
 _PREFIXES = ("FGSUB_", "SBATCH_")  # of variables that are options
+_SYSTEM = ("/bin", "/usr/bin", "/usr/local/bin")
 _LONGEST = 4096  # characters of it, as of a word
 
 
@@ -55,6 +56,24 @@ class Reported:
         self.checks += [f"d{path}", f"x{path}"]
         return path
 
+    def check_interpreter(self, name: str, data: bytes, directory: str, path: str) -> None:
+        """Look for an interpreter of the system; the submitter checks another one. Raises Elsewhere."""
+        program, is_in_path = interpreter(data)
+        if is_in_path and program and not any(is_program(f"{place}/{program}") for place in _SYSTEM):
+            raise Elsewhere
+        if program and not is_in_path and not _is_of_system(program):
+            self.checks.append(f"x{os.path.join(directory, program)}")
+
+    def check_image(self, setting: Setting, path: str) -> None:
+        """Leave the image of a container to the submitter. Raises Elsewhere."""
+        raise Elsewhere
+
+    def is_writable(self, directory: str) -> bool:
+        """Leave the check of a directory to the submitter; it has checked its own before it sent the line."""
+        if directory != self._call.cwd:
+            self.checks.append(f"w{directory}")
+        return True
+
     def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> str:
         """Leave the checks of an output file to the submitter. Raises Elsewhere with `make`."""
         if needs_the_job(os.path.dirname(setting.text)):
@@ -66,6 +85,11 @@ class Reported:
         if not needs_the_job(setting.text):
             self.checks.append(f"f{path}")
         return ""
+
+
+def _is_of_system(program: str) -> bool:
+    """Tell whether a program exists in a directory of the system, which is not on a remote file system."""
+    return os.path.dirname(program) in _SYSTEM and is_program(program)
 
 
 def _variables(call: SubmitLine) -> Mapping[str, str]:

@@ -29,6 +29,7 @@ _LONGEST_COMMENT = 4096
 _RESOURCE = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _ACCOUNT = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9 _.@-]{0,63}")
 _WORD = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,63}")
+_LEAST_GPU_MEMORY = 256 << 20  # bytes; a smaller number without a unit is a slip
 _LATEST_SIGNAL = 65_535  # seconds before the limit
 
 
@@ -116,6 +117,9 @@ def gpu_memory(text: str) -> GpuMemory:
         size = parse_bytes(text)
     except BadValue as error:
         raise BadValue(text, error.why.replace(" or T;", " or T, or % of the GPU;")) from None
+    if 0 < size < _LEAST_GPU_MEMORY and text[-1].isdecimal():
+        part = f" or {text.rpartition('.')[2]}0%" if re.fullmatch(r"0?\.[1-9]", text) else ""
+        raise BadValue(text, f" is in MiB, less than a CUDA context takes; did you mean {text}G{part}?")
     return GpuMemory(size=size) if size else GpuMemory(part=WHOLE)
 
 

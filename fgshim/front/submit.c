@@ -97,8 +97,8 @@ static bool put_request(struct text *out, const struct command *command, bool is
     char cwd[4096];
     mode_t mask = umask(077);
     umask(mask);
-    if (!getcwd(cwd, sizeof cwd) || cwd[0] != '/')
-        return false;
+    if (!getcwd(cwd, sizeof cwd) || cwd[0] != '/' || access(cwd, W_OK | X_OK) != 0)
+        return false; /* the Python command warns of an output file that cannot be created there */
     put_format(out, "{\"v\":%d,\"op\":\"submit_line\",\"key\":\"%s\",\"cwd\":", FG_PROTOCOL, command->key);
     put_quoted(out, cwd, strlen(cwd));
     put_list(out, "words", command->words);
