@@ -147,3 +147,11 @@ def test_it_starts_a_controller_where_none_runs(tmp_path):
         done = call(home, NATIVE, "-h")
         assert (done.returncode, done.stdout) == (0, b"")
         assert b"import time:" in done.stderr
+
+
+def test_a_pending_job_is_on_no_node(queue):
+    for words in (("-w", "here"), ("--nodelist=here",), ("-w", "here", "-t", "all")):
+        ours, theirs, _ = both(queue, "squeue", "-h", "-o", "%i %T", *words)
+        assert ours == theirs
+        assert b"RUNNING" in ours[1]
+        assert b"PENDING" not in ours[1]

@@ -220,6 +220,25 @@ def test_a_job_and_its_use_are_reported(site, monkeypatch):
     assert "|gres/gpu|" in answered(site, monkeypatch, "sreport", *words)
 
 
+def test_sreport_reports_in_the_unit_and_of_the_resource_that_were_asked_for(site, monkeypatch):
+    period = ("cluster", "utilization", "start=now-1hour", "end=now")
+    shown = {
+        "-t percent": "Usage reported in CPU Percentage of Total",
+        "-t hours": "Usage reported in CPU Hours",
+        "-T gres/gpu": "Usage reported in TRES Minutes",
+        "-T gres/gpu -t percent": "Usage reported in TRES Percentage of Total",
+    }
+    for words, head in shown.items():
+        assert head in answered(site, monkeypatch, "sreport", *words.split(), *period)
+    row = answered(site, monkeypatch, "sreport", "-nP", "-t", "percent", *period).strip().split("|")
+    assert row[-1] == "100.00%"
+    parts = [float(cell.removesuffix("%")) for cell in row[1:-1]]
+    assert sum(parts) == pytest.approx(100.0, abs=0.02)
+    users = answered(site, monkeypatch, "sreport", "-nP", "-t", "percent", "user", "top", *period[2:])
+    assert all(line.split("|")[-2].endswith("%") for line in users.splitlines())
+    assert said(site, "sreport", "-t", "fortnights", *period)[0] == 1
+
+
 @pytest.mark.parametrize(
     ("lines", "refused"),
     [

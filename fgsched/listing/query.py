@@ -103,6 +103,8 @@ def _slurm(options: Mapping[str, Any]) -> str:
 
 def _where(options: Mapping[str, Any], reader: Reader) -> protocol.Where:
     states = list(choices.states(options["states"])) if options["states"] else None
+    if options["nodelist"]:
+        states = [state for state in states or JobState if state is not JobState.PENDING]  # on no node
     if options["start"] and states is None:
         states = [JobState.PENDING]
     return protocol.Where(

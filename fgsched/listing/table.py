@@ -52,7 +52,7 @@ def _ignored(flags: str = "", values: str = "") -> Iterator[Option]:
 
 OPTIONS = (
     Option("-u --user", LIST, "user", "Jobs of these users.", "LIST"),
-    Option("-w --nodelist", TEXT, "", "Accepted; one host.", "LIST", hidden=True),
+    Option("-w --nodelist", TEXT, "nodelist", "Only jobs on the host: no pending ones.", "LIST", hidden=True),
     Option("-M --clusters --cluster", TEXT, "", metavar="LIST", hidden=True),
     *_ignored("--local,--hide,--federation,--sibling,--noconvert,--array-unique,-P --priority,-v --verbose"),
     Option("--me", FLAG, "me", "Your own jobs."),

@@ -20,6 +20,7 @@ KNOWN = options(
 _DAY = 86_400
 _LINE = "-" * 80
 _UNITS = {"seconds": 1, "minutes": 60, "hours": 3600}  # name -> seconds
+_PERCENT = "percent"  # of the resource of the host in the period
 
 
 class Sum(NamedTuple):
@@ -29,12 +30,13 @@ class Sum(NamedTuple):
     user: str
     resource: str
     seconds: float
+    total: float  # seconds of the resource of the host in the period
     unit: str
 
     @property
-    def used(self) -> int:
+    def used(self) -> str:
         """The use in the unit of the report."""
-        return round(self.seconds / _UNITS[self.unit])
+        return _amount(self.seconds, self.total, self.unit)
 
 
 class Whole(NamedTuple):
@@ -45,9 +47,15 @@ class Whole(NamedTuple):
     total: float  # seconds
     unit: str
 
-    def of(self, seconds: float) -> int:
+    def of(self, seconds: float) -> str:
         """Return seconds in the unit of the report."""
-        return round(seconds / _UNITS[self.unit])
+        return _amount(seconds, self.total, self.unit)
+
+
+def _amount(seconds: float, total: float, unit: str) -> str:
+    if unit == _PERCENT:
+        return f"{100 * seconds / total if total else 0.0:.2f}%"
+    return str(round(seconds / _UNITS[unit]))
 
 
 _CLUSTER = Field("Cluster", 9, lambda row: "fgsched")
@@ -64,10 +72,10 @@ _UTILIZATION = (
     _CLUSTER,
     Field("TRES Name", 14, lambda row: row.resource),
     Field("Allocated", 12, lambda row: row.of(row.allocated)),
-    Field("Down", 10, lambda row: 0),
-    Field("PLND Down", 10, lambda row: 0),
+    Field("Down", 10, lambda row: row.of(0)),
+    Field("PLND Down", 10, lambda row: row.of(0)),
     Field("Idle", 12, lambda row: row.of(max(0.0, row.total - row.allocated))),
-    Field("Planned", 10, lambda row: 0),
+    Field("Planned", 10, lambda row: row.of(0)),
     Field("Reported", 12, lambda row: row.of(row.total)),
 )
 _UTILIZED = "Cluster,Allocated,Down,PLNDDown,Idle,Planned,Reported"
@@ -116,9 +124,7 @@ def _report(kind: tuple[str, str], asked: Mapping[str, str], given: Mapping[str,
     end = min(now, parse_time(asked["end"], now, past=True)) if "end" in asked else midnight
     if "start" in asked and "end" not in asked and begin >= end:
         end = now
-    unit = next(
-        (name for name in _UNITS if name.startswith(given.get("time", "minutes").lower()[:3])), "minutes"
-    )
+    unit = _unit(given.get("time", "minutes"))
     resources = [name for name in given.get("tres", "cpu").lower().split(",") if name]
     resources = ["cpu", "gres/gpu"] if "all" in resources else resources
     title, usual = _REPORTS[kind]
@@ -128,14 +134,28 @@ def _report(kind: tuple[str, str], asked: Mapping[str, str], given: Mapping[str,
     chosen = tables.columns(asked.get("format", shown), fields, owner="")
     delimiter = "|" if "parsable" in given or "parsable2" in given else ""
     layout = tables.Layout(chosen, "noheader" not in given, delimiter, "parsable" in given)
-    head = "" if "noheader" in given or delimiter else _head(title, begin, end, unit)
+    noun = "TRES" if "tres" in given else "CPU"
+    head = "" if "noheader" in given or delimiter else _head(title, begin, end, f"{noun} {_title(unit)}")
     return head + tables.text(rows, layout)
+
+
+def _unit(text: str) -> str:
+    """Return the unit that a text names. Raises BadLine in the words of Slurm."""
+    fitting = [name for name in (*_UNITS, _PERCENT) if len(text) > 2 and name.startswith(text.lower()[:3])]
+    if not fitting:
+        known = ", ".join((*_UNITS, _PERCENT))
+        raise BadLine(f"error: the time format '{text[:40]}' is not supported. There are: {known}")
+    return fitting[0]
+
+
+def _title(unit: str) -> str:
+    return "Percentage of Total" if unit == _PERCENT else unit.capitalize()
 
 
 def _head(title: str, begin: float, end: float, unit: str) -> str:
     first, last = (time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at)) for at in (begin, end - 1))
     days = f"({round(end - begin)} secs)"
-    return f"{_LINE}\n{title} {first} - {last} {days}\nUsage reported in CPU {unit.capitalize()}\n{_LINE}\n"
+    return f"{_LINE}\n{title} {first} - {last} {days}\nUsage reported in {unit}\n{_LINE}\n"
 
 
 def _rows(
@@ -147,12 +167,12 @@ def _rows(
 ) -> tuple[list[Sum] | list[Whole], Sequence[Field]]:
     with Client(find_places()) as client:
         jobs = list(_jobs(client, *period))
-        host = client.call(protocol.ListGpus()) if kind[1] == "utilization" else None
-    if host is not None:
-        length = period[1] - period[0]
-        counts = {"cpu": host.cpus.total, "gres/gpu": len(host.gpus)}
+        host = client.call(protocol.ListGpus())
+    counts = {"cpu": host.cpus.total, "gres/gpu": len(host.gpus)}
+    totals = {name: counts.get(name, 0) * (period[1] - period[0]) for name in resources}
+    if kind[1] == "utilization":
         return [
-            Whole(name, sum(_used(job, name, period) for job in jobs), counts.get(name, 0) * length, unit)
+            Whole(name, sum(_used(job, name, period) for job in jobs), totals[name], unit)
             for name in resources
         ], _UTILIZATION
     sums: dict[tuple[str, str, str], float] = {}
@@ -160,7 +180,9 @@ def _rows(
         for name in resources:
             key = (job.request.account, job.user, name)
             sums[key] = sums.get(key, 0.0) + _used(job, name, period)
-    return _chosen([Sum(*key, seconds, unit) for key, seconds in sums.items()], kind, asked), _BY_USER
+    return _chosen(
+        [Sum(*key, seconds, totals[key[2]], unit) for key, seconds in sums.items()], kind, asked
+    ), _BY_USER
 
 
 def _chosen(rows: Iterable[Sum], kind: tuple[str, str], asked: Mapping[str, str]) -> list[Sum]:
