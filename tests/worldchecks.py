@@ -177,8 +177,8 @@ class Checks:
                 continue
             if host.has_supervisor(job):
                 stands = found.since is None
-                if found.told:
-                    continue  # ordered to end while it was suspended: it is continued, so that it can end
+                if found.told or job.is_to_end:
+                    continue  # ordered to end while it was suspended: it is continued
                 said = f"job {job.id} is {job.state.value}, and {'stands still' if stands else 'runs'}"
                 self._must(stands is (job.state is JobState.SUSPENDED), said)
 
