@@ -643,7 +643,7 @@ def test_jobs_run_on_while_the_accounts_are_unreadable(tmp_path):
         told = home.run("fgsched", "status", "-v").out.splitlines()
         assert [line.split()[0] for line in told[-2:]] == ["queue", "accounts"]
         for _ in attempts():
-            if "file is not a database" in home.run("fgsched", "status", "-v").out:
+            if "accounts.db is damaged" in home.run("fgsched", "status", "-v").out:
                 break
         else:
             raise AssertionError(home.run("fgsched", "status", "-v").out)

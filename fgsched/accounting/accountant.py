@@ -46,6 +46,7 @@ _LEAST_MINUTES = 7200  # seconds for which minutes are kept at least
 _LEAST_HOURS = 2 * DAY
 _LATEST = 35 * DAY  # seconds after which no minute of a day is added to it any more
 _NICE = 5
+_CHECK_PAUSE = 0.02  # seconds between two steps of the check of pages
 _SHOWN = 500  # characters of a record in the log
 Record = TypeVar("Record")
 _Identity = tuple[int, int]
@@ -71,10 +72,10 @@ class Accountant:
             return self._obeyed(message)
         try:
             ledger = self._opened()
-            self._log = _identity(self._path.with_name(f"{self._path.name}-wal"))
             with ledger.write():
                 refused = (*unparsed, *self._store(ledger, message, now))
                 point("accountant_before_commit")
+            self._log = _identity(self._log_file)
             point("accountant_after_commit")
             return Answer(number=message.number, refused=refused, size=ledger.size)
         except (StorageError, OSError) as error:
@@ -134,20 +135,40 @@ class Accountant:
     def _opened(self) -> Ledger:
         """Return the open accounts. Raises StorageError or OSError if they are missing or unfit."""
         if self._ledger is not None and self._file == _identity(self._path):
-            return self._ledger
+            if self._log is None or self._log == _identity(self._log_file):
+                return self._ledger
+            self._ledger.rescue()
         self.close()
         self._remove_log_of_replaced()
         if marker.expect(self._path):
             _make(self._path)
-        ledger = Ledger(self._path)
+        ledger = Ledger(self._path, is_guarded=True)
         try:
             marker.compare(self._path, ledger.name)
             self._file = _identity(self._path)
         except BaseException:
             ledger.close()
             raise
-        self._ledger = ledger
+        self._ledger, self._log = ledger, None
         return ledger
+
+    @property
+    def _log_file(self) -> Path:
+        return self._path.with_name(f"{self._path.name}-wal")
+
+    @property
+    def is_checking(self) -> bool:
+        """Whether pages of the file remain to be compared with their checksums."""
+        return self._ledger is not None and self._ledger.is_checking
+
+    def check_some(self) -> None:
+        """Check some pages; damaged accounts are closed, and the next message is refused."""
+        try:
+            if self._ledger is not None:
+                self._ledger.check_some()
+        except StorageError as error:
+            print(f"{error.cause} {error.remedy}", file=sys.stderr, flush=True)
+            self.close()
 
     def _remove_log_of_replaced(self) -> None:
         """Remove the write-ahead log of a replaced file: SQLite would apply it to the new file."""
@@ -252,7 +273,11 @@ def serve(accountant: Accountant, source: int, sink: int, clock: Callable[[], fl
     unread, prune_at = b"", time.monotonic()
     with suppress(ConnectionError):
         while True:
-            if not select.select([source], [], [], max(0.0, prune_at - time.monotonic()))[0]:
+            pause = _CHECK_PAUSE if accountant.is_checking else max(0.0, prune_at - time.monotonic())
+            if not select.select([source], [], [], pause)[0]:
+                if accountant.is_checking:
+                    accountant.check_some()
+                    continue
                 has_more = accountant.prune(clock())
                 prune_at = time.monotonic() + (0.0 if has_more else _PRUNED)
                 continue

@@ -2,8 +2,9 @@
 
 import os
 import sqlite3
+import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from fgsched.accounting import guard, marker
 from fgsched.accounting.records import (
     Card,
     CardUse,
@@ -28,10 +30,11 @@ from fgsched.accounting.records import (
     Warned,
     to_json,
 )
-from fgsched.domain.errors import Refused, StorageError
+from fgsched.domain.errors import FgschedError, Refused, StorageError
 from fgsched.domain.text import storable
 from fgsched.store import wal
-from fgsched.store.connection import Connection
+from fgsched.store.connection import Connection, Opened
+from fgsched.store.opening import beside_of
 from fgsched.store.schema import named
 
 VERSION = 1
@@ -74,14 +77,27 @@ class Unfit(StorageError):
 class Ledger:
     """Write access to the accounts, for one process. All writes belong inside `write()`."""
 
-    def __init__(self, path: Path | str) -> None:
-        """Open the file at `path`, or create it. Raises StorageError."""
-        self.path = path
+    def __init__(
+        self, path: Path | str, *, is_guarded: bool = False, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Open the file at `path`, or create it; `clock` returns epoch seconds.
+
+        `is_guarded`: compare the file with its commit file and checksums, and keep them.
+
+        Raises:
+            StorageError: it cannot be opened, lacks commits or is damaged.
+        """
+        self.path, self._clock = path, clock
+        self._guard: Opened | None = None
         with _told(path):
             wal.write_again(Path(f"{path}-wal"), in_place=True)  # of an accountant whose sync failed
+            examined = guard.Guarded(Path(path)) if is_guarded else None
             self._db = sqlite3.connect(path, isolation_level=None, factory=Connection)
             with _closed_on_error(self._db):
+                if examined:
+                    self._db.execute("PRAGMA wal_autocheckpoint = 0")  # the guard makes them, with checksums
                 self.name = self._set_up(path)
+                self._guard = examined.open(self._db) if examined else None
         self._owners: dict[Owner, int] = {}
         self._cards: dict[str, int] = {}
 
@@ -97,7 +113,24 @@ class Ledger:
         return str(self._db.execute(SQL["get_meta"], {"key": "name"}).fetchone()["value"])
 
     def close(self) -> None:
+        if self._guard is not None:
+            self._guard.close()
         self._db.close()
+
+    def rescue(self) -> None:
+        """Prepare to close accounts whose log was removed: the file gets its pages, without checksums."""
+        if self._guard is not None:
+            self._guard.discard_sums()
+
+    @property
+    def is_checking(self) -> bool:
+        """Whether pages remain to be checked."""
+        return self._guard is not None and self._guard.is_checking
+
+    def check_some(self) -> None:
+        """Check some pages. Raises StorageError if one is damaged."""
+        if self._guard is not None:
+            self._guard.check_some()
 
     @contextmanager
     def write(self) -> Iterator[None]:
@@ -106,12 +139,24 @@ class Ledger:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                note = self._counted()
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 self._forget()
                 raise
+            if self._guard is not None and note is not None:
+                self._guard.record.note(*note)
+                self._guard.committed()
+
+    def _counted(self) -> tuple[int, int, float] | None:
+        """Count the commit that follows; return its number, the number of added jobs and its time."""
+        if self._guard is None:
+            return None
+        number, at = self._guard.record.last.number + 1, self._clock()
+        row = self._db.execute(SQL["count_commit"], {"number": number, "at": at}).fetchone()
+        return number, int(row["jobs"]), at
 
     def _forget(self) -> None:
         """Drop cached ids after a rollback."""
@@ -341,6 +386,15 @@ class Reader:
                 self._db.execute("PRAGMA query_only = ON")
                 _refuse_other_version(self._db, path)
         self.path = path
+        with _closed_on_error(self._db):
+            self.compare()
+
+    def compare(self) -> None:
+        """Compare the file with the number of its last commit. Raises StorageError if commits are missing."""
+        path = Path(self.path)
+        with _told(path):
+            if marker.path_of(path).exists():
+                guard.compare(path, self._db, beside_of(path, guard.REMEDY))
 
     def close(self) -> None:
         self._db.close()
@@ -349,11 +403,21 @@ class Reader:
     def reading(self) -> Iterator[None]:
         """Open a read transaction: all queries inside it see the file at one time."""
         with _told(self.path):
+            self.compare()
             self._db.execute("BEGIN")
             try:
                 yield
+            except Exception as error:  # a damaged row has any value
+                self._refuse_damage(error)
+                raise
             finally:
-                self._db.execute("COMMIT")
+                if self._db.in_transaction:
+                    self._db.execute("COMMIT")
+
+    def _refuse_damage(self, error: Exception) -> None:
+        """Raise a StorageError if the file is damaged, which explains `error`."""
+        if not isinstance(error, FgschedError) and (cause := guard.damage(Path(self.path))):
+            raise StorageError(cause, guard.REMEDY) from error
 
     def jobs(self, since: float, until: float, uid: int | None = None) -> Iterator[JobAccount]:
         """Yield the jobs that ended in a period (epoch seconds), of one user or of all, by end."""
@@ -569,7 +633,8 @@ def _record(kind: type[Record], row: sqlite3.Row) -> Record:
         values["card"] = values["uuid"]
     if "owner" in kind.__struct_fields__:
         values["owner"] = _owner_of(values)
-    return msgspec.convert({name: values[name] for name in kind.__struct_fields__}, kind, strict=False)
+    with _decoded():
+        return msgspec.convert({name: values[name] for name in kind.__struct_fields__}, kind, strict=False)
 
 
 def _owner_of(values: Mapping[str, Any]) -> Owner:
@@ -585,8 +650,18 @@ def kept_field(kept: bytes, name: str) -> str | None:
 def _job_of(row: sqlite3.Row) -> JobAccount:
     values: dict[str, Any] = {name: row[name] for name in _COLUMNS}
     owner = _owner_of({name: row[name] for name in _OWNER})
-    rest = msgspec.json.decode(row["detail"]) | msgspec.json.decode(_expanded(row["kept"]))
-    return msgspec.convert(values | {"owner": owner} | rest, JobAccount)
+    with _decoded():
+        rest = msgspec.json.decode(row["detail"]) | msgspec.json.decode(_expanded(row["kept"]))
+        return msgspec.convert(values | {"owner": owner} | rest, JobAccount)
+
+
+@contextmanager
+def _decoded() -> Iterator[None]:
+    """Convert the errors of a damaged row."""
+    try:
+        yield
+    except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
+        raise StorageError(f"a row of the accounts cannot be read: {error}", guard.REMEDY) from error
 
 
 def _changed(job: JobAccount, names: Iterable[str]) -> dict[str, Any]:

@@ -33,14 +33,27 @@ def refuse_missing(accounts: Path) -> None:
         ) from None
 
 
+def name_of(accounts: Path) -> str | None:
+    """Return the recorded name of the accounts, or None."""
+    marker = path_of(accounts)
+    return (marker.read_text().strip() or None) if marker.exists() else None
+
+
+def other(accounts: Path, name: str, expected: str) -> str:
+    """Return the error for accounts with another name than the recorded one."""
+    return (
+        f"{accounts} contains other accounts: its name is {name}, and {expected} is expected (remove"
+        f" {path_of(accounts)} to accept this file)"
+    )
+
+
 def compare(accounts: Path, name: str) -> None:
     """Record the name of the accounts, or compare it with the recorded one.
 
     Raises:
         StorageError: the names differ, so the file was exchanged.
     """
-    marker = path_of(accounts)
-    known = marker.read_text().strip() if marker.exists() else ""
+    marker, known = path_of(accounts), name_of(accounts)
     if known and known != name:
         raise StorageError(
             f"{accounts} contains other accounts: its name is {name}, and {known} is expected",

@@ -15,6 +15,18 @@ SELECT span, at, card, user, command, pid, at, at + seconds, seconds, memory, pe
 -- name: drop_foreign_use
 DELETE FROM foreign_use;
 
+-- name: count_commits
+SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'commits';
+
+-- name: last_commit
+SELECT count, rows, jobs, at FROM commits;
+
+-- name: count_commit
+UPDATE commits SET count = :number, at = :at RETURNING jobs;
+
+-- name: tables
+SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'commits';
+
 -- name: fold_card_use
 INSERT INTO card_before (card, active, held, empty, free, external, down, used, energy)
 SELECT card, sum(CAST(round(active * 1e6) AS INTEGER)), sum(CAST(round(held * 1e6) AS INTEGER)),

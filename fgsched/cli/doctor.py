@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgsched import gpus, protocol
-from fgsched.accounting import marker
+from fgsched.accounting import guard, marker
 from fgsched.cli import doctormig
 from fgsched.client import Client, NotRunning
 from fgsched.config.load import Config, load
@@ -250,7 +250,9 @@ def _accounts(places: Paths, seen: _Seen) -> Finding:
     if not places.accounts.exists():
         marker.refuse_missing(places.accounts)
         return Finding("accounts", OK, f"{places.accounts} does not exist yet")
-    return Finding("accounts", OK, str(places.accounts))
+    if why := guard.damage(places.accounts):
+        return Finding("accounts", FAIL, why, guard.REMEDY)
+    return Finding("accounts", OK, f"{places.accounts} are intact")
 
 
 def _private(places: Paths, seen: _Seen) -> Finding:
@@ -492,10 +494,11 @@ _SHOWN = 20  # ids, or ranges of ids, of one kind
 def recovered(places: Paths) -> str:
     """Recover the queue if it is damaged, and return a report."""
     with taken(places):
-        why = _why(places)
+        why, now = _why(places), time.time()
+        ending = f"damaged-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}"
+        accounts = guard.recover(places.accounts, ending)
         if not why:
-            return f"{places.queue} is whole, and has all its commits: nothing was changed.\n"
-        now = time.time()
+            return f"{places.queue} is whole, and has all its commits: nothing was changed.\n{accounts}"
         known = files.read_marker(places.queue)
         own = places.run / known.queue if known else places.run
         there = places.run.is_dir()
@@ -503,10 +506,10 @@ def recovered(places: Paths) -> str:
             places.queue,
             started=generations.last_attempts(own) if there else {},
             beyond=generations.highest_id(places.run, places.run / "none") if there else 0,
-            ending=f"damaged-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}",
+            ending=ending,
             now=now,
         )
-    return f"{why}\n\n" + "".join(f"{line}\n" for line in _told(places, found))
+    return f"{why}\n\n" + "".join(f"{line}\n" for line in _told(places, found)) + accounts
 
 
 def _why(places: Paths) -> str:

@@ -274,6 +274,8 @@ class Accounts:
             if not found.st_size:
                 return None  # it is being made
             self._reader, self._file = Reader(self._path, timeout=_PATIENCE_OF_READER), file
+        else:
+            self._reader.compare()
         return self._reader
 
 

@@ -138,10 +138,16 @@ class Opened:
     """One open queue. The controller makes all checkpoints; SQLite makes none before the queue is closed."""
 
     def __init__(
-        self, db: Connection, record: Record, *, path: Path | None = None, sums: Sums | None = None
+        self,
+        db: Connection,
+        record: Record,
+        *,
+        path: Path | None = None,
+        sums: Sums | None = None,
+        remedy: str = files.RECOVER,
     ) -> None:
         """`path` and `sums` are None for a queue in memory."""
-        self.db, self.record = db, record
+        self.db, self.record, self._remedy = db, record, remedy
         self._path, self._sums = path, sums
         self._log = path.with_name(f"{path.name}-wal") if path else Path()
         self._looked_at = db.total_changes
@@ -180,6 +186,11 @@ class Opened:
     def look_soon(self) -> None:
         """Check the length of the log after this transaction, which changes many pages."""
         self._looked_at = self.db.total_changes - _CHANGES
+
+    def discard_sums(self) -> None:
+        """Discard the checksums, because the log that has pages without checksums was removed."""
+        if self._sums is not None:
+            self._sums.discard()
 
     def hold(self, *, hold: bool) -> None:
         """Make a checkpoint, and no further one until the file is released again.
@@ -227,7 +238,7 @@ class Opened:
     def _do_without(self, error: Exception) -> None:
         """Discard the checksums: wrong ones would refuse an intact queue."""
         assert self._sums is not None
-        log.warning("the sums of the queue's pages cannot be written: %s", error)
+        log.warning("%s cannot be written: %s", self._sums.path, error)
         try:
             self._sums.discard()
         except OSError as again:
@@ -259,7 +270,7 @@ class Opened:
         if bad:
             assert self._path is not None
             files.remember_damage(self._path, bad)
-            raise files.damage_error(self._path, bad)
+            raise files.damage_error(self._path, bad, self._remedy)
 
     def close(self) -> None:
         with suppress(StorageError):

@@ -18,7 +18,7 @@ UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
 # -- damaged pages that a running controller found, for its next start --------
 
 
-DAMAGE_FILE = "queue.damaged"
+DAMAGE_END = ".damaged"  # of queue and accounts
 RECOVER = (
     "It is left as it is. Save what can be read with: fgsched doctor --recover, which fgsched(8) explains;"
     " or bring a backup of the queue back, and do that with it."
@@ -26,26 +26,24 @@ RECOVER = (
 _SHOWN = 10
 
 
-def damage_error(queue: Path, pages: Iterable[int]) -> StorageError:
+def damage_error(queue: Path, pages: Iterable[int], remedy: str = RECOVER) -> StorageError:
     """Return the error that refuses a queue with these damaged pages."""
     found = sorted(set(pages))
     listed = ", ".join(map(str, found[:_SHOWN])) + (" …" if len(found) > _SHOWN else "")
     plural = "" if len(found) == 1 else "s"
-    return StorageError(
-        f"{queue} is damaged: it differs from its checksums at page{plural} {listed}", RECOVER
-    )
+    return StorageError(f"{queue} is damaged: it differs from its checksums at page{plural} {listed}", remedy)
 
 
 def remember_damage(queue: Path, pages: Iterable[int]) -> None:
     """Store the damaged pages, so that the next start checks them first."""
     with suppress(OSError):
-        disk.replace_file(queue.with_name(DAMAGE_FILE), json.dumps(sorted(set(pages))).encode())
+        disk.replace_file(queue.with_suffix(DAMAGE_END), json.dumps(sorted(set(pages))).encode())
 
 
 def known_damage(queue: Path) -> list[int]:
     """Return the pages that an earlier controller found damaged."""
     with suppress(OSError, ValueError, TypeError):
-        found = json.loads(queue.with_name(DAMAGE_FILE).read_bytes())
+        found = json.loads(queue.with_suffix(DAMAGE_END).read_bytes())
         return [int(page) for page in found if int(page) > 0]
     return []
 
@@ -53,7 +51,7 @@ def known_damage(queue: Path) -> list[int]:
 def forget_damage(queue: Path) -> None:
     """Delete the list of damaged pages, after a check found them intact."""
     with suppress(OSError):
-        disk.remove(queue.with_name(DAMAGE_FILE), missing_ok=True)
+        disk.remove(queue.with_suffix(DAMAGE_END), missing_ok=True)
 
 
 # -- the queue that was created here ------------------------------------------

@@ -4,7 +4,7 @@ import logging
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +33,17 @@ def open_queue(path: Path | str) -> Opened:
     return examine(Path(path)).open()
 
 
+class Kind(NamedTuple):
+    """The differences between the files that have a commit file and checksums: the queue and the accounts."""
+
+    told: Callable[[sqlite3.Connection, Path], tuple[Commit, int]]  # its last commit, and its changed rows
+    name: Callable[[Path], str | None]  # in the marker beside it; None: there is no marker
+    other: Callable[[Path, str, str], str]  # the error for a file with another name
+    missing: Callable[[Path, Commit, Commit], str]  # the error for lost commits
+    remedy: str
+    is_shared: bool = False  # other processes may have it open
+
+
 class Examined(NamedTuple):
     """A queue that was checked and not changed, except that a new one is an empty file."""
 
@@ -44,7 +55,7 @@ class Examined(NamedTuple):
 
     def open(self) -> Opened:
         """Open the queue. Raises StorageError, with the remedy."""
-        with _refusing(self.path, self.sums):
+        with refusing(self.path, self.sums):
             return _opened(self)
 
 
@@ -56,13 +67,13 @@ def examine(path: Path, *, is_log_written: bool = False) -> Examined:
     """
     is_new = _expect(path)
     sums = Sums(path)
-    with _refusing(path, sums):
+    with refusing(path, sums):
         if not is_log_written:
             write_log_again(path)
-        beside = _beside(path, is_new=is_new)
+        beside = _of_new(path) if is_new else beside_of(path, RECOVER)
         if is_new:
             sums.discard()
-        return Examined(path, sums, beside, is_new, holds=not is_new and _examined(path, beside, sums))
+        return Examined(path, sums, beside, is_new, holds=not is_new and verify(path, beside, sums, QUEUE))
 
 
 def write_log_again(path: Path) -> None:
@@ -74,13 +85,13 @@ def write_log_again(path: Path) -> None:
 
 
 @contextmanager
-def _refusing(path: Path, sums: Sums) -> Iterator[None]:
-    """Convert the errors of a queue that cannot be opened, and close its checksums."""
+def refusing(path: Path, sums: Sums, remedy: str = RECOVER) -> Iterator[None]:
+    """Convert the errors of a file that cannot be opened into StorageError, and close its checksums."""
     try:
         yield
     except UNREADABLE as error:
         sums.close()
-        raise refusal(path, error) from error
+        raise refusal(path, error, remedy) from error
     except OSError as error:
         sums.close()
         raise StorageError(
@@ -118,7 +129,7 @@ def _recorded(db: sqlite3.Connection, path: Path, beside: Commit | None) -> Reco
         raise_ids(db, beside.last_job)
     name = _name_of(db) or os.urandom(4).hex()
     now = Commit(name, db.execute(SQL["get_commits"]).fetchone()["count"], last_id(db))
-    record = Record(path.with_name(commits.FILE), now, is_new=beside is None or beside.queue != name)
+    record = Record(commits.commit_file(path), now, is_new=beside is None or beside.queue != name)
     files.write_marker(path, Marker(name, _named(db, name)))
     return record
 
@@ -151,33 +162,45 @@ def _named(db: sqlite3.Connection, name: str) -> float:
 # -- files beside it --------------------------------------------------------------------------------
 
 
-def _beside(path: Path, *, is_new: bool) -> Commit | None:
-    """Return the commit file's record. Raises StorageError if the queue is another one, or lacks commits."""
-    file = path.with_name(commits.FILE)
+def beside_of(path: Path, remedy: str) -> Commit | None:
+    """Return the commit file's record, or None. Raises StorageError if it is damaged."""
     try:
-        beside = commits.read_commit(file)
+        return commits.read_commit(commits.commit_file(path))
     except commits.Damaged as error:
-        if is_new:
-            return None
         raise StorageError(
-            f"{error}: it cannot tell whether {path.name} has all its commits", RECOVER
+            f"{error}: it cannot tell whether {path.name} has all its commits", remedy
         ) from None
-    return beside
 
 
-def _compare_commits(path: Path, beside: Commit | None, found: Commit) -> None:
-    known = files.read_marker(path)
+def _of_new(path: Path) -> Commit | None:
+    """Return the record that an earlier queue left, from whose ids those of a new one continue."""
+    with suppress(commits.Damaged):
+        return commits.read_commit(commits.commit_file(path))
+    return None
+
+
+def compare_commits(path: Path, beside: Commit | None, found: Commit, kind: Kind) -> None:
+    """Compare a file with its commit file. Raises StorageError if it is another one, or lacks commits."""
+    known = kind.name(path)
     if not found.queue and known is None:
         return  # it was being made
-    if beside is None and known is not None:
-        cause = f"{path.with_name(commits.FILE)} is missing: it tells whether {path.name} has all its commits"
-        raise StorageError(cause, RECOVER)
-    names = [one.queue for one in (beside, known) if one is not None and one.queue != found.queue]
+    if beside is None and known is not None and (found.number or not kind.is_shared):
+        cause = f"{commits.commit_file(path)} is missing: it tells whether {path.name} has all its commits"
+        raise StorageError(cause, kind.remedy)
+    names = [name for name in (known, beside and beside.queue) if name is not None and name != found.queue]
     if names and found.queue:
-        cause = f"{path} is another queue ({found.queue}) than the one that was here ({names[0]})"
-        raise StorageError(cause, RECOVER)
+        raise StorageError(kind.other(path, found.queue, names[0]), kind.remedy)
     if beside is not None and found.number < beside.number:
-        raise StorageError(_missing(path, found, beside), RECOVER)
+        raise StorageError(kind.missing(path, found, beside), kind.remedy)
+
+
+def _marked_name(path: Path) -> str | None:
+    known = files.read_marker(path)
+    return None if known is None else known.queue
+
+
+def _other(path: Path, name: str, expected: str) -> str:
+    return f"{path} is another queue ({name}) than the one that was here ({expected})"
 
 
 def _missing(path: Path, found: Commit, beside: Commit) -> str:
@@ -196,32 +219,34 @@ def _missing(path: Path, found: Commit, beside: Commit) -> str:
     )
 
 
-def _examined(path: Path, beside: Commit | None, sums: Sums) -> bool:
-    """Tell whether the checksums hold, without changes. Raises StorageError for an untrusted queue."""
+def verify(path: Path, beside: Commit | None, sums: Sums, kind: Kind) -> bool:
+    """Tell whether the checksums hold, without changes. Raises StorageError for an untrusted file."""
     logged = wal.pages(path.with_name(f"{path.name}-wal"))
     bad = sums.damaged(1, min(sums.pages, AT_ONCE), logged) if sums.is_there else []
     bad += [page for page in files.known_damage(path) if sums.damaged(page, page, logged)]
     try:
-        holds = _compared(path, beside, sums, is_logged=bool(logged), bad=bad)
+        holds = _compared(path, beside, sums, kind, is_logged=bool(logged), bad=bad)
     except UNREADABLE as error:
         if bad and "locked" not in str(error):
-            raise files.damage_error(path, bad) from error
+            raise files.damage_error(path, bad, kind.remedy) from error
         raise
     files.forget_damage(path)
     return holds
 
 
-def _compared(path: Path, beside: Commit | None, sums: Sums, *, is_logged: bool, bad: list[int]) -> bool:
+def _compared(
+    path: Path, beside: Commit | None, sums: Sums, kind: Kind, *, is_logged: bool, bad: list[int]
+) -> bool:
     """Tell whether the checksums hold; `bad` are the pages that differ."""
-    with looking(path) as db:
-        found, rows = _told(db, path)
-        _compare_commits(path, beside, found)
+    with looking(path, is_shared=kind.is_shared) as db:
+        found, rows = kind.told(db, path)
+        compare_commits(path, beside, found, kind)
         now, was = State(found.queue, found.number, rows, sums.changes), sums.state
         holds = was is not None and was.queue == now.queue and (is_logged or was == now)
         if bad and holds and is_logged:
-            holds = _without_log(path, sums) == was  # else another program made a checkpoint
+            holds = _without_log(path, sums, kind) == was  # else another program made a checkpoint
         if bad and holds:
-            raise files.damage_error(path, bad)
+            raise files.damage_error(path, bad, kind.remedy)
         if sums.is_there and not holds and found.queue:
             log.warning("%s was written by another program: only its structure can be checked", path)
         if not holds or path.stat().st_size <= _CHECKED:
@@ -229,16 +254,19 @@ def _compared(path: Path, beside: Commit | None, sums: Sums, *, is_logged: bool,
     return holds
 
 
-def _without_log(path: Path, sums: Sums) -> State:
+def _without_log(path: Path, sums: Sums, kind: Kind) -> State:
     """Return the state of the file without its log."""
-    with looking(path, how="immutable=1") as db:
-        found, rows = _told(db, path)
+    with looking(path, how="immutable=1", is_shared=kind.is_shared) as db:
+        found, rows = kind.told(db, path)
     return State(found.queue, found.number, rows, sums.changes)
 
 
 @contextmanager
-def looking(path: Path, how: str = "") -> Iterator[sqlite3.Connection]:
-    """Open a connection that does not change the files, before the queue is opened."""
+def looking(path: Path, how: str = "", *, is_shared: bool = False) -> Iterator[sqlite3.Connection]:
+    """Open a connection that does not change the files, before the file is opened.
+
+    `is_shared`: other processes may use the -shm file.
+    """
     log_file, shm = (path.with_name(f"{path.name}-{end}") for end in ("wal", "shm"))
     how = how or ("mode=ro" if log_file.exists() and log_file.stat().st_size else "immutable=1")
     had_shm = shm.exists()
@@ -247,7 +275,7 @@ def looking(path: Path, how: str = "") -> Iterator[sqlite3.Connection]:
             db.row_factory = sqlite3.Row
             yield db
     finally:
-        if not had_shm:
+        if not had_shm and not is_shared:
             shm.unlink(missing_ok=True)
 
 
@@ -350,12 +378,15 @@ def _check(db: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError(str(answer).splitlines()[-1])
 
 
-def refusal(path: Path, error: Exception) -> StorageError:
-    """Return the error for a queue that SQLite cannot open."""
+def refusal(path: Path, error: Exception, remedy: str = RECOVER) -> StorageError:
+    """Return the error for a file that SQLite cannot open."""
     if isinstance(error, UnicodeDecodeError):
-        return StorageError(f"{path} is damaged: its schema has text that is not UTF-8", RECOVER)
+        return StorageError(f"{path} is damaged: its schema has text that is not UTF-8", remedy)
     if "locked" in str(error):
         return StorageError(f"{path} is in use by another program", "Close what has it open (a shell?).")
     if "disk" in str(error) and "full" in str(error):
         return StorageError(f"{path} cannot be written: {error}", "Free some space on its disk.")
-    return StorageError(f"{path} is damaged: {error}", RECOVER)
+    return StorageError(f"{path} is damaged: {error}", remedy)
+
+
+QUEUE = Kind(_told, _marked_name, _other, _missing, RECOVER)

@@ -1,4 +1,4 @@
-"""Keep checksums of the pages of the queue file in a file beside it.
+"""Keep checksums of the pages of a file of SQLite, queue or accounts, in a file beside it.
 
 The checksum of a page is valid unless the write-ahead log contains that page. SQLite writes pages into the
 file only at a checkpoint. After each checkpoint, before the log restarts, the checksums of the pages of the
@@ -40,14 +40,14 @@ class State(NamedTuple):
 
 
 class Sums:
-    """The checksums of one queue file. No other process may write the file."""
+    """The checksums of one file of SQLite. No other process may write the file."""
 
     def __init__(self, queue: Path) -> None:
         """Open the files.
 
         `queue` stays open, because closing any descriptor of it would release SQLite's locks.
         """
-        self.path = queue.with_name(FILE)
+        self.path = queue.with_suffix(".sums")
         self._queue = os.open(queue, os.O_RDONLY | os.O_CLOEXEC)
         self._fd = -1
         with suppress(FileNotFoundError):
@@ -118,7 +118,7 @@ class Sums:
     def rebuild(self, state: State) -> None:
         """Compute the checksums of all pages into a new file."""
         self.discard()
-        fresh = self.path.with_name(f"{FILE}.new")
+        fresh = self.path.with_name(f"{self.path.name}.new")
         self._fd = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC, 0o600)
         disk.write(self._fd, bytes(_START))
         self.refresh((), state)

@@ -1,0 +1,199 @@
+"""Guard the accounts as the queue is guarded: number of the last commit, and checksums of the pages.
+
+`accounts.commits` and `accounts.sums` lie beside the file. The accountant refuses accounts that lack commits
+or are damaged; then ended jobs stay in the queue. Readers compare the number of the last commit.
+"""
+
+import fcntl
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from fgsched.accounting import marker
+from fgsched.domain.errors import StorageError
+from fgsched.domain.times import format_time
+from fgsched.store import commits, wal
+from fgsched.store.commits import Commit, Record
+from fgsched.store.connection import Connection, Opened
+from fgsched.store.files import UNREADABLE, forget_damage
+from fgsched.store.opening import Kind, beside_of, compare_commits, looking, refusing, verify
+from fgsched.store.schema import named
+from fgsched.store.sums import Sums
+from fgsched.system import disk
+
+_HOME = Path(__file__).parent
+_SQL = named(_HOME.joinpath("queries.sql").read_text())
+REMEDY = (
+    "It is left as it is, and ended jobs stay in the queue. Restore a backup, and accept its state with:"
+    " fgsched doctor --recover, which fgsched(8) explains."
+)
+_EVENTS = {"INSERT": "added", "UPDATE": "changed", "DELETE": "removed"}
+_TRIES = 3  # looks at a file that is being written
+
+
+def _told(db: sqlite3.Connection, _path: Path) -> tuple[Commit, int]:
+    """Return the last commit according to the accounts, and the number of changed rows."""
+    if not db.execute(_SQL["count_tables"]).fetchone()[0]:
+        return Commit("", 0), 0
+    name = db.execute(_SQL["get_meta"], {"key": "name"}).fetchone()
+    if not db.execute(_SQL["count_commits"]).fetchone()[0]:
+        return Commit(name[0] if name else "", 0), 0
+    count, rows, jobs, at = db.execute(_SQL["last_commit"]).fetchone()
+    return Commit(name[0] if name else "", count, jobs, at), rows
+
+
+def _missing(path: Path, found: Commit, beside: Commit) -> str:
+    """Return the error for lost commits: how many, their ended jobs, and their time."""
+    lost, jobs = beside.number - found.number, max(0, beside.last_job - found.last_job)
+    since = f"from {_moment(found.at)} " if found.at else ""
+    return (
+        f"the accounts {path} lack their last {lost} commit{'s' * (lost != 1)}, {since}to"
+        f" {_moment(beside.at)}, with {jobs} ended job{'s' * (jobs != 1)}: {path.name}-wal was lost or"
+        " damaged, or an older copy is in place"
+    )
+
+
+def _moment(at: float) -> str:
+    return format_time(at)
+
+
+KIND = Kind(_told, marker.name_of, marker.other, _missing, REMEDY, is_shared=True)
+
+
+class Guarded:
+    """Accounts that were examined and are not changed yet."""
+
+    def __init__(self, path: Path) -> None:
+        """Examine the accounts at `path`. Raises StorageError, with the remedy."""
+        self._path = path
+        self._sums = Sums(path)
+        with refusing(path, self._sums, REMEDY):
+            is_accepted = marker.name_of(path) is None  # an operator has removed the marker: docs
+            self._beside = None if is_accepted else beside_of(path, REMEDY)
+            if is_accepted:
+                self._sums.discard()
+            self._holds = verify(path, self._beside, self._sums, KIND)
+
+    def open(self, db: Connection) -> Opened:
+        """Guard an open connection from now on."""
+        with refusing(self._path, self._sums, REMEDY):
+            if not db.execute(_SQL["count_commits"]).fetchone()[0]:
+                db.executescript(f"BEGIN;{_script(db)};COMMIT;")
+            found, _ = _told(db, self._path)
+            record = Record(commits.commit_file(self._path), found, is_new=self._beside is None)
+            opened = Opened(db, record, path=self._path, sums=self._sums, remedy=REMEDY)
+        opened.begin(holds=self._holds)
+        return opened
+
+    def close(self) -> None:
+        """Close the files, if `open` was not called."""
+        self._sums.close()
+
+
+def _script(db: sqlite3.Connection) -> str:
+    """Return the statements that add the table of commits, and the triggers that count changed rows."""
+    tables = [row[0] for row in db.execute(_SQL["tables"])]
+    triggers = [
+        f"CREATE TRIGGER {table}_row_is_{word} AFTER {event} ON {table}"
+        " BEGIN UPDATE commits SET rows = rows + 1; END;"
+        for table in tables
+        for event, word in _EVENTS.items()
+        if (table, event) != ("job", "INSERT")
+    ]
+    return _HOME.joinpath("guard.sql").read_text() + "\n".join(triggers)
+
+
+def compare(path: Path, db: sqlite3.Connection, beside: Commit | None) -> None:
+    """Compare open accounts with their commit file, read before.
+
+    Raises:
+        StorageError: commits are missing.
+    """
+    if marker.name_of(path) is not None:
+        compare_commits(path, beside, _told(db, path)[0], KIND)
+
+
+def damage(path: Path) -> str:
+    """Return the damage of the accounts; "": none. An accountant may be writing them."""
+    cause = ""
+    for _ in range(_TRIES):
+        try:
+            with closing(Guarded(path)), closing(Sums(path)) as sums:
+                logged = wal.pages(path.with_name(f"{path.name}-wal"))
+                bad = sums.damaged(1, sums.pages, logged) if sums.is_there else []
+            if not bad:
+                return ""
+            cause = f"the accounts {path} are damaged: they differ from their checksums at page {bad[0]}"
+        except StorageError as error:
+            cause = error.cause
+    return cause
+
+
+# -- `fgsched doctor --recover` --------------------------------------------------------------------
+
+
+def recover(path: Path, ending: str) -> str:
+    """Accept the accounts as they are after their log was repaired; return a report, "" if nothing was changed.
+
+    The files as they were are kept with the suffix `ending`.
+
+    Raises:
+        StorageError: the accounts cannot be read.
+    """
+    if not path.exists():
+        return ""
+    with _locked(path):
+        if not (why := damage(path)):
+            return ""
+        kept = [file for file in _files(path) if file.exists()]
+        for file in kept:
+            shutil.copy2(file, file.with_name(f"{file.name}.{ending}"))
+        pages = _mend_log(path)
+        found = _readable(path, why)
+        disk.remove(commits.commit_file(path), missing_ok=True)
+        Record(commits.commit_file(path), found).close()
+        disk.remove(path.with_suffix(".sums"), missing_ok=True)
+        forget_damage(path)
+    doubtful = f" The log was damaged where it has page {', '.join(map(str, pages))}." if pages else ""
+    return (
+        f"{why}\nThe accounts continue after commit {found.number}, with {found.last_job} jobs.{doubtful}"
+        f" The files as they were are kept with the ending .{ending}.\n"
+    )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.with_name("accounts.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _files(path: Path) -> list[Path]:
+    beside = (commits.commit_file(path), path.with_suffix(".sums"))
+    return [path, path.with_name(f"{path.name}-wal"), *beside]
+
+
+def _mend_log(path: Path) -> tuple[int, ...]:
+    """Repair the write-ahead log, so that SQLite reads all frames; return the pages used although damaged."""
+    log = path.with_name(f"{path.name}-wal")
+    with suppress(FileNotFoundError):
+        if mended := wal.mended(log.read_bytes()):
+            disk.replace_file(log, mended.log)
+            disk.remove(path.with_name(f"{path.name}-shm"), missing_ok=True)
+            return mended.damaged
+    return ()
+
+
+def _readable(path: Path, why: str) -> Commit:
+    """Return the last commit of accounts whose structure is whole. Raises StorageError for others."""
+    try:
+        with looking(path, is_shared=True) as db:
+            answer = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+            found, _ = _told(db, path)
+    except UNREADABLE as error:
+        answer = str(error)
+    if answer != "ok":
+        raise StorageError(f"{why}; its tables cannot be read: {answer}", "Bring a backup back.")
+    return found

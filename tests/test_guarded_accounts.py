@@ -1,0 +1,222 @@
+"""The accounts are guarded as the queue is: what is missing or damaged is an error with figures."""
+
+import shutil
+import sqlite3
+from datetime import UTC
+
+import pytest
+from msgspec.structs import replace
+
+from fgsched.accounting import guard
+from fgsched.accounting.accountant import Accountant
+from fgsched.accounting.ledger import Ledger, Reader
+from fgsched.controller.moving import Accounts
+from fgsched.domain.errors import StorageError
+from fgsched.store.moved import Unreadable
+from test_accountant import CARD, JOB, KEEP, batch, minute
+
+COMMITS = 12
+FRAME, HEADER = 24 + 4096, 32
+
+
+def jobs_of(path):
+    reader = Reader(path)
+    try:
+        return [job.id for job in reader.jobs(0, 1e10)]
+    finally:
+        reader.close()
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """The files of accounts whose accountant was killed: 12 jobs, one a commit, the last ten in the log."""
+    here = tmp_path / "alive"
+    here.mkdir()
+    path = here / "accounts.db"
+    accountant = Accountant(path, UTC, KEEP)
+    for number in range(1, COMMITS + 1):
+        if number == 3:
+            accountant.close()  # makes a checkpoint
+        answer = accountant.answer(batch(CARD, replace(JOB, id=number), minute(60 * number)), 1.0)
+        assert answer.error == ""
+    there = tmp_path / "killed"
+    there.mkdir()
+    for file in here.iterdir():
+        if not file.name.endswith("-shm"):
+            shutil.copy(file, there / file.name)
+    accountant.close()
+    return there / "accounts.db"
+
+
+def refused(path):
+    """Return the error of the accountant; every reader must have it too, and nothing may be changed."""
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir() if file.suffix != ".db-shm"}
+    accountant = Accountant(path, UTC, KEEP)
+    error = accountant.answer(batch(replace(JOB, id=99)), 2.0).error
+    accountant.close()
+    assert error
+    with pytest.raises(StorageError):
+        jobs_of(path)
+    with pytest.raises(Unreadable):
+        Accounts(path).past(1)
+    assert guard.damage(path)
+    after = {file.name: file.read_bytes() for file in path.parent.iterdir() if file.name in before}
+    assert after == before
+    return error
+
+
+def test_accounts_of_a_killed_accountant_have_all_their_jobs(killed):
+    assert guard.damage(killed) == ""
+    accountant = Accountant(killed, UTC, KEEP)
+    assert accountant.answer(batch(replace(JOB, id=13)), 2.0).error == ""
+    accountant.close()
+    assert jobs_of(killed) == list(range(1, COMMITS + 2))
+
+
+def test_a_lost_log_is_an_error_that_counts_the_lost_jobs_and_dates_them(killed):
+    killed.with_name("accounts.db-wal").unlink()
+    error = refused(killed)
+    assert "lack their last 10 commits, from " in error
+    assert "with 10 ended jobs" in error
+
+
+def test_a_flipped_bit_in_any_frame_of_the_log_is_no_silent_loss(killed, tmp_path):
+    data = killed.with_name("accounts.db-wal").read_bytes()
+    frames = (len(data) - HEADER) // FRAME
+    assert frames > 20
+    silent = []
+    for frame in range(frames):
+        where = tmp_path / f"flip-{frame}"
+        shutil.copytree(killed.parent, where)
+        at = HEADER + frame * FRAME + 24 + 1000 + frame % 1000
+        flipped = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
+        (where / "accounts.db-wal").write_bytes(flipped)
+        path = where / "accounts.db"
+        answer = Accountant(path, UTC, KEEP).answer(batch(replace(JOB, id=99)), 2.0)
+        if not answer.error and jobs_of(path) != [*range(1, COMMITS + 1), 99]:
+            silent.append(frame)
+        if answer.error:
+            with pytest.raises(StorageError):
+                jobs_of(path)
+    assert silent == []
+
+
+@pytest.mark.parametrize("size", [0, 31, HEADER + FRAME * 3, HEADER + FRAME * 7 + 100])
+def test_a_truncated_log_is_refused(killed, size):
+    log = killed.with_name("accounts.db-wal")
+    log.write_bytes(log.read_bytes()[:size])
+    assert "lack their last" in refused(killed)
+
+
+def test_an_older_copy_is_refused_with_figures(killed, tmp_path):
+    older = tmp_path / "older.db"
+    with sqlite3.connect(killed) as db, sqlite3.connect(older) as copy:
+        db.execute("DELETE FROM job WHERE id > 6")
+        db.execute("UPDATE commits SET count = 6, jobs = 6")
+        db.commit()
+        db.backup(copy)
+    db.close()
+    copy.close()
+    killed.with_name("accounts.db-wal").unlink(missing_ok=True)
+    killed.with_name("accounts.db-shm").unlink(missing_ok=True)
+    shutil.copy(older, killed)
+    assert "lack their last 6 commits" in refused(killed)
+
+
+def test_a_copy_from_before_the_guard_is_refused_where_a_guarded_one_was(killed, tmp_path):
+    fresh = tmp_path / "unguarded.db"
+    ledger = Ledger(fresh)
+    name = guard.marker.name_of(killed)
+    with ledger.write():
+        ledger._db.execute("UPDATE meta SET value = ? WHERE key = 'name'", (name,))
+    ledger.close()
+    killed.with_name("accounts.db-wal").unlink()
+    shutil.copy(fresh, killed)
+    assert "lack their last 12 commits" in refused(killed)
+
+
+def test_a_missing_or_damaged_commit_file_is_refused(killed):
+    file = killed.with_name("accounts.commits")
+    data = file.read_bytes()
+    file.unlink()
+    assert "accounts.commits is missing" in refused(killed)
+    file.write_bytes(b"\0" * len(data))
+    assert "no record" in refused(killed)
+    file.write_bytes(data)
+    assert guard.damage(killed) == ""
+
+
+def test_a_flipped_bit_in_the_file_is_found_at_every_page(killed, tmp_path):
+    accountant = Accountant(killed, UTC, KEEP)
+    accountant.answer(batch(replace(JOB, id=13)), 2.0)
+    accountant.close()
+    data = killed.read_bytes()
+    for page in range(len(data) // 4096):
+        at = page * 4096 + 2000
+        killed.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
+        assert "differs from its checksums" in Accountant(killed, UTC, KEEP).answer(batch(JOB), 2.0).error
+        assert guard.damage(killed)
+    killed.write_bytes(data)
+    killed.with_name("accounts.damaged").unlink(missing_ok=True)
+    assert guard.damage(killed) == ""
+
+
+def test_another_program_that_wrote_the_accounts_is_no_damage(killed):
+    with sqlite3.connect(killed) as db:
+        db.execute("UPDATE job SET name = 'renamed' WHERE id = 3")
+    db.close()
+    accountant = Accountant(killed, UTC, KEEP)
+    assert accountant.answer(batch(replace(JOB, id=13)), 2.0).error == ""
+    accountant.close()
+    assert guard.damage(killed) == ""
+
+
+def test_a_log_that_is_removed_under_a_running_accountant_costs_nothing(tmp_path):
+    path = tmp_path / "accounts.db"
+    accountant = Accountant(path, UTC, KEEP)
+    for number in range(1, 4):
+        assert accountant.answer(batch(CARD, replace(JOB, id=number)), 1.0).error == ""
+        path.with_name("accounts.db-wal").unlink()
+    assert accountant.answer(batch(replace(JOB, id=4)), 1.0).error == ""
+    accountant.close()
+    assert (jobs_of(path), guard.damage(path)) == ([1, 2, 3, 4], "")
+
+
+def test_many_commits_keep_checksums_while_a_reader_holds_an_old_state(tmp_path):
+    path = tmp_path / "accounts.db"
+    accountant = Accountant(path, UTC, KEEP)
+    accountant.answer(batch(CARD), 1.0)
+    reader = Reader(path)
+    with reader.reading():
+        assert list(reader.jobs(0, 1e10)) == []
+        for number in range(1, 300):
+            accountant.answer(batch(replace(JOB, id=number)), 1.0)
+    reader.close()
+    assert guard.damage(path) == ""
+    for number in range(300, 600):
+        accountant.answer(batch(replace(JOB, id=number)), 1.0)
+    accountant.close()
+    assert (len(jobs_of(path)), guard.damage(path)) == (599, "")
+
+
+def test_a_recovery_repairs_the_log_and_accepts_what_is_there(killed):
+    log = killed.with_name("accounts.db-wal")
+    data = bytearray(log.read_bytes())
+    data[HEADER + 24 + 4000] ^= 4
+    log.write_bytes(data)
+    assert "lack their last" in refused(killed)
+    report = guard.recover(killed, "damaged-1")
+    assert "continue after commit 12, with 12 jobs" in report
+    assert killed.with_name("accounts.db-wal.damaged-1").read_bytes() == data
+    accountant = Accountant(killed, UTC, KEEP)
+    assert accountant.answer(batch(replace(JOB, id=13)), 2.0).error == ""
+    accountant.close()
+    assert jobs_of(killed) == list(range(1, COMMITS + 2))
+    assert guard.recover(killed, "damaged-2") == ""
+
+
+def test_a_recovery_accepts_a_loss(killed):
+    killed.with_name("accounts.db-wal").unlink()
+    assert "with 2 jobs" in guard.recover(killed, "damaged-1")
+    assert guard.damage(killed) == ""
+    assert jobs_of(killed) == [1, 2]
