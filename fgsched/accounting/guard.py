@@ -135,7 +135,7 @@ def damage(path: Path) -> str:
 
 
 def recover(path: Path, ending: str) -> str:
-    """Accept the accounts as they are after their log was repaired; return a report, "" if nothing was changed.
+    """Accept the accounts as they are, with a repaired log; return a report, "" if nothing was changed.
 
     The files as they were are kept with the suffix `ending`.
 

@@ -17,6 +17,7 @@ import fgshim.region as region
 
 from fgsched.domain.job import is_instance
 from fgsched.gpus.backend import HOOK_TEST, Report, dump
+from fgsched.system import capture
 from fgshim import selftest
 
 LIMIT = 4 << 20  # bytes
@@ -41,17 +42,11 @@ def _test_hook(question: dict[str, Any]) -> str:
         head = region.pack(1, 1, [(question["gpu"], question["uuid"], LIMIT)])
         (folder / "region").write_bytes(head + bytes(region.SIZE - len(head)))
         (folder / "libfgshim.so").symlink_to(question["hook"])
-        done = subprocess.run(
-            selftest.command("fence"),
-            env=_environment(folder, question["gpu"], question["uuid"]),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT,
-            check=False,
-        )
+        environ = _environment(folder, question["gpu"], question["uuid"])
+        done = capture.run(selftest.command("fence"), seconds=_TIMEOUT, environ=environ)
         refusals = region.read(folder / "region").gpus[0].refusals
-    return verdict(done.stdout, done.stderr, refusals)
+    output, errors = (text.decode(errors="replace") for text in (done.output, done.errors))
+    return verdict(output, errors, refusals)
 
 
 def _environment(folder: Path, gpu: int, uuid: str) -> dict[str, str]:

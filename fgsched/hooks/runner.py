@@ -27,6 +27,7 @@ from fgsched.domain.text import storable
 from fgsched.hooks.permissions import refuse_unsafe_program
 from fgsched.hooks.settings import Ran, Run
 from fgsched.hooks.shares import Waiting
+from fgsched.system.capture import Capture, memory_file
 from fgsched.system.identity import become
 
 _CHUNK = 1 << 20  # bytes
@@ -43,8 +44,8 @@ class _Running(Struct):
     run: Run
     process: subprocess.Popen[bytes]
     pidfd: int
-    output: int  # descriptors of files in memory
-    errors: int
+    output: Capture
+    errors: Capture
     kill_at: float  # monotonic seconds
     is_late: bool = False  # SIGTERM was sent
 
@@ -56,6 +57,7 @@ class Runner:
         self._source, self._sink, self._clock = source, sink, clock
         self._selector = selectors.DefaultSelector()
         self._running: dict[int, _Running] = {}  # by pidfd
+        self._outputs: dict[int, Capture] = {}  # of running programs, by descriptor
         self._waiting = {True: Waiting(), False: Waiting()}  # with a client, without
         self._unread = b""
 
@@ -74,9 +76,11 @@ class Runner:
         due = min((one.kill_at for one in self._running.values()), default=None)
         timeout = None if due is None else max(0.0, due - self._clock())
         for key, _ in self._selector.select(timeout):
-            if key.fd != self._source:
+            if key.fd in self._outputs:
+                self._take_in(key.fd)
+            elif key.fd in self._running:
                 self._ended(self._running.pop(key.fd))
-            elif not self._read():
+            elif key.fd == self._source and not self._read():
                 return False
         for one in self._running.values():
             if one.kill_at <= self._clock():
@@ -97,13 +101,13 @@ class Runner:
         return bool(data)
 
     def _start(self, run: Run) -> None:
-        output, errors = os.memfd_create("output"), os.memfd_create("errors")
+        output, errors = Capture(head=run.keep), Capture(tail=_TAIL)
         try:
             refuse_unsafe_program("program of the site", run.path, os.geteuid())
             process = _execute(run, output, errors)
         except (OSError, Refused, subprocess.SubprocessError) as error:
-            os.close(output)
-            os.close(errors)
+            output.close()
+            errors.close()
             self._waiting[bool(run.keep)].end(run.owner)
             why = error.cause if isinstance(error, Refused) else _why(error, run.path)
             self._tell(Ran(number=run.number, problem="could not be executed", said=storable(why)))
@@ -112,6 +116,16 @@ class Runner:
         one = _Running(run, process, pidfd, output, errors, self._clock() + run.seconds)
         self._running[pidfd] = one
         self._selector.register(pidfd, selectors.EVENT_READ)
+        for one_output in (output, errors):
+            one_output.close_writer()
+            self._outputs[one_output.fileno()] = one_output
+            self._selector.register(one_output, selectors.EVENT_READ)
+
+    def _take_in(self, descriptor: int) -> None:
+        """Read from an output, and forget it at its end."""
+        if not self._outputs[descriptor].read():
+            self._selector.unregister(descriptor)
+            del self._outputs[descriptor]
 
     def _end_late(self, one: _Running) -> None:
         _signal(one, signal.SIGKILL if one.is_late else signal.SIGTERM)
@@ -124,19 +138,19 @@ class Runner:
         if one.is_late:
             _signal(one, signal.SIGKILL)  # what it left in its group
         problem = f"did not end within {one.run.seconds:g} s" if one.is_late else _problem(status)
-        size = os.fstat(one.errors).st_size
-        lines = (
-            os.pread(one.errors, _TAIL, max(0, size - _TAIL)).decode(errors="replace").strip().splitlines()
-        )
+        for output in (one.output, one.errors):
+            if self._outputs.pop(output.fileno(), None) is not None:
+                self._selector.unregister(output)
+            output.finish()
+        lines = one.errors.last.decode(errors="replace").strip().splitlines()
         ran = Ran(
             number=one.run.number,
             problem=problem,
             status=-1 if one.is_late or status < 0 else status,
-            output=os.pread(one.output, one.run.keep, 0).decode(errors="replace") if one.run.keep else "",
+            output=one.output.first.decode(errors="replace"),
             said=storable(lines[-1]) if lines else "",
         )
-        for descriptor in (one.pidfd, one.output, one.errors):
-            os.close(descriptor)
+        os.close(one.pidfd)
         self._tell(ran)
 
     def _tell(self, ran: Ran) -> None:
@@ -157,19 +171,15 @@ def _problem(status: int) -> str:
     return f"exited with status {status}" if status else ""
 
 
-def _execute(run: Run, output: int, errors: int) -> subprocess.Popen[bytes]:
+def _execute(run: Run, output: Capture, errors: Capture) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own, with / as its working directory. Raises OSError."""
-    given = os.memfd_create("input")
+    source = memory_file("input", run.input.encode(errors="surrogateescape"))
     try:
-        data = run.input.encode(errors="surrogateescape")
-        while data:
-            data = data[os.write(given, data) :]
-        os.lseek(given, 0, os.SEEK_SET)
         return subprocess.Popen(
             [run.path],
-            stdin=given,
-            stdout=output,
-            stderr=errors,
+            stdin=source,
+            stdout=output.writer,
+            stderr=errors.writer,
             env=run.environment,
             cwd="/",
             start_new_session=True,
@@ -177,7 +187,7 @@ def _execute(run: Run, output: int, errors: int) -> subprocess.Popen[bytes]:
             preexec_fn=partial(_prepare, run, os.getpid()),
         )
     finally:
-        os.close(given)
+        os.close(source)
 
 
 def _prepare(run: Run, parent: int) -> None:

@@ -5,13 +5,13 @@ import signal
 import smtplib
 import ssl
 import stat
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from fgsched.mail.letters import Settings
+from fgsched.system import capture
 
 _TEMPORARY = 75  # exit status of sendmail, from sysexits.h
 _PERMANENT = {64, 65, 67, 68}  # usage, data, no such user, no such host
@@ -81,21 +81,12 @@ def _deadline(seconds: float) -> Iterator[None]:
 def _by_sendmail(settings: Settings, sender: str, to: Sequence[str], data: bytes) -> None:
     command = [settings.sendmail, "-i", "-f", sender, "--", *to]
     unix = data.replace(b"\r\n", b"\n")
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    try:
-        _, said = process.communicate(unix)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    if process.returncode in _PERMANENT:
-        raise Never(f"{settings.sendmail}: exit status {process.returncode}: {_text(said)}")
-    if process.returncode:
-        is_of_server = process.returncode != _TEMPORARY
-        why = f"{settings.sendmail}: exit status {process.returncode}: {_text(said)}"
-        raise Later(why, is_of_server=is_of_server)
+    done = capture.run(command, data=unix, seconds=2 * settings.deadline)  # _deadline comes first
+    if done.status in _PERMANENT:
+        raise Never(f"{settings.sendmail}: exit status {done.status}: {_text(done.errors)}")
+    if done.status:
+        why = f"{settings.sendmail}: exit status {done.status}: {_text(done.errors)}"
+        raise Later(why, is_of_server=done.status != _TEMPORARY)
 
 
 # -- SMTP ----------------------------------------------------------------------------------------------

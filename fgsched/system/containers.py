@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from fgsched.jobs.containers import RUNTIMES, podman_settings, podman_variable
+from fgsched.system import capture
 
 _OF_THE_SITE = (Path("/etc/containers/containers.conf"), Path("/etc/containers/containers.conf.d"))
 _PATIENCE = 10  # seconds for podman to print its version
@@ -50,14 +51,7 @@ def write_podman_settings(file: Path, shown: Sequence[str], hook: str, *, preloa
 def _version(path: str) -> str:
     """Return the version of podman; "" if it does not print one."""
     try:
-        done = subprocess.run(
-            [path, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
+        done = capture.run([path, "--version"], seconds=_PATIENCE)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.rpartition(" ")[2].strip()
+    return done.output.decode(errors="replace").rpartition(" ")[2].strip()

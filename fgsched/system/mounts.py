@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fgsched.domain.job import Gpu
 from fgsched.jobs.enforcement import MountPlan
-from fgsched.system import instancefiles
+from fgsched.system import capture, instancefiles
 from fgshim import library, spawner
 
 PRELOAD = Path("/etc/ld.so.preload")
@@ -77,17 +77,12 @@ def _unreadable_part(path: Path) -> Path | None:
 
 def _try_mounts(how: str, run: Path) -> str:
     with _trial_files(run) as preload:
-        done = subprocess.run(
-            [spawner(), "mounts", how, preload, "/bin/cat", "/proc/self/maps"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_DEADLINE,
-            check=False,
-        )
-    if done.returncode:
-        return f"no mounts can be made here: {done.stderr.strip() or f'status {done.returncode}'}"
-    if "/libfgshim.so\n" not in done.stdout:
+        command: list[str | Path] = [spawner(), "mounts", how, preload, "/bin/cat", "/proc/self/maps"]
+        done = capture.run(command, seconds=_DEADLINE)
+    if done.status:
+        said = done.errors.decode(errors="replace").strip()
+        return f"no mounts can be made here: {said or f'status {done.status}'}"
+    if b"/libfgshim.so\n" not in done.output:
         return f"the linker of this host does not load what {PRELOAD} names"
     return ""
 
