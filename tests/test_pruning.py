@@ -297,6 +297,38 @@ def test_the_script_of_a_job_that_ended_long_ago_is_no_longer_kept_and_that_is_s
         assert home.run("fgctl", "show", "job", str(job)).status == 0
 
 
+def flood(store, seconds, *, size, rate, keep):
+    """Cancel jobs at once, on a host that is never idle; return the largest sum of scripts."""
+    pruner, now, most = a_pruner(store, size=keep, revision=iter(range(10**9)).__next__), 1.0, 0
+    for number in range(seconds * rate):
+        now += 1 / rate
+        end(store, submit(store, b"#!%d" % number + os.urandom(size)), now)
+        pruner.ended(now)
+        while (due := pruner.due(now)) is not None and due <= 0:
+            pruner.step(now, now)
+            now += 0.001
+        most = max(most, store._db.execute("SELECT sum(length(data)) FROM blob").fetchone()[0])
+    return most
+
+
+def test_scripts_that_are_cancelled_at_once_are_removed_while_the_host_is_busy(tmp_path):
+    store = Store(tmp_path / "queue.db")
+    assert flood(store, 40, size=MIB, rate=8, keep=8 * MIB) < 40 * MIB  # of 320 MiB
+    assert (tmp_path / "queue.db").stat().st_size < 60 * MIB
+    prune(a_pruner(store, size=8 * MIB), 1000.0)
+    store.close()
+    assert (tmp_path / "queue.db").stat().st_size < 16 * MIB
+
+
+def test_bytes_of_ended_jobs_count_until_they_are_deleted(store, quota):
+    for n in range(6):
+        end(store, submit(store, b"#!%d" % n + bytes(MIB)), float(n))
+    with pytest.raises(Refused, match="have 5M"):  # a little more than 4: 6 without the two that are kept
+        quota.check(1, new(b"#!more" + bytes(MIB)), 4 * MIB + 100, 2 * MIB)
+    prune(a_pruner(store, size=2 * MIB), 100.0)
+    assert quota.check(1, new(b"#!more" + bytes(MIB)), 4 * MIB + 100, 2 * MIB) > MIB
+
+
 # -- quotas of what is not over ------------------------------------------------------------------------
 
 
@@ -327,7 +359,7 @@ def test_what_ended_counts_no_more(store, quota):
     with pytest.raises(Refused):
         quota.check(1, new(b"#!more" + bytes(MIB)), 3 * MIB + 100)
     end(store, jobs[0], 1.0)
-    assert quota.check(1, new(b"#!more" + bytes(MIB)), 3 * MIB + 100) > MIB
+    assert quota.check(1, new(b"#!more" + bytes(MIB)), 3 * MIB + 100, 2 * MIB) > MIB
 
 
 def test_it_is_not_counted_again_for_each_refusal(store):

@@ -187,13 +187,14 @@ class Pruner:
         if self._due is None or now < self._due:
             return
         self._since = self._since or now
-        if self._is_busy() and now - self._since < _ROUND:
-            self._due = now + _SOON
-            return
+        is_put_off = self._is_busy() and now - self._since < _ROUND
         self._due = now + _ROUND  # where this fails
         try:
             with self._store.unenforced(), self._store.write():
-                has_more = self._work(wall, is_whole=now >= self._whole_at)
+                if is_put_off:
+                    has_more = self._work_while_busy()
+                else:
+                    has_more = self._work(wall, is_whole=now >= self._whole_at)
         except StorageBroken:
             raise
         except StorageError as error:  # a full disk is reported to jobs and requests
@@ -201,8 +202,23 @@ class Pruner:
             return
         if has_more:
             self._due = now + _STEP
-            return
-        self._round_over(now, wall)
+        elif is_put_off:
+            self._due = now + _SOON
+        else:
+            self._round_over(now, wall)
+
+    def _work_while_busy(self) -> bool:
+        """Delete some data beyond the quotas, so that no user fills the file; return whether more remains."""
+        idle = self._store.idle
+        if idle.note(_NOTED):
+            return True
+        if idle.noted < _BYTES:
+            return False
+        unused = idle.beyond(self.keep.size, _PRUNED)
+        removed = idle.prune(unused, _BYTES)
+        self._removed += removed
+        idle.noted = _BYTES if unused else 0  # the next step looks again
+        return bool(unused)
 
     def _is_busy(self) -> bool:
         before, self._seen = self._seen, self._revision()

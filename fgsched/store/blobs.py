@@ -112,6 +112,7 @@ class Idle:
     ) -> None:
         """`many_pages()` is called before a deletion that changes many pages with few rows."""
         self._db, self._sql, self._blobs, self._many_pages = db, statements, blobs, many_pages
+        self.noted = 0  # bytes that were recorded since `beyond` looked
 
     def note(self, most: int) -> bool:
         """Record the blobs of up to `most` recently ended jobs; return whether more are left."""
@@ -119,7 +120,7 @@ class Idle:
         for row in rows:
             for blob in {row["script"], row["environment"]}:
                 about = {"blob": blob, "uid": row["uid"], "ended_at": row["ended_at"]}
-                self._db.execute(self._sql["note_idle"], about)
+                self.noted += sum(found["size"] for found in self._db.execute(self._sql["note_idle"], about))
         if rows:
             self._db.execute(self._sql["forget_ended"], {"job": rows[-1]["job"]})
         return len(rows) == most
@@ -137,6 +138,7 @@ class Idle:
     def beyond(self, size: int, most: int) -> list[Unused]:
         """Return up to `most` oldest blobs of users whose ended jobs use more than `size` bytes."""
         found: list[Unused] = []
+        self.noted = 0
         for row in self._db.execute(self._sql["idle_beyond"], {"most": size}).fetchall():
             excess = row["excess"]
             own = self._db.execute(self._sql["idle_of_user"], {"uid": row["uid"], "most": most})
@@ -199,6 +201,10 @@ class Idle:
         return blob is not None and bool(
             self._db.execute(self._sql["is_open_of"], about).fetchone()["is_open"]
         )
+
+    def ended_material(self, uid: int) -> int:
+        """Return the bytes of the scripts and environments of a user's ended jobs, until they are deleted."""
+        return int(self._db.execute(self._sql["ended_material"], {"uid": uid}).fetchone()["size"])
 
     def open_material(self, uid: int) -> dict[int, int]:
         """Return {blob id: bytes} of the scripts and environments of a user's open jobs."""

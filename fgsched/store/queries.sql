@@ -233,7 +233,7 @@ DELETE FROM over WHERE job <= :job;
 INSERT INTO idle (blob, uid, size, ended_at)
 SELECT id, :uid, length(data), :ended_at FROM blob WHERE id = :blob AND length(data) > 0
 ON CONFLICT (blob) DO UPDATE SET uid = excluded.uid, ended_at = excluded.ended_at
-WHERE excluded.ended_at > ended_at;
+WHERE excluded.ended_at > ended_at RETURNING size;
 
 -- name: idle_since
 SELECT blob, size, ended_at FROM idle WHERE ended_at <= :before ORDER BY ended_at LIMIT :most;
@@ -270,6 +270,13 @@ UPDATE blob SET data = x'', digest = CAST('pruned ' || id AS BLOB) WHERE id = :b
 SELECT blob.id AS blob, length(blob.data) AS size FROM blob WHERE blob.id IN (
   SELECT script FROM job INDEXED BY open_script WHERE ended_at IS NULL AND uid = :uid
   UNION SELECT environment FROM job INDEXED BY open_environment WHERE ended_at IS NULL AND uid = :uid);
+
+-- name: ended_material
+-- Bytes of the scripts and environments of a user's ended jobs that are still there.
+SELECT coalesce(sum(length(data)), 0) AS size FROM blob WHERE id IN (
+  SELECT blob FROM idle WHERE uid = :uid
+  UNION SELECT job.script FROM over JOIN job ON job.id = over.job WHERE job.uid = :uid
+  UNION SELECT job.environment FROM over JOIN job ON job.id = over.job WHERE job.uid = :uid);
 
 -- name: old_submissions
 SELECT uid, key, at FROM submission WHERE (uid, key) > (:uid, :key) ORDER BY uid, key LIMIT :most;

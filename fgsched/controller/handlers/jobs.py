@@ -60,6 +60,7 @@ class Rules(Struct, frozen=True):
     kill_invalid: bool = False  # cancel jobs whose dependency can never be met, unless they request otherwise
     max_jobs: int = 100_000  # unfinished jobs of one user
     max_material: int = 0  # bytes of scripts and environments of a user's open jobs; 0: no limit
+    kept_material: int = 0  # bytes of ended jobs that are kept; more counts until it is deleted
     mail: Settings = NO_MAIL
 
 
@@ -237,7 +238,7 @@ class JobHandlers:
         known = engine.store.submitted(caller.uid, key)
         if known is None:
             jobs = self._settled(caller, jobs, now)
-            size = self._quota.check(caller.uid, jobs, self.rules.max_material)
+            size = self._quota.check(caller.uid, jobs, self.rules.max_material, self.rules.kept_material)
             who = (caller.uid, caller.gid, caller.name)
             made = engine.store.submit(jobs, key=key, who=who, now=now)
             for job in made:
@@ -250,7 +251,7 @@ class JobHandlers:
     def tried(self, caller: Caller, batch: protocol.Batch[Any], now: float) -> list[NewJob]:
         """Return the jobs that a submission would make, or refuse it as `submit` does; nothing is stored."""
         jobs = self._settled(caller, self._read(caller, batch), now)
-        self._quota.check(caller.uid, jobs, self.rules.max_material)
+        self._quota.check(caller.uid, jobs, self.rules.max_material, self.rules.kept_material)
         return jobs
 
     def _read(self, caller: Caller, batch: protocol.Batch[Any]) -> list[NewJob]:

@@ -80,5 +80,6 @@ def rules(places: Paths, config: Config) -> Rules:
         kill_invalid=config.kill_invalid_depend,
         max_jobs=config.max_jobs_per_user,
         max_material=config.max_bytes_per_user,
+        kept_material=config.keep_scripts_size,
         mail=config.mails,
     )

@@ -47,17 +47,20 @@ class MaterialQuota:
         self._store, self._clock = store, clock
         self._counts: dict[int, _Count] = {}
 
-    def check(self, uid: int, jobs: Sequence[NewJob], most: int) -> int:
-        """Return the bytes that these jobs add. Raises Refused above `most` bytes (0 is no limit)."""
+    def check(self, uid: int, jobs: Sequence[NewJob], most: int, kept: int = 0) -> int:
+        """Return the bytes that these jobs add. Raises Refused above `most` bytes (0 is no limit).
+
+        `kept`: bytes of a user's ended jobs that are kept. What is above them counts until it is deleted.
+        """
         texts = {id(text): text for job in jobs for text in (job.script, job.environment)}.values()
         size = sum(map(len, texts))
         if not most:
             return size
-        count = self._counts.get(uid) or self._counted(uid)
+        count = self._counts.get(uid) or self._counted(uid, kept)
         if count.size + size > most:
             size = sum(len(text) for text in texts if not self._store.idle.has(uid, text))
         if count.size + size > most and self._clock() >= count.again_at:
-            count = self._counted(uid)
+            count = self._counted(uid, kept)
         if count.size + size > most:
             raise Refused(
                 f"scripts and environments of your jobs have {format_mebibytes(count.size)},"
@@ -71,9 +74,10 @@ class MaterialQuota:
         if count := self._counts.get(uid):
             count.size += size
 
-    def _counted(self, uid: int) -> _Count:
+    def _counted(self, uid: int, kept: int) -> _Count:
         begun = self._clock()
         size = sum(self._store.idle.open_material(uid).values())
+        size += max(0, self._store.idle.ended_material(uid) - kept)
         ended = self._clock()
         count = self._counts[uid] = _Count(size, ended + _REST * (ended - begun))
         return count
