@@ -151,7 +151,11 @@ def _gpu_row(info: GpuInfo, jobs: Sequence[JobInfo]) -> tuple[Cell, ...]:
     if seen is not None and seen.utilisation is not None:
         sm = Number(seen.utilisation, "%", f"{seen.utilisation} %")
     charged = _charged(info)
-    pieces = (Piece("down", 1.0),) if is_down else (Piece("active", charged),) if charged else ()
+    pieces = ((Piece("active", charged),) if charged else ()) + (
+        (Piece("down", 1.0 - charged),) if is_down and charged < 1.0 else ()
+    )
+    users = _users(gpu.index, jobs)
+    state = (Words(f"{gpu.state.value}: "), Given(gpu.note)) if is_down else ()
     return (
         Number(gpu.index, "", f"GPU {gpu.index}"),
         Words(model_name(gpu.model)),
@@ -160,7 +164,11 @@ def _gpu_row(info: GpuInfo, jobs: Sequence[JobInfo]) -> tuple[Cell, ...]:
         sm,
         memory,
         numbers.gibibytes(info.external) if info.external else dash(),
-        Phrase((Words(f"{gpu.state.value}: "), Given(gpu.note))) if is_down else _users(gpu.index, jobs),
+        Phrase((*state, Words("; "), *users.parts))
+        if is_down and charged
+        else Phrase(state)
+        if is_down
+        else users,
     )
 
 

@@ -40,6 +40,7 @@ def wall_page(status: Status) -> str:
         more=max(0, status.waiting - _NEXT),
         classes=status.classes(),
         blocks=blocks,
+        down_mark=down_mark,
         clock=format_time(status.at, "%H:%M"),
         day=format_time(status.at, "%a %d %b").replace(" 0", " "),
     )
@@ -55,6 +56,11 @@ def blocks(gpu: GpuNow, two: bool) -> list[Block]:
     elif rest["external"] >= 0.005:
         found.append(Block("external", rest["external"], note=_outside(int(rest["external"] * room) - 1)))
     return found
+
+
+def down_mark(gpu: GpuNow) -> str:
+    """Return what stands beside a GPU that takes no jobs while jobs fill its bar; "" if the bar says it."""
+    return f"down: {gpu.down}" if gpu.down and gpu.shares else ""
 
 
 def _outside(room: int) -> str:

@@ -201,11 +201,13 @@ def _scale(view: View) -> Line:
 def _gpu(frame: Frame, history: History, view: View, info: GpuInfo, columns: int, *, is_pair: bool) -> Line:
     is_wide = columns >= _WIDE and not is_pair
     model = f"{cut(info.gpu.profile or fields.short_model(info.gpu.model), 9):<9} " if is_wide else ""
-    line: Line = [Span(f"{info.gpu.index:>3}  {model}")]
+    has_jobs = bool(frame.on(info.gpu.index)) or info.hidden > 0
+    sign = (ASCII_FILLS if view.ascii else FILLS)["down"] if is_down(info) else " "
+    line: Line = [Span(f"{info.gpu.index:>3}"), Span(sign, "down"), Span(f" {model}")]
     room = _bar_room(columns, is_pair=is_pair)
-    line += _down(info, view, room) if is_down(info) else _bar(frame, view, info, room)
+    line += _bar(frame, view, info, room) if has_jobs or not is_down(info) else _down(info, view, room)
     seen = info.seen
-    sm = None if seen is None or is_down(info) else sm_of(info, frame.jobs)
+    sm = None if seen is None or (is_down(info) and not has_jobs) else sm_of(info, frame.jobs)
     line.append(Span(f"{percent(sm):>5}"))
     if is_pair or seen is None:
         return line
@@ -224,7 +226,7 @@ def _gpu(frame: Frame, history: History, view: View, info: GpuInfo, columns: int
 def _down(info: GpuInfo, view: View, room: int) -> Line:
     why = info.gpu.note or (info.seen.error if info.seen else "")
     word = info.gpu.state.value if info.gpu.state is not GpuState.OK else "no answer"
-    label = cut(clean(f"{word}: {why}" if why else word), room - 3)
+    label = cut(clean(f"{word}: {why}" if why else word), max(0, room - 3))
     return _block(label, "down", room, view)
 
 
@@ -232,16 +234,21 @@ def _bar(frame: Frame, view: View, info: GpuInfo, room: int) -> Line:
     """Return the bar of a GPU: a block for each job, as wide as its charged share, and the rest."""
     found = frame.on(info.gpu.index)
     parts = gpu_classes(frame, info)
-    shares = [share for _, share in found] + [info.hidden / WHOLE, parts["external"], parts["free"]]
+    shares = [share for _, share in found] + [info.hidden / WHOLE, parts["external"]]
+    shares.append(parts["down"] if is_down(info) else parts["free"])
     rooms = cells(shares, room)
     line: Line = []
     for (job, _), columns in zip(found, rooms, strict=False):
         label = _label(job, columns, is_wide=view.width >= _WIDE)
         line += _block(label, frame.kind(job, info.gpu.index), columns, view)
     line += _block("others", "charged", rooms[-3], view) if info.hidden else []
-    line += _block("", "external", rooms[-2], view) + _block("", "free", rooms[-1], view)
+    line += _block("", "external", rooms[-2], view) + _rest(info, view, rooms[-1])
     used = sum(width_of(span.text) for span in line)
     return [*line, Span(" " * (room - used))]
+
+
+def _rest(info: GpuInfo, view: View, room: int) -> Line:
+    return _down(info, view, room) if is_down(info) and room > 0 else _block("", "free", room, view)
 
 
 def _label(job: JobInfo, columns: int, *, is_wide: bool) -> str:

@@ -1,0 +1,58 @@
+"""Two views of one state agree: fgtop, the wall page, the status as text and JSON, and the metrics."""
+
+import json
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from fgsched.accounting.reports import present
+from fgsched.accounting.reports.export import as_json
+from fgsched.accounting.reports.metrics import as_metrics
+from fgsched.accounting.reports.wall import wall_page
+from fgsched.cli.statuspage import Answers, state_of
+from fgsched.cli.top.layout import plain, screen
+from fgsched.cli.top.snapshot import Frame, History, gpu_classes
+from fgsched.cli.top.view import Reader, View
+from fgsched.domain.job import GpuState
+from topframes import CARDS, JOBS, NOW
+
+STATES = [state for state in GpuState if state is not GpuState.OK]
+
+
+def host(state, gpu):
+    """The GPUs of the made host; one of them takes no jobs."""
+    return [
+        replace(one, gpu=replace(one.gpu, state=state, note="Xid 79")) if one.gpu.index == gpu else one
+        for one in CARDS
+    ]
+
+
+@pytest.mark.parametrize("gpu", [0, 5, 7])
+@pytest.mark.parametrize("state", STATES)
+def test_a_gpu_that_takes_no_jobs_shows_its_jobs_and_its_state_in_every_view(state, gpu):
+    cards = host(state, gpu)
+    frame = Frame(at=NOW, host="hopper", gpus=cards, jobs=JOBS)
+    info = next(one for one in cards if one.gpu.index == gpu)
+    users = {job.user for job, _ in frame.on(gpu)}
+    status = state_of(Answers(gpus=cards, jobs=JOBS), {}, NOW, "hopper")
+    now = next(one for one in status.gpus if one.gpu == gpu)
+    assert {one.user for one in now.shares} == users
+    assert now.down == "Xid 79"
+    for width in (80, 120):
+        shown = screen(frame, History(), View(width=width, height=40), Reader(1, "ines"), now=NOW)
+        (line,) = [one for one in plain(shown.lines).splitlines() if re.match(rf" +{gpu}╱ ", one)]
+        assert users == {user for user in users if user[:2] in line}
+        assert users or f"{state.value}: Xid 79" in line
+    item = re.findall(r"(?s)<li><div class=\"id\">.*?</li>", wall_page(status))[gpu]
+    assert "down: " in item
+    assert all(user in item for user in users if f"{user}</bdi>" in item)
+    report = json.loads(as_json(present.status(cards, JOBS, {}, "hopper", NOW)))
+    row = report["sections"][0]["parts"][0]["rows"][gpu]
+    assert state.value in json.dumps(row)
+    assert all(user in json.dumps(row) for user in users)
+    down = re.search(
+        rf'fgsched_gpu_class_ratio{{class="down",gpu="{gpu}".*}} (\S+)', as_metrics(status, None)
+    )
+    assert float(down[1]) == pytest.approx(gpu_classes(frame, info)["down"], abs=0.02)
+    assert now.classes()["down"] == pytest.approx(float(down[1]))
