@@ -4,14 +4,22 @@ import json
 import os
 import socket
 import stat
+from contextlib import closing
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from fgsched import codec
+from fgsched.accounting.backup import archive, back_up
+from fgsched.accounting.ledger import Ledger
+from fgsched.cli import hint
 from fgsched.cli.batch import read_lines
 from fgsched.cli.command import Command
+from fgsched.cli.cron import install_units
+from fgsched.cli.install import slurmnames
+from fgsched.cli.install.carry import Carrier, Manifest
+from fgsched.cli.install.plan import Make, Want
 from fgsched.containers import enter
 from fgsched.domain import text
 from fgsched.domain.errors import Exit, FgschedError
@@ -211,6 +219,126 @@ def test_a_circle_of_links_is_an_error(tmp_path):
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError, match="symbolic links"):
         places.replace_file(tmp_path / "a" / "name", b"y")
+
+
+# -- what root writes where another user may have been ----------------------------------------------------
+
+
+def backed_up(path):
+    with closing(Ledger(path.parents[1] / "accounts.db")) as ledger:
+        back_up(ledger.path, ledger.path, path)
+
+
+def archived(path):
+    with closing(Ledger(path.parents[1] / "accounts.db")) as ledger:
+        archive(ledger, path, 0)
+
+
+def named(path):
+    slurmnames.install(path, {})
+
+
+def carried(path, kind="file", text="text"):
+    root = path.parents[1]
+    want = Want(path=f"/{path.relative_to(root)}", kind=kind, about="", text=text, mode=0o755)
+    Carrier(root, Manifest(root), lambda words: "").carry([Make(want)])
+
+
+def carried_directory(path):
+    carried(path, "directory")
+
+
+def carried_link(path):
+    carried(path, "link", "/elsewhere")
+
+
+def units(path):
+    install_units(path, {"a.timer": "text"})
+
+
+WRITERS = [backed_up, archived, named, carried, carried_directory, carried_link, units]
+
+
+@as_root
+@pytest.mark.parametrize("write", WRITERS)
+def test_what_root_writes_does_not_go_through_the_link_of_another_user(tmp_path, write):
+    (target := tmp_path / "target").mkdir()
+    os.symlink(target, tmp_path / "rep")
+    os.lchown(tmp_path / "rep", OTHER, OTHER)
+    with pytest.raises((FgschedError, OSError), match=rf"{OTHER}.*"):
+        write(tmp_path / "rep" / "name")
+    assert os.listdir(target) == []
+
+
+@as_root
+@pytest.mark.parametrize("write", [archived, carried])
+def test_what_root_writes_is_not_a_file_of_another_user(tmp_path, write):
+    (tmp_path / "rep").mkdir()
+    os.symlink(tmp_path / "new", tmp_path / "rep" / "name")
+    os.lchown(tmp_path / "rep" / "name", OTHER, OTHER)
+    with pytest.raises((FgschedError, OSError), match=str(OTHER)):
+        write(tmp_path / "rep" / "name")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_backup_leaves_nothing_but_itself(tmp_path):
+    (tmp_path / "rep").mkdir()
+    backed_up(tmp_path / "rep" / "name")
+    assert os.listdir(tmp_path / "rep") == ["name"]
+    assert stat.S_IMODE((tmp_path / "rep" / "name").stat().st_mode) == 0o600
+    assert {name.removesuffix("-wal").removesuffix("-shm") for name in os.listdir(tmp_path)} == {
+        "accounts.db",
+        "rep",
+    }
+    with pytest.raises(FgschedError, match="exists"):
+        backed_up(tmp_path / "rep" / "name")
+
+
+def test_a_file_that_was_exchanged_while_it_was_written_is_no_backup(tmp_path):
+    writing = places.new_file(tmp_path / "name")
+    writing.__enter__()
+    (fresh,) = tmp_path.iterdir()
+    fresh.unlink()
+    fresh.write_text("y")
+    with pytest.raises(PermissionError, match="exchanged"):
+        writing.__exit__(None, None, None)
+    with pytest.raises(ZeroDivisionError), places.new_file(tmp_path / "other") as new:
+        new.write(b"%d" % (1 // 0))
+    assert os.listdir(tmp_path) == ["name"]
+
+
+@as_root
+def test_hints_are_not_written_through_the_link_of_another_user(tmp_path, monkeypatch):
+    (target := tmp_path / "target").mkdir()
+    os.symlink(target, tmp_path / "home")
+    os.lchown(tmp_path / "home", OTHER, OTHER)
+    monkeypatch.setenv("FG_HOME", str(tmp_path / "home"))
+    with pytest.raises(PermissionError, match=str(OTHER)):
+        hint.remember(["2026-01-01 name"])
+    assert os.listdir(target) == []
+    monkeypatch.setenv("FG_HOME", str(tmp_path / "new"))
+    hint.remember(["2026-01-01 name"])
+    assert (tmp_path / "new" / "hints").read_text() == "2026-01-01 name\n"
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o077])
+def test_directories_that_are_made_have_their_exact_mode(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        with places.folder(tmp_path / "a" / "b", make=True, mode=0o711):
+            pass
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b")] == [0o711, 0o711]
+
+
+def test_an_error_names_the_path_that_the_caller_named(tmp_path):
+    (tmp_path / "name").mkdir()
+    with pytest.raises(IsADirectoryError, match=f"'{tmp_path}/name'"):
+        places.replace_file(tmp_path / "name", b"x")
+    with pytest.raises(FileNotFoundError, match=f"'{tmp_path}/none'"):
+        places.replace_file(tmp_path / "none" / "name", b"x")
 
 
 # -- sockets ---------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_without_a_place_where_shells_look_there_are_no_completions(name, tmp_pa
 
 def test_what_cannot_be_written_is_named(folder):
     folder.write_text("no directory\n")
-    with pytest.raises(StorageError, match=f"cannot write {folder}: File exists"):
+    with pytest.raises(StorageError, match=f"cannot write {folder}: bin is not a directory"):
         installing.install(folder, {"PATH": "/nowhere"})
 
 

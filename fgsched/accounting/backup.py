@@ -1,18 +1,19 @@
 """Copy queue and accounts into one file, and move old records of the accounts to another file."""
 
+import os
 import shutil
 import sqlite3
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
 from fgsched.domain.errors import Refused, StorageError
-from fgsched.system import disk
+from fgsched.system import places
 
 _PAGES = 1000  # of the accounts that are copied in one step
+_COPIES = "backup.new"  # directory of the copies until they are in the archive
 _BATCH = 500  # jobs of one transaction of an archive
 
 
@@ -28,20 +29,31 @@ def back_up(queue: Path, accounts: Path, file: Path) -> int:
     """
     if not file.parent.is_dir():
         raise StorageError(f"{file} cannot be written: there is no directory {file.parent}", "Make it first.")
-    with _told(file), tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as place:
-        copies = Path(place)
-        _copy_queue(queue, copies / "queue.db")
+    if os.path.lexists(file):
+        raise Refused(f"{file} exists", "Name a new file.")
+    with _told(file), _copies(queue, accounts) as copies, places.new_file(file) as new:
+        with tarfile.open(fileobj=new, mode="w") as tar:
+            for copy in copies:
+                tar.add(copy, copy.name)
+        return new.tell()
+
+
+@contextmanager
+def _copies(queue: Path, accounts: Path) -> Iterator[list[Path]]:
+    """Copy the files beside the queue, where no other user can exchange a copy while SQLite writes it."""
+    place = queue.with_name(_COPIES)
+    shutil.rmtree(place, ignore_errors=True)  # of a backup that was interrupted
+    place.mkdir(mode=0o700, exist_ok=True)
+    try:
+        _copy_queue(queue, place / "queue.db")
         if accounts.exists():
-            _copy_accounts(accounts, copies / "accounts.db")
-        names = [name for name in ("queue.db", "accounts.db") if (copies / name).exists()]
-        for name in names:
-            _check(copies / name)
-        whole = copies / "whole.tar"
-        with tarfile.open(whole, "w") as tar:
-            for name in names:
-                tar.add(copies / name, name)
-        _put(whole, file)
-    return file.stat().st_size
+            _copy_accounts(accounts, place / "accounts.db")
+        copies = [copy for name in ("queue.db", "accounts.db") if (copy := place / name).exists()]
+        for copy in copies:
+            _check(copy)
+        yield copies
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _copy_queue(queue: Path, copy: Path) -> None:
@@ -66,21 +78,12 @@ def _check(copy: Path) -> None:
         raise StorageError(f"the copy of {copy.name} is damaged: {answer}", "Check the disk.")
 
 
-def _put(whole: Path, file: Path) -> None:
-    """Link a file, after it is on disk, as `file`. Raises Refused if that exists."""
-    whole.chmod(0o600)
-    for path in (whole, file.parent):
-        disk.sync_file(path)
-    try:
-        disk.link(whole, file)
-    except FileExistsError:
-        raise Refused(f"{file} exists", "Name a new file.") from None
-
-
 @contextmanager
 def _told(file: Path) -> Iterator[None]:
     try:
         yield
+    except FileExistsError:
+        raise Refused(f"{file} exists", "Name a new file.") from None
     except (OSError, sqlite3.Error, tarfile.TarError) as error:
         raise StorageError(
             f"{file} cannot be written: {error}", "Check the directory and its space."
@@ -98,8 +101,10 @@ def archive(ledger: Ledger, file: Path, before: int) -> int:
 
     Raises:
         Refused: the file has accounts of another origin, or is the file of the accounts itself.
-        StorageError: a file cannot be read or written.
+        StorageError: a file cannot be read or written, or another user made it or a link on the way.
     """
+    with _told(file), places.pinned(file):  # SQLite opens it by its path
+        pass
     if file.exists() and file.samefile(ledger.path):
         raise Refused(f"{file} is the file of the accounts", "Name another file.")
     other = Ledger(file)

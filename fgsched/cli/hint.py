@@ -13,6 +13,7 @@ from fgsched.client import Client
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import JobState
 from fgsched.domain.text import clean
+from fgsched.system.places import replace_file
 
 _FACTOR = 4  # of the peak: a larger request is worth a hint
 _RUNS = 5  # that are looked at, at most
@@ -32,11 +33,16 @@ def tell(client: Client, job: int, name: str) -> None:
         call = protocol.ListHistory(fields=_FIELDS, after=max(0, job - 1 - _BACK), uid=os.geteuid())
         text = hint(job, name, client.call(call).jobs)
         if text:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file.write_text("".join(f"{line}\n" for line in [*told, f"{today} {name}"]))
+            remember([*told, f"{today} {name}"])
             click.echo(f"fgsub: note: {text}", err=True)
     except (FgschedError, OSError, ValueError):
         return  # the job is submitted; a hint that cannot be remembered would be repeated
+
+
+def remember(lines: Iterable[str]) -> None:
+    """Replace the file with the names of today. Raises OSError."""
+    text = "".join(f"{line}\n" for line in lines)
+    replace_file(_file(), text.encode(), 0o600, make=True, folder_mode=0o700)
 
 
 def hint(job: int, name: str, jobs: Iterable[protocol.JobInfo]) -> str:

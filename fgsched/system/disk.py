@@ -120,16 +120,19 @@ def create_file(
         os.close(fd)
 
 
-def replace_file(path: Path, data: bytes, mode: int = 0o600, *, fresh: Path | None = None) -> None:
+def replace_file(
+    path: Path, data: bytes, mode: int = 0o600, *, fresh: Path | None = None, exact_mode: bool = False
+) -> None:
     """Replace a file atomically and durably: after a crash either the old or the new content exists.
 
-    `fresh` is the path of the new file until it is complete. After an error the call must be repeated.
+    `fresh` is the path of the new file until it is complete. `exact_mode`: the umask does not apply. After an
+    error the call must be repeated.
 
     Raises:
         OSError: the content is the old one, or the new one, and perhaps not durable.
     """
     fresh = fresh or path.with_name(f"{path.name}.new")
-    create_file(fresh, data, mode)
+    create_file(fresh, data, mode, exact_mode=exact_mode)
     rename(fresh, path)
     sync_directory(path.parent)
 

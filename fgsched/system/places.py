@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import EACCES, ELOOP, ENOTDIR
 from pathlib import Path
+from typing import BinaryIO
 
 from fgsched.system import disk
 
@@ -66,7 +67,7 @@ def _refused(name: str | Path) -> PermissionError:
 
 
 @contextmanager
-def folder(path: str | Path, *, make: bool = False) -> Iterator[int]:
+def folder(path: str | Path, *, make: bool = False, mode: int | None = None) -> Iterator[int]:
     """Open the directory `path` as a descriptor for as long as the block lasts.
 
     Each component is opened below the one before. A link is followed only if it belongs to root, to this
@@ -74,21 +75,34 @@ def folder(path: str | Path, *, make: bool = False) -> Iterator[int]:
 
     Args:
         make: make the directories that are missing.
+        mode: of these, whatever the umask.
 
     Raises:
         OSError: a directory is missing or cannot be opened.
         PermissionError: another user's link is on the way.
     """
+    try:
+        descriptor = _walked(str(path), make=make, mode=mode)
+    except OSError as error:
+        error.filename = str(path)  # instead of the component
+        raise
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _walked(path: str, *, make: bool, mode: int | None) -> int:
     descriptor, left = os.open("/", _ENTRY), list(reversed(Path(os.path.abspath(path)).parts[1:]))
     links = 0
     try:
         while left:
-            at = _entered(name := left.pop(), descriptor, make=make)
+            at = _entered(name := left.pop(), descriptor, make=make, mode=mode)
             found = os.fstat(at)
             if stat.S_ISLNK(found.st_mode):
                 try:
                     links += 1
-                    target = _followed(at, found, os.fstat(descriptor), str(path), links)
+                    target = _followed(at, found, os.fstat(descriptor), links)
                 finally:
                     os.close(at)
                 left.extend(reversed(Path(target).parts))
@@ -100,57 +114,117 @@ def folder(path: str | Path, *, make: bool = False) -> Iterator[int]:
             os.close(descriptor)
             descriptor = at
             if not stat.S_ISDIR(found.st_mode):
-                raise NotADirectoryError(ENOTDIR, f"{name} is not a directory", str(path))
-        yield descriptor
-    finally:
+                raise NotADirectoryError(ENOTDIR, f"{name} is not a directory")
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
-def _entered(name: str, above: int, *, make: bool) -> int:
+def _entered(name: str, above: int, *, make: bool, mode: int | None) -> int:
     try:
         return os.open(name, _ENTRY, dir_fd=above)
     except FileNotFoundError:
         if not make:
             raise
     with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=above)
+        os.mkdir(name, 0o777 if mode is None else 0o700, dir_fd=above)
+        if mode is not None:
+            made = open_own(name, above)
+            os.fchmod(made, mode)
+            os.close(made)
     return os.open(name, _ENTRY, dir_fd=above)
 
 
-def _followed(link: int, found: os.stat_result, above: os.stat_result, path: str, links: int) -> str:
+def _followed(link: int, found: os.stat_result, above: os.stat_result, links: int) -> str:
     """Return the target of an open link that may be followed. Raises OSError."""
     trusted = {0, os.geteuid()} | ({above.st_uid} if os.geteuid() else set())
     if found.st_uid not in trusted:
-        raise PermissionError(EACCES, f"uid {found.st_uid} made a link on the way", path)
+        raise PermissionError(EACCES, f"uid {found.st_uid} made a link on the way")
     if links > _LINKS:
-        raise OSError(ELOOP, os.strerror(ELOOP), path)
+        raise OSError(ELOOP, os.strerror(ELOOP))
     return os.readlink("", dir_fd=link)
 
 
-def replace_file(path: str | Path, data: bytes, mode: int = 0o666, *, make: bool = False) -> None:
+@contextmanager
+def pinned(path: str | Path, *, make: bool = False, mode: int | None = None) -> Iterator[Path]:
+    """Yield a path to the same name in the open directory: no later link on the way leads elsewhere.
+
+    `make`, `mode`: of directories that are missing, as `folder` has them.
+
+    Raises:
+        OSError: of the block, with the path that the caller named.
+        PermissionError: another user owns what is there, or made a link on the way.
+    """
+    target = Path(path)
+    with folder(target.parent, make=make, mode=mode) as parent:
+        there = Path(f"/proc/self/fd/{parent}") / target.name
+        try:
+            _refuse_foreign(there)
+            yield there
+        except OSError as error:
+            if Path(os.fsdecode(error.filename or "")).parent == there.parent:
+                error.filename, error.filename2 = str(target), None
+            raise
+
+
+def replace_file(
+    path: str | Path,
+    data: bytes,
+    mode: int = 0o666,
+    *,
+    make: bool = False,
+    folder_mode: int | None = None,
+    exact_mode: bool = False,
+) -> None:
     """Replace a file atomically and durably, as `disk.replace_file` does, where others may write too.
 
     A link in its place is replaced, not followed.
 
     Args:
-        mode: of the new file, less the umask.
-        make: make the directories that are missing.
+        mode: of the new file, less the umask unless `exact_mode`.
+        make: make the directories that are missing, with `folder_mode` as `folder` has it.
 
     Raises:
         OSError: it cannot be written.
         PermissionError: another user owns what is there, or made a link on the way.
     """
-    target = Path(path)
-    with folder(target.parent, make=make) as parent:
-        _refuse_foreign(target.name, parent)
-        here = Path(f"/proc/self/fd/{parent}")
-        fresh = here / f".{target.name[:100]}.{os.urandom(6).hex()}.new"
-        disk.replace_file(here / target.name, data, mode, fresh=fresh)
+    with pinned(path, make=make, mode=folder_mode) as there:
+        disk.replace_file(there, data, mode, fresh=_fresh(there), exact_mode=exact_mode)
 
 
-def _refuse_foreign(name: str, parent: int) -> None:
+@contextmanager
+def new_file(path: str | Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """Open a file that gets the name `path` once the block has written it; it replaces nothing.
+
+    Raises:
+        FileExistsError: there is a file of this name, or a link.
+        OSError: it cannot be written.
+        PermissionError: another user owns what is there, exchanged the new file, or made a link on the way.
+    """
+    with pinned(path) as there:
+        fresh, flags = _fresh(there), os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW
+        with os.fdopen(disk.kernel.open(fresh, flags, mode), "w+b") as file:
+            try:
+                yield file
+                file.flush()
+                disk.sync(file.fileno())
+                disk.link(fresh, there)
+                if not os.path.samestat(os.lstat(there), os.fstat(file.fileno())):
+                    raise PermissionError(EACCES, "another process exchanged the new file", str(path))
+            finally:
+                with suppress(OSError):
+                    disk.remove(fresh)
+        disk.sync_directory(there.parent)
+
+
+def _fresh(path: Path) -> Path:
+    return path.with_name(f".{path.name[:100]}.{os.urandom(6).hex()}.new")
+
+
+def _refuse_foreign(path: Path) -> None:
     """Refuse to replace what belongs to another user. Raises PermissionError."""
     with suppress(FileNotFoundError):
-        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        if found.st_uid != os.geteuid():
-            raise PermissionError(EACCES, f"what is there belongs to uid {found.st_uid}", name)
+        owner = os.lstat(path).st_uid
+        if owner != os.geteuid():
+            raise PermissionError(EACCES, f"what is there belongs to uid {owner}", str(path))

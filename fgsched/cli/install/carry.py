@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from fgsched.cli.install.plan import Action, Command, Entry, Keep, Make, Remove, Undo, Want
 from fgsched.crash import point
 from fgsched.domain.errors import NotPermitted, Refused, StorageError
-from fgsched.system import disk, paths
+from fgsched.system import disk, paths, places
 from fgsched.system.safeopen import refuse_unless_safe
 
 STATE = "/var/lib/fgsched"
@@ -134,8 +135,8 @@ class Carrier:
         self._step()
         path = below(self._root, want.path)
         if want.kind == "directory":
-            path.mkdir(want.mode)
-            path.chmod(want.mode)
+            with places.folder(path, make=True, mode=want.mode):
+                pass
         elif want.kind == "file":
             _write(path, want.text.encode(), want.mode, self._step)
         else:
@@ -153,10 +154,12 @@ class Carrier:
         there = below(self._root, path)
         if kind == "directory":
             if path != STATE and not any(there.iterdir()):
-                there.rmdir()
+                with places.pinned(there) as pinned:
+                    pinned.rmdir()
         else:
-            there.with_name(there.name + _NEW).unlink(missing_ok=True)
-            there.unlink(missing_ok=True)
+            with suppress(FileNotFoundError), places.pinned(there) as pinned:
+                pinned.with_name(pinned.name + _NEW).unlink(missing_ok=True)
+                pinned.unlink(missing_ok=True)
         self._step()
         self._manifest.forget(path)
 
@@ -169,18 +172,20 @@ class Carrier:
 
 def _write(path: Path, content: bytes, mode: int, step: Callable[[], None] = lambda: None) -> None:
     """Create or replace a file, so that it has the old or the new content at any time."""
-    new = path.with_name(path.name + _NEW)
-    disk.create_file(new, content, mode, exact_mode=True)
-    step()
-    disk.rename(new, path)
-    disk.sync_directory(path.parent)
+    with places.pinned(path) as pinned:
+        new = pinned.with_name(path.name + _NEW)
+        disk.create_file(new, content, mode, exact_mode=True)
+        step()
+        disk.rename(new, pinned)
+        disk.sync_directory(pinned.parent)
 
 
 def _link(path: Path, target: str) -> None:
-    new = path.with_name(path.name + _NEW)
-    new.unlink(missing_ok=True)
-    new.symlink_to(target)
-    disk.rename(new, path)
+    with places.pinned(path) as pinned:
+        new = pinned.with_name(path.name + _NEW)
+        new.unlink(missing_ok=True)
+        new.symlink_to(target)
+        disk.rename(new, pinned)
 
 
 def run(words: Sequence[str]) -> str:

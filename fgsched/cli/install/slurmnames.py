@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fgsched.cli.install import namecompletions
 from fgsched.domain.errors import Refused
-from fgsched.system import disk
+from fgsched.system import places
 from fgsched.system.paths import written
 from fgsched.system.safeopen import refuse_unless_safe
 
@@ -74,7 +74,7 @@ def remove(folder: Path) -> str:
     others = [name for name in there if name not in ours]
     completions = [*filter(_is_ours, _completions(folder))]
     for path in (*(folder / name for name in ours), *completions):
-        path.unlink()
+        _unlink(path)
     removed = f"{', '.join(ours) or 'nothing'}: removed from {folder}\n"
     removed += _about_completions(folder, "removed from") if completions else ""
     return removed + (f"{', '.join(others)}: not of fgsched, left there\n" if others else "")
@@ -82,9 +82,9 @@ def remove(folder: Path) -> str:
 
 def own_in_path(environ: Mapping[str, str]) -> list[str]:
     """Return the names that run fgsched where PATH finds them first, as inside jobs."""
-    places = [Path(place) for place in environ.get("PATH", "").split(":") if place]
+    folders = [Path(place) for place in environ.get("PATH", "").split(":") if place]
     first = {
-        name: next((place / name for place in places if os.access(place / name, os.X_OK)), None)
+        name: next((place / name for place in folders if os.access(place / name, os.X_OK)), None)
         for name in names()
     }
     return [name for name, path in first.items() if path and (path.parent == BIN or _is_ours(path))]
@@ -132,8 +132,8 @@ def _refuse_others(folder: Path, environ: Mapping[str, str]) -> None:
 
 def _found(folders: Iterable[str]) -> list[Path]:
     """Return the existing files of these names, without those of jobs."""
-    places = [Path(folder) for folder in dict.fromkeys(folders) if folder and Path(folder) != BIN]
-    return [place / name for place in places for name in names() if os.path.lexists(place / name)]
+    present = [Path(folder) for folder in dict.fromkeys(folders) if folder and Path(folder) != BIN]
+    return [place / name for place in present for name in names() if os.path.lexists(place / name)]
 
 
 def _is_ours(path: Path) -> bool:
@@ -157,13 +157,10 @@ def _make(folder: Path) -> None:
         Refused: another user could change it.
         StorageError: it cannot be created.
     """
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    with written(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    if os.geteuid() == 0:
-        for place in missing:
-            place.chmod(0o755)
-        refuse_unless_safe(folder, owner=0, writers=_ADMINISTRATORS)
+    is_root = os.geteuid() == 0
+    with written(folder), places.folder(folder, make=True, mode=0o755 if is_root else None):
+        if is_root:
+            refuse_unless_safe(folder, owner=0, writers=_ADMINISTRATORS)
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
@@ -172,8 +169,12 @@ def _write(path: Path, data: bytes, mode: int) -> None:
     Raises:
         StorageError: it cannot be written.
     """
-    other = path.with_name(f".{path.name}.{os.getpid()}")
     with written(path):
-        disk.create_file(other, data, mode, exact_mode=True)
-        disk.rename(other, path)
-        disk.sync_directory(path.parent)
+        places.replace_file(path, data, mode, exact_mode=True)
+
+
+def _unlink(path: Path) -> None:
+    """Remove a file of ours, where its directory is opened once. Raises StorageError."""
+    with written(path), places.pinned(path) as there:
+        if _is_ours(there):
+            there.unlink()
