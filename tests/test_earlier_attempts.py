@@ -167,3 +167,34 @@ def test_a_job_that_waits_for_the_success_of_a_cancelled_one_never_starts():
     assert hall.job(2).state is JobState.CANCELLED
     assert hall.job(3).state is JobState.PENDING
     assert 3 not in hall.host.runs
+
+
+def test_a_gpu_that_is_clean_after_its_job_was_requeued_releases_nothing_again():
+    """An epilog that an earlier controller began ended the attempt while its GPU was cleaned."""
+    hall, ledger = a_hall(), Ledger()
+    ledger.watch(hall)
+    cards = hall.engine.cards
+    cards.needs_cleaning = True
+    hall.outcomes("requeue", 1)
+    hall.settle()
+    assert (hall.job(1).state, cards.is_cleaning, ledger.charged) == (JobState.COMPLETING, True, [])
+    hall.turn(EpilogDone(1, 1))
+    assert [charge[:2] for charge in ledger.charged] == [(1, 1)]
+    hall.settle()
+    cards.needs_cleaning = False
+    hall.settle()
+    job = hall.job(1)
+    assert (job.state, job.attempt, job.held, job.warning) == (JobState.RUNNING, 2, "", "")
+    assert (len(hall.holds()), [charge[:2] for charge in ledger.charged]) == (1, [(1, 1)])
+
+
+def test_an_attempt_that_is_withdrawn_keeps_its_gpu_until_its_epilog_has_run():
+    """The host lacked something for its first process, after the prolog had run."""
+    world = HookedWorld([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    world.host.inbox.clear()
+    world.turn(HostShort(1, 1, "no memory"))
+    assert (world.job(1).state, len(world.holds())) == (JobState.COMPLETING, 1)
+    assert world.epilogs.asked == [(1, 1)]
+    world.epilogs_end()
+    assert world.job(1).state is JobState.PENDING
