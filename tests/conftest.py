@@ -26,6 +26,7 @@ from fixtures_cuda import (
     new_job,
 )
 from fixtures_spawner import gate, go, spawner
+from leftovers import pytest_cmdline_main
 from live_host import home
 from simulated import simulate
 
@@ -41,6 +42,7 @@ __all__ = [
     "home",
     "job",
     "new_job",
+    "pytest_cmdline_main",
     "simulate",
     "spawner",
 ]
