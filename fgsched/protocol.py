@@ -18,6 +18,7 @@ from fgsched.domain.job import (
     AdoptedProcess,
     Demand,
     Gpu,
+    GpuState,
     JobState,
     Label,
     MpsUse,
@@ -491,6 +492,7 @@ class Reconfigured(Struct, frozen=True, kw_only=True):
 
     changed: list[str]  # in effect now
     later: list[str]  # in effect after a restart of the controller
+    warnings: list[str] = []  # settings that name more than the host has
 
 
 class Reconfigure(Call[Reconfigured], frozen=True, tag="reconfigure"):
@@ -987,6 +989,11 @@ class GpuInfo(Struct, frozen=True, kw_only=True):
     seen: Reading | None  # the last sample
     kept_as: str  # state of an idle GPU in a reservation, "" without one
     hidden: int = 0  # ten-thousandths that jobs hold which the site hides from the caller
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the GPU takes no jobs, or did not answer."""
+        return self.gpu.state is not GpuState.OK or bool(self.seen and self.seen.error)
 
 
 class Gpus(Struct, frozen=True, kw_only=True):

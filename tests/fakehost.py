@@ -115,13 +115,13 @@ class Host:
         defaults = {one.name: to_builtins(one.default) for one in known}
         return defaults | self.ask(user, "job", id=job_id)["ok"]
 
-    def running(self, user: str, *options: str | Path, **more: Any) -> int:
-        """A job whose script runs, until it is cancelled."""
+    def running(self, user: str, *options: str | Path, script: str = ":", **more: Any) -> int:
+        """A job that has run a command and goes on, until it is cancelled."""
         gate = Path(tempfile.mktemp(dir=self.home(user)))
         os.mkfifo(gate)
         os.chown(gate, UIDS[user], UIDS[user])
         said = os.open(gate, os.O_RDWR)
-        job_id = self.submit(user, f"echo >{gate}; exec sleep 1000000", *options, **more)
+        job_id = self.submit(user, f"{script}\necho >{gate}; exec sleep 1000000", *options, **more)
         assert select.select([said], [], [], PATIENCE)[0], self.job(job_id)
         os.close(said)
         while (

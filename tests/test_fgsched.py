@@ -539,8 +539,41 @@ def test_the_file_in_force_is_checked_where_none_is_named(home):
     assert f"{home.path}/fgsched.toml:2: partitions.night.time" in done.err
 
 
+def test_settings_that_the_host_does_not_have_are_warned_of_wherever_they_are_read(home):
+    home.run("fgsched", "start")
+    text = "[host]\ncpus = 60000\nmemory = '900T'\n[partitions.wide]\ncpus = 60001\nmem = '901T'\n"
+    (home.path / "fgsched.toml").write_text(text)
+    told = [
+        "[host] cpus = 60000, but this host has",
+        "[host] memory = ",
+        "[partitions.wide] cpus = 60001, but",
+    ]
+    told.append("[partitions.wide] mem = ")
+    check = home.run("fgsched", "config", "--check")
+    assert (check.status, check.out) == (0, f"{home.path}/fgsched.toml: valid, with 4 warnings\n")
+    reconfigure = home.run("fgctl", "reconfigure")
+    os.kill(int(home.places.lock.read_text()), signal.SIGHUP)
+    log = until(
+        home.places.log.parent,
+        lambda: (text := home.places.log.read_text()).count("but jobs may use") == 2 and text,
+    )
+    doctor = {one.check: one for one in examine(home.places)}["host size"]
+    assert (reconfigure.status, doctor.verdict) == (0, "WARN")
+    for place in (check.err, reconfigure.err, log, doctor.text):
+        assert [text for text in told if text not in place] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[host]\ncpus = 1\nmemory = '64M'\n", "[partitions.a]\ncpus = 1\nmem = '1M'\n"]
+)
+def test_settings_that_the_host_has_cause_no_warning(home, text):
+    (home.path / "fgsched.toml").write_text(text)
+    assert "nothing is wrong with it" in home.run("fgsched", "config", "--check").out
+    assert {one.check: one.verdict for one in examine(home.places)}["host size"] == "OK"
+
+
 def test_a_file_is_checked_without_being_obeyed(home):
-    (home.path / "good.toml").write_text("[host]\ncpus = 2\n")
+    (home.path / "good.toml").write_text("[host]\ncpus = 1\n")
     (home.path / "bad.toml").write_text("[host]\ncpus = 2\ncups = 1\n")
     assert home.run("fgsched", "config", "--check", "good.toml").status == 0
     bad = home.run("fgsched", "config", "--check", "bad.toml")

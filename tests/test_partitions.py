@@ -187,7 +187,7 @@ def test_a_created_partition_outlives_the_controller(home):
 def test_the_configuration_is_read_anew_and_a_bad_one_changes_nothing(home):
     running, waits = home.running(), submitted(home, "-H", script(home, ""))
     file = home.path / "fgsched.toml"
-    file.write_text("[host]\ncpus = 64\n[partitions.a]\nmax_gpus = 0.5\n[gpus]\nheadroom = '1G'\n")
+    file.write_text("[partitions.a]\nmax_gpus = 0.5\n[gpus]\nheadroom = '1G'\n")
     done = home.run("fgctl", "reconfigure")
     assert (done.status, done.err) == (
         0,

@@ -87,6 +87,15 @@ def test_a_job_is_its_submitter_with_exactly_their_groups(host):
     assert words["CapEff:"] == words["CapPrm:"] == ["0" * 16]
 
 
+def test_a_user_sets_the_load_of_a_simulated_gpu(host):
+    job = host.running("alice", "--gpus=0.5", script="echo 'sm=80 mem=2G' >$FG_SIM_LOAD")
+    assert host.output("alice") == []
+    while not ((usage := host.job(job)["usage"]) and usage["used"] and usage["active"]):
+        rest()  # until a look at the GPUs, which changes no file
+    assert host.run("alice", "fgcancel", str(job)).status == 0
+    assert host.over(job)["state"] == "CANCELLED"
+
+
 def test_a_job_cannot_go_back(host):
     script = (
         f"#!{sys.executable}\nimport os\n"

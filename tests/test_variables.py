@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from builders import a_demand, a_job
 from fgsched.domain.job import Hold, JobState, Request
+from fgsched.jobs.enforcement import MountPlan
 from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, variables
 
 SITE = LaunchContext(host="node", run="/run/fg", hook="", tmp="/tmp", kill_wait=30, become_user=False)
@@ -74,5 +75,10 @@ def test_a_job_on_simulated_gpus_learns_where_to_write_its_load():
     site = replace(SITE, simulates=True)
     found = variables(job, given, site=site, tmpdir="/tmp/7", error_file="/e")
     assert found["FG_SIM_LOAD"] == "/run/fg/job/7.2/load"
+    plan = MountPlan(how="root")
+    system = replace(site, become_user=True, mounts=plan)
+    mounted = replace(job, mounts="preload", tier="shim")
+    found = variables(mounted, given, site=system, tmpdir="/tmp/7", error_file="/e")
+    assert found["FG_SIM_LOAD"] == "/run/fg/job/7.2/steps/load"
     assert "FG_SIM_LOAD" not in variables(job, [], site=site, tmpdir="/tmp/7", error_file="/e")
     assert "FG_SIM_LOAD" not in variables(job, given, site=SITE, tmpdir="/tmp/7", error_file="/e")

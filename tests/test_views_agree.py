@@ -14,7 +14,7 @@ from fgsched.cli.statuspage import Answers, state_of
 from fgsched.cli.top.layout import plain, screen
 from fgsched.cli.top.snapshot import Frame, History, gpu_classes
 from fgsched.cli.top.view import Reader, View
-from fgsched.domain.job import GpuState
+from fgsched.domain.job import WHOLE, GpuState
 from topframes import CARDS, JOBS, NOW
 
 STATES = [state for state in GpuState if state is not GpuState.OK]
@@ -22,9 +22,14 @@ STATES = [state for state in GpuState if state is not GpuState.OK]
 
 def host(state, gpu):
     """The GPUs of the made host; one of them takes no jobs."""
+    frame = Frame(at=NOW, host="hopper", gpus=CARDS, jobs=JOBS)
+    cards = [
+        replace(one, free_share=WHOLE - round(WHOLE * sum(part for _, part in frame.on(one.gpu.index))))
+        for one in CARDS
+    ]
     return [
         replace(one, gpu=replace(one.gpu, state=state, note="Xid 79")) if one.gpu.index == gpu else one
-        for one in CARDS
+        for one in cards
     ]
 
 
@@ -56,3 +61,5 @@ def test_a_gpu_that_takes_no_jobs_shows_its_jobs_and_its_state_in_every_view(sta
     )
     assert float(down[1]) == pytest.approx(gpu_classes(frame, info)["down"], abs=0.02)
     assert now.classes()["down"] == pytest.approx(float(down[1]))
+    (cards_down,) = [one for one in report["figures"]["items"] if one["key"] == "down"]
+    assert cards_down["number"]["value"] == pytest.approx(frame.classes()["down"], abs=0.02)

@@ -15,6 +15,7 @@ from fgsched import gpus, protocol
 from fgsched.accounting import guard, marker
 from fgsched.cli import doctormig
 from fgsched.client import Client, NotRunning
+from fgsched.config import hostsize
 from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import WHOLE, Gpu, GpuState
@@ -173,12 +174,21 @@ def _spawner() -> Finding:
 
 def _settings(places: Paths) -> Iterator[Finding]:
     try:
-        load(places)
+        config = load(places)
     except FgschedError as error:
         yield Finding("settings", FAIL, error.cause, error.remedy)
         return
     there = "" if places.config_file.exists() else " does not exist: the defaults apply"
     yield Finding("settings", OK, f"{places.config_file}{there}")
+    yield _host_size(config)
+
+
+def _host_size(config: Config) -> Finding:
+    """Warn if the configuration names more CPUs or memory than the host has."""
+    excesses = hostsize.excesses(config, hostsize.this_host())
+    if excesses:
+        return Finding("host size", WARN, "; ".join(excesses), hostsize.REMEDY)
+    return Finding("host size", OK, "the host has the CPUs and the memory of the settings")
 
 
 # -- the running controller -------------------------------------------------------------------------

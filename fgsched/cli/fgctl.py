@@ -235,6 +235,8 @@ def _reconfigure() -> None:
         answer = client.call(protocol.Reconfigure())
     for name in answer.later:
         click.echo(f"fgctl: {name} takes effect after the controller is restarted", err=True)
+    for warning in answer.warnings:
+        click.echo(f"fgctl: warning: {warning}", err=True)
 
 
 @fgctl.command("top")

@@ -229,6 +229,7 @@ def _recover(places: Paths) -> int:
 def _config(check: str | None) -> None:
     """Print the settings in effect as TOML."""
     from fgsched import gpus
+    from fgsched.config import hostsize
     from fgsched.config.load import load
 
     places = find_places()
@@ -241,8 +242,22 @@ def _config(check: str | None) -> None:
         return
     if not file.exists():
         raise BadUsage(f"{check}: there is no such file.")
-    gpus.check(load(replace(places, config_file=file)))
-    write(f"{check or file}: nothing is wrong with it\n")
+    config = load(replace(places, config_file=file))
+    gpus.check(config)
+    _report_check(check or str(file), hostsize.excesses(config, hostsize.this_host()))
+
+
+def _report_check(file: str, excesses: list[str]) -> None:
+    """Print that a configuration file is valid; warn about what the host does not have."""
+    from fgsched.config.hostsize import REMEDY
+
+    if not excesses:
+        write(f"{file}: nothing is wrong with it\n")
+        return
+    write(f"{file}: valid, with {len(excesses)} warning{'' if len(excesses) == 1 else 's'}\n")
+    for excess in excesses:
+        click.echo(f"fgsched: warning: {file}: {excess}", err=True)
+    click.echo(REMEDY, err=True)
 
 
 def _settings_text(config: "Config", file: Path) -> str:

@@ -23,7 +23,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Demand, Ended, Gpu, GpuProcess, Job, JobState, Reading
 from fgsched.domain.waiting import Shortfall
 from fgsched.gpus.simulated import JobLoad, parse_load
-from fgsched.jobs.launchspec import SIMULATED_LOAD, job_dir
+from fgsched.jobs.launchspec import SIMULATED_LOAD, STEPS_LOAD, job_dir
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.protocol import OnGpu
 from fgsched.store.moved import Unreadable
@@ -280,11 +280,14 @@ def job_loads(engine: Engine, run: str, shepherd_of: Callable[[Job], Shepherd | 
 
 
 def _text(directory: str) -> str:
-    """Return the load file of a job directory; "" if there is none. Never blocks: it may be a FIFO."""
+    """Return the load file of a job directory; "" if there is none."""
+    return next(filter(None, (_content(f"{directory}/{name}") for name in (STEPS_LOAD, SIMULATED_LOAD))), "")
+
+
+def _content(path: str) -> str:
+    """Return the beginning of a regular file, else "". Never blocks: the user may have made a FIFO."""
     with suppress(OSError):
-        fd = os.open(
-            f"{directory}/{SIMULATED_LOAD}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-        )
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             is_file = stat.S_ISREG(os.fstat(fd).st_mode)
             return os.read(fd, _LONGEST_LOAD).decode(errors="replace") if is_file else ""

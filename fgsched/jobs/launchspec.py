@@ -46,6 +46,7 @@ def merge_limits(
 
 
 SIMULATED_LOAD = "load"  # file in the directory of a job, with its load of simulated GPUs
+STEPS_LOAD = f"steps/{SIMULATED_LOAD}"  # if the directory of the job is root's
 
 
 class LaunchContext(Struct, frozen=True, kw_only=True):
@@ -221,9 +222,18 @@ def _programs(site: LaunchContext) -> dict[str, str]:
 def _variables_of_site(job: Job, given: Sequence[AssignedGpu], site: LaunchContext) -> dict[str, str]:
     """Return the variables of a job with GPUs that only some sites have."""
     directory = job_dir(site.run, job.id, job.attempt)
-    load = {"FG_SIM_LOAD": f"{directory}/{SIMULATED_LOAD}"} if site.simulates else {}
+    load = {"FG_SIM_LOAD": f"{directory}/{_load_file(job, site)}"} if site.simulates else {}
     load |= _mps_variables(job, given[0].hold.memory, site)
     return {**_programs(site), **load, **_container_variables(job, directory, site)}
+
+
+def _load_file(job: Job, site: LaunchContext) -> str:
+    """Return the name of the load file below the job's directory, where the job's user can write.
+
+    The directory is root's if it has the hook of a mount namespace; then only `steps` is the user's.
+    """
+    is_of_root = site.become_user and bool(site.mounts.how and job.mounts)
+    return STEPS_LOAD if is_of_root and is_hooked(job.tier, has_cards=True) else SIMULATED_LOAD
 
 
 def _mps_variables(job: Job, memory: int, site: LaunchContext) -> dict[str, str]:

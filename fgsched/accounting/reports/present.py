@@ -106,7 +106,7 @@ def _lede(gpus: Sequence[GpuInfo], running: int, waiting: int) -> str:
 
 def _figures(gpus: Sequence[GpuInfo], running: int, waiting: int) -> Figures:
     charged = sum(_charged(info) for info in gpus)
-    down = sum(info.gpu.state is not GpuState.OK for info in gpus)
+    down = sum(1.0 - _charged(info) for info in gpus if info.is_down)
     return Figures(
         (
             Headline(
@@ -117,7 +117,12 @@ def _figures(gpus: Sequence[GpuInfo], running: int, waiting: int) -> Figures:
             ),
             Headline("running", "Running", numbers.count(running), "jobs with an allocation"),
             Headline("waiting", "Waiting", numbers.count(waiting), "pending jobs"),
-            Headline("down", "Down", numbers.count(down, "cards"), "drained, suspect or failed"),
+            Headline(
+                "down",
+                "Down",
+                Number(down, "cards", f"{down:.1f}"),
+                "drained, suspect or failed, and not charged",
+            ),
         )
     )
 
@@ -142,7 +147,7 @@ def _gpu_table(gpus: Sequence[GpuInfo], jobs: Sequence[JobInfo]) -> Table:
 
 def _gpu_row(info: GpuInfo, jobs: Sequence[JobInfo]) -> tuple[Cell, ...]:
     gpu, seen = info.gpu, info.seen
-    is_down = gpu.state is not GpuState.OK
+    is_down = info.is_down
     total = numbers.grouped(gpu.total / numbers.GIB)
     memory = numbers.unknown("bytes")
     if seen is not None and not seen.error:
@@ -155,7 +160,7 @@ def _gpu_row(info: GpuInfo, jobs: Sequence[JobInfo]) -> tuple[Cell, ...]:
         (Piece("down", 1.0 - charged),) if is_down and charged < 1.0 else ()
     )
     users = _users(gpu.index, jobs)
-    state = (Words(f"{gpu.state.value}: "), Given(gpu.note)) if is_down else ()
+    state = _why_down(info) if is_down else ()
     return (
         Number(gpu.index, "", f"GPU {gpu.index}"),
         Words(model_name(gpu.model)),
@@ -170,6 +175,13 @@ def _gpu_row(info: GpuInfo, jobs: Sequence[JobInfo]) -> tuple[Cell, ...]:
         if is_down
         else users,
     )
+
+
+def _why_down(info: GpuInfo) -> tuple[Words | Given, ...]:
+    """Return the state of a GPU that takes no jobs, and the reason if there is one."""
+    why = info.gpu.note or (info.seen.error if info.seen else "")
+    state = info.gpu.state.value if info.gpu.state is not GpuState.OK else "no answer"
+    return (Words(f"{state}: "), Given(why)) if why else (Words(state),)
 
 
 def _users(gpu: int, jobs: Sequence[JobInfo]) -> Phrase:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from fgsched.accounting.reports.layout import ascii_only, cells, cut, pad
 from fgsched.cli.top import fields
 from fgsched.cli.top.fields import gibibytes, percent
-from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, History, counts, gpu_classes, is_down, means, sm_of
+from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, History, counts, gpu_classes, means, sm_of
 from fgsched.cli.top.view import Reader, View, chosen, scrolled, selected
 from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.domain.text import clean, width_of
@@ -202,12 +202,12 @@ def _gpu(frame: Frame, history: History, view: View, info: GpuInfo, columns: int
     is_wide = columns >= _WIDE and not is_pair
     model = f"{cut(info.gpu.profile or fields.short_model(info.gpu.model), 9):<9} " if is_wide else ""
     has_jobs = bool(frame.on(info.gpu.index)) or info.hidden > 0
-    sign = (ASCII_FILLS if view.ascii else FILLS)["down"] if is_down(info) else " "
+    sign = (ASCII_FILLS if view.ascii else FILLS)["down"] if info.is_down else " "
     line: Line = [Span(f"{info.gpu.index:>3}"), Span(sign, "down"), Span(f" {model}")]
     room = _bar_room(columns, is_pair=is_pair)
-    line += _bar(frame, view, info, room) if has_jobs or not is_down(info) else _down(info, view, room)
+    line += _bar(frame, view, info, room) if has_jobs or not info.is_down else _down(info, view, room)
     seen = info.seen
-    sm = None if seen is None or (is_down(info) and not has_jobs) else sm_of(info, frame.jobs)
+    sm = None if seen is None or (info.is_down and not has_jobs) else sm_of(info, frame.jobs)
     line.append(Span(f"{percent(sm):>5}"))
     if is_pair or seen is None:
         return line
@@ -235,7 +235,7 @@ def _bar(frame: Frame, view: View, info: GpuInfo, room: int) -> Line:
     found = frame.on(info.gpu.index)
     parts = gpu_classes(frame, info)
     shares = [share for _, share in found] + [info.hidden / WHOLE, parts["external"]]
-    shares.append(parts["down"] if is_down(info) else parts["free"])
+    shares.append(parts["down"] if info.is_down else parts["free"])
     rooms = cells(shares, room)
     line: Line = []
     for (job, _), columns in zip(found, rooms, strict=False):
@@ -248,7 +248,7 @@ def _bar(frame: Frame, view: View, info: GpuInfo, room: int) -> Line:
 
 
 def _rest(info: GpuInfo, view: View, room: int) -> Line:
-    return _down(info, view, room) if is_down(info) and room > 0 else _block("", "free", room, view)
+    return _down(info, view, room) if info.is_down and room > 0 else _block("", "free", room, view)
 
 
 def _label(job: JobInfo, columns: int, *, is_wide: bool) -> str:

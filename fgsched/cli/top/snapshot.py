@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from fgsched.domain.job import WHOLE, GpuState, JobState
+from fgsched.domain.job import WHOLE, JobState
 from fgsched.domain.usage import JobUsage
 from fgsched.protocol import GpuInfo, JobInfo, OnGpu
 
@@ -114,11 +114,6 @@ def sm_of(info: GpuInfo, jobs: Iterable[JobInfo]) -> float | None:
     return min(1.0, sum(busy) / WHOLE) if busy else None
 
 
-def is_down(info: GpuInfo) -> bool:
-    """Tell whether a GPU takes no jobs, or did not answer."""
-    return info.gpu.state is not GpuState.OK or bool(info.seen and info.seen.error)
-
-
 def gpu_classes(frame: Frame, info: GpuInfo) -> dict[str, float]:
     """Return the parts of one GPU by time class; they add up to 1."""
     parts = dict.fromkeys(CLASSES, 0.0)
@@ -134,7 +129,7 @@ def gpu_classes(frame: Frame, info: GpuInfo) -> dict[str, float]:
     parts["charged"] += info.hidden / WHOLE
     rest = max(0.0, 1.0 - sum(parts.values()))
     outside = min(rest, info.external / info.gpu.total) if info.gpu.total else 0.0
-    if is_down(info):
+    if info.is_down:
         return parts | {"down": rest}
     return parts | {"external": outside, "free": rest - outside}
 

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from fgsched import protocol
+from fgsched.config import hostsize
 from fgsched.config.keys import KEYS, decode_values, key_of
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
@@ -58,7 +59,9 @@ class PartitionHandlers:
         changed = [_shown(name) for name in changes.now]
         self._engine.then(Reconfigure(self._put_in_force, site.config))
         self._engine.log.note("reconfigure", changed=",".join(changed) or "nothing")
-        return protocol.Reconfigured(changed=changed, later=[_shown(name) for name in changes.later])
+        warnings = hostsize.excesses(site.config, hostsize.this_host())
+        later = [_shown(name) for name in changes.later]
+        return protocol.Reconfigured(changed=changed, later=later, warnings=warnings)
 
     def _put_in_force(self, config: Config) -> None:
         self._engine.site.put_in_force(config)
@@ -67,9 +70,12 @@ class PartitionHandlers:
     def hang_up(self, now: float) -> Reply:
         """Reread the configuration at SIGHUP, with errors in the log only."""
         try:
-            self.reread()
+            answer = self.reread()
         except FgschedError as error:
             log.error("the configuration stays as it was: %s", error)
+            return NO_REPLY
+        for warning in answer.warnings:
+            log.warning("the configuration: %s", warning)
         return NO_REPLY
 
     # -- partitions -----------------------------------------------------------------------------
