@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import resource
 import select
 import signal
 import sqlite3
@@ -27,6 +28,7 @@ from fgsched.domain.errors import Exit, Refused
 from fgsched.domain.units import parse_indices
 from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store.connection import may_lose_commits
+from fgsched.submission.checks import umask
 from fgsched.system import process
 from fgsched.system.process import identify
 from fgsched.system.startmark import starting
@@ -307,6 +309,9 @@ def test_the_controller_is_served_before_jobs_and_jobs_are_not(home):
 
 IN_A_SESSION_OF_ITS_OWN = """
 import os
+import resource
+import resource
+import shutil
 from pathlib import Path
 from fgsched.system.nice import before_jobs
 
@@ -603,11 +608,23 @@ def test_jobs_are_not_bound_as_the_command_was_that_started_the_controller(tmp_p
         def bind():
             os.sched_setaffinity(0, {min(allowed)})
             os.nice(5)
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            os.umask(0o077)
+            for limit in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK):
+                resource.setrlimit(limit, (4096, resource.getrlimit(limit)[1]))
 
+        words = ["ionice", "-c3", *words]
         subprocess.run(words, env=home.environ, cwd=home.path, preexec_fn=bind, timeout=PATIENCE, check=True)
-        out = home.path / "bound"
-        home.ended("grep Cpus_allowed_list /proc/self/status; nice", output=str(out))
-        listed, nice = out.read_text().split()[1:]
-        assert set(parse_indices(listed)) >= allowed
+        shown = "grep Cpus_allowed_list /proc/self/status; nice; umask; ulimit -l; ulimit -c"
+        shown += "; ionice; chrt -p $$"
+        done = home.run("fgsub", "--wait", "-o", "bound", "--wrap", shown)
+        assert done.status == 0, done.err
+        listed, nice, mask, locked, core, io, policy, _ = (home.path / "bound").read_text().splitlines()
+        assert set(parse_indices(listed.split()[1])) >= allowed
+        assert (int(mask, 8), io.partition(":")[0], policy.split()[-1]) == (umask(), "none", "SCHED_OTHER")
+        usual = subprocess.run(
+            ["sh", "-c", "ulimit -l; ulimit -c"], capture_output=True, text=True, check=True
+        )
+        assert [locked, core] == usual.stdout.split()
         if os.geteuid() == 0:
             assert int(nice) <= 0

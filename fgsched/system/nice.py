@@ -1,5 +1,6 @@
 """Set the controller's own resources: limits, descriptors, signals, CPU priority and OOM score."""
 
+import ctypes
 import os
 import resource
 import signal
@@ -43,6 +44,8 @@ _KEPT_SIGNALS = {
     signal.SIGPIPE,
     signal.SIGXFSZ,
 }  # Python ignores the last two
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30, "ppc64le": 273, "s390x": 282}  # system calls
+_IOPRIO_WHO_PROCESS = 1
 _STACK = 8 << 20  # bytes: a larger stack changes where the kernel maps libraries
 
 
@@ -56,15 +59,21 @@ def cpu_binding(setting: str) -> Binding:
 
 
 def leave_bounds_of_command() -> None:
-    """Undo what bound the command that starts a controller: CPUs (taskset) and the nice value.
+    """Undo what bound the command that starts a controller: `taskset`, `nice`, `chrt`, `ionice`.
 
-    All later jobs would inherit them. The kernel keeps the CPUs within the cpuset of the session. Only root
-    can lower a nice value; others keep it.
+    All later jobs would inherit it. The kernel keeps the CPUs within the cpuset of the session. Only root can
+    lower a nice value, or leave SCHED_IDLE with one; others keep them.
     """
     with suppress(OSError):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, min(0, os.getpriority(os.PRIO_PROCESS, 0)))
+    if number := _IOPRIO_SET.get(os.uname().machine):
+        ctypes.CDLL(None).syscall(
+            number, _IOPRIO_WHO_PROCESS, 0, 0
+        )  # no class: the I/O follows the nice value
 
 
 def raise_limits() -> None:
