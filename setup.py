@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,6 @@ NATIVE = {
     "fgshim.spawner": ("fgspawn", STATIC or PROGRAM),
     "fgshim.prover": ("fgprove", PROGRAM),
 }
-
-
-FRONT = ["fgsub", "fgq"]  # names of the program that is called before Python
 
 
 class BuildNative(build_ext):
@@ -116,17 +114,23 @@ def limits(name: str) -> dict[str, Any]:
 
 
 def build_front() -> None:
-    """Compile fgsub and fgq, one program that needs no interpreter for ordinary lines, into build/front."""
+    """Compile the commands into build/front: fgsub and fgq are one program, the others call fgsub."""
     from fgsched import PROTOCOL
 
-    target = HERE / "build" / "front" / FRONT[0]
-    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = HERE / "build" / "front"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     compiler = os.environ.get("CC", "gcc").split()
-    flags = ["-O2", "-Wall", "-D_GNU_SOURCE", f"-DFG_PROTOCOL={PROTOCOL}", *OWN, *STATIC]
-    sources = [str(HERE / source) for source in own_c("front")]
-    subprocess.run([*compiler, *flags, *sources, "-o", str(target)], check=True)
-    for name in FRONT[1:]:
-        shutil.copy2(target, target.with_name(name))
+    flags = ["-O2", "-Wall", "-D_GNU_SOURCE", *OWN]
+    project = tomllib.loads((HERE / "pyproject.toml").read_text())
+    front, twin, first, *others = project["tool"]["fgsched"]["native-commands"]
+    whole = [f"-DFG_PROTOCOL={PROTOCOL}", *(str(HERE / source) for source in own_c("front")), *STATIC]
+    subprocess.run([*compiler, *flags, *whole, "-o", str(folder / front)], check=True)
+    small = [str(HERE / source) for source in own_c("launcher")]
+    subprocess.run([*compiler, *flags, "-s", *small, "-o", str(folder / first)], check=True)
+    shutil.copy2(folder / front, folder / twin)
+    for name in others:
+        shutil.copy2(folder / first, folder / name)
 
 
 def own_c(name: str) -> list[str]:

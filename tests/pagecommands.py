@@ -11,7 +11,7 @@ from fgsched.cli.install.slurmnames import names
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-OURS = {*PROJECT["project"]["scripts"], *PROJECT["tool"]["fgsched"]["native-commands"]}
+OURS = set(PROJECT["tool"]["fgsched"]["native-commands"])
 COMMANDS = OURS | set(names())
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")

@@ -15,8 +15,7 @@ from live_host import attempts, living
 
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-NATIVE = {name: f"fgsched.cli.start:{name}" for name in PYPROJECT["tool"]["fgsched"]["native-commands"]}
-COMMANDS = {**PYPROJECT["project"]["scripts"], **NATIVE}
+COMMANDS = {name: f"fgsched.cli.{name}:main" for name in PYPROJECT["tool"]["fgsched"]["native-commands"]}
 FILES = {"bash": "bash/{}", "zsh": "zsh/_{}", "fish": "fish/{}.fish"}
 
 
@@ -43,10 +42,10 @@ def test_the_build_writes_the_completions_of_the_commands_and_nothing_else(writt
 @pytest.fixture
 def environment(tmp_path):
     """Commands on the PATH as an installation would put them there."""
-    for command, target in COMMANDS.items():
-        module, _, function = target.partition(":")
+    for command in COMMANDS:
         path = tmp_path / command
-        path.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
+        named = f"import sys\nsys.argv[1:1] = ['{command}', '']\n"
+        path.write_text(f"#!{sys.executable}\n{named}from fgsched.cli.start import main\nmain()\n")
         path.chmod(0o755)
     return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 

@@ -24,7 +24,7 @@ from live_host import PATIENCE, Home, living
 
 pytestmark = pytest.mark.compiler
 NATIVE = str(Path(sys.executable).with_name("fgsub"))
-PYTHON = (str(Path(sys.executable).with_name("fgsched")), "front-end", "fgsub", "")
+PYTHON = (str(Path(sys.executable).with_name("fgsched-python")), "fgsub", "")
 SCRIPT = "#!/bin/sh\n#FG --gpus=0.5 --time=10\n#FG --comment=from-the-header\nexit 0\n"
 OF_SLURM = "#!/bin/bash\n#SBATCH -c 2\n#SBATCH --mail-type=FAIL\n#SBATCH --nodelist=n1\nexit 0\n"
 
@@ -145,13 +145,13 @@ def test_the_names_of_slurm_use_it_and_refuse_in_the_words_of_slurm(site):
 
 def scancel(home: Home, *words: str, **env: str) -> subprocess.CompletedProcess:
     native = Path(NATIVE).with_name("fgq")
-    return call(home, str(native), "--named=scancel", *words, env={"PYTHONPROFILEIMPORTTIME": "1"} | env)
+    return call(home, str(native), "--named=scancel", *words, env={"LD_DEBUG": "files"} | env)
 
 
 def test_filters_of_scancel_in_variables_are_read_by_the_python_command(site):
     job = site.submit(hold=True)
     done = scancel(site, str(job), SCANCEL_STATE="RUNNING")
-    assert (done.returncode, b"import time:" in done.stderr) == (0, True)
+    assert (done.returncode, b"/python" in done.stderr) == (0, True)
     assert site.job(job)["state"] == "PENDING"
     assert scancel(site, str(job)).returncode == 0
 
@@ -169,7 +169,7 @@ def test_scancel_of_numbers_starts_no_interpreter(site):
 def test_what_scancel_reports_comes_from_the_python_command(site, words):
     job = site.submit(hold=True)
     done = scancel(site, *(word.format(job=job) for word in words))
-    assert b"import time:" in done.stderr
+    assert b"/python" in done.stderr
     assert (b"Terminating" in done.stderr) == ("-v" in words)
     assert (site.history(job)[0]["state"] == "CANCELLED") == (words[0] in ("{job}", "-v", "0{job}"))
 
@@ -319,8 +319,8 @@ def test_after_a_submission_without_an_answer_the_python_command_decides_whether
     kept.mkdir(exist_ok=True)
     (kept / "a-key-of-another").touch()
     try:
-        done = call(site, NATIVE, "--parsable", "train.sh", env={"PYTHONPROFILEIMPORTTIME": "1"})
+        done = call(site, NATIVE, "--parsable", "train.sh", env={"LD_DEBUG": "files"})
     finally:
         (kept / "a-key-of-another").unlink()
     assert done.returncode == 0
-    assert b"import time:" in done.stderr, "no interpreter ran"
+    assert b"/python" in done.stderr, "no interpreter ran"

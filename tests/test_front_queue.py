@@ -13,7 +13,7 @@ from live_host import PATIENCE, Home, living
 
 pytestmark = pytest.mark.compiler
 NATIVE = str(Path(sys.executable).with_name("fgq"))
-BEHIND = (str(Path(sys.executable).with_name("fgsched")), "front-end")
+BEHIND = (str(Path(sys.executable).with_name("fgsched-python")),)
 ME = pwd.getpwuid(os.geteuid()).pw_name
 
 
@@ -32,7 +32,7 @@ def queue(tmp_path_factory):
 
 def call(home: Home, *command: str, **env: str) -> subprocess.CompletedProcess:
     """Run a program with the environment of the home. If it starts an interpreter, stderr says so."""
-    given = home.environ | {"PYTHONPROFILEIMPORTTIME": "1"} | env
+    given = home.environ | {"LD_DEBUG": "files"} | env
     return subprocess.run(command, env=given, capture_output=True, timeout=PATIENCE)
 
 
@@ -40,7 +40,7 @@ def both(home: Home, name: str, *line: str, **env: str) -> tuple[tuple[int, byte
     """(status and output) of the native program and of the Python command; whether the former ran Python."""
     ours = call(home, NATIVE, f"--named={name}", *line, **env)
     theirs = call(home, *BEHIND, name, "", *line, **env)
-    started = b"import time:" in ours.stderr
+    started = b"/python" in ours.stderr
     return (ours.returncode, ours.stdout), (theirs.returncode, theirs.stdout), started
 
 
@@ -105,7 +105,7 @@ LEFT = {
 @pytest.mark.parametrize(("line", "status"), LEFT.values(), ids=LEFT)
 def test_what_depends_on_the_reader_or_is_wrong_is_left_to_the_python_command(queue, line, status):
     done = call(queue, NATIVE, *line)
-    assert b"import time:" in done.stderr
+    assert b"/python" in done.stderr
     assert done.returncode == status
 
 
@@ -116,12 +116,12 @@ def test_control_characters_in_a_name_are_not_printed(queue):
 
 
 def test_a_closed_or_full_output_is_reported_as_by_the_python_command(queue):
-    done = call(queue, "sh", "-c", f"{NATIVE} -h -j 2 >/dev/full")
+    done = call(queue, "sh", "-c", f"{NATIVE} -h -j 2 >/dev/full", LD_DEBUG="")
     assert (done.returncode, done.stderr) == (
         6,
         b"fgq: error: cannot write the output: No space left on device\n",
     )
-    done = call(queue, "sh", "-c", f"{NATIVE} -h -j 2 >&-", PYTHONPROFILEIMPORTTIME="")
+    done = call(queue, "sh", "-c", f"{NATIVE} -h -j 2 >&-", LD_DEBUG="")
     assert (done.returncode, done.stderr) == (
         6,
         b"fgq: error: cannot write the output: Bad file descriptor\n",
@@ -146,7 +146,7 @@ def test_it_starts_a_controller_where_none_runs(tmp_path):
     with living(tmp_path / "home") as home:
         done = call(home, NATIVE, "-h")
         assert (done.returncode, done.stdout) == (0, b"")
-        assert b"import time:" in done.stderr
+        assert b"/python" in done.stderr
 
 
 def test_a_pending_job_is_on_no_node(queue):

@@ -14,7 +14,7 @@ from fakehost import hosting, why_not
 from fgsched.cli.install import host as hosts
 from fgsched.cli.install import texts, wanted
 from fgsched.cli.install.carry import STATE, Carrier, Manifest
-from fgsched.cli.install.host import NATIVE, Host, look
+from fgsched.cli.install.host import Host, look
 from fgsched.cli.install.plan import (
     Command,
     Entry,
@@ -32,6 +32,7 @@ from fgsched.cli.install.plan import (
 )
 from fgsched.cli.install.run import _refuse_unfit_programs
 from fgsched.cli.install.texts import Card, Hardware
+from fgsched.cli.shells import COMMANDS
 from fgsched.config.load import load
 from fgsched.domain.errors import Exit, Refused
 from fgsched.system.paths import Paths
@@ -492,9 +493,9 @@ def test_the_unit_starts_the_program_beside_this_interpreter():
     assert line == f"ExecStart={Path(sys.executable).parent}/fgsched run --system"
 
 
-def test_commands_that_are_no_scripts_of_python_get_links_too():
+def test_every_command_of_the_project_gets_a_link():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert list(NATIVE) == project["tool"]["fgsched"]["native-commands"]
+    assert sorted(COMMANDS) == sorted(project["tool"]["fgsched"]["native-commands"])
 
 
 def test_the_project_contains_the_texts_that_are_installed():

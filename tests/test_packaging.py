@@ -21,7 +21,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 OLDEST = "cp" + PROJECT["requires-python"].removeprefix(">=").replace(".", "")
 NATIVE = PYPROJECT["tool"]["fgsched"]["native-commands"]
-COMMANDS = [*PROJECT["scripts"], *NATIVE]
+COMMANDS = NATIVE
 PACKAGES = {path.parent for tree in ("fgsched", "fgshim") for path in (ROOT / tree).rglob("__init__.py")}
 
 

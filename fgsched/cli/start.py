@@ -4,42 +4,34 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 
-FRONT_END = "front-end"  # the word with which the native fgsub and fgq call the Python command
-_OF_SLURM = {"sbatch", "squeue", "scancel"}  # names by which the native programs are called
+from fgsched.cli.shells import COMMANDS
+from fgsched.system import loader
 
 
-def __getattr__(command: str) -> Callable[[], None]:
-    """Return the function that imports and runs a command; `[project.scripts]` names it."""
-    if command.startswith("_"):
-        raise AttributeError(command)
-    return partial(_start, command)
-
-
-def _start(command: str) -> None:
+def main() -> None:
+    """Run the command that a native program leaves to Python with `fgsched-python NAME KEY ARGUMENT…`."""
     try:
-        if command == "fgsched" and sys.argv[1:2] == [FRONT_END]:
-            command = _instead_of_front()
-        main = _main(command)
+        loader.restore(os.environ)
+        run = _function(_named_command())
     except KeyboardInterrupt:
         os._exit(128 + signal.SIGINT)
-    main()
+    run()
 
 
-def _main(command: str) -> Callable[[], None]:
-    module = "fgsched.slurm.names" if command in _OF_SLURM else f"fgsched.cli.{command}"
-    found: Callable[[], None] = import_module(module).main
-    return found
-
-
-def _instead_of_front() -> str:
-    """Return the command that a native program leaves to Python with `fgsched front-end NAME KEY …`."""
-    name, key, *words = sys.argv[2:]
-    sys.argv = [name, *words] if name not in _OF_SLURM else ["", name, *words]
+def _named_command() -> str:
+    """Return the name, after the arguments are put where the command expects them."""
+    name, key, *words = sys.argv[1:]
+    sys.argv = [name, *words] if name in COMMANDS else ["", name, *words]
     if name in ("fgsub", "sbatch"):
         from fgsched.cli import sentline
 
         sentline.keep(key, [name, *words])
     return name
+
+
+def _function(command: str) -> Callable[[], None]:
+    module = f"fgsched.cli.{command}" if command in COMMANDS else "fgsched.slurm.names"
+    function: Callable[[], None] = import_module(module).main
+    return function

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fgsched.gpus.backend import HOOK_TEST, INVENTORY, WAKE_FACTOR, Report, dump, load
+from fgsched.system import loader
 
 _MAX_PAUSE = 300.0  # seconds
 _CHUNK = 1 << 16  # bytes
@@ -36,7 +37,11 @@ class Helper:
 
     def __init__(self, module: str = "fgsched.gpus.probe") -> None:
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(helper_command(module), stdin=pipe, stdout=pipe, bufsize=0)
+        # The library of the driver may be where only the caller's LD_LIBRARY_PATH leads.
+        environ = loader.of_users(os.environ)
+        self._process = subprocess.Popen(
+            helper_command(module), stdin=pipe, stdout=pipe, bufsize=0, env=environ
+        )
         assert self._process.stdin
         assert self._process.stdout
         self._input, self._output = self._process.stdin, self._process.stdout

@@ -1,10 +1,9 @@
 /* fgsub, fgq and scancel without an interpreter: the controller reads the command line and answers.
  *
- * The program is installed as fgsub and fgq; `--named=` gives the name of Slurm by which it is called. If it
- * cannot do what a line asks for, it executes the Python command in its place.
+ * The program is installed as fgsub and fgq; `--named=` gives another name by which it is called: one of Slurm, or of
+ * the other commands. If it cannot do what a line asks for, it executes the Python command in its place.
  */
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +11,7 @@
 
 #include "front.h"
 
-/* Write the path of this program; return its name, or NULL. */
-static char *own_path(char *path, size_t room)
+char *own_path(char *path, size_t room)
 {
     ssize_t size = readlink("/proc/self/exe", path, room - 1);
     if (size <= 0)
@@ -21,29 +19,6 @@ static char *own_path(char *path, size_t room)
     path[size] = '\0';
     char *end = strrchr(path, '/');
     return end ? end + 1 : NULL;
-}
-
-/* Execute the Python command, which stands beside this program. Does not return. */
-static void leave_to_python(const struct command *command)
-{
-    char path[4096 + sizeof "fgsched"];
-    char *name = own_path(path, 4096);
-    size_t count = 0;
-    while (command->words[count])
-        count++;
-    char **arguments = calloc(count + 5, sizeof *arguments);
-    if (name && arguments) {
-        strcpy(name, "fgsched");
-        arguments[0] = path;
-        arguments[1] = "front-end";
-        arguments[2] = (char *)command->name;
-        arguments[3] = command->is_sent ? (char *)command->key : "";
-        memcpy(arguments + 4, command->words, count * sizeof *arguments);
-        execv(path, arguments);
-    }
-    fprintf(stderr, "%s: error: cannot run the fgsched beside this program: %s\n"
-                    "Install fgsched again.\n", command->name, strerror(errno));
-    _exit(7);
 }
 
 /* Tell whether a shell asks for completions, which click gives. */
@@ -63,7 +38,9 @@ static int run(struct command *command)
         return -1;
     if (strcmp(command->name, "fgq") == 0 || strcmp(command->name, "squeue") == 0)
         return show_queue(command);
-    return strcmp(command->name, "scancel") == 0 ? cancel(command) : submit(command);
+    if (strcmp(command->name, "scancel") == 0)
+        return cancel(command);
+    return strcmp(command->name, "fgsub") == 0 || strcmp(command->name, "sbatch") == 0 ? submit(command) : -1;
 }
 
 int main(int count, char **arguments)

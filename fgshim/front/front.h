@@ -10,7 +10,7 @@
 enum { KEY_SIZE = 33 }; /* 32 characters and the NUL */
 
 struct command {
-    const char *name; /* fgsub, fgq, or a name of Slurm */
+    const char *name; /* a command, or a name of Slurm */
     char **words;     /* its arguments */
     char key[KEY_SIZE]; /* of a submission */
     bool is_sent;       /* the controller may have the submission */
@@ -20,6 +20,12 @@ struct controller {
     char run[108]; /* its run directory */
     uid_t owner;
 };
+
+/* Write the path of this program; return its name in it, or NULL. */
+char *own_path(char *path, size_t room);
+
+/* Execute the Python command. Does not return. */
+void leave_to_python(const struct command *command);
 
 /* Find the controller that the Python command would address; false: leave it to that. */
 bool find_controller(struct controller *it);

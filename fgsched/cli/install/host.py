@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from hashlib import sha256
-from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +15,7 @@ from msgspec import Struct
 
 from fgsched.cli.install.plan import Found
 from fgsched.cli.install.texts import OPERATORS, Card, Hardware
+from fgsched.cli.shells import COMMANDS
 from fgsched.config.schema import Config
 from fgsched.domain.errors import FgschedError, Refused
 from fgsched.gpus import discover
@@ -27,7 +27,6 @@ _FIRST_USER, _LAST_USER = 1000, 60_000  # uids of people
 _UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 SENDMAIL = "/usr/sbin/sendmail"
 _DRIVER = Path("/proc/driver/nvidia")  # the kernel has it, even if the libraries fail
-NATIVE = ("fgsub", "fgq")  # commands that are no scripts of Python
 _LOCAL = Path("/usr/local")
 _SHARED = {  # directory below the prefix: pattern of our files in it
     "share/man/man1": "fg*.1",
@@ -132,8 +131,7 @@ def _enabled(root: Path) -> frozenset[str]:
 
 def _links(root: Path) -> dict[str, str]:
     """Return the links with which shells find the commands, and man the pages."""
-    scripts = metadata.distribution("fgsched").entry_points.select(group="console_scripts")
-    ours = [("bin", _beside(name)) for name in {*NATIVE, *(script.name for script in scripts)}]
+    ours = [("bin", _beside(name)) for name in COMMANDS]
     ours += [
         (place, file) for place, names in _SHARED.items() for file in Path(sys.prefix, place).glob(names)
     ]

@@ -12,10 +12,14 @@ from fgsched.cli import shells
 
 
 def command_line(name: str) -> str:
-    """Return the command line that prints the words of a name.
+    """Return the command line that runs the command of a name, or prints its words.
 
-    It is not the name itself, which could be that of a real Slurm by then.
+    It is not the name itself, which could be that of a real Slurm by then. The native programs protect the
+    interpreter from the caller's variables.
     """
+    native = Path(sys.executable).with_name("fgq" if name in ("squeue", "scancel") else "fgsub")
+    if native.exists():
+        return f"{shlex.quote(str(native))} --named={name}"
     return f"{shlex.quote(sys.executable)} -I -m fgsched.slurm.names {name}"
 
 

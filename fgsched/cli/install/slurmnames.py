@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +21,6 @@ NAMES = {  # of Slurm -> the command of fgsched that takes its options
     "sprio": "fgprio",
     "sattach": "fgctl",
 }
-_NATIVE = {"sbatch": "fgsub", "squeue": "fgq", "scancel": "fgq"}  # the native programs that take the names
 BIN = Path(__file__).resolve().parents[2] / "slurm" / "bin"  # one script for each name
 _MARK = b"# Written by fgsched slurm-names, which replaces and removes this file."
 _SHELL = b"#!/bin/bash -p"  # keeps exported functions, such as that of `module`; -p: without reading BASH_ENV
@@ -91,12 +89,8 @@ def own_in_path(environ: Mapping[str, str]) -> list[str]:
 
 
 def program(name: str) -> bytes:
-    """Return the program of one name: a native one, where that exists."""
-    native = Path(sys.executable).with_name(_NATIVE.get(name, name))
-    if name in _NATIVE and native.exists():
-        command = f"{shlex.quote(str(native))} --named={name}"
-    else:
-        command = namecompletions.command_line(name)
+    """Return the program of one name."""
+    command = namecompletions.command_line(name)
     before = _prompts(name) if name in _WITH_PROMPTS else b""
     return b'%s\n%s\n%sexec %s "$@"\n' % (_SHELL, _MARK, before, os.fsencode(command))
 

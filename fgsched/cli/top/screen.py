@@ -178,7 +178,7 @@ class Top(App[None]):
     def _follow(self, job: int) -> None:
         """Leave the screen to fgtail until it ends."""
         with self.suspend():
-            command = [sys.executable, "-m", "fgsched.cli.fgtail", "-n", "20", str(job)]
+            command = [sys.executable, "-I", "-m", "fgsched.cli.fgtail", "-n", "20", str(job)]
             print(f"-- output of job {job}; Ctrl-C returns to fgtop --", flush=True)
             try:
                 subprocess.run(command, check=False)
