@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from fgsched import PROTOCOL, codec, protocol
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, Refused, Unreachable
+from fgsched.domain.steps import Steps
 
 MAX_FRAME = 8 * 2**20  # bytes of one request
 _MAX_OUT = 64 * 2**20  # bytes that a client which does not read may leave with us
@@ -231,6 +232,16 @@ class LongAnswer(Struct, Generic[Answer], frozen=True):
         """Return the answer in one piece."""
         rows = [row for piece in self.pieces for row in piece]
         return msgspec.structs.replace(self.rest(), **{self.field: rows})
+
+
+class LongQuestion(Struct, Generic[Answer], frozen=True):
+    """A request whose answer takes long to compute. Other requests are served between the steps.
+
+    One such request of each user is answered at a time: the others of the user begin when it has ended.
+    So `begin` is called at that time, with the seconds since the epoch.
+    """
+
+    begin: Callable[[float], Steps[Answer | LongAnswer[Answer]]]
 
 
 class Parts(Protocol):

@@ -15,6 +15,7 @@ from fgsched.controller.caller import Caller
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import WHOLE, JobState, Request
 from fgsched.domain.policy import MODES
+from fgsched.domain.steps import finish
 from fgsched.domain.units import SubmitContext as Units
 from site_fixture import ROOT, Yard
 
@@ -269,7 +270,8 @@ class Happenings(RuleBasedStateMachine):
     def ask_why_and_follow_the_advice(self, which, advice):
         job = self.waiting()[which % len(self.waiting())]
         self.yard.settle()
-        answer = self.yard.prospects.why(ROOT, protocol.ExplainJobs(ids=[job.id]), self.yard.now)
+        question = self.yard.prospects.why(ROOT, protocol.ExplainJobs(ids=[job.id]), self.yard.now)
+        answer = finish(question.begin(self.yard.now))
         told = next(one for one in answer.jobs if one.id == job.id)
         assert told.blockers[0].cause.reason is told.reason
         if told.advice:

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits, Reason
 from fgsched.domain.policy import Limits, Partition, Policy
-from fgsched.scheduling.explain import advice, blockers, forecast
+from fgsched.domain.steps import finish
+from fgsched.scheduling import explain
+from fgsched.scheduling.explain import blockers
 from fgsched.scheduling.limits import NO_OWNER, Owner
 from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.planner import Queue, QueuedJob, Running, Snapshot
@@ -32,6 +34,14 @@ def running(share, job, *, gpu=0, until=math.inf, who=NO_OWNER):
 
 def _never(at):
     return math.inf if at is None else at
+
+
+def advice(*given, **more):
+    return finish(explain.advice(*given, **more))
+
+
+def forecast(*given):
+    return finish(explain.forecast(*given))
 
 
 def _starts(*given):

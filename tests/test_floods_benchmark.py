@@ -10,7 +10,9 @@ from fakehost import why_not
 from live_host import PATIENCE, ROOT
 
 _WHY_NOT = why_not()
-KINDS = ["newlines", "junk lines", "ping", "queue", "history", "never reads", "half sent"]
+SHORT = ["newlines", "junk lines", "ping", "queue", "history", "never reads", "half sent"]
+LONG = ["questions", "lists"]
+KINDS = SHORT + LONG
 
 
 @pytest.mark.root
@@ -25,7 +27,7 @@ def test_everybody_else_is_answered_during_each_flood_and_memory_is_bounded():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["flood"]: row for row in json.loads(done.stdout)}
-    assert list(rows) == ["none", *KINDS]
+    assert list(rows) == ["none", *SHORT, "no question", *LONG]
     assert [row["wrong"] for row in rows.values()] == [[]] * len(rows)
     assert all(row["submit"]["n"] and row["operator"]["n"] for row in rows.values())
     assert all(rows[kind]["sent"] > 0 for kind in KINDS), "nobody flooded"

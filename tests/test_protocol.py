@@ -22,7 +22,7 @@ from fgsched.controller.handlers import (
 )
 from fgsched.domain.errors import BadUsage, Unreachable
 from fgsched.domain.job import Request
-from fgsched.server import LongAnswer
+from fgsched.server import LongAnswer, LongQuestion
 
 CLASSES = [
     *(jobs.JobHandlers, jobs.RunningJobHandlers, partitions.PartitionHandlers, priority.PriorityHandlers),
@@ -44,7 +44,8 @@ def declared():
             hints = get_type_hints(method)
             if hints.get("call") in set(protocol.CALLS) - APART:
                 answer = hints["return"]
-                yield hints["call"], get_args(answer)[0] if get_origin(answer) is LongAnswer else answer
+                is_long = get_origin(answer) in (LongAnswer, LongQuestion)
+                yield hints["call"], get_args(answer)[0] if is_long else answer
 
 
 def test_every_request_has_a_handler_that_returns_its_answer():

@@ -103,6 +103,7 @@ class User:
         "is_parked",
         "large",
         "output",
+        "questions",
         "queue",
         "ready",
         "share",
@@ -119,6 +120,7 @@ class User:
         self.starved: dict[Connection, None] = {}  # not read: too much is half sent; in this order
         self.queue: dict[Connection, None] = {}  # not read: another large request is received
         self.large: Connection | None = None  # the one that may send a large request
+        self.questions: dict[Connection, None] = {}  # with long requests; the first of them is answered
         self.input = self.output = self.waiting = 0
         self.is_parked = False  # the account of the user is not known yet
 
@@ -317,7 +319,7 @@ class Clients:
             self._forget(connection, user, place)
             return
         self._account(connection, user, place)
-        if not place.is_queued and self._can_be_served(connection, place):
+        if not place.is_queued and self._can_be_served(connection, user, place):
             if not user.ready:
                 self._turns.enter(user.share)
             user.ready.append(connection)
@@ -355,7 +357,9 @@ class Clients:
             if other is not user:
                 self._feed(other)
 
-    def _can_be_served(self, connection: Connection, place: _Place) -> bool:
+    def _can_be_served(self, connection: Connection, user: User, place: _Place) -> bool:
+        if connection in user.questions and connection is not next(iter(user.questions)):
+            return False
         return bool((connection.has_line or place.work) and not connection.unsent and not place.is_asked)
 
     def _wanted(self, connection: Connection, user: User, place: _Place) -> int:
@@ -442,6 +446,7 @@ class Clients:
             user.ready.remove(connection)
         if user.large is connection:
             self._end_large(user)
+        self._end_question(connection, user)
         key = self._selector.get_map().get(place.descriptor)
         if key is not None and key.fileobj is connection:
             self._selector.unregister(place.descriptor)
@@ -550,7 +555,7 @@ class Clients:
             user.handled += 1
             place = user.connections[connection]
             place.is_queued = False
-            if self._can_be_served(connection, place):
+            if self._can_be_served(connection, user, place):
                 return connection
         return None
 
@@ -580,6 +585,23 @@ class Clients:
         place = self._users[connection.uid].connections.get(connection)
         if place is not None:
             place.work = work
+
+    def set_question(self, connection: Connection, work: Work) -> None:
+        """Set the work on a long request, which begins when the user's earlier long requests have ended."""
+        user = self._users[connection.uid]
+        if connection in user.connections:
+            user.questions[connection] = None
+            user.connections[connection].work = work
+
+    def end_question(self, connection: Connection) -> None:
+        """Record that a long request has ended, if the connection has one: the user's next one begins."""
+        self._end_question(connection, self._users[connection.uid])
+
+    def _end_question(self, connection: Connection, user: User) -> None:
+        if connection in user.questions:
+            del user.questions[connection]
+            if user.questions:
+                self.mind(next(iter(user.questions)))
 
     def park(self, connection: Connection) -> None:
         """Stop serving this connection's user until `wake`, while the account is being looked up."""

@@ -37,7 +37,7 @@ from fgsched.domain.errors import Busy, FgschedError, OurFault
 from fgsched.domain.job import Job
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.launch.spawner import Answer, Spawner
-from fgsched.server import Connection, LongAnswer, parse
+from fgsched.server import Connection, LongAnswer, LongQuestion, parse
 from fgsched.store import is_fatal
 from fgsched.system import earlysignals
 
@@ -248,6 +248,7 @@ class EventLoop:
     def _end_work(self, connection: Connection, error: FgschedError) -> None:
         """Close a connection whose answer failed after it had begun."""
         self._clients.set_work(connection, None)
+        self._clients.end_question(connection)
         if connection.is_answering:
             connection.close()
         else:
@@ -332,8 +333,19 @@ class EventLoop:
             work = _listing(connection, found)
             next(work)  # an error in the first piece can still be answered
             self.begin_work(connection, work)
+        elif isinstance(found, LongQuestion):
+            self._clients.set_question(connection, self._answering(connection, found))
         else:
             connection.succeed(found)
+
+    def _answering(self, connection: Connection, question: LongQuestion[Any]) -> Work:
+        """Compute an answer in steps, and send it."""
+        answer = yield from question.begin(time.time())
+        self._clients.end_question(connection)
+        if isinstance(answer, LongAnswer):
+            yield from _listing(connection, answer)
+        else:
+            connection.succeed(answer)
 
     def finish(self, connection: Connection, send: Callable[[], None]) -> None:
         """Send an answer, and account for the connection."""

@@ -101,7 +101,8 @@ def _occupants(host: PreemptionHost, snapshot: Snapshot) -> list[Occupant]:
     return [
         Occupant(running, job.start_time, job.request.requeue)
         for running in snapshot.running
-        if (job := jobs[running.id]).state is JobState.RUNNING
+        if (job := jobs.get(running.id)) is not None  # a question may have begun before its end
+        and job.state is JobState.RUNNING
         and job.adopted is None
         and not (job.is_to_end or job.is_being_preempted or job.wish)
     ]

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched.domain.job import WHOLE, Demand, Hold, Reason
+from fgsched.domain.steps import Steps
 from fgsched.domain.waiting import UNKNOWN, Blocker, Shortfall, Unblock
 from fgsched.scheduling.backfill import Running, attempt, reserve
 from fgsched.scheduling.capacity import Capacity
@@ -154,8 +155,11 @@ class Advice(Struct, frozen=True):
 
 def advice(
     snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None, *, most: int = TRIES
-) -> list[Advice]:
-    """Return the smallest sufficient change of each option, the smallest first. At most `most` are tried."""
+) -> Steps[list[Advice]]:
+    """Return the smallest sufficient change of each option, the smallest first. At most `most` are tried.
+
+    Each try is a step. Between the steps the queue of `snapshot` is as it was.
+    """
     decided = decided or snapshot.plan()
     found: list[Advice] = []
     tries = 0
@@ -165,6 +169,7 @@ def advice(
                 continue
             tries += 1
             start = _start_with(snapshot, change.job) if tries <= most else None
+            yield
             if start is not None:
                 found.append(Advice(change, start))
                 break
@@ -344,11 +349,11 @@ def _cleaned(room: Room) -> Room:
 
 def forecast(
     snapshot: Snapshot, length: Length, ends: Callable[[Running], float], wanted: Collection[int]
-) -> Forecast:
+) -> Steps[Forecast]:
     """Forecast the starts of the wanted queue entries; of an array, the start of its first task.
 
-    `ends` returns when a running job is assumed to end, in seconds since the epoch. The queue of `snapshot`
-    is changed, and restored at the end.
+    `ends` returns when a running job is assumed to end, in seconds since the epoch. Each plan is a step. The
+    queue of `snapshot` is changed by the steps, and restored at the end.
     """
     later = _begun(snapshot, ends)
     found: dict[int, Expected] = {}
@@ -371,6 +376,7 @@ def forecast(
                 _take(snapshot, later, start, taken, length=length, at=at)
             if not missing or (at := later.end_next()) == math.inf:
                 return Forecast(found)
+            yield
     finally:
         _put_back(snapshot, taken)
     return Forecast(found, is_cut_off=True)

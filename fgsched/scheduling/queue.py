@@ -62,6 +62,12 @@ class _Run:
     def drop_first(self) -> None:
         self._at += 1
 
+    def copy(self) -> "_Run":
+        """Return an independent run. The lists do not change, and are shared."""
+        copied = _Run({})
+        copied._ids, copied._times, copied._at = self._ids, self._times, self._at
+        return copied
+
     def __iter__(self) -> Iterator[tuple[float, int]]:
         """Yield the present entries; what is dropped meanwhile is included."""
         for at in range(self._at, len(self._ids)):
@@ -91,6 +97,16 @@ class Group:
 
     def __len__(self) -> int:
         return len(self._since)
+
+    def copy(self) -> "Group":
+        copied = Group(self.kind, self.standing)
+        copied.first = self.first
+        copied._heap, copied._run, copied._since = self._heap.copy(), self._run.copy(), self._since.copy()
+        return copied
+
+    @property
+    def ids(self) -> Iterable[int]:
+        return self._since.keys()
 
     def add(self, job_id: int, since: float) -> None:
         """Add a job that waits since `since`, in seconds since the epoch."""
@@ -160,6 +176,15 @@ class Queue:
         self._counts: dict[int, int] = {}  # of entries that represent several jobs
         for job in jobs:
             self.add(job)
+
+    def copy(self) -> "Queue":
+        """Return an independent queue with the present jobs."""
+        copied = Queue(order=self.order)
+        copied._groups = {kind: group.copy() for kind, group in self._groups.items()}
+        for group in copied._groups.values():
+            copied._group_of.update(dict.fromkeys(group.ids, group))
+        copied.claims, copied._counts = self.claims.copy(), self._counts.copy()
+        return copied
 
     def __len__(self) -> int:
         return len(self._group_of)

@@ -20,6 +20,8 @@ def repeated(one):
 
 
 QUEUE = line("queue", fields=["id", "state", "name", "user", "why", "reason", "elapsed"])
+LINES = line("queue_line", name="fgq", words=[])
+QUESTIONS = line("why") + line("starts") + line("priorities")
 # kind -> (connections, what each sends repeatedly, whether it reads, bytes after which it sends no more)
 KINDS = {
     "newlines": (16, b"\n" * 2**16, True, 0),
@@ -34,7 +36,10 @@ KINDS = {
     "crowd": (10_000, line("ping"), True, 0),
     "submits": (64, b"", True, 0),
     "spins": (0, b"", False, 0),  # no flood: only its use of a processor
+    "questions": (5, repeated(QUESTIONS), True, 0),
+    "lists": (5, repeated(LINES + QUEUE + line("history")), True, 0),
 }
+LONG = {"questions", "lists"}  # they are sent where many jobs wait
 
 
 def dial():

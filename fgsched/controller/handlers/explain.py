@@ -1,8 +1,12 @@
-"""Handle requests for explanations and forecasts of pending jobs and of trial submissions."""
+"""Handle requests for explanations and forecasts of pending jobs and of trial submissions.
+
+They plan often, so they are answered in steps, with a copy of the queue: turns change the queue meanwhile.
+"""
 
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache, partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,6 +19,7 @@ from fgsched.controller.jobtable import pending
 from fgsched.controller.preemption import outlook, preemption_notes
 from fgsched.controller.waitindex import opens
 from fgsched.domain.job import Hold, Job, JobState, Reason
+from fgsched.domain.steps import Steps
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial, Unblock, gate_of
 from fgsched.jobs.dependencies import Term, parse_dependency
 from fgsched.scheduling.backfill import Running
@@ -22,6 +27,7 @@ from fgsched.scheduling.explain import TRIES, Expected, advice, blockers, foreca
 from fgsched.scheduling.planner import Snapshot
 from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.runtimes import History, work_of
+from fgsched.server import LongAnswer, LongQuestion, cut
 from fgsched.store import NewJob
 from fgsched.store.moved import Unreadable
 
@@ -48,15 +54,25 @@ class ExplainHandlers:
 
     # -- why ------------------------------------------------------------------------------------
 
-    def why(self, caller: Caller, call: protocol.ExplainJobs, now: float) -> protocol.Explanations:
+    def why(
+        self, caller: Caller, call: protocol.ExplainJobs, now: float
+    ) -> LongQuestion[protocol.Explanations]:
         """Return all blockers of the named jobs, or of the caller's pending jobs, with their remedies."""
+        return LongQuestion(partial(self._why, caller, call))
+
+    def _why(self, caller: Caller, call: protocol.ExplainJobs, now: float) -> Steps[protocol.Explanations]:
         jobs = self._meant(caller, call.ids)
         snapshot = self._scene(now)
         jobs, left_out = jobs[:_MOST], len(jobs) - _MOST
+        explained: list[Explanation] = []
+        for job in jobs:
+            explained.append(self._present(job))
+            yield
         tries = max(1, snapshot.plans(TRIES * len(jobs)) // max(1, len(jobs)))
-        starts, is_cut_off = self._starts(snapshot, {job.id for job in jobs})
-        told = [self._explanation(snapshot, job, tries, starts, is_cut_off) for job in jobs]
-        return protocol.Explanations(jobs=told, left_out=max(0, left_out))
+        starts, is_cut_off = yield from self._starts(snapshot, {job.id for job in jobs})
+        for place, about in enumerate(explained):
+            explained[place] = yield from self._planned(snapshot, about, tries, starts, is_cut_off)
+        return protocol.Explanations(jobs=explained, left_out=max(0, left_out))
 
     def _meant(self, caller: Caller, names: Sequence[protocol.Reference] | None) -> list[Job]:
         if names is None:
@@ -64,20 +80,8 @@ class ExplainHandlers:
             return [job for job in mine if job.state is JobState.PENDING]
         return [job for name in names for job in self._references.seen_rows(name, caller)]
 
-    def _explanation(
-        self,
-        snapshot: Snapshot,
-        job: Job,
-        tries: int,
-        starts: dict[int, ExpectedStart],
-        is_cut_off: bool,
-    ) -> Explanation:
-        entry = snapshot.queue.entry(job.id)
-        notes = preemption_notes(self._engine.jobtable, job)
-        found, changes = self._gates(job), list[Advice]()
-        if entry is not None:
-            found, changes = _blockers_and_advice(snapshot, entry, tries)
-            notes = notes or outlook(self._engine, snapshot, entry)
+    def _present(self, job: Job) -> Explanation:
+        """Return what is known of a job without planning."""
         return Explanation(
             id=job.id,
             called=name_of(job),
@@ -85,12 +89,29 @@ class ExplainHandlers:
             user=job.user,
             state=job.state,
             reason=self._engine.jobtable.reason(job),
-            blockers=self._named(found),
-            advice=changes,
-            notes=notes,
-            start=starts.get(job.id),
-            is_behind_too_many=is_cut_off and job.id not in starts,
+            blockers=self._named(self._gates(job)),
+            advice=[],
+            notes=preemption_notes(self._engine.jobtable, job),
+            start=None,
         )
+
+    def _planned(
+        self,
+        snapshot: Snapshot,
+        about: Explanation,
+        tries: int,
+        starts: dict[int, ExpectedStart],
+        is_cut_off: bool,
+    ) -> Steps[Explanation]:
+        """Add the forecast start and, of a job in the queue, its blockers and advice."""
+        entry = snapshot.queue.entry(about.id)
+        if entry is not None:
+            found, changes = yield from _blockers_and_advice(snapshot, entry, tries)
+            notes = about.notes or outlook(self._engine, snapshot, entry)
+            about = replace(about, blockers=self._named(found), advice=changes, notes=notes)
+            yield
+        is_behind = is_cut_off and about.id not in starts
+        return replace(about, start=starts.get(about.id), is_behind_too_many=is_behind)
 
     def _named(self, blockers: Sequence[Blocker]) -> list[Blocker]:
         """Add the names of jobs that are tasks of arrays, as the queue shows them."""
@@ -144,34 +165,50 @@ class ExplainHandlers:
         return [f"{name_of(one)} is {one.state.value}" for one in ended]
 
     def _scene(self, now: float) -> Snapshot:
+        """Return the present input of a plan, with a queue of its own."""
         engine = self._engine
         gpus = engine.cards.gpus_for_planning(now)
-        return engine.jobtable.snapshot(gpus, engine.cards.readings, limits=engine.limits, now=now)
+        shared = engine.jobtable.snapshot(gpus, engine.cards.readings, limits=engine.limits, now=now)
+        return replace(shared, queue=shared.queue.copy())
 
     # -- when -----------------------------------------------------------------------------------
 
-    def starts(self, caller: Caller, call: protocol.ListStarts, now: float) -> protocol.Starts:
+    def starts(self, caller: Caller, call: protocol.ListStarts, now: float) -> LongQuestion[protocol.Starts]:
         """Return the latest and the likely starts of the pending jobs that the caller may see."""
-        snapshot = self._scene(now)
-        seen = (job for job in self._engine.jobtable.jobs.values() if caller.may_see(job))
-        waiting = {job.id for job in seen if job.state is JobState.PENDING}
-        found, _ = self._starts(snapshot, {one for one in waiting if snapshot.queue.entry(one)})
-        for job in self._engine.jobtable.jobs.values():
-            if job.id in waiting and job.id not in found and opens(job) > now:
-                found[job.id] = ExpectedStart(not_before=opens(job))
-        return protocol.Starts(starts=sorted(found.items(), key=lambda pair: pair[0]))
+        return LongQuestion(partial(self._listed_starts, caller))
 
-    def _starts(self, snapshot: Snapshot, wanted: set[int]) -> tuple[dict[int, ExpectedStart], bool]:
+    def _listed_starts(self, caller: Caller, now: float) -> Steps[LongAnswer[protocol.Starts]]:
+        snapshot, wanted, later = self._scene(now), set[int](), dict[int, ExpectedStart]()
+        for piece in cut(self._engine.jobtable.jobs.rows()):
+            for job in piece:
+                if job.state is JobState.PENDING and caller.may_see(job):
+                    if snapshot.queue.kind(job.id) is not None:
+                        wanted.add(job.id)
+                    elif opens(job) > now:
+                        later[job.id] = ExpectedStart(not_before=opens(job))
+            yield
+        found, _ = yield from self._starts(snapshot, wanted)
+        rows = sorted((later | found).items(), key=lambda pair: pair[0])
+        return LongAnswer("starts", cut(rows), lambda: protocol.Starts(starts=[]))
+
+    def _starts(self, snapshot: Snapshot, wanted: set[int]) -> Steps[tuple[dict[int, ExpectedStart], bool]]:
         """Return the forecast starts, and whether the forecast was cut off because of too many jobs."""
-        worst = forecast(snapshot, _by_limit, lambda job: job.until, wanted)
+        worst = yield from forecast(snapshot, _by_limit, lambda job: job.until, wanted)
+        yield
         history = History(self._engine.store.runs_since(snapshot.now - _REMEMBERED))
-        lengths = {name: self._lengths(history, part, snapshot.now) for name, part in _QUANTILES.items()}
-        guesses = {name: forecast(snapshot, *both, wanted).starts for name, both in lengths.items()}
+        yield
+        guesses = {}
+        for name, part in _QUANTILES.items():
+            lengths = self._lengths(history, part, snapshot.now)
+            guesses[name] = (yield from forecast(snapshot, *lengths, wanted)).starts
+            yield
+        known_runs = cache(lambda job_id: self._likely(history, job_id, 0.5, snapshot.now) is not None)
         found = {}
         for job_id in wanted:
             best = guesses["likely"].get(job_id) or worst.starts.get(job_id)
             if best is not None:
-                known = sum(self._likely(history, one, 0.5, snapshot.now) is not None for one in best.before)
+                yield
+                known = sum(map(known_runs, best.before))
                 is_guess = not best.before or known > 0  # else nothing but the limits is known
                 found[job_id] = ExpectedStart(
                     latest=_at(worst.starts.get(job_id)),
@@ -218,34 +255,40 @@ class ExplainHandlers:
 
     # -- test -----------------------------------------------------------------------------------
 
-    def test(self, caller: Caller, call: protocol.Test, now: float) -> protocol.Trials:
+    def test(self, caller: Caller, call: protocol.Test, now: float) -> LongQuestion[protocol.Trials]:
         """Return the expected starts of a trial submission, without queueing its jobs.
 
-        Raises the errors of a submission.
+        The steps raise the errors of a submission.
         """
+        return LongQuestion(partial(self._test, caller, call))
+
+    def _test(self, caller: Caller, call: protocol.Test, now: float) -> Steps[protocol.Trials]:
         made = self._tried(caller, call, now)
         first = self._engine.store.last_id() + 1
         who = (caller.uid, caller.gid, caller.name)
         jobs = [new.job(number, who, now) for number, new in enumerate(made[:_MOST], first)]
-        told = [self._trial(job, now) for job in jobs]
-        return protocol.Trials(jobs=told, left_out=max(0, len(made) - _MOST))
+        snapshot, trials = self._scene(now), list[Trial]()
+        for job in jobs:
+            trials.append((yield from self._trial(snapshot, job, now)))
+            yield
+        return protocol.Trials(jobs=trials, left_out=max(0, len(made) - _MOST))
 
-    def _trial(self, job: Job, now: float) -> Trial:
-        snapshot = self._scene(now)
+    def _trial(self, snapshot: Snapshot, job: Job, now: float) -> Steps[Trial]:
         entry = replace(pending(job), count=1)
         with snapshot.with_job(entry):
             holds = _holds(snapshot, entry)
             partition = job.request.partition
             if closed := self._closed(job, now):
                 return Trial(id=job.id, partition=partition, blockers=closed, holds=holds)
-            found, changes = _blockers_and_advice(snapshot, entry, snapshot.plans(TRIES))
+            found, changes = yield from _blockers_and_advice(snapshot, entry, snapshot.plans(TRIES))
+            starts, _ = yield from self._starts(snapshot, {job.id})
             return Trial(
                 id=job.id,
                 partition=partition,
                 blockers=self._named(found),
                 advice=changes,
                 notes=outlook(self._engine, snapshot, entry) if found else [],
-                start=self._starts(snapshot, {job.id})[0].get(job.id),
+                start=starts.get(job.id),
                 holds=holds,
             )
 
@@ -262,12 +305,13 @@ class ExplainHandlers:
 
 def _blockers_and_advice(
     snapshot: Snapshot, entry: QueuedJob, tries: int
-) -> tuple[list[Blocker], list[Advice]]:
+) -> Steps[tuple[list[Blocker], list[Advice]]]:
     """Return the blockers of a queue entry, and the changes with which it would start.
 
     At most `tries` changes are tried.
     """
     decided = snapshot.plan()
+    sufficient = yield from advice(snapshot, entry, decided, most=tries)
     changes = [
         Advice(
             option=each.change.option,
@@ -275,7 +319,7 @@ def _blockers_and_advice(
             after=each.change.after,
             gpus=tuple(hold.gpu for hold in each.start.holds),
         )
-        for each in advice(snapshot, entry, decided, most=tries)
+        for each in sufficient
     ]
     return blockers(snapshot, entry, decided), changes
 

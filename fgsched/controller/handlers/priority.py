@@ -60,10 +60,11 @@ class PriorityHandlers:
     ) -> LongAnswer[protocol.Priorities]:
         """Return the priority of each pending job with its factors, and the weights."""
         self._bring_up_to_date(now)
-        pending_jobs = (job for job in self._engine.jobtable.jobs.values() if job.state is JobState.PENDING)
-        waiting = [job for job in pending_jobs if caller.may_see(job)]
         weights = self._engine.policy.weights
-        rows = ([self._info(job, now) for job in piece] for piece in cut(waiting))
+        rows = (
+            [self._info(job, now) for job in piece if job.state is JobState.PENDING and caller.may_see(job)]
+            for piece in cut(self._engine.jobtable.jobs.rows())
+        )
         return LongAnswer("jobs", rows, lambda: protocol.Priorities(weights=weights, jobs=[]))
 
     def _info(self, job: Job, now: float) -> protocol.PriorityInfo:

@@ -1,0 +1,208 @@
+"""Long questions about the queue are answered in steps, between which other users are served."""
+
+import json
+import socket
+
+import pytest
+
+from builders import World, a_demand, a_gpu
+from fgsched import PROTOCOL, codec, protocol
+from fgsched.controller.caller import Caller
+from fgsched.controller.eventloop import EventLoop
+from fgsched.controller.handlers.explain import ExplainHandlers
+from fgsched.controller.handlers.priority import PriorityHandlers
+from fgsched.domain.job import WHOLE
+from fgsched.domain.steps import finish
+from fgsched.scheduling.queue import Queue, QueuedJob
+from fgsched.server import Connection, listen
+from test_server import NoSpawner
+
+ANN, BOB = 1, 2
+QUESTIONS = {"why": {}, "starts": {}, "priorities": {}}
+
+
+class Submission(protocol.Call[dict], frozen=True, tag="submission"):
+    """A job of another user, submitted in a turn."""
+
+
+class Operations:
+    """The questions of an engine, and submissions."""
+
+    def __init__(self, world):
+        handlers = ExplainHandlers(world.engine, lambda caller, call, now: []), PriorityHandlers(world.engine)
+        self.calls = {kind: handler for one in handlers for kind, handler in one.calls.items()}
+        self.decoder = codec.Decoder([*self.calls, Submission])
+        self._world = world
+
+    def has_account(self, uid):
+        return True
+
+    def knows(self, connection):
+        return True
+
+    def caller(self, connection):
+        return Caller(connection.uid, connection.gid, "ann", is_operator=False)
+
+    def writer(self, kind):
+        return self._submit if kind is Submission else None
+
+    def _submit(self, caller, call, now):
+        return {}
+
+    def reader(self, kind):
+        return self.calls.get(kind)
+
+    def served_apart(self, kind):
+        return None
+
+
+class Host:
+    """A busy GPU with 600 waiting jobs, and the event loop of its controller."""
+
+    def __init__(self, path):
+        self.world = World([a_gpu(0)])
+        self.world.submit([a_demand(WHOLE)] * 600, time_limit=600)
+        self.world.settle()
+        self._listener, self._spawner = listen(path, for_all=False), NoSpawner()
+        self.loop = EventLoop(self._listener, self._spawner)
+        self.operations = Operations(self.world)
+        self.loop.begin(self.world.engine, self.operations)
+        self._clients = []
+
+    def connect(self, uid):
+        """Return the client's end of a connection of this user."""
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        self._clients.append(theirs)
+        connection = Connection(ours)
+        connection.uid = uid
+        self.loop._clients.welcome(connection)
+        return theirs
+
+    def ask(self, uid, *operations):
+        client = self.connect(uid)
+        for operation in operations:
+            client.sendall(json.dumps({"v": PROTOCOL, "op": operation}).encode() + b"\n")
+        return client
+
+    def answers(self, *clients):
+        """Return the answers, and the clients in the order of the ends of their answers."""
+        received, order = dict.fromkeys(clients, b""), []
+        while len(order) < len(clients):
+            self.loop.run_once(0)
+            for client in clients:
+                received[client] += _received(client)
+                if client not in order and received[client].endswith(b"\n"):
+                    order.append(client)
+        return [json.loads(received[client])["ok"] for client in clients], order
+
+    def close(self):
+        for client in self._clients:
+            client.close()
+        self.loop.leave()
+        self.loop.selector.close()
+        self._listener.close()
+        self._spawner.close()
+
+
+def _received(client):
+    try:
+        return client.recv(1 << 20)
+    except BlockingIOError:
+        return b""
+
+
+@pytest.fixture
+def host(tmp_path):
+    host = Host(tmp_path / "s")
+    yield host
+    host.close()
+
+
+@pytest.mark.parametrize("operation", ["why", "starts"])
+def test_a_submission_is_answered_between_the_steps_of_another_users_question(host, operation):
+    question = host.ask(ANN, operation)
+    host.loop.run_once(0)  # it is read, and its first steps are made
+    submission = host.ask(BOB, "submission")
+    _, order = host.answers(question, submission)
+    assert order == [submission, question]
+
+
+@pytest.mark.parametrize("operation", sorted(QUESTIONS))
+def test_a_long_question_has_its_whole_answer(host, operation):
+    (answer,), _ = host.answers(host.ask(ANN, operation))
+    if operation == "why":
+        assert (len(answer["jobs"]), answer["left_out"]) == (50, 549)
+    else:
+        assert len(answer["starts" if operation == "starts" else "jobs"]) > 100
+
+
+def test_one_question_of_a_user_is_answered_at_a_time_and_other_requests_meanwhile(host, monkeypatch):
+    under_way, most = 0, 0
+    starts = ExplainHandlers._starts
+
+    def counted(*arguments):
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        found = yield from starts(*arguments)
+        under_way -= 1
+        return found
+
+    monkeypatch.setattr(ExplainHandlers, "_starts", counted)
+    questions = [host.ask(ANN, "starts") for _ in range(5)]
+    for _ in range(3):
+        host.loop.run_once(0)
+    submission = host.ask(ANN, "submission")
+    _, order = host.answers(submission, *questions)
+    assert order == [submission, *questions]
+    assert most == 1
+
+
+def test_the_next_question_of_a_user_begins_when_the_client_of_the_first_has_gone(host):
+    first, second = host.ask(ANN, "starts"), host.ask(ANN, "starts")
+    host.loop.run_once(0)
+    first.close()
+    (answer,), _ = host.answers(second)
+    assert answer["starts"]
+
+
+def test_a_question_that_is_refused_lets_the_next_one_begin(host):
+    refused = host.connect(ANN)
+    refused.sendall(json.dumps({"v": PROTOCOL, "op": "why", "ids": [9999]}).encode() + b"\n")
+    second = host.ask(ANN, "starts")
+    (answer,), _ = host.answers(second)
+    assert answer["starts"]
+    assert json.loads(_received(refused))["error"]["cause"] == "Invalid job id specified: 9999"
+
+
+def test_an_answer_is_of_the_time_at_which_its_question_began(host):
+    """Turns change the queue between the steps; the steps change nothing of the controller's queue."""
+    world = host.world
+    explain = ExplainHandlers(world.engine, lambda caller, call, now: [])
+    caller = Caller(ANN, ANN, "ann", is_operator=False)
+    expected = finish(explain.starts(caller, protocol.ListStarts(), world.now).begin(world.now)).whole()
+    steps = explain.starts(caller, protocol.ListStarts(), world.now).begin(world.now)
+    for _ in range(20):
+        next(steps)
+    world.submit([a_demand(WHOLE)] * 3, time_limit=60)
+    pending = [job.id for job in world.engine.jobtable.jobs.values() if job.id > 1]
+    assert all(world.engine.jobtable._queue.entry(job_id) for job_id in pending)
+    assert finish(steps).whole() == expected
+    assert all(world.engine.jobtable._queue.entry(job_id) for job_id in pending)
+
+
+def test_a_copy_of_a_queue_changes_independently():
+    jobs = [QueuedJob(number, a_demand(1000 + number % 3), since=float(-number)) for number in range(1, 9)]
+    queue = Queue(jobs[:6])
+    queue.extend(jobs[6].kind, {job.id: job.since for job in jobs[6:] if job.kind == jobs[6].kind})
+    copied = queue.copy()
+    before = {number: queue.entry(number) for number in range(1, 9)}
+    assert {number: copied.entry(number) for number in range(1, 9)} == before
+    for number in range(1, 9):
+        copied.remove(number)
+    assert not len(copied)
+    assert {number: queue.entry(number) for number in range(1, 9)} == before
+    assert [list(group.in_order()) for group in queue.groups] == [
+        list(group.in_order()) for group in queue.copy().groups
+    ]
