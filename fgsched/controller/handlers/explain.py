@@ -81,7 +81,7 @@ class ExplainHandlers:
         return [job for name in names for job in self._references.seen_rows(name, caller)]
 
     def _present(self, job: Job) -> Explanation:
-        """Return what is known of a job without planning."""
+        """Return the part of an explanation that needs no plan."""
         return Explanation(
             id=job.id,
             called=name_of(job),
