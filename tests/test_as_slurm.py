@@ -46,6 +46,19 @@ def test_an_exclusive_job_has_all_cpus_and_gpus_whatever_else_it_requests(argv, 
     assert demand.share == 10_000
 
 
+@pytest.mark.parametrize(
+    ("argv", "cpus"),
+    [
+        (("--exclusive", "-c", "4"), 4),
+        (("--exclusive", "-c", "4", "-n", "2"), 4),
+        (("--exclusive", "-n", "2"), 0),
+        (("-c", "4"), 0),
+    ],
+)
+def test_an_exclusive_job_keeps_the_cpus_of_each_task(argv, cpus):
+    assert submission(*argv)[0].task_cpus == cpus
+
+
 def test_an_exclusive_job_of_a_host_without_gpus_has_none():
     assert submission("--exclusive", site=SubmitContext(cpus=4))[0].demand.gpus == 0
 

@@ -14,6 +14,7 @@ from fgsched.domain.job import Request
 from fgsched.domain.text import BadValue
 from fgsched.jobs.containers import (
     Mount,
+    choose,
     entering,
     parse_image,
     parse_mounts,
@@ -151,7 +152,7 @@ def test_apptainer_takes_references_of_registries():
     ],
 )
 def test_the_runtime_follows_from_the_image(image, is_directory, installed, expected):
-    found = runtimes.choose(image, is_directory=is_directory, asked="", has=installed.__contains__)
+    found = choose(image, is_directory=is_directory, asked="", has=installed.__contains__)
     assert found == expected
 
 
@@ -170,7 +171,7 @@ def test_the_runtime_follows_from_the_image(image, is_directory, installed, expe
 )
 def test_a_missing_or_unsuitable_runtime_is_named(image, asked, cause):
     with pytest.raises(Refused) as raised:
-        runtimes.choose(image, is_directory=False, asked=asked, has=lambda name: False)
+        choose(image, is_directory=False, asked=asked, has=lambda name: False)
     assert raised.value.cause == cause
 
 

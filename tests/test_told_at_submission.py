@@ -1,10 +1,12 @@
 """What cannot work is told when it is typed, with what was probably meant."""
 
+import io
 import os
 
 import pytest
 
-from fgsched.domain.errors import BadUsage
+from fgsched.cli import fgsub, waiting
+from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.units import SubmitContext
 from fgsched.listing.display import host_name
 from fgsched.submission import options
@@ -162,3 +164,224 @@ def test_a_reservation_of_the_node_has_all_gpus(home, nodes):
     )
     assert home.run("fgctl", "create", *words).status == 0
     assert "GpuIdx=0-1" in home.run("fgctl", "show", "reservation", "fan").out
+
+
+# -- what else cannot work ---------------------------------------------------------------------------
+
+
+def prepared(*argv, site=None, path="/tmp", environ=None):
+    """Return a submission, whose warnings the command prints."""
+    process = Process({"PATH": os.environ["PATH"], **(environ or {})}, str(path), io.BytesIO())
+    return Submitter(process, site=site or SubmitContext(), name="fgsub").prepare(*options.read(argv))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_taken"), [("400", False), ("517", False), ("518", True), ("400M", True), ("0", True)]
+)
+def test_a_number_below_the_charge_of_a_context_on_this_host_is_refused_with_the_charge(text, is_taken):
+    site = SubmitContext(context_memory=518 << 20)
+    words = (f"--gpu-mem={text}", "--wrap=true")
+    if is_taken:
+        assert prepared(*words, site=site)
+        return
+    with pytest.raises(BadUsage) as refusal:
+        prepared(*words, site=site)
+    why = "is in MiB, less than the 518M of a CUDA context here; request more"
+    assert refusal.value.cause == f"--gpu-mem={text} {why}"
+
+
+def test_the_controller_tells_the_charge_of_a_context(home):
+    (home.path / "fgsched.toml").write_text('[fence]\ncontext_memory = "600M"\n')
+    home.run("fgctl", "reconfigure")
+    done = home.run("fgsub", "--gpu-mem=512", "--wrap=true")
+    assert done.status == 2
+    assert "less than the 600M of a CUDA context here" in done.err
+
+
+@pytest.mark.parametrize(
+    ("image", "more", "why"),
+    [
+        ("ubuntu", (), "no container runtime for this image is installed here: podman or apptainer"),
+        ("nvcr.io#nvidia/pytorch:24.01-py3", (), "no container runtime for this image is installed here"),
+        ("./img.sif", (), "no container runtime for this image is installed here: apptainer or singularity"),
+        ("./root", (), "no container runtime for this image is installed here: bwrap"),
+        ("ubuntu", ("--export=FG_CONTAINER_RUNTIME=docker",), "docker cannot run the container of a job"),
+        ("ubuntu", ("--export=FG_CONTAINER_RUNTIME=bwrap",), "bwrap cannot run this image"),
+    ],
+)
+def test_a_container_without_a_runtime_is_refused(tmp_path, image, more, why):
+    (tmp_path / "img.sif").touch()
+    (tmp_path / "root").mkdir()
+    with pytest.raises(Refused) as refusal:
+        prepared(f"--container={image}", *more, "--wrap=true", path=tmp_path, environ={"PATH": str(tmp_path)})
+    assert why in refusal.value.cause
+
+
+@pytest.mark.parametrize("command", [("fgsub",), ("fgsub", "--test-only"), ("fgrun",)])
+def test_the_commands_refuse_a_container_without_a_runtime(home, command):
+    words = ("true",) if command == ("fgrun",) else ("--wrap=true",)
+    done = home.run(*command, "--export=FG_CONTAINER_RUNTIME=docker", "--container=ubuntu", *words)
+    assert done.status == 1
+    assert "docker cannot run the container of a job" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--container=a.sif", "--container=b.sif"), "--container given twice (a.sif, b.sif); give one"),
+        (
+            ("--container=a.sif", "--container-image=b.sif"),
+            "--container-image and --container exclude each other; give one",
+        ),
+    ],
+)
+def test_a_job_has_one_container(words, why):
+    assert refused(*words, "--wrap=true")[0] == why
+
+
+@pytest.mark.parametrize(
+    ("words", "warning"),
+    [
+        (
+            ("--signal=USR1@1000", "--time=5"),
+            "--signal=USR1@1000: the time limit is 300 s, so the signal is sent as soon as the job runs",
+        ),
+        (
+            ("--signal=B:TERM", "--time=60s"),
+            "--signal=B:TERM: the time limit is 60 s, so the signal is sent as soon as the job runs",
+        ),
+        (("--signal=USR1@100", "--time=5"), ""),
+        (("--signal=USR1@100",), ""),
+        (("-A", "nobody"), "--account=nobody: this site defines no accounts; it is only a label"),
+        (("-q", "urgent"), "--qos=urgent: this site defines no QOS; it is only a label"),
+        (
+            ("--wrap=CUDA_VISIBLE_DEVICES=3 ./train",),
+            "--wrap: CUDA_VISIBLE_DEVICES=3 takes the place of the GPUs that the job gets;"
+            " leave it out: the job sees its GPUs only",
+        ),
+    ],
+)
+def test_what_has_another_effect_than_it_seems_is_told_by_a_warning(words, warning):
+    words = words if words[0].startswith("--wrap") else (*words, "--wrap=true")
+    site = SubmitContext(undefined=("account", "qos"))
+    assert prepared(*words, site=site).warnings == ((warning,) if warning else ())
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("export CUDA_VISIBLE_DEVICES=3", "3"),
+        ("CUDA_VISIBLE_DEVICES=0,1 python train.py", "0,1"),
+        ('env X=1 CUDA_VISIBLE_DEVICES="2" ./train', "2"),
+        ("setenv CUDA_VISIBLE_DEVICES 3", "3"),
+        ('os.environ["CUDA_VISIBLE_DEVICES"] = "1"', "1"),
+        ("# export CUDA_VISIBLE_DEVICES=3", ""),
+        ("export CUDA_VISIBLE_DEVICES=$FG_JOB_GPUS", ""),
+        ('if [ "$CUDA_VISIBLE_DEVICES" = 3 ]; then', ""),
+        ("echo ${CUDA_VISIBLE_DEVICES:-0}", ""),
+        ("CUDA_VISIBLE_DEVICES= ./cpu-part", ""),
+        ("MY_CUDA_VISIBLE_DEVICES=3", ""),
+    ],
+)
+def test_a_script_that_selects_gpus_itself_is_told_with_its_line(tmp_path, line, value):
+    (tmp_path / "job.sh").write_text(f"#!/bin/sh\n#FG --gpus=0.5\n{line}\ntrue\n")
+    warnings = prepared("job.sh", path=tmp_path).warnings
+    assert [text.partition(" takes")[0] for text in warnings] == (
+        [f"job.sh: line 3: CUDA_VISIBLE_DEVICES={value}"] if value else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("ok", "ok.sh"),
+        ("./ok", "./ok.sh"),
+        ("ok.hs", "ok.sh"),
+        ("sub/trian.py", "sub/train.py"),
+        ("train", ""),
+    ],
+)
+def test_a_missing_script_is_answered_with_the_file_beside_it(tmp_path, word, meant):
+    (tmp_path / "sub").mkdir()
+    for name in ("ok.sh", "ok.txt", "sub/train.py"):
+        (tmp_path / name).touch()
+    cause, remedy = refused(word, path=tmp_path)
+    assert cause == f"cannot read {word}: No such file or directory"
+    assert remedy == (
+        f"Did you mean {meant}?" if meant else "It is neither a file in this directory nor a command in PATH."
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("-x", "ok.sh"), "--exclude"),
+        (("--exclude", "ok.sh"), "--exclude"),
+        (("-J", "ok.sh"), "--job-name"),
+        (("--gpus=1", "-w", "ok.sh"), "--nodelist"),
+        (("-o", "ok.sh"), "--output"),
+    ],
+)
+def test_an_option_that_has_taken_the_script_is_named(tmp_path, words, option):
+    (tmp_path / "ok.sh").touch()
+    with pytest.raises(BadUsage) as refusal:
+        prepared(*words, path=tmp_path)
+    assert refusal.value.cause == f"no script given: ok.sh is the value of {option}"
+    assert refusal.value.remedy == f"Name the script after that value: fgsub {option}=VALUE ok.sh"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("--port=8000", "unknown option --port"),
+        ("--xport=A", "unknown option --xport; did you mean --export?"),
+        ("--gpsu=1", "unknown option --gpsu; did you mean --gpus?"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_one_that_begins_like_it_or_with_none(word, said):
+    assert refused(word, "--wrap=true")[0] == said
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("fgctl show", "fgctl show needs job, gpu, partition, reservation, config or log"),
+        ("fgctl show nodez", "nodez is not job, gpu, partition, reservation, config or log"),
+        ("fgctl hold", "fgctl hold needs ID|FIRST-LAST"),
+        ("fgctl", "fgctl needs a command"),
+        ("fgctl drian", "unknown command drian; did you mean drain?"),
+        ("fginfo -g 5", "-g takes no value; unexpected extra argument 5"),
+        ("fgprio 7", "unexpected extra argument 7\nName jobs with --jobs: fgprio --jobs=7"),
+        ("fgprio a b", "unexpected extra argument a b"),
+        ("fgsched logs --job abc", "--job=abc is not a whole number of at least 1"),
+        ("fgsched logs --job 0", "--job=0 is not a whole number of at least 1"),
+        ("fgsched logs -n -3", "--lines=-3 is not a whole number of at least 0"),
+        ("fgsched simulate --cpus 0", "--cpus=0 is not a whole number from 1 to 65536"),
+        ("fgq --sort", "--sort needs a value"),
+        ("fginfo --gpus=3", "--gpus takes no value"),
+        ("fgsched completion ksh", "ksh is not bash, zsh or fish"),
+        ("fgacct -S 26.11.2026", "26.11.2026: there is no such date; dates are written YYYY-MM-DD"),
+        ("fgacct -S 26.11.2026", "such as 2026-11-26"),
+        ("fgsub -b 31/12 --wrap=true", "there is no such date; dates are written YYYY-MM-DD or MM/DD"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_answered_in_one_plain_sentence(home, command, said):
+    done = home.run(*command.split())
+    assert (done.status, done.out) == (2, "")
+    assert said in done.err
+    assert "Invalid value" not in done.err
+    assert "Got " not in done.err
+
+
+def test_an_interrupted_wait_says_that_the_job_continues(monkeypatch, capsys):
+    def interrupted(client, ids):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waiting, "wait_for", interrupted)
+    for ids, said in (
+        (range(12, 13), "job 12 continues. fgwait 12 waits, fgcancel 12 cancels"),
+        (range(12, 15), "jobs 12-14 continue. fgwait 12-14 waits, fgcancel 12-14 cancels"),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            fgsub._wait(None, ids)
+        assert capsys.readouterr().err == f"fgsub: interrupted; {said}\n"

@@ -50,8 +50,9 @@ class Friendly(click.Command):
         except FgschedError as error:
             self.fail(error.cause, error.remedy, error.exit_code)
         except click.UsageError as error:
-            cause = " ".join(error.format_message().split())  # click lists choices in several lines
-            self.fail(cause, f"{name} --help lists the options.", Exit.USAGE)
+            from fgsched.cli.usageerrors import told  # only needed for these messages
+
+            self.fail(*told(error, words, name), Exit.USAGE)
         except (KeyboardInterrupt, click.Abort):
             leave(128 + signal.SIGINT)
         except BrokenPipeError:

@@ -42,7 +42,12 @@ def _places(system: bool) -> Paths:
     if not system:
         return find_places()
     if os.geteuid() != 0:
-        raise NotPermitted("--system is for root", "Without it you get a controller of your own.")
+        command = click.get_current_context().command_path
+        also = " fgctl show log shows the lines about your jobs." if command.endswith("logs") else ""
+        raise NotPermitted(
+            "--system is for root",
+            f"As root: sudo {command} --system. Without it, the controller is that of your commands.{also}",
+        )
     return Paths.find(os.environ, 0, system=True)
 
 

@@ -203,7 +203,17 @@ def _wait(client: Client, ids: range) -> int:
     from fgsched.cli.waiting import exit_code, wait_for
 
     as_slurm = said_by("fgsub") == "sbatch" or os.environ.get("FG_WAIT_COMPAT") == "1"
-    return exit_code(wait_for(client, ids), compatible=as_slurm)
+    try:
+        return exit_code(wait_for(client, ids), compatible=as_slurm)
+    except KeyboardInterrupt:
+        span = str(ids[0]) if len(ids) == 1 else f"{ids[0]}-{ids[-1]}"
+        jobs, verb = ("job", "continues") if len(ids) == 1 else ("jobs", "continue")
+        click.echo(
+            f"{said_by('fgsub')}: interrupted; {jobs} {span} {verb}."
+            f" fgwait {span} waits, fgcancel {span} cancels",
+            err=True,
+        )
+        raise
 
 
 def _explain(jobs: Sequence[Prepared]) -> None:

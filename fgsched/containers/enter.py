@@ -19,7 +19,7 @@ from fgsched.containers.inside import Fence, Inside, without_nested
 from fgsched.domain.errors import FgschedError, Refused
 from fgsched.domain.job import is_instance
 from fgsched.interactive.agent import execute
-from fgsched.jobs.containers import HEADER_LINES, RUNTIMES, Mount, is_path, parse_mounts
+from fgsched.jobs.containers import HEADER_LINES, RUNTIMES, Mount, choose, is_path, parse_mounts
 from fgsched.launch.fence import seal_of
 
 _FAILED = 125  # exit status of container runtimes for a container that was not started
@@ -131,7 +131,7 @@ def _runtime(image: str, environ: Mapping[str, str]) -> str:
     if is_directory and not os.path.isdir(f"{image}/etc") and not os.path.isdir(f"{image}/bin"):
         raise Refused(f"{image} is not an unpacked root directory", "It has neither etc nor bin.")
     asked = environ.get("FG_CONTAINER_RUNTIME", "")
-    return runtimes.choose(
+    return choose(
         image, is_directory=is_directory, asked=asked, has=lambda name: shutil.which(name) is not None
     )
 

@@ -1,11 +1,10 @@
 """The command lines of container runtimes."""
 
 import os.path
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from fgsched.containers.inside import DRIVER, Inside
-from fgsched.domain.errors import Refused
 from fgsched.jobs.containers import Mount, is_path
 
 _OWN = frozenset({"/proc", "/dev", "/sys", "/run", "/tmp"})  # directories of the host, not of an image
@@ -183,41 +182,3 @@ def _by_path(inside: Inside) -> list[str]:
     fence = inside.fence
     words = inside.command()
     return [fence.prover if fence and word == fence.prover_link else word for word in words]
-
-
-# -- the choice ----------------------------------------------------------------------------------------
-
-_FOR_DIRECTORIES = ("bwrap", "apptainer", "singularity", "podman")
-_FOR_FILES = ("apptainer", "singularity")
-_FOR_REFERENCES = ("podman", "apptainer", "singularity")
-
-
-def choose(image: str, *, is_directory: bool, asked: str, has: Callable[[str], bool]) -> str:
-    """Return the runtime for an image.
-
-    Args:
-        asked: the runtime that the user named; "": the first that is installed.
-        has: tells whether a program is installed.
-
-    Raises:
-        Refused: there is no such runtime, or it cannot run a job.
-    """
-    able = _FOR_DIRECTORIES if is_directory else _FOR_FILES if is_path(image) else _FOR_REFERENCES
-    if asked == "docker":
-        raise Refused(
-            "docker cannot run the container of a job: its daemon starts it outside the job",
-            "podman runs the same images.",
-        )
-    if asked and asked not in able:
-        raise Refused(f"{asked} cannot run this image", f"Use {_listed(able)}.")
-    found = next((name for name in ([asked] if asked else able) if has(name)), "")
-    if not found:
-        raise Refused(
-            f"no container runtime for this image is installed here: {_listed([asked] if asked else able)}",
-            "Ask the administrator of the host to install one.",
-        )
-    return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " or ".join(names)

@@ -110,7 +110,10 @@ class Controller:
         """Return the handlers and callbacks outside of the engine."""
         user_name, monitor = self._sampling.user_name, self._monitor
         processes = ProcessHandlers(monitor, user_name, lambda: self._engine.jobtable.jobs)
-        return Beyond(self._reconfigure, self._later.calls, processes.calls, monitor.job_of, self._hooks)
+        read = processes.calls
+        return Beyond(
+            self._reconfigure, self._later.calls, read, monitor.job_of, self._hooks, self._contexts.of
+        )
 
     def _site_programs(self, config: Config) -> HookDesk:
         """Return the part that runs prolog and epilog."""

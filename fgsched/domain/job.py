@@ -91,6 +91,8 @@ class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
     name: Label
     demand: Demand = Demand()
     tasks: _Count = 1  # that srun starts; the demand is that of all together
+    # CPUs of each task, if requested in a job that has all CPUs; 0: the CPUs of the job divided by its tasks
+    task_cpus: Annotated[int, Meta(ge=0, le=MOST_CPUS)] = 0
     # one partition, or several with commas of which the first that can starts the job; "": the site's default
     partition: Annotated[str, Meta(max_length=1024, pattern=_NO_NUL)] = ""
     account: Name = ""  # that is charged

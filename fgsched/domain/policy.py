@@ -247,6 +247,9 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
             partition=self.default.name,
             partitions=tuple(one.name for one in self.partitions),
             defaults={one.name: one.defaults.options() for one in self.partitions},
+            undefined=tuple(
+                name for name, names in (("account", self.accounts), ("qos", self.qos)) if not names
+            ),
         )
 
     def quality(self, name: str) -> Qos | None:

@@ -190,9 +190,17 @@ def _apply(text: str, match: re.Match[str], moment: _Moment) -> None:
         if year:
             moment.year = int(year) + (2000 if len(year) == 2 else 0)
         if not 1 <= moment.month <= 12 or not 1 <= moment.day <= _days(moment.year, moment.month):
-            raise BadValue(text, ": there is no such date")
+            raise BadValue(text, f": there is no such date; {_form_of_dates(moment)}")
     if moment.minute > 59 or moment.second > 59 or moment.hour > 23:
         raise BadValue(text, ": there is no such time of day")
+
+
+def _form_of_dates(moment: _Moment) -> str:
+    """Return the form of dates, with the date that was meant if day and month are exchanged."""
+    if moment.month > 12 and 1 <= moment.day <= 12 and moment.month <= _days(moment.year, moment.day):
+        year = "" if moment.yearless else f", such as {moment.year}-{moment.day:02d}-{moment.month:02d}"
+        return f"dates are written YYYY-MM-DD or MM/DD{year}"
+    return "dates are written YYYY-MM-DD or MM/DD"
 
 
 def _hour(text: str, hour: int, half: str) -> int:

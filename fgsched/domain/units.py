@@ -33,6 +33,8 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     shards_per_gpu: int = 0  # 0: the site defines none
     fgpu_per_gpu: int = 0  # 0: the site defines none
     share_step: int = 1  # ten-thousandths; shares are multiples of this
+    context_memory: int = 0  # bytes: the smallest charge of a CUDA context on a GPU of the host; 0: unknown
+    undefined: tuple[str, ...] = ()  # options whose names the site does not define: "account", "qos"
     host_memory: int = 0  # bytes for jobs; 0: not counted
     cpus: int = 0  # of the host; 0: unknown
     partition_gpus: Mapping[str, int] = field(default_factory=dict)  # partition -> its number of whole GPUs

@@ -1,9 +1,10 @@
 """Containers of jobs: parse image and mounts, and write the line by which a job enters its container."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from fgsched.domain.errors import Refused
 from fgsched.domain.job import Request
 from fgsched.domain.text import BadValue
 from fgsched.jobs.jobscript import command_line
@@ -59,6 +60,44 @@ def options(image: str, mounts: str, workdir: str) -> list[str]:
 def of_request(request: Request) -> list[str]:
     """Return the words of `fgsched.containers.enter` for a request with a container."""
     return options(request.container, request.container_mounts, request.container_workdir)
+
+
+# -- the runtime ----------------------------------------------------------------------------------------
+
+_FOR_DIRECTORIES = ("bwrap", "apptainer", "singularity", "podman")
+_FOR_FILES = ("apptainer", "singularity")
+_FOR_REFERENCES = ("podman", "apptainer", "singularity")
+
+
+def choose(image: str, *, is_directory: bool, asked: str, has: Callable[[str], bool]) -> str:
+    """Return the runtime for an image.
+
+    Args:
+        asked: the runtime that the user named; "": the first that is installed.
+        has: tells whether a program is installed.
+
+    Raises:
+        Refused: there is no such runtime, or it cannot run a job.
+    """
+    able = _FOR_DIRECTORIES if is_directory else _FOR_FILES if is_path(image) else _FOR_REFERENCES
+    if asked == "docker":
+        raise Refused(
+            "docker cannot run the container of a job: its daemon starts it outside the job",
+            "podman runs the same images.",
+        )
+    if asked and asked not in able:
+        raise Refused(f"{asked} cannot run this image", f"Use {_listed(able)}.")
+    found = next((name for name in ([asked] if asked else able) if has(name)), "")
+    if not found:
+        raise Refused(
+            f"no container runtime for this image is installed here: {_listed([asked] if asked else able)}",
+            "Ask the administrator of the host to install one.",
+        )
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " or ".join(names)
 
 
 # -- containers that a script starts itself ------------------------------------------------------------

@@ -188,7 +188,7 @@ def variables(
         "FG_JOB_NODELIST": site.host,
         "FG_NNODES": "1",
         "FG_CPUS_ON_NODE": str(request.demand.cpus),
-        "FG_CPUS_PER_TASK": str(max(1, request.demand.cpus // request.tasks)),
+        "FG_CPUS_PER_TASK": str(request.task_cpus or max(1, request.demand.cpus // request.tasks)),
         "FG_NTASKS": str(request.tasks),
         "FG_JOB_START_TIME": str(int(job.start_time)),
         "FG_RESTART_COUNT": str(job.restarts),

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import shown
+from fgsched.jobs.containers import choose, is_path
 from fgsched.jobs.filenames import Values, expand, needs_the_job
 from fgsched.jobs.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
 from fgsched.submission.options import Setting, unexpanded
@@ -33,6 +34,10 @@ class Source(Struct, frozen=True):
     name: str  # as messages call it
     data: bytes = b""
     program: str = ""  # not a script but a program, to be run by one; how a shell calls it
+
+
+class NoScript(BadUsage):
+    """Raised if no script is named and none comes on standard input."""
 
 
 class Process:
@@ -72,10 +77,28 @@ class Process:
                 "Correct its first line.",
             )
 
-    def check_image(self, setting: Setting, path: str) -> None:
-        """Refuse the image of a container that does not exist. Raises BadValue."""
-        if not os.path.exists(path):
+    def check_container(self, setting: Setting, image: str, environ: Mapping[str, str]) -> None:
+        """Refuse an image that does not exist, or that no container runtime of the host can run.
+
+        Args:
+            image: as the job has it, a path or a reference.
+            environ: the variables of the job.
+
+        Raises: BadValue, Refused.
+        """
+        if is_path(image) and not os.path.exists(image):
             raise setting.bad(": No such file or directory")
+        path = environ.get("PATH", os.defpath)
+        choose(
+            image,
+            is_directory=is_path(image) and os.path.isdir(image),
+            asked=environ.get("FG_CONTAINER_RUNTIME", ""),
+            has=lambda name: shutil.which(name, path=path) is not None,
+        )
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether a path, which can be relative to the current directory, is a file."""
+        return os.path.isfile(os.path.join(self._cwd, path))
 
     def is_writable(self, directory: str) -> bool:
         """Tell whether the submitter can create files in a directory."""
@@ -126,7 +149,10 @@ def load(word: str, cwd: str, chdir: str, environ: Mapping[str, str]) -> Source:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a file name"
         is_name = isinstance(error, FileNotFoundError) and "/" not in word
+        meant = nearest_file(path) if isinstance(error, FileNotFoundError) else ""
         remedy = "It is neither a file in this directory nor a command in PATH." if is_name else ""
+        if meant:
+            remedy = f"Did you mean {shown(os.path.join(os.path.dirname(word), meant))}?"
         raise BadUsage(f"cannot read {name}: {why}", remedy) from None
     if data is None:
         return Source(name, program=word if on_path or "/" in word else path)
@@ -134,6 +160,20 @@ def load(word: str, cwd: str, chdir: str, environ: Mapping[str, str]) -> Source:
         raise too_large(name, f"{mebibytes(size)} MiB")
     accept(name, data)
     return Source(name, data)
+
+
+def nearest_file(path: str) -> str:
+    """Return the name of the file beside a missing one that was probably meant; "" if there is none."""
+    from difflib import get_close_matches  # slow to import, and only needed for this message
+
+    folder, name = os.path.split(path)
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    except OSError:
+        return ""
+    extended = [one for one in names if os.path.splitext(one)[0] == name]
+    scripts = [one for one in extended if one.endswith(".sh")]
+    return next(iter((*scripts, *extended, *get_close_matches(name, names, 1, 0.75))), "")
 
 
 def _load_open(path: str, name: str) -> Source:
@@ -148,8 +188,10 @@ def _load_open(path: str, name: str) -> Source:
 def _limited(file: BinaryIO, name: str) -> bytes:
     """Read a script, up to the maximum size. Raises BadUsage."""
     if file.isatty():
-        raise BadUsage("no script given", "Name a script, or give one on standard input: fgsub train.sh")
+        raise NoScript("no script given", "Name a script, or give one on standard input: fgsub train.sh")
     data = file.read(SIZE_LIMIT + 1) or b""
+    if not data and name == STDIN:
+        raise NoScript(f"{name} is empty", "Name a script: fgsub train.sh")
     if len(data) > SIZE_LIMIT:
         raise too_large(name, f"more than {SIZE_LIMIT >> 20} MiB")
     accept(name, data)
@@ -181,7 +223,7 @@ def _check_kind(mode: int, name: str) -> None:
 def load_stdin(stdin: BinaryIO | None) -> Source:
     """Read a script from standard input, up to the maximum size. Raises BadUsage."""
     if stdin is None:
-        raise BadUsage("no script given", "Name a script, or give one on standard input: fgsub train.sh")
+        raise NoScript("no script given", "Name a script, or give one on standard input: fgsub train.sh")
     try:
         return Source(STDIN, _limited(stdin, STDIN))
     except OSError as error:

@@ -1,6 +1,6 @@
 """Parse the options of fgsub from the command line, script headers, the environment and batch lines."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import MOST_CPUS, WHOLE, Demand
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
-from fgsched.domain.units import SubmitContext, format_share, neighbours, split_units
+from fgsched.domain.units import SubmitContext, format_mebibytes, format_share, neighbours, split_units
 from fgsched.jobs.constraint import Needs, needs
 from fgsched.jobs.jobscript import Directives
 from fgsched.submission import foreign, table
@@ -68,7 +68,7 @@ class Reader(Struct, frozen=True):
     source: str = ""
     line: int = 0
     family: str = ""  # "FG" or "SBATCH" in a script
-    ignored: list[str] | None = None  # collects Slurm's harmless options in #SBATCH lines
+    ignored: dict[str, str] | None = None  # collects Slurm's harmless options and their values
     more: Mapping[str, Option] = {}  # options of this command only
 
     @property
@@ -92,10 +92,10 @@ class Reader(Struct, frozen=True):
             raise BadValue(text, error.why, label=f"{label}=") from None
         return Setting(option.of(value), text, value, self.source, self.line)
 
-    def unbuilt(self, name: str) -> None:
+    def unbuilt(self, name: str, value: str | None = "") -> None:
         """Ignore a harmless option of Slurm that is not supported. Raises BadUsage for any other."""
         if self.family != "FG" and name in table.HARMLESS and self.ignored is not None:
-            self.ignored.append(f"--{name}")
+            self.ignored[f"--{name}"] = value or ""
             return
         raise BadUsage(f"{self.place}--{name} is not supported yet")
 
@@ -135,7 +135,7 @@ class Reader(Struct, frozen=True):
         name = self.whole_name(name)
         option = table.BY_NAME.get(name) or self.more.get(name)
         if option is None:
-            return self._other(name, bool(equals))
+            return self._other(name, text if equals else None, following)
         if option.is_flag:
             if equals:
                 raise BadUsage(f"{self.place}--{name} takes no value")
@@ -162,8 +162,8 @@ class Reader(Struct, frozen=True):
                     long = word[1:].partition("=")[0]
                     meant = f"; did you mean -{shown(word)}?" if long in table.BY_NAME else ""
                     raise BadUsage(f"{self.place}unknown option -{shown(letter)}{meant}")
-                self.unbuilt(name)
                 kind = table.UNBUILT[name]
+                self.unbuilt(name, (rest or following) if kind == "=" else "")
                 if kind:
                     return kind == "=" and not rest
             elif option.is_flag:
@@ -179,12 +179,13 @@ class Reader(Struct, frozen=True):
             raise BadUsage(f"{self.place}--{name} needs a value")
         return following
 
-    def _other(self, name: str, has_value: bool) -> bool:
+    def _other(self, name: str, value: str | None, following: str | None) -> bool:
         if name in table.ASKS_FOR_HELP and len(name) > 1:
             raise HelpAsked(f"{self.place}--{name}", table.ASKS_FOR_HELP[name])
         if name in table.UNBUILT:
-            self.unbuilt(name)
-            return table.UNBUILT[name] == "=" and not has_value
+            takes_following = table.UNBUILT[name] == "=" and value is None
+            self.unbuilt(name, following if takes_following else value)
+            return takes_following
         raise BadUsage(f"{self.place}{_unknown(name)}")
 
 
@@ -196,7 +197,7 @@ def _unknown(name: str) -> str:
     if name in table.MEANT:
         return f"{spelled}; use {table.MEANT[name]}"
     near = get_close_matches(name, [*table.BY_NAME, *table.HARMLESS], 1)
-    if near:
+    if near and (near[0][0] in name[:2] or name == near[0][1:]):  # a slip seldom changes how a word begins
         return f"{spelled}; did you mean --{near[0]}?"
     fitting = [f"--{one}" for one in sorted(table.BY_NAME) if name and one.startswith(name)]
     return f"{spelled}: it is the beginning of {', '.join(fitting)}" if fitting else spelled
@@ -208,12 +209,12 @@ def read(words: Sequence[str], more: Mapping[str, Option] | None = None) -> tupl
     Options of Slurm that have no effect here are returned as one setting, `ignored`. `more` are options of
     the command beside those of the table.
     """
-    ignored: list[str] = []
+    ignored: dict[str, str] = {}
     settings, rest = Reader(ignored=ignored, more=more or {}).read(words)
     if rest[:1] == [":"]:
         raise heterogeneous("':' between the options of several components")
     if ignored:
-        settings.append(Setting(table.IGNORED, " ".join(dict.fromkeys(ignored)), ignored))
+        settings.append(Setting(table.IGNORED, " ".join(ignored), ignored))
     return settings, rest
 
 
@@ -229,7 +230,7 @@ def heterogeneous(place: str) -> BadUsage:
 def from_script(found: Directives, name: str) -> tuple[list[Setting], list[str]]:
     """Parse the header lines of a script; return the options and warnings. Raises BadUsage."""
     settings: list[Setting] = []
-    ignored: list[str] = []
+    ignored: dict[str, str] = {}
     warnings: list[str] = []
     for line in found.lines:
         reader = Reader(name, line.number, found.family, ignored)
@@ -250,7 +251,7 @@ def from_script(found: Directives, name: str) -> tuple[list[Setting], list[str]]
         settings.extend(given)
     warnings += [f"{name}: line {each.line}: {said}" for each in settings if (said := unexpanded(each))]
     if ignored:
-        warnings.append(f"{name}: ignored, without effect here: {', '.join(dict.fromkeys(ignored))}")
+        warnings.append(f"{name}: ignored, without effect here: {', '.join(ignored)}")
     return settings, warnings
 
 
@@ -315,8 +316,12 @@ def latest(settings: Iterable[Setting], *, strict: bool = False) -> dict[str, Se
     for setting in settings:
         before = chosen.get(setting.option.slot)
         differs = before is not None and before.value != setting.value
-        if before is not None and differs and before.option is not setting.option:
-            raise BadUsage(f"{setting.label} and --{before.option.name} exclude each other; give one")
+        if (
+            before is not None
+            and differs
+            and (before.option is not setting.option or (setting.option.slot == "container" and not strict))
+        ):
+            raise _exclude(before, setting)
         if before is not None and strict and setting.option.slot == "mail-type":
             setting = _both(before, setting)
         elif before is not None and differs and strict:
@@ -326,10 +331,26 @@ def latest(settings: Iterable[Setting], *, strict: bool = False) -> dict[str, Se
     return chosen
 
 
+def _exclude(first: Setting, second: Setting) -> BadUsage:
+    """Return the error about two settings of which a job can have one."""
+    if first.option is second.option:
+        return BadUsage(f"{second.label} given twice ({first.text}, {second.text}); give one")
+    return BadUsage(f"{second.label} and --{first.option.name} exclude each other; give one")
+
+
 def _both(first: Setting, second: Setting) -> Setting:
     """Return the mail types of two headers together, as Slurm does."""
     text = f"{first.text},{second.text}"
     return replace(second, text=text, value=second.option.parse(text))
+
+
+def files_as_values(settings: Iterable[Setting]) -> Iterator[tuple[str, str]]:
+    """Yield (option, value) of options whose value may have been meant as the script."""
+    for setting in settings:
+        if isinstance(setting.value, dict):
+            yield from setting.value.items()
+        elif not setting.source and not setting.option.is_flag:
+            yield f"--{setting.option.name}", setting.text
 
 
 def given(settings: Iterable[Setting], name: str) -> str | None:
@@ -344,7 +365,7 @@ def given(settings: Iterable[Setting], name: str) -> str | None:
 def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
     """Return the demand of a job. Raises BadUsage, with the nearest valid shares, for an invalid share."""
     gpus, share, gpu_type = _cards(settings, site)
-    gpus, memory = _gpu_memory(settings, gpus)
+    gpus, memory = _gpu_memory(settings, gpus, site)
     if every := _gpus_of_host(settings, site):
         gpus, share, gpu_type, memory = every, WHOLE, "", GpuMemory()
     gpu_type = _gpu_type(settings.get("gpu-type"), site.aliases.get(gpu_type, gpu_type), gpus, site)
@@ -474,7 +495,7 @@ def _in_gpus(setting: Setting, amount: Amount, site: SubmitContext) -> int:
     return units
 
 
-def _gpu_memory(settings: Mapping[str, Setting], gpus: int) -> tuple[int, GpuMemory]:
+def _gpu_memory(settings: Mapping[str, Setting], gpus: int, site: SubmitContext) -> tuple[int, GpuMemory]:
     setting = settings.get("gpu-mem")
     if setting is None:
         return gpus, GpuMemory()
@@ -482,6 +503,9 @@ def _gpu_memory(settings: Mapping[str, Setting], gpus: int) -> tuple[int, GpuMem
     asked = settings.get("gpus")
     if asked is not None and not gpus:
         raise setting.bad(f": GPU memory needs a GPU, and {asked.label}={asked.text} asks for none")
+    if 0 < setting.value.size < site.context_memory and setting.text[-1:].isdecimal():
+        context = format_mebibytes(site.context_memory)
+        raise setting.bad(f" is in MiB, less than the {context} of a CUDA context here; request more")
     return gpus or 1, setting.value
 
 

@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from fgsched.jobs.filenames import Values, is_one_for_all, left_alone
 from fgsched.jobs.jobscript import Unread, command_line, directives
 from fgsched.jobs.jobvariables import without_outer_job
 from fgsched.submission import foreign, options
-from fgsched.submission.checks import Process, Source
+from fgsched.submission.checks import NoScript, Process, Source
 from fgsched.submission.options import Setting, demand
 from fgsched.submission.table import BY_NAME, HostMemory
 
@@ -238,8 +238,14 @@ class Surroundings(Protocol):
     def check_interpreter(self, name: str, data: bytes, directory: str, path: str) -> None:
         """Refuse a script whose interpreter cannot be executed. Raises BadUsage."""
 
-    def check_image(self, setting: Setting, path: str) -> None:
-        """Refuse the image of a container that does not exist. Raises BadValue."""
+    def check_container(self, setting: Setting, image: str, environ: Mapping[str, str]) -> None:
+        """Refuse an image that does not exist, or that no container runtime of the host can run.
+
+        Raises: BadValue, Refused.
+        """
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether a path, which can be relative to the current directory, is a file."""
 
     def is_writable(self, directory: str) -> bool:
         """Tell whether the submitter can create files in a directory."""
@@ -347,11 +353,31 @@ class Submitter:
         directory = self._here.working_directory(before.get("chdir"))
         key = (word, directory, "ignore-sbatch" in before, "ignore-pbs" in before)
         if key not in self._scripts:
-            self._scripts[key] = self._read(*key)
+            self._scripts[key] = self._read(*key, before.values())
         return self._scripts[key]
 
-    def _read(self, word: str | None, directory: str, ignore_sbatch: bool, ignore_pbs: bool) -> _Script:
-        source = self._here.script(word, directory)
+    def _source(self, word: str | None, directory: str, settings: Iterable[Setting]) -> Source:
+        """Return the text of the script. Raises BadUsage, with the option that has taken its name."""
+        try:
+            return self._here.script(word, directory)
+        except NoScript:
+            for option, value in options.files_as_values(settings):
+                if value and self._here.is_file(value):
+                    raise BadUsage(
+                        f"no script given: {shown(value)} is the value of {option}",
+                        f"Name the script after that value: {self._name} {option}=VALUE {shown(value)}",
+                    ) from None
+            raise
+
+    def _read(
+        self,
+        word: str | None,
+        directory: str,
+        ignore_sbatch: bool,
+        ignore_pbs: bool,
+        settings: Iterable[Setting],
+    ) -> _Script:
+        source = self._source(word, directory, settings)
         if source.program:
             name = os.path.basename(source.program)
             return _Script(name, b"", {}, program=source.program, slurm=self._is_slurm)
@@ -375,6 +401,8 @@ class Submitter:
         if script.label and "container" not in settings:
             self._here.check_interpreter(script.label, script.data, chdir, environment.get("PATH", _PATH))
         request = self._request(settings, chdir=chdir, name=name, slurm=script.slurm)
+        if request.container:
+            self._here.check_container(settings["container"], request.container, environment)
         if request.slurm_env:
             environment = environment | by_option(settings, request.tasks)
             if _is_login_shell(script.data):
@@ -397,7 +425,10 @@ class Submitter:
         """Yield warnings about a job. Raises BadUsage for what cannot work."""
         has_gpus = not {"gpus", "gpu-mem"}.isdisjoint(settings)
         yield from about_unread(script.unread, script.label, has_gpus=has_gpus)
+        yield from about_own_gpus(script.data, script.label or "--wrap")
         yield from filter(None, self._check_outputs(settings, request))
+        yield from _about_labels(settings, self._site)
+        yield from _about_signal(settings)
         yield from options.ignored_features(settings, self._site)
         yield from _about_begin(settings.get("begin"))
         if "ignored" in settings:
@@ -423,6 +454,7 @@ class Submitter:
             name=name,
             demand=amounts,
             tasks=options.tasks(settings, amounts.gpus),
+            task_cpus=_number(settings, "cpus-per-task") if "exclusive" in settings else 0,
             partition=_text(settings, "partition", ""),
             nice=_number(settings, "nice"),
             time_limit=(limit.value or NO_LIMIT) if limit is not None and isinstance(limit.value, int) else 0,
@@ -436,16 +468,9 @@ class Submitter:
             slurm_env=is_on(settings, "slurm-env") if "slurm-env" in settings else slurm,
             **labels(settings),
             **conditions(settings),
-            **self._container(settings, chdir),
+            **_container(settings, chdir),
             **self._limits,
         )
-
-    def _container(self, settings: Mapping[str, Setting], chdir: str) -> dict[str, Any]:
-        """Return the fields of a container. Raises BadUsage or BadValue."""
-        found = _container(settings, chdir)
-        if found and is_path(settings["container"].text):
-            self._here.check_image(settings["container"], found["container"])
-        return found
 
     def _environment(self, setting: Setting | None) -> tuple[dict[str, str], list[str]]:
         text = "ALL" if setting is None else setting.text
@@ -527,6 +552,47 @@ def _with_words(
 
 def _wrapped(command: str) -> bytes:
     return f"#!/bin/sh\n{command}\n".encode("utf-8", "surrogateescape")
+
+
+_OWN_GPUS = lazy_regex(
+    rb"(?<![$\w{])CUDA_VISIBLE_DEVICES(?:=|[\'\"]\][ \t]*=(?!=)[ \t]*)[\'\"]?([0-9]+(?:,[0-9]+)*)(?![\w$])"
+    rb"|(?:setenv|set[ \t]+-\w+)[ \t]+CUDA_VISIBLE_DEVICES[ \t]+[\'\"]?([0-9]+(?:[, ][0-9]+)*)"
+)
+
+
+def about_own_gpus(script: bytes, name: str) -> Iterator[str]:
+    """Yield a warning about each line that selects GPUs by their numbers on the host."""
+    if b"CUDA_VISIBLE_DEVICES" not in script:
+        return
+    for number, line in enumerate(script.split(b"\n"), 1):
+        match = None if line.lstrip().startswith(b"#") else _OWN_GPUS.search(line)
+        if match:
+            value = (match[1] or match[2]).decode()
+            place = name if name == "--wrap" else f"{name}: line {number}"
+            yield (
+                f"{place}: CUDA_VISIBLE_DEVICES={value} takes the place of the GPUs that the job gets;"
+                " leave it out: the job sees its GPUs only"
+            )
+
+
+def _about_labels(settings: Mapping[str, Setting], site: SubmitContext) -> Iterator[str]:
+    """Yield a warning about an account or a QOS where the site defines none."""
+    for slot, what in (("account", "accounts"), ("qos", "QOS")):
+        if slot in site.undefined and _text(settings, slot, ""):
+            setting = settings[slot]
+            yield f"{setting.label}={shown(setting.text)}: this site defines no {what}; it is only a label"
+
+
+def _about_signal(settings: Mapping[str, Setting]) -> Iterator[str]:
+    """Yield a warning about a signal that is sent at the start, as in Slurm."""
+    early = settings["signal"].value if "signal" in settings else None
+    limit = settings["time"].value if "time" in settings else 0
+    if isinstance(early, EarlySignal) and isinstance(limit, int) and 0 < limit <= early.before:
+        setting = settings["signal"]
+        yield (
+            f"{setting.label}={setting.text}: the time limit is {limit} s, so the signal is sent"
+            " as soon as the job runs"
+        )
 
 
 def _about_begin(setting: Setting | None) -> list[str]:

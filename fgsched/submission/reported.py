@@ -64,8 +64,12 @@ class Reported:
         if program and not is_in_path and not _is_of_system(program):
             self.checks.append(f"x{os.path.join(directory, program)}")
 
-    def check_image(self, setting: Setting, path: str) -> None:
-        """Leave the image of a container to the submitter. Raises Elsewhere."""
+    def check_container(self, setting: Setting, image: str, environ: Mapping[str, str]) -> None:
+        """Leave the image and the runtime of a container to the submitter. Raises Elsewhere."""
+        raise Elsewhere
+
+    def is_file(self, path: str) -> bool:
+        """Leave the files of the current directory to the submitter. Raises Elsewhere."""
         raise Elsewhere
 
     def is_writable(self, directory: str) -> bool:

@@ -56,7 +56,7 @@ class Dispatcher:
     ) -> None:
         """`beyond` has the handlers of further calls."""
         self._answers, self._waiters, self._loop = answers, waiters, loop
-        self._jobs = handlers.jobs
+        self._jobs, self._context = handlers.jobs, beyond.context
         self._filter = SubmitFilter(beyond.hooks, loop, handlers.jobs.submit)
         self._writers: dict[Call, Handler] = {
             **handlers.jobs.calls,
@@ -136,6 +136,7 @@ class Dispatcher:
         has_mailer = self._jobs.rules.mail.way != "off"  # a program that came later is found by reconfigure
         return replace(
             site,
+            context_memory=self._answers.context_memory(self._context),
             gpu_features=self._answers.gpu_features,
             partition_gpus=self._answers.partition_gpus,
             mails=has_mailer,
@@ -168,3 +169,4 @@ class Beyond(Struct, frozen=True):
     read: Mapping[Call, Handler]  # handlers of calls that are answered at once
     job_of: Callable[[int], int | None]  # returns the running job of a process
     hooks: HookDesk  # programs of the site
+    context: Callable[[str], tuple[int, bool]]  # GPU model -> bytes of a CUDA context, whether measured

@@ -243,6 +243,10 @@ class QueryHandlers:
             for partition in self.policy.partitions
         }
 
+    def context_memory(self, context: Callable[[str], tuple[int, bool]]) -> int:
+        """Return the smallest charge of a CUDA context on a GPU of the host, in bytes; 0 without GPUs."""
+        return min((context(gpu.model)[0] for gpu in self._engine.cards.gpus), default=0)
+
     @property
     def gpu_features(self) -> tuple[str, ...]:
         """Return the features and models that some GPU of the host has."""
