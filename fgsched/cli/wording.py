@@ -60,6 +60,7 @@ _SHORTFALLS: dict[Reason, str] = {
     Reason.RESERVED_FOR_TOP: "fits now, but would delay a job with higher priority",
 }
 _BEYOND = "limit exceeded: needs {need_share} of a GPU; {who} may use at most {total_share}"
+_NO_GPU = "needs {need} GPU; the driver shows no such GPU, or has not answered yet (see fgsched status)"
 _RESOURCES = {
     "share": "needs {need_share} of one GPU; GPU {gpu} has {left_share} left",
     "card": "needs one whole GPU; GPU {gpu} has {left_share} left",
@@ -156,6 +157,8 @@ def _shortfall(short: Shortfall) -> str:
     text = _RESOURCES[what] if short.reason is Reason.RESOURCES else _SHORTFALLS[short.reason]
     if _is_beyond(short):
         text = _BEYOND
+    if _is_without_gpu(short):
+        text = _NO_GPU
     amounts = {"need": short.need, "left": max(0, short.left), "total": short.total}
     used = short.total - short.left
     if short.capacity:
@@ -178,6 +181,11 @@ def _shortfall(short: Shortfall) -> str:
 def _is_beyond(cause: Shortfall | Gate) -> bool:
     """Tell whether a job requests more GPUs than a limit allows in total: no end of another job helps."""
     return isinstance(cause, Shortfall) and cause.reason in _GPUS and cause.need > cause.total
+
+
+def _is_without_gpu(short: Shortfall) -> bool:
+    """Tell whether the host shows no GPU that the job could use, of whatever state."""
+    return short.reason is Reason.GPU_DRAINED and not short.total
 
 
 def _gate(gate: Gate) -> str:
@@ -251,6 +259,8 @@ def remedy(blocker: Blocker, called: int | str) -> str:
         return _RESERVATION_REMEDIES[cause.what].format(about)
     if _is_beyond(cause):
         return "with fewer GPUs, or in another partition"
+    if _is_without_gpu(cause):
+        return "when the driver shows such a GPU"
     if not lift.jobs:
         return _REMEDIES.get(cause.reason, "")
     when = "" if lift.at is None else f", by {shown_time(lift.at)} at the latest"

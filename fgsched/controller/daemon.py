@@ -38,8 +38,8 @@ def serve(
 
     `takes_over`: also the queue of another host, of which no sign of life is seen.
 
-    The process executes itself again if the spawner is lost or SIGUSR1 asks for it: it must not fork while
-    the queue is open, and a start works from any state.
+    The process executes itself again if the spawner is lost, if SIGUSR1 asks for it, or if a GPU driver that
+    was late at the start answers: it must not fork while the queue is open, and a start works from any state.
 
     Raises:
         AlreadyRunning: this queue has another controller.

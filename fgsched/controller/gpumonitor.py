@@ -328,6 +328,7 @@ class GpuMonitor:
         self._looked_at = -interval  # by the monotonic clock
         self._asked_at: float | None = None  # by the same: when the unanswered query was made
         self.measured: Callable[[gpus.Answer], None] = lambda answer: None  # takes answers about USE
+        self.listed: Callable[[gpus.Answer], None] = lambda answer: None  # takes answers about INVENTORY
         self.record: Record | None = None  # takes each look; None: nothing is recorded
         self.shown: Record = lambda seen, answer: None  # takes each look
 
@@ -359,7 +360,9 @@ class GpuMonitor:
                 self._understand(answer)
             elif answer.want == gpus.USE:
                 self.measured(answer)
-            elif answer.want != gpus.INVENTORY:
+            elif answer.want == gpus.INVENTORY:
+                self.listed(answer)
+            else:
                 self._gate.hear(answer)
 
     def _understand(self, answer: gpus.Answer) -> None:

@@ -34,6 +34,7 @@ class GpuStates:
     ) -> None:
         """`interval` is in seconds; `fatal` are the Xids for which a GPU is drained."""
         self._fatal = fatal
+        self.is_unknown = False  # the driver has not answered yet, and the queue file lists no GPUs
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self.readings: dict[int, Reading] = {}
         self.needs_cleaning = sampled
@@ -294,18 +295,23 @@ def with_known_gpus(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySa
 
     The jobs on them continue, and pending jobs get the reason. The driver does not answer during its upgrade.
     """
-    if not inventory.failed or inventory.gpus:
+    if not inventory.failed:
         return _with_known_indices(inventory, store, sampler)
     known = [remembered(gpu) for gpu in store.known_cards() if gpu.uuid and not is_simulated(gpu.uuid)]
     found = tuple(
-        replace(gpu, total=gpu.total + gpu.headroom, state=GpuState.SUSPECT, note=inventory.note)
-        for gpu in sampler.chosen(known)
-        if gpu.total
+        _silent(gpu, inventory.note) for gpu in sampler.chosen(known) if gpu.total or inventory.gpus
     )
-    if not found:
+    if not any(gpu.total for gpu in found):
         return inventory
     sampler.watch(found)
     return replace(inventory, gpus=found, source="nvml", is_sampled=True)
+
+
+def _silent(gpu: Gpu, note: str) -> Gpu:
+    """Return a known GPU as suspect. One that is only named stays down."""
+    if not gpu.total:
+        return replace(gpu, note=note)
+    return replace(gpu, total=gpu.total + gpu.headroom, state=GpuState.SUSPECT, note=note)
 
 
 def _with_known_indices(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySampler) -> gpus.Inventory:

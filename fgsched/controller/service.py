@@ -26,6 +26,7 @@ from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.later import LaterHandlers
 from fgsched.controller.handlers.processes import ProcessHandlers
 from fgsched.controller.handlers.requests import Beyond, ControllerInfo, Live, Requests, rules
+from fgsched.controller.inventoryretry import InventoryRetry, is_needed
 from fgsched.controller.launching import (
     Beside,
     EnforcementGate,
@@ -52,7 +53,9 @@ _NEEDED = 2**20  # bytes of free space with which a controller starts in any cas
 _YOUNG = 10_000  # new objects at which cycles are searched; the requests of one turn have up to a thousand
 _LONGEST_FAULTY = 1.0  # seconds until the next round where the timers failed
 _ASKED_AGAIN = "asked to restart by a signal"
+_GPUS_ANSWER = "the GPU driver, which was late at the start, answers"
 _ENDING = {signal.SIGTERM, signal.SIGINT}
+_RESTARTING = {SPAWNER_GONE, _ASKED_AGAIN, _GPUS_ANSWER}
 _OBEYED = {*_ENDING, signal.SIGHUP, signal.SIGUSR1}
 
 
@@ -150,8 +153,20 @@ class Controller:
         is_real = self._beside.inventory.source == "nvml"
         self._gputime = GpuTime(self._engine, sampler, run=run, is_real=is_real)
         self._monitor.measured = self._gputime.measured
+        self._inventory_retry = self._retried()
+        self._monitor.listed = lambda answer: self._inventory_retry.hear(answer, time.monotonic())
         if not isinstance(sampler, gpus.Sampler):
             sampler.loads.read = lambda: job_loads(self._engine, run, self._launcher.shepherd)
+
+    def _retried(self) -> InventoryRetry:
+        """Return the part that asks a late driver again; the controller restarts once it answers."""
+
+        def restart() -> None:
+            self._loop.stopping = self._loop.stopping or _GPUS_ANSWER
+
+        ask = partial(self._beside.sampler.ask, gpus.INVENTORY)
+        needed = is_needed(self._beside.inventory)
+        return InventoryRetry(needed=needed, ask=ask, answered=restart, now=time.monotonic())
 
     def _take_samples(self, config: Config) -> Sampling:
         """Return the object that records the use of the GPUs, if there are accounts."""
@@ -166,11 +181,13 @@ class Controller:
         """Return the parts that run after each round. An exception in one part does not affect the others."""
         clock, requests = time.monotonic, self._requests
         presence, cleaner, pruner = self._presence, self._cleaner, self._pruner
+        retry = self._inventory_retry
         lookups, waiters = [self._beside.accounts, *self._beside.sessions], requests.waiters
         return [
             _Part("the waiters", self._tell_waiters, lambda: waiters.delay),
             _Part("the reservations", self._engine.tidy, _never),
             _Part("the GPU monitor", self._monitor.look, lambda: self._monitor.due),
+            _Part("the inventory", lambda: retry.look(clock()), lambda: retry.due(clock())),
             _Part("the GPU time", self._gputime.look, lambda: self._gputime.due),
             *(_Part("the accounts", one.expire, partial(getattr, one, "due")) for one in lookups),
             _Part("the run directory", lambda: presence.look(clock()), lambda: presence.due(clock())),
@@ -271,7 +288,7 @@ class Controller:
 
     @property
     def _is_restarting(self) -> bool:
-        return self._loop.stopping in (SPAWNER_GONE, _ASKED_AGAIN) and not self._engine.is_broken
+        return self._loop.stopping in _RESTARTING and not self._engine.is_broken
 
     def _show_life(self) -> None:
         now = time.monotonic()
@@ -421,7 +438,7 @@ def _keep(config: Config) -> Keep:
 
 
 def _gpu_states(config: Config, beside: Beside) -> GpuStates:
-    return GpuStates(
+    states = GpuStates(
         beside.inventory.gpus,
         sampled=beside.inventory.is_sampled,
         ask=lambda: beside.sampler.ask(gpus.READING),
@@ -429,3 +446,5 @@ def _gpu_states(config: Config, beside: Beside) -> GpuStates:
         clean_timeout=config.clean_timeout,
         fatal=config.drain_on_xid,
     )
+    states.is_unknown = beside.inventory.is_late and beside.inventory.source == "none"
+    return states

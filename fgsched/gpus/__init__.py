@@ -88,6 +88,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
     note: str = ""  # why there are none, or fewer than were named
     limits: bool = False  # the driver can limit the GPU memory of a cgroup
     failed: bool = False  # the driver did not answer, so there may be GPUs
+    is_late: bool = False  # it did not answer in time, so it may answer later
     is_sampled: bool = False  # real GPUs, or simulated ones with a script, which readings describe
 
 
@@ -158,10 +159,12 @@ def _first_inventory(sampler: Sampler, deadline: float) -> Inventory:
     while not answers and polling.select([sampler], [], [], deadline * WAKE_FACTOR + _START_TIME)[0]:
         answers = sampler.read()
     if not answers:
-        return Inventory(gpus=(), source="none", note="the probe supervisor does not answer", failed=True)
+        silent = "the probe supervisor does not answer"
+        return Inventory(gpus=(), source="none", note=silent, failed=True, is_late=True)
     answer = answers[0]
     sampler.watch(answer.gpus)
     if answer.error:
-        return Inventory(gpus=answer.gpus, source="none", note=answer.error, failed=True)
+        found, why, is_late = answer.gpus, answer.error, answer.is_late
+        return Inventory(gpus=found, source="none", note=why, failed=True, is_late=is_late)
     note = "" if answer.gpus else "the driver shows no GPU"
     return Inventory(gpus=answer.gpus, source="nvml", note=note, limits=answer.limits, is_sampled=True)

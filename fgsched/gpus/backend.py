@@ -31,6 +31,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gpus: tuple[Gpu, ...] = ()
     readings: dict[str, Reading] = msgspec.field(default_factory=dict)  # by UUID
     error: str = ""
+    is_late: bool = False  # the error is that the driver did not answer in time
     limits: bool = False  # the driver can limit the GPU memory of a cgroup
     # UUID -> [pid, percent, start, end] with microseconds since the epoch
     uses: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)

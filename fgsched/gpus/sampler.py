@@ -47,6 +47,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()  # to INVENTORY
     readings: dict[int, Reading] = field(default_factory=dict)  # to READING: of every watched GPU, by index
     error: str = ""  # why the driver did not answer; each reading then has it too
+    is_late: bool = False  # to INVENTORY: the error is that the driver did not answer in time
     limits: bool = False  # to INVENTORY: the driver can limit the GPU memory of a cgroup
     uses: dict[str, list[list[int]]] = field(default_factory=dict)  # to USE: by UUID, as in the report
     people: dict[int, Person] = field(default_factory=dict)  # to READING: by pid
@@ -74,7 +75,13 @@ class _Selected:
         if report.want == INVENTORY:
             chosen = self._selection.of(report.gpus, report.error)
             self._layouts = mig.layouts(report.gpus)
-            return Answer(want=INVENTORY, gpus=chosen, error=report.error, limits=report.limits)
+            return Answer(
+                want=INVENTORY,
+                gpus=chosen,
+                error=report.error,
+                is_late=report.is_late,
+                limits=report.limits,
+            )
         if report.want != READING:
             return Answer(want=report.want, error=report.error, uses=report.uses)
         readings = {gpu.index: self._reading(gpu, report) for gpu in self._watched}

@@ -88,7 +88,7 @@ class ProbeSupervisor:
         """Create a supervisor without a probe.
 
         Args:
-            deadline: seconds for an answer; the first one may take five times as long.
+            deadline: seconds for an answer; the first one and an inventory may take five times as long.
         """
         self._deadline = deadline
         self._selector = selectors.DefaultSelector()
@@ -103,6 +103,7 @@ class ProbeSupervisor:
         self._failures = 0
         self._not_before = 0.0  # monotonic seconds
         self._trouble = ""
+        self._was_late = False  # the trouble is that the driver did not answer in time
 
     def run(self) -> None:
         """Answer questions until the other end is closed."""
@@ -126,7 +127,7 @@ class ProbeSupervisor:
         elif self._probe in ready:
             self._receive_answer()
         elif self._is_late:
-            self._fail(f"the driver did not answer within {self._timeout:g} s")
+            self._fail(f"the driver did not answer within {self._timeout:g} s", is_late=True)
         while self._questions and self._due is None:
             self._ask(self._questions[0])
         return True
@@ -171,11 +172,13 @@ class ProbeSupervisor:
             self._abandoned = None
         pauses = time.monotonic() < self._not_before and question != INVENTORY  # a person waits for that
         if self._abandoned or pauses:
-            self._answer(dump(Report(want=question, error=self._trouble)))
+            self._answer(dump(Report(want=question, error=self._trouble, is_late=self._was_late)))
             return
         if self._probe is None:
             self._probe = Helper()
             self._selector.register(self._probe, selectors.EVENT_READ)
+        if question == INVENTORY:
+            self._timeout = self._deadline * WAKE_FACTOR
         try:
             self._probe.ask(question)
         except BrokenPipeError:
@@ -206,14 +209,14 @@ class ProbeSupervisor:
             self._timeout = self._deadline
             self._answer(line)
 
-    def _fail(self, trouble: str, answer: bytes = b"") -> None:
+    def _fail(self, trouble: str, answer: bytes = b"", *, is_late: bool = False) -> None:
         """Abandon the probe; until the pause ends, `trouble` is the answer to every question."""
         self._timeout = self._deadline
         self._not_before = time.monotonic() + min(_MAX_PAUSE, self._deadline * 2**self._failures)
         self._failures = min(self._failures + 1, 20)
-        self._trouble = trouble
+        self._trouble, self._was_late = trouble, is_late
         self._drop()
-        self._answer(answer or dump(Report(want=self._questions[0], error=trouble)))
+        self._answer(answer or dump(Report(want=self._questions[0], error=trouble, is_late=is_late)))
 
     def _drop(self) -> None:
         if self._probe:

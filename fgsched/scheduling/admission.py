@@ -27,6 +27,7 @@ class AdmissionContext(Struct, frozen=True, kw_only=True):
 
     gpus: Sequence[Gpu]
     limits: HostLimits
+    are_gpus_unknown: bool = False  # the driver has not answered yet: requests for GPUs are taken unchecked
     policy: Policy = field(default_factory=Policy)
     default_time: int = 0  # seconds; 0: none
 
@@ -168,6 +169,8 @@ def _check_reservation(
             f"reservation {reservation.name} lasts {format_limit(longest)}; the job's time limit is {asked}",
             f"Ask for at most --time={format_limit(longest)}.",
         )
+    if context.are_gpus_unknown:
+        return
     demand, step = request.demand, context.limits.share_step
     kept = {hold.gpu: hold for hold in reservation.holds}
     fitting = [
@@ -220,7 +223,11 @@ def check_partition(request: Request, partition: Partition, context: AdmissionCo
     """Check that the partition can run the request. Raises Refused."""
     cards = [gpu for gpu in context.gpus if not partition.cards or gpu.index in partition.cards]
     limits = partition.limits(context.limits)
-    check_demand(request.demand, cards if context.gpus else (), limits)
+    if context.are_gpus_unknown:
+        cards = []
+        _check_host(request.demand, limits)
+    else:
+        check_demand(request.demand, cards if context.gpus else (), limits)
     maximum = partition.most
     where = f"partition {partition.name}"
     if maximum.time and request.time_limit > maximum.time:
@@ -274,6 +281,13 @@ def check_demand(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
     Raises:
         Refused: the demand can never run; the remedy is the nearest possible request.
     """
+    _check_host(demand, limits)
+    if demand.gpus:
+        _check_cards(demand, gpus, limits)
+
+
+def _check_host(demand: Demand, limits: HostLimits) -> None:
+    """Check what does not depend on the GPUs."""
     _check_form(demand, limits)
     if demand.cpus > limits.cpus:
         raise Refused(
@@ -286,8 +300,6 @@ def check_demand(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
             f" the host has {format_mebibytes(limits.host_memory)} for jobs",
             f"Ask for at most --mem={format_mebibytes(limits.host_memory)}.",
         )
-    if demand.gpus:
-        _check_cards(demand, gpus, limits)
 
 
 def _check_form(demand: Demand, limits: HostLimits) -> None:

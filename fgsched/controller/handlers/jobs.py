@@ -291,6 +291,7 @@ class JobHandlers:
         engine = self._engine
         return AdmissionContext(
             gpus=engine.cards.gpus,
+            are_gpus_unknown=engine.cards.is_unknown,
             limits=engine.limits,
             policy=engine.policy,
             default_time=self.rules.default_time,
