@@ -144,3 +144,35 @@ def test_what_failed_or_can_never_start_is_red(state, reason, colour):
 def test_every_failure_has_a_colour():
     ends = {state for state in JobState if state.is_final} - {JobState.COMPLETED}
     assert {terminal.of_state(state) for state in ends} == {terminal.RED, terminal.YELLOW}
+
+
+# -- every listing, in every window ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("fgstat", "-a"), ("fginfo",), ("fginfo", "-g"), ("fginfo", "-s"), ("fginfo", "-N")),
+        *(("fginfo", "--types"), ("fgprio",), ("fgprio", "-l"), ("fgshare", "--all")),
+    ],
+    ids=" ".join,
+)
+def test_a_listing_fits_the_window(home, words, columns):
+    lines = on_terminal(home, *words, columns=columns)
+    assert lines
+    assert max(map(width_of, lines)) <= columns, lines
+
+
+def test_numbers_of_a_listing_are_at_the_right_and_a_program_reads_all_columns(home):
+    head, row = on_terminal(home, "fgstat", "-a", columns=80)
+    assert (head[:6], row[:6]) == ("JOBID ", "    2 ")
+    assert len(home.run("fgstat", "-a", "-h").out.split()) == 13
+
+
+def test_the_answer_to_why_is_wrapped_at_the_window_between_words(home):
+    narrow, wide = (on_terminal(home, "fgq", "--why", "3", columns=columns) for columns in (40, 300))
+    long = [line for line in narrow if width_of(line) > 40]
+    assert [line for line in long if " " in line.strip()] == []  # a single long word is not broken
+    assert max(map(width_of, wide)) > 40
+    assert " ".join(narrow).split() == " ".join(wide).split()

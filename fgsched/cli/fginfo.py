@@ -9,6 +9,7 @@ from msgspec import Struct, to_builtins
 from fgsched import protocol
 from fgsched.cli import reservation
 from fgsched.cli.command import CLUSTERS, Command, run, write
+from fgsched.cli.terminal import listing
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import WHOLE, GpuState, JobState, Near
@@ -17,7 +18,7 @@ from fgsched.domain.units import format_indices, format_mebibytes, format_share
 from fgsched.jobs.enforcement import tier_of
 from fgsched.listing import display
 from fgsched.listing.columns import indices
-from fgsched.listing.display import host_name, shown_time, text_table
+from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import GpuInfo, PartitionInfo
 
 _UNDER_WAY = (JobState.RUNNING, JobState.STARTING, JobState.COMPLETING)
@@ -26,6 +27,19 @@ _OUT = {
     GpuState.SUSPECT: ("suspect", "suspect"),
     GpuState.DOWN: ("down", "down"),
 }
+_CUT = ("PARTITION", "TYPE", "NODELIST", "REASON", "JOBS", "EXTERNAL")  # in a narrow window
+_MINOR = (
+    "AVAIL",
+    "TIMELIMIT",
+    "TYPE",
+    "MEM(A/U/T)",
+    "UTIL",
+    "TEMP",
+    "EXTERNAL",
+    "CPUS(A/I/O/T)",
+    "MEMORY(A/T)",
+    "TIMESTAMP",
+)
 Table = tuple[str, list[list[str]]]  # headings, rows
 
 
@@ -69,7 +83,7 @@ def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
         write(_document(there))
     else:
         headings, rows = _VIEWS[wanted[0] if wanted else ""](there)
-        write(text_table(headings.split(), rows, header=not noheader))
+        write(listing(headings.split(), rows, header=not noheader, cut=_CUT, minor=_MINOR))
     return Exit.DONE
 
 

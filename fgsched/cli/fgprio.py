@@ -8,12 +8,12 @@ from msgspec import to_builtins
 
 from fgsched import protocol
 from fgsched.cli.command import Command, run, warn, write
+from fgsched.cli.terminal import listing
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit
 from fgsched.domain.policy import Weights
 from fgsched.domain.units import format_indices, parse_ids
 from fgsched.listing import choices, display
-from fgsched.listing.display import text_table
 from fgsched.protocol import PriorityInfo
 
 _NAMES = ("age", "fairshare", "size", "partition", "qos")
@@ -44,7 +44,8 @@ def fgprio(**options: Any) -> int:
     else:
         headings = (*_FRONT, *(_LONG if options["long"] else ()), *_of_caller(_FACTORS))
         rows = [_row(job, answer.weights, options) for job in jobs]
-        write(text_table(headings, rows, header=not options["noheader"]))
+        cut = ("PARTITION", "USER", "ACCOUNT", "QOSNAME")
+        write(listing(headings, rows, header=not options["noheader"], cut=cut, minor=(*_LONG, *_FACTORS[1:])))
     missing = sorted(set(ids) - {job.id for job in answer.jobs})
     if missing:
         warn("fgprio", f"no pending job: {format_indices(missing)}", "fgq lists the jobs there are.")
@@ -87,7 +88,7 @@ def _number(value: float) -> str:
 
 def _weights(weights: Weights, *, header: bool) -> str:
     row = ["Weights", *(str(weight) for weight in _factors(weights))]
-    return text_table(("", *_of_caller(_FACTORS[1:-1])), [row], header=header)
+    return listing(("", *_of_caller(_FACTORS[1:-1])), [row], header=header)
 
 
 def _of_caller(headings: Sequence[str]) -> list[str]:

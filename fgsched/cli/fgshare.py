@@ -7,12 +7,13 @@ from msgspec import to_builtins
 
 from fgsched import protocol
 from fgsched.cli.command import Command, run, write
+from fgsched.cli.terminal import listing
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.listing import choices, display
-from fgsched.listing.display import text_table
 
 _HEADINGS = ("Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare")
+_MINOR = ("NormShares", "RawUsage", "EffectvUsage")  # a narrow window leaves them out
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 
 
@@ -62,7 +63,7 @@ def _cells(row: protocol.ShareInfo) -> list[str]:
 
 def _text(rows: list[list[str]], options: dict[str, Any]) -> str:
     if not (options["parsable"] or options["parsable2"]):
-        return text_table(_HEADINGS, rows, header=not options["noheader"])
+        return listing(_HEADINGS, rows, header=not options["noheader"], cut=_HEADINGS[:2], minor=_MINOR)
     lines = [*([] if options["noheader"] else [list(_HEADINGS)]), *rows]
     end = "|" if options["parsable"] else ""
     return "".join("|".join(cells) + f"{end}\n" for cells in lines)

@@ -9,6 +9,7 @@ import click
 from msgspec import to_builtins
 
 from fgsched import protocol
+from fgsched.cli import terminal
 from fgsched.cli.command import Command, run, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
@@ -39,6 +40,7 @@ _HEADINGS = (
     "RSS",
     "TIME",
 )
+_MINOR = ("USER", "PEAK", "AVG%", "ENERGY", "CPU", "RSS")  # a narrow window leaves them out
 _UNKNOWN = "-"
 _STATES = (JobState.RUNNING, JobState.SUSPENDED)
 
@@ -63,7 +65,10 @@ def fgstat(**options: Any) -> int:
         write(display.document(jobs=[_document(job, uses[job.id]) for job in jobs]))
     elif not is_missing:
         rows = [_row(job, uses[job.id]) for job in jobs]
-        write(display.text_table(_HEADINGS, rows, header=not options["noheader"]))
+        table = terminal.listing(
+            _HEADINGS, rows, header=not options["noheader"], cut=("NAME", "USER"), minor=_MINOR
+        )
+        write(table)
     if is_missing:
         warn("fgstat", f"no running job: {choices.spelled(ids)}", "fgacct shows jobs that have ended.")
         return Exit.NO_SUCH_JOB

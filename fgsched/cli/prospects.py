@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from fgsched import protocol
 from fgsched.cli import wording
 from fgsched.cli.command import write
+from fgsched.cli.terminal import wrapped
 from fgsched.client import Client
 from fgsched.domain.job import Hold, JobState
 from fgsched.domain.units import format_indices, format_share
@@ -41,7 +42,7 @@ def show_why(client: Client, names: Sequence[protocol.Reference] | None, *, as_j
     if as_json:
         write(json.dumps({"jobs": [_document(job) for job in answer.jobs]}, indent=1) + "\n")
         return
-    told = ["\n".join(explained(job)) + "\n" for job in answer.jobs]
+    told = ["\n".join(wrapped(explained(job))) + "\n" for job in answer.jobs]
     write("\n".join(told) if told else "You have no pending jobs.\n")
     if answer.left_out:
         write(f"\n… and {answer.left_out} more; name the jobs that you ask about.\n")

@@ -1,17 +1,20 @@
 """Fit tables to the width of a terminal, and colour states and reasons."""
 
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
 from fgsched.domain.job import JobState, Reason
 from fgsched.domain.text import clean, width_of
-from fgsched.listing.display import fit
+from fgsched.listing.display import fit, text_table
 
 MARK = "+"  # the end of a cell that is cut
 RED, YELLOW, BLUE, DIM = "31", "33", "94", "2"
+_NUMBER = re.compile(r"-|\d[\d.:/,%-]*([kMGT]?[BJ]?|C)(/[\d-]+[MG]?)*")  # also several in one cell
+_LEAST_TEXT = 6  # columns that a text is cut to, before minor columns are left out
 _LEAST = 4  # columns that a cell is cut to if nothing else helps
 _STATES = {
     JobState.RUNNING: BLUE,
@@ -98,6 +101,49 @@ def table(
     _shrink(widths, {at: _LEAST for at in shown if heads[at].least}, room)
     lines = [[Cell(head.text) for head in heads]] * header + texts
     return [_line(heads, row, widths) for row in lines]
+
+
+def listing(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    header: bool = True,
+    cut: Collection[str] = (),
+    minor: Collection[str] = (),
+) -> str:
+    """Return a table: fitted to the window of a terminal, and whole for a program that reads it.
+
+    Columns of numbers are aligned at the right. A narrow window cuts the columns `cut`, and then leaves out
+    the columns `minor`.
+    """
+    if not is_terminal():
+        return text_table(headings, rows, header=header)
+    numeric = [all(_NUMBER.fullmatch(row[at]) for row in rows) and bool(rows) for at in range(len(headings))]
+    heads = [
+        Head(text, right=is_number, least=_LEAST_TEXT if text in cut else 0, minor=text in minor)
+        for text, is_number in zip(headings, numeric, strict=True)
+    ]
+    lines = table(heads, [[Cell(text) for text in row] for row in rows], width(), header=header)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def wrapped(lines: Iterable[str]) -> list[str]:
+    """Wrap sentences at the window of a terminal; a word is never broken, so that it can be copied."""
+    if not is_terminal():
+        return list(lines)
+    return [part for line in lines for part in _wrapped(line, width())]
+
+
+def _wrapped(line: str, room: int) -> list[str]:
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    parts, text = [], ""
+    for word in line.split():
+        if text and width_of(f"{text} {word}") > room:
+            parts.append(text)
+            text = f"{indent}  {word}"
+        else:
+            text = f"{text} {word}" if text else indent + word
+    return [*parts, text]
 
 
 def _shown(heads: Sequence[Head], natural: Sequence[int], room: int) -> list[int]:
