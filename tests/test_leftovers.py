@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from awaiting import PATIENCE, until_written
+from fakehost import why_not
 from fgsched.system.process import identify
 from live_host import ROOT, Home
 
@@ -33,6 +34,14 @@ import subprocess, sys
 def test_that_leaves_a_controller():
     command = [sys.executable, "-m", "fgsched.cli.fgsched", "start"]
     assert subprocess.run(command, env={environ!r}).returncode == 0
+"""
+LEAVES_A_CONTROLLER_OF_THE_HOST = """
+from fakehost import hosting
+
+def test_that_leaves_a_controller():
+    with hosting(started=False) as host:
+        assert host.run("root", "fgsched", "start", "--system").status == 0
+        print(host.run("root", "fgsched", "status", "--system").out, file=open({said!r}, "w"))
 """
 ENDS = "def test_that_ends():\n    pass\n"
 
@@ -96,3 +105,16 @@ def test_a_controller_that_a_test_left_is_named_and_killed(tmp_path):
     )
     pid = int(home.places.lock.read_text())
     assert identify(pid) is None
+
+
+@pytest.mark.root
+@pytest.mark.skipif(why_not() != "", reason=why_not())
+def test_a_controller_of_the_host_that_a_test_left_is_named_and_killed(tmp_path):
+    """Its environment names no test, and its host has a mount namespace of its own."""
+    said = tmp_path / "said"
+    run = a_run(tmp_path, LEAVES_A_CONTROLLER_OF_THE_HOST.format(said=str(said)))
+    out, err = run.communicate(timeout=PATIENCE)
+    assert (run.returncode, "1 passed" in out, "--system" in err) == (1, True, True), out + err
+    assert "system mode" in said.read_text()
+    pids = [int(line.split(": ")[1]) for line in err.splitlines()]
+    assert [pid for pid in pids if identify(pid)] == []
