@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import sqlite3
 from contextlib import closing
 from itertools import count
@@ -460,10 +461,16 @@ def test_other_errors_of_binding_a_value_are_not_hidden():
 
 @pytest.mark.compiler
 def test_a_script_that_names_an_interpreter_in_latin_1_costs_nobody_else_anything(home):
-    done = home.run("fgsub", "--parsable", input=b"#!/bin/b\xe4sh\n", text=False, errors=None)
+    """The interpreter is there at the submission, and is removed while the job waits."""
+    interpreter = os.fsencode(home.path) + b"/b\xe4sh"
+    os.symlink("/bin/sh", interpreter)
+    script = b"#!" + interpreter + b"\n"
+    done = home.run("fgsub", "--parsable", "--hold", input=script, text=False, errors=None)
+    os.unlink(interpreter)
+    assert home.run("fgctl", "release", str(int(done.out))).status == 0
     (job,) = home.wait(int(done.out))
     assert job["state"] == "FAILED"
-    assert "/bin/b" in home.job(job["id"])["detail"]
+    assert f"{home.path}/b" in home.job(job["id"])["detail"]
     pid = home.places.lock.read_text()
     assert home.run("fgsched", "stop").status == 0
     assert home.run("fgq", "-h").status == 0

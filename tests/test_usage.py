@@ -20,6 +20,13 @@ def world():
     return world
 
 
+def a_result_after(world, job_id, seconds):
+    """The time passes as well: no job is charged for what is still to come."""
+    started = world.job(job_id).started_at
+    world.now = started + seconds
+    return a_result(started_at=started, ended_at=started + seconds)
+
+
 def charged(world):
     return world.store.kept.usage().get(OWNER, Usage())
 
@@ -30,10 +37,10 @@ def test_a_job_that_runs_counts_and_is_written_down_when_it_ends(world):
     assert charged(world) == Usage()
     used = world.engine.charges.used(world.engine.jobtable, Policy(), world.now)
     assert used[OWNER] == pytest.approx(100, rel=0.001), "a little of it has decayed"
-    world.host.finish(1, 1, a_result(ended_at=started + 100))
+    world.host.finish(1, 1, a_result_after(world, 1, 100))
     world.turn()
     assert charged(world).seconds == pytest.approx(100, rel=0.001)
-    assert charged(world).at == started + 100
+    assert charged(world).at == world.now, "decayed to the turn that charges"
 
 
 def test_half_a_card_is_charged_by_half_and_no_card_not_at_all():
@@ -41,7 +48,7 @@ def test_half_a_card_is_charged_by_half_and_no_card_not_at_all():
     world.submit([a_demand(5000), a_demand(cpus=2)])
     world.settle()
     for job_id in (1, 2):
-        world.host.finish(job_id, 1, a_result(ended_at=world.job(job_id).started_at + 100))
+        world.host.finish(job_id, 1, a_result_after(world, job_id, 100))
     world.turn()
     assert charged(world).seconds == pytest.approx(50, rel=0.001)
 
@@ -51,14 +58,14 @@ def test_memory_counts_where_it_is_more_than_the_share():
     usable = a_gpu(0).usable
     world.submit([a_demand(1000, usable // 2)])
     world.settle()
-    world.host.finish(1, 1, a_result(ended_at=world.job(1).started_at + 100))
+    world.host.finish(1, 1, a_result_after(world, 1, 100))
     world.turn()
     assert charged(world).seconds == pytest.approx(50, rel=0.001)
 
 
 @pytest.mark.parametrize("effects", range(4))
 def test_a_crash_around_the_end_charges_once(world, effects):
-    world.host.finish(1, 1, a_result(ended_at=world.job(1).started_at + 100))
+    world.host.finish(1, 1, a_result_after(world, 1, 100))
     Power(world, effects).step(world.settle)
     assert world.job(1).state is JobState.COMPLETED
     assert charged(world).seconds == pytest.approx(100, rel=0.001)

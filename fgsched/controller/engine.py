@@ -423,6 +423,15 @@ class Engine:
         if failed:
             raise Doomed
 
+    def _charge_marked(self, job: Job, now: float) -> None:
+        """Charge a job that is marked; a fault of its charge must not leave it on its GPUs."""
+        try:
+            self.charges.charge(job, self.jobtable.given.get(job.id, ()), now, self.policy)
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            self.faults.note(f"the charge of job {job.id}", error)
+
     def _mark(self, job: Job, why: str, now: float) -> None:
         """Record the error of a job (`containment.marked`)."""
         if is_held_for_an_error(job):
@@ -441,7 +450,7 @@ class Engine:
         if not self.store.save(job, after, now=now):
             raise AlreadyMarked
         if job.holds and not after.holds:
-            self.charges.charge(after, self.jobtable.given.get(job.id, ()), now, self.policy)
+            self._charge_marked(after, now)
         self.log.step(job, after)
         self.jobtable.put(after)
         self.mail.note(job, after, now)
