@@ -3,7 +3,6 @@
 import os
 import pwd
 import resource
-import shutil
 import stat
 from collections.abc import Mapping
 from typing import BinaryIO
@@ -67,7 +66,7 @@ class Process:
         if not program:
             return
         if is_in_path:
-            if shutil.which(program, path=path) is None:
+            if not is_in(path, program):
                 raise BadUsage(
                     f"{name}: its interpreter {shown(program)} is not in PATH", "Correct its first line."
                 )
@@ -93,7 +92,7 @@ class Process:
             image,
             is_directory=is_path(image) and os.path.isdir(image),
             asked=environ.get("FG_CONTAINER_RUNTIME", ""),
-            has=lambda name: shutil.which(name, path=path) is not None,
+            has=lambda name: is_in(path, name),
         )
 
     def is_file(self, path: str) -> bool:
@@ -315,3 +314,8 @@ def rlimits() -> tuple[tuple[int, int, int], ...]:
     names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
     numbers = sorted({getattr(resource, name) for name in names})
     return tuple((number, *resource.getrlimit(number)) for number in numbers)
+
+
+def is_in(path: str, name: str) -> bool:
+    """Return whether one of the directories of a PATH has a program of this name."""
+    return any(is_program(os.path.join(directory, name)) for directory in path.split(os.pathsep))

@@ -19,24 +19,31 @@ class Kernel:
     """The system calls that change durable files. Tests replace it to let them fail."""
 
     def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
+        """Open a file, not inherited by programs. Raises OSError."""
         return os.open(path, flags | os.O_CLOEXEC, mode)
 
     def write(self, fd: int, data: bytes, offset: int) -> int:
+        """Write at an offset in bytes; return how many were written. Raises OSError."""
         return os.pwrite(fd, data, offset)
 
     def truncate(self, fd: int, size: int) -> None:
+        """Cut a file to `size` bytes. Raises OSError."""
         os.ftruncate(fd, size)
 
     def sync(self, fd: int) -> None:
+        """Wait until the disk has the file. Raises OSError."""
         os.fsync(fd)
 
     def rename(self, source: Path, target: Path) -> None:
+        """Rename a file, over another one. Raises OSError."""
         os.rename(source, target)
 
     def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name. Raises OSError."""
         os.link(source, target)
 
     def remove(self, path: Path) -> None:
+        """Remove a name. Raises OSError."""
         os.unlink(path)
 
 

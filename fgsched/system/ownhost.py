@@ -21,6 +21,7 @@ from fgsched.domain.text import clean
 from fgsched.system.process import boot_id
 
 RECORD, JOBS_LOCK = "host", "jobs.lock"
+FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 _MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _CARDS = Path("/sys/class/net")
@@ -146,7 +147,8 @@ def refusal(state: Path, owner: Owner) -> Unreachable:
 def claim(state: Path, owner: Owner, *, takes_over: bool = False) -> None:
     """Record this host as that of a queue. The caller holds the lock of the state directory.
 
-    A record that exists is moved away by one call, which succeeds on one of several hosts.
+    A record that exists is moved away by one call, which succeeds on one of several hosts. On a full disk the
+    record of this host stays, with the controller before.
 
     Raises:
         Unreachable: the queue belongs to another host.
@@ -162,6 +164,10 @@ def claim(state: Path, owner: Owner, *, takes_over: bool = False) -> None:
         os.symlink(msgspec.json.encode(owner), os.fsencode(state / RECORD))
     except FileExistsError:
         raise refusal(state, owner_of(state) or owner) from None
+    except OSError as error:
+        if before is None or error.errno not in FULL:
+            raise
+        os.rename(state / f"{RECORD}.before", state / RECORD)
 
 
 def hold_jobs_lock(state: Path) -> int:

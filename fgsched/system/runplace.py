@@ -10,7 +10,6 @@ import fcntl
 import logging
 import os
 import stat
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -96,6 +95,8 @@ def _is_chosen(target: Path, link: Path, shared: Sequence[Path]) -> bool:
 
 def _made(shared: Sequence[Path], uid: int) -> Path:
     """Make a run directory with a random name. Raises StorageError."""
+    import tempfile  # 0.3 MiB, and only a home without a place needs it
+
     for directory in shared:
         with suppress(OSError):
             if is_suitable(directory / "fgsched-01234567") and _is_safe(directory, uid):
@@ -164,18 +165,33 @@ def _is_removed(run: Path, boot: str) -> bool:
     if _is_used(run, boot):
         return False
     _rmtree(run)
-    return True
+    return not os.path.lexists(run)
 
 
 def _rmtree(path: Path) -> None:
     from shutil import rmtree  # 0.2 MiB, and only a directory that moves needs it
 
-    rmtree(path)
+    rmtree(path, ignore_errors=True)  # a job that ends removes its files at the same time
 
 
 def _is_used(run: Path, boot: str) -> bool:
-    """Return whether a program of this boot may use files in a run directory."""
-    if any((run / name).exists() for name in _LONG_LIVED):
+    """Return whether a program of this boot may use files in a run directory. Its entries may be damaged."""
+    if any(os.path.lexists(run / name) for name in _LONG_LIVED):
         return True
-    claims = (*run.glob("claim*/*"), *run.glob("*/claim*/*"))
-    return any(claim.is_symlink() and os.readlink(claim).endswith(f":{boot}") for claim in claims)
+    above = [run, *_directories(run)]
+    places = [path for each in above for path in _directories(each) if path.name.startswith("claim")]
+    return any(_target(claim).endswith(f":{boot}") for place in places for claim in place.iterdir())
+
+
+def _directories(above: Path) -> list[Path]:
+    """Return the real directories in a directory."""
+    with suppress(OSError), os.scandir(above) as entries:
+        return [above / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return []
+
+
+def _target(path: Path) -> str:
+    """Return the target of a link; "" if the path is none."""
+    with suppress(OSError):
+        return os.readlink(path)
+    return ""

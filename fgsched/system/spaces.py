@@ -3,7 +3,6 @@
 import ctypes
 import fcntl
 import os
-import secrets
 import stat
 import string
 import time
@@ -160,7 +159,7 @@ class Scratch:
     def _create(self) -> None:
         """Make a directory with a new name. Raises OSError."""
         for left in reversed(range(_TRIES)):
-            path = self._prefix + "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
+            path = self._prefix + "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(_LENGTH))
             try:
                 os.mkdir(path, 0o700)
                 break
