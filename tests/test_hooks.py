@@ -325,7 +325,7 @@ def hooked(tmp_path_factory):
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ("[" * 100_000, "maximum recursion depth exceeded"),
+        ("[" * 100_000, "it has too many levels"),
         ("this is not json", "Expecting value: line 1 column 1 (char 0); it begins with 'this is not json'"),
         ("[1]", "it begins with '[1]'"),
         ('{"request":{"\\ud800":1}}', "a text has a NUL, or half of a surrogate pair"),
@@ -363,6 +363,12 @@ class Filters:
     def filter(self, question: str, owner, done: object) -> None:
         self.asked.append(done)
 
+    def finish(self, connection: Waiting, answer: object) -> None:
+        pass
+
+    def write(self, connection: Waiting, act: object, name: str) -> None:
+        pass
+
 
 def test_one_user_cannot_fill_the_submit_filter():
     there = Filters()
@@ -377,8 +383,31 @@ def test_one_user_cannot_fill_the_submit_filter():
         asks.ask(Waiting(), ann, call)
     asks.ask(Waiting(), bob, call)
     connections[0].is_closed, connections[1].is_waiting = True, False
-    asks.ask(Waiting(), ann, call)
+    asks.ask(later := Waiting(), ann, call)
+    assert len(there.asked) == 33
+    there.asked[1](Ran(number=1, status=0))
     assert len(there.asked) == 34
+    assert later.is_waiting
+
+
+def test_the_submit_filter_is_not_asked_for_those_who_have_gone():
+    there = Filters()
+    asks = SubmitFilter(there, there, lambda caller, call, now: None)
+    one = {"requests": [Request(name="one")], "scripts": ["x"], "environments": [], "jobs": [(0, 0, 0)]}
+    call, ann = protocol.Submit(key="k" * 16, **one), Caller(1, 1, "name", is_operator=False)
+    for _ in range(1000):
+        asks.ask(gone := Waiting(), ann, call)
+        gone.is_closed = True
+    assert len(there.asked) == 32
+    assert sum(map(len, asks._later.values())) <= 1
+    asks.ask(Waiting(), ann, call)
+    there.asked[0](Ran(number=1, status=0))
+    assert len(there.asked) == 33
+    for answered in there.asked[1:]:
+        answered(Ran(number=1, status=1, output="no"))
+    assert len(there.asked) == 33
+    assert not asks._later
+    assert not asks._asking
 
 
 class Unstarted(HookRunner):

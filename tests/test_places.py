@@ -2,14 +2,17 @@
 
 import json
 import os
+import re
 import socket
 import stat
 from contextlib import closing
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+import fgsched
 from fgsched import codec
 from fgsched.accounting.backup import archive, back_up
 from fgsched.accounting.ledger import Ledger
@@ -24,12 +27,14 @@ from fgsched.containers import enter
 from fgsched.domain import text
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.domain.job import Request
-from fgsched.hooks.filtering import judged
+from fgsched.hooks.filtering import MOST_OUTPUT, judged
 from fgsched.hooks.settings import Ran
 from fgsched.interactive import link
+from fgsched.mail import mailer
 from fgsched.simulate import workload
 from fgsched.slurm import sinfo, tables
 from fgsched.system import places
+from fgsched.system.accounts import Accounts
 from fgsched.system.spaces import Scratch
 from fgsched.system.unanswered import VALID, Unanswered, new_key
 
@@ -381,7 +386,7 @@ def test_connections_of_another_user_leave_room_for_the_agent():
 @pytest.mark.parametrize("words", [r"train \ud83d", r"\udfff", r"a\ud83db", r"a\u0000b"])
 @pytest.mark.parametrize("field", ["name", "comment", "account"])
 def test_a_filters_answer_that_has_no_utf8_is_refused(words, field):
-    with pytest.raises(FgschedError, match="cannot be used"):
+    with pytest.raises(FgschedError, match="no JSON"):
         judged(Request(name="job"), Ran(number=1, status=0, output=f'{{"request":{{"{field}":"{words}"}}}}'))
 
 
@@ -395,6 +400,73 @@ def test_a_refusal_cannot_control_the_terminal():
     with pytest.raises(FgschedError) as refused:
         judged(Request(name="job"), Ran(number=1, status=1, output="no\x1b[2J\x9b1m\u202e"))
     assert refused.value.cause.isprintable()
+
+
+BAD_JSON = [
+    r'"\ud83d"',
+    r'"a\u0000"',
+    r'{"a\ud83d": 1}',
+    "[NaN]",
+    "-Infinity",
+    "1e999",
+    "[" * 9999,
+    "{",
+    b'"\xff"',
+    "9" * 5000,
+]
+
+
+@pytest.mark.parametrize("words", BAD_JSON)
+def test_json_of_others_is_read_in_one_place_which_refuses_what_cannot_be_stored(words):
+    with pytest.raises(ValueError):  # noqa: PT011
+        text.read_json(words)
+
+
+@pytest.mark.parametrize("words", ["[1.5, null]", '"\\ud83d\\ude00"', '"\\udc80"', b'{"a": 1e300}'])
+def test_json_that_can_be_stored_is_read(words):
+    assert text.read_json(words) == json.loads(words)
+
+
+def test_no_other_module_reads_json_of_others():
+    package = Path(fgsched.__file__).parent
+    reading = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"\bjson\.loads?\(", path.read_text())
+    }
+    own = {
+        f"store/{name}.py" for name in ("files", "recovering", "rows", "schema", "store")
+    }  # what fgsched has written
+    assert reading == own | {"domain/text.py", "codec.py"}
+
+
+@pytest.mark.parametrize(
+    "session", [r'{"refusal": "\ud83d"}', "[]", "{", '{"limits": [[NaN]]}', '{"limits": 3}', "[" * 9999]
+)
+def test_an_answer_about_an_account_that_cannot_be_read_is_none(session):
+    class Answers:
+        def read(self):
+            return [b"7 7 7 61 2f 61\n" + session.encode(), b"8"]
+
+    accounts = Accounts(Answers())
+    accounts._sent[7] = 0.0
+    accounts._helper.rest = lambda: None
+    accounts.receive()
+    assert accounts.cached(7) is None
+    assert accounts._answers.keys() == {8}
+
+
+def test_what_a_mail_server_says_cannot_control_the_terminal_of_who_reads_the_log(capsys):
+    mailer._log("mail 1: 550 no\x1b[2J\x9b1m\u202e\nforged line")
+    said = capsys.readouterr().err
+    assert said.endswith("forged line\n")
+    assert said[:-1].isprintable()
+
+
+@pytest.mark.parametrize("output", ['{"request": {"comment": "', '{"request": {}}' + " " * 10 + "x"])
+def test_an_answer_of_a_filter_that_was_cut_at_its_bound_is_refused(output):
+    with pytest.raises(FgschedError, match="no JSON"):
+        judged(Request(name="job"), Ran(number=1, status=0, output=output.ljust(MOST_OUTPUT, "a")))
 
 
 @pytest.mark.parametrize("words", ["train \ud83d", "\udfff\udc80", "a\ud83db"])

@@ -24,7 +24,7 @@ from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit, Refused
 from fgsched.domain.job import Demand, Request
 from fgsched.domain.states import Reason, Tier
-from fgsched.domain.text import clean
+from fgsched.domain.text import clean, read_json
 from fgshim import selftest
 from fgshim.selftest.others import OTHERS
 from fgshim.selftest.views import VIEWS
@@ -188,7 +188,7 @@ def _said(output: Path) -> list[dict[str, Any]]:
     for line in output.read_text(errors="replace").splitlines() if output.exists() else []:
         if line.startswith("{"):
             try:
-                found.append(json.loads(line))
+                found.append(read_json(line))
             except ValueError:
                 continue
     return found

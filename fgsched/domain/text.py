@@ -3,6 +3,7 @@
 Python decodes a byte that is not UTF-8 to half a surrogate pair. Neither SQLite nor a terminal accepts one.
 """
 
+import math
 import re
 from typing import Any, AnyStr, cast
 
@@ -65,6 +66,30 @@ def has_no_utf8(value: object) -> bool:
     if isinstance(value, dict):
         return any(map(has_no_utf8, value)) or any(map(has_no_utf8, value.values()))
     return isinstance(value, list) and any(map(has_no_utf8, value))
+
+
+def read_json(text: str | bytes) -> Any:
+    """Parse JSON that another program or a person has written.
+
+    Raises: ValueError, if it is no JSON, or has what cannot be stored: a number that is not finite, a text
+    with a NUL or half of a surrogate pair, too many levels.
+    """
+    import json  # commands that parse nothing start without it
+
+    try:
+        value = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        if has_no_utf8(value):
+            raise ValueError("a text has a NUL, or half of a surrogate pair")
+    except RecursionError:
+        raise ValueError("it has too many levels") from None
+    return value
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:_LONGEST]} is no number of JSON")
+    return number
 
 
 def restore_bytes(text: str) -> str:

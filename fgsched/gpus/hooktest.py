@@ -5,7 +5,6 @@ requests more memory than the limit. No CUDA context is created and no GPU memor
 question and writes one report.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import fgshim.region as region
 
 from fgsched.domain.job import is_instance
+from fgsched.domain.text import read_json
 from fgsched.gpus.backend import HOOK_TEST, Report, dump
 from fgsched.system import capture
 from fgshim import selftest
@@ -26,7 +26,7 @@ _TIMEOUT = 60  # seconds; the supervisor waits less
 
 def main() -> None:
     """Answer the question {"run": directory, "hook": path, "gpu": index, "uuid": …} on standard input."""
-    question = json.loads(sys.stdin.readline())
+    question = read_json(sys.stdin.readline())
     try:
         error = _test_hook(question)
     except (OSError, ValueError, subprocess.SubprocessError) as problem:
@@ -65,7 +65,7 @@ def verdict(output: str, error_output: str, refusals: int) -> str:
         refusals: number of allocations that the hook refused.
     """
     try:
-        found = json.loads(output)
+        found = read_json(output)
     except ValueError:
         return f"the test of the hook failed: {error_output.strip()[-200:] or 'it printed nothing'}"
     if found.get("error"):

@@ -3,7 +3,6 @@
 A call can hang forever, so only the probe process uses this module. No other module imports pynvml.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
+from fgsched.domain.text import read_json
 from fgsched.gpus import mig
 from fgsched.gpus.backend import INVENTORY, LIMIT, USE, Report
 from fgsched.gpus.processload import IDLE, LoadMeter, Sample
@@ -65,7 +65,7 @@ class Driver:
         """Answer one question of the probe."""
         kind, _, rest = want.partition(" ")
         if kind == LIMIT:
-            return Report(want=want, error=self.set_limits(json.loads(rest)))
+            return Report(want=want, error=self.set_limits(read_json(rest)))
         if want == USE:
             return Report(want=want, uses=self.use())
         if want == INVENTORY:

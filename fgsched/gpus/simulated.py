@@ -5,7 +5,6 @@
 describes a GPU with three MIG instances.
 """
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, MigInstance, Near, Reading
-from fgsched.domain.text import shown
+from fgsched.domain.text import read_json, shown
 from fgsched.domain.units import parse_bytes, parse_indices
 from fgsched.gpus import mig
 from fgsched.gpus.backend import READING, Person, Report
@@ -221,7 +220,7 @@ class SimulatedGpus(Struct, frozen=True, kw_only=True):
     def _script(self) -> dict[str, dict[str, Any]]:
         if self.script is None or not self.script.exists():
             return {}
-        script: dict[str, dict[str, Any]] = json.loads(self.script.read_text())
+        script: dict[str, dict[str, Any]] = read_json(self.script.read_text())
         unknown = {key for about in script.values() for key in about} - _KEYS
         if unknown:
             raise ValueError(f"unknown: {', '.join(sorted(unknown))}")

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.job import Request, read_request
-from fgsched.domain.text import clean, has_no_utf8, storable
+from fgsched.domain.text import clean, read_json, storable
 from fgsched.hooks.settings import Ran
 from fgsched.protocol import Submit
 
@@ -83,18 +83,12 @@ def is_refusal(ran: Ran) -> bool:
 
 def _answer(text: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(text, parse_constant=_refuse_constant) if text.strip() else {}
-    except (ValueError, RecursionError) as error:
+        found = read_json(text) if text.strip() else {}
+    except ValueError as error:
         raise Unusable("is no JSON object", f"{error}; it begins with {text[:_SHOWN]!r}") from None
     if not isinstance(found, dict):
         raise Unusable("is no JSON object", f"it begins with {text[:_SHOWN]!r}")
-    if has_no_utf8(found):
-        raise Unusable("cannot be used", "a text has a NUL, or half of a surrogate pair")
     return found
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _merged(request: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from fgsched.accounting.ledger import Reader
 from fgsched.accounting.records import JobUsage
 from fgsched.crash import point
 from fgsched.domain.errors import Refused, StorageError
+from fgsched.domain.text import clean
 from fgsched.mail.addresses import host_name, resolved, sender_of
 from fgsched.mail.composing import compose
 from fgsched.mail.letters import JobMail, Letter, Message, Settings, from_bytes, to_bytes
@@ -230,7 +231,7 @@ class Mailer:
 
 
 def _log(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(clean(text), file=sys.stderr, flush=True)  # a server or a program may have said it
 
 
 # -- the process ---------------------------------------------------------------------------------------

@@ -1,13 +1,12 @@
 """Workloads of a simulation: tasks with a submission time, a demand and a run time, recorded or synthetic."""
 
 import csv
-import json
 import math
 import random
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import WHOLE, Demand, Gpu, HostLimits, Job, Request
 from fgsched.domain.policy import Policy
-from fgsched.domain.text import quoted
+from fgsched.domain.text import quoted, read_json
 from fgsched.scheduling.admission import check_demand
 
 
@@ -131,9 +130,9 @@ def read(file: str, text: str) -> Workload:
 
 def _accounts(file: str, text: str) -> Workload:
     try:
-        jobs = json.loads(text, parse_constant=_refuse_constant)["jobs"]
+        jobs = read_json(text)["jobs"]
         found = [_job(job) for job in jobs]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise BadUsage(
             f"{file}: this is not the output of fgacct --json: {error!r}", "Use fgacct --json -a -S …"
         ) from error
@@ -141,10 +140,6 @@ def _accounts(file: str, text: str) -> Workload:
     return Workload.of(
         tasks, f"{counted(len(tasks), 'job')} of {Path(file).name}", left_out=len(found) - len(tasks)
     )
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
 
 
 def _job(job: dict[str, Any]) -> Task | None:

@@ -6,7 +6,6 @@ answer in time. While it is slow, further helpers take the next questions. The s
 answer that is at most five seconds old; if the service does not answer, the last answer is used.
 """
 
-import json
 import logging
 import os
 import socket
@@ -21,6 +20,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from fgsched.domain.errors import Busy
+from fgsched.domain.text import clean, read_json
 from fgsched.system import names
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def parse(packet: bytes) -> tuple[int, Account | None]:
 
 def _session(text: str) -> tuple[Limits | None, str]:
     """Return the limits of a PAM session, or None and the refusal."""
-    said = json.loads(text)
+    said = read_json(text)
     limits = {number: (soft, hard) for number, soft, hard in said.get("limits", ())}
     return limits or None, said.get("refusal", "")
 
@@ -286,7 +286,11 @@ class Accounts:
         """Store the answers that have arrived, and call the callbacks that wait for them."""
         assert self._helper is not None
         for packet in self._helper.read():
-            uid, account = parse(packet)
+            try:
+                uid, account = parse(packet)
+            except (ValueError, TypeError, AttributeError) as error:  # the question is asked again later
+                log.error("an answer about an account cannot be read: %s", clean(str(error)))
+                continue
             if self._sent.pop(uid, None) is not None and not self._sent:
                 self._helper.rest()
             self._answers[uid] = _Answer(account, self._clock())

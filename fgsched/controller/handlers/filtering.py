@@ -1,6 +1,7 @@
 """Ask the site's submit filter about a submission before it is handled. The event loop does not wait."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -47,6 +48,8 @@ class SubmitFilter:
     def __init__(self, desk: HookDesk, loop: EventLoop, submit: Handler) -> None:
         self._desk, self._loop, self._submit = desk, loop, submit
         self._waiting: dict[int, list[Connection]] = {}  # uid -> connections, of which some have an answer
+        self._asking: Counter[int] = Counter()  # uid -> questions without an answer
+        self._later: dict[int, list[_Asked]] = {}  # uid -> submissions with a question that is not asked yet
 
     @property
     def is_configured(self) -> bool:
@@ -79,9 +82,8 @@ class SubmitFilter:
         if connection.is_closed:
             return
         if asked.left:
-            who = Who(user=caller.name, uid=caller.uid, gid=caller.gid, operator=caller.is_operator)
-            text = question(asked.call, asked.left[-1], who)
-            self._desk.filter(text, caller.uid, partial(self._answered, asked))
+            self._later.setdefault(caller.uid, []).append(asked)
+            self._ask_more(caller.uid)
             return
         connection.is_waiting = False
         submit = partial(self._submit, caller, rebuilt(asked.call, asked.found))
@@ -90,7 +92,30 @@ class SubmitFilter:
             connection, partial(_after_changes, submit, fields) if fields else submit, caller.name
         )
 
+    def _ask_more(self, uid: int) -> None:
+        """Ask the next questions of a user. One whose asker has gone is not asked, and takes no memory."""
+        later = [asked for asked in self._later.pop(uid, ()) if not asked.connection.is_closed]
+        free = _MOST - self._asking[uid]
+        if later[free:]:
+            self._later[uid] = later[free:]
+        for asked in later[:free]:
+            caller = asked.caller
+            who = Who(user=caller.name, uid=caller.uid, gid=caller.gid, operator=caller.is_operator)
+            self._asking[uid] += 1
+            text = question(asked.call, asked.left[-1], who)
+            self._desk.filter(text, uid, partial(self._answered, asked))
+
     def _answered(self, asked: _Asked, ran: Ran) -> None:
+        uid = asked.caller.uid
+        self._asking[uid] -= 1
+        if not self._asking[uid]:
+            del self._asking[uid]
+        try:
+            self._judge(asked, ran)
+        finally:
+            self._ask_more(uid)
+
+    def _judge(self, asked: _Asked, ran: Ran) -> None:
         pair, connection = asked.left.pop(), asked.connection
         try:
             asked.found.append((pair, judged(asked.call.requests[pair[0]], ran)))
