@@ -641,7 +641,7 @@ def test_a_job_whose_prolog_fails_is_held_and_its_gpu_is_drained(hooked, name, w
 
 def test_a_kill_of_the_runner_repeats_its_programs(hooked):
     gate = hooked.path / "killed"
-    kill = f"test -e {gate} || {{ touch {gate}; kill -KILL $PPID; sleep 100; }}"
+    kill = f"test -e {gate} || {{ touch {gate}; kill -KILL $PPID; exec sleep 100; }}"
     program(hooked.log.parent / "prolog", f'echo "$FG_HOOK $FG_JOB_ID" >>{hooked.log}; {kill}')
     job_id = hooked.submit(f"echo job {'$FG_JOB_ID'} >>{hooked.log}")
     hooked.wait(job_id)
