@@ -224,14 +224,14 @@ class World:
         while self.host.inbox or self.starts.due(self.now) is not None or self.engine.orphans:
             self.turn()
 
-    def submit(self, demands: Iterable[Demand], *, key: str = "", **more: object) -> None:
+    def submit(self, demands: Iterable[Demand], *, key: str = "", user: str = "ann", **more: object) -> None:
         jobs = new_jobs(demands, **more)
         key = key or f"key-{self.now}-{len(self.acknowledged)}"
 
         def act(now: float) -> Effect:
             known = self.store.submitted(1, key)
             if known is None:
-                made = self.store.submit(jobs, key=key, who=(1, 1, "ann"), now=now)
+                made = self.store.submit(jobs, key=key, who=(1, 1, user), now=now)
                 for job in made:
                     self.engine.jobtable.put(job)
                 known = range(made[0].id, made[-1].id + 1)

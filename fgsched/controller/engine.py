@@ -502,15 +502,25 @@ class Engine:
         yield 0.0 if self._faulted else None
         if self._plans_again_at > self._turned_at and table.waiting:  # the last turn left planning out
             yield min(PAUSE, max(0.0, self._plans_again_at - now))
+        yield 0.0 if self._undone_at > -math.inf and table.waiting else None  # what it planned is lost
         yield _AFTER_UNDONE if self.unsaved else self.mail.due(now)
         yield RETRY if self.undelivered else None
         yield self._orphans_due()
         yield self.mps.due(now)
         unseen = min(now, self._turned_at)  # a reservation may have begun or ended since the turn
-        for at in (table.wait_index.next_due, self.site.next_due(unseen)):
+        for at in (table.wait_index.next_due, self.site.next_due(unseen), table.next_end(unseen)):
             yield None if at is None else min(_LONGEST, max(0.0, at - now))
-        if self.policy.has_quotas and table.waiting:
-            yield self.policy.weights.interval  # used GPU time decays without an event
+        if table.is_contended or (self.policy.has_quotas and table.waiting):
+            yield self._drift_due(now)
+
+    def _drift_due(self, now: float) -> float:
+        """Return the seconds until the waiting jobs are planned again because only time has passed.
+
+        Priorities change with fair share and age, used GPU time decays, and a job becomes too long for its
+        operator's reservation: then another job is first, or the capacity kept for the first one is free.
+        """
+        interval = float(self.policy.weights.interval)
+        return min(interval, max(0.0, self._turned_at + interval - now))
 
     def tidy(self) -> None:
         """Forget the reservations that had ended when the last turn planned."""

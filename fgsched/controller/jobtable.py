@@ -113,6 +113,11 @@ class RunningJobs:
             self._known[job.id] = made
         return made
 
+    def next_end(self, after: float) -> float | None:
+        """Return the next expected end of a job behind `after` (both epoch seconds), or None."""
+        ends = (job.until for job in self._known.values() if after < job.until < math.inf)
+        return min(ends, default=None)
+
 
 def _running(job: Job, now: float) -> Running:
     """Convert a job with its allocations; a completing job holds only its GPUs, for a short time."""
@@ -292,6 +297,18 @@ class JobTable:
         running = self._runs.of(self.holding.values(), now)
         self._queue.claims = claims(self._queue, self._claims.values())
         return Snapshot(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether eligible jobs of several classes wait, so that one may be waiting for another."""
+        return self._queue.kinds > 1
+
+    def next_end(self, after: float) -> float | None:
+        """Return when a running job is next late (seconds since the epoch), or None.
+
+        A job that has not ended by then moves the backfill reservations that count on its end.
+        """
+        return self._runs.next_end(after) if self.is_contended else None
 
     def running(self, job: Job, now: float) -> object:
         """Return a job that holds something, for the planner."""

@@ -26,11 +26,8 @@ _LOOKED_AT = 32  # waiting jobs for which that is tried
 class Preempter:
     """Preempt jobs.
 
-    Preemptions in progress are recorded in the jobs; this object only stores the time of the next check.
+    Preemptions in progress are recorded in the jobs, the times of the next checks in the wait index.
     """
-
-    def __init__(self) -> None:
-        self._rung: set[tuple[float, int]] = set()
 
     def preempt(self, host: PreemptionHost, now: float) -> bool:
         """Preempt jobs for pending jobs of higher rank; return whether any is preempted."""
@@ -68,10 +65,7 @@ class Preempter:
             for name in entry.partitions:
                 how = preempt_rule_for(host.policy, entry.kind, name, one.job)
                 when = one.since + how.exempt if how is not None else 0.0
-                if when > snapshot.now and (when, entry.id) not in self._rung:
-                    self._rung = {known for known in self._rung if known[0] > snapshot.now} | {
-                        (when, entry.id)
-                    }
+                if when > snapshot.now:
                     host.jobtable.wait_index.ring(when, entry.id)
 
     # -- going on -------------------------------------------------------------------------------

@@ -100,6 +100,7 @@ class WaitIndex:
         self.stirred: set[int] = set()  # jobs whose dependency is to be evaluated
         self.corresponding: set[tuple[int, int | None]] = set()  # (dependent job, task; None: all tasks)
         self._timers: list[tuple[float, int]] = []
+        self._rung: set[tuple[float, int]] = set()  # the timers that `ring` set
         self._dependants: dict[_Key, set[int]] = {}
         self._same: dict[tuple[int, str], set[int]] | None = (
             None  # (uid, name) -> open jobs; None: not needed yet
@@ -199,15 +200,19 @@ class WaitIndex:
     # -- time -----------------------------------------------------------------------------------
 
     def ring(self, when: float, job_id: int) -> None:
-        """Schedule the next examination of a job (seconds since the epoch)."""
-        heappush(self._timers, (when, job_id))
+        """Schedule the next examination of a job (seconds since the epoch); once, if it is repeated."""
+        if (when, job_id) not in self._rung:
+            self._rung.add((when, job_id))
+            heappush(self._timers, (when, job_id))
 
     def due(self, now: float) -> list[int]:
         """Return and remove the jobs that are due for examination. `now`: seconds since the epoch."""
         self.now = now
         found = []
         while self._timers and self._timers[0][0] <= now:
-            found.append(heappop(self._timers)[1])
+            timer = heappop(self._timers)
+            self._rung.discard(timer)
+            found.append(timer[1])
         return found
 
     @property
