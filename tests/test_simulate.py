@@ -266,7 +266,7 @@ def test_a_made_up_day_is_shown_as_a_table_and_drawn(home):
         (["--partition=main"], 2, "--partition selects jobs of a FILE"),
         (["--gpus=4x"], 2, "does not describe simulated GPUs"),
         (["--gpus=2x16G", "--mem=much"], 2, "much"),
-        (["--gpus=2x16G", "--policy=best"], 2, "'best'"),
+        (["--gpus=2x16G", "--policy=best"], 2, "--policy=best is not pack or spread"),
         (["--gpus=2x16G", "--hours=1", "--svg", "/nowhere/a.svg"], 2, "/nowhere/a.svg: cannot be written"),
     ],
 )

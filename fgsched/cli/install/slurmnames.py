@@ -24,6 +24,7 @@ NAMES = {  # of Slurm -> the command of fgsched that takes its options
 BIN = Path(__file__).resolve().parents[2] / "slurm" / "bin"  # one script for each name
 _MARK = b"# Written by fgsched slurm-names, which replaces and removes this file."
 _SHELL = b"#!/bin/bash -p"  # keeps exported functions, such as that of `module`; -p: without reading BASH_ENV
+_PROMPT_LINES = 4  # lines of a program inside jobs, from its first one, that keep the prompts
 _WITH_PROMPTS = ("srun", "salloc")  # names that start a shell for a person
 _HEAD = 400  # bytes of a file in which the mark is
 _NOT_IN_PATH = "{0} is not in PATH. Add to ~/.bashrc: export PATH={0}:$PATH\n"
@@ -97,7 +98,7 @@ def program(name: str) -> bytes:
 
 def _prompts(name: str) -> bytes:
     """Return the lines of the program inside jobs that keep the prompts of the caller."""
-    return b"".join((BIN / name).read_bytes().splitlines(keepends=True)[1:-1])
+    return b"".join((BIN / name).read_bytes().splitlines(keepends=True)[1:_PROMPT_LINES])
 
 
 def _completions(folder: Path) -> dict[Path, str]:
