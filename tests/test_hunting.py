@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from awaiting import until, until_stopped
+from awaiting import until, until_stopped, until_written
 from builders import a_job
 from fgsched.domain.job import JobState
 from fgsched.jobs.launchspec import job_dir
@@ -48,7 +48,9 @@ def test_what_is_left_of_a_job_is_killed(hunter, left):
 @pytest.mark.compiler
 @pytest.mark.skipif(not program().exists(), reason="fgspawn is not built")
 def test_a_job_whose_killed_shepherd_the_spawner_has_not_noticed_yet_is_not_lost(spawner):
-    job = spawner.launch("#!/bin/sh\nexec sleep 1000000\n", job=1, attempt=1)
+    begun = spawner.run / "begun"
+    job = spawner.launch(f"#!/bin/sh\necho >{begun}\nexec sleep 1000000\n", job=1, attempt=1)
+    until_written(begun)
     ports = SimpleNamespace(watch=None, gone=None, accounts=None)
     hunter = Launcher(RunDir(spawner.run, boot_id()), SimpleNamespace(pid=0), None, ports, None)
     os.kill(spawner.process.pid, signal.SIGSTOP)
