@@ -1,0 +1,77 @@
+"""The simulator of GPUs shared in time slices: its model without pacing."""
+
+import pytest
+
+from gpusim import Simulator
+from gpusim.mixes import GRAPH, PRODUCT, PRODUCTS, REQUESTS, THINKING, TRAINING, UNEVEN, sharing
+
+pytestmark = pytest.mark.compiler
+
+
+@pytest.fixture(scope="module")
+def simulator(tmp_path_factory):
+    return Simulator.build(tmp_path_factory.mktemp("gpusim"))
+
+
+UNPACED = [  # time that jobs have without pacing, per cent; from an independent model of an H100
+    (sharing("10 90", PRODUCT), (43, 43)),
+    (sharing("25 75", PRODUCTS), (41, 41)),
+    (sharing("25 75", "kernel=5"), (44, 43)),
+    (sharing("25 75", "kernel=20,wait=1"), (5.9, 5.9)),
+    (sharing("25 75", TRAINING), (43, 43)),
+    (sharing("25 75", GRAPH), (43, 43)),
+    (sharing("75 25", "kernel=5000", "kernel=50"), (43, 44)),
+    (sharing("25 75", "kernel=5000", "kernel=50"), (44, 43)),
+    (sharing("25 75", "kernel=50000", PRODUCTS), (64, 22)),
+    (sharing("25 75", "kernel=500000", PRODUCT), (44, 43)),
+    (sharing("50 50", "kernel=500000"), (43.5, 43.5)),
+    (sharing("50 50", UNEVEN, "kernel=50"), (43.5, 43.5)),
+    (sharing("25 25 25 25", PRODUCT), (21.7,) * 4),
+    (sharing("25 25 25 25", PRODUCTS), (20.5,) * 4),
+    (sharing("25 25 25 25", "kernel=20", "kernel=1000", "kernel=5000", "kernel=50000"), (21.7,) * 4),
+    (sharing("25 25 25 25", THINKING), (18.8,) * 4),
+    (sharing("50 50", "streams=4,kernel=400,width=0.33", PRODUCT), (43.5, 43.5)),
+    (sharing("50 50", f"processes=4,{PRODUCT}", PRODUCT), (70, 17)),
+    (sharing("25 75", "processes=4,kernel=5000", PRODUCT), (70, 17)),
+    (sharing("50 50", PRODUCT, f"{PRODUCT},on=1e6,off=1e6"), (60, 31)),
+]
+
+
+@pytest.mark.parametrize(("jobs", "expected"), UNPACED, ids=lambda value: " ".join(map(str, value)))
+def test_jobs_without_pacing_have_the_time_that_slices_and_changes_leave(simulator, jobs, expected):
+    assert [job.gpu for job in simulator.run(jobs)] == pytest.approx(expected, abs=3)
+
+
+def test_a_job_alone_has_the_gpu_while_it_has_work(simulator):
+    (products,) = simulator.run(sharing("50", PRODUCT))
+    (waiting,) = simulator.run(sharing("50", "kernel=20,wait=1"))
+    assert (products.gpu, waiting.gpu) == (pytest.approx(100, abs=0.1), pytest.approx(55.6, abs=1))
+
+
+def test_requests_without_pacing_wait_for_the_rest_of_a_slice(simulator):
+    latencies = [
+        (requests.p50, requests.p99)
+        for seed in range(5)
+        for requests in simulator.run(sharing("75 25", PRODUCT, REQUESTS), seed=seed, seconds=20)[1:]
+    ]
+    p50, p99 = (sorted(values)[2] for values in zip(*latencies, strict=True))
+    assert (p50, p99) == (pytest.approx(2.4, abs=0.3), pytest.approx(6.6, abs=1))
+
+
+def test_streams_share_the_gpu_up_to_its_width(simulator):
+    one, four = (
+        simulator.run((f"share=50,kernel=1000,wait=4,streams={streams},width={width}",))[0]
+        for streams, width in ((1, 0.25), (4, 0.25))
+    )
+    assert four.launches == pytest.approx(4 * one.launches, rel=0.06)
+
+
+def test_copies_take_no_time_of_the_kernels(simulator):
+    (job, other) = simulator.run(sharing("50 50", "kernel=171,wait=8,copy=20000", PRODUCT))
+    assert (job.gpu + other.gpu, other.gpu) == (pytest.approx(97, abs=3), pytest.approx(92, abs=3))
+
+
+def test_a_late_host_leaves_the_gpu_to_others(simulator):
+    jobs = sharing("50 50", "kernel=171,wait=4,pause=100", PRODUCT)
+    prompt, late = (simulator.run(jobs, late=time)[0].gpu for time in (60, 2000))
+    assert late < 0.85 * prompt
