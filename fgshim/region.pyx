@@ -53,6 +53,7 @@ cdef extern from "region_file.h":
     size_t FG_SEEN_AT(size_t slot, size_t position)
 
 include "region_pace.pxi"
+include "region_turns.pxi"
 
 SIZE = sizeof(fg_region)
 SLOTS_AT = FG_HEADER  # offset of the slots in bytes

@@ -1,0 +1,333 @@
+/* Exclusive turns on a shared GPU: which job may launch, and when that changes.
+ *
+ * One job at a time has the turn; the launches of the others wait. Credit grows with a job's share, and the time on the
+ * clock during which a job has the turn is charged to it, whatever it does with it: kernels, streams, graphs, copies.
+ * A job that has used its credit, or has no work, gives the turn up; it passes on when the GPU has finished the job's
+ * work. The waiting job with the most credit for its share is next.
+ *
+ * Pure: no function reads a clock or calls the system. Times are nanoseconds of one monotonic clock, shares are
+ * ten-thousandths. How to drive it, in the arbiter's process as in a simulator:
+ *
+ *     fg_arbiter_init(&a);  k = fg_arbiter_join(&a, policy, share);      one fg_arbiter for each GPU, one k for each job
+ *     at each event (a launch begins to wait, a parked turn is resumed, a queue becomes empty after its turn was closed,
+ *     a job comes or goes) and at the time that the last step returned:
+ *         fill views[k] of each job;  wake = fg_arbiter_step(&a, views, now);
+ *         show each job fg_arbiter_word(&a, k), and wake its waiting launches if the word has become FG_TURN_HELD
+ *
+ * What a job does (all its processes together), by its word:
+ *     FG_TURN_NONE     no launch begins. A launch that waits sets `wants`, once, to the time.
+ *     FG_TURN_HELD     launches go at once, without a system call. The job queues at most FG_AHEAD of work.
+ *     FG_TURN_PARKED   no other job wants the GPU: launches go at once, and the first one changes the word to
+ *                      FG_TURN_HELD and is an event, with `resumed` set in the next view.
+ * `until` is a lease: the job has work on the GPU until then. The job renews it while it has work, and sets it to now
+ * when its queue is empty. A job that is stopped or killed renews nothing, so its turn passes on. A lease counts for at
+ * most FG_LEASE, and one that is renewed without end for FG_LONGEST_CLOSE after the turn was closed.
+ *
+ * Any content of a view is valid: a job that lies can lengthen its turns by these bounds, and is charged for them. */
+#ifndef FG_ARBITER_H
+#define FG_ARBITER_H
+#include <string.h>
+#include "pace.h"
+
+#define FG_ARBITER_JOBS 64
+#define FG_AHEAD (2 * FG_MS)          /* the most work that the holder queues */
+#define FG_LEASE (5 * FG_MS)          /* the validity of `until` */
+#define FG_WITHOUT_WORK (300 * FG_US) /* a holder without work for this time gives the turn up */
+#define FG_FIRST_LAUNCH (2 * FG_MS)   /* a holder that was woken has this time for its first launch */
+#define FG_LONGEST_CLOSE (2000 * FG_MS)   /* work that runs on after the end of its turn has the GPU for this time */
+#define FG_PERIOD (20 * FG_MS)        /* of the turns of jobs with short kernels */
+#define FG_KERNELS_A_PERIOD 8         /* the longest kernels: what is saved lasts for eight of them */
+#define FG_UNINTERRUPTED (2 * FG_MS)  /* the part of a turn that no modest job interrupts */
+#define FG_TURN_START (3 * FG_MS)     /* the most credit that a job saves before it begins a turn */
+#define FG_LONE_START (1 * FG_MS)     /* the same if no other job is active */
+#define FG_ACTIVE (100 * FG_MS)       /* a job is active for this time after it wanted or had the turn */
+#define FG_RECENT (100 * FG_MS)       /* what a job used recently decays in this time */
+#define FG_KERNEL_MEMORY (5000 * FG_MS)   /* the longest kernel is forgotten in this time */
+
+enum { FG_TURN_NONE, FG_TURN_HELD, FG_TURN_PARKED };
+
+typedef struct {              /* what a job says; all zero: it says nothing */
+    uint64_t wants;           /* since when a launch waits for the turn; 0: none does */
+    uint64_t until;           /* the end of the work that it has on the GPU, as it expects it */
+    int resumed;              /* it launched in a parked turn */
+} fg_turn_view;
+
+typedef struct {
+    uint32_t policy, share;   /* share 0: the place is free */
+    int word;                 /* FG_TURN_… */
+    int strays;               /* its work ran on beyond FG_LONGEST_CLOSE: it is charged until that has ended */
+    double credit;            /* ns */
+    double recent;            /* ns charged recently */
+    uint64_t active;          /* when it last wanted or had the turn; 0: never */
+    uint64_t unanswered;      /* the value of `wants` that got a turn and did not launch in it */
+    uint64_t held;            /* total ns during which it had the turn */
+} fg_turn_job;
+
+typedef struct {
+    fg_turn_job job[FG_ARBITER_JOBS];
+    int holder;               /* -1: none */
+    uint64_t now;             /* of the last step */
+    uint64_t opened, closed;  /* when the turn began, and was closed; closed 0: it is open */
+    double longest;           /* ns that work lasted beyond what a holder may queue */
+} fg_arbiter;
+
+static inline void fg_arbiter_init(fg_arbiter *a) {
+    memset(a, 0, sizeof *a);
+    a->holder = -1;
+}
+
+/* Return the place of a new job, or -1: all places are taken, or the job takes no turns (see fg_pace_is_on). */
+static inline int fg_arbiter_join(fg_arbiter *a, uint32_t policy, uint32_t share) {
+    if ((policy != FG_PACE_HARD && policy != FG_PACE_FAIR) || !share || share >= FG_WHOLE) return -1;
+    for (int i = 0; i < FG_ARBITER_JOBS; i++) {
+        if (a->job[i].share) continue;
+        a->job[i] = (fg_turn_job){.policy = policy, .share = share};
+        return i;
+    }
+    return -1;
+}
+
+/* Forget a job that has ended. Its turn passes on in the next step. */
+static inline void fg_arbiter_leave(fg_arbiter *a, int place) {
+    a->job[place] = (fg_turn_job){0};
+    if (a->holder == place) a->holder = -1;
+}
+
+static inline int fg_arbiter_word(const fg_arbiter *a, int place) { return a->job[place].word; }
+
+static inline double fg_turn_part(const fg_turn_job *j) { return (double)j->share / FG_WHOLE; }
+
+/* Credit in units of time: how long a job could have waited for it. */
+static inline double fg_turn_claim(const fg_turn_job *j) { return j->credit / fg_turn_part(j); }
+
+static inline double fg_arbiter_period(const fg_arbiter *a, double kernels) {
+    double period = kernels * a->longest;
+    return period > (double)FG_PERIOD ? period : (double)FG_PERIOD;
+}
+
+static inline int fg_turn_waits(const fg_turn_job *j, const fg_turn_view *v) {
+    return j->share && v->wants && v->wants != j->unanswered && j->word == FG_TURN_NONE;
+}
+
+/* Whether a job used less than half of its share recently: it waits for an answer rather than for throughput. */
+static inline int fg_turn_is_modest(const fg_turn_job *j) {
+    return j->recent < fg_turn_part(j) / 2 * (double)FG_RECENT;
+}
+
+static inline uint64_t fg_turn_until(const fg_turn_view *v, uint64_t now) {
+    return v->until < now + FG_LEASE ? v->until : now + FG_LEASE;
+}
+
+static inline void fg_turn_earn(const fg_arbiter *a, fg_turn_job *j, double passed) {
+    double most = fg_turn_part(j) * fg_arbiter_period(a, FG_KERNELS_A_PERIOD);
+    j->credit += passed * fg_turn_part(j);
+    if (j->credit > most) j->credit = most;
+    j->recent *= (double)FG_RECENT / ((double)FG_RECENT + passed);
+}
+
+static inline void fg_turn_charge(fg_turn_job *j, double passed) {
+    j->credit -= passed;
+    j->recent += passed;
+    j->held += (uint64_t)passed;
+    if (j->credit < -(double)FG_MAX_DEBT) j->credit = -(double)FG_MAX_DEBT;
+}
+
+/* Credit all jobs, and charge the one that has the turn, for the time since the last step. */
+static inline void fg_arbiter_pass(fg_arbiter *a, const fg_turn_view *views, uint64_t now) {
+    double passed = a->now && now > a->now ? (double)(now - a->now) : 0;
+    for (int i = 0; i < FG_ARBITER_JOBS; i++) {
+        fg_turn_job *j = &a->job[i];
+        if (!j->share) continue;
+        int has_turn = a->holder == i && j->word != FG_TURN_PARKED;
+        if (has_turn || fg_turn_waits(j, &views[i])) j->active = now;
+        if (has_turn || j->strays) fg_turn_charge(j, passed);
+        if (j->strays && views[i].until <= now) j->strays = 0;
+        fg_turn_earn(a, j, passed);
+    }
+    a->longest *= (double)FG_KERNEL_MEMORY / ((double)FG_KERNEL_MEMORY + passed);
+    if (now > a->now) a->now = now;
+}
+
+/* Return the waiting job with the most credit for its share that has some, or -1. */
+static inline int fg_arbiter_rival(const fg_arbiter *a, const fg_turn_view *views) {
+    int best = -1;
+    for (int i = 0; i < FG_ARBITER_JOBS; i++) {
+        if (!fg_turn_waits(&a->job[i], &views[i]) || a->job[i].credit <= 0) continue;
+        if (best < 0 || fg_turn_claim(&a->job[i]) > fg_turn_claim(&a->job[best])) best = i;
+    }
+    return best;
+}
+
+static inline int fg_arbiter_has_modest(const fg_arbiter *a, const fg_turn_view *views) {
+    for (int i = 0; i < FG_ARBITER_JOBS; i++)
+        if (fg_turn_waits(&a->job[i], &views[i]) && a->job[i].credit > 0 && fg_turn_is_modest(&a->job[i])) return 1;
+    return 0;
+}
+
+/* Time that no job has credit for is given to the fair jobs that wait or have the turn, by their shares. */
+static inline void fg_arbiter_give_rest(fg_arbiter *a, const fg_turn_view *views, double claim) {
+    double most = -1e18;
+    for (int i = 0; i < FG_ARBITER_JOBS; i++) {
+        int asks = a->job[i].policy == FG_PACE_FAIR && (a->holder == i || fg_turn_waits(&a->job[i], &views[i]));
+        if (asks && fg_turn_claim(&a->job[i]) > most) most = fg_turn_claim(&a->job[i]);
+    }
+    for (int i = 0; i < FG_ARBITER_JOBS; i++) {
+        int asks = a->job[i].policy == FG_PACE_FAIR && (a->holder == i || fg_turn_waits(&a->job[i], &views[i]));
+        if (asks && most < claim) a->job[i].credit += (claim - most) * fg_turn_part(&a->job[i]);
+    }
+}
+
+static inline double fg_turn_end_by_rival(const fg_arbiter *a, const fg_turn_job *j, const fg_turn_job *rival) {
+    return (fg_turn_claim(j) - fg_turn_claim(rival) + fg_arbiter_period(a, 1) / 2) * fg_turn_part(j);
+}
+
+/* Return the ns that the open turn still lasts; at most 0: it is to be closed; 1e18: nothing ends it. */
+static inline double fg_arbiter_left(const fg_arbiter *a, const fg_turn_view *views) {
+    const fg_turn_job *j = &a->job[a->holder];
+    int rival = fg_arbiter_rival(a, views);
+    double left = 1e18, earns = 1 - fg_turn_part(j);
+    if (j->policy == FG_PACE_HARD || rival >= 0) left = j->credit / earns;
+    if (rival >= 0) {
+        double by_rival = fg_turn_end_by_rival(a, j, &a->job[rival]);
+        if (by_rival < left) left = by_rival;
+    }
+    if (fg_arbiter_has_modest(a, views)) {
+        double soon = (double)FG_UNINTERRUPTED - (double)(a->now - a->opened);
+        if (soon < left) left = soon;
+    }
+    return left;
+}
+
+static inline void fg_arbiter_close(fg_arbiter *a) {
+    a->job[a->holder].word = FG_TURN_NONE;
+    a->closed = a->now;
+}
+
+static inline void fg_arbiter_release(fg_arbiter *a) {
+    a->job[a->holder].word = FG_TURN_NONE;
+    a->holder = -1;
+}
+
+/* A turn that was closed ends with the work that the job has on the GPU. */
+static inline void fg_arbiter_drain(fg_arbiter *a, const fg_turn_view *view) {
+    double beyond = (double)(a->now - a->closed) - (double)FG_AHEAD;
+    int is_empty = fg_turn_until(view, a->now) <= a->now;
+    if (beyond > a->longest) a->longest = beyond;
+    if (!is_empty && a->now - a->closed < FG_LONGEST_CLOSE) return;
+    a->job[a->holder].strays = !is_empty;
+    fg_arbiter_release(a);
+}
+
+/* Return when the holder has been without work for too long. */
+static inline uint64_t fg_arbiter_idle_at(const fg_arbiter *a, const fg_turn_view *view) {
+    uint64_t until = fg_turn_until(view, a->now);
+    return until > a->opened ? until + FG_WITHOUT_WORK : a->opened + FG_FIRST_LAUNCH;
+}
+
+/* A holder without work gives the turn up, or keeps it parked if no other job may have it. */
+static inline void fg_arbiter_rest(fg_arbiter *a, const fg_turn_view *views) {
+    fg_turn_job *j = &a->job[a->holder];
+    if (fg_turn_until(&views[a->holder], a->now) <= a->opened) j->unanswered = views[a->holder].wants;
+    if (fg_arbiter_rival(a, views) >= 0 || (j->policy == FG_PACE_HARD && j->credit <= 0)) fg_arbiter_release(a);
+    else j->word = FG_TURN_PARKED;
+}
+
+static inline void fg_arbiter_judge(fg_arbiter *a, const fg_turn_view *views) {
+    fg_turn_job *j = &a->job[a->holder];
+    const fg_turn_view *view = &views[a->holder];
+    if (j->word == FG_TURN_PARKED && view->resumed) {
+        j->word = FG_TURN_HELD;
+        a->opened = a->now;
+    }
+    if (a->closed) fg_arbiter_drain(a, view);
+    else if (j->word == FG_TURN_PARKED) {
+        if (fg_arbiter_rival(a, views) >= 0) fg_arbiter_close(a);   /* not released: it may just have launched */
+    } else if (a->now >= fg_arbiter_idle_at(a, view)) fg_arbiter_rest(a, views);
+    else {
+        if (fg_arbiter_rival(a, views) < 0 && j->policy == FG_PACE_FAIR && j->credit <= 0)
+            fg_arbiter_give_rest(a, views, fg_arbiter_period(a, 1) / 2);
+        if (fg_arbiter_left(a, views) <= 0) fg_arbiter_close(a);
+    }
+}
+
+/* Return whether another job was active recently: then each change of the turn costs the GPU time. */
+static inline int fg_turn_is_beside_others(const fg_arbiter *a, int place) {
+    for (int i = 0; i < FG_ARBITER_JOBS; i++)
+        if (i != place && a->job[i].share && a->job[i].active && a->now - a->job[i].active < FG_ACTIVE) return 1;
+    return 0;
+}
+
+/* The credit with which a hard job begins a turn. */
+static inline double fg_turn_start(const fg_arbiter *a, int place) {
+    const fg_turn_job *j = &a->job[place];
+    double most = fg_turn_is_beside_others(a, place) ? (double)FG_TURN_START : (double)FG_LONE_START;
+    double start = fg_turn_part(j) * (double)FG_PERIOD / 2;
+    return fg_turn_is_modest(j) ? 1 : start < most ? start : most;
+}
+
+static inline void fg_arbiter_open(fg_arbiter *a, int place) {
+    a->holder = place;
+    a->opened = a->now;
+    a->closed = 0;
+    a->job[place].word = FG_TURN_HELD;
+    a->job[place].unanswered = 0;
+}
+
+/* Give the turn to the waiting job with the most credit for its share. A hard job waits until it has saved some; what it
+   leaves a fair job has. */
+static inline void fg_arbiter_choose(fg_arbiter *a, const fg_turn_view *views) {
+    int best = -1, fair = -1;
+    for (int i = 0; i < FG_ARBITER_JOBS; i++) {
+        const fg_turn_job *j = &a->job[i];
+        if (!fg_turn_waits(j, &views[i])) continue;
+        if (j->credit >= fg_turn_start(a, i) && (best < 0 || fg_turn_claim(j) > fg_turn_claim(&a->job[best]))) best = i;
+        if (j->policy == FG_PACE_FAIR && (fair < 0 || fg_turn_claim(j) > fg_turn_claim(&a->job[fair]))) fair = i;
+    }
+    if (best < 0 && fair >= 0) {
+        fg_arbiter_give_rest(a, views, fg_arbiter_period(a, 1) / 2);
+        best = fair;
+    }
+    if (best >= 0) fg_arbiter_open(a, best);
+}
+
+/* The time until a waiting job has a credit, in ns. */
+static inline double fg_turn_lacks(const fg_turn_job *j, double credit) {
+    return j->credit >= credit ? 0 : (credit - j->credit) / fg_turn_part(j) + 1;
+}
+
+static inline double fg_arbiter_next_start(const fg_arbiter *a, const fg_turn_view *views) {
+    double least = 1e18;
+    for (int i = 0; i < FG_ARBITER_JOBS; i++) {
+        if (a->holder == i || !fg_turn_waits(&a->job[i], &views[i])) continue;
+        double lacks = fg_turn_lacks(&a->job[i], a->holder < 0 ? fg_turn_start(a, i) : 1);
+        if (lacks > 0 && lacks < least) least = lacks;
+    }
+    return least;
+}
+
+/* Return the time of the next step; UINT64_MAX: at the next event. */
+static inline uint64_t fg_arbiter_wake(const fg_arbiter *a, const fg_turn_view *views) {
+    double in = fg_arbiter_next_start(a, views);
+    uint64_t at = UINT64_MAX;
+    if (a->holder >= 0 && a->closed) {
+        uint64_t last = a->closed + FG_LONGEST_CLOSE;
+        at = fg_turn_until(&views[a->holder], a->now);
+        at = at < last ? at : last;
+        in = 1e18;
+    } else if (a->holder >= 0 && a->job[a->holder].word == FG_TURN_HELD) {
+        double left = fg_arbiter_left(a, views);
+        at = fg_arbiter_idle_at(a, &views[a->holder]);
+        if (left < in) in = left;
+    }
+    if (in < 1e17 && a->now + (uint64_t)in < at) at = a->now + (uint64_t)in;
+    return at > a->now ? at : a->now + 1;
+}
+
+/* Decide what each job may do from now on. views[k]: what the job at place k says. Return when to decide again. */
+static inline uint64_t fg_arbiter_step(fg_arbiter *a, const fg_turn_view views[FG_ARBITER_JOBS], uint64_t now) {
+    fg_arbiter_pass(a, views, now);
+    if (a->holder >= 0) fg_arbiter_judge(a, views);
+    if (a->holder < 0) fg_arbiter_choose(a, views);
+    return fg_arbiter_wake(a, views);
+}
+#endif

@@ -1,0 +1,75 @@
+# The decisions about turns on one GPU (include/arbiter.h), for tests.
+
+cdef extern from "arbiter.h":
+    const int FG_ARBITER_JOBS
+    const int FG_TURN_NONE, FG_TURN_HELD, FG_TURN_PARKED
+    const uint64_t FG_LEASE, FG_LONGEST_CLOSE, FG_FIRST_LAUNCH, FG_WITHOUT_WORK
+    enum:
+        PLACES "FG_ARBITER_JOBS"
+    ctypedef struct fg_turn_view:
+        uint64_t wants, until
+        int resumed
+    ctypedef struct fg_turn_job:
+        double credit
+        uint64_t held
+    ctypedef struct fg_arbiter:
+        fg_turn_job *job
+        int holder
+    void fg_arbiter_init(fg_arbiter *)
+    int fg_arbiter_join(fg_arbiter *, uint32_t policy, uint32_t share)
+    void fg_arbiter_leave(fg_arbiter *, int place)
+    int fg_arbiter_word(const fg_arbiter *, int place)
+    uint64_t fg_arbiter_step(fg_arbiter *, const fg_turn_view *, uint64_t now)
+
+TURN_NONE, TURN_HELD, TURN_PARKED = FG_TURN_NONE, FG_TURN_HELD, FG_TURN_PARKED
+TURN_LEASE, TURN_LONGEST_CLOSE, TURN_FIRST_LAUNCH = FG_LEASE, FG_LONGEST_CLOSE, FG_FIRST_LAUNCH
+TURN_WITHOUT_WORK, TURN_JOBS = FG_WITHOUT_WORK, FG_ARBITER_JOBS
+
+
+cdef class Arbiter:
+    """The turns of the jobs of one GPU. Times are nanoseconds of any clock."""
+
+    cdef fg_arbiter arbiter
+    cdef fg_turn_view views[PLACES]
+
+    def __init__(self):
+        fg_arbiter_init(&self.arbiter)
+        memset(self.views, 0, sizeof(self.views))
+
+    def join(self, policy, share) -> int:
+        """Return the place of a new job; -1 if it takes no turns, or no place is free."""
+        place = fg_arbiter_join(&self.arbiter, POLICIES[policy], share)
+        if place >= 0:
+            self.view(place)
+        return place
+
+    def leave(self, int place) -> None:
+        fg_arbiter_leave(&self.arbiter, place)
+        self.view(place)
+
+    def view(self, int place, uint64_t wants=0, uint64_t until=0, bint resumed=False) -> None:
+        """Set what the job at a place says in the next steps."""
+        if not 0 <= place < FG_ARBITER_JOBS:
+            raise IndexError(place)
+        self.views[place].wants = wants
+        self.views[place].until = until
+        self.views[place].resumed = resumed
+
+    def step(self, uint64_t now):
+        """Decide. Return the time of the next step, or None: at the next event."""
+        cdef uint64_t wake = fg_arbiter_step(&self.arbiter, self.views, now)
+        return None if wake == <uint64_t> -1 else wake
+
+    def word(self, int place) -> int:
+        return fg_arbiter_word(&self.arbiter, place)
+
+    def held(self, int place) -> int:
+        """Return the ns during which a job had the turn."""
+        return self.arbiter.job[place].held
+
+    def credit(self, int place) -> float:
+        return self.arbiter.job[place].credit
+
+    @property
+    def holder(self) -> int:
+        return self.arbiter.holder
