@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import BinaryIO
 
 import click
@@ -21,10 +22,11 @@ from fgsched.domain.job import JobState
 from fgsched.interactive import link
 from fgsched.interactive.connected import Connected, Detached, Interrupted, Plan
 from fgsched.interactive.signals import Signals
+from fgsched.jobs.launchspec import job_dir
 from fgsched.listing import choices
 
 _NAME = "fgctl"
-_AGENT = re.compile(r" fgsched\.interactive\.agent (fgrun-[0-9a-f]{32}) ")
+_AGENT = re.compile(rf"(?:export {link.VARIABLE}='?| fgsched\.interactive\.agent )(fgrun-[0-9a-f]{{32}})\b")
 _LINES = 10  # of each output file that are shown at first
 _RECORDED = 60  # seconds that the controller may take to record the end
 
@@ -42,7 +44,7 @@ def attach(client: Client, reference: choices.Name) -> int:
     _refuse_unless_running(job)
     found = _AGENT.search(client.call(protocol.ShowScript(id=job.id)).script)
     try:
-        if found is None or not _on_terminal(client, job.id, found[1]):
+        if found is None or not _on_terminal(client, job, found[1]):
             _follow(client, job, is_foreground=found is not None)
     except Interrupted as interrupted:
         return 128 + interrupted.number
@@ -64,13 +66,14 @@ def _refuse_unless_running(job: protocol.JobInfo) -> None:
         )
 
 
-def _on_terminal(client: Client, job: int, name: str) -> bool:
+def _on_terminal(client: Client, job: protocol.JobInfo, name: str) -> bool:
     """Serve the job's terminal until the job has ended; return False if the job has none."""
+    directory = Path(job_dir(str(client.places.run), job.id, job.attempt))
     try:
-        connection = link.connect(link.attach_name(name))
+        connection = link.connect(link.attach_name(name), directory)
     except link.Gone:
         return False
-    plan = Plan(name=_NAME, job=job, terminal=True, stays=True)
+    plan = Plan(name=_NAME, job=job.id, terminal=True, stays=True)
     with connection, Signals() as signals:
         Connected(connection, signals, plan, lambda text: None, lambda: None).attach()
     return True

@@ -1,8 +1,11 @@
 """fgrun: run a command as a job in the foreground, with the streams or the terminal of the caller."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 
 import click
 from msgspec import structs
@@ -77,7 +80,7 @@ class Foreground:
     def __init__(self, settings: Sequence[Setting], command: Sequence[str], *, is_terminal: bool) -> None:
         """Prepare a command; `is_terminal`: it gets a terminal. Raises BadUsage for options of batch jobs."""
         self.command, self.is_terminal = list(command), is_terminal
-        self.link = link.new_name()
+        self.link, self.directory = link.new_name(), Path()
         self.streams = _streams(settings)
         self._settings = settings
         for setting in settings:
@@ -101,7 +104,9 @@ class Foreground:
         request = structs.replace(job.submission.request, submit_line=self._line())
         if request.array:
             raise BadUsage("FGSUB_ARRAY is for batch jobs", "Unset it, or submit the jobs with fgsub.")
-        text = f"#!/bin/sh\n{_SCRIPT} {self.link} {self._inner(request)}\n".encode("utf-8", "surrogateescape")
+        place = shlex.quote(link.words(self.link, self.directory))
+        lines = f"#!/bin/sh\nexport {link.VARIABLE}={place}; {_SCRIPT} {self._inner(request)}\n"
+        text = lines.encode("utf-8", "surrogateescape")
         request = structs.replace(request, container="", container_mounts="", container_workdir="")
         return structs.replace(job, submission=structs.replace(job.submission, request=request, script=text))
 
@@ -121,8 +126,11 @@ class Foreground:
 
     def run(self) -> int:
         """Submit the job, follow it to its end, and return its exit code. Raises the errors of the client."""
-        with Client(find_places()) as client, link.listen(self.link) as listener:
-            job = self.prepared(client.call(protocol.Ping()))
+        with Client(find_places()) as client, ExitStack() as opened:
+            about = client.call(protocol.Ping())  # its start may make the run directory
+            self.directory = link.callers(client.places.own_run(os.environ, os.geteuid()))
+            listener = opened.enter_context(link.listen(self.link, self.directory))
+            job = self.prepared(about)
             for warning in dict.fromkeys(job.warnings):
                 click.echo(f"{self.name}: warning: {warning}", err=True)
             ids = client.call(protocol.Submit(**parts([job], fgsub.directory())), patience=60)

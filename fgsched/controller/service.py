@@ -43,6 +43,7 @@ from fgsched.controller.sampling import Sampling, job_loads
 from fgsched.controller.turn import ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, Keep, Presence, Pruner
 from fgsched.domain.errors import StorageError
+from fgsched.gpus.ownership import Ownership, dismiss
 from fgsched.server import listen
 from fgsched.store import StorageBroken, Store
 from fgsched.system.paths import Paths
@@ -108,6 +109,11 @@ class Controller:
         self._later = LaterHandlers(places, self._books, self._loop, self._settings, self._engine.log)
         self._requests = Requests(*built, self._beyond())
         self._parts = self._timed()
+
+    def answer_for(self, owned: Ownership) -> None:
+        """Close the connections of programs that look up which controller has a GPU."""
+        for listener in owned.listeners:
+            self._loop.watch(listener, partial(dismiss, listener))
 
     def _beyond(self) -> Beyond:
         """Return the handlers and callbacks outside of the engine."""

@@ -63,10 +63,11 @@ def run(begun: Begun, ahead: Ahead | None) -> bool:
         held.callback(one.close)
     with closing(_opened(places, ahead)) as store:
         inventory = with_known_gpus(inventory, store, sampler)
-        with closing(_own(inventory, config, places)):
+        with closing(_own(inventory, config, places)) as owned:
             beside = Beside(begun.spawner, sampler, accounts, inventory, *helpers, begun.inherited)
             manager = ServiceManager(begun.environ if begun.is_service else {})
             controller = Controller(places, config, store, beside, manager)
+            controller.answer_for(owned)
             return _run(controller.run, places, begun.ready)
 
 

@@ -2,6 +2,9 @@
 
 The name is that of an abstract socket and contains the GPU's UUID. The kernel removes it when the process
 ends, and no file remains. A controller in another network namespace, such as a container's, is not detected.
+
+Every user can connect to it, to learn who has the GPU. Connections take places in a queue of the kernel until
+the controller takes them, so it does that whenever there are any. Who connects waits for a second at most.
 """
 
 import errno
@@ -9,6 +12,7 @@ import logging
 import socket
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -17,6 +21,9 @@ from fgsched.domain.job import Gpu
 
 log = logging.getLogger("fgsched.controller")
 _CREDENTIALS = struct.Struct("3i")
+_PATIENCE = struct.pack("ll", 1, 0)  # seconds and microseconds for a place in the queue of a holder
+_QUEUE = 4096  # connections that wait for the controller; more wait for a place, in their order
+_MOST = 64  # connections that are taken before other work of the controller
 
 
 class Holder(Struct, frozen=True, kw_only=True):
@@ -49,6 +56,11 @@ class Ownership:
                 held[gpu.index] = holder
         return held
 
+    @property
+    def listeners(self) -> list[socket.socket]:
+        """Return the sockets to which others connect to learn who has a GPU."""
+        return list(self._sockets.values())
+
     def close(self) -> None:
         """Release the GPUs."""
         for one in self._sockets.values():
@@ -74,35 +86,47 @@ def _listening(name: str) -> socket.socket:
     mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         mine.bind(name)
-        mine.listen(4096)  # connections are not accepted: callers only need the credentials
+        mine.listen(_QUEUE)
+        mine.setblocking(False)
     except BaseException:
         mine.close()
         raise
     return mine
 
 
-def _holder(name: str) -> Holder:
-    """Return uid and pid of the process that listens under a name; pid 0 if it does not listen."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
-        try:
-            caller.connect(name)
-            raw = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        except OSError:  # full, not yet listening, or just gone
-            return Holder(pid=0, uid=-1)
+def dismiss(listener: socket.socket) -> None:
+    """Close connections whose other side has read from them which process listens: their places are free."""
+    with suppress(OSError):
+        for _ in range(_MOST):
+            listener.accept()[0].close()
+
+
+def _connected(name: str) -> Holder:
+    """Return uid and pid of the process that listens under a name. Raises OSError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENCE)
+        caller.connect(name)
+        raw = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(raw)
     return Holder(pid=pid, uid=uid)
+
+
+def _holder(name: str) -> Holder:
+    """Return uid and pid of the process that listens under a name; pid 0 if it does not answer."""
+    try:
+        return _connected(name)
+    except OSError:  # full, not yet listening, or just gone
+        return Holder(pid=0, uid=-1)
 
 
 def holder_of(uuid: str) -> Holder | None:
     """Return the controller that allocates a GPU; None if there is none."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
-            caller.connect(_name(uuid))
+        return _connected(_name(uuid))
     except ConnectionRefusedError:
         return None
     except OSError:
         return Holder(pid=0, uid=-1)
-    return _holder(_name(uuid))
 
 
 def _name(uuid: str) -> str:

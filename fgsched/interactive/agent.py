@@ -1,8 +1,8 @@
 """Become the command of a foreground job: take the caller's streams or open a terminal, then execute it.
 
-`python -I -m fgsched.interactive.agent NAME COMMAND [ARGUMENT]…` is the script of such a job. The command
-replaces this process, so signals and exit status are those of a batch job. A second process, the
-watcher, passes on the caller's signals, and hangs up when the caller has gone.
+`python -I -m fgsched.interactive.agent COMMAND [ARGUMENT]…` is the script of such a job, with the name of the
+caller in FG_LINK. The command replaces this process, so signals and exit status are those of a batch job. A
+second process, the watcher, passes on the caller's signals, and hangs up when the caller has gone.
 
 `python -I -m fgsched.interactive.agent --join NAME` is started by the shepherd of a running job, for
 `srun --jobid`. The command comes from the caller and is a child of this process, which returns its status.
@@ -18,6 +18,7 @@ import sys
 import termios
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from fgsched.interactive import link
@@ -31,11 +32,13 @@ PORT = "{port}"  # in a word of the command: the reserved port
 
 def main() -> None:
     """Execute the command of the arguments with the streams of the caller."""
-    name, *command = sys.argv[1:]
-    if name == "--join":
-        _join(command[0])
+    command = sys.argv[1:]
+    if command[0] == "--join":
+        _join(command[1])
+    said = os.environ.pop(link.VARIABLE, None) or command.pop(0)  # scripts of earlier versions begin with it
+    name, directory = link.of_words(said)
     try:
-        connection = link.connect(name)
+        connection = link.connect(name, directory)
         greeting, descriptors = link.greeted(connection)
     except (link.Gone, OSError):
         print("fgsched: the caller of this job has gone", file=sys.stderr)
@@ -47,14 +50,14 @@ def main() -> None:
         connection.send(link.PORT + b"%d" % port)
         command = [word.replace(PORT, str(port)) for word in command]
     master = _take_streams(connection, greeting, descriptors)
-    _start_watcher(connection, greeting, None if master < 0 else HeldTerminal(name, master))
+    _start_watcher(connection, greeting, None if master < 0 else HeldTerminal(name, master, _directory()))
     execute(command)
 
 
 def _join(name: str) -> NoReturn:
     """Run the caller's command as a child, and return its wait status to the caller."""
     try:
-        connection = link.connect(name)
+        connection = link.connect(name, _directory())
         greeting, descriptors = link.greeted(connection)
     except (link.Gone, OSError):
         os._exit(_HUNG_UP)
@@ -76,6 +79,12 @@ def _join(name: str) -> NoReturn:
     with suppress(OSError):
         connection.send(b"status %d" % os.waitpid(command, 0)[1])
     os._exit(0)
+
+
+def _directory() -> Path | None:
+    """Return the directory of the job, which only its user can enter."""
+    place = os.environ.get("FG_JOB_DIR")
+    return Path(place) if place else None
 
 
 def reserve_port() -> socket.socket:
@@ -135,7 +144,7 @@ def _start_watcher(connection: socket.socket, greeting: link.Greeting, held: Hel
         os.close(watched)
         connection.close()
         if held is not None:
-            held.close()
+            held.leave()
         return
     if os.fork():
         os._exit(0)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from fgsched import protocol
@@ -19,6 +20,7 @@ from fgsched.domain.job import JobState
 from fgsched.interactive import link
 from fgsched.interactive.connected import Connected, Interrupted, Plan
 from fgsched.interactive.signals import ENDING, Signals
+from fgsched.jobs.launchspec import job_dir
 
 _TRIES = 5
 _PATIENCE = 2.0  # seconds between two requests: the shepherd ignores one while another process starts
@@ -42,7 +44,7 @@ def join(client: Client, reference: int, plan: Plan, command: tuple[str, ...]) -
         job = client.call(protocol.ShowJob(id=reference))
     if job.state is not JobState.RUNNING:
         raise Refused(f"job {reference} is not running: it is {job.state.value}")
-    listener, number = _listener(job)
+    listener, number = _listener(job, client.places.run)
     with (
         listener,
         Signals() as signals,
@@ -78,19 +80,20 @@ def _said(plan: Plan) -> Callable[[str], None]:
     return say
 
 
-def _listener(job: protocol.JobInfo) -> tuple[socket.socket, int]:
-    """Return a socket for the agent of a job, and the number in its name."""
+def _listener(job: protocol.JobInfo, run: Path) -> tuple[link.Listener, int]:
+    """Return a socket for the agent of a job, in the job's directory, and the number in its name."""
+    directory = Path(job_dir(str(run), job.id, job.attempt))
     while True:
         number = secrets.randbelow(_NUMBERS)
         try:
-            return link.listen(link.join_name(job.id, job.attempt, number)), number
+            return link.listen(link.join_name(job.id, job.attempt, number), directory), number
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
 
 
 def _connection(
-    client: Client, job: int, number: int, listener: socket.socket, signals: Signals
+    client: Client, job: int, number: int, listener: link.Listener, signals: Signals
 ) -> socket.socket:
     """Ask for an agent until one connects. Raises Unreachable, Interrupted, or the refusal."""
     for _ in range(_TRIES):
@@ -106,7 +109,7 @@ def _connection(
     )
 
 
-def _accepted(listener: socket.socket, signals: Signals, until: float) -> socket.socket | None:
+def _accepted(listener: link.Listener, signals: Signals, until: float) -> socket.socket | None:
     """Return the connection of the agent; connections of other users are closed, and cost no time of `until`.
 
     Raises Interrupted.
@@ -117,6 +120,6 @@ def _accepted(listener: socket.socket, signals: Signals, until: float) -> socket
         for received in signals.take():
             if received in ENDING:
                 raise Interrupted(received)
-        if listener in ready and (connection := link.accept(listener)) is not None:
+        if listener in ready and (connection := listener.accept()) is not None:
             return connection
     return None

@@ -25,7 +25,7 @@ class Session:
     """One foreground job. Call `follow` once."""
 
     def __init__(
-        self, client: Client, job: int, listener: socket.socket, plan: Plan, forecast: Callable[[], str]
+        self, client: Client, job: int, listener: link.Listener, plan: Plan, forecast: Callable[[], str]
     ) -> None:
         """`forecast` returns a line about the start of the pending job, for a terminal."""
         self._client, self._job, self._listener, self._plan = client, job, listener, plan
@@ -63,7 +63,7 @@ class Session:
         began = time.monotonic()
         while True:
             ready = controller.select([self._listener, signals])
-            if self._listener in ready and (connection := link.accept(self._listener)):
+            if self._listener in ready and (connection := self._listener.accept()):
                 return connection
             for number in signals.take():
                 self._give_up(number)
@@ -138,7 +138,7 @@ class _Controller:
         self._away_since = 0.0
         return is_over
 
-    def select(self, sources: list[socket.socket | Signals]) -> list[object]:
+    def select(self, sources: list[link.Listener | Signals]) -> list[object]:
         """Wait for news or for one of the sources, at most half a second."""
         own = [self._watch] if self._watch.fileno() >= 0 else []
         return list(select.select([*sources, *own], [], [], _LOOK)[0])

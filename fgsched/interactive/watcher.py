@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 from contextlib import suppress
+from pathlib import Path
 
 from fgsched.interactive import link, terminal
 
@@ -25,19 +26,25 @@ def signal_group(command: int, number: int) -> None:
 class HeldTerminal:
     """The caller's side of a job's terminal, and a socket at which the next caller asks for it."""
 
-    def __init__(self, name: str, master: int) -> None:
-        """`name` is the name of the job's first caller; `master` the descriptor of the terminal."""
+    def __init__(self, name: str, master: int, directory: Path | None = None) -> None:
+        """Listen for the next caller.
+
+        Args:
+            name: of the job's first caller.
+            master: the descriptor of the terminal.
+            directory: that of the job.
+        """
         self.master = master
         self._output = b""  # that no caller has read
         self._is_in_use = True  # a program has it open
         try:
-            self.listener: socket.socket | None = link.listen(link.attach_name(name))
+            self.listener: link.Listener | None = link.listen(link.attach_name(name), directory)
         except OSError:  # the job runs without it
             self.listener = None
 
-    def reads(self, *, is_watched: bool) -> list[int | socket.socket]:
+    def reads(self, *, is_watched: bool) -> list[int | link.Listener]:
         """Return what to wait for; the output is read here unless a caller reads it."""
-        asked: list[int | socket.socket] = [] if self.listener is None else [self.listener]
+        asked: list[int | link.Listener] = [] if self.listener is None else [self.listener]
         return asked if is_watched or not self._is_in_use else [*asked, self.master]
 
     def keep_output(self) -> None:
@@ -48,7 +55,7 @@ class HeldTerminal:
 
     def accept(self) -> socket.socket | None:
         """Accept another caller; return None if it has gone."""
-        return None if self.listener is None else link.accept(self.listener)
+        return None if self.listener is None else self.listener.accept()
 
     def give(self, caller: socket.socket) -> bool:
         """Send a caller the terminal and the output that was kept; return False if it has gone."""
@@ -65,6 +72,12 @@ class HeldTerminal:
         os.close(self.master)
         if self.listener is not None:
             self.listener.close()
+
+    def leave(self) -> None:
+        """Close the terminal in this process, because the watcher has it."""
+        os.close(self.master)
+        if self.listener is not None:
+            self.listener.leave()
 
 
 def _termination() -> int:
@@ -121,7 +134,7 @@ class Watcher:
                 self._hang_up()
                 return
 
-    def _sources(self) -> list[int | socket.socket]:
+    def _sources(self) -> list[int | socket.socket | link.Listener]:
         callers = [] if self._caller is None else [self._caller]
         held = [] if self._held is None else self._held.reads(is_watched=self._caller is not None)
         return [self._watched, *([self._ending] if self._ending >= 0 else []), *callers, *held]
