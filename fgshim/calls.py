@@ -122,6 +122,7 @@ IMPORTS = [
     *cuda("imports", "cuMemExportToShareableHandle", 10020),
     *cuda("imports", "cuMemImportFromShareableHandle", 10020),
 ]
+START = cuda("visible", "cuInit", 2000)
 VIEWS = [
     *cuda("views", "cuMemGetInfo", 2000, 3020),
     *cuda("views", "cuDeviceTotalMem", 2000, 3020),
@@ -160,7 +161,20 @@ def launches() -> list[Call]:
 
 
 CALLS = sorted(
-    [*launches(), *LOOKUP, *MEMORY, *POOLS, *WAITS, *BLOCKS, *IMPORTS, *ARRAYS, *CONTEXTS, *GRAPHS, *VIEWS]
+    [
+        *launches(),
+        *LOOKUP,
+        *MEMORY,
+        *POOLS,
+        *WAITS,
+        *BLOCKS,
+        *IMPORTS,
+        *ARRAYS,
+        *CONTEXTS,
+        *GRAPHS,
+        *START,
+        *VIEWS,
+    ]
 )
 
 # Functions that the hook calls and does not hook.

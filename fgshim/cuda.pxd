@@ -151,6 +151,7 @@ ctypedef int (*array_create_t)(void **, const void *) noexcept nogil
 ctypedef int (*mipmap_create_t)(void **, const fg_array *, unsigned int) noexcept nogil
 ctypedef int (*destroy_t)(void *) noexcept nogil
 ctypedef int (*requirements_t)(fg_requirements *, void *, int) noexcept nogil
+ctypedef int (*init_t)(unsigned int) noexcept nogil
 ctypedef int (*device_t)(int) noexcept nogil
 ctypedef int (*primary_retain_t)(void **, int) noexcept nogil
 ctypedef int (*primary_state_t)(int, unsigned int *, int *) noexcept nogil

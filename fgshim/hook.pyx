@@ -148,6 +148,7 @@ cdef extern from "state.h" nogil:
     uint64_t fg_reported_at
     pthread_mutex_t fg_own_lock, fg_pool_lock, fg_meter_lock
     const pthread_mutex_t fg_unlocked, fg_meter_unlocked
+    int fg_is_started
     int *fg_devices
     void **fg_smi_own
     void **fg_smi_real
@@ -177,6 +178,7 @@ include "hook/context_charges.pxi"
 include "hook/contexts.pxi"
 include "hook/views.pxi"
 include "hook/old_abi.pxi"
+include "hook/visible.pxi"
 include "hook/cards.pxi"
 include "hook/processes.pxi"
 include "hook/smi.pxi"

@@ -65,6 +65,7 @@ cdef extern from "region.h" nogil:
         uint32_t attempt
         uint32_t gpus
         pthread_mutex_t lock
+        uint32_t by_position
         uint64_t seal
         fg_region_gpu gpu[GPUS]
         fg_region_refusal refusal

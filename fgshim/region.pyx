@@ -90,6 +90,7 @@ def pack(job: int, attempt: int, gpus, pacing=(), contexts=()) -> bytes:
     region.job = job
     region.attempt = attempt
     region.gpus = len(gpus)
+    region.by_position = 1
     if fg_region_lock_init(&region):
         raise OSError("no lock can be shared between processes here")
     for at, (index, uuid, limit) in enumerate(gpus):

@@ -23,7 +23,7 @@ UNHOOKED: dict[str, str] = {
         cuMipmappedArrayGetLevel cuMipmappedArrayGetMemoryRequirements cuMipmappedArrayGetSparseProperties
         cuMulticastGetGranularity cuLogicalEndpointGetLimits""",
     "a query about the driver or a device": """
-        cuInit cuDriverGetVersion cuGetErrorName cuGetErrorString cuDeviceCanAccessPeer
+        cuDriverGetVersion cuGetErrorName cuGetErrorString cuDeviceCanAccessPeer
         cuDeviceComputeCapability cuDeviceGet cuDeviceGetAttribute cuDeviceGetByPCIBusId
         cuDeviceGetCliqueCount cuDeviceGetCliqueInfo cuDeviceGetCount cuDeviceGetDevResource
         cuDeviceGetExecAffinitySupport cuDeviceGetFabricClusterUuid cuDeviceGetHostAtomicCapabilities

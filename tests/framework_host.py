@@ -62,7 +62,7 @@ class FrameworkHost:
     def job_of(self, *limits: tuple[Card, int]) -> Job:
         """A job that may hold so many bytes of several cards."""
         job = make_job(self.driver, self.folder / "job", limits, contexts=[CONTEXT] * len(limits))
-        job.env = self.environment() | {"CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card, _ in limits)}
+        job.env = self.environment() | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(limits))))}
         return job
 
     def in_job(self, job: Job, client: str, *words: str, **extra: str) -> Said:

@@ -114,9 +114,9 @@ def test_a4_a_controller_that_sees_two_of_four_cards_gives_out_those(tmp_path):
         assert [line.split()[0] for line in shown] == ["1", "3"]
         q.submit("--gpus=1")
         q.until(running=1)
-        script = 'echo "$CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES" >seen'
+        script = 'echo "$CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES $FG_JOB_GPUS" >seen'
         assert q.home.run("fgsub", "--gpus=1", "--wait", "--wrap", script).status == 0
-        assert (q.home.path / "seen").read_text() == "PCI_BUS_ID 3\n"
+        assert (q.home.path / "seen").read_text() == "PCI_BUS_ID 0 3\n"
 
 
 def test_a5_two_jobs_with_whole_gpus_get_one_each(tmp_path):

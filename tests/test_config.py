@@ -65,6 +65,7 @@ def test_every_key_is_read(configured):
         shards_per_gpu = 8
         fgpu_per_gpu = 2
         placement = "spread"
+        visible_devices = "uuids"
         share_instances = true
         defragment = "2:00:00"
         gpu_compute = "hard"
@@ -194,6 +195,7 @@ def test_every_key_is_read(configured):
         shards_per_gpu=8,
         fgpu_per_gpu=2,
         placement="spread",
+        visible_devices="uuids",
         share_instances=True,
         defragment=7200,
         gpu_compute="hard",

@@ -296,11 +296,18 @@ def test_the_nodes_of_the_job_are_found_by_uuid(tmp_path):
     assert nodes("") == []
 
 
-def test_gpus_are_named_by_uuid_also_those_of_a_step():
-    environ = {"CUDA_VISIBLE_DEVICES": "3", "FG_JOB_GPUS": "1,3", "FG_GPU_UUIDS": "GPU-a,GPU-b"}
-    assert enter._visible(environ) == "GPU-b"
-    assert enter._visible(environ | {"CUDA_VISIBLE_DEVICES": "GPU-a"}) == "GPU-a"
-    assert enter._visible(environ | {"CUDA_VISIBLE_DEVICES": ""}) == ""
+@pytest.mark.parametrize("words", ["0,1", "1,3"])
+def test_a_container_without_the_hook_has_the_uuids_of_the_job_or_step(words):
+    environ = {"FG_JOB_GPUS": "1,3", "FG_GPU_UUIDS": "GPU-a,GPU-b", "FG_GPU_DEVICES": words}
+    for listed, uuids in (
+        (words.split(",")[1], "GPU-b"),
+        (words, "GPU-a,GPU-b"),
+        ("GPU-a", "GPU-a"),
+        ("", ""),
+    ):
+        seen = environ | {"CUDA_VISIBLE_DEVICES": listed}
+        assert enter._visible(seen, hooked=False) == uuids
+        assert enter._visible(seen, hooked=True) == listed
 
 
 @pytest.mark.parametrize(

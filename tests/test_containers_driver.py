@@ -69,7 +69,8 @@ def test_a_job_has_its_share_in_a_container(host, runtime, tmp_path):
     said = [line for line in out.read_text().splitlines() if "group file doesn't exist" not in line]
     word, image, visible, *said = said
     assert (done.status, word, image) == (7, "an argument", "the image")
-    assert len(set(visible.split(" "))) == 1  # by UUID, each
+    number, nvidia, uuid = visible.split(" ")
+    assert (number, nvidia) == ("0", uuid)
     free = 20 * GIB - CONTEXT
     assert answers("\n".join(said[:6])) == [
         *[(OK, free, 20 * GIB), (OOM,), (OK,), (OK, free - 10 * GIB, 20 * GIB)],

@@ -77,6 +77,13 @@ def test_simulated_cards_that_make_no_sense_are_refused(text):
         simulated.parse(text)
 
 
+def test_numbers_in_a_job_are_those_of_its_gpus_for_a_controller_as_well():
+    two, three = (simulated.uuid(index) for index in (2, 3))
+    job = {"FG_GPU_DEVICES": "0,1", "FG_GPU_UUIDS": f"{two},{three}"}
+    assert indices(SIM | job | {"CUDA_VISIBLE_DEVICES": "0,1"}) == [2, 3]
+    assert indices(SIM | job | {"CUDA_VISIBLE_DEVICES": "1"}) == [3]
+
+
 def test_visible_devices_of_the_controller_limit_it_to_those_cards():
     found = discover(Config(), SIM | {"CUDA_VISIBLE_DEVICES": "1,3"})
     assert found == Inventory(gpus=(a_gpu(1), a_gpu(3)), source="sim")

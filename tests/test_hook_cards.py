@@ -62,8 +62,8 @@ say([[one(card) for one in ask] for card in cards])
 def test_a_job_sees_its_cards_alone_numbered_as_cuda_numbers_them(two_of_four, cards):
     seen = ask(NAMES, two_of_four.environment())
     assert seen == [["card 2", 0, cards[2].uuid], ["card 0", 1, cards[0].uuid]]
-    one = two_of_four.run("total", CUDA_VISIBLE_DEVICES="2,0")
-    other = two_of_four.run("device 1", "total", CUDA_VISIBLE_DEVICES="2,0")
+    one = two_of_four.run("total", CUDA_VISIBLE_DEVICES="0,1")
+    other = two_of_four.run("device 1", "total", CUDA_VISIBLE_DEVICES="0,1")
     assert (one[-1][1], other[-1][1]) == (GIB, 2 * GIB)
 
 

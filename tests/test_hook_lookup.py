@@ -48,14 +48,24 @@ def procs(job, driver):
 def test_every_hooked_name_is_answered_by_the_hook_and_no_other(lookups):
     assert set(lookups("driver", *CUDA_NAMES)) == {HOOK}
     assert set(lookups("nvml", *NVML_NAMES)) == {HOOK}
-    others = ["cuInit", "cuCtxGetDevice", "cuStreamIsCapturing", "cuMemAllocHost_v2"]
+    others = ["cuDriverGetVersion", "cuCtxGetDevice", "cuStreamIsCapturing", "cuMemAllocHost_v2"]
     assert lookups("driver", *others) == lookups("driver", *others, hooked=False)
     assert lookups("nvml", "nvmlInit_v2", "cuMemAlloc_v2") == [NVML, "nobody"]
 
 
 @pytest.mark.parametrize("handle", WAYS)
 def test_names_that_are_not_hooked_keep_their_meaning(lookups, handle):
-    names = ["malloc", "asker_own", "ompt_start_tool", "cuInit", "nvmlInit_v2", "dladdr", "cu", "", "printf"]
+    names = [
+        "malloc",
+        "asker_own",
+        "ompt_start_tool",
+        "cuDriverGetVersion",
+        "nvmlInit_v2",
+        "dladdr",
+        "cu",
+        "",
+        "printf",
+    ]
     assert lookups(handle, *names) == lookups(handle, *names, hooked=False)
 
 
@@ -70,8 +80,8 @@ def test_where_no_driver_is_loaded_a_hooked_name_is_not_found_either(lookups, ha
 def test_a_driver_in_the_global_scope_is_answered_for_by_the_hook(lookups, driver, job, handle):
     both = {"LD_PRELOAD": f"{job.folder / HOOK}:{driver.folder / DRIVER}"}
     alone = {"LD_PRELOAD": str(driver.folder / DRIVER)}
-    assert lookups(handle, "cuMemAlloc_v2", "cuInit", hooked=False, **alone) == [DRIVER, DRIVER]
-    assert lookups(handle, "cuMemAlloc_v2", "cuInit", **both) == [HOOK, DRIVER]
+    assert lookups(handle, "cuMemAlloc_v2", "cuDriverGetVersion", hooked=False, **alone) == [DRIVER, DRIVER]
+    assert lookups(handle, "cuMemAlloc_v2", "cuDriverGetVersion", **both) == [HOOK, DRIVER]
 
 
 @pytest.mark.parametrize("handle", WAYS)
@@ -82,13 +92,13 @@ def test_whoever_asks_for_a_dlsym_of_its_own_gets_the_hooks(lookups, handle):
 
 @pytest.mark.parametrize("way", ["regained-default", "regained-next", "regained-libc", "regained-asker"])
 def test_there_is_no_way_round_by_a_second_dlsym(lookups, way):
-    assert lookups(way, "cuMemAlloc_v2", "cuMemFree", "cuInit") == [HOOK, HOOK, DRIVER]
+    assert lookups(way, "cuMemAlloc_v2", "cuMemFree", "cuDriverGetVersion") == [HOOK, HOOK, DRIVER]
     assert lookups(way, "cuMemAlloc_v2", hooked=False) == [DRIVER]
 
 
 def test_a_driver_in_a_namespace_of_its_own_is_looked_up_as_without_the_hook(lookups):
     """The hook's functions call another copy of the driver, in which nothing was initialised."""
-    names = ["cuMemAlloc_v2", "cuInit"]
+    names = ["cuMemAlloc_v2", "cuDriverGetVersion"]
     assert lookups("apart", *names) == lookups("apart", *names, hooked=False) == [DRIVER, DRIVER]
 
 
@@ -113,13 +123,15 @@ def test_a_driver_library_of_another_file_name_is_the_driver(lookups, driver, tm
     """It is known by the name in it."""
     other = tmp_path / "vendor-gpu.so"
     shutil.copy(driver.folder / DRIVER, other)
-    said = lookups("renamed", "cuMemAlloc_v2", "cuInit", LOOKUPS_DRIVER=str(other), WITHOUT_DRIVER="1")
+    said = lookups(
+        "renamed", "cuMemAlloc_v2", "cuDriverGetVersion", LOOKUPS_DRIVER=str(other), WITHOUT_DRIVER="1"
+    )
     assert said == [HOOK, other.name]
 
 
 @pytest.mark.parametrize("way", ["deep", "deep-open", "deep-linked"])
 def test_a_library_that_sees_its_own_dependencies_first_still_meets_the_hook(lookups, way):
-    assert lookups(way, "cuMemAlloc_v2", "cuInit") == [HOOK, DRIVER]
+    assert lookups(way, "cuMemAlloc_v2", "cuDriverGetVersion") == [HOOK, DRIVER]
     assert lookups(way, "cuMemAlloc_v2", hooked=False) == [DRIVER]
 
 
@@ -127,10 +139,14 @@ def test_a_library_that_sees_its_own_dependencies_first_still_meets_the_hook(loo
 def test_another_library_that_stands_before_dlsym_is_asked_as_well(lookups, driver, job, tmp_path, order):
     preload = order.format(other=driver.folder / "librecorder.so", hook=job.folder / HOOK)
     extra = {"LD_PRELOAD": preload, "RECORDER_FILE": str(tmp_path / "record")}
-    assert lookups("driver", "cuMemAlloc_v2", "cuInit", "nonsense", **extra) == [HOOK, DRIVER, "nobody"]
+    assert lookups("driver", "cuMemAlloc_v2", "cuDriverGetVersion", "nonsense", **extra) == [
+        HOOK,
+        DRIVER,
+        "nobody",
+    ]
     asked = (tmp_path / "record").read_text()
     assert "cuMemAlloc_v2" in asked
-    assert "cuInit" in asked
+    assert "cuDriverGetVersion" in asked
 
 
 def test_a_hooked_name_is_answered_alike_however_often_it_is_asked_for(lookups, driver, job):
@@ -175,7 +191,14 @@ def test_flags_choose_between_a_call_and_its_twin(procs):
 
 
 def test_names_that_are_not_hooked_get_the_drivers_answer_untouched(procs):
-    names = ["cuInit", "", "nonsense", "cuStreamIsCapturing", "cuStreamGetCtx", "cuMemAddressReserve"]
+    names = [
+        "cuDriverGetVersion",
+        "",
+        "nonsense",
+        "cuStreamIsCapturing",
+        "cuStreamGetCtx",
+        "cuMemAddressReserve",
+    ]
     for version, flags in ((12000, 0), (12000, 2), (1000, 0), (12000, 9)):
         assert procs(version, flags, *names) == procs(version, flags, *names, hooked=False)
     assert procs(1000, 0, "cuMemAlloc", "cuMemCreate") == [("500", "2", "nobody", "nothing")] * 2
@@ -223,8 +246,10 @@ def test_the_library_asks_for_no_newer_libc_than_it_says():
 EVERY_LIBC = [
     "__errno_location",
     "__stack_chk_fail",  # where the compiler protects stacks, as the settings of Debian's Python ask for
+    "__environ",  # also environ: the variables of the process
     "access",
     "clock_gettime",
+    "environ",
     "getpid",
     "kill",
     "memchr",

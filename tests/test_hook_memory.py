@@ -7,7 +7,7 @@ import pytest
 
 pytestmark = pytest.mark.compiler
 MIB, GIB = 1 << 20, 1 << 30
-OK, INVALID, OOM = 0, 1, 2
+OK, INVALID, OOM, INVALID_DEVICE = 0, 1, 2, 101
 WAYS = [{"FAKEJOB_VIA": "dlsym"}, {"FAKEJOB_VIA": "lookup"}, {"FAKEJOB_VIA": "lookup", "FAKEJOB_TWINS": "1"}]
 
 
@@ -120,9 +120,11 @@ def test_a_refusal_leaves_errno_alone(job):
 
 
 def test_each_card_has_its_own_limit_and_others_have_none(new_job):
-    job = new_job(GIB, 2 * GIB)
+    job, stranger = new_job(GIB, 2 * GIB), new_job(GIB, GIB, GIB)
     assert job.run("device 1", "alloc 2G", "alloc 1", "total") == [(OK,), (OK,), (OOM,), (OK, 2 * GIB, 0)]
-    assert job.run("device 3", "alloc 1") == [(OK,), (OOM,)]
+    assert job.run("device 2", "alloc 1") == [(OK,), (INVALID_DEVICE,)]
+    theirs = stranger.region().gpus[2].uuid
+    assert job.run("alloc 1", CUDA_VISIBLE_DEVICES=theirs) == [(OOM,)]
 
 
 def test_a_card_is_known_by_its_uuid_whatever_its_ordinal(new_job):

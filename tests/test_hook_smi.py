@@ -73,7 +73,7 @@ def busy(driver, tmp_path):
     """Two jobs on the second of two cards; the first job's process holds 64 MiB there."""
     cards = driver.cards(Card("one"), Card("two"))
     jobs = [make_job(driver, tmp_path / name, [(cards[1], GIB)]) for name in "ab"]
-    live = [job.start(CUDA_VISIBLE_DEVICES="1") for job in jobs]
+    live = [job.start(CUDA_VISIBLE_DEVICES="0") for job in jobs]
     assert [process.say("alloc 64M") for process in live] == [(0,), (0,)]
     yield jobs[0], [process.process.pid for process in live]
     for process in live:

@@ -245,11 +245,17 @@ def test_the_instances_of_a_lost_card_are_lost():
     assert answer.readings == {gpu.index: structs.replace(lost, gpu=gpu.index) for gpu in gpus}
 
 
-def test_a_fence_on_an_instance_names_it_by_uuid(tmp_path):
-    whole, instance_of, *_ = found(MIXED)
-    for gpu, visible in ((whole, "0"), (instance_of, instance_of.uuid)):
-        chosen = [(gpu, Hold(gpu=gpu.index, share=WHOLE, memory=GIB))]
-        assert _variables(tmp_path, chosen)["CUDA_VISIBLE_DEVICES"] == visible
+def test_a_fence_on_one_device_has_number_0_and_on_several_instances_their_uuids(tmp_path):
+    _, first, second, *_ = gpus = found(MIXED)
+    for chosen, words in (
+        ([gpus[0]], "0"),
+        ([first], "0"),
+        ([first, second], f"{first.uuid},{second.uuid}"),
+    ):
+        held = [(gpu, Hold(gpu=gpu.index, share=WHOLE, memory=GIB)) for gpu in chosen]
+        told = _variables(tmp_path, held, "numbers")
+        assert (told["CUDA_VISIBLE_DEVICES"], told["FG_GPU_DEVICES"]) == (words, words)
+        assert _variables(tmp_path, held, "uuids")["CUDA_VISIBLE_DEVICES"] == told["FG_GPU_UUIDS"]
 
 
 # What is not measured
@@ -454,7 +460,8 @@ class TestController:
         ):
             assert host.run("fgsub", *options, "--wait", "--wrap", told).status == 0
             uuids = ",".join(CARDS[at].uuid for at in instances)
-            assert (host.path / "told").read_text() == f"{uuids} {uuids} {level}\n"
+            words = uuids if len(instances) > 1 else "0"
+            assert (host.path / "told").read_text() == f"{words} {uuids} {level}\n"
 
     def test_a_changed_layout_stops_new_jobs_and_ends_those_of_a_destroyed_instance(self, host):
         lost, pipes = host.live("--gpus=1g.5gb:1", "--no-requeue")

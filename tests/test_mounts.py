@@ -81,10 +81,12 @@ def launched(mounts: str):
     return launch(job, given, b"", site=site, owner=JobOwner(home="/", gid=1, groups=()))
 
 
-def test_where_other_cards_are_shut_cuda_is_told_uuids_and_not_indices():
-    assert b"CUDA_VISIBLE_DEVICES=GPU-a\0" in launched("preload,devices").environment
-    assert b"CUDA_VISIBLE_DEVICES=1\0" in launched("preload").environment
-    assert b"FG_JOB_GPUS=1\0" in launched("preload,devices").environment
+def test_the_only_gpu_of_a_job_is_number_0_whatever_its_index_and_its_mounts():
+    for mounts in ("preload,devices", "preload", "devices", ""):
+        environment = launched(mounts).environment
+        assert b"\0CUDA_VISIBLE_DEVICES=0\0" in environment
+        assert b"\0FG_JOB_GPUS=1\0" in environment
+        assert b"\0FG_GPU_UUIDS=GPU-a\0" in environment
 
 
 @pytest.mark.parametrize(("mounts", "flags", "closed"), [("preload,devices", 2 | 8, 2), ("", 2, 0)])

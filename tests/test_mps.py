@@ -452,7 +452,7 @@ def check_first(home: Home, place: Path, job: int, client: int) -> None:
         f"CUDA_MPS_LOG_DIRECTORY={pipes}",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=8192M",
-        f"CUDA_VISIBLE_DEVICES={uuid}",
+        "CUDA_VISIBLE_DEVICES=0",
     }
 
 

@@ -256,8 +256,8 @@ def test_a_job_has_one_container(words, why):
         (("-q", "urgent"), "--qos=urgent: this site defines no QOS; it is only a label"),
         (
             ("--wrap=CUDA_VISIBLE_DEVICES=3 ./train",),
-            "--wrap: CUDA_VISIBLE_DEVICES=3 takes the place of the GPUs that the job gets;"
-            " leave it out: the job sees its GPUs only",
+            "--wrap: CUDA_VISIBLE_DEVICES=3 selects a GPU that the job does not have:"
+            " it requests none; leave it out",
         ),
     ],
 )
@@ -281,13 +281,23 @@ def test_what_has_another_effect_than_it_seems_is_told_by_a_warning(words, warni
         ("echo ${CUDA_VISIBLE_DEVICES:-0}", ""),
         ("CUDA_VISIBLE_DEVICES= ./cpu-part", ""),
         ("MY_CUDA_VISIBLE_DEVICES=3", ""),
+        ("CUDA_VISIBLE_DEVICES=0 python train.py", ""),
     ],
 )
 def test_a_script_that_selects_gpus_itself_is_told_with_its_line(tmp_path, line, value):
     (tmp_path / "job.sh").write_text(f"#!/bin/sh\n#FG --gpus=0.5\n{line}\ntrue\n")
     warnings = prepared("job.sh", path=tmp_path).warnings
-    assert [text.partition(" takes")[0] for text in warnings] == (
+    assert [text.partition(" selects")[0] for text in warnings] == (
         [f"job.sh: line 3: CUDA_VISIBLE_DEVICES={value}"] if value else []
+    )
+
+
+def test_the_numbers_of_the_gpus_of_a_job_are_for_its_script_to_use(tmp_path):
+    lines = "CUDA_VISIBLE_DEVICES=0 ./a &\nCUDA_VISIBLE_DEVICES=1 ./b &\nCUDA_VISIBLE_DEVICES=1,2 ./c\n"
+    (tmp_path / "job.sh").write_text(f"#!/bin/sh\n#FG --gpus=2\n{lines}")
+    assert prepared("job.sh", path=tmp_path).warnings == (
+        "job.sh: line 5: CUDA_VISIBLE_DEVICES=1,2 selects a GPU that the job does not have:"
+        " its GPUs are 0 to 1; leave it out",
     )
 
 

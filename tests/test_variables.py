@@ -1,11 +1,13 @@
 """The variables of a job, and those of Slurm beside them."""
 
+import pytest
 from msgspec.structs import replace
 
 from builders import a_demand, a_job
 from fgsched.domain.job import Hold, JobState, Request
 from fgsched.jobs.enforcement import MountPlan
 from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, variables
+from fgsched.jobs.visible import translated, words_of
 
 SITE = LaunchContext(host="node", run="/run/fg", hook="", tmp="/tmp", kill_wait=30, become_user=False)
 
@@ -82,3 +84,67 @@ def test_a_job_on_simulated_gpus_learns_where_to_write_its_load():
     assert found["FG_SIM_LOAD"] == "/run/fg/job/7.2/steps/load"
     assert "FG_SIM_LOAD" not in variables(job, [], site=site, tmpdir="/tmp/7", error_file="/e")
     assert "FG_SIM_LOAD" not in variables(job, given, site=SITE, tmpdir="/tmp/7", error_file="/e")
+
+
+WHOLE_GPUS = [(1, "GPU-b"), (3, "GPU-d")]
+UNORDERED = [(3, "GPU-d"), (1, "GPU-b")]
+INSTANCES = [(101, "MIG-a"), (102, "MIG-b")]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hooked", "others", "words"),
+    [
+        (WHOLE_GPUS, True, "closed", ("0", "1")),
+        (WHOLE_GPUS, True, "open", ("0", "1")),
+        (UNORDERED, True, "open", ("0", "1")),  # positions, as NVML has them under the hook
+        (WHOLE_GPUS, False, "open", ("1", "3")),
+        (WHOLE_GPUS, False, "closed", ("0", "1")),
+        (UNORDERED, False, "closed", ("1", "0")),  # the driver counts what it can open
+        ([(0, "GPU-a")], True, "open", ("0",)),
+        ([(0, "GPU-a")], False, "open", ("0",)),
+        (INSTANCES[:1], True, "closed", ("0",)),
+        (INSTANCES, True, "closed", ("MIG-a", "MIG-b")),
+        (INSTANCES[:1], False, "closed", ("MIG-a",)),
+        ([], True, "open", ()),
+    ],
+)
+def test_numbers_select_the_gpus_of_a_job_and_uuids_several_instances(gpus, hooked, others, words):
+    assert words_of(gpus, "numbers", hooked=hooked, others=others) == words
+    uuids = tuple(uuid for _, uuid in gpus)
+    assert words_of(gpus, "uuids", hooked=hooked, others=others) == uuids
+
+
+def test_words_of_a_job_are_translated_and_all_others_kept():
+    job = {"FG_GPU_DEVICES": "0,1", "FG_GPU_UUIDS": "GPU-b,GPU-d", "FG_JOB_GPUS": "1,3"}
+    for words, uuids, indices in (
+        ("0", "GPU-b", "1"),
+        ("1, 0", "GPU-d,GPU-b", "3,1"),
+        ("GPU-b", "GPU-b", "GPU-b"),
+        ("7", "7", "7"),
+        ("", "", ""),
+    ):
+        assert translated(words, job, "FG_GPU_UUIDS") == uuids
+        assert translated(words, job, "FG_JOB_GPUS") == indices
+    assert translated("1,3", {}, "FG_GPU_UUIDS") == "1,3"
+
+
+@pytest.mark.parametrize(
+    ("tier", "mounts", "setting", "words"),
+    [
+        ("shim", "", "numbers", "0,1"),
+        ("driver", "preload,devices", "numbers", "0,1"),
+        ("watchdog", "", "numbers", "3,5"),
+        ("none", "devices", "numbers", "0,1"),
+        ("shim", "", "uuids", "GPU-3,GPU-5"),
+        ("none", "", "uuids", "GPU-3,GPU-5"),
+    ],
+)
+def test_every_level_of_enforcement_has_numbers_unless_the_site_wants_uuids(tier, mounts, setting, words):
+    job = a_job(7, state=JobState.RUNNING, tier=tier, mounts=mounts)
+    given = [
+        AssignedGpu(hold=Hold(gpu=index, share=5000, memory=1 << 30), uuid=f"GPU-{index}") for index in (3, 5)
+    ]
+    site = replace(SITE, visible_devices=setting)
+    told = variables(job, given, site=site, tmpdir="/tmp/7", error_file="/e")
+    assert told["CUDA_VISIBLE_DEVICES"] == told["FG_GPU_DEVICES"] == words
+    assert (told["FG_JOB_GPUS"], told["FG_GPU_UUIDS"]) == ("3,5", "GPU-3,GPU-5")

@@ -33,6 +33,7 @@ from fgsched.hooks.settings import HookSettings
 from fgsched.jobs.mps import PROGRAM as MPS_PROGRAM
 from fgsched.jobs.mps import SERVER as MPS_SERVER
 from fgsched.jobs.mps import Settings as MpsSettings
+from fgsched.jobs.visible import VisibleDevices
 from fgsched.mail.letters import Settings
 
 MIB = 1 << 20
@@ -72,6 +73,9 @@ class Config(Struct, frozen=True, kw_only=True):
     exclusive: Annotated[
         Switch, _key("gpus", "Refuse to start if another controller of the host allocates one of the GPUs.")
     ] = True
+    visible_devices: Annotated[
+        VisibleDevices, _key("gpus", "Words of CUDA_VISIBLE_DEVICES in jobs: numbers from 0, or UUIDs.")
+    ] = "numbers"
     share_instances: Annotated[
         Switch, _key("gpus", "Allocate parts of MIG instances; otherwise each is allocated as a whole.")
     ] = False

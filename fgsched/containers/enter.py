@@ -20,6 +20,7 @@ from fgsched.domain.errors import FgschedError, Refused
 from fgsched.domain.job import is_instance
 from fgsched.interactive.agent import execute
 from fgsched.jobs.containers import HEADER_LINES, RUNTIMES, Mount, choose, is_path, parse_mounts
+from fgsched.jobs.visible import translated
 from fgsched.launch.fence import seal_of
 
 _FAILED = 125  # exit status of container runtimes for a container that was not started
@@ -204,17 +205,19 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that the image must not override."""
     uuids = environ.get("FG_GPU_UUIDS", "")
     found = {"NVIDIA_VISIBLE_DEVICES": uuids or "void", "TMPDIR": _tmpdir(environ)}
-    found |= {"CUDA_VISIBLE_DEVICES": _visible(environ), "HOME": environ.get("HOME", "/")}
     link = f"{environ['FG_JOB_DIR']}/libfgshim.so"
-    return found | ({"LD_PRELOAD": link} if os.path.exists(link) else {})
+    hooked = os.path.exists(link)
+    found |= {"CUDA_VISIBLE_DEVICES": _visible(environ, hooked=hooked), "HOME": environ.get("HOME", "/")}
+    return found | ({"LD_PRELOAD": link} if hooked else {})
 
 
-def _visible(environ: Mapping[str, str]) -> str:
-    """Return the GPUs of the job or step as UUIDs: indices differ where other device nodes are missing."""
-    listed, uuids = environ.get("CUDA_VISIBLE_DEVICES", ""), environ.get("FG_GPU_UUIDS", "").split(",")
-    indices = environ.get("FG_JOB_GPUS", "").split(",")
-    by_index = dict(zip(indices, uuids, strict=False))
-    return ",".join(by_index.get(one, one) for one in listed.split(",")) if listed else ""
+def _visible(environ: Mapping[str, str], *, hooked: bool) -> str:
+    """Return CUDA_VISIBLE_DEVICES of the container.
+
+    Without the hook these are UUIDs: a number depends on the device nodes that the container has.
+    """
+    words = environ.get("CUDA_VISIBLE_DEVICES", "")
+    return words if hooked else translated(words, environ, "FG_GPU_UUIDS")
 
 
 def _driver_files(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from fgsched.domain.states import Tier
 from fgsched.domain.units import format_share
 from fgsched.gpus.ownership import holder_of
 from fgsched.jobs.containers import variables
+from fgsched.jobs.visible import WORDS, VisibleDevices, words_of
 from fgsched.launch.fence import ATTEMPT, PODMAN_SETTINGS, Place, choose, members, remove, seal_of
 from fgsched.system.containers import installed, write_podman_settings
 from fgsched.system.paths import Paths
@@ -127,7 +128,7 @@ class Fence:
         head: bytes = region.pack(number, ATTEMPT, limits, pacing, [(memory, False)] * len(limits))
         self.folder = place.path(number)
         self._is_watched = place.create(number, head, fgshim.library())  # locked until this process ends
-        self.environment = _variables(self.folder, chosen)
+        self.environment = _variables(self.folder, chosen, self._config.visible_devices)
         if why := _prove(self.folder, number, head, self.environment):
             remove(self.folder)
             raise Refused(f"the fence does not work: {why}", "Examine LD_PRELOAD and LD_LIBRARY_PATH.")
@@ -234,18 +235,21 @@ def _as_job(number: int, demand: Demand, holds: tuple[Hold, ...]) -> Job:
     )
 
 
-def _variables(folder: Path, chosen: list[tuple[Gpu, Hold]]) -> dict[str, str]:
+def _variables(folder: Path, chosen: list[tuple[Gpu, Hold]], setting: VisibleDevices) -> dict[str, str]:
     """Return the variables of the programs in a fence."""
     preloads = [f"{folder}/libfgshim.so", *filter(None, [os.environ.get("LD_PRELOAD")])]
     hook = str(fgshim.library())
+    gpus = [(gpu.index, gpu.uuid) for gpu, _ in chosen]
+    words = ",".join(words_of(gpus, setting, hooked=True, others="open"))
     return {
         "LD_PRELOAD": ":".join(preloads),
         FENCE_DIR: str(folder),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid if gpu.mig else str(gpu.index) for gpu, _ in chosen),
+        "CUDA_VISIBLE_DEVICES": words,
         "FG_GPU_FRACTION": format_share(sum(hold.share for _, hold in chosen)),
         "FG_GPU_MEM_MB": str(chosen[0][1].memory >> 20),
-        "FG_GPU_UUIDS": ",".join(gpu.uuid for gpu, _ in chosen),
+        "FG_GPU_UUIDS": ",".join(uuid for _, uuid in gpus),
+        WORDS: words,
         **variables(str(folder), hook, installed(), preload=False),
         **_podman(folder, hook),
     }

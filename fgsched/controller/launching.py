@@ -122,6 +122,7 @@ def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) 
         become_user=places.mode == "system",
         no_new_privileges=config.no_new_privileges,
         visible={one.name: one.visible_env for one in config.policy.resources},
+        visible_devices=config.visible_devices,
         mounts=mounts,
         programs=str(_NAMES_OF_SLURM),
         commands=str(_COMMANDS),

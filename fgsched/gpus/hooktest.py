@@ -14,7 +14,6 @@ from typing import Any
 
 import fgshim.region as region
 
-from fgsched.domain.job import is_instance
 from fgsched.domain.text import read_json
 from fgsched.gpus.backend import HOOK_TEST, Report, dump
 from fgsched.system import capture
@@ -42,17 +41,17 @@ def _test_hook(question: dict[str, Any]) -> str:
         head = region.pack(1, 1, [(question["gpu"], question["uuid"], LIMIT)])
         (folder / "region").write_bytes(head + bytes(region.SIZE - len(head)))
         (folder / "libfgshim.so").symlink_to(question["hook"])
-        environ = _environment(folder, question["gpu"], question["uuid"])
+        environ = _environment(folder)
         done = capture.run(selftest.command("fence"), seconds=_TIMEOUT, environ=environ)
         refusals = region.read(folder / "region").gpus[0].refusals
     output, errors = (text.decode(errors="replace") for text in (done.output, done.errors))
     return verdict(output, errors, refusals)
 
 
-def _environment(folder: Path, gpu: int, uuid: str) -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     own = {
         "LD_PRELOAD": str(folder / "libfgshim.so"),
-        "CUDA_VISIBLE_DEVICES": uuid if is_instance(uuid) else str(gpu),
+        "CUDA_VISIBLE_DEVICES": "0",  # the only GPU of the region
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     return {**os.environ, **own}

@@ -10,6 +10,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Gpu, GpuState, MigInstance
 from fgsched.domain.text import shown
 from fgsched.gpus.mig import NO_INSTANCES
+from fgsched.jobs.visible import translated
 
 _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{1,36}")
@@ -131,7 +132,7 @@ def _settings(devices: str, environ: Mapping[str, str], option: str) -> Iterator
     if own and not is_source:
         yield "FG_DEVICES", own
     if visible is not None:
-        yield "CUDA_VISIBLE_DEVICES", visible
+        yield "CUDA_VISIBLE_DEVICES", translated(visible, environ, "FG_GPU_UUIDS")
     if own and is_source:
         yield "FG_DEVICES", own
     yield "[gpus] devices", devices

@@ -16,6 +16,7 @@ from fgsched.jobs.enforcement import MountPlan, is_hooked, others_of, preload_of
 from fgsched.jobs.filenames import Values, expand, needs_the_job
 from fgsched.jobs.jobvariables import MARK, is_of_job
 from fgsched.jobs.mps import is_client
+from fgsched.jobs.visible import WORDS, VisibleDevices, words_of
 
 # -- resource limits ----------------------------------------------------------
 
@@ -60,6 +61,7 @@ class LaunchContext(Struct, frozen=True, kw_only=True):
     become_user: bool  # system mode
     no_new_privileges: bool = False  # setuid programs run as the job's user
     visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable with its indices
+    visible_devices: VisibleDevices = "numbers"
     mounts: MountPlan = field(default_factory=MountPlan)  # that jobs can have of their own
     programs: str = ""  # directory of commands that jobs find first: the names of Slurm
     commands: str = ""  # directory of commands that jobs find last: those of fgsched
@@ -196,7 +198,7 @@ def variables(
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
         **(_variables_of_site(job, given, site) if given else _programs(site)),
-        **_gpu_variables(tuple(given), by_uuid=others_of(job.mounts) == "closed" or is_client(job)),
+        **_gpu_variables(tuple(given), _words(job, given, site)),
         **_resource_variables(job, site.visible),
         **_array_variables(job),
     }
@@ -254,25 +256,33 @@ def _container_variables(job: Job, directory: str, site: LaunchContext) -> dict[
     return {**own, **site.podman}
 
 
+def _words(job: Job, given: Sequence[AssignedGpu], site: LaunchContext) -> tuple[str, ...]:
+    """Return the words of CUDA_VISIBLE_DEVICES. The server of MPS numbers GPUs in its own way."""
+    hooked = is_hooked(job.tier, has_cards=True)
+    setting = "uuids" if is_client(job) and not hooked else site.visible_devices
+    gpus = [(card.hold.gpu, card.uuid) for card in given]
+    return words_of(gpus, setting, hooked=hooked, others=others_of(job.mounts))
+
+
 @lru_cache(maxsize=256)
-def _gpu_variables(given: tuple[AssignedGpu, ...], *, by_uuid: bool) -> Mapping[str, str]:
+def _gpu_variables(given: tuple[AssignedGpu, ...], words: tuple[str, ...]) -> Mapping[str, str]:
     """Return the variables that select the job's GPUs; an empty list hides all GPUs."""
     indices = ",".join(str(card.hold.gpu) for card in given)
     if not given:
         return {"CUDA_VISIBLE_DEVICES": "", "FG_JOB_GPUS": "", "FG_GPUS_ON_NODE": "0"}
     uuids = ",".join(card.uuid for card in given)
-    has_instances = any(is_instance(card.uuid) for card in given)
     share = sum(card.hold.share for card in given)
     cpus = format_indices(cpu for card in given for cpu in card.cpus)
     return {
-        "CUDA_VISIBLE_DEVICES": uuids if by_uuid or has_instances else indices,
+        "CUDA_VISIBLE_DEVICES": ",".join(words),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "FG_JOB_GPUS": indices,
         "FG_GPUS_ON_NODE": str(len(given)),
         "FG_GPU_FRACTION": format_share(share),
         "FG_GPU_MEM_MB": str(given[0].hold.memory >> 20),
         "FG_GPU_UUIDS": uuids,
-        **({"NVIDIA_VISIBLE_DEVICES": uuids} if has_instances else {}),
+        WORDS: ",".join(words),
+        **({"NVIDIA_VISIBLE_DEVICES": uuids} if any(is_instance(card.uuid) for card in given) else {}),
         **({"FG_GPU_CPUS": cpus} if cpus else {}),
     }
 

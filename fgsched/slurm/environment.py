@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 
+from fgsched.jobs.visible import translated
 from fgsched.slurm.step import Step
 
 _OF_JOB = {  # ours -> Slurm's, for the scripts without SLURM_ variables
@@ -34,8 +35,13 @@ def of_step(step: Step, environ: Mapping[str, str], number: int, gpus: list[str]
         **({"SLURM_CPUS_PER_TASK": str(step.cpus)} if step.has_cpus else {}),
         "SLURM_STEP_NAME": step.name,
         "SLURM_CLUSTER_NAME": "fgsched",
-        **({"CUDA_VISIBLE_DEVICES": ",".join(gpus), "SLURM_STEP_GPUS": ",".join(gpus)} if gpus else {}),
+        **(_of_gpus(",".join(gpus), environ) if gpus else {}),
     }
+
+
+def _of_gpus(words: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the GPUs of a step: the words for CUDA, and the indices on the host."""
+    return {"CUDA_VISIBLE_DEVICES": words, "SLURM_STEP_GPUS": translated(words, environ, "FG_JOB_GPUS")}
 
 
 def of_task(base: Mapping[str, str], task: int) -> dict[str, str]:

@@ -425,7 +425,7 @@ class Submitter:
         """Yield warnings about a job. Raises BadUsage for what cannot work."""
         has_gpus = not {"gpus", "gpu-mem"}.isdisjoint(settings)
         yield from about_unread(script.unread, script.label, has_gpus=has_gpus)
-        yield from about_own_gpus(script.data, script.label or "--wrap")
+        yield from about_own_gpus(script.data, script.label or "--wrap", request.demand.gpus)
         yield from filter(None, self._check_outputs(settings, request))
         yield from _about_labels(settings, self._site)
         yield from _about_signal(settings)
@@ -560,19 +560,26 @@ _OWN_GPUS = lazy_regex(
 )
 
 
-def about_own_gpus(script: bytes, name: str) -> Iterator[str]:
-    """Yield a warning about each line that selects GPUs by their numbers on the host."""
+def about_own_gpus(script: bytes, name: str, gpus: int) -> Iterator[str]:
+    """Yield a warning about each line that selects a GPU by a number that no GPU of the job has."""
     if b"CUDA_VISIBLE_DEVICES" not in script:
         return
     for number, line in enumerate(script.split(b"\n"), 1):
         match = None if line.lstrip().startswith(b"#") else _OWN_GPUS.search(line)
-        if match:
-            value = (match[1] or match[2]).decode()
+        value = (match[1] or match[2]).decode() if match else ""
+        if any(int(number) >= gpus for number in re.findall("[0-9]+", value)):
             place = name if name == "--wrap" else f"{name}: line {number}"
             yield (
-                f"{place}: CUDA_VISIBLE_DEVICES={value} takes the place of the GPUs that the job gets;"
-                " leave it out: the job sees its GPUs only"
+                f"{place}: CUDA_VISIBLE_DEVICES={value} selects a GPU that the job does not have:"
+                f" {_numbers(gpus)}; leave it out"
             )
+
+
+def _numbers(gpus: int) -> str:
+    """Return the numbers that a job's GPUs have in the job."""
+    if gpus < 2:
+        return "its GPU is number 0" if gpus else "it requests none"
+    return f"its GPUs are 0 to {gpus - 1}"
 
 
 def _about_labels(settings: Mapping[str, Setting], site: SubmitContext) -> Iterator[str]:

@@ -11,23 +11,7 @@
 #   nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetTopologyNearestGpus, nvmlSystemGetTopologyGpuSet,
 #   nvmlUnitGetDevices.
 # Exports: fg_by_index, fg_has_instances_on, fg_is_instance_on.
-# Needs: driver (fg_function); region (fg_attach, fg_own_job); views (fg_nvml_gpu).
-
-cdef void fg_uuid_text(const uint8_t *uuid, bint is_instance, char *text) noexcept nogil:
-    """Write a UUID as NVML does, such as GPU-1b2c3d4e-…, in 41 bytes."""
-    cdef const char *digits = "0123456789abcdef"
-    cdef int at
-    strcpy(text, "MIG-" if is_instance else "GPU-")
-    text += 4
-    for at in range(16):
-        if at == 4 or at == 6 or at == 8 or at == 10:
-            text[0] = c"-"
-            text += 1
-        text[0] = digits[uuid[at] >> 4]
-        text[1] = digits[uuid[at] & 15]
-        text += 2
-    text[0] = 0
-
+# Needs: driver (fg_function); region (fg_attach, fg_own_job); views (fg_nvml_gpu); visible (fg_uuid_text).
 
 cdef bint fg_nvml_own(void *device) noexcept nogil:
     """Return whether the device is a GPU of the job, a MIG instance of one, or the GPU of the job's instance."""

@@ -86,6 +86,7 @@ static int fg_copy_limits(fg_job *job) {
     if (good) {
         memcpy(job->card, head->gpu, sizeof job->card);
         job->cards = fg_region_gpus(head);
+        job->by_position = head->by_position;
     }
     munmap(head, sizeof *head);
     return good;

@@ -11,6 +11,7 @@
 typedef struct {
     fg_region *region;
     uint32_t cards;                      /* number of valid elements of card[] */
+    uint32_t by_position;                /* fg_region.by_position */
     fg_region_gpu card[FG_MAX_GPUS];
 } fg_job;
 

@@ -13,6 +13,7 @@ cdef extern from "job.h" nogil:
     ctypedef struct fg_job:
         fg_region *region
         uint32_t cards
+        uint32_t by_position
         fg_card_t card[GPUS]
     fg_job *fg_attached
     bint fg_has_lock(const fg_region *)

@@ -32,6 +32,7 @@ uint64_t fg_reported_at;
 pthread_mutex_t fg_meter_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 const pthread_mutex_t fg_meter_unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 
+int fg_is_started;
 int fg_devices[64];
 void **fg_smi_own, **fg_smi_real;
 

@@ -89,6 +89,7 @@ extern uint64_t fg_reported_at;                     /* when this process last re
 extern pthread_mutex_t fg_meter_lock;
 extern const pthread_mutex_t fg_meter_unlocked;
 
+extern int fg_is_started;                    /* 1: cuInit has succeeded in this process; atomic */
 extern int fg_devices[64];                   /* by CUDA ordinal: position in the region + 1; 0: not known; atomic */
 extern void **fg_smi_own, **fg_smi_real;     /* nvidia-smi's private table: the hook's copy, and NVML's; atomic */
 

@@ -87,7 +87,9 @@ typedef struct {
     uint64_t job;
     uint32_t attempt;
     uint32_t gpus;          /* number of valid elements of gpu[] */
-    union { pthread_mutex_t lock; uint8_t lock_room[64]; };   /* robust, process-shared */
+    union { pthread_mutex_t lock; uint8_t lock_room[56]; };   /* robust, process-shared */
+    uint32_t by_position;   /* 1: the numbers in CUDA_VISIBLE_DEVICES are positions in gpu[]; 0: the driver's, in older regions */
+    uint32_t unused;
     uint64_t seal;          /* checksum of everything that is written once: fg_region_seal */
     fg_region_gpu gpu[FG_MAX_GPUS];
     fg_region_refusal refusal;
@@ -108,6 +110,7 @@ typedef struct {
 #define FG_LAYOUT(member, offset) \
     _Static_assert(offsetof(fg_region, member) == (offset), #member " moved: increment FG_REGION_VERSION")
 FG_LAYOUT(lock, 32);
+FG_LAYOUT(by_position, 88);
 FG_LAYOUT(seal, 96);
 FG_LAYOUT(gpu, 104);
 FG_LAYOUT(refusal, 1384);
@@ -119,7 +122,7 @@ FG_LAYOUT(counts, 27792);
 FG_LAYOUT(share, 126096);
 FG_LAYOUT(runs, 183440);
 _Static_assert(sizeof(fg_region) == 382096, "the region has another size: increment FG_REGION_VERSION");
-_Static_assert(sizeof(pthread_mutex_t) <= 64, "the lock does not fit its room");
+_Static_assert(sizeof(pthread_mutex_t) <= 56, "the lock does not fit its room");
 _Static_assert(sizeof(pthread_mutex_t) <= FG_ROOM_OF_LIFE, "a slot's mutex does not fit its room");
 _Static_assert(FG_MAX_SLOTS % 64 == 0, "fg_region_share.holder has whole words");
 

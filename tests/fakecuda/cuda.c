@@ -13,16 +13,34 @@ void (*fake_tool)(const char *call);
 __thread int fake_in_tool;
 __attribute__((visibility("default"))) void fake_subscribe(void (*tool)(const char *call)) { fake_tool = tool; }
 
+/* FAKE_CUDA_CLOSED: the cards whose device nodes the process cannot open, such as 0,2. The driver does not count them. */
+static int is_closed(uint32_t card) {
+    const char *list = getenv("FAKE_CUDA_CLOSED");
+    for (; list && *list; list += strcspn(list, ",") + (list[strcspn(list, ",")] == ','))
+        if ((uint32_t)strtoul(list, NULL, 10) == card) return 1;
+    return 0;
+}
+static int is_counted(uint32_t card) {
+    state *s = fake_state();
+    return card < s->cards && !s->card[card].mig && !is_closed(card);
+}
+/* The card that a number of the list means. */
+static int numbered(long number) {
+    for (uint32_t i = 0; number >= 0 && i < fake_state()->cards; i++)
+        if (!is_closed(i) && !number--) return (int)i;
+    return -1;
+}
+
 static void see(const char *word, size_t length) {
     char *end, text[48];
     state *s = fake_state();
     long number = strtol(word, &end, 10);
-    int card = (size_t)(end - word) == length && length ? (int)number : -1;
+    int card = (size_t)(end - word) == length && length ? numbered(number) : -1;
     for (uint32_t i = 0; card < 0 && i < s->cards; i++) {
         fake_uuid_text(s->card[i].uuid, text);
         if (length > 4 && !strncmp(text, word, length)) card = (int)i;
     }
-    if (card < 0 || card >= (int)s->cards || s->card[card].mig || s->card[card].gone) devices |= 0x1000;   /* what follows an unknown one is not seen */
+    if (card < 0 || !is_counted((uint32_t)card) || s->card[card].gone) devices |= 0x1000;   /* what follows an unknown one is not seen */
     else if (!(devices & 0x1000)) visible[devices++] = card;
 }
 
@@ -33,7 +51,7 @@ DRIVER(cuInit, (unsigned flags), (flags)) {
     pthread_mutex_lock(&fake_big);
     if (!started) {
         for (uint32_t i = 0; !list && i < s->cards; i++)
-            if (!s->card[i].mig && !s->card[i].parent) visible[devices++] = (int)i;
+            if (is_counted(i) && !s->card[i].parent) visible[devices++] = (int)i;
         for (; list && *list; list += strcspn(list, ",") + (list[strcspn(list, ",")] == ','))
             see(list, strcspn(list, ","));
         devices &= 0xfff;

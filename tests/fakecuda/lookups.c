@@ -19,8 +19,8 @@ __attribute__((noinline)) void *asker_open(const char *name) {   /* by this libr
     return found;
 }
 #ifdef DEEP
-extern int cuMemAlloc_v2(void), cuInit(void);
-void *deep_linked(const char *name) { return strcmp(name, "cuInit") ? (void *)cuMemAlloc_v2 : (void *)cuInit; }
+extern int cuMemAlloc_v2(void), cuDriverGetVersion(void);
+void *deep_linked(const char *name) { return strcmp(name, "cuDriverGetVersion") ? (void *)cuMemAlloc_v2 : (void *)cuDriverGetVersion; }
 #endif
 #else
 typedef void *look(void *, const char *);
