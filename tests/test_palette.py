@@ -134,3 +134,12 @@ def test_the_variables_name_every_class_and_level():
     text = variables(LIGHT)
     for name in (*LIGHT.classes, "bg", "ink", "soft", "outline", "h0", "t5"):
         assert f"--{name}:#" in text
+
+
+@pytest.mark.parametrize("name", GROUNDS)
+def test_time_that_was_not_used_is_a_lighter_mark_that_stands_out_and_is_told_from_used_time(name):
+    ground = GROUNDS[name]
+    used = ground.classes["active"]
+    assert contrast(ground.page, used) > contrast(ground.page, ground.unused) >= 3
+    for sight in SIGHTS:
+        assert ciede2000(lab(ground.unused, sight), lab(used, sight)) >= 15

@@ -302,6 +302,7 @@ def test_memory_that_was_not_measured_is_no_waste_and_gives_no_line():
     )
     example = Example(
         **{"elapsed": 36_000.0, "charged": 36_000.0, "used": 360.0, "peak": 0, "cpus": 1, "empty": 0.0},
+        **{"state": "COMPLETED", "sampled": 36_000.0},
         **{"cpu_seconds": None, "held": 0.0, "first_process": 1.0, "busy": 1.0, "with_process": 1.0},
         longest_idle=1.0,
     )

@@ -355,11 +355,14 @@ class _JobSums:
         self._with_process = self._busy = self._idle = self._longest = 0.0
         self._first: float | None = known.first_process if known else None
         self._neighbours: dict[int, float] = dict(known.neighbours) if known else {}
+        self._attempt: float | None = None  # its begin, in epoch seconds
 
     def add(self, parts: list[JobPart], others: Iterable[int], seconds: float, wall: float) -> None:
         """Add the job's use of its GPUs in the last `seconds` of real time. `wall` in epoch seconds."""
         there = seconds * max(part.part for part in parts)
         sums = self._sums
+        if parts[0].job.started_at != self._attempt:  # a stretch without work ends with an attempt
+            self._attempt, self._idle = parts[0].job.started_at, 0.0
         sums.seconds += there
         for part in parts:
             sums.count(part.kind, seconds * part.charged)
@@ -379,6 +382,10 @@ class _JobSums:
             self._longest = max(self._longest, self._idle)
         for other in others:
             self._neighbours[other] = self._neighbours.get(other, 0.0) + there
+
+    def interrupt(self) -> None:
+        """Begin anew after a time without samples: a stretch is not known to continue over it."""
+        self._idle = 0.0
 
     def usage(self, read: int = 0, written: int = 0) -> JobUsage:
         """Return the sums; `read` and `written` in bytes."""
@@ -494,6 +501,8 @@ class Samples:
             return []
         if seconds > _LOST * self.interval:
             since, self._until = self._until, look.wall
+            for sums in self._jobs.values():
+                sums.interrupt()
             return [Gap(since=min(since, look.wall), until=look.wall, why=SILENT if self._lost else LATE)]
         parts = [self._part(card, last, look, seconds) for card in look.cards]
         self._add_jobs(parts, seconds, look.wall)

@@ -34,8 +34,8 @@ def capacity(facts: Facts, wish: Wish) -> Report:
             Headline(
                 "waited",
                 "Waited for",
-                Number(waited / HOUR, "hours", f"{numbers.grouped(waited / HOUR, 0)} h"),
-                f"of {facts.period.hours:,} hours",
+                Number(waited / HOUR, "hours", f"{numbers.grouped(waited / HOUR, 1)} h"),
+                f"or more of {facts.period.hours:,} hours",
             ),
         ),
         sections=(
@@ -56,18 +56,23 @@ def _hours_with_a_wait(facts: Facts) -> float:
 
 
 def _lede(facts: Facts, waited: float, wish: Wish) -> tuple[str, ...]:
-    if not facts.demands:
+    if not waited:
         return (f"No job waited for resources in this {facts.period.noun}.",)
     text = [
-        f"In at least {numbers.grouped(waited / HOUR, 0)} of {facts.period.hours:,} hours, jobs waited for a"
+        f"In at least {numbers.grouped(waited // HOUR)} of {facts.period.hours:,} hours, jobs waited for a"
         " resource."
     ]
-    useful = [one for one in wish.replays if one.median < one.median_now]
+    text_of = numbers.duration_text
+    useful = [
+        one
+        for one in wish.replays
+        if one.median < one.median_now and text_of(one.median) != text_of(one.median_now)
+    ]
     if useful:
         best = min(useful, key=lambda one: (one.median, one.model))
         text.append(
             f"In a replay of {_replayed(best)}, one more {best.model} changed the median wait from"
-            f" {numbers.duration_text(best.median_now)} to {numbers.duration_text(best.median)}."
+            f" {text_of(best.median_now)} to {text_of(best.median)}."
         )
     return tuple(text)
 

@@ -31,6 +31,7 @@ from fgsched.store import schema
 from fgshim.grouping import Grouping, Numbers, group, ordered
 
 _ADJOINING = 1.0  # seconds between two times of a process that are one
+_ENDLESS = 120.0  # seconds at an end of a period without samples that are a gap
 _ROUNDED = 0.001  # GPU seconds that remain where sums are rounded
 _SQL = schema.named(Path(__file__).with_name("reports.sql").read_text())
 _FAILED = {"FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"}
@@ -140,6 +141,8 @@ class Example(Struct, frozen=True, kw_only=True):
     """The use of one job. Times in seconds; None: not measured."""
 
     elapsed: float
+    state: str
+    sampled: float | None
     charged: float  # GPU seconds
     used: float | None  # GPU seconds
     peak: int  # bytes
@@ -553,8 +556,7 @@ class Facts:
 
     def refusals(self, most: int) -> list[Refusal]:
         """Return the last jobs that met their limit of GPU memory, `most` of them."""
-        found = self.reader.records(Refusal, "refusals", most=most, **self._bounds)
-        return [one for one in found if not self.user or one.user == self.user]
+        return self.reader.records(Refusal, "refusals", most=most, **self._of_user)
 
     @cached_property
     def foreign(self) -> list[ForeignRun]:
@@ -591,7 +593,16 @@ class Facts:
 
     @cached_property
     def gaps(self) -> list[Gap]:
-        return self.reader.gaps(self.period.since, self.period.until)
+        """Return the times without samples, also before the first GPU was seen and after the last sample."""
+        since, until = self.period.since, self.period.until
+        found = self.reader.gaps(since, until)
+        first = min((card.since for card in self.cards), default=since)
+        last = self.reader.sampled_until() or until
+        if first > since + _ENDLESS:
+            found.insert(0, Gap(since=since, until=min(first, until), why="no GPU was known"))
+        if since <= last < until - _ENDLESS:
+            found.append(Gap(since=last, until=until, why="no samples yet"))
+        return found
 
     @cached_property
     def warned(self) -> dict[tuple[str, str], WarnedJobs]:

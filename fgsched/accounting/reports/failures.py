@@ -21,14 +21,14 @@ from fgsched.accounting.reports.model import (
 from fgsched.accounting.reports.wording import counts, sentence
 
 KINDS = (
-    *("FAILED", "TIMEOUT", "GPU out of memory", "host out of memory", "GPU fault", "cancelled"),
+    *("FAILED", "TIMEOUT", "GPU out of memory", "host out of memory", "host or GPU fault", "cancelled"),
     *("deadline", "preempted"),
 )
 _ALWAYS = 6  # kinds that have a row even without a job
 _STATES = {
     "FAILED": "FAILED",
     "TIMEOUT": "TIMEOUT",
-    "NODE_FAIL": "GPU fault",
+    "NODE_FAIL": "host or GPU fault",
     "CANCELLED": "cancelled",
     "DEADLINE": "deadline",
     "PREEMPTED": "preempted",

@@ -160,6 +160,11 @@ def headline_down(facts: Facts) -> Headline:
     )
 
 
+def if_measured(facts: Facts) -> str:
+    """Return the word after "the time" if a part of the period has no samples."""
+    return "" if facts.lost < HOUR / 20 else " measured"
+
+
 def nothing_ran(facts: Facts) -> Sequence[str]:
     """Return the sentences for a lede if no job ran or nothing was sampled; nothing otherwise."""
     if not facts.ended and not facts.charged:

@@ -42,12 +42,13 @@ def events(facts: Facts, title: str = "Events") -> Part:
     gpus = {card.uuid: card.gpu for card in facts.cards}
     rows: list[tuple[float, int, tuple[Cell, ...]]] = []
     downs = [(card, *one) for card in facts.cards for one in down_times(facts, card)]
-    for card, since, until, reason in downs:
-        back = f"; back {long_time(until)}" if until < facts.period.until else "; not back"
+    for card, since, until, reason, is_back in downs:
+        back = f"; back {long_time(until)}" if is_back else f"; seen until {long_time(until)}"
+        back = "; not back" if until >= facts.period.until else back
         why = explained(reason)
         text = Phrase((Words("down: " if why else "down"), Given(why), Words(back)))
         rows.append((since, card.gpu, (gpu_cell(card.gpu), event(since), text)))
-    told = {(card.uuid, since, reason.lower().split(" ")[-1]) for card, since, _, reason in downs}
+    told = {(card.uuid, since, reason.lower().split(" ")[-1]) for card, since, _, reason, _ in downs}
     for one in facts.health:
         if one.kind != "state" and (one.card, one.at, one.detail) not in told:
             gpu = gpus.get(one.card)

@@ -22,12 +22,12 @@ from fgsched.accounting.reports.model import (
 )
 from fgsched.accounting.reports.registry import Wish
 from fgsched.accounting.reports.timeclasses import down_times
-from fgsched.accounting.reports.wording import dash, event, model_name, sentence
+from fgsched.accounting.reports.wording import dash, event, model_name, named, sentence
 
 _SHORT = {  # heads of the table by user
     "GPU out of memory": "GPU mem.",
     "host out of memory": "Host mem.",
-    "GPU fault": "GPU fault",
+    "host or GPU fault": "Fault",
 }
 _BY_USER = KINDS[:5]
 
@@ -50,7 +50,7 @@ def failures(facts: Facts, wish: Wish) -> Report:
             Section("jobs", "Latest failed jobs", "", (_latest(facts, wish),)),
             *_tails(facts, wish),
         ),
-        terms=("failed",),
+        terms=("failed", "whole"),
         main="kinds",
         quiet=not facts.failed,
     )
@@ -194,7 +194,7 @@ def health(facts: Facts, wish: Wish) -> Report:
         figures=(
             frame.headline_down(facts),
             Headline("xid", "Xid events", numbers.count(kinds_of_events["xid"], "events"), "of the driver"),
-            Headline("ecc", "ECC errors", numbers.count(kinds_of_events["ecc"], "events"), "uncorrectable"),
+            Headline("ecc", "ECC events", numbers.count(kinds_of_events["ecc"], "events"), "uncorrectable"),
         ),
         sections=(
             Section("events", "Events", "", (events(facts, title=""),)),
@@ -216,8 +216,9 @@ def _health_lede(facts: Facts, down: float) -> tuple[str, ...]:
         return (f"The driver changed to {facts.drivers[-1][1]}; no GPU had an event.",)
     if not cards:
         return (f"{numbers.counted(len(facts.health), 'event')}; no GPU was down.",)
-    names = ", ".join(f"GPU {card.gpu}" for card in cards[:8])
-    return (f"Down for {numbers.brief_hours(down)} h in all: {names}.",)
+    names, verb = named([card.gpu for card in cards]), "was" if len(cards) == 1 else "were"
+    hours = numbers.brief_hours(down)
+    return (f"{names} {verb} drained, suspect or failed; {hours} GPU-hours were down.",)
 
 
 def _driver(facts: Facts) -> tuple[Section, ...]:

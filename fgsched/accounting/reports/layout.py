@@ -8,8 +8,8 @@ from fgsched.domain.text import width_of
 WIDTH = 78  # columns of a report
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _ASCII = str.maketrans(
-    "–−×…─═▲▼·°\u202f█▇▒░▄▂▚▞╳╱▏▎▍▌▋▊▉▁▃▅▆",
-    "--x~-=+-   ##-.=-!!x/---====.-=#",
+    "–−×…─═▲▼·°\u202f█▇▓▒░▄▂▚▞╳╱▏▎▍▌▋▊▉▁▃▅▆",
+    "--x~-=+-   ##=-.=-!!x/---====.-=#",
 )
 
 

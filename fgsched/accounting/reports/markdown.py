@@ -74,9 +74,12 @@ def _part(part: Part) -> Iterator[str]:
 
 
 def _wastes(part: Wastes) -> Iterator[str]:
+    if not part.items:
+        yield own(part.empty)
     for item in part.items:
         head = f"{escaped(item.user.text)}, {escaped(item.job.text)}, {item.jobs.text}, {item.asked}"
         yield f"{item.rank}. {head}: {item.returned.text} of {item.charged.text}. {own(item.evidence)}"
+        yield from (f"   {own(item.warned)}",) if item.warned else ()
         yield f"   `{item.line.text}`"
 
 
@@ -86,6 +89,8 @@ def _table(table: Table | None) -> Iterator[str]:
     if not table.rows:
         yield own(table.empty)
         return
+    if table.caption:
+        yield from (own(table.caption), "")
     shown = [at for at, column in enumerate(table.columns) if column.key not in ("bar", "classes", "uuid")]
     heads = [table.columns[at] for at in shown]
     yield "| " + " | ".join(own(column.head) for column in heads) + " |"

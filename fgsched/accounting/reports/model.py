@@ -52,10 +52,13 @@ class Given(Struct, frozen=True, tag="given", tag_field="type"):
     text: str
 
 
+PieceKind = Literal[TimeClass, "used", "unused", "count"]  # used and unused: parts of the class active
+
+
 class Piece(Struct, frozen=True):
     """A part of a bar."""
 
-    kind: TimeClass | Literal["count"]
+    kind: PieceKind
     part: float  # of the whole scale, from 0 to 1
 
 

@@ -68,7 +68,7 @@ def _lede(facts: Facts, found: Sequence[Finding]) -> list[str]:
 def _computed(facts: Facts) -> str:
     now = numbers.shares(facts.classes)[0]
     subject = "The card" if len(facts.cards) == 1 else "The cards"
-    text = f"{subject} computed {now.text} of the time"
+    text = f"{subject} computed {now.text} of the time{frame.if_measured(facts)}"
     if not facts.before.totals:
         return f"{text}."
     change = numbers.points(now, numbers.shares(facts.before.classes)[0])

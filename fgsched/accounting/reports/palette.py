@@ -14,6 +14,7 @@ class Ground(Struct, frozen=True, kw_only=True):
     soft: str  # secondary text
     rule: str  # between rows; decoration
     classes: dict[TimeClass, str]
+    unused: str  # a process computes, and the charged share is not used
     outline: str  # of free
     good: str
     bad: str
@@ -31,6 +32,7 @@ LIGHT = Ground(
     classes=dict(
         zip(CLASSES, ("#1f66b5", "#c98200", "#9c3306", "#e4e8ec", "#c06fb0", "#41474f"), strict=True)
     ),
+    unused="#5f97d2",
     outline="#858e98",
     good="#17608f",
     bad="#a33608",
@@ -47,6 +49,7 @@ DARK = Ground(
     classes=dict(
         zip(CLASSES, ("#4f97dd", "#ecb953", "#d65a22", "#2a3037", "#e3afd9", "#7d8590"), strict=True)
     ),
+    unused="#34689f",
     outline="#6d7782",
     good="#7dbcf0",
     bad="#f2935c",
@@ -71,6 +74,7 @@ def variables(ground: Ground) -> str:
         "soft": ground.soft,
         "line": ground.rule,
         **ground.classes,
+        "unused": ground.unused,
         "outline": ground.outline,
         "good": ground.good,
         "bad": ground.bad,

@@ -16,6 +16,7 @@ from fgsched.accounting.reports.model import (
     Given,
     Number,
     Piece,
+    PieceKind,
     Section,
     Table,
     Words,
@@ -33,6 +34,14 @@ BY = {  # what --by chooses: the heading of the column
 }
 
 
+_PIECES: tuple[PieceKind, ...] = ("used", "unused", *CHARGED)
+_LEAST = 1e-9  # of a bar: a smaller piece is a rounding
+_BARS = (
+    "Bars: used (SM share × time), lighter where a process computes and the share is not used; held-idle;"
+    " reserved-empty."
+)
+
+
 class Group(Struct):
     """The use and the results of the jobs of one user (or account, …). Times in GPU seconds."""
 
@@ -43,6 +52,7 @@ class Group(Struct):
     empty: float = 0.0
     used: float = 0.0
     measured: float = 0.0  # charged where compute time is measured
+    unknown: float = 0.0  # active where compute time is not measured
     jobs: int = 0
     failed: int = 0
     unused: float = 0.0  # byte-seconds
@@ -68,6 +78,7 @@ def groups_of(facts: Facts, by: str, *, has_memory: bool = False) -> list[Group]
         group.empty += use.empty
         group.used += use.used
         group.measured += 0.0 if is_instance(use.card) else use.charged
+        group.unknown += use.active if is_instance(use.card) else 0.0
     for job in facts.jobs:
         group = found[name(job.owner, job.model)]
         group.jobs += job.jobs
@@ -107,6 +118,7 @@ def total_of(groups: Iterable[Group], name: str) -> Group:
         total.empty += group.empty
         total.used += group.used
         total.measured += group.measured
+        total.unknown += group.unknown
         total.jobs += group.jobs
         total.failed += group.failed
         total.unused += group.unused
@@ -148,7 +160,8 @@ def table(facts: Facts, by: str, *, most: int = 0, wide: bool = False, empty: st
     ]
     whole = Number(100.0, "%", "100.0 %") if total.charged else numbers.unknown("%")
     end = _row(total, whole, 0.0, heads, is_sum=True) if rows else ()
-    return Table(key=by + "s", columns=heads, rows=tuple(rows), total=end, empty=empty)
+    caption = _BARS if largest > 0 else ""
+    return Table(key=by + "s", columns=heads, rows=tuple(rows), total=end, caption=caption, empty=empty)
 
 
 def _row(
@@ -172,8 +185,10 @@ def _row(
 def _bar(group: Group, largest: float) -> Bar:
     if largest <= 0:
         return Bar(())
-    parts = zip(CHARGED, (group.active, group.held, group.empty), strict=True)
-    return Bar(tuple(Piece(kind, part / largest) for kind, part in parts if part > 0))
+    used = min(group.used, group.active - group.unknown)
+    unused = max(0.0, group.active - group.unknown - used)
+    parts = zip(_PIECES, (used, unused, group.unknown, group.held, group.empty), strict=True)
+    return Bar(tuple(Piece(kind, part / largest) for kind, part in parts if part > _LEAST * group.charged))
 
 
 def users(facts: Facts, most: int = 8) -> Section:
@@ -183,11 +198,11 @@ def users(facts: Facts, most: int = 8) -> Section:
 
 
 def concentration(facts: Facts) -> str:
-    """Return a sentence with the number of users and the charged part of the three largest."""
+    """Return a sentence with the number of users whose jobs ran, and the part of the three largest."""
     charged: dict[str, float] = defaultdict(float)
     for use in facts.uses:
         charged[use.owner.user] += use.charged
-    users = charged.keys() | {job.owner.user for job in facts.jobs}
+    users = {user for user, sums in charged.items() if sums} | {one.owner.user for one in facts.waits}
     whole = sum(charged.values())
     if not users:
         return ""

@@ -156,7 +156,7 @@ def _gpu_row(info: GpuInfo, jobs: Sequence[JobInfo]) -> tuple[Cell, ...]:
     if seen is not None and seen.utilisation is not None:
         sm = Number(seen.utilisation, "%", f"{seen.utilisation} %")
     charged = _charged(info)
-    pieces = ((Piece("active", charged),) if charged else ()) + (
+    pieces = ((Piece("count", charged),) if charged else ()) + (
         (Piece("down", 1.0 - charged),) if is_down and charged < 1.0 else ()
     )
     users = _users(gpu.index, jobs)

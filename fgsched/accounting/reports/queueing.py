@@ -59,6 +59,8 @@ def _lede(facts: Facts) -> tuple[str, ...]:
     if not facts.waits:
         return (f"No job that ended in this {facts.period.noun} had started.",)
     ordered = facts.all_waits
+    if len(ordered) == 1:
+        return (f"1 job started; it waited {numbers.duration(ordered[0]).text}.",)
     median, ninety = quantile(ordered, 50), quantile(ordered, 90)
     return (
         f"Half of {numbers.counted(len(ordered), 'job')} waited {numbers.duration(median).text} or less,"
@@ -162,7 +164,7 @@ def _longest(facts: Facts, most: int) -> Part:
         )
         for job in facts.top_jobs("wait", most)
     )
-    return Table("longest", columns, rows, empty="No job started.")
+    return Table("longest", columns, rows, empty="No job that ended had started.")
 
 
 # -- demand --------------------------------------------------------------------------------------------

@@ -80,7 +80,8 @@ FROM job WHERE ended_at >= :since AND ended_at < :until
 -- The same, with the name and the use of each job. `elapsed` is NULL if it never ran on a GPU.
 SELECT name, model, (owner << 34) | (gpus << 14) | share AS size, state, oom, charged,
   started_at - eligible_at AS wait, CASE WHEN gpus > 0 THEN ended_at - started_at END AS elapsed, used, idle, memory,
-  gpu_peak, time_limit, ended_at
+  gpu_peak, time_limit, ended_at, CASE WHEN gpus > 0 AND state = 'COMPLETED' THEN ended_at - started_at END AS completed,
+  CASE WHEN used IS NOT NULL THEN json_extract(detail, '$.usage.charged') END AS measured
 FROM job WHERE ended_at >= :since AND ended_at < :until
   AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user));
 
@@ -107,7 +108,8 @@ WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL
 SELECT owner, name, gpus, share, max(memory) AS memory, model, count(*) AS jobs, sum(charged) AS charged,
   sum(used) AS used, sum(idle) AS idle, max(gpu_peak) AS peak, max(ended_at - started_at) AS longest,
   sum(ended_at - started_at) AS elapsed, max(time_limit) AS time_limit, min(ended_at) AS first,
-  max(ended_at) AS last
+  max(ended_at) AS last, total(CASE WHEN used IS NOT NULL THEN json_extract(detail, '$.usage.charged') END) AS measured,
+  coalesce(max(CASE WHEN state = 'COMPLETED' THEN ended_at - started_at END), 0) AS completed
 FROM job
 WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL AND gpus > 0
   AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user))
@@ -116,7 +118,8 @@ ORDER BY sum(charged) DESC, owner, name, gpus, share, model LIMIT 2000;
 
 -- name: examples
 -- The latest jobs of one owner with one name and request.
-SELECT ended_at - started_at AS elapsed, charged, used, gpu_peak AS peak,
+SELECT ended_at - started_at AS elapsed, state, charged, used, gpu_peak AS peak,
+  json_extract(detail, '$.usage.sampled') AS sampled,
   json_extract(detail, '$.cpus') AS cpus, json_extract(detail, '$.cpu_seconds') AS cpu_seconds,
   json_extract(detail, '$.usage.empty') AS empty, json_extract(detail, '$.usage.held') AS held,
   json_extract(detail, '$.usage.first_process') AS first_process, json_extract(detail, '$.usage.busy') AS busy,
@@ -129,11 +132,11 @@ WHERE id IN (SELECT id FROM job WHERE ended_at >= :first AND ended_at <= :last A
 ORDER BY id DESC;
 
 -- name: refusals
--- Jobs that met their limit of GPU memory.
+-- Jobs that met their limit of GPU memory, the latest.
 SELECT job.id, owner.user, job.name, job.ended_at, job.memory, job.gpu_peak AS peak,
   json_extract(detail, '$.refused') AS refused
 FROM job JOIN owner ON owner.id = job.owner
-WHERE job.ended_at >= :since AND job.ended_at < :until AND job.oom = 'gpu'
+WHERE job.ended_at >= :since AND job.ended_at < :until AND job.oom = 'gpu' AND (:user = '' OR owner.user = :user)
 ORDER BY job.ended_at DESC, job.id DESC LIMIT :most;
 
 -- name: drivers

@@ -48,7 +48,8 @@ def as_table(part: Any) -> Table | None:
 
 
 def _made(part: Part, columns: tuple[Column, ...], rows: Iterator[tuple[Cell, ...]]) -> Table:
-    return Table(key=part.key, columns=columns, rows=tuple(rows), title=part.title)
+    caption = part.caption if isinstance(part, UseBars) else ""
+    return Table(key=part.key, columns=columns, rows=tuple(rows), title=part.title, caption=caption)
 
 
 @as_table.register

@@ -32,7 +32,7 @@ from fgsched.accounting.reports.model import (
 )
 from fgsched.domain.text import clean, width_of
 
-FILLS = dict(zip((*CLASSES, "count"), "█▒░·▚╳█", strict=True))
+FILLS = dict(zip((*CLASSES, "used", "unused", "count"), "█▒░·▚╳█▓█", strict=True))
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _HEIGHTS_ASCII = " .:-=+*#%@"
 _ARROWS = {"up": "▲ ", "down": "▼ ", "same": "= "}
@@ -154,7 +154,7 @@ def _short_model(model: str) -> str:
 
 def _column(steps: Sequence[Step | None], ascii: bool) -> str:
     known = [step for step in steps if step is not None]
-    if not known:
+    if 2 * len(known) < len(steps) or not known:
         return "?"
     if sum(step.down for step in known) > len(known) / 2:
         return "╳"

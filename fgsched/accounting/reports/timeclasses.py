@@ -2,7 +2,8 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from fgsched.accounting.ledger import DAY, HOUR
 from fgsched.accounting.periods import Period
@@ -30,7 +31,9 @@ from fgsched.accounting.reports.wording import (
     DASH,
     WEEKDAYS,
     XIDS,
+    listed,
     model_name,
+    named,
     sentence,
     step_text,
     stretch,
@@ -79,8 +82,10 @@ def _hours_measured(facts: Facts) -> str:
     whole = f"{numbers.counted(cards, 'card')} × {hours:,} h = {cards * hours:,} GPU-hours"
     if facts.lost < HOUR / 20:
         return f"{whole}, all measured."
-    lost, rest = numbers.brief_hours(facts.lost), numbers.brief_hours(facts.sampled)
-    return f"{whole}, less {lost} h without samples = {rest} measured."
+    decimals = 0 if round(facts.lost / HOUR, 1) == round(facts.lost / HOUR) else 1
+    lost = round(facts.lost / HOUR, decimals)
+    rest = numbers.grouped(cards * hours - lost, decimals)
+    return f"{whole}, less {numbers.grouped(lost, decimals)} h without samples = {rest} measured."
 
 
 # -- each GPU ------------------------------------------------------------------------------------------
@@ -90,12 +95,13 @@ def gpus(facts: Facts) -> Section:
     """Return the section with a row for each GPU over the period."""
     if not facts.cards:
         return Section("gpus", "GPUs", "", (Paragraphs((sentence("No GPU was seen."),)),))
-    length = facts.period.until - facts.period.since
-    count = -(-int(length) // facts.step)
+    length = int(facts.period.until - facts.period.since)
     slots: dict[str, list[CardSlot]] = defaultdict(list)
     for slot in facts.slots:
         slots[slot.card].append(slot)
-    rows = tuple(_gpu_row(facts, card, steps_of(slots[card.uuid], count)) for card in facts.cards)
+    rows = tuple(
+        _gpu_row(facts, card, steps_of(slots[card.uuid], length, facts.step)) for card in facts.cards
+    )
     part = GpuRows(
         rows=rows,
         since=facts.period.since,
@@ -111,6 +117,7 @@ def _gpu_row(facts: Facts, card: Card, steps: tuple[Step | None, ...]) -> GpuRow
     sampled = found.sampled if found else 0.0
     peak = found.peak if found else 0
     text = f"{numbers.grouped(peak / numbers.GIB)} / {numbers.grouped(card.total / numbers.GIB)} GiB"
+    memory = Number(peak, "bytes", text) if sampled else numbers.unknown("bytes")
     return GpuRow(
         gpu=card.gpu,
         uuid=card.uuid,
@@ -118,23 +125,32 @@ def _gpu_row(facts: Facts, card: Card, steps: tuple[Step | None, ...]) -> GpuRow
         notes=(*_down_notes(facts, card), *_foreign_notes(facts, card)),
         charged=numbers.rate(found.charged if found else 0.0, sampled),
         active=numbers.rate(found.active if found else 0.0, sampled),
-        peak=Number(peak, "bytes", text),
+        peak=memory,
         steps=steps,
     )
 
 
-def steps_of(slots: Sequence[CardSlot], count: int) -> tuple[Step | None, ...]:
-    """Return `count` steps of a GPU; None where there are no samples."""
-    steps: list[Step | None] = [None] * count
+def steps_of(slots: Sequence[CardSlot], length: int, step: int) -> tuple[Step | None, ...]:
+    """Return the steps of a GPU in `length` seconds; None where less than half of a step has samples."""
+    steps: list[Step | None] = [None] * -(-length // step)
     for slot in slots:
-        if 0 <= slot.slot < count and slot.sampled > 0:
+        if 0 <= slot.slot < len(steps) and 2 * slot.sampled >= min(step, length - step * slot.slot):
             parts = (slot.active, slot.held, slot.empty, slot.external, slot.down)
             steps[slot.slot] = Step(*(round(max(0.0, part / slot.sampled), 4) for part in parts))
     return tuple(steps)
 
 
-def down_times(facts: Facts, card: Card) -> list[tuple[float, float, str]]:
-    """Return begin, end and reason of each time in which a GPU was down; times in epoch seconds."""
+class DownTime(NamedTuple):
+    """A time in which a GPU was down, in epoch seconds."""
+
+    since: float
+    until: float  # when it was back, or was last seen
+    reason: str
+    is_back: bool  # it was seen to be back at `until`
+
+
+def down_times(facts: Facts, card: Card) -> list[DownTime]:
+    """Return the times in which a GPU was down."""
     begin, reason = _down_at_begin(facts.states_before, card)
     mine = [one for one in facts.health if one.card == card.uuid]
     found = []
@@ -143,12 +159,14 @@ def down_times(facts: Facts, card: Card) -> list[tuple[float, float, str]]:
             continue
         if is_up(one):
             if begin is not None:
-                found.append((max(begin, facts.period.since), _seen_until(facts, one.at), reason))
+                seen = _seen_until(facts, one.at)
+                found.append(DownTime(max(begin, facts.period.since), seen, reason, seen == one.at))
             begin = None
         elif begin is None:
             begin, reason = one.at, _reason(one, mine)
     if begin is not None:
-        found.append((max(begin, facts.period.since), facts.period.until, reason))
+        seen = _seen_until(facts, facts.period.until)
+        found.append(DownTime(max(begin, facts.period.since), seen, reason, False))
     return found
 
 
@@ -177,7 +195,7 @@ def _down_at_begin(events: Sequence[HealthEvent], card: Card) -> tuple[float | N
 
 def _down_notes(facts: Facts, card: Card) -> list[Phrase]:
     notes = []
-    for since, until, reason in down_times(facts, card):
+    for since, until, reason, _ in down_times(facts, card):
         whole = since <= facts.period.since and until >= facts.period.until
         when = f"all {facts.period.noun}" if whole else stretch(since, until, facts.period)
         why = explained(reason)
@@ -239,14 +257,14 @@ def _most_and_least(rows: Sequence[GpuRow]) -> str:
     known = [row for row in rows if row.charged.value is not None]
     if len(known) < 2 or not any(row.charged.value for row in known):
         return ""
-    most = max(known, key=lambda row: (row.charged.value or 0.0, -row.gpu))
-    least = min(known, key=lambda row: (row.charged.value or 0.0, row.gpu))
-    if most.charged.text == least.charged.text:
-        return f"All GPUs were charged {most.charged.text} of their hours."
-    return (
-        f"GPU {most.gpu} was charged most, {most.charged.text} of its hours; GPU {least.gpu} least,"
-        f" {least.charged.text}."
-    )
+    most = max(known, key=lambda row: row.charged.value or 0.0).charged.text
+    least = min(known, key=lambda row: row.charged.value or 0.0).charged.text
+    if most == least:
+        which = "" if len(known) == len(rows) else " with samples"
+        return f"All GPUs{which} were charged {most} of their hours."
+    first, last = ([row.gpu for row in known if row.charged.text == text] for text in (most, least))
+    verb, whose = ("was", "its") if len(first) == 1 else ("were", "their")
+    return f"{named(first)} {verb} charged most, {most} of {whose} hours; {named(last)} least, {least}."
 
 
 # -- the hours of the week -----------------------------------------------------------------------------
@@ -270,7 +288,7 @@ def hours_of_the_week(facts: Facts) -> Section:
         means=_heat_row("mean", [_sum([cells[day, hour] for day in range(7)]) for hour in range(24)]),
         bounds=("below 10", f"10{DASH}30", f"30{DASH}50", f"50{DASH}70", f"70{DASH}90", "90 % and more"),
     )
-    return Section("hours", "Hours of the week", _extremes(facts.charged_spans, heat), (heat,))
+    return Section("hours", "Hours of the week", _extremes(facts, heat), (heat,))
 
 
 def _add(cell: list[float], span: ChargedSpan) -> None:
@@ -296,26 +314,41 @@ def _percent(charged: float, sampled: float) -> Number:
     return Number(found.value, "%", found.text.removesuffix(" %"))
 
 
-def _extremes(spans: Sequence[ChargedSpan], heat: HeatMap) -> str:
-    """Name the full, the emptiest and the fullest hours."""
-    known = [one for one in spans if one.sampled > 0]
+def _extremes(facts: Facts, heat: HeatMap) -> str:
+    """Name the hours with the largest and the smallest charge."""
+    known = [one for one in facts.charged_spans if one.sampled > 0]
+    if not known:
+        return "No hour was measured."
+    of = f"{len(known):,}{' measured' if len(known) < facts.period.hours else ''} hours"
     empty = sum(one.charged < 1 for one in known)
-    if not known or empty == len(known):
-        return "No hour had a job."
+    if empty == len(known):
+        return "No hour had a job on a card."
+    if empty > 12:
+        return f"{empty:,} of {of} had no job on a card. {_extreme(heat, 'Fullest', max)}"
+    full = sum(one.charged >= 0.995 * one.sampled for one in known)
+    return f"All cards were full in {full:,} of {of}. {_extreme(heat, 'Emptiest', min)}{_emptiest_day(heat)}"
+
+
+def _extreme(heat: HeatMap, word: str, choose: Callable[[Iterable[float]], float]) -> str:
+    """Name the hour with the largest or the smallest charge, and how many others have the same."""
     cells = [
         (cell, f"{row.label} {hour:02d}:00")
         for row in heat.rows
         for hour, cell in enumerate(row.cells)
         if cell.value is not None
     ]
-    if empty > 12:
-        cell, name = max(cells, key=lambda one: one[0].value or 0.0)
-        return f"{empty:,} of {len(known):,} hours had no job. Fullest hour: {name}, {cell.text} %."
-    full = sum(one.charged >= 0.995 * one.sampled for one in known)
-    cell, name = min(cells, key=lambda one: one[0].value or 0.0)
-    day = min((row for row in heat.rows if row.mean.value is not None), key=lambda row: row.mean.value or 0.0)
-    weekday = next(one for one in WEEKDAYS if one.startswith(day.label))
-    return (
-        f"All cards were full in {full:,} of {len(known):,} hours. Emptiest hour: {name}, {cell.text} %."
-        f" Emptiest day: {weekday}, {day.mean.text}."
-    )
+    value = choose(cell.value or 0.0 for cell, _ in cells)
+    text = next(cell.text for cell, _ in cells if cell.value == value)
+    same = [name for cell, name in cells if cell.text == text]
+    others = "" if len(same) == 1 else f" and {numbers.counted(len(same) - 1, 'other')}"
+    return f"{word} hour: {same[0]}{others}, {text} %."
+
+
+def _emptiest_day(heat: HeatMap) -> str:
+    """Name the weekdays with the smallest charge, if there are several."""
+    known = [row for row in heat.rows if row.mean.value is not None]
+    if len(known) < 2:
+        return ""
+    least = min(known, key=lambda row: row.mean.value or 0.0).mean.text
+    days = [one for one in WEEKDAYS for row in known if one.startswith(row.label) and row.mean.text == least]
+    return f" Emptiest day{'s' if len(days) > 1 else ''}: {listed(days)}, {least}."

@@ -66,7 +66,7 @@ def _lede(facts: Facts) -> tuple[str, ...]:
     if nothing := frame.nothing_ran(facts):
         return tuple(nothing)
     hours = numbers.brief_hours(facts.charged)
-    part = numbers.share(facts.charged, facts.sampled).text
+    part = frame.headline_charged(facts).number.text
     idle = numbers.brief_hours(facts.idle)
     text = f"{hours} GPU-hours were charged, {part} of the hours measured; {idle} of them were idle."
     return (text, *frame.no_earlier(facts))
@@ -92,7 +92,7 @@ def top(facts: Facts, wish: Wish) -> Report:
         lede=_lede(facts),
         figures=_figures(facts),
         sections=(Section("users", "Users", "", people), Section("jobs", "Jobs", "", jobs)),
-        terms=("charged", "used", "efficiency", "measured", "idle", "wait", "failed"),
+        terms=("charged", "used", "efficiency", "measured", "idle", "wait", "failed", "whole"),
         main="users_by_charged",
         quiet=not facts.ended and not facts.charged,
     )
@@ -121,11 +121,19 @@ def _top_users(facts: Facts, most: int, by: str, title: str) -> Part:
         )
         for rank, group in enumerate(groups[:most], 1)
     )
-    return Table(f"users_by_{by}", columns, rows, title=title, empty="No user was charged.")
+    empty = "No user was charged." if by == "charged" else "No user had idle hours."
+    return Table(f"users_by_{by}", columns, rows, title=title, empty=empty)
 
 
 def _rank(rank: int) -> Number:
     return Number(rank, "", str(rank))
+
+
+_NONE = {
+    "charge": "No job that ended was charged.",
+    "idle": "No job that ended was idle.",
+    "wait": "No job that ended had started.",
+}
 
 
 def _top_jobs(facts: Facts, most: int, by: str, title: str) -> Part:
@@ -139,7 +147,7 @@ def _top_jobs(facts: Facts, most: int, by: str, title: str) -> Part:
         Column("wait", "Wait", right=True, unit="seconds"),
     )
     rows = tuple(_job_row(job) for job in facts.top_jobs(by, most))
-    return Table(f"jobs_by_{by}", columns, rows, title=title, empty="No job ended.")
+    return Table(f"jobs_by_{by}", columns, rows, title=title, empty=_NONE[by])
 
 
 def _job_row(job: TopJob) -> tuple[Cell, ...]:
@@ -172,7 +180,7 @@ def me(facts: Facts, wish: Wish) -> Report:
         lede=_own_lede(facts),
         figures=_own_figures(facts),
         sections=sections,
-        terms=("charged", "used", "efficiency", "idle", "unused", "wait", "failed", "returned"),
+        terms=("charged", "used", "efficiency", "idle", "unused", "wait", "failed", "returned", "whole"),
         main="names",
         quiet=not facts.ended and not facts.uses,
     )
@@ -223,7 +231,7 @@ def _by_name(facts: Facts) -> Part:
             Given(one.name),
             numbers.count(one.jobs),
             numbers.hours(one.charged),
-            numbers.rate(one.used, one.charged) if one.used is not None else dash(),
+            numbers.rate(one.used, one.measured) if one.used is not None else dash(),
             numbers.hours(one.idle) if one.idle is not None else dash(),
             numbers.gibibytes(one.peak if one.peak or one.used is not None else None),
             numbers.gibibytes(one.memory, 0),

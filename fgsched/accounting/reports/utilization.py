@@ -58,7 +58,9 @@ def _lede(facts: Facts) -> tuple[str, ...]:
         return (f"There are no samples of this {facts.period.noun}.",)
     charged = frame.headline_charged(facts).number.text
     active = numbers.shares(facts.classes)[0].text
-    return (f"The cards were charged {charged} of the time and computed {active}.", *frame.no_earlier(facts))
+    subject = "The card was" if len(facts.cards) == 1 else "The cards were"
+    text = f"{subject} charged {charged} of the time{frame.if_measured(facts)} and computed {active}."
+    return (text, *frame.no_earlier(facts))
 
 
 def _packing(facts: Facts) -> Headline:
@@ -83,11 +85,14 @@ def _table(facts: Facts) -> Table:
         Column("packing", "Packing", right=True, unit="%", minor=True),
     )
     totals = {one.card: one for one in facts.totals}
+    used: dict[str, float] = defaultdict(float)
+    for use in facts.uses:
+        used[use.card] += use.used
     rows: list[tuple[Cell, ...]] = []
     for card in facts.cards:
         found = totals.get(card.uuid)
         if found is not None:
-            compute: Cell = dash() if is_instance(card.uuid) else numbers.hours(found.used)
+            compute: Cell = dash() if is_instance(card.uuid) else numbers.hours(used[card.uuid])
             rows.append(
                 (
                     Number(card.gpu, "", f"GPU {card.gpu}"),
@@ -97,9 +102,8 @@ def _table(facts: Facts) -> Table:
                     numbers.rate(found.charged, found.packed),
                 )
             )
-    used = sum(one.used for one in facts.totals)
     packed = sum(one.packed for one in facts.totals)
-    sums = [numbers.hours(value) for value in (*facts.classes, used)]
+    sums = [numbers.hours(value) for value in (*facts.classes, facts.used)]
     total: tuple[Cell, ...] = (Words("total"), Words(""), *sums, numbers.rate(facts.charged, packed))
     return Table("cards", columns, tuple(rows), total=total if rows else (), empty="No GPU was sampled.")
 
@@ -114,7 +118,6 @@ def _last_day(facts: Facts) -> Section:
     if not slots:
         text = "The samples of minutes of this period are no longer kept."
         return Section("day", title, "", (Paragraphs((sentence(text),)),))
-    count = int(until - since) // _FINE
     rows = []
     for card in facts.cards:
         mine = slots[card.uuid]
@@ -129,7 +132,7 @@ def _last_day(facts: Facts) -> Section:
                 charged=numbers.rate(charged, sampled),
                 active=numbers.rate(active, sampled),
                 peak=numbers.unknown("bytes"),
-                steps=steps_of(mine, count),
+                steps=steps_of(mine, int(until - since), _FINE),
             )
         )
     marks = tuple(

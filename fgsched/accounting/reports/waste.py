@@ -27,6 +27,7 @@ from fgsched.accounting.reports.wording import number_word, sentence
 from fgsched.domain.units import format_share
 
 _LEAST = HOUR  # GPU seconds that a proposal must return
+NONE = "No header line would have returned 1 GPU-hour or more."
 _CANDIDATES = 60  # groups whose jobs are looked at
 
 
@@ -54,9 +55,9 @@ class Use(Struct, frozen=True, kw_only=True):
 
     @property
     def time(self) -> tuple[str, ...]:
-        """Return the proposed time limit, if it is below three quarters of the present one."""
-        limit = hours_up(self.jobs.longest * ROOM_TIME)
-        if self.jobs.time_limit and limit * HOUR >= WORTH * self.jobs.time_limit:
+        """Return a limit for the longest complete run, if it is below three quarters of the present one."""
+        limit = hours_up(self.jobs.completed * ROOM_TIME)
+        if not self.jobs.completed or (self.jobs.time_limit and limit * HOUR >= WORTH * self.jobs.time_limit):
             return ()
         return (f"--time={limit}h",)
 
@@ -107,13 +108,21 @@ def _joined(one: Repeated, other: Repeated) -> Repeated:
         memory=max(one.memory, other.memory),
         jobs=one.jobs + other.jobs,
         charged=one.charged + other.charged,
-        used=None if one.used is None or other.used is None else one.used + other.used,
-        idle=None if one.idle is None or other.idle is None else one.idle + other.idle,
+        used=_sum(one.used, other.used),
+        idle=_sum(one.idle, other.idle),
+        measured=one.measured + other.measured,
+        completed=max(one.completed, other.completed),
         peak=max(one.peak, other.peak),
         longest=max(one.longest, other.longest),
         elapsed=one.elapsed + other.elapsed,
         time_limit=max(one.time_limit, other.time_limit),
     )
+
+
+def _sum(*parts: float | None) -> float | None:
+    """Return the sum of what was measured; None: nothing was."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
 
 
 def use_of(group: Repeated, examples: Sequence[Example], totals: dict[str, int]) -> Use | None:
@@ -123,7 +132,6 @@ def use_of(group: Repeated, examples: Sequence[Example], totals: dict[str, int])
         return None
     total = totals[group.model]
     charge = max(group.share / WHOLE, group.memory / total)
-    empty = sum(one.empty or 0.0 for one in known) / max(1.0, sum(one.charged for one in known))
     busy = [one.busy / one.with_process for one in known if one.busy is not None and one.with_process]
     firsts = [one.first_process for one in known if one.first_process is not None]
     cpus = [one.cpu_seconds / one.elapsed / one.cpus for one in known if one.cpu_seconds and one.cpus]
@@ -131,13 +139,25 @@ def use_of(group: Repeated, examples: Sequence[Example], totals: dict[str, int])
         jobs=group,
         total=total,
         charge=min(1.0, charge),
-        unused_gpus=min(group.gpus - 1, int(empty * group.gpus + 0.15)),
+        unused_gpus=min(group.gpus - 1, int(_unused(known, min(1.0, charge), group.gpus) + 0.15)),
         first=median(firsts) if firsts else None,
         busy=median(busy) if busy else None,
-        sm=(group.used or 0.0) / group.elapsed / group.gpus,
+        sm=sum(one.used or 0.0 for one in known) / max(1.0, _sampled(known)) / group.gpus,
         cpu=median(cpus) if cpus else None,
         cpus=max((one.cpus or 1 for one in known), default=1),
     )
+
+
+def _sampled(known: Sequence[Example]) -> float:
+    return sum(one.sampled or 0.0 for one in known)
+
+
+def _unused(known: Sequence[Example], charge: float, gpus: int) -> float:
+    """Return the mean number of GPUs without a process while another one of the job had one."""
+    there = sum(one.with_process or 0.0 for one in known)
+    before = charge * gpus * (_sampled(known) - there)  # GPU seconds in which no GPU of the job had a process
+    empty = sum(one.empty or 0.0 for one in known) - before
+    return empty / charge / there if there else 0.0
 
 
 # -- the judgement -------------------------------------------------------------------------------------
@@ -156,10 +176,9 @@ def _unused_gpus(use: Use) -> Finding | None:
     gpus, unused = use.jobs.gpus, use.unused_gpus
     if unused < 1:
         return None
-    which = "the second" if gpus == 2 else f"{number_word(unused)} of them"
     return Finding(
         jobs=use.jobs,
-        evidence=f"Asks for {gpus} GPUs and starts no process on {which}.",
+        evidence=f"Asks for {gpus} GPUs and starts no process on {number_word(unused)} of them.",
         line=Line(("#FG", f"--gpus={gpus - unused}", *use.time)),
         returned=use.jobs.charged * unused / gpus,
     )
@@ -171,9 +190,11 @@ def _late_start(use: Use) -> Finding | None:
         return None
     run = hours_up((use.jobs.longest - use.first) * ROOM_TIME)
     waited = numbers.duration_text(use.first)
+    several = ", a median of the latest jobs" if use.jobs.jobs > 1 else ""
     return Finding(
         jobs=use.jobs,
-        evidence=f"Holds its share for {waited} before its first GPU process: the preparation needs no GPU.",
+        evidence=f"Holds its share for {waited} before its first GPU process{several}: the preparation needs"
+        " no GPU.",
         line=Line(("#FG", _gpus(use), *_memory(use), f"--time={run}h", "--dependency=afterok:PREP_JOB")),
         returned=min(1.0, use.first / mean) * use.jobs.charged,
     )
@@ -216,7 +237,7 @@ def _evidence(use: Use, *, is_bound: bool) -> str:
     if use.jobs.share == WHOLE:
         return f"Takes a whole card; {memory}, {mean}."
     if use.busy is not None and use.busy < 0.7:
-        return f"Computes {numbers.rate(use.busy, 1.0).text} of the time; {memory}."
+        return f"Computes {numbers.rate(use.busy, 1.0).text} of the time with a process; {memory}."
     return f"{memory[0].upper()}{memory[1:]}, {mean}."
 
 
@@ -225,7 +246,8 @@ def _evidence(use: Use, *, is_bound: bool) -> str:
 
 def asked(jobs: Repeated) -> str:
     """Return the request of the jobs of a group: 'asked 0.5 GPU'."""
-    return f"asked {format_share(jobs.share * jobs.gpus)} GPU"
+    share = jobs.share * jobs.gpus
+    return f"asked {format_share(share)} {'GPUs' if share > WHOLE else 'GPU'}"
 
 
 def item(rank: int, found: Finding, warned: str = "") -> WasteItem:
@@ -253,13 +275,13 @@ def wastes(facts: Facts, found: Sequence[Finding]) -> Section:
     """Return the section of an overview: the five largest."""
     title = "Largest wastes"
     if not found:
-        text = "No job wasted more than 1 GPU-hour."
-        return Section("wastes", title, "", (Paragraphs((sentence(text),)),))
+        return Section("wastes", title, "", (Paragraphs((sentence(NONE),)),))
     returned = sum(one.returned for one in found)
-    part = numbers.rate(returned, sum(use.charged for use in facts.uses)).text
+    part = numbers.rate(returned, sum(one.charged for one in facts.jobs)).text
     say = (
         "Each waste has a header line for the job script, and the GPU-hours that the line would have"
-        f" returned. Together {numbers.brief_hours(returned)} GPU-hours, {part} of the charged ones."
+        f" returned. Together {numbers.brief_hours(returned)} GPU-hours, {part} of those charged to the jobs"
+        " that ended."
     )
     items = tuple(item(rank, one) for rank, one in enumerate(found, 1))
     return Section("wastes", title, say, (Wastes(items),))

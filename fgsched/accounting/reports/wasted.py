@@ -27,12 +27,12 @@ from fgsched.accounting.reports.model import (
     Words,
 )
 from fgsched.accounting.reports.registry import Wish
-from fgsched.accounting.reports.waste import Finding, findings, item, merged
+from fgsched.accounting.reports.waste import NONE, Finding, findings, item, merged
 from fgsched.accounting.reports.wording import dash, long_time, model_name, quantile, type_word
 from fgsched.domain.units import format_share
 
 _IDLE = 0.2  # of the charged hours: the least idle part of a row
-
+_LEAST_IDLE = 360.0  # GPU seconds
 _LEAST_MEMORY = 10 * numbers.GIB * HOUR  # byte-seconds: the least unused memory of a row
 
 
@@ -52,9 +52,9 @@ def waste(facts: Facts, wish: Wish) -> Report:
         kind="waste",
         title="GPU waste report",
         lede=_lede(facts, found),
-        figures=_figures(facts, found),
+        figures=_figures(facts, found[: wish.number]),
         sections=sections,
-        terms=("charged", "idle", "unused", "longest", "returned"),
+        terms=("charged", "idle", "unused", "longest", "returned", "whole"),
         main="wastes",
         quiet=not found and facts.idle < HOUR,
     )
@@ -69,7 +69,7 @@ def _lede(facts: Facts, found: Sequence[Finding]) -> tuple[str, ...]:
         f"{numbers.brief_hours(facts.idle)} GPU-hours were charged and idle, {part} of all hours charged."
     ]
     if found:
-        text.append("Each row ends with the header line that would have prevented the waste.")
+        text.append("Each proposal is the header line that would have prevented the waste.")
     return tuple(text)
 
 
@@ -106,7 +106,7 @@ def _proposals(facts: Facts, found: Sequence[Finding], most: int) -> Section:
         for rank, one in enumerate(found[:most], 1)
     )
     say = "GPU-hours that each line would have returned, and charged GPU-hours." if items else ""
-    part = Wastes(items, empty="No job wasted more than 1 GPU-hour.")
+    part = Wastes(items, empty=NONE)
     return Section("wastes", "Proposed lines", say, (part,))
 
 
@@ -122,13 +122,15 @@ def _warned(facts: Facts, user: str, name: str) -> str:
 # -- idle reservations ---------------------------------------------------------------------------------
 
 _IDLE_SAY = (
-    "Jobs with more than a fifth of their charged hours idle: hours in which no process had an SM share"
+    "Jobs with a fifth or more of their charged hours idle: hours in which no process had an SM share"
     " above 1 %."
 )
 
 
 def _idle(facts: Facts, groups: Sequence[Repeated], lines: dict[tuple[str, str], Line], most: int) -> Part:
-    idle = [one for one in groups if one.idle is not None and one.idle >= _IDLE * one.charged > 0]
+    idle = [
+        one for one in groups if one.idle is not None and one.idle >= max(_LEAST_IDLE, _IDLE * one.charged)
+    ]
     idle.sort(key=lambda one: (-(one.idle or 0.0), one.user, one.name))
     largest = max((one.idle or 0.0 for one in idle), default=0.0)
     columns = (
@@ -142,8 +144,13 @@ def _idle(facts: Facts, groups: Sequence[Repeated], lines: dict[tuple[str, str],
         Column("line", "Proposed line"),
         Column("warned", "Warnings", in_text=False),
     )
-    rows = tuple(_idle_row(facts, one, largest, lines) for one in idle[:most] if (one.idle or 0.0) >= 360)
-    return Table("idle", columns, rows, empty="No job was idle for a fifth of its charged hours.")
+    rows = tuple(_idle_row(facts, one, largest, lines) for one in idle[:most])
+    return Table(
+        "idle",
+        columns,
+        rows,
+        empty="No jobs of one name were idle for 0.1 GPU-hours and a fifth of their charge.",
+    )
 
 
 def _idle_row(
@@ -199,7 +206,7 @@ def _memory(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
         ticks,
         ("GiB-h", "Peak", "", "asked"),
         caption="Outline: asked. Bar: highest peak of all its jobs. The proposal is that peak and 15 %.",
-        empty="No job asked for much more memory than it used.",
+        empty="No smaller request of GPU memory is proposed.",
     )
 
 
@@ -211,17 +218,17 @@ def _scale(largest: float) -> tuple[float, tuple[Mark, ...]]:
 
 
 def _runs(facts: Facts, of: Repeated) -> tuple[float | None, float | None]:
-    """Return the median and the 90 % of the run times of the latest jobs, in seconds."""
-    ordered = sorted(one.elapsed for one in facts.examples(of))
+    """Return the median and the 90 % of the run times of the latest jobs that completed, in seconds."""
+    ordered = sorted(one.elapsed for one in facts.examples(of) if one.state == "COMPLETED")
     return quantile(ordered, 50), quantile(ordered, 90)
 
 
 def _limits(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
     found = []
     for one in groups:
-        proposed = hours_up(one.longest * ROOM_TIME)
-        if one.time_limit and proposed * HOUR < WORTH * one.time_limit:
-            found.append((one.time_limit - one.longest, one, Line(("#FG", f"--time={proposed}h"))))
+        proposed = hours_up(one.completed * ROOM_TIME)
+        if one.completed and one.time_limit and proposed * HOUR < WORTH * one.time_limit:
+            found.append((one.time_limit - one.completed, one, Line(("#FG", f"--time={proposed}h"))))
     found.sort(key=lambda row: (-row[0] * row[1].jobs, row[1].user, row[1].name))
     rows = tuple(
         UseRow(
@@ -235,7 +242,7 @@ def _limits(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
             used=numbers.duration(median),
             asked=numbers.duration(one.time_limit),
             line=line,
-            most=numbers.duration(one.longest),
+            most=numbers.duration(one.completed),
         )
         for _, one, line in found[:most]
         for median, ninety in (_runs(facts, one),)
@@ -246,9 +253,9 @@ def _limits(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
         rows,
         ticks,
         ("", "Median", "Longest", "limit"),
-        caption="A shorter limit lets a job start in a gap before a reservation. Bar: median run; outline:"
-        " the limit. The proposal is the longest run and 20 %.",
-        empty="No job asked for much more time than it used.",
+        caption="A shorter limit lets a job start in a gap before a reservation. Bar: median run of the"
+        " latest completed jobs; outline: the limit. The proposal is the longest of their runs and 20 %.",
+        empty="No shorter time limit is proposed.",
     )
 
 
@@ -263,6 +270,8 @@ def _smaller(facts: Facts) -> tuple[str, int] | None:
 
 def _models_say(facts: Facts) -> str:
     smaller = _smaller(facts)
+    if not facts.cards:
+        return "No GPU was seen."
     if smaller is None:
         return "All cards have the same memory."
     size = numbers.gibibytes(smaller[1], 0).text
@@ -274,10 +283,8 @@ def _fitting(facts: Facts, size: int) -> list[Repeated]:
     totals = {card.model: card.total for card in facts.cards}
     found = [
         one
-        for one in facts.repeated
-        if totals.get(one.model, 0) > size
-        and 0 < one.peak * ROOM_MEMORY <= size * one.share / WHOLE
-        and one.charged >= HOUR
+        for one in merged(one for one in facts.repeated if totals.get(one.model, 0) > size)
+        if 0 < one.peak * ROOM_MEMORY <= size * one.share / WHOLE and one.charged >= HOUR
     ]
     return sorted(found, key=lambda one: (-one.charged, one.user, one.name))
 
@@ -308,7 +315,7 @@ def _models(facts: Facts, most: int) -> Part:
         )
         for one in found[:most]
     )
-    return Table("models", columns, rows, empty="Every job on a larger card needed its memory.")
+    return Table("models", columns, rows, empty="No job is proposed for a smaller card.")
 
 
 def _without_process(facts: Facts, most: int) -> Part:
@@ -329,4 +336,6 @@ def _without_process(facts: Facts, most: int) -> Part:
         )
         for one in facts.without_process(most)
     )
-    return Table("empty", columns, rows, empty="Every job with a GPU started a process on it.")
+    return Table(
+        "empty", columns, rows, empty="No sampled job of 10 GPU-minutes or more was without a GPU process."
+    )

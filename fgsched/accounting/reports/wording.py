@@ -79,9 +79,12 @@ replay: One more card
   failures.
 weight: GPU-hours weighted
   GPU-hours charged × the weight of the card's model.
+whole: Hours of jobs
+  In a list of jobs: of the jobs that ended in the period, with all their attempts, also the hours before
+  the period.
 foreign: Process outside fgsched
-  A process on a GPU that belongs to no job. Where a card is fully charged it is listed, and adds
-  nothing to external.
+  A process on a GPU that belongs to no job, with the times in the period in which it was seen. Where a
+  card is fully charged it is listed, and adds nothing to external.
 """
 
 
@@ -117,6 +120,16 @@ def type_word(model: str, others: Iterable[str]) -> str:
 
 def _plain(name: str) -> str:
     return re.sub("[-_ ]", "", name).lower()
+
+
+def named(gpus: Sequence[int]) -> str:
+    """Return GPUs in a sentence: 'GPU 3', 'GPUs 1, 3 and 4'."""
+    return f"{'GPU' if len(gpus) == 1 else 'GPUs'} {listed([str(gpu) for gpu in gpus])}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words in a sentence: 'a, b and c'."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def step_text(seconds: int) -> str:

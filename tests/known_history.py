@@ -1,0 +1,668 @@
+"""Histories whose figures can be counted by hand: jobs, processes and GPUs in steps of five minutes.
+
+A history goes into the accounts as on a host: looks at the GPUs are summed by Samples, and ended jobs are
+added to the Ledger. The truth about it is counted by report_truth, which uses nothing of accounts or reports.
+"""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+import history
+from fgsched.accounting.ledger import DAY, HOUR, Ledger
+from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook, Waiting
+from fgsched.accounting.records import Card, Gap, HealthEvent, JobAccount, JobSample, Minute, Owner
+from fgsched.accounting.samples import Samples
+
+STEP = 300  # seconds
+GIB = 1 << 30
+WHOLE = 10_000
+WATTS = 100  # that each GPU takes
+
+
+class Process(Struct, frozen=True):
+    """A process of a job on some of its GPUs."""
+
+    gpus: tuple[int, ...]
+    since: int  # step
+    until: int  # step
+    sm: int  # ten-thousandths of each GPU
+    memory: int  # GiB on each GPU
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A job. Times are in steps."""
+
+    id: int
+    user: str
+    name: str = "train"
+    account: str = "lab"
+    partition: str = "gpu"
+    tag: str = ""
+    gpus: tuple[int, ...] = ()
+    share: int = WHOLE
+    memory: int = 0  # GiB requested on each GPU; 0: the part of its share
+    eligible: int = 0
+    start: int | None = None  # of the last attempt; None: it never started
+    end: int | None = None  # None: it runs or waits at the end of the history
+    earlier: tuple[tuple[int, int], ...] = ()  # attempts that were requeued or preempted
+    processes: tuple[Process, ...] = ()
+    state: str = "COMPLETED"
+    exit: int = 0
+    signal: int = 0
+    oom: str = ""
+    refused: int = 0  # GiB
+    limit: int = 24  # hours
+    lacking: str = "share"  # what it lacks while it waits
+    array: int = 0
+    task: int | None = None
+
+    @property
+    def attempts(self) -> tuple[tuple[int, int], ...]:
+        last = () if self.start is None else ((self.start, 1 << 40 if self.end is None else self.end),)
+        return (*self.earlier, *last)
+
+    @property
+    def eligible_again(self) -> int:
+        """Return the step since which the last attempt could start: a requeue makes a job wait anew."""
+        return max([self.eligible, *(until for _, until in self.earlier)])
+
+    def holds(self, step: int) -> bool:
+        return any(since <= step < until for since, until in self.attempts)
+
+    def waits(self, step: int) -> bool:
+        until = self.start if self.start is not None else self.end
+        return self.eligible <= step and (until is None or step < until) and not self.holds(step)
+
+
+class Stranger(Struct, frozen=True):
+    """A process outside of jobs."""
+
+    gpu: int
+    since: int  # step
+    until: int  # step
+    user: str
+    command: str
+    pid: int
+    memory: int  # GiB
+    sm: int = 0  # ten-thousandths of the GPU
+
+
+class Down(Struct, frozen=True):
+    """A time in which a GPU takes no jobs."""
+
+    gpu: int
+    since: int
+    until: int
+    why: str
+
+
+class Lost(Struct, frozen=True):
+    """A time without samples."""
+
+    since: int
+    until: int
+    stopped: bool = False  # the controller did not run
+
+
+class World(Struct, frozen=True, kw_only=True):
+    """A host and all that happens on it."""
+
+    models: tuple[tuple[str, int], ...]  # name and GiB of each GPU
+    begin: float  # epoch seconds
+    steps: int
+    jobs: tuple[Job, ...]
+    strangers: tuple[Stranger, ...] = ()
+    downs: tuple[Down, ...] = ()
+    lost: tuple[Lost, ...] = ()
+    xids: tuple[tuple[int, int, int], ...] = ()  # (GPU, step, number)
+    hot: tuple[tuple[int, int, int], ...] = ()  # (GPU, since, until): clocks lowered by heat
+
+    def at(self, step: int) -> float:
+        return self.begin + step * STEP
+
+    def charge(self, job: Job, gpu: int) -> int:
+        """Return the charge of a job on a GPU in ten-thousandths."""
+        return max(job.share, -(-job.memory * WHOLE // self.models[gpu][1]))
+
+    def memory(self, job: Job) -> int:
+        """Return the bytes that a job gets on each GPU."""
+        size = min((self.models[gpu][1] for gpu in job.gpus), default=0)
+        return job.memory * GIB or size * GIB * job.share // WHOLE
+
+    def is_lost(self, step: int) -> bool:
+        return any(one.since <= step < one.until for one in self.lost)
+
+
+def uuid(gpu: int) -> str:
+    return f"GPU-{gpu:04d}"
+
+
+def owner(job: Job, users: list[str]) -> Owner:
+    return Owner(
+        uid=1000 + users.index(job.user),
+        user=job.user,
+        account=job.account,
+        partition=job.partition,
+        tag=job.tag,
+    )
+
+
+# -- what the controller sees --------------------------------------------------------------------------
+
+
+def look(world: World, step: int, owners: dict[int, Owner]) -> Look:
+    """Return the look at the end of a step, which shows what was there in the step."""
+    holding = [job for job in world.jobs if job.gpus and job.holds(step)]
+    return Look(
+        wall=world.at(step + 1),
+        clock=world.at(step + 1),
+        cards=tuple(_card(world, gpu, step, holding) for gpu in range(len(world.models))),
+        jobs=tuple(_job(world, job, step, owners[job.id]) for job in holding),
+        waiting=tuple(_waiting(world, step)),
+        driver="550.1",
+    )
+
+
+def _job(world: World, job: Job, step: int, owner: Owner) -> JobLook:
+    started = next(since for since, until in job.attempts if since <= step < until)
+    charged = {uuid(gpu): world.charge(job, gpu) for gpu in job.gpus}
+    return JobLook(id=job.id, owner=owner, started_at=world.at(started), charged=charged)
+
+
+def _card(world: World, gpu: int, step: int, holding: list[Job]) -> CardLook:
+    own = [
+        ProcessLook(pid=job.id * 100 + at, memory=one.memory * GIB, busy=one.sm, job=job.id)
+        for job in holding
+        for at, one in enumerate(job.processes)
+        if gpu in one.gpus and one.since <= step < one.until
+    ]
+    foreign = [
+        ProcessLook(pid=one.pid, memory=one.memory * GIB, busy=one.sm, user=one.user, command=one.command)
+        for one in world.strangers
+        if one.gpu == gpu and one.since <= step < one.until
+    ]
+    down = next((one for one in world.downs if one.gpu == gpu and one.since <= step < one.until), None)
+    is_hot = any(one == gpu and since <= step < until for one, since, until in world.hot)
+    return CardLook(
+        uuid=uuid(gpu),
+        size=world.models[gpu][1] * GIB,
+        used=sum(one.memory for one in (*own, *foreign)),
+        foreign=sum(one.memory for one in foreign),
+        processes=(*own, *foreign),
+        state="drained" if down else "ok",
+        why=down.why if down else "",
+        utilisation=min(100, sum(one.busy or 0 for one in (*own, *foreign)) // 100),
+        temperature=50 + gpu,
+        energy=(step + 1) * STEP * WATTS * 1000,
+        throttled=("heat",) if is_hot else (),
+        xids=tuple(number for one, at, number in world.xids if one == gpu and at == step),
+    )
+
+
+def _waiting(world: World, step: int) -> list[Waiting]:
+    sums: dict[str, list[int]] = {}
+    for job in world.jobs:
+        if job.waits(step):
+            found = sums.setdefault(job.lacking, [0, 0])
+            found[0] += 1
+            found[1] += max(1, len(job.gpus)) * job.share
+    return [
+        Waiting(reason="Resources", lacking=lacking, model="", jobs=jobs, share=share)
+        for lacking, (jobs, share) in sums.items()
+    ]
+
+
+# -- the accounts --------------------------------------------------------------------------------------
+
+
+def write(world: World, path: Path) -> None:
+    """Write the accounts of a history; the zone is that of this process."""
+    users = sorted({job.user for job in world.jobs})
+    owners = {job.id: owner(job, users) for job in world.jobs}
+    ledger = Ledger(path)
+    end = int(world.at(world.steps))
+    with ledger.write():
+        ledger.add_cards(
+            Card(uuid=uuid(gpu), gpu=gpu, model=model, total=size * GIB, since=world.begin, until=float(end))
+            for gpu, (model, size) in enumerate(world.models)
+        )
+        _sample(world, ledger, owners)
+        for begin in range(int(world.begin), end, HOUR):
+            ledger.roll(HOUR, begin, begin + HOUR)
+        for begin in range(int(world.begin), end, DAY):
+            ledger.roll(DAY, begin, begin + DAY)
+    ledger.close()
+
+
+def _sample(world: World, ledger: Ledger, owners: dict[int, Owner]) -> None:
+    samples = Samples(interval=STEP)
+    _store(ledger, samples.look(_before(world, owners)))
+    for step in range(world.steps):
+        samples = _ended(world, ledger, samples, step, owners)
+        lost = next((one for one in world.lost if one.since <= step < one.until), None)
+        if lost is None:
+            _store(ledger, samples.look(look(world, step, owners)))
+        elif lost.stopped and step == lost.since:
+            _store(ledger, samples.finish())
+            known = {job.id: usage for job in world.jobs if (usage := samples.usage(job.id)) is not None}
+            samples = Samples(interval=STEP, since=world.at(step))
+            for job, usage in known.items():
+                samples.restore(job, usage)
+        if lost is not None and step == lost.until - 1:
+            _store(ledger, samples.look(look(world, step, owners)))
+    _ended(world, ledger, samples, world.steps, owners)
+    _store(ledger, samples.finish())
+
+
+def _before(world: World, owners: dict[int, Owner]) -> Look:
+    """Return a look at the begin of the history: what follows is counted from there."""
+    first = look(world, 0, owners)
+    fields = {name: getattr(first, name) for name in Look.__struct_fields__}
+    cards = tuple(
+        CardLook(
+            uuid=one.uuid,
+            size=one.size,
+            energy=0,
+            temperature=one.temperature,
+            state=one.state,
+            why=one.why,
+            throttled=(),
+        )
+        for one in first.cards
+    )
+    return Look(**fields | {"wall": world.begin, "clock": world.begin, "cards": cards, "jobs": ()})
+
+
+def _ended(world: World, ledger: Ledger, samples: Samples, step: int, owners: dict[int, Owner]) -> Samples:
+    for job in world.jobs:
+        if job.end == step:
+            ledger.add_samples(samples.end(job.id))
+            ledger.add_jobs([account(world, job, owners[job.id])])
+    return samples
+
+
+def _store(ledger: Ledger, found: list) -> None:
+    for one in found:
+        if isinstance(one, Minute):
+            ledger.add_minute(one)
+        elif isinstance(one, Gap):
+            ledger.add_gap(one)
+        elif isinstance(one, HealthEvent):
+            ledger.add_health([one])
+        elif isinstance(one, JobSample):
+            ledger.add_samples([one])
+
+
+def account(world: World, job: Job, owner: Owner) -> JobAccount:
+    """Return what the controller hands to the accounts at the end of a job."""
+    seconds = sum(until - since for since, until in job.attempts) * STEP
+    seen = [one for one in job.processes if job.gpus]
+    return JobAccount(
+        id=job.id,
+        owner=owner,
+        name=job.name,
+        state=job.state,
+        reason="None",
+        submitted_at=world.at(job.eligible),
+        eligible_at=world.at(job.eligible_again),
+        started_at=None if job.start is None else world.at(job.start),
+        ended_at=world.at(job.end or 0),
+        time_limit=job.limit * HOUR,
+        gpus=len(job.gpus),
+        share=job.share if job.gpus else 0,
+        memory=world.memory(job),
+        cpus=4,
+        host_memory=16 * GIB,
+        model=world.models[job.gpus[0]][0] if job.gpus else "",
+        cards=tuple(uuid(gpu) for gpu in job.gpus),
+        array=job.array,
+        task=job.task,
+        exit_code=job.exit,
+        signal=job.signal,
+        restarts=len(job.earlier),
+        oom=job.oom,
+        refusals=1 if job.refused else 0,
+        refused=job.refused * GIB,
+        charged=seconds * sum(world.charge(job, gpu) for gpu in job.gpus) / WHOLE,
+        cpu_seconds=1.0 * seconds,
+        max_rss=2 * GIB,
+        gpu_peak=max((one.memory for one in seen), default=0) * GIB,
+        output=f"/home/{job.user}/{job.name}-{job.id}.out",
+    )
+
+
+# -- the history of the tests --------------------------------------------------------------------------
+
+with history.zone():
+    BEGIN = history.ts(history.at(2026, 11, 5))  # a Thursday
+DAYS_BEFORE = 4  # the Monday of the week is step 4 x 288
+
+
+def t(day: int, hour: float = 0) -> int:
+    """Return the step of an hour of the week from Monday 9 November on."""
+    return round((DAYS_BEFORE + day) * 288 + hour * 12)
+
+
+def _busy(gpus: tuple[int, ...], since: int, until: int, sm: int, memory: int) -> tuple[Process, ...]:
+    return (Process(gpus, since, until, sm, memory),)
+
+
+def _sweep(first: int, since: int, state: str = "COMPLETED") -> tuple[Job, ...]:
+    """Four tasks of an array on quarters of GPU 1, for half an hour."""
+    return tuple(
+        Job(
+            id=first + at,
+            user="ben",
+            name="sweep",
+            account="nlp",
+            tag="paper",
+            gpus=(1,),
+            share=2500,
+            memory=20,
+            eligible=t(0, 9),
+            start=since,
+            end=since + 6,
+            processes=_busy((1,), since, since + 6, 2000, 9),
+            state=state,
+            exit=int(state == "FAILED"),
+            array=first - first % 10,
+            task=first % 10 + at,
+        )
+        for at in range(4)
+    )
+
+
+JOBS = (
+    # Begins before the week: 4 of 14 hours are in it.
+    Job(
+        id=1,
+        user="ann",
+        name="vit",
+        gpus=(0,),
+        memory=76,
+        eligible=t(-1, 19),
+        start=t(-1, 20),
+        end=t(0, 10),
+        processes=_busy((0,), t(-1, 20), t(0, 10), 9000, 70),
+    ),
+    Job(
+        id=2,
+        user="ann",
+        name="vit",
+        gpus=(0,),
+        memory=76,
+        eligible=t(0, 10),
+        start=t(0, 11),
+        end=t(1, 11),
+        processes=_busy((0,), t(0, 11), t(1, 11), 9000, 72),
+    ),
+    *_sweep(10, t(0, 9)),
+    *_sweep(14, t(0, 9.5), "FAILED"),
+    # Two GPUs, and a process on the first one only.
+    Job(
+        id=20,
+        user="mei",
+        name="pair",
+        gpus=(2, 3),
+        eligible=t(0, 12),
+        start=t(0, 12),
+        end=t(0, 18),
+        processes=_busy((2,), t(0, 12), t(0, 18), 8000, 30),
+        lacking="gpus",
+    ),
+    # Two GPUs, and processes on both, but only after half of the time.
+    Job(
+        id=21,
+        user="mei",
+        name="late-pair",
+        gpus=(2, 3),
+        eligible=t(1, 0),
+        start=t(1, 6),
+        end=t(1, 14),
+        processes=_busy((2, 3), t(1, 10), t(1, 14), 9000, 40),
+        lacking="gpus",
+    ),
+    # The first process comes after four of eight hours.
+    *(
+        Job(
+            id=22 + at,
+            user="ines",
+            name="prep",
+            gpus=(1,),
+            share=5000,
+            eligible=t(1 + at, 8),
+            start=t(1 + at, 8),
+            end=t(1 + at, 16),
+            processes=_busy((1,), t(1 + at, 12), t(1 + at, 16), 4500, 30),
+        )
+        for at in range(2)
+    ),
+    # Holds the memory of a whole GPU and computes nothing.
+    Job(
+        id=24,
+        user="jonas",
+        name="hold",
+        gpus=(0,),
+        memory=80,
+        eligible=t(1, 12),
+        start=t(1, 12),
+        end=t(1, 22),
+        processes=_busy((0,), t(1, 12), t(1, 22), 50, 78),
+        state="TIMEOUT",
+        limit=10,
+    ),
+    Job(
+        id=25,
+        user="grace",
+        name="seg",
+        gpus=(0,),
+        share=2500,
+        memory=20,
+        eligible=t(2, 8),
+        start=t(2, 9),
+        end=t(2, 10),
+        processes=_busy((0,), t(2, 9), t(2, 10), 2000, 20),
+        state="OUT_OF_MEMORY",
+        oom="gpu",
+        refused=4,
+        exit=1,
+    ),
+    Job(
+        id=26,
+        user="hiro",
+        name="load",
+        gpus=(0,),
+        share=2500,
+        memory=20,
+        eligible=t(2, 8),
+        start=t(2, 9),
+        end=t(2, 9.5),
+        processes=_busy((0,), t(2, 9), t(2, 9.5), 2000, 5),
+        state="OUT_OF_MEMORY",
+        oom="host",
+        exit=0,
+        signal=125,
+    ),
+    Job(id=27, user="kim", name="convert", eligible=t(2, 10), start=t(2, 11), end=t(2, 14), lacking="cpus"),
+    Job(id=28, user="lee", name="never", gpus=(0,), eligible=t(2, 10), end=t(2, 12), state="CANCELLED"),
+    Job(id=29, user="lee", name="too-late", gpus=(0,), eligible=t(2, 10), end=t(3, 10), state="DEADLINE"),
+    # Preempted and requeued once.
+    Job(
+        id=30,
+        user="nora",
+        name="low",
+        gpus=(0,),
+        eligible=t(2, 12),
+        earlier=((t(2, 12), t(2, 14)),),
+        start=t(2, 16),
+        end=t(2, 19),
+        processes=(*_busy((0,), t(2, 13.5), t(2, 14), 9500, 60), *_busy((0,), t(2, 17), t(2, 19), 9500, 60)),
+        memory=70,
+    ),
+    Job(
+        id=31,
+        user="nora",
+        name="lower",
+        gpus=(1,),
+        share=5000,
+        eligible=t(3, 8),
+        start=t(3, 9),
+        end=t(3, 10),
+        processes=_busy((1,), t(3, 9), t(3, 10), 5000, 20),
+        state="PREEMPTED",
+    ),
+    Job(
+        id=32,
+        user="omar",
+        name="md",
+        gpus=(3,),
+        eligible=t(3, 8),
+        start=t(3, 8),
+        end=t(3, 14),
+        processes=_busy((3,), t(3, 8), t(3, 14), 9900, 12),
+        state="NODE_FAIL",
+        limit=48,
+    ),
+    # Without a process; and a card larger than its peak needs.
+    Job(
+        id=33, user="pia", name="empty", gpus=(2,), share=5000, eligible=t(3, 9), start=t(3, 9), end=t(3, 11)
+    ),
+    Job(
+        id=34,
+        user="pia",
+        name="small",
+        gpus=(1,),
+        share=5000,
+        eligible=t(4, 0),
+        start=t(4, 0),
+        end=t(4, 6),
+        processes=_busy((1,), t(4, 0), t(4, 6), 4000, 6),
+        limit=72,
+    ),
+    # Over both times without samples.
+    Job(
+        id=35,
+        user="quentin",
+        name="long",
+        gpus=(2,),
+        share=5000,
+        eligible=t(2, 20),
+        start=t(2, 20),
+        end=t(3, 8),
+        processes=_busy((2,), t(2, 20), t(3, 8), 4000, 20),
+    ),
+    Job(
+        id=36,
+        user="quentin",
+        name="long",
+        gpus=(2,),
+        share=5000,
+        eligible=t(5, 0),
+        start=t(5, 0),
+        end=t(5, 12),
+        processes=_busy((2,), t(5, 0), t(5, 12), 4000, 20),
+    ),
+    # Runs on a GPU that is drained meanwhile.
+    Job(
+        id=37,
+        user="ann",
+        name="vit",
+        gpus=(0,),
+        memory=76,
+        eligible=t(4, 8),
+        start=t(4, 8),
+        end=t(4, 20),
+        processes=_busy((0,), t(4, 8), t(4, 20), 9000, 72),
+    ),
+    # Ends after the week, and does not end at all.
+    Job(
+        id=38,
+        user="ann",
+        name="vit",
+        gpus=(0,),
+        memory=76,
+        eligible=t(6, 12),
+        start=t(6, 13),
+        end=t(7, 9),
+        processes=_busy((0,), t(6, 13), t(7, 9), 9000, 72),
+    ),
+    Job(
+        id=39,
+        user="rosa",
+        name="endless",
+        gpus=(1,),
+        share=5000,
+        eligible=t(6, 18),
+        start=t(6, 18),
+        processes=_busy((1,), t(6, 18), t(20), 4000, 30),
+    ),
+    Job(id=40, user="rosa", name="waiting", gpus=(0,), eligible=t(9, 6), lacking="gpus"),
+    # The week before.
+    Job(
+        id=41,
+        user="ann",
+        name="vit",
+        gpus=(0,),
+        memory=76,
+        eligible=t(-3, 8),
+        start=t(-3, 10),
+        end=t(-3, 20),
+        processes=_busy((0,), t(-3, 10), t(-3, 20), 9000, 72),
+    ),
+    Job(
+        id=42,
+        user="ben",
+        name="sweep",
+        gpus=(1,),
+        share=2500,
+        memory=20,
+        eligible=t(-3, 8),
+        start=t(-3, 8),
+        end=t(-3, 9),
+        processes=_busy((1,), t(-3, 8), t(-3, 9), 2000, 9),
+        state="FAILED",
+        exit=1,
+    ),
+    # Two processes on one GPU beside a job of another user.
+    Job(
+        id=43,
+        user="sven",
+        name="gnn",
+        gpus=(3,),
+        share=5000,
+        eligible=t(5, 14),
+        start=t(5, 14),
+        end=t(5, 18),
+        processes=(*_busy((3,), t(5, 14), t(5, 18), 60, 10), *_busy((3,), t(5, 15), t(5, 16), 3000, 4)),
+    ),
+)
+STRANGERS = (
+    Stranger(3, t(0, 9), t(0, 10), "viz", "paraview", 501, 2),
+    Stranger(3, t(5, 15), t(5, 16), "viz", "paraview", 777, 2),
+    Stranger(2, t(2, 20), t(3, 6), "root", "python -m server", 900, 12, 500),
+    Stranger(2, t(2, 22), t(3, 1), "root", "python -m server", 901, 4),
+    Stranger(1, t(-1, 22), t(0, 2), "viz", "blender", 510, 8),
+    *(Stranger(2, t(1, 3) + at // 2, t(1, 3) + at // 2 + 1, "eve", "loop", 2000 + at, 1) for at in range(24)),
+)
+HISTORY = World(
+    models=(
+        ("NVIDIA A100 80GB", 80),
+        ("NVIDIA A100 80GB", 80),
+        ("NVIDIA RTX A6000", 48),
+        ("NVIDIA RTX A6000", 48),
+    ),
+    begin=BEGIN,
+    steps=t(9, 12),
+    jobs=JOBS,
+    strangers=STRANGERS,
+    downs=(
+        Down(3, t(3, 14), t(4, 10), "Xid 79"),
+        Down(0, t(4, 12), t(4, 22), "fan"),
+        Down(2, t(4, 20), t(5, 4), "ECC"),  # comes back while no controller runs
+        Down(1, t(9, 9), t(20), "cable"),  # not back
+    ),
+    lost=(Lost(t(2, 23), t(3, 2)), Lost(t(5, 3), t(5, 5.5), stopped=True)),
+    xids=((3, t(3, 14), 79),),
+    hot=((1, t(4, 1), t(4, 3)),),
+)
