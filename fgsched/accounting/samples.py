@@ -384,7 +384,7 @@ class _JobSums:
             self._neighbours[other] = self._neighbours.get(other, 0.0) + there
 
     def interrupt(self) -> None:
-        """Begin anew after a time without samples: a stretch is not known to continue over it."""
+        """End the stretch without work at a time without samples: it is not known to continue over it."""
         self._idle = 0.0
 
     def usage(self, read: int = 0, written: int = 0) -> JobUsage:
