@@ -1,9 +1,9 @@
-"""The simulator of GPUs shared in time slices: its model without pacing."""
+"""A simulated GPU that jobs share in time slices: without pacing, and in exclusive turns."""
 
 import pytest
 
 from gpusim import Simulator
-from gpusim.mixes import GRAPH, PRODUCT, PRODUCTS, REQUESTS, THINKING, TRAINING, UNEVEN, sharing
+from gpusim.mixes import GRAPH, MIXES, PRODUCT, PRODUCTS, REQUESTS, THINKING, TRAINING, UNEVEN, sharing
 
 pytestmark = pytest.mark.compiler
 
@@ -75,3 +75,52 @@ def test_a_late_host_leaves_the_gpu_to_others(simulator):
     jobs = sharing("50 50", "kernel=171,wait=4,pause=100", PRODUCT)
     prompt, late = (simulator.run(jobs, late=time)[0].gpu for time in (60, 2000))
     assert late < 0.85 * prompt
+
+
+MISSED = {  # known misses of the decisions in arbiter.h
+    "25 and 75: 171 us, a wait each 4": "72 of 75",
+    "25 and 75: a training": "71 of 75",
+    "4 of 25: 171 us, a wait each 4": "sum 91 of 92",
+    "8 of 12.5: 171 us": "sum 93 of 95",
+    "4 of 25: a training that pauses 3 ms": "sum 58 of 81",
+    "75: 171 us, 25: requests": "p50 3.3 ms",
+    "75: 5 ms, 25: requests": "p50 4.4 ms",
+    "75: 500 ms, 25: requests": "p50 190 ms",
+    "50: 171 us, 25: 5 ms, 25: requests": "p50 3.3 ms",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in MIXES if name not in MISSED])
+def test_turns_give_jobs_their_shares_and_answers_in_time(simulator, name):
+    mix = MIXES[name]
+    assert mix.misses(simulator.outcome(mix, range(10), turns=1)) == []
+
+
+HOSTS = [
+    {"late": 200, "very_often": 0.05, "very_late": 4000},
+    {"slice": 1000},
+    {"slice": 6000},
+    {"interrupting": 600, "changing": 300},
+]
+
+
+@pytest.mark.parametrize("host", HOSTS, ids=lambda host: " ".join(f"{name}={host[name]}" for name in host))
+def test_shares_hold_on_other_gpus_and_hosts_that_wake_threads_late(simulator, host):
+    for jobs in (sharing("25 75", PRODUCT), sharing("25 75", "kernel=5000", "kernel=50")):
+        small, large = simulator.run(jobs, turns=1, **host)
+        assert (small.gpu, large.gpu) == (pytest.approx(25, abs=5), pytest.approx(75, abs=5))
+
+
+def test_a_job_that_is_stopped_in_its_turn_leaves_the_gpu_to_the_others(simulator):
+    jobs = sharing("50 50", f"fair,{PRODUCT}", f"fair,{PRODUCT},stops=100000")
+    assert simulator.run(jobs, turns=1, seconds=3)[0].gpu >= 95
+
+
+def test_a_hard_job_has_no_more_than_its_share_beside_an_idle_one(simulator):
+    job, _ = simulator.run(sharing("25 75", PRODUCT, "kernel=50,wait=20,rate=1"), turns=1)
+    assert job.gpu == pytest.approx(25, abs=2)
+
+
+def test_a_fair_job_has_the_rest_of_the_gpu(simulator):
+    hard, fair = simulator.run(sharing("25 25", PRODUCT, f"fair,{PRODUCT}"), turns=1)
+    assert (hard.gpu, fair.gpu) == (pytest.approx(25, abs=3), pytest.approx(75, abs=4))
