@@ -325,11 +325,12 @@ class Batch(Call[Answer], frozen=True):
     jobs: Sequence[tuple[Place, Place, Place, bool]]  # request, script, environment; True: submitted on hold
 
 
-class Submitted(Struct, frozen=True, kw_only=True):
+class Submitted(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The ids of the submitted jobs: `count` consecutive ids that begin with `first`."""
 
     first: int
     count: int
+    warnings: tuple[str, ...] = ()  # about jobs that can never start
 
 
 class Submit(Batch[Submitted], frozen=True, tag="submit"):
@@ -734,6 +735,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     gpu_type: str = ""
     cpus: int = 1
     ntasks: int = 1  # that srun starts
+    task_cpus: int = 0  # CPUs of each task of an exclusive job, if it requested some
     requeue: bool = True  # after a failure of the host
     host_memory: int = 0  # bytes; 0: not counted
     gpu_compute: str = ""  # mode of sharing GPU time: hard, fair or none

@@ -33,6 +33,8 @@ OF_SLURM = "#!/bin/bash\n#SBATCH -c 2\n#SBATCH --mail-type=FAIL\n#SBATCH --nodel
 def site(tmp_path_factory):
     with living(tmp_path_factory.mktemp("front") / "home", config="[host]\ncpus = 4\n") as home:
         assert home.run("fgsub", "--hold", "--wrap", "true").status == 0  # for a dependency on its name
+        labelled = ("--hold", "-A", "lab", "--wrap", "true")  # the warning about the account comes once
+        assert home.run("fgsub", *labelled).status == 0
         (home.path / "train.sh").write_text(SCRIPT)
         (home.path / "slurm.sh").write_text(OF_SLURM)
         (home.path / "logs").mkdir()

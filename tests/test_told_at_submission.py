@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from fgsched.cli import fgsub, waiting
+from fgsched.cli import fgsub
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.units import SubmitContext
 from fgsched.listing.display import host_name
@@ -383,15 +383,11 @@ def test_a_command_line_that_cannot_be_read_is_answered_in_one_plain_sentence(ho
     assert "Got " not in done.err
 
 
-def test_an_interrupted_wait_says_that_the_job_continues(monkeypatch, capsys):
-    def interrupted(client, ids):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(waiting, "wait_for", interrupted)
+def test_an_interrupted_wait_says_that_the_job_continues(capsys):
     for ids, said in (
         (range(12, 13), "job 12 continues. fgwait 12 waits, fgcancel 12 cancels"),
         (range(12, 15), "jobs 12-14 continue. fgwait 12-14 waits, fgcancel 12-14 cancels"),
     ):
-        with pytest.raises(KeyboardInterrupt):
-            fgsub._wait(None, ids)
+        with pytest.raises(KeyboardInterrupt), fgsub._interruptible(ids, waits=True):
+            raise KeyboardInterrupt
         assert capsys.readouterr().err == f"fgsub: interrupted; {said}\n"

@@ -134,6 +134,8 @@ class Foreground:
             for warning in dict.fromkeys(job.warnings):
                 click.echo(f"{self.name}: warning: {warning}", err=True)
             ids = client.call(protocol.Submit(**parts([job], fgsub.directory())), patience=60)
+            for warning in ids.warnings:
+                click.echo(f"{self.name}: warning: {warning}", err=True)
             plan = Plan(
                 name=self.name,
                 job=ids.first,

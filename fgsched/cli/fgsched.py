@@ -144,6 +144,8 @@ def _status(verbose: bool, system: bool, as_json: bool) -> int:
 def _described(about: protocol.About, counts: dict[str, int], places: Paths, *, verbose: bool) -> str:
     import time
 
+    from fgsched.submission.prepare import about_variables  # slow to import
+
     source = f"{about.gpus} from {about.source}" + (f" ({about.note})" if about.note else "")
     jobs = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
     lines = {
@@ -156,6 +158,8 @@ def _described(about: protocol.About, counts: dict[str, int], places: Paths, *, 
     }
     if about.visible is not None:
         lines["limited by"] = f"CUDA_VISIBLE_DEVICES={about.visible}"
+    if unused := list(about_variables(os.environ, about.site)):
+        lines["variables"] = "; ".join(unused)
     if about.queue_note and not verbose:
         lines["queue"] = about.queue_note
     if about.accounts_note and not verbose:

@@ -64,12 +64,13 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
             if flags.test:
                 return _test(client, jobs)
             ids = _submit(client, protocol.Submit(**parts(jobs, directory())))
-        _print(client, ids, flags)
-        if batch is None and site.hints and _is_for_person() and wants_hint(jobs[0], os.environ):
-            from fgsched.cli.hint import tell  # for persons only: it asks the controller
+        with _interruptible(ids, waits=flags.wait):
+            _print(client, ids, flags)
+            if batch is None and site.hints and _is_for_person() and wants_hint(jobs[0], os.environ):
+                from fgsched.cli.hint import tell  # for persons only: it asks the controller
 
-            tell(client, ids[0], jobs[0].submission.request.name)
-        return _wait(client, ids) if flags.wait else 0
+                tell(client, ids[0], jobs[0].submission.request.name)
+            return _wait(client, ids) if flags.wait else 0
 
 
 @contextmanager
@@ -106,6 +107,7 @@ def _submit(client: Client, call: protocol.Submit) -> range:
         key.answered()
         raise
     key.answered()
+    click.echo(warnings((), said_by("fgsub"), answer.warnings), err=True, nl=False)
     return range(answer.first, answer.first + answer.count)
 
 
@@ -203,16 +205,23 @@ def _wait(client: Client, ids: range) -> int:
     from fgsched.cli.waiting import exit_code, wait_for
 
     as_slurm = said_by("fgsub") == "sbatch" or os.environ.get("FG_WAIT_COMPAT") == "1"
+    return exit_code(wait_for(client, ids), compatible=as_slurm)
+
+
+@contextmanager
+def _interruptible(ids: range, *, waits: bool) -> Iterator[None]:
+    """Say at Ctrl-C that the jobs continue, if the command `waits` for them."""
     try:
-        return exit_code(wait_for(client, ids), compatible=as_slurm)
+        yield
     except KeyboardInterrupt:
         span = str(ids[0]) if len(ids) == 1 else f"{ids[0]}-{ids[-1]}"
         jobs, verb = ("job", "continues") if len(ids) == 1 else ("jobs", "continue")
-        click.echo(
-            f"{said_by('fgsub')}: interrupted; {jobs} {span} {verb}."
-            f" fgwait {span} waits, fgcancel {span} cancels",
-            err=True,
-        )
+        if waits:
+            click.echo(
+                f"{said_by('fgsub')}: interrupted; {jobs} {span} {verb}."
+                f" fgwait {span} waits, fgcancel {span} cancels",
+                err=True,
+            )
         raise
 
 

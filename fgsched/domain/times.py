@@ -191,14 +191,25 @@ def _apply(text: str, match: re.Match[str], moment: _Moment) -> None:
             moment.year = int(year) + (2000 if len(year) == 2 else 0)
         if not 1 <= moment.month <= 12 or not 1 <= moment.day <= _days(moment.year, moment.month):
             raise BadValue(text, f": there is no such date; {_form_of_dates(moment)}")
+        if match["sep"] == "." and moment.month != moment.day <= 12:
+            raise BadValue(text, f" is {_day(moment)} or {_exchanged(moment)}; write the one that is meant")
     if moment.minute > 59 or moment.second > 59 or moment.hour > 23:
         raise BadValue(text, ": there is no such time of day")
+
+
+def _day(moment: _Moment) -> str:
+    return f"{moment.year}-{moment.month:02d}-{moment.day:02d}"
+
+
+def _exchanged(moment: _Moment) -> str:
+    """Return the date with day and month exchanged."""
+    return f"{moment.year}-{moment.day:02d}-{moment.month:02d}"
 
 
 def _form_of_dates(moment: _Moment) -> str:
     """Return the form of dates, with the date that was meant if day and month are exchanged."""
     if moment.month > 12 and 1 <= moment.day <= 12 and moment.month <= _days(moment.year, moment.day):
-        year = "" if moment.yearless else f", such as {moment.year}-{moment.day:02d}-{moment.month:02d}"
+        year = "" if moment.yearless else f", such as {_exchanged(moment)}"
         return f"dates are written YYYY-MM-DD or MM/DD{year}"
     return "dates are written YYYY-MM-DD or MM/DD"
 

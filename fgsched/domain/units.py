@@ -35,6 +35,10 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     share_step: int = 1  # ten-thousandths; shares are multiples of this
     context_memory: int = 0  # bytes: the smallest charge of a CUDA context on a GPU of the host; 0: unknown
     undefined: tuple[str, ...] = ()  # options whose names the site does not define: "account", "qos"
+    known: tuple[str, ...] = ()  # of them, what jobs of this user have: "account=NAME", "qos=NAME"
+    own: bool = True  # whether the controller is the user's, and not that of the host
+    devices: str = ""  # FG_DEVICES of the controller
+    config_file: str = ""  # path; "": unknown
     host_memory: int = 0  # bytes for jobs; 0: not counted
     cpus: int = 0  # of the host; 0: unknown
     partition_gpus: Mapping[str, int] = field(default_factory=dict)  # partition -> its number of whole GPUs

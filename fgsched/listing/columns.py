@@ -119,8 +119,22 @@ def tres(cpus: int, host_memory: int, share: int | None) -> str:
     return f"cpu={cpus},{memory}node=1,billing={cpus}{gpus}"
 
 
-def _each(cpus: int, ntasks: int) -> str:
-    return str(max(1, cpus // ntasks))
+def cpus_of_each(cpus: int, ntasks: int, task_cpus: int) -> int:
+    """Return the CPUs of each task; `task_cpus`: as requested of an exclusive job, which has all CPUs."""
+    return task_cpus or max(1, cpus // ntasks)
+
+
+def _of_each(cpus: int, ntasks: int, task_cpus: int) -> str:
+    return str(cpus_of_each(cpus, ntasks, task_cpus))
+
+
+def least_cpus(cpus: int, ntasks: int, task_cpus: int) -> int:
+    """Return the least CPUs that the tasks of a job need."""
+    return task_cpus * ntasks or cpus
+
+
+def _least(cpus: int, ntasks: int, task_cpus: int) -> str:
+    return str(least_cpus(cpus, ntasks, task_cpus))
 
 
 def _pending(submitted: float, started: float | None) -> str:
@@ -181,9 +195,9 @@ COLUMNS = (
         "m",
     ),
     Column("NODES", ("id",), lambda job: "1", ("NumNodes", "Nodes"), "D"),
-    Column("MIN_CPUS", ("cpus",), str, ("MinCPUs", "MaxCPUs"), "c"),
+    Column("MIN_CPUS", ("cpus", "ntasks", "task_cpus"), _least, ("MinCPUs", "MaxCPUs"), "c"),
     Column("TASKS", ("ntasks",), str, ("NumTasks",)),
-    Column("CPUS_PER_TASK", ("cpus", "ntasks"), _each, ("cpus-per-task",)),
+    Column("CPUS_PER_TASK", ("cpus", "ntasks", "task_cpus"), _of_each, ("cpus-per-task",)),
     Column("MIN_TMP_DISK", ("id",), lambda job: "0", ("MinTmpDisk",), "d"),
     Column("OVER_SUBSCRIBE", ("cpus",), lambda cpus: "OK", ("OverSubscribe",), "h"),
     Column("CORES_PER_SOCKET", ("id",), lambda job: "*", ("CoresPerSocket",), "I"),

@@ -10,7 +10,7 @@ from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, Gpu, Hold, HostLimits, R
 from fgsched.domain.policy import DRAIN, NORMAL, Partition, Policy
 from fgsched.domain.text import is_plain, quoted, shown
 from fgsched.domain.times import format_limit
-from fgsched.domain.units import format_mebibytes, format_share, neighbours
+from fgsched.domain.units import MEBIBYTE, format_mebibytes, format_share, neighbours
 from fgsched.scheduling.placement import cost, is_of_type, is_suitable
 
 
@@ -304,6 +304,11 @@ def _check_host(demand: Demand, limits: HostLimits) -> None:
 
 def _check_form(demand: Demand, limits: HostLimits) -> None:
     """Check rules that fgsub enforces itself, but that a change of a job can violate."""
+    for amount, what in ((demand.memory, "GPU memory"), (demand.host_memory, "host memory")):
+        if 0 < amount < MEBIBYTE:
+            raise BadUsage(
+                f"request: {amount} bytes of {what}", "A request names bytes: 8 GiB are 8589934592."
+            )
     if demand.gpus == 0 and (demand.share or demand.memory or demand.memory_part):
         raise BadUsage("a part of a GPU is requested, but no GPU", "Request a GPU, too, such as gpus=1.")
     if demand.gpus and not (demand.share or demand.memory or demand.memory_part):

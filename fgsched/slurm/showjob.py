@@ -9,6 +9,7 @@ from fgsched.cli.showpartition import Found
 from fgsched.cli.slurmdocuments import gpu_amount, tres
 from fgsched.domain.text import clean
 from fgsched.domain.units import format_indices, format_mebibytes
+from fgsched.listing.columns import cpus_of_each, least_cpus
 from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import JobInfo
 from fgsched.slurm.phrases import oversubscribed
@@ -96,7 +97,7 @@ def _place(found: JobInfo, *, details: bool) -> list[Line]:
             ("NumNodes", 1),
             ("NumCPUs", demand.cpus),
             ("NumTasks", asked.tasks),
-            ("CPUs/Task", max(1, demand.cpus // asked.tasks)),
+            ("CPUs/Task", cpus_of_each(demand.cpus, asked.tasks, asked.task_cpus)),
             ("ReqB:S:C:T", "0:0:*:*"),
         ],
         [("TRES", tres(found))],
@@ -109,7 +110,11 @@ def _needs(found: JobInfo) -> list[Line]:
     asked, demand = found.request, found.request.demand
     memory = format_mebibytes(demand.host_memory) if demand.host_memory else "0"
     return [
-        [("MinCPUsNode", demand.cpus), ("MinMemoryNode", memory), ("MinTmpDiskNode", 0)],
+        [
+            ("MinCPUsNode", least_cpus(demand.cpus, asked.tasks, asked.task_cpus)),
+            ("MinMemoryNode", memory),
+            ("MinTmpDiskNode", 0),
+        ],
         [("Features", demand.gpu_type.replace(" ", "_") or None), ("DelayBoot", "00:00:00")],
         [("Reservation", asked.reservation)] if asked.reservation else [],
         [("OverSubscribe", "OK"), ("Contiguous", 0), ("Licenses", None), ("Network", None)],

@@ -23,6 +23,7 @@ from fgsched.submission import foreign, options
 from fgsched.submission.checks import NoScript, Process, Source
 from fgsched.submission.options import Setting, demand
 from fgsched.submission.table import BY_NAME, HostMemory
+from fgsched.system.paths import CONFIG_VARIABLES
 
 # -- the variables of the submitter that the job gets (--export) -----------------------------------
 
@@ -428,6 +429,9 @@ class Submitter:
         yield from about_own_gpus(script.data, script.label or "--wrap", request.demand.gpus)
         yield from filter(None, self._check_outputs(settings, request))
         yield from _about_labels(settings, self._site)
+        yield from about_variables(self._here.environ, self._site)
+        if "mem" in settings:
+            yield from _about_number(settings["mem"])
         yield from _about_signal(settings)
         yield from options.ignored_features(settings, self._site)
         yield from _about_begin(settings.get("begin"))
@@ -587,7 +591,26 @@ def _about_labels(settings: Mapping[str, Setting], site: SubmitContext) -> Itera
     for slot, what in (("account", "accounts"), ("qos", "QOS")):
         if slot in site.undefined and _text(settings, slot, ""):
             setting = settings[slot]
+            if f"{slot}={setting.text}" in site.known:
+                continue
             yield f"{setting.label}={shown(setting.text)}: this site defines no {what}; it is only a label"
+
+
+def about_variables(environ: Mapping[str, str], site: SubmitContext) -> Iterator[str]:
+    """Yield a warning about each variable of the shell that differs from that of the controller."""
+    remedy = "fgsched stop, and the next command starts the controller with it" if site.own else ""
+    devices = environ.get("FG_DEVICES", "")
+    if devices and devices != site.devices:
+        theirs = f"FG_DEVICES={shown(site.devices)}" if site.devices else "no FG_DEVICES"
+        yield "; ".join(filter(None, [_unused("FG_DEVICES", devices, f"was started with {theirs}"), remedy]))
+    name = next((name for name in CONFIG_VARIABLES if environ.get(name)), "")
+    if name and site.config_file and os.path.normpath(environ[name]) != site.config_file:
+        theirs = f"reads {shown(site.config_file)}"
+        yield "; ".join(filter(None, [_unused(name, environ[name], theirs), remedy]))
+
+
+def _unused(name: str, value: str, why: str) -> str:
+    return f"{name}={shown(value)} has no effect: the controller {why}"
 
 
 def _about_signal(settings: Mapping[str, Setting]) -> Iterator[str]:
@@ -622,6 +645,12 @@ def _about_addresses(setting: Setting | None) -> list[str]:
         return []
     kept = setting.value or "your own address"
     return [f"{setting.label}={shown(setting.text)} is not an address; mails go to {kept}"]
+
+
+def _about_number(setting: Setting) -> Iterator[str]:
+    """Yield a warning about a number of host memory that was probably meant in GiB."""
+    if re.fullmatch(r"[0-9]{1,2}", setting.text) and int(setting.text):
+        yield f"{setting.label}={setting.text} is {setting.text} MiB; did you mean {setting.text}G?"
 
 
 def _about_memory(setting: Setting) -> list[str]:

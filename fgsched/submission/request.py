@@ -51,9 +51,12 @@ class _Once:
         return self._places[key]
 
 
-def warnings(jobs: Sequence[Prepared], name: str) -> str:
-    """Return the warnings about jobs, one in a line; `name`: of the command that prints them."""
-    texts = dict.fromkeys(text for job in jobs for text in job.warnings)
+def warnings(jobs: Sequence[Prepared], name: str, more: Sequence[str] = ()) -> str:
+    """Return the warnings about jobs, one in a line; `name`: of the command that prints them.
+
+    `more`: the warnings of the controller.
+    """
+    texts = dict.fromkeys((*(text for job in jobs for text in job.warnings), *more))
     return "".join(f"{name}: warning: {text}\n" for text in texts)
 
 

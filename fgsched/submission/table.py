@@ -29,6 +29,7 @@ _LONGEST_COMMENT = 4096
 _RESOURCE = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _ACCOUNT = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9 _.@-]{0,63}")
 _WORD = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,63}")
+LEAST_HOST_MEMORY = 16 << 20  # bytes; in less, not even an interpreter of a script starts reliably
 _LEAST_GPU_MEMORY = 256 << 20  # bytes; a smaller number without a unit is a slip
 _LATEST_SIGNAL = 65_535  # seconds before the limit
 
@@ -124,8 +125,15 @@ def gpu_memory(text: str) -> GpuMemory:
 
 
 def host_memory(per: str) -> Callable[[str], HostMemory]:
-    """Return a parser for host memory per "job", "cpu" or "gpu"."""
-    return lambda text: HostMemory(per, parse_bytes(text))
+    """Return a parser for host memory per "job", "cpu" or "gpu"; it raises BadValue."""
+
+    def parse(text: str) -> HostMemory:
+        size = parse_bytes(text)
+        if 0 < size < LEAST_HOST_MEMORY and text[-1].isdecimal():
+            raise BadValue(text, f" is in MiB, less than a Python takes; did you mean {text}G?")
+        return HostMemory(per, size)
+
+    return parse
 
 
 def gpu_type(text: str) -> str:

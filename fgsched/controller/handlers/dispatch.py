@@ -129,9 +129,10 @@ class Dispatcher:
 
     def _ping(self, caller: Caller, call: protocol.Ping, now: float) -> protocol.About:
         """Describe the controller, with the settings that clients need to parse amounts."""
-        return self.about.described(self._site(), self._loop.faults.told(), operator=caller.is_operator)
+        return self.about.described(self._site(caller), self._loop.faults.told(), operator=caller.is_operator)
 
-    def _site(self) -> SubmitContext:
+    def _site(self, caller: Caller) -> SubmitContext:
+        """Return the settings with which a user's commands parse a submission."""
         site = self._answers.policy.told(self.about.config.site)
         has_mailer = self._jobs.rules.mail.way != "off"  # a program that came later is found by reconfigure
         return replace(
@@ -140,6 +141,10 @@ class Dispatcher:
             gpu_features=self._answers.gpu_features,
             partition_gpus=self._answers.partition_gpus,
             mails=has_mailer,
+            known=self._jobs.labels.of(caller.uid),
+            own=self.about.places.mode == "user",
+            devices=os.environ.get("FG_DEVICES", ""),
+            config_file=str(self.about.places.config_file),
         )
 
     def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:

@@ -254,6 +254,7 @@ _COMPUTED: dict[str, Getter] = {
     "memory": lambda look, job: look.memory(job),
     "cpus": lambda look, job: job.request.demand.cpus,
     "ntasks": lambda look, job: job.request.tasks,
+    "task_cpus": lambda look, job: job.request.task_cpus,
     "requeue": lambda look, job: job.request.requeue,
     "gpu_compute": lambda look, job: compute_policy_of(job, look.engine.policy),
     "indices": lambda look, job: [hold.gpu for hold in job.holds],

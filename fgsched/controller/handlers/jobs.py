@@ -18,10 +18,12 @@ from fgsched.controller.handlers.submit import (
     Admission,
     Conditions,
     Ground,
+    Labels,
     MaterialQuota,
     check_mail,
     room_for,
 )
+from fgsched.controller.handlers.unmet import UnmetConditions
 from fgsched.controller.preemption import go_on, has_room
 from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, OurFault, Refused
 from fgsched.domain.job import NO_LIMIT, Job, JobState, Reason, Request, read_request
@@ -217,6 +219,7 @@ class JobHandlers:
         self._references = References(engine)
         self._admission = Admission()
         self._quota = MaterialQuota(engine.store)
+        self.labels = Labels()
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
             protocol.Submit: self.submit,
             protocol.Update: self.update,
@@ -245,8 +248,16 @@ class JobHandlers:
                 engine.jobtable.put(job)
             engine.log.submitted(made[0], len(made))
             self._quota.add(caller.uid, size)
+            self.labels.add(caller.uid, jobs)
             known = range(made[0].id, made[-1].id + 1)
-        return protocol.Submitted(first=known.start, count=len(known))
+        warnings = self._about_dependencies(jobs, now)
+        return protocol.Submitted(first=known.start, count=len(known), warnings=warnings)
+
+    def _about_dependencies(self, jobs: Sequence[NewJob], now: float) -> tuple[str, ...]:
+        """Return warnings about dependencies that can never be met."""
+        depending = [job.request for job in jobs if job.request.dependency]
+        unmet = UnmetConditions(self._engine, now)
+        return tuple(dict.fromkeys(filter(None, map(unmet.warning, depending))))
 
     def tried(self, caller: Caller, batch: protocol.Batch[Any], now: float) -> list[NewJob]:
         """Return the jobs that a submission would make, or refuse it as `submit` does; nothing is stored."""

@@ -103,6 +103,8 @@ class Ground(Struct, frozen=True):
     max_script: int  # bytes
 
 
+_LABELS = 32  # of a user that are remembered
+
 _Content = tuple[object, ...]  # of a submission: all but its key
 
 
@@ -227,6 +229,33 @@ def _environment(variables: dict[str, str], at: int) -> bytes:
 
 def _is_variable(name: str, value: str) -> bool:
     return bool(name) and "=" not in name and "\0" not in name + value
+
+
+class Labels:
+    """The accounts and QOS of users' jobs since the start of the controller.
+
+    Where the site defines none, a warning about a name is printed once.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[int, dict[str, None]] = {}
+
+    def of(self, uid: int) -> tuple[str, ...]:
+        """Return the names of a user, as "account=NAME" and "qos=NAME"."""
+        return tuple(self._of.get(uid, ()))
+
+    def add(self, uid: int, jobs: Sequence[NewJob]) -> None:
+        """Add the names of jobs that were submitted; the oldest are forgotten."""
+        for request in {id(job.request): job.request for job in jobs}.values():
+            for label in filter(None, (_label("account", request.account), _label("qos", request.qos))):
+                labels = self._of.setdefault(uid, {})
+                labels[label] = None
+                if len(labels) > _LABELS:
+                    del labels[next(iter(labels))]
+
+
+def _label(option: str, name: str) -> str:
+    return f"{option}={name}" if name else ""
 
 
 def room_for(jobs: Sequence[NewJob], jobtable: JobTable, user: str, policy: Policy) -> None:

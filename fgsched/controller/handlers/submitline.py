@@ -17,7 +17,7 @@ class LineHandlers:
     """The handler of command lines."""
 
     def __init__(
-        self, submit: Submit, site: Callable[[], SubmitContext], is_filtered: Callable[[], bool] = bool
+        self, submit: Submit, site: Callable[[Caller], SubmitContext], is_filtered: Callable[[], bool] = bool
     ) -> None:
         """`is_filtered`: whether the site has a submit filter. Then the Python command reads all lines."""
         self._submit, self._site, self._is_filtered = submit, site, is_filtered
@@ -40,7 +40,7 @@ class LineHandlers:
 
     def _submitted(self, caller: Caller, call: protocol.SubmitLine, now: float) -> LineSubmitted:
         here = Reported(call)
-        site = self._site()
+        site = self._site(caller)
         job = prepared(call, here, site)
         if call.terminal and site.hints and wants_hint(job, here.environ):
             raise Elsewhere
@@ -49,7 +49,8 @@ class LineHandlers:
         batch = protocol.Submit(**parts([job], call.cwd) | {"key": call.key})
         checked = self._decoder.decode(codec.encode_call(batch))
         assert isinstance(checked, protocol.Submit)
-        first = self._submit(caller, checked, now).first
+        answer = self._submit(caller, checked, now)
+        first = answer.first
         notes = f"{call.name}: note: {NO_GPU}\n" if call.terminal and says_no_gpu(job) else ""
         out = "" if job.flags.quiet else submitted(job.flags, first)
-        return LineSubmitted(first=first, out=out, err=warnings([job], call.name) + notes)
+        return LineSubmitted(first=first, out=out, err=warnings([job], call.name, answer.warnings) + notes)

@@ -1,7 +1,7 @@
 """Write the unmet conditions of a dependency with their states, as Slurm does: afterok:12(failed)."""
 
 from fgsched.controller.engine import Engine
-from fgsched.domain.job import Job, Reason
+from fgsched.domain.job import Job, Reason, Request
 from fgsched.jobs.dependencies import Standing, Term, judge, parse_dependency
 from fgsched.store.moved import Unreadable
 
@@ -22,6 +22,16 @@ class UnmetConditions:
         may_have_failed = job.reason is Reason.DEPENDENCY_NEVER
         parts = [self._part(term, may_have_failed=may_have_failed) for term in dependency.terms]
         return ("?" if dependency.one_will_do else ",").join(parts)
+
+    def warning(self, request: Request) -> str:
+        """Return a warning about a dependency that can never be met; "" if there is none."""
+        dependency = parse_dependency(request.dependency)
+        impossible = [term for term in dependency.terms if self._is_impossible(term)]
+        if not impossible or (dependency.one_will_do and len(impossible) < len(dependency.terms)):
+            return ""
+        rest = "is cancelled" if request.kill_invalid == "yes" else "waits until you change it or cancel it"
+        terms = ("?" if dependency.one_will_do else ",").join(map(str, impossible))
+        return f"--dependency={terms} can never be met, because that job has ended otherwise; this job {rest}"
 
     def _part(self, term: Term, *, may_have_failed: bool) -> str:
         has_failed = may_have_failed and self._is_impossible(term)
