@@ -98,6 +98,28 @@ CONTEXTS = [
     *cuda("contexts", "cuCtxFromGreenCtx", 12040),
     *cuda("contexts", "cuGreenCtxDestroy", 12040),
 ]
+LIMITS = [*cuda("limits", "cuCtxSetLimit", 3010)]
+# Code, with the variables and the local memory of kernels.
+CODE = [
+    *cuda("code", "cuModuleLoad", 2000),
+    *cuda("code", "cuModuleLoadData", 2000),
+    *cuda("code", "cuModuleLoadDataEx", 2010),
+    *cuda("code", "cuModuleLoadFatBinary", 2000),
+    *cuda("code", "cuModuleUnload", 2000),
+    *cuda("code", "cuModuleGetFunction", 2000),
+    *cuda("code", "cuModuleGetGlobal", 2000, 3020),
+    *cuda("code", "cuLibraryLoadData", 12000),
+    *cuda("code", "cuLibraryLoadFromFile", 12000),
+    *cuda("code", "cuLibraryUnload", 12000),
+    *cuda("code", "cuLibraryGetKernel", 12000),
+    *cuda("code", "cuLibraryEnumerateKernels", 12040),
+    *cuda("code", "cuLibraryGetModule", 12000),
+    *cuda("code", "cuLibraryGetGlobal", 12000),
+    *cuda("code", "cuLibraryGetManaged", 12000),
+    *cuda("code", "cuLibraryGetUnifiedFunction", 12000),
+    *cuda("code", "cuKernelGetFunction", 12000),
+    *cuda("code", "cuFuncLoad", 12040),
+]
 GRAPHS = [
     *cuda("graphs", "cuGraphInstantiate", 10000, 11000),
     *cuda("graphs", "cuGraphInstantiateWithFlags", 11040),
@@ -171,6 +193,8 @@ CALLS = sorted(
         *IMPORTS,
         *ARRAYS,
         *CONTEXTS,
+        *LIMITS,
+        *CODE,
         *GRAPHS,
         *START,
         *VIEWS,
@@ -183,6 +207,7 @@ ASKED = {
         "cuArrayGetMemoryRequirements",
         "cuCtxGetCurrent",
         "cuCtxGetDevice",
+        "cuCtxGetLimit",
         "cuCtxPopCurrent_v2",
         "cuCtxPushCurrent_v2",
         "cuDeviceGetAttribute",
@@ -197,6 +222,7 @@ ASKED = {
         "cuEventQuery",
         "cuEventRecord",
         "cuEventRecord_ptsz",
+        "cuFuncGetAttribute",
         "cuGraphChildGraphNodeGetGraph",
         "cuGraphGetNodes",
         "cuGraphMemAllocNodeGetParams",
@@ -211,7 +237,12 @@ ASKED = {
         "cuStreamIsCapturing_ptsz",
         "cuThreadExchangeStreamCaptureMode",
     ),
-    NVML: ("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", "nvmlDeviceGetUUID", "nvmlSystemGetDriverVersion"),
+    NVML: (
+        "nvmlDeviceGetDeviceHandleFromMigDeviceHandle",
+        "nvmlDeviceGetUUID",
+        "nvmlInit_v2",
+        "nvmlSystemGetDriverVersion",
+    ),
 }
 
 

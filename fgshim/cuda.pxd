@@ -87,6 +87,10 @@ cdef extern from "cuda_types.h":
 
     enum:
         CU_STREAM_CAPTURE_MODE_RELAXED
+        CU_LIMIT_STACK_SIZE
+        CU_LIMIT_PRINTF_FIFO_SIZE
+        CU_LIMIT_MALLOC_HEAP_SIZE
+        CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
         CUDA_ERROR_NOT_READY
         FG_MAX_DEVICES
     ctypedef struct fg_launch_config:
@@ -183,3 +187,13 @@ ctypedef int (*set_pool_t)(int, void *) noexcept nogil
 ctypedef int (*set_location_pool_t)(void *, int, void *) noexcept nogil
 ctypedef int (*location_pool_t)(void **, const fg_location *, int) noexcept nogil
 ctypedef int (*vdpau_create_t)(void **, unsigned int, int, uint32_t, void *) noexcept nogil
+ctypedef int (*limit_get_t)(size_t *, int) noexcept nogil
+ctypedef int (*limit_set_t)(int, size_t) noexcept nogil
+ctypedef int (*load_t)(void **, const void *) noexcept nogil
+ctypedef int (*load_module_t)(void **, const void *, unsigned int, void *, void *) noexcept nogil
+ctypedef int (*load_library_t)(void **, const void *, void *, void *, unsigned int, void *, void *, unsigned int) noexcept nogil
+ctypedef int (*find_code_t)(void **, void *, const char *) noexcept nogil
+ctypedef int (*find_variable_t)(uint64_t *, size_t *, void *, const char *) noexcept nogil
+ctypedef int (*out_of_t)(void **, void *) noexcept nogil
+ctypedef int (*function_attribute_t)(int *, int, void *) noexcept nogil
+ctypedef int (*enumerate_t)(void **, unsigned int, void *) noexcept nogil

@@ -36,6 +36,7 @@ from fgshim.region cimport (
     fg_region_add_slots,
     fg_region_counts,
     fg_region_held,
+    fg_region_is_measured,
     fg_region_may_have_ended,
     fg_region_past_bytes,
     fg_region_refusal,
@@ -91,7 +92,7 @@ cdef extern from "address_index.h" nogil:
 
 cdef extern from "state.h" nogil:
     const int FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC
-    const int FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT, FG_CHUNK
+    const int FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT, FG_CHUNK, FG_CODE, FG_FUNCTION
     ctypedef struct fg_entry:
         uint64_t key
         uint64_t bytes
@@ -137,6 +138,12 @@ cdef extern from "state.h" nogil:
     int fg_keeps_chunks
     int *fg_contexts
     int *fg_in_primary
+    const int FG_LAUNCH_MARKS
+    const uint64_t FG_USUAL_STACK
+    uint64_t *fg_expected
+    uint64_t *fg_most_local
+    uint32_t fg_unlaunched
+    uint8_t *fg_unlaunched_at
     fg_pool *fg_pools
     uint32_t fg_pool_count, fg_stale
     fg_lane *fg_lanes
@@ -176,6 +183,9 @@ include "hook/tiles.pxi"
 include "hook/arrays.pxi"
 include "hook/context_charges.pxi"
 include "hook/contexts.pxi"
+include "hook/outside.pxi"
+include "hook/limits.pxi"
+include "hook/code.pxi"
 include "hook/views.pxi"
 include "hook/old_abi.pxi"
 include "hook/visible.pxi"

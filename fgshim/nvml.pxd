@@ -18,7 +18,8 @@ cdef extern from "nvml_types.h":
         uint64_t free
         uint64_t used
     ctypedef struct fg_nvml_process:
-        pass
+        uint32_t pid
+        uint64_t used
     ctypedef struct fg_nvml_process_v2:
         pass
     ctypedef struct fg_nvml_detail:

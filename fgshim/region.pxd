@@ -88,6 +88,7 @@ cdef extern from "region.h" nogil:
     const char *fg_region_flaw(const fg_region *r, uint64_t length)
     uint64_t fg_region_tagged(uint64_t tag, uint64_t bytes)
     uint64_t fg_region_retagged(uint64_t word, uint64_t bytes)
+    bint fg_region_is_measured(uint64_t context, uint64_t seen)
     uint64_t fg_region_past_bytes(uint64_t context, uint64_t seen)
     uint64_t fg_region_held(const fg_region *r, uint32_t slot, uint32_t gpu)
     uint64_t fg_region_add_slots(const fg_region *r, uint32_t gpu, uint32_t without, uint64_t total, int *doubtful)

@@ -99,18 +99,16 @@ UNHOOKED: dict[str, str] = {
         cuEGLStreamConsumerConnect cuEGLStreamConsumerConnectWithFlags cuEGLStreamConsumerDisconnect
         cuEGLStreamConsumerReleaseFrame cuEGLStreamProducerConnect cuEGLStreamProducerDisconnect
         cuEGLStreamProducerPresentFrame cuEGLStreamProducerReturnFrame""",
-    "code and its variables: the watchdog measures them": """
-        cuLibraryLoadData cuLibraryLoadFromFile cuLibraryUnload cuLinkComplete cuModuleLoad cuModuleLoadData
-        cuModuleLoadDataEx cuModuleLoadFatBinary cuModuleUnload cuCtxSetLimit cuFuncLoad cuLinkAddData
-        cuLinkAddFile cuLinkCreate cuLinkDestroy""",
+    "makes code in memory of the host: it is measured when it is loaded": """
+        cuLinkComplete cuLinkAddData cuLinkAddFile cuLinkCreate cuLinkDestroy""",
     "a query about code, or a property of the next launch": """
         cuFuncGetAttribute cuFuncGetModule cuFuncGetName cuFuncGetParamCount cuFuncGetParamInfo
         cuFuncIsLoaded cuFuncSetAttribute cuFuncSetBlockShape cuFuncSetCacheConfig cuFuncSetSharedMemConfig
-        cuFuncSetSharedSize cuKernelGetAttribute cuKernelGetFunction cuKernelGetLibrary cuKernelGetName
+        cuFuncSetSharedSize cuKernelGetAttribute cuKernelGetLibrary cuKernelGetName
         cuKernelGetParamCount cuKernelGetParamInfo cuKernelSetAttribute cuKernelSetCacheConfig
-        cuLibraryEnumerateKernels cuLibraryGetGlobal cuLibraryGetKernel cuLibraryGetKernelCount
-        cuLibraryGetManaged cuLibraryGetModule cuLibraryGetUnifiedFunction cuModuleEnumerateFunctions
-        cuModuleGetFunction cuModuleGetFunctionCount cuModuleGetGlobal cuModuleGetLoadingMode
+        cuLibraryGetKernelCount
+        cuModuleEnumerateFunctions
+        cuModuleGetFunctionCount cuModuleGetLoadingMode
         cuOccupancyAvailableDynamicSMemPerBlock cuOccupancyMaxActiveBlocksPerMultiprocessor
         cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cuOccupancyMaxActiveClusters
         cuOccupancyMaxPotentialBlockSize cuOccupancyMaxPotentialBlockSizeWithFlags

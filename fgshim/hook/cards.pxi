@@ -10,8 +10,8 @@
 #   nvmlDeviceGetHandleByUUID, nvmlDeviceGetHandleByUUIDV, nvmlDeviceGetIndex,
 #   nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetTopologyNearestGpus, nvmlSystemGetTopologyGpuSet,
 #   nvmlUnitGetDevices.
-# Exports: fg_by_index, fg_has_instances_on, fg_is_instance_on.
-# Needs: driver (fg_function); region (fg_attach, fg_own_job); views (fg_nvml_gpu); visible (fg_uuid_text).
+# Exports: fg_by_index, fg_has_instances_on, fg_is_instance_on, fg_nvml_handle_of.
+# Needs: driver (fg_function); region (fg_attach, fg_own_job); views (fg_nvml_gpu).
 
 cdef bint fg_nvml_own(void *device) noexcept nogil:
     """Return whether the device is a GPU of the job, a MIG instance of one, or the GPU of the job's instance."""
@@ -43,6 +43,17 @@ cdef void *fg_instance(uint32_t at) noexcept nogil:
         return NULL
     fg_uuid_text(job.card[at].uuid, True, text)
     return device if (<nvml_by_name_t> ask)(text, &device) == NVML_SUCCESS else NULL
+
+
+cdef bint fg_nvml_handle_of(int gpu, void **device) noexcept nogil:
+    """Find the NVML device at a position of the region. Return False if NVML does not know it."""
+    cdef void *ask = fg_function(FG_nvmlDeviceGetHandleByUUID)
+    cdef const fg_card_t *card = &fg_own_job().card[gpu]
+    cdef char text[48]
+    if ask == NULL:
+        return False
+    fg_uuid_text(card.uuid, card.is_instance, text)
+    return (<nvml_by_name_t> ask)(text, device) == NVML_SUCCESS
 
 
 cdef bint fg_is_instance_on(uint32_t at, void *device) noexcept nogil:

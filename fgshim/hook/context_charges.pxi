@@ -9,7 +9,7 @@
 #
 # Hooks: cuDevicePrimaryCtxRetain, cuGreenCtxCreate, cuCtxCreate, cuCtxCreate_v2, cuCtxCreate_v3,
 #   cuCtxCreate_v4, cuGLCtxCreate, cuGLCtxCreate_v2, cuVDPAUCtxCreate, cuVDPAUCtxCreate_v2.
-# Exports: fg_forget_contexts, fg_leave_context, fg_leave_primary_context.
+# Exports: fg_device_attribute, fg_forget_contexts, fg_leave_context, fg_leave_primary_context.
 # Needs: driver (fg_function); entries (fg_drop, fg_get, fg_put); ledger (fg_charge, fg_defer_release,
 #   fg_record_refusal_of, fg_reserve, fg_set_held, fg_update_peak); memory (fg_gpu_of); pool_table
 #   (fg_can_trim, fg_trim); region (fg_attach, fg_lock, fg_own_job, fg_unlock).
@@ -19,6 +19,8 @@ cdef void fg_forget_contexts() noexcept nogil:
     memset(fg_contexts, 0, sizeof(int) * FG_MAX_GPUS)
     memset(fg_in_primary, 0, sizeof(int) * FG_MAX_GPUS)
     memset(fg_context, 0, sizeof(uint64_t) * FG_MAX_GPUS)
+    memset(fg_expected, 0, sizeof(uint64_t) * FG_MAX_GPUS)
+    memset(fg_most_local, 0, sizeof(uint64_t) * FG_MAX_GPUS)
 
 
 cdef void fg_charge_contexts(uint32_t gpu, uint64_t bytes, uint64_t reserved) noexcept nogil:
@@ -95,6 +97,7 @@ cdef void fg_count_context_down(int gpu) noexcept nogil:
     if fg_contexts[gpu] > 0:
         fg_contexts[gpu] -= 1
         if fg_contexts[gpu] == 0 and fg_attach():
+            fg_expected[gpu] = fg_most_local[gpu] = 0
             fg_charge_contexts(gpu, 0, 0)
 
 

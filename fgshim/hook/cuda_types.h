@@ -59,5 +59,6 @@ typedef struct {
     void *stream;
     void **parameters;
 } fg_one_of_many;
+enum { CU_LIMIT_STACK_SIZE = 0, CU_LIMIT_PRINTF_FIFO_SIZE = 1, CU_LIMIT_MALLOC_HEAP_SIZE = 2, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3 };
 enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2, CUDA_ERROR_NOT_READY = 600, FG_MAX_DEVICES = 16 };
 #endif

@@ -5,7 +5,7 @@
 #   cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernelMultiDevice,
 #   cuGraphLaunch, cuGraphLaunch_ptsz, cuLaunch, cuLaunchGrid, cuLaunchGridAsync.
 # Exports: nothing.
-# Needs: driver (fg_function); graphs (fg_take_for_graph); pace (fg_is_paced, fg_kind, fg_mark_launch,
+# Needs: code (fg_begin_launch, fg_end_launch, fg_first_launch); driver (fg_function); graphs (fg_take_for_graph); pace (fg_is_paced, fg_kind, fg_mark_launch,
 #   fg_may_wait, fg_wait_turn).
 
 cdef int fg_kernel(
@@ -13,12 +13,18 @@ cdef int fg_kernel(
 ) noexcept nogil:
     """Launch a kernel. `shape`: three sizes of the grid, three of the block, bytes of shared memory."""
     cdef fg_launch launch
+    cdef fg_first_launch first
+    cdef int status = fg_begin_launch(function, &first)
+    if status != CUDA_SUCCESS:
+        return status
     cdef bint marks = fg_wait_turn(fg_kind(function, shape), stream, own, &launch)
-    cdef int status = (<launch_t> real)(
+    status = (<launch_t> real)(
         function, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6], stream, parameters, extra
     )
     if marks:
         fg_mark_launch(&launch)
+    if first.measures:
+        fg_end_launch(&first)
     return status
 
 
@@ -26,12 +32,18 @@ cdef int fg_cooperative(
     void *real, bint own, void *function, const unsigned int *shape, void *stream, void **parameters
 ) noexcept nogil:
     cdef fg_launch launch
+    cdef fg_first_launch first
+    cdef int status = fg_begin_launch(function, &first)
+    if status != CUDA_SUCCESS:
+        return status
     cdef bint marks = fg_wait_turn(fg_kind(function, shape), stream, own, &launch)
-    cdef int status = (<cooperative_t> real)(
+    status = (<cooperative_t> real)(
         function, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6], stream, parameters
     )
     if marks:
         fg_mark_launch(&launch)
+    if first.measures:
+        fg_end_launch(&first)
     return status
 
 
@@ -39,10 +51,16 @@ cdef int fg_by_config(
     void *real, bint own, const fg_launch_config *how, void *function, void **parameters, void **extra
 ) noexcept nogil:
     cdef fg_launch launch
+    cdef fg_first_launch first
+    cdef int status = fg_begin_launch(function, &first)
+    if status != CUDA_SUCCESS:
+        return status
     cdef bint marks = how != NULL and fg_may_wait() and fg_wait_turn(fg_kind(function, how.shape), how.stream, own, &launch)
-    cdef int status = (<launch_ex_t> real)(how, function, parameters, extra)
+    status = (<launch_ex_t> real)(how, function, parameters, extra)
     if marks:
         fg_mark_launch(&launch)
+    if first.measures:
+        fg_end_launch(&first)
     return status
 
 
@@ -162,11 +180,14 @@ cdef public int cuGraphLaunch_ptsz(void *graph, void *stream) noexcept nogil:
 cdef int fg_grid(int call, void *function, int width, int height, void *stream) noexcept nogil:
     """Launch by the calls of 2007, where the block size belongs to the function."""
     cdef fg_launch launch
+    cdef fg_first_launch first
     cdef unsigned int[7] shape = [width, height, 1, 1, 1, 1, 0]
     cdef void *real = fg_function(call)
-    cdef int status
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = fg_begin_launch(function, &first)
+    if status != CUDA_SUCCESS:
+        return status
     cdef bint marks = fg_wait_turn(fg_kind(function, shape), stream, False, &launch)
     if call == FG_cuLaunch:
         status = (<launch_one_t> real)(function)
@@ -176,6 +197,8 @@ cdef int fg_grid(int call, void *function, int width, int height, void *stream) 
         status = (<launch_grid_async_t> real)(function, width, height, stream)
     if marks:
         fg_mark_launch(&launch)
+    if first.measures:
+        fg_end_launch(&first)
     return status
 
 

@@ -1,11 +1,12 @@
 # The ledger: what this process has charged to its job. Reserve, call the driver, then keep the charge or
 # release it.
 #
-# Exports: fg_change_charge, fg_charge, fg_defer_release, fg_job_bytes, fg_living_job_bytes, fg_record_refusal,
-#   fg_record_refusal_of, fg_release, fg_reserve, fg_set_held, fg_update_peak, fg_watch_forks.
-# Needs: context_charges (fg_forget_contexts); entries (fg_forget_entries); graphs (fg_forget_graphs);
-#   pool_table (fg_forget_pools); region (fg_attach, fg_limit, fg_lock, fg_unlock); slots (fg_ensure_slot,
-#   fg_reap, fg_reset_slot).
+# Exports: fg_change_charge, fg_charge, fg_defer_release, fg_job_bytes, fg_living_job_bytes,
+#   fg_own_bytes_outside_calls, fg_record_refusal, fg_record_refusal_of, fg_release, fg_reserve, fg_set_held,
+#   fg_update_peak, fg_watch_forks.
+# Needs: code (fg_forget_code); context_charges (fg_forget_contexts); entries (fg_forget_entries); graphs
+#   (fg_forget_graphs); pool_table (fg_forget_pools); region (fg_attach, fg_limit, fg_lock, fg_unlock); slots
+#   (fg_ensure_slot, fg_reap, fg_reset_slot).
 
 cdef extern from "libc_symbols.h" nogil:
     int __register_atfork(void (*)() noexcept nogil, void (*)() noexcept nogil, void (*)() noexcept nogil, void *)
@@ -27,6 +28,7 @@ cdef void fg_in_child() noexcept nogil:
     memset(fg_share_refs, 0, sizeof(uint32_t) * FG_MAX_SHARES)
     fg_forget_contexts()
     fg_forget_entries()
+    fg_forget_code()
     fg_forget_pools()
     fg_forget_graphs()
 

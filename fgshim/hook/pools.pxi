@@ -1,7 +1,8 @@
 # Allocation from pools: reserve what the pool can grow by, call the driver, charge what the pool has reserved
 # then.
 #
-# Exports: fg_alloc_async, fg_alloc_from, fg_back_to_pool, fg_free_async, fg_learn_pool, fg_stream_calls.
+# Exports: fg_alloc_async, fg_alloc_from, fg_back_to_pool, fg_free_async, fg_is_over_limit, fg_learn_pool,
+#   fg_stream_calls.
 # Needs: driver (fg_function); entries (fg_record); ledger (fg_charge, fg_job_bytes, fg_record_refusal,
 #   fg_release, fg_reserve); memory (fg_device_at, fg_freed, fg_gpu_of, fg_remove_address); pool_table
 #   (fg_add_host_pool, fg_add_pool, fg_each_pool, fg_pool_in, fg_pool_lacks, fg_pool_of, fg_pool_tells, fg_read_pool,

@@ -8,7 +8,7 @@
 #   nvmlDeviceGetProcessUtilization, nvmlDeviceGetProcessesUtilizationInfo, nvmlDeviceGetAccountingPids,
 #   nvmlDeviceGetAccountingStats, nvmlDeviceGetAccountingStats_v2, nvmlSystemGetProcessName,
 #   nvmlDeviceGetEncoderSessions, nvmlDeviceGetFBCSessions.
-# Exports: fg_keep_job_processes.
+# Exports: fg_keep_job_processes, fg_whole_list.
 # Needs: driver (fg_function); region (fg_attach); slots (fg_own_namespace, fg_reap).
 
 cdef bint fg_is_job_process(fg_region *region, uint32_t pid) noexcept nogil:

@@ -15,6 +15,9 @@ uint32_t fg_tile_count;
 uint64_t fg_small[FG_MAX_GPUS], fg_chunks[FG_MAX_GPUS];
 int fg_keeps_chunks;
 int fg_contexts[FG_MAX_GPUS], fg_in_primary[FG_MAX_GPUS];
+uint64_t fg_expected[FG_MAX_GPUS], fg_most_local[FG_MAX_GPUS];
+uint32_t fg_unlaunched;
+uint8_t fg_unlaunched_at[FG_LAUNCH_MARKS];
 pthread_mutex_t fg_own_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 fg_pool *fg_pools;

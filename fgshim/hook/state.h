@@ -18,7 +18,9 @@
 enum {                /* kinds of entries; the kinds up to FG_IPC are freed with their context */
     FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC,
     FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT,
-    FG_CHUNK      /* 2 MiB of addresses with small allocations; count: how many live */
+    FG_CHUNK,     /* 2 MiB of addresses with small allocations; count: how many live */
+    FG_CODE,      /* a module or library; count: bits of the GPUs on which it was looked into */
+    FG_FUNCTION   /* not launched on every GPU yet; block: its library; count: bits of the GPUs on which it was */
 };
 typedef struct {      /* one thing that this process holds */
     uint64_t key;     /* its address or handle, or the serial number of a block */
@@ -45,6 +47,8 @@ typedef struct {         /* one memory pool */
 enum { FG_MAX_LANES = 256, FG_MAX_DEPTH = 8 };
 typedef struct { uint64_t key, most; uint32_t gpu, used; } fg_lane;   /* a stream, or a graph that keeps memory */
 
+enum { FG_LAUNCH_MARKS = 1024, FG_USUAL_STACK = 1024 };   /* FG_USUAL_STACK: bytes of a thread's stack, CUDA's default */
+
 #pragma GCC visibility push(hidden)
 /* The ledger: what this process has charged to its job. Under the region's lock, except fg_deferred and fg_has_deferred. */
 extern int fg_watches_forks;
@@ -68,6 +72,10 @@ extern uint64_t fg_chunks[FG_MAX_GPUS];      /* chunks in which they lie */
 extern int fg_keeps_chunks;                  /* 1: the table is walked through, so empty chunks stay in it */
 extern int fg_contexts[FG_MAX_GPUS];         /* contexts that live or are being made */
 extern int fg_in_primary[FG_MAX_GPUS];       /* 1: the primary context is among them */
+extern uint64_t fg_expected[FG_MAX_GPUS];    /* bytes in fg_context that the driver will take, but was not seen to take */
+extern uint64_t fg_most_local[FG_MAX_GPUS];  /* the most local memory of a thread that a launch was measured to need */
+extern uint32_t fg_unlaunched;               /* number of FG_FUNCTION; atomic */
+extern uint8_t fg_unlaunched_at[FG_LAUNCH_MARKS]; /* by a hash of their addresses, how many they are; 255 stays; read without the lock */
 extern pthread_mutex_t fg_own_lock;
 
 /* Pools and graphs. Under fg_pool_lock. */

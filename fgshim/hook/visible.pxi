@@ -3,7 +3,7 @@
 # The variable of the program has its own value again afterwards: programs read numbers from it, and children inherit it.
 #
 # Hooks: cuInit.
-# Exports: fg_uuid_text.
+# Exports: nothing.
 # Needs: driver (fg_function); region (fg_own_job).
 
 cdef extern from "visible.h" nogil:

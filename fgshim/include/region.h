@@ -151,8 +151,11 @@ static inline uint64_t fg_region_retagged(uint64_t word, uint64_t bytes) {
 }
 /* Return what a process holds outside the hooked calls: the measurement if the tags agree, which means that nothing
  * changed since it was made, else the estimate. */
+static inline int fg_region_is_measured(uint64_t context, uint64_t seen) {
+    return context >> FG_TAG_SHIFT == seen >> FG_TAG_SHIFT;
+}
 static inline uint64_t fg_region_past_bytes(uint64_t context, uint64_t seen) {
-    return (context >> FG_TAG_SHIFT == seen >> FG_TAG_SHIFT ? seen : context) & FG_MAX_TAGGED;
+    return (fg_region_is_measured(context, seen) ? seen : context) & FG_MAX_TAGGED;
 }
 
 /* Return the bytes that the process of a slot holds on a GPU, contexts included. */

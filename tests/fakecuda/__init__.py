@@ -20,6 +20,10 @@ and so does any program of the CUDA driver API. A job is a process with the hook
     array WIDTH HEIGHT DEPTH FORMAT CHANNELS FLAGS, mipmap (the same) LEVELS, array-end I, mipmap-end I,
     map-part ARRAY PART HANDLE, unmap-part ARRAY PART
     ipc-give I (a key), ipc-open KEY, ipc-close I, export I (a key), import KEY SIZE, external SIZE, multicast
+    limit NUMBER SIZE (cuCtxSetLimit), get-limit NUMBER
+    module CALL SIZE [LOCAL] (CALL: data, ex, fat, file), module-end I, function I, global I
+    library CALL SIZE [LOCAL] (CALL: data, file), library-end I, library-module I, library-global I,
+    kernel I, kernels I (enumerated), kernel-function I, load-function I, run I [CALL: ex, cooperative]
     context [ABI] (5, 6: cuGLCtxCreate; 7, 8: cuVDPAUCtxCreate)
     context-end I, green, green-end I, primary, release-primary, reset-primary
     graph (ends a capture), within GRAPH, instantiate GRAPH, instantiate-with GRAPH FLAGS, launch I, upload I,
@@ -27,7 +31,8 @@ and so does any program of the CUDA driver API. A job is a process with the hook
     cancelled COMMAND (in a thread that is to end at a cancellation point: status -1 if that is within)
     tool CALL COMMAND (done once, by a tool that the next such call of the driver calls back)
     meanwhile CALL COMMAND (the same, by a thread)
-    hold (waits for a line), pid, kill N, exit N, _exit N, exec SHELL-COMMAND, fork COMMAND, forget COMMAND
+    hold (waits for a line), pid, kill N, exit N, _exit N, exec SHELL-COMMAND, shell COMMAND,
+    fork COMMAND, forget COMMAND
     race-hold THREADS SIZE (each takes one thing), race-async (as race)
     race THREADS ROUNDS SIZE (status: calls that went wrong; figures: refusals, allocations that were tried)
 
@@ -59,6 +64,8 @@ LIBRARIES = {
         "arrays.c",
         "imports.c",
         "launch.c",
+        "limits.c",
+        "code.c",
         "lookup.c",
     ),
     "libnvidia-ml.so.1": (*CARD, "nvml.c", "nvml_lists.c"),

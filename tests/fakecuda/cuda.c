@@ -128,6 +128,10 @@ static void leave(context *c) {
         *at = p->next;
         fake_drop(p);
     }
+    if (c->more) fake_release(c->card, c->more);
+    if (fake_forget_code) fake_forget_code(c);
+    c->more = c->heap = c->local = 0;
+    memset(c->limit, 0, sizeof c->limit);
     if (!--with_context[c->card]) fake_release(c->card, fake_state()->card[c->card].context);
 }
 

@@ -111,10 +111,18 @@ uint64_t fake_duration(uint64_t handle) OPTIONAL;                 /* of a kernel
 void fake_compute(uint64_t handle, void **parameters) OPTIONAL;
 int fake_property(int card, int which, int *value) OPTIONAL;      /* an attribute of the card: OK, or INVALID_VALUE */
 int fake_device_of(int card);                                     /* CUDA's ordinal of a card; -1: not visible */
+struct context;
+int fake_load_kernel(uint64_t *function) OPTIONAL;                /* OK, or why it cannot be launched; then its time */
+void fake_forget_code(struct context *gone) OPTIONAL;
 /* memory.c */
 int fake_find_mapping(uint64_t address, uint64_t *start, uint64_t *bytes, int *card);   /* under fake_big; 0: none */
 /* cuda.c */
-typedef struct context { int card, refs; struct context *next, *primary; /* of a green one */ } context;
+typedef struct context {
+    int card, refs;
+    struct context *next, *primary;   /* primary: of a green one */
+    uint64_t limit[5];                /* of cuCtxSetLimit; 0: as usual */
+    uint64_t more, heap, local;       /* bytes beyond its cost; of the heap, not taken yet; local memory of a thread */
+} context;
 typedef struct stream { context *at; int capturing; uint64_t busy; /* until when, ns of CLOCK_MONOTONIC */ } stream;
 enum { LINEAR, GRAPH, ASYNC, MANAGED, ARRAY, FOREIGN };
 typedef struct piece {   /* one allocation, found by its address */
@@ -144,6 +152,10 @@ int fake_is_capturing(stream *s, int own);                /* own: stream 0 is th
 void fake_wait(stream *s);
 int fake_is_busy(stream *s);
 void fake_wait_all(void);                                 /* for all streams of the process */
+/* limits.c */
+uint64_t fake_threads(int card);
+int fake_take_more(context *c, int64_t bytes);            /* charged to a context, until it ends */
+int fake_take_heap(context *c);
 /* graphs.c */
 int fake_graphs(piece *taken);                            /* freed by its address: OK, or INVALID_VALUE */
 void fake_capture_node(int kind, uint64_t address, uint64_t size, int card);

@@ -34,7 +34,17 @@ typedef struct { u64 key; char rest[56]; } ipc;
     X(cuDeviceSetMemPool, "cuDeviceSetMemPool", (int, void *)) X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", (void **, int)) \
     X(cuMemGetDefaultMemPool, "cuMemGetDefaultMemPool", (void **, const void *, int)) X(cuMemGetMemPool, "cuMemGetMemPool", (void **, const void *, int)) X(cuMemSetMemPool, "cuMemSetMemPool", (const void *, int, void *))                              \
     X(cuCtxSynchronize, "cuCtxSynchronize", (void)) X(cuEventSynchronize, "cuEventSynchronize", (void *))            \
-    X(cuCtxDestroy_v2, "cuCtxDestroy", (void *))          \
+    X(cuCtxDestroy_v2, "cuCtxDestroy", (void *)) X(cuCtxSetLimit, "cuCtxSetLimit", (int, size_t)) X(cuCtxGetLimit, "cuCtxGetLimit", (size_t *, int)) \
+    X(cuModuleLoad, "cuModuleLoad", (void **, const char *)) X(cuModuleLoadData, "cuModuleLoadData", (void **, const void *)) \
+    X(cuModuleLoadDataEx, "cuModuleLoadDataEx", (void **, const void *, unsigned, void *, void *)) X(cuModuleLoadFatBinary, "cuModuleLoadFatBinary", (void **, const void *)) \
+    X(cuModuleUnload, "cuModuleUnload", (void *)) X(cuModuleGetFunction, "cuModuleGetFunction", (void **, void *, const char *)) \
+    X(cuModuleGetGlobal_v2, "cuModuleGetGlobal", (u64 *, size_t *, void *, const char *))                            \
+    X(cuLibraryLoadData, "cuLibraryLoadData", (void **, const void *, void *, void *, unsigned, void *, void *, unsigned)) \
+    X(cuLibraryLoadFromFile, "cuLibraryLoadFromFile", (void **, const void *, void *, void *, unsigned, void *, void *, unsigned)) \
+    X(cuLibraryUnload, "cuLibraryUnload", (void *)) X(cuLibraryGetModule, "cuLibraryGetModule", (void **, void *))    \
+    X(cuLibraryGetKernel, "cuLibraryGetKernel", (void **, void *, const char *)) X(cuLibraryEnumerateKernels, "cuLibraryEnumerateKernels", (void **, unsigned, void *)) \
+    X(cuLibraryGetGlobal, "cuLibraryGetGlobal", (u64 *, size_t *, void *, const char *))                             \
+    X(cuKernelGetFunction, "cuKernelGetFunction", (void **, void *)) X(cuFuncLoad, "cuFuncLoad", (void *))           \
     X(cuCtxAttach, "cuCtxAttach", (void **, unsigned)) X(cuCtxDetach, "cuCtxDetach", (void *))                       \
     X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", (int)) X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", (int)) \
     X(cuGreenCtxCreate, "cuGreenCtxCreate", (void **, void *, int, unsigned)) X(cuCtxFromGreenCtx, "cuCtxFromGreenCtx", (void **, void *)) \
@@ -54,6 +64,9 @@ typedef struct { u64 key; char rest[56]; } ipc;
 #define TWINS(X)                                                                                                  \
     X(cuMemAllocAsync, "cuMemAllocAsync", (u64 *, size_t, void *)) X(cuMemFreeAsync, "cuMemFreeAsync", (u64, void *)) \
     X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", (void *, int)) X(cuStreamEndCapture, "cuStreamEndCapture", (void *, void **)) \
+    X(cuLaunchKernel, "cuLaunchKernel", (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)) \
+    X(cuLaunchKernelEx, "cuLaunchKernelEx", (const void *, void *, void **, void **))                                \
+    X(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **)) \
     X(cuStreamSynchronize, "cuStreamSynchronize", (void *))                                                         \
     X(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", (u64 *, size_t, void *, void *))                           \
     X(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", (void **, void *, void *))                       \
@@ -312,6 +325,62 @@ static int contexts_and_graphs(char *line, int *status) {
     else return 0;
     return 1;
 }
+/* An image for the fake driver: code.c. */
+static char *image(u64 bytes, u64 local, int as_file) {
+    static char text[256], path[] = "/tmp/fakejob-image-XXXXXX";
+    FILE *file;
+    snprintf(text, sizeof text, "an image: global %llu local %llu", (unsigned long long)bytes, (unsigned long long)local);
+    if (!as_file) return text;
+    strcpy(path, "/tmp/fakejob-image-XXXXXX");
+    if (!(file = fdopen(mkstemp(path), "w"))) return NULL;
+    fputs(text, file);
+    fclose(file);
+    return path;
+}
+static int load_by(char *at, int is_library, void **made) {
+    char how[16] = "";
+    int status, shift = 0;
+    sscanf(at, "%15s%n", how, &shift);
+    at += shift;
+    int as_file = !strcmp(how, "file");
+    u64 bytes = number(&at), local = number(&at);
+    char *from = image(bytes, local, as_file);
+    if (is_library) status = as_file ? cuLibraryLoadFromFile(made, from, 0, 0, 0, 0, 0, 0) : cuLibraryLoadData(made, from, 0, 0, 0, 0, 0, 0);
+    else if (as_file) status = cuModuleLoad(made, from);
+    else status = !strcmp(how, "ex") ? cuModuleLoadDataEx(made, from, 0, 0, 0) : !strcmp(how, "fat") ? cuModuleLoadFatBinary(made, from) : cuModuleLoadData(made, from);
+    if (as_file) unlink(from);
+    return status;
+}
+static int launch_by(void *f, const char *how) {
+    struct { unsigned shape[7]; void *on, *attributes; unsigned count; } config = {{1, 1, 1, 1, 1, 1, 0}, stream, NULL, 0};
+    if (strstr(how, "ex")) return cuLaunchKernelEx(&config, f, NULL, NULL);
+    if (strstr(how, "cooperative")) return cuLaunchCooperativeKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, NULL);
+    return cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+}
+/* Limits of the context, and code. */
+static int code(char *line, int *status, u64 *a) {
+    char *at = line;
+    void *made = NULL;
+    size_t bytes = 0;
+    if (is(&at, "limit")) { int which = (int)number(&at); *status = cuCtxSetLimit(which, number(&at)); return 1; }
+    if (is(&at, "get-limit")) { *status = cuCtxGetLimit((size_t *)a, (int)number(&at)); return 1; }
+    if (is(&at, "module-end")) { *status = cuModuleUnload(object(&at)); return 1; }
+    if (is(&at, "library-end")) { *status = cuLibraryUnload(object(&at)); return 1; }
+    if (is(&at, "load-function")) { *status = cuFuncLoad(object(&at)); return 1; }
+    if (is(&at, "run")) { void *f = object(&at); *status = launch_by(f, at); return 1; }
+    if (is(&at, "global")) { *status = cuModuleGetGlobal_v2(a, &bytes, object(&at), "v"); *a = bytes; return 1; }
+    if (is(&at, "library-global")) { *status = cuLibraryGetGlobal(a, &bytes, object(&at), "v"); *a = bytes; return 1; }
+    if (is(&at, "module")) *status = load_by(at, 0, &made);
+    else if (is(&at, "library")) *status = load_by(at, 1, &made);
+    else if (is(&at, "function")) *status = cuModuleGetFunction(&made, object(&at), "k");
+    else if (is(&at, "kernel")) *status = cuLibraryGetKernel(&made, object(&at), "k");
+    else if (is(&at, "kernels")) *status = cuLibraryEnumerateKernels(&made, 1, object(&at));
+    else if (is(&at, "kernel-function")) *status = cuKernelGetFunction(&made, object(&at));
+    else if (is(&at, "library-module")) *status = cuLibraryGetModule(&made, object(&at));
+    else return 0;
+    made_thing((u64)made, 0);
+    return 1;
+}
 /* Memory from elsewhere. */
 static int imports(char *line, int *status, u64 *a) {
     char *at = line;
@@ -418,6 +487,7 @@ static int live(char *line, int *status) {
     char *at = line, text[64];
     if (is(&at, "hold")) *status = !fgets(text, sizeof text, stdin);
     else if (is(&at, "pid")) *status = getpid();
+    else if (is(&at, "shell")) { while (*at == ' ') at++; *status = system(at); }
     else if (is(&at, "kill")) raise((int)number(&at));
     else if (is(&at, "exit")) exit((int)number(&at));
     else if (is(&at, "_exit")) _exit((int)number(&at));
@@ -442,7 +512,7 @@ static void obey(char *line) {
     else if (!strcmp(verb, "meanwhile") && (status = started()) == 0) status = subscribe(line + strlen(verb), meanwhile);
     else if (!strcmp(verb, "device")) { char *at = line + 6; device = (int)number(&at); status = 0; }
     else if (!live(line, &status) && (status = started()) == 0 && !memory(line, &status) && !pools_and_arrays(line, &status)
-             && !contexts_and_graphs(line, &status) && !imports(line, &status, &a) && !ask(line, &status, &a, &b)) status = -1;
+             && !contexts_and_graphs(line, &status) && !code(line, &status, &a) && !imports(line, &status, &a) && !ask(line, &status, &a, &b)) status = -1;
     end_meanwhile();
     if (a || b) printf("%s %d %llu %llu\n", verb, status, (unsigned long long)a, (unsigned long long)b);
     else printf("%s %d\n", verb, status);

@@ -48,6 +48,10 @@ static int run(stream *s, uint64_t takes, int own) {
     if (__atomic_load_n(busy, __ATOMIC_RELAXED) > last_busy) last_busy = *busy;
     return OK;
 }
+static int launch(stream *s, uint64_t f, int own) {
+    int status = fake_load_kernel && !fake_is_capturing(s, own) ? fake_load_kernel(&f) : OK;
+    return status ? status : run(s, f, own);
+}
 static void compute(uint64_t f, void **parameters) { if (fake_compute) fake_compute(f, parameters); }
 /* How many launches the driver has seen, for tests and benchmarks. */
 __attribute__((visibility("default"))) uint64_t fake_launches(void) { return launches; }
@@ -56,11 +60,11 @@ __attribute__((visibility("default"))) uint64_t fake_launches(void) { return lau
 #define SHAPED gx, gy, gz, bx, by, bz, shared
 #define LAUNCHES(SUFFIX, OWN)                                                                                     \
     DRIVER(cuLaunchKernel##SUFFIX, (uint64_t f, SHAPE, stream *s, void **parameters, void **extra),               \
-           (f, SHAPED, s, parameters, extra)) { (void)(gx + gy + gz + bx + by + bz + shared); (void)extra; compute(f, parameters); return run(s, f, OWN); } \
+           (f, SHAPED, s, parameters, extra)) { (void)(gx + gy + gz + bx + by + bz + shared); (void)extra; compute(f, parameters); return launch(s, f, OWN); } \
     DRIVER(cuLaunchKernelEx##SUFFIX, (const config *how, uint64_t f, void **parameters, void **extra),             \
-           (how, f, parameters, extra)) { (void)extra; compute(f, parameters); return run(how->on, f, OWN); }     \
+           (how, f, parameters, extra)) { (void)extra; compute(f, parameters); return launch(how->on, f, OWN); }     \
     DRIVER(cuLaunchCooperativeKernel##SUFFIX, (uint64_t f, SHAPE, stream *s, void **parameters),                   \
-           (f, SHAPED, s, parameters)) { (void)(gx + gy + gz + bx + by + bz + shared); (void)parameters; return run(s, f, OWN); } \
+           (f, SHAPED, s, parameters)) { (void)(gx + gy + gz + bx + by + bz + shared); (void)parameters; return launch(s, f, OWN); } \
     DRIVER(cuGraphLaunch##SUFFIX, (uint64_t graph, stream *s), (graph, s)) {                                       \
         uint64_t takes;                                                                                            \
         int status = fake_graph_memory(graph, s, &takes);                                                          \
@@ -79,12 +83,12 @@ LAUNCHES(_ptsz, 1)
 DRIVER(cuLaunchCooperativeKernelMultiDevice, (one_of_many *list, unsigned count, unsigned flags), (list, count, flags)) {
     int status = OK;
     (void)flags;
-    for (unsigned i = 0; i < count && !status; i++) status = run(list[i].on, list[i].f, 0);
+    for (unsigned i = 0; i < count && !status; i++) status = launch(list[i].on, list[i].f, 0);
     return status;
 }
-DRIVER(cuLaunch, (uint64_t f), (f)) { return run(NULL, f, 0); }
-DRIVER(cuLaunchGrid, (uint64_t f, int width, int height), (f, width, height)) { (void)(width + height); return run(NULL, f, 0); }
-DRIVER(cuLaunchGridAsync, (uint64_t f, int width, int height, stream *s), (f, width, height, s)) { (void)(width + height); return run(s, f, 0); }
+DRIVER(cuLaunch, (uint64_t f), (f)) { return launch(NULL, f, 0); }
+DRIVER(cuLaunchGrid, (uint64_t f, int width, int height), (f, width, height)) { (void)(width + height); return launch(NULL, f, 0); }
+DRIVER(cuLaunchGridAsync, (uint64_t f, int width, int height, stream *s), (f, width, height, s)) { (void)(width + height); return launch(s, f, 0); }
 
 DRIVER(cuEventCreate, (event **out, unsigned flags), (out, flags)) {
     (void)flags;

@@ -57,6 +57,18 @@
     X(cuGraphMemAllocNodeGetParams, cuGraphMemAllocNodeGetParams, 11040) X(cuGraphInstantiate, cuGraphInstantiate, 10000) \
     X(cuGraphInstantiate, cuGraphInstantiate_v2, 11000) X(cuGraphInstantiate, cuGraphInstantiateWithFlags, 12000)    \
     X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040) X(cuGraphExecDestroy, cuGraphExecDestroy, 10000) \
+    X(cuCtxGetLimit, cuCtxGetLimit, 3010) X(cuCtxSetLimit, cuCtxSetLimit, 3010) X(cuModuleLoad, cuModuleLoad, 2000)  \
+    X(cuModuleLoadData, cuModuleLoadData, 2000) X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010)                      \
+    X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000) X(cuModuleUnload, cuModuleUnload, 2000)                    \
+    X(cuModuleGetFunction, cuModuleGetFunction, 2000) X(cuModuleGetGlobal, cuModuleGetGlobal, 2000)                  \
+    X(cuModuleGetGlobal, cuModuleGetGlobal_v2, 3020) X(cuLibraryLoadData, cuLibraryLoadData, 12000)                  \
+    X(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000) X(cuLibraryUnload, cuLibraryUnload, 12000)                \
+    X(cuLibraryGetKernel, cuLibraryGetKernel, 12000) X(cuLibraryGetModule, cuLibraryGetModule, 12000)                \
+    X(cuLibraryGetGlobal, cuLibraryGetGlobal, 12000) X(cuLibraryGetManaged, cuLibraryGetManaged, 12000)              \
+    X(cuLibraryGetUnifiedFunction, cuLibraryGetUnifiedFunction, 12000)                                               \
+    X(cuLibraryEnumerateKernels, cuLibraryEnumerateKernels, 12040)                                                   \
+    X(cuKernelGetFunction, cuKernelGetFunction, 12000) X(cuFuncLoad, cuFuncLoad, 12040)                              \
+    X(cuFuncGetAttribute, cuFuncGetAttribute, 2020)                                                                  \
     X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040) X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040)
 #define TWINS(X)                                                                                                  \
     X(cuStreamIsCapturing, 10000) X(cuStreamGetCtx, 9020) X(cuStreamEndCapture, 10000) X(cuStreamSynchronize, 2000) \

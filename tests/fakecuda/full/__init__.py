@@ -16,7 +16,7 @@ def build(folder: Path, older: CudaRuntime, newer: CudaRuntime) -> FakeDriver:
     abis = older.abis() | newer.abis()
     (folder / "every.c").write_text(everyname.source(abis, everyname.IDLE))
     sources = [HERE / name for name in SOURCES]
-    flags = ("-isystem", str(newer.headers), "-Wno-unused-function")
+    flags = ("-isystem", str(newer.headers), "-Wno-unused-function", "-DFAKE_FULL")
     fakecuda.build_library("libcuda.so.1", folder, *sources, folder / "every.c", flags=flags)
     fakecuda.build_library("libnvidia-ml.so.1", folder, HERE / "nvml.c")
     return driver
