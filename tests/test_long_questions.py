@@ -11,8 +11,12 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
-from fgsched.domain.job import WHOLE
+from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.domain.job import WHOLE, HostLimits
 from fgsched.domain.steps import finish
+from fgsched.scheduling.placement import Host as Left
+from fgsched.scheduling.placement import Room
+from fgsched.scheduling.planner import plan, plan_in_steps
 from fgsched.scheduling.queue import Queue, QueuedJob
 from fgsched.server import Connection, listen
 from test_server import NoSpawner
@@ -206,3 +210,82 @@ def test_a_copy_of_a_queue_changes_independently():
     assert [list(group.in_order()) for group in queue.groups] == [
         list(group.in_order()) for group in queue.copy().groups
     ]
+
+
+# -- how long a step is ------------------------------------------------------------------------------------
+#
+# Steps are counted, not timed: a step of a plan looks at a bounded number of classes, of heads or of reservations.
+
+
+class Counted(Queue):
+    """A queue that notes at how many classes each step looks."""
+
+    looked = 0
+
+    @property
+    def groups(self):
+        for group in super().groups:
+            self.looked += 1
+            yield group
+
+
+def kinds(number):
+    """A queue of jobs of which each is of another class."""
+    queue = Counted()
+    for job in range(1, number + 1):
+        queue.add(QueuedJob(job, a_demand(1000 * (1 + job % 10)), 600 + job, since=float(job)))
+    return queue
+
+
+def test_a_step_of_a_plan_looks_at_a_bounded_part_of_a_long_queue_with_many_classes():
+    queue, limits = kinds(5000), HostLimits(cpus=64, host_memory=2**40)
+    scene = [Room(a_gpu(0), 5500, 2**34)], Left(64, 2**40)
+    steps, looked = plan_in_steps(queue, [], *scene, limits=limits, now=0.0), []
+    while True:
+        before = queue.looked
+        try:
+            next(steps)
+        except StopIteration as end:
+            decided = end.value
+            break
+        looked.append(queue.looked - before)
+    assert max(looked) <= 1000
+    assert sum(looked) >= 4000
+    assert len(looked) > 5, "heads are looked at in steps, too"
+    assert decided.starts == plan(queue, [], *scene, limits=limits, now=0.0).starts
+
+
+def test_a_copy_of_a_queue_changes_without_the_queue():
+    queue = Queue()
+    queue.extend(QueuedJob(1, a_demand(1000), 600).kind, {1: 1.0, 2: 2.0})
+    for job in (3, 4):
+        queue.add(QueuedJob(job, a_demand(2000), 600, since=float(job)))
+    copied = queue.copy()
+    for each, gone in ((copied, 1), (queue, 3)):
+        each.remove(gone)
+        each.add(QueuedJob(gone + 10, a_demand(1000), 600, since=9.0))
+        each.extend(QueuedJob(1, a_demand(3000), 60).kind, {gone + 20: 5.0})
+    assert [sorted(job for group in each.groups for job in group.ids) for each in (copied, queue)] == [
+        [2, 3, 4, 11, 21],
+        [1, 2, 4, 13, 23],
+    ]
+    assert next([entry[1] for entry in group.in_order()] for group in copied.groups) == [2, 11]
+
+
+def test_the_rows_of_a_large_array_are_looked_up_in_parts():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(1000)], array="0-999", begin=2**33)
+    store, (number,) = world.engine.store, world.acknowledged
+    array = store.past(number).job
+    with store.write():
+        for task in range(350):
+            row = store.tasks.make(array, task, is_last=False)
+            assert row is not None
+    parts = list(store.tasks.parts(array.id))
+    assert [len(part) for part in parts] == [100, 100, 100, 50, 1]
+    assert [record.job.task for part in parts for record in part] == [*range(350), None]
+    handlers = QueryHandlers(world.engine, lambda job: [])
+    answer = handlers.jobs(Caller(1, 1, "ann", is_operator=False), protocol.ShowJobs(id=array.id), 0.0)
+    rows = [list(piece) for piece in answer.pieces]
+    assert {len(piece) for piece in rows} == {1}
+    assert len(rows) == 351

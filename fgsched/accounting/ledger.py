@@ -434,9 +434,13 @@ class Reader:
         """Return one task of an array, or None."""
         return next(map(_job_of, self._ask("get_task", array=array, task=task)), None)
 
-    def of_array(self, array: int) -> list[JobAccount]:
-        """Return every job of an array."""
-        return [_job_of(row) for row in self._ask("jobs_of_array", array=array)]
+    def of_array(self, array: int, after: int, page: int) -> list[JobAccount]:
+        """Return at most `page` tasks of an array behind the index `after`, in order."""
+        return [_job_of(row) for row in self._ask("jobs_of_array", array=array, after=after, page=page)]
+
+    def rest_of(self, array: int) -> list[JobAccount]:
+        """Return the row of the tasks of an array that ended together before they started, if there is one."""
+        return [_job_of(row) for row in self._ask("rest_of_array", array=array)]
 
     def first_jobs(self, before: float, most: int) -> list[JobAccount]:
         """Return up to `most` jobs that ended before `before` (epoch seconds), oldest first."""

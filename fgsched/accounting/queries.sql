@@ -267,8 +267,12 @@ FROM job JOIN owner ON owner.id = job.owner WHERE job.array = :array AND job.tas
 
 -- name: jobs_of_array
 SELECT job.*, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag
-FROM job JOIN owner ON owner.id = job.owner WHERE job.array = :array AND job.array > 0
-ORDER BY job.task IS NULL, job.task;
+FROM job JOIN owner ON owner.id = job.owner WHERE job.array = :array AND job.array > 0 AND job.task > :after
+ORDER BY job.task LIMIT :page;
+
+-- name: rest_of_array
+SELECT job.*, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag
+FROM job JOIN owner ON owner.id = job.owner WHERE job.array = :array AND job.array > 0 AND job.task IS NULL;
 
 -- name: tasks_of_array
 SELECT task, state FROM job WHERE array = :array AND array > 0 AND task IS NOT NULL;

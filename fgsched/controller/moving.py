@@ -182,10 +182,15 @@ class Accounts:
             found = reader.task(array, task) if reader else None
         return record_of(found) if found else None
 
-    def of_array(self, array: int) -> list[JobRecord]:
-        """Return every row of an array. Raises Unreadable."""
+    def of_array(self, array: int, after: int, page: int) -> list[JobRecord]:
+        """Return at most `page` tasks of an array behind the index `after`. Raises Unreadable."""
         with self._reading() as reader:
-            return [record_of(one) for one in reader.of_array(array)] if reader else []
+            return [record_of(one) for one in reader.of_array(array, after, page)] if reader else []
+
+    def rest_of(self, array: int) -> list[JobRecord]:
+        """Return the row of the tasks of an array that ended together. Raises Unreadable."""
+        with self._reading() as reader:
+            return [record_of(one) for one in reader.rest_of(array)] if reader else []
 
     def ended(self, array: int) -> dict[int, bool]:
         """Return {index: completed} of the tasks of an array. Raises Unreadable."""

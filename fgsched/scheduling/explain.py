@@ -14,7 +14,7 @@ from fgsched.scheduling.backfill import Running, attempt, reserve
 from fgsched.scheduling.capacity import Capacity
 from fgsched.scheduling.limits import Scope, scopes
 from fgsched.scheduling.placement import Host, Room, is_of_type
-from fgsched.scheduling.planner import Plan, Snapshot, Start, demand_parts, ends_by, plan
+from fgsched.scheduling.planner import Plan, Snapshot, Start, demand_parts, ends_by, plan_in_steps
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.reservations import boundaries
@@ -158,9 +158,9 @@ def advice(
 ) -> Steps[list[Advice]]:
     """Return the smallest sufficient change of each option, the smallest first. At most `most` are tried.
 
-    Each try is a step. Between the steps the queue of `snapshot` is as it was.
+    Between the steps the queue of `snapshot` may have a changed job.
     """
-    decided = decided or snapshot.plan()
+    decided = decided or (yield from snapshot.plan_in_steps())
     found: list[Advice] = []
     tries = 0
     for changes in _changes(snapshot, job, decided):
@@ -168,7 +168,7 @@ def advice(
             if not _may_fit(snapshot, change.job):
                 continue
             tries += 1
-            start = _start_with(snapshot, change.job) if tries <= most else None
+            start = (yield from _start_with(snapshot, change.job)) if tries <= most else None
             yield
             if start is not None:
                 found.append(Advice(change, start))
@@ -186,9 +186,10 @@ def _may_fit(snapshot: Snapshot, job: QueuedJob) -> bool:
     )
 
 
-def _start_with(snapshot: Snapshot, job: QueuedJob) -> Start | None:
+def _start_with(snapshot: Snapshot, job: QueuedJob) -> Steps[Start | None]:
     with snapshot.with_job(job):
-        return next((start for start in snapshot.plan().starts if start.job_id == job.id), None)
+        decided = yield from snapshot.plan_in_steps()
+    return next((start for start in decided.starts if start.job_id == job.id), None)
 
 
 def _changes(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Iterable[Change]]:
@@ -352,7 +353,7 @@ def forecast(
 ) -> Steps[Forecast]:
     """Forecast the starts of the wanted queue entries; of an array, the start of its first task.
 
-    `ends` returns when a running job is assumed to end, in seconds since the epoch. Each plan is a step. The
+    `ends` returns when a running job is assumed to end, in seconds since the epoch. The
     queue of `snapshot` is changed by the steps, and restored at the end.
     """
     later = _begun(snapshot, ends)
@@ -361,7 +362,7 @@ def forecast(
     missing, at = set(wanted), snapshot.now
     try:
         for _ in range(snapshot.plans(LOOKED_AHEAD)):
-            decided = plan(
+            decided = yield from plan_in_steps(
                 snapshot.queue,
                 list(later.running.values()),
                 list(later.rooms.values()),

@@ -12,7 +12,7 @@ Why a class does not start is computed on request.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from itertools import repeat
@@ -22,6 +22,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched.domain.job import Demand, Hold, HostLimits
+from fgsched.domain.steps import Steps, finish
 from fgsched.scheduling.backfill import BackfillReservation, Running
 from fgsched.scheduling.capacity import Capacity
 from fgsched.scheduling.placement import Host, Room, Shortfall
@@ -31,6 +32,7 @@ from fgsched.scheduling.queue import Group, Queue, QueuedJob
 __all__ = ["JobClass", "Plan", "Queue", "QueuedJob", "Running", "Start", "plan"]
 
 _MAX_TRIES = 256  # of a backfill reservation in one partition; jobs that no empty host could run are skipped
+_GROUPS, _LOOKS, _RESERVATIONS = 1000, 64, 16  # in one step: each takes about 2 ms
 _MAX_MISSES = 128  # consecutive heads without capacity after which all heads are checked at once
 Rest = Iterator[tuple[float, int]]
 Head = tuple[float, float, int, Group, Rest | None]
@@ -78,10 +80,29 @@ def plan(
 
     `host` is free CPUs and host memory.
     """
+    return finish(plan_in_steps(queue, running, free, host, limits=limits, now=now))
+
+
+def plan_in_steps(
+    queue: Queue,
+    running: Sequence[Running],
+    free: Sequence[Room],
+    host: Host,
+    *,
+    limits: HostLimits,
+    now: float,
+) -> Steps[Plan]:
+    """Plan as `plan` does, in steps of some milliseconds. `queue` must not change between the steps."""
     capacity = Capacity(running, free, host, limits=limits, policy=queue.order.policy, now=now)
     capacity.count(queue.order.used)
     planning = _Planning(queue, capacity, now)
-    return Plan(tuple(planning.starts()), capacity, planning.settle)
+    starts: list[Start] = []
+    for start in planning.starts():
+        if start is None:
+            yield
+        else:
+            starts.append(start)
+    return Plan(tuple(starts), capacity, planning.settle)
 
 
 class _Planning:
@@ -101,17 +122,20 @@ class _Planning:
         age = min(self._max_age_points, max(0.0, (self._now - entry[0]) * self._age_rate))
         return (-group.standing - age, *entry, group, rest)
 
-    def starts(self) -> Iterator[Start]:
-        """Yield the jobs that start, in order."""
-        heads = self._first_look()
-        misses = 0
+    def starts(self) -> Iterator[Start | None]:
+        """Yield the jobs that start, in order, and None after some work in between."""
+        heads = yield from self._first_look()
+        misses = looks = 0
         while heads:
+            looks += 1
+            if looks % _LOOKS == 0:
+                yield None
             head = heappop(heads)
             group = head[3]
             may_fit = self._capacity.may_fit(group)
             if may_fit and self._unreserved:  # the reservations of jobs ahead of it matter from here on
                 heappush(heads, head)
-                self._settle(heads)
+                yield from self._settled(heads)
                 continue
             found = self._capacity.find(group.kind) if may_fit else None
             if found is None:
@@ -126,24 +150,27 @@ class _Planning:
             yield Start(head[2], holds, partition)
             self._push_next(heads, head)
 
-    def _settle(self, heads: list[Head]) -> None:
-        """Make the pending backfill reservations, because a later job may fit."""
+    def _settled(self, heads: list[Head]) -> Iterator[None]:
+        """Make the pending backfill reservations, because a later job may fit. Yield after some of them."""
         unreserved, self._unreserved = self._unreserved, []
-        for group, job_id in unreserved:
+        for number, (group, job_id) in enumerate(unreserved, 1):
             self._reserve_for(group, job_id, heads)
+            if number % _RESERVATIONS == 0:
+                yield None
 
     def settle(self) -> None:
         """Make the backfill reservations that no job of this plan had to respect."""
         heads: list[Head] = []
         while self._unreserved:
-            self._settle(heads)
+            for _ in self._settled(heads):
+                pass
             self._unreserved = [(head[3], head[2]) for head in heads]
             heads.clear()
 
-    def _first_look(self) -> list[Head]:
+    def _first_look(self) -> Generator[None, None, list[Head]]:
         """Return the heads of classes that may fit, and for each partition the first one that does not.
 
-        The other classes are not examined, because there may be very many.
+        The other classes are not examined, because there may be very many. None is yielded after some of them.
         """
         kept: list[Head] = []
         best: dict[str, tuple[float, float, int, Group]] = {}
@@ -153,7 +180,9 @@ class _Planning:
         )
         claims = self._queue.claims
         turns = {kind: turn for turn, kind in enumerate(claims)}
-        for group in self._queue.groups:
+        for number, group in enumerate(self._queue.groups, 1):
+            if number % _GROUPS == 0:
+                yield None
             if claims and group.kind in claims:  # also before the jobs that were preempted for it
                 kept.append((-math.inf, turns[group.kind], group.first[1], group, None))
                 continue
@@ -273,6 +302,10 @@ class Snapshot(Struct, frozen=True):
 
     def plan(self) -> Plan:
         return plan(self.queue, self.running, self.free, self.host, limits=self.limits, now=self.now)
+
+    def plan_in_steps(self) -> Steps[Plan]:
+        """Plan as `plan` does. The queue must not change between the steps."""
+        return plan_in_steps(self.queue, self.running, self.free, self.host, limits=self.limits, now=self.now)
 
     def plans(self, limit: int) -> int:
         """Return the maximum number of plans for one answer: fewer with many classes, to limit their time."""

@@ -64,7 +64,9 @@ class _Run:
 
     def copy(self) -> "_Run":
         """Return an independent run. The lists do not change, and are shared."""
-        copied = _Run({})
+        if self._at >= len(self._ids):
+            return _EMPTY
+        copied = _Run.__new__(_Run)
         copied._ids, copied._times, copied._at = self._ids, self._times, self._at
         return copied
 
@@ -72,6 +74,9 @@ class _Run:
         """Yield the present entries; what is dropped meanwhile is included."""
         for at in range(self._at, len(self._ids)):
             yield self._times[at], self._ids[at]
+
+
+_EMPTY = _Run({})  # it is never changed: a run has all its jobs from the start
 
 
 class Group:
@@ -87,7 +92,7 @@ class Group:
         self.standing = standing  # priority without the part of the age
         self.first: tuple[float, int] = (0.0, 0)  # (begin of the wait, id) of the first job in order
         self._heap: list[tuple[float, int]] = []  # may contain jobs that are no longer pending
-        self._run = _Run({})  # the same, of further jobs
+        self._run = _EMPTY  # the same, of further jobs
         self._since: dict[int, float] = {}  # of the pending entries
         demand = kind.demand
         self.gpus = demand.gpus
@@ -99,8 +104,10 @@ class Group:
         return len(self._since)
 
     def copy(self) -> "Group":
-        copied = Group(self.kind, self.standing)
-        copied.first = self.first
+        copied = Group.__new__(Group)  # a queue may have thousands, which are copied at once
+        copied.kind, copied.standing, copied.first = self.kind, self.standing, self.first
+        copied.gpus, copied.share, copied.memory = self.gpus, self.share, self.memory
+        copied.cpus, copied.host_memory = self.cpus, self.host_memory
         copied._heap, copied._run, copied._since = self._heap.copy(), self._run.copy(), self._since.copy()
         return copied
 

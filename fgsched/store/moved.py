@@ -29,8 +29,11 @@ class MovedJobs(Protocol):
     def task(self, array: int, task: int) -> JobRecord | None:
         """Return one task of an array, or None."""
 
-    def of_array(self, array: int) -> list[JobRecord]:
-        """Return every row of an array."""
+    def of_array(self, array: int, after: int, page: int) -> list[JobRecord]:
+        """Return at most `page` tasks of an array behind the index `after`, in order."""
+
+    def rest_of(self, array: int) -> list[JobRecord]:
+        """Return the row of the tasks of an array that ended together before they started."""
 
     def ended(self, array: int) -> dict[int, bool]:
         """Return {index: completed} of the tasks of an array."""
@@ -68,7 +71,11 @@ class NothingMoved:
         """Return None."""
         return None
 
-    def of_array(self, array: int) -> list[JobRecord]:
+    def of_array(self, array: int, after: int, page: int) -> list[JobRecord]:
+        """Return an empty list."""
+        return []
+
+    def rest_of(self, array: int) -> list[JobRecord]:
         """Return an empty list."""
         return []
 

@@ -89,8 +89,13 @@ SELECT * FROM job WHERE array_job = :array AND array_task = :task;
 -- name: ends_of_array
 SELECT array_task, state FROM job WHERE array_job = :array AND array_task IS NOT NULL AND ended_at IS NOT NULL;
 
--- name: jobs_of_array
-SELECT * FROM job WHERE array_job = :array ORDER BY array_task IS NULL, array_task;
+-- name: tasks_of_array
+-- A page of the tasks of an array that have their own rows.
+SELECT * FROM job WHERE array_job = :array AND array_task > :after ORDER BY array_task LIMIT :page;
+
+-- name: rest_of_array
+-- The row of the pending tasks of an array.
+SELECT * FROM job WHERE array_job = :array AND array_task IS NULL;
 
 -- name: sum_of_array
 -- Numbers of ended and completed rows of an array, and the last start.

@@ -1,7 +1,8 @@
 """Rows of an array: one for its pending tasks, and one for each started task, here and in the accounts."""
 
+import math
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -9,6 +10,9 @@ from fgsched.domain.job import Job, JobState
 from fgsched.jobs.arrays import bits_from, bits_of
 from fgsched.store.moved import MovedJobs, NothingMoved
 from fgsched.store.rows import ArraySum, JobRecord, past_of
+
+
+_PAGE = 100  # rows that are read at a time
 
 
 class Tasks:
@@ -61,11 +65,21 @@ class Tasks:
 
     def of(self, array: int) -> list[JobRecord]:
         """Return every row of an array; empty if there is no such array."""
-        rows = self._db.execute(self._sql["jobs_of_array"], {"array": array})
-        here = [past_of(row) for row in rows]
-        ids = {record.job.id for record in here}
-        moved = [record for record in self.moved.of_array(array) if record.job.id not in ids]
-        return sorted(moved + here, key=_by_task) if moved else here
+        return [record for part in self.parts(array) for record in part]
+
+    def parts(self, array: int) -> Iterator[list[JobRecord]]:
+        """Yield the rows of an array by index, the row of its waiting tasks last. An array may have 100,001."""
+        after: float = -1
+        while after < math.inf:
+            place = {"array": array, "after": after, "page": _PAGE}
+            rows = self._db.execute(self._sql["tasks_of_array"], place)
+            here = {int(row["array_task"]): past_of(row) for row in rows}
+            moved = {record.job.task or 0: record for record in self.moved.of_array(array, int(after), _PAGE)}
+            after = min((max(page) for page in (here, moved) if len(page) == _PAGE), default=math.inf)
+            both = moved | here if moved else here
+            yield [record for task, record in sorted(both.items()) if task <= after]
+        rest = self._db.execute(self._sql["rest_of_array"], {"array": array}).fetchone()
+        yield [past_of(rest)] if rest is not None else self.moved.rest_of(array)
 
     def sum(self, array: int) -> ArraySum:
         row = self._db.execute(self._sql["sum_of_array"], {"array": array}).fetchone()
@@ -78,11 +92,6 @@ class Tasks:
         row = self._db.execute(self._sql["last_of_user"], {"uid": uid}).fetchone()
         found = [self.moved.last_of(uid), int(row["id"]) if row else None]
         return max((one for one in found if one is not None), default=None)
-
-
-def _by_task(record: JobRecord) -> tuple[bool, int]:
-    """Return the place of a row in its array: by index, the row of the waiting tasks last."""
-    return record.job.task is None, record.job.task or 0
 
 
 def _added(here: ArraySum, moved: ArraySum) -> ArraySum:

@@ -38,8 +38,13 @@ KINDS = {
     "spins": (0, b"", False, 0),  # no flood: only its use of a processor
     "questions": (5, repeated(QUESTIONS), True, 0),
     "lists": (5, repeated(LINES + QUEUE + line("history")), True, 0),
+    "classes": (5, repeated(QUESTIONS), True, 0),  # each waiting job is of another class
+    "prologs": (0, b"", False, 0),  # no flood: 150 jobs with a slow prolog
+    "filters": (64, b"", True, 0),  # submissions about which a slow submit filter is asked
+    "scripts": (0, b"", False, 0),  # held jobs with scripts of 4 MiB, which are cancelled at once
 }
 LONG = {"questions", "lists"}  # they are sent where many jobs wait
+SITE = {"prologs", "filters"}  # they need programs of the site
 
 
 def dial():
@@ -58,19 +63,33 @@ class Flooder:
         self.amount = {}
         self.poll = select.poll()  # select(2) knows 1,024 descriptors only
         self.spins = kind == "spins"
-        if kind == "submits":
+        if kind in ("submits", "filters"):
             self.payload = b"".join(submission() for _ in range(200))
+        self.kind = kind
 
     def run(self, seconds):
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if self.spins:
                 continue
+            if self.kind == "prologs":
+                time.sleep(_PAUSE)
+                continue
+            if self.kind == "scripts":
+                self.submit_script()
+                continue
             if self.count:
                 self.round()
             else:
                 dial().close()
                 self.closed += 1
+
+    def submit_script(self):
+        message = submission(script="#!/bin/sh\n" + secrets.token_hex(2**21 - 64))
+        _, answer = asked(message)
+        self.sent, self.closed = self.sent + len(message), self.closed + 1
+        if "ok" in answer:
+            asked(line("cancel", ids=[answer["ok"]["first"]]))
 
     def round(self):
         for _ in range(min(10 if self.count < 1000 else 200, self.count - len(self.left))):
@@ -125,12 +144,12 @@ class Flooder:
         sock.close()
 
 
-def submission(*, hold=True):
+def submission(*, hold=True, script="#!/bin/sh\ntrue\n"):
     return line(
         "submit",
         key=secrets.token_hex(16),
         requests=[{"name": "flood", "chdir": "/", "demand": {}}],
-        scripts=["#!/bin/sh\ntrue\n"],
+        scripts=[script],
         environments=[{"PATH": "/usr/bin:/bin"}],
         jobs=[[0, 0, 0, hold]],
     )

@@ -310,7 +310,7 @@ def _blockers_and_advice(
 
     At most `tries` changes are tried.
     """
-    decided = snapshot.plan()
+    decided = yield from snapshot.plan_in_steps()
     sufficient = yield from advice(snapshot, entry, decided, most=tries)
     changes = [
         Advice(

@@ -1,12 +1,14 @@
 """Resolve references to jobs: job or array 12, task '12_3', tasks '12_[1-5,8]'."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
 from fgsched.controller.waitindex import Array
 from fgsched.domain.job import Job
-from fgsched.jobs.arrays import bits_of, lowest, split_reference, tasks
+from fgsched.jobs.arrays import bits_from, bits_of, lowest, split_reference, tasks
+from fgsched.server import cut
 from fgsched.store import JobRecord
 
 Reference = int | str
@@ -58,21 +60,35 @@ class References:
 
     def seen_past(self, reference: Any, caller: Caller) -> list[JobRecord]:
         """Return all rows of a reference from accounting. Raises NoSuchJob as `seen_rows` does."""
+        return [record for part in self.seen_parts(reference, caller) for record in part]
+
+    def seen_parts(self, reference: Any, caller: Caller) -> Iterator[list[JobRecord]]:
+        """Yield the rows of a reference in parts: an array may have very many. Raises as `seen_past` does."""
         number, wanted = split_reference(reference)
         store, known = self._engine.store, self._engine.jobtable.jobs
         job = self._one(reference, number, caller)
         if wanted is None and job.array == number:
-            found = store.tasks.of(number)
+            parts: Iterable[list[JobRecord]] = store.tasks.parts(number)
+        elif wanted is None:
+            parts = [[past] if (past := store.past(job.id)) is not None else []]
         else:
-            rows = (
-                [job]
-                if wanted is None
-                else self._tasks(job, wanted, self._engine.jobtable.arrays.get(number))
-            )
-            found = [past for row in rows if (past := store.past(row.id)) is not None]
-        if not found:
+            parts = self._past_tasks(job, wanted)
+        is_empty = True
+        for part in parts:
+            is_empty = is_empty and not part
+            yield [JobRecord(known.get(past.job.id, past.job), past.allocated) for past in part]
+        if is_empty:
             raise no_such_job(reference)
-        return [JobRecord(known.get(past.job.id, past.job), past.allocated) for past in found]
+
+    def _past_tasks(self, first: Job, wanted: int) -> Iterator[list[JobRecord]]:
+        """Yield the rows of these tasks in parts. `first` is the row with the array's id."""
+        store, array = self._engine.store, self._engine.jobtable.arrays.get(first.id)
+        self._refuse_missing(first, wanted)
+        known: set[int] = set()  # the waiting tasks have one row
+        for piece in cut([*tasks(wanted)]):
+            rows = [row.id for row in self._tasks(first, bits_from(piece), array) if row.id not in known]
+            known.update(rows)
+            yield [past for row in rows if (past := store.past(row)) is not None]
 
     def _one(self, reference: Reference, number: int, caller: Caller) -> Job:
         """Return the row with this number: a job, or an array, whose tasks all have its owner.
@@ -88,12 +104,15 @@ class References:
             raise no_such_job(reference)
         return job
 
+    def _refuse_missing(self, first: Job, wanted: int) -> None:
+        missing = wanted & ~(bits_of(first.request.array) if first.array == first.id else 0)
+        if missing:
+            raise no_such_job(f"{first.id}_{lowest(missing)}")
+
     def _tasks(self, first: Job, wanted: int, array: Array | None) -> list[Job]:
         """Return the rows of these tasks. `first` is the row with the array's id."""
         number = first.id
-        missing = wanted & ~(bits_of(first.request.array) if first.array == number else 0)
-        if missing:
-            raise no_such_job(f"{number}_{lowest(missing)}")
+        self._refuse_missing(first, wanted)
         found: dict[int, Job] = {}
         if array is not None:
             for row in (self._engine.jobtable.jobs[one] for one in sorted(array.rows)):

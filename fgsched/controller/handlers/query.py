@@ -136,10 +136,15 @@ class QueryHandlers:
         """Return all attributes of one job."""
         return self._full(self._one(call.id, caller), caller, now)
 
-    def jobs(self, caller: Caller, call: protocol.ShowJobs, now: float) -> protocol.JobInfos:
+    def jobs(
+        self, caller: Caller, call: protocol.ShowJobs, now: float
+    ) -> LongAnswer[protocol.JobInfos] | protocol.JobInfos:
         """Return all attributes of the jobs that a reference names."""
-        found = self._references.seen_past(call.id, caller)
-        return protocol.JobInfos(jobs=[self._full(record, caller, now) for record in found])
+        parts = self._references.seen_parts(call.id, caller)
+        first = next(parts)
+        records = chain(first, chain.from_iterable(parts))
+        rows = ([self._full(record, caller, now)] for record in records)
+        return LongAnswer("jobs", rows, lambda: protocol.JobInfos(jobs=[]))
 
     def _full(self, record: JobRecord, caller: Caller, now: float) -> protocol.JobInfo:
         look = self._look(caller, now)
@@ -152,9 +157,13 @@ class QueryHandlers:
             NoSuchJob: there is no such job, or the site hides it from the caller.
             Refused: it names several jobs.
         """
-        found = self._references.seen_past(name, caller)
-        if len(found) > 1:
-            raise Refused(f"{name} is an array of {len(found)} rows", f"Name one task, such as {name}_0.")
+        found: list[JobRecord] = []
+        for part in self._references.seen_parts(name, caller):
+            found += part
+            if len(found) > 1:
+                number, _ = split_reference(name)
+                rows = self._engine.store.tasks.sum(number).rows
+                raise Refused(f"{name} is an array of {rows} rows", f"Name one task, such as {name}_0.")
         return found[0]
 
     def script(self, caller: Caller, call: protocol.ShowScript, now: float) -> protocol.Script:
@@ -304,7 +313,7 @@ class QueryHandlers:
         def found() -> Iterator[list[JobRecord]]:
             for one in ids:
                 try:
-                    yield self._references.seen_past(one, caller)
+                    yield from self._references.seen_parts(one, caller)
                 except NoSuchJob:
                     page.missing.append(one)
 
