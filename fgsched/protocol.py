@@ -479,7 +479,7 @@ class DrainGpu(Call[GpuIndex], frozen=True, tag="drain"):
     """Drain a GPU: its running jobs continue, no new ones start."""
 
     gpu: int  # index
-    reason: str = ""
+    reason: Note = ""
 
 
 class ResumeGpu(Call[GpuIndex], frozen=True, tag="resume"):
@@ -607,7 +607,7 @@ class ReservationName(Struct, frozen=True, kw_only=True):
 
 
 ReservedName = Annotated[str, Meta(min_length=1, max_length=64)]
-Names = Annotated[Sequence[str], Meta(max_length=1024)]
+Names = Annotated[Sequence[Annotated[str, Meta(max_length=255)]], Meta(max_length=1024)]
 
 
 class ReservationChanges(Call[ReservationName], frozen=True):

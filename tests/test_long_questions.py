@@ -214,7 +214,7 @@ def test_a_copy_of_a_queue_changes_independently():
 
 # -- how long a step is ------------------------------------------------------------------------------------
 #
-# Steps are counted, not timed: a step of a plan looks at a bounded number of classes, of heads or of reservations.
+# Steps are counted, not timed: a step of a plan looks at a bounded number of classes, heads or reservations.
 
 
 class Counted(Queue):

@@ -439,7 +439,7 @@ class Reader:
         return [_job_of(row) for row in self._ask("jobs_of_array", array=array, after=after, page=page)]
 
     def rest_of(self, array: int) -> list[JobAccount]:
-        """Return the row of the tasks of an array that ended together before they started, if there is one."""
+        """Return the row of the tasks of an array that ended together before they started, or no row."""
         return [_job_of(row) for row in self._ask("rest_of_array", array=array)]
 
     def first_jobs(self, before: float, most: int) -> list[JobAccount]:

@@ -21,6 +21,8 @@ from fgsched.scheduling.priority import (
 )
 from fgsched.store import Allocation
 
+MOST_ACCOUNTS = 256  # of one user that the site does not define, with recorded usage
+
 
 def owner_of(job: Job) -> AccountUser:
     return job.request.account, job.user
@@ -60,8 +62,20 @@ class UsageCharges:
             return
         half_life = policy.weights.half_life
         more = accrued(gpus, *period, now=now, half_life=half_life)
-        self._usage[owner_of(job)] = self._usage.get(owner_of(job), Usage()).plus(more, now, half_life)
-        self._unwritten.add(owner_of(job))
+        owner = self.payer(owner_of(job), policy)
+        self._usage[owner] = self._usage.get(owner, Usage()).plus(more, now, half_life)
+        self._unwritten.add(owner)
+
+    def payer(self, owner: AccountUser, policy: Policy) -> AccountUser:
+        """Return the account that is charged: the one without a name, if a user has invented too many.
+
+        Where the site defines no accounts, a user can name any, and each of them is a row.
+        """
+        account, user = owner
+        if owner in self._usage or any(one.name == account for one in policy.accounts):
+            return owner
+        invented = sum(1 for _, name in self._usage if name == user)
+        return owner if invented < MOST_ACCOUNTS else ("", user)
 
     def write(self) -> None:
         """Write the usage of each changed owner, at the end of the transaction."""

@@ -170,7 +170,7 @@ class _Planning:
     def _first_look(self) -> Generator[None, None, list[Head]]:
         """Return the heads of classes that may fit, and for each partition the first one that does not.
 
-        The other classes are not examined, because there may be very many. None is yielded after some of them.
+        The other classes are not examined, because there may be very many. Yields None after some of them.
         """
         kept: list[Head] = []
         best: dict[str, tuple[float, float, int, Group]] = {}

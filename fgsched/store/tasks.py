@@ -11,7 +11,6 @@ from fgsched.jobs.arrays import bits_from, bits_of
 from fgsched.store.moved import MovedJobs, NothingMoved
 from fgsched.store.rows import ArraySum, JobRecord, past_of
 
-
 _PAGE = 100  # rows that are read at a time
 
 
@@ -68,7 +67,7 @@ class Tasks:
         return [record for part in self.parts(array) for record in part]
 
     def parts(self, array: int) -> Iterator[list[JobRecord]]:
-        """Yield the rows of an array by index, the row of its waiting tasks last. An array may have 100,001."""
+        """Yield the rows of an array by index, the row of its waiting tasks last: there may be 100,001."""
         after: float = -1
         while after < math.inf:
             place = {"array": array, "after": after, "page": _PAGE}

@@ -210,7 +210,7 @@ def _outside(batch: Batch[Any], lengths: tuple[int, int, int]) -> str:
 def _script(text: str, limit: int) -> bytes:
     script = text.encode(errors="surrogateescape")
     if len(script) > limit:
-        raise BadUsage(f"script is {len(script) >> 20} MiB; limit {limit >> 20} MiB")
+        raise BadUsage(f"script has {len(script)} bytes; limit {limit >> 20} MiB")
     if not script.startswith(b"#!") or b"\0" in script:
         raise BadUsage("a script must start with #! and hold no NUL byte")
     return script
