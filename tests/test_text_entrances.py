@@ -1,0 +1,194 @@
+"""Text of others, at each place where it enters: it is refused or stored, and never harms a reader of it."""
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from live_host import living
+
+BAD = {
+    "no UTF-8": b"a\xff\xfeb",
+    "an overlong form": b"a\xc0\xafb",
+    "half of a surrogate pair": b"a\xed\xa0\xbdb",
+    "escapes of a terminal": b"a\x1b[2J\x1b]0;title\x07b",
+    "a control character of eight bits": b"a\xc2\x9b2Jb",
+    "a change of direction": "a\u202e\u2066b".encode(),
+    "a line break": b"a\nb\rc",
+    "a character without a width": "a\u200b\ufeffb".encode(),
+}
+READERS = [
+    ("fgq", "-t", "all"),
+    ("fgq", "--json"),
+    ("fgq", "-O", "Name:60,Comment:60,WorkDir:99"),
+    ("fgacct", "-a", "-o", "JobID,JobName%60,Comment%60,WorkDir%99"),
+    ("fgacct", "-a", "--json"),
+    ("fgctl", "show", "job"),
+    ("fgeff", "1"),
+    ("squeue", "-o", "%A %j %k %Z"),
+    ("sacct", "-a"),
+    ("scontrol", "show", "job"),
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    with living(tmp_path_factory.mktemp("text") / "home") as made:
+        made.submit(hold=True)
+        yield made
+
+
+def run(home, command, *words, **more):
+    """Run a command with any bytes as words."""
+    module = [f"fgsched.cli.{command}"] if command.startswith("fg") else ["fgsched.slurm.names", command]
+    done = subprocess.run(
+        [sys.executable, "-m", *module, *words],
+        capture_output=True,
+        cwd=home.path,
+        env={**home.environ, **more.pop("env", {})},
+        check=False,
+        **more,
+    )
+    assert b"Traceback" not in done.stderr, done.stderr
+    assert b"internal error" not in done.stderr, done.stderr
+    return done
+
+
+def script(home, text, header=b""):
+    path = home.path / f"{secrets.token_hex(4)}.sh"
+    path.write_bytes(b"#!/bin/sh\n" + header + b"true " + text.replace(b"\n", b" ") + b"\n")
+    return path
+
+
+def as_option(home, text):
+    for option in ("--job-name", "--comment", "--output", "--dependency"):
+        run(home, "fgsub", "--hold", option.encode() + b"=" + text, "--wrap", "true")
+
+
+def as_header(home, text):
+    run(
+        home,
+        "fgsub",
+        "--hold",
+        script(home, b"", b"#FG --job-name=" + text + b"\n#FG --comment='" + text + b"'\n"),
+    )
+
+
+def as_arguments(home, text):
+    run(home, "fgsub", "--hold", script(home, text), text)
+
+
+def as_name_of_a_script(home, text):
+    path = os.fsencode(home.path) + b"/" + text
+    with open(path, "wb") as file:
+        file.write(b"#!/bin/sh\ntrue\n")
+    run(home, "fgsub", "--hold", path)
+
+
+def as_directory(home, text):
+    os.makedirs(path := os.fsencode(home.path) + b"/d" + text, exist_ok=True)
+    run(home, "fgsub", "--hold", b"--chdir=" + path, "--wrap", "true")
+
+
+def as_variable(home, text):
+    env = {"FGSUB_JOB_NAME": os.fsdecode(text), "ODD": os.fsdecode(text)}
+    run(home, "fgsub", "--hold", "--wrap", "true", env=env)
+
+
+def as_list(home, text):
+    path = home.path / "list"
+    path.write_bytes(b"--hold --job-name='" + text.replace(b"\n", b" ") + b"' --wrap true\n")
+    run(home, "fgsub", "--batch", path)
+
+
+def as_change(home, text):
+    run(home, "fgctl", "update", "job=1", b"name=" + text, b"comment=" + text)
+
+
+def as_request(home, text):
+    request = {"name": "NAME", "comment": "COMMENT", "chdir": "/"}
+    message = {
+        "v": 2,
+        "op": "submit",
+        "key": secrets.token_hex(16),
+        "requests": [request],
+        "environments": [{}],
+    }
+    message |= {"scripts": ["#!/bin/sh\n"], "jobs": [[0, 0, 0, True]]}
+    line = (
+        json.dumps(message)
+        .encode()
+        .replace(b"NAME", text.replace(b"\n", b""))
+        .replace(b"COMMENT", b"\\ud83d")
+    )
+    with socket.socket(socket.AF_UNIX) as caller, caller.makefile("rb") as answers:
+        caller.connect(str(home.places.socket))
+        caller.sendall(line + b"\n")
+        json.loads(answers.readline())
+
+
+def as_configuration(home, text):
+    place = home.path / "other"
+    place.mkdir(mode=0o700, exist_ok=True)
+    (place / "fgsched.toml").write_bytes(b"# " + text + b"\n[partitions.'" + text + b"']\n")
+    done = run(home, "fgsched", "config", "--check", env={"FG_HOME": str(place)})
+    is_harmless(done.stdout + done.stderr)
+
+
+def as_words_of_a_question(home, text):
+    for words in (
+        ("fgq", "-u", text),
+        ("fgq", "-j", text),
+        ("fgacct", "-j", text),
+        ("fgctl", "show", "job", text),
+    ):
+        done = run(home, *words)
+        is_harmless(done.stdout + done.stderr)
+
+
+ENTRANCES = [
+    *(as_option, as_header, as_arguments, as_name_of_a_script, as_directory, as_variable, as_list, as_change),
+    *(as_request, as_configuration, as_words_of_a_question),
+]
+
+
+def is_harmless(said):
+    """Return the text, which a terminal and a reader of UTF-8 can take."""
+    text = said.decode()  # strictly
+    harmful = {char for char in text if not char.isprintable() and char not in "\n\t"}
+    assert not harmful, text
+    return text
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("enter", ENTRANCES)
+def test_what_cannot_be_shown_is_refused_or_escaped_wherever_it_enters(home, enter, kind):
+    enter(home, BAD[kind])
+
+
+@pytest.fixture(scope="module")
+def filled(home):
+    for enter in ENTRANCES:
+        for kind in ("no UTF-8", "escapes of a terminal", "a change of direction"):
+            enter(home, BAD[kind])
+    return home
+
+
+@pytest.mark.parametrize("words", READERS)
+def test_whatever_has_entered_each_list_is_shown_and_can_be_read(filled, words):
+    done = run(filled, *words)
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = is_harmless(done.stdout)
+    assert text
+    if "--json" in words:
+        json.loads(text)
+
+
+def test_all_is_read_by_the_next_controller(home):
+    assert run(home, "fgsched", "stop").returncode == 0
+    home.disconnect()
+    assert run(home, "fgq", "--json").returncode == 0
