@@ -52,8 +52,8 @@ PLACES = {
         *("system/safeopen", "system/spaces", "system/unanswered"),
     },
     "of a user: with the rights of this user only": {
-        *("cli/fgctl", "cli/notifying", "containers/enter", "interactive/agent", "slurm/slots"),
-        *("slurm/steprecord", "slurm/streams", "submission/checks", "system/userfiles"),
+        *("cli/fgctl", "cli/notifying", "containers/enter", "interactive/agent", "interactive/link"),
+        *("slurm/slots", "slurm/steprecord", "slurm/streams", "submission/checks", "system/userfiles"),
     },
     "image or host that root installs: refused unless only root can change it": {"cli/install/run"},
     "new directory with a random name, of this user only": {"cli/doctor", "cli/enforcement"},
