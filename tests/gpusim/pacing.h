@@ -82,7 +82,9 @@ static void run_arbiter(void *subject)
         seat *seat = pacing.seats[i];
         if (!seat)
             continue;
-        views[i] = (fg_turn_view){(uint64_t)seat->wants, (uint64_t)seat->until, seat->resumed};
+        views[i].wants = (uint64_t)seat->wants;
+        views[i].until = (uint64_t)seat->until;
+        views[i].resumed = seat->resumed;
         seat->resumed = 0;
     }
     uint64_t wake = fg_arbiter_step(&pacing.arbiter, views, (uint64_t)now);
