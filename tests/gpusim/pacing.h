@@ -18,7 +18,7 @@
 typedef struct seat {
     const job *job;
     int word, resumed, is_watched;
-    ns wants, until;                /* of the page */
+    ns wants, until, had;           /* of the page; `had`: counted GPU time */
     int waiting;                    /* launches that wait for the turn */
     int unfinished;                 /* launches of all processes */
     int has_ended;                  /* it has said that its closed turn ends */
@@ -49,12 +49,18 @@ static void wake_arbiter(ns at)
     }
 }
 
+#ifdef FG_AHEAD_ALONE
+static ns most_ahead(void) { return (ns)fg_arbiter_ahead(&pacing.arbiter); }
+#else
+static ns most_ahead(void) { return (ns)FG_AHEAD; }
+#endif
+
 static ns ahead(const seat *seat)   /* expected time of the work on the GPU */
 {
     double runs = (double)(now - seat->last_done);
     double rest = seat->unfinished * seat->each - (runs < seat->each ? runs : seat->each);
     if (seat->unfinished && !seat->each)
-        return (ns)FG_AHEAD;
+        return most_ahead();
     return seat->unfinished ? (ns)rest : 0;
 }
 
@@ -85,6 +91,9 @@ static void run_arbiter(void *subject)
         views[i].wants = (uint64_t)seat->wants;
         views[i].until = (uint64_t)seat->until;
         views[i].resumed = seat->resumed;
+#ifdef FG_AHEAD_ALONE
+        views[i].had = (uint64_t)seat->had;
+#endif
         seat->resumed = 0;
     }
     uint64_t wake = fg_arbiter_step(&pacing.arbiter, views, (uint64_t)now);
@@ -138,7 +147,7 @@ static void look_ahead(void *subject);
 
 static void look_ahead_later(process *program)
 {
-    program->due = now + ahead(program->seat) - (ns)FG_AHEAD + pacing.poll + lateness();
+    program->due = now + ahead(program->seat) - most_ahead() + pacing.poll + lateness();
     later(program->due, look_ahead, program);
 }
 
@@ -153,7 +162,7 @@ static void look_ahead(void *subject)
     process *program = subject;
     if (!program->is_ahead || program->due != now)
         return;
-    if (ahead(program->seat) < (ns)FG_AHEAD)
+    if (ahead(program->seat) < most_ahead())
         stop_waiting(program, 0);
     else
         look_ahead_later(program);
@@ -195,7 +204,7 @@ static int is_behind(process *program)  /* another process of the job launches *
 
 static int is_ahead(process *program)   /* the job has queued enough */
 {
-    program->is_ahead = ahead(program->seat) >= (ns)FG_AHEAD;
+    program->is_ahead = ahead(program->seat) >= most_ahead();
     if (program->is_ahead)
         look_ahead_later(program);
     return program->is_ahead;
@@ -247,10 +256,11 @@ static void has_finished(process *program)
         return;
     double took = (double)(now - seat->last_done);
     seat->each += seat->each ? (took - seat->each) / WEIGHT : took;
+    seat->had += (ns)took;
     seat->last_done = now;
     seat->unfinished--;
     program->unfinished--;
-    for (int i = 0; i < program_count && ahead(seat) < (ns)FG_AHEAD; i++)
+    for (int i = 0; i < program_count && ahead(seat) < most_ahead(); i++)
         if (programs[i]->seat == seat && programs[i]->is_ahead)
             stop_waiting(programs[i], host.wake);
 }
