@@ -136,6 +136,7 @@ cdef extern from "state.h" nogil:
     uint64_t *fg_small
     uint64_t *fg_chunks
     int fg_keeps_chunks
+    int *fg_outgrown
     int *fg_contexts
     int *fg_in_primary
     const int FG_LAUNCH_MARKS

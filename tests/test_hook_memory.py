@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from fakecuda import Card
+from fakecuda.job import make_job
+
 pytestmark = pytest.mark.compiler
 MIB, GIB = 1 << 20, 1 << 30
 OK, INVALID, OOM, INVALID_DEVICE = 0, 1, 2, 101
@@ -188,3 +191,17 @@ def test_the_calls_with_addresses_of_32_bits_count_like_the_others(job):
     done = subprocess.run(words, env=job.environment(), check=True, capture_output=True, text=True)
     said = ["0 1024", "0", "2", "0 424 1024", "0", "2", "0", "1", "0", "0 1024 1024"]
     assert done.stdout.splitlines() == said
+
+
+def test_free_memory_that_is_asked_alone_is_what_the_card_has_at_most(driver, tmp_path, new_job):
+    """A limit above the card's size, and no place for the total."""
+    job = make_job(driver, tmp_path / "large", [(driver.cards(Card(memory=GIB))[0], 4 * GIB)])
+    assert job.run("alloc 256M", "info-free", "info") == [(OK,), (OK, 768 * MIB, 0), (OK, 768 * MIB, GIB)]
+
+
+def test_the_memory_of_a_suspended_process_stays_counted(job, driver):
+    """A checkpoint moves it to the host, and a restore brings it back."""
+    said = job.run("alloc 512M", "checkpoint", "info", "restore", "info", "alloc 512M", "alloc 1")
+    half = (OK, GIB // 2, GIB)
+    assert said == [(OK,), (OK,), half, (OK,), half, (OK,), (OOM,)]
+    assert driver.high()[0] == GIB

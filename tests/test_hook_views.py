@@ -155,3 +155,34 @@ def test_cuda_and_nvml_tell_the_same_at_every_moment(driver, tmp_path):
         total, used, free = views[0]
         assert (total, total - used) == (GIB, free)
     other.end()
+
+
+ENTRIES = """
+import ctypes, sys, pynvml
+size = int(sys.argv[1])
+pynvml.nvmlInit()
+card, number, into = pynvml.nvmlDeviceGetHandleByIndex(0), ctypes.c_uint(8), (ctypes.c_char * (size * 8))()
+status = pynvml.nvmlLib.nvmlDeviceGetComputeRunningProcesses_v3(card, ctypes.byref(number), into)
+print(status, *(int.from_bytes(into.raw[at * size : at * size + 4], "little") for at in range(number.value)))
+"""
+VERSIONS = {
+    "535.43.02": 32,
+    "535.54.03": 32,
+    "535.86.10": 32,
+    "535.98": 24,
+    "535.183.01": 24,
+    "535.4": 24,
+    "550.54.14": 24,
+    "5350.54": 24,
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_newest_list_of_processes_has_the_entries_of_its_driver(busy, version):
+    """Drivers 535.43 to 535.86 had one more field in them."""
+    one, _, live = busy
+    words = [sys.executable, "-c", ENTRIES, str(VERSIONS[version])]
+    env = one.environment(FAKE_NVML_VERSION=version)
+    done = subprocess.run(words, env=env, check=True, capture_output=True, text=True)
+    status, *pids = map(int, done.stdout.split())
+    assert (status, sorted(pids)) == (0, sorted(process.process.pid for process in live[:2]))

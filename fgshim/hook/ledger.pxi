@@ -25,6 +25,7 @@ cdef void fg_in_child() noexcept nogil:
     fg_reset_slot()
     memset(fg_held, 0, sizeof(uint64_t) * FG_MAX_GPUS)
     memset(fg_deferred, 0, sizeof(uint64_t) * FG_MAX_GPUS)
+    memset(fg_outgrown, 0, sizeof(int) * FG_MAX_GPUS)
     memset(fg_share_refs, 0, sizeof(uint32_t) * FG_MAX_SHARES)
     fg_forget_contexts()
     fg_forget_entries()
@@ -89,7 +90,7 @@ cdef bint fg_reserve_now(fg_region *region, fg_charge *charge, int *doubtful) no
     fg_apply_deferred()
     if fg_ensure_slot(region):
         total = fg_sum(fg_job_bytes_and_doubt(region, charge.gpu, doubtful), charge.bytes)
-        fits = total <= fg_limit(charge.gpu) and total != UINT64_MAX
+        fits = total <= fg_limit(charge.gpu) and total != UINT64_MAX or fg_load_int(&fg_outgrown[charge.gpu]) != 0
         if fits:
             fg_set_held(region, charge.gpu, fg_held[charge.gpu] + charge.bytes)
             charge.total = total

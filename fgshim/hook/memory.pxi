@@ -1,12 +1,12 @@
 # Linear memory, allocated and freed by address.
 #
 # Hooks: cuMemAlloc_v2, cuMemAllocManaged, cuMemAllocPitch_v2, cuMemFree_v2.
-# Exports: fg_area, fg_device_at, fg_finish_linear, fg_finish_pitched, fg_freed, fg_gpu_of,
-#   fg_linear_charge, fg_release_small, fg_remove_address, fg_reserve_here, fg_reserve_on,
-#   fg_reserve_pitched, fg_round_to_2_mib.
+# Exports: fg_area, fg_device_at, fg_finish_linear, fg_finish_pitched, fg_freed, fg_gpu_of, fg_linear_charge,
+#   fg_outgrows_gpu, fg_release_small, fg_remove_address, fg_reserve_here, fg_reserve_on, fg_reserve_pitched,
+#   fg_round_to_2_mib.
 # Needs: driver (fg_function); entries (fg_drop, fg_get, fg_put, fg_record, fg_remove); ledger (fg_charge,
-#   fg_record_refusal, fg_release, fg_reserve, fg_update_peak); pool_table (fg_can_trim, fg_trim); pools
-#   (fg_back_to_pool); region (fg_position); shares (fg_release_charge).
+#   fg_living_job_bytes, fg_record_refusal, fg_release, fg_reserve, fg_update_peak); pool_table (fg_can_trim,
+#   fg_trim); pools (fg_back_to_pool); region (fg_attach, fg_limit, fg_position); shares (fg_release_charge).
 
 cdef int fg_gpu_of(int device) noexcept nogil:
     """Return the position in the region of a CUDA device; -1 if it is not the job's."""
@@ -156,10 +156,39 @@ cdef public int cuMemAlloc_v2(uint64_t *address, size_t size) noexcept nogil:
     return fg_finish_linear((<alloc_t> real)(address, size), address, size, &charge)
 
 
+cdef bint fg_has_whole_gpu(int gpu, int device) noexcept nogil:
+    """Return whether no other job has a part of a GPU, and the limit is its memory but for what the driver reserves."""
+    cdef void *ask = fg_function(FG_cuDeviceTotalMem_v2)
+    cdef size_t total = 0
+    if fg_attach().pace[gpu].share < FG_WHOLE or ask == NULL or (<total_t> ask)(&total, device) != CUDA_SUCCESS:
+        return False
+    return fg_limit(gpu) >= total - total // 16
+
+
+cdef bint fg_outgrows_gpu(int gpu, int device, uint64_t bytes) noexcept nogil:
+    """Return whether managed memory outgrows a GPU that the job has for itself.
+
+    From then on the driver decides what fits: it moves managed memory to the host for any other allocation.
+    """
+    cdef bint outgrows = gpu >= 0 and fg_attach() != NULL and fg_has_whole_gpu(gpu, device)
+    if outgrows:
+        outgrows = fg_sum(fg_living_job_bytes(gpu), bytes) > fg_limit(gpu)
+    if outgrows:
+        fg_store_int(&fg_outgrown[gpu], 1)
+    return outgrows
+
+
 cdef public int cuMemAllocManaged(uint64_t *address, size_t size, unsigned int flags) noexcept nogil:
-    """Charge managed memory like any other: it evicts the memory of other jobs if it does not fit."""
+    """Charge managed memory like any other: it evicts the memory of other jobs if it does not fit.
+
+    Where there are no other jobs, memory beyond the limit is the driver's affair, and is not charged.
+    """
     cdef fg_charge charge
+    cdef int device = 0
+    cdef void *ask = fg_function(FG_cuCtxGetDevice)
     cdef void *real = fg_function(FG_cuMemAllocManaged)
+    if real and ask and (<ctx_device_t> ask)(&device) == CUDA_SUCCESS and fg_outgrows_gpu(fg_gpu_of(device), device, size):
+        return (<alloc_managed_t> real)(address, size, flags)
     cdef int status = fg_reserve_here(fg_linear_charge(size), &charge)
     if status == CUDA_ERROR_OUT_OF_MEMORY or not real:
         return status

@@ -4,10 +4,9 @@
 # Exports: fg_alloc_async, fg_alloc_from, fg_back_to_pool, fg_free_async, fg_is_over_limit, fg_learn_pool,
 #   fg_stream_calls.
 # Needs: driver (fg_function); entries (fg_record); ledger (fg_charge, fg_job_bytes, fg_record_refusal,
-#   fg_release, fg_reserve); memory (fg_device_at, fg_freed, fg_gpu_of, fg_remove_address); pool_table
-#   (fg_add_host_pool, fg_add_pool, fg_each_pool, fg_pool_in, fg_pool_lacks, fg_pool_of, fg_pool_tells, fg_read_pool,
-#   fg_round_to_step);
-#   region (fg_attach, fg_limit, fg_lock, fg_unlock).
+#   fg_release, fg_reserve); memory (fg_device_at, fg_freed, fg_gpu_of, fg_outgrows_gpu, fg_remove_address);
+#   pool_table (fg_add_host_pool, fg_add_pool, fg_each_pool, fg_pool_in, fg_pool_lacks, fg_pool_of,
+#   fg_pool_tells, fg_read_pool, fg_round_to_step); region (fg_attach, fg_limit, fg_lock, fg_unlock).
 
 cdef struct fg_stream_calls:  # those of the legacy stream 0, or those of the thread's stream 0
     int allocate, from_pool, free, capturing, context
@@ -52,7 +51,7 @@ cdef bint fg_is_over_limit(uint32_t gpu) noexcept nogil:
     cdef bint over
     if not fg_lock(region):
         return True
-    over = fg_job_bytes(region, gpu) > fg_limit(gpu)
+    over = fg_job_bytes(region, gpu) > fg_limit(gpu) and not fg_load_int(&fg_outgrown[gpu])
     fg_unlock(region)
     return over
 
@@ -80,6 +79,15 @@ cdef bint fg_record_async(fg_pool *row, uint64_t address, size_t size) noexcept 
     return True
 
 
+cdef int fg_pool_gpu(uint32_t gpu) noexcept nogil:
+    """Return the CUDA device of a position in the region; -1 if it was not used yet."""
+    cdef int device
+    for device in range(64):
+        if fg_load_int(&fg_devices[device]) == <int> gpu + 1:
+            return device
+    return -1
+
+
 cdef int fg_from_pool(
     fg_pool *row, bint by_name, uint64_t *address, size_t size, void *stream, const fg_stream_calls *calls
 ) noexcept nogil:
@@ -91,6 +99,8 @@ cdef int fg_from_pool(
         return CUDA_ERROR_OUT_OF_MEMORY
     charge.gpu = row.gpu
     fg_read_pool(row, NULL, 0)
+    if row.managed:
+        fg_outgrows_gpu(row.gpu, fg_pool_gpu(row.gpu), size)
     if not fg_reserve_for(row, size, &charge):
         fg_record_refusal(row.gpu, size)
         return CUDA_ERROR_OUT_OF_MEMORY

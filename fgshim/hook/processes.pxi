@@ -86,6 +86,20 @@ cdef int fg_list(int call, void *device, uint32_t *count, void *into, size_t siz
     return status
 
 
+cdef size_t fg_newest_entry() noexcept nogil:
+    """Return the size of an entry of the _v3 lists, which was another one in drivers 535.43 to 535.86."""
+    cdef char version[96]
+    cdef void *ask = fg_function(FG_nvmlSystemGetDriverVersion)
+    cdef int minor = 0
+    cdef const char *digit = version + 4
+    if ask == NULL or (<nvml_text_t> ask)(version, sizeof(version)) != NVML_SUCCESS or strncmp(version, "535.", 4) != 0:
+        return sizeof(fg_nvml_process_v2)
+    while c"0" <= digit[0] <= c"9":
+        minor = minor * 10 + digit[0] - c"0"
+        digit += 1
+    return sizeof(fg_nvml_detail) if 43 <= minor <= 86 else sizeof(fg_nvml_process_v2)
+
+
 cdef public int nvmlDeviceGetComputeRunningProcesses(void *device, uint32_t *count, void *into) noexcept nogil:
     return fg_list(FG_nvmlDeviceGetComputeRunningProcesses, device, count, into, sizeof(fg_nvml_process))
 
@@ -95,7 +109,7 @@ cdef public int nvmlDeviceGetComputeRunningProcesses_v2(void *device, uint32_t *
 
 
 cdef public int nvmlDeviceGetComputeRunningProcesses_v3(void *device, uint32_t *count, void *into) noexcept nogil:
-    return fg_list(FG_nvmlDeviceGetComputeRunningProcesses_v3, device, count, into, sizeof(fg_nvml_process_v2))
+    return fg_list(FG_nvmlDeviceGetComputeRunningProcesses_v3, device, count, into, fg_newest_entry())
 
 
 cdef public int nvmlDeviceGetGraphicsRunningProcesses(void *device, uint32_t *count, void *into) noexcept nogil:
@@ -107,7 +121,7 @@ cdef public int nvmlDeviceGetGraphicsRunningProcesses_v2(void *device, uint32_t 
 
 
 cdef public int nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, uint32_t *count, void *into) noexcept nogil:
-    return fg_list(FG_nvmlDeviceGetGraphicsRunningProcesses_v3, device, count, into, sizeof(fg_nvml_process_v2))
+    return fg_list(FG_nvmlDeviceGetGraphicsRunningProcesses_v3, device, count, into, fg_newest_entry())
 
 
 cdef public int nvmlDeviceGetMPSComputeRunningProcesses(void *device, uint32_t *count, void *into) noexcept nogil:
@@ -119,7 +133,7 @@ cdef public int nvmlDeviceGetMPSComputeRunningProcesses_v2(void *device, uint32_
 
 
 cdef public int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *device, uint32_t *count, void *into) noexcept nogil:
-    return fg_list(FG_nvmlDeviceGetMPSComputeRunningProcesses_v3, device, count, into, sizeof(fg_nvml_process_v2))
+    return fg_list(FG_nvmlDeviceGetMPSComputeRunningProcesses_v3, device, count, into, fg_newest_entry())
 
 
 cdef public int nvmlDeviceGetRunningProcessDetailList(void *device, void *list) noexcept nogil:

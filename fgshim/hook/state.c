@@ -14,6 +14,7 @@ uint64_t fg_room, fg_used, fg_serial;
 uint32_t fg_tile_count;
 uint64_t fg_small[FG_MAX_GPUS], fg_chunks[FG_MAX_GPUS];
 int fg_keeps_chunks;
+int fg_outgrown[FG_MAX_GPUS];
 int fg_contexts[FG_MAX_GPUS], fg_in_primary[FG_MAX_GPUS];
 uint64_t fg_expected[FG_MAX_GPUS], fg_most_local[FG_MAX_GPUS];
 uint32_t fg_unlaunched;

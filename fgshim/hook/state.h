@@ -60,6 +60,7 @@ extern uint64_t fg_held[FG_MAX_GPUS];        /* bytes that this process holds */
 extern uint64_t fg_context[FG_MAX_GPUS];     /* the tagged word of its slot: fg_region_counts.context */
 extern uint32_t fg_share_refs[FG_MAX_SHARES];/* how often this process holds each share */
 extern uint64_t fg_deferred[FG_MAX_GPUS];        /* bytes freed while the lock could not be had, modulo 2^64; atomic */
+extern int fg_outgrown[FG_MAX_GPUS];         /* 1: managed memory outgrows a GPU that no other job uses; atomic */
 extern int fg_has_deferred;                          /* 1: some fg_deferred is not 0; atomic */
 
 /* What this process holds: a hash table. Under fg_own_lock. */

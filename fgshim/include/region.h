@@ -196,6 +196,10 @@ static inline uint64_t fg_region_seal(const fg_region *r) {
         seal = fg_region_mix(seal, &r->gpu[i].limit, sizeof r->gpu[i].limit);
         seal = fg_region_mix(seal, &r->gpu[i].index, sizeof r->gpu[i].index);
         seal = fg_region_mix(seal, &r->gpu[i].context, sizeof r->gpu[i].context);
+        if (r->by_position) {   /* older regions were sealed without these */
+            seal = fg_region_mix(seal, &r->gpu[i].is_instance, sizeof r->gpu[i].is_instance);
+            seal = fg_region_mix(seal, &r->gpu[i].is_assumed, sizeof r->gpu[i].is_assumed);
+        }
         seal = fg_region_mix(seal, &r->pace[i].policy, sizeof r->pace[i].policy);
         seal = fg_region_mix(seal, &r->pace[i].share, sizeof r->pace[i].share);
     }

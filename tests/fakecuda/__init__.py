@@ -13,14 +13,14 @@ and so does any program of the CUDA driver API. A job is a process with the hook
 
     alloc SIZE, managed SIZE, pitch WIDTH HEIGHT, async SIZE, create SIZE [location type], map I, retain I
     free I, afree I, release I, unmap I, free-address N
-    info (free, total), total, info-null, alloc-null SIZE, errno SIZE, device N
+    info (free, total), total, info-free, info-null, alloc-null SIZE, errno SIZE, device N
     stream, capture, end-capture, sync, sync-all, sync-event, threshold SIZE, trim SIZE
     pool [location type [allocation type]], default-pool, managed-pool LOCATION-TYPE
     from POOL SIZE, set-pool POOL, pool-threshold POOL SIZE, pool-trim POOL SIZE, pool-destroy POOL
     array WIDTH HEIGHT DEPTH FORMAT CHANNELS FLAGS, mipmap (the same) LEVELS, array-end I, mipmap-end I,
     map-part ARRAY PART HANDLE, unmap-part ARRAY PART
     ipc-give I (a key), ipc-open KEY, ipc-close I, export I (a key), import KEY SIZE, external SIZE, multicast
-    limit NUMBER SIZE (cuCtxSetLimit), get-limit NUMBER
+    limit NUMBER SIZE (cuCtxSetLimit), get-limit NUMBER, checkpoint, restore
     module CALL SIZE [LOCAL] (CALL: data, ex, fat, file), module-end I, function I, global I
     library CALL SIZE [LOCAL] (CALL: data, file), library-end I, library-module I, library-global I,
     kernel I, kernels I (enumerated), kernel-function I, load-function I, run I [CALL: ex, cooperative]

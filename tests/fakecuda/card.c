@@ -153,7 +153,7 @@ static int cgroup_allows(int card, uint64_t bytes) {
     return 1;
 }
 
-int fake_charge(int card, uint64_t bytes) {
+static int charge_now(int card, uint64_t bytes) {
     lock();
     holder *me = mine();
     uint64_t room = shared->card[card].total - shared->card[card].reserved;
@@ -166,6 +166,12 @@ int fake_charge(int card, uint64_t bytes) {
     }
     pthread_mutex_unlock(&shared->lock);
     return fits ? OK : OUT_OF_MEMORY;
+}
+
+/* A full card gives way: managed memory of the process moves to the host. */
+int fake_charge(int card, uint64_t bytes) {
+    int status = charge_now(card, bytes);
+    return status && fake_evict && fake_evict(card, bytes) ? charge_now(card, bytes) : status;
 }
 
 void fake_release(int card, uint64_t bytes) {
@@ -221,6 +227,16 @@ void fake_part(uint64_t id) {
     pthread_mutex_unlock(&shared->lock);
 }
 
+uint64_t fake_own(int card) {
+    lock();
+    uint64_t bytes = mine()->bytes[card];
+    pthread_mutex_unlock(&shared->lock);
+    return bytes;
+}
+uint64_t fake_room(int card) {
+    uint64_t used = fake_used(card), room = shared->card[card].total - shared->card[card].reserved;
+    return used < room ? room - used : 0;
+}
 uint64_t fake_used(int card) {
     lock();
     if (!getenv("FAKE_CUDA_NO_PROC")) bury();   /* reads /proc, which would hide whether the hook does */

@@ -1,7 +1,7 @@
 /* libcuda.so.1: start, devices, contexts, streams. */
 #include "fake.h"
 
-pthread_mutex_t fake_big = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t fake_big = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static uint32_t started;   /* a fork's child cannot use the driver */
 static int visible[MAX_CARDS], devices;
 static context primary[MAX_CARDS], *contexts;
@@ -298,6 +298,19 @@ static void leave_chunk(chunk *c) {
     fake_release(c->card, GRAIN);
     if (fake_close_memory) fake_close_memory(c->base, GRAIN);
     free(c);
+}
+int fake_evict(int card, uint64_t bytes) {
+    uint64_t gone = 0;
+    pthread_mutex_lock(&fake_big);
+    for (piece *p = pieces; p && gone < bytes; p = p->next) {
+        uint64_t part = p->kind == MANAGED && p->card == card ? p->charged : 0;
+        if (part > bytes - gone) part = GRAINS(bytes - gone);
+        p->charged -= part;
+        gone += part;
+    }
+    if (gone) fake_release(card, gone);
+    pthread_mutex_unlock(&fake_big);
+    return gone != 0;
 }
 void fake_drop(piece *p) {
     if (p->chunk) { leave_chunk(p->chunk); free(p); return; }

@@ -80,6 +80,9 @@ void fake_release(int card, uint64_t bytes);
 uint64_t fake_share(int card, uint64_t bytes);            /* what this process has, from now on for others too */
 int fake_join(uint64_t id, int *card, uint64_t *bytes);   /* OK, or INVALID_VALUE */
 void fake_part(uint64_t id);                              /* this process has it no more */
+uint64_t fake_own(int card);                              /* bytes of this process */
+uint64_t fake_room(int card);                             /* bytes that are free */
+int fake_evict(int card, uint64_t bytes) __attribute__((weak));   /* managed memory; 1: some of it went */
 uint64_t fake_used(int card);                             /* by living processes */
 int fake_holders(int card, holder *into, int room);       /* living ones that hold something there */
 limit *fake_limit(int card, const char *path, int make);  /* under no lock; NULL: there is none */

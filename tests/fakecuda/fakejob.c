@@ -34,6 +34,8 @@ typedef struct { u64 key; char rest[56]; } ipc;
     X(cuDeviceSetMemPool, "cuDeviceSetMemPool", (int, void *)) X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", (void **, int)) \
     X(cuMemGetDefaultMemPool, "cuMemGetDefaultMemPool", (void **, const void *, int)) X(cuMemGetMemPool, "cuMemGetMemPool", (void **, const void *, int)) X(cuMemSetMemPool, "cuMemSetMemPool", (const void *, int, void *))                              \
     X(cuCtxSynchronize, "cuCtxSynchronize", (void)) X(cuEventSynchronize, "cuEventSynchronize", (void *))            \
+    X(cuCheckpointProcessLock, "cuCheckpointProcessLock", (int, void *)) X(cuCheckpointProcessUnlock, "cuCheckpointProcessUnlock", (int, void *)) \
+    X(cuCheckpointProcessCheckpoint, "cuCheckpointProcessCheckpoint", (int, void *)) X(cuCheckpointProcessRestore, "cuCheckpointProcessRestore", (int, void *)) \
     X(cuCtxDestroy_v2, "cuCtxDestroy", (void *)) X(cuCtxSetLimit, "cuCtxSetLimit", (int, size_t)) X(cuCtxGetLimit, "cuCtxGetLimit", (size_t *, int)) \
     X(cuModuleLoad, "cuModuleLoad", (void **, const char *)) X(cuModuleLoadData, "cuModuleLoadData", (void **, const void *)) \
     X(cuModuleLoadDataEx, "cuModuleLoadDataEx", (void **, const void *, unsigned, void *, void *)) X(cuModuleLoadFatBinary, "cuModuleLoadFatBinary", (void **, const void *)) \
@@ -363,6 +365,11 @@ static int code(char *line, int *status, u64 *a) {
     void *made = NULL;
     size_t bytes = 0;
     if (is(&at, "limit")) { int which = (int)number(&at); *status = cuCtxSetLimit(which, number(&at)); return 1; }
+    if (is(&at, "checkpoint")) { *status = cuCheckpointProcessLock(getpid(), NULL) || cuCheckpointProcessCheckpoint(getpid(), NULL); return 1; }
+    if (is(&at, "restore")) {
+        if (!(*status = cuCheckpointProcessRestore(getpid(), NULL))) *status = cuCheckpointProcessUnlock(getpid(), NULL);
+        return 1;
+    }
     if (is(&at, "get-limit")) { *status = cuCtxGetLimit((size_t *)a, (int)number(&at)); return 1; }
     if (is(&at, "module-end")) { *status = cuModuleUnload(object(&at)); return 1; }
     if (is(&at, "library-end")) { *status = cuLibraryUnload(object(&at)); return 1; }
@@ -412,6 +419,7 @@ static int ask(char *line, int *status, u64 *a, u64 *b) {
     char *at = line;
     void *graph;
     if (is(&at, "info")) *status = cuMemGetInfo_v2((size_t *)a, (size_t *)b);
+    else if (is(&at, "info-free")) *status = cuMemGetInfo_v2((size_t *)a, NULL);
     else if (is(&at, "info-null")) *status = cuMemGetInfo_v2(NULL, NULL);
     else if (is(&at, "alloc-null")) *status = cuMemAlloc_v2(NULL, number(&at));
     else if (is(&at, "free-address")) *status = cuMemFree_v2(number(&at));

@@ -57,6 +57,10 @@
     X(cuGraphMemAllocNodeGetParams, cuGraphMemAllocNodeGetParams, 11040) X(cuGraphInstantiate, cuGraphInstantiate, 10000) \
     X(cuGraphInstantiate, cuGraphInstantiate_v2, 11000) X(cuGraphInstantiate, cuGraphInstantiateWithFlags, 12000)    \
     X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040) X(cuGraphExecDestroy, cuGraphExecDestroy, 10000) \
+    X(cuCheckpointProcessLock, cuCheckpointProcessLock, 12080) X(cuCheckpointProcessUnlock, cuCheckpointProcessUnlock, 12080) \
+    X(cuCheckpointProcessCheckpoint, cuCheckpointProcessCheckpoint, 12080)                                           \
+    X(cuCheckpointProcessRestore, cuCheckpointProcessRestore, 12080)                                                 \
+    X(cuCheckpointProcessGetState, cuCheckpointProcessGetState, 12080)                                               \
     X(cuCtxGetLimit, cuCtxGetLimit, 3010) X(cuCtxSetLimit, cuCtxSetLimit, 3010) X(cuModuleLoad, cuModuleLoad, 2000)  \
     X(cuModuleLoadData, cuModuleLoadData, 2000) X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010)                      \
     X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000) X(cuModuleUnload, cuModuleUnload, 2000)                    \
@@ -104,7 +108,7 @@ DRIVER(cuGetProcAddress_v2, (const char *name, void **at, int version, uint64_t 
     const fake_row *rows = &fake_row_count ? fake_rows : own_rows;
     int count = &fake_row_count ? fake_row_count : (int)(sizeof own_rows / sizeof *own_rows);
     for (int i = 0; i < count; i++) {
-        if (strcmp(rows[i].name, name) || (rows[i].own && flags != 2)) continue;
+        if (strcmp(rows[i].name, name) || (rows[i].own && flags != 2) || rows[i].version > fake_api()) continue;
         known = 1;
         if (rows[i].version > version && !getenv("FAKE_CUDA_ONE_ABI")) continue;   /* a driver without the older ones */
         if (best < 0 || rows[i].own > rows[best].own

@@ -6,10 +6,12 @@ static int take(int kind, uint64_t *address, size_t size) {
     if (!c) return fake_ready() ? NOT_INITIALIZED : INVALID_CONTEXT;
     if (!address || !size) return INVALID_VALUE;
     if (size > (uint64_t)1 << 50) return OUT_OF_MEMORY;
-    int status = IS_SMALL(size) ? OK : fake_charge(c->card, GRAINS(size));
+    uint64_t here = GRAINS(size);   /* managed memory need not fit: the rest stays on the host */
+    if (kind == MANAGED && here > fake_room(c->card)) here = fake_room(c->card) / GRAIN * GRAIN;
+    int status = IS_SMALL(size) || !here ? OK : fake_charge(c->card, here);
     if (status) return status;
     pthread_mutex_lock(&fake_big);
-    piece *made = IS_SMALL(size) ? fake_small_piece(kind, c->card, size) : fake_piece(kind, c->card, size, GRAINS(size));
+    piece *made = IS_SMALL(size) ? fake_small_piece(kind, c->card, size) : fake_piece(kind, c->card, size, here);
     if (made) *address = made->address;
     pthread_mutex_unlock(&fake_big);
     return made ? OK : OUT_OF_MEMORY;
@@ -47,9 +49,9 @@ DRIVER(cuMemFree_v2, (uint64_t address), (address)) {
 DRIVER(cuMemGetInfo_v2, (size_t *free, size_t *total), (free, total)) {
     context *c = fake_current();
     if (!c) return INVALID_CONTEXT;
-    if (!free || !total) return INVALID_VALUE;
-    *total = fake_state()->card[c->card].total - fake_state()->card[c->card].reserved;
-    *free = *total - fake_used(c->card);
+    if (!free && !total) return INVALID_VALUE;
+    if (total) *total = fake_state()->card[c->card].total - fake_state()->card[c->card].reserved;
+    if (free) *free = fake_room(c->card);
     return OK;
 }
 
@@ -166,6 +168,38 @@ DRIVER(cuMemGetAllocationPropertiesFromHandle, (prop *out, uint64_t h), (out, h)
     card = blocks[handles[h].block].card;
     while (card >= 0 && fake_card(device) != card) device++;
     return *out = (prop){1, 0, card < 0 ? 3 : 1, card < 0 ? 0 : device, NULL, 0}, OK;
+}
+/* A checkpoint moves what a process holds to the host, and a restore brings it back. Of this process only. */
+static int locked, away;
+static uint64_t kept[MAX_CARDS];
+DRIVER(cuCheckpointProcessLock, (int pid, const void *how), (pid, how)) {
+    (void)how;
+    if (pid != getpid()) return INVALID_VALUE;
+    return locked ? 401 : (locked = 1, OK);
+}
+DRIVER(cuCheckpointProcessCheckpoint, (int pid, const void *how), (pid, how)) {
+    (void)how;
+    if (pid != getpid() || !locked || away) return pid != getpid() ? INVALID_VALUE : 401;
+    for (int at = 0; at < (int)fake_state()->cards; at++)
+        if ((kept[at] = fake_own(at))) fake_release(at, kept[at]);
+    return away = 1, OK;
+}
+DRIVER(cuCheckpointProcessRestore, (int pid, const void *how), (pid, how)) {
+    int status = OK, at = 0;
+    (void)how;
+    if (pid != getpid() || !away) return pid != getpid() ? INVALID_VALUE : 401;
+    for (; at < (int)fake_state()->cards && !status; at++) if (kept[at]) status = fake_charge(at, kept[at]);
+    for (at -= 2; status && at >= 0; at--) if (kept[at]) fake_release(at, kept[at]);
+    return status ? status : (away = 0, OK);
+}
+DRIVER(cuCheckpointProcessUnlock, (int pid, const void *how), (pid, how)) {
+    (void)how;
+    if (pid != getpid() || !locked || away) return pid != getpid() ? INVALID_VALUE : 401;
+    return locked = 0, OK;
+}
+DRIVER(cuCheckpointProcessGetState, (int pid, int *state), (pid, state)) {
+    if (pid != getpid() || !state) return INVALID_VALUE;
+    return *state = away ? 2 : locked, OK;
 }
 #define MULTICAST ((uint64_t)1 << 40)
 DRIVER(cuMulticastCreate, (uint64_t *out, const void *how), (out, how)) { (void)how; return *out = MULTICAST, OK; }

@@ -95,6 +95,12 @@ API nvmlDeviceGetMemoryInfo_v2(card *device, memory_v2 *info) {
 }
 typedef struct { unsigned pid; uint64_t bytes; } process;
 typedef struct { unsigned pid; uint64_t bytes; unsigned instance, compute; } process_v2;
+typedef struct { process_v2 first; uint64_t secret; } process_of_535;   /* in the _v3 lists of 535.43 to 535.86 */
+static int has_large_entries(void) {
+    const char *version = getenv("FAKE_NVML_VERSION");
+    int minor = version && !strncmp(version, "535.", 4) ? atoi(version + 4) : 0;
+    return minor >= 43 && minor <= 86;
+}
 /* A card in MIG mode lists the processes of its instances. */
 static unsigned of_instances(int parent, process_v2 *into, unsigned room) {
     holder found[MAX_PROCESSES];
@@ -117,6 +123,7 @@ static int list(card *device, unsigned *count, void *into, int layout) {
     unsigned gi = device->parent ? device->gi : 0xffffffff, ci = device->parent ? device->ci : 0xffffffff;
     for (unsigned i = 0; i < held; i++)
         if (layout == 1) ((process *)into)[i] = (process){found[i].pid, found[i].bytes[at]};
+        else if (layout == 3 && has_large_entries()) ((process_of_535 *)into)[i] = (process_of_535){{found[i].pid, found[i].bytes[at], gi, ci}, 0};
         else ((process_v2 *)into)[i] = (process_v2){found[i].pid, found[i].bytes[at], gi, ci};
     if (device->mig && layout != 1) of_instances(at, (process_v2 *)into + held, *count - held);
     return OK;

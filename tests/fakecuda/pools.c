@@ -208,7 +208,7 @@ int fake_free_async(piece *freed) {
     pthread_mutex_lock(&fake_big);
     pool *p = freed->pool;
     p->used -= freed->bytes;
-    if (p->gone) shrink(p, 0);
+    if (p->gone || p->managed) shrink(p, 0);   /* managed memory is backed while it is used */
     pthread_mutex_unlock(&fake_big);
     if (fake_close_memory) fake_close_memory(freed->address, freed->bytes);
     free(freed);
