@@ -34,6 +34,7 @@ cdef extern from "linker.h" nogil:
     void *fg_defined_next(const char *)
     int fg_compare(const char *, const char *)
     bint fg_before(const link_map *, const link_map *)
+    void fg_clear_weak()
 
 ctypedef void *(*dlsym_t)(void *, const char *) noexcept nogil
 ctypedef void *(*dlopen_t)(const char *, int) noexcept nogil
@@ -77,6 +78,8 @@ cdef void fg_bind(int library) noexcept nogil:
             fg_store(&fg_real[at], fg_dlsym_real()(handle, fg_calls[at].symbol))
     if handle:
         fg_store_int(&fg_bound[library], 1)
+    if handle and library == FG_cuda:
+        fg_clear_weak()
     set_errno(saved)
 
 

@@ -1,7 +1,10 @@
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include "call_table.h"
 #include "linker.h"
 #include "old_libc.h"
@@ -84,6 +87,13 @@ static const char *fg_dynamic(const struct link_map *map, ElfW(Sxword) tag) {
     return NULL;
 }
 
+/* The number of one entry of a library's dynamic section; 0: there is none. */
+static uint64_t fg_amount(const struct link_map *map, ElfW(Sxword) tag) {
+    for (const ElfW(Dyn) *d = map->l_ld; d && d->d_tag != DT_NULL; d++)
+        if (d->d_tag == tag) return d->d_un.d_val;
+    return 0;
+}
+
 /* A look-up in the GNU hash table: buckets of chains, whose last element has its lowest bit set. */
 void *fg_defined(const struct link_map *map, const char *name) {
     const uint32_t *hash = (const uint32_t *)fg_dynamic(map, DT_GNU_HASH);
@@ -126,6 +136,45 @@ int fg_is_in_driver(const void *address) {
     for (const ElfW(Dyn) *d = map->l_ld; strings && d && d->d_tag != DT_NULL; d++)
         if (d->d_tag == DT_SONAME && fg_is_driver_name(strings + d->d_un.d_val)) return 1;
     return fg_is_driver_name(fg_file_name(map->l_name));
+}
+
+/* The row of a hooked function of CUDA that the driver lacks; NULL: there is none of this name. */
+static const fg_call *fg_lacking(const char *name) {
+    for (int at = 0; name[0] == 'c' && name[1] == 'u' && at < FG_HOOKED; at++)
+        if (fg_calls[at].library == FG_cuda && !fg_real[at] && !fg_compare(name, fg_calls[at].symbol)) return &fg_calls[at];
+    return NULL;
+}
+/* Write to a page that may be read-only, as the linker's tables are once it has filled them. */
+static void fg_overwrite(int memory, uintptr_t at, const void *value) {
+    (void)!syscall(SYS_pwrite64, memory, &value, sizeof value, (long)at);
+}
+/* Set the weak references of a table of relocations to what they are without the hook. The first `relative` ones have no name. */
+static void fg_clear_table(int memory, const struct link_map *map, const ElfW(Rela) *table, uint64_t bytes, uint64_t relative) {
+    const ElfW(Sym) *symbols = (const ElfW(Sym) *)fg_dynamic(map, DT_SYMTAB);
+    const char *strings = fg_dynamic(map, DT_STRTAB);
+    if (!table || !symbols || !strings) return;
+    for (uint64_t i = relative; i < bytes / sizeof *table; i++) {
+        const ElfW(Sym) *symbol = &symbols[ELF64_R_SYM(table[i].r_info)];
+        if (!ELF64_R_SYM(table[i].r_info) || ELF64_ST_BIND(symbol->st_info) != STB_WEAK || symbol->st_shndx) continue;
+        const fg_call *call = fg_lacking(strings + symbol->st_name);
+        void *const *slot = (void *const *)(map->l_addr + table[i].r_offset);
+        if (call && *slot == call->hook) fg_overwrite(memory, (uintptr_t)slot, NULL);
+    }
+}
+void fg_clear_weak(void) {
+    struct link_map *own = fg_own_map(), *map = own;
+    int lacking = 0;
+    for (int at = 0; at < FG_HOOKED; at++) lacking |= fg_calls[at].library == FG_cuda && !fg_real[at];
+    if (!lacking) return;
+    int memory = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/mem", O_WRONLY | O_CLOEXEC);
+    if (memory < 0) return;
+    while (map && map->l_prev) map = map->l_prev;
+    for (; map; map = map->l_next) {
+        if (map == own) continue;
+        fg_clear_table(memory, map, (const ElfW(Rela) *)fg_dynamic(map, DT_RELA), fg_amount(map, DT_RELASZ), fg_amount(map, DT_RELACOUNT));
+        fg_clear_table(memory, map, (const ElfW(Rela) *)fg_dynamic(map, DT_JMPREL), fg_amount(map, DT_PLTRELSZ), 0);
+    }
+    syscall(SYS_close, memory);
 }
 
 int fg_before(const struct link_map *map, const struct link_map *later) {

@@ -22,6 +22,8 @@ void *fg_defined(const struct link_map *map, const char *name);
 void *fg_defined_next(const char *name);
 /* Return 1 if `later` comes after `map` in the order of loading, or is the same. */
 int fg_before(const struct link_map *map, const struct link_map *later);
+/* Set each weak reference to a function of CUDA that the driver lacks to NULL, as it is without the hook. */
+void fg_clear_weak(void);
 /* strcmp without a call. A program may define strcmp, and a sanitizer's cannot be called while its runtime starts and
  * calls dlsym. */
 int fg_compare(const char *name, const char *other);
