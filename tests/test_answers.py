@@ -1,17 +1,23 @@
 """What people typed and got no answer to, or a poor one: each line with its answer."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from awaiting import PATIENCE
 from fgsched import protocol
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import BadValue
 from fgsched.domain.times import parse_time
+from fgsched.system import logout
+from live_host import living
 
+OOM_SCORE = Path("/proc/self/oom_score_adj")
 FILES = {
     "ok.sh": "#!/bin/sh\ntrue\n",
     "typo.py": "#!/usr/bin/pyhton3\nprint(1)\n",
@@ -90,8 +96,6 @@ LINES = {  # what is typed: (exit status, part of the answer)
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """A home with the scripts, a partition with a default, and a failed job 1."""
-    from live_host import living
-
     with living(tmp_path_factory.mktemp("lab") / "home") as home:
         with (home.path / "fgsched.toml").open("a") as file:
             file.write("[partitions.part]\ngpus = 0.25\n")
@@ -190,3 +194,46 @@ def test_the_cpus_of_each_task_of_an_exclusive_job_are_those_it_requested(home):
     home.run("fgsub", "--hold", "-c", "2", "-n", "3", "--wrap=true")
     row = home.run("fgq", "-h", "-j2", "-O", "NumCPUs:.5,MinCPUs:.5,cpus-per-task:.5,NumTasks:.5").out
     assert row.split() == ["6", "6", "2", "3"]
+
+
+def test_hard_limits_of_the_command_that_started_the_controller_bind_no_job_without_a_word(tmp_path):
+    with living(tmp_path / "home") as home:
+        home.run("fgsched", "stop")
+
+        def bind():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
+            OOM_SCORE.write_text("700")
+
+        start = [sys.executable, "-m", "fgsched.cli.fgsched", "start"]
+        subprocess.run(start, env=home.environ, cwd=home.path, preexec_fn=bind, timeout=PATIENCE, check=True)
+        shown = "ulimit -n; cat /proc/self/oom_score_adj"
+        done = home.run("fgsub", "--wait", "-o", "bound", f"--wrap={shown}")
+        files, score = (home.path / "bound").read_text().splitlines()
+        status = home.run("fgsched", "status").out
+    assert score == OOM_SCORE.read_text().strip()
+    told = "with lower limits than those of this command, and they bind its jobs: open files (ulimit -n) 300"
+    own = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert files == ("300" if told in done.err else str(own))
+    assert (told in status) is (told in done.err)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "kills", "lingers", "why"),
+    [
+        ("0::/user.slice/user-7.slice/session-3.scope", False, False, ""),
+        ("0::/user.slice/user-7.slice/session-3.scope", True, True, "logind has KillUserProcesses=yes"),
+        ("4:memory:/\n1:name=systemd:/user.slice/user-7.slice/session-c1.scope", True, False, "logind has"),
+        ("0::/user.slice/user-7.slice/user@7.service/app.slice/vte.scope", False, False, "without linger"),
+        ("0::/user.slice/user-7.slice/user@7.service/app.slice/vte.scope", True, True, ""),
+        ("0::/system.slice/cron.service", True, False, ""),
+    ],
+)
+def test_a_logout_that_ends_the_controller_is_named(cgroup, kills, lingers, why):
+    answer = logout.reason(cgroup, kills=kills, lingers=lingers)
+    assert why in answer
+    assert bool(why) is bool(answer)
+
+
+def test_doctor_tells_what_a_logout_does(lab):
+    row = next(line for line in lab.run("fgsched", "doctor").lines if line[5:].startswith("logout"))
+    assert row.startswith(("OK", "WARN"))

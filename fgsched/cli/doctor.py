@@ -1,6 +1,7 @@
 """The checks of `fgsched doctor`: each is OK, a warning, or a failure with a remedy."""
 
 import os
+import pwd
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store import Store, files
 from fgsched.store.connection import may_lose_commits, version
 from fgsched.store.recovering import Recovered, recover
-from fgsched.system import cgroups, generations, mounts, ownhost
+from fgsched.system import cgroups, generations, logout, mounts, ownhost
 from fgsched.system.paths import Paths, taken
 from fgsched.system.private import open_to_others
 from fgsched.system.runplace import file_system
@@ -73,7 +74,7 @@ def examine(places: Paths) -> list[Finding]:
     except FgschedError as error:
         return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
     checks: list[Callable[[Paths, _Seen], Finding]] = [
-        *(_controller, _host, _run_directory, _queue, _accounts, _private, _space, _sqlite, _cgroup),
+        *(_controller, _host, _logout, _run_directory, _queue, _accounts, _private, _space, _sqlite, _cgroup),
         *(
             _run_space,
             _processes_of_users,
@@ -295,6 +296,23 @@ def _sqlite(places: Paths, seen: _Seen) -> Finding:
     why = "can lose commits when two connections write; fgsched opens only one"
     remedy = "Do not open the queue with another program; SQLite 3.51.3 has the fix."
     return Finding("sqlite", WARN, f"{text} {why}", remedy)
+
+
+def _logout(places: Paths, seen: _Seen) -> Finding:
+    """Warn if the end of a login ends the user's controller and its jobs."""
+    if seen.about is None or places.mode == "system":
+        return Finding("logout", OK, "no controller of a user runs here")
+    if why := logout.reason_for(seen.about.pid, _user()):
+        remedy = "loginctl enable-linger; fgsched stop; systemd-run --user --scope fgsched start"
+        return Finding("logout", WARN, f"the last logout ends the controller and its jobs: {why}", remedy)
+    return Finding("logout", OK, "a logout ends neither the controller nor its jobs")
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 def _cgroup(places: Paths, seen: _Seen) -> Finding:

@@ -144,7 +144,8 @@ def _status(verbose: bool, system: bool, as_json: bool) -> int:
 def _described(about: protocol.About, counts: dict[str, int], places: Paths, *, verbose: bool) -> str:
     import time
 
-    from fgsched.submission.prepare import about_variables  # slow to import
+    from fgsched.submission.checks import rlimits  # slow to import
+    from fgsched.submission.prepare import about_limits, about_variables
 
     source = f"{about.gpus} from {about.source}" + (f" ({about.note})" if about.note else "")
     jobs = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
@@ -158,8 +159,12 @@ def _described(about: protocol.About, counts: dict[str, int], places: Paths, *, 
     }
     if about.visible is not None:
         lines["limited by"] = f"CUDA_VISIBLE_DEVICES={about.visible}"
-    if unused := list(about_variables(os.environ, about.site)):
-        lines["variables"] = "; ".join(unused)
+    for word, warnings in (
+        ("variables", about_variables(os.environ, about.site)),
+        ("limits", about_limits(rlimits(), about.site)),
+    ):
+        if text := "; ".join(warnings):
+            lines[word] = text
     if about.queue_note and not verbose:
         lines["queue"] = about.queue_note
     if about.accounts_note and not verbose:

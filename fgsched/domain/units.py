@@ -38,6 +38,7 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     known: tuple[str, ...] = ()  # of them, what jobs of this user have: "account=NAME", "qos=NAME"
     own: bool = True  # whether the controller is the user's, and not that of the host
     devices: str = ""  # FG_DEVICES of the controller
+    limits: tuple[tuple[int, int], ...] = ()  # (resource, hard limit) of the controller, where it has one
     config_file: str = ""  # path; "": unknown
     host_memory: int = 0  # bytes for jobs; 0: not counted
     cpus: int = 0  # of the host; 0: unknown

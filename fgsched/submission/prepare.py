@@ -23,6 +23,7 @@ from fgsched.submission import foreign, options
 from fgsched.submission.checks import NoScript, Process, Source
 from fgsched.submission.options import Setting, demand
 from fgsched.submission.table import BY_NAME, HostMemory
+from fgsched.system import limits
 from fgsched.system.paths import CONFIG_VARIABLES
 
 # -- the variables of the submitter that the job gets (--export) -----------------------------------
@@ -429,7 +430,7 @@ class Submitter:
         yield from about_own_gpus(script.data, script.label or "--wrap", request.demand.gpus)
         yield from filter(None, self._check_outputs(settings, request))
         yield from _about_labels(settings, self._site)
-        yield from about_variables(self._here.environ, self._site)
+        yield from about_controller(self._here.environ, self._here.rlimits, self._site)
         if "mem" in settings:
             yield from _about_number(settings["mem"])
         yield from _about_signal(settings)
@@ -596,6 +597,14 @@ def _about_labels(settings: Mapping[str, Setting], site: SubmitContext) -> Itera
             yield f"{setting.label}={shown(setting.text)}: this site defines no {what}; it is only a label"
 
 
+def about_controller(
+    environ: Mapping[str, str], rlimits: Iterable[tuple[int, int, int]], site: SubmitContext
+) -> Iterator[str]:
+    """Yield a warning about each property of this process that the running controller does not have."""
+    yield from about_variables(environ, site)
+    yield from about_limits(rlimits, site)
+
+
 def about_variables(environ: Mapping[str, str], site: SubmitContext) -> Iterator[str]:
     """Yield a warning about each variable of the shell that differs from that of the controller."""
     remedy = "fgsched stop, and the next command starts the controller with it" if site.own else ""
@@ -607,6 +616,21 @@ def about_variables(environ: Mapping[str, str], site: SubmitContext) -> Iterator
     if name and site.config_file and os.path.normpath(environ[name]) != site.config_file:
         theirs = f"reads {shown(site.config_file)}"
         yield "; ".join(filter(None, [_unused(name, environ[name], theirs), remedy]))
+
+
+def about_limits(rlimits: Iterable[tuple[int, int, int]], site: SubmitContext) -> Iterator[str]:
+    """Yield a warning about the limits of this process that the user's controller cannot give to its jobs.
+
+    Only root can raise a hard limit again, so those of the command that started the controller bind all jobs.
+    """
+    hard = dict(site.limits) if site.own else {}
+    lower = [number for number, soft, _ in rlimits if number in hard and not 0 <= soft <= hard[number]]
+    if lower:
+        listed = ", ".join(f"{limits.name_of(number)} {hard[number]}" for number in lower)
+        yield (
+            "the controller was started with lower limits than those of this command, and they bind its jobs:"
+            f" {listed}; fgsched stop, and the next command starts it with its own"
+        )
 
 
 def _unused(name: str, value: str, why: str) -> str:

@@ -6,6 +6,7 @@ import resource
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,10 +14,12 @@ from msgspec import Struct
 from fgsched.domain.errors import Refused
 from fgsched.jobs.launchspec import Binding
 from fgsched.system import earlysignals
+from fgsched.system.limits import name_of
 
 _PRIORITY = 10  # nice steps: with thirty busy jobs on a CPU the controller still gets a quarter of it
 _OOM_SCORE_ADJ = -500  # as in the systemd unit
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
+_STATUS, _CAP_SYS_RESOURCE = Path("/proc/self/status"), 24
 _AUTOGROUP = Path("/proc/self/autogroup")  # with autogroups the nice value of the session counts
 
 
@@ -25,17 +28,16 @@ class _Minimum(Struct, frozen=True):
 
     limit: int
     value: int  # in the kernel's unit: seconds, bytes, files or processes
-    name: str
     text: str
 
 
 _MINIMUMS = (
-    _Minimum(resource.RLIMIT_CPU, 3600, "CPU time (ulimit -t)", "3600 s"),
-    _Minimum(resource.RLIMIT_NOFILE, 256, "open files (ulimit -n)", "256"),
-    _Minimum(resource.RLIMIT_AS, 1 << 30, "virtual memory (ulimit -v)", "1 GiB"),
-    _Minimum(resource.RLIMIT_DATA, 256 << 20, "data (ulimit -d)", "256 MiB"),
-    _Minimum(resource.RLIMIT_FSIZE, 1 << 30, "file size (ulimit -f)", "1 GiB"),
-    _Minimum(resource.RLIMIT_NPROC, 64, "processes of the user (ulimit -u)", "64"),
+    _Minimum(resource.RLIMIT_CPU, 3600, "3600 s"),
+    _Minimum(resource.RLIMIT_NOFILE, 256, "256"),
+    _Minimum(resource.RLIMIT_AS, 1 << 30, "1 GiB"),
+    _Minimum(resource.RLIMIT_DATA, 256 << 20, "256 MiB"),
+    _Minimum(resource.RLIMIT_FSIZE, 1 << 30, "1 GiB"),
+    _Minimum(resource.RLIMIT_NPROC, 64, "64"),
 )
 _RAISED = tuple(one.limit for one in _MINIMUMS)
 _KEPT_SIGNALS = {
@@ -59,7 +61,7 @@ def cpu_binding(setting: str) -> Binding:
 
 
 def leave_bounds_of_command() -> None:
-    """Undo what bound the command that starts a controller: `taskset`, `nice`, `chrt`, `ionice`.
+    """Undo what bound the command that starts a controller: `taskset`, `nice`, `chrt`, `ionice`, `choom`.
 
     All later jobs would inherit it. The kernel keeps the CPUs within the cpuset of the session. Only root can
     lower a nice value, or leave SCHED_IDLE with one; others keep them.
@@ -74,6 +76,32 @@ def leave_bounds_of_command() -> None:
         ctypes.CDLL(None).syscall(
             number, _IOPRIO_WHO_PROCESS, 0, 0
         )  # no class: the I/O follows the nice value
+    ctypes.CDLL(None).personality(0)  # setarch -R maps everything at fixed addresses
+    _leave_oom_score()
+
+
+def _leave_oom_score() -> None:
+    """Lower a raised OOM score as far as the kernel permits: to that which root gave to the session."""
+    for score in range(0, int(_OOM_SCORE.read_text()), 100):
+        with suppress(OSError):
+            _OOM_SCORE.write_text(str(score))
+            return
+
+
+@cache
+def hard_limits() -> tuple[tuple[int, int], ...]:
+    """Return (resource, hard limit) of this process where it has one that its children cannot exceed."""
+    if _may_raise_limits():
+        return ()
+    numbers = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+    hard = [(number, resource.getrlimit(number)[1]) for number in numbers]
+    return tuple((number, limit) for number, limit in hard if limit != resource.RLIM_INFINITY)
+
+
+def _may_raise_limits() -> bool:
+    """Return whether this process can raise hard limits (CAP_SYS_RESOURCE)."""
+    status = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
+    return bool(int(status["CapEff"], 16) >> _CAP_SYS_RESOURCE & 1)
 
 
 def raise_limits() -> None:
@@ -103,7 +131,7 @@ def refuse_unfit_limits() -> None:
         _, hard = resource.getrlimit(one.limit)
         if hard != resource.RLIM_INFINITY and hard < one.value:
             raise Refused(
-                f"the controller cannot run with the hard limit of {one.name} of this shell: "
+                f"the controller cannot run with the hard limit of {name_of(one.limit)} of this shell: "
                 f"{hard}, and it needs {one.text}",
                 "Start it from a shell without that limit: fgsched start",
             )

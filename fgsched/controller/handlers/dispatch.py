@@ -27,6 +27,7 @@ from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.domain.units import SubmitContext
 from fgsched.server import Connection
 from fgsched.system.accounts import Account
+from fgsched.system.nice import hard_limits
 
 Call = type[protocol.Call[Any]]
 
@@ -143,6 +144,7 @@ class Dispatcher:
             mails=has_mailer,
             known=self._jobs.labels.of(caller.uid),
             own=self.about.places.mode == "user",
+            limits=hard_limits(),
             devices=os.environ.get("FG_DEVICES", ""),
             config_file=str(self.about.places.config_file),
         )
