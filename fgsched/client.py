@@ -19,7 +19,8 @@ from fgsched import codec, protocol
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Unreachable
 from fgsched.domain.text import clean
 from fgsched.protocol import Answer, Call, Progress
-from fgsched.system.ownhost import lock_holder, refuse_another_host, refuse_without_locks
+from fgsched.system import locks
+from fgsched.system.ownhost import refuse_another_host, refuse_without_locks
 from fgsched.system.paths import SOCKET_PATH_MAX, Paths, written
 from fgsched.system.startmark import starting
 
@@ -494,7 +495,7 @@ def _starting(places: Paths, patience: _Patience) -> Iterator[None]:
                 lock.acquire()
             break
         except Timeout:
-            holder = lock_holder(Path(lock.lock_file))
+            holder = locks.holder(Path(lock.lock_file))
             patience.why = f"another command ({holder or 'unknown'}) is starting the controller"
             patience.spend(starting(places.refreshed(os.geteuid()).socket))
     try:

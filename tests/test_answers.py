@@ -237,3 +237,12 @@ def test_a_logout_that_ends_the_controller_is_named(cgroup, kills, lingers, why)
 def test_doctor_tells_what_a_logout_does(lab):
     row = next(line for line in lab.run("fgsched", "doctor").lines if line[5:].startswith("logout"))
     assert row.startswith(("OK", "WARN"))
+
+
+def test_a_host_without_gpus_says_how_the_controller_gets_some(tmp_path):
+    with living(tmp_path / "home", devices="none") as home:
+        home.run("fgsched", "start")
+        for words in (("--gpus=0.5",), ("--gpu-mem=8G",)):
+            done = home.run("fgsub", *words, "--wrap=true", env={"FG_DEVICES": "sim:2x16G"})
+            assert done.status == 1
+            assert "A controller keeps the FG_DEVICES and FG_CONFIG with which it was started" in done.err

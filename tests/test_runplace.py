@@ -204,3 +204,13 @@ def test_jobs_go_on_and_start_after_the_last_logout_has_removed_the_runtime_dire
         assert "started" in (home.path / "out.2").read_text()
         assert "cannot be preloaded" not in (home.path / "out.1").read_text()
         assert home.run("fgq", "-h").status == 0, "as from cron, without the variable"
+
+
+def test_in_a_chroot_without_a_mount_for_its_root_the_file_system_is_known(tmp_path, monkeypatch):
+    listed = runplace.file_system(tmp_path)
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text("30 1 0:25 / /proc rw - proc proc rw\n")
+    monkeypatch.setattr(runplace, "_MOUNTS", mounts)
+    assert runplace.file_system(tmp_path / "not" / "there") == listed
+    assert runplace.is_suitable(Path("/tmp/fgsched-01234567"))
+    assert runplace.file_system(Path("/proc/self")) == "proc"

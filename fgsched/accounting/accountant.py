@@ -5,7 +5,6 @@ data are on disk. Between messages it deletes old samples. It ends with the cont
 socket closes.
 """
 
-import fcntl
 import os
 import select
 import sys
@@ -38,7 +37,7 @@ from fgsched.accounting.records import Minute
 from fgsched.accounting.spans import day_of, hour_of
 from fgsched.crash import point
 from fgsched.domain.errors import Exit, FgschedError, StorageError
-from fgsched.system import disk
+from fgsched.system import disk, locks
 
 _CHUNK = 1 << 18  # bytes
 _PRUNED = 600.0  # seconds between two looks for old samples
@@ -318,8 +317,9 @@ def main() -> None:
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     os.umask(0o077)
-    with _opened(path.with_name("accounts.lock")) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # an earlier accountant may still be writing
+    place = path.with_name("accounts.lock")
+    with _opened(place) as lock:
+        locks.lock(lock.fileno(), place, "an earlier accountant, which may be writing")
         accountant = Accountant(path, host_zone(os.environ), Keep(minutes=minutes, hours=hours, days=days))
         try:
             serve(accountant, 0, 1)

@@ -4,7 +4,6 @@
 or are damaged; then ended jobs stay in the queue. Readers compare the number of the last commit.
 """
 
-import fcntl
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -20,7 +19,7 @@ from fgsched.store.files import UNREADABLE, forget_damage
 from fgsched.store.opening import Kind, beside_of, compare_commits, looking, refusing, verify
 from fgsched.store.schema import named
 from fgsched.store.sums import Sums
-from fgsched.system import disk
+from fgsched.system import disk, locks
 
 _HOME = Path(__file__).parent
 _SQL = named(_HOME.joinpath("queries.sql").read_text())
@@ -166,8 +165,9 @@ def recover(path: Path, ending: str) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with path.with_name("accounts.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    place = path.with_name("accounts.lock")
+    with place.open("w") as file:
+        locks.lock(file.fileno(), place, "the accounts")
         yield
 
 

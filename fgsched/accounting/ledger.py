@@ -36,6 +36,7 @@ from fgsched.store import wal
 from fgsched.store.connection import Connection, Opened
 from fgsched.store.opening import beside_of
 from fgsched.store.schema import named
+from fgsched.system import locks
 
 VERSION = 1
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # spans, in seconds
@@ -378,16 +379,28 @@ class Reader:
 
         Raises StorageError if it cannot be read or is of a newer version.
         """
+        self.path = path
         with _told(path):
             place = f"{Path(path).absolute().as_uri()}?mode=ro"
-            self._db = sqlite3.connect(place, timeout=timeout, uri=True, isolation_level=None)
+            silent = min(timeout, locks.SILENT)
+            self._db = sqlite3.connect(place, timeout=silent, uri=True, isolation_level=None)
             with _closed_on_error(self._db):
                 self._db.row_factory = sqlite3.Row
                 self._db.execute("PRAGMA query_only = ON")
+                self._wait(timeout - silent)
                 _refuse_other_version(self._db, path)
-        self.path = path
         with _closed_on_error(self._db):
             self.compare()
+
+    def _wait(self, left: float) -> None:
+        """Wait until the file can be read, and say for whom; `left`: further seconds."""
+        try:
+            self._db.execute("PRAGMA user_version")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or left <= 0:
+                raise
+            locks.tell_wait(Path(self.path), "the accounts")
+            self._db.execute(f"PRAGMA busy_timeout = {round(left * 1000)}")
 
     def compare(self) -> None:
         """Compare the file with the number of its last commit. Raises StorageError if commits are missing."""

@@ -6,7 +6,6 @@ successor wait until then, so that a program is not run twice at the same time f
 """
 
 import ctypes
-import fcntl
 import os
 import resource
 import selectors
@@ -27,6 +26,7 @@ from fgsched.domain.text import storable
 from fgsched.hooks.permissions import refuse_unsafe_program
 from fgsched.hooks.settings import Ran, Run
 from fgsched.hooks.shares import Waiting
+from fgsched.system import locks
 from fgsched.system.capture import Capture, memory_file
 from fgsched.system.identity import become
 
@@ -212,5 +212,5 @@ def main() -> None:
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("0")
     lock = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    locks.lock(lock, Path(sys.argv[1]), "an earlier runner")
     Runner(0, 1).serve()

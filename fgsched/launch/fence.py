@@ -21,6 +21,7 @@ from fgsched.domain.job import Demand, Gpu, GpuState, Hold, Reading
 from fgsched.domain.units import format_mebibytes
 from fgsched.jobs.launchspec import job_dir
 from fgsched.scheduling.placement import cost, is_suitable
+from fgsched.system import locks
 from fgsched.system.process import parents, started_with
 
 ATTEMPT = 1
@@ -47,7 +48,7 @@ class Place(Struct, frozen=True):
                 raise Refused(f"{each} belongs to another user, or others can write there", "Remove it.")
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            locks.lock(descriptor, folder, "another fgfence")
             yield
         finally:
             os.close(descriptor)

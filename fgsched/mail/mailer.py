@@ -5,7 +5,6 @@ the name of each letter that survives a power failure to descriptor 1. A letter 
 server has accepted it; until then it is tried again, after a kill at any point, too.
 """
 
-import fcntl
 import os
 import select
 import sys
@@ -27,6 +26,7 @@ from fgsched.mail.composing import compose
 from fgsched.mail.letters import JobMail, Letter, Message, Settings, from_bytes, to_bytes
 from fgsched.mail.spool import Spool
 from fgsched.mail.transport import Later, Never, send
+from fgsched.system import locks
 from fgsched.system.outputs import tail
 
 _PAUSE = 2.0  # seconds after a first failure; it doubles with each further one
@@ -100,10 +100,11 @@ class Mailer:
         Raises:
             OSError: the lock cannot be opened.
         """
-        with (self._spool.path / "lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-            except BlockingIOError:
+        place = self._spool.path / "lock"
+        with place.open("w") as file:
+            if waits:
+                locks.lock(file.fileno(), place, "another mailer")
+            elif not locks.is_free(file.fileno()):
                 return
             self.work(now)
 
@@ -280,6 +281,6 @@ def main() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     os.umask(0o077)
     host = host_name()
-    with (path / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # an earlier mailer may still be sending
+    with (path / "lock").open("w") as file:
+        locks.lock(file.fileno(), path / "lock", "an earlier mailer, which may be sending")
         serve(Mailer(Spool(path), settings, host), 0, 1, Mailer(Spool(path / "reports"), settings, host))

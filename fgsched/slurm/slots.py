@@ -9,6 +9,9 @@ import os
 import select
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from fgsched.system import locks
 
 _DIGITS = 10  # of the number of the next step in its file
 
@@ -18,9 +21,10 @@ def next_step(environ: Mapping[str, str]) -> int:
     folder = steps_folder(environ)
     if not folder:
         return 0
-    descriptor = os.open(f"{folder}/next", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    place = Path(folder, "next")
+    descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        locks.lock(descriptor, place, "the number of the step")
         found = os.pread(descriptor, _DIGITS, 0).strip()
         number = int(found) if found.isdigit() else 0
         os.pwrite(descriptor, f"{number + 1:0{_DIGITS}}".encode(), 0)  # all at once: srun may be killed

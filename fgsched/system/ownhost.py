@@ -211,17 +211,6 @@ def no_locks(state: Path, error: OSError) -> StorageError:
     )
 
 
-def lock_holder(path: Path) -> str:
-    """Return "pid N, NAME" of the process on this host that holds a lock of a file; "" if it is not known."""
-    with suppress(OSError):
-        inode = str(path.stat().st_ino)
-        for line in Path("/proc/locks").read_text().splitlines():
-            words = line.split()
-            if "->" not in words and words[5].rpartition(":")[2] == inode and words[4].isdecimal():
-                return f"pid {words[4]}, {Path(f'/proc/{words[4]}/comm').read_text().strip()}"
-    return ""
-
-
 def is_in_use(state: Path) -> bool:
     """Return whether a controller or a spawner with jobs is seen to hold the lock of a queue."""
     with suppress(OSError):
