@@ -63,6 +63,11 @@ LINES = {  # what is typed: (exit status, part of the answer)
         "--dependency=afterok:1 can never be met, because that job has ended otherwise",
     ),
     "fgsub -d afterok:999 ok.sh": (1, "job 999 does not exist"),
+    # files
+    "fgsub --hold -i nowhere ok.sh": (0, "--input: there is no "),
+    "fgsub --hold -i ok.sh ok.sh": (0, TAKEN),
+    "fgsub --hold -i %j.in ok.sh": (0, TAKEN),
+    "fgsub --chdir=/nonexistent ok.sh": (2, "--chdir=/nonexistent: No such file or directory"),
     # scripts
     "fgsub typo.py": (2, "its interpreter /usr/bin/pyhton3 does not exist or cannot be executed"),
     "fgsub --hold own.sh": (

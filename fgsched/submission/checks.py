@@ -116,6 +116,16 @@ class Process:
             return ""
         return f"{setting.label}: you cannot write {shown(path)}; the job fails if that is so at its start"
 
+    def check_input(self, setting: Setting, values: Values, chdir: str) -> str:
+        """Return a warning if the caller cannot read the input file now; "" if they can."""
+        if needs_the_job(setting.text):
+            return ""
+        path = os.path.join(chdir, expand(setting.text, values))
+        if os.access(path, os.R_OK):
+            return ""
+        why = "you cannot read" if os.path.exists(path) else "there is no"
+        return f"{setting.label}: {why} {shown(path)}; the job fails if that is so at its start"
+
 
 def find(word: str, cwd: str, chdir: str, environ: Mapping[str, str]) -> tuple[str, bool]:
     """Locate the script or command; also return whether it was found through PATH.

@@ -252,6 +252,8 @@ class Surroundings(Protocol):
     def is_writable(self, directory: str) -> bool:
         """Tell whether the submitter can create files in a directory."""
 
+    def check_input(self, setting: Setting, values: Values, chdir: str) -> str: ...
+
     def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> str:
         """Check that the directory of an output file exists, or create it with `make`. Raises BadUsage.
 
@@ -487,12 +489,15 @@ class Submitter:
         return self._environments[text]
 
     def _check_outputs(self, settings: Mapping[str, Setting], request: Request) -> Iterator[str]:
-        """Check the files of the output; yield warnings."""
+        """Check the files of input and output; yield warnings."""
         if "output" not in settings and not self._here.is_writable(request.chdir):
             yield (
                 f"you cannot create {shown(request.output)} in {shown(request.chdir)}; the job fails"
                 " if that is so at its start: name another file with --output"
             )
+        if "input" in settings:
+            values = self._values(request.name, request.input)
+            yield self._here.check_input(settings["input"], values, request.chdir)
         for slot in ("output", "error"):
             setting = settings.get(slot)
             if setting is not None:
