@@ -7,7 +7,7 @@ cdef extern from "arbiter.h":
     enum:
         PLACES "FG_ARBITER_JOBS"
     ctypedef struct fg_turn_view:
-        uint64_t wants, until
+        uint64_t wants, until, had
         int resumed
     ctypedef struct fg_turn_job:
         double credit
@@ -47,13 +47,14 @@ cdef class Arbiter:
         fg_arbiter_leave(&self.arbiter, place)
         self.view(place)
 
-    def view(self, int place, uint64_t wants=0, uint64_t until=0, bint resumed=False) -> None:
+    def view(self, int place, uint64_t wants=0, uint64_t until=0, bint resumed=False, uint64_t had=0) -> None:
         """Set what the job at a place says in the next steps."""
         if not 0 <= place < FG_ARBITER_JOBS:
             raise IndexError(place)
         self.views[place].wants = wants
         self.views[place].until = until
         self.views[place].resumed = resumed
+        self.views[place].had = had
 
     def step(self, uint64_t now):
         """Decide. Return the time of the next step, or None: at the next event."""

@@ -28,7 +28,7 @@ from fixtures_cuda import (
 from fixtures_spawner import gate, go, spawner
 from leftovers import pytest_cmdline_main
 from live_host import home
-from simulated import simulate
+from simulated import simulate, take_turns
 
 __all__ = [
     "built_driver",

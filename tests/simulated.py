@@ -17,6 +17,20 @@ def simulate(built_driver):
     return run
 
 
+@pytest.fixture
+def take_turns(built_driver):
+    """take_turns(seconds, word or job, …) -> (parts of the GPU that jobs had in 100 ms, (p50, p99) of requests in ms)."""
+
+    def run(seconds, *words):
+        command = [built_driver.turnsim, str(seconds), *words]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        rows = [line for line in said if not line.startswith("requests")]
+        late = [tuple(int(word) / 1000 for word in line.split()[2:]) for line in said[len(rows) :]]
+        return [[int(word) / 1e8 for word in line.split()] for line in rows], late
+
+    return run
+
+
 def windows(rows, job, *, skip=2, length=10):
     """What a job had of the card in each window of so many seconds, after the first `skip`."""
     had = [row[job] for row in rows[skip * 10 :]]

@@ -1,7 +1,8 @@
 /* Exclusive turns on a shared GPU: which job may launch, and when that changes.
  *
  * One job at a time has the turn; the launches of the others wait. Credit grows with a job's share, and the time on the
- * clock during which a job has the turn is charged to it, whatever it does with it: kernels, streams, graphs, copies.
+ * clock during which a job has the turn is charged to it, whatever it does with it: kernels, streams, graphs, copies. While
+ * no other job is active, the GPU time that the job has counted itself is charged: its pauses cost the others nothing.
  * A job that has used its credit, or has no work, gives the turn up; it passes on when the GPU has finished the job's
  * work. The waiting job with the most credit for its share is next.
  *
@@ -16,12 +17,16 @@
  *
  * What a job does (all its processes together), by its word:
  *     FG_TURN_NONE     no launch begins. A launch that waits sets `wants`, once, to the time.
- *     FG_TURN_HELD     launches go at once, without a system call. The job queues at most FG_AHEAD of work.
+ *     FG_TURN_HELD     launches go at once, without a system call. The job queues at most fg_arbiter_ahead of work.
  *     FG_TURN_PARKED   no other job wants the GPU: launches go at once, and the first one changes the word to
  *                      FG_TURN_HELD and is an event, with `resumed` set in the next view.
- * `until` is a lease: the job has work on the GPU until then. The job renews it while it has work, and sets it to now
- * when its queue is empty. A job that is stopped or killed renews nothing, so its turn passes on. A lease counts for at
- * most FG_LEASE, and one that is renewed without end for FG_LONGEST_CLOSE after the turn was closed.
+ * `until` is a lease: the job has work on the GPU until then. The job renews it while it has work. When its turn has
+ * been closed and it has seen that its queue is empty, it sets it to 0, and the turn passes on at once. A job that is
+ * stopped or killed renews nothing, so its turn passes on, too, FG_UNCONFIRMED later. A lease counts for at most FG_LEASE,
+ * and one that is renewed without end for FG_LONGEST_CLOSE after the turn was closed.
+ *
+ * `others` of fg_arbiter is set by the caller before a step: the number of processes that have work on the GPU and take
+ * no turns (policy none). The GPU gives them time slices beside the holder, who is charged its part of the time.
  *
  * Any content of a view is valid: a job that lies can lengthen its turns by these bounds, and is charged for them. */
 #ifndef FG_ARBITER_H
@@ -30,16 +35,19 @@
 #include "pace.h"
 
 #define FG_ARBITER_JOBS 64
-#define FG_AHEAD (2 * FG_MS)          /* the most work that the holder queues */
+#define FG_AHEAD (1500 * FG_US)       /* the most work that the holder queues */
+#define FG_AHEAD_ALONE (8 * FG_MS)    /* the same while no other job is active */
 #define FG_LEASE (5 * FG_MS)          /* the validity of `until` */
+#define FG_UNCONFIRMED (200 * FG_US)  /* the end of a lease is taken for the end of the work after this time */
 #define FG_WITHOUT_WORK (300 * FG_US) /* a holder without work for this time gives the turn up */
+#define FG_LEAST_PATIENCE (50 * FG_US)    /* the same for a job that was seen not to return so soon */
 #define FG_FIRST_LAUNCH (2 * FG_MS)   /* a holder that was woken has this time for its first launch */
 #define FG_LONGEST_CLOSE (2000 * FG_MS)   /* work that runs on after the end of its turn has the GPU for this time */
 #define FG_PERIOD (20 * FG_MS)        /* of the turns of jobs with short kernels */
+#define FG_USUAL_TURN (5 * FG_MS)     /* the period is longer if that many turns do not fit */
 #define FG_KERNELS_A_PERIOD 8         /* the longest kernels: what is saved lasts for eight of them */
 #define FG_UNINTERRUPTED (2 * FG_MS)  /* the part of a turn that no modest job interrupts */
 #define FG_TURN_START (3 * FG_MS)     /* the most credit that a job saves before it begins a turn */
-#define FG_LONE_START (1 * FG_MS)     /* the same if no other job is active */
 #define FG_ACTIVE (100 * FG_MS)       /* a job is active for this time after it wanted or had the turn */
 #define FG_RECENT (100 * FG_MS)       /* what a job used recently decays in this time */
 #define FG_KERNEL_MEMORY (5000 * FG_MS)   /* the longest kernel is forgotten in this time */
@@ -49,6 +57,7 @@ enum { FG_TURN_NONE, FG_TURN_HELD, FG_TURN_PARKED };
 typedef struct {              /* what a job says; all zero: it says nothing */
     uint64_t wants;           /* since when a launch waits for the turn; 0: none does */
     uint64_t until;           /* the end of the work that it has on the GPU, as it expects it */
+    uint64_t had;             /* ns of GPU time that it has counted, in total */
     int resumed;              /* it launched in a parked turn */
 } fg_turn_view;
 
@@ -59,7 +68,11 @@ typedef struct {
     double credit;            /* ns */
     double recent;            /* ns charged recently */
     uint64_t active;          /* when it last wanted or had the turn; 0: never */
+    uint64_t rested;          /* the end of its work when it gave a turn up for lack of work; 0: it came back since */
+    uint64_t patience;        /* how long it may be without work in its turn */
     uint64_t unanswered;      /* the value of `wants` that got a turn and did not launch in it */
+    uint64_t had;             /* as last seen */
+    double uncharged;         /* ns of its turn that it may have used and not counted yet */
     uint64_t held;            /* total ns during which it had the turn */
 } fg_turn_job;
 
@@ -68,6 +81,7 @@ typedef struct {
     int holder;               /* -1: none */
     uint64_t now;             /* of the last step */
     uint64_t opened, closed;  /* when the turn began, and was closed; closed 0: it is open */
+    int others;               /* processes that have work and take no turns */
     double longest;           /* ns that work lasted beyond what a holder may queue */
 } fg_arbiter;
 
@@ -81,7 +95,7 @@ static inline int fg_arbiter_join(fg_arbiter *a, uint32_t policy, uint32_t share
     if ((policy != FG_PACE_HARD && policy != FG_PACE_FAIR) || !share || share >= FG_WHOLE) return -1;
     for (int i = 0; i < FG_ARBITER_JOBS; i++) {
         if (a->job[i].share) continue;
-        a->job[i] = (fg_turn_job){.policy = policy, .share = share};
+        a->job[i] = (fg_turn_job){.policy = policy, .share = share, .patience = FG_WITHOUT_WORK};
         return i;
     }
     return -1;
@@ -100,9 +114,28 @@ static inline double fg_turn_part(const fg_turn_job *j) { return (double)j->shar
 /* Credit in units of time: how long a job could have waited for it. */
 static inline double fg_turn_claim(const fg_turn_job *j) { return j->credit / fg_turn_part(j); }
 
+static inline int fg_turn_is_active(const fg_arbiter *a, int place) {
+    const fg_turn_job *j = &a->job[place];
+    return j->share && j->active && a->now - j->active < FG_ACTIVE;
+}
+
+static inline int fg_arbiter_active(const fg_arbiter *a) {
+    int count = 0;
+    for (int i = 0; i < FG_ARBITER_JOBS; i++) count += fg_turn_is_active(a, i);
+    return count;
+}
+
+/* The time in which each active job has a turn, if they always have work. */
 static inline double fg_arbiter_period(const fg_arbiter *a, double kernels) {
-    double period = kernels * a->longest;
+    double period = kernels * a->longest, turns = fg_arbiter_active(a) * (double)FG_USUAL_TURN;
+    if (period < turns) period = turns;
     return period > (double)FG_PERIOD ? period : (double)FG_PERIOD;
+}
+
+/* The most by which the holder's claim may fall below that of a job that waits: with it, a period has a turn of each. */
+static inline double fg_arbiter_spread(const fg_arbiter *a) {
+    int active = fg_arbiter_active(a);
+    return fg_arbiter_period(a, 1) * (active > 1 ? active - 1. : 1.) / (active > 1 ? active : 2.);
 }
 
 static inline int fg_turn_waits(const fg_turn_job *j, const fg_turn_view *v) {
@@ -128,19 +161,41 @@ static inline void fg_turn_earn(const fg_arbiter *a, fg_turn_job *j, double pass
 static inline void fg_turn_charge(fg_turn_job *j, double passed) {
     j->credit -= passed;
     j->recent += passed;
-    j->held += (uint64_t)passed;
     if (j->credit < -(double)FG_MAX_DEBT) j->credit = -(double)FG_MAX_DEBT;
+}
+
+/* A job that always returns later than it could have kept the turn does not keep the others waiting. */
+static inline void fg_turn_learn_patience(fg_turn_job *j, const fg_turn_view *v) {
+    if (!j->rested || !v->wants) return;
+    if (v->wants < j->rested + 2 * FG_WITHOUT_WORK) j->patience = FG_WITHOUT_WORK;
+    else if (j->patience > FG_LEAST_PATIENCE) j->patience = j->patience / 2 > FG_LEAST_PATIENCE ? j->patience / 2 : FG_LEAST_PATIENCE;
+    j->rested = 0;
+}
+
+/* Return what to charge for a part of a turn: all of it, or what the job counted while no other was active. */
+static inline double fg_turn_cost(fg_turn_job *j, uint64_t had, int is_alone, double passed) {
+    double counted = had > j->had ? (double)(had - j->had) : 0;
+    j->had = had;
+    j->uncharged = is_alone ? j->uncharged + passed : 0;
+    if (!is_alone) return passed;
+    if (counted > j->uncharged) counted = j->uncharged;
+    j->uncharged -= counted;
+    return counted;
 }
 
 /* Credit all jobs, and charge the one that has the turn, for the time since the last step. */
 static inline void fg_arbiter_pass(fg_arbiter *a, const fg_turn_view *views, uint64_t now) {
     double passed = a->now && now > a->now ? (double)(now - a->now) : 0;
+    int is_alone = fg_arbiter_active(a) <= 1 && !a->others;
     for (int i = 0; i < FG_ARBITER_JOBS; i++) {
         fg_turn_job *j = &a->job[i];
         if (!j->share) continue;
+        fg_turn_learn_patience(j, &views[i]);
         int has_turn = a->holder == i && j->word != FG_TURN_PARKED;
         if (has_turn || fg_turn_waits(j, &views[i])) j->active = now;
-        if (has_turn || j->strays) fg_turn_charge(j, passed);
+        double cost = fg_turn_cost(j, views[i].had, is_alone, passed);
+        if (has_turn) j->held += (uint64_t)passed;
+        if (has_turn || j->strays) fg_turn_charge(j, cost / (1 + a->others));
         if (j->strays && views[i].until <= now) j->strays = 0;
         fg_turn_earn(a, j, passed);
     }
@@ -178,7 +233,7 @@ static inline void fg_arbiter_give_rest(fg_arbiter *a, const fg_turn_view *views
 }
 
 static inline double fg_turn_end_by_rival(const fg_arbiter *a, const fg_turn_job *j, const fg_turn_job *rival) {
-    return (fg_turn_claim(j) - fg_turn_claim(rival) + fg_arbiter_period(a, 1) / 2) * fg_turn_part(j);
+    return (fg_turn_claim(j) - fg_turn_claim(rival) + fg_arbiter_spread(a)) * fg_turn_part(j);
 }
 
 /* Return the ns that the open turn still lasts; at most 0: it is to be closed; 1e18: nothing ends it. */
@@ -211,7 +266,8 @@ static inline void fg_arbiter_release(fg_arbiter *a) {
 /* A turn that was closed ends with the work that the job has on the GPU. */
 static inline void fg_arbiter_drain(fg_arbiter *a, const fg_turn_view *view) {
     double beyond = (double)(a->now - a->closed) - (double)FG_AHEAD;
-    int is_empty = fg_turn_until(view, a->now) <= a->now;
+    uint64_t until = fg_turn_until(view, a->now);
+    int is_empty = !until || a->now >= (until > a->closed ? until : a->closed) + FG_UNCONFIRMED;
     if (beyond > a->longest) a->longest = beyond;
     if (!is_empty && a->now - a->closed < FG_LONGEST_CLOSE) return;
     a->job[a->holder].strays = !is_empty;
@@ -221,13 +277,14 @@ static inline void fg_arbiter_drain(fg_arbiter *a, const fg_turn_view *view) {
 /* Return when the holder has been without work for too long. */
 static inline uint64_t fg_arbiter_idle_at(const fg_arbiter *a, const fg_turn_view *view) {
     uint64_t until = fg_turn_until(view, a->now);
-    return until > a->opened ? until + FG_WITHOUT_WORK : a->opened + FG_FIRST_LAUNCH;
+    return until > a->opened ? until + a->job[a->holder].patience : a->opened + FG_FIRST_LAUNCH;
 }
 
 /* A holder without work gives the turn up, or keeps it parked if no other job may have it. */
 static inline void fg_arbiter_rest(fg_arbiter *a, const fg_turn_view *views) {
     fg_turn_job *j = &a->job[a->holder];
     if (fg_turn_until(&views[a->holder], a->now) <= a->opened) j->unanswered = views[a->holder].wants;
+    else j->rested = fg_turn_until(&views[a->holder], a->now);
     if (fg_arbiter_rival(a, views) >= 0 || (j->policy == FG_PACE_HARD && j->credit <= 0)) fg_arbiter_release(a);
     else j->word = FG_TURN_PARKED;
 }
@@ -237,6 +294,7 @@ static inline void fg_arbiter_judge(fg_arbiter *a, const fg_turn_view *views) {
     const fg_turn_view *view = &views[a->holder];
     if (j->word == FG_TURN_PARKED && view->resumed) {
         j->word = FG_TURN_HELD;
+        j->rested = 0;
         a->opened = a->now;
     }
     if (a->closed) fg_arbiter_drain(a, view);
@@ -245,24 +303,16 @@ static inline void fg_arbiter_judge(fg_arbiter *a, const fg_turn_view *views) {
     } else if (a->now >= fg_arbiter_idle_at(a, view)) fg_arbiter_rest(a, views);
     else {
         if (fg_arbiter_rival(a, views) < 0 && j->policy == FG_PACE_FAIR && j->credit <= 0)
-            fg_arbiter_give_rest(a, views, fg_arbiter_period(a, 1) / 2);
+            fg_arbiter_give_rest(a, views, fg_arbiter_spread(a));
         if (fg_arbiter_left(a, views) <= 0) fg_arbiter_close(a);
     }
 }
 
-/* Return whether another job was active recently: then each change of the turn costs the GPU time. */
-static inline int fg_turn_is_beside_others(const fg_arbiter *a, int place) {
-    for (int i = 0; i < FG_ARBITER_JOBS; i++)
-        if (i != place && a->job[i].share && a->job[i].active && a->now - a->job[i].active < FG_ACTIVE) return 1;
-    return 0;
-}
-
 /* The credit with which a hard job begins a turn. */
-static inline double fg_turn_start(const fg_arbiter *a, int place) {
-    const fg_turn_job *j = &a->job[place];
-    double most = fg_turn_is_beside_others(a, place) ? (double)FG_TURN_START : (double)FG_LONE_START;
+static inline double fg_turn_start(const fg_turn_job *j) {
     double start = fg_turn_part(j) * (double)FG_PERIOD / 2;
-    return fg_turn_is_modest(j) ? 1 : start < most ? start : most;
+    if (fg_turn_is_modest(j)) return 1;
+    return start < (double)FG_TURN_START ? start : (double)FG_TURN_START;
 }
 
 static inline void fg_arbiter_open(fg_arbiter *a, int place) {
@@ -280,11 +330,11 @@ static inline void fg_arbiter_choose(fg_arbiter *a, const fg_turn_view *views) {
     for (int i = 0; i < FG_ARBITER_JOBS; i++) {
         const fg_turn_job *j = &a->job[i];
         if (!fg_turn_waits(j, &views[i])) continue;
-        if (j->credit >= fg_turn_start(a, i) && (best < 0 || fg_turn_claim(j) > fg_turn_claim(&a->job[best]))) best = i;
+        if (j->credit >= fg_turn_start(j) && (best < 0 || fg_turn_claim(j) > fg_turn_claim(&a->job[best]))) best = i;
         if (j->policy == FG_PACE_FAIR && (fair < 0 || fg_turn_claim(j) > fg_turn_claim(&a->job[fair]))) fair = i;
     }
     if (best < 0 && fair >= 0) {
-        fg_arbiter_give_rest(a, views, fg_arbiter_period(a, 1) / 2);
+        fg_arbiter_give_rest(a, views, fg_arbiter_spread(a));
         best = fair;
     }
     if (best >= 0) fg_arbiter_open(a, best);
@@ -299,7 +349,7 @@ static inline double fg_arbiter_next_start(const fg_arbiter *a, const fg_turn_vi
     double least = 1e18;
     for (int i = 0; i < FG_ARBITER_JOBS; i++) {
         if (a->holder == i || !fg_turn_waits(&a->job[i], &views[i])) continue;
-        double lacks = fg_turn_lacks(&a->job[i], a->holder < 0 ? fg_turn_start(a, i) : 1);
+        double lacks = fg_turn_lacks(&a->job[i], a->holder < 0 ? fg_turn_start(&a->job[i]) : 1);
         if (lacks > 0 && lacks < least) least = lacks;
     }
     return least;
@@ -312,6 +362,7 @@ static inline uint64_t fg_arbiter_wake(const fg_arbiter *a, const fg_turn_view *
     if (a->holder >= 0 && a->closed) {
         uint64_t last = a->closed + FG_LONGEST_CLOSE;
         at = fg_turn_until(&views[a->holder], a->now);
+        at = (at > a->closed ? at : a->closed) + FG_UNCONFIRMED;
         at = at < last ? at : last;
         in = 1e18;
     } else if (a->holder >= 0 && a->job[a->holder].word == FG_TURN_HELD) {
@@ -322,6 +373,9 @@ static inline uint64_t fg_arbiter_wake(const fg_arbiter *a, const fg_turn_view *
     if (in < 1e17 && a->now + (uint64_t)in < at) at = a->now + (uint64_t)in;
     return at > a->now ? at : a->now + 1;
 }
+
+/* Return the most work, in ns, that the holder may queue from now on. */
+static inline uint64_t fg_arbiter_ahead(const fg_arbiter *a) { return fg_arbiter_active(a) > 1 ? FG_AHEAD : FG_AHEAD_ALONE; }
 
 /* Decide what each job may do from now on. views[k]: what the job at place k says. Return when to decide again. */
 static inline uint64_t fg_arbiter_step(fg_arbiter *a, const fg_turn_view views[FG_ARBITER_JOBS], uint64_t now) {

@@ -6,6 +6,7 @@
 #define FG_TRACK_H
 #include <string.h>
 #include "habit.h"
+#include "stopwatch.h"
 
 #define FG_HABITS 512
 #define FG_TRACKS 8
@@ -17,13 +18,6 @@
 #define FG_MOST_RUN_ON (2000 * FG_MS)   /* the most that is charged for an unknown kernel while it runs */
 #define FG_ENDLESS (3000 * FG_MS)    /* a kernel that has run for so long may wait for a later launch */
 #define FG_DOUBT (20 * FG_MS)    /* tolerance for time that seems to exceed the charges */
-
-typedef struct {                 /* the calls of the driver */
-    int (*record)(void *self, void **event, void *stream);              /* creates the event if necessary; 1: done */
-    int (*reached)(void *self, void *event);                            /* 1: yes; 0: not yet; -1: unknown */
-    int64_t (*between)(void *self, void *from, void *to);               /* ns; below 0: unknown */
-    void *self;
-} fg_stopwatch;
 
 typedef struct {
     void *event;

@@ -130,6 +130,10 @@ class FakeDriver:
         return self.folder / "launcher"
 
     @property
+    def turnsim(self) -> Path:
+        return self.folder / "turnsim"
+
+    @property
     def pacesim(self) -> Path:
         return self.folder / "pacesim"
 
@@ -208,7 +212,9 @@ def build(folder: Path) -> FakeDriver:
     compile_c([HERE / "stepkill.c"], folder / "stepkill")
     compile_c([HERE / "procs.c"], folder / "procs", "-ldl")
     compile_c([HERE / "launcher.c"], folder / "launcher", "-ldl")
-    compile_c([HERE / "pacesim.c"], folder / "pacesim", "-O2", f"-I{HERE.parents[1] / 'fgshim/include'}")
+    for simulator in ("pacesim", "turnsim"):
+        include = f"-I{HERE.parents[1] / 'fgshim/include'}"
+        compile_c([HERE / f"{simulator}.c"], folder / simulator, "-O2", include)
     _build_askers(folder)
     return FakeDriver(folder, folder / "cards")
 
