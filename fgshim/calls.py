@@ -177,6 +177,7 @@ def launches() -> list[Call]:
         *cuda("launch", "cuLaunchCooperativeKernel", 9000, ptsz=[9000]),
         *cuda("launch", "cuLaunchCooperativeKernelMultiDevice", 9000),
         *cuda("launch", "cuLaunch", 2000),
+        *cuda("launch", "cuStreamDestroy", 2000, 4000),  # its work is no longer watched
         *cuda("launch", "cuLaunchGrid", 2000),
         *cuda("launch", "cuLaunchGridAsync", 2000),
     ]

@@ -91,6 +91,7 @@ cdef extern from "cuda_types.h":
         CU_LIMIT_PRINTF_FIFO_SIZE
         CU_LIMIT_MALLOC_HEAP_SIZE
         CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        CU_STREAM_PER_THREAD
         CUDA_ERROR_NOT_READY
         FG_MAX_DEVICES
     ctypedef struct fg_launch_config:

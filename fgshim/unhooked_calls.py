@@ -50,7 +50,7 @@ UNHOOKED: dict[str, str] = {
         cuMemDiscardBatchAsync cuMemPrefetchAsync cuMemPrefetchBatchAsync cuStreamAttachMemAsync""",
     "streams and events: their memory belongs to the context": """
         cuStreamAddCallback cuStreamBatchMemOp cuStreamCopyAttributes cuStreamCreate
-        cuStreamCreateWithPriority cuStreamDestroy cuStreamGetAttribute cuStreamGetCaptureInfo
+        cuStreamCreateWithPriority cuStreamGetAttribute cuStreamGetCaptureInfo
         cuStreamGetCtx cuStreamGetDevResource cuStreamGetDevice cuStreamGetFlags cuStreamGetGreenCtx
         cuStreamGetId cuStreamGetPriority cuStreamIsCapturing cuStreamQuery cuStreamSetAttribute
         cuStreamUpdateCaptureDependencies cuStreamWaitEvent cuStreamWaitValue32 cuStreamWaitValue64

@@ -45,6 +45,7 @@ __all__ = [
     "pytest_cmdline_main",
     "simulate",
     "spawner",
+    "take_turns",
 ]
 
 # On a busy host everything may be slow.

@@ -19,7 +19,7 @@ def simulate(built_driver):
 
 @pytest.fixture
 def take_turns(built_driver):
-    """take_turns(seconds, word or job, …) -> (parts of the GPU that jobs had in 100 ms, (p50, p99) of requests in ms)."""
+    """take_turns(seconds, word or job, …) -> (parts of each 100 ms, [(p50, p99) of requests in ms])."""
 
     def run(seconds, *words):
         command = [built_driver.turnsim, str(seconds), *words]

@@ -262,6 +262,7 @@ EVERY_LIBC = [
     "pthread_mutex_unlock",
     "pthread_self",
     "stpcpy",
+    "strcat",
     "strcpy",
     "strlen",
     "strncmp",

@@ -78,12 +78,13 @@ def test_an_ordinary_program_says_and_returns_what_it_did(job, words):
     assert (hooked.returncode, hooked.stdout, hooked.stderr) == (alone.returncode, alone.stdout, alone.stderr)
 
 
-def test_the_library_cannot_start_threads_catch_signals_leave_or_speak():
+def test_the_library_cannot_start_processes_catch_signals_leave_or_speak():
     if not fgshim.library().exists() or shutil.which("nm") is None:
         pytest.skip("needs the built hook, and nm to look into it")
     said = subprocess.run(["nm", "-D", "--undefined-only", fgshim.library()], check=True, capture_output=True)
+    # It may start a thread, at the first launch in a turn: a process with CUDA has threads of its own.
     needs = set(re.findall(r" [Uw] ([^@\s]+)", said.stdout.decode()))
-    starts = "pthread_create|clone|v?fork|system|signal|sigaction|.*sigmask|setenv|chdir|umask"
+    starts = "clone|v?fork|system|signal|sigaction|.*sigmask|setenv|chdir|umask"
     ends = ".*atexit|_?exit|abort|.*printf|f?puts|std(out|err)|perror|malloc|free"
     assert [name for name in needs if re.fullmatch(f"{starts}|{ends}", name)] == []
 

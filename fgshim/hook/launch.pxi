@@ -3,10 +3,11 @@
 #
 # Hooks: cuLaunchKernel, cuLaunchKernel_ptsz, cuLaunchKernelEx, cuLaunchKernelEx_ptsz,
 #   cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernelMultiDevice,
-#   cuGraphLaunch, cuGraphLaunch_ptsz, cuLaunch, cuLaunchGrid, cuLaunchGridAsync.
+#   cuGraphLaunch, cuGraphLaunch_ptsz, cuLaunch, cuLaunchGrid, cuLaunchGridAsync, cuStreamDestroy,
+#   cuStreamDestroy_v2.
 # Exports: nothing.
-# Needs: code (fg_begin_launch, fg_end_launch, fg_first_launch); driver (fg_function); graphs (fg_take_for_graph); pace (fg_is_paced, fg_kind, fg_mark_launch,
-#   fg_may_wait, fg_wait_turn).
+# Needs: code (fg_begin_launch, fg_end_launch, fg_first_launch); driver (fg_function); graphs (fg_take_for_graph); pace (fg_forget_stream,
+#   fg_is_paced, fg_kind, fg_mark_launch, fg_may_wait, fg_wait_turn).
 
 cdef int fg_kernel(
     void *real, bint own, void *function, const unsigned int *shape, void *stream, void **parameters, void **extra
@@ -212,3 +213,19 @@ cdef public int cuLaunchGrid(void *function, int width, int height) noexcept nog
 
 cdef public int cuLaunchGridAsync(void *function, int width, int height, void *stream) noexcept nogil:
     return fg_grid(FG_cuLaunchGridAsync, function, width, height, stream)
+
+
+cdef int fg_destroy_stream(int call, void *stream) noexcept nogil:
+    cdef void *real = fg_function(call)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    fg_forget_stream(stream)
+    return (<ctx_in_t> real)(stream)
+
+
+cdef public int cuStreamDestroy(void *stream) noexcept nogil:
+    return fg_destroy_stream(FG_cuStreamDestroy, stream)
+
+
+cdef public int cuStreamDestroy_v2(void *stream) noexcept nogil:
+    return fg_destroy_stream(FG_cuStreamDestroy_v2, stream)

@@ -17,6 +17,13 @@ FG_OLD(dladdr1, FG_DLADDR1);
 FG_OLD(pthread_mutex_trylock, FG_BASE);
 FG_OLD(pthread_mutex_timedlock, FG_BASE);
 FG_OLD(pthread_mutex_consistent, FG_ROBUST);
+FG_OLD(pthread_create, FG_BASE);
+FG_OLD(pthread_attr_setstacksize, FG_BASE);
+#pragma weak pthread_create
+#pragma weak pthread_attr_init
+#pragma weak pthread_attr_destroy
+#pragma weak pthread_attr_setstacksize
+#pragma weak pthread_attr_setdetachstate
 #pragma weak dladdr1
 #pragma weak pthread_mutex_trylock
 #pragma weak pthread_mutex_timedlock

@@ -4,12 +4,24 @@
 # A launch that need not wait calls nothing but the driver. A launch into a captured stream is not paced: its
 # graph is, when it is launched.
 #
-# Exports: fg_forget_marks, fg_is_paced, fg_kind, fg_mark_launch, fg_may_wait, fg_wait_turn.
+# Exports: fg_forget_marks, fg_forget_stream, fg_is_paced, fg_kind, fg_mark_launch, fg_may_wait, fg_wait_turn.
 # Needs: driver (fg_function, fg_is_initialized); memory (fg_gpu_of); region (fg_attach, fg_lock, fg_unlock); slots
 #   (fg_ensure_slot).
 
 cdef extern from "pace.h" nogil:
     void fg_fly "fg_pace_put"(uint64_t *, uint64_t)
+
+cdef extern from "turns.h" nogil:
+    const int FG_NO_TURNS, FG_GOES_MARKED
+    int fg_turns_enter(uint32_t gpu, void *context, void *stream, fg_stopwatch *)
+    void fg_turns_mark(uint32_t gpu, void *stream, fg_stopwatch *)
+    void fg_turns_forget_context(void *context)
+    void fg_turns_forget_stream(void *stream)
+    void fg_turns_in_child()
+    void fg_turns_set_watch(const fg_stopwatch *, int (*enter)(void *) noexcept nogil, void (*leave)() noexcept nogil)
+
+cdef extern from "backlog.h" nogil:
+    void *FG_NO_STREAM
 
 cdef enum:
     FG_NOT_PACED = 1
@@ -19,6 +31,8 @@ cdef enum:
 cdef struct fg_launch:  # a launch that is paced
     fg_turn turn
     bint own  # stream 0 is the calling thread's stream
+    int gpu  # position in the region of the GPU whose turn was taken; -1: the launch is paced by the job's budget
+    void *stream
 
 
 cdef int fg_watch_record(void *self, void **event, void *stream) noexcept nogil:
@@ -54,10 +68,41 @@ cdef int64_t fg_watch_between(void *self, void *start, void *end) noexcept nogil
     return <int64_t> (<double> milliseconds * 1e6)
 
 
+cdef int fg_watch_record_idle(void *self, void **event, void *stream) noexcept nogil:
+    """Record an event behind the work of another thread, whose stream may be captured by now."""
+    cdef int how = 0, mode = CU_STREAM_CAPTURE_MODE_RELAXED, status
+    cdef void *exchange = fg_function(FG_cuThreadExchangeStreamCaptureMode)
+    cdef void *ask = fg_function(FG_cuStreamIsCapturing)
+    if not exchange or not ask or (<exchange_mode_t> exchange)(&mode) != CUDA_SUCCESS:
+        return False
+    status = (<stream_capturing_t> ask)(stream, &how)
+    (<exchange_mode_t> exchange)(&mode)
+    return status == CUDA_SUCCESS and how == 0 and fg_watch_record(self, event, stream)
+
+
+cdef int fg_enter_context(void *context) noexcept nogil:
+    return (<ctx_in_t> fg_function(FG_cuCtxPushCurrent_v2))(context)
+
+
+cdef void fg_leave_entered() noexcept nogil:
+    cdef void *context = NULL
+    (<ctx_out_t> fg_function(FG_cuCtxPopCurrent_v2))(&context)
+
+
+cdef fg_launch fg_of_thread  # of the thread that watches the queues; all zero
+
+
+cdef void fg_give_watch() noexcept nogil:
+    cdef fg_stopwatch watch
+    watch.record, watch.reached, watch.between, watch.self = fg_watch_record_idle, fg_watch_reached, fg_watch_between, &fg_of_thread
+    fg_turns_set_watch(&watch, fg_enter_context, fg_leave_entered)
+
+
 cdef void fg_pace_in_child() noexcept nogil:
     """Forget the events and the pacing slot of the parent, in the child of a fork."""
     global fg_flight
     fg_flight = 0
+    fg_turns_in_child()
     memset(&fg_own_meter, 0, sizeof(fg_own_meter))
     memcpy(&fg_meter_lock, &fg_meter_unlocked, sizeof(fg_meter_lock))
 
@@ -75,6 +120,7 @@ cdef bint fg_decide_pacing() noexcept nogil:
             elif fg_pace_only_reports(&region.pace[at]) and paces == FG_NOT_PACED:
                 paces = FG_ONLY_REPORTS
     if paces != FG_NOT_PACED and fg_load_int(&fg_paces) == 0:
+        fg_give_watch()
         __register_atfork(NULL, NULL, fg_pace_in_child, NULL)
         if paces == FG_PACED and fg_lock(region):  # the slot tells the controller that this process is the job's
             fg_ensure_slot(region)
@@ -147,9 +193,17 @@ cdef void fg_report_launch() noexcept nogil:
 
 cdef void fg_forget_marks(void *context) noexcept nogil:
     """Forget the events of a context before it is destroyed."""
+    if fg_load_int(&fg_paces) == FG_PACED:
+        fg_turns_forget_context(context)
     if fg_load_int(&fg_paces) == FG_PACED and pthread_mutex_lock(&fg_meter_lock) == 0:
         fg_meter_forget(&fg_own_meter, context)
         pthread_mutex_unlock(&fg_meter_lock)
+
+
+cdef void fg_forget_stream(void *stream) noexcept nogil:
+    """Forget a stream before it is destroyed."""
+    if fg_load_int(&fg_paces) == FG_PACED:
+        fg_turns_forget_stream(stream)
 
 
 cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch) noexcept nogil:
@@ -171,6 +225,14 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
     if pace == NULL or (<ctx_out_t> fg_function(FG_cuCtxGetCurrent))(&context) != CUDA_SUCCESS:
         return False
     watch.record, watch.reached, watch.between, watch.self = fg_watch_record, fg_watch_reached, fg_watch_between, launch
+    launch.gpu = <int> (pace - fg_attach().pace)
+    launch.stream = stream
+    cdef bint is_of_thread = <uint64_t> stream == CU_STREAM_PER_THREAD or (own and stream == NULL)
+    cdef int how = fg_turns_enter(<uint32_t> launch.gpu, context, FG_NO_STREAM if is_of_thread else stream, &watch)
+    if how != FG_NO_TURNS:
+        launch.turn.marks = how == FG_GOES_MARKED
+        return launch.turn.marks
+    launch.gpu = -1
     while True:
         at = fg_clock()
         since = since if since else at
@@ -195,6 +257,9 @@ cdef void fg_mark_launch(fg_launch *launch) noexcept nogil:
     """Record the event behind the launch."""
     cdef fg_stopwatch watch
     watch.record, watch.reached, watch.between, watch.self = fg_watch_record, fg_watch_reached, fg_watch_between, launch
+    if launch.gpu >= 0:
+        fg_turns_mark(<uint32_t> launch.gpu, launch.stream, &watch)
+        return
     pthread_mutex_lock(&fg_meter_lock)
     fg_track_mark(launch.turn.track, fg_clock(), &watch)
     pthread_mutex_unlock(&fg_meter_lock)

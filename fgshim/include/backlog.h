@@ -16,6 +16,7 @@
 #define FG_RING 64
 #define FG_STREAMS 48                /* a stream beyond them is not marked at the end of a turn */
 #define FG_MARKED_WORK (400 * FG_US)
+#define FG_NO_STREAM ((void *)-1)     /* a stream that cannot be marked at the end of a turn */
 #define FG_KNOWN 4                    /* samples before the cost is relied on: the very first launches load code */
 #define FG_KEPT 0.8                   /* the weight of the earlier samples of the cost, at each new one */
 #define FG_MARK_DUE (100 * FG_US)     /* how often the driver is asked for a mark that is overdue */
@@ -163,6 +164,7 @@ static inline void fg_backlog_woke(fg_backlog *b) {
 }
 
 static inline void fg_backlog_count(fg_backlog *b, void *stream) {
+    if (stream == FG_NO_STREAM) return;
     uint32_t *unmarked = fg_backlog_unmarked(b, stream);
     if (!unmarked) {
         uint32_t at = b->streams < FG_STREAMS ? b->streams++ : b->next++ % FG_STREAMS;

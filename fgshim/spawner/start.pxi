@@ -9,6 +9,9 @@
 cdef extern from "task.h" nogil:
     int fg_run_task(char **words)
 
+cdef extern from "turns.h" nogil:
+    int fg_give_turns(int controller, const char *lock)
+
 
 cdef void hold_null() noexcept nogil:
     """Make sure that descriptors 0 to 2 are open. A job's stdin is taken from here."""
@@ -104,6 +107,8 @@ cdef public int main(int argc, char **argv) noexcept nogil:
         return try_mounts(argc, argv)
     if argc > 2 and strcmp(argv[1], b"task") == 0:
         return fg_run_task(argv + 2)
+    if argc == 4 and strcmp(argv[1], b"turns") == 0:
+        return fg_give_turns(<int> strtol(argv[2], NULL, 10), argv[3])
     channel = <int> strtol(argv[1], &end, 10) if argc == 2 else -1
     if channel < 3 or end[0]:
         dprintf(2, b"usage: fgspawn DESCRIPTOR\nIt is started by the controller, with a socket.\n")

@@ -13,7 +13,7 @@ typedef struct { unsigned grid[3], block[3], shared; stream *on; void *attribute
 typedef struct { uint64_t f; unsigned grid[3], block[3], shared; stream *on; void **parameters; } one_of_many;
 
 static uint64_t zero_busy[MAX_CARDS];   /* stream 0 of each card */
-static uint64_t launches, last_busy;   /* last_busy: until when any stream is */
+static uint64_t launches, records, last_busy;   /* last_busy: until when any stream is */
 
 static uint64_t clock_now(void) {
     struct timespec at;
@@ -55,6 +55,8 @@ static int launch(stream *s, uint64_t f, int own) {
 static void compute(uint64_t f, void **parameters) { if (fake_compute) fake_compute(f, parameters); }
 /* How many launches the driver has seen, for tests and benchmarks. */
 __attribute__((visibility("default"))) uint64_t fake_launches(void) { return launches; }
+/* How many events it was asked to record. */
+__attribute__((visibility("default"))) uint64_t fake_records(void) { return records; }
 
 #define SHAPE unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
 #define SHAPED gx, gy, gz, bx, by, bz, shared
@@ -74,6 +76,7 @@ __attribute__((visibility("default"))) uint64_t fake_launches(void) { return lau
         uint64_t *busy = busy_of(s), now = clock_now();                                                            \
         if (!busy) return INVALID_CONTEXT;                                                                         \
         if (fake_is_capturing(s, OWN)) return CAPTURE_UNSUPPORTED;                                                 \
+        __atomic_add_fetch(&records, 1, __ATOMIC_RELAXED);                                                         \
         e->at = time_of(*busy) > now ? *busy : now;                                                                         \
         e->recorded = 1;                                                                                           \
         return OK;                                                                                                 \

@@ -1,7 +1,8 @@
 /* launcher WAY NANOSECONDS COUNT [SYNC]: launch kernels that take so long, and tell what came of it.
    WAY: kernel, ex, cooperative, many, graph, grid, gridasync, one; SYNC: launches after which it waits for the card.
    LAUNCHER_TWINS=1 takes the per-thread twins, LAUNCHER_VIA=lookup asks cuGetProcAddress, LAUNCHER_CAPTURE=1
-   records instead, LAUNCHER_UNTIL=N makes the first kernel run until N launches were made. Prints: status, launches that the driver saw, microseconds until all of it was done. */
+   records instead, LAUNCHER_STREAMS=N takes N streams in turn and tells the number of events that the driver recorded,
+   LAUNCHER_UNTIL=N makes the first kernel run until N launches were made. Prints: status, launches that the driver saw, microseconds until all of it was done. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -72,14 +73,20 @@ int main(int argc, char **argv) {
     status = ((int (*)(void *))find("cuCtxSetCurrent", "cuCtxSetCurrent", 0))(context);
     if (own || getenv("LAUNCHER_CAPTURE")) status |= ((int (*)(void **, unsigned))find("cuStreamCreate", "cuStreamCreate", 0))(&stream, 0);
     if (getenv("LAUNCHER_CAPTURE")) status |= ((int (*)(void *, int))find("cuStreamBeginCapture_v2", "cuStreamBeginCapture", 1))(stream, 0);
+    long streams = getenv("LAUNCHER_STREAMS") ? atol(getenv("LAUNCHER_STREAMS")) : 0;
+    void *several[64];
+    uint64_t (*records)(void) = dlsym(driver, "fake_records");
+    for (long i = 0; i < streams; i++) status |= ((int (*)(void **, unsigned))find("cuStreamCreate", "cuStreamCreate", 0))(&several[i], 0);
     uint64_t began = microseconds();
     const char *until = getenv("LAUNCHER_UNTIL");
     for (long i = 0; i < count && !status; i++) {
+        if (streams) stream = several[i % streams];
         status = launch(argv[1], until && !i ? (void *)((uintptr_t)1 << 62 | strtoull(until, NULL, 10)) : f);
         if (sync && !((i + 1) % sync)) status |= wait(stream);
     }
     if (getenv("LAUNCHER_CAPTURE")) status |= ((int (*)(void *, void **))find("cuStreamEndCapture", "cuStreamEndCapture", 1))(stream, &graph);
     status |= wait(stream);
-    printf("%d %llu %llu\n", status, (unsigned long long)seen(), (unsigned long long)(microseconds() - began));
+    if (streams) printf("%d %llu %llu\n", status, (unsigned long long)seen(), (unsigned long long)records());
+    else printf("%d %llu %llu\n", status, (unsigned long long)seen(), (unsigned long long)(microseconds() - began));
     return 0;
 }

@@ -21,7 +21,7 @@
     X(cuMemAddressReserve, cuMemAddressReserve, 10020) X(cuMemAddressFree, cuMemAddressFree, 10020)                  \
     X(cuMemSetAccess, cuMemSetAccess, 10020) X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020)  \
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000) X(cuStreamCreate, cuStreamCreate, 2000)       \
-    X(cuStreamDestroy, cuStreamDestroy_v2, 4000) X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020)      \
+    X(cuStreamDestroy, cuStreamDestroy, 2000) X(cuStreamDestroy, cuStreamDestroy_v2, 4000) X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020) \
     X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020) X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020)                \
     X(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000) X(cuMemGetMemPool, cuMemGetMemPool, 13000)                                                         \
     X(cuMemPoolCreate, cuMemPoolCreate, 11020) X(cuMemPoolDestroy, cuMemPoolDestroy, 11020)                          \

@@ -23,6 +23,7 @@ DRIVER(cuStreamCreate, (stream **out, unsigned flags), (out, flags)) {
     return OK;
 }
 DRIVER(cuStreamDestroy_v2, (stream *s), (s)) { return s ? (free(s), OK) : INVALID_HANDLE; }
+DRIVER(cuStreamDestroy, (stream *s), (s)) { return s ? (free(s), OK) : INVALID_HANDLE; }
 #define STREAMS(SUFFIX, OWN)                                                                              \
     DRIVER(cuStreamIsCapturing##SUFFIX, (stream *s, int *how), (s, how)) {                                \
         stream zero;                                                                                      \

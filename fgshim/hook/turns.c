@@ -1,0 +1,351 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include "backlog.h"
+#include "clock.h"
+#include "linker.h"
+#include "owner.h"
+#include "turn_page.h"
+#include "turns.h"
+
+#define FG_ASK_AGAIN (250 * FG_MS)    /* between two attempts to connect */
+#define FG_CHECK (100 * FG_MS)        /* how often the connection is checked in a turn */
+#define FG_WANT_AGAIN (20 * FG_MS)    /* the wait of a launch until it says again that it waits */
+#define FG_STAYS_AWAKE (20 * FG_MS)   /* the thread looks every millisecond for this time after the last work */
+#define FG_PATIENCE_OF_LAUNCH (100 * FG_MS)   /* the first wait of a launch for a kernel that does not end; it doubles */
+#define FG_LONGEST_PATIENCE (1000 * FG_MS)
+
+typedef struct {
+    fg_turn_page *page;               /* NULL: no turns here; atomic */
+    fg_backlog backlog;
+    uint64_t looked, taken;           /* when the marks were last looked at; what was taken of backlog.had */
+} fg_gpu_turns;
+
+static fg_gpu_turns gpus[FG_TURN_GPUS];
+static pthread_mutex_t lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;   /* of all of this, except pages */
+static const pthread_mutex_t unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static int connection = -1, has_thread, sleeps;   /* sleeps: the thread waits until it is woken; atomic */
+static uint32_t seat, bell;           /* bell: a futex, for the thread; atomic */
+static ino_t inode;                   /* of the connection: a program may close any descriptor */
+static uint64_t asked, checked, worked, patience;
+static fg_stopwatch keeper_watch;
+static int (*enter_context)(void *);
+static void (*leave_context)(void);
+
+static uint32_t peek(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+static void put(uint64_t *at, uint64_t value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
+static fg_turn_page *page_of(uint32_t gpu) { return __atomic_load_n(&gpus[gpu].page, __ATOMIC_ACQUIRE); }
+
+/* Raw system calls: a launch is no cancellation point, so nothing in it may be one. */
+static int file_status(int fd, struct stat *status) { return (int)syscall(SYS_fstat, fd, status); }
+static void close_file(int fd) { syscall(SYS_close, fd); }
+static ssize_t receive_byte(int fd) {
+    char byte;
+    return syscall(SYS_recvfrom, fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK, NULL, NULL);
+}
+
+static void wait_on(uint32_t *word, uint32_t value, uint64_t time) {
+    struct timespec rest = {(time_t)(time / 1000000000u), (long)(time % 1000000000u)};
+    syscall(SYS_futex, word, FUTEX_WAIT, value, time == UINT64_MAX ? NULL : &rest, NULL, 0);
+}
+
+/* -- the connection ------------------------------------------------------------------------------------------------ */
+static int is_ours(void) {
+    struct stat status;
+    return connection >= 0 && !file_status(connection, &status) && S_ISSOCK(status.st_mode) && status.st_ino == inode;
+}
+
+/* Take no more turns: the arbiter has ended, or the program has closed the connection. The pages stay mapped, because
+   another thread may be about to read them. Under the lock. */
+static void disconnect(void) {
+    if (is_ours()) close_file(connection);
+    connection = -1;
+    for (int i = 0; i < FG_TURN_GPUS; i++) __atomic_store_n(&gpus[i].page, NULL, __ATOMIC_RELEASE);
+}
+
+static void poke(void) {
+    if (!is_ours() || (syscall(SYS_sendto, connection, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) < 0 && errno != EAGAIN && errno != EINTR)) disconnect();
+}
+
+static void check(uint64_t now) {
+    if (now - checked < FG_CHECK || connection < 0) return;
+    checked = now;
+    if (!is_ours() || receive_byte(connection) == 0) disconnect();
+}
+
+/* Connect to the socket beside this library. Its directory is opened first: a path may be longer than an address. */
+static int connect_here(void) {
+    const struct link_map *own = fg_own_map();
+    const char *end = own && own->l_name ? strrchr(own->l_name, '/') : NULL;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct timeval patience_of_welcome = {0, 200000};
+    char path[4096];
+    if (!end || (size_t)(end - own->l_name) >= sizeof path) return -1;
+    memcpy(path, own->l_name, (size_t)(end - own->l_name));
+    path[end - own->l_name] = 0;
+    int folder = (int)syscall(SYS_openat, AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int made = (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    strcpy(address.sun_path, "/proc/self/fd/");
+    fg_owner_number((uint32_t)folder, address.sun_path + strlen(address.sun_path));
+    strcat(address.sun_path, "/" FG_TURN_SOCKET);
+    if (made >= 0) syscall(SYS_setsockopt, made, SOL_SOCKET, SO_RCVTIMEO, &patience_of_welcome, sizeof patience_of_welcome);
+    int failed = folder < 0 || made < 0 || syscall(SYS_connect, made, (struct sockaddr *)&address, sizeof address);
+    if (folder >= 0) close_file(folder);
+    if (failed && made >= 0) close_file(made);
+    return failed ? -1 : made;
+}
+
+static void take_pages(const fg_turn_welcome *welcome, const int *files, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        void *page = mmap(NULL, FG_TURN_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, files[i], 0);
+        close_file(files[i]);
+        if (page == MAP_FAILED || welcome->position[i] >= FG_TURN_GPUS) continue;
+        __atomic_store_n(&gpus[welcome->position[i]].page, page, __ATOMIC_RELEASE);
+    }
+}
+
+static void receive_welcome(void) {
+    fg_turn_welcome welcome;
+    union { struct cmsghdr head; char room[CMSG_SPACE(FG_TURN_GPUS * sizeof(int))]; } control;
+    struct iovec part = {&welcome, sizeof welcome};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t got = syscall(SYS_recvmsg, connection, &message, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *head = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    int files[FG_TURN_GPUS] = {0};
+    uint32_t count = head && head->cmsg_type == SCM_RIGHTS ? (uint32_t)((head->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : 0;
+    if (count) memcpy(files, CMSG_DATA(head), count * sizeof(int));
+    int is_good = got == sizeof welcome && welcome.magic == FG_TURN_MAGIC && welcome.seat < FG_TURN_SEATS && welcome.pages == count;
+    if (is_good) {
+        seat = welcome.seat;
+        take_pages(&welcome, files, count);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) close_file(files[i]);
+    disconnect();
+}
+
+/* Try now and then to connect. Under the lock. */
+static void ask_for_turns(uint64_t now) {
+    struct stat status;
+    int saved = errno;
+    if (connection >= 0 || (asked && now - asked < FG_ASK_AGAIN)) return;
+    asked = now;
+    connection = connect_here();
+    if (connection >= 0 && !file_status(connection, &status)) {
+        inode = status.st_ino;
+        receive_welcome();
+    }
+    errno = saved;
+}
+
+/* -- the thread ---------------------------------------------------------------------------------------------------- */
+static void publish(fg_gpu_turns *g, fg_turn_page *page, uint64_t end, uint64_t now) {
+    put(&page->seat[seat].had, g->backlog.had);
+    put(&page->seat[seat].until, end < now + FG_LEASE ? end : now + FG_LEASE);
+}
+
+/* Look at the queue of one GPU. Return the ns until it is looked at again; UINT64_MAX: when the thread is woken. */
+static uint64_t keep(fg_gpu_turns *g, fg_turn_page *page, uint64_t now) {
+    uint32_t word = peek(&page->word);
+    int is_entered = g->backlog.context && !enter_context(g->backlog.context);
+    if (word == FG_TURN_NONE && is_entered) fg_backlog_seal(&g->backlog, now, &keeper_watch);
+    uint64_t end = is_entered || !g->backlog.pending ? fg_backlog_look(&g->backlog, now, &keeper_watch) : now;
+    if (is_entered) leave_context();
+    publish(g, page, end, now);
+    if (end > now) {
+        worked = now;
+        uint64_t soon = end < now + FG_LEASE / 2 ? end - now : FG_LEASE / 2;
+        if (word != FG_TURN_NONE) return soon;
+        return soon <= 2 * FG_MARK_DUE ? 5 * FG_US : soon - FG_MARK_DUE;
+    }
+    if (word == FG_TURN_NONE) put(&page->seat[seat].until, 0);
+    if (word == FG_TURN_NONE || peek(&page->is_contended)) poke();
+    return word == FG_TURN_HELD && now - worked < FG_STAYS_AWAKE ? FG_MS : UINT64_MAX;
+}
+
+static uint64_t keep_all(uint32_t **word, uint32_t *value) {
+    uint64_t now = fg_clock(), soonest = UINT64_MAX;
+    *word = &bell;
+    *value = peek(&bell);
+    for (int i = 0; i < FG_TURN_GPUS; i++) {
+        fg_turn_page *page = page_of((uint32_t)i);
+        if (!page) continue;
+        uint32_t seen = peek(&page->word);
+        uint64_t wait = keep(&gpus[i], page, now);
+        if (wait < soonest || *word == &bell) {
+            *word = &page->word;
+            *value = seen;
+        }
+        if (wait < soonest) soonest = wait;
+    }
+    check(now);
+    return soonest;
+}
+
+static void *keeper(void *unused) {
+    (void)unused;
+    syscall(SYS_prctl, PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+    syscall(SYS_prctl, PR_SET_NAME, "fgsched turns", 0, 0, 0);
+    for (;;) {
+        uint32_t *word, value;
+        if (pthread_mutex_lock(&lock)) return NULL;
+        uint64_t wait = keep_all(&word, &value);
+        int is_deep = wait == UINT64_MAX;
+        uint32_t rung = peek(&bell);
+        if (is_deep) __atomic_store_n(&sleeps, 1, __ATOMIC_RELEASE);
+        pthread_mutex_unlock(&lock);
+        if (is_deep) {
+            wait_on(&bell, rung, UINT64_MAX);
+            __atomic_store_n(&sleeps, 0, __ATOMIC_RELEASE);
+        } else if (wait >= 10 * FG_US) wait_on(word, value, wait);
+    }
+    return NULL;
+}
+
+static void ring(void) {
+    __atomic_add_fetch(&bell, 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, &bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+/* Start the thread. All signals are blocked in it: they are the program's. Under the lock. */
+static void start_keeper(void) {
+    uint64_t all = UINT64_MAX, before;
+    pthread_attr_t how;
+    pthread_t thread;
+    if (has_thread || pthread_attr_init(&how)) return;
+    pthread_attr_setdetachstate(&how, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&how, 256 << 10);
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+    has_thread = !pthread_create(&thread, &how, keeper, NULL);
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+    pthread_attr_destroy(&how);
+}
+
+/* -- a launch ------------------------------------------------------------------------------------------------------ */
+/* Say that a launch waits, and wait until the word changes. */
+static void wait_for_turn(fg_turn_page *page, uint64_t now) {
+    if (pthread_mutex_lock(&lock)) return;
+    check(now);
+    put(&page->seat[seat].wants, now);
+    poke();
+    int is_asleep = __atomic_load_n(&sleeps, __ATOMIC_ACQUIRE);
+    pthread_mutex_unlock(&lock);
+    if (is_asleep) ring();   /* its last work may not have been looked at yet */
+    wait_on(&page->word, FG_TURN_NONE, FG_WANT_AGAIN);
+}
+
+static void resume(fg_turn_page *page) {
+    uint32_t parked = FG_TURN_PARKED;
+    if (!__atomic_compare_exchange_n(&page->word, &parked, FG_TURN_HELD, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
+    __atomic_store_n(&page->resumed, 1, __ATOMIC_RELEASE);
+    if (pthread_mutex_lock(&lock)) return;
+    poke();
+    pthread_mutex_unlock(&lock);
+}
+
+/* A launch does not wait for ever for a kernel that may wait for this very launch. */
+static int has_waited_enough(uint64_t since, uint64_t now) {
+    uint64_t most = patience ? patience : FG_PATIENCE_OF_LAUNCH;
+    if (now - since < most) return 0;
+    patience = most < FG_LONGEST_PATIENCE / 2 ? 2 * most : FG_LONGEST_PATIENCE;
+    return 1;
+}
+
+/* Return the ns that a launch has to wait because enough is queued. Under the lock. */
+static uint64_t too_much(fg_gpu_turns *g, fg_turn_page *page, uint64_t since, int napped, uint64_t now, fg_stopwatch *watch) {
+    uint64_t most = __atomic_load_n(&page->ahead, __ATOMIC_RELAXED), settled = g->backlog.end;
+    if (most < FG_AHEAD || most > FG_AHEAD_ALONE) most = FG_AHEAD;
+    uint64_t wait = fg_backlog_wait(&g->backlog, most, now);
+    if (!napped && (!wait || now - g->looked < FG_MARK_DUE / 2)) return wait;
+    g->looked = now;
+    publish(g, page, fg_backlog_look(&g->backlog, now, watch), now);
+    if (napped) fg_backlog_woke(&g->backlog);
+    if (g->backlog.end > settled) patience = 0;
+    wait = fg_backlog_wait(&g->backlog, most, now);
+    return wait && since && has_waited_enough(since, now) ? 0 : wait;
+}
+
+static int note_launch(fg_gpu_turns *g, fg_turn_page *page, void *context, void *stream, uint64_t now) {
+    int marks = fg_backlog_launch(&g->backlog, context, stream, now);
+    if (page->seat[seat].wants) put(&page->seat[seat].wants, 0);
+    publish(g, page, fg_backlog_end(&g->backlog), now);
+    if (!has_thread) start_keeper();
+    return marks ? FG_GOES_MARKED : FG_GOES;
+}
+
+int fg_turns_enter(uint32_t gpu, void *context, void *stream, fg_stopwatch *watch) {
+    fg_gpu_turns *g = &gpus[gpu];
+    uint64_t since = 0, wait = 0, now;
+    for (;;) {
+        fg_turn_page *page = page_of(gpu);
+        uint32_t word = page ? peek(&page->word) : FG_TURN_HELD;
+        now = fg_clock();
+        if (word == FG_TURN_NONE) {
+            wait_for_turn(page, now);
+            continue;
+        }
+        if (word == FG_TURN_PARKED) resume(page);
+        if (pthread_mutex_lock(&lock)) return FG_NO_TURNS;   /* a launch by a tool that the driver calls back */
+        if (!page) ask_for_turns(now);
+        page = page_of(gpu);
+        int how = FG_NO_TURNS;
+        if (page && !(wait = too_much(g, page, since, wait != 0, now, watch))) how = note_launch(g, page, context, stream, now);
+        int is_asleep = page && __atomic_load_n(&sleeps, __ATOMIC_ACQUIRE);
+        pthread_mutex_unlock(&lock);
+        if (is_asleep) ring();
+        if (!page || how != FG_NO_TURNS) return how;
+        if (!since) since = now;
+        fg_sleep(wait < FG_MAX_SLEEP ? wait : FG_MAX_SLEEP);
+    }
+}
+
+void fg_turns_mark(uint32_t gpu, void *stream, fg_stopwatch *watch) {
+    if (pthread_mutex_lock(&lock)) return;
+    fg_backlog_mark(&gpus[gpu].backlog, stream, fg_clock(), watch);
+    pthread_mutex_unlock(&lock);
+}
+
+void fg_turns_forget_context(void *context) {
+    if (pthread_mutex_lock(&lock)) return;
+    for (int i = 0; i < FG_TURN_GPUS; i++) fg_backlog_forget(&gpus[i].backlog, context);
+    pthread_mutex_unlock(&lock);
+}
+
+void fg_turns_forget_stream(void *stream) {
+    if (pthread_mutex_lock(&lock)) return;
+    for (int i = 0; i < FG_TURN_GPUS; i++) fg_backlog_drop(&gpus[i].backlog, stream);
+    pthread_mutex_unlock(&lock);
+}
+
+void fg_turns_in_child(void) {
+    if (is_ours()) close_file(connection);   /* or the arbiter would not see the end of the parent */
+    connection = -1;
+    has_thread = sleeps = 0;
+    asked = 0;
+    memset(gpus, 0, sizeof gpus);
+    memcpy(&lock, &unlocked, sizeof lock);
+}
+
+void fg_turns_set_watch(const fg_stopwatch *watch, int (*enter)(void *), void (*leave)(void)) {
+    keeper_watch = *watch;
+    enter_context = enter;
+    leave_context = leave;
+}
+
+uint64_t fg_turns_take_had(uint32_t gpu, uint64_t *until) {
+    fg_gpu_turns *g = &gpus[gpu];
+    uint64_t had = g->backlog.had - g->taken;
+    g->taken += had;
+    *until = fg_backlog_end(&g->backlog);
+    return had;
+}

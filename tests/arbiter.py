@@ -1,0 +1,42 @@
+"""The arbiter's process, told of jobs as the controller does it."""
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import fgshim
+from fgshim import region
+
+SPAWNER = Path(fgshim.__file__).with_name("fgspawn")
+POLICIES = region.POLICIES
+
+
+class Arbiter:
+    """A running arbiter; `with` ends it."""
+
+    def __init__(self, lock: Path) -> None:
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [SPAWNER, "turns", str(theirs.fileno()), lock]
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        theirs.close()
+
+    def add(self, job: int, folder: Path, policy: str, share: int, gpu: int = 0) -> Path:
+        """Tell of a job with one GPU. Return its socket, which may not be there yet."""
+        words = f"+ {job} 1 {os.geteuid()} 1 {gpu} {POLICIES[policy]} {share} {folder}"
+        self.control.send(words.encode())
+        return folder / "turns"
+
+    def remove(self, job: int) -> None:
+        self.control.send(f"- {job} 1".encode())
+
+    def others(self, count: int, gpu: int = 0) -> None:
+        self.control.send(f"o {gpu} {count}".encode())
+
+    def __enter__(self) -> "Arbiter":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.control.close()
+        self.process.kill()
+        self.process.wait()

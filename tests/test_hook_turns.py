@@ -1,0 +1,244 @@
+"""The hook and the arbiter: processes on a shared GPU take turns, and a bad one costs the others little."""
+
+import mmap
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import time
+
+import pytest
+
+from arbiter import Arbiter
+from awaiting import PATIENCE, rest
+from fakecuda import Card
+from fakecuda.job import make_job
+from fgshim import region
+
+pytestmark = pytest.mark.compiler
+GIB = 1 << 30
+HELD, NONE, PARKED = region.TURN_HELD, region.TURN_NONE, region.TURN_PARKED
+WELCOME = struct.Struct("<3I16I")
+FOREVER = 100_000_000
+
+
+def until(is_so, what):
+    """Look again and again: a page of shared memory tells nothing by itself."""
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < end, what
+        rest()
+
+
+class Page:
+    """A job's page, as one more process of the job has it."""
+
+    def __init__(self, path):
+        self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self.connection.connect(str(path))
+        except OSError:
+            self.connection.close()
+            raise
+        data, [file], _, _ = socket.recv_fds(self.connection, WELCOME.size, 16)
+        _, self.seat, pages, *_ = WELCOME.unpack(data)
+        assert pages == 1
+        self.file = file
+        self.memory = mmap.mmap(file, 4096)
+
+    @property
+    def word(self):
+        return struct.unpack_from("<I", self.memory)[0]
+
+    def poke(self):
+        self.connection.send(b"x")
+
+    def close(self):
+        self.connection.close()
+        self.memory.close()
+        os.close(self.file)
+
+
+@pytest.fixture
+def arbiter(tmp_path):
+    with Arbiter(tmp_path / "lock") as running:
+        yield running
+
+
+@pytest.fixture
+def sharing(driver, tmp_path, arbiter):
+    """sharing(policy, share, …) -> jobs of one GPU that the arbiter knows, and a look at the page of each."""
+    [card] = driver.cards(Card(memory=8 * GIB))
+    pages, started = [], []
+
+    def make(*shares):
+        jobs = []
+        for number, (policy, share) in enumerate(shares):
+            jobs.append(
+                make_job(
+                    driver, tmp_path / f"job{number}", [(card, GIB)], job=number, pacing=[(policy, share)]
+                )
+            )
+            path = arbiter.add(number, jobs[-1].folder, policy, share)
+            until(path.exists, "the arbiter listens")
+            pages.append(Page(path))
+        return jobs, pages
+
+    def start(job, *words, **extra):
+        command = [job.driver.launcher, *map(str, words)]
+        started.append(
+            subprocess.Popen(command, env=job.environment(**extra), stdout=subprocess.PIPE, text=True)
+        )
+        return started[-1]
+
+    make.start = start
+    yield make
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    for page in pages:
+        page.close()
+
+
+def told(process):
+    """(status, launches) of a launcher that ends."""
+    words = process.communicate(timeout=PATIENCE)[0].split()
+    return int(words[0]), int(words[1])
+
+
+def test_one_job_at_a_time_launches_and_all_launches_come(sharing):
+    jobs, pages = sharing(("hard", 2500), ("hard", 7500))
+    running = [sharing.start(job, "kernel", 200_000, 1500) for job in jobs]
+    looks = []
+    while any(process.poll() is None for process in running):
+        looks.append(tuple(page.word for page in pages))
+    assert [told(process) for process in running] == [(0, 1500)] * 2
+    assert {(HELD, NONE), (NONE, HELD)} <= set(looks)
+    both = sum(NONE not in words for words in looks)
+    assert both <= len(looks) / 50, "a turn may pass on between the looks at two pages"
+
+
+def test_a_job_that_pauses_gives_its_turn_to_the_other(sharing):
+    jobs, pages = sharing(("fair", 5000), ("fair", 5000))
+    first = sharing.start(jobs[0], "kernel", 100_000, FOREVER, 4)
+    until(lambda: pages[0].word == HELD, "the first one has the turn")
+    assert told(sharing.start(jobs[1], "kernel", 100_000, 200, 4)) == (0, 200)
+    assert first.poll() is None
+
+
+def test_a_gpu_that_no_other_job_wants_is_left_parked_and_resumed_without_a_wait(sharing):
+    [job], [page] = sharing(("fair", 5000))
+    assert told(sharing.start(job, "kernel", 10_000, 10)) == (0, 10)
+    until(lambda: page.word == PARKED, "its turn is parked")
+    assert told(sharing.start(job, "kernel", 10_000, 10)) == (0, 10)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_process_that_is_killed_or_stopped_in_its_turn_costs_the_others_a_bounded_time(sharing, end):
+    jobs, pages = sharing(("hard", 5000), ("hard", 5000))
+    first = sharing.start(jobs[0], "kernel", 500_000, FOREVER)
+    second = sharing.start(jobs[1], "kernel", 500_000, FOREVER)
+    until(lambda: pages[1].word == HELD, "the second one had a turn")
+    for _ in range(3):
+        until(lambda: pages[0].word == HELD, "the first one has the turn")
+        began = time.monotonic()
+        first.send_signal(end)
+        until(lambda: pages[1].word == HELD, "the turn passes on")
+        assert time.monotonic() - began <= 2.1, "the watchdog's bound; usually some milliseconds"
+        if end == signal.SIGKILL:
+            break
+        first.send_signal(signal.SIGCONT)
+    assert second.poll() is None
+
+
+def test_rubbish_in_the_page_of_one_job_does_not_stop_the_other(sharing):
+    jobs, pages = sharing(("fair", 5000), ("hard", 5000))
+    noise = random.Random(1)
+    second = sharing.start(jobs[1], "kernel", 200_000, 1000)
+    while second.poll() is None:
+        at = noise.randrange(0, 4096 - 64)
+        pages[0].memory[at : at + 64] = noise.randbytes(64)
+        pages[0].poke()
+    assert told(second) == (0, 1000)
+
+
+def test_a_page_cannot_be_cut_short_under_the_arbiter(sharing):
+    _, [page] = sharing(("fair", 5000))
+    with pytest.raises(PermissionError):
+        os.ftruncate(page.file, 0)
+
+
+def test_jobs_go_on_without_the_arbiter_and_take_turns_under_the_next_one(sharing, arbiter, tmp_path):
+    jobs, _ = sharing(("hard", 5000), ("hard", 5000))
+    running = [sharing.start(job, "kernel", 200_000, FOREVER) for job in jobs]
+    until(lambda: all(process.poll() is None for process in running), "they run")
+    arbiter.process.kill()
+    arbiter.process.wait()
+    with Arbiter(tmp_path / "lock") as following:
+        pages = []
+        for number, job in enumerate(jobs):
+            path = following.add(number, job.folder, "hard", 5000)
+            until(lambda at=path: connected(pages, at), "it listens again")
+        for page in pages:
+            until(lambda at=page: at.word == HELD, "its process takes turns again")
+            page.close()
+    assert all(process.poll() is None for process in running)
+
+
+def connected(pages, path):
+    try:
+        pages.append(Page(path))
+    except OSError:
+        return False
+    return True
+
+
+def test_a_second_arbiter_ends_the_first_one(arbiter, tmp_path):
+    until((tmp_path / "lock").exists, "the first one has the lock")
+    with Arbiter(tmp_path / "lock"):
+        assert arbiter.process.wait(timeout=PATIENCE) == -signal.SIGTERM
+
+
+def test_an_arbiter_without_a_controller_and_without_jobs_ends(arbiter):
+    arbiter.control.close()
+    assert arbiter.process.wait(timeout=PATIENCE) == 0
+
+
+def test_an_arbiter_without_a_controller_serves_the_jobs_that_run(sharing, arbiter):
+    jobs, _ = sharing(("hard", 5000), ("hard", 5000))
+    arbiter.control.close()
+    running = [sharing.start(job, "kernel", 200_000, 300) for job in jobs]
+    assert [told(process) for process in running] == [(0, 300)] * 2
+    assert arbiter.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("streams", "most"), [(1, 0.01), (4, 0.01), (8, 0.01), (9, 0.05), (16, 0.05), (32, 0.05)]
+)
+def test_few_launches_record_an_event_however_many_streams_there_are(sharing, streams, most):
+    [job], _ = sharing(("hard", 9999))
+    process = sharing.start(job, "kernel", 2000, 50_000, LAUNCHER_STREAMS=str(streams))
+    status, launches, events = map(int, process.communicate(timeout=PATIENCE)[0].split())
+    assert (status, launches) == (0, 50_000)
+    assert events / launches <= most
+
+
+@pytest.mark.parametrize("way", ["kernel", "ex", "cooperative", "graph", "many", "grid", "gridasync", "one"])
+def test_every_way_to_launch_takes_turns(sharing, way):
+    jobs, _ = sharing(("hard", 5000), ("hard", 5000))
+    running = [sharing.start(job, way, 500_000, 50) for job in jobs]
+    assert [told(process) for process in running] == [(0, 50)] * 2
+
+
+def test_processes_of_one_job_share_its_turn(sharing):
+    jobs, _ = sharing(("hard", 5000), ("hard", 5000))
+    running = [sharing.start(job, "kernel", 200_000, 200) for job in (jobs[0], jobs[0], jobs[0], jobs[1])]
+    assert [told(process) for process in running] == [(0, 200)] * 4
+
+
+def test_a_kernel_that_runs_until_a_later_launch_does_not_stop_that_launch(sharing):
+    [job], _ = sharing(("hard", 5000))
+    assert told(sharing.start(job, "kernel", 1000, 6, LAUNCHER_UNTIL="5")) == (0, 6)
