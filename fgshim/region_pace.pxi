@@ -88,6 +88,16 @@ cdef class Borrower:
         return {number: word for word, number in POLICIES.items()}.get(self.pace.policy, "none")
 
     @property
+    def flying(self) -> int:
+        """Return the number of processes of the job that have work, as far as its region says."""
+        return self.lender.flying
+
+    @property
+    def used(self) -> int:
+        """Return the GPU time of the job in ns."""
+        return self.pace.used
+
+    @property
     def lent(self) -> int:
         return self.pace.lent
 

@@ -1,7 +1,9 @@
 """The arbiter's process, told of jobs as the controller does it."""
 
+import mmap
 import os
 import socket
+import struct
 import subprocess
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from fgshim import region
 
 SPAWNER = Path(fgshim.__file__).with_name("fgspawn")
 POLICIES = region.POLICIES
+WELCOME = struct.Struct("<3I16I")
 
 
 class Arbiter:
@@ -23,7 +26,7 @@ class Arbiter:
 
     def add(self, job: int, folder: Path, policy: str, share: int, gpu: int = 0) -> Path:
         """Tell of a job with one GPU. Return its socket, which may not be there yet."""
-        words = f"+ {job} 1 {os.geteuid()} 1 {gpu} {POLICIES[policy]} {share} {folder}"
+        words = f"+ {job} 1 {os.geteuid()} 1 0 {gpu} {POLICIES[policy]} {share} {folder}"
         self.control.send(words.encode())
         return folder / "turns"
 
@@ -40,3 +43,32 @@ class Arbiter:
         self.control.close()
         self.process.kill()
         self.process.wait()
+
+
+class Page:
+    """A job's page, as one more process of the job has it."""
+
+    def __init__(self, path):
+        self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self.connection.connect(str(path))
+        except OSError:
+            self.connection.close()
+            raise
+        data, [file], _, _ = socket.recv_fds(self.connection, WELCOME.size, 16)
+        _, self.seat, pages, *_ = WELCOME.unpack(data)
+        assert pages == 1
+        self.file = file
+        self.memory = mmap.mmap(file, 4096)
+
+    @property
+    def word(self):
+        return struct.unpack_from("<I", self.memory)[0]
+
+    def poke(self):
+        self.connection.send(b"x")
+
+    def close(self):
+        self.connection.close()
+        self.memory.close()
+        os.close(self.file)

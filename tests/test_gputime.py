@@ -5,6 +5,7 @@ import time
 import pytest
 
 import fgshim
+from arbiter import Page
 from awaiting import PATIENCE, rest
 from driver_host import hosting
 from fakecuda import Card
@@ -130,6 +131,50 @@ def test_a_region_that_its_job_cut_short_is_left_alone(host):
     other, fakejob = host.live("--gpus=0.25")
     fakejob.until_ready()
     assert host.job(other)["state"] == "RUNNING"
+
+
+def page_of(host, job):
+    """The page of a job's turns, as a further process of the job has it."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return Page(host.places.run / "job" / f"{job}.1" / "turns")
+        except OSError:
+            assert time.monotonic() < deadline, "no arbiter listens"
+            rest()
+
+
+def until_held(page):
+    deadline = time.monotonic() + PATIENCE
+    while page.word != region.TURN_HELD:
+        assert time.monotonic() < deadline, "the job has no turn"
+        rest()
+
+
+def test_jobs_of_a_shared_gpu_take_turns_and_go_on_under_the_next_controller(host):
+    jobs = [launching(host, "--gpus=0.5", f"--gpu-compute={word}") for word in (COMPUTE_HARD, COMPUTE_FAIR)]
+    for _ in range(2):
+        pages = [page_of(host, job) for job in jobs]
+        for page in pages:
+            until_held(page)
+        before = [budget(host, job).used for job in jobs]
+        deadline = time.monotonic() + PATIENCE
+        while any(budget(host, job).used <= used for job, used in zip(jobs, before, strict=True)):
+            assert time.monotonic() < deadline, "their GPU time is counted"
+            rest()
+        assert host.run("fgsched", "restart").status == 0
+        for page in pages:
+            assert page.connection.recv(1) == b"", "the next controller's arbiter has ended this one"
+            page.close()
+    assert [host.job(job)["state"] for job in jobs] == ["RUNNING"] * 2
+
+
+def test_a_job_that_is_not_paced_takes_no_turns(host):
+    paced, free = launching(host, "--gpus=0.5"), launching(host, "--gpus=0.5", "--gpu-compute=none")
+    page = page_of(host, paced)
+    until_held(page)
+    page.close()
+    assert not (host.places.run / "job" / f"{free}.1" / "turns").exists()
 
 
 class Told:

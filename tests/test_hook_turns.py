@@ -1,17 +1,14 @@
 """The hook and the arbiter: processes on a shared GPU take turns, and a bad one costs the others little."""
 
-import mmap
 import os
 import random
 import signal
-import socket
-import struct
 import subprocess
 import time
 
 import pytest
 
-from arbiter import Arbiter
+from arbiter import Arbiter, Page
 from awaiting import PATIENCE, rest
 from fakecuda import Card
 from fakecuda.job import make_job
@@ -20,7 +17,6 @@ from fgshim import region
 pytestmark = pytest.mark.compiler
 GIB = 1 << 30
 HELD, NONE, PARKED = region.TURN_HELD, region.TURN_NONE, region.TURN_PARKED
-WELCOME = struct.Struct("<3I16I")
 FOREVER = 100_000_000
 
 
@@ -30,35 +26,6 @@ def until(is_so, what):
     while not is_so():
         assert time.monotonic() < end, what
         rest()
-
-
-class Page:
-    """A job's page, as one more process of the job has it."""
-
-    def __init__(self, path):
-        self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            self.connection.connect(str(path))
-        except OSError:
-            self.connection.close()
-            raise
-        data, [file], _, _ = socket.recv_fds(self.connection, WELCOME.size, 16)
-        _, self.seat, pages, *_ = WELCOME.unpack(data)
-        assert pages == 1
-        self.file = file
-        self.memory = mmap.mmap(file, 4096)
-
-    @property
-    def word(self):
-        return struct.unpack_from("<I", self.memory)[0]
-
-    def poke(self):
-        self.connection.send(b"x")
-
-    def close(self):
-        self.connection.close()
-        self.memory.close()
-        os.close(self.file)
 
 
 @pytest.fixture
@@ -82,8 +49,7 @@ def sharing(driver, tmp_path, arbiter):
                 )
             )
             path = arbiter.add(number, jobs[-1].folder, policy, share)
-            until(path.exists, "the arbiter listens")
-            pages.append(Page(path))
+            until(lambda at=path: connected(pages, at), "the arbiter listens")
         return jobs, pages
 
     def start(job, *words, **extra):

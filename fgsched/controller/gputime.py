@@ -1,7 +1,8 @@
-"""Lend idle time of shared GPUs, and write the driver's measurements into the jobs' regions.
+"""Tell the arbiter which jobs share GPUs, lend idle time, and write measurements into the regions.
 
-The hooks enforce the shares without the controller. Loans in the regions expire: if no controller runs, or it
-is late, nothing is lent and each job has its share.
+The arbiter gives jobs their turns without the controller. A hook that takes no turns, because it is of an
+earlier release or no arbiter runs, is paced by the budget in its region. Loans there expire: if no
+controller runs, or it is late, nothing is lent and each job has its share.
 """
 
 import logging
@@ -16,6 +17,7 @@ from fgsched import gpus
 from fgsched.controller.engine import Engine
 from fgsched.domain.job import WHOLE, Job, JobState
 from fgsched.jobs.enforcement import COMPUTE_NONE
+from fgsched.launch.arbiter import Arbiter, JobKey, TurnJob, TurnShare
 
 log = logging.getLogger(__name__)
 _OFTEN = 0.025  # seconds between two steps while jobs of one GPU are active: loans return within 0.1 s
@@ -29,13 +31,16 @@ class _Paced(NamedTuple):
 
     fd: int  # of its region
     borrowers: dict[int, region.Borrower]  # by the card's index
+    job: Job
 
 
 class GpuTime:
     """Call `look` when `due`, and `measured` when the driver has answered."""
 
-    def __init__(self, engine: Engine, sampler: gpus.AnySampler, *, run: str, is_real: bool) -> None:
-        self._engine, self._sampler = engine, sampler
+    def __init__(
+        self, engine: Engine, sampler: gpus.AnySampler, arbiter: Arbiter, *, run: str, is_real: bool
+    ) -> None:
+        self._engine, self._sampler, self._arbiter = engine, sampler, arbiter
         self._run, self._is_real = run, is_real
         self._jobs: dict[tuple[int, int], _Paced] = {}
         self._looked_at = self._asked_at = 0.0
@@ -56,6 +61,7 @@ class GpuTime:
         self._keep_up()
         for borrowers in self._by_card().values():
             region.lend(self._looked(borrowers), time.monotonic_ns())
+        self._tell_arbiter()
         if self._is_real and self._is_busy() and self._looked_at - self._asked_at >= _MEASURE:
             self._asked_at = self._looked_at
             self._sampler.ask(gpus.USE)
@@ -82,6 +88,34 @@ class GpuTime:
         for paced in self._jobs.values():
             os.close(paced.fd)
         self._jobs = {}
+        self._arbiter.close()
+
+    def _tell_arbiter(self) -> None:
+        """Tell the arbiter which jobs take turns, and what works on their GPUs without turns."""
+        jobs = {
+            key: turns for key, paced in self._jobs.items() if (turns := self._turns_of(key, paced)).shares
+        }
+        self._arbiter.update(jobs)
+        others: dict[int, int] = {}
+        for key, paced in self._jobs.items():
+            for gpu, borrower in paced.borrowers.items():
+                if borrower.policy == COMPUTE_NONE:
+                    others[gpu] = others.get(gpu, 0) + borrower.flying
+            if key in jobs:
+                self._arbiter.count_flying(key, max(one.flying for one in paced.borrowers.values()))
+        for gpu in {share.gpu for job in jobs.values() for share in job.shares}:
+            self._arbiter.count_others(gpu, others.get(gpu, 0))
+
+    def _turns_of(self, key: JobKey, paced: _Paced) -> TurnJob:
+        """Return the GPUs of a job that it shares and that are paced."""
+        policies = {gpu: borrower.policy for gpu, borrower in paced.borrowers.items()}
+        shares = tuple(
+            TurnShare(position, hold.gpu, policies[hold.gpu], hold.share)
+            for position, hold in enumerate(paced.job.holds)
+            if hold.share < WHOLE and policies[hold.gpu] != COMPUTE_NONE
+        )
+        uid = paced.job.uid if os.geteuid() == 0 else os.geteuid()
+        return TurnJob(uid, f"{self._run}/job/{key[0]}.{key[1]}", shares)
 
     def _pause(self) -> float:
         cards = self._by_card().values()
@@ -128,7 +162,7 @@ class GpuTime:
             fd = region.open_region(f"{self._run}/job/{job.id}.{job.attempt}/region", owner)
         except (OSError, ValueError):  # the job has ended, or has no region
             return None
-        return _Paced(fd, {hold.gpu: region.Borrower(fd, at) for at, hold in enumerate(job.holds)})
+        return _Paced(fd, {hold.gpu: region.Borrower(fd, at) for at, hold in enumerate(job.holds)}, job)
 
 
 def measure(borrower: region.Borrower, told: list[list[int]], own: set[int], ahead: int) -> None:

@@ -44,10 +44,12 @@ from fgsched.controller.turn import ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, Keep, Presence, Pruner
 from fgsched.domain.errors import StorageError
 from fgsched.gpus.ownership import Ownership, dismiss
+from fgsched.launch.arbiter import Arbiter
 from fgsched.server import listen
 from fgsched.store import StorageBroken, Store
 from fgsched.system.paths import Paths
 from fgsched.system.sdnotify import ServiceManager
+from fgshim import spawner
 
 log = logging.getLogger("fgsched.controller")
 _NEEDED = 2**20  # bytes of free space with which a controller starts in any case
@@ -157,7 +159,8 @@ class Controller:
             self._engine, self._launcher, sampler, watchdog, gate, interval=config.interval
         )
         is_real = self._beside.inventory.source == "nvml"
-        self._gputime = GpuTime(self._engine, sampler, run=run, is_real=is_real)
+        arbiter = Arbiter(spawner(), Path(run) / "arbiter")
+        self._gputime = GpuTime(self._engine, sampler, arbiter, run=run, is_real=is_real)
         self._monitor.measured = self._gputime.measured
         self._inventory_retry = self._retried()
         self._monitor.listed = lambda answer: self._inventory_retry.hear(answer, time.monotonic())

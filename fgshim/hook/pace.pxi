@@ -13,7 +13,8 @@ cdef extern from "pace.h" nogil:
 
 cdef extern from "turns.h" nogil:
     const int FG_NO_TURNS, FG_GOES_MARKED
-    int fg_turns_enter(uint32_t gpu, void *context, void *stream, fg_stopwatch *)
+    int fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *)
+    void fg_turns_ask()
     void fg_turns_mark(uint32_t gpu, void *stream, fg_stopwatch *)
     void fg_turns_forget_context(void *context)
     void fg_turns_forget_stream(void *stream)
@@ -228,7 +229,7 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
     launch.gpu = <int> (pace - fg_attach().pace)
     launch.stream = stream
     cdef bint is_of_thread = <uint64_t> stream == CU_STREAM_PER_THREAD or (own and stream == NULL)
-    cdef int how = fg_turns_enter(<uint32_t> launch.gpu, context, FG_NO_STREAM if is_of_thread else stream, &watch)
+    cdef int how = fg_turns_enter(<uint32_t> launch.gpu, pace, context, FG_NO_STREAM if is_of_thread else stream, &watch)
     if how != FG_NO_TURNS:
         launch.turn.marks = how == FG_GOES_MARKED
         return launch.turn.marks
@@ -242,6 +243,7 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
         if wait == 0:
             break
         pthread_mutex_unlock(&fg_meter_lock)
+        fg_turns_ask()
         fg_sleep_ns(wait)
     if own and stream == NULL:
         stream = <void *> pthread_self()  # differs from the legacy stream and between threads

@@ -27,6 +27,7 @@
 
 typedef struct {
     fg_turn_page *page;               /* NULL: no turns here; atomic */
+    fg_pace *pace;                    /* the job's account in the region */
     fg_backlog backlog;
     uint64_t looked, taken;           /* when the marks were last looked at; what was taken of backlog.had */
 } fg_gpu_turns;
@@ -35,7 +36,7 @@ static fg_gpu_turns gpus[FG_TURN_GPUS];
 static pthread_mutex_t lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;   /* of all of this, except pages */
 static const pthread_mutex_t unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 static int connection = -1, has_thread, sleeps;   /* sleeps: the thread waits until it is woken; atomic */
-static uint32_t seat, bell;           /* bell: a futex, for the thread; atomic */
+static uint32_t seat, flight, bell;   /* flight: index in fg_pace.flying; bell: a futex, for the thread; atomic */
 static ino_t inode;                   /* of the connection: a program may close any descriptor */
 static uint64_t asked, checked, worked, patience;
 static fg_stopwatch keeper_watch;
@@ -52,6 +53,17 @@ static void close_file(int fd) { syscall(SYS_close, fd); }
 static ssize_t receive_byte(int fd) {
     char byte;
     return syscall(SYS_recvfrom, fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK, NULL, NULL);
+}
+
+/* Take the lock. Its holder, mostly the thread, keeps it for a microsecond: a launch that found it taken would sleep. */
+static int take_lock(void) {
+    for (int i = 0; i < 200; i++) {
+        if (!pthread_mutex_trylock(&lock)) return 0;
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+    return pthread_mutex_lock(&lock);
 }
 
 static void wait_on(uint32_t *word, uint32_t value, uint64_t time) {
@@ -151,6 +163,11 @@ static void ask_for_turns(uint64_t now) {
 /* -- the thread ---------------------------------------------------------------------------------------------------- */
 static void publish(fg_gpu_turns *g, fg_turn_page *page, uint64_t end, uint64_t now) {
     put(&page->seat[seat].had, g->backlog.had);
+    if (g->backlog.had != g->taken) {
+        fg_pace_add_used(g->pace, g->backlog.had - g->taken, 1);
+        g->taken = g->backlog.had;
+    }
+    if (g->pace) fg_pace_put(&g->pace->flying[flight], end);
     put(&page->seat[seat].until, end < now + FG_LEASE ? end : now + FG_LEASE);
 }
 
@@ -226,6 +243,7 @@ static void start_keeper(void) {
     pthread_attr_setdetachstate(&how, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&how, 256 << 10);
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+    flight = (uint32_t)syscall(SYS_getpid) % FG_FLIGHTS;
     has_thread = !pthread_create(&thread, &how, keeper, NULL);
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
     pthread_attr_destroy(&how);
@@ -275,7 +293,9 @@ static uint64_t too_much(fg_gpu_turns *g, fg_turn_page *page, uint64_t since, in
     return wait && since && has_waited_enough(since, now) ? 0 : wait;
 }
 
-static int note_launch(fg_gpu_turns *g, fg_turn_page *page, void *context, void *stream, uint64_t now) {
+static int note_launch(fg_gpu_turns *g, fg_turn_page *page, fg_pace *pace, void *context, void *stream, uint64_t now) {
+    g->pace = pace;
+    worked = now;
     int marks = fg_backlog_launch(&g->backlog, context, stream, now);
     if (page->seat[seat].wants) put(&page->seat[seat].wants, 0);
     publish(g, page, fg_backlog_end(&g->backlog), now);
@@ -283,7 +303,7 @@ static int note_launch(fg_gpu_turns *g, fg_turn_page *page, void *context, void 
     return marks ? FG_GOES_MARKED : FG_GOES;
 }
 
-int fg_turns_enter(uint32_t gpu, void *context, void *stream, fg_stopwatch *watch) {
+int fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *watch) {
     fg_gpu_turns *g = &gpus[gpu];
     uint64_t since = 0, wait = 0, now;
     for (;;) {
@@ -295,11 +315,11 @@ int fg_turns_enter(uint32_t gpu, void *context, void *stream, fg_stopwatch *watc
             continue;
         }
         if (word == FG_TURN_PARKED) resume(page);
-        if (pthread_mutex_lock(&lock)) return FG_NO_TURNS;   /* a launch by a tool that the driver calls back */
-        if (!page) ask_for_turns(now);
+        if (take_lock()) return FG_NO_TURNS;   /* a launch by a tool that the driver calls back */
+        if (!page && !asked) ask_for_turns(now);
         page = page_of(gpu);
         int how = FG_NO_TURNS;
-        if (page && !(wait = too_much(g, page, since, wait != 0, now, watch))) how = note_launch(g, page, context, stream, now);
+        if (page && !(wait = too_much(g, page, since, wait != 0, now, watch))) how = note_launch(g, page, pace, context, stream, now);
         int is_asleep = page && __atomic_load_n(&sleeps, __ATOMIC_ACQUIRE);
         pthread_mutex_unlock(&lock);
         if (is_asleep) ring();
@@ -309,8 +329,14 @@ int fg_turns_enter(uint32_t gpu, void *context, void *stream, fg_stopwatch *watc
     }
 }
 
-void fg_turns_mark(uint32_t gpu, void *stream, fg_stopwatch *watch) {
+void fg_turns_ask(void) {
     if (pthread_mutex_lock(&lock)) return;
+    ask_for_turns(fg_clock());
+    pthread_mutex_unlock(&lock);
+}
+
+void fg_turns_mark(uint32_t gpu, void *stream, fg_stopwatch *watch) {
+    if (take_lock()) return;
     fg_backlog_mark(&gpus[gpu].backlog, stream, fg_clock(), watch);
     pthread_mutex_unlock(&lock);
 }
@@ -340,12 +366,4 @@ void fg_turns_set_watch(const fg_stopwatch *watch, int (*enter)(void *), void (*
     keeper_watch = *watch;
     enter_context = enter;
     leave_context = leave;
-}
-
-uint64_t fg_turns_take_had(uint32_t gpu, uint64_t *until) {
-    fg_gpu_turns *g = &gpus[gpu];
-    uint64_t had = g->backlog.had - g->taken;
-    g->taken += had;
-    *until = fg_backlog_end(&g->backlog);
-    return had;
 }

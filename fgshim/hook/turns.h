@@ -2,14 +2,17 @@
 #ifndef FG_TURNS_OF_PROCESS_H
 #define FG_TURNS_OF_PROCESS_H
 #include <stdint.h>
+#include "pace.h"
 #include "stopwatch.h"
 
 enum { FG_NO_TURNS, FG_GOES, FG_GOES_MARKED };
 
 #pragma GCC visibility push(hidden)
-/* Wait for the turn on a GPU, given by its position in the region, and note a launch. Return FG_NO_TURNS: the job takes
+/* Wait for the turn on a GPU, given by its position in the region, and note a launch. The GPU time is counted in `pace`. Return FG_NO_TURNS: the job takes
    none here; FG_GOES; or FG_GOES_MARKED: fg_turns_mark must be called behind the launch. */
-int fg_turns_enter(uint32_t gpu, void *context, void *stream, fg_stopwatch *watch);
+int fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *watch);
+/* Try to connect to the arbiter, at most four times a second: of a launch that has to wait without turns. */
+void fg_turns_ask(void);
 void fg_turns_mark(uint32_t gpu, void *stream, fg_stopwatch *watch);
 /* Forget the events of a context before it is destroyed, and a stream before it is. */
 void fg_turns_forget_context(void *context);
@@ -18,7 +21,5 @@ void fg_turns_forget_stream(void *stream);
 void fg_turns_in_child(void);
 /* The stopwatch of the thread, which marks the end of the work of other threads: set before the first turn. */
 void fg_turns_set_watch(const fg_stopwatch *watch, int (*enter)(void *context), void (*leave)(void));
-/* Return the GPU time of this process on a GPU, in ns, since the last call; and until when it has work. */
-uint64_t fg_turns_take_had(uint32_t gpu, uint64_t *until);
 #pragma GCC visibility pop
 #endif

@@ -1,9 +1,10 @@
 /* The arbiter's process: sockets and pages around the decisions of arbiter.h.
  *
  * The controller tells it of the jobs by datagrams of text:
- *     + JOB ATTEMPT UID GPUS  {GPU POLICY SHARE}…  DIRECTORY     a job has started
- *     - JOB ATTEMPT                                              it has ended
- *     o GPU COUNT                                                so many processes there take no turns
+ *     + JOB ATTEMPT UID GPUS  {POSITION GPU POLICY SHARE}…  DIRECTORY    a job has started; POSITION: in its region
+ *     - JOB ATTEMPT                                                      it has ended
+ *     o GPU COUNT             so many processes of jobs of policy none have work there
+ *     f JOB ATTEMPT COUNT     so many processes of this job have work, as its region says
  * It makes a page for each job and GPU, and listens at `turns` in the job's directory, where the hook connects. It outlives
  * its controller; the next one starts another arbiter, which ends this one by the lock and is told of the jobs again. The
  * hooks notice the end of a connection, and are paced by their budgets until they are connected again. */
@@ -34,9 +35,10 @@ enum { GPUS = 64, JOBS = 512, CONNECTIONS = 4096 };
 typedef struct { long id; int is_used, others; fg_arbiter arbiter; uint64_t wake; int is_due; } gpu;
 typedef struct {
     unsigned long job;
-    unsigned attempt, uid, pages;
+    unsigned attempt, uid, pages, flying;   /* flying: counts while none of its processes is connected */
     int listener, folder;
     int file[FG_TURN_GPUS], place[FG_TURN_GPUS], shown[FG_TURN_GPUS];
+    uint32_t position[FG_TURN_GPUS];
     gpu *of[FG_TURN_GPUS];
     fg_turn_page *page[FG_TURN_GPUS];
     uint8_t taken[FG_TURN_SEATS];
@@ -81,16 +83,22 @@ static void show(turn_job *j, unsigned at, int is_contended) {
     syscall(SYS_futex, &page->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+static int is_connected(const turn_job *j) {
+    for (int i = 0; i < FG_TURN_SEATS; i++) if (j->taken[i]) return 1;
+    return 0;
+}
+
 static void step(gpu *g, uint64_t now) {
     fg_turn_view views[FG_ARBITER_JOBS] = {0};
     int waiting = 0;
+    g->arbiter.others = g->others;
     for (int i = 0; i < JOBS; i++)
         for (unsigned k = 0; jobs[i] && k < jobs[i]->pages; k++)
             if (jobs[i]->of[k] == g) {
                 views[jobs[i]->place[k]] = view_of(jobs[i], k);
                 waiting += views[jobs[i]->place[k]].wants && jobs[i]->shown[k] == FG_TURN_NONE;
+                g->arbiter.others += is_connected(jobs[i]) ? 0 : (int)jobs[i]->flying;   /* a hook of an earlier release */
             }
-    g->arbiter.others = g->others;
     g->wake = fg_arbiter_step(&g->arbiter, views, now);
     g->is_due = 0;
     for (int i = 0; i < JOBS; i++)
@@ -123,7 +131,7 @@ static int send_welcome(int to, const turn_job *j, uint32_t seat) {
     head->cmsg_type = SCM_RIGHTS;
     head->cmsg_len = CMSG_LEN(j->pages * sizeof(int));
     memcpy(CMSG_DATA(head), j->file, j->pages * sizeof(int));
-    for (unsigned k = 0; k < j->pages; k++) welcome.position[k] = k;
+    for (unsigned k = 0; k < j->pages; k++) welcome.position[k] = j->position[k];
     return sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof welcome;
 }
 
@@ -188,7 +196,7 @@ static void drop_job(int at) {
 }
 
 /* Make a page. Its size is sealed: a job that could cut it short would end this process. */
-static int add_page(turn_job *j, gpu *g, uint32_t policy, uint32_t share) {
+static int add_page(turn_job *j, gpu *g, uint32_t position, uint32_t policy, uint32_t share) {
     unsigned at = j->pages;
     int file = memfd_create("fgsched turns", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file < 0 || ftruncate(file, FG_TURN_PAGE_SIZE) || fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) return 0;
@@ -199,6 +207,7 @@ static int add_page(turn_job *j, gpu *g, uint32_t policy, uint32_t share) {
     j->page[at] = page;
     j->of[at] = g;
     j->place[at] = place;
+    j->position[at] = position;
     j->pages++;
     return 1;
 }
@@ -219,10 +228,11 @@ static int listen_in(turn_job *j, const char *folder) {
 
 static int take_gpus(turn_job *j, unsigned count, char **at) {
     for (unsigned k = 0; k < count; k++) {
+        uint32_t position = (uint32_t)strtoul(*at, at, 10);
         long id = strtol(*at, at, 10);
         uint32_t policy = (uint32_t)strtoul(*at, at, 10), share = (uint32_t)strtoul(*at, at, 10);
         gpu *g = gpu_of(id);
-        if (!g || !add_page(j, g, policy, share)) return 0;
+        if (!g || !add_page(j, g, position, policy, share)) return 0;
     }
     return count > 0 && count <= FG_TURN_GPUS;
 }
@@ -249,6 +259,11 @@ static void obey(char *text) {
         unsigned long number = strtoul(at, &at, 10);
         int place = find_job(number, (unsigned)strtoul(at, &at, 10));
         if (place >= 0) drop_job(place);
+    }
+    if (*text == 'f') {
+        unsigned long number = strtoul(at, &at, 10);
+        int place = find_job(number, (unsigned)strtoul(at, &at, 10));
+        if (place >= 0) jobs[place]->flying = (unsigned)strtoul(at, &at, 10) % FG_FLIGHTS;
     }
     if (*text == 'o') {
         gpu *g = gpu_of(strtol(at, &at, 10));

@@ -100,6 +100,7 @@ int main(int argc, char **argv)
     if (kind == BESIDE && allocate(&other, 4096)) fail("an allocation");
     for (long i = 0; i < 1000; i++) once(kind);
     usleep(30000);   /* a paced job saves up what it may use at once */
+    for (long i = 0; i < 1000; i++) once(kind);   /* and takes up a turn that it has left */
     if (argc > 3) {
         be_strict();
         for (long i = 0; i < count; i++) once(kind);

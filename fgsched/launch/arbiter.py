@@ -1,0 +1,109 @@
+"""The arbiter: the process that gives the jobs of each shared GPU their turns (docs/design/native.md)."""
+
+import logging
+import os
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import fgshim.region as region
+
+log = logging.getLogger(__name__)
+JobKey = tuple[int, int]  # number and attempt
+
+
+class TurnShare(NamedTuple):
+    """What a job has of one GPU."""
+
+    position: int  # of the GPU in the job's region
+    gpu: int
+    policy: str  # a word of region.POLICIES
+    share: int  # ten-thousandths
+
+
+class TurnJob(NamedTuple):
+    """A running job that takes turns on GPUs."""
+
+    uid: int
+    directory: str
+    shares: tuple[TurnShare, ...]
+
+
+class Arbiter:
+    """The arbiter's process and the socket to it. The process is started for the first job."""
+
+    def __init__(self, program: Path, lock: Path) -> None:
+        """`lock`: a file by which this arbiter ends that of an earlier controller."""
+        self._program, self._lock = program, lock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._jobs: dict[JobKey, TurnJob] = {}
+        self._others: dict[int, int] = {}
+        self._flying: dict[JobKey, int] = {}
+
+    def update(self, jobs: Mapping[JobKey, TurnJob]) -> None:
+        """Tell the arbiter which jobs take turns. A new arbiter replaces one that has ended."""
+        if self._process is not None and self._process.poll() is not None:
+            log.warning("the arbiter of shared GPUs has ended with status %d", self._process.returncode)
+            self.close()
+        if self._process is None:
+            if not jobs:
+                return
+            self._start()
+        for gone in self._jobs.keys() - jobs.keys():
+            if self._send(f"- {gone[0]} {gone[1]}"):
+                del self._jobs[gone]
+                self._flying.pop(gone, None)
+        for key in jobs.keys() - self._jobs.keys():
+            if self._send(_introduction(key, jobs[key])):
+                self._jobs[key] = jobs[key]
+
+    def count_others(self, gpu: int, processes: int) -> None:
+        """Tell how many processes have work on a GPU and take no turns."""
+        if self._others.get(gpu, 0) != processes and self._send(f"o {gpu} {processes}"):
+            self._others[gpu] = processes
+
+    def count_flying(self, key: JobKey, processes: int) -> None:
+        """Tell how many processes of a job have work. It counts for a job whose hook takes no turns."""
+        if self._flying.get(key, 0) != processes and self._send(f"f {key[0]} {key[1]} {processes}"):
+            self._flying[key] = processes
+
+    def close(self) -> None:
+        """Leave the arbiter alone: it serves the jobs that run, and ends after them."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self._process = None
+        self._jobs, self._others, self._flying = {}, {}, {}
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self._process = subprocess.Popen(
+            [str(self._program), "turns", str(theirs.fileno()), str(self._lock)],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            env={"PATH": "/usr/bin:/bin"},
+        )
+        theirs.close()
+        self._socket = ours
+
+    def _send(self, text: str) -> bool:
+        """Send a message; False if it must be sent again later."""
+        if self._socket is None:
+            return False
+        try:
+            self._socket.send(os.fsencode(text))
+        except OSError:  # it is busy or has ended: the next step sends it again
+            return False
+        return True
+
+
+def _introduction(key: JobKey, job: TurnJob) -> str:
+    shares = (
+        f"{share.position} {share.gpu} {region.POLICIES[share.policy]} {share.share}" for share in job.shares
+    )
+    return f"+ {key[0]} {key[1]} {job.uid} {len(job.shares)} {' '.join(shares)} {job.directory}"
