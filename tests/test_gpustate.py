@@ -112,6 +112,19 @@ def test_a_job_that_does_not_leave_a_card_in_time_makes_it_suspect_until_it_does
     assert cards.gpu(1).state is GpuState.OK
 
 
+def test_a_gpu_that_an_earlier_attempt_did_not_leave_stays_suspect_after_a_later_attempt_stayed_elsewhere(
+    cards,
+):
+    cards.left_dirty(replace(held_by(7, 0), attempt=1), 31)
+    cards.left_dirty(replace(held_by(7, 1), attempt=2), 62)
+    cards.look(63, 7)
+    assert [gpu.state for gpu in cards.gpus] == [GpuState.SUSPECT, GpuState.SUSPECT]
+    assert [job.attempt for job in cards.stayed] == [1, 2]
+    cards.look(64)
+    assert [gpu.state for gpu in cards.gpus] == [GpuState.OK, GpuState.OK]
+    assert cards.watched == frozenset()
+
+
 def test_a_reading_that_was_asked_for_before_the_end_of_a_job_returns_no_card_to_service(cards):
     cards.ask()
     cards.begin_cleaning(7, 0)

@@ -12,6 +12,7 @@ from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.ledger import Ledger, Reader
 from fgsched.controller.moving import Accounts
 from fgsched.domain.errors import StorageError
+from fgsched.store import commits
 from fgsched.store.moved import Unreadable
 from test_accountant import CARD, JOB, KEEP, batch, minute
 
@@ -99,6 +100,22 @@ def test_a_flipped_bit_in_any_frame_of_the_log_is_no_silent_loss(killed, tmp_pat
             with pytest.raises(StorageError):
                 jobs_of(path)
     assert silent == []
+
+
+def test_an_accountant_that_starts_after_a_loss_of_power_writes_the_number_of_the_last_commit_again(killed):
+    file = killed.with_suffix(".commits")
+    latest = commits.read_commit(file)
+    older = latest._replace(number=latest.number - 3, last_job=COMMITS - 3)  # never synchronised
+    commits.Record(file, older).close()
+    accountant = Accountant(killed, UTC, KEEP)
+    accountant.begin()
+    accountant.close()
+    assert commits.read_commit(file)[:3] == latest[:3]
+
+
+def test_an_accountant_makes_no_accounts_before_it_has_something_to_store(tmp_path):
+    Accountant(tmp_path / "accounts.db", UTC, KEEP).begin()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("size", [0, 31, HEADER + FRAME * 3, HEADER + FRAME * 7 + 100])

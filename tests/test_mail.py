@@ -24,6 +24,7 @@ from fgsched.mail.letters import JobMail, Message, Settings, from_bytes, to_byte
 from fgsched.mail.mailer import Mailer
 from fgsched.mail.process import start
 from fgsched.mail.spool import Full, Spool
+from fgsched.store.moved import NothingMoved, Unreadable
 from mailserver import serving
 from test_engine import cancel
 
@@ -183,6 +184,25 @@ def test_an_array_has_one_mail_about_its_start_and_one_about_its_end():
         "fgsched Array Summary Job_id=1_* (1) Name=t Began",
         "fgsched Array Summary Job_id=1_* (1) Name=t Ended, Mixed, ExitCode [0-1]",
     ]
+
+
+class _UnreadableAccounts(NothingMoved):
+    def sum(self, array):
+        raise Unreadable("the accounts lack their last commit", "Restore a backup.")
+
+
+def test_an_array_ends_with_its_mail_while_the_accounts_cannot_be_read():
+    world = World([a_gpu(0)])
+    post = Post(world)
+    world.store.use_moved(_UnreadableAccounts())
+    world.submit([a_demand(5000)], mail_type="BEGIN,END", array="0-1")
+    world.settle()
+    for status in (0, 0x100):
+        world.host.finish(*world.host.running[0], a_result(status))
+        world.settle()
+    assert not world.engine.unsaved
+    assert world.store.open_jobs() == []
+    assert post.said[1:] == ["fgsched Array Summary Job_id=1_* (1) Name=t Ended, Mixed, ExitCode [0-1]"]
 
 
 def test_mails_about_jobs_of_a_user_beyond_the_limit_are_left_out_and_the_user_is_told_how_many():
@@ -547,6 +567,38 @@ def test_a_letter_that_is_refused_for_good_is_put_aside(spool, server):
     spool.put("d", message())
     Mailer(spool, settings_of(server), "h").work(100.0)
     assert (names(spool, "failed"), names(spool, "sent"), names(spool, "new")) == (["a", "b", "c"], ["d"], [])
+
+
+CUTS = [b"", message()[:20], message()[:30] + bytes(20) + message()[50:], message()[:-1] + b"\0"]
+
+
+@pytest.mark.parametrize("left", CUTS)
+def test_a_letter_that_a_loss_of_power_cut_short_is_neither_durable_nor_given_up(spool, server, left):
+    (spool.path / "new" / "a").write_bytes(left)
+    mailer = Mailer(spool, settings_of(server), "h")
+    assert (mailer.kept(), mailer.work(100.0), server.mails) == ([], None, [])
+    assert (names(spool, "new"), names(spool, "failed")) == (["a"], [])
+    assert spool.put("a", message())  # by the controller, which still has it
+    assert mailer.kept() == ["a"]
+    mailer.work(200.0)
+    assert [mail["Message-ID"] for mail in server.mails] == ["<a@h>"]
+
+
+def test_a_letter_that_was_cut_short_and_that_nobody_writes_again_is_put_aside(spool, server):
+    (spool.path / "new" / "a").write_bytes(b"")
+    mailer, now = Mailer(spool, settings_of(server), "h"), 100.0
+    while (due := mailer.due(now)) is not None:
+        now += due
+        mailer.work(now)
+    assert (names(spool, "new"), names(spool, "failed")) == ([], ["a"])
+    assert 1000.0 < now < 4000.0
+
+
+def test_a_waiting_letter_is_not_called_durable_by_another_put(spool):
+    assert spool.put("a", message())
+    (spool.path / "new" / "a").write_bytes(as_left := message(to=("bob",)))  # whom it is left to
+    assert spool.put("a", message())
+    assert spool.read("a") == as_left
 
 
 def test_a_recipient_who_has_the_letter_does_not_get_it_again(spool, server):

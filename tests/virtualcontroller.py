@@ -40,6 +40,7 @@ from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import Gpu, Job, JobState, Reason
 from fgsched.jobs.watchdog import Fault
 from fgsched.launch.launcher import Launching
+from fgsched.store.moved import Unreadable
 from virtualhost import Agenda, VirtualHost
 from virtualprograms import MAILS, Post, Programs, VirtualMailer, VirtualRunner
 
@@ -119,6 +120,7 @@ class VirtualAccountant:
     def start(self) -> None:
         self._answers = []
         self._accountant = Accountant(self._path, UTC, KEEP)
+        self._accountant.begin()
 
     def watch(self, pidfd: int, ended: Callable[[], None]) -> None:
         """Call `ended` when the process has ended."""
@@ -229,7 +231,8 @@ class Life:
         self._keep_books()
         engine.recover(wall)
         engine.turn([], wall)
-        self.accounts.read_runs(wall - 30 * 86_400)
+        with suppress(Unreadable):
+            self.accounts.read_runs(wall - 30 * 86_400)
         self._check()
 
     def _run_programs(self) -> None:
@@ -263,7 +266,8 @@ class Life:
         self.mover = VirtualMover(self.store, self.accounts, table, site.config.move_after)
         self.accountant = VirtualAccountant(path, agenda, site.delay)
         self.keeper = Bookkeeper(self.accountant, self.mover, lambda: agenda.now)  # type: ignore[arg-type]
-        self.store.raise_ids(self.accounts.last_id())
+        with suppress(Unreadable):  # accounts without their log: as Books.begin
+            self.store.raise_ids(self.accounts.last_id())
         self.keeper.begin(self.accountant.watch)
         keep = Retention(site.config.keep_scripts, site.config.keep_scripts_size)
         self.pruner = Pruner(self.store, keep, lambda: self.engine.jobtable.revision)

@@ -1,6 +1,5 @@
 """The programs of a site and its mails in virtual time: they fail, are late, or are killed."""
 
-import errno
 import io
 import random
 from collections import Counter
@@ -8,7 +7,6 @@ from collections.abc import Callable
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from fgsched.domain.errors import Refused
 from fgsched.hooks.settings import HookSettings, Ran, Run
@@ -159,48 +157,18 @@ class MailerKilled(Exception):
     """The mailer is killed."""
 
 
-class VirtualSpool(Spool):
-    """The queue of mails on a disk that can be full, and that loses what was not synchronised."""
-
-    def __init__(self, path: Path, is_full: Callable[[], bool]) -> None:
-        super().__init__(path)
-        self._is_full = is_full
-        self.durable: set[str] = set()
-
-    def put(self, name: str, data: bytes) -> bool:
-        if self._is_full():
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return super().put(name, data)
-
-    def keep(self, name: str) -> None:
-        if self._is_full():
-            raise OSError(errno.ENOSPC, "No space left on device")
-        self.durable.add(name)
-
-    def sent(self, name: str) -> None:
-        (self.path / "new" / name).rename(self.path / "sent" / name)  # nothing is synchronised
-        self.durable.add(name)
-
-    def lose(self, draw: random.Random) -> None:
-        """Keep or lose each letter that was not synchronised when the power failed."""
-        for name in sorted(set(self.waiting()) - self.durable):
-            if draw.random() < 0.6:
-                (self.path / "new" / name).unlink()
-            else:
-                self.durable.add(name)
-
-
 @dataclass
 class Post:
-    """The queue of mails and what the mail server has accepted. They outlive every controller."""
+    """The queue of mails, on the faulty disk, and what the server has accepted. They outlive a controller."""
 
-    spool: VirtualSpool
+    spool: Spool
     agenda: Agenda
     draw: random.Random
     faults: Faults = field(default_factory=Faults)
     sent: list[tuple[str, Letter]] = field(default_factory=list)
-    deaths: Counter[str] = field(default_factory=Counter)  # of the mailer, right after it sent this letter
+    deaths: Counter[str] = field(default_factory=Counter)  # of the mailer after it sent a letter, or errors
     hurt: Counter[str] = field(default_factory=Counter)
+    has_power: Callable[[], bool] = lambda: True
 
 
 class _Sender(Mailer):
@@ -215,6 +183,8 @@ class _Sender(Mailer):
 
     def _send(self, name: str, letter: Letter, to: list[str], data: bytes, now: float) -> None:
         post = self.post
+        if not post.has_power():
+            return
         if post.draw.random() < post.faults.server:
             post.hurt["mail server refused"] += 1
             self._put_off(name, letter, Later("the server is busy"), now)
@@ -225,6 +195,11 @@ class _Sender(Mailer):
             post.deaths[name] += 1
             raise MailerKilled
         self._end(name, now, is_sent=True)
+
+    def _end(self, name: str, now: float, *, is_sent: bool) -> None:
+        super()._end(name, now, is_sent=is_sent)
+        if name in self._ended and is_sent:
+            self.post.deaths[name] += 1  # of the note of it, which the disk may lose
 
 
 class VirtualMailer:
@@ -267,13 +242,12 @@ class VirtualMailer:
         if at != self._woken_at:
             return
         agenda, self._woken_at = self._post.agenda, float("inf")
-        if life != self._life or self._sender is None:
+        if life != self._life or self._sender is None or not self._post.has_power():
             return
-        names = self._sender.kept()
-        if names:
-            agenda.after(self._post.draw.uniform(0.001, 1.0), partial(self._report, life, names))
         try:
             with redirect_stderr(io.StringIO()):  # its log
+                if names := self._sender.kept():
+                    agenda.after(self._post.draw.uniform(0.001, 1.0), partial(self._report, life, names))
                 self._sender.work(agenda.wall)
         except MailerKilled:
             self._sender, self._not_before = None, agenda.now + _PAUSE

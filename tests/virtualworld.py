@@ -21,20 +21,23 @@ from types import TracebackType
 
 from builders import GIB, a_gpu
 from crashing import UNLIMITED, PowerCut
-from faultydisk import FaultyDisk
+from faultydisk import KINDS, FaultyDisk
 from fgsched.config.load import Config
 from fgsched.config.schema import AccountSettings, PartitionSettings, UserSettings
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Job
 from fgsched.hooks.settings import Run
+from fgsched.mail.spool import Spool
+from virtualbooks import Books
 from virtualcontroller import Life, Place
 from virtualhost import Agenda, Faults, VirtualHost
-from virtualprograms import SITES, Post, Program, Programs, VirtualSpool
+from virtualprograms import SITES, Post, Program, Programs
 from virtualprograms import Faults as ProgramFaults
 from virtualusers import Users
 from worldchecks import Checks
 
 HOUR, DAY = 3600.0, 86_400.0
+_CALLS = {"write": 40, "sync": 15}  # of a kind, of which one fails
 _ROUNDS = 400  # of one moment, after which the controller never comes to rest
 
 
@@ -54,6 +57,7 @@ class Weather:
     accountant: float = 24.0
     clock: float = 70.0
     card: float = 60.0
+    accounts_log: float = 300.0
     reading: float = 1.0  # of the cards; one that is lost or comes back is read at once
     answer: float = 0.05  # probability that a client does not get its answer
     host: Faults = field(default_factory=Faults)
@@ -74,6 +78,7 @@ CALM = Weather(
     accountant=0.0,
     clock=0.0,
     card=0.0,
+    accounts_log=0.0,
     answer=0.0,
     host=QUIET,
     programs=NO_PROBLEMS,
@@ -139,6 +144,7 @@ class World:
             *(self.programs, self.post, self.note),
         )
         self.place.lost_answer = lambda: self.draw.random() < self.weather.answer
+        self.books = Books(directory / "accounts.db", directory.with_name(f"{directory.name}.books"))
         self.users = Users(self, random.Random(f"{seed} users"))
         self.checks = Checks(self)
         self.place.told = self.checks.answered
@@ -152,9 +158,8 @@ class World:
         self.programs.began = lambda program: self.checks.program_begins(program)
         self.programs.failed, self.programs.noted = self._program_failed, self.note
         self.host.executing = lambda key: self.checks.executes(key)
-        spool = VirtualSpool(directory / "mail", lambda: self.disk.is_full)
-        self.disk.without = (str(directory / "mail"),)  # VirtualSpool loses letters
-        self.post = Post(spool, self.agenda, draws[1], self.weather.programs)
+        self.post = Post(Spool(directory / "mail"), self.agenda, draws[1], self.weather.programs)
+        self.post.has_power = lambda: not self.disk.is_cut
 
     def _program_failed(self, program: Program, run: Run) -> None:
         """An operator returns the cards to service that are drained for it."""
@@ -219,6 +224,7 @@ class World:
             (w.accountant, self.kill_accountant),
             (w.clock, self.set_clock),
             (w.card, self.lose_card),
+            (w.accounts_log, self.lose_log),
         ):
             if hours:
                 self._repeat(hours * HOUR, act)
@@ -258,6 +264,9 @@ class World:
         for _ in range(_ROUNDS):
             if self.life is None:
                 return
+            if self.disk.is_cut:  # by a call of the accountant or the mailer
+                self.crashed()
+                return
             if not self.life.is_wanted and (dues := self.life.dues())[1] > self.agenda.now:
                 self._dues = dues
                 self.rest(self.life)
@@ -269,11 +278,12 @@ class World:
         """Nothing is left to do at this moment, so that a further turn changes nothing."""
         self.checks.rest(life)
         self._rests += 1
-        is_sure = life.is_settled and not self.disk.is_armed and not self.disk.is_full
+        is_sure = life.is_settled and not self.power_fails and not self.disk.is_full
         if self._rests % 5 == 0 and is_sure:
             self._dues = None
             before = dict(life.engine.jobtable.jobs)
-            life.engine.turn([], self.agenda.wall)
+            with self.disk.unarmed():
+                life.engine.turn([], self.agenda.wall)
             self.checks.idle_turn(life, before)
 
     _rests = 0
@@ -340,10 +350,8 @@ class World:
         self.host.life += 1
         if is_power:
             self.host.reboot()
-        self.disk.disarm()
+        self.disk.disarm(is_cut_only=True)
         self.disk.restore(is_power=is_power)
-        if is_power:
-            self.post.spool.lose(self.post.draw)
         self.power_fails = False
         self.users.resend(unanswered)
         again = self.draw.random() < 0.3 and not self.is_calm  # it dies again in its recovery
@@ -359,7 +367,7 @@ class World:
         self.life.kill()
         self.life = None
         self.host.life += 1
-        self.disk.disarm()
+        self.disk.disarm(is_cut_only=True)
         self.disk.restore(is_power=False)
         self.users.resend(unanswered)
         self._start_again(5.0)
@@ -411,10 +419,10 @@ class World:
         self._start_again(60.0)
 
     def fail_disk(self) -> None:
-        """One of the next writes fails with EIO."""
-        if not self.power_fails:
-            self.counts["disk errors"] += 1
-            self.disk.arm(self.draw.randrange(40), "EIO")
+        """One of the next calls of a kind fails with EIO."""
+        self.counts["disk errors"] += 1
+        kind = self.draw.choice(KINDS)
+        self.disk.arm(self.draw.randrange(_CALLS.get(kind, 4)), "EIO", kind)
 
     def fill_disk(self) -> None:
         """The disk is full for a while."""
@@ -442,6 +450,33 @@ class World:
         if self.life is not None and self.life.accountant is not None:
             self.counts["accountants killed"] += 1
             self.life.accountant.dies = self.draw.choice(["before", "after"])
+
+    def lose_log(self) -> None:
+        """The log of the accounts is removed: after a kill of all processes, or below the accountant."""
+        books = self.books
+        if self.life is None or books.is_lost or not books.has_log:
+            return
+        self.counts["logs of the accounts lost"] += 1
+        is_killed = self.draw.random() < 0.7
+        self.note(f"log of the accounts lost, {is_killed=}")
+        if is_killed:
+            self.crashed()
+        books.lose(is_killed=is_killed)
+        self.disk.write_back(books.path.with_suffix(".commits"))
+        self.agenda.after(self.draw.uniform(HOUR, 2 * DAY), self.mend_accounts)
+
+    def mend_accounts(self) -> None:
+        """An operator brings the log back, or accepts the accounts without it."""
+        self.stop()
+        if self.life is not None:
+            return
+        try:
+            self.books.mend(is_found=self.draw.random() < 0.3)
+        except (StorageError, OSError) as error:
+            self.note(f"accounts not mended: {type(error).__name__}")
+            if self.disk.is_cut:
+                self.crashed()
+            self.agenda.after(HOUR, self.mend_accounts)
 
     def set_clock(self) -> None:
         """The wall clock is set."""

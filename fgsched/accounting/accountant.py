@@ -61,6 +61,15 @@ class Accountant:
         self._file: _Identity | None = None  # of the open file
         self._log: _Identity | None = None  # of its write-ahead log
 
+    def begin(self) -> None:
+        """Open accounts that exist: after a loss of power the number of their last commit is written again.
+
+        Until then a lost write-ahead log could not be noticed. The first message reports an error.
+        """
+        with suppress(StorageError, OSError):
+            if self._path.stat().st_size:
+                self._opened()
+
     def answer(self, text: bytes, now: float) -> Answer:
         """Store the message of a line, and return the answer; `now` in epoch seconds."""
         message, unparsed = _parsed(text)
@@ -321,6 +330,7 @@ def main() -> None:
     with _opened(place) as lock:
         locks.lock(lock.fileno(), place, "an earlier accountant, which may be writing")
         accountant = Accountant(path, host_zone(os.environ), Keep(minutes=minutes, hours=hours, days=days))
+        accountant.begin()
         try:
             serve(accountant, 0, 1)
         finally:

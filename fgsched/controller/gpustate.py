@@ -43,7 +43,8 @@ class GpuStates:
         self._timeout = clean_timeout
         self._seen_at = self._answered_at = _NEVER
         self._cleaning: dict[int, float] = {}  # job -> since when
-        self._stayed: dict[int, Job] = {}  # jobs that did not leave their GPUs in time, in their final state
+        # (job, attempt) that did not leave its GPUs in time -> the job as it was then
+        self._stayed: dict[tuple[int, int], Job] = {}
         # The ended jobs when each of the readings was asked for that are still to come, in their order.
         self._asked_for: deque[frozenset[int]] = deque()
         self._looked_for: frozenset[int] = frozenset()  # the same, of the last reading that came
@@ -103,7 +104,7 @@ class GpuStates:
         gone = (
             self._looked_for - self._there
         )  # a late reading says nothing of a job that ended after its request
-        self._stayed = {number: job for number, job in self._stayed.items() if number not in gone}
+        self._stayed = {key: job for key, job in self._stayed.items() if key[0] not in gone}
         for gpu in self.gpus:
             self._judge(gpu, readings.get(gpu.index), now)
 
@@ -190,7 +191,7 @@ class GpuStates:
     @property
     def watched(self) -> frozenset[int]:
         """Return the ended jobs that still hold GPUs, or left processes on them."""
-        return frozenset(self._cleaning) | frozenset(self._stayed)
+        return frozenset(self._cleaning) | {job for job, _ in self._stayed}
 
     def cleans(self, job_id: int) -> bool:
         """Tell whether the job's GPUs are not released yet."""
@@ -198,7 +199,7 @@ class GpuStates:
 
     @property
     def stayed(self) -> tuple[Job, ...]:
-        """Return the jobs that did not leave their GPUs in time; they ended long ago or run elsewhere."""
+        """Return the attempts that did not leave their GPUs in time; they ended long ago or run elsewhere."""
         return tuple(self._stayed.values())
 
     def cleaned(self, now: float) -> dict[int, bool]:
@@ -220,7 +221,7 @@ class GpuStates:
 
     def left_dirty(self, job: Job, now: float) -> None:
         """Mark the GPUs of a job whose processes did not leave in time as suspect."""
-        self._stayed[job.id] = job
+        self._stayed[job.id, job.attempt] = job
         for index in {hold.gpu for hold in job.holds} & self._gpus.keys():  # a GPU may have been removed
             if self._gpus[index].state is GpuState.OK:
                 note = f"processes of job {job.id} have not left it"

@@ -21,6 +21,8 @@ from fgsched.jobs.filenames import output_path
 from fgsched.mail.letters import JobMail, Letter, Settings, to_bytes
 from fgsched.mail.limit import HourlyLimit
 from fgsched.mail.process import MailerProcess
+from fgsched.store.moved import Unreadable
+from fgsched.store.rows import ArraySum
 
 log = logging.getLogger("fgsched.controller")
 _OF_ENDS = (mail.END, mail.FAIL, mail.TIME_LIMIT)
@@ -79,7 +81,7 @@ class MailDesk:
             self._add(kind, before, after, now, is_summary=True)
         if after.state.is_final and array is None:
             self._noted -= {(after.array, kind) for kind in mail.TYPES}
-            total = self._engine.store.tasks.sum(after.array)
+            total = self._sum(after.array)
             has_failed = total.completed < total.over and mail.wants(after, mail.FAIL)
             kind = mail.FAIL if has_failed else mail.END
             if mail.wants(after, kind):
@@ -155,9 +157,17 @@ class MailDesk:
         )
         return self._summary(letter) if is_summary else letter
 
+    def _sum(self, array: int) -> ArraySum:
+        """Return the totals of an array, without tasks in accounts that cannot be read."""
+        tasks = self._engine.store.tasks
+        try:
+            return tasks.sum(array)
+        except Unreadable:  # a mail must not prevent the turn: all ends are stored with this one
+            return tasks.sum_of_queue(array)
+
     def _summary(self, letter: JobMail) -> JobMail:
         total, exits = (
-            self._engine.store.tasks.sum(letter.array),
+            self._sum(letter.array),
             self._engine.store.outbox.exits(letter.array),
         )
         numbers = {"tasks": total.rows, "completed": total.completed, "exits": exits}

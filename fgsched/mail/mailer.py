@@ -31,6 +31,7 @@ from fgsched.system.outputs import tail
 
 _PAUSE = 2.0  # seconds after a first failure; it doubles with each further one
 _LONGEST_PAUSE = 600.0
+_CUT_SHORT = 10  # tries, in 34 minutes, in which the controller writes a letter again that is cut short
 _UNREADABLE = 60.0  # seconds until a directory that cannot be read is read again
 _OTHERS = 600.0  # seconds between two looks for mails of reports
 _NICE = 5
@@ -54,6 +55,8 @@ class Mailer:
 
     def _keep(self, name: str) -> bool:
         try:
+            if not self._spool.is_whole(name):
+                return False  # the controller, which still has it, writes it again
             self._spool.keep(name)
         except OSError as error:
             _log(f"mail {name} is not durable: {error}")
@@ -109,16 +112,8 @@ class Mailer:
             self.work(now)
 
     def _try(self, name: str, now: float) -> None:
-        try:
-            letter = from_bytes(self._spool.read(name))
-        except FileNotFoundError:  # removed by a person
-            self._forget(name)
-            return
-        except OSError as error:
-            self._pause(name, str(error), now)
-            return
-        except msgspec.MsgspecError as error:
-            self._give_up(name, f"it cannot be read: {error}", now)
+        letter = self._read(name, now)
+        if letter is None:
             return
         letter = replace(letter, to=self._left.get(name, letter.to))
         try:
@@ -130,6 +125,23 @@ class Mailer:
             self._give_up(name, f"internal error: {type(error).__name__}: {error}", now)
             return
         self._send(name, letter, to, data, now)
+
+    def _read(self, name: str, now: float) -> Letter | None:
+        """Return a letter; None: it cannot be sent now."""
+        try:
+            data = self._spool.read(name)
+            return from_bytes(data)
+        except FileNotFoundError:  # removed by a person
+            self._forget(name)
+        except OSError as error:
+            self._pause(name, str(error), now)
+        except msgspec.MsgspecError as error:
+            is_cut_short = b"\0" in data or not data.endswith(b"\n")
+            if is_cut_short and self._waits.get(name, (0.0, 0))[1] < _CUT_SHORT:
+                self._pause(name, "a loss of power cut it short", now)
+            else:
+                self._give_up(name, f"it cannot be read: {error}", now)
+        return None
 
     def _send(self, name: str, letter: Letter, to: list[str], data: bytes, now: float) -> None:
         point("mail_before_sending")

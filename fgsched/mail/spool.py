@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import MsgspecError
+
 from fgsched.crash import point
+from fgsched.mail.letters import from_bytes
 from fgsched.system import disk
 
 MOST = 10_000  # letters that wait; further ones are refused
@@ -35,14 +38,18 @@ class Spool:
             (path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def put(self, name: str, data: bytes) -> bool:
-        """Add a letter; return False if there is or was one of this name. `keep` makes it durable.
+        """Add a letter, unless it waits; return False if it was sent or failed. `keep` makes it durable.
+
+        A waiting letter that a loss of power cut short is replaced.
 
         Raises:
             Full: too many letters wait.
             OSError: the file cannot be written.
         """
-        if any((self.path / place / name).exists() for place in (_NEW, _SENT, _FAILED)):
+        if any((self.path / place / name).exists() for place in (_SENT, _FAILED)):
             return False
+        if self.is_whole(name):
+            return True
         self._make_room()
         fresh = self.path / f"{name}.fresh"
         disk.create_file(fresh, data, syncs=False)
@@ -61,6 +68,14 @@ class Spool:
     def waiting(self) -> Iterator[str]:
         """Yield the names of the letters that wait."""
         return iter(sorted(os.listdir(self.path / _NEW)))
+
+    def is_whole(self, name: str) -> bool:
+        """Tell whether a letter waits that can be read. Raises OSError."""
+        try:
+            from_bytes(self.read(name))
+        except (FileNotFoundError, MsgspecError):
+            return False
+        return True
 
     def keep(self, name: str) -> None:
         """Write a waiting letter to the disk, so that it survives a power failure. Raises OSError.

@@ -81,10 +81,14 @@ class Tasks:
         yield [past_of(rest)] if rest is not None else self.moved.rest_of(array)
 
     def sum(self, array: int) -> ArraySum:
-        row = self._db.execute(self._sql["sum_of_array"], {"array": array}).fetchone()
-        here = ArraySum(row["count"], int(row["over"]), int(row["completed"]), row["started_at"])
-        moved = self.moved.sum(array)
+        """Return the totals of an array. Raises Unreadable."""
+        here, moved = self.sum_of_queue(array), self.moved.sum(array)
         return _added(here, moved) if moved.rows else here
+
+    def sum_of_queue(self, array: int) -> ArraySum:
+        """Return the totals of the rows of an array that have not moved."""
+        row = self._db.execute(self._sql["sum_of_array"], {"array": array}).fetchone()
+        return ArraySum(row["count"], int(row["over"]), int(row["completed"]), row["started_at"])
 
     def last_of(self, uid: int) -> int | None:
         """Return the id of a user's last submission, a job or an array, or None."""
