@@ -122,7 +122,7 @@ def test_on_a_full_disk_the_same_bytes_are_written_in_place(tmp_path, failing):
     kernel = failing("write", errno.ENOSPC)
     disk.write_again(path)
     assert (path.read_bytes(), path.stat().st_ino) == (b"content", before)
-    assert kernel.synced == [str(path)]
+    assert kernel.synced == [str(path), str(tmp_path)]
     assert os.listdir(tmp_path) == ["a"]
 
 

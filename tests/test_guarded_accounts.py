@@ -199,6 +199,16 @@ def test_a_log_that_is_removed_under_a_running_accountant_costs_nothing(tmp_path
     assert (jobs_of(path), guard.damage(path)) == ([1, 2, 3, 4], "")
 
 
+def test_a_log_that_is_removed_before_the_first_message_of_an_accountant_costs_nothing(killed):
+    accountant = Accountant(killed, UTC, KEEP)
+    accountant.begin()
+    killed.with_name("accounts.db-wal").unlink()
+    for number in range(COMMITS + 1, COMMITS + 4):
+        assert accountant.answer(batch(replace(JOB, id=number)), 2.0).error == ""
+    accountant.close()
+    assert (jobs_of(killed), guard.damage(killed)) == ([*range(1, COMMITS + 4)], "")
+
+
 def test_many_commits_keep_checksums_while_a_reader_holds_an_old_state(tmp_path):
     path = tmp_path / "accounts.db"
     accountant = Accountant(path, UTC, KEEP)

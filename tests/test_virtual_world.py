@@ -5,12 +5,15 @@ import os
 import random
 import sqlite3
 import subprocess
+from contextlib import suppress
 
 import pytest
 
 from faultydisk import KINDS, FaultyDisk, why_not
+from fgsched.store import Store
 from fgsched.system import disk
 from live_host import ROOT
+from test_sums import submit
 from virtualworld import Weather, World
 from worldchecks import Violation
 
@@ -21,6 +24,7 @@ BROKE = {  # seed -> what was wrong
     7: "a GPU that an earlier attempt had not left was given to another job",
     9: "no end was stored while the accounts could not be read",
     10: "a letter that a loss of power had cut short was not sent",
+    33: "the name of a log was lost that a killed controller had created, and jobs behind a removed log",
 }
 DAYS, PACE = 100, 0.03  # of a calm history
 FAULTS = ("kills", "power cuts", "stops", "reboots", "disk errors", "disk full", "accountants killed")
@@ -238,6 +242,27 @@ def test_an_error_strikes_the_calls_of_its_kind_only(tmp_path, kind):
         with pytest.raises(OSError, match="Input/output"):
             work()
         assert device.hurt == {f"disk: {kind}": 1}
+
+
+@pytest.mark.parametrize("left", [b"", bytes(32)], ids=["empty", "header"])
+@pytest.mark.parametrize("fate", range(4))
+def test_commits_do_not_rely_on_the_name_of_a_log_that_another_process_created(tmp_path, left, fate):
+    (tmp_path / "disk").mkdir()
+    path = tmp_path / "disk" / "queue.db"
+    with FaultyDisk(tmp_path / "disk", random.Random(fate)) as device:
+        Store(path).close()
+        disk.create_file(path.with_name("queue.db-wal"), left, syncs=False)
+        device.is_full = True  # nothing else synchronises the directory
+        store = Store(path)
+        device.is_full = False
+        submit(store, 1)
+        device.cut()
+        with suppress(sqlite3.Error):
+            store._opened.db.close()
+        device.restore(is_power=True)
+        again = Store(path)
+        assert again.last_id() == 1
+        again.close()
 
 
 def test_a_name_that_was_not_synchronised_can_be_lost_and_a_synchronised_one_is_kept(tmp_path):

@@ -83,7 +83,6 @@ class Accountant:
             with ledger.write():
                 refused = (*unparsed, *self._store(ledger, message, now))
                 point("accountant_before_commit")
-            self._log = _identity(self._log_file)
             point("accountant_after_commit")
             return Answer(number=message.number, refused=refused, size=ledger.size)
         except (StorageError, OSError) as error:
@@ -143,7 +142,7 @@ class Accountant:
     def _opened(self) -> Ledger:
         """Return the open accounts. Raises StorageError or OSError if they are missing or unfit."""
         if self._ledger is not None and self._file == _identity(self._path):
-            if self._log is None or self._log == _identity(self._log_file):
+            if self._log == _identity(self._log_file):
                 return self._ledger
             self._ledger.rescue()
         self.close()
@@ -157,7 +156,7 @@ class Accountant:
         except BaseException:
             ledger.close()
             raise
-        self._ledger, self._log = ledger, None
+        self._ledger, self._log = ledger, _identity(self._log_file)
         return ledger
 
     @property

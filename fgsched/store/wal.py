@@ -51,13 +51,20 @@ def write_again(path: Path, *, in_place: bool = False) -> None:
 
     A later frame is valid only behind all earlier ones, so one frame that is only in the page cache endangers
     every commit behind it. A checkpoint instead would put pages of a commit that is not durable into the
-    file. Without frames nothing is done. `in_place`: other processes read the log now, and need this file.
+    file. `in_place`: other processes read the log now, and need this file.
+
+    SQLite synchronises the name of a log only in the process that created it. An empty log of an earlier
+    process is therefore removed, and another one without frames is written again, too.
 
     Raises:
         OSError: the log is perhaps not durable.
     """
-    if count := frames(path):
-        disk.write_again(path, _HEADER + count * _FRAME, in_place=in_place)
+    with suppress(FileNotFoundError):
+        count, size = frames(path), path.stat().st_size
+        if size or in_place:
+            disk.write_again(path, _HEADER + count * _FRAME if count else size, in_place=in_place)
+        else:
+            disk.remove(path)
 
 
 def newest(path: Path, page: int) -> bytes:

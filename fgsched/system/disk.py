@@ -167,6 +167,7 @@ def write_again(
             if in_place or not _is_exchanged(path, fresh, fd, size):
                 _pour(fd, fd, size)
                 sync(fd)
+                sync_directory(path.parent)
         finally:
             os.close(fd)
 
