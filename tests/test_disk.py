@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from fgsched.accounting import marker
+from fgsched.store import Store, files, wal
+from fgsched.store.files import Marker
 from fgsched.system import disk
 from fgsched.system.disk import Kernel
 from live_host import ROOT
+from test_sums import submit
 
 # Modules that rename or truncate other files: those that no restart of the host outlives, and logs.
 PASSING = {
@@ -71,7 +75,7 @@ class Failing(Kernel):
         return super().write(fd, data[:7], offset)  # the kernel may write less than it was given
 
     def sync(self, fd: int) -> None:
-        self._fail("sync")
+        self._fail("directory" if os.path.isdir(f"/proc/self/fd/{fd}") else "sync")
         self.synced.append(os.readlink(f"/proc/self/fd/{fd}"))
 
     def rename(self, source: Path, target: Path) -> None:
@@ -101,6 +105,26 @@ def test_a_file_that_cannot_be_replaced_is_the_old_one_and_can_be_replaced_later
     assert os.listdir(tmp_path) == ["a"]
 
 
+@pytest.mark.parametrize("call", ["write", "sync", "rename", "directory"])
+@pytest.mark.parametrize("name", ["queue.initialised", "accounts.initialised"])
+def test_a_marker_that_is_perhaps_not_durable_does_not_exist(tmp_path, failing, call, name):
+    def write() -> None:
+        if name == "queue.initialised":
+            files.write_marker(tmp_path / "queue.db", Marker("a", 1.0))
+        else:
+            marker.compare(tmp_path / "accounts.db", "a")
+
+    failing(call)
+    with pytest.raises(OSError, match="Input/output"):
+        write()
+    assert not (tmp_path / name).exists()
+    write()
+    assert (tmp_path / name).exists()
+    kernel = failing("")
+    write()
+    assert kernel.synced == [], "each start would cost a sync"
+
+
 def test_a_file_that_is_written_again_is_another_file_of_the_same_bytes(tmp_path, failing):
     path = tmp_path / "a"
     path.write_bytes(bytes(range(200)) * 20_000)
@@ -124,6 +148,24 @@ def test_on_a_full_disk_the_same_bytes_are_written_in_place(tmp_path, failing):
     assert (path.read_bytes(), path.stat().st_ino) == (b"content", before)
     assert kernel.synced == [str(path), str(tmp_path)]
     assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("call", ["write", "sync"])
+def test_a_log_that_cannot_be_written_in_place_is_written_elsewhere_on_the_disk(tmp_path, failing, call):
+    store = Store(tmp_path / "queue.db")
+    submit(store, 1)
+    log = tmp_path / "queue.db-wal"
+    kept = tmp_path / "copy"
+    kept.write_bytes(log.read_bytes())
+    store.close()
+    kept.rename(log)
+    before = log.stat()
+    wal.write_again(log)
+    assert log.stat().st_ino == before.st_ino
+    failing(call)
+    wal.write_again(log)
+    assert log.stat().st_ino != before.st_ino
+    assert wal.frames(log) * 4120 + 32 == log.stat().st_size == before.st_size
 
 
 @pytest.mark.parametrize("call", ["write", "sync", "rename"])

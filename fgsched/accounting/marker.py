@@ -60,4 +60,4 @@ def compare(accounts: Path, name: str) -> None:
             f"Restore the file, or remove {marker} to accept this one.",
         )
     if not known:
-        disk.replace_file(marker, f"{name}\n".encode())
+        disk.write_marker(marker, f"{name}\n".encode())

@@ -81,8 +81,6 @@ def read_marker(queue: Path) -> Marker | None:
 
 
 def write_marker(queue: Path, marker: Marker) -> None:
-    """Write the marker, also if the file contains it: perhaps only the page cache does."""
-    if read_marker(queue) == marker:
-        disk.write_again(marker_path(queue))
-    else:
-        disk.replace_file(marker_path(queue), json.dumps(marker._asdict()).encode() + b"\n")
+    """Write the marker, unless the file contains it."""
+    if read_marker(queue) != marker:
+        disk.write_marker(marker_path(queue), json.dumps(marker._asdict()).encode() + b"\n")

@@ -144,6 +144,21 @@ def replace_file(
     sync_directory(path.parent)
 
 
+def write_marker(path: Path, data: bytes) -> None:
+    """Write a file whose existence is relied on. After an error there is none that is perhaps not durable.
+
+    Raises:
+        OSError: the file does not exist, or has its old content.
+    """
+    try:
+        replace_file(path, data)
+    except OSError:
+        with suppress(OSError):
+            if path.read_bytes() == data:
+                remove(path)
+        raise
+
+
 # -- after a sync that may have failed ----------------------------------------------------------------
 
 
