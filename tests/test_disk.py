@@ -165,7 +165,7 @@ def test_a_log_that_cannot_be_written_in_place_is_written_elsewhere_on_the_disk(
     failing(call)
     wal.write_again(log)
     assert log.stat().st_ino != before.st_ino
-    assert wal.frames(log) * 4120 + 32 == log.stat().st_size == before.st_size
+    assert wal.frames(log) * 4120 + 32 == log.stat().st_size
 
 
 @pytest.mark.parametrize("call", ["write", "sync", "rename"])

@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from fgsched.accounting import guard
+from fgsched.domain.errors import StorageError
 from fgsched.store import commits
 
 
@@ -16,9 +17,8 @@ class Books:
         """`copies` is a directory for copies, which is made and removed."""
         self.path, self._copies = path, copies
         self._log = path.with_name(f"{path.name}-wal")
-        self._kept = b""  # the removed log
+        self._kept, self._is_killed = b"", False  # the removed log; whether nothing was written since
         self._missing: set[int] = set()  # jobs that only the removed log has
-        self._is_counted = False  # the error must count them
         self.is_lost = False
         self.lost: set[int] = set()
         self._recoveries = 0
@@ -54,32 +54,37 @@ class Books:
             shutil.rmtree(self._copies)
 
     def lose(self, *, is_killed: bool) -> None:
-        """Remove the log; `is_killed`: no accountant has it open."""
-        self._missing = self._jobs() - self._jobs(is_log_used=False)
-        self._kept = self._log.read_bytes()
+        """Remove the log; `is_killed`: no accountant has it open, so the error must count the lost jobs."""
+        left = self._jobs(is_log_used=False)
+        self._missing = self._jobs() - left
+        is_whole = self._rows("SELECT jobs FROM commits", is_log_used=False) == [(len(left),)]
+        self._kept, self._is_killed = self._log.read_bytes(), is_killed
         self._log.unlink()
-        self.is_lost, self._is_counted = True, is_killed
+        self.is_lost = True
+        if is_killed and is_whole:  # else half of a checkpoint is in the file, and nobody can count
+            why, plural = guard.damage(self.path), "s" * (len(self._missing) != 1)
+            assert f"with {len(self._missing)} ended job{plural}:" in why, f"{why} {self._missing}"
 
     def mend(self, *, is_found: bool) -> None:
         """Accept the accounts as they are; `is_found`: with their log. Raises StorageError and OSError."""
-        why = guard.damage(self.path)
-        if "is damaged" in why:  # half of a checkpoint is in the file: nothing helps but the log
-            is_found = True
-        elif self._is_counted:
-            plural = "s" * (len(self._missing) != 1)
-            assert f"with {len(self._missing)} ended job{plural}:" in why, f"{why} {self._missing}"
-        if self._is_counted and is_found:
-            self._log.unlink(missing_ok=True)
-            self._log.write_bytes(self._kept)
-            self._must_be_whole()
+        if is_found and self._is_killed:
+            self._bring_back()
         else:
-            self._is_counted = False  # a recovery may be interrupted
-            self._recoveries += 1
-            guard.recover(self.path, f"recovered-{self._recoveries}")
-            self._must_be_whole()
+            self._is_killed = False  # a recovery may be interrupted
+            try:
+                self._recover()
+            except StorageError:  # half of a checkpoint is in the file: only the log helps
+                self._bring_back()
+                self._recover()
             self.lost |= self._missing - self._jobs(is_log_used=self._log.exists())
-        self.is_lost = False
-
-    def _must_be_whole(self) -> None:
         why = guard.damage(self.path)
         assert why == "", why
+        self.is_lost = False
+
+    def _recover(self) -> None:
+        self._recoveries += 1
+        guard.recover(self.path, f"recovered-{self._recoveries}")
+
+    def _bring_back(self) -> None:
+        self._log.unlink(missing_ok=True)
+        self._log.write_bytes(self._kept)
