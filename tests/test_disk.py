@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from fgsched.accounting import marker
-from fgsched.store import Store, files, wal
+from fgsched.store import files
 from fgsched.store.files import Marker
 from fgsched.system import disk
 from fgsched.system.disk import Kernel
 from live_host import ROOT
-from test_sums import submit
 
 # Modules that rename or truncate other files: those that no restart of the host outlives, and logs.
 PASSING = {
@@ -148,24 +147,6 @@ def test_on_a_full_disk_the_same_bytes_are_written_in_place(tmp_path, failing):
     assert (path.read_bytes(), path.stat().st_ino) == (b"content", before)
     assert kernel.synced == [str(path), str(tmp_path)]
     assert os.listdir(tmp_path) == ["a"]
-
-
-@pytest.mark.parametrize("call", ["write", "sync"])
-def test_a_log_that_cannot_be_written_in_place_is_written_elsewhere_on_the_disk(tmp_path, failing, call):
-    store = Store(tmp_path / "queue.db")
-    submit(store, 1)
-    log = tmp_path / "queue.db-wal"
-    kept = tmp_path / "copy"
-    kept.write_bytes(log.read_bytes())
-    store.close()
-    kept.rename(log)
-    before = log.stat()
-    wal.write_again(log)
-    assert log.stat().st_ino == before.st_ino
-    failing(call)
-    wal.write_again(log)
-    assert log.stat().st_ino != before.st_ino
-    assert wal.frames(log) * 4120 + 32 == log.stat().st_size
 
 
 @pytest.mark.parametrize("call", ["write", "sync", "rename"])

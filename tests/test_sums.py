@@ -271,7 +271,7 @@ def test_commits_that_a_kill_left_in_memory_are_durable_before_the_next_controll
     store = Store(tmp_path / "queue.db")
     monkeypatch.undo()
     store.close()
-    assert synced[0] == "queue.db-wal"
+    assert synced[0] == "queue.db-wal.again"
     assert synced.index(tmp_path.name) < synced.index("queue.commits.new")
 
 

@@ -92,11 +92,14 @@ class Record:
             self._begin(path, is_new=is_new)
 
     def _begin(self, path: Path, *, is_new: bool) -> None:
-        """Replace the file with synchronised records; keep the old one if the disk is full."""
+        """Replace the file with synchronised records; keep the old one if the disk is full.
+
+        Another error is fatal: a directory that cannot be synchronised loses the new log of SQLite, too.
+        """
         try:
             disk.replace_file(path, _packed(self.last).ljust(_SLOT, b"\0") * (_SLOTS + 1))
         except OSError as error:
-            if is_new:
+            if is_new or error.errno not in disk.FULL:
                 raise
             log.warning("%s cannot be replaced: %s", path, error.strerror)
         self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)

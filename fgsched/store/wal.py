@@ -51,8 +51,7 @@ def write_again(path: Path, *, in_place: bool = False) -> None:
 
     A later frame is valid only behind all earlier ones, so one frame that is only in the page cache endangers
     every commit behind it. A checkpoint instead would put pages of a commit that is not durable into the
-    file. The same bytes are written in place: a loss of power meanwhile leaves durable frames as they are.
-    After an error they are copied elsewhere on the disk. `in_place`: other processes need this file.
+    file. `in_place`: other processes read the log now, and need this file.
 
     SQLite synchronises the name of a log only in the process that created it. An empty log of an earlier
     process is therefore removed, and another one without frames is written again, too.
@@ -65,13 +64,7 @@ def write_again(path: Path, *, in_place: bool = False) -> None:
         if not size and not in_place:
             disk.remove(path)
             return
-        size = _HEADER + count * _FRAME if count else size
-        try:
-            disk.write_again(path, size, in_place=True)
-        except OSError:
-            if in_place:
-                raise
-            disk.write_again(path, size)
+        disk.write_again(path, _HEADER + count * _FRAME if count else size, in_place=in_place)
 
 
 def newest(path: Path, page: int) -> bytes:

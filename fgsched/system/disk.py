@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PIECE = 2**20  # bytes that are copied at once
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Kernel:
@@ -194,7 +194,7 @@ def _is_exchanged(path: Path, fresh: Path, fd: int, size: int) -> bool:
     except OSError as error:
         with suppress(OSError):
             remove(fresh)
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             raise
         return False
     rename(fresh, path)
