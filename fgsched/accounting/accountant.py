@@ -183,7 +183,7 @@ class Accountant:
         if None in (here, self._file, self._log) or here == self._file or _identity(log_file) != self._log:
             return
         for end in ("wal", "shm"):
-            self._path.with_name(f"{self._path.name}-{end}").unlink(missing_ok=True)
+            disk.remove(self._path.with_name(f"{self._path.name}-{end}"), missing_ok=True)
 
     def _store(self, ledger: Ledger, batch: Batch, now: float) -> tuple[int, ...]:
         """Write a batch; return the jobs that cannot be stored."""
@@ -214,7 +214,7 @@ def _make(path: Path) -> None:
     new = path.with_name(f"{path.name}.new")
     for end in ("", "-wal", "-shm"):
         disk.remove(path.with_name(f"{new.name}{end}"), missing_ok=True)
-    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    disk.create_file(new, b"", syncs=False)
     Ledger(new).close()
     if path.exists():
         disk.remove(path)  # an empty file that a crash left

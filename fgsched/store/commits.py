@@ -102,7 +102,7 @@ class Record:
             if is_new or error.errno not in disk.FULL:
                 raise
             log.warning("%s cannot be replaced: %s", path, error.strerror)
-        self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        self._fd = disk.open_file(path, os.O_WRONLY)
         self.note(self.last.number, self.last.last_job, self.last.at)
 
     def note(self, number: int, last_job: int, at: float = 0.0) -> None:

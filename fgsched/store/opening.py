@@ -16,6 +16,7 @@ from fgsched.store.connection import AT_ONCE, Connection, Opened
 from fgsched.store.files import PAGE, RECOVER, UNREADABLE, Marker
 from fgsched.store.schema import SQL, adapt, compare, migrate, refuse_newer, version_of
 from fgsched.store.sums import State, Sums
+from fgsched.system import disk
 
 log = logging.getLogger(__name__)
 _VERSION_IN_HEADER = slice(60, 64)  # of the file, where SQLite keeps user_version
@@ -356,7 +357,7 @@ def _expect(path: Path) -> bool:
                 f"Bring it back (is the disk mounted?), or remove {files.marker_path(path)} to start with an"
                 " empty queue.",
             ) from None
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        os.close(disk.open_file(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         return True
     if not stat.S_ISREG(found.st_mode):
         raise StorageError(f"{path} is not a regular file", "Move it away; the queue is kept in a file.")

@@ -234,7 +234,7 @@ def migrate(db: sqlite3.Connection, path: str) -> None:
 def _back_up(db: sqlite3.Connection, path: Path, version: int) -> None:
     """Keep a copy of the queue in its older form beside it."""
     kept, fresh = (path.with_name(f"{path.name}.version-{version}{end}") for end in ("", ".new"))
-    fresh.unlink(missing_ok=True)
+    disk.remove(fresh, missing_ok=True)
     db.execute("VACUUM INTO ?", (str(fresh),))
     fresh.chmod(0o600)
     disk.sync_file(fresh)

@@ -51,7 +51,7 @@ class Sums:
         self._queue = os.open(queue, os.O_RDONLY | os.O_CLOEXEC)
         self._fd = -1
         with suppress(FileNotFoundError):
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            self._fd = disk.open_file(self.path, os.O_RDWR)
 
     @property
     def is_there(self) -> bool:
@@ -119,7 +119,7 @@ class Sums:
         """Compute the checksums of all pages into a new file."""
         self.discard()
         fresh = self.path.with_name(f"{self.path.name}.new")
-        self._fd = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._fd = disk.open_file(fresh, os.O_CREAT | os.O_TRUNC | os.O_RDWR)
         disk.write(self._fd, bytes(_START))
         self.refresh((), state)
         disk.sync(self._fd)

@@ -50,6 +50,11 @@ class Kernel:
 kernel = Kernel()
 
 
+def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open or create a file; `sync_directory` makes a new name durable. Raises OSError."""
+    return kernel.open(path, flags, mode)
+
+
 def write(fd: int, data: bytes, offset: int = 0) -> None:
     """Write all bytes at an offset. Raises OSError."""
     while data:
@@ -175,7 +180,7 @@ def write_again(
         OSError: the file is perhaps not durable.
     """
     with suppress(FileNotFoundError):
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = kernel.open(path, os.O_RDWR | os.O_NOFOLLOW)
         try:
             size = os.fstat(fd).st_size if size is None else size
             fresh = fresh or path.with_name(f"{path.name}.again")

@@ -64,7 +64,7 @@ class Manifest:
 
     def close(self) -> None:
         """Remove the manifest, and the state directory if it is empty."""
-        self._path.unlink(missing_ok=True)
+        disk.remove(self._path, missing_ok=True)
         if self._path.parent.is_dir() and not any(self._path.parent.iterdir()):
             self._path.parent.rmdir()
 
@@ -158,8 +158,8 @@ class Carrier:
                     pinned.rmdir()
         else:
             with suppress(FileNotFoundError), places.pinned(there) as pinned:
-                pinned.with_name(pinned.name + _NEW).unlink(missing_ok=True)
-                pinned.unlink(missing_ok=True)
+                disk.remove(pinned.with_name(pinned.name + _NEW), missing_ok=True)
+                disk.remove(pinned, missing_ok=True)
         self._step()
         self._manifest.forget(path)
 
@@ -183,9 +183,10 @@ def _write(path: Path, content: bytes, mode: int, step: Callable[[], None] = lam
 def _link(path: Path, target: str) -> None:
     with places.pinned(path) as pinned:
         new = pinned.with_name(path.name + _NEW)
-        new.unlink(missing_ok=True)
+        disk.remove(new, missing_ok=True)
         new.symlink_to(target)
         disk.rename(new, pinned)
+        disk.sync_directory(pinned.parent)
 
 
 def run(words: Sequence[str]) -> str:
