@@ -6,14 +6,14 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from builders import BOOT, GIB, a_demand, a_gpu, new_jobs
-from fgsched.domain.errors import StorageError
+from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.job import WHOLE, Ended, GpuState, Hold, JobState, Reason, Request
 from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
 from fgsched.store.connection import Statement
@@ -45,6 +45,19 @@ def start(store, job, *, gpu=0, share=5000, memory=GIB):
     with store.write():
         given = (Allocation(gpu, "GPU-0", "Simulated", share, memory, share),)
         return store.start(job, after, given), after
+
+
+def test_a_script_that_is_missing_from_a_damaged_queue_is_told_in_words(tmp_path):
+    store = Store(tmp_path / "queue.db")
+    with store.write():
+        first = store.submit(new_jobs([a_demand(1)]), key="key-of-16-letters", who=ANN, now=5.0)[0].id
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "queue.db", isolation_level=None)) as db:
+        db.execute("DELETE FROM blob")
+    store = Store(tmp_path / "queue.db")
+    with pytest.raises(Refused, match="script or environment is missing from the queue"):
+        store.material(first)
+    store.close()
 
 
 def test_ids_grow_by_one_and_are_never_used_again(store):
@@ -428,7 +441,7 @@ def test_a_directory_is_no_queue(tmp_path):
 
 FULL = """
 import resource, signal, sys
-from fgsched.domain.errors import StorageError
+from fgsched.domain.errors import Refused, StorageError
 from fgsched.store import NewJob, Store
 from fgsched.domain.job import Request
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -10,6 +10,8 @@ try:
 except ImportError:
     from hashlib import blake2b
 
+from fgsched.domain.errors import Refused
+
 _LATELY = 20_000  # jobs whose script and environment are cached
 _SMALL = 2**14  # bytes of a script or environment whose digest is cached
 _SEEN = 1024  # of which it is remembered that the file has them
@@ -69,7 +71,11 @@ class Blobs:
         self._lately.update(materials)
 
     def of_job(self, job_id: int) -> tuple[bytes, bytes] | None:
-        """Return (script, environment) of a job; None if the job is not in the queue."""
+        """Return (script, environment) of a job; None if the job is not in the queue.
+
+        Raises:
+            Refused: the queue lacks one of them.
+        """
         found = self._lately.pop(job_id, None) or self._db.execute(self._of_job, {"id": job_id}).fetchone()
         if found is None:
             return None
@@ -83,7 +89,13 @@ class Blobs:
         return bytes(row["data"]) if row else b""
 
     def _read_anew(self, blob: int) -> bytes:
-        return bytes(self._db.execute(self._get, {"id": blob}).fetchone()["data"])
+        row = self._db.execute(self._get, {"id": blob}).fetchone()
+        if row is None or not isinstance(row["data"], bytes):
+            raise Refused(
+                "its script or environment is missing from the queue, which was damaged or changed",
+                "Submit the job again; fgsched doctor examines the queue.",
+            )
+        return row["data"]
 
 
 # -- scripts and environments that only ended jobs use ------------------------
