@@ -92,7 +92,7 @@ FURTHER = {  # a mix, and the points by which a job may have less or more than i
 @pytest.mark.parametrize("mix", FURTHER)
 def test_kernels_of_all_lengths_streams_and_processes_come_to_their_shares(take_turns, mix):
     jobs, points = FURTHER[mix]
-    rows, _ = take_turns(22, *jobs)
+    rows, _ = take_turns(62 if "500 ms" in mix else 22, *jobs)
     for part, job in zip(had_by(rows), jobs, strict=True):
         assert abs(part - int(job.split(",")[0]) / 100) <= points
 

@@ -35,7 +35,7 @@
 #include "pace.h"
 
 #define FG_ARBITER_JOBS 64
-#define FG_AHEAD (1500 * FG_US)       /* the most work that the holder queues */
+#define FG_AHEAD (1 * FG_MS)          /* the most work that the holder queues */
 #define FG_AHEAD_ALONE (8 * FG_MS)    /* the same while no other job is active */
 #define FG_LEASE (5 * FG_MS)          /* the validity of `until` */
 #define FG_UNCONFIRMED (200 * FG_US)  /* the end of a lease is taken for the end of the work after this time */
@@ -43,8 +43,8 @@
 #define FG_LEAST_PATIENCE (50 * FG_US)    /* the same for a job that was seen not to return so soon */
 #define FG_FIRST_LAUNCH (2 * FG_MS)   /* a holder that was woken has this time for its first launch */
 #define FG_LONGEST_CLOSE (2000 * FG_MS)   /* work that runs on after the end of its turn has the GPU for this time */
-#define FG_PERIOD (20 * FG_MS)        /* of the turns of jobs with short kernels */
-#define FG_USUAL_TURN (5 * FG_MS)     /* the period is longer if that many turns do not fit */
+#define FG_PERIOD (50 * FG_MS)        /* of the turns of jobs with short kernels */
+#define FG_USUAL_TURN (10 * FG_MS)    /* the period is longer if that many turns do not fit */
 #define FG_KERNELS_A_PERIOD 8         /* the longest kernels: what is saved lasts for eight of them */
 #define FG_UNINTERRUPTED (2 * FG_MS)  /* the part of a turn that no modest job interrupts */
 #define FG_TURN_START (3 * FG_MS)     /* the most credit that a job saves before it begins a turn */

@@ -36,7 +36,7 @@ static struct {
     fg_arbiter arbiter;
     seat *seats[FG_ARBITER_JOBS];
     ns due;                         /* when the arbiter runs */
-} pacing = {.launchers = 1, .poll = 100 * US, .early = 150 * US, .due = NEVER};
+} pacing = {.poll = 100 * US, .early = 150 * US, .due = NEVER};
 
 static void run_arbiter(void *subject);
 
@@ -49,11 +49,7 @@ static void wake_arbiter(ns at)
     }
 }
 
-#ifdef FG_AHEAD_ALONE
 static ns most_ahead(void) { return (ns)fg_arbiter_ahead(&pacing.arbiter); }
-#else
-static ns most_ahead(void) { return (ns)FG_AHEAD; }
-#endif
 
 static ns ahead(const seat *seat)   /* expected time of the work on the GPU */
 {
@@ -91,9 +87,7 @@ static void run_arbiter(void *subject)
         views[i].wants = (uint64_t)seat->wants;
         views[i].until = (uint64_t)seat->until;
         views[i].resumed = seat->resumed;
-#ifdef FG_AHEAD_ALONE
         views[i].had = (uint64_t)seat->had;
-#endif
         seat->resumed = 0;
     }
     uint64_t wake = fg_arbiter_step(&pacing.arbiter, views, (uint64_t)now);
