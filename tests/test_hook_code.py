@@ -94,6 +94,24 @@ def test_the_local_memory_of_a_kernel_is_charged_at_its_first_launch(job, driver
     assert driver.used()[0] == 0
 
 
+@FIRST_LOOK
+def test_a_library_is_charged_again_when_it_is_loaded_into_the_next_context(job, first):
+    load, looks = FIRST_LOOKS[first]
+    if load.startswith("module"):
+        pytest.skip("a module ends with its context")
+    again = ["reset-primary", "primary", "info", looks[-1], "info", "alloc 514M"]
+    said = job.run(f"{load} 512M", *looks, *again, **LAZY)
+    assert (said[-4], said[-3][0], *said[-2:]) == (FREE, OK, HALF, (OOM,))
+
+
+def test_a_function_that_is_looked_up_again_is_measured_once(job):
+    """Also after it was launched, and after its module was unloaded and loaded again."""
+    ways = ["function 0", "run 1", "function 0", "run 1", "module-end 0", "module data 0 17408", "function 3"]
+    said = job.run("module data 0 17408", *ways, "run 4", "info", **LAZY)
+    assert [status for status, *_ in said] == [OK] * 10
+    assert said[-1] == HALF
+
+
 def test_code_without_variables_costs_nothing(job):
     said = job.run("module data 0", "function 0", "run 1", "library data 0", "kernel 3", "run 4", "info")
     assert said[-1] == FREE

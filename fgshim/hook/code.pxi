@@ -4,13 +4,13 @@
 # so each call that can load one is measured (outside.pxi). A module that exceeds the job's limit is unloaded, and
 # the call is refused. With lazy loading the driver loads variables at the first look-up in a module, or at the
 # first launch of a kernel of a library, and the local memory of a kernel at its first launch: so each function is
-# remembered until it was launched once.
+# remembered, and its first launch on a GPU is measured.
 #
 # Hooks: cuModuleLoad, cuModuleLoadData, cuModuleLoadDataEx, cuModuleLoadFatBinary, cuModuleUnload,
 #   cuModuleGetFunction, cuModuleGetGlobal, cuModuleGetGlobal_v2, cuLibraryLoadData, cuLibraryLoadFromFile,
 #   cuLibraryUnload, cuLibraryGetKernel, cuLibraryEnumerateKernels, cuLibraryGetModule, cuLibraryGetGlobal, cuLibraryGetManaged,
 #   cuLibraryGetUnifiedFunction, cuKernelGetFunction, cuFuncLoad.
-# Exports: fg_begin_launch, fg_end_launch, fg_first_launch, fg_forget_code.
+# Exports: fg_begin_launch, fg_end_launch, fg_first_launch, fg_forget_code, fg_forget_launches.
 # Needs: driver (fg_function); entries (fg_drop, fg_get, fg_put); ledger (fg_record_refusal); memory
 #   (fg_gpu_of); outside (fg_begin_measuring, fg_capture_mode, fg_charge_outside, fg_end_measuring,
 #   fg_fits_limit, fg_measuring, fg_release_outside); region (fg_attach).
@@ -58,38 +58,59 @@ cdef void fg_remember_code(void *code, int gpu, uint64_t bytes) noexcept nogil:
     pthread_mutex_unlock(&fg_own_lock)
 
 
-cdef void fg_remember_function(void *function, void *library) noexcept nogil:
-    """Remember a function until it was launched on each GPU. `library`: whose kernel it is; NULL: of a module."""
+cdef inline bint fg_is_launched_everywhere(const fg_entry *function) noexcept nogil:
+    return function.count & fg_all_gpus() == fg_all_gpus()
+
+
+cdef void fg_count_unlaunched(const fg_entry *function, int change) noexcept nogil:
+    """Count one function more or less that was not launched on every GPU. A full mark stays. Under fg_own_lock."""
+    cdef uint8_t *mark = fg_launch_mark(<void *> function.key)
+    mark[0] += change if mark[0] < 255 else 0
+    fg_publish(&fg_unlaunched, fg_unlaunched + change)
+
+
+cdef void fg_remember_function(void *function, void *code, bint is_kernel) noexcept nogil:
+    """Remember a function of a module or library, or a kernel of a library, to measure its first launches."""
     cdef fg_entry *entry = NULL
-    cdef uint8_t *mark = fg_launch_mark(function)
     if function == NULL or fg_attach() == NULL:
         return
     pthread_mutex_lock(&fg_own_lock)
     if fg_get(FG_FUNCTION, <uint64_t> function) == NULL:
         entry = fg_put(FG_FUNCTION, <uint64_t> function, 0, 0)
     if entry:
-        entry.block = <uint64_t> library
-        mark[0] += mark[0] < 255  # a full mark stays
-        fg_publish(&fg_unlaunched, fg_unlaunched + 1)
+        entry.block = <uint64_t> code
+        entry.share = is_kernel
+        fg_count_unlaunched(entry, 1)
     pthread_mutex_unlock(&fg_own_lock)
 
 
-cdef void fg_drop_function(fg_entry *entry) noexcept nogil:
-    """Under fg_own_lock."""
-    cdef uint8_t *mark = fg_launch_mark(<void *> entry.key)
-    mark[0] -= 0 < mark[0] < 255
-    fg_publish(&fg_unlaunched, fg_unlaunched - 1)
-    fg_drop(entry)
-
-
-cdef void fg_forget_kernels(uint64_t library) noexcept nogil:
-    """Forget the kernels of a library that is unloaded. Under fg_own_lock."""
+cdef void fg_forget_functions(uint64_t code) noexcept nogil:
+    """Forget the functions of a module or library that is unloaded. Under fg_own_lock."""
     cdef uint64_t at = 0
-    while fg_unlaunched and at < fg_room:
-        if fg_entries[at].kind == FG_FUNCTION and fg_entries[at].block == library:
-            fg_drop_function(&fg_entries[at])
+    while at < fg_room:
+        if fg_entries[at].kind == FG_FUNCTION and fg_entries[at].block == code:
+            if not fg_is_launched_everywhere(&fg_entries[at]):
+                fg_count_unlaunched(&fg_entries[at], -1)
+            fg_drop(&fg_entries[at])
         else:
             at += 1
+
+
+cdef void fg_forget_launches(int gpu) noexcept nogil:
+    """Forget what was loaded and launched on a GPU, with its last context. Libraries are loaded again in the next one.
+
+    Under fg_own_lock.
+    """
+    cdef uint64_t at
+    cdef bint was_everywhere
+    for at in range(fg_room):
+        if fg_entries[at].kind == FG_CODE:
+            fg_entries[at].count &= ~(<uint32_t> 1 << gpu)
+        elif fg_entries[at].kind == FG_FUNCTION:
+            was_everywhere = fg_is_launched_everywhere(&fg_entries[at])
+            fg_entries[at].count &= ~(<uint32_t> 1 << gpu)
+            if was_everywhere:
+                fg_count_unlaunched(&fg_entries[at], 1)
 
 
 # -- loading -------------------------------------------------------------------------------------------
@@ -151,7 +172,7 @@ cdef int fg_unload_code(int call, void *code) noexcept nogil:
     if entry:
         bytes = entry.bytes if measures and entry.gpu == before.gpu else 0
         fg_drop(entry)
-    fg_forget_kernels(<uint64_t> code)
+    fg_forget_functions(<uint64_t> code)
     pthread_mutex_unlock(&fg_own_lock)
     if bytes:
         fg_release_outside(before.gpu, min(<uint64_t> max(0, -fg_end_measuring(&before)), bytes), 0)
@@ -287,7 +308,7 @@ cdef int fg_look_up_variable(int call, uint64_t *address, size_t *size, void *co
 cdef public int cuModuleGetFunction(void **function, void *module, const char *name) noexcept nogil:
     cdef int status = fg_look_up_code(FG_cuModuleGetFunction, function, module, name)
     if status == CUDA_SUCCESS:
-        fg_remember_function(function[0], NULL)
+        fg_remember_function(function[0], module, False)
     return status
 
 
@@ -328,7 +349,7 @@ cdef public int cuLibraryGetKernel(void **kernel, void *library, const char *nam
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<find_code_t> real)(kernel, library, name)
     if status == CUDA_SUCCESS:
-        fg_remember_function(kernel[0], library)
+        fg_remember_function(kernel[0], library, True)
     return status
 
 
@@ -339,25 +360,25 @@ cdef public int cuLibraryEnumerateKernels(void **kernels, unsigned int count, vo
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<enumerate_t> real)(kernels, count, library)
     for at in range(count if status == CUDA_SUCCESS else 0):
-        fg_remember_function(kernels[at], library)
+        fg_remember_function(kernels[at], library, True)
     return status
 
 
-cdef void *fg_library_of(const void *kernel) noexcept nogil:
-    """Return the library of a kernel that was not launched yet; NULL if it is not known."""
+cdef void *fg_code_of(const void *function) noexcept nogil:
+    """Return the module or library of a function or kernel; NULL if it is not known."""
     cdef fg_entry *entry
-    cdef uint64_t library
+    cdef uint64_t code
     pthread_mutex_lock(&fg_own_lock)
-    entry = fg_get(FG_FUNCTION, <uint64_t> kernel)
-    library = entry.block if entry else 0
+    entry = fg_get(FG_FUNCTION, <uint64_t> function)
+    code = entry.block if entry else 0
     pthread_mutex_unlock(&fg_own_lock)
-    return <void *> library
+    return <void *> code
 
 
 cdef int fg_function_of(void **function, void *kernel) noexcept nogil:
     """Ask the driver for the function of a kernel, for which it loads the library."""
     cdef fg_measuring before
-    cdef void *library = fg_library_of(kernel)
+    cdef void *library = fg_code_of(kernel)
     cdef bint measures = fg_begin_look_up(library, &before)
     cdef int status = (<out_of_t> fg_function(FG_cuKernelGetFunction))(function, kernel)
     return fg_end_look_up(status, library, &before) if measures else status
@@ -368,7 +389,7 @@ cdef public int cuKernelGetFunction(void **function, void *kernel) noexcept nogi
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = fg_function_of(function, kernel)
     if status == CUDA_SUCCESS:
-        fg_remember_function(function[0], NULL)
+        fg_remember_function(function[0], fg_code_of(kernel), False)
     return status
 
 
@@ -394,20 +415,20 @@ cdef bint fg_is_to_measure(void *function, int gpu, void **library) noexcept nog
     pthread_mutex_lock(&fg_own_lock)
     entry = fg_get(FG_FUNCTION, <uint64_t> function)
     measures = entry != NULL and not entry.count >> gpu & 1
-    library[0] = <void *> entry.block if measures else NULL
+    library[0] = <void *> entry.block if measures and entry.share else NULL
     pthread_mutex_unlock(&fg_own_lock)
     return measures
 
 
 cdef void fg_is_launched(void *function, int gpu) noexcept nogil:
-    """Forget a function that was launched on each GPU of the job."""
+    """Remember that a function was launched on a GPU."""
     cdef fg_entry *entry
     pthread_mutex_lock(&fg_own_lock)
     entry = fg_get(FG_FUNCTION, <uint64_t> function)
-    if entry:
+    if entry and not fg_is_launched_everywhere(entry):
         entry.count |= <uint32_t> 1 << gpu
-        if entry.count & fg_all_gpus() == fg_all_gpus():
-            fg_drop_function(entry)
+        if fg_is_launched_everywhere(entry):
+            fg_count_unlaunched(entry, -1)
     pthread_mutex_unlock(&fg_own_lock)
 
 

@@ -10,9 +10,9 @@
 # Hooks: cuDevicePrimaryCtxRetain, cuGreenCtxCreate, cuCtxCreate, cuCtxCreate_v2, cuCtxCreate_v3,
 #   cuCtxCreate_v4, cuGLCtxCreate, cuGLCtxCreate_v2, cuVDPAUCtxCreate, cuVDPAUCtxCreate_v2.
 # Exports: fg_device_attribute, fg_forget_contexts, fg_leave_context, fg_leave_primary_context.
-# Needs: driver (fg_function); entries (fg_drop, fg_get, fg_put); ledger (fg_charge, fg_defer_release,
-#   fg_record_refusal_of, fg_reserve, fg_set_held, fg_update_peak); memory (fg_gpu_of); pool_table
-#   (fg_can_trim, fg_trim); region (fg_attach, fg_lock, fg_own_job, fg_unlock).
+# Needs: code (fg_forget_launches); driver (fg_function); entries (fg_drop, fg_get, fg_put); ledger
+#   (fg_charge, fg_defer_release, fg_record_refusal_of, fg_reserve, fg_set_held, fg_update_peak); memory
+#   (fg_gpu_of); pool_table (fg_can_trim, fg_trim); region (fg_attach, fg_lock, fg_own_job, fg_unlock).
 
 cdef void fg_forget_contexts() noexcept nogil:
     """Forget the contexts of the parent, in the child of a fork."""
@@ -98,6 +98,7 @@ cdef void fg_count_context_down(int gpu) noexcept nogil:
         fg_contexts[gpu] -= 1
         if fg_contexts[gpu] == 0 and fg_attach():
             fg_expected[gpu] = fg_most_local[gpu] = 0
+            fg_forget_launches(gpu)
             fg_charge_contexts(gpu, 0, 0)
 
 

@@ -20,7 +20,7 @@ enum {                /* kinds of entries; the kinds up to FG_IPC are freed with
     FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT,
     FG_CHUNK,     /* 2 MiB of addresses with small allocations; count: how many live */
     FG_CODE,      /* a module or library; count: bits of the GPUs on which it was looked into */
-    FG_FUNCTION   /* not launched on every GPU yet; block: its library; count: bits of the GPUs on which it was */
+    FG_FUNCTION   /* block: its module or library; share: 1: a kernel; count: bits of the GPUs on which it was launched */
 };
 typedef struct {      /* one thing that this process holds */
     uint64_t key;     /* its address or handle, or the serial number of a block */
@@ -75,7 +75,7 @@ extern int fg_contexts[FG_MAX_GPUS];         /* contexts that live or are being 
 extern int fg_in_primary[FG_MAX_GPUS];       /* 1: the primary context is among them */
 extern uint64_t fg_expected[FG_MAX_GPUS];    /* bytes in fg_context that the driver will take, but was not seen to take */
 extern uint64_t fg_most_local[FG_MAX_GPUS];  /* the most local memory of a thread that a launch was measured to need */
-extern uint32_t fg_unlaunched;               /* number of FG_FUNCTION; atomic */
+extern uint32_t fg_unlaunched;               /* number of FG_FUNCTION that were not launched on every GPU; atomic */
 extern uint8_t fg_unlaunched_at[FG_LAUNCH_MARKS]; /* by a hash of their addresses, how many they are; 255 stays; read without the lock */
 extern pthread_mutex_t fg_own_lock;
 
