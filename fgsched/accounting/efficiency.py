@@ -17,7 +17,7 @@ from fgsched.protocol import JobInfo
 
 ASKED = (  # attributes of JobInfo that `run_of` needs
     *("id", "array", "task", "tasks", "user", "uid", "partition", "state", "reason", "attempt", "exit_code"),
-    *("signal", "post_mortem", "submitted_at", "eligible_at", "started_at", "ended_at", "elapsed"),
+    *("signal", "post_mortem", "warning", "submitted_at", "eligible_at", "started_at", "ended_at", "elapsed"),
     *("suspended", "allocated", "tier", "cpu_seconds", "max_rss", "gpu_peak", "usage", "request"),
 )
 _LEAST_RUN = 60.0  # seconds of a run that did not complete

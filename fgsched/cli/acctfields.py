@@ -24,7 +24,7 @@ ASKED = (  # attributes that the fields below need
     *("restarts", "exit_code", "signal", "cancelled_by", "warning", "preemption", "post_mortem"),
     *("submitted_at", "eligible_at", "started_at", "ended_at", "elapsed", "suspended", "gpu_compute"),
     *("allocated", "tier", "cpu_seconds", "max_rss", "gpu_peak", "is_private", "request", "usage"),
-    *("disk_read", "disk_written", "charged_before"),
+    *("disk_read", "disk_written", "charged_before", "oom_kills"),
 )
 USUAL = "JobID,JobName,Partition,User,ReqGPU,MaxGPUMem,Elapsed,State,ExitCode"
 SACCT = "JobID,JobName,Partition,Account,AllocCPUS,State,ExitCode"  # the columns of sacct
@@ -312,6 +312,7 @@ FIELDS = (
     Field("NTasks", 8, lambda r, u: str(r.request.tasks)),
     Field("OOMAsked", 10, lambda r, u: _size(r.post_mortem.asked if r.post_mortem else None, u)),
     Field("OOMHeld", 10, lambda r, u: _size(r.post_mortem.held if r.post_mortem else None, u)),
+    Field("OOMKills", 8, lambda r, u: str(r.oom_kills or "")),
     Field("OOMKind", 7, lambda r, u: oom_kind(r)),
     Field("OOMLimit", 10, lambda r, u: _size(r.post_mortem.limit if r.post_mortem else None, u)),
     Field("OOMOthers", 20, lambda r, u: others(r.post_mortem) if r.post_mortem else ""),
@@ -336,6 +337,7 @@ FIELDS = (
     Field("StdOut", 30, lambda r, u: owned(r, files_of(r).stdout)),
     Field("Submit", 19, lambda r, u: _time(r.submitted_at)),
     Field("SubmitLine", 20, lambda r, u: owned(r, r.request.submit_line)),
+    Field("SystemComment", 20, lambda r, u: r.warning),
     Field("Suspended", 10, lambda r, u: format_elapsed(r.suspended)),
     Field("Timelimit", 10, lambda r, u: _limit(r)),
     Field(
@@ -509,6 +511,7 @@ def _enforcement(job: JobInfo) -> dict[str, Any]:
     """Return the enforcement level of a job and the result of its check."""
     return {
         "oom_kind": oom_kind(job) or None,
+        "oom_kills": job.oom_kills or None,
         "post_mortem": to_builtins(job.post_mortem),
         "warning": job.warning or None,
         "enforce": job.tier,

@@ -135,6 +135,8 @@ def _head(run: Run, host: str) -> Iterator[str]:
         if job.state is JobState.OUT_OF_MEMORY and job.signal == 125:  # no signal: 0:125 as in Slurm
             ended = "a process was killed for host memory"
         yield f"Ran {format_elapsed(job.elapsed)}, {ended}."
+        if job.warning:
+            yield from paragraph(f"Warning: {clean(job.warning)}.")
     else:
         yield f"Running for {format_elapsed(job.elapsed)}. The figures will change until it ends."
     yield ""
@@ -317,6 +319,7 @@ def _document(run: Run) -> dict[str, Any]:
         "busy_cpus": run.cpu,
         "req_mem": demand.host_memory or None,
         "max_rss": run.rss,
+        "warning": job.warning or None,
         "usage": to_builtins(run.usage),
         "next_run": None if found is None else found.line,
     }

@@ -71,5 +71,7 @@ def _row(job: JobInfo, step: JobStep) -> JobInfo:
         gpu_peak=0,
         charged_before=0.0,
         post_mortem=None,
+        oom_kills=0,
+        warning="",
         srun_steps=[step],
     )

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from fgsched.domain.job import Ended, Job, JobState, Reason, Refusal
 from fgsched.domain.text import storable
+from fgsched.jobs.hostmemory import memory_note
 
 MAX_UNRUN = 20  # attempts at a job whose script was never executed
 _NO_PAUSE = 2  # failures after which a job is started again without a pause
@@ -385,8 +386,10 @@ def complete(job: Job, end: Finish, now: float, **changes: object) -> Job:
     `changes` take precedence over the fields that follow from the end.
     """
     ended_at = end.ended_at or now
+    note = memory_note(end.state, end.ended, job.request.demand.host_memory)
     fields: dict[str, object] = {
         "reason": end.reason,
+        "warning": "; ".join(filter(None, (job.warning, note))),
         "ended": end.ended,
         "started_at": end.started_at or job.started_at,
         "ended_at": ended_at,

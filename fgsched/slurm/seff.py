@@ -44,6 +44,8 @@ def _text(job: protocol.JobInfo) -> str:
         f"Memory Utilized: {_size(job.max_rss)}",
         f"Memory Efficiency: {_memory(job)}",
     ]
+    if job.warning:
+        lines.append(f"WARNING: {job.warning}")
     if not job.state.is_final:
         lines.append("WARNING: Efficiency statistics may be misleading for RUNNING jobs.")
     return "\n".join(lines) + "\n"

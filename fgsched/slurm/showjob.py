@@ -190,6 +190,7 @@ def _files(found: JobInfo) -> list[Line]:
         [("Command", _script(found))],
         [("WorkDir", found.request.chdir)],
         [("Comment", found.request.comment)] if found.request.comment else [],
+        [("SystemComment", found.warning)] if found.warning else [],
         [("StdErr", files.stderr)],
         [("StdIn", files.stdin)],
         [("StdOut", files.stdout)],
