@@ -18,6 +18,7 @@ STEP = 300  # seconds
 GIB = 1 << 30
 WHOLE = 10_000
 WATTS = 100  # that each GPU takes
+HOST_MEMORY, LARGEST = 16 * GIB, 15 * GIB  # requested by each job, and of its largest process
 
 
 class Process(Struct, frozen=True):
@@ -313,7 +314,7 @@ def account(world: World, job: Job, owner: Owner) -> JobAccount:
         share=job.share if job.gpus else 0,
         memory=world.memory(job),
         cpus=4,
-        host_memory=16 * GIB,
+        host_memory=HOST_MEMORY,
         model=world.models[job.gpus[0]][0] if job.gpus else "",
         cards=tuple(uuid(gpu) for gpu in job.gpus),
         array=job.array,
@@ -325,8 +326,8 @@ def account(world: World, job: Job, owner: Owner) -> JobAccount:
         refusals=1 if job.refused else 0,
         refused=job.refused * GIB,
         charged=seconds * sum(world.charge(job, gpu) for gpu in job.gpus) / WHOLE,
-        cpu_seconds=1.0 * seconds,
-        max_rss=2 * GIB,
+        cpu_seconds=1.0 * ((job.end or 0) - (job.start or 0)) * STEP,
+        max_rss=LARGEST,
         gpu_peak=max((one.memory for one in seen), default=0) * GIB,
         output=f"/home/{job.user}/{job.name}-{job.id}.out",
     )

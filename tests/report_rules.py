@@ -40,7 +40,8 @@ TITLES = {
     *("Idle reservations", "Memory asked and not used", "Time limits", "Larger card than needed"),
     *("Jobs without a GPU process", "Processes", "Events", "Driver", "What jobs waited for", "One more card"),
     *("Accounts, users and models", "Weights", "", "By GPU-hours charged", "By idle GPU-hours", "By wait"),
-    *("Jobs that met their GPU memory limit", "Processes outside fgsched"),
+    *("Jobs that met their GPU memory limit", "Jobs that met their host memory limit", "Host memory"),
+    "Processes outside fgsched",
 }
 TERMS = {
     *("GPU-hours charged", "GPU-hours used", "GPU efficiency", "Time classes", "Hours measured"),
@@ -218,7 +219,7 @@ RULES = [
     # ledes
     (
         rf"The cards? computed {N} % of the time( measured|)",
-        lambda c, a, w: near(a, active(c)) and is_part(c, w),
+        lambda c, a, w: agrees(a, active(c), 2) and is_part(c, w),
     ),
     (
         rf", {N} points (more|less) than in ([\w -]+)\.",
@@ -234,7 +235,7 @@ RULES = [
         ),
     ),
     (
-        r"The (\w+) changes? to job headers? at the end of this report would have returned ([\d.,]+) GPU-hours\.",
+        r"The (\w+) changes? to (?:a job header|job headers) at the end of this report would have returned ([\d.,]+) GPU-hours\.",
         lambda c, n, h: c.findings(n, h),
     ),
     (r"Each proposal is the header line that would have prevented the waste\.", lambda c: True),
@@ -242,7 +243,7 @@ RULES = [
         rf"{N} GPU-hours were charged, {N} % of the hours measured; {N} of them were idle\.",
         lambda c, a, p, i: (
             near(a, hours(c.truth.whole.charged))
-            and agrees(p, charged(c), 2)
+            and agrees(p, charged(c), 4)
             and near(i, hours(c.truth.whole.idle))
         ),
     ),
@@ -254,7 +255,7 @@ RULES = [
     ),
     (
         rf"The cards? w(?:ere|as) charged {N} % of the time( measured|) and computed {N} %\.",
-        lambda c, a, w, b: agrees(a, charged(c), 2) and is_part(c, w) and near(b, active(c)),
+        lambda c, a, w, b: agrees(a, charged(c), 4) and is_part(c, w) and agrees(b, active(c), 2),
     ),
     (
         r"No job of (\w+) ran in this (\w+)\.",
@@ -360,6 +361,10 @@ RULES = [
     (r"No job that ended in this (\w+) had started\.", lambda c, n: not c.truth.started and n == c.noun),
     (r"No job failed\.", lambda c: not c.truth.failed),
     (r"No name of jobs failed three times\.", lambda c: not report_tables.repeated(c)),
+    (
+        r"The kernel killed no process of a job for host memory\.",
+        lambda c: not report_tables.host_limits(c, ""),
+    ),
     (r"No job met its GPU memory limit\.", lambda c: not [job for job in c.truth.ended if job.oom == "gpu"]),
     (r"Nothing was charged\.", lambda c: not c.truth.whole.charged),
     (r"Nothing was charged in this (\w+)\.", lambda c, n: not c.truth.whole.charged and n == c.noun),
@@ -662,7 +667,7 @@ def figure_problems(case, report) -> list[str]:
             found.append(f"figures: no rule for {key}")
             continue
         value, is_note, before = known[key]
-        slack = 2 if key == "charged" else 1
+        slack = 4 if key == "charged" else 1
         found += cell_problems(f"figures.{key}", item["number"], value, slack)
         if not is_note(item["note"]):
             found.append(f"figures.{key}: not true: {item['note']!r}")
@@ -676,7 +681,7 @@ def change_problems(where, change, now, before) -> list[str]:
     if now is None or before is None:
         return [f"{where}: a change of something unknown"]
     difference = now - before
-    slack = F(31, 100) if change["unit"] == "points" else F(1, 10**4)
+    slack = F(61, 100) if change["unit"] == "points" else F(1, 10**4)
     if abs(F(change["value"]) - difference) > slack:
         return [f"{where}: changed by {float(difference)}, not {change['value']}"]
     if change["direction"] == "same":

@@ -7,7 +7,7 @@ from fractions import Fraction as F
 from math import ceil
 from statistics import median
 
-from known_history import GIB, STEP, WATTS, WHOLE
+from known_history import GIB, HOST_MEMORY, LARGEST, STEP, WATTS, WHOLE
 from report_truth import CLASSES, KINDS, Sum, Truth, rank, sum_of
 
 DASH = "–"
@@ -230,7 +230,7 @@ def names(case, kind):
                 "charged": hours(sum(map(truth.charged, jobs))),
                 "efficiency": percent(sum(truth.use(job).used for job in jobs), measured) if seen else None,
                 "idle": hours(sum(truth.use(job).idle for job in jobs)) if seen else None,
-                "peak": max(map(truth.peak, jobs)),
+                "peak": max(map(truth.peak, jobs)) or (0 if seen else None),
                 "asked": max(map(case.world.memory, jobs)),
                 "longest": max(map(truth.runs, jobs)),
             }
@@ -406,6 +406,16 @@ def _needed(case, job):
     """Return the bytes with which the allocation would have fitted."""
     limit = case.world.memory(job)
     return max(limit, case.truth.peak(job) + (job.refused * GIB or limit // 4))
+
+
+def host_limits(case, kind):
+    found = [job for job in case.truth.ended if job.oom == "host"]
+    found.sort(key=lambda job: (-job.end, -job.id))
+    most = {"overview": 5, "me": 10}.get(kind, case.number)
+    return [
+        {"job": job.id, "user": job.user, "name": job.name, "asked": HOST_MEMORY, "largest": LARGEST}
+        for job in found[:most]
+    ]
 
 
 def latest_failed(case, kind):
@@ -604,6 +614,8 @@ def health(case, kind):
     truth, world = case.truth, case.world
     changes = Counter()
     for one in world.downs:
+        if one.since and truth._looked(one.since) == truth._looked(one.until):
+            continue  # nothing was seen of it
         for step in (0 if one.since == 0 else truth._looked(one.since), truth._looked(one.until)):
             changes[one.gpu] += truth.since <= step < truth.until
     for gpu, at, _ in (*world.xids, *world.hot):
@@ -777,7 +789,8 @@ def _late(case, jobs, share):
         " the preparation needs no GPU.",
         first,
     )
-    returned = min(F(1), F(first) / mean) * sum(map(case.truth.charged, jobs))
+    charged = sum(map(case.truth.charged, jobs))
+    returned = min(F(first) / mean * charged, charged - sum(case.truth.use(job).used for job in jobs))
     return evidence, None, returned
 
 
@@ -1004,6 +1017,7 @@ TABLES = {
     "failures.users": failed_users,
     "repeated": repeated,
     "limits": gpu_limits,
+    "host_limits": host_limits,
     "jobs": latest_failed,
     "cards": cards,
     "events": events,

@@ -287,10 +287,10 @@ class Truth:
             first = 0 if one.since == 0 else self._looked(one.since)
             last = self._looked(one.until)
             before = max(
-                (gap.since for gap in self.world.lost if gap.since < last - 1 <= gap.until), default=None
+                (gap.since for gap in self.world.lost if gap.since < last <= gap.until), default=None
             )
             seen = last if before is None else before
-            if first < self.until and last > self.since:
+            if first < last and first < self.until and last > self.since:
                 is_back = last <= self.until and before is None and last < self.until
                 found.append((one.gpu, max(first, self.since), min(seen, self.until), one.why, is_back))
         return found

@@ -80,6 +80,7 @@ STATUS = Status(
     jobs={"RUNNING/gpu": 6, "PENDING/gpu": 20, "PENDING/long": 2},
     running=6,
     waiting=22,
+    startable=7,
     next=(
         Waiting(user="ann", asked="1 GPU", start=AT + 3120),
         Waiting(user="lucia", asked="0.6 GPU", start=AT + 40_000),

@@ -14,7 +14,8 @@ from fgsched.cli.statuspage import Answers, state_of
 from fgsched.cli.top.layout import plain, screen
 from fgsched.cli.top.snapshot import Frame, History, gpu_classes
 from fgsched.cli.top.view import Reader, View
-from fgsched.domain.job import WHOLE, GpuState
+from fgsched.domain.job import WHOLE, GpuState, JobState, Reason
+from fgsched.domain.waiting import ExpectedStart
 from topframes import CARDS, JOBS, NOW
 
 STATES = [state for state in GpuState if state is not GpuState.OK]
@@ -63,3 +64,41 @@ def test_a_gpu_that_takes_no_jobs_shows_its_jobs_and_its_state_in_every_view(sta
     assert now.classes()["down"] == pytest.approx(float(down[1]))
     (cards_down,) = [one for one in report["figures"]["items"] if one["key"] == "down"]
     assert cards_down["number"]["value"] == pytest.approx(frame.classes()["down"], abs=0.02)
+
+
+def pending(id, reason, priority):
+    return replace(
+        JOBS[0],
+        id=id,
+        user=f"user{id}",
+        state=JobState.PENDING,
+        reason=reason,
+        priority=priority,
+        indices=(),
+        allocated=(),
+    )
+
+
+def test_the_next_to_start_are_the_same_in_every_view_and_no_held_or_dependent_job_is_one():
+    jobs = [
+        pending(901, Reason.RESOURCES, 1.0),
+        pending(902, Reason.HELD_USER, 9.0),
+        pending(903, Reason.PRIORITY, 5.0),
+        pending(904, Reason.DEPENDENCY, 8.0),
+        pending(905, Reason.BEGIN_TIME, 7.0),
+        pending(906, Reason.HELD_MAX_REQUEUE, 8.0),
+    ]
+    starts = {
+        901: ExpectedStart(latest=NOW + 600),
+        905: ExpectedStart(not_before=NOW + 3600),
+    }
+    status = state_of(Answers(gpus=CARDS, jobs=jobs, starts=starts), {}, NOW, "hopper")
+    report = json.loads(as_json(present.status(CARDS, jobs, starts, "hopper", NOW)))
+    (part,) = next(one for one in report["sections"] if one["key"] == "next")["parts"]
+    shown = [(row[1]["text"], row[5]["text"].startswith("not before")) for row in part["rows"]]
+    assert shown == [("user901", False), ("user905", True), ("user903", False)]
+    assert [one.user for one in status.next] == [user for user, _ in shown]
+    assert (status.waiting, status.startable) == (6, 3)
+    assert re.search(r"(?s)user901.*?by \d\d:\d\d.*?user905.*?from \d\d:\d\d", wall_page(status))
+    held = state_of(Answers(gpus=CARDS, jobs=jobs[1:2]), {}, NOW, "hopper")
+    assert "All are held or wait for other jobs." in wall_page(held)

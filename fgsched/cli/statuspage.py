@@ -173,9 +173,8 @@ def state_of(answers: Answers, kinds: Kinds, now: float, host: str) -> Status:
     if answers.trouble:
         return Status(at=now, host=host, trouble=answers.trouble)
     jobs = answers.jobs
-    starts = {job: one.at for job, one in answers.starts.items()}
-    waiting = [job for job in jobs if job.state is JobState.PENDING]
-    waiting.sort(key=lambda job: (starts.get(job.id) or 1e15, -(job.priority or 0.0), job.id))
+    starts = answers.starts
+    following = present.next_jobs(jobs, starts)
     counts = Counter(f"{job.state.word}/{job.partition.split(',')[0]}" for job in jobs)
     return Status(
         at=now,
@@ -183,12 +182,14 @@ def state_of(answers: Answers, kinds: Kinds, now: float, host: str) -> Status:
         gpus=tuple(_gpu(info, jobs, kinds) for info in answers.gpus),
         jobs=dict(counts),
         running=sum(job.state.holds for job in jobs),
-        waiting=len(waiting),
-        next=tuple(
-            Waiting(user=job.user, asked=_asked(job), start=starts.get(job.id))
-            for job in waiting[:_MOST_NEXT]
-        ),
+        waiting=sum(job.state is JobState.PENDING for job in jobs),
+        startable=len(following),
+        next=tuple(_waiting(job, starts.get(job.id, ExpectedStart())) for job in following[:_MOST_NEXT]),
     )
+
+
+def _waiting(job: JobInfo, start: ExpectedStart) -> Waiting:
+    return Waiting(user=job.user, asked=_asked(job), start=start.at, is_earliest=start.latest is None)
 
 
 def _asked(job: JobInfo) -> str:

@@ -58,7 +58,6 @@ class Repeated(Struct, frozen=True, kw_only=True):
     first: float  # epoch seconds: the end of the owner's first job
     last: float  # epoch seconds: the end of the last job
     completed: float = 0.0  # seconds of the longest run that completed; 0: none did
-    measured: float = 0.0  # GPU seconds that were charged and sampled
 
 
 class Named(Struct, frozen=True):
@@ -79,7 +78,7 @@ def named(source: Source, values: Values, most: int) -> Named | None:
     """Return jobs by ending and by name; None if there are more than `most` groups by name."""
     by_ending = _by_ending(1)
     results = [("sum", at) for at in (5, 7, 8, 9)] + [("max", at) for at in (7, 10, 11, 12, 13)]
-    results += [("min", 13), ("max", 14), ("sum", 15)]
+    results += [("min", 13), ("max", 14)]
     by_name = Grouping((0, 3), results, required=7, most=most)
     source.group("named_endings", by_ending, by_name, **values)
     return None if by_name.is_full else Named(_endings(by_ending), by_name.groups())
@@ -137,8 +136,8 @@ def _by_charge(group: Group) -> tuple[Any, ...]:
 def _repeated(group: Group, users: dict[int, str]) -> Repeated:
     name, model, size = group.key
     owner, gpus, share = _sizes(size)
-    charged, elapsed, used, idle, longest, memory, peak, limit, last, first, completed, measured = (
-        group[at] for at in range(12)
+    charged, elapsed, used, idle, longest, memory, peak, limit, last, first, completed = (
+        group[at] for at in range(11)
     )
     return Repeated(
         owner=owner,
@@ -159,5 +158,4 @@ def _repeated(group: Group, users: dict[int, str]) -> Repeated:
         first=first or 0.0,
         last=last or 0.0,
         completed=completed or 0.0,
-        measured=measured or 0.0,
     )

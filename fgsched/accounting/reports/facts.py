@@ -157,14 +157,14 @@ class Example(Struct, frozen=True, kw_only=True):
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """A job that reached its limit of GPU memory."""
+    """A job that reached its limit of GPU memory, or of host memory."""
 
     id: int
     user: str
     name: str
     ended_at: float
-    memory: int  # bytes of each GPU
-    peak: int  # bytes
+    memory: int  # bytes of each GPU, or of the host
+    peak: int  # bytes; of the host: of the largest process
     refused: int | None  # bytes of the largest refused allocation; None: not recorded
 
 
@@ -503,6 +503,12 @@ class Facts:
             for row in self.reader.ask("repeated", **self._of_user)
         ]
 
+    @cached_property
+    def measured_of_jobs(self) -> dict[tuple[str, int, int], float]:
+        """Return the sampled charge of the chosen user's jobs, in GPU seconds, by name, GPUs and share."""
+        rows = self.reader.ask("measured", **self._of_user)
+        return {(row["name"], row["gpus"], row["share"]): row["charged"] for row in rows}
+
     def examples(self, of: Repeated, most: int = 50) -> list[Example]:
         """Return the latest jobs of a group, `most` of them."""
         key = (of.owner, of.name, of.gpus, of.share)
@@ -557,6 +563,10 @@ class Facts:
     def refusals(self, most: int) -> list[Refusal]:
         """Return the last jobs that met their limit of GPU memory, `most` of them."""
         return self.reader.records(Refusal, "refusals", most=most, **self._of_user)
+
+    def host_refusals(self, most: int) -> list[Refusal]:
+        """Return the last jobs of which the kernel killed a process for host memory, `most` of them."""
+        return self.reader.records(Refusal, "host_refusals", most=most, **self._of_user)
 
     @cached_property
     def foreign(self) -> list[ForeignRun]:

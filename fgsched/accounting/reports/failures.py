@@ -51,8 +51,8 @@ def failures(facts: Facts, most: int = 5) -> Section:
         text = f"None of {numbers.counted(facts.ended, 'job')} ended in failure."
         return Section("failures", "Failures", "", (Paragraphs((sentence(text),)),))
     say = f"{facts.failed:,} of {numbers.counted(facts.ended, 'job')} ended in failure."
-    found = facts.refusals(most)
-    parts = (by_kind, limits(found)) if found else (by_kind,)
+    found, killed = facts.refusals(most), facts.host_refusals(most)
+    parts = (by_kind, *([limits(found)] if found else []), *([host_limits(killed)] if killed else []))
     return Section("failures", "Failures", say, parts)
 
 
@@ -103,6 +103,29 @@ def limits(found: Iterable[Refusal]) -> Table:
     )
     rows = tuple(_limit_row(one) for one in found)
     return Table("limits", columns, rows, title="Jobs that met their GPU memory limit")
+
+
+def host_limits(found: Iterable[Refusal], title: str = "Jobs that met their host memory limit") -> Table:
+    """Return the table of jobs of which the kernel killed a process for host memory."""
+    columns = (
+        Column("job", "Job"),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("asked", "Asked", right=True, unit="bytes"),
+        Column("largest", "Largest process", right=True, unit="bytes"),
+    )
+    rows = tuple(
+        (
+            Number(one.id, "", str(one.id)),
+            Given(one.user),
+            Given(one.name),
+            numbers.gibibytes(one.memory or None),
+            numbers.gibibytes(one.peak or None),
+        )
+        for one in found
+    )
+    empty = "The kernel killed no process of a job for host memory."
+    return Table("host_limits", columns, rows, title=title, empty=empty)
 
 
 def _limit_row(one: Refusal) -> tuple[Cell, ...]:

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from fgsched.accounting.ledger import HOUR
 from fgsched.accounting.reports import frame, numbers
 from fgsched.accounting.reports.facts import CardTotals, Facts, FailedJob, FailuresOfName
-from fgsched.accounting.reports.failures import KINDS, kind_of, kinds, limits
+from fgsched.accounting.reports.failures import KINDS, host_limits, kind_of, kinds, limits
 from fgsched.accounting.reports.hardware import byte_hours, events, is_quiet, processes
 from fgsched.accounting.reports.model import (
     Cell,
@@ -47,6 +47,7 @@ def failures(facts: Facts, wish: Wish) -> Report:
             Section("users", "By user", "", (_by_user(facts),)),
             Section("repeated", "Repeated failures", "", (_repeated(facts, wish.number),)),
             Section("limits", "GPU memory limits", "", (_limits(facts, wish.number),)),
+            Section("host", "Host memory", "", (host_limits(facts.host_refusals(wish.number), ""),)),
             Section("jobs", "Latest failed jobs", "", (_latest(facts, wish),)),
             *_tails(facts, wish),
         ),

@@ -89,7 +89,7 @@ def _table(table: Table | None) -> Iterator[str]:
     if not table.rows:
         yield own(table.empty)
         return
-    if table.caption:
+    if table.caption and not any(column.key == "classes" for column in table.columns):  # of its bars
         yield from (own(table.caption), "")
     shown = [at for at, column in enumerate(table.columns) if column.key not in ("bar", "classes", "uuid")]
     heads = [table.columns[at] for at in shown]

@@ -1,6 +1,6 @@
 """The report on the present state of the host, for a screen on a wall: GPUs, running jobs, the next jobs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fgsched.accounting.reports import numbers
 from fgsched.accounting.reports.model import (
@@ -20,7 +20,7 @@ from fgsched.accounting.reports.model import (
     Words,
 )
 from fgsched.accounting.reports.wording import dash, long_time, model_name
-from fgsched.domain.job import GpuState, JobState
+from fgsched.domain.job import GpuState, JobState, Reason
 from fgsched.domain.times import format_time
 from fgsched.domain.units import format_share
 from fgsched.domain.waiting import ExpectedStart
@@ -32,6 +32,7 @@ ATTRIBUTES = (  # of jobs that `status` needs
     *("submitted_at", "priority"),
 )
 _RUNNING = {JobState.RUNNING, JobState.STARTING, JobState.SUSPENDED, JobState.COMPLETING}
+_NEVER = 1e15  # epoch seconds, after every expected start
 _ISO = "%Y-%m-%dT%H:%M:%S%z"
 
 
@@ -45,11 +46,10 @@ def status(
     """Return the report on the present state; `now` is in epoch seconds."""
     running = sorted((job for job in jobs if job.state in _RUNNING), key=lambda job: job.id)
     waiting = [job for job in jobs if job.state is JobState.PENDING]
-    waiting.sort(key=lambda job: (-(job.priority or 0.0), job.id))
     sections = (
         Section("gpus", "GPUs", "", (_gpu_table(gpus, jobs),)),
         Section("running", "Running", "", (_running(running),)),
-        Section("next", "Next to start", "", (_next(waiting[:5], starts),)),
+        Section("next", "Next to start", "", (_next(next_jobs(waiting, starts)[:5], starts),)),
     )
     return Report(
         kind="status",
@@ -65,6 +65,24 @@ def status(
         ),
         main="gpus",
         quiet=not running and not waiting,
+    )
+
+
+_KEPT = {  # reasons of jobs that do not start until something else happens
+    *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.PROLOG_FAILED),
+    *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER),
+}
+
+
+def next_jobs(jobs: Iterable[JobInfo], starts: Mapping[int, ExpectedStart]) -> list[JobInfo]:
+    """Return the pending jobs that are neither held nor dependent, in the order of their expected starts."""
+
+    def order(job: JobInfo) -> tuple[float, float, int]:
+        start = starts[job.id].at if job.id in starts else None
+        return start or _NEVER, -(job.priority or 0.0), job.id
+
+    return sorted(
+        (job for job in jobs if job.state is JobState.PENDING and job.reason not in _KEPT), key=order
     )
 
 
@@ -116,7 +134,7 @@ def _figures(gpus: Sequence[GpuInfo], running: int, waiting: int) -> Figures:
                 f"of {numbers.counted(len(gpus), 'card')}",
             ),
             Headline("running", "Running", numbers.count(running), "jobs with an allocation"),
-            Headline("waiting", "Waiting", numbers.count(waiting), "pending jobs"),
+            Headline("waiting", "Waiting", numbers.count(waiting), "pending jobs, an array once"),
             Headline(
                 "down",
                 "Down",
@@ -242,10 +260,10 @@ def _next(jobs: Sequence[JobInfo], starts: Mapping[int, ExpectedStart]) -> Table
         )
         for job in jobs
     )
-    return Table("next", columns, rows, empty="No job waits.")
+    return Table("next", columns, rows, empty="No job waits that is neither held nor dependent.")
 
 
 def _by(start: ExpectedStart | None) -> Cell:
-    if start is None or start.latest is None:
+    if start is None or start.at is None:
         return dash()
-    return Words(long_time(start.latest))
+    return Words(long_time(start.at) if start.latest else f"not before {long_time(start.at)}")

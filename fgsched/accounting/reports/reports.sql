@@ -80,8 +80,7 @@ FROM job WHERE ended_at >= :since AND ended_at < :until
 -- The same, with the name and the use of each job. `elapsed` is NULL if it never ran on a GPU.
 SELECT name, model, (owner << 34) | (gpus << 14) | share AS size, state, oom, charged,
   started_at - eligible_at AS wait, CASE WHEN gpus > 0 THEN ended_at - started_at END AS elapsed, used, idle, memory,
-  gpu_peak, time_limit, ended_at, CASE WHEN gpus > 0 AND state = 'COMPLETED' THEN ended_at - started_at END AS completed,
-  CASE WHEN used IS NOT NULL THEN json_extract(detail, '$.usage.charged') END AS measured
+  gpu_peak, time_limit, ended_at, CASE WHEN gpus > 0 AND state = 'COMPLETED' THEN ended_at - started_at END AS completed
 FROM job WHERE ended_at >= :since AND ended_at < :until
   AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user));
 
@@ -108,13 +107,20 @@ WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL
 SELECT owner, name, gpus, share, max(memory) AS memory, model, count(*) AS jobs, sum(charged) AS charged,
   sum(used) AS used, sum(idle) AS idle, max(gpu_peak) AS peak, max(ended_at - started_at) AS longest,
   sum(ended_at - started_at) AS elapsed, max(time_limit) AS time_limit, min(ended_at) AS first,
-  max(ended_at) AS last, total(CASE WHEN used IS NOT NULL THEN json_extract(detail, '$.usage.charged') END) AS measured,
+  max(ended_at) AS last,
   coalesce(max(CASE WHEN state = 'COMPLETED' THEN ended_at - started_at END), 0) AS completed
 FROM job
 WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL AND gpus > 0
   AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user))
 GROUP BY (owner << 34) | (gpus << 14) | share, name, model
 ORDER BY sum(charged) DESC, owner, name, gpus, share, model LIMIT 2000;
+
+-- name: measured
+-- GPU seconds that the jobs of a user were charged while they were sampled. It reads the rows, so it is for one user.
+SELECT name, gpus, share, total(json_extract(detail, '$.usage.charged')) AS charged FROM job
+WHERE ended_at >= :since AND ended_at < :until AND used IS NOT NULL
+  AND owner IN (SELECT id FROM owner WHERE user = :user)
+GROUP BY name, gpus, share;
 
 -- name: examples
 -- The latest jobs of one owner with one name and request.
@@ -137,6 +143,14 @@ SELECT job.id, owner.user, job.name, job.ended_at, job.memory, job.gpu_peak AS p
   json_extract(detail, '$.refused') AS refused
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.ended_at < :until AND job.oom = 'gpu' AND (:user = '' OR owner.user = :user)
+ORDER BY job.ended_at DESC, job.id DESC LIMIT :most;
+
+-- name: host_refusals
+-- Jobs of which the kernel killed a process for host memory, the latest; `peak` is of the largest process.
+SELECT job.id, owner.user, job.name, job.ended_at, coalesce(json_extract(detail, '$.host_memory'), 0) AS memory,
+  coalesce(json_extract(detail, '$.max_rss'), 0) AS peak, NULL AS refused
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.ended_at >= :since AND job.ended_at < :until AND job.oom = 'host' AND (:user = '' OR owner.user = :user)
 ORDER BY job.ended_at DESC, job.id DESC LIMIT :most;
 
 -- name: drivers

@@ -72,6 +72,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     user: str
     asked: str  # such as "0.5 GPU"
     start: float | None = None  # epoch seconds; None: unknown
+    is_earliest: bool = False  # it does not start before `start`; else not after it
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -85,6 +86,7 @@ class Status(Struct, frozen=True, kw_only=True):
     running: int = 0
     waiting: int = 0
     next: tuple[Waiting, ...] = ()  # pending jobs, the next to start first
+    startable: int = 0  # pending jobs that are neither held nor dependent
 
     @property
     def charged(self) -> float:

@@ -225,13 +225,16 @@ def _by_name(facts: Facts) -> Part:
         Column("asked", "Asked", right=True, unit="bytes"),
         Column("longest", "Longest run", right=True, unit="seconds", minor=True),
     )
+    measured = facts.measured_of_jobs
     groups = sorted(merged(facts.repeated), key=lambda one: (-one.charged, one.name))
     rows = tuple(
         (
             Given(one.name),
             numbers.count(one.jobs),
             numbers.hours(one.charged),
-            numbers.rate(one.used, one.measured) if one.used is not None else dash(),
+            dash()
+            if one.used is None
+            else numbers.rate(one.used, measured.get((one.name, one.gpus, one.share), 0.0)),
             numbers.hours(one.idle) if one.idle is not None else dash(),
             numbers.gibibytes(one.peak if one.peak or one.used is not None else None),
             numbers.gibibytes(one.memory, 0),

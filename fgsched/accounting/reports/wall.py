@@ -37,7 +37,7 @@ def wall_page(status: Status) -> str:
         colours=variables(DARK),
         two=len(status.gpus) > _COLUMN,
         next=[(cut(one.user, _NAME), one.asked, _by(one, status)) for one in status.next[:_NEXT]],
-        more=max(0, status.waiting - _NEXT),
+        more=max(0, status.startable - _NEXT),
         classes=status.classes(),
         blocks=blocks,
         down_mark=down_mark,
@@ -77,8 +77,9 @@ def _block(share: Share, room: int, two: bool) -> Block:
 
 
 def _by(one: Waiting, status: Status) -> str:
-    """Return the latest start of a job: "by 17:45", with the weekday if it is not today."""
+    """Return the latest, or the earliest start of a job: "by 17:45", "from Mon 17:45"."""
     if one.start is None:
         return "start unknown"
     same = format_time(one.start, "%Y-%j") == format_time(status.at, "%Y-%j")
-    return f"by {format_time(one.start, '%H:%M' if same else '%a %H:%M')}"
+    word = "from" if one.is_earliest else "by"
+    return f"{word} {format_time(one.start, '%H:%M' if same else '%a %H:%M')}"

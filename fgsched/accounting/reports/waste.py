@@ -110,7 +110,6 @@ def _joined(one: Repeated, other: Repeated) -> Repeated:
         charged=one.charged + other.charged,
         used=_sum(one.used, other.used),
         idle=_sum(one.idle, other.idle),
-        measured=one.measured + other.measured,
         completed=max(one.completed, other.completed),
         peak=max(one.peak, other.peak),
         longest=max(one.longest, other.longest),
@@ -196,7 +195,7 @@ def _late_start(use: Use) -> Finding | None:
         evidence=f"Holds its share for {waited} before its first GPU process{several}: the preparation needs"
         " no GPU.",
         line=Line(("#FG", _gpus(use), *_memory(use), f"--time={run}h", "--dependency=afterok:PREP_JOB")),
-        returned=min(1.0, use.first / mean) * use.jobs.charged,
+        returned=min(use.first / mean * use.jobs.charged, use.jobs.charged - (use.jobs.used or 0.0)),
     )
 
 

@@ -64,6 +64,8 @@ def waste(facts: Facts, wish: Wish) -> Report:
 def _lede(facts: Facts, found: Sequence[Finding]) -> tuple[str, ...]:
     if nothing := frame.nothing_ran(facts):
         return tuple(nothing)
+    if not facts.charged:
+        return (f"Nothing was charged in this {facts.period.noun}.",)
     part = numbers.share(facts.idle, facts.charged).text
     text = [
         f"{numbers.brief_hours(facts.idle)} GPU-hours were charged and idle, {part} of all hours charged."
