@@ -111,13 +111,8 @@ def _state(status: Status) -> Iterator[Any]:
     text = "Part of the GPU in each time class now; the six add up to 1."
     yield _family(GaugeMetricFamily, "fgsched_gpu_class_ratio", text, ("gpu", "type", "class"), parts)
     jobs = {tuple(key.split("/", 1)): float(number) for key, number in status.jobs.items()}
-    yield _family(
-        GaugeMetricFamily,
-        "fgsched_jobs",
-        "Jobs in the queue; a pending array is one.",
-        ("state", "partition"),
-        jobs,
-    )
+    text = "Jobs in the queue; a pending array is one."
+    yield _family(GaugeMetricFamily, "fgsched_jobs", text, ("state", "partition"), jobs)
     shares: dict[tuple[str, ...], float] = defaultdict(float)
     for gpu in status.gpus:
         for one in gpu.scaled:
