@@ -15,7 +15,7 @@ from fgsched.controller.bookkeeping import Bookkeeper
 from fgsched.controller.heldsamples import LOST, HeldSamples
 from fgsched.domain.errors import Exit, Refused
 from test_accountant import minute, sums
-from test_ledger import CARD, USAGE
+from test_ledger import CARD, JOB, USAGE
 
 PATIENCE = 30_000  # milliseconds
 KEEP = Keep(minutes=-1, hours=-1, days=-1)
@@ -253,6 +253,38 @@ def test_while_the_accounts_cannot_be_written_nothing_is_lost_and_the_pauses_gro
     books.settle()
     assert sums(books.path, MINUTE) == [(0, 60.0)]
     assert [record.message for record in caplog.records[1:]] == ["the accounts can be written again"]
+
+
+class OneJob(NoJobs):
+    """One job moves, and is offered until the accounts have it."""
+
+    def __init__(self):
+        self.returns, self.kept = 0, []
+
+    def due(self, now):
+        return None if self.kept else 0.0
+
+    def take(self, now, wall):
+        return () if self.kept else (JOB,)
+
+    def stored(self, jobs, refused):
+        self.kept += jobs
+
+    def back(self):
+        self.returns += 1
+
+
+def test_a_job_that_cannot_be_written_is_given_back_and_comes_again(books):
+    books.keeper._jobs = jobs = OneJob()
+    books.path.write_bytes(b"no database" * 1000)
+    books.keeper.look(books.now)
+    books.wait()
+    assert (jobs.returns, jobs.kept) == (1, [])
+    books.path.unlink()
+    books.now += books.keeper.due()
+    books.keeper.look(books.now)
+    books.settle()
+    assert (jobs.returns, jobs.kept) == (1, [JOB.id])
 
 
 def test_at_the_end_what_waits_is_stored(books):
