@@ -127,7 +127,7 @@ def test_commands_and_options_that_a_page_names_exist(page):
 
 
 def test_the_faq_answers_its_questions():
-    assert len(re.findall(r"^## .*\?$", FAQ, re.MULTILINE)) == 21
+    assert len(re.findall(r"^## .*\?$", FAQ, re.MULTILINE)) == 22
 
 
 def test_the_clone_line_names_the_public_repository_or_says_that_there_is_none():
