@@ -120,3 +120,8 @@ def test_a_hard_job_has_no_more_than_its_share_beside_an_idle_one(simulator):
 def test_a_fair_job_has_the_rest_of_the_gpu(simulator):
     hard, fair = simulator.run(sharing("25 25", PRODUCT, f"fair,{PRODUCT}"), turns=1)
     assert (hard.gpu, fair.gpu) == (pytest.approx(25, abs=3), pytest.approx(75, abs=4))
+
+
+def test_a_hard_job_has_its_share_beside_one_that_takes_no_turns(simulator):
+    hard, free = simulator.run(sharing("25 50", "kernel=5000", f"none,{PRODUCT}"), turns=1, seconds=20)
+    assert (hard.gpu, free.gpu) == (pytest.approx(25, abs=4), pytest.approx(72, abs=5))

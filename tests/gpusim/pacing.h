@@ -73,6 +73,14 @@ static void show(seat *seat, int word)
         }
 }
 
+static int working_without_turns(void)  /* processes with policy none, as the controller sees them */
+{
+    int count = 0;
+    for (int i = 0; i < program_count; i++)
+        count += programs[i]->seat == NULL && programs[i]->gpu.ready;
+    return count;
+}
+
 static void run_arbiter(void *subject)
 {
     (void)subject;
@@ -90,6 +98,7 @@ static void run_arbiter(void *subject)
         views[i].had = (uint64_t)seat->had;
         seat->resumed = 0;
     }
+    pacing.arbiter.others = working_without_turns();
     uint64_t wake = fg_arbiter_step(&pacing.arbiter, views, (uint64_t)now);
     for (int i = 0; i < FG_ARBITER_JOBS; i++)
         if (pacing.seats[i])
