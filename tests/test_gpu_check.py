@@ -1,6 +1,7 @@
 """scripts/gpu-check without a card: its parts on the fake driver, and what it says."""
 
 import os
+import re
 import site
 import subprocess
 import sys
@@ -14,9 +15,25 @@ from live_host import PATIENCE, ROOT
 
 sys.path.append(str(ROOT / "scripts"))
 
-from gpucheck import frameworks, jobs, linking, memory, mig, neighbours, report, speed, training, views
+from gpucheck import (
+    frameworks,
+    jobs,
+    linking,
+    memory,
+    mig,
+    mixes,
+    neighbours,
+    numbers,
+    probing,
+    quarters,
+    report,
+    speed,
+    taken,
+    training,
+    views,
+)
 from gpucheck.place import Place, Share
-from gpucheck.sheet import NotHere, Row, rows_of, show
+from gpucheck.sheet import NotHere, Row, in_time, rows_of, show
 
 GIB = 1 << 30
 pytestmark = [
@@ -57,6 +74,119 @@ def test_a_section_holds_on_the_fake_driver(place, section, least):
     rows = list(rows_of(section, place))
     assert [row for row in rows if row.holds is False] == []
     assert sum(row.holds is True for row in rows) >= least
+
+
+@pytest.fixture
+def whole_place(framework_driver, tmp_path, monkeypatch):
+    """A fake GPU of 16 GiB with a driver that loads code; each kernel takes 0.2 ms."""
+    (tmp_path / "fake").mkdir()
+    fake = framework_driver(tmp_path / "fake")
+    (card,) = fake.cards(Card(memory=16 * GIB, context=64 << 20, processors=132, threads=2048))
+    for name, value in fake.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("FAKE_CUDA_KERNEL_NS", "200000")
+    monkeypatch.setattr(mixes, "_LATE", PATIENCE)
+    for module in (quarters, numbers):
+        monkeypatch.setattr(module, "_READY", PATIENCE)
+    return Place(sys.executable, card.uuid, 16 * GIB, each=0.5)
+
+
+def test_what_no_allocation_call_takes_is_measured_and_held_in_a_job(whole_place):
+    rows = [*rows_of(taken.driver, whole_place), *rows_of(taken.limits, whole_place)]
+    assert not any("broke off" in row.seen or row.holds is None for row in rows)
+    found = {row.what: row for row in rows}
+    assert (
+        found["cuMemGetMemPool(nowhere, MANAGED)"].seen == "measured 1024 MiB: free memory fell by 1024 MiB"
+    )
+    held = [row for row in rows if row.what.startswith("in a job: cuMemGet")]
+    assert {row.seen for row in held} == {"4096 MiB: out of memory"}
+    assert all(row.decides for row in rows)
+
+
+def test_prices_of_calls_are_measured_without_and_with_the_hook(whole_place):
+    rows = {row.what: row for row in rows_of(lambda here: taken.prices(here, count=50), whole_place)}
+    assert {"cuEventRecord", "cuMemGetInfo", "a launch, 1 stream", "a launch, 32 streams"} <= set(rows)
+    assert all("with it, paced" in row.seen and row.decides for row in rows.values())
+
+
+SHORT = (
+    mixes.Mix("two", "something", (mixes.loop(0.25, 171, 4), mixes.loop(0.75, 171))),
+    mixes.Mix(
+        "late", "something", (mixes.Work(0.5, "requests", (50, 2, 50)), mixes.loop(0.5, 171)), busy=False
+    ),
+)
+
+
+def test_mixes_run_without_fgsched_and_as_jobs(whole_place, monkeypatch):
+    monkeypatch.setattr(mixes, "FIRST", SHORT)
+    rows = list(rows_of(mixes.first, whole_place))
+    names = [row.what.partition(", ")[0] for row in rows]
+    assert names == ["two: without fgsched", "two: as jobs", "late: without fgsched", "late: as jobs"]
+    assert not any("broke off" in row.seen for row in rows), rows
+    held = {word for row in rows[1::2] for word in row.what.partition("as jobs, ")[2].split("/")}
+    assert held <= {"events", "nvml", "turns", "ended"}
+    assert "requests" in rows[-1].seen
+
+
+@pytest.mark.parametrize(
+    ("parts", "holds"),
+    [([0.25, 0.74], True), ([0.21, 0.76], False), ([0.22, 0.72], False)],
+)
+def test_a_mix_of_busy_jobs_is_compared_with_the_shares_and_their_sum(parts, holds):
+    found = [{"part": part} for part in parts]
+    assert mixes._judged(mixes.FIRST[0], found, "hard").holds is holds
+
+
+@pytest.mark.parametrize(("late", "holds"), [((2.0, 7.0), True), ((2.6, 7.0), False), ((2.0, 8.1), False)])
+def test_requests_are_compared_with_limits_of_their_latency(late, holds):
+    found = [{"p50": late[0], "p99": late[1], "requests": 9}, {"part": 0.7}]
+    assert mixes._judged(mixes.SECOND[0], found, "hard").holds is holds
+
+
+def test_four_quarters_are_full_at_once(whole_place):
+    rows = list(rows_of(quarters.section, whole_place))
+    assert [row.holds for row in rows] == [True] * 5, rows
+
+
+def test_the_numbers_in_a_job_are_compared_with_its_gpus(whole_place):
+    rows = {row.what: row for row in rows_of(numbers.section, whole_place)}
+    assert rows["half of a GPU: numbers from 0"].seen == "0"
+    assert [row.what for row in rows.values() if row.holds is False] == []
+    assert rows["a job beside another one"].holds is None
+
+
+def test_without_a_compiler_the_probe_has_to_be_built_elsewhere(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(probing, "PROGRAM", tmp_path / "probe")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (row,) = rows_of(taken.driver, place)
+    assert row.holds is None
+    assert "there is no C compiler here" in row.seen
+
+
+def test_a_check_that_hangs_is_ended_with_its_section(place):
+    def hangs(_):
+        """Something."""
+        yield Row("before", True, "1")
+        with place.begin("sleep", "1000") as live:
+            pids.append(live.pid)
+            live.process.wait()
+        yield Row("after", True, "2")
+
+    pids = []
+    rows = list(in_time(rows_of(hangs, place), 1.0, "title"))
+    assert [(row.what, row.holds) for row in rows] == [
+        ("before", True),
+        ("Something", None),
+        ("the rest: title", None),
+    ]
+    assert not os.path.exists(f"/proc/{pids[0]}")
+
+
+def test_every_section_says_what_it_decides():
+    source = (ROOT / "scripts/gpu-check").read_text()
+    listed = set(re.findall(r'^    "(\d+)": \("', source, re.MULTILINE))
+    decided = set(re.findall(r'^    "(\d+)": "', source, re.MULTILINE))
+    assert listed - decided == {"20", "21", "22", "23", "24", "25", "26", "27"}  # each row says it
 
 
 def test_the_section_of_mig_needs_an_instance(place, driver):
@@ -181,7 +311,7 @@ def test_without_a_card_every_row_says_so(tmp_path):
     done = checked(LD_LIBRARY_PATH=str(tmp_path))
     rows = [line for line in done.stdout.splitlines() if line.startswith("   ")]
     assert done.returncode == 2, done.stderr
-    assert len(rows) == 23
+    assert len(rows) == 32
     assert all(row.split()[:2] == ["not", "checked:"] for row in rows)
 
 
@@ -227,6 +357,24 @@ def test_all_of_it_runs_with_a_card(place):
     done = checked("2", "9")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("all checks passed\n")
+
+
+NEW = ("20", "21", "22", "23", "24", "25", "26", "27")
+
+
+def test_the_first_half_runs_from_its_first_section_to_its_last(whole_place, tmp_path):
+    """With short mixes. The fake driver has no contention, so the shares are not compared here."""
+    done = checked("--each=0.1", "--minutes=30", "--seconds=300", f"--page={tmp_path / 'page'}", *NEW)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    lines = [line.split("|") for line in (tmp_path / "page").read_text().splitlines() if line[0:2] == "| "]
+    rows = [(cells[1].strip(), cells[3].strip()) for cells in lines if cells[2].strip() not in ("", "check")]
+    assert not [seen for _, seen in rows if "broke off" in seen or "not ended" in seen], done.stdout
+    assert [seen for verdict, seen in rows if verdict != "not checked" and "[decides" not in seen] == []
+    titles = [
+        line.split(" ")[1] for line in (tmp_path / "page").read_text().splitlines() if line[:3] == "## "
+    ]
+    assert titles == [f"{number}." for number in NEW]
+    assert len(rows) > 60
 
 
 FRAMEWORK = """#!/bin/sh
@@ -351,7 +499,7 @@ def test_sections_are_made_as_far_as_the_time_allows(place):
     done = checked("--minutes", "0.01", "9", "12")
     words = [line.split() for line in done.stdout.splitlines() if line.startswith("   ")]
     assert words[0][0] == "holds"
-    assert words[-1][:7] == ["not", "checked:", "ways", "to", "come", "by", "CUDA"]
+    assert words[-1][:7] == ["not", "checked:", "ways", "to", "come", "by", "CUDA"], done.stdout
     assert "(scripts/gpu-check 12)" in done.stdout
     assert done.returncode == 0
 
@@ -380,4 +528,4 @@ H100, driver 580. Frameworks of `python3`.
 def test_a_section_that_is_not_there_is_wrong_usage():
     done = checked("10")
     assert done.returncode == 2
-    assert "there is no section 10; there are 1 2 3" in done.stderr
+    assert "there is no section 10; there are 20 21 22" in done.stderr

@@ -17,8 +17,9 @@ from gpucheck.sheet import NotHere
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
+_CPUS = "[host]\ncpus = 64\n"  # so that the jobs of a check run at once on any host
 PATIENCE = 90  # seconds that a program may take
-_PROGRAMS = Path(__file__).with_name("programs.py")
+PROGRAMS = Path(__file__).with_name("programs.py")
 _TORCH_PROGRAMS = Path(__file__).with_name("torch_programs.py")
 _TORCH = "import torch, sys; sys.exit(not torch.cuda.is_available())"
 
@@ -85,12 +86,15 @@ class Place:
     python: str
     uuid: str = ""
     total: int = 0
+    count: int = 1  # GPUs of the host
     name: str = ""  # model, memory and driver
     kept: dict[str, bool] = field(default_factory=dict)
     log: Path | None = None  # receives what every program printed
+    each: float = 3.0  # seconds of a mix of jobs
+    turns: str = ""  # of the kernel of `probe` in a microsecond; "": not measured yet
 
     def program(self, verb: str, *words: object) -> list[str]:
-        return [self.python, str(_PROGRAMS), str(ROOT), verb, *map(str, words)]
+        return [self.python, str(PROGRAMS), str(ROOT), verb, *map(str, words)]
 
     def torch_program(self, verb: str, *words: object) -> list[str]:
         return [self.python, str(_TORCH_PROGRAMS), verb, *map(str, words)]
@@ -168,7 +172,7 @@ class Place:
     def controller(self, settings: str = "") -> Iterator[tuple[Any, Path]]:
         """Run a controller of its own for the block; yield a client of it and its directory."""
         with tempfile.TemporaryDirectory(prefix="fgcheck-") as home:
-            Path(home, "fgsched.toml").write_text(settings)
+            Path(home, "fgsched.toml").write_text(_CPUS + settings)
             os.environ |= {"FG_HOME": home}
             os.environ.pop("FG_DEVICES", None)
             from fgsched import protocol
@@ -195,11 +199,16 @@ class Place:
 
 def said(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
     """Return the JSON in the last line of a program's output."""
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return decoded(
+        done.stdout, (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+    )
+
+
+def decoded(output: str, without: str = "it printed nothing") -> dict[str, Any]:
+    """Return the JSON in the last line of an output. Raises ValueError with `without` if there is none."""
+    lines = [line for line in output.splitlines() if line.startswith("{")]
     if not lines:
-        raise ValueError(
-            (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1][-160:]
-        )
+        raise ValueError(without[-160:])
     found: dict[str, Any] = json.loads(lines[-1])
     if "not here" in found:
         raise NotHere(found["not here"])
@@ -213,7 +222,7 @@ def torch_or_not(place: Place) -> None:
         raise NotHere(f"{place.python} has a PyTorch that cannot use the GPU")
 
 
-def find(python: str, log: Path | None = None) -> Place:
+def find(python: str, log: Path | None = None, each: float = 3.0) -> Place:
     """Return the first GPU. Raises NotHere, with the reason, if there is none or it cannot be shared."""
     try:
         import pynvml
@@ -223,9 +232,9 @@ def find(python: str, log: Path | None = None) -> Place:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(0)
         uuid, total = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetMemoryInfo(handle).total
-        name = pynvml.nvmlDeviceGetName(handle)
+        name, count = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
         raise NotHere(f"this host has no NVIDIA GPU that can be used: {error}") from error
     about = f"{name}, {total // MIB} MiB, driver {pynvml.nvmlSystemGetDriverVersion()}"
     print(f"GPU 0: {about}")
-    return Place(python, uuid, total, about, log=log)
+    return Place(python, uuid, total, count, about, log=log, each=each)

@@ -39,6 +39,48 @@ def used() -> dict[str, Any]:
     return told | {"pids": list(held), "held": held, "pid": os.getpid()}
 
 
+def numbers() -> dict[str, Any]:
+    """Return the GPUs of CUDA, those of NVML under the words of CUDA_VISIBLE_DEVICES, and open nodes."""
+    import os
+
+    import pynvml
+
+    library, count, raw = driver(), c_int(), (ctypes.c_uint8 * 16)()
+    library.cuDeviceGetCount(byref(count))
+    seen = []
+    for device in range(count.value):
+        library.cuDeviceGetUuid(raw, device)
+        text = bytes(raw).hex()
+        seen.append("GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])))
+    pynvml.nvmlInit()
+    words = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(int(word)) for word in words if word.isdecimal()]
+    return {
+        "words": words,
+        "uuids": os.environ["FG_GPU_UUIDS"].split(","),
+        "cuda": seen,
+        "nvml": [pynvml.nvmlDeviceGetUUID(handle) for handle in handles],
+        "nvml_count": pynvml.nvmlDeviceGetCount(),
+        "foreign": _foreign_nodes({pynvml.nvmlDeviceGetMinorNumber(handle) for handle in handles}),
+    }
+
+
+def _foreign_nodes(own: set[int]) -> list[str]:
+    """Return the device nodes of other GPUs that this process can open."""
+    import glob
+    import os
+
+    found = []
+    for node in glob.glob("/dev/nvidia[0-9]*"):
+        try:
+            os.close(os.open(node, os.O_RDWR))
+        except OSError:
+            continue
+        if int(node.removeprefix("/dev/nvidia")) not in own:
+            found.append(node)
+    return sorted(found)
+
+
 def contexts() -> dict[str, Any]:
     """Return the additional used bytes of the GPU after each step of a process's start."""
     empty, found = used()["used"], {}
@@ -204,7 +246,7 @@ def twins(size: str) -> dict[str, Any]:
 
 def main() -> None:
     verb, words = sys.argv[2], sys.argv[3:]
-    verbs = (used, contexts, chunks, ways, fill, hold, give, receive, churn, pairs, launches, twins)
+    verbs = (used, contexts, chunks, ways, fill, hold, give, receive, churn, pairs, launches, twins, numbers)
     try:
         found = {one.__name__: one for one in verbs}[verb](*words)
     except (OSError, ImportError) as error:

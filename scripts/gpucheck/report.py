@@ -38,7 +38,7 @@ def page(gpu: str, python: str, sections: Sequence[Section]) -> str:
         lines += ["", f"## {section.number}. {_cell(section.title)} ({section.seconds:.0f} s)", ""]
         lines += ["| | check | result |", "|---|---|---|"]
         lines += [
-            f"| {row.word.rstrip(':')} | {_cell(row.what)} | {_cell(row.seen)} |" for row in section.rows
+            f"| {row.word.rstrip(':')} | {_cell(row.what)} | {_cell(row.result)} |" for row in section.rows
         ]
     return "\n".join([*lines, ""])
 

@@ -13,8 +13,8 @@ from gpucheck.speed import lending
 
 _PARTS = (0.25, 0.75)
 _WINDOW = 10.0  # seconds over which a share of compute is measured
-_ALONE, _TOGETHER, _ONCE = 8, 30, 3  # seconds of a training: alone, beside another, to measure the hook
-_RUNS = 5
+_ALONE, _TOGETHER, _ONCE = 5, 21, 3  # seconds of a training: alone, beside another, to measure the hook
+_RUNS = 3
 _OFF = 0.03  # the most that a share may differ in a window
 _LOST = 0.05  # the most that two trainings may lose together
 _SLOWER = 0.01  # the most that the hook may cost a training
