@@ -8,7 +8,7 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from fgsched.domain.text import clean
 from fgsched.protocol import Answer, Call, Progress
 from fgsched.system import locks
 from fgsched.system.ownhost import refuse_another_host, refuse_without_locks
-from fgsched.system.paths import SOCKET_PATH_MAX, Paths, written
+from fgsched.system.paths import CONFIG_VARIABLES, SOCKET_PATH_MAX, Paths, written
 from fgsched.system.startmark import starting
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _SILENT = 1.5  # seconds until a command says for what it waits
 _CROWD = 60.0  # seconds for which requests to a busy controller are retried
 _LONGEST_PAUSE = 5.0  # seconds between two times
 _PAUSE = 0.02  # seconds between two attempts to connect
+_OF_CONTROLLER = ("FG_DEVICES", *CONFIG_VARIABLES)  # variables that it reads at its start
 _CREDENTIALS = struct.Struct("3i")
 _TIME = struct.Struct("@2l")  # seconds and microseconds
 _LOG_FLAGS = (
@@ -169,8 +170,7 @@ class Client:
         """Name the controller for a message, with its pid if known."""
         if self._socket is None:
             return str(self.places.socket)
-        raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return f"pid {_CREDENTIALS.unpack(raw)[0]}"
+        return f"pid {_credentials(self._socket)[0]}"
 
     def _connect(self, until: float | None) -> bool:
         """Connect unless there is a connection; return whether it is new."""
@@ -178,6 +178,10 @@ class Client:
             return False
         limit = until if self._is_prompt else None
         self._socket, self._in = connect(self.places, may_start=self._may_start, until=limit), b""
+        if not self.was_there and sys.stderr and sys.stderr.isatty():  # a program may read it with the output
+            pid, _, _ = _credentials(self._socket)
+            for text in unused_settings(self.places, pid, os.environ):
+                _say(f"note: {text}")
         self.was_there = True
         return True
 
@@ -298,6 +302,14 @@ def _advice(*, only_reads: bool, repeat: bool) -> str:
     return "It may have been carried out all the same: look with fgq before you repeat it."
 
 
+def _credentials(sock: socket.socket) -> tuple[int, int, int]:
+    """Return (pid, uid, gid) of the process behind a connection."""
+    pid, uid, gid = _CREDENTIALS.unpack(
+        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return pid, uid, gid
+
+
 def find_places() -> Paths:
     return Paths.find(os.environ, os.geteuid())
 
@@ -397,9 +409,37 @@ class _Patience:
 
 def _say_waiting(why: str) -> None:
     """Print why the command waits to standard error."""
+    _say(f"waiting: {why}")
+
+
+def _say(text: str) -> None:
     name = os.path.basename(sys.argv[0]).removesuffix(".py")
     with suppress(OSError, AttributeError):  # standard error is closed
-        print(f"{name}: waiting: {why}", file=sys.stderr, flush=True)
+        print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+
+def unused_settings(places: Paths, pid: int, environ: Mapping[str, str]) -> list[str]:
+    """Return a line for each variable that would choose other GPUs or settings than the controller has.
+
+    `pid`: of the controller. It keeps the variables with which it was started.
+    """
+    asked = {name: environ[name] for name in _OF_CONTROLLER if environ.get(name)}
+    if not asked:
+        return []
+    if places.mode == "system":
+        return [f"{name} has no effect: the host's controller has settings of its own" for name in asked]
+    from fgsched.system.process import started_with  # not for commands without such a variable
+
+    theirs = {name: started_with(pid, name) for name in ("PATH", *asked)}
+    if not any(theirs.values()):  # it cannot be read
+        return []
+    return [
+        f"{name}={value} has no effect: the controller was started "
+        + (f"with {name}={theirs[name]}" if theirs[name] else f"without {name}")
+        + ". fgsched stop, and the next command starts one with your variables"
+        for name, value in asked.items()
+        if theirs[name] != value
+    ]
 
 
 def _logs(places: Paths) -> str:
@@ -451,7 +491,7 @@ def _knock(sock: socket.socket, places: Paths) -> None:
 def _trust(sock: socket.socket, places: Paths) -> None:
     """Refuse a controller of another user, which would receive scripts and environments."""
     owner = 0 if places.mode == "system" else os.geteuid()
-    _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    _, uid, _ = _credentials(sock)
     if uid != owner:
         whose = "yours" if owner else "root's"
         raise Unreachable(

@@ -93,6 +93,7 @@ def test_every_key_is_read(configured):
         kill_invalid_depend = true
         unknown_constraint = "ignore"
         unknown_partition = "default"
+        unknown_reservation = "ignore"
         hints = false
         tmp = "/scratch"
         [sampling]
@@ -215,6 +216,7 @@ def test_every_key_is_read(configured):
         allow_root_jobs=True,
         unknown_constraint="ignore",
         unknown_partition="default",
+        unknown_reservation="ignore",
         hints=False,
         tmp="/scratch",
         interval=2.5,
@@ -296,7 +298,7 @@ def test_every_key_is_read(configured):
     assert found.mps_on([0, 1, 2]) == MpsSettings(gpus=frozenset({0, 2}), program="")
     assert found.gpu_features == {0: ("nvlink",), 1: ("nvlink",)}
     assert (found.site.aliases, found.site.features) == ({"rtx8000": "a100"}, ("avx512",))
-    assert (found.site.ignores, found.site.cpus) == (("constraint", "partition"), 12)
+    assert (found.site.ignores, found.site.cpus) == (("constraint", "partition", "reservation"), 12)
     assert found.limits == HostLimits(
         cpus=12,
         host_memory=65_536 * MIB,

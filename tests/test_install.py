@@ -373,9 +373,25 @@ def test_a_bare_host_is_installed_runs_a_users_job_and_is_bare_again(bare):
     assert told(bare, "init").status == 0
     assert bare.job(running)["state"] == "RUNNING"
 
+    check_that_names_of_slurm_go_with_it(bare)
     assert told(bare, "uninstall", "--purge", "--kill").status == 0
     assert everything(bare) - before == {"etc/fgsched", "etc/fgsched/fgsched.toml"}
     assert before - everything(bare) == set()
+
+
+def check_that_names_of_slurm_go_with_it(host):
+    """Those of root, in a directory of PATH and in another one; not those of a user."""
+    own = host.home("alice") / "bin"
+    assert host.run("alice", "fgsched", "slurm-names", "--install", str(own)).status == 0
+    for folder in ("/usr/local/bin", "/usr/local/slurm"):
+        done = told(host, "slurm-names", "--install", folder)
+        assert done.status == 0, done.err
+    gone = told(host, "uninstall")
+    assert "removed from /usr/local/slurm\n" in gone.out
+    assert "removed from /usr/local/bin\n" in gone.out
+    assert (own / "sbatch").exists()
+    (host.root / "usr/local/slurm").rmdir()  # it is empty
+    assert told(host, "init").status == 0
 
 
 def check_that_no_command_begins_another_queue(host):

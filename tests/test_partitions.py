@@ -68,6 +68,17 @@ def test_a_partition_gives_no_gpu_to_who_names_memory_or_none(site):
         assert job(site, job_id)["request"].get("demand", {}).get("share", 0) == 0
 
 
+def test_a_reservation_that_does_not_exist_is_refused_unless_the_site_ignores_it(site, tmp_path):
+    words = ("--reservation=course", "--hold", "--wrap", "true")
+    refused = site.run("fgsub", *words)
+    assert (refused.status, "invalid reservation: course" in refused.err) == (Exit.REFUSED, True)
+    with living(tmp_path / "home", config='[jobs]\nunknown_reservation = "ignore"\n') as home:
+        taken = home.run("fgsub", *words)
+        assert taken.status == 0, taken.err
+        assert "--reservation=course: ignored, no such reservation here" in taken.err
+        assert home.job(1)["request"].get("reservation", "") == ""
+
+
 def test_an_unknown_partition_is_refused_with_those_there_are(site):
     done = site.run("fgsub", "-p", "nigth", script(site, "exit 0"))
     assert done.status == Exit.REFUSED

@@ -207,6 +207,21 @@ def test_users_can_read_what_root_installs_whatever_the_umask(folder, share):
     assert {path.stat().st_mode & 0o777 for path in made} == {0o755}
 
 
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0")
+def test_root_finds_the_names_it_has_installed_and_no_others(tmp_path):
+    listed, in_path, of_user, foreign = (tmp_path / name for name in ("listed", "path", "user", "foreign"))
+    for place in (listed, in_path, of_user):
+        installing.install(place, {"PATH": "/nowhere"})
+    for name in installing.names():
+        os.chown(of_user / name, 65534, 65534)
+    foreign.mkdir()
+    (foreign / "sbatch").write_text("#!/bin/sh\n")
+    environ = {"PATH": f"{in_path}:{of_user}:{foreign}:{tmp_path}/none"}
+    found = [place for place in installing.folders([str(listed)], environ) if tmp_path in place.parents]
+    assert found == [listed, in_path]
+
+
 def test_the_names_run_outside_jobs_with_slurms_columns(home, folder):
     done = home.run("fgsched", "slurm-names", "--install", str(folder), env={"PATH": f"/nowhere:{folder}"})
     assert (done.status, done.err) == (0, "")

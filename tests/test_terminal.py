@@ -153,7 +153,14 @@ def test_every_failure_has_a_colour():
 @pytest.mark.parametrize(
     "words",
     [
-        *(("fgstat", "-a"), ("fginfo",), ("fginfo", "-g"), ("fginfo", "-s"), ("fginfo", "-N")),
+        *(
+            ("fgstat", "-a"),
+            ("fginfo",),
+            ("fginfo", "-g"),
+            ("fginfo", "-l"),
+            ("fginfo", "-s"),
+            ("fginfo", "-N"),
+        ),
         *(("fginfo", "--types"), ("fgprio",), ("fgprio", "-l"), ("fgshare", "--all")),
     ],
     ids=" ".join,

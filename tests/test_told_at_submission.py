@@ -267,6 +267,17 @@ def test_what_has_another_effect_than_it_seems_is_told_by_a_warning(words, warni
     assert prepared(*words, site=site).warnings == ((warning,) if warning else ())
 
 
+def test_a_reservation_of_another_site_is_ignored_where_the_site_says_so():
+    site = SubmitContext(ignores=("reservation",), reservations=("lesson",))
+    words = ("--reservation=course", "--wrap=true")
+    ignored = prepared(*words, site=site)
+    assert ignored.submission.request.reservation == ""
+    assert ignored.warnings == ("--reservation=course: ignored, no such reservation here",)
+    known = prepared("--reservation=lesson", "--wrap=true", site=site)
+    assert (known.submission.request.reservation, known.warnings) == ("lesson", ())
+    assert prepared(*words).submission.request.reservation == "course"  # the controller refuses it
+
+
 @pytest.mark.parametrize(
     ("line", "value"),
     [

@@ -27,7 +27,18 @@ _OUT = {
     GpuState.SUSPECT: ("suspect", "suspect"),
     GpuState.DOWN: ("down", "down"),
 }
-_CUT = ("PARTITION", "TYPE", "NODELIST", "REASON", "JOBS", "EXTERNAL")  # in a narrow window
+_CUT = (
+    "PARTITION",
+    "TYPE",
+    "NODELIST",
+    "REASON",
+    "JOBS",
+    "EXTERNAL",
+    "UUID",
+    "PCI",
+    "CPUS",
+    "LINKS",
+)  # in a narrow window
 _MINOR = (
     "AVAIL",
     "TIMELIMIT",
@@ -39,6 +50,7 @@ _MINOR = (
     "CPUS(A/I/O/T)",
     "MEMORY(A/T)",
     "TIMESTAMP",
+    *("UUID", "PCI", "RESERVED", "HEADROOM", "LINKS", "CPUS", "ENFORCE", "PRELOAD", "PROFILE", "CARD"),
 )
 Table = tuple[str, list[list[str]]]  # headings, rows
 

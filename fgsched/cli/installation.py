@@ -65,10 +65,23 @@ def _slurm_names(is_print: bool, folder: str | None, emptied: str | None) -> Non
         raise BadUsage("--print, --install and --remove exclude each other")
     if folder is not None:
         write(slurmnames.install(_folder(folder), os.environ))
+        _note_names(_folder(folder), are_there=True)
     elif emptied is not None:
         write(slurmnames.remove(_folder(emptied)))
+        _note_names(_folder(emptied), are_there=False)
     else:
         write(slurmnames.listed())
+
+
+def _note_names(folder: Path, *, are_there: bool) -> None:
+    """Record for `fgsched uninstall` where root has installed names; not before `fgsched init`."""
+    from fgsched.cli.install.carry import Manifest
+
+    if os.geteuid() != 0:
+        return
+    manifest = Manifest(Path("/"))
+    if manifest.exists:
+        manifest.note_names(str(folder), are_there=are_there)
 
 
 def _folder(text: str) -> Path:

@@ -204,6 +204,10 @@ class Config(Struct, frozen=True, kw_only=True):
         Literal["refuse", "default"],
         _key("jobs", "Action on a job that names a partition which does not exist."),
     ] = "refuse"
+    unknown_reservation: Annotated[
+        Literal["refuse", "ignore"],
+        _key("jobs", "Action on a job that names a reservation which does not exist."),
+    ] = "refuse"
     hints: Annotated[
         Switch,
         _key("jobs", "Whether fgsub says that earlier runs used much less GPU memory than is requested."),
@@ -572,6 +576,7 @@ class Config(Struct, frozen=True, kw_only=True):
                 for what, word in (
                     ("constraint", self.unknown_constraint),
                     ("partition", self.unknown_partition),
+                    ("reservation", self.unknown_reservation),
                 )
                 if word != "refuse"
             ),

@@ -246,6 +246,7 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
             resources=tuple(one.name for one in self.resources),
             partition=self.default.name,
             partitions=tuple(one.name for one in self.partitions),
+            reservations=tuple(one.name for one in self.reservations),
             defaults={one.name: one.defaults.options() for one in self.partitions},
             undefined=tuple(
                 name for name, names in (("account", self.accounts), ("qos", self.qos)) if not names

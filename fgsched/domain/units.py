@@ -46,8 +46,9 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     aliases: Mapping[str, str] = field(default_factory=dict)  # name of a GPU type -> part of the model's name
     features: tuple[str, ...] = ()  # of the host
     gpu_features: tuple[str, ...] = ()  # features and models of its GPUs
-    ignores: tuple[str, ...] = ()  # unknown values that are ignored: "constraint", "partition"
+    ignores: tuple[str, ...] = ()  # unknown values that are ignored: "constraint", "partition", "reservation"
     partitions: tuple[str, ...] = ()
+    reservations: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()  # countable resources of the site
     partition: str = "main"  # of a job that names none
     mails: bool = True  # whether the host sends mails

@@ -321,7 +321,7 @@ class Submitter:
         plan = self._plans.get(key)
         if plan is None:
             given = {**script.settings, **before}
-            notes = self._known_partition(given)
+            notes = [*self._known_partition(given), *self._known_reservation(given)]
             plan = self._plan(script, self._of_partition(given) | given)
             told = (*plan.warnings, *warnings, *notes)
             plan = self._plans[key] = structs.replace(plan, warnings=told)
@@ -336,6 +336,16 @@ class Submitter:
             return []
         label = given.pop("partition").text
         return [f"--partition={label}: no such partition here; the job runs in {self._site.partition}"]
+
+    def _known_reservation(self, given: dict[str, Setting]) -> list[str]:
+        """Remove an unknown reservation, if the site then lets jobs run without it; return a warning."""
+        setting = given.get("reservation")
+        if setting is None or "reservation" not in self._site.ignores:
+            return []
+        if setting.text in self._site.reservations:
+            return []
+        del given["reservation"]
+        return [f"--reservation={setting.text}: ignored, no such reservation here"]
 
     def _of_partition(self, given: Mapping[str, Setting]) -> dict[str, Setting]:
         """Add defaults of the partition for missing settings; its GPUs only if none are requested."""

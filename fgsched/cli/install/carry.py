@@ -16,6 +16,7 @@ from fgsched.system.safeopen import refuse_unless_safe
 
 STATE = "/var/lib/fgsched"
 MANIFEST = f"{STATE}/{paths.MANIFEST}"
+_NAMES = "slurm-names "  # beginning of the key of a directory with names of Slurm
 _NEW = ".fgsched-init"  # ending of a file that is not complete yet
 
 
@@ -61,6 +62,18 @@ class Manifest:
         """Remove an entry after its path was removed."""
         self.entries.pop(name, None)
         self._save()
+
+    def note_names(self, folder: str, *, are_there: bool) -> None:
+        """Record that a directory has the names of Slurm, or has them no more."""
+        if are_there:
+            self.note(f"{_NAMES}{folder}", Entry(kind="command", is_done=True))
+        elif f"{_NAMES}{folder}" in self.entries:
+            self.forget(f"{_NAMES}{folder}")
+
+    @property
+    def name_folders(self) -> list[str]:
+        """Return the directories with names of Slurm."""
+        return [key.removeprefix(_NAMES) for key in self.entries if key.startswith(_NAMES)]
 
     def close(self) -> None:
         """Remove the manifest, and the state directory if it is empty."""

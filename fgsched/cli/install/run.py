@@ -10,7 +10,7 @@ from pathlib import Path
 from fgsched import protocol
 from fgsched.cli.command import warn, write
 from fgsched.cli.install import host as hosts
-from fgsched.cli.install import plan, wanted
+from fgsched.cli.install import plan, slurmnames, wanted
 from fgsched.cli.install.carry import STATE, Carrier, Manifest, below, run
 from fgsched.cli.install.checking import check
 from fgsched.cli.install.plan import Action, Keep, Make, Remove, Undo
@@ -161,6 +161,7 @@ def uninstall(*, root: Path, is_purge: bool, is_kill: bool) -> None:
         _end_controller(is_purge=is_purge, is_kill=is_kill)
     elif is_kill:
         raise Refused("an image has no jobs", "Leave out --kill.")
+    _remove_names(root, manifest)
     actions = plan.to_remove(manifest.entries, hosts.look(root, manifest.entries))
     if not manifest.exists:
         write("fgsched init has made nothing here\n")
@@ -179,6 +180,12 @@ def uninstall(*, root: Path, is_purge: bool, is_kill: bool) -> None:
             shutil.rmtree(path)
     elif below(root, STATE).exists():
         write(f"the queue and the accounts stay in {STATE}; fgsched uninstall --purge removes them\n")
+
+
+def _remove_names(root: Path, manifest: Manifest) -> None:
+    """Remove the names of Slurm that root has installed on the host; those in a user's directories stay."""
+    for folder in slurmnames.folders(manifest.name_folders, os.environ) if root == _HOST else ():
+        write(slurmnames.remove(folder))
 
 
 def _possible(action: Action, root: Path) -> Action:

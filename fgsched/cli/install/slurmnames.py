@@ -26,6 +26,7 @@ _MARK = b"# Written by fgsched slurm-names, which replaces and removes this file
 _SHELL = b"#!/bin/bash -p"  # keeps exported functions, such as that of `module`; -p: without reading BASH_ENV
 _PROMPT_LINES = 4  # lines of a program inside jobs, from its first one, that keep the prompts
 _WITH_PROMPTS = ("srun", "salloc")  # names that start a shell for a person
+_USUAL = ("/usr/local/bin",)  # of all users, whatever PATH root has
 _HEAD = 400  # bytes of a file in which the mark is
 _NOT_IN_PATH = "{0} is not in PATH. Add to ~/.bashrc: export PATH={0}:$PATH\n"
 _ADMINISTRATORS = 0o002  # a group of administrators can write to /usr/local/bin
@@ -77,6 +78,17 @@ def remove(folder: Path) -> str:
     removed = f"{', '.join(ours) or 'nothing'}: removed from {folder}\n"
     removed += _about_completions(folder, "removed from") if completions else ""
     return removed + (f"{', '.join(others)}: not of fgsched, left there\n" if others else "")
+
+
+def folders(recorded: Iterable[str], environ: Mapping[str, str]) -> list[Path]:
+    """Return the directories with names that root has installed: recorded ones, and those of root's PATH."""
+    places = [*recorded, *_USUAL, *environ.get("PATH", "").split(":")]
+    present = [Path(place) for place in dict.fromkeys(places) if place and Path(place) != BIN]
+    return [place for place in present if any(_is_of_root(place / name) for name in names())]
+
+
+def _is_of_root(path: Path) -> bool:
+    return _is_ours(path) and path.stat().st_uid == 0
 
 
 def own_in_path(environ: Mapping[str, str]) -> list[str]:
