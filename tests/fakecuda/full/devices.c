@@ -100,10 +100,6 @@ DRIVER(cuCtxGetId, (CUcontext at, unsigned long long *id), (at, id)) {
     *id = (unsigned long long)(at ? (void *)at : (void *)fake_current());
     return CUDA_SUCCESS;
 }
-DRIVER(cuCtxGetLimit, (size_t *value, CUlimit which), (value, which)) {
-    *value = which == CU_LIMIT_STACK_SIZE ? 1 << 10 : 8 << 20;
-    return needs_context();
-}
 DRIVER(cuCtxGetStreamPriorityRange, (int *least, int *greatest), (least, greatest)) {
     if (least) *least = 0;
     if (greatest) *greatest = -5;
