@@ -1,4 +1,4 @@
-"""Four jobs with a quarter of the GPU each, which all take what they are told is free."""
+"""Four jobs with a quarter of the GPU each, which all take the memory that they see as free."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def section(place: Place) -> Iterator[Row]:
             f"quarter {at} takes {_PART:.0%}",
             not one["status"],
             seen,
-            decides="whether what is told can be had",
+            decides="whether a program can take the memory that it sees",
         )
     taken = sum(one["asked"] for one in told if not one["status"])
     seen = f"{used // MIB} of {place.total // MIB} MiB, {taken // MIB} of them by the calls"
