@@ -40,7 +40,7 @@ def build(name: str, folder: Path) -> Path:
         pytest.skip("the hook's C is not here: run setup.py build_ext --inplace")
     visible = " ".join(f"{call.export};" for call in calls.CALLS if call.library != calls.LINKER)
     (folder / "map").write_text(f"{{ global: {visible} local: *; }};\n")
-    folders = (sysconfig.get_path("include"), SOURCES, SOURCES.parent, SOURCES / "include", SOURCES / "hook")
+    folders = (sysconfig.get_path("include"), SOURCES, SOURCES.parent, SOURCES / "hook", SOURCES / "include")
     includes = [f"-I{folder}" for folder in folders]
     target = folder / "libfgshim.so"
     words = ["gcc", *FLAGS, *STRICT, *LINK, f"-fsanitize={name}", f"-Wl,--version-script={folder / 'map'}"]
