@@ -24,6 +24,7 @@ BROKE = [  # seed, days, what was wrong
     (7, 22.0, "a GPU that an earlier attempt had not left was given to another job"),
     (9, 9.0, "no end was stored while the accounts could not be read"),
     (10, 30.0, "a letter that a loss of power had cut short was not sent"),
+    (22, 17.0, "commits were lost behind a commit whose sync had failed"),
     (33, 21.0, "a log was lost with the name that a killed controller had given it"),
 ]
 DAYS, PACE = 100, 0.03  # of a calm history
