@@ -11,7 +11,7 @@
 cdef extern from "pace.h" nogil:
     void fg_fly "fg_pace_put"(uint64_t *, uint64_t)
 
-cdef extern from "turns.h" nogil:
+cdef extern from "turn_client.h" nogil:
     const int FG_NO_TURNS, FG_GOES_MARKED
     int fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *)
     void fg_turns_ask()

@@ -9,7 +9,7 @@
 cdef extern from "task.h" nogil:
     int fg_run_task(char **words)
 
-cdef extern from "turns.h" nogil:
+cdef extern from "turn_server.h" nogil:
     int fg_give_turns(int controller, const char *lock)
 
 

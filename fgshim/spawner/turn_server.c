@@ -27,7 +27,7 @@
 #include <unistd.h>
 #include "arbiter.h"
 #include "turn_page.h"
-#include "turns.h"
+#include "turn_server.h"
 
 enum { GPUS = 64, JOBS = 512, CONNECTIONS = 4096 };
 #define ORPHAN_CHECK (2000 * FG_MS)   /* without a controller: how often the directories of the jobs are looked for */

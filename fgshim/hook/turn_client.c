@@ -16,7 +16,7 @@
 #include "linker.h"
 #include "owner.h"
 #include "turn_page.h"
-#include "turns.h"
+#include "turn_client.h"
 
 #define FG_ASK_AGAIN (250 * FG_MS)    /* between two attempts to connect */
 #define FG_CHECK (100 * FG_MS)        /* how often the connection is checked in a turn */

@@ -1,6 +1,6 @@
 /* The turns of this process on shared GPUs: its connection to the arbiter, its queues, and the thread that watches them. */
-#ifndef FG_TURNS_OF_PROCESS_H
-#define FG_TURNS_OF_PROCESS_H
+#ifndef FG_TURN_CLIENT_H
+#define FG_TURN_CLIENT_H
 #include <stdint.h>
 #include "pace.h"
 #include "stopwatch.h"
