@@ -98,9 +98,9 @@ def test_only_one_module_writes_synchronises_renames_and_removes_durable_files()
 ALONE = {  # the calls of the modules that keep files, beside those of `disk`
     "accounting/accountant.py": {"path.open", "os.write"},
     "accounting/backup.py": {"shutil.rmtree", "shutil.copyfile", "tarfile.open"},
-    "accounting/guard.py": {"path.with_name('accounts.lock').open"},
+    "accounting/guard.py": {"place.open"},
     "accounting/reports/folder.py": {"os.unlink"},
-    "mail/mailer.py": {"(path / 'lock').open", "(self._spool.path / 'lock').open", "os.write"},
+    "mail/mailer.py": {"(path / 'lock').open", "place.open", "os.write"},
     "mail/process.py": {"open"},
     "store/opening.py": {"path.with_name(f'{path.name}-shm').unlink", "shm.unlink"},
     "store/recovering.py": {
