@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -181,7 +182,7 @@ class Client:
         if not self.was_there and sys.stderr and sys.stderr.isatty():  # a program may read it with the output
             pid, _, _ = _credentials(self._socket)
             for text in unused_settings(self.places, pid, os.environ):
-                _say(f"note: {text}")
+                _say_once(f"note: {text}")
         self.was_there = True
         return True
 
@@ -416,6 +417,12 @@ def _say(text: str) -> None:
     name = os.path.basename(sys.argv[0]).removesuffix(".py")
     with suppress(OSError, AttributeError):  # standard error is closed
         print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+
+@cache
+def _say_once(text: str) -> None:
+    """Print a text once in a command, which may connect several times."""
+    _say(text)
 
 
 def unused_settings(places: Paths, pid: int, environ: Mapping[str, str]) -> list[str]:
