@@ -78,13 +78,16 @@ class _Pauses:
 class Client:
     """A connection for several requests, to be used in a `with` statement."""
 
-    def __init__(self, places: Paths, *, may_start: bool = True, is_prompt: bool = False) -> None:
+    def __init__(
+        self, places: Paths, *, may_start: bool = True, is_prompt: bool = False, notes: bool = True
+    ) -> None:
         """`may_start`: in user mode, start the controller if none is running.
 
         `is_prompt`: the time limit of a request includes the start of the controller.
+        `notes`: name variables without effect on a terminal; not for commands that name them in their answer.
         """
         self.places = places
-        self._may_start, self._is_prompt = may_start, is_prompt
+        self._may_start, self._is_prompt, self._notes = may_start, is_prompt, notes
         self._socket: socket.socket | None = None
         self._in = b""
         self.was_there = False  # a controller has taken a connection of ours
@@ -179,7 +182,8 @@ class Client:
             return False
         limit = until if self._is_prompt else None
         self._socket, self._in = connect(self.places, may_start=self._may_start, until=limit), b""
-        if not self.was_there and sys.stderr and sys.stderr.isatty():  # a program may read it with the output
+        is_seen = sys.stderr and sys.stderr.isatty()  # a program may read it with the output
+        if self._notes and is_seen and not self.was_there:
             pid, _, _ = _credentials(self._socket)
             for text in unused_settings(self.places, pid, os.environ):
                 _say_once(f"note: {text}")

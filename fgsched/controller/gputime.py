@@ -24,6 +24,7 @@ _OFTEN = 0.025  # seconds between two steps while jobs of one GPU are active: lo
 _SELDOM = 0.25  # while they do not
 _ALONE = 1.0  # where no card has two
 _MEASURE = 0.3  # between two questions to the driver
+_MOST_COUNTED = 4  # processes of a job that takes no turns
 
 
 class _Paced(NamedTuple):
@@ -100,9 +101,9 @@ class GpuTime:
         for key, paced in self._jobs.items():
             for gpu, borrower in paced.borrowers.items():
                 if borrower.policy == COMPUTE_NONE:
-                    others[gpu] = others.get(gpu, 0) + borrower.flying
+                    others[gpu] = others.get(gpu, 0) + _counted(borrower)
             if key in jobs:
-                self._arbiter.count_flying(key, max(one.flying for one in paced.borrowers.values()))
+                self._arbiter.count_flying(key, max(map(_counted, paced.borrowers.values())))
         for gpu in {share.gpu for job in jobs.values() for share in job.shares}:
             self._arbiter.count_others(gpu, others.get(gpu, 0))
 
@@ -163,6 +164,11 @@ class GpuTime:
         except (OSError, ValueError):  # the job has ended, or has no region
             return None
         return _Paced(fd, {hold.gpu: region.Borrower(fd, at) for at, hold in enumerate(job.holds)}, job)
+
+
+def _counted(borrower: region.Borrower) -> int:
+    """Return how many processes of a job have work; the job can write to this count, so few are believed."""
+    return min(borrower.flying, _MOST_COUNTED)
 
 
 def measure(borrower: region.Borrower, told: list[list[int]], own: set[int], ahead: int) -> None:

@@ -166,6 +166,18 @@ cdef public int cuCtxFromGreenCtx(void **context, void *green) noexcept nogil:
     return status
 
 
+cdef void fg_forget_green_marks(void *green) noexcept nogil:
+    """Forget the events in a green context, and in the primary contexts, which may end with it."""
+    cdef int device
+    cdef void *context = NULL
+    cdef void *ask = fg_function(FG_cuCtxFromGreenCtx)
+    if ask and (<ctx_from_green_t> ask)(&context, green) == CUDA_SUCCESS and context:
+        fg_forget_marks(context)
+    for device in range(64):
+        if fg_load_int(&fg_devices[device]) and fg_primary(device):
+            fg_forget_marks(<void *> fg_primary(device))
+
+
 cdef public int cuGreenCtxDestroy(void *green) noexcept nogil:
     """Destroy a green context, which may have been the last holder of the primary context."""
     cdef int device
@@ -176,6 +188,7 @@ cdef public int cuGreenCtxDestroy(void *green) noexcept nogil:
     pthread_mutex_lock(&fg_own_lock)
     for device in range(64):
         context[device] = fg_primary(device) if fg_load_int(&fg_devices[device]) else 0
+    fg_forget_green_marks(green)
     cdef int status = (<ctx_in_t> real)(green)
     for device in range(64):
         if status == CUDA_SUCCESS and context[device] and not fg_primary_lives(device):

@@ -20,6 +20,7 @@
 
 #define FG_ASK_AGAIN (250 * FG_MS)    /* between two attempts to connect */
 #define FG_CHECK (100 * FG_MS)        /* how often the connection is checked in a turn */
+#define FG_SPIN (300 * FG_US)         /* how long the end of the last work is waited for without sleep */
 #define FG_WANT_AGAIN (20 * FG_MS)    /* the wait of a launch until it says again that it waits */
 #define FG_STAYS_AWAKE (20 * FG_MS)   /* the thread looks every millisecond for this time after the last work */
 #define FG_PATIENCE_OF_LAUNCH (100 * FG_MS)   /* the first wait of a launch for a kernel that does not end; it doubles */
@@ -30,6 +31,7 @@ typedef struct {
     fg_pace *pace;                    /* the job's account in the region */
     fg_backlog backlog;
     uint64_t looked, taken;           /* when the marks were last looked at; what was taken of backlog.had */
+    uint64_t overdue;                 /* since when the last work of a turn that was closed is about to end; 0: it is not */
 } fg_gpu_turns;
 
 static fg_gpu_turns gpus[FG_TURN_GPUS];
@@ -110,7 +112,8 @@ static int connect_here(void) {
     strcpy(address.sun_path, "/proc/self/fd/");
     fg_owner_number((uint32_t)folder, address.sun_path + strlen(address.sun_path));
     strcat(address.sun_path, "/" FG_TURN_SOCKET);
-    if (made >= 0) syscall(SYS_setsockopt, made, SOL_SOCKET, SO_RCVTIMEO, &patience_of_welcome, sizeof patience_of_welcome);
+    for (int which = 0; made >= 0 && which < 2; which++)   /* an arbiter that hangs holds no launch up */
+        syscall(SYS_setsockopt, made, SOL_SOCKET, which ? SO_SNDTIMEO : SO_RCVTIMEO, &patience_of_welcome, sizeof patience_of_welcome);
     int failed = folder < 0 || made < 0 || syscall(SYS_connect, made, (struct sockaddr *)&address, sizeof address);
     if (folder >= 0) close_file(folder);
     if (failed && made >= 0) close_file(made);
@@ -168,7 +171,7 @@ static void publish(fg_gpu_turns *g, fg_turn_page *page, uint64_t end, uint64_t 
         g->taken = g->backlog.had;
     }
     if (g->pace) fg_pace_put(&g->pace->flying[flight], end);
-    put(&page->seat[seat].until, end < now + FG_LEASE ? end : now + FG_LEASE);
+    put(&page->seat[seat].until, end < now + FG_TURN_LEASE ? end : now + FG_TURN_LEASE);
 }
 
 /* Look at the queue of one GPU. Return the ns until it is looked at again; UINT64_MAX: when the thread is woken. */
@@ -181,10 +184,14 @@ static uint64_t keep(fg_gpu_turns *g, fg_turn_page *page, uint64_t now) {
     publish(g, page, end, now);
     if (end > now) {
         worked = now;
-        uint64_t soon = end < now + FG_LEASE / 2 ? end - now : FG_LEASE / 2;
+        if (word != FG_TURN_NONE) g->overdue = 0;
+        uint64_t soon = end < now + FG_TURN_LEASE / 2 ? end - now : FG_TURN_LEASE / 2;
         if (word != FG_TURN_NONE) return soon;
-        return soon <= 2 * FG_MARK_DUE ? 5 * FG_US : soon - FG_MARK_DUE;
+        if (soon > 2 * FG_MARK_DUE) return soon - FG_MARK_DUE;
+        if (!g->overdue) g->overdue = now;
+        return now - g->overdue < FG_SPIN ? 5 * FG_US : (now - g->overdue) / 16;
     }
+    g->overdue = 0;
     if (word == FG_TURN_NONE) put(&page->seat[seat].until, 0);
     if (word == FG_TURN_NONE || peek(&page->is_contended)) poke();
     return word == FG_TURN_HELD && now - worked < FG_STAYS_AWAKE ? FG_MS : UINT64_MAX;
@@ -234,9 +241,10 @@ static void ring(void) {
     syscall(SYS_futex, &bell, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* Start the thread. All signals are blocked in it: they are the program's. Under the lock. */
+/* Start the thread. All signals are blocked in it: they are the program's. 32 to 34 are those of the C library: by them
+   setuid() reaches each thread. Under the lock. */
 static void start_keeper(void) {
-    uint64_t all = UINT64_MAX, before;
+    uint64_t all = ~(UINT64_C(7) << 31), before;
     pthread_attr_t how;
     pthread_t thread;
     if (has_thread || pthread_attr_init(&how)) return;
@@ -316,7 +324,7 @@ int fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_
         }
         if (word == FG_TURN_PARKED) resume(page);
         if (take_lock()) return FG_NO_TURNS;   /* a launch by a tool that the driver calls back */
-        if (!page && !asked) ask_for_turns(now);
+        if (!page) ask_for_turns(now);
         page = page_of(gpu);
         int how = FG_NO_TURNS;
         if (page && !(wait = too_much(g, page, since, wait != 0, now, watch))) how = note_launch(g, page, pace, context, stream, now);

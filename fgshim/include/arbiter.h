@@ -16,13 +16,13 @@
  *         show each job fg_arbiter_word(&a, k), and wake its waiting launches if the word has become FG_TURN_HELD
  *
  * What a job does (all its processes together), by its word:
- *     FG_TURN_NONE     no launch begins. A launch that waits sets `wants`, once, to the time.
+ *     FG_TURN_NONE     no launch begins. A launch that waits sets `wants` to the time, again each 20 ms.
  *     FG_TURN_HELD     launches go at once, without a system call. The job queues at most fg_arbiter_ahead of work.
  *     FG_TURN_PARKED   no other job wants the GPU: launches go at once, and the first one changes the word to
  *                      FG_TURN_HELD and is an event, with `resumed` set in the next view.
  * `until` is a lease: the job has work on the GPU until then. The job renews it while it has work. When its turn has
  * been closed and it has seen that its queue is empty, it sets it to 0, and the turn passes on at once. A job that is
- * stopped or killed renews nothing, so its turn passes on, too, FG_UNCONFIRMED later. A lease counts for at most FG_LEASE,
+ * stopped or killed renews nothing, so its turn passes on, too, FG_UNCONFIRMED later. A lease counts for at most FG_TURN_LEASE,
  * and one that is renewed without end for FG_LONGEST_CLOSE after the turn was closed.
  *
  * `others` of fg_arbiter is set by the caller before a step: the number of processes that have work on the GPU and take
@@ -37,7 +37,7 @@
 #define FG_ARBITER_JOBS 64
 #define FG_AHEAD (1 * FG_MS)          /* the most work that the holder queues */
 #define FG_AHEAD_ALONE (8 * FG_MS)    /* the same while no other job is active */
-#define FG_LEASE (5 * FG_MS)          /* the validity of `until` */
+#define FG_TURN_LEASE (5 * FG_MS)          /* the validity of `until` */
 #define FG_UNCONFIRMED (200 * FG_US)  /* the end of a lease is taken for the end of the work after this time */
 #define FG_WITHOUT_WORK (300 * FG_US) /* a holder without work for this time gives the turn up */
 #define FG_LEAST_PATIENCE (50 * FG_US)    /* the same for a job that was seen not to return so soon */
@@ -148,7 +148,7 @@ static inline int fg_turn_is_modest(const fg_turn_job *j) {
 }
 
 static inline uint64_t fg_turn_until(const fg_turn_view *v, uint64_t now) {
-    return v->until < now + FG_LEASE ? v->until : now + FG_LEASE;
+    return v->until < now + FG_TURN_LEASE ? v->until : now + FG_TURN_LEASE;
 }
 
 static inline void fg_turn_earn(const fg_arbiter *a, fg_turn_job *j, double passed) {

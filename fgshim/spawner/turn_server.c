@@ -64,7 +64,7 @@ static fg_turn_view view_of(turn_job *j, unsigned at) {
     for (int i = 0; i < FG_TURN_SEATS; i++) {
         if (!j->taken[i]) continue;
         uint64_t wants = __atomic_load_n(&page->seat[i].wants, __ATOMIC_ACQUIRE), until = __atomic_load_n(&page->seat[i].until, __ATOMIC_ACQUIRE);
-        if (wants && (!view.wants || wants < view.wants)) view.wants = wants;
+        if (wants > view.wants) view.wants = wants;   /* not the oldest: its process may be stopped */
         if (until > view.until) view.until = until;
         view.had += __atomic_load_n(&page->seat[i].had, __ATOMIC_RELAXED);
     }
@@ -199,10 +199,14 @@ static void drop_job(int at) {
 static int add_page(turn_job *j, gpu *g, uint32_t position, uint32_t policy, uint32_t share) {
     unsigned at = j->pages;
     int file = memfd_create("fgsched turns", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (file < 0 || ftruncate(file, FG_TURN_PAGE_SIZE) || fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) return 0;
-    void *page = mmap(NULL, FG_TURN_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    int is_sealed = file >= 0 && !ftruncate(file, FG_TURN_PAGE_SIZE) && !fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    void *page = is_sealed ? mmap(NULL, FG_TURN_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     int place = page == MAP_FAILED ? -1 : fg_arbiter_join(&g->arbiter, policy, share);
-    if (place < 0) return 0;
+    if (place < 0) {
+        if (page != MAP_FAILED) munmap(page, FG_TURN_PAGE_SIZE);
+        if (file >= 0) close(file);
+        return 0;
+    }
     j->file[at] = file;
     j->page[at] = page;
     j->of[at] = g;
@@ -263,7 +267,7 @@ static void obey(char *text) {
     if (*text == 'f') {
         unsigned long number = strtoul(at, &at, 10);
         int place = find_job(number, (unsigned)strtoul(at, &at, 10));
-        if (place >= 0) jobs[place]->flying = (unsigned)strtoul(at, &at, 10) % FG_FLIGHTS;
+        if (place >= 0) jobs[place]->flying = (unsigned)strtoul(at, &at, 10);
     }
     if (*text == 'o') {
         gpu *g = gpu_of(strtol(at, &at, 10));
@@ -281,6 +285,8 @@ static void hear_controller(void) {
         if (got == 0) {   /* it has ended: the jobs go on */
             close(controller);
             controller = -1;
+            for (int i = 0; i < GPUS; i++) gpus[i].others = 0;   /* nobody counts them now */
+            for (int i = 0; i < JOBS; i++) if (jobs[i]) jobs[i]->flying = 0;
             return;
         }
         text[got] = 0;

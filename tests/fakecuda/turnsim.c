@@ -143,7 +143,7 @@ static int reached(void *self, void *e) { (void)self; return ((event *)e)->at <=
 static int64_t between(void *self, void *from, void *to) { (void)self; return (int64_t)(((event *)to)->at - ((event *)from)->at); }
 
 static void publish(process *p, uint64_t end) {
-    p->until = end < now + FG_LEASE ? end : now + FG_LEASE;
+    p->until = end < now + FG_TURN_LEASE ? end : now + FG_TURN_LEASE;
 }
 static int may_launch(process *p) {
     job *j = p->of;
@@ -202,7 +202,7 @@ static void keep(process *p) {   /* the hook's thread */
         p->keeper = word == FG_TURN_HELD ? now + FG_MS : NEVER;
         return;
     }
-    uint64_t soon = end < now + FG_LEASE / 2 ? end : now + FG_LEASE / 2;
+    uint64_t soon = end < now + FG_TURN_LEASE / 2 ? end : now + FG_TURN_LEASE / 2;
     if (word == FG_TURN_NONE && soon <= now + 2 * FG_MARK_DUE) p->keeper = now + 5 * FG_US;   /* it asks without sleeping */
     else p->keeper = (word == FG_TURN_NONE ? soon - FG_MARK_DUE : soon) + little_late();
 }
