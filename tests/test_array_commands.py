@@ -112,11 +112,12 @@ def test_what_cannot_be_is_refused_with_its_option(cards, words, says):
 def test_a_chain_of_jobs_runs_in_its_order(cards):
     first = sub(cards, "--wrap", "echo 1 >>order; sleep 0.1")
     second = sub(cards, f"--dependency=afterok:{first}", "--wrap", 'echo 2 "$FG_JOB_DEPENDENCY" >>order')
-    third = sub(cards, "--dependency=last", "--wrap", "echo 3 >>order; exit 1")
+    third = sub(cards, "--hold", "--dependency=last", "--wrap", "echo 3 >>order; exit 1")
     never = sub(cards, f"--dependency=afterok:{third}", "--wrap", "echo 4 >>order")
     gone = sub(
         cards, f"--dependency=afterok:{third}", "--kill-on-invalid-dep=yes", "--wrap", "echo 5 >>order"
     )
+    assert cards.run("fgctl", "release", third).status == 0
     assert cards.run("fgwait", first, second, third, gone).status == 1
     assert (cards.path / "order").read_text() == f"1\n2 afterok:{first}\n3\n"
     row = lines(cards, "fgq", "-h", "-o", "%i %r %E")

@@ -110,7 +110,7 @@ def test_what_a_killed_accountant_left_in_memory_is_made_durable(ledger, path, m
 
     monkeypatch.setattr(os, "fsync", noted)
     Ledger(path).close()
-    assert synced == [f"{path.name}-wal"]
+    assert synced == [f"{path.name}-wal", path.parent.name]
 
 
 def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, reader):

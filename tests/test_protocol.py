@@ -44,6 +44,8 @@ def declared():
             hints = get_type_hints(method)
             if hints.get("call") in set(protocol.CALLS) - APART:
                 answer = hints["return"]
+                parts = [part for part in get_args(answer) if get_origin(part) is LongAnswer]
+                answer = parts[0] if parts else answer  # in parts where it is long
                 is_long = get_origin(answer) in (LongAnswer, LongQuestion)
                 yield hints["call"], get_args(answer)[0] if is_long else answer
 
