@@ -30,6 +30,7 @@
 #include "turn_server.h"
 
 enum { GPUS = 64, JOBS = 512, CONNECTIONS = 4096 };
+#define ORPHAN_PATIENCE (10000 * FG_MS)
 #define ORPHAN_CHECK (2000 * FG_MS)   /* without a controller: how often the directories of the jobs are looked for */
 
 typedef struct { long id; int is_used, others; fg_arbiter arbiter; uint64_t wake; int is_due; } gpu;
@@ -294,10 +295,15 @@ static void hear_controller(void) {
     }
 }
 
-/* Without a controller: forget the jobs whose directories are gone. Return whether there are others. */
+/* Without a controller: forget the jobs whose directories are gone. Return whether there are others. Directories may stay
+   for ever, so it also ends when no process was connected for a time; a later one is paced by its budget. */
 static int forget_ended(void) {
+    static uint64_t connected;
     struct stat status;
     int left = 0;
+    uint64_t now = nanoseconds();
+    if (n_connections || !connected) connected = now;
+    if (now - connected > ORPHAN_PATIENCE) return 0;
     for (int i = 0; i < JOBS; i++) {
         if (!jobs[i]) continue;
         if (fstat(jobs[i]->folder, &status) || !status.st_nlink) drop_job(i);
