@@ -232,6 +232,8 @@ def settle(host: GoldenHost) -> None:
     with store.write():
         store._db.execute("DELETE FROM event WHERE old = new")
         store._db.execute("UPDATE event SET at = ? + 7 * job WHERE at > ?", (BEGIN, BEGIN + 3600))
+        for job, started in _RESTARTED.items():
+            store._db.execute("UPDATE event SET at = ? WHERE job = ?", (BEGIN + started, job))
     store.close()
     ledger = Ledger(host.places.accounts)
     with ledger.write():
@@ -286,6 +288,8 @@ _USAGE = JobUsage(
 
 def _settled_job(job: Job) -> Job:
     started = BEGIN + _RESTARTED[job.id] if job.id in _RESTARTED else job.submitted_at + 1
+    if job.id in _RESTARTED:  # the clock may be set before or after the end of the first attempt
+        job = replace(job, opened_at=float(started))
     if job.ended_at is None:
         return replace(
             job,
