@@ -168,7 +168,7 @@ class GpuTime:
 
 def _counted(borrower: region.Borrower) -> int:
     """Return how many processes of a job have work; the job can write to this count, so few are believed."""
-    return min(borrower.flying, _MOST_COUNTED)
+    return min(int(borrower.flying), _MOST_COUNTED)
 
 
 def measure(borrower: region.Borrower, told: list[list[int]], own: set[int], ahead: int) -> None:
