@@ -90,7 +90,7 @@ class Ledger:
         """
         self.path, self._clock = path, clock
         self._guard: Opened | None = None
-        with _told(path):
+        with _storage_errors(path):
             wal.write_again(Path(f"{path}-wal"), in_place=True)  # of an accountant whose sync failed
             examined = guard.Guarded(Path(path)) if is_guarded else None
             self._db = sqlite3.connect(path, isolation_level=None, factory=Connection)
@@ -136,7 +136,7 @@ class Ledger:
     @contextmanager
     def write(self) -> Iterator[None]:
         """Open a transaction that is durable at its end, and rolled back by any exception."""
-        with _told(self.path):
+        with _storage_errors(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -301,7 +301,7 @@ class Ledger:
 
     def shrink(self) -> None:
         """Return free pages to the file system."""
-        with _told(self.path):
+        with _storage_errors(self.path):
             self._db.execute("PRAGMA incremental_vacuum").fetchall()
 
     # -- the file -------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ class Reader:
         Raises StorageError if it cannot be read or is of a newer version.
         """
         self.path = path
-        with _told(path):
+        with _storage_errors(path):
             place = f"{Path(path).absolute().as_uri()}?mode=ro"
             silent = min(timeout, locks.SILENT)
             self._db = sqlite3.connect(place, timeout=silent, uri=True, isolation_level=None)
@@ -405,7 +405,7 @@ class Reader:
     def compare(self) -> None:
         """Compare the file with the number of its last commit. Raises StorageError if commits are missing."""
         path = Path(self.path)
-        with _told(path):
+        with _storage_errors(path):
             if marker.path_of(path).exists():
                 guard.compare(path, self._db, beside_of(path, guard.REMEDY))
 
@@ -415,7 +415,7 @@ class Reader:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Open a read transaction: all queries inside it see the file at one time."""
-        with _told(self.path):
+        with _storage_errors(self.path):
             self.compare()
             self._db.execute("BEGIN")
             try:
@@ -577,7 +577,7 @@ class Reader:
         return [_record(Gap, row) for row in self._ask("gaps", since=since, until=until)]
 
     def _ask(self, statement: str, **values: float | str | None) -> Iterator[sqlite3.Row]:
-        with _told(self.path):
+        with _storage_errors(self.path):
             yield from self._db.execute(self.statements[statement], values)
 
 
@@ -632,7 +632,8 @@ def _closed_on_error(db: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def _told(path: Path | str) -> Iterator[None]:
+def _storage_errors(path: Path | str) -> Iterator[None]:
+    """Raise StorageError for what the accounts at `path` raise."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError, OSError) as error:

@@ -52,7 +52,7 @@ def capacity(facts: Facts, wish: Wish) -> Report:
 
 def _hours_with_a_wait(facts: Facts) -> float:
     """Return the seconds in which jobs waited for the resource that was lacking longest."""
-    return max((one.seconds for one in facts.demands if one.lacking), default=0.0)
+    return max((demand.seconds for demand in facts.demands if demand.lacking), default=0.0)
 
 
 def _lede(facts: Facts, waited: float, wish: Wish) -> tuple[str, ...]:
@@ -62,19 +62,20 @@ def _lede(facts: Facts, waited: float, wish: Wish) -> tuple[str, ...]:
         f"In at least {numbers.grouped(waited // HOUR)} of {facts.period.hours:,} hours, jobs waited for a"
         " resource."
     ]
-    text_of = numbers.duration_text
-    useful = [
-        one
-        for one in wish.replays
-        if one.median < one.median_now and text_of(one.median) != text_of(one.median_now)
-    ]
+    useful = [replay for replay in wish.replays if _is_shorter(replay)]
     if useful:
-        best = min(useful, key=lambda one: (one.median, one.model))
+        best = min(useful, key=lambda replay: (replay.median, replay.model))
         text.append(
             f"In a replay of {_replayed(best)}, one more {best.model} changed the median wait from"
-            f" {text_of(best.median_now)} to {text_of(best.median)}."
+            f" {numbers.duration_text(best.median_now)} to {numbers.duration_text(best.median)}."
         )
     return tuple(text)
+
+
+def _is_shorter(replay: Replayed) -> bool:
+    """Tell whether the median wait becomes shorter, and its text another one."""
+    texts = {numbers.duration_text(replay.median), numbers.duration_text(replay.median_now)}
+    return replay.median < replay.median_now and len(texts) == 2
 
 
 def _replay(wish: Wish) -> Part:
@@ -88,27 +89,28 @@ def _replay(wish: Wish) -> Part:
         Column("ninety_now", "90 % now", right=True, unit="seconds"),
         Column("ninety", "90 % then", right=True, unit="seconds"),
     )
-    return Table("replay", columns, tuple(_replay_row(one) for one in wish.replays), caption=_caption(wish))
+    rows = tuple(_replay_row(replay) for replay in wish.replays)
+    return Table("replay", columns, rows, caption=_caption(wish))
 
 
-def _replayed(one: Replayed) -> str:
+def _replayed(replay: Replayed) -> str:
     """Name the jobs of a replay: all of the period, or the latest ones with their dates."""
-    if not one.left_out:
-        return f"the {numbers.counted(one.jobs, 'job')} of the period"
-    jobs = f"the last {one.jobs:,} of {numbers.counted(one.jobs + one.left_out, 'job')}"
-    return f"{jobs} ({long_date(one.since)} to {long_date(one.until)})"
+    if not replay.left_out:
+        return f"the {numbers.counted(replay.jobs, 'job')} of the period"
+    jobs = f"the last {replay.jobs:,} of {numbers.counted(replay.jobs + replay.left_out, 'job')}"
+    return f"{jobs} ({long_date(replay.since)} to {long_date(replay.until)})"
 
 
 def _caption(wish: Wish) -> str:
     return f"A replay of {_replayed(wish.replays[0])}, with and without one more card."
 
 
-def _replay_row(one: Replayed) -> tuple[Cell, ...]:
+def _replay_row(replay: Replayed) -> tuple[Cell, ...]:
     return (
-        Words(one.model),
-        numbers.count(one.jobs),
-        numbers.duration(one.median_now),
-        numbers.duration(one.median),
-        numbers.duration(one.ninety_now),
-        numbers.duration(one.ninety),
+        Words(replay.model),
+        numbers.count(replay.jobs),
+        numbers.duration(replay.median_now),
+        numbers.duration(replay.median),
+        numbers.duration(replay.ninety_now),
+        numbers.duration(replay.ninety),
     )

@@ -525,8 +525,8 @@ class Facts:
 
     def failed_jobs(self, most: int) -> list[FailedJob]:
         """Return the latest jobs that failed, `most` of them."""
-        found = self.reader.records(FailedJob, "failed_jobs", most=most, **self._of_user)
-        return [replace(one, output=self._output(one.id)) for one in found]
+        jobs = self.reader.records(FailedJob, "failed_jobs", most=most, **self._of_user)
+        return [replace(job, output=self._output(job.id)) for job in jobs]
 
     def _output(self, job_id: int) -> str | None:
         """Return the path of a job's standard output."""
@@ -552,9 +552,9 @@ class Facts:
 
     @cached_property
     def slowdowns(self) -> list[Slowdowns]:
-        found = Grouping((0, 2), (), collected=2)
-        self.reader.group("slowdowns", found, **self._of_user)
-        return [Slowdowns(one.key[0], one.key[1], one.values) for one in found.groups()]
+        grouping = Grouping((0, 2), (), collected=2)
+        self.reader.group("slowdowns", grouping, **self._of_user)
+        return [Slowdowns(group.key[0], group.key[1], group.values) for group in grouping.groups()]
 
     @cached_property
     def demands(self) -> list[DemandTotals]:
@@ -572,24 +572,25 @@ class Facts:
     def foreign(self) -> list[ForeignRun]:
         """Return the times of each process outside of jobs, the longest first."""
         parts = self.reader.foreign_uses(self.sum_span, self.period.since, self.period.until)
-        runs = _runs(sorted(parts, key=lambda one: (one.card, one.user, one.command, one.pid, one.since)))
-        return sorted(runs, key=lambda one: (-one.seconds, one.user, one.command, one.since, one.card))
+        ordered_parts = sorted(parts, key=lambda use: (use.card, use.user, use.command, use.pid, use.since))
+        runs = _runs(ordered_parts)
+        return sorted(runs, key=lambda run: (-run.seconds, run.user, run.command, run.since, run.card))
 
     @cached_property
     def health(self) -> list[HealthEvent]:
-        found = self.reader.health(self.period.since, self.period.until)
-        states = {one.card: one.detail for one in self.states_before}
-        return [one for one in found if one.kind != DRIVER and not _is_repeated(one, states)]
+        events = self.reader.health(self.period.since, self.period.until)
+        states = {event.card: event.detail for event in self.states_before}
+        return [event for event in events if event.kind != DRIVER and not _is_repeated(event, states)]
 
     @cached_property
     def drivers(self) -> list[tuple[float, str]]:
         """Return (epoch seconds when it was first seen, version) of the drivers of the period, in order."""
-        found: list[tuple[float, str]] = []
+        versions: list[tuple[float, str]] = []
         for row in self.reader.ask("drivers", until=self.period.until):
-            if not found or found[-1][1] != row["detail"]:
-                found.append((row["at"], row["detail"]))
-        first = max((at for at, (since, _) in enumerate(found) if since < self.period.since), default=0)
-        return found[first:]
+            if not versions or versions[-1][1] != row["detail"]:
+                versions.append((row["at"], row["detail"]))
+        first = max((at for at, (since, _) in enumerate(versions) if since < self.period.since), default=0)
+        return versions[first:]
 
     @property
     def has_new_driver(self) -> bool:
@@ -605,19 +606,19 @@ class Facts:
     def gaps(self) -> list[Gap]:
         """Return the times without samples, also before the first GPU was seen and after the last sample."""
         since, until = self.period.since, self.period.until
-        found = self.reader.gaps(since, until)
+        gaps = self.reader.gaps(since, until)
         first = min((card.since for card in self.cards), default=since)
         last = self.reader.sampled_until() or until
         if first > since + _ENDLESS:
-            found.insert(0, Gap(since=since, until=min(first, until), why="no GPU was known"))
+            gaps.insert(0, Gap(since=since, until=min(first, until), why="no GPU was known"))
         if since <= last < until - _ENDLESS:
-            found.append(Gap(since=last, until=until, why="no samples yet"))
-        return found
+            gaps.append(Gap(since=last, until=until, why="no samples yet"))
+        return gaps
 
     @cached_property
     def warned(self) -> dict[tuple[str, str], WarnedJobs]:
-        found = self.reader.records(WarnedJobs, "warned_jobs", **self._bounds)
-        return {(one.user, one.name): one for one in found}
+        groups = self.reader.records(WarnedJobs, "warned_jobs", **self._bounds)
+        return {(jobs.user, jobs.name): jobs for jobs in groups}
 
     # -- sums ------------------------------------------------------------------------------------------
 
@@ -629,6 +630,11 @@ class Facts:
     def lost(self) -> float:
         """Return the GPU seconds of the period without samples."""
         return max(0.0, len(self.cards) * (self.period.until - self.period.since) - self.sampled)
+
+    @property
+    def is_measured_whole(self) -> bool:
+        """Whether the whole period was sampled, but for less GPU-hours than one decimal shows."""
+        return self.lost < HOUR / 20
 
     @cached_property
     def classes(self) -> tuple[float, ...]:

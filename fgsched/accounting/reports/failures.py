@@ -51,8 +51,8 @@ def failures(facts: Facts, most: int = 5) -> Section:
         text = f"None of {numbers.counted(facts.ended, 'job')} ended in failure."
         return Section("failures", "Failures", "", (Paragraphs((sentence(text),)),))
     say = f"{facts.failed:,} of {numbers.counted(facts.ended, 'job')} ended in failure."
-    found, killed = facts.refusals(most), facts.host_refusals(most)
-    parts = (by_kind, *([limits(found)] if found else []), *([host_limits(killed)] if killed else []))
+    refusals, killed = facts.refusals(most), facts.host_refusals(most)
+    parts = (by_kind, *([limits(refusals)] if refusals else []), *([host_limits(killed)] if killed else []))
     return Section("failures", "Failures", say, parts)
 
 
@@ -76,22 +76,22 @@ def kinds(facts: Facts) -> Table:
         bar = Bar((Piece("count", now[kind] / largest),) if now[kind] else ())
         change: Cell = numbers.by_count(now[kind], before[kind], -1) if is_compared else Words("")
         rows.append((Words(kind), numbers.count(now[kind]), bar, change, counts(users[kind].items())))
-    heads = columns if is_compared else tuple(one for one in columns if one.key != "change")
-    kept = [at for at, one in enumerate(columns) if one in heads]
+    heads = columns if is_compared else tuple(column for column in columns if column.key != "change")
+    kept = [at for at, column in enumerate(columns) if column in heads]
     return Table("kinds", heads, tuple(tuple(row[at] for at in kept) for row in rows))
 
 
 def _by_kind(jobs: Iterable[JobTotals]) -> tuple[Counter[str], dict[str, Counter[str]]]:
     """Count jobs by kind of failure, and by kind and user."""
-    found: Counter[str] = Counter()
+    kinds_of_jobs: Counter[str] = Counter()
     users: dict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
-        found[kind_of(job)] += job.jobs
+        kinds_of_jobs[kind_of(job)] += job.jobs
         users[kind_of(job)][job.owner.user] += job.jobs
-    return found, users
+    return kinds_of_jobs, users
 
 
-def limits(found: Iterable[Refusal]) -> Table:
+def limits(refusals: Iterable[Refusal]) -> Table:
     """Return the table of jobs that reached their GPU memory limit, with a limit that would suffice."""
     columns = (
         Column("job", "Job"),
@@ -101,11 +101,11 @@ def limits(found: Iterable[Refusal]) -> Table:
         Column("refused", "Refused", right=True, unit="bytes"),
         Column("line", "Would fit"),
     )
-    rows = tuple(_limit_row(one) for one in found)
+    rows = tuple(_limit_row(refusal) for refusal in refusals)
     return Table("limits", columns, rows, title="Jobs that met their GPU memory limit")
 
 
-def host_limits(found: Iterable[Refusal], title: str = "Jobs that met their host memory limit") -> Table:
+def host_limits(refusals: Iterable[Refusal], title: str = "Jobs that met their host memory limit") -> Table:
     """Return the table of jobs of which the kernel killed a process for host memory."""
     columns = (
         Column("job", "Job"),
@@ -116,29 +116,29 @@ def host_limits(found: Iterable[Refusal], title: str = "Jobs that met their host
     )
     rows = tuple(
         (
-            Number(one.id, "", str(one.id)),
-            Given(one.user),
-            Given(one.name),
-            numbers.gibibytes(one.memory or None),
-            numbers.gibibytes(one.peak or None),
+            Number(refusal.id, "", str(refusal.id)),
+            Given(refusal.user),
+            Given(refusal.name),
+            numbers.gibibytes(refusal.memory or None),
+            numbers.gibibytes(refusal.peak or None),
         )
-        for one in found
+        for refusal in refusals
     )
     empty = "The kernel killed no process of a job for host memory."
     return Table("host_limits", columns, rows, title=title, empty=empty)
 
 
-def _limit_row(one: Refusal) -> tuple[Cell, ...]:
+def _limit_row(refusal: Refusal) -> tuple[Cell, ...]:
     refused = numbers.unknown("bytes")
-    if one.refused:
-        refused = Number(one.refused, "bytes", f"+{numbers.gibibytes(one.refused).text}")
-    needed = max(one.memory, one.peak + (one.refused or one.memory // 4))
+    if refusal.refused:
+        refused = Number(refusal.refused, "bytes", f"+{numbers.gibibytes(refusal.refused).text}")
+    needed = max(refusal.memory, refusal.peak + (refusal.refused or refusal.memory // 4))
     fits = -int(-needed * 1.05 // numbers.GIB)
     return (
-        Number(one.id, "", str(one.id)),
-        Given(one.user),
-        Given(one.name),
-        Number(one.memory, "bytes", f"{numbers.plain_gibibytes(one.memory)} GiB"),
+        Number(refusal.id, "", str(refusal.id)),
+        Given(refusal.user),
+        Given(refusal.name),
+        Number(refusal.memory, "bytes", f"{numbers.plain_gibibytes(refusal.memory)} GiB"),
         refused,
         Line((f"--gpu-mem={fits}G",)),
     )

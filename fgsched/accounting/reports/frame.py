@@ -79,7 +79,7 @@ def _zone(period: Period) -> str:
 
 
 def _without_samples(facts: Facts) -> tuple[str, ...]:
-    if facts.lost < HOUR / 20:
+    if facts.is_measured_whole:
         return ()
     shown = [
         stretch(max(gap.since, facts.period.since), min(gap.until, facts.period.until), facts.period)
@@ -160,9 +160,9 @@ def headline_down(facts: Facts) -> Headline:
     )
 
 
-def if_measured(facts: Facts) -> str:
-    """Return the word after "the time" if a part of the period has no samples."""
-    return "" if facts.lost < HOUR / 20 else " measured"
+def restriction(facts: Facts) -> str:
+    """Return " measured", the restriction of "of the time", if a part of the period has no samples."""
+    return "" if facts.is_measured_whole else " measured"
 
 
 def nothing_ran(facts: Facts) -> Sequence[str]:

@@ -18,7 +18,7 @@ from fgsched.accounting.reports.model import (
     Table,
     Words,
 )
-from fgsched.accounting.reports.timeclasses import down_times, explained
+from fgsched.accounting.reports.timeclasses import DownTime, down_times, explained
 from fgsched.accounting.reports.wording import XIDS, event, long_time, sentence
 
 _NO_EVENT = "No Xid event, no uncorrectable ECC error, no drained card."
@@ -41,19 +41,16 @@ def events(facts: Facts, title: str = "Events") -> Part:
     """Return the table of the events of the GPUs, or a sentence if there was none."""
     gpus = {card.uuid: card.gpu for card in facts.cards}
     rows: list[tuple[float, int, tuple[Cell, ...]]] = []
-    downs = [(card, *one) for card in facts.cards for one in down_times(facts, card)]
-    for card, since, until, reason, is_back in downs:
-        back = f"; back {long_time(until)}" if is_back else f"; seen until {long_time(until)}"
-        back = "; not back" if until >= facts.period.until else back
-        why = explained(reason)
-        text = Phrase((Words("down: " if why else "down"), Given(why), Words(back)))
-        rows.append((since, card.gpu, (gpu_cell(card.gpu), event(since), text)))
-    told = {(card.uuid, since, reason.lower().split(" ")[-1]) for card, since, _, reason, _ in downs}
-    for one in facts.health:
-        if one.kind != "state" and (one.card, one.at, one.detail) not in told:
-            gpu = gpus.get(one.card)
-            text = Phrase((Given(_described(one)),))
-            rows.append((one.at, -1 if gpu is None else gpu, (gpu_cell(gpu), event(one.at), text)))
+    downs = [(card, down) for card in facts.cards for down in down_times(facts, card)]
+    for card, down in downs:
+        text = _down_text(down, facts.period.until)
+        rows.append((down.since, card.gpu, (gpu_cell(card.gpu), event(down.since), text)))
+    causes = {(card.uuid, down.since, down.reason.lower().split(" ")[-1]) for card, down in downs}
+    for health in facts.health:
+        if health.kind != "state" and (health.card, health.at, health.detail) not in causes:
+            gpu = gpus.get(health.card)
+            text = Phrase((Given(_described(health)),))
+            rows.append((health.at, -1 if gpu is None else gpu, (gpu_cell(gpu), event(health.at), text)))
     if not rows:
         return Paragraphs((sentence(_NO_EVENT),), key="events")
     columns = (Column("card", "Card"), Column("time", "Time"), Column("event", "Event"))
@@ -61,30 +58,37 @@ def events(facts: Facts, title: str = "Events") -> Part:
     return Table("events", columns, tuple(cells for _, _, cells in ordered), title=title)
 
 
+def _down_text(down: DownTime, end: float) -> Phrase:
+    """Return the reason of a time in which a GPU was down, and when it was back; `end`: of the period."""
+    why, until = explained(down.reason), long_time(down.until)
+    back = "not back" if down.until >= end else f"back {until}" if down.is_back else f"seen until {until}"
+    return Phrase((Words("down: " if why else "down"), Given(why), Words(f"; {back}")))
+
+
 def gpu_cell(gpu: int | None) -> Cell:
     """Return the cell of a GPU index."""
     return Number(None, "", "–") if gpu is None else Number(gpu, "", f"GPU {gpu}")
 
 
-def _described(one: HealthEvent) -> str:
-    if one.kind == "xid":
-        number = one.detail.split(" ")[0].removesuffix(":")
-        known = XIDS.get(number)
-        return f"Xid {one.detail}" + (f" ({known})" if known and " " not in one.detail else "")
-    if one.kind == "ecc":
-        return f"uncorrectable ECC errors: {one.detail} since the driver was loaded"
-    if one.kind == "remap":
-        return f"memory rows remapped: {one.detail}"
-    if one.kind == "throttle":
-        return _THROTTLES.get(one.detail, f"clocks limited: {one.detail}")
-    return f"{one.kind}: {one.detail}"
+def _described(health: HealthEvent) -> str:
+    if health.kind == "xid":
+        number = health.detail.split(" ")[0].removesuffix(":")
+        meaning = XIDS.get(number)
+        return f"Xid {health.detail}" + (f" ({meaning})" if meaning and " " not in health.detail else "")
+    if health.kind == "ecc":
+        return f"uncorrectable ECC errors: {health.detail} since the driver was loaded"
+    if health.kind == "remap":
+        return f"memory rows remapped: {health.detail}"
+    if health.kind == "throttle":
+        return _THROTTLES.get(health.detail, f"clocks limited: {health.detail}")
+    return f"{health.kind}: {health.detail}"
 
 
 def processes(facts: Facts, most: int = 0, title: str = "Processes outside fgsched") -> Part:
     """Return the table of processes outside of jobs, the longest first, or a sentence."""
-    found = facts.foreign[:most] if most else facts.foreign
-    rest = len(facts.foreign) - len(found)
-    if not found:
+    runs = facts.foreign[:most] if most else facts.foreign
+    rest = len(facts.foreign) - len(runs)
+    if not runs:
         return Paragraphs((sentence(_NO_FOREIGN),), key="processes")
     columns = (
         Column("user", "User"),
@@ -96,31 +100,31 @@ def processes(facts: Facts, most: int = 0, title: str = "Processes outside fgsch
         Column("until", "To", in_text=False),
         Column("time", "Time", right=True, unit="hours"),
     )
-    rows = tuple(_process(facts, one) for one in found)
-    some = (
-        f"The longest {len(found)} of {len(facts.foreign):,}; fgreport strangers lists all." if rest else ""
+    rows = tuple(_process(facts, run) for run in runs)
+    caption = (
+        f"The longest {len(runs)} of {len(facts.foreign):,}; fgreport strangers lists all." if rest else ""
     )
-    return Table("processes", columns, rows, title=title, caption=some)
+    return Table("processes", columns, rows, title=title, caption=caption)
 
 
-def _process(facts: Facts, one: ForeignRun) -> tuple[Cell, ...]:
+def _process(facts: Facts, run: ForeignRun) -> tuple[Cell, ...]:
     gpus = {card.uuid: card.gpu for card in facts.cards}
-    time = numbers.hours(one.seconds)
+    time = numbers.hours(run.seconds)
     return (
-        Given(one.user),
-        Number(one.pid, "", str(one.pid)) if one.pid else Words("several"),
-        Given(one.command),
-        gpu_cell(gpus.get(one.card)),
-        numbers.gibibytes(one.peak),
-        event(one.since),
-        event(one.until),
+        Given(run.user),
+        Number(run.pid, "", str(run.pid)) if run.pid else Words("several"),
+        Given(run.command),
+        gpu_cell(gpus.get(run.card)),
+        numbers.gibibytes(run.peak),
+        event(run.since),
+        event(run.until),
         Number(time.value, "hours", f"{time.text} h"),
     )
 
 
-def byte_hours(found: Sequence[ForeignRun]) -> float:
+def byte_hours(runs: Sequence[ForeignRun]) -> float:
     """Return the memory of processes outside of jobs in GiB-hours."""
-    return sum(one.memory for one in found) / numbers.GIB / HOUR
+    return sum(run.memory for run in runs) / numbers.GIB / HOUR
 
 
 def is_quiet(facts: Facts) -> bool:

@@ -85,12 +85,12 @@ def _kinds(facts: Facts) -> Part:
 
 
 def _by_user(facts: Facts) -> Part:
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    users_jobs: dict[str, Counter[str]] = defaultdict(Counter)
     for job in facts.jobs:
-        found[job.owner.user]["jobs"] += job.jobs
-        found[job.owner.user]["failed"] += job.jobs if job.has_failed else 0
-        found[job.owner.user][kind_of(job)] += job.jobs
-    users = sorted(found, key=lambda user: (-found[user]["failed"], user))
+        users_jobs[job.owner.user]["jobs"] += job.jobs
+        users_jobs[job.owner.user]["failed"] += job.jobs if job.has_failed else 0
+        users_jobs[job.owner.user][kind_of(job)] += job.jobs
+    users = sorted(users_jobs, key=lambda user: (-users_jobs[user]["failed"], user))
     heads = tuple(
         Column(kind, kind, short=_SHORT.get(kind, ""), right=True, unit="jobs") for kind in _BY_USER
     )
@@ -100,16 +100,16 @@ def _by_user(facts: Facts) -> Part:
         Column("rate", "Of jobs", right=True, unit="%"),
         *heads,
     )
-    rows = tuple(_user_row(user, found[user]) for user in users if found[user]["failed"])
+    rows = tuple(_user_row(user, users_jobs[user]) for user in users if users_jobs[user]["failed"])
     return Table("users", columns, rows, empty="No job failed.")
 
 
-def _user_row(user: str, found: Counter[str]) -> tuple[Cell, ...]:
+def _user_row(user: str, jobs: Counter[str]) -> tuple[Cell, ...]:
     return (
         Given(user),
-        numbers.count(found["failed"]),
-        numbers.rate(found["failed"], found["jobs"]),
-        *(numbers.count(found[kind]) for kind in _BY_USER),
+        numbers.count(jobs["failed"]),
+        numbers.rate(jobs["failed"], jobs["jobs"]),
+        *(numbers.count(jobs[kind]) for kind in _BY_USER),
     )
 
 
@@ -125,21 +125,21 @@ def _repeated(facts: Facts, most: int) -> Part:
     return Table("repeated", columns, rows, empty="No name of jobs failed three times.")
 
 
-def _repeated_row(one: FailuresOfName) -> tuple[Cell, ...]:
+def _repeated_row(jobs: FailuresOfName) -> tuple[Cell, ...]:
     return (
-        Given(one.user),
-        Given(one.name),
-        numbers.count(int(one.failed)),
-        numbers.count(one.jobs),
-        numbers.hours(one.charged),
+        Given(jobs.user),
+        Given(jobs.name),
+        numbers.count(int(jobs.failed)),
+        numbers.count(jobs.jobs),
+        numbers.hours(jobs.charged),
     )
 
 
 def _limits(facts: Facts, most: int) -> Part:
-    found = facts.refusals(most)
-    if not found:
+    refusals = facts.refusals(most)
+    if not refusals:
         return Paragraphs((sentence("No job met its GPU memory limit."),), key="limits")
-    return limits(found)
+    return limits(refusals)
 
 
 def _latest(facts: Facts, wish: Wish) -> Part:

@@ -19,11 +19,11 @@ _WASTES = 5
 
 def overview(facts: Facts, wish: Wish) -> Report:
     """Return the overview of a period."""
-    found = findings(facts, _WASTES)
+    proposals = findings(facts, _WASTES)
     body = frame.Body(
         kind="overview",
         title="GPU report",
-        lede=tuple(_lede(facts, found)),
+        lede=tuple(_lede(facts, proposals)),
         figures=(
             frame.headline_charged(facts),
             frame.headline_efficiency(facts),
@@ -39,7 +39,7 @@ def overview(facts: Facts, wish: Wish) -> Report:
             users(facts),
             waits(facts),
             failures(facts),
-            wastes(facts, found),
+            wastes(facts, proposals),
             health_and_foreign(facts),
         ),
         terms=("charged", "used", "efficiency", "classes", "measured", "idle", "wait", "failed", "returned"),
@@ -49,18 +49,18 @@ def overview(facts: Facts, wish: Wish) -> Report:
     return frame.framed(facts, body, wish.now)
 
 
-def _lede(facts: Facts, found: Sequence[Finding]) -> list[str]:
+def _lede(facts: Facts, proposals: Sequence[Finding]) -> list[str]:
     if nothing := frame.nothing_ran(facts):
         return [*nothing]
     text = [_computed(facts)]
     if facts.idle >= 1800:
         text.append(f"{numbers.brief_hours(facts.idle)} GPU-hours were charged and idle.")
-    if found:
-        returned = numbers.brief_hours(sum(one.returned for one in found))
-        which = "change to a job header" if len(found) == 1 else "changes to job headers"
+    if proposals:
+        returned = numbers.brief_hours(sum(waste.returned for waste in proposals))
+        which = "change to a job header" if len(proposals) == 1 else "changes to job headers"
         text.append(
-            f"The {number_word(len(found))} {which} at the end of this report would have returned {returned}"
-            " GPU-hours."
+            f"The {number_word(len(proposals))} {which} at the end of this report would have returned"
+            f" {returned} GPU-hours."
         )
     return [*text, *frame.no_earlier(facts)]
 
@@ -68,7 +68,7 @@ def _lede(facts: Facts, found: Sequence[Finding]) -> list[str]:
 def _computed(facts: Facts) -> str:
     now = numbers.shares(facts.classes)[0]
     subject = "The card" if len(facts.cards) == 1 else "The cards"
-    text = f"{subject} computed {now.text} of the time{frame.if_measured(facts)}"
+    text = f"{subject} computed {now.text} of the time{frame.restriction(facts)}"
     if not facts.before.totals:
         return f"{text}."
     change = numbers.points(now, numbers.shares(facts.before.classes)[0])

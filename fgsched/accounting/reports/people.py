@@ -32,8 +32,6 @@ BY = {  # what --by chooses: the heading of the column
     "type": "Model",
     "tag": "Tag",
 }
-
-
 _PIECES: tuple[PieceKind, ...] = ("used", "unused", *CHARGED)
 _LEAST = 1e-9  # of a bar: a smaller piece is a rounding
 _BARS = (
@@ -69,27 +67,29 @@ def groups_of(facts: Facts, by: str, *, has_memory: bool = False) -> list[Group]
     `has_memory`: whether they have the unused memory, which costs another pass over the jobs.
     """
     name, models = _namer(by), {card.uuid: card.model for card in facts.cards}
-    found: dict[str, Group] = defaultdict(lambda: Group(name=""))
+    groups: dict[str, Group] = defaultdict(lambda: Group(name=""))
     for use in facts.uses:
-        group = found[name(use.owner, models.get(use.card, ""))]
+        group = groups[name(use.owner, models.get(use.card, ""))]
         group.charged += use.charged
         group.active += use.active
         group.held += use.held
         group.empty += use.empty
         group.used += use.used
-        group.measured += 0.0 if is_instance(use.card) else use.charged
-        group.unknown += use.active if is_instance(use.card) else 0.0
+        if is_instance(use.card):
+            group.unknown += use.active
+        else:
+            group.measured += use.charged
     for job in facts.jobs:
-        group = found[name(job.owner, job.model)]
+        group = groups[name(job.owner, job.model)]
         group.jobs += job.jobs
         group.failed += job.jobs if job.has_failed else 0
-    for one in facts.waits:
-        found[name(one.owner, one.model)].waits.append(one.waits)
+    for ending in facts.waits:
+        groups[name(ending.owner, ending.model)].waits.append(ending.waits)
     for memory in facts.unused if has_memory else ():
-        found[name(memory.owner, memory.model)].unused += memory.seconds
-    for text, group in found.items():
+        groups[name(memory.owner, memory.model)].unused += memory.seconds
+    for text, group in groups.items():
         group.name = text
-    return sorted(found.values(), key=lambda group: (-group.charged, -group.jobs, group.name))
+    return sorted(groups.values(), key=lambda group: (-group.charged, -group.jobs, group.name))
 
 
 def _namer(by: str) -> Callable[[Owner, str], str]:
@@ -127,7 +127,7 @@ def total_of(groups: Iterable[Group], name: str) -> Group:
 
 def columns(by: str, *, wide: bool) -> tuple[Column, ...]:
     """Return the columns of a table of groups; `wide` adds the memory that was not used."""
-    found = [
+    every = [
         Column("name", BY[by]),
         Column("charged", "GPU-hours", right=True, unit="GPU-hours"),
         Column("classes", "active, held-idle, reserved-empty", short=""),
@@ -139,7 +139,7 @@ def columns(by: str, *, wide: bool) -> tuple[Column, ...]:
         Column("failed", "Failed", right=True, minor=True, unit="jobs"),
         Column("median_wait", "Median wait", short="wait", right=True, minor=True, unit="seconds"),
     ]
-    return tuple(column for column in found if wide or column.key != "unused")
+    return tuple(column for column in every if wide or column.key != "unused")
 
 
 def table(facts: Facts, by: str, *, most: int = 0, wide: bool = False, empty: str) -> Table:
@@ -193,8 +193,8 @@ def _bar(group: Group, largest: float) -> Bar:
 
 def users(facts: Facts, most: int = 8) -> Section:
     """Return the section of the users of an overview."""
-    found = table(facts, "user", most=most, empty="No user ran a job.")
-    return Section("users", "Users", concentration(facts), (found,))
+    part = table(facts, "user", most=most, empty="No user ran a job.")
+    return Section("users", "Users", concentration(facts), (part,))
 
 
 def concentration(facts: Facts) -> str:
@@ -202,7 +202,7 @@ def concentration(facts: Facts) -> str:
     charged: dict[str, float] = defaultdict(float)
     for use in facts.uses:
         charged[use.owner.user] += use.charged
-    users = {user for user, sums in charged.items() if sums} | {one.owner.user for one in facts.waits}
+    users = {user for user, sums in charged.items() if sums} | {ending.owner.user for ending in facts.waits}
     whole = sum(charged.values())
     if not users:
         return ""

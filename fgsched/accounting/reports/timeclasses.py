@@ -80,7 +80,7 @@ def where_the_time_went(facts: Facts) -> Section:
 def _hours_measured(facts: Facts) -> str:
     cards, hours = len(facts.cards), facts.period.hours
     whole = f"{numbers.counted(cards, 'card')} × {hours:,} h = {cards * hours:,} GPU-hours"
-    if facts.lost < HOUR / 20:
+    if facts.is_measured_whole:
         return f"{whole}, all measured."
     decimals = 0 if round(facts.lost / HOUR, 1) == round(facts.lost / HOUR) else 1
     lost = round(facts.lost / HOUR, decimals)
@@ -113,9 +113,9 @@ def gpus(facts: Facts) -> Section:
 
 
 def _gpu_row(facts: Facts, card: Card, steps: tuple[Step | None, ...]) -> GpuRow:
-    found = next((one for one in facts.totals if one.card == card.uuid), None)
-    sampled = found.sampled if found else 0.0
-    peak = found.peak if found else 0
+    totals = next((totals for totals in facts.totals if totals.card == card.uuid), None)
+    sampled = totals.sampled if totals else 0.0
+    peak = totals.peak if totals else 0
     text = f"{numbers.grouped(peak / numbers.GIB)} / {numbers.grouped(card.total / numbers.GIB)} GiB"
     memory = Number(peak, "bytes", text) if sampled else numbers.unknown("bytes")
     return GpuRow(
@@ -123,8 +123,8 @@ def _gpu_row(facts: Facts, card: Card, steps: tuple[Step | None, ...]) -> GpuRow
         uuid=card.uuid,
         model=model_name(card.model),
         notes=(*_down_notes(facts, card), *_foreign_notes(facts, card)),
-        charged=numbers.rate(found.charged if found else 0.0, sampled),
-        active=numbers.rate(found.active if found else 0.0, sampled),
+        charged=numbers.rate(totals.charged if totals else 0.0, sampled),
+        active=numbers.rate(totals.active if totals else 0.0, sampled),
         peak=memory,
         steps=steps,
     )
@@ -152,22 +152,27 @@ class DownTime(NamedTuple):
 def down_times(facts: Facts, card: Card) -> list[DownTime]:
     """Return the times in which a GPU was down."""
     begin, reason = _down_at_begin(facts.states_before, card)
-    mine = [one for one in facts.health if one.card == card.uuid]
-    found = []
-    for one in mine:
-        if one.kind != "state":
+    events = [event for event in facts.health if event.card == card.uuid]
+    times = []
+    for event in events:
+        if event.kind != "state":
             continue
-        if is_up(one):
-            if begin is not None:
-                seen = _seen_until(facts, one.at)
-                found.append(DownTime(max(begin, facts.period.since), seen, reason, seen == one.at))
+        if not is_up(event):
+            if begin is None:
+                begin, reason = event.at, _reason(event, events)
+        elif begin is not None:
+            times.append(_down_time(facts, begin, event.at, reason))
             begin = None
-        elif begin is None:
-            begin, reason = one.at, _reason(one, mine)
     if begin is not None:
-        seen = _seen_until(facts, facts.period.until)
-        found.append(DownTime(max(begin, facts.period.since), seen, reason, False))
-    return found
+        times.append(_down_time(facts, begin, facts.period.until, reason))
+    return times
+
+
+def _down_time(facts: Facts, begin: float, end: float, reason: str) -> DownTime:
+    """Return a time up to a change of state at `end`, or up to the end of the period."""
+    seen = _seen_until(facts, end)
+    is_back = seen == end < facts.period.until
+    return DownTime(max(begin, facts.period.since), seen, reason, is_back)
 
 
 def _seen_until(facts: Facts, at: float) -> float:
@@ -177,9 +182,9 @@ def _seen_until(facts: Facts, at: float) -> float:
 
 def _reason(state: HealthEvent, events: Sequence[HealthEvent]) -> str:
     """Return the Xid of the driver that came with a change of state, else the state."""
-    for one in events:
-        if one.kind == "xid" and abs(one.at - state.at) <= _SAME_CAUSE:
-            return f"Xid {one.detail}"
+    for event in events:
+        if event.kind == "xid" and abs(event.at - state.at) <= _SAME_CAUSE:
+            return f"Xid {event.detail}"
     return state.detail
 
 
@@ -195,10 +200,10 @@ def _down_at_begin(events: Sequence[HealthEvent], card: Card) -> tuple[float | N
 
 def _down_notes(facts: Facts, card: Card) -> list[Phrase]:
     notes = []
-    for since, until, reason, _ in down_times(facts, card):
-        whole = since <= facts.period.since and until >= facts.period.until
-        when = f"all {facts.period.noun}" if whole else stretch(since, until, facts.period)
-        why = explained(reason)
+    for down in down_times(facts, card):
+        whole = down.since <= facts.period.since and down.until >= facts.period.until
+        when = f"all {facts.period.noun}" if whole else stretch(down.since, down.until, facts.period)
+        why = explained(down.reason)
         notes.append(Phrase((Words(f"down {when}" + (": " if why else "")), Given(why))))
     return notes
 
@@ -214,15 +219,15 @@ def explained(detail: str) -> str:
 
 def _foreign_notes(facts: Facts, card: Card) -> list[Phrase]:
     """Return the longest times of processes outside of jobs, in their order, and how many more there are."""
-    mine = [one for one in facts.foreign if one.card == card.uuid and one.seconds >= HOUR / 2]
+    runs = [run for run in facts.foreign if run.card == card.uuid and run.seconds >= HOUR / 2]
     notes = []
-    for one in sorted(mine[:_MOST_FOREIGN], key=lambda one: (one.since, one.user)):
-        when = stretch(one.since, one.until, facts.period)
-        size = numbers.gibibytes(one.peak, 0).text
-        notes.append(Phrase((Words(f"external {when}: "), Given(one.user), Words(f", {size}"))))
-    more = mine[_MOST_FOREIGN:]
+    for run in sorted(runs[:_MOST_FOREIGN], key=lambda run: (run.since, run.user)):
+        when = stretch(run.since, run.until, facts.period)
+        size = numbers.gibibytes(run.peak, 0).text
+        notes.append(Phrase((Words(f"external {when}: "), Given(run.user), Words(f", {size}"))))
+    more = runs[_MOST_FOREIGN:]
     if more:
-        hours = numbers.brief_hours(sum(one.seconds for one in more))
+        hours = numbers.brief_hours(sum(run.seconds for run in more))
         times = "once more" if len(more) == 1 else f"{len(more):,} more times"
         notes.append(sentence(f"external {times}, {hours} h in all"))
     return notes
@@ -254,15 +259,15 @@ def _axis(facts: Facts) -> str:
 
 
 def _most_and_least(rows: Sequence[GpuRow]) -> str:
-    known = [row for row in rows if row.charged.value is not None]
-    if len(known) < 2 or not any(row.charged.value for row in known):
+    measured = [row for row in rows if row.charged.value is not None]
+    if len(measured) < 2 or not any(row.charged.value for row in measured):
         return ""
-    most = max(known, key=lambda row: row.charged.value or 0.0).charged.text
-    least = min(known, key=lambda row: row.charged.value or 0.0).charged.text
+    most = max(measured, key=lambda row: row.charged.value or 0.0).charged.text
+    least = min(measured, key=lambda row: row.charged.value or 0.0).charged.text
     if most == least:
-        which = "" if len(known) == len(rows) else " with samples"
+        which = "" if len(measured) == len(rows) else " with samples"
         return f"All GPUs{which} were charged {most} of their hours."
-    first, last = ([row.gpu for row in known if row.charged.text == text] for text in (most, least))
+    first, last = ([row.gpu for row in measured if row.charged.text == text] for text in (most, least))
     verb, whose = ("was", "its") if len(first) == 1 else ("were", "their")
     return f"{named(first)} {verb} charged most, {most} of {whose} hours; {named(last)} least, {least}."
 
@@ -276,9 +281,9 @@ def hours_of_the_week(facts: Facts) -> Section:
         text = "The samples of hours of this period are no longer kept."
         return Section("hours", "Hours of the week", "", (Paragraphs((sentence(text),)),))
     cells: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for one in facts.charged_spans:
-        local = time.localtime(one.at)
-        _add(cells[local.tm_wday, local.tm_hour], one)
+    for span in facts.charged_spans:
+        local = time.localtime(span.at)
+        _add(cells[local.tm_wday, local.tm_hour], span)
     heat = HeatMap(
         caption="Share of the cards charged to jobs, by hour of the week, in per cent; each cell is the mean"
         f" of {numbers.counted(len(facts.cards), 'card')}.",
@@ -303,29 +308,29 @@ def _sum(cells: Sequence[Sequence[float]]) -> list[float]:
 def _heat_row(label: str, cells: Sequence[Sequence[float]]) -> HeatRow:
     shown = [_percent(charged, sampled) for charged, sampled in cells]
     levels = [
-        None if one.value is None else sum(int(one.text) >= bound for bound in _BOUNDS) for one in shown
+        None if cell.value is None else sum(int(cell.text) >= bound for bound in _BOUNDS) for cell in shown
     ]
     return HeatRow(label, tuple(shown), tuple(levels), numbers.rate(*_sum(cells)))
 
 
 def _percent(charged: float, sampled: float) -> Number:
     """Return per cent without the unit, which the caption names."""
-    found = numbers.rate(charged, sampled)
-    return Number(found.value, "%", found.text.removesuffix(" %"))
+    rate = numbers.rate(charged, sampled)
+    return Number(rate.value, "%", rate.text.removesuffix(" %"))
 
 
 def _extremes(facts: Facts, heat: HeatMap) -> str:
     """Name the hours with the largest and the smallest charge."""
-    known = [one for one in facts.charged_spans if one.sampled > 0]
-    if not known:
+    spans = [span for span in facts.charged_spans if span.sampled > 0]
+    if not spans:
         return "No hour was measured."
-    of = f"{len(known):,}{' measured' if len(known) < facts.period.hours else ''} hours"
-    empty = sum(one.charged < 1 for one in known)
-    if empty == len(known):
+    of = f"{len(spans):,}{' measured' if len(spans) < facts.period.hours else ''} hours"
+    empty = sum(span.charged < 1 for span in spans)
+    if empty == len(spans):
         return "No hour had a job on a card."
     if empty > 12:
         return f"{empty:,} of {of} had no job on a card. {_extreme(heat, 'Fullest', max)}"
-    full = sum(one.charged >= 0.995 * one.sampled for one in known)
+    full = sum(span.charged >= 0.995 * span.sampled for span in spans)
     return f"All cards were full in {full:,} of {of}. {_extreme(heat, 'Emptiest', min)}{_emptiest_day(heat)}"
 
 
@@ -346,9 +351,10 @@ def _extreme(heat: HeatMap, word: str, choose: Callable[[Iterable[float]], float
 
 def _emptiest_day(heat: HeatMap) -> str:
     """Name the weekdays with the smallest charge, if there are several."""
-    known = [row for row in heat.rows if row.mean.value is not None]
-    if len(known) < 2:
+    rows = [row for row in heat.rows if row.mean.value is not None]
+    if len(rows) < 2:
         return ""
-    least = min(known, key=lambda row: row.mean.value or 0.0).mean.text
-    days = [one for one in WEEKDAYS for row in known if one.startswith(row.label) and row.mean.text == least]
+    least = min(rows, key=lambda row: row.mean.value or 0.0).mean.text
+    labels = [row.label for row in rows if row.mean.text == least]
+    days = [day for day in WEEKDAYS if day.startswith(tuple(labels))]
     return f" Emptiest day{'s' if len(days) > 1 else ''}: {listed(days)}, {least}."

@@ -37,7 +37,7 @@ def users(facts: Facts, wish: Wish) -> Report:
     """Return the report by user, account, partition, model or tag. Raises BadUsage for another --by."""
     if wish.by not in BY:
         raise BadUsage(f"there is no grouping '{wish.by[:40]}'", f"Groupings: {', '.join(BY)}.")
-    found = table(facts, wish.by, wide=True, empty="No user ran a job.")
+    groups = table(facts, wish.by, wide=True, empty="No user ran a job.")
     title = _PLURALS[wish.by]
     say = concentration(facts) if wish.by == "user" else ""
     body = frame.Body(
@@ -45,9 +45,9 @@ def users(facts: Facts, wish: Wish) -> Report:
         title=f"GPU report by {wish.by}",
         lede=_lede(facts),
         figures=_figures(facts),
-        sections=(Section("users", title, say, (found,)),),
+        sections=(Section("users", title, say, (groups,)),),
         terms=_TERMS,
-        main=found.key,
+        main=groups.key,
         quiet=not facts.ended and not facts.charged,
     )
     return frame.framed(facts, body, wish.now)
@@ -167,12 +167,12 @@ def _job_row(job: TopJob) -> tuple[Cell, ...]:
 
 def me(facts: Facts, wish: Wish) -> Report:
     """Return the report on the jobs of one user: `facts` are restricted to that user."""
-    found = findings(facts, 5)
+    proposals = findings(facts, 5)
     sections = (
         Section("jobs", "Jobs", "", (_by_name(facts),)),
         waits(facts),
         failures(facts, most=10),
-        wastes(facts, found),
+        wastes(facts, proposals),
     )
     body = frame.Body(
         kind="me",
@@ -226,20 +226,20 @@ def _by_name(facts: Facts) -> Part:
         Column("longest", "Longest run", right=True, unit="seconds", minor=True),
     )
     measured = facts.measured_of_jobs
-    groups = sorted(merged(facts.repeated), key=lambda one: (-one.charged, one.name))
+    groups = sorted(merged(facts.repeated), key=lambda group: (-group.charged, group.name))
     rows = tuple(
         (
-            Given(one.name),
-            numbers.count(one.jobs),
-            numbers.hours(one.charged),
+            Given(group.name),
+            numbers.count(group.jobs),
+            numbers.hours(group.charged),
             dash()
-            if one.used is None
-            else numbers.rate(one.used, measured.get((one.name, one.gpus, one.share), 0.0)),
-            numbers.hours(one.idle) if one.idle is not None else dash(),
-            numbers.gibibytes(one.peak if one.peak or one.used is not None else None),
-            numbers.gibibytes(one.memory, 0),
-            numbers.duration(one.longest),
+            if group.used is None
+            else numbers.rate(group.used, measured.get((group.name, group.gpus, group.share), 0.0)),
+            numbers.hours(group.idle) if group.idle is not None else dash(),
+            numbers.gibibytes(group.peak if group.peak or group.used is not None else None),
+            numbers.gibibytes(group.memory, 0),
+            numbers.duration(group.longest),
         )
-        for one in groups
+        for group in groups
     )
     return Table("names", columns, rows, empty="No job with a GPU ended.")

@@ -59,7 +59,7 @@ def _lede(facts: Facts) -> tuple[str, ...]:
     charged = frame.headline_charged(facts).number.text
     active = numbers.shares(facts.classes)[0].text
     subject = "The card was" if len(facts.cards) == 1 else "The cards were"
-    text = f"{subject} charged {charged} of the time{frame.if_measured(facts)} and computed {active}."
+    text = f"{subject} charged {charged} of the time{frame.restriction(facts)} and computed {active}."
     return (text, *frame.no_earlier(facts))
 
 
@@ -84,25 +84,25 @@ def _table(facts: Facts) -> Table:
         Column("used", "Used", right=True, unit="GPU-hours", minor=True),
         Column("packing", "Packing", right=True, unit="%", minor=True),
     )
-    totals = {one.card: one for one in facts.totals}
+    totals = {sums.card: sums for sums in facts.totals}
     used: dict[str, float] = defaultdict(float)
     for use in facts.uses:
         used[use.card] += use.used
     rows: list[tuple[Cell, ...]] = []
     for card in facts.cards:
-        found = totals.get(card.uuid)
-        if found is not None:
+        sums_of_card = totals.get(card.uuid)
+        if sums_of_card is not None:
             compute: Cell = dash() if is_instance(card.uuid) else numbers.hours(used[card.uuid])
             rows.append(
                 (
                     Number(card.gpu, "", f"GPU {card.gpu}"),
                     Words(model_name(card.model)),
-                    *(numbers.hours(value) for value in found.classes),
+                    *(numbers.hours(value) for value in sums_of_card.classes),
                     compute,
-                    numbers.rate(found.charged, found.packed),
+                    numbers.rate(sums_of_card.charged, sums_of_card.packed),
                 )
             )
-    packed = sum(one.packed for one in facts.totals)
+    packed = sum(sums.packed for sums in facts.totals)
     sums = [numbers.hours(value) for value in (*facts.classes, facts.used)]
     total: tuple[Cell, ...] = (Words("total"), Words(""), *sums, numbers.rate(facts.charged, packed))
     return Table("cards", columns, tuple(rows), total=total if rows else (), empty="No GPU was sampled.")

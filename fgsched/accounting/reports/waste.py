@@ -55,14 +55,22 @@ class Use(Struct, frozen=True, kw_only=True):
 
     @property
     def time(self) -> tuple[str, ...]:
-        """Return a limit for the longest complete run, if it is below three quarters of the present one."""
-        limit = hours_up(self.jobs.completed * ROOM_TIME)
-        if not self.jobs.completed or (self.jobs.time_limit and limit * HOUR >= WORTH * self.jobs.time_limit):
-            return ()
-        return (f"--time={limit}h",)
+        """Return the option of a shorter time limit, if there is one."""
+        hours = shorter_limit(self.jobs)
+        return (f"--time={hours}h",) if hours else ()
 
 
 # -- the groups ----------------------------------------------------------------------------------------
+
+
+def shorter_limit(jobs: Repeated) -> int | None:
+    """Return a limit in hours for the longest complete run, if it is below three quarters of the present.
+
+    An earlier end of a job that failed says nothing about the time that it needs.
+    """
+    hours = hours_up(jobs.completed * ROOM_TIME)
+    is_shorter = not jobs.time_limit or hours * HOUR < WORTH * jobs.time_limit
+    return hours if jobs.completed and is_shorter else None
 
 
 def findings(facts: Facts, most: int) -> list[Finding]:
@@ -72,91 +80,91 @@ def findings(facts: Facts, most: int) -> list[Finding]:
     their unused charge, until the next group cannot be among the largest.
     """
     totals = {card.model: card.total for card in facts.cards}
-    found: list[Finding] = []
+    largest: list[Finding] = []
     for group in _by_unused(merged(facts.repeated)):
         unused = group.charged - (group.used or 0.0)
-        if unused < _LEAST or (len(found) >= most and found[most - 1].returned >= unused):
+        if unused < _LEAST or (len(largest) >= most and largest[most - 1].returned >= unused):
             break
         use = use_of(group, facts.examples(group), totals)
         finding = _judged(use) if use else None
         if finding and finding.returned >= _LEAST:
-            found.append(finding)
-            found.sort(key=lambda one: (-one.returned, one.jobs.user, one.jobs.name))
-    return found[:most]
+            largest.append(finding)
+            largest.sort(key=lambda finding: (-finding.returned, finding.jobs.user, finding.jobs.name))
+    return largest[:most]
 
 
 def _by_unused(groups: Iterable[Repeated]) -> list[Repeated]:
-    known = [one for one in groups if one.used is not None and one.elapsed > 0]
-    known.sort(key=lambda one: (-(one.charged - (one.used or 0.0)), one.user, one.name))
-    return known[:_CANDIDATES]
+    measured = [group for group in groups if group.used is not None and group.elapsed > 0]
+    measured.sort(key=lambda group: (-(group.charged - (group.used or 0.0)), group.user, group.name))
+    return measured[:_CANDIDATES]
 
 
 def merged(groups: Iterable[Repeated]) -> list[Repeated]:
     """Join groups of a user that differ in account or model only."""
-    found: dict[tuple[str, str, int, int], Repeated] = {}
-    for one in groups:
-        key = (one.user, one.name, one.gpus, one.share)
-        other = found.get(key)
-        found[key] = _joined(other, one) if other else one
-    return list(found.values())
+    joined: dict[tuple[str, str, int, int], Repeated] = {}
+    for group in groups:
+        key = (group.user, group.name, group.gpus, group.share)
+        other = joined.get(key)
+        joined[key] = _joined(other, group) if other else group
+    return list(joined.values())
 
 
-def _joined(one: Repeated, other: Repeated) -> Repeated:
+def _joined(group: Repeated, other: Repeated) -> Repeated:
     return replace(
-        one if one.last > other.last else other,
-        model=min(one.model, other.model),
-        memory=max(one.memory, other.memory),
-        jobs=one.jobs + other.jobs,
-        charged=one.charged + other.charged,
-        used=_sum(one.used, other.used),
-        idle=_sum(one.idle, other.idle),
-        completed=max(one.completed, other.completed),
-        peak=max(one.peak, other.peak),
-        longest=max(one.longest, other.longest),
-        elapsed=one.elapsed + other.elapsed,
-        time_limit=max(one.time_limit, other.time_limit),
+        group if group.last > other.last else other,
+        model=min(group.model, other.model),
+        memory=max(group.memory, other.memory),
+        jobs=group.jobs + other.jobs,
+        charged=group.charged + other.charged,
+        used=_sum(group.used, other.used),
+        idle=_sum(group.idle, other.idle),
+        completed=max(group.completed, other.completed),
+        peak=max(group.peak, other.peak),
+        longest=max(group.longest, other.longest),
+        elapsed=group.elapsed + other.elapsed,
+        time_limit=max(group.time_limit, other.time_limit),
     )
 
 
 def _sum(*parts: float | None) -> float | None:
     """Return the sum of what was measured; None: nothing was."""
-    known = [part for part in parts if part is not None]
-    return sum(known) if known else None
+    measured = [part for part in parts if part is not None]
+    return sum(measured) if measured else None
 
 
 def use_of(group: Repeated, examples: Sequence[Example], totals: dict[str, int]) -> Use | None:
     """Summarize the examples of a group; None if none was measured. `totals` maps models to bytes."""
-    known = [one for one in examples if one.used is not None and one.elapsed > 0]
-    if not known or group.model not in totals:
+    measured = [job for job in examples if job.used is not None and job.elapsed > 0]
+    if not measured or group.model not in totals:
         return None
     total = totals[group.model]
-    charge = max(group.share / WHOLE, group.memory / total)
-    busy = [one.busy / one.with_process for one in known if one.busy is not None and one.with_process]
-    firsts = [one.first_process for one in known if one.first_process is not None]
-    cpus = [one.cpu_seconds / one.elapsed / one.cpus for one in known if one.cpu_seconds and one.cpus]
+    charge = min(1.0, max(group.share / WHOLE, group.memory / total))
+    busy = [job.busy / job.with_process for job in measured if job.busy is not None and job.with_process]
+    firsts = [job.first_process for job in measured if job.first_process is not None]
+    cpus = [job.cpu_seconds / job.elapsed / job.cpus for job in measured if job.cpu_seconds and job.cpus]
     return Use(
         jobs=group,
         total=total,
-        charge=min(1.0, charge),
-        unused_gpus=min(group.gpus - 1, int(_unused(known, min(1.0, charge), group.gpus) + 0.15)),
+        charge=charge,
+        unused_gpus=min(group.gpus - 1, int(_unused(measured, charge, group.gpus) + 0.15)),
         first=median(firsts) if firsts else None,
         busy=median(busy) if busy else None,
-        sm=sum(one.used or 0.0 for one in known) / max(1.0, _sampled(known)) / group.gpus,
+        sm=sum(job.used or 0.0 for job in measured) / max(1.0, _sampled(measured)) / group.gpus,
         cpu=median(cpus) if cpus else None,
-        cpus=max((one.cpus or 1 for one in known), default=1),
+        cpus=max((job.cpus or 1 for job in measured), default=1),
     )
 
 
-def _sampled(known: Sequence[Example]) -> float:
-    return sum(one.sampled or 0.0 for one in known)
+def _sampled(examples: Sequence[Example]) -> float:
+    return sum(example.sampled or 0.0 for example in examples)
 
 
-def _unused(known: Sequence[Example], charge: float, gpus: int) -> float:
+def _unused(examples: Sequence[Example], charge: float, gpus: int) -> float:
     """Return the mean number of GPUs without a process while another one of the job had one."""
-    there = sum(one.with_process or 0.0 for one in known)
-    before = charge * gpus * (_sampled(known) - there)  # GPU seconds in which no GPU of the job had a process
-    empty = sum(one.empty or 0.0 for one in known) - before
-    return empty / charge / there if there else 0.0
+    with_process = sum(example.with_process or 0.0 for example in examples)
+    before = charge * gpus * (_sampled(examples) - with_process)  # GPU seconds without any process of the job
+    empty = sum(example.empty or 0.0 for example in examples) - before
+    return empty / charge / with_process if with_process else 0.0
 
 
 # -- the judgement -------------------------------------------------------------------------------------
@@ -165,9 +173,9 @@ def _unused(known: Sequence[Example], charge: float, gpus: int) -> float:
 def _judged(use: Use) -> Finding | None:
     """Return the first proposal that is worth it."""
     for judge in (_unused_gpus, _late_start, _too_large):
-        found = judge(use)
-        if found:
-            return found
+        finding = judge(use)
+        if finding:
+            return finding
     return None
 
 
@@ -205,8 +213,8 @@ def _gpus(use: Use) -> str:
 
 def _memory(use: Use) -> tuple[str, ...]:
     """Return the memory option of the request, if the memory exceeds the share of the card."""
-    given = use.jobs.share / WHOLE * use.total
-    return (f"--gpu-mem={gibibytes_up(use.jobs.memory)}G",) if use.jobs.memory > given * 1.01 else ()
+    of_share = use.jobs.share / WHOLE * use.total
+    return (f"--gpu-mem={gibibytes_up(use.jobs.memory)}G",) if use.jobs.memory > of_share * 1.01 else ()
 
 
 def _too_large(use: Use) -> Finding | None:
@@ -249,38 +257,38 @@ def asked(jobs: Repeated) -> str:
     return f"asked {format_share(share)} {'GPUs' if share > WHOLE else 'GPU'}"
 
 
-def item(rank: int, found: Finding, warned: str = "") -> WasteItem:
+def item(rank: int, finding: Finding, warned: str = "") -> WasteItem:
     """Return the entry of a finding."""
     return WasteItem(
         rank=rank,
-        user=Given(found.jobs.user),
-        job=Given(found.jobs.name),
-        jobs=Number(found.jobs.jobs, "jobs", numbers.counted(found.jobs.jobs, "job")),
-        asked=asked(found.jobs),
-        evidence=found.evidence,
-        line=found.line,
-        returned=_hours(found.returned),
-        charged=_hours(found.jobs.charged),
+        user=Given(finding.jobs.user),
+        job=Given(finding.jobs.name),
+        jobs=Number(finding.jobs.jobs, "jobs", numbers.counted(finding.jobs.jobs, "job")),
+        asked=asked(finding.jobs),
+        evidence=finding.evidence,
+        line=finding.line,
+        returned=_hours(finding.returned),
+        charged=_hours(finding.jobs.charged),
         warned=warned,
     )
 
 
 def _hours(seconds: float) -> Number:
-    found = numbers.hours(seconds)
-    return Number(found.value, found.unit, f"{found.text} h")
+    hours = numbers.hours(seconds)
+    return Number(hours.value, hours.unit, f"{hours.text} h")
 
 
-def wastes(facts: Facts, found: Sequence[Finding]) -> Section:
+def wastes(facts: Facts, proposals: Sequence[Finding]) -> Section:
     """Return the section of an overview: the five largest."""
     title = "Largest wastes"
-    if not found:
+    if not proposals:
         return Section("wastes", title, "", (Paragraphs((sentence(NONE),)),))
-    returned = sum(one.returned for one in found)
-    part = numbers.rate(returned, sum(one.charged for one in facts.jobs)).text
+    returned = sum(proposal.returned for proposal in proposals)
+    part = numbers.rate(returned, sum(jobs.charged for jobs in facts.jobs)).text
     say = (
         "Each waste has a header line for the job script, and the GPU-hours that the line would have"
         f" returned. Together {numbers.brief_hours(returned)} GPU-hours, {part} of those charged to the jobs"
         " that ended."
     )
-    items = tuple(item(rank, one) for rank, one in enumerate(found, 1))
+    items = tuple(item(rank, proposal) for rank, proposal in enumerate(proposals, 1))
     return Section("wastes", title, say, (Wastes(items),))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fgsched.accounting.ledger import HOUR
-from fgsched.accounting.proposal import ROOM_MEMORY, ROOM_TIME, WHOLE, WORTH, gibibytes_up, hours_up
+from fgsched.accounting.proposal import ROOM_MEMORY, WHOLE, WORTH, gibibytes_up
 from fgsched.accounting.reports import frame, numbers
 from fgsched.accounting.reports.ended import Repeated
 from fgsched.accounting.reports.facts import Facts, WarnedJobs
@@ -27,7 +27,7 @@ from fgsched.accounting.reports.model import (
     Words,
 )
 from fgsched.accounting.reports.registry import Wish
-from fgsched.accounting.reports.waste import NONE, Finding, findings, item, merged
+from fgsched.accounting.reports.waste import NONE, Finding, findings, item, merged, shorter_limit
 from fgsched.accounting.reports.wording import dash, long_time, model_name, quantile, type_word
 from fgsched.domain.units import format_share
 
@@ -38,10 +38,10 @@ _LEAST_MEMORY = 10 * numbers.GIB * HOUR  # byte-seconds: the least unused memory
 
 def waste(facts: Facts, wish: Wish) -> Report:
     """Return the report on waste, with the header lines that would have prevented it."""
-    found, groups = findings(facts, max(wish.number, 20)), merged(facts.repeated)
-    lines = {(one.jobs.user, one.jobs.name): one.line for one in found}
+    proposals, groups = findings(facts, max(wish.number, 20)), merged(facts.repeated)
+    lines = {(proposal.jobs.user, proposal.jobs.name): proposal.line for proposal in proposals}
     sections = (
-        _proposals(facts, found, wish.number),
+        _proposals(facts, proposals, wish.number),
         Section("idle", "Idle reservations", _IDLE_SAY, (_idle(facts, groups, lines, wish.number),)),
         Section("memory", "Memory asked and not used", "", (_memory(facts, groups, wish.number),)),
         Section("limits", "Time limits", "", (_limits(facts, groups, wish.number),)),
@@ -51,17 +51,17 @@ def waste(facts: Facts, wish: Wish) -> Report:
     body = frame.Body(
         kind="waste",
         title="GPU waste report",
-        lede=_lede(facts, found),
-        figures=_figures(facts, found[: wish.number]),
+        lede=_lede(facts, proposals),
+        figures=_figures(facts, proposals[: wish.number]),
         sections=sections,
         terms=("charged", "idle", "unused", "longest", "returned", "whole"),
         main="wastes",
-        quiet=not found and facts.idle < HOUR,
+        quiet=not proposals and facts.idle < HOUR,
     )
     return frame.framed(facts, body, wish.now)
 
 
-def _lede(facts: Facts, found: Sequence[Finding]) -> tuple[str, ...]:
+def _lede(facts: Facts, proposals: Sequence[Finding]) -> tuple[str, ...]:
     if nothing := frame.nothing_ran(facts):
         return tuple(nothing)
     if not facts.charged:
@@ -70,21 +70,21 @@ def _lede(facts: Facts, found: Sequence[Finding]) -> tuple[str, ...]:
     text = [
         f"{numbers.brief_hours(facts.idle)} GPU-hours were charged and idle, {part} of all hours charged."
     ]
-    if found:
+    if proposals:
         text.append("Each proposal is the header line that would have prevented the waste.")
     return tuple(text)
 
 
-def _figures(facts: Facts, found: Sequence[Finding]) -> tuple[Headline, ...]:
+def _figures(facts: Facts, proposals: Sequence[Finding]) -> tuple[Headline, ...]:
     held, empty = (numbers.brief_hours(facts.classes[at]) for at in (1, 2))
-    returned = sum(one.returned for one in found)
+    returned = sum(proposal.returned for proposal in proposals)
     unused = facts.all_unused
     tebi = unused / numbers.GIB / HOUR / 1024
-    warned = sum(one.warnings for one in facts.warned.values())
-    people = len({one.user for one in facts.warned.values()})
+    warned = sum(jobs.warnings for jobs in facts.warned.values())
+    people = len({jobs.user for jobs in facts.warned.values()})
     return (
         _hours("idle", "Idle", facts.idle, f"{held} held-idle, {empty} reserved-empty"),
-        _hours("returned", "Would be returned", returned, f"by {numbers.counted(len(found), 'line')}"),
+        _hours("returned", "Would be returned", returned, f"by {numbers.counted(len(proposals), 'line')}"),
         Headline(
             "unused",
             "Memory not used",
@@ -102,10 +102,10 @@ def _hours(key: str, label: str, seconds: float, note: str) -> Headline:
     return Headline(key, label, Number(seconds / HOUR, "GPU-hours", text), note)
 
 
-def _proposals(facts: Facts, found: Sequence[Finding], most: int) -> Section:
+def _proposals(facts: Facts, proposals: Sequence[Finding], most: int) -> Section:
     items = tuple(
-        item(rank, one, _warned(facts, one.jobs.user, one.jobs.name))
-        for rank, one in enumerate(found[:most], 1)
+        item(rank, proposal, _warned(facts, proposal.jobs.user, proposal.jobs.name))
+        for rank, proposal in enumerate(proposals[:most], 1)
     )
     say = "GPU-hours that each line would have returned, and charged GPU-hours." if items else ""
     part = Wastes(items, empty=NONE)
@@ -114,11 +114,11 @@ def _proposals(facts: Facts, found: Sequence[Finding], most: int) -> Section:
 
 def _warned(facts: Facts, user: str, name: str) -> str:
     """Return how often and when the idle policy warned, as of the end of the period."""
-    found: WarnedJobs | None = facts.warned.get((user, name))
-    if found is None:
+    jobs: WarnedJobs | None = facts.warned.get((user, name))
+    if jobs is None:
         return ""
-    times = {1: "once", 2: "twice"}.get(found.warnings, f"{found.warnings} times")
-    return f"warned {times}, last {long_time(found.last)}"
+    times = {1: "once", 2: "twice"}.get(jobs.warnings, f"{jobs.warnings} times")
+    return f"warned {times}, last {long_time(jobs.last)}"
 
 
 # -- idle reservations ---------------------------------------------------------------------------------
@@ -130,11 +130,9 @@ _IDLE_SAY = (
 
 
 def _idle(facts: Facts, groups: Sequence[Repeated], lines: dict[tuple[str, str], Line], most: int) -> Part:
-    idle = [
-        one for one in groups if one.idle is not None and one.idle >= max(_LEAST_IDLE, _IDLE * one.charged)
-    ]
-    idle.sort(key=lambda one: (-(one.idle or 0.0), one.user, one.name))
-    largest = max((one.idle or 0.0 for one in idle), default=0.0)
+    idle = [group for group in groups if _is_idle(group)]
+    idle.sort(key=lambda group: (-(group.idle or 0.0), group.user, group.name))
+    largest = max((group.idle or 0.0 for group in idle), default=0.0)
     columns = (
         Column("user", "User"),
         Column("job", "Job"),
@@ -146,7 +144,7 @@ def _idle(facts: Facts, groups: Sequence[Repeated], lines: dict[tuple[str, str],
         Column("line", "Proposed line"),
         Column("warned", "Warnings", in_text=False),
     )
-    rows = tuple(_idle_row(facts, one, largest, lines) for one in idle[:most])
+    rows = tuple(_idle_row(facts, group, largest, lines) for group in idle[:most])
     return Table(
         "idle",
         columns,
@@ -155,22 +153,26 @@ def _idle(facts: Facts, groups: Sequence[Repeated], lines: dict[tuple[str, str],
     )
 
 
+def _is_idle(group: Repeated) -> bool:
+    return group.idle is not None and group.idle >= max(_LEAST_IDLE, _IDLE * group.charged)
+
+
 def _idle_row(
-    facts: Facts, one: Repeated, largest: float, lines: dict[tuple[str, str], Line]
+    facts: Facts, group: Repeated, largest: float, lines: dict[tuple[str, str], Line]
 ) -> tuple[Cell, ...]:
-    idle = one.idle or 0.0
-    stretches = [found.longest_idle for found in facts.examples(one) if found.longest_idle is not None]
-    line: Cell = lines.get((one.user, one.name)) or dash()
+    idle = group.idle or 0.0
+    stretches = [job.longest_idle for job in facts.examples(group) if job.longest_idle is not None]
+    line: Cell = lines.get((group.user, group.name)) or dash()
     return (
-        Given(one.user),
-        Given(one.name),
-        numbers.count(one.jobs),
+        Given(group.user),
+        Given(group.name),
+        numbers.count(group.jobs),
         numbers.hours(idle),
         Bar((Piece("count", idle / largest),)),
-        numbers.rate(idle, one.charged),
+        numbers.rate(idle, group.charged),
         numbers.duration(max(stretches, default=None)),
         line,
-        Words(_warned(facts, one.user, one.name) or "not warned"),
+        Words(_warned(facts, group.user, group.name) or "not warned"),
     )
 
 
@@ -178,29 +180,29 @@ def _idle_row(
 
 
 def _memory(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
-    found = []
-    for one in groups:
-        proposed = gibibytes_up(one.peak * ROOM_MEMORY)
-        cost = (one.memory - one.peak) * one.elapsed * one.gpus
-        if one.peak > 0 and proposed * numbers.GIB < WORTH * one.memory and cost >= _LEAST_MEMORY:
-            found.append((cost, one, Line(("#FG", f"--gpu-mem={proposed}G"))))
-    found.sort(key=lambda row: (-row[0], row[1].user, row[1].name))
-    largest = max((one.memory for _, one, _ in found[:most]), default=1)
+    proposals = []
+    for group in groups:
+        proposed = gibibytes_up(group.peak * ROOM_MEMORY)
+        cost = (group.memory - group.peak) * group.elapsed * group.gpus
+        if group.peak > 0 and proposed * numbers.GIB < WORTH * group.memory and cost >= _LEAST_MEMORY:
+            proposals.append((cost, group, Line(("#FG", f"--gpu-mem={proposed}G"))))
+    proposals.sort(key=lambda row: (-row[0], row[1].user, row[1].name))
+    largest = max((group.memory for _, group, _ in proposals[:most]), default=1)
     scale, ticks = _scale(largest / numbers.GIB)
     rows = tuple(
         UseRow(
-            user=Given(one.user),
-            job=Given(one.name),
-            jobs=Number(one.jobs, "jobs", numbers.counted(one.jobs, "job")),
+            user=Given(group.user),
+            job=Given(group.name),
+            jobs=Number(group.jobs, "jobs", numbers.counted(group.jobs, "job")),
             cost=numbers.memory_hours(cost),
-            full=one.peak / numbers.GIB / scale,
+            full=group.peak / numbers.GIB / scale,
             pale=None,
-            outline=one.memory / numbers.GIB / scale,
-            used=numbers.gibibytes(one.peak),
-            asked=numbers.gibibytes(one.memory, 0),
+            outline=group.memory / numbers.GIB / scale,
+            used=numbers.gibibytes(group.peak),
+            asked=numbers.gibibytes(group.memory, 0),
             line=line,
         )
-        for cost, one, line in found[:most]
+        for cost, group, line in proposals[:most]
     )
     return UseBars(
         "memory",
@@ -221,33 +223,33 @@ def _scale(largest: float) -> tuple[float, tuple[Mark, ...]]:
 
 def _runs(facts: Facts, of: Repeated) -> tuple[float | None, float | None]:
     """Return the median and the 90 % of the run times of the latest jobs that completed, in seconds."""
-    ordered = sorted(one.elapsed for one in facts.examples(of) if one.state == "COMPLETED")
+    ordered = sorted(job.elapsed for job in facts.examples(of) if job.state == "COMPLETED")
     return quantile(ordered, 50), quantile(ordered, 90)
 
 
 def _limits(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
-    found = []
-    for one in groups:
-        proposed = hours_up(one.completed * ROOM_TIME)
-        if one.completed and one.time_limit and proposed * HOUR < WORTH * one.time_limit:
-            found.append((one.time_limit - one.completed, one, Line(("#FG", f"--time={proposed}h"))))
-    found.sort(key=lambda row: (-row[0] * row[1].jobs, row[1].user, row[1].name))
+    proposals = []
+    for group in groups:
+        hours = shorter_limit(group)
+        if group.time_limit and hours:
+            proposals.append((group.time_limit - group.completed, group, Line(("#FG", f"--time={hours}h"))))
+    proposals.sort(key=lambda row: (-row[0] * row[1].jobs, row[1].user, row[1].name))
     rows = tuple(
         UseRow(
-            user=Given(one.user),
-            job=Given(one.name),
-            jobs=Number(one.jobs, "jobs", numbers.counted(one.jobs, "job")),
+            user=Given(group.user),
+            job=Given(group.name),
+            jobs=Number(group.jobs, "jobs", numbers.counted(group.jobs, "job")),
             cost=numbers.unknown(""),
-            full=min(1.0, (median or 0.0) / one.time_limit),
-            pale=min(1.0, (ninety or 0.0) / one.time_limit),
+            full=min(1.0, (median or 0.0) / group.time_limit),
+            pale=min(1.0, (ninety or 0.0) / group.time_limit),
             outline=1.0,
             used=numbers.duration(median),
-            asked=numbers.duration(one.time_limit),
+            asked=numbers.duration(group.time_limit),
             line=line,
-            most=numbers.duration(one.completed),
+            most=numbers.duration(group.completed),
         )
-        for _, one, line in found[:most]
-        for median, ninety in (_runs(facts, one),)
+        for _, group, line in proposals[:most]
+        for median, ninety in (_runs(facts, group),)
     )
     ticks = tuple(Mark(at / 100, str(at)) for at in (0, 50, 100))
     return UseBars(
@@ -271,9 +273,9 @@ def _smaller(facts: Facts) -> tuple[str, int] | None:
 
 
 def _models_say(facts: Facts) -> str:
-    smaller = _smaller(facts)
     if not facts.cards:
         return "No GPU was seen."
+    smaller = _smaller(facts)
     if smaller is None:
         return "All cards have the same memory."
     size = numbers.gibibytes(smaller[1], 0).text
@@ -283,12 +285,12 @@ def _models_say(facts: Facts) -> str:
 def _fitting(facts: Facts, size: int) -> list[Repeated]:
     """Return the jobs on larger cards whose peak would fit a card of `size` bytes, by charge."""
     totals = {card.model: card.total for card in facts.cards}
-    found = [
-        one
-        for one in merged(one for one in facts.repeated if totals.get(one.model, 0) > size)
-        if 0 < one.peak * ROOM_MEMORY <= size * one.share / WHOLE and one.charged >= HOUR
+    fitting = [
+        group
+        for group in merged(group for group in facts.repeated if totals.get(group.model, 0) > size)
+        if 0 < group.peak * ROOM_MEMORY <= size * group.share / WHOLE and group.charged >= HOUR
     ]
-    return sorted(found, key=lambda one: (-one.charged, one.user, one.name))
+    return sorted(fitting, key=lambda group: (-group.charged, group.user, group.name))
 
 
 def _models(facts: Facts, most: int) -> Part:
@@ -302,20 +304,20 @@ def _models(facts: Facts, most: int) -> Part:
         Column("line", "Proposed line"),
     )
     smaller = _smaller(facts)
-    found = _fitting(facts, smaller[1]) if smaller else []
+    fitting = _fitting(facts, smaller[1]) if smaller else []
     models = {model_name(card.model) for card in facts.cards}
     word = type_word(smaller[0], models - {smaller[0]}) if smaller else ""
     rows = tuple(
         (
-            Given(one.user),
-            Given(one.name),
-            numbers.count(one.jobs),
-            Words(format_share(one.share * one.gpus)),
-            numbers.hours(one.charged),
-            numbers.gibibytes(one.peak),
+            Given(group.user),
+            Given(group.name),
+            numbers.count(group.jobs),
+            Words(format_share(group.share * group.gpus)),
+            numbers.hours(group.charged),
+            numbers.gibibytes(group.peak),
             Line(("#FG", f"--gpu-type={word}")),
         )
-        for one in found[:most]
+        for group in fitting[:most]
     )
     return Table("models", columns, rows, empty="No job is proposed for a smaller card.")
 
@@ -330,13 +332,13 @@ def _without_process(facts: Facts, most: int) -> Part:
     )
     rows = tuple(
         (
-            Given(one.user),
-            Given(one.name),
-            numbers.count(one.jobs),
-            numbers.hours(one.charged),
+            Given(jobs.user),
+            Given(jobs.name),
+            numbers.count(jobs.jobs),
+            numbers.hours(jobs.charged),
             Line(("#FG", "--gpus=0")),
         )
-        for one in facts.without_process(most)
+        for jobs in facts.without_process(most)
     )
     return Table(
         "empty", columns, rows, empty="No sampled job of 10 GPU-minutes or more was without a GPU process."
