@@ -122,6 +122,11 @@ def _cleaned(letter: Letter) -> dict[str, Any]:
     return {name: storable(text) for name, text in texts.items()}
 
 
+def is_cut_short(data: bytes) -> bool:
+    """Tell whether a loss of power took the end of a letter, which is then missing or zeros."""
+    return b"\0" in data or not data.endswith(b"\n")
+
+
 def from_bytes(data: bytes) -> Letter:
     """Return the letter of a line. Raises msgspec.MsgspecError."""
     return _decoder.decode(data)

@@ -23,7 +23,7 @@ from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.text import clean
 from fgsched.mail.addresses import host_name, resolved, sender_of
 from fgsched.mail.composing import compose
-from fgsched.mail.letters import JobMail, Letter, Message, Settings, from_bytes, to_bytes
+from fgsched.mail.letters import JobMail, Letter, Message, Settings, from_bytes, is_cut_short, to_bytes
 from fgsched.mail.spool import Spool
 from fgsched.mail.transport import Later, Never, send
 from fgsched.system import locks
@@ -136,8 +136,7 @@ class Mailer:
         except OSError as error:
             self._pause(name, str(error), now)
         except msgspec.MsgspecError as error:
-            is_cut_short = b"\0" in data or not data.endswith(b"\n")
-            if is_cut_short and self._waits.get(name, (0.0, 0))[1] < _CUT_SHORT:
+            if is_cut_short(data) and self._waits.get(name, (0.0, 0))[1] < _CUT_SHORT:
                 self._pause(name, "a loss of power cut it short", now)
             else:
                 self._give_up(name, f"it cannot be read: {error}", now)

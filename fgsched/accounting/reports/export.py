@@ -65,7 +65,7 @@ def table_as_csv(table: Table) -> str:
 
 
 def _is_drawing(table: Table, at: int) -> bool:
-    return table.columns[at].key in ("bar", "classes")
+    return table.columns[at].is_bar
 
 
 def _head(column: Column) -> str:

@@ -9,7 +9,6 @@ from fgsched.accounting.reports.model import (
     Bar,
     Cell,
     Column,
-    Given,
     Line,
     Number,
     Paragraphs,
@@ -18,7 +17,7 @@ from fgsched.accounting.reports.model import (
     Table,
     Words,
 )
-from fgsched.accounting.reports.wording import counts, sentence
+from fgsched.accounting.reports.wording import counts, job_cells, sentence
 
 KINDS = (
     *("FAILED", "TIMEOUT", "GPU out of memory", "host out of memory", "host or GPU fault", "cancelled"),
@@ -116,9 +115,7 @@ def host_limits(refusals: Iterable[Refusal], title: str = "Jobs that met their h
     )
     rows = tuple(
         (
-            Number(refusal.id, "", str(refusal.id)),
-            Given(refusal.user),
-            Given(refusal.name),
+            *job_cells(refusal),
             numbers.gibibytes(refusal.memory or None),
             numbers.gibibytes(refusal.peak or None),
         )
@@ -135,9 +132,7 @@ def _limit_row(refusal: Refusal) -> tuple[Cell, ...]:
     needed = max(refusal.memory, refusal.peak + (refusal.refused or refusal.memory // 4))
     fits = -int(-needed * 1.05 // numbers.GIB)
     return (
-        Number(refusal.id, "", str(refusal.id)),
-        Given(refusal.user),
-        Given(refusal.name),
+        *job_cells(refusal),
         Number(refusal.memory, "bytes", f"{numbers.plain_gibibytes(refusal.memory)} GiB"),
         refused,
         Line((f"--gpu-mem={fits}G",)),

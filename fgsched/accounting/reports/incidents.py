@@ -22,7 +22,7 @@ from fgsched.accounting.reports.model import (
 )
 from fgsched.accounting.reports.registry import Wish
 from fgsched.accounting.reports.timeclasses import down_times
-from fgsched.accounting.reports.wording import dash, event, model_name, named, sentence
+from fgsched.accounting.reports.wording import dash, event, job_cells, model_name, named, sentence
 
 _SHORT = {  # heads of the table by user
     "GPU out of memory": "GPU mem.",
@@ -171,9 +171,7 @@ def _tails(facts: Facts, wish: Wish) -> tuple[Section, ...]:
 def _failed_row(job: FailedJob, *, has_paths: bool) -> tuple[Cell, ...]:
     kind = f"{job.oom.upper() if job.oom == 'gpu' else job.oom} out of memory" if job.oom else job.state
     return (
-        Number(job.id, "", str(job.id)),
-        Given(job.user),
-        Given(job.name),
+        *job_cells(job),
         Words(kind),
         Words(f"{job.exit_code or 0}:{job.signal or 0}"),
         event(job.ended_at),

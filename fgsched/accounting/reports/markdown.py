@@ -89,9 +89,9 @@ def _table(table: Table | None) -> Iterator[str]:
     if not table.rows:
         yield own(table.empty)
         return
-    if table.caption and not any(column.key == "classes" for column in table.columns):  # of its bars
-        yield from (own(table.caption), "")
-    shown = [at for at, column in enumerate(table.columns) if column.key not in ("bar", "classes", "uuid")]
+    if table.caption_without_bars:
+        yield from (own(table.caption_without_bars), "")
+    shown = [at for at, column in enumerate(table.columns) if not column.is_bar and column.key != "uuid"]
     heads = [table.columns[at] for at in shown]
     yield "| " + " | ".join(own(column.head) for column in heads) + " |"
     yield "|" + "|".join("---:" if column.right else "---" for column in heads) + "|"

@@ -218,6 +218,11 @@ class Column(Struct, frozen=True):
     in_text: bool = True  # shown in the 78 columns of text
     unit: str = ""  # of the values, if all cells share it
 
+    @property
+    def is_bar(self) -> bool:
+        """Whether its cells are bars, which Markdown, mails and CSV do not have."""
+        return self.key in ("bar", "classes")
+
 
 class Table(Struct, frozen=True, tag="table", tag_field="kind"):
     """A table. Its rows have one cell for each column."""
@@ -229,6 +234,11 @@ class Table(Struct, frozen=True, tag="table", tag_field="kind"):
     title: str = ""  # heading, if the section has several parts
     caption: str = ""
     empty: str = ""  # the sentence in place of a table without rows
+
+    @property
+    def caption_without_bars(self) -> str:
+        """Return the caption for a form that has no bars: "" if it is about them."""
+        return "" if any(column.is_bar for column in self.columns) else self.caption
 
 
 class WaitRow(Struct, frozen=True):

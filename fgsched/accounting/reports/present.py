@@ -1,6 +1,7 @@
 """The report on the present state of the host, for a screen on a wall: GPUs, running jobs, the next jobs."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
 from fgsched.accounting.reports import numbers
 from fgsched.accounting.reports.model import (
@@ -19,7 +20,7 @@ from fgsched.accounting.reports.model import (
     Table,
     Words,
 )
-from fgsched.accounting.reports.wording import dash, long_time, model_name
+from fgsched.accounting.reports.wording import dash, job_cells, long_time, model_name
 from fgsched.domain.job import GpuState, JobState, Reason
 from fgsched.domain.times import format_time
 from fgsched.domain.units import format_share
@@ -32,7 +33,10 @@ ATTRIBUTES = (  # of jobs that `status` needs
     *("submitted_at", "priority"),
 )
 _RUNNING = {JobState.RUNNING, JobState.STARTING, JobState.SUSPENDED, JobState.COMPLETING}
-_NEVER = 1e15  # epoch seconds, after every expected start
+_BLOCKED = {  # reasons of jobs that do not start until something else happens
+    *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.PROLOG_FAILED),
+    *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER),
+}
 _ISO = "%Y-%m-%dT%H:%M:%S%z"
 
 
@@ -45,19 +49,19 @@ def status(
 ) -> Report:
     """Return the report on the present state; `now` is in epoch seconds."""
     running = sorted((job for job in jobs if job.state in _RUNNING), key=lambda job: job.id)
-    waiting = [job for job in jobs if job.state is JobState.PENDING]
+    waiting = sum(job.state is JobState.PENDING for job in jobs)
     sections = (
         Section("gpus", "GPUs", "", (_gpu_table(gpus, jobs),)),
         Section("running", "Running", "", (_running(running),)),
-        Section("next", "Next to start", "", (_next(next_jobs(waiting, starts)[:5], starts),)),
+        Section("next", "Next to start", "", (_next(next_jobs(jobs, starts)[:5], starts),)),
     )
     return Report(
         kind="status",
         title="GPUs now",
         host=host,
         period=_moment(now),
-        lede=(_lede(gpus, len(running), len(waiting)),),
-        figures=_figures(gpus, len(running), len(waiting)),
+        lede=(_lede(gpus, len(running), waiting),),
+        figures=_figures(gpus, len(running), waiting),
         sections=sections,
         definitions=(),
         notes=(
@@ -68,22 +72,15 @@ def status(
     )
 
 
-_KEPT = {  # reasons of jobs that do not start until something else happens
-    *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.PROLOG_FAILED),
-    *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER),
-}
-
-
 def next_jobs(jobs: Iterable[JobInfo], starts: Mapping[int, ExpectedStart]) -> list[JobInfo]:
     """Return the pending jobs that are neither held nor dependent, in the order of their expected starts."""
 
     def order(job: JobInfo) -> tuple[float, float, int]:
         start = starts[job.id].at if job.id in starts else None
-        return start or _NEVER, -(job.priority or 0.0), job.id
+        return start or inf, -(job.priority or 0.0), job.id
 
-    return sorted(
-        (job for job in jobs if job.state is JobState.PENDING and job.reason not in _KEPT), key=order
-    )
+    pending = (job for job in jobs if job.state is JobState.PENDING and job.reason not in _BLOCKED)
+    return sorted(pending, key=order)
 
 
 def unreachable(cause: str, host: str, now: float) -> Report:
@@ -227,9 +224,7 @@ def _running(jobs: Sequence[JobInfo]) -> Table:
     )
     rows = tuple(
         (
-            Number(job.id, "", str(job.id)),
-            Given(job.user),
-            Given(job.name),
+            *job_cells(job),
             Words(format_share(job.share or 0)),
             Words(", ".join(str(index) for index in job.indices) or "–"),
             numbers.duration(job.elapsed),
@@ -251,9 +246,7 @@ def _next(jobs: Sequence[JobInfo], starts: Mapping[int, ExpectedStart]) -> Table
     )
     rows = tuple(
         (
-            Number(job.id, "", str(job.id)),
-            Given(job.user),
-            Given(job.name),
+            *job_cells(job),
             Words(format_share(job.share or 0)),
             Words(job.reason.value),
             _by(starts.get(job.id)),

@@ -9,7 +9,6 @@ from fgsched.accounting.reports.model import (
     Bar,
     Cell,
     Column,
-    Given,
     Headline,
     Number,
     Paragraphs,
@@ -22,7 +21,7 @@ from fgsched.accounting.reports.model import (
 )
 from fgsched.accounting.reports.registry import Wish
 from fgsched.accounting.reports.waits import NO_GPU, SIZES, by_size, distribution, size_of
-from fgsched.accounting.reports.wording import event, quantile, sentence
+from fgsched.accounting.reports.wording import event, job_cells, quantile, sentence
 from fgshim.grouping import Numbers, ordered
 
 _BINS = ((60, "< 1 min"), (600, "1–10 min"), (3600, "10–60 min"), (21_600, "1–6 h"), (86_400, "6–24 h"))
@@ -156,9 +155,7 @@ def _longest(facts: Facts, most: int) -> Part:
     )
     rows = tuple(
         (
-            Number(job.id, "", str(job.id)),
-            Given(job.user),
-            Given(job.name),
+            *job_cells(job),
             numbers.duration(job.wait),
             event(job.ended_at),
         )

@@ -231,7 +231,7 @@ def _wrapped(cell: Cell, text: str, room: int) -> list[str]:
 
 
 def _heading_of(column: Column) -> str:
-    if column.key in ("classes", "bar"):
+    if column.is_bar:
         return ""
     return column.short or column.head
 

@@ -19,7 +19,7 @@ from fgsched.accounting.reports.people import BY, concentration, groups_of, tabl
 from fgsched.accounting.reports.registry import Wish
 from fgsched.accounting.reports.waits import waits
 from fgsched.accounting.reports.waste import findings, merged, wastes
-from fgsched.accounting.reports.wording import dash
+from fgsched.accounting.reports.wording import dash, job_cells
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import is_instance
 
@@ -30,6 +30,11 @@ _PLURALS = {
     "partition": "Partitions",
     "type": "Models",
     "tag": "Tags",
+}
+_EMPTY = {  # the sentence in place of a table of jobs, by its order
+    "charge": "No job that ended was charged.",
+    "idle": "No job that ended was idle.",
+    "wait": "No job that ended had started.",
 }
 
 
@@ -129,13 +134,6 @@ def _rank(rank: int) -> Number:
     return Number(rank, "", str(rank))
 
 
-_NONE = {
-    "charge": "No job that ended was charged.",
-    "idle": "No job that ended was idle.",
-    "wait": "No job that ended had started.",
-}
-
-
 def _top_jobs(facts: Facts, most: int, by: str, title: str) -> Part:
     columns = (
         Column("job", "Job", right=True),
@@ -147,14 +145,12 @@ def _top_jobs(facts: Facts, most: int, by: str, title: str) -> Part:
         Column("wait", "Wait", right=True, unit="seconds"),
     )
     rows = tuple(_job_row(job) for job in facts.top_jobs(by, most))
-    return Table(f"jobs_by_{by}", columns, rows, title=title, empty=_NONE[by])
+    return Table(f"jobs_by_{by}", columns, rows, title=title, empty=_EMPTY[by])
 
 
 def _job_row(job: TopJob) -> tuple[Cell, ...]:
     return (
-        Number(job.id, "", str(job.id)),
-        Given(job.user),
-        Given(job.name),
+        *job_cells(job),
         Words(job.state),
         numbers.hours(job.charged),
         dash() if job.idle is None else numbers.hours(job.idle),

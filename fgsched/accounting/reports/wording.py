@@ -3,9 +3,10 @@
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 from fgsched.accounting.periods import Period
-from fgsched.accounting.reports.model import Cell, Definition, Event, Given, Phrase, Words
+from fgsched.accounting.reports.model import Cell, Definition, Event, Given, Number, Phrase, Words
 from fgsched.domain.times import format_time
 
 DASH = "–"
@@ -162,6 +163,22 @@ def long_date(at: float) -> str:
 def event(at: float) -> Event:
     """Return a time in epoch seconds as a cell."""
     return Event(at, long_time(at), format_time(at, _ISO))
+
+
+class NamedJob(Protocol):
+    """A job in a row of a table."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def user(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+def job_cells(job: NamedJob) -> tuple[Number, Given, Given]:
+    """Return the id, the user and the name of a job as cells."""
+    return Number(job.id, "", str(job.id)), Given(job.user), Given(job.name)
 
 
 def stretch(since: float, until: float, period: Period) -> str:
