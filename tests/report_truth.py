@@ -273,7 +273,7 @@ class Truth:
                 if there and begin is None:
                     begin = step
                 if not there and begin is not None:
-                    found.append(Run(one.gpu, one.user, one.command, one.pid, begin, step, one.memory))
+                    found.append(Run(one, begin, step))
                     begin = None
         return sorted(
             _joined(found), key=lambda run: (-run.seconds, run.user, run.command, run.since, run.gpu)
@@ -335,11 +335,11 @@ class Truth:
 class Run:
     """A time in which a process, or a loop of processes, was seen without an interruption."""
 
-    def __init__(self, gpu, user, command, pid, since, until, memory) -> None:  # noqa: PLR0917
-        self.gpu, self.user, self.command, self.pid = gpu, user, command, pid
-        self.since, self.until, self.memory = since, until, memory
+    def __init__(self, process: Stranger, since: int, until: int) -> None:
+        self.gpu, self.user, self.command, self.pid = process.gpu, process.user, process.command, process.pid
+        self.since, self.until, self.memory = since, until, process.memory
         self.seconds = (until - since) * STEP
-        self.byte_seconds = self.seconds * memory * GIB
+        self.byte_seconds = self.seconds * self.memory * GIB
 
     @property
     def key(self) -> tuple:
