@@ -67,7 +67,7 @@ class GpuNow(Struct, frozen=True, kw_only=True):
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """A pending job, and when it starts at the latest."""
+    """A pending job and its expected start."""
 
     user: str
     asked: str  # such as "0.5 GPU"
