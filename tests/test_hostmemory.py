@@ -4,13 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fgsched.domain.job import Ended, JobState
 from fgsched.jobs.hostmemory import memory_note
 from fgsched.mail.jobtext import notice
-from fgsched.mail.letters import JobMail
 from fgshim import spawner as program
 from live_host import living
+from test_mail import ENDED
 from test_memory import needs_cgroup
 from test_slurm_answers import answered, said
 
@@ -109,22 +110,7 @@ def test_without_a_count_a_killed_job_near_its_request_is_probably_out_of_memory
 
 def test_the_mail_says_it():
     note = memory_note(JobState.OUT_OF_MEMORY, end(status=125, used=90, kills=1), 100 * MIB)
-    mail = JobMail(
-        at=2.0,
-        to="ann",
-        event="FAIL",
-        types="FAIL",
-        job=1,
-        uid=1,
-        gid=1,
-        user="ann",
-        name="x",
-        state="OUT_OF_MEMORY",
-        reason="OutOfMemory",
-        started_at=1.0,
-        ended_at=2.0,
-        warning=note,
-    )
+    mail = replace(ENDED, event="FAIL", state="OUT_OF_MEMORY", reason="OutOfMemory", warning=note)
     assert note in notice(mail, None, [], "hopper").happened
 
 
