@@ -123,14 +123,14 @@ class Accountant:
 
     def _kept_from(self, now: float) -> list[tuple[int, int]]:
         """Return (span, begin of the first one that is kept): minutes of whole hours, hours of whole days."""
-        keep, zone, found = self.keep, self._zone, []
+        keep, zone, begins = self.keep, self._zone, []
         if keep.minutes != FOREVER:
-            found.append((MINUTE, hour_of(now - max(_LEAST_MINUTES, keep.minutes), zone)[0]))
+            begins.append((MINUTE, hour_of(now - max(_LEAST_MINUTES, keep.minutes), zone)[0]))
         if keep.hours != FOREVER:
-            found.append((HOUR, day_of(now - max(_LEAST_HOURS, keep.hours), zone)[0]))
+            begins.append((HOUR, day_of(now - max(_LEAST_HOURS, keep.hours), zone)[0]))
         if keep.days != FOREVER:
-            found.append((DAY, int(now - max(_LEAST_HOURS, keep.days))))
-        return found
+            begins.append((DAY, int(now - max(_LEAST_HOURS, keep.days))))
+        return begins
 
     def close(self) -> None:
         """Close the file; it is opened again by the next message."""
@@ -254,19 +254,19 @@ def _parsed(text: bytes) -> tuple[Message, tuple[int, ...]]:
     try:
         return parse_message(text), ()
     except MsgspecError:
-        message, left = parse_batch(text)
-    for one in left:
-        _log_left_out(f"a record of the controller cannot be parsed: {one.why}", one.text)
-    return message, tuple(one.job for one in left if one.job)
+        message, left_out = parse_batch(text)
+    for record in left_out:
+        _log_left_out(f"a record of the controller cannot be parsed: {record.why}", record.text)
+    return message, tuple(record.job for record in left_out if record.job)
 
 
 def _identity(path: Path) -> _Identity | None:
     """Return device and inode of a file; None if it is missing."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 # -- the process ---------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def back_up(queue: Path, accounts: Path, file: Path) -> int:
         raise StorageError(f"{file} cannot be written: there is no directory {file.parent}", "Make it first.")
     if os.path.lexists(file):
         raise Refused(f"{file} exists", "Name a new file.")
-    with _told(file), _copies(queue, accounts) as copies, places.new_file(file) as new:
+    with _storage_errors(file), _copies(queue, accounts) as copies, places.new_file(file) as new:
         with tarfile.open(fileobj=new, mode="w") as tar:
             for copy in copies:
                 tar.add(copy, copy.name)
@@ -79,7 +79,7 @@ def _check(copy: Path) -> None:
 
 
 @contextmanager
-def _told(file: Path) -> Iterator[None]:
+def _storage_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except FileExistsError:
@@ -103,7 +103,7 @@ def archive(ledger: Ledger, file: Path, before: int) -> int:
         Refused: the file has accounts of another origin, or is the file of the accounts itself.
         StorageError: a file cannot be read or written, or another user made it or a link on the way.
     """
-    with _told(file), places.pinned(file):  # SQLite opens it by its path
+    with _storage_errors(file), places.pinned(file):  # SQLite opens it by its path
         pass
     if file.exists() and file.samefile(ledger.path):
         raise Refused(f"{file} is the file of the accounts", "Name another file.")

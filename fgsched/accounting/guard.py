@@ -31,7 +31,7 @@ _EVENTS = {"INSERT": "added", "UPDATE": "changed", "DELETE": "removed"}
 _TRIES = 3  # looks at a file that is being written
 
 
-def _told(db: sqlite3.Connection, _path: Path) -> tuple[Commit, int]:
+def _last_commit(db: sqlite3.Connection, _path: Path) -> tuple[Commit, int]:
     """Return the last commit according to the accounts, and the number of changed rows."""
     if not db.execute(_SQL["count_tables"]).fetchone()[0]:
         return Commit("", 0), 0
@@ -42,10 +42,10 @@ def _told(db: sqlite3.Connection, _path: Path) -> tuple[Commit, int]:
     return Commit(name[0] if name else "", count, jobs, at), rows
 
 
-def _missing(path: Path, found: Commit, beside: Commit) -> str:
+def _missing(path: Path, here: Commit, beside: Commit) -> str:
     """Return the error for lost commits: how many, their ended jobs, and their time."""
-    lost, jobs = beside.number - found.number, max(0, beside.last_job - found.last_job)
-    since = f"from {_moment(found.at)} " if found.at else ""
+    lost, jobs = beside.number - here.number, max(0, beside.last_job - here.last_job)
+    since = f"from {_moment(here.at)} " if here.at else ""
     return (
         f"the accounts {path} lack their last {lost} commit{'s' * (lost != 1)}, {since}to"
         f" {_moment(beside.at)}, with {jobs} ended job{'s' * (jobs != 1)}: {path.name}-wal was lost or"
@@ -57,7 +57,7 @@ def _moment(at: float) -> str:
     return format_time(at)
 
 
-KIND = Kind(_told, marker.name_of, marker.other, _missing, REMEDY, is_shared=True)
+KIND = Kind(_last_commit, marker.name_of, marker.other, _missing, REMEDY, is_shared=True)
 
 
 class Guarded:
@@ -79,8 +79,8 @@ class Guarded:
         with refusing(self._path, self._sums, REMEDY):
             if not db.execute(_SQL["count_commits"]).fetchone()[0]:
                 db.executescript(f"BEGIN;{_script(db)};COMMIT;")
-            found, _ = _told(db, self._path)
-            record = Record(commits.commit_file(self._path), found, is_new=self._beside is None)
+            commit, _ = _last_commit(db, self._path)
+            record = Record(commits.commit_file(self._path), commit, is_new=self._beside is None)
             opened = Opened(db, record, path=self._path, sums=self._sums, remedy=REMEDY)
         opened.begin(holds=self._holds)
         return opened
@@ -110,7 +110,7 @@ def compare(path: Path, db: sqlite3.Connection, beside: Commit | None) -> None:
         StorageError: commits are missing.
     """
     if marker.name_of(path) is not None:
-        compare_commits(path, beside, _told(db, path)[0], KIND)
+        compare_commits(path, beside, _last_commit(db, path)[0], KIND)
 
 
 def damage(path: Path) -> str:
@@ -151,14 +151,14 @@ def recover(path: Path, ending: str) -> str:
 
             copy2(file, file.with_name(f"{file.name}.{ending}"))
         pages = _mend_log(path)
-        found = _readable(path, why)
+        commit = _readable(path, why)
         disk.remove(commits.commit_file(path), missing_ok=True)
-        Record(commits.commit_file(path), found).close()
+        Record(commits.commit_file(path), commit).close()
         disk.remove(path.with_suffix(".sums"), missing_ok=True)
         forget_damage(path)
     doubtful = f" The log was damaged where it has page {', '.join(map(str, pages))}." if pages else ""
     return (
-        f"{why}\nThe accounts continue after commit {found.number}, with {found.last_job} jobs.{doubtful}"
+        f"{why}\nThe accounts continue after commit {commit.number}, with {commit.last_job} jobs.{doubtful}"
         f" The files as they were are kept with the ending .{ending}.\n"
     )
 
@@ -192,9 +192,9 @@ def _readable(path: Path, why: str) -> Commit:
     try:
         with looking(path, is_shared=True) as db:
             answer = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
-            found, _ = _told(db, path)
+            commit, _ = _last_commit(db, path)
     except UNREADABLE as error:
         answer = str(error)
     if answer != "ok":
         raise StorageError(f"{why}; its tables cannot be read: {answer}", "Bring a backup back.")
-    return found
+    return commit

@@ -86,14 +86,14 @@ def divided(card: CardLook, jobs: Iterable[tuple[JobLook, float, str]], energy: 
             its class in the look before.
         energy: joules since the last look; None: not measured.
     """
-    there = list(jobs)
-    groups = _groups(card.processes, [job for job, _, _ in there])
+    holders = list(jobs)
+    groups = _groups(card.processes, [job for job, _, _ in holders])
     shares = _shares(card, groups)
-    charged = {job.id: job.charged[card.uuid] / WHOLE * part for job, part, _ in there}
+    charged = {job.id: job.charged[card.uuid] / WHOLE * part for job, part, _ in holders}
     scale = 1 / max(1.0, sum(charged.values()))  # shares and memory of several jobs may exceed the card
     weights = shares if any(shares.values()) else _by_charge(card, groups, charged)
     parts = []
-    for job, part, before in there:
+    for job, part, before in holders:
         own, used = groups.get(job.id, []), shares.get(job.id)
         kind = _kind(own, used, card)
         parts.append(
@@ -116,35 +116,35 @@ def _groups(processes: Iterable[ProcessLook], jobs: list[JobLook]) -> dict[Group
 
     An ended process of unknown origin belongs to the job of a card that has only one.
     """
-    found: dict[Group, list[ProcessLook]] = {}
-    for one in processes:
-        if one.job is not None:
-            found.setdefault(one.job, []).append(one)
-        elif one.user or not one.has_ended:
-            found.setdefault((one.user, one.command), []).append(one)
+    groups: dict[Group, list[ProcessLook]] = {}
+    for process in processes:
+        if process.job is not None:
+            groups.setdefault(process.job, []).append(process)
+        elif process.user or not process.has_ended:
+            groups.setdefault((process.user, process.command), []).append(process)
         elif len(jobs) == 1:
-            found.setdefault(jobs[0].id, []).append(one)
-    return found
+            groups.setdefault(jobs[0].id, []).append(process)
+    return groups
 
 
 def _shares(card: CardLook, groups: Mapping[Group, list[ProcessLook]]) -> dict[Group, float]:
     """Return the part of the compute time of each group; a group whose part is unknown is left out."""
-    known = {
-        group: sum(one.busy or 0 for one in own) / WHOLE
+    parts = {
+        group: sum(process.busy or 0 for process in own) / WHOLE
         for group, own in groups.items()
-        if any(one.busy is not None for one in own)
+        if any(process.busy is not None for process in own)
     }
-    if not known and groups and card.utilisation is not None:
-        known = dict.fromkeys(groups, card.utilisation / 100 / len(groups))
-    total = max(1.0, sum(known.values()))
-    return {group: share / total for group, share in known.items()}
+    if not parts and groups and card.utilisation is not None:
+        parts = dict.fromkeys(groups, card.utilisation / 100 / len(groups))
+    total = max(1.0, sum(parts.values()))
+    return {group: share / total for group, share in parts.items()}
 
 
 def _kind(own: list[ProcessLook], used: float | None, card: CardLook) -> str:
     """Return the class of a job's charged share. A process whose use cannot be measured counts as active."""
     if used is not None and used * WHOLE > COMPUTING:
         return "active"
-    if all(one.has_ended for one in own):
+    if all(process.has_ended for process in own):
         return "empty"
     return "active" if used is None and card.utilisation is None else "held"
 
@@ -474,15 +474,15 @@ class Samples:
             self._lost = True
             return []
         last, self._last = self._last, look
-        found: list[Sample] = []
+        samples: list[Sample] = []
         if last is None:
-            found += [*self._first(look), *_first_events(look, is_continued=not self._begun)]
+            samples += [*self._first(look), *_first_events(look, is_continued=not self._begun)]
         else:
-            found += _events(last, look)
-            found += self._counted(last, look)
+            samples += _events(last, look)
+            samples += self._counted(last, look)
         self._lost = False
         self._pids = {one.pid: one for card in look.cards for one in card.processes if not one.has_ended}
-        return found
+        return samples
 
     def finish(self) -> list[Sample]:
         """Return the records of the incomplete minute. For the end of the controller."""
@@ -516,18 +516,23 @@ class Samples:
             if card.uuid in job.charged
         ]
         before = next((one.energy for one in last.cards if one.uuid == card.uuid), None)
-        found = divided(_with(card, processes), jobs, _consumed(before, card.energy))
-        for part in found.jobs:
+        card_part = divided(_with(card, processes), jobs, _consumed(before, card.energy))
+        for part in card_part.jobs:
             self._kinds[part.job.id, card.uuid] = part.kind
-        return found
+        return card_part
 
-    def _recognised(self, one: ProcessLook) -> ProcessLook:
+    def _recognised(self, process: ProcessLook) -> ProcessLook:
         """Return an ended process with the job or the user that it had in the last look."""
-        known = self._pids.get(one.pid) if one.has_ended and one.job is None else None
-        if known is None:
-            return one
+        before = self._pids.get(process.pid) if process.has_ended and process.job is None else None
+        if before is None:
+            return process
         return ProcessLook(
-            pid=one.pid, busy=one.busy, job=known.job, user=known.user, command=known.command, has_ended=True
+            pid=process.pid,
+            busy=process.busy,
+            job=before.job,
+            user=before.user,
+            command=before.command,
+            has_ended=True,
         )
 
     def _add_jobs(self, parts: Iterable[CardPart], seconds: float, wall: float) -> None:
@@ -545,22 +550,22 @@ class Samples:
         self._kinds = {key: kind for key, kind in self._kinds.items() if key[0] in own}
 
     def _add_minutes(self, parts: list[CardPart], look: Look, seconds: float) -> list[Sample]:
-        found: list[Sample] = []
+        samples: list[Sample] = []
         begin = look.wall - seconds
         if look.wall < self._until - _STEP:  # the clock was set back
             self._until = begin
         elif begin > self._until + _STEP and self._until:
-            found.append(Gap(since=self._until, until=begin, why=FORWARD))
+            samples.append(Gap(since=self._until, until=begin, why=FORWARD))
         begin = max(begin, self._until)
         for at, length in _pieces(begin, look.wall):
             if at <= self._stored:
                 continue  # the accounts have this minute
             if self._minute is None or self._minute.at != at:
-                found += self._flush()
+                samples += self._flush()
                 self._minute = _MinuteSums(at)
             self._minute.add(parts, look.waiting, max(begin, float(at)), length, length / seconds)
         self._until = max(self._until, look.wall)
-        return found
+        return samples
 
     def _flush(self) -> list[Sample]:
         """Return the minute that was summed, with the sums of the jobs so far."""

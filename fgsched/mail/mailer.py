@@ -78,14 +78,14 @@ class Mailer:
     def _waiting(self) -> list[str]:
         """Return the letters that wait; none while their directory cannot be read."""
         try:
-            found = list(self._spool.waiting())
+            names = list(self._spool.waiting())
         except OSError as error:
             if not self._is_unreadable:
                 _log(f"the queue of mails cannot be read: {error}")
             self._is_unreadable = True
             return []
         self._is_unreadable = False
-        return found
+        return names
 
     def work(self, now: float) -> None:
         """Send the letters whose pause has ended. A failure of the mail server postpones all of them."""

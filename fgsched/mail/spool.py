@@ -117,7 +117,7 @@ class Spool:
     def prune(self) -> None:
         """Delete the oldest sent and failed letters beyond a number."""
         for place in (_SENT, _FAILED):
-            found = [entry for entry in os.scandir(self.path / place) if entry.is_file()]
-            for entry in sorted(found, key=lambda one: one.stat().st_mtime)[:-_KEPT]:
+            letters = [entry for entry in os.scandir(self.path / place) if entry.is_file()]
+            for entry in sorted(letters, key=lambda entry: entry.stat().st_mtime)[:-_KEPT]:
                 with suppress(OSError):
                     disk.remove(Path(entry))

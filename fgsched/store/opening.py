@@ -300,7 +300,7 @@ def _reader(uri: str) -> sqlite3.Connection:
     return db
 
 
-def _told(db: sqlite3.Connection, path: Path) -> tuple[Commit, int]:
+def _last_commit(db: sqlite3.Connection, path: Path) -> tuple[Commit, int]:
     """Return the last commit according to the queue, and the number of rows ever written."""
     version = version_of(db, str(path))
     if version == 0:
@@ -390,4 +390,4 @@ def refusal(path: Path, error: Exception, remedy: str = RECOVER) -> StorageError
     return StorageError(f"{path} is damaged: {error}", remedy)
 
 
-QUEUE = Kind(_told, _marked_name, _other, _missing, RECOVER)
+QUEUE = Kind(_last_commit, _marked_name, _other, _missing, RECOVER)

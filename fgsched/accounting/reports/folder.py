@@ -23,7 +23,7 @@ def locked(folder: Path) -> Iterator[None]:
         Refused: another fgreport writes to it now.
         StorageError: the folder cannot be written.
     """
-    with _told(folder):
+    with _storage_errors(folder):
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         with places.folder(folder, make=True) as parent:
             lock = os.open(_LOCK, flags, 0o644, dir_fd=parent)
@@ -47,7 +47,7 @@ def add(folder: Path, report: Report, texts: Mapping[str, str], keep: int = 0) -
     """
     is_now = report.period.noun == "moment"  # one file, for a screen that reads it again and again
     stem = report.kind if is_now else f"{report.kind}-{_file_name(report.period.name)}"
-    with _told(folder):
+    with _storage_errors(folder):
         written = [_write(folder / f"{stem}.{suffix}", text) for suffix, text in texts.items()]
         if keep:
             _prune(folder, report.kind, _form(_file_name(report.period.name)), keep)
@@ -61,7 +61,7 @@ def _file_name(period: str) -> str:
 
 def replaced(path: Path, text: str) -> None:
     """Replace a file at once, and make its folder if it is missing. Raises StorageError."""
-    with _told(path.parent):
+    with _storage_errors(path.parent):
         _write(path, text)
 
 
@@ -100,7 +100,7 @@ def _index(folder: Path, host: str) -> str:
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
+def _storage_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except FgschedError:

@@ -117,7 +117,7 @@ def headline_charged(facts: Facts) -> Headline:
 def _charged(classes: Sequence[Number]) -> Number:
     if classes[0].value is None:
         return numbers.unknown("%")
-    value = round(sum(one.value or 0.0 for one in classes[:3]), 1)
+    value = round(sum(share.value or 0.0 for share in classes[:3]), 1)
     return Number(value, "%", f"{value:.1f} %")
 
 
@@ -150,13 +150,13 @@ def headline_jobs(facts: Facts) -> Headline:
 
 def headline_down(facts: Facts) -> Headline:
     down = facts.classes[5] if facts.totals else 0.0
-    found = numbers.hours(down)
+    hours = numbers.hours(down)
     change: Change | None = None
     if facts.before.totals:
         change = numbers.by_hours(down, facts.before.classes[5], -1)
     part = numbers.shares(facts.classes)[5].text
     return Headline(
-        "down", "Down", Number(found.value, "GPU-hours", f"{found.text} h"), f"{part} of the hours", change
+        "down", "Down", Number(hours.value, "GPU-hours", f"{hours.text} h"), f"{part} of the hours", change
     )
 
 

@@ -68,10 +68,10 @@ def _family(
     shown: dict[tuple[str, ...], float] = defaultdict(float)
     for key, value in values.items():
         shown[tuple(map(_label, key))] += value  # a series may be written once, also if labels are shortened
-    found = kind(name, text, labels=list(labels))
+    family = kind(name, text, labels=list(labels))
     for key, value in sorted(shown.items()):
-        found.add_metric(key, value)
-    return found
+        family.add_metric(key, value)
+    return family
 
 
 def _label(text: str) -> str:
@@ -99,14 +99,14 @@ def _state(status: Status) -> Iterator[Any]:
     )
     if status.trouble:
         return
-    gpus = [(one, (str(one.gpu), one.model)) for one in status.gpus]
+    gpus = [(gpu, (str(gpu.gpu), gpu.model)) for gpu in status.gpus]
     for name, text, value in _OF_GPU:
         values: dict[tuple[str, ...], float] = {
-            labels: float(found) for one, labels in gpus if (found := value(one)) is not None
+            labels: float(number) for gpu, labels in gpus if (number := value(gpu)) is not None
         }
         yield _family(GaugeMetricFamily, name, text, ("gpu", "type"), values)
     parts: dict[tuple[str, ...], float] = {
-        (*labels, kind): part for one, labels in gpus for kind, part in one.classes().items()
+        (*labels, kind): part for gpu, labels in gpus for kind, part in gpu.classes().items()
     }
     text = "Part of the GPU in each time class now; the six add up to 1."
     yield _family(GaugeMetricFamily, "fgsched_gpu_class_ratio", text, ("gpu", "type", "class"), parts)
@@ -115,8 +115,8 @@ def _state(status: Status) -> Iterator[Any]:
     yield _family(GaugeMetricFamily, "fgsched_jobs", text, ("state", "partition"), jobs)
     shares: dict[tuple[str, ...], float] = defaultdict(float)
     for gpu in status.gpus:
-        for one in gpu.scaled:
-            shares[one.user, gpu.model] += one.share
+        for share in gpu.scaled:
+            shares[share.user, gpu.model] += share.share
     kept = _bounded(shares, set(sorted({user for user, _ in shares})[:MOST_USERS]))
     text = "GPUs that running jobs are charged."
     yield _family(GaugeMetricFamily, "fgsched_user_charged_gpus", text, ("user", "type"), kept)
@@ -124,10 +124,10 @@ def _state(status: Status) -> Iterator[Any]:
 
 def _bounded(values: Mapping[tuple[str, ...], float], known: set[str]) -> dict[tuple[str, ...], float]:
     """Sum the values of users who are not known; the user is the first label."""
-    found: dict[tuple[str, ...], float] = defaultdict(float)
+    sums: dict[tuple[str, ...], float] = defaultdict(float)
     for key, value in values.items():
-        found[(key[0] if key[0] in known else OTHERS, *key[1:])] += value
-    return found
+        sums[(key[0] if key[0] in known else OTHERS, *key[1:])] += value
+    return sums
 
 
 # -- the accounts --------------------------------------------------------------------------------------
@@ -169,13 +169,13 @@ def _cards(sums: Sums) -> Iterator[Any]:
     classes: dict[tuple[str, ...], float] = defaultdict(float)
     used: dict[tuple[str, ...], float] = defaultdict(float)
     energy: dict[tuple[str, ...], float] = defaultdict(float)
-    for one in sums.totals:
-        key = labels[one.card]
-        used[key] += one.used
-        if one.energy is not None:
-            energy[key] += one.energy
+    for total in sums.totals:
+        key = labels[total.card]
+        used[key] += total.used
+        if total.energy is not None:
+            energy[key] += total.energy
         for kind, field in _FIELDS.items():
-            classes[(*key, kind)] += getattr(one, field)
+            classes[(*key, kind)] += getattr(total, field)
     names = ("gpu", "type")
     text = "Seconds of the GPU in each time class; the six add up to the seconds measured."
     yield _family(CounterMetricFamily, "fgsched_gpu_class_seconds", text, (*names, "class"), classes)

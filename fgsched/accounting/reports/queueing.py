@@ -68,14 +68,14 @@ def _lede(facts: Facts) -> tuple[str, ...]:
 
 
 def _ninety_nine(facts: Facts) -> Headline:
-    found, longest = (numbers.duration(quantile(facts.all_waits, part)) for part in (99, 100))
-    return Headline("ninety_nine", "99 %", found, f"longest: {longest.text}")
+    ninety_nine, longest = (numbers.duration(quantile(facts.all_waits, part)) for part in (99, 100))
+    return Headline("ninety_nine", "99 %", ninety_nine, f"longest: {longest.text}")
 
 
 def _at_once(facts: Facts) -> Headline:
-    found, jobs = bisect_left(facts.all_waits, 60), len(facts.all_waits)
-    note = f"{found:,} of {numbers.counted(jobs, 'job')}"
-    return Headline("at_once", "Started at once", numbers.share(found, jobs), note)
+    immediate, jobs = bisect_left(facts.all_waits, 60), len(facts.all_waits)
+    note = f"{immediate:,} of {numbers.counted(jobs, 'job')}"
+    return Headline("at_once", "Started at once", numbers.share(immediate, jobs), note)
 
 
 def _none(key: str, title: str) -> Section:
@@ -91,10 +91,10 @@ def _by_size(facts: Facts) -> Section:
 def _by_partition(facts: Facts) -> Section:
     if not facts.waits:
         return _none("partitions", "By partition")
-    found: dict[str, list[Numbers]] = defaultdict(list)
-    for one in facts.waits:
-        found[one.owner.partition or "(none)"].append(one.waits)
-    rows = sorted(found.items(), key=lambda pair: (-sum(map(len, pair[1])), pair[0]))
+    partitions: dict[str, list[Numbers]] = defaultdict(list)
+    for group in facts.waits:
+        partitions[group.owner.partition or "(none)"].append(group.waits)
+    rows = sorted(partitions.items(), key=lambda pair: (-sum(map(len, pair[1])), pair[0]))
     return Section("partitions", "By partition", "", (distribution(rows, key="partitions", is_given=True),))
 
 
@@ -122,10 +122,10 @@ def _bar(value: float, largest: float) -> Bar:
 
 
 def _slowdown(facts: Facts) -> Part:
-    found: dict[str, list[Numbers]] = defaultdict(list)
-    for one in facts.slowdowns:
-        found[size_of(one)].append(one.factors)
-    known = {name: ordered(factors) for name, factors in found.items()}
+    sizes: dict[str, list[Numbers]] = defaultdict(list)
+    for slowdowns in facts.slowdowns:
+        sizes[size_of(slowdowns)].append(slowdowns.factors)
+    factors = {name: ordered(values) for name, values in sizes.items()}
     columns = (
         Column("size", "Size"),
         Column("jobs", "Jobs", right=True, unit="jobs"),
@@ -133,9 +133,13 @@ def _slowdown(facts: Facts) -> Part:
         Column("ninety", "90 %", right=True),
     )
     rows = tuple(
-        (Words(name), numbers.count(len(known[name])), *(_factor(known[name], part) for part in (50, 90)))
+        (
+            Words(name),
+            numbers.count(len(factors[name])),
+            *(_factor(factors[name], part) for part in (50, 90)),
+        )
         for name in (*SIZES, NO_GPU)
-        if name in known
+        if name in factors
     )
     return Table("slowdown", columns, rows, empty="No job started.")
 

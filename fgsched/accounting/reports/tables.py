@@ -27,9 +27,9 @@ from fgsched.accounting.reports.model import (
 def tables_of(report: Report) -> Iterator[Table]:
     """Yield every part of a report that is a table or can be one, with its own key."""
     for part in (report.figures, *(part for section in report.sections for part in section.parts)):
-        found = as_table(part)
-        if found is not None:
-            yield found
+        table = as_table(part)
+        if table is not None:
+            yield table
 
 
 def find(report: Report, key: str) -> Table | None:

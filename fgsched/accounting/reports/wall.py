@@ -36,7 +36,7 @@ def wall_page(status: Status) -> str:
         refresh=REFRESH,
         colours=variables(DARK),
         two=len(status.gpus) > _COLUMN,
-        next=[(cut(one.user, _NAME), one.asked, _by(one, status)) for one in status.next[:_NEXT]],
+        next=[(cut(job.user, _NAME), job.asked, _by(job, status)) for job in status.next[:_NEXT]],
         more=max(0, status.startable - _NEXT),
         classes=status.classes(),
         blocks=blocks,
@@ -49,13 +49,13 @@ def wall_page(status: Status) -> str:
 def blocks(gpu: GpuNow, two: bool) -> list[Block]:
     """Return the parts of a GPU's bar; a label that does not fit is shortened or left out."""
     room = _ROOM[two]
-    found = [_block(one, int(one.share * room) - 1, two) for one in gpu.scaled]
+    parts = [_block(share, int(share.share * room) - 1, two) for share in gpu.scaled]
     rest = gpu.classes()
     if gpu.down and rest["down"] > 0:
-        found.append(Block("down", rest["down"], note=cut(f"down: {gpu.down}", int(rest["down"] * room) + 2)))
+        parts.append(Block("down", rest["down"], note=cut(f"down: {gpu.down}", int(rest["down"] * room) + 2)))
     elif rest["external"] >= 0.005:
-        found.append(Block("external", rest["external"], note=_outside(int(rest["external"] * room) - 1)))
-    return found
+        parts.append(Block("external", rest["external"], note=_outside(int(rest["external"] * room) - 1)))
+    return parts
 
 
 def down_mark(gpu: GpuNow) -> str:
@@ -76,10 +76,10 @@ def _block(share: Share, room: int, two: bool) -> Block:
     return Block(share.kind, share.share, label)
 
 
-def _by(one: Waiting, status: Status) -> str:
+def _by(job: Waiting, status: Status) -> str:
     """Return the latest, or the earliest start of a job: "by 17:45", "from Mon 17:45"."""
-    if one.start is None:
+    if job.start is None:
         return "start unknown"
-    same = format_time(one.start, "%Y-%j") == format_time(status.at, "%Y-%j")
-    word = "from" if one.is_earliest else "by"
-    return f"{word} {format_time(one.start, '%H:%M' if same else '%a %H:%M')}"
+    same = format_time(job.start, "%Y-%j") == format_time(status.at, "%Y-%j")
+    word = "from" if job.is_earliest else "by"
+    return f"{word} {format_time(job.start, '%H:%M' if same else '%a %H:%M')}"
