@@ -132,7 +132,7 @@ class World(Struct, frozen=True, kw_only=True):
         return job.memory * GIB or size * GIB * job.share // WHOLE
 
     def is_lost(self, step: int) -> bool:
-        return any(one.since <= step < one.until for one in self.lost)
+        return any(gap.since <= step < gap.until for gap in self.lost)
 
 
 def uuid(gpu: int) -> str:
@@ -173,31 +173,38 @@ def _job(world: World, job: Job, step: int, owner: Owner) -> JobLook:
 
 def _card(world: World, gpu: int, step: int, holding: list[Job]) -> CardLook:
     own = [
-        ProcessLook(pid=job.id * 100 + at, memory=one.memory * GIB, busy=one.sm, job=job.id)
+        ProcessLook(pid=job.id * 100 + at, memory=process.memory * GIB, busy=process.sm, job=job.id)
         for job in holding
-        for at, one in enumerate(job.processes)
-        if gpu in one.gpus and one.since <= step < one.until
+        for at, process in enumerate(job.processes)
+        if gpu in process.gpus and process.since <= step < process.until
     ]
     foreign = [
-        ProcessLook(pid=one.pid, memory=one.memory * GIB, busy=one.sm, user=one.user, command=one.command)
-        for one in world.strangers
-        if one.gpu == gpu and one.since <= step < one.until
+        ProcessLook(
+            pid=stranger.pid,
+            memory=stranger.memory * GIB,
+            busy=stranger.sm,
+            user=stranger.user,
+            command=stranger.command,
+        )
+        for stranger in world.strangers
+        if stranger.gpu == gpu and stranger.since <= step < stranger.until
     ]
-    down = next((one for one in world.downs if one.gpu == gpu and one.since <= step < one.until), None)
-    is_hot = any(one == gpu and since <= step < until for one, since, until in world.hot)
+    downs = (down for down in world.downs if down.gpu == gpu and down.since <= step < down.until)
+    down = next(downs, None)
+    is_hot = any(hot == gpu and since <= step < until for hot, since, until in world.hot)
     return CardLook(
         uuid=uuid(gpu),
         size=world.models[gpu][1] * GIB,
-        used=sum(one.memory for one in (*own, *foreign)),
-        foreign=sum(one.memory for one in foreign),
+        used=sum(process.memory for process in (*own, *foreign)),
+        foreign=sum(process.memory for process in foreign),
         processes=(*own, *foreign),
         state="drained" if down else "ok",
         why=down.why if down else "",
-        utilisation=min(100, sum(one.busy or 0 for one in (*own, *foreign)) // 100),
+        utilisation=min(100, sum(process.busy or 0 for process in (*own, *foreign)) // 100),
         temperature=50 + gpu,
         energy=(step + 1) * STEP * WATTS * 1000,
         throttled=("heat",) if is_hot else (),
-        xids=tuple(number for one, at, number in world.xids if one == gpu and at == step),
+        xids=tuple(number for faulty, at, number in world.xids if faulty == gpu and at == step),
     )
 
 
@@ -205,9 +212,9 @@ def _waiting(world: World, step: int) -> list[Waiting]:
     sums: dict[str, list[int]] = {}
     for job in world.jobs:
         if job.waits(step):
-            found = sums.setdefault(job.lacking, [0, 0])
-            found[0] += 1
-            found[1] += max(1, len(job.gpus)) * job.share
+            demand = sums.setdefault(job.lacking, [0, 0])
+            demand[0] += 1
+            demand[1] += max(1, len(job.gpus)) * job.share
     return [
         Waiting(reason="Resources", lacking=lacking, model="", jobs=jobs, share=share)
         for lacking, (jobs, share) in sums.items()
@@ -262,15 +269,15 @@ def _before(world: World, owners: dict[int, Owner]) -> Look:
     fields = {name: getattr(first, name) for name in Look.__struct_fields__}
     cards = tuple(
         CardLook(
-            uuid=one.uuid,
-            size=one.size,
+            uuid=card.uuid,
+            size=card.size,
             energy=0,
-            temperature=one.temperature,
-            state=one.state,
-            why=one.why,
+            temperature=card.temperature,
+            state=card.state,
+            why=card.why,
             throttled=(),
         )
-        for one in first.cards
+        for card in first.cards
     )
     return Look(**fields | {"wall": world.begin, "clock": world.begin, "cards": cards, "jobs": ()})
 
@@ -283,22 +290,22 @@ def _ended(world: World, ledger: Ledger, samples: Samples, step: int, owners: di
     return samples
 
 
-def _store(ledger: Ledger, found: list) -> None:
-    for one in found:
-        if isinstance(one, Minute):
-            ledger.add_minute(one)
-        elif isinstance(one, Gap):
-            ledger.add_gap(one)
-        elif isinstance(one, HealthEvent):
-            ledger.add_health([one])
-        elif isinstance(one, JobSample):
-            ledger.add_samples([one])
+def _store(ledger: Ledger, samples: list) -> None:
+    for sample in samples:
+        if isinstance(sample, Minute):
+            ledger.add_minute(sample)
+        elif isinstance(sample, Gap):
+            ledger.add_gap(sample)
+        elif isinstance(sample, HealthEvent):
+            ledger.add_health([sample])
+        elif isinstance(sample, JobSample):
+            ledger.add_samples([sample])
 
 
 def account(world: World, job: Job, owner: Owner) -> JobAccount:
     """Return what the controller hands to the accounts at the end of a job."""
     seconds = sum(until - since for since, until in job.attempts) * STEP
-    seen = [one for one in job.processes if job.gpus]
+    processes = [process for process in job.processes if job.gpus]
     return JobAccount(
         id=job.id,
         owner=owner,
@@ -328,7 +335,7 @@ def account(world: World, job: Job, owner: Owner) -> JobAccount:
         charged=seconds * sum(world.charge(job, gpu) for gpu in job.gpus) / WHOLE,
         cpu_seconds=1.0 * ((job.end or 0) - (job.start or 0)) * STEP,
         max_rss=LARGEST,
-        gpu_peak=max((one.memory for one in seen), default=0) * GIB,
+        gpu_peak=max((process.memory for process in processes), default=0) * GIB,
         output=f"/home/{job.user}/{job.name}-{job.id}.out",
     )
 

@@ -46,10 +46,10 @@ class Sum:
 
 
 def sum_of(sums: Iterable[Sum]) -> Sum:
-    found = Sum()
-    for one in sums:
-        found.add(one)
-    return found
+    total = Sum()
+    for part in sums:
+        total.add(part)
+    return total
 
 
 def rank(values, percent):
@@ -85,24 +85,32 @@ class Truth:
         return gpu in job.gpus and job.holds(step)
 
     def _part(self, job: Job, gpu: int, step: int):
-        there = [one for one in job.processes if gpu in one.gpus and one.since <= step < one.until]
-        sm = sum(one.sm for one in there)
-        kind = "active" if sm > 100 else "held-idle" if there else "reserved-empty"
-        memory = sum(one.memory for one in there)
+        processes = [
+            process
+            for process in job.processes
+            if gpu in process.gpus and process.since <= step < process.until
+        ]
+        sm = sum(process.sm for process in processes)
+        kind = "active" if sm > 100 else "held-idle" if processes else "reserved-empty"
+        memory = sum(process.memory for process in processes)
         return job, kind, F(self.world.charge(job, gpu), WHOLE), F(sm, WHOLE), memory
 
     def strangers_at(self, gpu: int, step: int) -> list[Stranger]:
-        return [one for one in self.world.strangers if one.gpu == gpu and one.since <= step < one.until]
+        return [
+            stranger
+            for stranger in self.world.strangers
+            if stranger.gpu == gpu and stranger.since <= step < stranger.until
+        ]
 
     def is_down(self, gpu: int, step: int) -> bool:
-        return any(one.gpu == gpu and one.since <= step < one.until for one in self.world.downs)
+        return any(down.gpu == gpu and down.since <= step < down.until for down in self.world.downs)
 
     @cached_property
     def cells(self):
         """The use of each GPU in each step with samples."""
-        found = {}
+        cells_of_steps = {}
         for (step, gpu), parts in self.measured.items():
-            cell = found[step, gpu] = Sum()
+            cell = cells_of_steps[step, gpu] = Sum()
             cell.sampled = F(STEP)
             for _, kind, charge, used, memory in parts:
                 cell.classes[kind] += charge * STEP
@@ -110,16 +118,16 @@ class Truth:
                 cell.peak += memory * GIB
             cell.packed = F(STEP if parts else 0)
             strangers = self.strangers_at(gpu, step)
-            left = STEP - cell.charged
+            uncharged = STEP - cell.charged
             if self.is_down(gpu, step):
-                cell.classes["down"] = left
+                cell.classes["down"] = uncharged
             else:
-                held = F(sum(one.memory for one in strangers), self.world.models[gpu][1])
-                cell.classes["external"] = min(left, held * STEP)
-                cell.classes["free"] = left - cell.classes["external"]
-            cell.used += sum(F(one.sm, WHOLE) for one in strangers) * STEP
-            cell.peak += sum(one.memory for one in strangers) * GIB
-        return found
+                held = F(sum(stranger.memory for stranger in strangers), self.world.models[gpu][1])
+                cell.classes["external"] = min(uncharged, held * STEP)
+                cell.classes["free"] = uncharged - cell.classes["external"]
+            cell.used += sum(F(stranger.sm, WHOLE) for stranger in strangers) * STEP
+            cell.peak += sum(stranger.memory for stranger in strangers) * GIB
+        return cells_of_steps
 
     @cached_property
     def by_gpu(self):
@@ -136,13 +144,13 @@ class Truth:
 
     def by(self, name) -> dict[str, Sum]:
         """The use by jobs: of each user, account, …; `name` maps a job and a GPU to it."""
-        found: dict[str, Sum] = defaultdict(Sum)
+        sums: dict[str, Sum] = defaultdict(Sum)
         for (_, gpu), parts in self.measured.items():
             for job, kind, charge, used, _ in parts:
                 if not self.user or job.user == self.user:
-                    found[name(job, gpu)].classes[kind] += charge * STEP
-                    found[name(job, gpu)].used += used * STEP
-        return found
+                    sums[name(job, gpu)].classes[kind] += charge * STEP
+                    sums[name(job, gpu)].used += used * STEP
+        return sums
 
     @cached_property
     def users(self) -> dict[str, Sum]:
@@ -203,16 +211,16 @@ class Truth:
         ]
 
     def use(self, job: Job) -> Sum:
-        found = Sum()
+        total = Sum()
         for _, parts in self.seen(job):
             for _, kind, charge, used, memory in parts:
-                found.classes[kind] += charge * STEP
-                found.used += used * STEP
-                found.peak = max(found.peak, memory * GIB)
-        return found
+                total.classes[kind] += charge * STEP
+                total.used += used * STEP
+                total.peak = max(total.peak, memory * GIB)
+        return total
 
     def peak(self, job: Job) -> int:
-        return max((one.memory for one in job.processes), default=0) * GIB
+        return max((process.memory for process in job.processes), default=0) * GIB
 
     def longest_idle(self, job: Job) -> int:
         """Return the longest stretch of samples without a computing process, in seconds."""
@@ -236,7 +244,7 @@ class Truth:
 
     def gpus_without_process(self, job: Job) -> int:
         """Return how many of its GPUs never had a process."""
-        used = {gpu for one in job.processes for gpu in one.gpus}
+        used = {gpu for process in job.processes for gpu in process.gpus}
         return len(set(job.gpus) - used)
 
     def lacking_memory(self, job: Job) -> int:
@@ -254,51 +262,55 @@ class Truth:
 
     def groups(self) -> dict[tuple, list[Job]]:
         """Return the jobs with GPUs that ran, by user, name and request."""
-        found: dict[tuple, list[Job]] = defaultdict(list)
+        groups: dict[tuple, list[Job]] = defaultdict(list)
         for job in self.started:
             if job.gpus:
-                found[job.user, job.name, len(job.gpus), job.share].append(job)
-        return found
+                groups[job.user, job.name, len(job.gpus), job.share].append(job)
+        return groups
 
     # -- the rest ----------------------------------------------------------------------------------
 
     @cached_property
     def foreign(self) -> list["Run"]:
         """Return the times in which each process was seen, the longest first."""
-        found = []
-        for one in self.world.strangers:
+        runs = []
+        for stranger in self.world.strangers:
             begin = None
             for step in range(self.since, self.until + 1):
-                there = step in self.steps and one.since <= step < one.until and not self.world.is_lost(step)
-                if there and begin is None:
+                is_seen = (
+                    step in self.steps
+                    and stranger.since <= step < stranger.until
+                    and not self.world.is_lost(step)
+                )
+                if is_seen and begin is None:
                     begin = step
-                if not there and begin is not None:
-                    found.append(Run(one, begin, step))
+                if not is_seen and begin is not None:
+                    runs.append(Run(stranger, begin, step))
                     begin = None
         return sorted(
-            _joined(found), key=lambda run: (-run.seconds, run.user, run.command, run.since, run.gpu)
+            _joined(runs), key=lambda run: (-run.seconds, run.user, run.command, run.since, run.gpu)
         )
 
     @cached_property
     def downs(self) -> list[tuple]:
         """Return (gpu, begin, end, why, is back) of each time down, as looks showed it: one step later."""
-        found = []
-        for one in sorted(self.world.downs, key=lambda one: (one.gpu, one.since)):
-            first = 0 if one.since == 0 else self._looked(one.since)
-            last = self._looked(one.until)
+        times = []
+        for down in sorted(self.world.downs, key=lambda down: (down.gpu, down.since)):
+            first = 0 if down.since == 0 else self._looked(down.since)
+            last = self._looked(down.until)
             before = max(
                 (gap.since for gap in self.world.lost if gap.since < last <= gap.until), default=None
             )
             seen = last if before is None else before
             if first < last and first < self.until and last > self.since:
                 is_back = last <= self.until and before is None and last < self.until
-                found.append((one.gpu, max(first, self.since), min(seen, self.until), one.why, is_back))
-        return found
+                times.append((down.gpu, max(first, self.since), min(seen, self.until), down.why, is_back))
+        return times
 
     def _looked(self, step: int) -> int:
         """Return the step at whose begin a change at `step` was first seen."""
-        lost = next((one for one in self.world.lost if one.since <= step < one.until), None)
-        return lost.until if lost else step + 1
+        gap = next((gap for gap in self.world.lost if gap.since <= step < gap.until), None)
+        return gap.until if gap else step + 1
 
     def spans(self, steps: int) -> list[Sum]:
         """Return the use of all GPUs in each span of `steps` steps of the period."""
@@ -315,7 +327,7 @@ class Truth:
     @cached_property
     def demand(self) -> dict[str, tuple[int, int, F, int]]:
         """Return lack -> seconds with a wait, job-seconds, GPU-seconds, most at once."""
-        found: dict[str, list] = {}
+        demand: dict[str, list] = {}
         for step in self.steps:
             if self.world.is_lost(step):
                 continue
@@ -324,12 +336,12 @@ class Truth:
                 if job.waits(step):
                     waiting[job.lacking].append(job)
             for lacking, jobs in waiting.items():
-                sums = found.setdefault(lacking, [0, 0, F(0), 0])
+                sums = demand.setdefault(lacking, [0, 0, F(0), 0])
                 sums[0] += STEP
                 sums[1] += STEP * len(jobs)
                 sums[2] += STEP * sum(F(max(1, len(job.gpus)) * job.share, WHOLE) for job in jobs)
                 sums[3] = max(sums[3], len(jobs))
-        return {lacking: tuple(sums) for lacking, sums in found.items()}
+        return {lacking: tuple(sums) for lacking, sums in demand.items()}
 
 
 class Run:
@@ -353,13 +365,13 @@ def _joined(runs: list[Run]) -> list[Run]:
         pids[run.gpu, run.user, run.command].add(run.pid)
     for run in runs:
         run.pid = 0 if len(pids[run.key[:3]]) > 20 else run.pid
-    found: list[Run] = []
+    joined: list[Run] = []
     for run in sorted(runs, key=lambda one: (*one.key, one.since)):
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if last and last.key == run.key and run.since <= last.until:
             last.until, last.memory = max(last.until, run.until), max(last.memory, run.memory)
             last.seconds += run.seconds
             last.byte_seconds += run.byte_seconds
         else:
-            found.append(run)
-    return found
+            joined.append(run)
+    return joined
