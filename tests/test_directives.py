@@ -4,8 +4,8 @@ import pytest
 
 from fgsched.domain.errors import BadUsage
 from fgsched.jobs.jobscript import directives
+from fgsched.submission.jobwarnings import about_unread
 from fgsched.submission.options import from_script
-from fgsched.submission.prepare import about_unread
 
 
 def read(*lines, body="true", has_gpus=False, **options):

@@ -145,7 +145,7 @@ def _described(about: protocol.About, counts: dict[str, int], places: Paths, *, 
     import time
 
     from fgsched.submission.checks import rlimits  # slow to import
-    from fgsched.submission.prepare import about_limits, about_variables
+    from fgsched.submission.controllerwarnings import about_limits, about_variables
 
     source = f"{about.gpus} from {about.source}" + (f" ({about.note})" if about.note else "")
     jobs = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"

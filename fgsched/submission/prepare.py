@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,19 +11,16 @@ from msgspec import Struct, structs
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
-from fgsched.domain.times import find_time, format_time
 from fgsched.domain.units import SubmitContext
 from fgsched.jobs.arrays import parse_array
 from fgsched.jobs.containers import is_path
 from fgsched.jobs.filenames import Values, is_one_for_all, left_alone
 from fgsched.jobs.jobscript import Unread, command_line, directives
 from fgsched.jobs.jobvariables import without_outer_job
-from fgsched.submission import foreign, options
+from fgsched.submission import controllerwarnings, jobwarnings, options
 from fgsched.submission.checks import NoScript, Process, Source
 from fgsched.submission.options import Setting, demand
 from fgsched.submission.table import BY_NAME, HostMemory
-from fgsched.system import limits
-from fgsched.system.paths import CONFIG_VARIABLES
 
 # -- the variables of the submitter that the job gets (--export) -----------------------------------
 
@@ -438,16 +434,16 @@ class Submitter:
     def _about(self, script: _Script, settings: Mapping[str, Setting], request: Request) -> Iterator[str]:
         """Yield warnings about a job. Raises BadUsage for what cannot work."""
         has_gpus = not {"gpus", "gpu-mem"}.isdisjoint(settings)
-        yield from about_unread(script.unread, script.label, has_gpus=has_gpus)
-        yield from about_own_gpus(script.data, script.label or "--wrap", request.demand.gpus)
+        yield from jobwarnings.about_unread(script.unread, script.label, has_gpus=has_gpus)
+        yield from jobwarnings.about_own_gpus(script.data, script.label or "--wrap", request.demand.gpus)
         yield from filter(None, self._check_outputs(settings, request))
-        yield from _about_labels(settings, self._site)
-        yield from about_controller(self._here.environ, self._here.rlimits, self._site)
+        yield from jobwarnings.about_labels(settings, self._site)
+        yield from controllerwarnings.about_controller(self._here.environ, self._here.rlimits, self._site)
         if "mem" in settings:
-            yield from _about_number(settings["mem"])
-        yield from _about_signal(settings)
+            yield from jobwarnings.about_number(settings["mem"])
+        yield from jobwarnings.about_signal(settings)
         yield from options.ignored_features(settings, self._site)
-        yield from _about_begin(settings.get("begin"))
+        yield from jobwarnings.about_begin(settings.get("begin"))
         if "ignored" in settings:
             listed = settings["ignored"].text.replace(" ", ", ")
             yield f"ignored, without effect here: {listed}"
@@ -458,11 +454,11 @@ class Submitter:
         if more := options.several_instances(request.demand):
             yield more
         if request.mail_type and self._site.mails:
-            yield from _about_addresses(settings.get("mail-user"))
+            yield from jobwarnings.about_addresses(settings.get("mail-user"))
         elif request.mail_type:
             yield f"{settings['mail-type'].label}: this host sends no mails"
         if not script.slurm and _text(settings, "mem", "") and "gpu-mem" not in settings:
-            yield from _about_memory(settings["mem"])
+            yield from jobwarnings.about_memory(settings["mem"])
 
     def _request(self, settings: Mapping[str, Setting], *, chdir: str, name: str, slurm: bool) -> Request:
         limit = settings.get("time")
@@ -530,22 +526,6 @@ def submit_line(words: Sequence[str]) -> str:
     return command_line(words)[:_LONGEST_LINE]
 
 
-def about_unread(lines: Sequence[Unread], name: str, *, has_gpus: bool) -> list[str]:
-    """Return warnings about lines that look like requests and are not read.
-
-    Raises BadUsage if such a line asks for GPUs, and nothing else says how many the job gets (`has_gpus`).
-    """
-    warnings = []
-    for line in lines:
-        what, remedy = foreign.about(line)
-        if not has_gpus and not line.is_comment and foreign.asks_for_gpus(line.text):
-            raise BadUsage(
-                f"{name}:{line.number}: {what}; the job would get no GPU", f"{remedy}, or --gpus=0."
-            )
-        warnings.append(f"{name}: line {line.number}: {what}; {remedy}")
-    return warnings
-
-
 def _with_words(
     plan: Prepared, script: _Script, settings: Sequence[Setting], words: Sequence[str]
 ) -> Prepared:
@@ -572,131 +552,6 @@ def _with_words(
 
 def _wrapped(command: str) -> bytes:
     return f"#!/bin/sh\n{command}\n".encode("utf-8", "surrogateescape")
-
-
-_OWN_GPUS = lazy_regex(
-    rb"(?<![$\w{])CUDA_VISIBLE_DEVICES(?:=|[\'\"]\][ \t]*=(?!=)[ \t]*)[\'\"]?([0-9]+(?:,[0-9]+)*)(?![\w$])"
-    rb"|(?:setenv|set[ \t]+-\w+)[ \t]+CUDA_VISIBLE_DEVICES[ \t]+[\'\"]?([0-9]+(?:[, ][0-9]+)*)"
-)
-
-
-def about_own_gpus(script: bytes, name: str, gpus: int) -> Iterator[str]:
-    """Yield a warning about each line that selects a GPU by a number that no GPU of the job has."""
-    if b"CUDA_VISIBLE_DEVICES" not in script:
-        return
-    for number, line in enumerate(script.split(b"\n"), 1):
-        match = None if line.lstrip().startswith(b"#") else _OWN_GPUS.search(line)
-        value = (match[1] or match[2]).decode() if match else ""
-        if any(int(number) >= gpus for number in re.findall("[0-9]+", value)):
-            place = name if name == "--wrap" else f"{name}: line {number}"
-            yield (
-                f"{place}: CUDA_VISIBLE_DEVICES={value} selects a GPU that the job does not have:"
-                f" {_numbers(gpus)}; leave it out"
-            )
-
-
-def _numbers(gpus: int) -> str:
-    """Return the numbers that a job's GPUs have in the job."""
-    if gpus < 2:
-        return "its GPU is number 0" if gpus else "it requests none"
-    return f"its GPUs are 0 to {gpus - 1}"
-
-
-def _about_labels(settings: Mapping[str, Setting], site: SubmitContext) -> Iterator[str]:
-    """Yield a warning about an account or a QOS where the site defines none."""
-    for slot, what in (("account", "accounts"), ("qos", "QOS")):
-        if slot in site.undefined and _text(settings, slot, ""):
-            setting = settings[slot]
-            if f"{slot}={setting.text}" in site.known:
-                continue
-            yield f"{setting.label}={shown(setting.text)}: this site defines no {what}; it is only a label"
-
-
-def about_controller(
-    environ: Mapping[str, str], rlimits: Iterable[tuple[int, int, int]], site: SubmitContext
-) -> Iterator[str]:
-    """Yield a warning about each property of this process that the running controller does not have."""
-    yield from about_variables(environ, site)
-    yield from about_limits(rlimits, site)
-
-
-def about_variables(environ: Mapping[str, str], site: SubmitContext) -> Iterator[str]:
-    """Yield a warning about each variable of the shell that differs from that of the controller."""
-    remedy = "fgsched stop, and the next command starts the controller with it" if site.own else ""
-    devices = environ.get("FG_DEVICES", "")
-    if devices and devices != site.devices:
-        theirs = f"FG_DEVICES={shown(site.devices)}" if site.devices else "no FG_DEVICES"
-        yield "; ".join(filter(None, [_unused("FG_DEVICES", devices, f"was started with {theirs}"), remedy]))
-    name = next((name for name in CONFIG_VARIABLES if environ.get(name)), "")
-    if name and site.config_file and os.path.normpath(environ[name]) != site.config_file:
-        theirs = f"reads {shown(site.config_file)}"
-        yield "; ".join(filter(None, [_unused(name, environ[name], theirs), remedy]))
-
-
-def about_limits(rlimits: Iterable[tuple[int, int, int]], site: SubmitContext) -> Iterator[str]:
-    """Yield a warning about the limits of this process that the user's controller cannot give to its jobs.
-
-    Only root can raise a hard limit again, so those of the command that started the controller bind all jobs.
-    """
-    hard = dict(site.limits) if site.own else {}
-    lower = [number for number, soft, _ in rlimits if number in hard and not 0 <= soft <= hard[number]]
-    if lower:
-        listed = ", ".join(f"{limits.name_of(number)} {hard[number]}" for number in lower)
-        yield (
-            "the controller was started with lower limits than those of this command, and they bind its jobs:"
-            f" {listed}; fgsched stop, and the next command starts it with its own"
-        )
-
-
-def _unused(name: str, value: str, why: str) -> str:
-    return f"{name}={shown(value)} has no effect: the controller {why}"
-
-
-def _about_signal(settings: Mapping[str, Setting]) -> Iterator[str]:
-    """Yield a warning about a signal that is sent at the start, as in Slurm."""
-    early = settings["signal"].value if "signal" in settings else None
-    limit = settings["time"].value if "time" in settings else 0
-    if isinstance(early, EarlySignal) and isinstance(limit, int) and 0 < limit <= early.before:
-        setting = settings["signal"]
-        yield (
-            f"{setting.label}={setting.text}: the time limit is {limit} s, so the signal is sent"
-            " as soon as the job runs"
-        )
-
-
-def _about_begin(setting: Setting | None) -> list[str]:
-    """Warn of a begin time that has passed, or that a change of the clocks skips."""
-    if setting is None:
-        return []
-    now = time.time()
-    found, is_skipped = find_time(setting.text, now)
-    given = f"{setting.label}={shown(setting.text)}"
-    if found < now:
-        return [f"{given} has passed; the job can start now"]
-    if is_skipped:
-        return [f"{given} is skipped by the change of the clocks; the job can start at {format_time(found)}"]
-    return []
-
-
-def _about_addresses(setting: Setting | None) -> list[str]:
-    """Warn of a text that is no address, which Slurm takes as well."""
-    if setting is None or not setting.text or setting.value == setting.text:
-        return []
-    kept = setting.value or "your own address"
-    return [f"{setting.label}={shown(setting.text)} is not an address; mails go to {kept}"]
-
-
-def _about_number(setting: Setting) -> Iterator[str]:
-    """Yield a warning about a number of host memory that was probably meant in GiB."""
-    if re.fullmatch(r"[0-9]{1,2}", setting.text) and int(setting.text):
-        yield f"{setting.label}={setting.text} is {setting.text} MiB; did you mean {setting.text}G?"
-
-
-def _about_memory(setting: Setting) -> list[str]:
-    """Warn that --mem-per-gpu is host memory, which is often mistaken for GPU memory."""
-    if setting.option.name != "mem-per-gpu":
-        return []
-    return [f"{setting.label} is memory of the host; for memory of the GPU use --gpu-mem"]
 
 
 def _text(settings: Mapping[str, Setting], slot: str, default: str) -> str:

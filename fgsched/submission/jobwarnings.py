@@ -1,0 +1,115 @@
+"""Warnings about a submission whose job can run nevertheless, though perhaps not as it was meant."""
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import EarlySignal
+from fgsched.domain.text import lazy_regex, shown
+from fgsched.domain.times import find_time, format_time
+from fgsched.domain.units import SubmitContext
+from fgsched.jobs.jobscript import Unread
+from fgsched.submission import foreign
+from fgsched.submission.options import Setting
+
+
+def about_unread(lines: Sequence[Unread], name: str, *, has_gpus: bool) -> list[str]:
+    """Return warnings about lines that look like requests and are not read.
+
+    Raises BadUsage if such a line asks for GPUs, and nothing else says how many the job gets (`has_gpus`).
+    """
+    warnings = []
+    for line in lines:
+        what, remedy = foreign.about(line)
+        if not has_gpus and not line.is_comment and foreign.asks_for_gpus(line.text):
+            raise BadUsage(
+                f"{name}:{line.number}: {what}; the job would get no GPU", f"{remedy}, or --gpus=0."
+            )
+        warnings.append(f"{name}: line {line.number}: {what}; {remedy}")
+    return warnings
+
+
+_OWN_GPUS = lazy_regex(
+    rb"(?<![$\w{])CUDA_VISIBLE_DEVICES(?:=|[\'\"]\][ \t]*=(?!=)[ \t]*)[\'\"]?([0-9]+(?:,[0-9]+)*)(?![\w$])"
+    rb"|(?:setenv|set[ \t]+-\w+)[ \t]+CUDA_VISIBLE_DEVICES[ \t]+[\'\"]?([0-9]+(?:[, ][0-9]+)*)"
+)
+
+
+def about_own_gpus(script: bytes, name: str, gpus: int) -> Iterator[str]:
+    """Yield a warning about each line that selects a GPU by a number that no GPU of the job has."""
+    if b"CUDA_VISIBLE_DEVICES" not in script:
+        return
+    for number, line in enumerate(script.split(b"\n"), 1):
+        match = None if line.lstrip().startswith(b"#") else _OWN_GPUS.search(line)
+        value = (match[1] or match[2]).decode() if match else ""
+        if any(int(number) >= gpus for number in re.findall("[0-9]+", value)):
+            place = name if name == "--wrap" else f"{name}: line {number}"
+            yield (
+                f"{place}: CUDA_VISIBLE_DEVICES={value} selects a GPU that the job does not have:"
+                f" {_numbers(gpus)}; leave it out"
+            )
+
+
+def _numbers(gpus: int) -> str:
+    """Return the numbers that a job's GPUs have in the job."""
+    if gpus < 2:
+        return "its GPU is number 0" if gpus else "it requests none"
+    return f"its GPUs are 0 to {gpus - 1}"
+
+
+def about_labels(settings: Mapping[str, Setting], site: SubmitContext) -> Iterator[str]:
+    """Yield a warning about an account or a QOS where the site defines none."""
+    for slot, what in (("account", "accounts"), ("qos", "QOS")):
+        if slot in site.undefined and slot in settings and settings[slot].text:
+            setting = settings[slot]
+            if f"{slot}={setting.text}" in site.known:
+                continue
+            yield f"{setting.label}={shown(setting.text)}: this site defines no {what}; it is only a label"
+
+
+def about_signal(settings: Mapping[str, Setting]) -> Iterator[str]:
+    """Yield a warning about a signal that is sent at the start, as in Slurm."""
+    early = settings["signal"].value if "signal" in settings else None
+    limit = settings["time"].value if "time" in settings else 0
+    if isinstance(early, EarlySignal) and isinstance(limit, int) and 0 < limit <= early.before:
+        setting = settings["signal"]
+        yield (
+            f"{setting.label}={setting.text}: the time limit is {limit} s, so the signal is sent"
+            " as soon as the job runs"
+        )
+
+
+def about_begin(setting: Setting | None) -> list[str]:
+    """Warn of a begin time that has passed, or that a change of the clocks skips."""
+    if setting is None:
+        return []
+    now = time.time()
+    found, is_skipped = find_time(setting.text, now)
+    given = f"{setting.label}={shown(setting.text)}"
+    if found < now:
+        return [f"{given} has passed; the job can start now"]
+    if is_skipped:
+        return [f"{given} is skipped by the change of the clocks; the job can start at {format_time(found)}"]
+    return []
+
+
+def about_addresses(setting: Setting | None) -> list[str]:
+    """Warn of a text that is no address, which Slurm takes as well."""
+    if setting is None or not setting.text or setting.value == setting.text:
+        return []
+    kept = setting.value or "your own address"
+    return [f"{setting.label}={shown(setting.text)} is not an address; mails go to {kept}"]
+
+
+def about_number(setting: Setting) -> Iterator[str]:
+    """Yield a warning about a number of host memory that was probably meant in GiB."""
+    if re.fullmatch(r"[0-9]{1,2}", setting.text) and int(setting.text):
+        yield f"{setting.label}={setting.text} is {setting.text} MiB; did you mean {setting.text}G?"
+
+
+def about_memory(setting: Setting) -> list[str]:
+    """Warn that --mem-per-gpu is host memory, which is often mistaken for GPU memory."""
+    if setting.option.name != "mem-per-gpu":
+        return []
+    return [f"{setting.label} is memory of the host; for memory of the GPU use --gpu-mem"]
