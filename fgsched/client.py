@@ -8,7 +8,7 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -79,15 +79,22 @@ class Client:
     """A connection for several requests, to be used in a `with` statement."""
 
     def __init__(
-        self, places: Paths, *, may_start: bool = True, is_prompt: bool = False, notes: bool = True
+        self,
+        places: Paths,
+        *,
+        may_start: bool = True,
+        is_prompt: bool = False,
+        names_variables: bool = True,
     ) -> None:
         """`may_start`: in user mode, start the controller if none is running.
 
         `is_prompt`: the time limit of a request includes the start of the controller.
-        `notes`: name variables without effect on a terminal; not for commands that name them in their answer.
+        `names_variables`: before the first request, name on a terminal the variables that the controller does
+        not have. False: the command names them itself, also in its output to a file.
         """
         self.places = places
-        self._may_start, self._is_prompt, self._notes = may_start, is_prompt, notes
+        self._may_start, self._is_prompt = may_start, is_prompt
+        self._names_variables = names_variables
         self._socket: socket.socket | None = None
         self._in = b""
         self.was_there = False  # a controller has taken a connection of ours
@@ -117,10 +124,25 @@ class Client:
 
         Raises: the controller's refusal; Unreachable, and TimedOut if it does not answer in time.
         """
+        if self._names_variables:
+            self._name_variables(patience)
         advice = unanswered or _advice(only_reads=call.only_reads, repeat=call.repeats)
         ok = self._insist(codec.encode_call(call), patience, progress, repeat=call.repeats, advice=advice)
         kind: type[Answer] = protocol.answer_of(type(call))
         return codec.decode_answer(ok, kind)
+
+    def _name_variables(self, patience: float | None) -> None:
+        """Name variables of this command without effect to a person: a program may read the errors, too."""
+        self._names_variables = False
+        if sys.stderr is None or not sys.stderr.isatty() or not any(map(os.environ.get, _OF_CONTROLLER)):
+            return
+        from fgsched.submission.controllerwarnings import (
+            about_variables,
+        )  # commands without them go on at once
+
+        site = self.call(protocol.Ping(), patience=patience).site
+        for text in about_variables(os.environ, site):
+            _say_once(f"note: {text}")
 
     def _insist(
         self,
@@ -182,11 +204,6 @@ class Client:
             return False
         limit = until if self._is_prompt else None
         self._socket, self._in = connect(self.places, may_start=self._may_start, until=limit), b""
-        is_seen = sys.stderr and sys.stderr.isatty()  # a program may read it with the output
-        if self._notes and is_seen and not self.was_there:
-            pid, _, _ = _credentials(self._socket)
-            for text in unused_settings(self.places, pid, os.environ):
-                _say_once(f"note: {text}")
         self.was_there = True
         return True
 
@@ -427,30 +444,6 @@ def _say(text: str) -> None:
 def _say_once(text: str) -> None:
     """Print a text once in a command, which may connect several times."""
     _say(text)
-
-
-def unused_settings(places: Paths, pid: int, environ: Mapping[str, str]) -> list[str]:
-    """Return a line for each variable that would choose other GPUs or settings than the controller has.
-
-    `pid`: of the controller. It keeps the variables with which it was started.
-    """
-    asked = {name: environ[name] for name in _OF_CONTROLLER if environ.get(name)}
-    if not asked:
-        return []
-    if places.mode == "system":
-        return [f"{name} has no effect: the host's controller has settings of its own" for name in asked]
-    from fgsched.system.process import started_with  # not for commands without such a variable
-
-    theirs = {name: started_with(pid, name) for name in ("PATH", *asked)}
-    if not any(theirs.values()):  # it cannot be read
-        return []
-    return [
-        f"{name}={value} has no effect: the controller was started "
-        + (f"with {name}={theirs[name]}" if theirs[name] else f"without {name}")
-        + ". fgsched stop, and the next command starts one with your variables"
-        for name, value in asked.items()
-        if theirs[name] != value
-    ]
 
 
 def _logs(places: Paths) -> str:

@@ -1,57 +1,55 @@
 """FG_DEVICES and FG_CONFIG of a shell beside a controller that was started with others."""
 
-import os
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from fgsched.client import unused_settings
-from fgsched.system.paths import Paths
+from fgsched.domain.units import SubmitContext
+from fgsched.submission.controllerwarnings import about_variables
 from terminals import on_terminal
 
-
-def notes(mode, pid, environ):
-    place = Path("/nowhere")
-    paths = Paths.find({"FG_HOME": str(place)}, 1)
-    assert paths.mode == "user"
-    return unused_settings(paths, pid, environ)
-
-
-@pytest.fixture
-def controller():
-    """A process with the variables of a controller."""
-    environ = {"PATH": os.environ["PATH"], "FG_DEVICES": "sim:2x16G"}
-    process = subprocess.Popen(["sh", "-c", "read line"], env=environ, stdin=subprocess.PIPE)
-    yield process.pid
-    process.stdin.close()
-    process.wait()
+OWN = SubmitContext(devices="sim:2x16G", config_file="/home/fgsched.toml")
+OF_HOST = SubmitContext(own=False, config_file="/etc/fgsched/fgsched.toml")
+REMEDY = "; fgsched stop, and the next command starts the controller with it"
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "site", "warnings"),
     [
-        ({}, []),
-        ({"FG_DEVICES": "sim:2x16G"}, []),
-        ({"FG_DEVICES": ""}, []),
+        ({}, OWN, []),
+        ({"FG_DEVICES": "sim:2x16G"}, OWN, []),
+        ({"FG_DEVICES": ""}, OWN, []),
         (
-            {"FG_DEVICES": "sim:4x80G"},
-            ["FG_DEVICES=sim:4x80G has no effect: the controller was started with"],
+            {"FG_DEVICES": "1"},
+            OWN,
+            [f"FG_DEVICES=1 has no effect: the controller was started with FG_DEVICES=sim:2x16G{REMEDY}"],
         ),
-        ({"FG_CONFIG": "/x"}, ["FG_CONFIG=/x has no effect: the controller was started without FG_CONFIG."]),
-        ({"FGSCHED_CONFIG": "/x"}, ["FGSCHED_CONFIG=/x has no effect: the controller was started without"]),
+        (
+            {"FG_CONFIG": "/x"},
+            OWN,
+            [f"FG_CONFIG=/x has no effect: the controller reads /home/fgsched.toml{REMEDY}"],
+        ),
+        (
+            {"FGSCHED_CONFIG": "/x", "FG_CONFIG": "/home/fgsched.toml"},
+            OWN,
+            [f"FGSCHED_CONFIG=/x has no effect: the controller reads /home/fgsched.toml{REMEDY}"],
+        ),
+        ({"FGSCHED_CONFIG": "/home/fgsched.toml", "FG_CONFIG": "/x"}, OWN, []),
+        ({"FG_CONFIG": "/home/x/../fgsched.toml"}, OWN, []),
+        (
+            {"FG_DEVICES": "0", "FG_CONFIG": "/x"},
+            OF_HOST,
+            [
+                "FG_DEVICES=0 has no effect: the controller was started with no FG_DEVICES",
+                "FG_CONFIG=/x has no effect: the controller reads /etc/fgsched/fgsched.toml",
+            ],
+        ),
     ],
 )
-def test_a_variable_that_a_running_controller_does_not_have_is_named(controller, environ, said):
-    found = notes("user", controller, environ)
-    assert len(found) == len(said)
-    for text, beginning in zip(found, said, strict=True):
-        assert text.startswith(beginning)
-        assert "fgsched stop" in text
+def test_a_variable_that_a_running_controller_does_not_have_is_named(environ, site, warnings):
+    assert list(about_variables(environ, site)) == warnings
 
 
-def test_a_controller_whose_variables_cannot_be_read_is_not_accused():
-    assert notes("user", 2**22 + 1, {"FG_DEVICES": "sim:4x80G"}) == []
+def test_a_controller_of_an_earlier_version_whose_variables_are_unknown_is_not_accused():
+    assert list(about_variables({"FG_DEVICES": "0", "FG_CONFIG": "/x"}, SubmitContext())) == []
 
 
 def on_screen(home, command, *words, **env):

@@ -126,7 +126,7 @@ class Foreground:
 
     def run(self) -> int:
         """Submit the job, follow it to its end, and return its exit code. Raises the errors of the client."""
-        with Client(find_places(), notes=False) as client, ExitStack() as opened:
+        with Client(find_places(), names_variables=False) as client, ExitStack() as opened:
             about = client.call(protocol.Ping())  # its start may make the run directory
             self.directory = link.callers(client.places.own_run(os.environ, os.geteuid()))
             listener = opened.enter_context(link.listen(self.link, self.directory))

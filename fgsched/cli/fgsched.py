@@ -125,7 +125,7 @@ def _status(verbose: bool, system: bool, as_json: bool) -> int:
     """Show the controller's pid, GPUs and jobs."""
     places = Paths.find(os.environ, os.geteuid(), system=system)
     try:
-        with Client(places, may_start=False, is_prompt=True, notes=False) as client:
+        with Client(places, may_start=False, is_prompt=True, names_variables=False) as client:
             about, jobs = client.call(protocol.Ping()), client.call(protocol.ListGpus()).jobs
     except Unreachable as error:
         if as_json:

@@ -49,7 +49,7 @@ class Submit(Command, OptionsCommand):
 def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
     """Submit a batch script and print the job's id."""
     name = said_by("fgsub")
-    with sentline.told(name), Client(find_places(), notes=False) as client:
+    with sentline.told(name), Client(find_places(), names_variables=False) as client:
         site = client.call(Ping()).site
         batch = given(settings, "batch")
         jobs = [_single(settings, words, site)] if batch is None else _list(batch, settings, words, site)

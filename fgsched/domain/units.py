@@ -28,7 +28,7 @@ _POWER = {"K": 10, "M": 20, "G": 30, "T": 40}
 
 
 class SubmitContext(Struct, frozen=True, kw_only=True):
-    """The parts of the controller's configuration that clients need to parse amounts."""
+    """What commands need to know of the controller to parse a submission and to warn about it."""
 
     shards_per_gpu: int = 0  # 0: the site defines none
     fgpu_per_gpu: int = 0  # 0: the site defines none
@@ -39,7 +39,7 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     own: bool = True  # whether the controller is the user's, and not that of the host
     devices: str = ""  # FG_DEVICES of the controller
     limits: tuple[tuple[int, int], ...] = ()  # (resource, hard limit) of the controller, where it has one
-    config_file: str = ""  # path; "": unknown
+    config_file: str = ""  # path that the controller reads; "": a controller of an earlier version
     host_memory: int = 0  # bytes for jobs; 0: not counted
     cpus: int = 0  # of the host; 0: unknown
     partition_gpus: Mapping[str, int] = field(default_factory=dict)  # partition -> its number of whole GPUs

@@ -18,16 +18,21 @@ def about_controller(
 
 
 def about_variables(environ: Mapping[str, str], site: SubmitContext) -> Iterator[str]:
-    """Yield a warning about each variable of the shell that differs from that of the controller."""
-    remedy = "fgsched stop, and the next command starts the controller with it" if site.own else ""
+    """Yield a warning about each variable of the command that differs from what the controller uses."""
+    if not site.config_file:  # a controller of an earlier version does not tell
+        return
     devices = environ.get("FG_DEVICES", "")
     if devices and devices != site.devices:
-        theirs = f"FG_DEVICES={shown(site.devices)}" if site.devices else "no FG_DEVICES"
-        yield "; ".join(filter(None, [_unused("FG_DEVICES", devices, f"was started with {theirs}"), remedy]))
+        used = f"FG_DEVICES={shown(site.devices)}" if site.devices else "no FG_DEVICES"
+        yield _without_effect("FG_DEVICES", devices, f"was started with {used}", site)
     name = next((name for name in CONFIG_VARIABLES if environ.get(name)), "")
-    if name and site.config_file and os.path.normpath(environ[name]) != site.config_file:
-        theirs = f"reads {shown(site.config_file)}"
-        yield "; ".join(filter(None, [_unused(name, environ[name], theirs), remedy]))
+    if name and os.path.normpath(environ[name]) != site.config_file:
+        yield _without_effect(name, environ[name], f"reads {shown(site.config_file)}", site)
+
+
+def _without_effect(name: str, value: str, why: str, site: SubmitContext) -> str:
+    remedy = "; fgsched stop, and the next command starts the controller with it" if site.own else ""
+    return f"{name}={shown(value)} has no effect: the controller {why}{remedy}"
 
 
 def about_limits(rlimits: Iterable[tuple[int, int, int]], site: SubmitContext) -> Iterator[str]:
@@ -43,7 +48,3 @@ def about_limits(rlimits: Iterable[tuple[int, int, int]], site: SubmitContext) -
             "the controller was started with lower limits than those of this command, and they bind its jobs:"
             f" {listed}; fgsched stop, and the next command starts it with its own"
         )
-
-
-def _unused(name: str, value: str, why: str) -> str:
-    return f"{name}={shown(value)} has no effect: the controller {why}"
