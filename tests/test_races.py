@@ -3,11 +3,10 @@
 import ctypes
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from fgsched.cli.cron import install_units
 from fgsched.domain.errors import FgschedError
 from fgsched.system import places
 from fgsched.system.spaces import Scratch
+from otheruser import acting
 
 UID, OTHER, THIRD = os.geteuid(), 54321, 54322
 AT_FDCWD, EXCHANGE = -100, 2
@@ -33,24 +33,15 @@ def exchange(one, other):
     LIBC.renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), EXCHANGE)
 
 
-@contextmanager
-def repeating(uid, act):
-    """Repeat a function as another user until the block ends."""
-    child = os.fork()
-    if not child:
-        try:
-            os.setgid(uid)
-            os.setuid(uid)
-            while True:
-                with suppress(OSError):
-                    act()
-        finally:
-            os._exit(1)
-    try:
-        yield
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+def repeated(act):
+    """Return what calls a function again and again, whatever the files of the moment refuse."""
+
+    def acts():
+        while True:
+            with suppress(OSError):
+                act()
+
+    return acts
 
 
 @pytest.fixture
@@ -97,7 +88,7 @@ def test_an_exchange_at_any_moment_leads_nothing_of_root_elsewhere(place, write)
     os.symlink(place / "secret", place / "home" / "link")
     os.lchown(place / "home" / "link", OTHER, OTHER)
     refused = 0
-    with repeating(OTHER, lambda: exchange(place / "home" / "rep", place / "home" / "link")):
+    with acting(OTHER, repeated(lambda: exchange(place / "home" / "rep", place / "home" / "link"))):
         for _ in range(ROUNDS):
             try:
                 write(place)
@@ -136,7 +127,7 @@ def test_a_cleaner_and_another_user_that_run_all_the_time_get_no_directory_of_a_
         path.chmod(mode)
     scratch = Scratch(place / "run", f"{tmp}/fg-", for_all=True)
     cleaner, squatter = (lambda: clean(tmp, names)), (lambda: squat(tmp, names, place / "secret"))
-    with repeating(0, cleaner), repeating(OTHER, squatter):
+    with acting(0, repeated(cleaner)), acting(OTHER, repeated(squatter)):
         for _ in range(ROUNDS):
             with suppress(OSError):  # the cleaner was faster, again and again: the job waits
                 scratch.of(THIRD, THIRD)

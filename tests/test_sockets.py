@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import uuid
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from fgsched.gpus import ownership
 from fgsched.gpus.ownership import Holder, Ownership, dismiss, holder_of
 from fgsched.interactive import link
 from live_host import PATIENCE
+from otheruser import acting
 
 PACKAGE = Path(fgsched.__file__).parent
 NATIVE = PACKAGE.parent / "fgshim"
@@ -98,23 +98,6 @@ def until(is_so):
     return found
 
 
-@contextmanager
-def another_user(act):
-    """Run a function as another user until the block ends."""
-    child = os.fork()
-    if not child:
-        try:
-            os.setuid(OTHER)
-            act()
-        finally:
-            os._exit(1)
-    try:
-        yield
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-
-
 def keep_connecting(address, kind):
     """Return what connects to an address without end."""
 
@@ -151,7 +134,7 @@ def is_full(address, kind):
 def test_the_agent_of_a_job_connects_while_another_user_fills_the_queue_of_the_caller(tmp_path):
     with link.listen(name := link.new_name(), tmp_path / "callers") as listener:
         flood = keep_connecting(listener.addresses[0], socket.SOCK_SEQPACKET)
-        with another_user(flood), another_user(flood):
+        with acting(OTHER, flood), acting(OTHER, flood):
             until(lambda: is_full(listener.addresses[0], socket.SOCK_SEQPACKET))
             with link.connect(name, tmp_path / "callers"):  # at once, although no connection is accepted
                 until(lambda: select.select([listener], [], [], PATIENCE)[0])
@@ -302,7 +285,7 @@ def test_the_holder_of_a_gpu_is_named_while_another_user_connects_without_end(gp
     owned = Ownership()
     owned.take([gpu])
     (listener,) = owned.listeners
-    with another_user(keep_connecting(listener.getsockname(), socket.SOCK_STREAM)):
+    with acting(OTHER, keep_connecting(listener.getsockname(), socket.SOCK_STREAM)):
         until(lambda: is_full(listener.getsockname(), socket.SOCK_STREAM))
         controller = os.fork()
         if not controller:
