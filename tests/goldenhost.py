@@ -125,12 +125,14 @@ def play(host: GoldenHost) -> None:
 
 
 def _running(host: GoldenHost, *words: str) -> int:
+    """Submit a job that runs until it is ended; return its id once it runs."""
     job = host.sub(*words, *_SLEEP)
     host.until(job, JobState.RUNNING)
     return job
 
 
 def _end_jobs(host: GoldenHost) -> None:
+    """Run jobs that end by themselves or at their time limit."""
     host.wait(host.sub("--gpus=0.25", "-J", "done", "--wrap", "exit 0"))
     host.at(10)
     host.wait(
@@ -149,6 +151,7 @@ def _end_jobs(host: GoldenHost) -> None:
 
 
 def _stop_jobs(host: GoldenHost) -> None:
+    """Cancel, preempt and requeue jobs, and let a deadline pass."""
     host.at(95)
     cancelled = _running(host, "--gpus=1", "-J", "cancelled")
     host.at(100)
@@ -177,6 +180,7 @@ def _stop_jobs(host: GoldenHost) -> None:
 
 
 def _run_jobs(host: GoldenHost) -> None:
+    """Start jobs that still run at the end, one of them suspended, and an array."""
     host.at(310)
     _running(host, "--gpus=0.3", "-J", "share", "--gpu-compute=hard", "-t", "1-12:00:00")
     _running(host, "--gpus=h100:1", "-J", "typed", "--mail-type=END,FAIL", "--mail-user=ann@example.org")
@@ -196,6 +200,7 @@ def _run_jobs(host: GoldenHost) -> None:
 
 
 def _queue_jobs(host: GoldenHost) -> None:
+    """Submit jobs that wait, each for another reason."""
     host.at(340)
     host.sub("--gpus=4", "-J", "resources", *_SLEEP)
     host.sub("--gpus=4", "-J", "priority", "--nice=100", *_SLEEP)
@@ -229,17 +234,22 @@ def settle(host: GoldenHost) -> None:
         for job in jobs.values():
             if job.started_at:
                 assert store.save(job, _settled_job(job), now=BEGIN)
-    with store.write():
-        store._db.execute("DELETE FROM event WHERE old = new")
-        store._db.execute("UPDATE event SET at = ? + 7 * job WHERE at > ?", (BEGIN, BEGIN + 3600))
-        for job, started in _RESTARTED.items():
-            store._db.execute("UPDATE event SET at = ? WHERE job = ?", (BEGIN + started, job))
+    _settle_events(store)
     store.close()
     ledger = Ledger(host.places.accounts)
     with ledger.write():
         ledger.add_samples(JobSample(job=job, usage=_USAGE) for job in jobs if job % 3 == 1)
     ledger.close()
     host.at(400)
+
+
+def _settle_events(store: Store) -> None:
+    """Set the times of steps. A store only adds steps, and its checksums know no write past it."""
+    with store.write():
+        store._db.execute("DELETE FROM event WHERE old = new")
+        store._db.execute("UPDATE event SET at = ? + 7 * job WHERE at > ?", (BEGIN, BEGIN + 3600))
+        for job, started in _RESTARTED.items():
+            store._db.execute("UPDATE event SET at = ? WHERE job = ?", (BEGIN + started, job))
 
 
 def move(host: GoldenHost) -> None:
@@ -287,6 +297,7 @@ _USAGE = JobUsage(
 
 
 def _settled_job(job: Job) -> Job:
+    """Return a started job with times and use that follow from its id."""
     started = BEGIN + _RESTARTED[job.id] if job.id in _RESTARTED else job.submitted_at + 1
     if job.id in _RESTARTED:  # the clock may be set before or after the end of the first attempt
         job = replace(job, opened_at=float(started))
@@ -363,12 +374,12 @@ _DOCUMENTS = {
     "fgctl-json": ("fgctl", "show", "--json", "job"),
     "fginfo-json": ("fginfo", "--json"),
 }
-_SOME = (1, 2, 5, 11, 12, 16, 18, 19, 21)
-_SINGLE = (
+_VARIED_JOBS = (1, 2, 5, 11, 12, 16, 18, 19, 21)  # one of each kind of end, an array and its tasks
+_BY_JOB = (  # commands that take one job, and the jobs for which they are run
     (("fgctl", "show", "job"), range(1, 32)),
-    (("fgctl", "show", "-o", "job"), _SOME),
-    (("seff",), _SOME),
-    (("sstat", "-a", "-P", "-j"), _SOME),
+    (("fgctl", "show", "-o", "job"), _VARIED_JOBS),
+    (("seff",), _VARIED_JOBS),
+    (("sstat", "-a", "-P", "-j"), _VARIED_JOBS),
 )
 
 
@@ -378,7 +389,7 @@ def outputs(host: GoldenHost, wanted: Collection[str] = ()) -> dict[str, str]:
         **{name: partial(_table, host, name) for name in _TABLES},
         **{name: partial(_run, host, words) for name, words in _TEXTS.items()},
         **{name: partial(_document, host, words) for name, words in _DOCUMENTS.items()},
-        **{"-".join(words): partial(_singly, host, words, jobs) for words, jobs in _SINGLE},
+        **{"-".join(words): partial(_of_each_job, host, words, jobs) for words, jobs in _BY_JOB},
     }
     return {name: _settled(host, make()) for name, make in makers.items() if not wanted or name in wanted}
 
@@ -390,7 +401,8 @@ def _document(host: GoldenHost, words: Sequence[str]) -> str:
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 
-def _singly(host: GoldenHost, words: Sequence[str], jobs: Sequence[int]) -> str:
+def _of_each_job(host: GoldenHost, words: Sequence[str], jobs: Sequence[int]) -> str:
+    """Return what a command prints of each of these jobs."""
     return "\n".join(f"== {job}\n{_run(host, (*words, str(job)))}" for job in jobs)
 
 
@@ -404,6 +416,7 @@ _OF_MOVED = ("fgacct", "sacct", "fgacct-json", "sacct-json", "fgctl-show-job", "
 
 
 def _run(host: GoldenHost, words: Sequence[str]) -> str:
+    """Return all that a command prints, and its exit status unless it is 0."""
     name, *rest = words
     command = [f"fgsched.cli.{name}", *rest] if name.startswith("fg") else ["fgsched.slurm.names", *words]
     done = subprocess.run(
