@@ -43,7 +43,7 @@ def about_own_gpus(script: bytes, name: str, gpus: int) -> Iterator[str]:
     for number, line in enumerate(script.split(b"\n"), 1):
         match = None if line.lstrip().startswith(b"#") else _OWN_GPUS.search(line)
         value = (match[1] or match[2]).decode() if match else ""
-        if any(int(number) >= gpus for number in re.findall("[0-9]+", value)):
+        if any(int(index) >= gpus for index in re.findall("[0-9]+", value)):
             place = name if name == "--wrap" else f"{name}: line {number}"
             yield (
                 f"{place}: CUDA_VISIBLE_DEVICES={value} selects a GPU that the job does not have:"

@@ -248,7 +248,8 @@ class Surroundings(Protocol):
     def is_writable(self, directory: str) -> bool:
         """Tell whether the submitter can create files in a directory."""
 
-    def check_input(self, setting: Setting, values: Values, chdir: str) -> str: ...
+    def check_input(self, setting: Setting, values: Values, chdir: str) -> str:
+        """Return a warning about an input file that the submitter cannot read; "" if there is none."""
 
     def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> str:
         """Check that the directory of an output file exists, or create it with `make`. Raises BadUsage.

@@ -103,8 +103,6 @@ class Ground(Struct, frozen=True):
     max_script: int  # bytes
 
 
-_LABELS = 32  # of a user that are remembered
-
 _Content = tuple[object, ...]  # of a submission: all but its key
 
 
@@ -229,6 +227,9 @@ def _environment(variables: dict[str, str], at: int) -> bytes:
 
 def _is_variable(name: str, value: str) -> bool:
     return bool(name) and "=" not in name and "\0" not in name + value
+
+
+_LABELS = 32  # of a user that are remembered
 
 
 class Labels:
