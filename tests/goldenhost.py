@@ -323,7 +323,7 @@ def _settled_job(job: Job) -> Job:
 # -- what commands print --------------------------------------------------------------------------
 
 
-_WIDTH = 64  # of a column of a table
+_WIDTH = 200  # of a column of a table: no value is cut, however long the path of the home is
 CORPUS = Path(__file__).with_name("data") / "golden"
 _TABLES = {  # how a table of all columns is asked for, and whether its names come by fgq's -O or fgacct's -o
     "fgq": ("fgq", "-t", "all", "-r", "-S", "i", "-h", "-O"),
