@@ -96,7 +96,7 @@ class GpuTime:
         jobs = {
             key: turns for key, paced in self._jobs.items() if (turns := self._turns_of(key, paced)).shares
         }
-        self._arbiter.update(jobs)
+        self._arbiter.update(jobs, self._looked_at)
         others: dict[int, int] = {}
         for key, paced in self._jobs.items():
             for gpu, borrower in paced.borrowers.items():

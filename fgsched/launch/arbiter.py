@@ -12,6 +12,7 @@ import fgshim.region as region
 
 log = logging.getLogger(__name__)
 JobKey = tuple[int, int]  # number and attempt
+_BETWEEN_STARTS = 1.0  # seconds: an arbiter may end at once, each time
 
 
 class TurnShare(NamedTuple):
@@ -38,19 +39,26 @@ class Arbiter:
         """`lock`: a file by which this arbiter ends that of an earlier controller."""
         self._program, self._lock = program, lock
         self._process: subprocess.Popen[bytes] | None = None
+        self._may_start_at = 0.0
         self._socket: socket.socket | None = None
         self._jobs: dict[JobKey, TurnJob] = {}
         self._others: dict[int, int] = {}
         self._flying: dict[JobKey, int] = {}
 
-    def update(self, jobs: Mapping[JobKey, TurnJob]) -> None:
-        """Tell the arbiter which jobs take turns. A new arbiter replaces one that has ended."""
+    def update(self, jobs: Mapping[JobKey, TurnJob], now: float) -> None:
+        """Tell the arbiter which jobs take turns. A new arbiter replaces one that has ended.
+
+        Args:
+            jobs: all running jobs that take turns.
+            now: seconds of a monotonic clock.
+        """
         if self._process is not None and self._process.poll() is not None:
             log.warning("the arbiter of shared GPUs has ended with status %d", self._process.returncode)
             self.close()
         if self._process is None:
-            if not jobs:
+            if not jobs or now < self._may_start_at:
                 return
+            self._may_start_at = now + _BETWEEN_STARTS
             self._start()
         for gone in self._jobs.keys() - jobs.keys():
             if self._send(f"- {gone[0]} {gone[1]}"):
@@ -80,16 +88,22 @@ class Arbiter:
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        self._process = subprocess.Popen(
-            [str(self._program), "turns", str(theirs.fileno()), str(self._lock)],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            cwd="/",
-            env={"PATH": "/usr/bin:/bin"},
-        )
-        theirs.close()
-        self._socket = ours
+        try:
+            self._process = subprocess.Popen(
+                [str(self._program), "turns", str(theirs.fileno()), str(self._lock)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                env={"PATH": "/usr/bin:/bin"},
+            )
+        except OSError as error:
+            log.warning("the arbiter of shared GPUs cannot be started: %s", error)
+            ours.close()
+        else:
+            self._socket = ours
+        finally:
+            theirs.close()
 
     def _send(self, text: str) -> bool:
         """Send a message; False if it must be sent again later."""
