@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 from pathlib import Path
+from typing import IO
 
 import fgshim
 from fgshim import region
@@ -18,10 +19,10 @@ WELCOME = struct.Struct("<3I16I")
 class Arbiter:
     """A running arbiter; `with` ends it."""
 
-    def __init__(self, lock: Path) -> None:
+    def __init__(self, lock: Path, log: IO[str] | None = None) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [SPAWNER, "turns", str(theirs.fileno()), lock]
-        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=log)
         theirs.close()
 
     def add(self, job: int, folder: Path, policy: str, share: int, gpu: int = 0) -> Path:

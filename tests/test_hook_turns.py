@@ -2,13 +2,15 @@
 
 import os
 import random
+import resource
 import signal
+import socket
 import subprocess
 import time
 
 import pytest
 
-from arbiter import Arbiter, Page
+from arbiter import WELCOME, Arbiter, Page
 from awaiting import PATIENCE, rest
 from fakecuda import Card
 from fakecuda.job import make_job
@@ -162,8 +164,11 @@ def connected(pages, path):
     return True
 
 
-def test_a_second_arbiter_ends_the_first_one(arbiter, tmp_path):
-    until((tmp_path / "lock").exists, "the first one has the lock")
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_second_arbiter_ends_the_first_one(arbiter, tmp_path, is_stopped):
+    until(arbiter.add(1, tmp_path, "hard", 5000).exists, "the first one has the lock")
+    if is_stopped:
+        arbiter.process.send_signal(signal.SIGSTOP)
     with Arbiter(tmp_path / "lock"):
         assert arbiter.process.wait(timeout=PATIENCE) == -signal.SIGTERM
 
@@ -179,6 +184,70 @@ def test_an_arbiter_without_a_controller_serves_the_jobs_that_run(sharing, arbit
     running = [sharing.start(job, "kernel", 200_000, 300) for job in jobs]
     assert [told(process) for process in running] == [(0, 300)] * 2
     assert arbiter.process.poll() is None
+
+
+def test_a_job_without_a_place_is_named_with_the_reason(tmp_path):
+    log = tmp_path / "log"
+    with log.open("w") as file, Arbiter(tmp_path / "lock", file) as arbiter:
+        for number in range(region.TURN_JOBS + 1):
+            (folder := tmp_path / str(number)).mkdir()
+            arbiter.add(number, folder, "fair", 100)
+        arbiter.add(region.TURN_JOBS + 1, tmp_path / "missing", "fair", 100, gpu=1)
+        until(lambda: log.read_text().count("\n") == 2, "both are reported")
+    assert log.read_text() == (
+        f"fgspawn: job {region.TURN_JOBS} takes no turns: too many jobs take turns on its GPU\n"
+        f"fgspawn: job {region.TURN_JOBS + 1} takes no turns: No such file or directory\n"
+    )
+
+
+def welcomed(path):
+    """A connection to the arbiter, or None if it refuses it."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(PATIENCE)
+    connection.connect(str(path))
+    data, files, _, _ = socket.recv_fds(connection, WELCOME.size, 16)
+    for file in files:
+        os.close(file)
+    if data:
+        return connection
+    connection.close()
+    return None
+
+
+def test_an_arbiter_without_free_descriptors_refuses_processes_at_once(tmp_path):
+    with Arbiter(tmp_path / "lock") as arbiter:
+        path = arbiter.add(1, tmp_path, "hard", 2500)
+        until(path.exists, "it listens")
+        open_now = [int(name) for name in os.listdir(f"/proc/{arbiter.process.pid}/fd")]
+        resource.prlimit(arbiter.process.pid, resource.RLIMIT_NOFILE, (max(open_now) + 2,) * 2)
+        connections = []
+        while connection := welcomed(path):
+            connections.append(connection)
+        assert connections, "there was room for one"
+        assert welcomed(path) is None
+        for connection in connections:
+            connection.close()
+        until(lambda: connections.append(welcomed(path)) or connections[-1], "there is room again")
+        connections[-1].close()
+
+
+def test_a_program_may_change_its_user_in_another_thread(sharing):
+    """The C library reaches each thread of the process by a signal, and waits for all of them."""
+    [job], _ = sharing(("hard", 5000))
+    assert told(sharing.start(job, "kernel", 100_000, 100, LAUNCHER_SETUID="1")) == (0, 100)
+
+
+@pytest.mark.parametrize("way", ["kernel", "graph"])
+def test_a_launch_that_waits_for_its_turn_leaves_errno_alone(sharing, way):
+    jobs, _ = sharing(("hard", 5000), ("hard", 5000))
+    running = [sharing.start(job, way, 200_000, 200, LAUNCHER_ERRNO="1") for job in jobs]
+    assert [told(process) for process in running] == [(0, 200)] * 2
+
+
+def test_a_green_context_that_has_ended_is_not_entered_any_more(sharing):
+    """The program waits for its last kernels after it has destroyed the context in which it launched them."""
+    [job], _ = sharing(("hard", 5000))
+    assert told(sharing.start(job, "kernel", 20_000_000, 5, LAUNCHER_GREEN="1")) == (0, 5)
 
 
 @pytest.mark.parametrize(

@@ -167,15 +167,11 @@ cdef public int cuCtxFromGreenCtx(void **context, void *green) noexcept nogil:
 
 
 cdef void fg_forget_green_marks(void *green) noexcept nogil:
-    """Forget the events in a green context, and in the primary contexts, which may end with it."""
-    cdef int device
+    """Forget the events in a green context."""
     cdef void *context = NULL
     cdef void *ask = fg_function(FG_cuCtxFromGreenCtx)
     if ask and (<ctx_from_green_t> ask)(&context, green) == CUDA_SUCCESS and context:
         fg_forget_marks(context)
-    for device in range(64):
-        if fg_load_int(&fg_devices[device]) and fg_primary(device):
-            fg_forget_marks(<void *> fg_primary(device))
 
 
 cdef public int cuGreenCtxDestroy(void *green) noexcept nogil:
@@ -188,6 +184,8 @@ cdef public int cuGreenCtxDestroy(void *green) noexcept nogil:
     pthread_mutex_lock(&fg_own_lock)
     for device in range(64):
         context[device] = fg_primary(device) if fg_load_int(&fg_devices[device]) else 0
+        if context[device]:
+            fg_forget_marks(<void *> context[device])
     fg_forget_green_marks(green)
     cdef int status = (<ctx_in_t> real)(green)
     for device in range(64):

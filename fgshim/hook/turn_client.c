@@ -152,7 +152,6 @@ static void receive_welcome(void) {
 /* Try now and then to connect. Under the lock. */
 static void ask_for_turns(uint64_t now) {
     struct stat status;
-    int saved = errno;
     if (connection >= 0 || (asked && now - asked < FG_ASK_AGAIN)) return;
     asked = now;
     connection = connect_here();
@@ -160,7 +159,6 @@ static void ask_for_turns(uint64_t now) {
         inode = status.st_ino;
         receive_welcome();
     }
-    errno = saved;
 }
 
 /* -- the thread ---------------------------------------------------------------------------------------------------- */
@@ -311,7 +309,7 @@ static int note_launch(fg_gpu_turns *g, fg_turn_page *page, fg_pace *pace, void 
     return marks ? FG_GOES_MARKED : FG_GOES;
 }
 
-int fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *watch) {
+static int enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *watch) {
     fg_gpu_turns *g = &gpus[gpu];
     uint64_t since = 0, wait = 0, now;
     for (;;) {
@@ -337,10 +335,19 @@ int fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_
     }
 }
 
+/* A program may read errno behind a launch: the driver's calls leave it alone. */
+int fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *watch) {
+    int saved = errno, how = enter(gpu, pace, context, stream, watch);
+    errno = saved;
+    return how;
+}
+
 void fg_turns_ask(void) {
+    int saved = errno;
     if (pthread_mutex_lock(&lock)) return;
     ask_for_turns(fg_clock());
     pthread_mutex_unlock(&lock);
+    errno = saved;
 }
 
 void fg_turns_mark(uint32_t gpu, void *stream, fg_stopwatch *watch) {

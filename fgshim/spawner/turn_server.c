@@ -1,13 +1,13 @@
 /* The arbiter's process: sockets and pages around the decisions of arbiter.h.
  *
- * The controller tells it of the jobs by datagrams of text:
+ * The controller sends it datagrams of text:
  *     + JOB ATTEMPT UID GPUS  {POSITION GPU POLICY SHARE}…  DIRECTORY    a job has started; POSITION: in its region
  *     - JOB ATTEMPT                                                      it has ended
  *     o GPU COUNT             so many processes of jobs of policy none have work there
  *     f JOB ATTEMPT COUNT     so many processes of this job have work, as its region says
  * It makes a page for each job and GPU, and listens at `turns` in the job's directory, where the hook connects. It outlives
- * its controller; the next one starts another arbiter, which ends this one by the lock and is told of the jobs again. The
- * hooks notice the end of a connection, and are paced by their budgets until they are connected again. */
+ * its controller. The next controller starts another arbiter, which ends this one by the lock, and sends it all running jobs.
+ * The hooks notice the end of a connection, and are paced by their budgets until they are connected again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -50,6 +50,7 @@ static gpu gpus[GPUS];
 static turn_job *jobs[JOBS];
 static connection connections[CONNECTIONS];
 static int n_connections, controller;
+static int spare = -1;   /* a descriptor for accept_or_refuse */
 
 static uint64_t nanoseconds(void) {
     struct timespec at;
@@ -136,12 +137,23 @@ static int send_welcome(int to, const turn_job *j, uint32_t seat) {
     return sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof welcome;
 }
 
+/* Accept a connection. If no descriptor is left, refuse it: ppoll would report it without end while it waits. */
+static int accept_or_refuse(int listener) {
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0 || (errno != EMFILE && errno != ENFILE) || spare < 0) return fd;
+    close(spare);
+    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0) close(fd);
+    spare = open("/", O_PATH | O_CLOEXEC);
+    return -1;
+}
+
 /* Accept a process of the job's user; others may pass through the directories of jobs that have their own mounts. */
 static void accept_process(turn_job *j) {
     struct ucred peer;
     socklen_t size = sizeof peer;
     uint32_t seat = 0;
-    int fd = accept4(j->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = accept_or_refuse(j->listener);
     if (fd < 0) return;
     while (seat < FG_TURN_SEATS && j->taken[seat]) seat++;
     int is_theirs = !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == j->uid;
@@ -196,17 +208,19 @@ static void drop_job(int at) {
     free(j);
 }
 
-/* Make a page. Its size is sealed: a job that could cut it short would end this process. */
-static int add_page(turn_job *j, gpu *g, uint32_t position, uint32_t policy, uint32_t share) {
+/* Make a page. Its size is sealed: a job that could cut it short would end this process. Return NULL, or why the job takes
+   no turns, as the functions below. */
+static const char *add_page(turn_job *j, gpu *g, uint32_t position, uint32_t policy, uint32_t share) {
     unsigned at = j->pages;
     int file = memfd_create("fgsched turns", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     int is_sealed = file >= 0 && !ftruncate(file, FG_TURN_PAGE_SIZE) && !fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     void *page = is_sealed ? mmap(NULL, FG_TURN_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     int place = page == MAP_FAILED ? -1 : fg_arbiter_join(&g->arbiter, policy, share);
     if (place < 0) {
+        const char *why = page == MAP_FAILED ? strerror(errno) : "too many jobs take turns on its GPU";
         if (page != MAP_FAILED) munmap(page, FG_TURN_PAGE_SIZE);
         if (file >= 0) close(file);
-        return 0;
+        return why;
     }
     j->file[at] = file;
     j->page[at] = page;
@@ -214,32 +228,39 @@ static int add_page(turn_job *j, gpu *g, uint32_t position, uint32_t policy, uin
     j->place[at] = place;
     j->position[at] = position;
     j->pages++;
-    return 1;
+    return NULL;
 }
 
 /* Listen in the job's directory. The directory may be the user's: nothing in it is followed or changed in its rights. */
-static int listen_in(turn_job *j, const char *folder) {
+static const char *listen_in(turn_job *j, const char *folder) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     j->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     j->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (j->folder < 0 || j->listener < 0) return 0;
+    if (j->folder < 0 || j->listener < 0) return strerror(errno);
     unlinkat(j->folder, FG_TURN_SOCKET, 0);
     snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/" FG_TURN_SOCKET, j->folder);
     umask(0);
     int bound = !bind(j->listener, (struct sockaddr *)&address, sizeof address) && !listen(j->listener, 64);
     umask(077);
-    return bound;
+    return bound ? NULL : strerror(errno);
 }
 
-static int take_gpus(turn_job *j, unsigned count, char **at) {
+static const char *take_gpus(turn_job *j, unsigned count, char **at) {
     for (unsigned k = 0; k < count; k++) {
         uint32_t position = (uint32_t)strtoul(*at, at, 10);
         long id = strtol(*at, at, 10);
         uint32_t policy = (uint32_t)strtoul(*at, at, 10), share = (uint32_t)strtoul(*at, at, 10);
         gpu *g = gpu_of(id);
-        if (!g || !add_page(j, g, position, policy, share)) return 0;
+        const char *why = g ? add_page(j, g, position, policy, share) : "jobs take turns on too many GPUs";
+        if (why) return why;
     }
-    return count > 0 && count <= FG_TURN_GPUS;
+    return NULL;
+}
+
+static const char *start_job(turn_job *j, unsigned count, char *at) {
+    const char *why = count && count <= FG_TURN_GPUS ? take_gpus(j, count, &at) : "too many GPUs";
+    if (!why && *at != ' ') why = "the controller's message has no directory";
+    return why ? why : listen_in(j, at + 1);
 }
 
 static void add_job(char *at) {
@@ -247,14 +268,16 @@ static void add_job(char *at) {
     unsigned attempt = (unsigned)strtoul(at, &at, 10), uid = (unsigned)strtoul(at, &at, 10), count = (unsigned)strtoul(at, &at, 10);
     int place = 0;
     while (place < JOBS && jobs[place]) place++;
-    if (place == JOBS || find_job(number, attempt) >= 0 || count > FG_TURN_GPUS) return;
-    turn_job *j = jobs[place] = calloc(1, sizeof *j);
-    if (!j) return;
-    *j = (turn_job){.job = number, .attempt = attempt, .uid = uid, .listener = -1, .folder = -1};
-    int is_good = take_gpus(j, count, &at) && *at == ' ' && listen_in(j, at + 1);
-    if (is_good) return;
-    dprintf(2, "fgspawn: job %lu takes no turns: %s\n", number, strerror(errno));
-    drop_job(place);
+    if (find_job(number, attempt) >= 0) return;
+    turn_job *j = place < JOBS ? calloc(1, sizeof *j) : NULL;
+    const char *why = place < JOBS ? strerror(ENOMEM) : "too many jobs take turns";
+    if (j) {
+        *j = (turn_job){.job = number, .attempt = attempt, .uid = uid, .listener = -1, .folder = -1};
+        jobs[place] = j;
+        why = start_job(j, count, at);
+    }
+    if (why) dprintf(2, "fgspawn: job %lu takes no turns: %s\n", number, why);
+    if (why && j) drop_job(place);
 }
 
 static void obey(char *text) {
@@ -286,7 +309,7 @@ static void hear_controller(void) {
         if (got == 0) {   /* it has ended: the jobs go on */
             close(controller);
             controller = -1;
-            for (int i = 0; i < GPUS; i++) gpus[i].others = 0;   /* nobody counts them now */
+            for (int i = 0; i < GPUS; i++) gpus[i].others = 0;   /* the counts come from the controller: they would not change any more */
             for (int i = 0; i < JOBS; i++) if (jobs[i]) jobs[i]->flying = 0;
             return;
         }
@@ -353,7 +376,10 @@ static int take_lock(const char *path) {
     struct flock lock = {.l_type = F_WRLCK}, holder = {.l_type = F_WRLCK};
     if (file < 0) return 0;
     if (!fcntl(file, F_SETLK, &lock)) return 1;
-    if (!fcntl(file, F_GETLK, &holder) && holder.l_type != F_UNLCK && holder.l_pid > 1) kill(holder.l_pid, SIGTERM);
+    if (!fcntl(file, F_GETLK, &holder) && holder.l_type != F_UNLCK && holder.l_pid > 1) {
+        kill(holder.l_pid, SIGTERM);
+        kill(holder.l_pid, SIGCONT);   /* a stopped process would not end */
+    }
     return !fcntl(file, F_SETLKW, &lock);
 }
 
@@ -369,6 +395,7 @@ int fg_give_turns(int from, const char *lock) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+    spare = open("/", O_PATH | O_CLOEXEC);
     if (!take_lock(lock)) {
         dprintf(2, "fgspawn: no turns: %s: %s\n", lock, strerror(errno));
         return 1;

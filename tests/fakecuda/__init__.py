@@ -211,7 +211,7 @@ def build(folder: Path) -> FakeDriver:
     compile_c([HERE / "fakejob.c"], folder / "fakejob-linked", "-DLINKED", str(driver), "-pthread")
     compile_c([HERE / "stepkill.c"], folder / "stepkill")
     compile_c([HERE / "procs.c"], folder / "procs", "-ldl")
-    compile_c([HERE / "launcher.c"], folder / "launcher", "-ldl")
+    compile_c([HERE / "launcher.c"], folder / "launcher", "-pthread", "-ldl")
     for simulator in ("pacesim", "turnsim"):
         include = f"-I{HERE.parents[1] / 'fgshim/include'}"
         compile_c([HERE / f"{simulator}.c"], folder / simulator, "-O2", include)

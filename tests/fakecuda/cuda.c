@@ -170,6 +170,7 @@ DRIVER(cuDevicePrimaryCtxGetState, (int device, unsigned *flags, int *active), (
     *flags = 0;
     return *active = primary[fake_card(device)].refs > 0, OK;
 }
+enum { ENDED = -1 };
 /* A green context is a part of its device: memory that is taken in it is the primary context's. */
 DRIVER(cuGreenCtxCreate, (context **out, void *resources, int device, unsigned flags), (out, resources, device, flags)) {
     context *whole;
@@ -186,7 +187,8 @@ DRIVER(cuCtxFromGreenCtx, (context **out, context *green), (out, green)) { retur
 DRIVER(cuGreenCtxDestroy, (context *green), (green)) {
     if (depth && stack[depth - 1] == green) depth--;
     int status = drop_primary(green->refs, 0);
-    return free(green), status;
+    green->card = ENDED;   /* not freed: a program that enters it is ended, where a driver would use freed memory */
+    return status;
 }
 DRIVER(cuCtxCreate_v2, (context **out, unsigned flags, int device), (out, flags, device)) {
     int card = fake_card(device), status = fake_ready();
@@ -245,7 +247,10 @@ DRIVER(cuCtxSetCurrent, (context *c), (c)) {
     return OK;
 }
 DRIVER(cuCtxGetCurrent, (context **c), (c)) { return fake_ready() ? NOT_INITIALIZED : (*c = fake_current(), OK); }
-DRIVER(cuCtxPushCurrent_v2, (context *c), (c)) { return c && depth < 32 ? (stack[depth++] = c, OK) : INVALID_CONTEXT; }
+DRIVER(cuCtxPushCurrent_v2, (context *c), (c)) {
+    if (c && c->card == ENDED) abort();
+    return c && depth < 32 ? (stack[depth++] = c, OK) : INVALID_CONTEXT;
+}
 DRIVER(cuCtxPopCurrent_v2, (context **c), (c)) { return depth ? (*c = stack[--depth], OK) : INVALID_CONTEXT; }
 DRIVER(cuCtxGetDevice, (int *device), (device)) {
     if (fake_ready()) return NOT_INITIALIZED;

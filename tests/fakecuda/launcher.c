@@ -2,13 +2,18 @@
    WAY: kernel, ex, cooperative, many, graph, grid, gridasync, one; SYNC: launches after which it waits for the card.
    LAUNCHER_TWINS=1 takes the per-thread twins, LAUNCHER_VIA=lookup asks cuGetProcAddress, LAUNCHER_CAPTURE=1
    records instead, LAUNCHER_STREAMS=N takes N streams in turn and tells the number of events that the driver recorded,
-   LAUNCHER_UNTIL=N makes the first kernel run until N launches were made. Prints: status, launches that the driver saw, microseconds until all of it was done. */
+   LAUNCHER_UNTIL=N makes the first kernel run until N launches were made, LAUNCHER_GREEN=1 launches in a green context, which
+   it destroys before the kernels have ended, LAUNCHER_SETUID=1 calls setuid() in another thread after half of the launches,
+   LAUNCHER_ERRNO=1 takes a changed errno for an error (1000 and more). Prints: status, launches that the driver saw, microseconds until all of it was done. */
 #include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct { unsigned grid[3], block[3], shared; void *on, *attributes; unsigned count; } config;
 typedef struct { void *f; unsigned grid[3], block[3], shared; void *on; void **parameters; } one_of_many;
@@ -58,6 +63,25 @@ static int launch(const char *way, void *f) {
     default: return ((int (*)(void *))call)(f);
     }
 }
+static void *change_user(void *unused) {
+    (void)unused;
+    return (void *)(intptr_t)setuid(getuid());
+}
+static int change_user_in_a_thread(void) {
+    pthread_t thread;
+    void *status = NULL;
+    return pthread_create(&thread, NULL, change_user, NULL) || pthread_join(thread, &status) || status;
+}
+static int enter_green(void **green) {
+    void *context;
+    int status = ((int (*)(void **, void *, int, unsigned))find("cuGreenCtxCreate", "cuGreenCtxCreate", 0))(green, NULL, 0, 1);
+    status |= ((int (*)(void **, void *))find("cuCtxFromGreenCtx", "cuCtxFromGreenCtx", 0))(&context, *green);
+    return status | ((int (*)(void *))find("cuCtxSetCurrent", "cuCtxSetCurrent", 0))(context);
+}
+static int end_green(void *green, void *context) {
+    int status = ((int (*)(void *))find("cuGreenCtxDestroy", "cuGreenCtxDestroy", 0))(green);
+    return status | ((int (*)(void *))find("cuCtxSetCurrent", "cuCtxSetCurrent", 0))(context);
+}
 int main(int argc, char **argv) {
     long count = argc > 3 ? atol(argv[3]) : 1, sync = argc > 4 ? atol(argv[4]) : 0;
     void *context, *f = (void *)(uintptr_t)strtoull(argv[2], NULL, 10), *graph;
@@ -77,14 +101,21 @@ int main(int argc, char **argv) {
     void *several[64];
     uint64_t (*records)(void) = dlsym(driver, "fake_records");
     for (long i = 0; i < streams; i++) status |= ((int (*)(void **, unsigned))find("cuStreamCreate", "cuStreamCreate", 0))(&several[i], 0);
+    void *green = NULL;
+    if (getenv("LAUNCHER_GREEN")) status |= enter_green(&green);
+    int checks = getenv("LAUNCHER_ERRNO") != NULL, changes_user = getenv("LAUNCHER_SETUID") != NULL;
     uint64_t began = microseconds();
     const char *until = getenv("LAUNCHER_UNTIL");
     for (long i = 0; i < count && !status; i++) {
         if (streams) stream = several[i % streams];
+        errno = 0;
         status = launch(argv[1], until && !i ? (void *)((uintptr_t)1 << 62 | strtoull(until, NULL, 10)) : f);
+        if (checks && errno) status = 1000 + errno;
+        if (changes_user && i == count / 2) status |= change_user_in_a_thread();
         if (sync && !((i + 1) % sync)) status |= wait(stream);
     }
     if (getenv("LAUNCHER_CAPTURE")) status |= ((int (*)(void *, void **))find("cuStreamEndCapture", "cuStreamEndCapture", 1))(stream, &graph);
+    if (green) status |= end_green(green, context);
     status |= wait(stream);
     if (streams) printf("%d %llu %llu\n", status, (unsigned long long)seen(), (unsigned long long)records());
     else printf("%d %llu %llu\n", status, (unsigned long long)seen(), (unsigned long long)(microseconds() - began));
