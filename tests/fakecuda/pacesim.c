@@ -11,16 +11,11 @@
  * The driver's measurement is that of an H100: every fifth of a second it takes one sample, the whole percentage of
  * this time in which the card had work, and ascribes it to the one process that worked last. A question, three
  * times a second, is answered with the mean of the new samples for each process that one of them names. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "lend.h"
 #include "meter.h"
+#include "simjob.h"
 
 enum { ROOM = 2048, DEPTH = 1024, JOBS = 8, PROCESSES = 8, SAMPLES = 8192 };
-#define NEVER UINT64_MAX
-#define SLICE (2 * FG_MS)
-#define SECOND (1000 * FG_MS)
 
 typedef struct { uint64_t at; } event;
 typedef struct { uint64_t left; event *event; } item;
@@ -38,8 +33,8 @@ struct job {
     fg_long_runs runs;
     fg_lender lender;
     process *process[PROCESSES];
-    int share, policy, processes, sync;
-    uint64_t kernel, mix, tail, gap, from, to, had, had_before;
+    job_words asked;
+    uint64_t mix, had, had_before;
 };
 static job jobs[JOBS];
 static int n_jobs, by_nvml, is_eager, turn_of;
@@ -102,7 +97,7 @@ static void run(process *p, uint64_t time) {
     p->kernels--;
     reach(p);
     if ((p->full && p->kernels < DEPTH) || (p->syncing && !p->count)) {
-        p->wake = now + (p->syncing ? 10 * FG_US + p->of->gap : 2 * FG_US);
+        p->wake = now + (p->syncing ? 10 * FG_US + p->of->asked.gap : 2 * FG_US);
         p->full = p->syncing = 0;
     }
 }
@@ -120,22 +115,22 @@ static void launch(process *p, uint64_t key, uint64_t takes) {
     if (turn.marks) fg_track_mark(turn.track, now, &watch);
     pace->flying[p->number] = paced ? turn.track->busy_until : now + 10 * FG_REPORT_PERIOD;
     p->launches++;
-    p->wake = now + 3 * FG_US + p->of->gap;
-    if (p->of->sync && p->launches % (unsigned)p->of->sync == 0) { p->syncing = 1; p->wake = NEVER; }
+    p->wake = now + 3 * FG_US + p->of->asked.gap;
+    if (p->of->asked.sync && p->launches % (unsigned)p->of->asked.sync == 0) { p->syncing = 1; p->wake = NEVER; }
     else if (p->kernels >= DEPTH) { p->full = 1; p->wake = NEVER; }
 }
 static void act(process *p) {
     job *j = p->of;
-    if (now >= j->to) { p->wake = NEVER; return; }
-    int is_other = (j->mix || j->tail) && (rand_r(&p->seed) & 7) == 0;
-    launch(p, is_other && j->mix ? j->mix : j->kernel, !is_other ? j->kernel : j->mix ? j->mix : j->tail);
+    if (now >= j->asked.to) { p->wake = NEVER; return; }
+    int is_other = (j->mix || j->asked.tail) && (rand_r(&p->seed) & 7) == 0;
+    launch(p, is_other && j->mix ? j->mix : j->asked.kernel, !is_other ? j->asked.kernel : j->mix ? j->mix : j->asked.tail);
 }
 static void controller(void) {
     fg_lender *l[JOBS];
     fg_pace *p[JOBS];
     int n = 0;
     for (int i = 0; i < n_jobs; i++) {
-        if (now < jobs[i].from || now >= jobs[i].to) continue;
+        if (now < jobs[i].asked.from || now >= jobs[i].asked.to) continue;
         jobs[i].lender.runs = &jobs[i].runs;
         fg_lend_look(&jobs[i].lender, &jobs[i].pace, now);
         l[n] = &jobs[i].lender;
@@ -167,27 +162,14 @@ static void take_sample(void) {
     worked_before = worked;
     samples += samples < SAMPLES;
 }
-static uint64_t value_of(const char *text, const char *key, uint64_t otherwise) {
-    const char *at = strstr(text, key);
-    return at ? strtoull(at + strlen(key), NULL, 10) : otherwise;
-}
 static void read_job(const char *text, job *j) {
-    char policy[8];
-    double kernel;
-    if (sscanf(text, "%d,%7[a-z],%d,%lf", &j->share, policy, &j->processes, &kernel) != 4 || j->processes > PROCESSES) exit(2);
-    j->kernel = (uint64_t)(kernel * 1000);
+    j->asked = read_words(text, PROCESSES);
     j->mix = value_of(text, "mix=", 0) * FG_US;
-    j->tail = value_of(text, "tail=", 0) * FG_US;
-    j->gap = value_of(text, "gap=", 0) * FG_US;
-    j->sync = (int)value_of(text, "sync=", 0);
-    j->from = value_of(text, "from=", 0) * FG_MS + SECOND;
-    j->to = value_of(text, "to=", 0) * FG_MS + SECOND;
-    if (j->to == SECOND) j->to = NEVER;
-    j->pace.policy = *policy == 'h' ? FG_PACE_HARD : *policy == 'f' ? FG_PACE_FAIR : FG_PACE_NONE;
-    j->pace.share = (uint32_t)j->share;
-    for (int i = 0; i < j->processes; i++) {
+    j->pace.policy = j->asked.policy;
+    j->pace.share = j->asked.share;
+    for (int i = 0; i < j->asked.processes; i++) {
         process *p = calloc(1, sizeof *p);
-        *p = (process){.of = j, .meter.flight = i, .wake = SECOND + value_of(text, "wake=", (j->from - SECOND) / FG_MS) * FG_MS + (uint64_t)i * 777 * FG_US, .number = i, .seed = (unsigned)(n_all + 1)};
+        *p = (process){.of = j, .meter.flight = i, .wake = SECOND + value_of(text, "wake=", (j->asked.from - SECOND) / FG_MS) * FG_MS + (uint64_t)i * 777 * FG_US, .number = i, .seed = (unsigned)(n_all + 1)};
         j->process[i] = all[n_all++] = p;
     }
 }

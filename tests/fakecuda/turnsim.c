@@ -10,15 +10,10 @@
  * another process costs 0.3 ms if it interrupts and 0.15 ms if it does not, as on an H100. An event waits for a slice.
  * Sleeps are late by 60 µs (those of hook's thread and arbiter, with a small timer slack, by 20), and one in a hundred by
  * 2 ms more. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "backlog.h"
+#include "simjob.h"
 
 enum { ROOM = 4096, DEPTH = 1024, JOBS = 8, PROCESSES = 8, ALL = 64, STREAMS = 32, LATENCIES = 8192 };
-#define NEVER UINT64_MAX
-#define SLICE (2 * FG_MS)
-#define SECOND (1000 * FG_MS)
 #define POKE (15 * FG_US)    /* from a futex or a socket to the process that waits */
 
 typedef struct { uint64_t at; } event;
@@ -34,10 +29,10 @@ typedef struct {
     unsigned seed;
 } process;
 struct job {
-    uint32_t share, policy;
-    int processes, sync, streams, width, place, resumed, requests;
+    job_words asked;
+    int streams, width, place, resumed, requests;
     double rate;
-    uint64_t kernel, tail, gap, pause, from, to, had, had_before, latency[LATENCIES];
+    uint64_t pause, had, had_before, latency[LATENCIES];
     process *process[PROCESSES];
 };
 static job jobs[JOBS];
@@ -113,7 +108,7 @@ static void finished(process *p) {
         if (j->requests < LATENCIES) j->latency[j->requests++] = now + 12 * FG_US - p->arrival;
         p->arrival += (uint64_t)((0.5 + (double)rand_r(&p->seed) / RAND_MAX) * 1e9 / j->rate);
     }
-    p->wake = now + 12 * FG_US + j->gap + (j->pause ? j->pause + late() : 0);
+    p->wake = now + 12 * FG_US + j->asked.gap + (j->pause ? j->pause + late() : 0);
 }
 static void run(process *p, uint64_t time) {
     int at[STREAMS], n = fits(p, at);
@@ -175,19 +170,19 @@ static int may_launch(process *p) {
 }
 static void act(process *p) {
     job *j = p->of;
-    if (now >= j->to) { p->wake = NEVER; p->wants = 0; return; }
-    if (j->rate > 0 && p->launches % (unsigned)j->sync == 0 && now < p->arrival) { p->wake = p->arrival + late(); return; }
+    if (now >= j->asked.to) { p->wake = NEVER; p->wants = 0; return; }
+    if (j->rate > 0 && p->launches % (unsigned)j->asked.sync == 0 && now < p->arrival) { p->wake = p->arrival + late(); return; }
     if (!may_launch(p)) return;
     int at = (int)(p->launches % (unsigned)j->streams);
     fg_stopwatch watch = {record, reached, between, p};
     int marks = !is_free && fg_backlog_launch(&p->backlog, p, (void *)(intptr_t)(at + 1), now);
-    push(p, at, j->tail && (rand_r(&p->seed) & 7) == 0 ? j->tail : j->kernel, NULL);
+    push(p, at, j->asked.tail && (rand_r(&p->seed) & 7) == 0 ? j->asked.tail : j->asked.kernel, NULL);
     if (marks) fg_backlog_mark(&p->backlog, (void *)(intptr_t)(at + 1), now, &watch);
     publish(p, fg_backlog_end(&p->backlog));
     if (p->keeper == NEVER && !is_free) p->keeper = now + FG_MS;
     p->launches++;
-    p->wake = now + 3 * FG_US + j->gap;
-    if (j->sync && p->launches % (unsigned)j->sync == 0) { p->syncing = 1; p->wake = NEVER; }
+    p->wake = now + 3 * FG_US + j->asked.gap;
+    if (j->asked.sync && p->launches % (unsigned)j->asked.sync == 0) { p->syncing = 1; p->wake = NEVER; }
     else if (p->kernels >= DEPTH) { p->full = 1; p->wake = NEVER; }
 }
 static void keep(process *p) {   /* the hook's thread */
@@ -212,7 +207,7 @@ static void show(job *j) {
     int word = fg_arbiter_word(&arbiter, j->place), before = words[j->place];
     words[j->place] = word;
     if (word == before) return;
-    for (int k = 0; k < j->processes; k++) {
+    for (int k = 0; k < j->asked.processes; k++) {
         process *p = j->process[k];
         if (word == FG_TURN_NONE && p->keeper != NEVER) p->keeper = now + POKE;
         if (word == FG_TURN_HELD && before == FG_TURN_NONE && p->wants) p->wake = now + 2 * POKE;
@@ -226,7 +221,7 @@ static void arbitrate(void) {
         fg_turn_view *v = &views[j->place];
         v->resumed = j->resumed;
         j->resumed = 0;
-        for (int k = 0; k < j->processes; k++) {
+        for (int k = 0; k < j->asked.processes; k++) {
             v->had += j->process[k]->backlog.had;
             if (j->process[k]->until > v->until) v->until = j->process[k]->until;
             if (j->process[k]->wants && (!v->wants || j->process[k]->wants < v->wants)) v->wants = j->process[k]->wants;
@@ -242,30 +237,16 @@ static void arbitrate(void) {
 }
 
 /* -- the jobs ------------------------------------------------------------------------------------------------------ */
-static uint64_t value_of(const char *text, const char *key, uint64_t otherwise) {
-    const char *at = strstr(text, key);
-    return at ? strtoull(at + strlen(key), NULL, 10) : otherwise;
-}
 static void read_job(const char *text, job *j) {
-    char policy[8];
-    double kernel;
-    if (sscanf(text, "%u,%7[a-z],%d,%lf", &j->share, policy, &j->processes, &kernel) != 4 || j->processes > PROCESSES) exit(2);
-    j->kernel = (uint64_t)(kernel * 1000);
-    j->tail = value_of(text, "tail=", 0) * FG_US;
-    j->gap = value_of(text, "gap=", 0) * FG_US;
+    j->asked = read_words(text, PROCESSES);
     j->pause = value_of(text, "pause=", 0) * FG_US;
-    j->sync = (int)value_of(text, "sync=", 0);
     j->streams = (int)value_of(text, "streams=", 1);
     j->width = (int)value_of(text, "width=", 100);
     j->rate = (double)value_of(text, "rate=", 0);
-    j->from = value_of(text, "from=", 0) * FG_MS + SECOND;
-    j->to = value_of(text, "to=", 0) * FG_MS + SECOND;
-    if (j->to == SECOND) j->to = NEVER;
-    j->policy = *policy == 'h' ? FG_PACE_HARD : *policy == 'f' ? FG_PACE_FAIR : FG_PACE_NONE;
-    j->place = fg_arbiter_join(&arbiter, j->policy, j->share);
-    for (int i = 0; i < j->processes; i++) {
+    j->place = fg_arbiter_join(&arbiter, j->asked.policy, j->asked.share);
+    for (int i = 0; i < j->asked.processes; i++) {
         process *p = calloc(1, sizeof *p);
-        *p = (process){.of = j, .wake = j->from + (uint64_t)i * 777 * FG_US, .keeper = NEVER, .arrival = j->from, .seed = (unsigned)n_all + noise};
+        *p = (process){.of = j, .wake = j->asked.from + (uint64_t)i * 777 * FG_US, .keeper = NEVER, .arrival = j->asked.from, .seed = (unsigned)n_all + noise};
         p->stream = calloc((size_t)j->streams, sizeof(stream));
         j->process[i] = all[n_all++] = p;
     }
