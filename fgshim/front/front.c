@@ -37,7 +37,7 @@ static int run(struct command *command)
     if (is_completion(command->name) || !are_streams_open()) /* a socket would become the standard output */
         return -1;
     if (isatty(2) && (has_variables("FG_DEVICES", NULL) || has_variables("FG_CONFIG", NULL) ||
-                      has_variables("FGSCHED_CONFIG", NULL))) /* a person is told if they have no effect */
+                      has_variables("FGSCHED_CONFIG", NULL))) /* the Python command warns that they have no effect */
         return -1;
     if (strcmp(command->name, "fgq") == 0 || strcmp(command->name, "squeue") == 0)
         return show_queue(command);

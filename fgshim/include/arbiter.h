@@ -17,7 +17,7 @@
  *
  * What a job does (all its processes together), by its word:
  *     FG_TURN_NONE     no launch begins. A launch that waits sets `wants` to the time, again each 20 ms.
- *     FG_TURN_HELD     launches go at once, without a system call. The job queues at most fg_arbiter_ahead of work.
+ *     FG_TURN_HELD     launches go at once. Each process of the job queues at most fg_arbiter_ahead of work.
  *     FG_TURN_PARKED   no other job wants the GPU: launches go at once, and the first one changes the word to
  *                      FG_TURN_HELD and is an event, with `resumed` set in the next view.
  * `until` is a lease: the job has work on the GPU until then. The job renews it while it has work. When its turn has
@@ -28,7 +28,8 @@
  * `others` of fg_arbiter is set by the caller before a step: the number of processes that have work on the GPU and take
  * no turns (policy none). The GPU gives them time slices beside the holder, who is charged its part of the time.
  *
- * Any content of a view is valid: a job that lies can lengthen its turns by these bounds, and is charged for them. */
+ * Any content of a view is valid: a job that lies can lengthen its turns by these bounds. It is charged for them, but the
+ * debt of a fair job ends with fg_arbiter_give_rest. */
 #ifndef FG_ARBITER_H
 #define FG_ARBITER_H
 #include <string.h>

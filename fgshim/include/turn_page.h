@@ -1,7 +1,7 @@
 /* The page that the processes of one job share with the arbiter for one GPU, and the words on the socket between them.
  *
  * The arbiter makes the page (a sealed memfd, so that it cannot be cut short) and gives it to each process that connects
- * to the socket `turns` in the job's directory. No other job has it. Each side takes any content of it as valid. */
+ * to the socket `turns` in the job's directory. No job of another user has it. Each side takes any content of it as valid. */
 #ifndef FG_TURN_PAGE_H
 #define FG_TURN_PAGE_H
 #include <stdint.h>

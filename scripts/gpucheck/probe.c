@@ -9,7 +9,7 @@
  *                                    WIDTH of the GPU; a wait after every WAIT kernels (0: none), then THINK microseconds
  *   probe requests US COUNT RATE SECONDS START
  *                                    COUNT kernels of US microseconds at random times, RATE a second; their latencies
- *   probe fill PART                  take PART of what is told as free, and hold it until the input ends
+ *   probe fill PART                  take PART of the memory that the driver reports as free, and hold it until the input ends
  *   probe clock SECONDS              the time that START counts, in SECONDS
  *
  * TURNS: the result of `calibrate`. PROBE_OUT: a file that receives the line, too. */
@@ -130,7 +130,7 @@ static int launch(double us, void *stream, long number, double width) {
     unsigned grid = (unsigned)(2 * processors * width);
     return cuLaunchKernel(kernel, grid ? grid : 1, 1, 1, BLOCK, 1, 1, 0, stream, parameters, NULL);
 }
-static size_t told_free(void) {
+static size_t free_bytes(void) {
     size_t bytes = 0, total;
     cuMemGetInfo_v2(&bytes, &total);
     return bytes;
@@ -169,22 +169,22 @@ static void run_once(void) {
 }
 static void try_limit(const char *name, int limit, size_t bytes, size_t asked) {
     if (!cuCtxSetLimit) return;
-    size_t before = told_free();
+    size_t before = free_bytes();
     int status = cuCtxSetLimit(limit, bytes);
-    size_t at_call = told_free();
+    size_t at_call = free_bytes();
     way(name, status, asked, before, at_call);
     run_once();
     char text[80];
     snprintf(text, sizeof text, "%s, after a kernel", name);
-    way(text, status, asked, before, told_free());
+    way(text, status, asked, before, free_bytes());
 }
 static void try_pool(const char *name, void *pool, int status, size_t bytes) {
     address at;
-    size_t before = told_free();
+    size_t before = free_bytes();
     if (!status) status = cuMemAllocFromPoolAsync(&at, bytes, pool, streams[0]);
     if (!status && cuMemsetD8_v2) cuMemsetD8_v2(at, 1, bytes);
     cuCtxSynchronize();
-    way(name, status, bytes, before, told_free());
+    way(name, status, bytes, before, free_bytes());
     if (!status && cuMemFreeAsync) cuMemFreeAsync(at, streams[0]);
     cuCtxSynchronize();
 }
@@ -210,22 +210,22 @@ static void try_variables(size_t bytes) {
     void *module;
     snprintf(code, sizeof code, "%s.visible .global .align 8 .b8 big[%zu];\n.visible .entry k(.param .u64 o) { .reg .u64 %%a,%%b; "
              "mov.u64 %%a,big; cvta.global.u64 %%b,%%a; ld.param.u64 %%a,[o]; st.global.u64 [%%a],%%b; ret; }\n", HEAD, bytes);
-    size_t before = told_free();
+    size_t before = free_bytes();
     int status = cuModuleLoadData(&module, code);
-    way("variables of a module", status, bytes, before, told_free());
+    way("variables of a module", status, bytes, before, free_bytes());
 }
 static void try_memory(size_t bytes) {
     address at;
     load_kernel();
     run_once();
-    add("{\"free\": %zu, \"ways\": [", told_free());
+    add("{\"free\": %zu, \"ways\": [", free_bytes());
     try_pools(bytes);
     try_variables(bytes);
     try_limit("a heap", HEAP, bytes, bytes);
     try_limit("stacks of 16 KiB", STACK, 16 << 10, (size_t)processors * 2048 * (16 << 10));
-    size_t before = told_free();
+    size_t before = free_bytes();
     int status = cuMemAllocManaged ? cuMemAllocManaged(&at, bytes, 1) : -1;
-    way("managed memory", status, bytes, before, told_free());
+    way("managed memory", status, bytes, before, free_bytes());
     add("]}");
 }
 
@@ -259,7 +259,7 @@ static void costs(long count) {
     name = "cuStreamGetCtx"; COST(cuStreamGetCtx, count, cuStreamGetCtx(streams[0], &any))
     name = "cuStreamIsCapturing"; COST(cuStreamIsCapturing, count, cuStreamIsCapturing(streams[0], &capturing))
     name = "cuCtxGetCurrent"; COST(cuCtxGetCurrent, count, cuCtxGetCurrent(&any))
-    name = "cuMemGetInfo"; COST(cuMemGetInfo_v2, count / 10 + 1, told_free())
+    name = "cuMemGetInfo"; COST(cuMemGetInfo_v2, count / 10 + 1, free_bytes())
     name = "cuMemAlloc and cuMemFree of 2 MiB"; COST(cuMemAlloc_v2, count / 10 + 1, cuMemAlloc_v2(&memory, 2 * MIB); cuMemFree_v2(memory))
     name = "cuMemAllocAsync and cuMemFreeAsync of 1 MiB"; COST(cuMemAllocAsync, count, cuMemAllocAsync(&memory, MIB, streams[0]); cuMemFreeAsync(memory, streams[0]))
     time_launches("a launch, 1 stream", count, 1);
@@ -323,7 +323,7 @@ static void requests(double us, int kernels, double rate, double seconds, double
 static void fill(double part) {
     address at;
     char any;
-    size_t bytes = told_free(), asked = (size_t)((double)bytes * part) / (2 * MIB) * (2 * MIB);
+    size_t bytes = free_bytes(), asked = (size_t)((double)bytes * part) / (2 * MIB) * (2 * MIB);
     int status = cuMemAlloc_v2(&at, asked);
     add("{\"free\": %zu, \"asked\": %zu, \"status\": %d}", bytes, asked, status);
     tell();
