@@ -147,15 +147,16 @@ def test_the_agent_of_a_job_connects_while_another_user_fills_the_queue_of_the_c
 @pytest.mark.root
 def test_no_other_user_can_connect_to_the_socket_of_a_caller_or_put_one_in_its_place(tmp_path):
     tmp_path.chmod(0o755)
-    for above in (tmp_path.parent, tmp_path.parent.parent):
-        above.chmod(0o755)
     with link.listen(name := link.new_name(), directory := tmp_path / "callers"):
         child = os.fork()
         if not child:
-            os.setuid(OTHER)
-            os.chdir(tmp_path)
-            stranger = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            os._exit(stranger.connect_ex(f"callers/{name}"))
+            try:
+                os.chdir(tmp_path)  # as root: the directories above it may be closed to others
+                os.setuid(OTHER)
+                stranger = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                os._exit(stranger.connect_ex(f"callers/{name}"))
+            finally:
+                os._exit(255)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == errno.EACCES
     assert os.listdir(directory) == []
 
