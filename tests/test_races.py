@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from awaiting import PATIENCE
 from fakehost import CONFIG, UIDS, hosting, why_not
 from fgsched.cli import hint
 from fgsched.cli.cron import install_units
@@ -87,16 +88,18 @@ def test_an_exchange_at_any_moment_leads_nothing_of_root_elsewhere(place, write)
     os.chown(place / "home" / "rep", OTHER, OTHER)
     os.symlink(place / "secret", place / "home" / "link")
     os.lchown(place / "home" / "link", OTHER, OTHER)
-    refused = 0
+    refused = rounds = 0
+    latest = time.monotonic() + PATIENCE  # on a busy host the other user may not run for many rounds
     with acting(OTHER, repeated(lambda: exchange(place / "home" / "rep", place / "home" / "link"))):
-        for _ in range(ROUNDS):
+        while rounds < ROUNDS or (refused in (0, rounds) and time.monotonic() < latest):
+            rounds += 1
             try:
                 write(place)
             except (OSError, FgschedError):
                 refused += 1
     assert os.listdir(place / "secret") == ["name"]
     assert (place / "secret" / "name").read_text() == "secret"
-    assert 0 < refused < ROUNDS, "both are met"
+    assert 0 < refused < rounds, "both are met"
 
 
 def clean(tmp, names):
