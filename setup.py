@@ -163,7 +163,7 @@ def main() -> None:
         package_data={
             "fgsched.store": ["*.sql", "migrations/*.sql"],
             "fgsched.accounting": ["*.sql", "*.json"],
-            "fgsched.accounting.reports": ["*.sql", "templates/*"],
+            "fgsched.reports": ["*.sql", "templates/*"],
             "fgsched.slurm": ["bin/*", "login.sh"],
             "fgsched.cli": ["bin/*"],
             "fgsched.cli.install": ["fgsched.toml", "fgsched.service"],

@@ -10,7 +10,7 @@ from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.turn import ClientRequest, DeferredStarts, Effect, Event, JobEnded, JobStarted, Reply
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Request
-from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
+from fgsched.lifecycle.transitions import Alive, Gone, Result, Seen, Shepherd, Unclaimed
 from fgsched.store import Allocation, NewJob
 
 GIB = 2**30

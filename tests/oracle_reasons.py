@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from fgsched.domain.job import Demand, GpuState, Hold, Job, JobState, Reason
 from fgsched.domain.policy import Partition
-from fgsched.jobs.dependencies import parse_dependency
+from fgsched.lifecycle.dependencies import parse_dependency
 from fgsched.scheduling.placement import Shortfall, charged, cost
 from oracle import Left, Truth
 

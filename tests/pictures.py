@@ -12,10 +12,10 @@ from pathlib import Path
 import history
 from browser import CHROMIUM, Browser, browser
 from fgsched.accounting.ledger import HOUR
-from fgsched.accounting.reports.html import as_html
-from fgsched.accounting.reports.mail import notice_html
-from fgsched.accounting.reports.registry import NAMES, Wish, kind
 from fgsched.config.load import Config
+from fgsched.reports.html import as_html
+from fgsched.reports.mail import notice_html
+from fgsched.reports.registry import NAMES, Wish, kind
 from fgsched.simulate.onemore import one_more_card
 from reporting import NOW, facts_of
 from test_report_mails import COMPLETED

@@ -5,12 +5,12 @@ import html
 import io
 import re
 
-from fgsched.accounting.reports.export import as_csv, names
-from fgsched.accounting.reports.html import as_html
-from fgsched.accounting.reports.mail import report_mail
-from fgsched.accounting.reports.markdown import as_markdown
-from fgsched.accounting.reports.tables import find
-from fgsched.accounting.reports.text import as_text
+from fgsched.reports.export import as_csv, names
+from fgsched.reports.html import as_html
+from fgsched.reports.mail import report_mail
+from fgsched.reports.markdown import as_markdown
+from fgsched.reports.tables import find
+from fgsched.reports.text import as_text
 
 FRAME = {  # words and numbers of the frame of a form that are in no sentence of JSON
     "text": "25 50 75 100 a column no samples down of or mean all jobs total h without hours hour minutes"

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 import history
 from fgsched.accounting.periods import Choice, chosen
-from fgsched.accounting.reports.facts import Facts, ReportReader
+from fgsched.reports.facts import Facts, ReportReader
 
 EXPECTED = Path(__file__).parent / "data" / "reports"
 NOW = history.ts(history.at(2026, 11, 16, 6))

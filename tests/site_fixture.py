@@ -21,7 +21,7 @@ from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.turn import ClientRequest, Event, Reply, WatchdogFinding
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, Job, JobState, Reading, Reason
-from fgsched.jobs.watchdog import Fault
+from fgsched.lifecycle.watchdog import Fault
 
 ROOT = Caller(0, 0, "root", is_operator=True)
 _CLEAN = 30.0  # seconds after which a card is called dirty

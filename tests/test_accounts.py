@@ -227,7 +227,7 @@ def test_nothing_of_the_controller_asks_the_name_service_itself():
     assert {name for name in found if not name.startswith(("cli/", "slurm/"))} == {
         "system/outputs.py",  # in the mailer and in fgreport
         "submission/checks.py",  # in the submitting process
-        "listing/choices.py",  # in the commands: the controller has its own reader of user names
+        "views/choices.py",  # in the commands: the controller has its own reader of user names
         "system/userfiles.py",  # in fgctl and fgtail
         "system/names.py",
         "system/paths.py",

@@ -8,7 +8,7 @@ from builders import a_demand, a_gpu, a_result
 from crashing import Power
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import WHOLE, JobState
-from fgsched.jobs.arrays import bits_of
+from fgsched.lifecycle.arrays import bits_of
 from test_arrays import Hall
 
 GPUS = [a_gpu(0), a_gpu(1)]

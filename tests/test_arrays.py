@@ -15,7 +15,15 @@ from fgsched.controller.turn import ClientRequest, Reply
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import WHOLE, JobState, Reason
 from fgsched.domain.text import BadValue
-from fgsched.jobs.arrays import bits_from, format_array, lowest, parse_array, parse_tasks, tasks, variables
+from fgsched.lifecycle.arrays import (
+    bits_from,
+    format_array,
+    lowest,
+    parse_array,
+    parse_tasks,
+    tasks,
+    variables,
+)
 from fgsched.store.schema import SQL
 
 ROOT = Caller(0, 0, "root", is_operator=True)

@@ -6,13 +6,13 @@ import pytest
 
 from fgsched.domain.times import parse_duration
 from fgsched.domain.units import SubmitContext
-from fgsched.listing.choices import states
 from fgsched.slurm.environment import of_step
 from fgsched.slurm.scontrol import _entity as entity
 from fgsched.slurm.srun import step_of
 from fgsched.submission import options
 from fgsched.submission.checks import Process
 from fgsched.submission.prepare import Submitter
+from fgsched.views.choices import states
 
 SITE = SubmitContext(
     cpus=64, partition="main", partitions=("main", "half"), partition_gpus={"main": 8, "half": 4}

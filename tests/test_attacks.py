@@ -18,8 +18,8 @@ import pytest
 
 from fakehost import CONFIG, UIDS, hosting, why_not
 from fgsched import protocol
-from fgsched.accounting.reports.folder import replaced
 from fgsched.domain.errors import Exit
+from fgsched.reports.folder import replaced
 from live_host import ROOT
 from test_socket_fuzz import GIVEN
 

@@ -15,7 +15,7 @@ from fgsched.controller import usage
 from fgsched.controller.handlers.submit import MAX_JOBS
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.policy import Account, Policy
-from fgsched.jobs.arrays import MOST as MOST_TASKS
+from fgsched.lifecycle.arrays import MOST as MOST_TASKS
 from fgsched.protocol import MAX_IDS
 from fgsched.system.paths import Paths
 from live_host import living

@@ -24,7 +24,7 @@ from fgsched.domain import policy
 from fgsched.domain.errors import BadUsage, Refused, Unreachable
 from fgsched.domain.job import HostLimits
 from fgsched.domain.states import Tier
-from fgsched.jobs.mps import Settings as MpsSettings
+from fgsched.lifecycle.mps import Settings as MpsSettings
 from fgsched.system.paths import Paths
 from fgsched.system.safeopen import refuse_unless_safe
 

@@ -12,7 +12,7 @@ from fgsched.containers.inside import Fence, Inside, without_nested
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Request
 from fgsched.domain.text import BadValue
-from fgsched.jobs.containers import (
+from fgsched.lifecycle.containers import (
     Mount,
     choose,
     entering,
@@ -23,7 +23,7 @@ from fgsched.jobs.containers import (
     variables,
     wrapped,
 )
-from fgsched.jobs.launchspec import merge_environment
+from fgsched.lifecycle.launchspec import merge_environment
 from fgsched.slurm import srun
 
 JOB = "/run/fgsched/job/7.1"

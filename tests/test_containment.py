@@ -24,8 +24,8 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.controller.turn import NO_REPLY, ClientRequest, Faulted, Reply
 from fgsched.domain.errors import BadUsage, OurFault
 from fgsched.domain.job import WHOLE, GpuProcess, GpuState, Job, JobState, Reading, Reason, read_request
-from fgsched.jobs.lifecycle import parse_result
-from fgsched.jobs.watchdog import Policy
+from fgsched.lifecycle.transitions import parse_result
+from fgsched.lifecycle.watchdog import Policy
 from fgsched.protocol import Wait
 from fgsched.scheduling.admission import check_plain
 from fgsched.scheduling.planner import plan

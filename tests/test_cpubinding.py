@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from builders import World, a_demand, a_gpu, a_job
 from fgsched.domain.job import JobState
 from fgsched.domain.units import format_indices
-from fgsched.jobs.launchspec import Binding, JobOwner, LaunchContext, launch
 from fgsched.launch.spawner import cpu_words, pack
+from fgsched.lifecycle.launchspec import Binding, JobOwner, LaunchContext, launch
 from fgsched.system.nice import cpu_binding
 from live_host import living
 

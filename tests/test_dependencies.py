@@ -11,7 +11,7 @@ from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import FgschedError, NotPermitted, Refused
 from fgsched.domain.job import WHOLE, JobState, Reason
 from fgsched.domain.text import BadValue
-from fgsched.jobs.dependencies import (
+from fgsched.lifecycle.dependencies import (
     Dependency,
     Fact,
     Standing,

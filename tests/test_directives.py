@@ -3,7 +3,7 @@
 import pytest
 
 from fgsched.domain.errors import BadUsage
-from fgsched.jobs.jobscript import directives
+from fgsched.lifecycle.jobscript import directives
 from fgsched.submission.jobwarnings import about_unread
 from fgsched.submission.options import from_script
 

@@ -28,7 +28,7 @@ PASSING = {
     "keys of submissions, which only repeat a command on the same boot": ["system/unanswered.py"],
     "the record of the host, a link that is only moved away": ["system/ownhost.py"],
     "a log, moved aside when it is long": ["controller/decisionlog.py"],
-    "files of users": ["cli/fgctl.py", "system/userfiles.py", "accounting/reports/folder.py"],
+    "files of users": ["cli/fgctl.py", "system/userfiles.py", "reports/folder.py"],
     "locks": ["accounting/guard.py", "accounting/accountant.py", "mail/mailer.py", "hooks/runner.py"],
     "pipes and terminals": [
         *("cli/notifying.py", "controller/__main__.py", "controller/fencing.py", "gpus/supervisor.py"),
@@ -99,7 +99,7 @@ ALONE = {  # the calls of the modules that keep files, beside those of `disk`
     "accounting/accountant.py": {"path.open", "os.write"},
     "accounting/backup.py": {"shutil.rmtree", "shutil.copyfile", "tarfile.open"},
     "accounting/guard.py": {"place.open"},
-    "accounting/reports/folder.py": {"os.unlink"},
+    "reports/folder.py": {"os.unlink"},
     "mail/mailer.py": {"(path / 'lock').open", "place.open", "os.write"},
     "mail/process.py": {"open"},
     "store/opening.py": {"path.with_name(f'{path.name}-shm').unlink", "shm.unlink"},

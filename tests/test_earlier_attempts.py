@@ -7,8 +7,8 @@ import pytest
 from builders import World, a_demand, a_gpu, a_job, a_result
 from fgsched.controller.turn import EpilogDone, HostShort
 from fgsched.domain.job import WHOLE, JobState
-from fgsched.jobs.dependencies import Standing, Term, fact_of, judge
-from fgsched.jobs.lifecycle import charged_period
+from fgsched.lifecycle.dependencies import Standing, Term, fact_of, judge
+from fgsched.lifecycle.transitions import charged_period
 from test_dependencies import a_hall
 from test_engine import a_world_that_tries_again
 from test_hooks import HookedWorld

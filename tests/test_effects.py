@@ -22,7 +22,7 @@ from fgsched.controller.turn import (
     pending_orders,
 )
 from fgsched.domain.job import WHOLE, JobState, Preemption
-from fgsched.jobs.lifecycle import Shepherd, suspended_seconds
+from fgsched.lifecycle.transitions import Shepherd, suspended_seconds
 from fgsched.protocol import Outcome
 
 UNREACHABLE = "job 1: not delivered: the job's supervisor cannot be reached"

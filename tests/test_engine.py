@@ -29,7 +29,7 @@ from fgsched.controller.turn import (
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits, JobState, Reading, Reason
 from fgsched.domain.waiting import Gate, gate_of
-from fgsched.jobs.lifecycle import Shepherd
+from fgsched.lifecycle.transitions import Shepherd
 from fgsched.protocol import Cancel
 from fgsched.store import StorageBroken
 from site_fixture import Yard

@@ -7,16 +7,16 @@ import pytest
 from msgspec import structs
 
 from fgsched import protocol
-from fgsched.accounting.efficiency import groups, needs_of, proposal_of, run_of
-from fgsched.accounting.proposal import Needs, Proposal, for_slurm, propose
 from fgsched.cli.effsheet import Sheet, document
 from fgsched.domain.job import Demand, JobState, OomReport, Request
 from fgsched.domain.text import width_of as width
 from fgsched.domain.usage import JobUsage
-from fgsched.jobs.jobscript import directives
-from fgsched.listing.choices import name_of
+from fgsched.lifecycle.jobscript import directives
+from fgsched.reports.efficiency import groups, needs_of, proposal_of, run_of
+from fgsched.reports.proposal import Needs, Proposal, for_slurm, propose
 from fgsched.submission.options import from_script
 from fgsched.submission.table import Amount, GpuMemory
+from fgsched.views.choices import name_of
 from live_host import Done, Home, living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name

@@ -13,10 +13,10 @@ from fgsched.cli import queueformat
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.fields import FIELDS, Look
 from fgsched.domain.errors import BadUsage
-from fgsched.listing import columns
-from fgsched.listing.columns import indices
-from fgsched.listing.display import fit
 from fgsched.protocol import JobInfo
+from fgsched.views import columns
+from fgsched.views.columns import indices
+from fgsched.views.display import fit
 from live_host import Home, living
 
 HEADER = "             JOBID PARTITION     NAME     USER ST       TIME   GPUS    GPUMEM GPU(REASON)"

@@ -17,7 +17,7 @@ from fgsched.accounting.ledger import Ledger
 from fgsched.cli.reporting import refuse_private
 from fgsched.config.load import Config
 from fgsched.domain.errors import Exit, NotPermitted
-from fgsched.listing import choices
+from fgsched.views import choices
 from live_host import PATIENCE, Done, Home, living
 from reporting import EXPECTED
 from test_ledger import JOB

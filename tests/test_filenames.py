@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from builders import a_job
 from fgsched.domain.job import Request
-from fgsched.jobs.filenames import Values, expand, left_alone, needs_the_job, output_path, unknown
+from fgsched.lifecycle.filenames import Values, expand, left_alone, needs_the_job, output_path, unknown
 
 VALUES = Values(job_id=128, name="train", user="ann", home="/home/ann", host="box", restarts=2, gpus=(0, 3))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from fgsched.jobs.lifecycle import Shepherd
 from fgsched.launch.shepherds import Following
+from fgsched.lifecycle.transitions import Shepherd
 from fgsched.system.process import identify
 
 

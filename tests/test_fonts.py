@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 import history
 from browser import browser
-from fgsched.accounting.reports.html import as_html
+from fgsched.reports.html import as_html
 from test_pages import PLANS, TOO_WIDE, made, needs_chromium
 from test_status import GPUS, STATUS, page
 

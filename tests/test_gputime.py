@@ -10,7 +10,7 @@ from awaiting import PATIENCE, rest
 from driver_host import hosting
 from fakecuda import Card
 from fgsched.controller.gputime import measure
-from fgsched.jobs.enforcement import COMPUTE_FAIR, COMPUTE_HARD, COMPUTE_NONE
+from fgsched.lifecycle.enforcement import COMPUTE_FAIR, COMPUTE_HARD, COMPUTE_NONE
 from fgshim import region
 
 pytestmark = pytest.mark.compiler

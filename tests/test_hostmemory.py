@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from fgsched.domain.job import Ended, JobState
-from fgsched.jobs.hostmemory import memory_note
+from fgsched.lifecycle.hostmemory import memory_note
 from fgsched.mail.jobtext import notice
 from fgshim import spawner as program
 from live_host import living

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from awaiting import until, until_stopped, until_written
 from builders import a_job
 from fgsched.domain.job import JobState
-from fgsched.jobs.launchspec import job_dir
 from fgsched.launch import launcher as shepherds
 from fgsched.launch.launcher import Launcher
 from fgsched.launch.rundir import RunDir
+from fgsched.lifecycle.launchspec import job_dir
 from fgsched.system.process import boot_id, identify, marked, parents
 from fgshim import spawner as program
 from spawner_driver import await_end

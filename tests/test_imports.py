@@ -50,7 +50,7 @@ def test_a_command_imports_little_of_pythons_own_library(command, usual):
 UNNEEDED = {
     *("dataclasses", "inspect", "typing_extensions", "importlib.resources", "zipfile", "tempfile", "shutil"),
     *("random", "secrets", "hashlib", "ssl", "difflib", "email", "http", "argparse", "jinja2", "pynvml"),
-    *("fgsched.accounting.reports.facts", "fgsched.accounting.reports.registry", "fgsched.accounting.backup"),
+    *("fgsched.reports.facts", "fgsched.reports.registry", "fgsched.accounting.backup"),
 }
 
 

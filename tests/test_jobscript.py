@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.domain.errors import BadUsage, FgschedError
-from fgsched.jobs.jobscript import (
+from fgsched.lifecycle.jobscript import (
     SIZE_LIMIT,
     Line,
     Unclosed,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fgsched.domain.errors import Exit
-from fgsched.listing import choices
 from fgsched.protocol import Where
+from fgsched.views import choices
 from live_host import PATIENCE, Home, living
 
 CONFIG = "[host]\ncpus = 4\n[partitions.main]\n[partitions.short]\n[accounts.lab]\n[qos.high]\n"

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from builders import BOOT, a_job
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.job import JobState
-from fgsched.jobs.launchspec import JobOwner, LaunchContext, launch
-from fgsched.jobs.lifecycle import Unclaimed
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.spawner import pack
+from fgsched.lifecycle.launchspec import JobOwner, LaunchContext, launch
+from fgsched.lifecycle.transitions import Unclaimed
 from spawner_driver import NO_NEW_PRIVILEGES
 
 _FLAGS_AT = 20  # bytes before the flags in a launch message

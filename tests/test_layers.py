@@ -15,27 +15,27 @@ COMMANDS = sorted((PACKAGE / "cli").glob("fg*.py"))
 
 LAYERS = {
     "domain": {"", "domain", "protocol", "codec"},
-    "core": {"jobs", "scheduling"},
+    "core": {"lifecycle", "scheduling"},
     "edges": {
         *("accounting", "mail", "config", "system", "launch", "store", "gpus", "server", "client", "crash"),
-        *("submission", "listing", "hooks"),
+        *("submission", "views", "hooks", "reports"),
     },
     "controller": {"controller", "simulate"},
     "cli": {"cli", "slurm", "interactive", "containers"},
 }
-PURE = {"domain", "jobs", "scheduling"}
+PURE = {"domain", "lifecycle", "scheduling"}
 RANK = {part: rank for rank, parts in enumerate(LAYERS.values()) for part in parts}
 HOMES = {
-    "sqlite3": {"store", "accounting"},
+    "sqlite3": {"store", "accounting", "reports"},
     "pynvml": {"gpus"},
     "click": {"cli"},
-    "tabulate": {"listing"},
+    "tabulate": {"views"},
     "textual": {"cli/top/screen.py"},
     "rich": {"cli/top/screen.py"},  # Textual draws with its segments
     "filelock": {"system/paths.py", "client.py"},
-    "jinja2": {"accounting"},
-    "markupsafe": {"accounting"},
-    "prometheus_client": {"accounting"},
+    "jinja2": {"reports"},
+    "markupsafe": {"reports"},
+    "prometheus_client": {"reports"},
 }
 EVERYWHERE = {"msgspec"}  # the language of every record
 # What reaches outside the process, or asks for the time or for luck.
@@ -126,8 +126,8 @@ def test_the_commands_do_not_import_the_names_of_slurm():
         assert not [name for name in imports(path) if name.startswith("fgsched.slurm")], path
 
 
-def test_jobs_and_scheduling_do_not_import_each_other():
-    for part, other in (("jobs", "scheduling"), ("scheduling", "jobs")):
+def test_lifecycle_and_scheduling_do_not_import_each_other():
+    for part, other in (("lifecycle", "scheduling"), ("scheduling", "lifecycle")):
         for path in (PACKAGE / part).glob("*.py"):
             assert not [name for name in imports(path) if name.startswith(f"fgsched.{other}.")], path
 
@@ -160,7 +160,7 @@ def test_domain_jobs_and_scheduling_read_no_clock_and_do_no_io():
 
 def test_only_the_controller_and_the_clients_read_the_clock():
     for path in MODULES:
-        if own_part(path) not in {"controller", "cli", "slurm", "client", "submission", "listing"}:
+        if own_part(path) not in {"controller", "cli", "slurm", "client", "submission", "views"}:
             assert ("time", "time") not in set(called(path)), path
 
 

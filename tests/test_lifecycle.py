@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from builders import BOOT, a_job, a_result
 from fgsched.domain.job import IllegalStep, JobState, NotStarted, Preemption, Reason, Refusal
 from fgsched.domain.waiting import gate_of
-from fgsched.jobs.lifecycle import (
+from fgsched.lifecycle.transitions import (
     Adopt,
     Alive,
     Finish,

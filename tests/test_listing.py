@@ -12,7 +12,7 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.handlers import queueline
 from fgsched.controller.handlers.query import Live, QueryHandlers
 from fgsched.domain.errors import BadUsage
-from fgsched.listing import choices, table
+from fgsched.views import choices, table
 
 WORDS = sorted(
     {spelled for option in table.OPTIONS for spelled in option.spelled.split()}

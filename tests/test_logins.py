@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from fgsched.jobs.launchspec import merge_limits
+from fgsched.lifecycle.launchspec import merge_limits
 from fgsched.system import logins
 from fgsched.system.logins import LoginOwner, Logins, limits_of, parse, parse_limits, precedence, value_of
 

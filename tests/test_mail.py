@@ -12,11 +12,10 @@ from msgspec.structs import replace
 from awaiting import PATIENCE, until
 from builders import GIB, World, a_demand, a_gpu, a_job, a_result
 from fgsched.accounting.records import JobUsage
-from fgsched.accounting.reports.mail import notice_mail, notice_text
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Ended, JobState, OomReport, Reason
 from fgsched.domain.text import BadValue
-from fgsched.jobs.mail import events, next_part, parse_mail_types, parse_mail_user
+from fgsched.lifecycle.mail import events, next_part, parse_mail_types, parse_mail_user
 from fgsched.mail import jobtext
 from fgsched.mail.addresses import check_address, host_name, resolved
 from fgsched.mail.composing import compose
@@ -24,6 +23,7 @@ from fgsched.mail.letters import JobMail, Message, Settings, from_bytes, to_byte
 from fgsched.mail.mailer import Mailer
 from fgsched.mail.process import start
 from fgsched.mail.spool import Full, Spool
+from fgsched.reports.mail import notice_mail, notice_text
 from fgsched.store.moved import NothingMoved, Unreadable
 from mailserver import serving
 from test_engine import cancel

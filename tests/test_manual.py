@@ -19,7 +19,7 @@ from fgsched.cli.queueformat import COLUMNS
 from fgsched.config.keys import KEYS
 from fgsched.domain.errors import Exit
 from fgsched.domain.job import JobState, Reason
-from fgsched.listing.columns import LATER
+from fgsched.views.columns import LATER
 
 ROOT = Path(__file__).parent.parent
 MAN = ROOT / "man"

@@ -15,7 +15,6 @@ from driver_host import hosting
 from fakecuda import Card, instance
 from fakecuda.job import make_job
 from fgsched.accounting.records import Owner, OwnerUse
-from fgsched.accounting.reports.people import groups_of
 from fgsched.cli.doctormig import check
 from fgsched.config.load import Config
 from fgsched.controller.fencing import _variables
@@ -26,12 +25,13 @@ from fgsched.gpus import READING, discover, mig, simulated
 from fgsched.gpus.backend import Report
 from fgsched.gpus.sampler import _Selected
 from fgsched.gpus.selection import Selection
-from fgsched.jobs.enforcement import MountPlan, check_tier, tier_of
-from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, variables
-from fgsched.listing import gres
+from fgsched.lifecycle.enforcement import MountPlan, check_tier, tier_of
+from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, variables
+from fgsched.reports.people import groups_of
 from fgsched.scheduling.placement import Shortfall, is_of_type, is_suitable, place, rooms
 from fgsched.submission.options import several_instances
 from fgsched.system.mounts import nodes, nodes_of
+from fgsched.views import gres
 
 MIXED = "sim:1x80G:H100,1x40G:A100-SXM4-40GB:mig=3g.20gb/2x1g.5gb"
 ONLY = "sim:1x40G:A100:mig=3g.20gb/2x1g.5gb"

@@ -11,9 +11,9 @@ from builders import GIB, a_gpu, a_job
 from fgsched.config.load import Config
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Hold, JobState
-from fgsched.jobs.enforcement import MountPlan, others_of, preload_of
-from fgsched.jobs.launchspec import AssignedGpu, JobOwner, LaunchContext, launch
 from fgsched.launch.spawner import pack
+from fgsched.lifecycle.enforcement import MountPlan, others_of, preload_of
+from fgsched.lifecycle.launchspec import AssignedGpu, JobOwner, LaunchContext, launch
 from fgsched.system.mounts import find, make_preload, nodes, nodes_of
 from spawner_driver import HEAD
 

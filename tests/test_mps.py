@@ -23,10 +23,10 @@ from cudapackages import NotHere
 from fgsched.controller.mpsservers import Found
 from fgsched.controller.turn import ClientsEnded, JobEnded, JobStarted, ServerAnswered
 from fgsched.domain.job import WHOLE, Hold, Job, JobState, MpsUse
-from fgsched.jobs import mps
-from fgsched.jobs.enforcement import COMPUTE_NONE
-from fgsched.jobs.lifecycle import Shepherd
-from fgsched.jobs.mps import Phase, Server
+from fgsched.lifecycle import mps
+from fgsched.lifecycle.enforcement import COMPUTE_NONE
+from fgsched.lifecycle.mps import Phase, Server
+from fgsched.lifecycle.transitions import Shepherd
 from fgsched.system.process import descendants
 from live_host import PATIENCE, Home, living
 

@@ -12,9 +12,9 @@ from fgsched.cli.clickoptions import OptionsCommand
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import EarlySignal
 from fgsched.domain.text import BadValue
-from fgsched.jobs import constraint
-from fgsched.jobs.constraint import alternatives
-from fgsched.jobs.jobscript import directives
+from fgsched.lifecycle import constraint
+from fgsched.lifecycle.constraint import alternatives
+from fgsched.lifecycle.jobscript import directives
 from fgsched.submission import options, table
 from fgsched.submission.table import Amount, GpuMemory, HostMemory
 

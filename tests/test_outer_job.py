@@ -4,8 +4,8 @@ import pytest
 
 from builders import a_demand, a_job
 from fgsched.domain.job import Hold, JobState, Request
-from fgsched.jobs.jobvariables import OF_FENCE, is_of_job
-from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, merge_environment, variables
+from fgsched.lifecycle.jobvariables import OF_FENCE, is_of_job
+from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, merge_environment, variables
 from fgsched.slurm.environment import of_step
 from fgsched.slurm.step import Step
 from fgsched.submission.prepare import exported

@@ -14,15 +14,15 @@ import history
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
 from fgsched.accounting.periods import Choice
 from fgsched.accounting.records import Card, CardUse, JobAccount, Minute, Owner, OwnerUse
-from fgsched.accounting.reports.export import as_csv, as_json, names
-from fgsched.accounting.reports.facts import Facts
-from fgsched.accounting.reports.markdown import as_markdown
-from fgsched.accounting.reports.model import ClassBar, Given, Table
-from fgsched.accounting.reports.overview import overview
-from fgsched.accounting.reports.registry import Wish
-from fgsched.accounting.reports.text import as_text
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import width_of as width
+from fgsched.reports.export import as_csv, as_json, names
+from fgsched.reports.facts import Facts
+from fgsched.reports.markdown import as_markdown
+from fgsched.reports.model import ClassBar, Given, Table
+from fgsched.reports.overview import overview
+from fgsched.reports.registry import Wish
+from fgsched.reports.text import as_text
 from reporting import NOW, facts_of, hostile_plan, is_expected
 
 PLANS = {

@@ -10,12 +10,12 @@ import pytest
 import history
 from browser import CHROMIUM, browser
 from fgsched.accounting.ledger import HOUR
-from fgsched.accounting.reports import drawing
-from fgsched.accounting.reports.export import as_json
-from fgsched.accounting.reports.html import as_html, cell
-from fgsched.accounting.reports.model import Mark, Number, Step
-from fgsched.accounting.reports.registry import NAMES, Wish, kind
-from fgsched.accounting.reports.text import as_text
+from fgsched.reports import drawing
+from fgsched.reports.export import as_json
+from fgsched.reports.html import as_html, cell
+from fgsched.reports.model import Mark, Number, Step
+from fgsched.reports.registry import NAMES, Wish, kind
+from fgsched.reports.text import as_text
 from reporting import HOSTS, NOW, facts_of, hostile_plan, is_expected
 
 PLANS = {
@@ -248,7 +248,7 @@ def test_dots_of_one_bin_pile_up_and_make_the_drawing_higher():
 
 
 def test_a_number_that_is_nothing_is_grey_and_one_in_two_parts_is_divided():
-    from fgsched.accounting.reports.html import figure
+    from fgsched.reports.html import figure
 
     assert cell(Number(0, "jobs", "0")) == '<span class="zero">0</span>'
     assert cell(Number(1, "bytes", "72 / 80 GiB")) == '72 <span class="soft">/ 80\u202fGiB</span>'

@@ -48,7 +48,7 @@ PLACES = {
         *("system/generations", "system/mounts", "system/runplace", "system/startmark"),
     },
     "shared: through descriptors, with type, owner and links examined at each use": {
-        *("accounting/reports/folder", "cli/install/carry", "cli/install/slurmnames", "system/places"),
+        *("reports/folder", "cli/install/carry", "cli/install/slurmnames", "system/places"),
         *("system/safeopen", "system/spaces", "system/unanswered"),
     },
     "of a user: with the rights of this user only": {

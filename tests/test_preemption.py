@@ -29,7 +29,7 @@ from fgsched.domain.policy import (
     Qos,
     Weights,
 )
-from fgsched.jobs.lifecycle import finish, is_requeued
+from fgsched.lifecycle.transitions import finish, is_requeued
 from fgsched.protocol import ResumeJobs
 from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.limits import Owner

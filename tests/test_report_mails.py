@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 import history
 from browser import browser
-from fgsched.accounting.reports.mail import (
+from fgsched.domain.text import width_of as width
+from fgsched.reports.mail import (
     LARGEST,
     Amount,
     Notice,
@@ -18,9 +19,8 @@ from fgsched.accounting.reports.mail import (
     report_mail,
     widths,
 )
-from fgsched.accounting.reports.model import ClassBar
-from fgsched.accounting.reports.registry import NAMES
-from fgsched.domain.text import width_of as width
+from fgsched.reports.model import ClassBar
+from fgsched.reports.registry import NAMES
 from reporting import HOSTILE, hostile_plan, is_expected
 from test_pages import Page, made, needs_chromium
 

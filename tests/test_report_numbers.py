@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fgsched
-from fgsched.accounting.reports import numbers
-from fgsched.accounting.reports.layout import ascii_only
-from fgsched.accounting.reports.model import Change, Number
-from fgsched.accounting.reports.wording import step_text, type_word
+from fgsched.reports import numbers
+from fgsched.reports.layout import ascii_only
+from fgsched.reports.model import Change, Number
+from fgsched.reports.wording import step_text, type_word
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_proposed_type_selects_one_model_of_the_host(model, others, word):
 def test_every_character_that_fgsched_prints_in_reports_has_an_ascii_form_of_the_same_width():
     """Names of users can have any other character; it becomes '?'."""
     folder = Path(fgsched.__file__).parent
-    pages = [*(folder / "accounting" / "reports").glob("*.py"), *(folder / "cli" / "top").glob("*.py")]
+    pages = [*(folder / "reports").glob("*.py"), *(folder / "cli" / "top").glob("*.py")]
     found = {
         char
         for page in [*pages, folder / "cli" / "effsheet.py"]

@@ -18,11 +18,11 @@ import history
 import report_forms
 from fgsched.accounting.ledger import Reader
 from fgsched.accounting.periods import Choice, chosen
-from fgsched.accounting.reports.export import as_json
-from fgsched.accounting.reports.facts import Facts, ReportReader
-from fgsched.accounting.reports.metrics import as_metrics
-from fgsched.accounting.reports.registry import NAMES, Wish, kind
-from fgsched.accounting.reports.status import Status, sums
+from fgsched.reports.export import as_json
+from fgsched.reports.facts import Facts, ReportReader
+from fgsched.reports.metrics import as_metrics
+from fgsched.reports.registry import NAMES, Wish, kind
+from fgsched.reports.status import Status, sums
 from known_history import HISTORY, STEP, WATTS, Down, Job, Lost, Process, Stranger, World, t, write
 from report_rules import problems
 from report_tables import HOUR, agrees, proposals

@@ -10,11 +10,11 @@ import history
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger
 from fgsched.accounting.looks import CardLook, Look
 from fgsched.accounting.records import Card, CardUse, ForeignUse, Gap, HealthEvent, Minute
-from fgsched.accounting.reports.export import as_json
-from fgsched.accounting.reports.mail import report_mail
-from fgsched.accounting.reports.registry import Wish, kind
-from fgsched.accounting.reports.text import as_text
 from fgsched.accounting.samples import Samples
+from fgsched.reports.export import as_json
+from fgsched.reports.mail import report_mail
+from fgsched.reports.registry import Wish, kind
+from fgsched.reports.text import as_text
 from reporting import NOW, facts_of
 
 GIB = 1 << 30

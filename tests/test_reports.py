@@ -16,14 +16,17 @@ import history
 from fgsched.accounting.ledger import HOUR, Ledger
 from fgsched.accounting.periods import Choice
 from fgsched.accounting.records import HealthEvent
-from fgsched.accounting.reports import waste
-from fgsched.accounting.reports.charge import weight_of
-from fgsched.accounting.reports.ended import Repeated
-from fgsched.accounting.reports.export import as_csv, as_json, names, table_as_csv
-from fgsched.accounting.reports.facts import Example
-from fgsched.accounting.reports.html import as_html
-from fgsched.accounting.reports.markdown import as_markdown
-from fgsched.accounting.reports.model import (
+from fgsched.config.load import Config
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import width_of as width
+from fgsched.reports import waste
+from fgsched.reports.charge import weight_of
+from fgsched.reports.ended import Repeated
+from fgsched.reports.export import as_csv, as_json, names, table_as_csv
+from fgsched.reports.facts import Example
+from fgsched.reports.html import as_html
+from fgsched.reports.markdown import as_markdown
+from fgsched.reports.model import (
     Column,
     Given,
     Line,
@@ -34,12 +37,9 @@ from fgsched.accounting.reports.model import (
     Wastes,
     Words,
 )
-from fgsched.accounting.reports.registry import NAMES, Wish, kind
-from fgsched.accounting.reports.text import as_text
-from fgsched.accounting.reports.waste import use_of
-from fgsched.config.load import Config
-from fgsched.domain.errors import BadUsage
-from fgsched.domain.text import width_of as width
+from fgsched.reports.registry import NAMES, Wish, kind
+from fgsched.reports.text import as_text
+from fgsched.reports.waste import use_of
 from fgsched.simulate.onemore import one_more_card
 from fgsched.submission.table import OPTIONS
 from reporting import NOW, facts_of, hostile_plan, is_expected

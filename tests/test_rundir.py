@@ -16,8 +16,8 @@ from crashing import controller_of, kill_controller, stopped
 from fgsched import protocol
 from fgsched.client import Client
 from fgsched.controller.upkeep import Presence
-from fgsched.jobs.lifecycle import Gone, Unclaimed
 from fgsched.launch.rundir import RunDir
+from fgsched.lifecycle.transitions import Gone, Unclaimed
 from fgsched.system import generations
 from fgsched.system.inotify import MOVED_TO, Inotify
 from fgsched.system.paths import Paths

@@ -19,8 +19,8 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.controller.turn import Failed, JobEnded, JobStarted
 from fgsched.domain.errors import BadUsage, Unreachable
 from fgsched.domain.job import JobState
-from fgsched.jobs.lifecycle import Shepherd
 from fgsched.launch.spawner import Answer
+from fgsched.lifecycle.transitions import Shepherd
 from fgsched.server import MAX_FRAME, Connection, LongAnswer, listen, parse
 from fgsched.store import DiskError
 

@@ -9,7 +9,7 @@ import pytest
 from fgsched import PROTOCOL, codec, protocol
 from fgsched.client import connect
 from fgsched.domain.errors import BadUsage
-from fgsched.jobs import arrays
+from fgsched.lifecycle import arrays
 
 DEEP = [[[[[[[[{"a": [None]}]]]]]]]]
 VALUES = [

@@ -16,15 +16,15 @@ from builders import a_gpu
 from fgsched.accounting.backup import archive
 from fgsched.accounting.ledger import MINUTE, Ledger
 from fgsched.accounting.records import Card, CardUse, JobAccount, Minute, Owner, OwnerUse
-from fgsched.accounting.reports import present
-from fgsched.accounting.reports.facts import ReportReader
-from fgsched.accounting.reports.metrics import MOST_USERS, OTHERS, as_metrics
-from fgsched.accounting.reports.model import CLASSES
-from fgsched.accounting.reports.status import GpuNow, Share, Status, Waiting, kinds_of, sums
-from fgsched.accounting.reports.wall import blocks, wall_page
 from fgsched.cli import statuspage
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.protocol import GpuInfo
+from fgsched.reports import present
+from fgsched.reports.facts import ReportReader
+from fgsched.reports.metrics import MOST_USERS, OTHERS, as_metrics
+from fgsched.reports.model import CLASSES
+from fgsched.reports.status import GpuNow, Share, Status, Waiting, kinds_of, sums
+from fgsched.reports.wall import blocks, wall_page
 from reporting import HOSTILE, is_expected
 from test_pages import Page, needs_chromium
 

@@ -18,7 +18,7 @@ from fgsched.cli.batch import parse_batch, read_lines
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import Demand
 from fgsched.domain.units import SubmitContext
-from fgsched.jobs.jobscript import command_line
+from fgsched.lifecycle.jobscript import command_line
 from fgsched.submission import options
 from fgsched.submission.checks import Process
 from fgsched.submission.prepare import Submitter

@@ -7,8 +7,8 @@ import pytest
 from fgsched.config.keys import decode_values
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import quoted, shown
-from fgsched.jobs.arrays import parse_array
-from fgsched.jobs.dependencies import parse_dependency
+from fgsched.lifecycle.arrays import parse_array
+from fgsched.lifecycle.dependencies import parse_dependency
 from fgsched.submission.table import early_signal
 
 ODD = os.fsdecode(b"a\xffb")  # as a word of the command line that is not UTF-8

@@ -19,14 +19,14 @@ from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook
 from fgsched.accounting.messages import FOREVER, Keep, batch_line, encoded
 from fgsched.accounting.periods import Choice, chosen
 from fgsched.accounting.records import CLASSES, Card, Owner
-from fgsched.accounting.reports import numbers
-from fgsched.accounting.reports.export import as_json
-from fgsched.accounting.reports.facts import Facts, ReportReader
-from fgsched.accounting.reports.html import as_html
-from fgsched.accounting.reports.markdown import as_markdown
-from fgsched.accounting.reports.registry import Wish, kind
-from fgsched.accounting.reports.text import as_text
 from fgsched.accounting.samples import Samples
+from fgsched.reports import numbers
+from fgsched.reports.export import as_json
+from fgsched.reports.facts import Facts, ReportReader
+from fgsched.reports.html import as_html
+from fgsched.reports.markdown import as_markdown
+from fgsched.reports.registry import Wish, kind
+from fgsched.reports.text import as_text
 
 GIB = 1 << 30
 SIZE = 16  # GiB of the GPU

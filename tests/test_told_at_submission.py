@@ -8,10 +8,10 @@ import pytest
 from fgsched.cli import fgsub
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.units import SubmitContext
-from fgsched.listing.display import host_name
 from fgsched.submission import options
 from fgsched.submission.checks import Process
 from fgsched.submission.prepare import Submitter
+from fgsched.views.display import host_name
 
 
 def refused(*argv, path="/tmp"):

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 
 from builders import a_demand, a_job
 from fgsched.domain.job import Hold, JobState, Request
-from fgsched.jobs.enforcement import MountPlan
-from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, variables
-from fgsched.jobs.visible import translated, words_of
+from fgsched.lifecycle.enforcement import MountPlan
+from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, variables
+from fgsched.lifecycle.visible import translated, words_of
 
 SITE = LaunchContext(host="node", run="/run/fg", hook="", tmp="/tmp", kill_wait=30, become_user=False)
 

@@ -6,16 +6,16 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from fgsched.accounting.reports import present
-from fgsched.accounting.reports.export import as_json
-from fgsched.accounting.reports.metrics import as_metrics
-from fgsched.accounting.reports.wall import wall_page
 from fgsched.cli.statuspage import Answers, state_of
 from fgsched.cli.top.layout import plain, screen
 from fgsched.cli.top.snapshot import Frame, History, gpu_classes
 from fgsched.cli.top.view import Reader, View
 from fgsched.domain.job import WHOLE, GpuState, JobState, Reason
 from fgsched.domain.waiting import ExpectedStart
+from fgsched.reports import present
+from fgsched.reports.export import as_json
+from fgsched.reports.metrics import as_metrics
+from fgsched.reports.wall import wall_page
 from topframes import CARDS, JOBS, NOW
 
 STATES = [state for state in GpuState if state is not GpuState.OK]

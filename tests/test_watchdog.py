@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.domain.job import Reason
-from fgsched.jobs.watchdog import JobOnGpu, LastQuery, Policy, ProcessUse, judge
+from fgsched.lifecycle.watchdog import JobOnGpu, LastQuery, Policy, ProcessUse, judge
 
 MIB, GIB = 1 << 20, 1 << 30
 KILL, WARN = Policy(tolerance=100), Policy(kills=False, tolerance=100)

@@ -8,7 +8,7 @@ import pytest
 from builders import a_job
 from fgsched.controller.gpumonitor import Seen, Watchdog
 from fgsched.domain.job import GpuProcess, JobState, Reading
-from fgsched.jobs.watchdog import Policy
+from fgsched.lifecycle.watchdog import Policy
 from fgshim import region
 
 GIB, CONTEXT = 1 << 30, 256 << 20

@@ -38,8 +38,8 @@ from fgsched.controller.upkeep import Keep as Retention
 from fgsched.controller.upkeep import Pruner
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import Gpu, Job, JobState, Reason
-from fgsched.jobs.watchdog import Fault
 from fgsched.launch.launcher import Launching
+from fgsched.lifecycle.watchdog import Fault
 from fgsched.store.moved import Unreadable
 from virtualhost import Agenda, VirtualHost
 from virtualprograms import MAILS, Post, Programs, VirtualMailer, VirtualRunner

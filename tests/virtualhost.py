@@ -14,8 +14,8 @@ from heapq import heappop, heappush
 from builders import a_result
 from fgsched.controller.turn import Event, Failed, HostShort, JobEnded, JobStarted
 from fgsched.domain.job import Job, Reading
-from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
 from fgsched.launch.launcher import Launching
+from fgsched.lifecycle.transitions import Alive, Gone, Result, Seen, Shepherd, Unclaimed
 from fgsched.store import Allocation
 
 EPOCH = 1_700_000_000.0  # wall time at the begin of a world

@@ -14,10 +14,10 @@ from fgsched.domain.jobsteps import highest
 from fgsched.domain.text import clean, lazy_regex, shown
 from fgsched.domain.times import HOUR, MINUTE, format_elapsed
 from fgsched.domain.units import format_indices, format_share
-from fgsched.listing import display
-from fgsched.listing.choices import name_of
-from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import JobInfo
+from fgsched.views import display
+from fgsched.views.choices import name_of
+from fgsched.views.display import host_name, shown_time
 
 ASKED = (  # attributes that the fields below need
     *("id", "array", "task", "tasks", "user", "uid", "gid", "partition", "state", "reason", "attempt"),

@@ -6,8 +6,8 @@ from fgsched.cli import terminal
 from fgsched.cli.acctfields import Column
 from fgsched.cli.terminal import Cell, Head
 from fgsched.domain.text import clean
-from fgsched.listing.display import fit
 from fgsched.protocol import JobInfo
+from fgsched.views.display import fit
 
 _LEAST = {"JobID": 12, "JobName": 8, "Partition": 6, "User": 6, "State": 9}  # columns on a narrow terminal
 _MINOR = {"Partition", "User", "MaxGPUMem"}  # left out on a narrower one

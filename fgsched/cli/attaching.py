@@ -22,8 +22,8 @@ from fgsched.domain.job import JobState
 from fgsched.interactive import link
 from fgsched.interactive.connected import Connected, Detached, Interrupted, Plan
 from fgsched.interactive.signals import Signals
-from fgsched.jobs.launchspec import job_dir
-from fgsched.listing import choices
+from fgsched.lifecycle.launchspec import job_dir
+from fgsched.views import choices
 
 _NAME = "fgctl"
 _AGENT = re.compile(rf"(?:export {link.VARIABLE}='?| fgsched\.interactive\.agent )(fgrun-[0-9a-f]{{32}})\b")

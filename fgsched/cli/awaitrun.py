@@ -8,8 +8,8 @@ from fgsched.client import Client
 from fgsched.domain.errors import NoSuchJob, Refused
 from fgsched.domain.job import JobState
 from fgsched.hooks.subscription import follow
-from fgsched.jobs.arrays import split_reference
-from fgsched.listing.choices import spelled
+from fgsched.lifecycle.arrays import split_reference
+from fgsched.views.choices import spelled
 
 _RUNS = {JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING}
 _PAUSE = 0.1  # seconds

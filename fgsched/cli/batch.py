@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.text import shown
 from fgsched.domain.units import SubmitContext
-from fgsched.jobs.jobscript import Unclosed, shell_words
+from fgsched.lifecycle.jobscript import Unclosed, shell_words
 from fgsched.submission import options
 from fgsched.submission.checks import Process
 from fgsched.submission.options import Setting

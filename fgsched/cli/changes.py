@@ -7,7 +7,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import BadValue, shown
 from fgsched.domain.times import parse_duration
 from fgsched.domain.units import SubmitContext
-from fgsched.jobs.mail import parse_mail_types, parse_mail_user
+from fgsched.lifecycle.mail import parse_mail_types, parse_mail_user
 from fgsched.protocol import (
     Call,
     CreatePartition,

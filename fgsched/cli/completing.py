@@ -94,7 +94,7 @@ def _states() -> Iterator[Value]:
 
 
 def _mail_types() -> Iterator[Value]:
-    from fgsched.jobs.mail import TYPES
+    from fgsched.lifecycle.mail import TYPES
 
     yield from ((name, "") for name in ("ALL", "NONE", *TYPES))
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from fgsched.accounting.reports import folder
-from fgsched.accounting.reports.blank import blank
-from fgsched.accounting.reports.layout import ascii_only
-from fgsched.accounting.reports.model import Report
-from fgsched.accounting.reports.registry import FORMATS, Style, written
-from fgsched.accounting.reports.request import Records
 from fgsched.cli.command import write
 from fgsched.domain.units import parse_count
-from fgsched.listing import choices
+from fgsched.reports import folder
+from fgsched.reports.blank import blank
+from fgsched.reports.layout import ascii_only
+from fgsched.reports.model import Report
+from fgsched.reports.registry import FORMATS, Style, written
+from fgsched.reports.request import Records
+from fgsched.views import choices
 
 
 def deliver(

@@ -21,7 +21,7 @@ from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import WHOLE, Gpu, GpuState
 from fgsched.domain.units import format_mebibytes, format_share
-from fgsched.jobs import mps
+from fgsched.lifecycle import mps
 from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store import Store, files
 from fgsched.store.connection import may_lose_commits, version

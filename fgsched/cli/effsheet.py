@@ -5,17 +5,17 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from fgsched.accounting.efficiency import Group, Run, charge_sentences, groups, hours, proposal_of
-from fgsched.accounting.proposal import GIB, Proposal
-from fgsched.accounting.reports.layout import WIDTH, ascii_only, cut, eighths, pad, paragraph
-from fgsched.accounting.reports.numbers import brief_hours
 from fgsched.domain.job import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import format_indices, format_share
-from fgsched.listing import display
-from fgsched.listing.choices import name_of
-from fgsched.listing.display import shown_time
+from fgsched.reports.efficiency import Group, Run, charge_sentences, groups, hours, proposal_of
+from fgsched.reports.layout import WIDTH, ascii_only, cut, eighths, pad, paragraph
+from fgsched.reports.numbers import brief_hours
+from fgsched.reports.proposal import GIB, Proposal
+from fgsched.views import display
+from fgsched.views.choices import name_of
+from fgsched.views.display import shown_time
 
 _DASH = "–"
 _LABEL, _BAR, _AMOUNT, _PART = 14, 20, 26, 9  # columns

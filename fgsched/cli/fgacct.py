@@ -18,7 +18,7 @@ from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import JobState
 from fgsched.domain.times import parse_time
-from fgsched.listing import choices
+from fgsched.views import choices
 
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 _HIDDEN: dict[str, Any] = {"is_flag": True, "hidden": True}

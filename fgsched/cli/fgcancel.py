@@ -15,10 +15,10 @@ from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
 from fgsched.domain.text import clean, lazy_regex
 from fgsched.domain.units import parse_signal, signal_name
-from fgsched.jobs.arrays import format_array, parse_tasks
-from fgsched.listing import choices
-from fgsched.listing.choices import Name
+from fgsched.lifecycle.arrays import format_array, parse_tasks
 from fgsched.protocol import Outcome
+from fgsched.views import choices
+from fgsched.views.choices import Name
 
 Target = Literal["all", "shell", "children"]
 _AT_ONCE = 10_000  # ids in one request

@@ -13,9 +13,9 @@ from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.text import shown
 from fgsched.domain.units import parse_ids, parse_indices
-from fgsched.listing import choices
 from fgsched.protocol import Call, Outcome, Outcomes
 from fgsched.system.userfiles import create_own
+from fgsched.views import choices
 
 _UNBUILT = (*("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "completing", "version"),)
 _jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")

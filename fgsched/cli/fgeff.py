@@ -13,8 +13,8 @@ from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.times import parse_time
 from fgsched.domain.units import parse_count
-from fgsched.listing import choices
-from fgsched.listing.display import host_name
+from fgsched.views import choices
+from fgsched.views.display import host_name
 
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 _PERIOD = "-30d"
@@ -30,8 +30,8 @@ _PERIOD = "-30d"
 @click.argument("named", nargs=-1, metavar="[JOB]...")
 def fgeff(**options: Any) -> int:
     """Show how well jobs used what they asked for, and what to ask for."""
-    from fgsched.accounting import efficiency  # needs the types of reports, which --help does not
     from fgsched.cli import effsheet
+    from fgsched.reports import efficiency  # needs the types of reports, which --help does not
 
     _refuse_contradictions(options)
     missing: list[choices.Name] = []

@@ -15,11 +15,11 @@ from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import WHOLE, GpuState, JobState, Near
 from fgsched.domain.times import format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
-from fgsched.jobs.enforcement import tier_of
-from fgsched.listing import display
-from fgsched.listing.columns import indices
-from fgsched.listing.display import host_name, shown_time
+from fgsched.lifecycle.enforcement import tier_of
 from fgsched.protocol import GpuInfo, PartitionInfo
+from fgsched.views import display
+from fgsched.views.columns import indices
+from fgsched.views.display import host_name, shown_time
 
 _UNDER_WAY = (JobState.RUNNING, JobState.STARTING, JobState.COMPLETING)
 _OUT = {

@@ -13,8 +13,8 @@ from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit
 from fgsched.domain.policy import Weights
 from fgsched.domain.units import format_indices, parse_ids
-from fgsched.listing import choices, display
 from fgsched.protocol import PriorityInfo
+from fgsched.views import choices, display
 
 _NAMES = ("age", "fairshare", "size", "partition", "qos")
 _FRONT, _LONG = ("JOBID", "PARTITION"), ("USER", "ACCOUNT", "QOSNAME")

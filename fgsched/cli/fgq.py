@@ -16,9 +16,9 @@ from fgsched.cli.listedoptions import listed_options
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit
 from fgsched.domain.job import JobState
-from fgsched.listing import choices, table
-from fgsched.listing.columns import expanded, ordered
-from fgsched.listing.query import Query, absent, query
+from fgsched.views import choices, table
+from fgsched.views.columns import expanded, ordered
+from fgsched.views.query import Query, absent, query
 
 
 class _Here:

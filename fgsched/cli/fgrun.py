@@ -23,7 +23,7 @@ from fgsched.interactive import link
 from fgsched.interactive.connected import Detached, Interrupted, Plan
 from fgsched.interactive.joining import join
 from fgsched.interactive.session import Session
-from fgsched.jobs.containers import entering
+from fgsched.lifecycle.containers import entering
 from fgsched.submission import prepare as submission
 from fgsched.submission import table
 from fgsched.submission.options import Setting, given, read

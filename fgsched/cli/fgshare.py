@@ -10,7 +10,7 @@ from fgsched.cli.command import Command, run, write
 from fgsched.cli.terminal import listing
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
-from fgsched.listing import choices, display
+from fgsched.views import choices, display
 
 _HEADINGS = ("Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare")
 _MINOR = ("NormShares", "RawUsage", "EffectvUsage")  # a narrow window leaves them out

@@ -16,10 +16,10 @@ from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.job import WHOLE, JobState
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import format_indices
-from fgsched.listing import choices, display
-from fgsched.listing.choices import name_of
 from fgsched.protocol import JobInfo
 from fgsched.system.process import TreeUse, use_of
+from fgsched.views import choices, display
+from fgsched.views.choices import name_of
 
 _ASKED = (
     *("id", "array", "task", "tasks", "name", "user", "uid", "state", "elapsed", "indices", "memory"),

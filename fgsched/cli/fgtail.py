@@ -17,8 +17,8 @@ from fgsched.client import Client, Watch, find_places
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.job import JobState
 from fgsched.domain.text import BadValue, shown
-from fgsched.listing import choices
 from fgsched.system.userfiles import rights_of
+from fgsched.views import choices
 
 # Growth of a file is not reported, so the file is polled. The end of the job is reported at once.
 LOOK = 0.2  # seconds

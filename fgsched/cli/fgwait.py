@@ -10,7 +10,7 @@ from fgsched.cli.command import Command, run, warn, write
 from fgsched.cli.waiting import exit_code, wait_for
 from fgsched.client import Client, TimedOut, find_places
 from fgsched.domain.text import BadValue
-from fgsched.listing import choices, display
+from fgsched.views import choices, display
 
 _TOO_LATE = 124  # as timeout(1) has it
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from fgsched import protocol
-from fgsched.accounting.proposal import GIB, ROOM_MEMORY, gibibytes_up
 from fgsched.client import Client
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import JobState
 from fgsched.domain.text import clean
+from fgsched.reports.proposal import GIB, ROOM_MEMORY, gibibytes_up
 from fgsched.system.places import replace_file
 
 _FACTOR = 4  # of the peak: a larger request is worth a hint

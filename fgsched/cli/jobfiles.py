@@ -3,10 +3,10 @@
 import pwd
 from functools import lru_cache
 
-from fgsched.jobs.filenames import Values
-from fgsched.jobs.launchspec import Files, files
-from fgsched.listing.display import host_name
+from fgsched.lifecycle.filenames import Values
+from fgsched.lifecycle.launchspec import Files, files
 from fgsched.protocol import JobInfo
+from fgsched.views.display import host_name
 
 
 def files_of(job: JobInfo) -> Files:

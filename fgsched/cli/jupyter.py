@@ -12,8 +12,8 @@ from contextlib import closing
 
 from fgsched.domain.errors import Refused
 from fgsched.interactive.agent import LOOPBACK, PORT
-from fgsched.listing.display import shown_time
 from fgsched.protocol import JobInfo
+from fgsched.views.display import shown_time
 
 _KINDS = ("lab", "notebook", "server")
 _ADDRESS = (f"--ip={LOOPBACK}", f"--port={PORT}", "--port-retries=0")

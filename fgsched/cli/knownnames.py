@@ -3,7 +3,7 @@
 from fgsched import protocol
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage
-from fgsched.listing import choices
+from fgsched.views import choices
 
 
 def unknown(client: Client, where: protocol.Where) -> BadUsage | None:

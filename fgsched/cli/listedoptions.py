@@ -1,6 +1,6 @@
 """Show the options of a listing to click, for help, completion, errors and shortened names.
 
-A line with whole names is parsed by `listing/table.py`.
+A line with whole names is parsed by `views/table.py`.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from fgsched.domain.units import parse_count
-from fgsched.listing.table import COUNT, FLAG, LIST, Option
+from fgsched.views.table import COUNT, FLAG, LIST, Option
 
 
 def listed_options(options: Iterable[Option]) -> list[click.Parameter]:

@@ -16,11 +16,11 @@ from fgsched.cli.command import output
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.domain.text import shown
-from fgsched.listing import display
-from fgsched.listing.choices import ids
-from fgsched.listing.display import shown_time
 from fgsched.protocol import LogLine, ShowLog
 from fgsched.system.paths import Paths
+from fgsched.views import display
+from fgsched.views.choices import ids
+from fgsched.views.display import shown_time
 
 if TYPE_CHECKING:
     from fgsched.system.inotify import Inotify

@@ -8,7 +8,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import GpuState
 from fgsched.domain.policy import DOWN, UP
 from fgsched.domain.text import shown
-from fgsched.listing.display import host_name
+from fgsched.views.display import host_name
 
 _OUT = ("drain", "down", "fail")
 _IN = ("resume", "undrain", "idle", "up")

@@ -13,9 +13,9 @@ from fgsched.client import Client
 from fgsched.domain.errors import Refused
 from fgsched.domain.units import format_mebibytes, parse_count
 from fgsched.gpus.processnames import ProcessNames
-from fgsched.listing import display
-from fgsched.listing.display import iso, shown_time
 from fgsched.system.process import started_at
+from fgsched.views import display
+from fgsched.views.display import iso, shown_time
 
 
 class Found(Struct, frozen=True, kw_only=True):

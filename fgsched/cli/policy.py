@@ -20,7 +20,7 @@ from fgsched.domain.job import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes
-from fgsched.listing.display import host_name, text_table
+from fgsched.views.display import host_name, text_table
 
 if TYPE_CHECKING:
     from fgsched.config.load import Config

@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
-from fgsched.accounting.reports.mail import report_mail
-from fgsched.accounting.reports.model import Report
-from fgsched.accounting.reports.registry import FORMATS
 from fgsched.client import find_places
 from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted, Refused, StorageError
-from fgsched.jobs.mail import parse_mail_user
+from fgsched.lifecycle.mail import parse_mail_user
 from fgsched.mail.addresses import check_address, host_name
 from fgsched.mail.letters import Attachment, Message, Settings, to_bytes
 from fgsched.mail.mailer import Mailer
 from fgsched.mail.spool import Spool
+from fgsched.reports.mail import report_mail
+from fgsched.reports.model import Report
+from fgsched.reports.registry import FORMATS
 
 
 def recipients(text: str) -> tuple[tuple[str, ...], Settings]:

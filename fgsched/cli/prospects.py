@@ -15,7 +15,7 @@ from fgsched.client import Client
 from fgsched.domain.job import Hold, JobState
 from fgsched.domain.units import format_indices, format_share
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial
-from fgsched.listing.display import shown_time
+from fgsched.views.display import shown_time
 
 _UNKNOWN = ExpectedStart()
 

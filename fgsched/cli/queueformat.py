@@ -1,6 +1,6 @@
 """Show the queue beyond plain rows: columns that only a command can compute, terminals, the JSON document.
 
-`listing/columns.py` declares all other columns; `_KEYS` declares the keys of the JSON document.
+`views/columns.py` declares all other columns; `_KEYS` declares the keys of the JSON document.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,9 +12,9 @@ from msgspec import to_builtins
 from fgsched.domain.job import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.waiting import Cause
-from fgsched.listing import columns, display
-from fgsched.listing.columns import Column, Format, getter, named_by, value_of
 from fgsched.protocol import JobInfo
+from fgsched.views import columns, display
+from fgsched.views.columns import Column, Format, getter, named_by, value_of
 
 _LEAST = {"id": 12, "name": 8, "user": 6, "partition": 6}  # columns that a narrow terminal leaves of them
 _LEAST_REASON = 21

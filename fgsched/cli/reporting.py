@@ -14,21 +14,21 @@ from msgspec import structs
 from fgsched import protocol
 from fgsched.accounting import marker
 from fgsched.accounting.periods import Choice, chosen
-from fgsched.accounting.reports import folder
-from fgsched.accounting.reports.facts import Facts, FailedJob, ReportReader
-from fgsched.accounting.reports.making import empty_accounts, records_of
-from fgsched.accounting.reports.model import Report
-from fgsched.accounting.reports.registry import ALIASES, FORMATS, Style, Wish, kind
-from fgsched.accounting.reports.request import WITHOUT_NAMES, Records
 from fgsched.cli.delivering import deliver
 from fgsched.client import Client, NotRunning, find_places
 from fgsched.config.load import load
 from fgsched.config.schema import Config
 from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
 from fgsched.domain.units import parse_count
-from fgsched.listing import choices
-from fgsched.listing.display import host_name
+from fgsched.reports import folder
+from fgsched.reports.facts import Facts, FailedJob, ReportReader
+from fgsched.reports.making import empty_accounts, records_of
+from fgsched.reports.model import Report
+from fgsched.reports.registry import ALIASES, FORMATS, Style, Wish, kind
+from fgsched.reports.request import WITHOUT_NAMES, Records
 from fgsched.system.outputs import last_lines
+from fgsched.views import choices
+from fgsched.views.display import host_name
 
 _PATIENCE = 300.0  # seconds that a report of the controller may take, with those before it
 _TAIL = 5  # lines of the output of a failed job

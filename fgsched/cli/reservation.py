@@ -23,7 +23,6 @@ from fgsched.domain.units import (
     parse_indices,
     parse_share,
 )
-from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import (
     Call,
     CreateReservation,
@@ -32,6 +31,7 @@ from fgsched.protocol import (
     ReservationName,
     UpdateReservation,
 )
+from fgsched.views.display import host_name, shown_time
 
 Record = dict[str, Any]
 _Entry = TypeVar("_Entry")  # of the name service

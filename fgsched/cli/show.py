@@ -14,8 +14,8 @@ from fgsched.domain.job import Demand, JobState, MigInstance, OomReport, Preempt
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share, parse_indices
-from fgsched.listing import choices, display
-from fgsched.listing.display import shown_time
+from fgsched.views import choices, display
+from fgsched.views.display import shown_time
 
 Group = list[list[tuple[str, object]]]  # lines of (key, value)
 

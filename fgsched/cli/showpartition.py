@@ -13,7 +13,7 @@ from fgsched.domain.policy import Access, Defaults, Limits, PerJobLimits, Preemp
 from fgsched.domain.text import shown
 from fgsched.domain.times import format_limit
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
-from fgsched.listing.display import host_name
+from fgsched.views.display import host_name
 
 Line = list[tuple[str, object]]
 

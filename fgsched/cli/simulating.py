@@ -14,7 +14,7 @@ from fgsched.cli.command import write
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
-from fgsched.listing.display import text_table
+from fgsched.views.display import text_table
 
 if TYPE_CHECKING:  # other commands do not import them
     from fgsched.config.load import Config

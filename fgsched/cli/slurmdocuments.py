@@ -12,9 +12,9 @@ from fgsched.cli.showpartition import Found
 from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.domain.jobsteps import highest
 from fgsched.domain.units import format_mebibytes, format_share
-from fgsched.listing import gres
-from fgsched.listing.display import host_name
 from fgsched.protocol import JobInfo
+from fgsched.views import gres
+from fgsched.views.display import host_name
 
 FIELDS = tuple(
     dict.fromkeys(

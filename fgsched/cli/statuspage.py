@@ -8,11 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fgsched import protocol
-from fgsched.accounting.reports import folder, present
-from fgsched.accounting.reports.facts import ReportReader
-from fgsched.accounting.reports.model import Report, TimeClass
-from fgsched.accounting.reports.registry import FORMATS, Style, written
-from fgsched.accounting.reports.status import GpuNow, Share, Status, Sums, Waiting, kinds_of, sums
 from fgsched.cli.command import write
 from fgsched.cli.reporting import refuse_private
 from fgsched.client import Client, find_places
@@ -21,9 +16,14 @@ from fgsched.domain.errors import BadUsage, StorageError, Unreachable
 from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.domain.units import format_share
 from fgsched.domain.waiting import ExpectedStart
-from fgsched.listing import choices
-from fgsched.listing.display import host_name
 from fgsched.protocol import GpuInfo, JobInfo
+from fgsched.reports import folder, present
+from fgsched.reports.facts import ReportReader
+from fgsched.reports.model import Report, TimeClass
+from fgsched.reports.registry import FORMATS, Style, written
+from fgsched.reports.status import GpuNow, Share, Status, Sums, Waiting, kinds_of, sums
+from fgsched.views import choices
+from fgsched.views.display import host_name
 
 METRICS = "metrics"  # the format that no other report has
 METRICS_FILE = "fgsched.prom"  # the suffix that node_exporter reads
@@ -115,11 +115,11 @@ def _report(answers: Answers, now: float) -> Report:
 
 def _text(format: str, report: Report, style: Style, state: Status, totals: Sums | None) -> str:
     if format == METRICS:
-        from fgsched.accounting.reports.metrics import as_metrics  # each needs a package of its own
+        from fgsched.reports.metrics import as_metrics  # each needs a package of its own
 
         return as_metrics(state, totals)
     if format == "html":
-        from fgsched.accounting.reports.wall import wall_page
+        from fgsched.reports.wall import wall_page
 
         return wall_page(state)
     return written(report, format, style)

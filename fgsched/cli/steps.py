@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from fgsched.domain.jobsteps import JobStep
-from fgsched.listing import choices
 from fgsched.protocol import JobInfo
+from fgsched.views import choices
 
 BATCH = "batch"
 

@@ -10,8 +10,8 @@ from fgsched.client import Client
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.domain.job import JobState
 from fgsched.domain.jobsteps import JobStep
-from fgsched.listing import choices
 from fgsched.system.process import CANCEL_STEP, Identity, boot_id, descendants, kill
+from fgsched.views import choices
 
 _RUNNING = [JobState.RUNNING, JobState.SUSPENDED]
 _FIELDS = ("id", "array", "task", "tasks", "state", "srun_steps")

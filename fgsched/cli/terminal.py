@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from fgsched.domain.job import JobState, Reason
 from fgsched.domain.text import clean, width_of
-from fgsched.listing.display import fit, text_table
+from fgsched.views.display import fit, text_table
 
 MARK = "+"  # the end of a cell that is cut
 RED, YELLOW, BLUE, DIM = "31", "33", "94", "2"

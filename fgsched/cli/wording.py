@@ -20,7 +20,7 @@ from fgsched.domain.waiting import (
     Suspended,
     Unblock,
 )
-from fgsched.listing.display import TIME_FORMAT, shown_time
+from fgsched.views.display import TIME_FORMAT, shown_time
 
 _MOST_NAMED = 4  # jobs in one sentence
 _RUNNING = (

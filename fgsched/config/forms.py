@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, convert
 
 from fgsched.domain import times, units
-from fgsched.jobs.mail import is_address
+from fgsched.lifecycle.mail import is_address
 
 FOREVER = -1  # of a Retention
 _LARGEST_WEIGHT = 1e6  # of a model of GPU

@@ -30,10 +30,10 @@ from fgsched.domain.policy import (
 )
 from fgsched.domain.units import SubmitContext
 from fgsched.hooks.settings import HookSettings
-from fgsched.jobs.mps import PROGRAM as MPS_PROGRAM
-from fgsched.jobs.mps import SERVER as MPS_SERVER
-from fgsched.jobs.mps import Settings as MpsSettings
-from fgsched.jobs.visible import VisibleDevices
+from fgsched.lifecycle.mps import PROGRAM as MPS_PROGRAM
+from fgsched.lifecycle.mps import SERVER as MPS_SERVER
+from fgsched.lifecycle.mps import Settings as MpsSettings
+from fgsched.lifecycle.visible import VisibleDevices
 from fgsched.mail.letters import Settings
 
 MIB = 1 << 20

@@ -19,9 +19,9 @@ from fgsched.containers.inside import Fence, Inside, without_nested
 from fgsched.domain.errors import FgschedError, Refused
 from fgsched.domain.job import is_instance
 from fgsched.interactive.agent import execute
-from fgsched.jobs.containers import HEADER_LINES, RUNTIMES, Mount, choose, is_path, parse_mounts
-from fgsched.jobs.visible import translated
 from fgsched.launch.fence import seal_of
+from fgsched.lifecycle.containers import HEADER_LINES, RUNTIMES, Mount, choose, is_path, parse_mounts
+from fgsched.lifecycle.visible import translated
 
 _FAILED = 125  # exit status of container runtimes for a container that was not started
 _HEAD = 4096  # bytes of a region, with its seal

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
 
-from fgsched.jobs.containers import Mount
+from fgsched.lifecycle.containers import Mount
 
 DRIVER = "/run/fgsched-driver"  # directory of the libraries of the GPU driver in a container
 _CHECK = """\

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from fgsched.containers.inside import DRIVER, Inside
-from fgsched.jobs.containers import Mount, is_path
+from fgsched.lifecycle.containers import Mount, is_path
 
 _OWN = frozenset({"/proc", "/dev", "/sys", "/run", "/tmp"})  # directories of the host, not of an image
 _OF_THE_HOST = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/localtime")

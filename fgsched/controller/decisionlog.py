@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fgsched.domain.job import WHOLE, Job, JobState, Preemption, Reason
-from fgsched.jobs.lifecycle import reason_of
+from fgsched.lifecycle.transitions import reason_of
 
 log = logging.getLogger(__name__)
 ERROR, WARNING, INFO = 3, 4, 6  # levels as syslog(3) numbers them

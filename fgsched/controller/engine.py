@@ -64,9 +64,10 @@ from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError
 from fgsched.domain.job import Ended, GpuState, HostLimits, Job, JobState, Reason
 from fgsched.domain.policy import Policy
-from fgsched.jobs.enforcement import MountPlan
-from fgsched.jobs.launchspec import Binding
-from fgsched.jobs.lifecycle import (
+from fgsched.lifecycle.enforcement import MountPlan
+from fgsched.lifecycle.launchspec import Binding
+from fgsched.lifecycle.mps import is_server
+from fgsched.lifecycle.transitions import (
     Adopt,
     Alive,
     Delay,
@@ -82,7 +83,6 @@ from fgsched.jobs.lifecycle import (
     settle,
     withdraw,
 )
-from fgsched.jobs.mps import is_server
 from fgsched.scheduling.planner import Start
 from fgsched.store import JobRecord, OpenRows, StorageBroken, Store, is_fatal
 

@@ -35,8 +35,8 @@ from fgsched.controller.turn import (
 )
 from fgsched.domain.errors import Busy, FgschedError, OurFault
 from fgsched.domain.job import Job
-from fgsched.jobs.lifecycle import Shepherd
 from fgsched.launch.spawner import Answer, Spawner
+from fgsched.lifecycle.transitions import Shepherd
 from fgsched.server import Connection, LongAnswer, LongQuestion, parse
 from fgsched.store import is_fatal
 from fgsched.system import earlysignals

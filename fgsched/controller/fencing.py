@@ -28,9 +28,9 @@ from fgsched.domain.job import Demand, Gpu, Hold, Job, JobState
 from fgsched.domain.states import Tier
 from fgsched.domain.units import format_share
 from fgsched.gpus.ownership import holder_of
-from fgsched.jobs.containers import variables
-from fgsched.jobs.visible import WORDS, VisibleDevices, words_of
 from fgsched.launch.fence import ATTEMPT, PODMAN_SETTINGS, Place, choose, members, remove, seal_of
+from fgsched.lifecycle.containers import variables
+from fgsched.lifecycle.visible import WORDS, VisibleDevices, words_of
 from fgsched.system.containers import installed, write_podman_settings
 from fgsched.system.paths import Paths
 from fgsched.system.process import identify, kill

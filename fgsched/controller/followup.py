@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from fgsched.controller.turn import RETRY, Cancel, EngineContext, Remind, WatchdogFinding
 from fgsched.domain.job import Job, JobState, OomReport, Refusal
 from fgsched.domain.states import Reason
-from fgsched.jobs.lifecycle import Alive, Gone, Result, blame_gpu, lost, reason_of
-from fgsched.jobs.watchdog import oom_report, watchdog_changes
+from fgsched.lifecycle.transitions import Alive, Gone, Result, blame_gpu, lost, reason_of
+from fgsched.lifecycle.watchdog import oom_report, watchdog_changes
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
 

@@ -17,11 +17,11 @@ from fgsched.controller.turn import WatchdogFinding
 from fgsched.domain.job import GpuProcess, Job, JobState, Reading
 from fgsched.gpus import external
 from fgsched.gpus.mig import GONE
-from fgsched.jobs.launchspec import job_dir
-from fgsched.jobs.watchdog import UNENFORCED, JobOnGpu, LastQuery, Policy, ProcessUse, judge
 from fgsched.launch.launcher import Launcher
 from fgsched.launch.regions import Slot, charge, charged, see, slots
 from fgsched.launch.unhooked import HOOK
+from fgsched.lifecycle.launchspec import job_dir
+from fgsched.lifecycle.watchdog import UNENFORCED, JobOnGpu, LastQuery, Policy, ProcessUse, judge
 from fgsched.system.preloading import why_not_preloaded
 from fgsched.system.process import Identity, ancestry, is_alive, maps, marked, parents, started_with
 

@@ -16,8 +16,8 @@ import fgshim.region as region
 from fgsched import gpus
 from fgsched.controller.engine import Engine
 from fgsched.domain.job import WHOLE, Job, JobState
-from fgsched.jobs.enforcement import COMPUTE_NONE
 from fgsched.launch.arbiter import Arbiter, JobKey, TurnJob, TurnShare
+from fgsched.lifecycle.enforcement import COMPUTE_NONE
 
 log = logging.getLogger(__name__)
 _OFTEN = 0.025  # seconds between two steps while jobs of one GPU are active: loans return within 0.1 s

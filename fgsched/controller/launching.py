@@ -17,11 +17,11 @@ from fgsched.controller.hooking import HookDesk as HookDesk
 from fgsched.domain.job import Job
 from fgsched.domain.policy import Policy
 from fgsched.domain.states import Tier
-from fgsched.jobs.enforcement import MountPlan, compute_policy_of
-from fgsched.jobs.launchspec import LaunchContext
 from fgsched.launch.launcher import Cgroups, Launcher, Ports
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Watch
+from fgsched.lifecycle.enforcement import MountPlan, compute_policy_of
+from fgsched.lifecycle.launchspec import LaunchContext
 from fgsched.store import Store
 from fgsched.system import cgroups, containers, generations
 from fgsched.system.mounts import find as find_mounts

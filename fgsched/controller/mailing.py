@@ -16,8 +16,8 @@ from fgsched.controller.turn import EngineContext, Mail
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.job import Ended, Job, JobState
 from fgsched.domain.usage import JobUsage
-from fgsched.jobs import mail
-from fgsched.jobs.filenames import output_path
+from fgsched.lifecycle import mail
+from fgsched.lifecycle.filenames import output_path
 from fgsched.mail.letters import JobMail, Letter, Settings, to_bytes
 from fgsched.mail.limit import HourlyLimit
 from fgsched.mail.process import MailerProcess

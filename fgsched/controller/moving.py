@@ -23,7 +23,7 @@ from fgsched.controller.waitindex import eligible
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Ended, Job, JobState, Reason
-from fgsched.jobs.filenames import output_path
+from fgsched.lifecycle.filenames import output_path
 from fgsched.scheduling.runtimes import Run, work_of_request
 from fgsched.store import JobRecord, StorageBroken, Store
 from fgsched.store.moved import Part, Step, Unreadable

@@ -20,11 +20,11 @@ from fgsched.controller.turn import ClientsEnded, Event, ServerAnswered
 from fgsched.domain.job import Gpu, Job, JobState, Request
 from fgsched.hooks.process import HookRunner, Watch
 from fgsched.hooks.settings import Ran, Run
-from fgsched.jobs import mps
-from fgsched.jobs.launchspec import job_dir
-from fgsched.jobs.lifecycle import Alive, Result, Shepherd, Unclaimed
-from fgsched.jobs.mps import Server
 from fgsched.launch.launcher import Launcher
+from fgsched.lifecycle import mps
+from fgsched.lifecycle.launchspec import job_dir
+from fgsched.lifecycle.mps import Server
+from fgsched.lifecycle.transitions import Alive, Result, Shepherd, Unclaimed
 
 log = logging.getLogger(__name__)
 _ANSWER = 5.0  # seconds in which a daemon must answer

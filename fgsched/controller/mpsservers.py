@@ -1,7 +1,7 @@
 """The MPS daemons of a controller: what the engine knows of them, and the steps of each turn.
 
-The rules are in `jobs/mps.py`. Which daemon a job uses is stored with the job; all else is found again in the
-run directory, so a controller that starts after a crash adopts each daemon or ends it.
+The rules are in `lifecycle/mps.py`. Which daemon a job uses is stored with the job; the rest is found again
+in the run directory, so a controller that starts after a crash adopts each daemon or ends it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,10 +24,10 @@ from fgsched.controller.turn import (
 )
 from fgsched.domain.job import Job, MpsUse
 from fgsched.domain.policy import Policy
-from fgsched.jobs import mps
-from fgsched.jobs.enforcement import compute_policy_of
-from fgsched.jobs.lifecycle import Shepherd
-from fgsched.jobs.mps import Name, Phase, Server, Settings
+from fgsched.lifecycle import mps
+from fgsched.lifecycle.enforcement import compute_policy_of
+from fgsched.lifecycle.mps import Name, Phase, Server, Settings
+from fgsched.lifecycle.transitions import Shepherd
 from fgsched.store import Allocation
 
 _PASSES = 4  # over the plan in one turn: each one can make further steps due

@@ -11,7 +11,7 @@ from fgsched.controller.turn import Preempt, PreemptionHost, Resume, Suspend
 from fgsched.domain.job import Hold, Job, JobState, Preemption, Reason
 from fgsched.domain.policy import SUSPEND
 from fgsched.domain.waiting import Note, Outlook, Preempting, preemption_of, suspension_of
-from fgsched.jobs.lifecycle import suspended_seconds
+from fgsched.lifecycle.transitions import suspended_seconds
 from fgsched.protocol import Outcome
 from fgsched.scheduling.planner import Snapshot, Start
 from fgsched.scheduling.preemption import Occupant, Victim, may_preempt, preempt_rule_for, victims, without

@@ -23,8 +23,8 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Demand, Ended, Gpu, GpuProcess, Job, JobState, Reading
 from fgsched.domain.waiting import Shortfall
 from fgsched.gpus.simulated import JobLoad, parse_load
-from fgsched.jobs.launchspec import SIMULATED_LOAD, STEPS_LOAD, job_dir
-from fgsched.jobs.lifecycle import Shepherd
+from fgsched.lifecycle.launchspec import SIMULATED_LOAD, STEPS_LOAD, job_dir
+from fgsched.lifecycle.transitions import Shepherd
 from fgsched.protocol import OnGpu
 from fgsched.store.moved import Unreadable
 from fgsched.system.accounts import Accounts

@@ -16,7 +16,7 @@ from fgsched.controller.turn import AskGpus, EngineContext, Launch, Requeue
 from fgsched.controller.usage import UsageCharges
 from fgsched.controller.waitindex import last_start
 from fgsched.domain.job import WHOLE, Gpu, HostLimits, Job, JobState, Readings, Reason
-from fgsched.jobs.dependencies import (
+from fgsched.lifecycle.dependencies import (
     Dependency,
     Fact,
     Standing,
@@ -28,8 +28,8 @@ from fgsched.jobs.dependencies import (
     left,
     parse_dependency,
 )
-from fgsched.jobs.enforcement import MountPlan, is_hooked, tier_of
-from fgsched.jobs.launchspec import Binding
+from fgsched.lifecycle.enforcement import MountPlan, is_hooked, tier_of
+from fgsched.lifecycle.launchspec import Binding
 from fgsched.scheduling.backfill import BackfillReservation
 from fgsched.scheduling.fragmentation import Movable, Place, moves
 from fgsched.scheduling.placement import charged

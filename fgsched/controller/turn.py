@@ -15,9 +15,9 @@ from fgsched.crash import point
 from fgsched.domain.errors import FgschedError, Refused
 from fgsched.domain.job import Gpu, HostLimits, Job, JobState, Readings
 from fgsched.domain.policy import Policy
-from fgsched.jobs import mps
-from fgsched.jobs.lifecycle import Finish, Seen, Shepherd
-from fgsched.jobs.watchdog import Fault
+from fgsched.lifecycle import mps
+from fgsched.lifecycle.transitions import Finish, Seen, Shepherd
+from fgsched.lifecycle.watchdog import Fault
 from fgsched.protocol import Outcome, Problem
 from fgsched.store import Allocation, Store
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import WHOLE, Gpu, HostLimits, Job
 from fgsched.domain.policy import Policy
-from fgsched.jobs.lifecycle import charged_period
+from fgsched.lifecycle.transitions import charged_period
 from fgsched.scheduling.priority import (
     AccountUser,
     Order,

@@ -10,8 +10,8 @@ from heapq import heappop, heappush
 from msgspec import Struct, field
 
 from fgsched.domain.job import Job, JobState, Reason
-from fgsched.jobs.arrays import bits_from, bits_of, lowest
-from fgsched.jobs.dependencies import parse_dependency
+from fgsched.lifecycle.arrays import bits_from, bits_of, lowest
+from fgsched.lifecycle.dependencies import parse_dependency
 
 _Key = tuple[int, int | None]  # (job, None), (array, None) or (array, task)
 

@@ -121,17 +121,17 @@ class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
     throttle: Annotated[int, Meta(ge=0, le=10**6)] = 0  # tasks that may run at the same time; 0: no limit
     begin: Time = 0  # earliest start; 0: any time
     deadline: Time = 0  # latest end; 0: any time
-    dependency: Expression = ""  # in the form of jobs/dependencies.py
+    dependency: Expression = ""  # in the form of lifecycle/dependencies.py
     # "yes" or "no": cancel the job if the dependency can never be met; "": as the site's setting
     kill_invalid: Annotated[str, Meta(max_length=3)] = ""
     reservation: Name = ""  # of an operator, in which the job is to run
     requeue: bool = True  # whether the job may run again after a failure of the host
-    mail_type: Label = ""  # events of which mails are sent, as jobs/mail.py writes them; "": none
+    mail_type: Label = ""  # events of which mails are sent, as lifecycle/mail.py writes them; "": none
     mail_user: Annotated[str, Meta(max_length=2600, pattern=_NO_NUL)] = ""  # addresses; "": the user's
     wckey: Name = ""  # tag of the use in the accounts
     container: Path = ""  # image in which the script runs: a path, or a reference to a registry; "": none
     container_mounts: Annotated[str, Meta(max_length=16_384, pattern=_NO_NUL)] = (
-        ""  # as jobs/containers.py has it
+        ""  # as lifecycle/containers.py has it
     )
     container_workdir: Path = ""  # "": chdir
 

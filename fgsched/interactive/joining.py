@@ -20,7 +20,7 @@ from fgsched.domain.job import JobState
 from fgsched.interactive import link
 from fgsched.interactive.connected import Connected, Interrupted, Plan
 from fgsched.interactive.signals import ENDING, Signals
-from fgsched.jobs.launchspec import job_dir
+from fgsched.lifecycle.launchspec import job_dir
 
 _TRIES = 5
 _PATIENCE = 2.0  # seconds between two requests: the shepherd ignores one while another process starts

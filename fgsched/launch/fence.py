@@ -19,7 +19,7 @@ from fgsched.domain.errors import Refused
 from fgsched.domain.fence import FENCE_DIR
 from fgsched.domain.job import Demand, Gpu, GpuState, Hold, Reading
 from fgsched.domain.units import format_mebibytes
-from fgsched.jobs.launchspec import job_dir
+from fgsched.lifecycle.launchspec import job_dir
 from fgsched.scheduling.placement import cost, is_suitable
 from fgsched.system import locks
 from fgsched.system.process import parents, started_with

@@ -17,9 +17,14 @@ from fgsched.domain.errors import FgschedError, Refused, StorageError
 from fgsched.domain.job import AdoptedProcess, Job
 from fgsched.domain.jobsteps import JobStep, stored
 from fgsched.domain.states import Tier
-from fgsched.jobs import enforcement
-from fgsched.jobs.containers import wrapped
-from fgsched.jobs.launchspec import (
+from fgsched.launch import jobsteps, shepherds
+from fgsched.launch.adopted import ORDER
+from fgsched.launch.rundir import RunDir
+from fgsched.launch.shepherds import Following, Watch
+from fgsched.launch.spawner import Spawner, pack
+from fgsched.lifecycle import enforcement
+from fgsched.lifecycle.containers import wrapped
+from fgsched.lifecycle.launchspec import (
     LAST_WAIT,
     AssignedGpu,
     JobOwner,
@@ -29,13 +34,8 @@ from fgsched.jobs.launchspec import (
     launch,
     limit_of,
 )
-from fgsched.jobs.lifecycle import Gone, Result, Seen, Shepherd
-from fgsched.jobs.mps import is_client, is_server, without_variables
-from fgsched.launch import jobsteps, shepherds
-from fgsched.launch.adopted import ORDER
-from fgsched.launch.rundir import RunDir
-from fgsched.launch.shepherds import Following, Watch
-from fgsched.launch.spawner import Spawner, pack
+from fgsched.lifecycle.mps import is_client, is_server, without_variables
+from fgsched.lifecycle.transitions import Gone, Result, Seen, Shepherd
 from fgsched.store import Allocation
 from fgsched.system.accounts import Account, Accounts
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups, remove_if_empty

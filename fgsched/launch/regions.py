@@ -12,7 +12,7 @@ import fgshim.region as region
 from msgspec import Struct
 
 from fgsched.domain.job import Job
-from fgsched.jobs.launchspec import job_dir
+from fgsched.lifecycle.launchspec import job_dir
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,16 @@ from pathlib import Path
 
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
-from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Unclaimed, is_held, parse_claim, parse_result
+from fgsched.lifecycle.transitions import (
+    Alive,
+    Gone,
+    Result,
+    Seen,
+    Unclaimed,
+    is_held,
+    parse_claim,
+    parse_result,
+)
 from fgsched.system.cleaner import Cleaner, Quarantine, kind_of
 from fgsched.system.process import Identity, is_alive, is_own_supervisor, is_unreaped
 from fgsched.system.spaces import attempt_dirs, attempts

@@ -13,7 +13,7 @@ import fgshim.region as region
 
 from fgsched.domain.errors import Refused
 from fgsched.domain.units import parse_indices
-from fgsched.jobs.launchspec import Launch
+from fgsched.lifecycle.launchspec import Launch
 
 # -- the launch message -------------------------------------------------------
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from fgsched.domain.job import Job
-from fgsched.jobs.enforcement import is_hooked
-from fgsched.jobs.lifecycle import Shepherd
+from fgsched.lifecycle.enforcement import is_hooked
+from fgsched.lifecycle.transitions import Shepherd
 from fgsched.system.preloading import why_not_preloaded
 from fgsched.system.process import maps, parents
 

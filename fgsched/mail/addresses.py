@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from fgsched.domain.errors import Refused
 from fgsched.domain.text import quoted
-from fgsched.jobs.mail import is_address
+from fgsched.lifecycle.mail import is_address
 from fgsched.mail.letters import Settings
 
 

@@ -1,9 +1,9 @@
 """Propose a request for the next run in the mail about the end of a job. Times are in epoch seconds."""
 
-from fgsched.accounting.efficiency import charge_sentences
-from fgsched.accounting.proposal import Needs, for_slurm, propose
 from fgsched.domain.usage import JobUsage
 from fgsched.mail.letters import JobMail
+from fgsched.reports.efficiency import charge_sentences
+from fgsched.reports.proposal import Needs, for_slurm, propose
 
 _LEAST_RUN = 60.0  # seconds: a shorter run shows little of what a job needs
 

@@ -5,14 +5,14 @@ import time
 from collections.abc import Sequence
 
 from fgsched.accounting.records import JobUsage
-from fgsched.accounting.reports.mail import Amount, Notice
-from fgsched.accounting.reports.numbers import brief_hours, duration_text
 from fgsched.domain.job import WHOLE, OomReport
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
-from fgsched.jobs.mail import PARTS
+from fgsched.lifecycle.mail import PARTS
 from fgsched.mail.advice import advised, gpu_peak, run_seconds
 from fgsched.mail.letters import JobMail
+from fgsched.reports.mail import Amount, Notice
+from fgsched.reports.numbers import brief_hours, duration_text
 
 _GIB = 1 << 30
 _UNKNOWN = "–"

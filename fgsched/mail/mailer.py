@@ -194,8 +194,8 @@ class Mailer:
         output = tail(
             letter.output, count, uid=letter.uid, gid=letter.gid, unless_changed_after=letter.ended_at
         )
-        from fgsched.accounting.reports.mail import notice_mail  # needs Jinja, of several MiB
         from fgsched.mail import jobtext
+        from fgsched.reports.mail import notice_mail  # needs Jinja, of several MiB
 
         host, usage = self._host.partition(".")[0], self._usage(letter)
         notice = jobtext.notice(letter, usage, output.lines, host, is_changed=output.is_changed)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from fgsched.accounting.records import Card
-from fgsched.accounting.reports.facts import Facts, PastRun
-from fgsched.accounting.reports.registry import Replayed
-from fgsched.accounting.reports.wording import model_name, quantile
 from fgsched.domain.job import Demand, Gpu, HostLimits
 from fgsched.domain.policy import Policy
+from fgsched.reports.facts import Facts, PastRun
+from fgsched.reports.registry import Replayed
+from fgsched.reports.wording import model_name, quantile
 from fgsched.simulate.replay import SimHost, replay
 from fgsched.simulate.workload import Task, runnable
 

@@ -10,7 +10,7 @@ from fgsched.controller.turn import Effect, Preempt, Resume, Suspend
 from fgsched.controller.usage import UsageCharges
 from fgsched.domain.job import Gpu, Hold, HostLimits, Job, JobState, Readings, Reason
 from fgsched.domain.policy import Policy
-from fgsched.jobs.lifecycle import Result, complete, finish, settle
+from fgsched.lifecycle.transitions import Result, complete, finish, settle
 from fgsched.scheduling.placement import charged
 from fgsched.scheduling.planner import Plan, Start
 from fgsched.scheduling.priority import AccountUser, Usage

@@ -16,12 +16,12 @@ from pathlib import Path
 import msgspec
 
 from fgsched.accounting import marker
-from fgsched.accounting.reports.facts import Facts
-from fgsched.accounting.reports.making import empty_accounts, make
-from fgsched.accounting.reports.registry import Replayed
-from fgsched.accounting.reports.request import Made, ReportRequest
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.domain.job import HostLimits
+from fgsched.reports.facts import Facts
+from fgsched.reports.making import empty_accounts, make
+from fgsched.reports.registry import Replayed
+from fgsched.reports.request import Made, ReportRequest
 
 _CHUNK = 1 << 16  # bytes
 _IDLE = 300.0  # seconds without a request

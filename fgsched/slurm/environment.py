@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from fgsched.jobs.visible import translated
+from fgsched.lifecycle.visible import translated
 from fgsched.slurm.step import Step
 
 _OF_JOB = {  # ours -> Slurm's, for the scripts without SLURM_ variables

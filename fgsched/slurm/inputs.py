@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fgsched.listing import table
 from fgsched.slurm.getopt import BadLine, Options, options, parse
+from fgsched.views import table
 
 
 def _named(prefix: str, names: str) -> dict[str, str]:

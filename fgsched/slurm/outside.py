@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from fgsched.cli.fgrun import Foreground, run_inside, shell
 from fgsched.domain.errors import FgschedError, NoSuchJob, Refused, Unreachable
 from fgsched.domain.job import JobState, Request
-from fgsched.jobs.jobscript import command_line
-from fgsched.listing.display import host_name, shown_time
+from fgsched.lifecycle.jobscript import command_line
 from fgsched.protocol import JobInfo
 from fgsched.slurm.getopt import options, parse
 from fgsched.slurm.inputs import of_salloc
@@ -16,6 +15,7 @@ from fgsched.slurm.phrases import in_slurms_words
 from fgsched.slurm.step import Refusal
 from fgsched.submission.options import Setting, heterogeneous
 from fgsched.submission.options import read as read_options
+from fgsched.views.display import host_name, shown_time
 
 _OF_THE_JOB = (
     *("ntasks", "cpus-per-task", "nodes", "gpus", "gres", "gpus-per-task", "gpus-per-node", "exclusive"),

@@ -11,11 +11,11 @@ from fgsched.client import Client, find_places
 from fgsched.domain.job import JobState
 from fgsched.domain.text import clean, column_width
 from fgsched.domain.times import format_elapsed
-from fgsched.listing import choices
-from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import JobInfo
 from fgsched.slurm import showjob
 from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.views import choices
+from fgsched.views.display import host_name, shown_time
 
 _FIELDS = (
     *("id", "array", "task", "tasks", "user", "uid", "partition", "state", "attempt", "started_at"),

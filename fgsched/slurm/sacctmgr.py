@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.domain.policy import Limits, Qos
-from fgsched.listing.display import host_name
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.tables import Field
+from fgsched.views.display import host_name
 
 KNOWN = options(
     "immediate noheader parsable parsable2 quiet readonly associations verbose version json",

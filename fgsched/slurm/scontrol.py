@@ -8,11 +8,11 @@ from fgsched.cli.command import output
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import NoSuchJob, Refused, StorageError
 from fgsched.domain.job import GpuState
-from fgsched.jobs import arrays
-from fgsched.listing import gres
-from fgsched.listing.display import host_name
+from fgsched.lifecycle import arrays
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.hostlist import expand, fold
+from fgsched.views import gres
+from fgsched.views.display import host_name
 
 _KNOWN = options(
     "json yaml oneliner details all hide quiet verbose clusters= cluster= sibling local future federation",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from fgsched import protocol
 from fgsched.cli import acctfields
 from fgsched.client import Client, find_places
-from fgsched.listing import choices
 from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.views import choices
 
 KNOWN = options("help version debug local-time", "h:help v:version d:debug")
 _KIB = 1024

@@ -9,10 +9,10 @@ from fgsched.cli.showpartition import Found
 from fgsched.cli.slurmdocuments import gpu_amount, tres
 from fgsched.domain.text import clean
 from fgsched.domain.units import format_indices, format_mebibytes
-from fgsched.listing.columns import cpus_of_each, least_cpus
-from fgsched.listing.display import host_name, shown_time
 from fgsched.protocol import JobInfo
 from fgsched.slurm.phrases import oversubscribed
+from fgsched.views.columns import cpus_of_each, least_cpus
+from fgsched.views.display import host_name, shown_time
 
 Line = list[tuple[str, object]]
 

@@ -11,11 +11,11 @@ from fgsched.client import Client, find_places
 from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.text import clean, column_width
 from fgsched.domain.times import format_runtime
-from fgsched.listing.display import fit, host_name, shown_time
-from fgsched.listing.gres import typed
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.inputs import of_sinfo
 from fgsched.slurm.phrases import oversubscribed
+from fgsched.views.display import fit, host_name, shown_time
+from fgsched.views.gres import typed
 
 KNOWN = options(
     """all bg cluster= clusters= dead exact federation format= Format= future hide iterate= json local long

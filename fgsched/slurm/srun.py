@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from fgsched.domain.text import BadValue
-from fgsched.jobs.containers import options as options_of_container
-from fgsched.jobs.containers import parse_image, parse_mounts
+from fgsched.lifecycle.containers import options as options_of_container
+from fgsched.lifecycle.containers import parse_image, parse_mounts
 from fgsched.slurm.cpubind import read_binding
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.inputs import of_srun, of_step

@@ -8,12 +8,12 @@ from fgsched.cli import steps
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import JobState
-from fgsched.listing import choices
-from fgsched.listing.display import host_name
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.tables import Field
 from fgsched.system.process import TreeUse, descendants, use_of
+from fgsched.views import choices
+from fgsched.views.display import host_name
 
 _FIELDS = (
     *("id", "array", "task", "tasks", "state", "attempt", "started_at", "ended_at", "elapsed", "suspended"),

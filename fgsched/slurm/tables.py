@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from fgsched.domain.text import clean, column_width
-from fgsched.listing.display import fit
 from fgsched.slurm.getopt import BadLine
+from fgsched.views.display import fit
 
 _MARK = "+"  # ends a text that was cut
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec.structs import replace
 
 from fgsched.domain.job import Job, JobState
-from fgsched.jobs.arrays import bits_from, bits_of
+from fgsched.lifecycle.arrays import bits_from, bits_of
 from fgsched.store.moved import MovedJobs, NothingMoved
 from fgsched.store.rows import ArraySum, JobRecord, past_of
 

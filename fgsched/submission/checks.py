@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import shown
-from fgsched.jobs.containers import choose, is_path
-from fgsched.jobs.filenames import Values, expand, needs_the_job
-from fgsched.jobs.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
+from fgsched.lifecycle.containers import choose, is_path
+from fgsched.lifecycle.filenames import Values, expand, needs_the_job
+from fgsched.lifecycle.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
 from fgsched.submission.options import Setting, unexpanded
 
 STDIN = "standard input"

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import lazy_regex
-from fgsched.jobs.jobscript import Unread, command_line
+from fgsched.lifecycle.jobscript import Unread, command_line
 
 
 class Translation(Struct, frozen=True):

@@ -9,7 +9,7 @@ from fgsched.domain.job import EarlySignal
 from fgsched.domain.text import lazy_regex, shown
 from fgsched.domain.times import find_time, format_time
 from fgsched.domain.units import SubmitContext
-from fgsched.jobs.jobscript import Unread
+from fgsched.lifecycle.jobscript import Unread
 from fgsched.submission import foreign
 from fgsched.submission.options import Setting
 

@@ -9,8 +9,8 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import MOST_CPUS, WHOLE, Demand
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext, format_mebibytes, format_share, neighbours, split_units
-from fgsched.jobs.constraint import Needs, needs
-from fgsched.jobs.jobscript import Directives
+from fgsched.lifecycle.constraint import Needs, needs
+from fgsched.lifecycle.jobscript import Directives
 from fgsched.submission import foreign, table
 from fgsched.submission.table import Amount, GpuMemory, HostMemory, Option
 

@@ -12,11 +12,11 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext
-from fgsched.jobs.arrays import parse_array
-from fgsched.jobs.containers import is_path
-from fgsched.jobs.filenames import Values, is_one_for_all, left_alone
-from fgsched.jobs.jobscript import Unread, command_line, directives
-from fgsched.jobs.jobvariables import without_outer_job
+from fgsched.lifecycle.arrays import parse_array
+from fgsched.lifecycle.containers import is_path
+from fgsched.lifecycle.filenames import Values, is_one_for_all, left_alone
+from fgsched.lifecycle.jobscript import Unread, command_line, directives
+from fgsched.lifecycle.jobvariables import without_outer_job
 from fgsched.submission import controllerwarnings, jobwarnings, options
 from fgsched.submission.checks import NoScript, Process, Source
 from fgsched.submission.options import Setting, demand

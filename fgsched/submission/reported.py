@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from fgsched.domain.text import shown
 from fgsched.domain.units import SubmitContext
-from fgsched.jobs.filenames import Values, expand, needs_the_job
-from fgsched.jobs.jobscript import accept
+from fgsched.lifecycle.filenames import Values, expand, needs_the_job
+from fgsched.lifecycle.jobscript import accept
 from fgsched.protocol import SubmitLine
 from fgsched.submission.checks import Source, interpreter, is_program
 from fgsched.submission.options import HelpAsked, Setting, given, read

@@ -12,13 +12,13 @@ from fgsched.domain.job import GPU_COMPUTE, NICEST, WHOLE, EarlySignal
 from fgsched.domain.text import BadValue, lazy_regex, quoted
 from fgsched.domain.times import parse_duration, parse_time
 from fgsched.domain.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
-from fgsched.jobs.arrays import parse_array
-from fgsched.jobs.constraint import alternatives
-from fgsched.jobs.containers import parse_image, parse_mounts
-from fgsched.jobs.dependencies import parse_dependency
-from fgsched.jobs.enforcement import TIERS
-from fgsched.jobs.filenames import ALLOWED, unknown
-from fgsched.jobs.mail import parse_mail_types, usable_addresses
+from fgsched.lifecycle.arrays import parse_array
+from fgsched.lifecycle.constraint import alternatives
+from fgsched.lifecycle.containers import parse_image, parse_mounts
+from fgsched.lifecycle.dependencies import parse_dependency
+from fgsched.lifecycle.enforcement import TIERS
+from fgsched.lifecycle.filenames import ALLOWED, unknown
+from fgsched.lifecycle.mail import parse_mail_types, usable_addresses
 
 # -- values ----------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from fgsched.jobs.containers import RUNTIMES, podman_settings, podman_variable
+from fgsched.lifecycle.containers import RUNTIMES, podman_settings, podman_variable
 from fgsched.system import capture
 
 _OF_THE_SITE = (Path("/etc/containers/containers.conf"), Path("/etc/containers/containers.conf.d"))

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from fgsched.jobs.launchspec import job_dir
-from fgsched.jobs.lifecycle import parse_claim
+from fgsched.lifecycle.launchspec import job_dir
+from fgsched.lifecycle.transitions import parse_claim
 from fgsched.system.process import Identity, is_alive, may_be_of, started_below, started_with
 from fgsched.system.safeopen import open_beneath
 from fgsched.system.spaces import attempt_dirs

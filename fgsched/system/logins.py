@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from fgsched.jobs.launchspec import UNLIMITED, ResourceLimits, lower
+from fgsched.lifecycle.launchspec import UNLIMITED, ResourceLimits, lower
 
 _INIT_LIMITS = Path("/proc/1/limits")
 _FILE, _FOLDER = Path("/etc/security/limits.conf"), Path("/etc/security/limits.d")

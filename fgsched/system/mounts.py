@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fgsched.domain.job import Gpu
-from fgsched.jobs.enforcement import MountPlan
+from fgsched.lifecycle.enforcement import MountPlan
 from fgsched.system import capture, instancefiles
 from fgshim import library, spawner
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from fgsched.domain.errors import Refused
-from fgsched.jobs.launchspec import Binding
+from fgsched.lifecycle.launchspec import Binding
 from fgsched.system import earlysignals
 from fgsched.system.limits import name_of
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fgsched.accounting.reports.layout import cut, pad
 from fgsched.cli.top.snapshot import Now, kinds
 from fgsched.domain.job import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime, format_time
 from fgsched.domain.units import format_indices, format_share
 from fgsched.protocol import JobInfo
+from fgsched.reports.layout import cut, pad
 
 GIB = 1 << 30
 _DASH = "–"

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from fgsched.accounting.reports.layout import ascii_only, cells, cut, pad
 from fgsched.cli.top import fields
 from fgsched.cli.top.fields import gibibytes, percent
 from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, History, counts, gpu_classes, means, sm_of
@@ -12,6 +11,7 @@ from fgsched.domain.job import WHOLE, GpuState, JobState
 from fgsched.domain.text import clean, width_of
 from fgsched.domain.times import format_time
 from fgsched.protocol import GpuInfo, JobInfo
+from fgsched.reports.layout import ascii_only, cells, cut, pad
 
 FILLS = dict(zip(CLASSES, "▇▄▂█·▞╱", strict=True))
 ASCII_FILLS = dict(zip(CLASSES, "=-.: !x", strict=True))

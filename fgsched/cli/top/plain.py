@@ -10,10 +10,10 @@ from fgsched.cli.top import layout
 from fgsched.cli.top.snapshot import CLASSES, FIELDS, Frame, History, gpu_classes
 from fgsched.cli.top.view import Reader, View, chosen
 from fgsched.client import Client
-from fgsched.listing import display
-from fgsched.listing.choices import me
-from fgsched.listing.display import host_name
 from fgsched.protocol import GpuInfo, JobInfo
+from fgsched.views import display
+from fgsched.views.choices import me
+from fgsched.views.display import host_name
 
 _LEAST = 24  # lines
 

@@ -18,7 +18,7 @@ from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.gpumonitor import UnresolvedPids
 from fgsched.controller.upkeep import EarlierJobs
 from fgsched.domain.units import SubmitContext
-from fgsched.jobs.enforcement import MountPlan
+from fgsched.lifecycle.enforcement import MountPlan
 from fgsched.protocol import About, InternalErrors, LogLine, LogLines, ShowLog
 from fgsched.system.accounts import Accounts
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups

@@ -18,8 +18,8 @@ from fgsched.domain.errors import BadUsage, Busy, FgschedError, NotPermitted, Re
 from fgsched.domain.job import WHOLE, AdoptedProcess, Demand, Hold, Reading, Request
 from fgsched.domain.states import Tier
 from fgsched.domain.units import format_mebibytes, format_share
-from fgsched.jobs.enforcement import COMPUTE_NONE
 from fgsched.launch import adopted as program
+from fgsched.lifecycle.enforcement import COMPUTE_NONE
 from fgsched.scheduling.admission import admit
 from fgsched.scheduling.placement import Room, cost
 from fgsched.scheduling.planner import Start

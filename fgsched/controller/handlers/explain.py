@@ -21,7 +21,7 @@ from fgsched.controller.waitindex import opens
 from fgsched.domain.job import Hold, Job, JobState, Reason
 from fgsched.domain.steps import Steps
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial, Unblock, gate_of
-from fgsched.jobs.dependencies import Term, parse_dependency
+from fgsched.lifecycle.dependencies import Term, parse_dependency
 from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.explain import TRIES, Expected, advice, blockers, forecast
 from fgsched.scheduling.planner import Snapshot

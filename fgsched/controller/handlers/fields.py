@@ -16,9 +16,9 @@ from fgsched.domain.job import WHOLE, Demand, Ended, Hold, Job, JobState, Reques
 from fgsched.domain.jobsteps import JobStep, read_stored
 from fgsched.domain.usage import JobUsage
 from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
-from fgsched.jobs.arrays import format_array, split_reference
-from fgsched.jobs.enforcement import compute_policy_of, is_hooked, others_of, preload_of
-from fgsched.jobs.lifecycle import suspended_seconds
+from fgsched.lifecycle.arrays import format_array, split_reference
+from fgsched.lifecycle.enforcement import compute_policy_of, is_hooked, others_of, preload_of
+from fgsched.lifecycle.transitions import suspended_seconds
 from fgsched.scheduling.placement import cost, is_suitable
 from fgsched.scheduling.priority import JobClass
 from fgsched.store import JobRecord

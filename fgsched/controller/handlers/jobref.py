@@ -7,7 +7,7 @@ from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
 from fgsched.controller.waitindex import Array
 from fgsched.domain.job import Job
-from fgsched.jobs.arrays import bits_from, bits_of, lowest, split_reference, tasks
+from fgsched.lifecycle.arrays import bits_from, bits_of, lowest, split_reference, tasks
 from fgsched.server import cut
 from fgsched.store import JobRecord
 

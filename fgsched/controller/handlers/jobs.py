@@ -28,7 +28,7 @@ from fgsched.controller.preemption import go_on, has_room
 from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, OurFault, Refused
 from fgsched.domain.job import NO_LIMIT, Job, JobState, Reason, Request, read_request
 from fgsched.domain.times import format_limit
-from fgsched.jobs.arrays import size
+from fgsched.lifecycle.arrays import size
 from fgsched.mail.letters import NO_MAIL, Settings
 from fgsched.protocol import (
     Call,

@@ -19,11 +19,11 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.domain.job import Job, Request
 from fgsched.domain.policy import Policy
-from fgsched.jobs.arrays import split_reference, tasks
-from fgsched.listing import choices
+from fgsched.lifecycle.arrays import split_reference, tasks
 from fgsched.scheduling.placement import Room
 from fgsched.server import LongAnswer, cut
 from fgsched.store import JobRecord
+from fgsched.views import choices
 
 _CHECKED = 60.0  # seconds for which other users get the result of the last check
 _WAITED = 100_000  # jobs that are waited for at once

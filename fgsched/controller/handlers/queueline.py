@@ -7,11 +7,11 @@ from typing import Any
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.query import QueryHandlers
-from fgsched.listing import choices, table
-from fgsched.listing.columns import expanded, order_of
-from fgsched.listing.query import Query, absent, query
 from fgsched.protocol import JobInfo, QueueLines
 from fgsched.server import LongAnswer, cut
+from fgsched.views import choices, table
+from fgsched.views.columns import expanded, order_of
+from fgsched.views.query import Query, absent, query
 
 _MOST = 20_000  # open jobs: they are sorted at once, which takes some 20 ms
 _MOST_TASKS = 5_000  # rows of single tasks: those of one array are formatted at once

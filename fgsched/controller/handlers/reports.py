@@ -8,12 +8,12 @@ from typing import Any
 
 from fgsched import protocol
 from fgsched.accounting.periods import Choice
-from fgsched.accounting.reports.process import ReporterProcess
-from fgsched.accounting.reports.request import WITHOUT_NAMES, Made, ReportRequest
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import Apart, EventLoop
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, NotPermitted, OurFault, StorageError
+from fgsched.reports.process import ReporterProcess
+from fgsched.reports.request import WITHOUT_NAMES, Made, ReportRequest
 from fgsched.server import Connection
 
 _MOST = 16  # reports that are asked for at a time

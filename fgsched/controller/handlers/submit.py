@@ -16,10 +16,10 @@ from fgsched.domain.job import Job, Reason, Request
 from fgsched.domain.policy import Policy
 from fgsched.domain.text import quoted
 from fgsched.domain.units import format_mebibytes
-from fgsched.jobs.arrays import bits_of, lowest, parse_array, size
-from fgsched.jobs.dependencies import LAST, Term, for_task, parse_dependency
-from fgsched.jobs.enforcement import check_tier
-from fgsched.jobs.mail import parse_mail_types
+from fgsched.lifecycle.arrays import bits_of, lowest, parse_array, size
+from fgsched.lifecycle.dependencies import LAST, Term, for_task, parse_dependency
+from fgsched.lifecycle.enforcement import check_tier
+from fgsched.lifecycle.mail import parse_mail_types
 from fgsched.mail.addresses import check_address
 from fgsched.mail.letters import Settings
 from fgsched.protocol import Batch

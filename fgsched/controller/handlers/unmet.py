@@ -2,7 +2,7 @@
 
 from fgsched.controller.engine import Engine
 from fgsched.domain.job import Job, Reason, Request
-from fgsched.jobs.dependencies import Standing, Term, judge, parse_dependency
+from fgsched.lifecycle.dependencies import Standing, Term, judge, parse_dependency
 from fgsched.store.moved import Unreadable
 
 

@@ -9,7 +9,7 @@ from fgsched.controller.containment import Faults
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import Busy, Refused
 from fgsched.domain.job import Ended, Job, JobState
-from fgsched.jobs.arrays import bits_of, tasks
+from fgsched.lifecycle.arrays import bits_of, tasks
 from fgsched.protocol import JobEnd, JobEnds, Progress, Wait
 from fgsched.server import Connection
 

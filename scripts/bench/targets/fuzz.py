@@ -39,7 +39,7 @@ class Here:
         return "ann", "/"
 
     def script(self, word: str | None, directory: str) -> Any:
-        from fgsched.jobs import jobscript
+        from fgsched.lifecycle import jobscript
         from fgsched.submission.checks import Source
 
         jobscript.accept("job.sh", self._data)

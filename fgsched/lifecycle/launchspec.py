@@ -1,0 +1,544 @@
+"""Describe a launch as data: identity, environment, files, limits. The shepherd applies it."""
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from msgspec import Struct, field
+
+from fgsched.domain.job import Hold, Job, Request, is_instance
+from fgsched.domain.units import format_indices, format_share, parse_indices
+from fgsched.lifecycle import containers, mps
+from fgsched.lifecycle.arrays import variables as array_variables
+from fgsched.lifecycle.enforcement import MountPlan, is_hooked, others_of, preload_of
+from fgsched.lifecycle.filenames import Values, expand, needs_the_job
+from fgsched.lifecycle.jobvariables import MARK, is_of_job
+from fgsched.lifecycle.mps import is_client
+from fgsched.lifecycle.visible import WORDS, VisibleDevices, words_of
+
+# -- resource limits ----------------------------------------------------------
+
+
+UNLIMITED = -1
+ResourceLimits = dict[int, tuple[int, int]]  # resource -> (soft, hard)
+
+
+def lower(one: int, other: int) -> int:
+    """Return the lower of two limits, where a negative number is unlimited."""
+    return max(one, other) if UNLIMITED in (one, other) else min(one, other)
+
+
+def merge_limits(
+    login: ResourceLimits, wanted: Iterable[tuple[int, int, int]]
+) -> tuple[tuple[int, int, int], ...]:
+    """Return the limits of a job: the requested limits, capped by the limits of the login."""
+    asked = {number: (soft, hard) for number, soft, hard in wanted}
+    found = []
+    for number, (soft, hard) in sorted(login.items()):
+        own_soft, own_hard = asked.get(number, (soft, hard))
+        most = lower(own_hard, hard)
+        found.append((number, lower(own_soft, most), most))
+    return tuple(found)
+
+
+# -- inputs other than the job: site, allocated GPUs, owner -------------------
+
+
+SIMULATED_LOAD = "load"  # file in the directory of a job, with its load of simulated GPUs
+STEPS_LOAD = f"steps/{SIMULATED_LOAD}"  # if the directory of the job is root's
+
+
+class LaunchContext(Struct, frozen=True, kw_only=True):
+    """Values that are equal for all jobs of a controller."""
+
+    host: str
+    run: str  # the run directory
+    hook: str  # the built libfgshim.so
+    tmp: str  # parent of private temporary directories; users can have separate ones
+    kill_wait: float  # seconds between SIGTERM and SIGKILL
+    become_user: bool  # system mode
+    no_new_privileges: bool = False  # setuid programs run as the job's user
+    visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable with its indices
+    visible_devices: VisibleDevices = "numbers"
+    mounts: MountPlan = field(default_factory=MountPlan)  # that jobs can have of their own
+    programs: str = ""  # directory of commands that jobs find first: the names of Slurm
+    commands: str = ""  # directory of commands that jobs find last: those of fgsched
+    python: str = ""  # interpreter of these commands
+    proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
+    simulates: bool = False  # GPUs, whose load jobs may set
+    task_prolog: str = ""  # program of the site that runs as the user before the script; "": none
+    task_prolog_time: float = 30  # seconds
+    containers: tuple[str, ...] = ()  # runtimes that are installed, of lifecycle/containers.py
+    podman: Mapping[str, str] = field(default_factory=dict)  # variable with the settings of podman
+
+
+class AssignedGpu(Struct, frozen=True, kw_only=True, gc=False):
+    """One GPU with the job's share of it."""
+
+    hold: Hold
+    uuid: str
+    cpus: tuple[int, ...] = ()  # near it; (): not known
+
+
+class JobOwner(Struct, frozen=True, kw_only=True):
+    """The account of a job's owner on the host."""
+
+    home: str
+    gid: int
+    groups: tuple[int, ...]
+    space: str = ""  # beginning of the real paths of the owner's job directories
+    scratch: str = ""  # the owner's directory for TMPDIRs
+    limits: ResourceLimits = field(
+        default_factory=dict
+    )  # of the owner's login; {}: those of the submission are kept
+
+
+def job_dir(run: str, job: int, attempt: int) -> str:
+    """Return the directory of an attempt: script, region, link to the hook."""
+    return f"{run}/job/{job}.{attempt}"
+
+
+# -- CPUs near the job's GPUs -------------------------------------------------
+
+
+CPU_BINDINGS = ("near", "none")  # of the setting
+
+
+class Binding(Struct, frozen=True, kw_only=True, gc=False):
+    """How this host binds jobs to CPUs."""
+
+    allowed: frozenset[int] = frozenset()  # CPUs on which jobs may run; empty: no job is bound
+
+    def of(self, near: tuple[tuple[int, ...], ...], count: int, bound: Iterable[tuple[str, int]]) -> str:
+        """Return the CPUs to which a job that requested `count` CPUs is bound, such as "0-3".
+
+        "" for no binding.
+
+        `near` are the CPUs near each of its GPUs. `bound` are the CPUs and the requested number of each job
+        that is already bound. A job may use all CPUs if those near its GPUs are all CPUs, or are used up.
+        """
+        chosen = _near(near, self.allowed) if near else ""
+        if not chosen:
+            return ""
+        there = _listed(chosen)
+        taken = sum(asked for cpus, asked in bound if not there.isdisjoint(_listed(cpus)))
+        return chosen if taken + count <= len(there) else ""
+
+
+@lru_cache(maxsize=256)
+def _near(cards: tuple[tuple[int, ...], ...], allowed: frozenset[int]) -> str:
+    """Return the CPUs near any of the GPUs; "" if they are unknown for one GPU or are all CPUs."""
+    chosen = allowed.intersection(cpu for card in cards for cpu in card) if all(cards) else allowed
+    return format_indices(chosen) if chosen != allowed else ""
+
+
+@lru_cache(maxsize=256)
+def _listed(cpus: str) -> frozenset[int]:
+    return frozenset(parse_indices(cpus))
+
+
+# -- environment variables ----------------------------------------------------
+
+
+_SLURM = {  # our variable -> those of Slurm with its value
+    "FG_JOB_ID": ("SLURM_JOB_ID", "SLURM_JOBID"),
+    "FG_NNODES": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "FG_JOB_NODELIST": ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURMD_NODENAME", "SLURM_TOPOLOGY_ADDR"),
+    "FG_NTASKS": (
+        "SLURM_TASKS_PER_NODE",
+    ),  # the others only if an option was given: programs ask for presence
+    "FG_CPUS_ON_NODE": ("SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE"),
+    "FG_JOB_GPUS": ("SLURM_JOB_GPUS",),
+    "CUDA_VISIBLE_DEVICES": ("GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES"),
+    "TMPDIR": ("SLURM_TMPDIR",),
+    **{
+        f"FG_{name}": (f"SLURM_{name}",)
+        for name in (
+            *("JOB_NAME", "JOB_PARTITION", "JOB_ACCOUNT", "JOB_QOS", "JOB_USER", "JOB_START_TIME"),
+            *("JOB_END_TIME", "JOB_DEPENDENCY", "SUBMIT_DIR", "SUBMIT_HOST"),
+            *("MEM_PER_NODE", "GPUS_ON_NODE", "RESTART_COUNT", "ARRAY_JOB_ID", "ARRAY_TASK_ID"),
+            *("ARRAY_TASK_COUNT", "ARRAY_TASK_MIN", "ARRAY_TASK_MAX", "ARRAY_TASK_STEP"),
+        )
+    },
+}
+_OF_BATCH_SHELL = {  # variables of Slurm that are the same for the script of every job
+    **dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS"), "0"),
+    "SLURM_PRIO_PROCESS": "0",
+    "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
+    "SLURM_CLUSTER_NAME": "fgsched",
+}
+
+
+def variables(
+    job: Job, given: Sequence[AssignedGpu], *, site: LaunchContext, tmpdir: str, error_file: str
+) -> dict[str, str]:
+    """Return the variables of a job, with their SLURM_ equivalents if requested."""
+    request = job.request
+    own = {
+        "FG_JOB_ID": str(job.id),
+        "FG_JOB_NAME": request.name,
+        "FG_JOB_PARTITION": job.partition or request.partition,
+        "FG_JOB_ACCOUNT": request.account,
+        "FG_JOB_QOS": request.qos,
+        "FG_JOB_USER": job.user,
+        "FG_SLOT": str(job.slot),
+        "FG_JOB_DIR": job_dir(site.run, job.id, job.attempt),
+        "FG_SUBMIT_DIR": request.submit_dir,
+        "FG_SUBMIT_HOST": site.host,
+        "FG_JOB_NODELIST": site.host,
+        "FG_NNODES": "1",
+        "FG_CPUS_ON_NODE": str(request.demand.cpus),
+        "FG_CPUS_PER_TASK": str(request.task_cpus or max(1, request.demand.cpus // request.tasks)),
+        "FG_NTASKS": str(request.tasks),
+        "FG_JOB_START_TIME": str(int(job.start_time)),
+        "FG_RESTART_COUNT": str(job.restarts),
+        "FG_ERROR_FILE": error_file,
+        "FG_ENFORCE": job.tier,
+        "TMPDIR": tmpdir,
+        **(_variables_of_site(job, given, site) if given else _programs(site)),
+        **_gpu_variables(tuple(given), _words(job, given, site)),
+        **_resource_variables(job, site.visible),
+        **_array_variables(job),
+    }
+    if request.dependency:
+        own["FG_JOB_DEPENDENCY"] = request.dependency
+    if job.deadline is not None:
+        own["FG_JOB_END_TIME"] = str(int(job.deadline))
+    if request.demand.host_memory:
+        own["FG_MEM_PER_NODE"] = str(request.demand.host_memory >> 20)
+    if request.slurm_env:
+        own.update(_slurm(job, own))
+    return own
+
+
+def _programs(site: LaunchContext) -> dict[str, str]:
+    """Return the variables with programs of the site."""
+    found = {"FG_PYTHON": site.python} if site.python else {}
+    if site.task_prolog:
+        found |= {"FG_TASK_PROLOG": site.task_prolog, "FG_TASK_PROLOG_TIME": str(int(site.task_prolog_time))}
+    return found
+
+
+def _variables_of_site(job: Job, given: Sequence[AssignedGpu], site: LaunchContext) -> dict[str, str]:
+    """Return the variables of a job with GPUs that only some sites have."""
+    directory = job_dir(site.run, job.id, job.attempt)
+    load = {"FG_SIM_LOAD": f"{directory}/{_load_file(job, site)}"} if site.simulates else {}
+    load |= _mps_variables(job, given[0].hold.memory, site)
+    return {**_programs(site), **load, **_container_variables(job, directory, site)}
+
+
+def _load_file(job: Job, site: LaunchContext) -> str:
+    """Return the name of the load file below the job's directory, where the job's user can write.
+
+    The directory is root's if it has the hook of a mount namespace; then only `steps` is the user's.
+    """
+    is_of_root = site.become_user and bool(site.mounts.how and job.mounts)
+    return STEPS_LOAD if is_of_root and is_hooked(job.tier, has_cards=True) else SIMULATED_LOAD
+
+
+def _mps_variables(job: Job, memory: int, site: LaunchContext) -> dict[str, str]:
+    """Return the variables of a client of MPS. `memory`: limit of the job in bytes."""
+    name = mps.name_of(job)
+    if job.mps is None or name is None or not is_client(job):
+        return {}
+    uid, gpu, number = name
+    return mps.variables(job.mps, job_dir(site.run, mps.id_of(uid, gpu), number), memory)
+
+
+def _container_variables(job: Job, directory: str, site: LaunchContext) -> dict[str, str]:
+    """Return the variables for containers that a job with GPUs starts; none without a runtime or the hook."""
+    if not (site.containers or site.podman) or not is_hooked(job.tier, has_cards=True):
+        return {}
+    has_preload = preload_of(job.mounts, hooked=True) == "namespace"
+    own = containers.variables(directory, site.hook, site.containers, preload=has_preload)
+    return {**own, **site.podman}
+
+
+def _words(job: Job, given: Sequence[AssignedGpu], site: LaunchContext) -> tuple[str, ...]:
+    """Return the words of CUDA_VISIBLE_DEVICES. The server of MPS numbers GPUs in its own way."""
+    hooked = is_hooked(job.tier, has_cards=True)
+    setting = "uuids" if is_client(job) and not hooked else site.visible_devices
+    gpus = [(card.hold.gpu, card.uuid) for card in given]
+    return words_of(gpus, setting, hooked=hooked, others=others_of(job.mounts))
+
+
+@lru_cache(maxsize=256)
+def _gpu_variables(given: tuple[AssignedGpu, ...], words: tuple[str, ...]) -> Mapping[str, str]:
+    """Return the variables that select the job's GPUs; an empty list hides all GPUs."""
+    indices = ",".join(str(card.hold.gpu) for card in given)
+    if not given:
+        return {"CUDA_VISIBLE_DEVICES": "", "FG_JOB_GPUS": "", "FG_GPUS_ON_NODE": "0"}
+    uuids = ",".join(card.uuid for card in given)
+    share = sum(card.hold.share for card in given)
+    cpus = format_indices(cpu for card in given for cpu in card.cpus)
+    return {
+        "CUDA_VISIBLE_DEVICES": ",".join(words),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "FG_JOB_GPUS": indices,
+        "FG_GPUS_ON_NODE": str(len(given)),
+        "FG_GPU_FRACTION": format_share(share),
+        "FG_GPU_MEM_MB": str(given[0].hold.memory >> 20),
+        "FG_GPU_UUIDS": uuids,
+        WORDS: ",".join(words),
+        **({"NVIDIA_VISIBLE_DEVICES": uuids} if any(is_instance(card.uuid) for card in given) else {}),
+        **({"FG_GPU_CPUS": cpus} if cpus else {}),
+    }
+
+
+def _resource_variables(job: Job, visible: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with the units of site resources that the job received."""
+    found = {}
+    for name, indices in job.resources:
+        listed = ",".join(map(str, indices))
+        found["FG_GRES_" + re.sub(r"[^A-Z0-9]", "_", name.upper())] = listed
+        if visible.get(name):
+            found[visible[name]] = listed
+    return found
+
+
+def _array_variables(job: Job) -> dict[str, str]:
+    """Return the variables that describe the array of a task."""
+    if not job.array:
+        return {}
+    about = {"ARRAY_JOB_ID": job.array, "ARRAY_TASK_ID": job.task}
+    about |= {f"ARRAY_TASK_{name}": value for name, value in array_variables(job.request.array).items()}
+    return {f"FG_{name}": str(value) for name, value in about.items()}
+
+
+def _slurm(job: Job, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that Slurm sets in the shell of a batch script, as far as one host has them."""
+    found = {twin: value for name, value in own.items() if value for twin in _SLURM.get(name, ())}
+    for name in ("SLURM_RESTART_COUNT", "SLURM_GPUS_ON_NODE"):
+        if found.get(name) == "0":  # then Slurm does not set it
+            del found[name]
+    return found | _OF_BATCH_SHELL | {"SLURM_JOB_UID": str(job.uid), "SLURM_JOB_GID": str(job.gid)}
+
+
+# -- the environment -----------------------------------------------------------------------------------
+
+_USUAL_PATH = b"/usr/local/bin:/usr/bin:/bin"
+_OF_CONTAINERS = (
+    *(f"{runtime}_BIND" for runtime in containers.RUNTIMES),
+    containers.PODMAN,
+    containers.OLDER_PODMAN,
+)
+
+
+def merge_environment(
+    base: bytes, own: Mapping[str, str], hook: str, programs: str = "", commands: str = ""
+) -> bytes:
+    """Return the submitted environment, overridden by `own`, with the hook ahead of other preloads.
+
+    Args:
+        programs: directory of commands that comes first in PATH.
+        commands: directory of commands that comes last in PATH.
+    """
+    own = _with_binds(base, own)
+    theirs, preload, path = _kept(base, frozenset(own))
+    if programs:
+        path = programs.encode(errors="surrogateescape") + b":" + (path or _USUAL_PATH)
+    if commands:
+        path = (path or _USUAL_PATH) + b":" + commands.encode(errors="surrogateescape")
+    theirs += b"PATH=" + path + b"\0" if path else b""
+    ours = "".join([f"{name}={value}\0" for name, value in own.items()])
+    whole = theirs + ours.encode(errors="surrogateescape")
+    libraries = hook.encode(errors="surrogateescape") + preload if hook else preload[1:]
+    return whole + b"LD_PRELOAD=" + libraries + b"\0" if libraries else whole
+
+
+def _with_binds(base: bytes, own: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables of a job, with the submitted mounts of containers behind its own.
+
+    Settings of podman that the user has named are kept.
+    """
+    found = {}
+    for name in _OF_CONTAINERS:
+        if name not in own:
+            continue
+        _, is_set, rest = (b"\0" + base).partition(f"\0{name}=".encode())
+        if is_set and (value := rest.partition(b"\0")[0].decode(errors="surrogateescape")):
+            found[name] = f"{own[name]},{value}" if name.endswith("_BIND") else value
+    return {**own, **found} if found else own
+
+
+@lru_cache(maxsize=64)
+def _kept(base: bytes, ours: frozenset[str]) -> tuple[bytes, bytes, bytes]:
+    """Return (remaining submitted environment, its LD_PRELOAD, its PATH).
+
+    Jobs of one submission share the result.
+    """
+    theirs, preload, path = [], b"", b""
+    is_inherited = (b"\0" + base).find(f"\0{MARK}=".encode()) >= 0  # by a client that is a job, as it was
+    for entry in base.split(b"\0")[:-1]:
+        name, _, value = entry.partition(b"=")
+        if is_inherited and is_of_job(name.decode(errors="surrogateescape")):
+            continue
+        if name == b"LD_PRELOAD":
+            preload = b":" + value if value else b""
+        elif name == b"PATH":
+            path = value
+        elif name.decode(errors="surrogateescape") not in ours:
+            theirs.append(entry + b"\0")
+    return b"".join(theirs), preload, path
+
+
+# -- the launch ---------------------------------------------------------------
+
+
+Cgroups = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, file=value …) of each
+AssignedGpus = Sequence[AssignedGpu]
+LAST_WAIT = 30_000  # milliseconds: a driver that resets a card takes seconds
+_TARGETS = {"all": 0, "shell": 1, "children": 2}
+
+
+class Files(Struct, frozen=True, gc=False):
+    """The absolute file names of one job; stderr equals stdout if the job names none."""
+
+    stdin: str
+    stdout: str
+    stderr: str
+    makes: bool = False  # their directories, which depend on the job
+
+    @property
+    def errors(self) -> str:
+        """The file of stderr, or "" if it is that of stdout."""
+        return "" if self.stderr == self.stdout else self.stderr
+
+
+class Launch(NamedTuple):
+    """The launch message of one attempt, as data."""
+
+    job: int
+    attempt: int
+    append: bool
+    become_user: bool
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    umask: int
+    rlimits: tuple[tuple[int, int, int], ...]
+    early: tuple[int, int, int]  # (signal, target, milliseconds before the time limit); zeros: none
+    time_limit: int  # milliseconds; 0: none
+    grace: int  # milliseconds between SIGTERM and SIGKILL
+    leftover_grace: int  # milliseconds between SIGTERM and SIGKILL for processes that the script left
+    last_wait: int  # milliseconds after SIGKILL, until a surviving process is left behind
+    run: str
+    space: str  # prefix of the real path of the job directory; "": the run directory
+    chdir: str
+    files: Files
+    tmpdir: str
+    hook: str
+    args: tuple[str, ...]
+    environment: bytes  # NAME=value, each ended by NUL
+    mounts: str = ""  # owner of the job's mount namespace: "root", "user"; "": none
+    proves: bool = False  # check the enforcement before the script
+    task_prolog: bool = False  # run the program that FG_TASK_PROLOG names before the script
+    closed: tuple[str, ...] = ()  # nodes that it is not to open
+    cgroups: Cgroups = ()
+    shared: str = ""  # a cgroup that it joins and others are in, too
+    cpus: str = ""  # that it is bound to, such as "0-3"; "": none
+    no_new_privileges: bool = False
+
+
+def launch(
+    job: Job, given: AssignedGpus, base: bytes, *, site: LaunchContext, owner: JobOwner, cgroups: Cgroups = ()
+) -> Launch:
+    """Return the launch of an allocated job. `base`: the submitted environment, NUL-terminated entries."""
+    paths = files(job.request, _pattern_values(job, given, site, owner.home))
+    tmpdir = f"{owner.scratch or site.tmp}/{job.slot}"
+    own = variables(job, given, site=site, tmpdir=tmpdir, error_file=paths.stderr)
+    hooked = is_hooked(job.tier, has_cards=bool(given))
+    how, closed = _mounts(job, given, site=site, hooked=hooked)
+    return Launch(
+        job=job.id,
+        attempt=job.attempt,
+        append=job.request.append or job.restarts > 0,
+        become_user=site.become_user,
+        uid=job.uid,
+        gid=owner.gid,
+        groups=owner.groups,
+        umask=job.request.umask,
+        rlimits=merge_limits(owner.limits, job.request.rlimits) if owner.limits else job.request.rlimits,
+        early=_early(job.request),
+        time_limit=limit_of(job),
+        grace=int(site.kill_wait * 1000),
+        leftover_grace=int(min(site.kill_wait, 2) * 1000),
+        last_wait=LAST_WAIT,
+        run=site.run,
+        space=owner.space,
+        chdir=job.request.chdir,
+        files=paths,
+        tmpdir=tmpdir,
+        hook=site.hook if hooked else "",
+        args=job.request.args,
+        mounts=how,
+        proves=site.proves and hooked and bool(given),
+        task_prolog=bool(site.task_prolog),
+        closed=closed,
+        cgroups=cgroups,
+        cpus=job.cpus,
+        no_new_privileges=site.no_new_privileges,
+        environment=merge_environment(base, own, _link(own, hooked=hooked), site.programs, site.commands),
+    )
+
+
+def _link(own: Mapping[str, str], *, hooked: bool) -> str:
+    """Return the link to the hook in the directory of a job; "" without the hook."""
+    return f"{own['FG_JOB_DIR']}/libfgshim.so" if hooked else ""
+
+
+def _early(request: Request) -> tuple[int, int, int]:
+    """Return the signal before the time limit, for the launch message."""
+    early = request.early_signal
+    return (early.signal, _TARGETS[early.target], early.before * 1000) if early else (0, 0, 0)
+
+
+def _mounts(
+    job: Job, given: AssignedGpus, *, site: LaunchContext, hooked: bool
+) -> tuple[str, tuple[str, ...]]:
+    """Return the type of the job's mount namespace, and the device nodes that are closed in it."""
+    site.mounts.check(hooked=hooked)
+    is_shut = others_of(job.mounts) == "closed"
+    closed = site.mounts.closed([card.uuid for card in given]) if is_shut else ()
+    return site.mounts.how if job.mounts else "", closed
+
+
+def limit_of(job: Job) -> int:
+    """Return the time limit of the job in milliseconds; 0 is no limit."""
+    limits = [job.request.time_limit * 1000] if job.request.time_limit else []
+    if job.request.deadline:
+        limits.append(max(1, int((job.request.deadline - job.start_time) * 1000)))
+    return min(limits, default=0)
+
+
+def files(request: Request, values: Values) -> Files:
+    """Return the files of a request for one job, with patterns replaced."""
+
+    def path(pattern: str) -> str:
+        return _path(request.chdir, expand(pattern, values))
+
+    out = path(request.output)
+    error = path(request.error) if request.error else out
+    makes = any(needs_the_job(posixpath.dirname(pattern)) for pattern in (request.output, request.error))
+    return Files(path(request.input), out, error, makes)
+
+
+def _pattern_values(job: Job, given: AssignedGpus, site: LaunchContext, home: str) -> Values:
+    return Values(
+        job_id=job.id,
+        name=job.request.name,
+        user=job.user,
+        home=home,
+        host=site.host.partition(".")[0],
+        gpus=tuple(card.hold.gpu for card in given),
+        restarts=job.restarts,
+        array=job.array,
+        task=job.task or 0,
+    )
+
+
+def _path(directory: str, name: str) -> str:
+    """Make a name relative to the job's directory absolute, without access to the disk."""
+    return name if name.startswith("/") else f"{directory.rstrip('/')}/{name}"

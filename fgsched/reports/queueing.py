@@ -1,0 +1,208 @@
+"""The reports on waits and on the capacity that was missing."""
+
+from bisect import bisect_left
+from collections import defaultdict
+
+from fgsched.reports import frame, numbers
+from fgsched.reports.facts import DemandTotals, Facts
+from fgsched.reports.model import (
+    Bar,
+    Cell,
+    Column,
+    Headline,
+    Number,
+    Paragraphs,
+    Part,
+    Piece,
+    Report,
+    Section,
+    Table,
+    Words,
+)
+from fgsched.reports.registry import Wish
+from fgsched.reports.waits import NO_GPU, SIZES, by_size, distribution, size_of
+from fgsched.reports.wording import event, job_cells, quantile, sentence
+from fgshim.grouping import Numbers, ordered
+
+_BINS = ((60, "< 1 min"), (600, "1–10 min"), (3600, "10–60 min"), (21_600, "1–6 h"), (86_400, "6–24 h"))
+_LAST = "24 h and more"
+
+
+def waits(facts: Facts, wish: Wish) -> Report:
+    """Return the report on waits."""
+    body = frame.Body(
+        kind="waits",
+        title="Waits",
+        lede=_lede(facts),
+        figures=(
+            frame.headline_wait(facts),
+            _ninety_nine(facts),
+            _at_once(facts),
+            frame.headline_jobs(facts),
+        ),
+        sections=(
+            _by_size(facts),
+            _by_partition(facts),
+            Section("histogram", "Histogram", "", (_histogram(facts),)),
+            Section("slowdown", "Slowdown", "", (_slowdown(facts),)),
+            Section("longest", "Longest waits", "", (_longest(facts, wish.number),)),
+        ),
+        terms=("wait", "size", "slowdown"),
+        main="sizes",
+        quiet=not facts.waits,
+    )
+    return frame.framed(facts, body, wish.now)
+
+
+def _lede(facts: Facts) -> tuple[str, ...]:
+    if not facts.waits:
+        return (f"No job that ended in this {facts.period.noun} had started.",)
+    ordered = facts.all_waits
+    if len(ordered) == 1:
+        return (f"1 job started; it waited {numbers.duration(ordered[0]).text}.",)
+    median, ninety = quantile(ordered, 50), quantile(ordered, 90)
+    return (
+        f"Half of {numbers.counted(len(ordered), 'job')} waited {numbers.duration(median).text} or less,"
+        f" nine of ten {numbers.duration(ninety).text} or less.",
+    )
+
+
+def _ninety_nine(facts: Facts) -> Headline:
+    ninety_nine, longest = (numbers.duration(quantile(facts.all_waits, part)) for part in (99, 100))
+    return Headline("ninety_nine", "99 %", ninety_nine, f"longest: {longest.text}")
+
+
+def _at_once(facts: Facts) -> Headline:
+    immediate, jobs = bisect_left(facts.all_waits, 60), len(facts.all_waits)
+    note = f"{immediate:,} of {numbers.counted(jobs, 'job')}"
+    return Headline("at_once", "Started at once", numbers.share(immediate, jobs), note)
+
+
+def _none(key: str, title: str) -> Section:
+    return Section(key, title, "", (Paragraphs((sentence("No job started."),)),))
+
+
+def _by_size(facts: Facts) -> Section:
+    if not facts.waits:
+        return _none("sizes", "By size")
+    return Section("sizes", "By size", "", (by_size(facts.waits),))
+
+
+def _by_partition(facts: Facts) -> Section:
+    if not facts.waits:
+        return _none("partitions", "By partition")
+    partitions: dict[str, list[Numbers]] = defaultdict(list)
+    for group in facts.waits:
+        partitions[group.owner.partition or "(none)"].append(group.waits)
+    rows = sorted(partitions.items(), key=lambda pair: (-sum(map(len, pair[1])), pair[0]))
+    return Section("partitions", "By partition", "", (distribution(rows, key="partitions", is_given=True),))
+
+
+def _histogram(facts: Facts) -> Part:
+    names = [*(name for _, name in _BINS), _LAST]
+    ends = [0, *(bisect_left(facts.all_waits, most) for most, _ in _BINS), len(facts.all_waits)]
+    counts = {name: end - begin for name, begin, end in zip(names, ends, ends[1:], strict=False)}
+    largest = max(counts.values())
+    columns = (
+        Column("wait", "Wait"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("bar", "Number of jobs"),
+        Column("share", "Share", right=True, unit="%"),
+    )
+    shares = numbers.shares([counts[name] for name in names])
+    rows = tuple(
+        (Words(name), numbers.count(counts[name]), _bar(counts[name], largest), part)
+        for name, part in zip(names, shares, strict=True)
+    )
+    return Table("histogram", columns, rows if largest else (), empty="No job started.")
+
+
+def _bar(value: float, largest: float) -> Bar:
+    return Bar((Piece("count", value / largest),) if value and largest else ())
+
+
+def _slowdown(facts: Facts) -> Part:
+    sizes: dict[str, list[Numbers]] = defaultdict(list)
+    for slowdowns in facts.slowdowns:
+        sizes[size_of(slowdowns)].append(slowdowns.factors)
+    factors = {name: ordered(values) for name, values in sizes.items()}
+    columns = (
+        Column("size", "Size"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("median", "Median", right=True),
+        Column("ninety", "90 %", right=True),
+    )
+    rows = tuple(
+        (
+            Words(name),
+            numbers.count(len(factors[name])),
+            *(_factor(factors[name], part) for part in (50, 90)),
+        )
+        for name in (*SIZES, NO_GPU)
+        if name in factors
+    )
+    return Table("slowdown", columns, rows, empty="No job started.")
+
+
+def _factor(values: Numbers, percent: float) -> Cell:
+    value = quantile(values, percent)
+    return numbers.unknown("") if value is None else Number(value, "", numbers.grouped(value, 1))
+
+
+def _longest(facts: Facts, most: int) -> Part:
+    columns = (
+        Column("job", "Job", right=True),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("wait", "Wait", right=True, unit="seconds"),
+        Column("started", "Ended"),
+    )
+    rows = tuple(
+        (
+            *job_cells(job),
+            numbers.duration(job.wait),
+            event(job.ended_at),
+        )
+        for job in facts.top_jobs("wait", most)
+    )
+    return Table("longest", columns, rows, empty="No job that ended had started.")
+
+
+# -- demand --------------------------------------------------------------------------------------------
+
+_LACKS = {
+    "share": "a share of a card",
+    "memory": "GPU memory",
+    "gpus": "whole cards",
+    "type": "a card of a model",
+    "cpus": "CPUs",
+    "host_memory": "host memory",
+    "resource": "a resource of the site",
+}
+
+
+def demand_section(facts: Facts) -> Section:
+    """Return the section of what jobs waited for."""
+    columns = (
+        Column("lacking", "Waited for"),
+        Column("reason", "Reason", minor=True),
+        Column("hours", "Hours with a wait", short="hours", right=True, unit="hours"),
+        Column("job_hours", "Job-hours", right=True, unit="hours"),
+        Column("gpu_hours", "GPU-hours asked", short="GPU-hours", right=True, unit="GPU-hours"),
+        Column("most", "Most at once", short="at once", right=True, unit="jobs"),
+    )
+    rows = tuple(_demand_row(one) for one in facts.demands)
+    table = Table("demand", columns, rows, empty="No job waited for resources.")
+    return Section("demand", "What jobs waited for", "", (table,))
+
+
+def _demand_row(one: DemandTotals) -> tuple[Cell, ...]:
+    lack = _LACKS.get(one.lacking, "another reason" if not one.lacking else one.lacking)
+    return (
+        Words(f"{lack}: {one.model}" if one.model else lack),
+        Words(one.reason),
+        Number(one.seconds / 3600, "hours", numbers.grouped(one.seconds / 3600, 1)),
+        Number(one.job_seconds / 3600, "hours", numbers.grouped(one.job_seconds / 3600, 1)),
+        numbers.hours(one.gpu_seconds),
+        numbers.count(one.most),
+    )

@@ -1,0 +1,435 @@
+"""Format the queue: columns by letter (-o) and by name (-O), and rows of text.
+
+`COLUMNS` declares the name, the attributes and the text of each column. The controller uses them too, for
+clients without an interpreter; `cli/queueformat.py` adds columns that only a command can compute.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import JobState, Reason
+from fgsched.domain.text import clean, column_width, lazy_regex, shown
+from fgsched.domain.times import format_limit, format_runtime
+from fgsched.domain.units import format_indices, format_mebibytes, format_share
+from fgsched.lifecycle.arrays import parse_tasks, tasks
+from fgsched.protocol import JobInfo
+from fgsched.views.display import fit, host_name, shown_time
+
+_LONGEST_LIST = 64  # characters of a list of indices
+_ORDER = {state: place for place, state in enumerate(JobState)}
+_ITEM = lazy_regex(r"%(\.?)([0-9]{0,4})(all\b|.)?", re.DOTALL)
+_NAMED = lazy_regex(r"([A-Za-z-]+)(?::(\.?)([0-9]{0,4})(.*))?", re.DOTALL)
+_DEFAULT_WIDTH = 20  # of -O
+
+_FIRST = "JobID:.18 ,Partition:.9 ,Name:.8 ,UserName:.8 "
+QUEUE = f"{_FIRST},StateCompact:.2 ,TimeUsed:.10 ,GPUs:.6 ,GpuMem:.9 ,GpuReason:0"
+LONG = f"{_FIRST},State:.8 ,TimeUsed:.10 ,TimeLimit:.9 ,GPUs:.6 ,GpuMem:.9 ,GpuReason:0"
+SLURM = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
+START = f"{_FIRST},StateCompact:.2 ,StartTime:.19 ,LikelyStart:.19 ,Known:.7 ,GPUs:.6 ,GpuReason:0"
+SLURM_START = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
+SLURM_LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
+
+
+# -- columns ----------------------------------------------------------------------------------------
+
+
+class Column(NamedTuple):
+    """One column. `show` is called with the attributes `fields` of a job."""
+
+    heading: str
+    fields: tuple[str, ...]
+    show: Callable[..., str]
+    names: tuple[str, ...] = ()  # of -O
+    letter: str = ""  # of -o
+    by: str = ""  # the attribute that rows are sorted by; "": the first of `fields`
+    is_local: bool = False  # the text depends on the time zone of the reader, or on further answers
+
+    @property
+    def key(self) -> str:
+        """The attribute that rows are sorted by."""
+        return self.by or self.fields[0]
+
+    def order(self, value: Any) -> Any:
+        """Return the sort key for a value of this column."""
+        if self.fields[0] == "state":
+            return _ORDER[value]
+        if isinstance(value, Reason):
+            return value.value
+        return (value is None, value if value is not None else 0)
+
+
+def value_of(word: JobState | Reason) -> str:
+    return word.word
+
+
+def _end(ended: float | None, started: float | None, limit: int) -> str:
+    """Return the end of a job, or the latest possible end of a running one."""
+    return shown_time(ended or (started + limit if started and limit else None))
+
+
+def _left(limit: int, elapsed: float) -> str:
+    return format_runtime(limit - elapsed) if limit else "UNLIMITED"
+
+
+def _share(units: int | None) -> str:
+    return "-" if units is None else format_share(units)
+
+
+def _memory(size: int | None) -> str:
+    return format_mebibytes(size) if size else "-"
+
+
+def indices(held: Sequence[int]) -> str:
+    """Return GPU indices as a list, cut if it is long."""
+    return _cut(format_indices(held))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_LIST else text[: _LONGEST_LIST - 1] + "…"
+
+
+def _cards(state: JobState, reason: Reason, held: Sequence[int]) -> str:
+    return (indices(held) or "-") if state.holds else f"({reason.word})"
+
+
+def _host_or_reason(state: JobState, reason: Reason) -> str:
+    return host_name() if state.holds else f"({reason.word})"
+
+
+def _gres(units: int | None) -> str:
+    return f"gpu:{_share(units)}" if units != 0 else "N/A"
+
+
+def tres(cpus: int, host_memory: int, share: int | None) -> str:
+    """Return the resources of a job in Slurm's form: cpu=4,mem=8192M,node=1,billing=4,gres/gpu=0.5.
+
+    Args:
+        host_memory: bytes.
+        share: ten-thousandths of a GPU.
+    """
+    memory = f"mem={format_mebibytes(host_memory)}," if host_memory else ""
+    gpus = f",gres/gpu={format_share(share)}" if share else ""
+    return f"cpu={cpus},{memory}node=1,billing={cpus}{gpus}"
+
+
+def cpus_of_each(cpus: int, ntasks: int, task_cpus: int) -> int:
+    """Return the CPUs of each task; `task_cpus`: as requested of an exclusive job, which has all CPUs."""
+    return task_cpus or max(1, cpus // ntasks)
+
+
+def _of_each(cpus: int, ntasks: int, task_cpus: int) -> str:
+    return str(cpus_of_each(cpus, ntasks, task_cpus))
+
+
+def least_cpus(cpus: int, ntasks: int, task_cpus: int) -> int:
+    """Return the least CPUs that the tasks of a job need."""
+    return task_cpus * ntasks or cpus
+
+
+def _least(cpus: int, ntasks: int, task_cpus: int) -> str:
+    return str(least_cpus(cpus, ntasks, task_cpus))
+
+
+def _pending(submitted: float, started: float | None) -> str:
+    return str(int(max(0.0, (started or time.time()) - submitted)))
+
+
+def _priority(value: float | None) -> str:
+    """Return the priority of a pending job; other jobs have none."""
+    return "0" if value is None else str(round(value))
+
+
+def _optional(text: str | None) -> str:
+    return text or "(null)"
+
+
+def job_id(number: int, array: int | None, task: int | None, rest: str | None) -> str:
+    """Return 12, 12_3, or 12_[4-15%2] for pending tasks; a long list is cut."""
+    if array is None:
+        return str(number)
+    return f"{array}_{task}" if task is not None else f"{array}_[{_cut(rest or '')}]"
+
+
+def _task(task: int | None, rest: str | None) -> str:
+    return str(task) if task is not None else "N/A" if rest is None else _cut(rest)
+
+
+COLUMNS = (
+    Column("JOBID", ("id", "array", "task", "tasks"), job_id, ("JobID", "JobArrayID"), "i"),
+    Column("JOBID", ("id",), str, ("JobIDRaw",), "A"),
+    Column("ARRAY_JOB_ID", ("id", "array"), lambda job, array: str(array or job), ("ArrayJobID",), "F"),
+    Column("ARRAY_TASK_ID", ("task", "tasks"), _task, ("ArrayTaskID",), "K"),
+    Column("PARTITION", ("partition",), str, ("Partition",), "P", by="partition_place"),
+    Column("ACCOUNT", ("account",), _optional, ("Account",), "a"),
+    Column("QOS", ("qos",), _optional, ("QOS",), "q"),
+    Column("RESERVATION", ("reservation",), _optional, ("Reservation",), "v"),
+    Column("PRIORITY", ("priority",), _priority, ("Priority",), "p"),
+    Column("PRIORITY", ("priority",), _priority, ("PriorityLong",), "Q"),
+    Column("NICE", ("nice",), str, ("Nice",), "y"),
+    Column("NAME", ("name",), str, ("Name",), "j"),
+    Column("USER", ("user",), str, ("UserName",), "u"),
+    Column("UID", ("uid",), str, ("UserID",), "U"),
+    Column("ST", ("state",), lambda state: state.code, ("StateCompact",), "t"),
+    Column("STATE", ("state",), value_of, ("State",), "T"),
+    Column("TIME", ("elapsed",), format_runtime, ("TimeUsed",), "M"),
+    Column("TIME_LIMIT", ("time_limit",), format_limit, ("TimeLimit",), "l"),
+    Column("TIME_LEFT", ("time_limit", "elapsed"), _left, ("TimeLeft",), "L"),
+    Column("SUBMIT_TIME", ("submitted_at",), shown_time, ("SubmitTime",), "V", is_local=True),
+    Column("START_TIME", ("starts_at",), shown_time, ("StartTime",), "S", is_local=True),
+    Column("LIKELY_START", ("likely",), shown_time, ("LikelyStart",), is_local=True),
+    Column("KNOWN", ("known",), str, ("Known",), is_local=True),
+    Column("END_TIME", ("ended_at", "started_at", "time_limit"), _end, ("EndTime",), "e", is_local=True),
+    Column("CPUS", ("cpus",), str, ("NumCPUs",), "C"),
+    Column(
+        "MIN_MEMORY",
+        ("host_memory",),
+        lambda size: format_mebibytes(size) if size else "0",
+        ("MinMemory",),
+        "m",
+    ),
+    Column("NODES", ("id",), lambda job: "1", ("NumNodes", "Nodes"), "D"),
+    Column("MIN_CPUS", ("cpus", "ntasks", "task_cpus"), _least, ("MinCPUs", "MaxCPUs"), "c"),
+    Column("TASKS", ("ntasks",), str, ("NumTasks",)),
+    Column("CPUS_PER_TASK", ("cpus", "ntasks", "task_cpus"), _of_each, ("cpus-per-task",)),
+    Column("MIN_TMP_DISK", ("id",), lambda job: "0", ("MinTmpDisk",), "d"),
+    Column("OVER_SUBSCRIBE", ("cpus",), lambda cpus: "OK", ("OverSubscribe",), "h"),
+    Column("CORES_PER_SOCKET", ("id",), lambda job: "*", ("CoresPerSocket",), "I"),
+    Column("SOCKETS_PER_NODE", ("id",), lambda job: "*", ("SocketsPerNode",), "H"),
+    Column("THREADS_PER_CORE", ("id",), lambda job: "*", ("ThreadsPerCore",), "J"),
+    Column("S:C:T", ("id",), lambda job: "*:*:*", ("SCT",), "z"),
+    Column("REQ_NODES", ("id",), lambda job: "", ("ReqNodes",), "n"),
+    Column("EXC_NODES", ("id",), lambda job: "", ("ExcNodes",), "x"),
+    Column("CONTIGUOUS", ("id",), lambda job: "0", ("Contiguous",), "O"),
+    Column("SELECT_JOBINFO", ("id",), lambda job: "", ("SelectJobInfo",), "s"),
+    Column("LICENSES", ("id",), lambda job: "(null)", ("Licenses",), "W"),
+    Column("WCKEY", ("wckey",), lambda key: key or "(null)", ("WCKey",), "w"),
+    Column("CORE_SPEC", ("id",), lambda job: "N/A", ("CoreSpec",), "X"),
+    Column("EXEC_HOST", ("state",), lambda state: host_name() if state.holds else "n/a", ("BatchHost",), "B"),
+    Column("CLUSTER", ("id",), lambda job: "fgsched", ("Cluster", "Origin")),
+    Column("GROUP", ("gid",), str, ("GroupID",)),
+    Column("ELIGIBLE_TIME", ("eligible_at",), shown_time, ("EligibleTime",), is_local=True),
+    Column("PENDING_TIME", ("submitted_at", "started_at"), _pending, ("PendingTime",)),
+    Column("REQUEUE", ("requeue",), lambda requeue: str(int(requeue)), ("Requeue",)),
+    Column("RESTART_COUNT", ("restarts",), str, ("RestartCnt",)),
+    Column("EXIT_CODE", ("exit_code",), str, ("exit_code",)),
+    Column("TRES_ALLOC", ("cpus", "host_memory", "share"), tres, ("tres-alloc",)),
+    Column("TRES_PER_JOB", ("share",), _gres, ("tres-per-job",)),
+    Column("TRES_PER_TASK", ("id",), lambda job: "N/A", ("tres-per-task", "tres-per-socket")),
+    Column("SCHEDNODES", ("started_at",), lambda at: host_name() if at else "(null)", ("SchedNodes",), "Y"),
+    Column("NODELIST", ("state",), lambda state: host_name() if state.holds else "", ("NodeList",), "N"),
+    Column("NODELIST(REASON)", ("state", "reason"), _host_or_reason, ("ReasonList",), "R"),
+    Column("REASON", ("reason",), value_of, ("Reason",), "r"),
+    Column("GPUS", ("share",), _share, ("GPUs",), "G"),
+    Column("GPUIDX", ("indices",), indices, ("GpuIdx",), "g"),
+    Column("GPUMEM", ("memory",), _memory, ("GpuMem",)),
+    Column("GPU(REASON)", ("state", "reason", "indices"), _cards, ("GpuReason",)),
+    Column("TRES_PER_NODE", ("share",), _gres, ("Gres", "tres-per-node"), "b"),
+    Column("FEATURES", ("gpu_type",), _optional, ("Feature",), "f"),
+    Column("ENFORCE", ("tier",), str, ("Enforce",)),
+    Column("DEPENDENCY", ("dependency",), _optional, ("Dependency",), "E"),
+    Column("DEADLINE", ("deadline",), shown_time, ("Deadline",), is_local=True),
+    Column("COMMENT", ("comment",), _optional, ("Comment",), "k"),
+    Column("COMMAND", ("command",), _optional, ("Command",), "o"),
+    Column("WORK_DIR", ("chdir",), _optional, ("WorkDir",), "Z"),
+)
+_OF_SLURM = {"DEPENDENCY": Column("DEPENDENCY", ("unmet",), _optional)}  # that squeue shows differently
+_BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}
+Names = Mapping[str, Column]  # columns by their names in lower case
+
+
+def named_by(columns: Iterable[Column]) -> dict[str, Column]:
+    """Return columns by their names in lower case."""
+    return {name.lower(): column for column in columns for name in column.names}
+
+
+BY_NAME = named_by(COLUMNS)
+LATER = {"gpumemused", "gpuutil"}
+
+
+def by_letter(letter: str) -> Column:
+    """Return the column of %letter. Raises BadUsage."""
+    if letter not in _BY_LETTER:
+        remedy = "There are: all " + " ".join(sorted(_BY_LETTER, key=str.lower))
+        raise BadUsage(f"unknown field {shown('%' + letter)} in the format", remedy)
+    return _BY_LETTER[letter]
+
+
+def by_name(name: str, known: Names = BY_NAME) -> Column:
+    """Return the column that -O calls `name`, in any case. Raises BadUsage."""
+    if name.lower() in LATER:
+        raise BadUsage(f"{name}: not supported yet")
+    if name.lower() not in known:
+        remedy = "There are: " + " ".join(dict.fromkeys(column.names[0] for column in known.values()))
+        raise BadUsage(f"unknown field {shown(name)} in the format", remedy)
+    return known[name.lower()]
+
+
+# -- formats ----------------------------------------------------------------------------------------
+
+
+_TIMES = frozenset(("TIME", "TIME_LIMIT", "TIME_LEFT", "PENDING_TIME"))
+
+
+class Piece(Struct, frozen=True):
+    """One column in a line, with the text after it."""
+
+    column: Column
+    width: int = 0  # 0: as wide as it is
+    right: bool = False
+    after: str = ""
+
+    def fitted(self, text: str) -> str:
+        """Return the text of a cell in the width of its column; a time is never cut, as in Slurm."""
+        if self.width and len(text) > self.width and self.column.heading in _TIMES:
+            return text
+        return fit(text, self.width, right=self.right)
+
+
+class Format(Struct, frozen=True):
+    """A line: text, then pieces."""
+
+    before: str
+    pieces: tuple[Piece, ...]
+
+    @property
+    def fields(self) -> list[str]:
+        """The attributes that the columns need."""
+        return list(dict.fromkeys(field for piece in self.pieces for field in piece.column.fields))
+
+    def header(self) -> str:
+        return self._line([piece.column.heading for piece in self.pieces])
+
+    def formatter(self) -> Callable[[JobInfo], str]:
+        """Return the function that makes the line of a job; equal cells are formatted once."""
+        before, cells = self.before, [_cell(piece) for piece in self.pieces]
+        return lambda job: before + "".join([cell(job) for cell in cells])
+
+    def lines(self, jobs: Iterable[JobInfo]) -> Iterator[str]:
+        """Return the jobs as lines of text."""
+        return map(self.formatter(), jobs)
+
+    def _line(self, cells: Sequence[str]) -> str:
+        parts = [self.before]
+        for piece, cell in zip(self.pieces, cells, strict=True):
+            parts += [fit(cell, piece.width, right=piece.right), piece.after]
+        return "".join(parts)
+
+
+def _cell(piece: Piece) -> Callable[[JobInfo], str]:
+    """Return the function that makes the text of one column; equal values are formatted once."""
+    column, known = piece.column, dict[Any, str]()
+    values, is_one = attrgetter(*column.fields), len(column.fields) == 1
+
+    def text(found: Any) -> str:
+        cell = column.show(found) if is_one else column.show(*found)
+        return piece.fitted(clean(cell)) + piece.after
+
+    def cached(job: JobInfo) -> str:
+        found = values(job)
+        try:
+            return known[found]
+        except KeyError:
+            made = known[found] = text(found)
+            return made
+        except TypeError:  # a list
+            return text(found)
+
+    if column.fields[0] == "id":  # it differs in each row
+        return lambda job: text(values(job))
+    return cached
+
+
+def getter(column: Column) -> Callable[[JobInfo], str]:
+    """Return the function that makes the text of a column, neither cut nor padded."""
+    show, values = column.show, attrgetter(*column.fields)
+    if len(column.fields) == 1:
+        return lambda job: show(values(job))
+    return lambda job: show(*values(job))
+
+
+def percent(text: str) -> Format:
+    """Return the format of -o: '%.18i %j', '%all'. Raises BadUsage."""
+    first = text.find("%")
+    if first < 0:
+        raise BadUsage(f"the format {shown(text)} names no field", "Such as: -o '%i %j %T'")
+    pieces: list[Piece] = []
+    at = first
+    while at < len(text):
+        match = _ITEM.match(text, at)
+        assert match, "the text before an item belongs to the one before it"
+        end = text.find("%", match.end())
+        after = text[match.end() : end if end >= 0 else len(text)]
+        if match[3] == "all":
+            every = [Piece(column, after="|") for column in COLUMNS if column.letter]
+            pieces += [*every[:-1], replace(every[-1], after=after)]
+        else:
+            pieces.append(
+                Piece(by_letter(match[3] or ""), column_width(match[2] or ""), bool(match[1]), after)
+            )
+        at = match.end() + len(after)
+    return Format(text[:first], tuple(pieces))
+
+
+def named(text: str, known: Names = BY_NAME) -> Format:
+    """Return the format of -O: 'JobID:8,Name:.20,State'. Raises BadUsage."""
+    pieces = []
+    for part in text.split(","):
+        match = _NAMED.fullmatch(part)
+        if not match:
+            raise BadUsage(f"{shown(part)} is not a field of -O", "Such as: -O JobID:8,Name:.20,State")
+        column = by_name(match[1], known)
+        width = column_width(match[3]) if match[3] else 0 if match[4] else _DEFAULT_WIDTH
+        pieces.append(Piece(column, width, bool(match[2]), match[4] or ""))
+    return Format("", tuple(pieces))
+
+
+def of_slurm(form: Format) -> Format:
+    """Return a format with the texts of squeue, which names the state of each condition of a dependency."""
+    pieces = (replace(one, column=_OF_SLURM.get(one.column.heading, one.column)) for one in form.pieces)
+    return replace(form, pieces=tuple(pieces))
+
+
+def sort_keys(text: str, known: Names = BY_NAME) -> list[tuple[Column, bool]]:
+    """Return (column, descending?) of 'P,t,-i' or 'Partition,-JobID'. Raises BadUsage."""
+    keys = []
+    for part in text.split(","):
+        name = part.lstrip("+-")
+        try:
+            column = by_letter(name) if len(name) <= 1 else by_name(name, known)
+        except BadUsage:
+            remedy = "Such as: -S P,-i or -S Partition,-JobID; fgq(1) lists the fields."
+            raise BadUsage(f"{shown(part)} is nothing to sort by", remedy) from None
+        keys.append((column, part.startswith("-")))
+    return keys
+
+
+def expanded(jobs: Iterable[JobInfo]) -> list[JobInfo]:
+    """Yield each pending task of an array as a separate job."""
+    found = []
+    for job in jobs:
+        listed = (job.tasks or "").partition("%")[0]
+        one_each = tasks(parse_tasks(listed)) if listed else ()
+        found += [replace(job, task=task, tasks=None) for task in one_each] if listed else [job]
+    return found
+
+
+def order_of(column: Column) -> Callable[[JobInfo], Any]:
+    """Return the sort key of rows by id; the tasks of an array are adjacent."""
+    value = attrgetter(column.key)
+    if column.fields[:3] != ("id", "array", "task"):
+        return lambda job: column.order(value(job))
+    return lambda job: (job.array or job.id, -1 if job.task is None else job.task)
+
+
+def ordered(jobs: list[JobInfo], keys: Sequence[tuple[Column, bool]]) -> list[JobInfo]:
+    """Sort jobs by the keys, and jobs with equal keys by id."""
+    for column, down in reversed(keys):
+        jobs.sort(key=order_of(column), reverse=down)
+    return jobs
