@@ -19,19 +19,18 @@ from fgsched.domain.job import (
     Demand,
     Gpu,
     GpuState,
-    JobState,
     Label,
     MpsUse,
     Name,
     OomReport,
     Preemption,
     Reading,
-    Reason,
     Request,
     Time,
 )
 from fgsched.domain.jobsteps import JobStep
 from fgsched.domain.policy import Account, Partition, Qos, Reservation, User, Weights
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import restore_bytes
 from fgsched.domain.units import SubmitContext
 from fgsched.domain.usage import JobUsage

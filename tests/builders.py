@@ -9,7 +9,8 @@ from crashing import CrashingEngine, CrashingStore
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.turn import ClientRequest, DeferredStarts, Effect, Event, JobEnded, JobStarted, Reply
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Request
+from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, Request
+from fgsched.domain.states import JobState
 from fgsched.lifecycle.transitions import Alive, Gone, Result, Seen, Shepherd, Unclaimed
 from fgsched.store import Allocation, NewJob
 

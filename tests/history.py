@@ -26,12 +26,12 @@ from fgsched.accounting.records import (
     Gap,
     HealthEvent,
     JobAccount,
-    JobUsage,
     Minute,
     Owner,
     OwnerUse,
     Warned,
 )
+from fgsched.domain.usage import JobUsage
 
 ZONE = "Europe/Berlin"
 GIB = 1 << 30

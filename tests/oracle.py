@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from fgsched.domain.job import Demand, GpuState, Hold, Job, JobState
+from fgsched.domain.job import Demand, GpuState, Hold, Job
 from fgsched.domain.policy import Partition, Reservation
+from fgsched.domain.states import JobState
 from fgsched.scheduling.limits import Scope, scopes
 from fgsched.scheduling.placement import charged, cost, is_of_type
 from site_fixture import Yard

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable
 
-from fgsched.domain.job import Demand, GpuState, Hold, Job, JobState, Reason
+from fgsched.domain.job import Demand, GpuState, Hold, Job
 from fgsched.domain.policy import Partition
+from fgsched.domain.states import JobState, Reason
+from fgsched.domain.waiting import Shortfall
 from fgsched.lifecycle.dependencies import parse_dependency
-from fgsched.scheduling.placement import Shortfall, charged, cost
+from fgsched.scheduling.placement import charged, cost
 from oracle import Left, Truth
 
 

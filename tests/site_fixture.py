@@ -20,7 +20,8 @@ from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandl
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.turn import ClientRequest, Event, Reply, WatchdogFinding
 from fgsched.domain.errors import FgschedError
-from fgsched.domain.job import Gpu, Job, JobState, Reading, Reason
+from fgsched.domain.job import Gpu, Job, Reading
+from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.watchdog import Fault
 
 ROOT = Caller(0, 0, "root", is_operator=True)

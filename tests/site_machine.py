@@ -13,8 +13,9 @@ from fgsched.config.load import Config
 from fgsched.config.schema import AccountSettings, PartitionSettings, UserSettings
 from fgsched.controller.caller import Caller
 from fgsched.domain.errors import FgschedError
-from fgsched.domain.job import WHOLE, JobState, Request
+from fgsched.domain.job import WHOLE, Request
 from fgsched.domain.policy import MODES
+from fgsched.domain.states import JobState
 from fgsched.domain.steps import finish
 from fgsched.domain.units import SubmitContext as Units
 from site_fixture import ROOT, Yard

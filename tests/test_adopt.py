@@ -18,7 +18,8 @@ from fgsched.controller.handlers.adopt import AdoptHandlers, Use, demand_for, ho
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.turn import ClientRequest, HostShort, Reply
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, NotPermitted, Refused
-from fgsched.domain.job import WHOLE, AdoptedProcess, Demand, GpuProcess, Hold, JobState, Reading, Reason
+from fgsched.domain.job import WHOLE, AdoptedProcess, Demand, GpuProcess, Hold, Reading
+from fgsched.domain.states import JobState, Reason
 from fgsched.launch import adopted as helper
 from fgsched.scheduling.placement import rooms
 from fgsched.system import process as processes

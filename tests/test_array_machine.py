@@ -7,7 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from builders import a_demand, a_gpu, a_result
 from crashing import Power
 from fgsched.controller.jobtable import JobTable
-from fgsched.domain.job import WHOLE, JobState
+from fgsched.domain.job import WHOLE
+from fgsched.domain.states import JobState
 from fgsched.lifecycle.arrays import bits_of
 from test_arrays import Hall
 

@@ -13,7 +13,8 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.turn import ClientRequest, Reply
 from fgsched.domain.errors import FgschedError
-from fgsched.domain.job import WHOLE, JobState, Reason
+from fgsched.domain.job import WHOLE
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import BadValue
 from fgsched.lifecycle.arrays import (
     bits_from,

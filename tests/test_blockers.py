@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders import GIB, LIMITS, a_demand, a_gpu
-from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits, Reason
+from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits
 from fgsched.domain.policy import Limits, Partition, Policy
+from fgsched.domain.states import Reason
 from fgsched.domain.steps import finish
 from fgsched.scheduling import explain
 from fgsched.scheduling.explain import blockers

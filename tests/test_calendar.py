@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import GIB, LIMITS, a_demand, a_gpu
-from fgsched.domain.job import WHOLE, Hold, Reason
+from fgsched.domain.job import WHOLE, Hold
 from fgsched.domain.policy import Policy, Reservation
+from fgsched.domain.states import Reason
 from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, Running, plan
 from fgsched.scheduling.priority import Order

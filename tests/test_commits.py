@@ -13,7 +13,8 @@ import pytest
 from builders import a_demand, new_jobs
 from crashing import QUEUE_FILES, copy_files
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import GpuState, JobState
+from fgsched.domain.job import GpuState
+from fgsched.domain.states import JobState
 from fgsched.scheduling.priority import Usage
 from fgsched.store import Store
 from fgsched.store.schema import VERSION

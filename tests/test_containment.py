@@ -23,7 +23,8 @@ from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.turn import NO_REPLY, ClientRequest, Faulted, Reply
 from fgsched.domain.errors import BadUsage, OurFault
-from fgsched.domain.job import WHOLE, GpuProcess, GpuState, Job, JobState, Reading, Reason, read_request
+from fgsched.domain.job import WHOLE, GpuProcess, GpuState, Job, Reading, read_request
+from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.transitions import parse_result
 from fgsched.lifecycle.watchdog import Policy
 from fgsched.protocol import Wait

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders import World, a_demand, a_gpu, a_job
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.units import format_indices
 from fgsched.launch.spawner import cpu_words, pack
 from fgsched.lifecycle.launchspec import Binding, JobOwner, LaunchContext, launch

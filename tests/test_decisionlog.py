@@ -11,7 +11,8 @@ from fgsched.controller.decisionlog import DecisionLog, fields, text_of, value, 
 from fgsched.controller.handlers.about import log_lines
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.turn import ClientRequest, Failed, HostShort, Reply
-from fgsched.domain.job import WHOLE, JobState
+from fgsched.domain.job import WHOLE
+from fgsched.domain.states import JobState
 from fgsched.protocol import ShowLog
 
 ANN = Caller(1, 1, "ann", is_operator=False)

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import GIB, LIMITS, World, a_demand, a_gpu, a_result
-from fgsched.domain.job import WHOLE, Hold, HostLimits, JobState
+from fgsched.domain.job import WHOLE, Hold, HostLimits
+from fgsched.domain.states import JobState
 from fgsched.scheduling.fragmentation import Movable, Place, moves
 from fgsched.scheduling.placement import Host, rooms
 from live_host import living

@@ -9,7 +9,8 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.unmet import UnmetConditions
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import FgschedError, NotPermitted, Refused
-from fgsched.domain.job import WHOLE, JobState, Reason
+from fgsched.domain.job import WHOLE
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import BadValue
 from fgsched.lifecycle.dependencies import (
     Dependency,

@@ -6,7 +6,8 @@ import pytest
 
 from builders import World, a_demand, a_gpu, a_job, a_result
 from fgsched.controller.turn import EpilogDone, HostShort
-from fgsched.domain.job import WHOLE, JobState
+from fgsched.domain.job import WHOLE
+from fgsched.domain.states import JobState
 from fgsched.lifecycle.dependencies import Standing, Term, fact_of, judge
 from fgsched.lifecycle.transitions import charged_period
 from test_dependencies import a_hall

@@ -21,7 +21,8 @@ from fgsched.controller.turn import (
     job_to_mark,
     pending_orders,
 )
-from fgsched.domain.job import WHOLE, JobState, Preemption
+from fgsched.domain.job import WHOLE, Preemption
+from fgsched.domain.states import JobState
 from fgsched.lifecycle.transitions import Shepherd, suspended_seconds
 from fgsched.protocol import Outcome
 

@@ -8,7 +8,7 @@ from builders import a_job
 from fgsched import gpus
 from fgsched.controller import enforcementcheck as wait_index
 from fgsched.controller.enforcementcheck import EnforcementGate
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.gpus.hooktest import LIMIT, verdict
 from fgsched.launch.launcher import Launching
 from fgsched.store import Allocation

@@ -27,7 +27,8 @@ from fgsched.controller.turn import (
     launches_first,
 )
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits, JobState, Reading, Reason
+from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits, Reading
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import Gate, gate_of
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.protocol import Cancel

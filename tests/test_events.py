@@ -15,7 +15,7 @@ from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.events import MOST, EventRing, event_of
 from fgsched.controller.handlers.subscribe import EventReaders
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.hooks.relay import Commands, Relay, Socket
 from fgsched.hooks.subscription import lines_of
 from fgsched.protocol import EventBatch, Events

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from builders import GIB, a_demand, a_gpu
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits
+from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.admission import check_demand
-from fgsched.scheduling.placement import Shortfall, place, rooms
+from fgsched.scheduling.placement import place, rooms
 
 SMALL = HostLimits(cpus=4, host_memory=8 * GIB, share_step=1250)
 CARDS = (a_gpu(0), a_gpu(1, memory=40 * GIB, model="NVIDIA A100"))

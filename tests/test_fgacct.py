@@ -14,7 +14,7 @@ from fgsched.cli import acctfields as fields
 from fgsched.cli.acctfields import Delimited, columns
 from fgsched.cli.fgacct import Window, _window, in_order
 from fgsched.client import Client
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from live_host import Home, living, zone_at_noon
 
 ME = pwd.getpwuid(os.geteuid()).pw_name

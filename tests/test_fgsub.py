@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 
 LAUNCH_FAILURE = ("FAILED", "JobLaunchFailure")
 

@@ -8,7 +8,7 @@ import pytest
 
 from fgsched.cli import fgtail
 from fgsched.domain.errors import Exit, Refused
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.protocol import JobInfo
 from live_host import PATIENCE
 

@@ -16,7 +16,7 @@ from fgsched.cli.top.layout import plain as as_text
 from fgsched.cli.top.layout import screen
 from fgsched.cli.top.snapshot import Frame, History, difference, gpu_classes, kinds, means, sm_of
 from fgsched.cli.top.view import SORTS, Action, Reader, View, chosen, press
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import width_of as width
 from live_host import PATIENCE, Home, living
 from topframes import CARDS, GIB, HOST, JOBS, NOW, card, frame, running, usage

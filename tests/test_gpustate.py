@@ -7,7 +7,8 @@ from builders import World, a_demand, a_gpu, a_job, a_result
 from crashing import UNLIMITED, Power
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.turn import Failed, JobEnded
-from fgsched.domain.job import Demand, GpuState, Hold, HostLimits, JobState, Reading, Reason
+from fgsched.domain.job import Demand, GpuState, Hold, HostLimits, Reading
+from fgsched.domain.states import JobState, Reason
 from fgsched.store import Store
 
 

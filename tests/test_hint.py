@@ -9,7 +9,8 @@ import pytest
 from fgsched.cli import fgsub
 from fgsched.cli.hint import hint, tell
 from fgsched.domain.errors import Unreachable
-from fgsched.domain.job import Demand, JobState, Request
+from fgsched.domain.job import Demand, Request
+from fgsched.domain.states import JobState
 from fgsched.protocol import HistoryPage, JobInfo
 from fgsched.submission.request import wants_hint
 from terminals import on_terminal

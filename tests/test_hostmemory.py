@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from fgsched.domain.job import Ended, JobState
+from fgsched.domain.job import Ended
+from fgsched.domain.states import JobState
 from fgsched.lifecycle.hostmemory import memory_note
 from fgsched.mail.jobtext import notice
 from fgshim import spawner as program

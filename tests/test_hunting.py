@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from awaiting import until, until_stopped, until_written
 from builders import a_job
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.launch import launcher as shepherds
 from fgsched.launch.launcher import Launcher
 from fgsched.launch.rundir import RunDir

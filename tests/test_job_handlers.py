@@ -8,8 +8,9 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.turn import ClientRequest, Reply
 from fgsched.domain.errors import BadUsage, FgschedError, StorageError
-from fgsched.domain.job import WHOLE, GpuState, JobState, Reason
+from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.policy import DOWN, Partition, PerJobLimits, Policy
+from fgsched.domain.states import JobState, Reason
 from fgsched.protocol import MAX_IDS
 
 ANN = Caller(1, 1, "ann", is_operator=False)

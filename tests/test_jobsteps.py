@@ -12,7 +12,7 @@ import pytest
 from awaiting import PATIENCE, until
 from crashing import kill_controller, leftovers
 from fgsched.domain.errors import Exit
-from fgsched.domain.job import Job, JobState, Request
+from fgsched.domain.job import Job, Request
 from fgsched.domain.jobsteps import (
     FIRST,
     LAST,
@@ -30,6 +30,7 @@ from fgsched.domain.jobsteps import (
     started,
     stored,
 )
+from fgsched.domain.states import JobState
 from fgsched.launch import jobsteps
 
 HOSTILE = 'a|b,"c"\n\x1b[31m=1+1é\udcff' + "x" * 100

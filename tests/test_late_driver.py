@@ -12,7 +12,8 @@ from fakecuda import Card
 from fgsched.config.load import Config
 from fgsched.controller.inventoryretry import InventoryRetry, is_needed, pause
 from fgsched.domain.errors import FgschedError
-from fgsched.domain.job import WHOLE, HostLimits, Reason, Request
+from fgsched.domain.job import WHOLE, HostLimits, Request
+from fgsched.domain.states import Reason
 from fgsched.gpus import INVENTORY, Answer, Inventory, discover
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from builders import BOOT, a_job
 from fgsched.domain.errors import Refused, StorageError
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.spawner import pack
 from fgsched.lifecycle.launchspec import JobOwner, LaunchContext, launch

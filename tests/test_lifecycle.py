@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders import BOOT, a_job, a_result
-from fgsched.domain.job import IllegalStep, JobState, NotStarted, Preemption, Reason, Refusal
+from fgsched.domain.job import IllegalStep, NotStarted, Preemption, Refusal
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import gate_of
 from fgsched.lifecycle.transitions import (
     Adopt,

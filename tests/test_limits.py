@@ -4,8 +4,8 @@ import pytest
 
 from fgsched.cli.wording import why
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import Reason
 from fgsched.domain.policy import Account, Limits, Partition, Policy, Qos, User
+from fgsched.domain.states import Reason
 from fgsched.scheduling.limits import Owner, UsageCount, check_pending, counts_in, scopes
 
 ANN, BOB = Owner("ann", "lab", "high"), Owner("bob", "lab", "high")

@@ -10,7 +10,8 @@ from fgsched import protocol
 from fgsched.cli.fgq import fgq
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers import queueline
-from fgsched.controller.handlers.query import Live, QueryHandlers
+from fgsched.controller.handlers.fields import Live
+from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.domain.errors import BadUsage
 from fgsched.views import choices, table
 

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from awaiting import PATIENCE, until
 from builders import GIB, World, a_demand, a_gpu, a_job, a_result
-from fgsched.accounting.records import JobUsage
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import Ended, JobState, OomReport, Reason
+from fgsched.domain.job import Ended, OomReport
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import BadValue
+from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.mail import events, next_part, parse_mail_types, parse_mail_user
 from fgsched.mail import jobtext
 from fgsched.mail.addresses import check_address, host_name, resolved

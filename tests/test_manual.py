@@ -18,7 +18,7 @@ from fgsched.cli import acctfields
 from fgsched.cli.queueformat import COLUMNS
 from fgsched.config.keys import KEYS
 from fgsched.domain.errors import Exit
-from fgsched.domain.job import JobState, Reason
+from fgsched.domain.states import JobState, Reason
 from fgsched.views.columns import LATER
 
 ROOT = Path(__file__).parent.parent

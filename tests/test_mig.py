@@ -20,7 +20,9 @@ from fgsched.config.load import Config
 from fgsched.controller.fencing import _variables
 from fgsched.controller.instances import settled
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import WHOLE, Gpu, GpuState, Hold, JobState, MigInstance, Reading
+from fgsched.domain.job import WHOLE, Gpu, GpuState, Hold, MigInstance, Reading
+from fgsched.domain.states import JobState
+from fgsched.domain.waiting import Shortfall
 from fgsched.gpus import READING, discover, mig, simulated
 from fgsched.gpus.backend import Report
 from fgsched.gpus.sampler import _Selected
@@ -28,7 +30,7 @@ from fgsched.gpus.selection import Selection
 from fgsched.lifecycle.enforcement import MountPlan, check_tier, tier_of
 from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, variables
 from fgsched.reports.people import groups_of
-from fgsched.scheduling.placement import Shortfall, is_of_type, is_suitable, place, rooms
+from fgsched.scheduling.placement import is_of_type, is_suitable, place, rooms
 from fgsched.submission.options import several_instances
 from fgsched.system.mounts import nodes, nodes_of
 from fgsched.views import gres

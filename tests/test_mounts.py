@@ -10,7 +10,8 @@ import fgshim
 from builders import GIB, a_gpu, a_job
 from fgsched.config.load import Config
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import Hold, JobState
+from fgsched.domain.job import Hold
+from fgsched.domain.states import JobState
 from fgsched.launch.spawner import pack
 from fgsched.lifecycle.enforcement import MountPlan, others_of, preload_of
 from fgsched.lifecycle.launchspec import AssignedGpu, JobOwner, LaunchContext, launch

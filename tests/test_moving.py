@@ -25,17 +25,8 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.controller.moving import Accounts, Mover, Site, account_of, record_of
 from fgsched.controller.waitindex import eligible
 from fgsched.crash import MOVING
-from fgsched.domain.job import (
-    WHOLE,
-    Ended,
-    Hold,
-    Job,
-    JobState,
-    OomReport,
-    Preemption,
-    Reason,
-    Request,
-)
+from fgsched.domain.job import WHOLE, Ended, Hold, Job, OomReport, Preemption, Request
+from fgsched.domain.states import JobState, Reason
 from fgsched.store import Allocation, JobRecord, NewJob, Store
 from fgsched.store.moved import Unreadable
 from live_host import attempts, living, zone_at_noon

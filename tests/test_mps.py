@@ -22,7 +22,8 @@ from crashing import Power, kill, kill_controller, power_cuts
 from cudapackages import NotHere
 from fgsched.controller.mpsservers import Found
 from fgsched.controller.turn import ClientsEnded, JobEnded, JobStarted, ServerAnswered
-from fgsched.domain.job import WHOLE, Hold, Job, JobState, MpsUse
+from fgsched.domain.job import WHOLE, Hold, Job, MpsUse
+from fgsched.domain.states import JobState
 from fgsched.lifecycle import mps
 from fgsched.lifecycle.enforcement import COMPUTE_NONE
 from fgsched.lifecycle.mps import Phase, Server

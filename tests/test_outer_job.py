@@ -3,7 +3,8 @@
 import pytest
 
 from builders import a_demand, a_job
-from fgsched.domain.job import Hold, JobState, Request
+from fgsched.domain.job import Hold, Request
+from fgsched.domain.states import JobState
 from fgsched.lifecycle.jobvariables import OF_FENCE, is_of_job
 from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, merge_environment, variables
 from fgsched.slurm.environment import of_step

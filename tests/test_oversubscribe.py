@@ -9,7 +9,8 @@ from builders import GIB, LIMITS, World, a_demand, a_gpu
 from fgsched import protocol
 from fgsched.cli import doctor, show
 from fgsched.cli.wording import why
-from fgsched.domain.job import WHOLE, Hold, JobState, Reason
+from fgsched.domain.job import WHOLE, Hold
+from fgsched.domain.states import JobState, Reason
 from fgsched.scheduling.placement import place, rooms
 from fgsched.slurm.phrases import oversubscribed
 from fgsched.system.paths import Paths

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from fgsched.config import keys
-from fgsched.domain.job import JobState, Reason
+from fgsched.domain.states import JobState, Reason
 from fgsched.submission.table import BY_NAME
 from pagecommands import OURS, ROOT, command_of, lines, pages, reason
 from test_manual import command_of as click_command_of

@@ -10,7 +10,8 @@ from fgsched.config.schema import PartitionSettings
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.turn import ClientRequest, Reply
-from fgsched.domain.job import WHOLE, JobState
+from fgsched.domain.job import WHOLE
+from fgsched.domain.states import JobState
 
 ROOT = Caller(0, 0, "root", is_operator=True)
 

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from fgsched.controller.jobtable import JobTable
-from fgsched.domain.job import Demand, Job, JobState, Request
+from fgsched.domain.job import Demand, Job, Request
+from fgsched.domain.states import JobState
 from fgsched.store.freshrows import Part
 from fgsched.store.rows import PendingJobs, PendingRows, parse_request, request_text
 

@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.cli.wording import why
-from fgsched.domain.job import WHOLE, GpuState, Hold, HostLimits, Reading, Reason
-from fgsched.scheduling.placement import Room, Shortfall, charged, cost, is_of_type, place, rooms
+from fgsched.domain.job import WHOLE, GpuState, Hold, HostLimits, Reading
+from fgsched.domain.states import Reason
+from fgsched.domain.waiting import Shortfall
+from fgsched.scheduling.placement import Room, charged, cost, is_of_type, place, rooms
 
 
 def free(*gpus, holds=(), readings=None):

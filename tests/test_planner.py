@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import GIB, LIMITS, a_demand, a_gpu
-from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits, Reason
+from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits
 from fgsched.domain.policy import Partition, Policy
+from fgsched.domain.states import Reason
 from fgsched.scheduling.backfill import reserve
 from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, Running, Start, plan

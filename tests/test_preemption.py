@@ -15,7 +15,7 @@ from fgsched.config.load import check_preemption
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import RunningJobHandlers
 from fgsched.domain.errors import BadUsage, Exit
-from fgsched.domain.job import WHOLE, Demand, Hold, JobState, Preemption, Reason
+from fgsched.domain.job import WHOLE, Demand, Hold, Preemption
 from fgsched.domain.policy import (
     CANCEL,
     MODES,
@@ -29,6 +29,7 @@ from fgsched.domain.policy import (
     Qos,
     Weights,
 )
+from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.transitions import finish, is_requeued
 from fgsched.protocol import ResumeJobs
 from fgsched.scheduling.backfill import Running

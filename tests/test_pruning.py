@@ -12,7 +12,8 @@ from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.submit import MaterialQuota
 from fgsched.controller.upkeep import FOREVER, Keep, Pruner
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import JobState, Request
+from fgsched.domain.job import Request
+from fgsched.domain.states import JobState
 from fgsched.store import NewJob, Store
 from fgsched.store.schema import VERSION
 from live_host import attempts, living

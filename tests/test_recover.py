@@ -12,7 +12,8 @@ import pytest
 from builders import BOOT, GIB, a_demand, a_gpu, new_jobs
 from crashing import QUEUE_FILES, Countdown, PowerCut, copy_files, kill_controller
 from fgsched.domain.errors import Exit, StorageError
-from fgsched.domain.job import Ended, Hold, JobState
+from fgsched.domain.job import Ended, Hold
+from fgsched.domain.states import JobState
 from fgsched.store import Allocation, Store, wal
 from fgsched.store.recovering import recover
 from fgsched.system.disk import Kernel

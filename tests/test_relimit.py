@@ -11,7 +11,8 @@ from crashing import Power, crashing
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.turn import ClientRequest, Reply
-from fgsched.domain.job import WHOLE, JobState
+from fgsched.domain.job import WHOLE
+from fgsched.domain.states import JobState
 
 ROOT = Caller(0, 0, "root", is_operator=True)
 TIMED = "trap 'exit 9' TERM; echo >{ready}; while :; do sleep 1000 & wait; done"

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from builders import a_job
 from fgsched.controller.jobtable import RunningJobs
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 
 
 def limited(seconds=100, **more):

@@ -16,11 +16,11 @@ from fgsched.accounting.records import (
     Gap,
     HealthEvent,
     JobSample,
-    JobUsage,
     Minute,
     Owner,
 )
 from fgsched.accounting.samples import FORWARD, LATE, SILENT, STOPPED, Samples
+from fgsched.domain.usage import JobUsage
 
 GIB = 1 << 30
 NOON = 1_700_000_040  # the begin of a minute

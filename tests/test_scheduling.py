@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import GIB, a_demand, a_gpu
-from fgsched.domain.job import WHOLE, Hold, HostLimits, Reason
+from fgsched.domain.job import WHOLE, Hold, HostLimits
 from fgsched.domain.policy import Account, Limits, Partition, Policy, Weights
+from fgsched.domain.states import Reason
 from fgsched.scheduling.limits import Owner
 from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.planner import Queue, QueuedJob, Running, plan

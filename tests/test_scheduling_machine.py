@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant
 
 from fgsched.controller.jobtable import JobTable, pending
-from fgsched.domain.job import WHOLE, JobState, Reason
+from fgsched.domain.job import WHOLE
+from fgsched.domain.states import JobState, Reason
 from oracle import Truth
 from oracle_reasons import Reasons
 from site_machine import NAMES, Happenings

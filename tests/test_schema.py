@@ -9,18 +9,8 @@ import pytest
 
 from builders import BOOT, GIB
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import (
-    Demand,
-    EarlySignal,
-    Ended,
-    Hold,
-    Job,
-    JobState,
-    OomReport,
-    Preemption,
-    Reason,
-    Request,
-)
+from fgsched.domain.job import Demand, EarlySignal, Ended, Hold, Job, OomReport, Preemption, Request
+from fgsched.domain.states import JobState, Reason
 from fgsched.scheduling.priority import Usage
 from fgsched.store import Allocation, Store, schema
 from fgsched.store.schema import PARTS, Column

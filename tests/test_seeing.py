@@ -8,7 +8,8 @@ import pytest
 
 from builders import a_job
 from fgsched.controller.gpumonitor import UnresolvedPids, interpreted
-from fgsched.domain.job import GpuProcess, Hold, JobState, Reading
+from fgsched.domain.job import GpuProcess, Hold, Reading
+from fgsched.domain.states import JobState
 from fgsched.gpus.simulated import FOREIGN_PID
 
 RUN = "/run/of/a/test"

@@ -18,7 +18,7 @@ from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.turn import Failed, JobEnded, JobStarted
 from fgsched.domain.errors import BadUsage, Unreachable
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.launch.spawner import Answer
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.server import MAX_FRAME, Connection, LongAnswer, listen, parse

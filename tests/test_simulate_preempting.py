@@ -10,8 +10,9 @@ from msgspec import structs
 
 from builders import GIB, World, new_jobs
 from fgsched.controller.turn import NO_REPLY, ClientRequest
-from fgsched.domain.job import WHOLE, Demand, HostLimits, JobState
+from fgsched.domain.job import WHOLE, Demand, HostLimits
 from fgsched.domain.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, PreemptRule, Qos
+from fgsched.domain.states import JobState
 from fgsched.gpus.simulated import parse
 from fgsched.simulate import SimHost, Task, replay
 from fgsched.simulate.metrics import PreemptionCost, measure

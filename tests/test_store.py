@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from builders import BOOT, GIB, a_demand, a_gpu, new_jobs
 from fgsched.domain.errors import Refused, StorageError
-from fgsched.domain.job import WHOLE, Ended, GpuState, Hold, JobState, Reason, Request
+from fgsched.domain.job import WHOLE, Ended, GpuState, Hold, Request
+from fgsched.domain.states import JobState, Reason
 from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
 from fgsched.store.connection import Statement
 from fgsched.store.opening import open_queue, refuse_newer_file

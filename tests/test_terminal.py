@@ -8,7 +8,7 @@ import pytest
 
 from fgsched.cli import terminal
 from fgsched.cli.terminal import Cell, Head, table
-from fgsched.domain.job import JobState, Reason
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import width_of
 from live_host import Home, living, zone_at_noon
 from terminals import on_terminal

@@ -4,8 +4,9 @@ import pytest
 
 from builders import World, a_demand, a_gpu, a_result
 from crashing import Power
-from fgsched.domain.job import WHOLE, JobState
+from fgsched.domain.job import WHOLE
 from fgsched.domain.policy import Policy, Weights
+from fgsched.domain.states import JobState
 from fgsched.scheduling.priority import Usage
 
 OWNER = ("", "ann")

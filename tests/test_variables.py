@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from builders import a_demand, a_job
-from fgsched.domain.job import Hold, JobState, Request
+from fgsched.domain.job import Hold, Request
+from fgsched.domain.states import JobState
 from fgsched.lifecycle.enforcement import MountPlan
 from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, variables
 from fgsched.lifecycle.visible import translated, words_of

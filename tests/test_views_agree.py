@@ -10,7 +10,8 @@ from fgsched.cli.statuspage import Answers, state_of
 from fgsched.cli.top.layout import plain, screen
 from fgsched.cli.top.snapshot import Frame, History, gpu_classes
 from fgsched.cli.top.view import Reader, View
-from fgsched.domain.job import WHOLE, GpuState, JobState, Reason
+from fgsched.domain.job import WHOLE, GpuState
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import ExpectedStart
 from fgsched.reports import present
 from fgsched.reports.export import as_json

@@ -4,8 +4,9 @@ import pytest
 
 from builders import World, a_demand, a_gpu, a_result, full_disk
 from fgsched.controller.turn import HostShort
-from fgsched.domain.job import WHOLE, Demand, HostLimits, JobState
+from fgsched.domain.job import WHOLE, Demand, HostLimits
 from fgsched.domain.policy import Limits, Partition, Policy, PreemptRule, User, Weights
+from fgsched.domain.states import JobState
 from fgsched.scheduling.preemption import REQUEUE
 
 _MOST = 400  # turns

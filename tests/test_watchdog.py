@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.domain.job import Reason
+from fgsched.domain.states import Reason
 from fgsched.lifecycle.watchdog import JobOnGpu, LastQuery, Policy, ProcessUse, judge
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -7,7 +7,8 @@ import pytest
 
 from builders import a_job
 from fgsched.controller.gpumonitor import Seen, Watchdog
-from fgsched.domain.job import GpuProcess, JobState, Reading
+from fgsched.domain.job import GpuProcess, Reading
+from fgsched.domain.states import JobState
 from fgsched.lifecycle.watchdog import Policy
 from fgshim import region
 

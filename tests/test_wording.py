@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from builders import a_job
 from fgsched.cli.wording import note, remedy, unknown_start, why
-from fgsched.domain.job import Hold, JobState, Preemption, Reason
+from fgsched.domain.job import Hold, Preemption
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import (
     Blocker,
     Gate,

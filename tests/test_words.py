@@ -18,31 +18,34 @@ STARTED = "echo >started; exec sleep 1000000"
 
 
 PAGES = [
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    *(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / "docs").rglob("*.md"),
 ]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_tests_and_benchmarks_that_a_page_names_are_there(page):
-    for name in re.findall(r"`((?:tests|scripts)/[\w/.]+)`", (ROOT / page).read_text()):
-        assert (ROOT / name).exists(), name
+def named(pattern):
+    """List (page, match) of a pattern in all pages."""
+    return [(page, text) for page in PAGES for text in re.findall(pattern, page.read_text())]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_modules_that_a_page_names_exist(page):
+def test_tests_and_benchmarks_that_a_page_names_are_there():
+    names = named(r"`((?:tests|scripts)/[\w/.]+)`")
+    assert [(page, name) for page, name in names if not (ROOT / name).exists()] == []
+
+
+def test_modules_that_a_page_names_exist():
     packages = "|".join(path.parent.name for path in (ROOT / "fgsched").glob("*/__init__.py"))
-    for name in re.findall(rf"`((?:{packages})/[\w/]+)(?:\.\w+)*`", (ROOT / page).read_text()):
-        path = ROOT / "fgsched" / name
-        assert path.with_suffix(".py").exists() or path.with_suffix(".sql").exists() or path.is_dir(), name
+    paths = [(page, ROOT / "fgsched" / name) for page, name in named(rf"`((?:{packages})/[\w/]+)(?:\.\w+)*`")]
+    assert [
+        (page, path)
+        for page, path in paths
+        if not (path.with_suffix(".py").exists() or path.with_suffix(".sql").exists() or path.is_dir())
+    ] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text()):
-        assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), target
+def test_links_between_pages_lead_somewhere():
+    targets = [(page, target) for page, target in named(r"\]\(([^)#]+)") if not target.startswith("https://")]
+    assert [(page, target) for page, target in targets if not (page.parent / target).exists()] == []
 
 
 # Each of these words or phrases hides the noun or the verb that a reader needs: see CONTRIBUTING.md, Rules.
@@ -72,11 +75,12 @@ SOURCES = sorted(
 )
 
 
-@pytest.mark.parametrize("page", [*SOURCES, "README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
-def test_no_text_uses_a_vague_word(page):
-    lines = enumerate((ROOT / page).read_text().splitlines(), 1)
+def test_no_text_uses_a_vague_word():
     assert [
-        f"{number}: {found[0]}" for number, line in lines if (found := VAGUE.search(QUOTED.sub("", line)))
+        f"{page}:{number}: {word[0]}"
+        for page in [*SOURCES, "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+        for number, line in enumerate((ROOT / page).read_text().splitlines(), 1)
+        if (word := VAGUE.search(QUOTED.sub("", line)))
     ] == []
 
 

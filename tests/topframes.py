@@ -4,7 +4,8 @@ from msgspec import structs
 
 from fgsched import protocol
 from fgsched.cli.top.snapshot import FIELDS, History
-from fgsched.domain.job import Gpu, GpuState, JobState, Reading, Reason
+from fgsched.domain.job import Gpu, GpuState, Reading
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.usage import JobUsage
 
 GIB = 1 << 30

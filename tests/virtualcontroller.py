@@ -37,7 +37,8 @@ from fgsched.controller.turn import ClientRequest, DeferredStarts, Effect, Event
 from fgsched.controller.upkeep import Keep as Retention
 from fgsched.controller.upkeep import Pruner
 from fgsched.domain.errors import FgschedError, StorageError
-from fgsched.domain.job import Gpu, Job, JobState, Reason
+from fgsched.domain.job import Gpu, Job
+from fgsched.domain.states import JobState, Reason
 from fgsched.launch.launcher import Launching
 from fgsched.lifecycle.watchdog import Fault
 from fgsched.store.moved import Unreadable

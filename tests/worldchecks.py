@@ -9,7 +9,8 @@ from asking import as_call
 from fgsched.controller.audit import ACTIONS
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import WHOLE, Job, JobState, Reason
+from fgsched.domain.job import WHOLE, Job
+from fgsched.domain.states import JobState, Reason
 from fgsched.mail.letters import JobMail
 from fgsched.store import Allocation
 from fgsched.store.moved import Unreadable

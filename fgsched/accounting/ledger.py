@@ -22,7 +22,6 @@ from fgsched.accounting.records import (
     HealthEvent,
     JobAccount,
     JobSample,
-    JobUsage,
     Minute,
     Owner,
     OwnerUse,
@@ -32,6 +31,7 @@ from fgsched.accounting.records import (
 )
 from fgsched.domain.errors import FgschedError, Refused, StorageError
 from fgsched.domain.text import storable
+from fgsched.domain.usage import JobUsage
 from fgsched.store import wal
 from fgsched.store.connection import Connection, Opened
 from fgsched.store.opening import beside_of

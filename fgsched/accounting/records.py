@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from fgsched.domain.text import storable
-from fgsched.domain.usage import JobUsage as JobUsage
+from fgsched.domain.usage import JobUsage
 
 CLASSES = ("active", "held", "empty", "free", "external", "down")
 

@@ -20,12 +20,12 @@ from fgsched.accounting.records import (
     Gap,
     HealthEvent,
     JobSample,
-    JobUsage,
     Minute,
     Owner,
     OwnerUse,
 )
 from fgsched.domain.job import WHOLE
+from fgsched.domain.usage import JobUsage
 
 COMPUTING = 100  # ten-thousandths of a GPU's compute time above which a process computes
 _MINUTE = 60  # seconds

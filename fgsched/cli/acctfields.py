@@ -9,8 +9,9 @@ from msgspec import Struct, to_builtins
 
 from fgsched.cli.jobfiles import files_of
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import WHOLE, JobState, OomReport, Reason
+from fgsched.domain.job import WHOLE, OomReport
 from fgsched.domain.jobsteps import highest
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import clean, lazy_regex, shown
 from fgsched.domain.times import HOUR, MINUTE, format_elapsed
 from fgsched.domain.units import format_indices, format_share

@@ -18,7 +18,7 @@ from fgsched.cli.jobfiles import files_of
 from fgsched.cli.waiting import exit_code
 from fgsched.client import Client
 from fgsched.domain.errors import NotPermitted, Refused
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.interactive import link
 from fgsched.interactive.connected import Connected, Detached, Interrupted, Plan
 from fgsched.interactive.signals import Signals

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fgsched import protocol
 from fgsched.client import Client
 from fgsched.domain.errors import NoSuchJob, Refused
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.hooks.subscription import follow
 from fgsched.lifecycle.arrays import split_reference
 from fgsched.views.choices import spelled

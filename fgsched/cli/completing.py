@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import FgschedError
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import lazy_regex
 
 _NAMES_A_JOB = lazy_regex(r"\b(?:ID|JOB)\b")

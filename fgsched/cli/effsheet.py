@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import format_indices, format_share

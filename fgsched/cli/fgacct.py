@@ -16,7 +16,7 @@ from fgsched.cli.command import CLUSTERS, COLOURS, Command, accepted, run, said_
 from fgsched.cli.knownnames import unknown
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.times import parse_time
 from fgsched.views import choices
 

@@ -12,7 +12,8 @@ from fgsched.cli.command import CLUSTERS, Command, run, write
 from fgsched.cli.terminal import listing
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
-from fgsched.domain.job import WHOLE, GpuState, JobState, Near
+from fgsched.domain.job import WHOLE, GpuState, Near
+from fgsched.domain.states import JobState
 from fgsched.domain.times import format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
 from fgsched.lifecycle.enforcement import tier_of

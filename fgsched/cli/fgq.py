@@ -15,7 +15,7 @@ from fgsched.cli.command import Command, run, said_by, warn, write
 from fgsched.cli.listedoptions import listed_options
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.views import choices, table
 from fgsched.views.columns import expanded, ordered
 from fgsched.views.query import Query, absent, query

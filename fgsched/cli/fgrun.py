@@ -18,7 +18,8 @@ from fgsched.cli.jupyter import Server, command_of
 from fgsched.cli.waiting import exit_code
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import JobState, Request
+from fgsched.domain.job import Request
+from fgsched.domain.states import JobState
 from fgsched.interactive import link
 from fgsched.interactive.connected import Detached, Interrupted, Plan
 from fgsched.interactive.joining import join
@@ -118,7 +119,7 @@ class Foreground:
         return submission.submit_line([self.name, *sys.argv[1:]])
 
     def started(self, job: int) -> None:
-        """Called when the job has been connected."""
+        """Do nothing: a command may print a line when the job has been connected."""
 
     def ended(self, job: protocol.JobInfo) -> str:
         """Return the line about an end that the exit code does not tell."""

@@ -13,7 +13,8 @@ from fgsched.cli import terminal
 from fgsched.cli.command import Command, run, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
-from fgsched.domain.job import WHOLE, JobState
+from fgsched.domain.job import WHOLE
+from fgsched.domain.states import JobState
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import format_indices
 from fgsched.protocol import JobInfo

@@ -15,7 +15,7 @@ from fgsched.cli.command import Command, output, run
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client, Watch, find_places
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import BadValue, shown
 from fgsched.system.userfiles import rights_of
 from fgsched.views import choices

@@ -10,7 +10,7 @@ import click
 from fgsched import protocol
 from fgsched.client import Client
 from fgsched.domain.errors import FgschedError
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.reports.proposal import GIB, ROOM_MEMORY, gibibytes_up
 from fgsched.system.places import replace_file

@@ -16,7 +16,7 @@ from fgsched.accounting.records import Warned
 from fgsched.client import Client, find_places
 from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes

@@ -12,7 +12,8 @@ from fgsched.cli import wording
 from fgsched.cli.command import write
 from fgsched.cli.terminal import wrapped
 from fgsched.client import Client
-from fgsched.domain.job import Hold, JobState
+from fgsched.domain.job import Hold
+from fgsched.domain.states import JobState
 from fgsched.domain.units import format_indices, format_share
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial
 from fgsched.views.display import shown_time

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.waiting import Cause
 from fgsched.protocol import JobInfo

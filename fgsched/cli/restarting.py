@@ -14,7 +14,7 @@ from fgsched.cli.stopping import controller
 from fgsched.client import Client
 from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted, Refused, Unreachable
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.launch import regions
 from fgsched.store.opening import refuse_newer_file
 from fgsched.system.paths import Paths

@@ -10,7 +10,8 @@ from fgsched import protocol
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import Demand, JobState, MigInstance, OomReport, Preemption, Request
+from fgsched.domain.job import Demand, MigInstance, OomReport, Preemption, Request
+from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share, parse_indices

@@ -9,8 +9,9 @@ from fgsched import protocol
 from fgsched.cli import acctfields
 from fgsched.cli.jobfiles import files_of
 from fgsched.cli.showpartition import Found
-from fgsched.domain.job import WHOLE, GpuState, JobState
+from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.jobsteps import highest
+from fgsched.domain.states import JobState
 from fgsched.domain.units import format_mebibytes, format_share
 from fgsched.protocol import JobInfo
 from fgsched.views import gres

@@ -13,7 +13,8 @@ from fgsched.cli.reporting import refuse_private
 from fgsched.client import Client, find_places
 from fgsched.config.load import load
 from fgsched.domain.errors import BadUsage, StorageError, Unreachable
-from fgsched.domain.job import WHOLE, GpuState, JobState
+from fgsched.domain.job import WHOLE, GpuState
+from fgsched.domain.states import JobState
 from fgsched.domain.units import format_share
 from fgsched.domain.waiting import ExpectedStart
 from fgsched.protocol import GpuInfo, JobInfo

@@ -8,8 +8,8 @@ from fgsched import protocol
 from fgsched.cli.steps import BATCH
 from fgsched.client import Client
 from fgsched.domain.errors import Exit, FgschedError
-from fgsched.domain.job import JobState
 from fgsched.domain.jobsteps import JobStep
+from fgsched.domain.states import JobState
 from fgsched.system.process import CANCEL_STEP, Identity, boot_id, descendants, kill
 from fgsched.views import choices
 

@@ -11,7 +11,7 @@ from fgsched import protocol
 from fgsched.client import Client, NotRunning, connect
 from fgsched.codec import OtherProtocol
 from fgsched.domain.errors import BadUsage, NotPermitted, Unreachable
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.system.paths import Paths
 
 _LEAVING = 60  # seconds that a controller has to stop

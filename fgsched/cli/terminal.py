@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
-from fgsched.domain.job import JobState, Reason
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import clean, width_of
 from fgsched.views.display import fit, text_table
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from fgsched.domain.job import WHOLE, Reason
+from fgsched.domain.job import WHOLE
+from fgsched.domain.states import Reason
 from fgsched.domain.times import format_limit
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
 from fgsched.domain.waiting import (

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from fgsched import gpus
 from fgsched.accounting.process import AccountantProcess
-from fgsched.controller.mpsdesk import MpsDesk as MpsDesk
 from fgsched.launch.spawner import Spawner
 from fgsched.mail.process import MailerProcess
 from fgsched.system.accounts import Accounts

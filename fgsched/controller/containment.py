@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import Struct, field
 
 from fgsched.domain.errors import FgschedError, OurFault, StorageError
-from fgsched.domain.job import Ended, Job, JobState, Reason
+from fgsched.domain.job import Ended, Job
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import storable
 from fgsched.protocol import InternalErrors
 from fgsched.store import is_fatal

@@ -17,7 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from fgsched.domain.job import WHOLE, Job, JobState, Preemption, Reason
+from fgsched.domain.job import WHOLE, Job, Preemption
+from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.transitions import reason_of
 
 log = logging.getLogger(__name__)
@@ -238,7 +239,7 @@ def _ended(job: Job) -> tuple[int, str]:
 
 
 def _returned(job: Job) -> tuple[int, str]:
-    """A job is back in the queue."""
+    """Describe a job that is back in the queue."""
     if job.reason is Reason.HOST_SHORTAGE:
         why = value(without_paths(job.warning))
         return WARNING, f"event=refuse-launch attempt={job.attempt} retry=yes why={why}"

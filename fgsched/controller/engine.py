@@ -62,8 +62,9 @@ from fgsched.controller.turn import (
 from fgsched.controller.usage import UsageCharges, charged_seconds
 from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError
-from fgsched.domain.job import Ended, GpuState, HostLimits, Job, JobState, Reason
+from fgsched.domain.job import Ended, GpuState, HostLimits, Job
 from fgsched.domain.policy import Policy
+from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.enforcement import MountPlan
 from fgsched.lifecycle.launchspec import Binding
 from fgsched.lifecycle.mps import is_server

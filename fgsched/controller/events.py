@@ -6,7 +6,8 @@ from itertools import islice
 from typing import Any
 
 from fgsched.controller.decisionlog import Decision
-from fgsched.domain.job import Job, JobState
+from fgsched.domain.job import Job
+from fgsched.domain.states import JobState
 from fgsched.protocol import Event, EventBatch
 
 MOST = 10_000  # events in memory

@@ -24,8 +24,8 @@ from fgsched.controller.turn import WatchdogFinding
 from fgsched.domain import job as domain
 from fgsched.domain.errors import FgschedError, Refused
 from fgsched.domain.fence import FENCE_DIR, Reply, Request
-from fgsched.domain.job import Demand, Gpu, Hold, Job, JobState
-from fgsched.domain.states import Tier
+from fgsched.domain.job import Demand, Gpu, Hold, Job
+from fgsched.domain.states import JobState, Tier
 from fgsched.domain.units import format_share
 from fgsched.gpus.ownership import holder_of
 from fgsched.launch.fence import ATTEMPT, PODMAN_SETTINGS, Place, choose, members, remove, seal_of

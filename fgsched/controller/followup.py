@@ -6,8 +6,8 @@ from functools import partial
 from msgspec.structs import replace
 
 from fgsched.controller.turn import RETRY, Cancel, EngineContext, Remind, WatchdogFinding
-from fgsched.domain.job import Job, JobState, OomReport, Refusal
-from fgsched.domain.states import Reason
+from fgsched.domain.job import Job, OomReport, Refusal
+from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.transitions import Alive, Gone, Result, blame_gpu, lost, reason_of
 from fgsched.lifecycle.watchdog import oom_report, watchdog_changes
 

@@ -14,7 +14,8 @@ from fgsched.controller.containment import Faults
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.engine import Engine
 from fgsched.controller.turn import WatchdogFinding
-from fgsched.domain.job import GpuProcess, Job, JobState, Reading
+from fgsched.domain.job import GpuProcess, Job, Reading
+from fgsched.domain.states import JobState
 from fgsched.gpus import external
 from fgsched.gpus.mig import GONE
 from fgsched.launch.launcher import Launcher
@@ -292,7 +293,7 @@ def _uses(reading: Reading, pids: set[int], counted: Mapping[int, Slot]) -> tupl
 
 
 def _use(seen: GpuProcess, slot: Slot | None) -> ProcessUse:
-    """A process without a slot may have the hook: one that has allocated nothing yet, or is about to end."""
+    """Return the use of a process; one without a slot may have the hook: before it allocates, or at its end."""
     if slot is None:
         if maps(seen.pid, HOOK) is not False:
             return ProcessUse(pid=seen.pid, memory=seen.memory, tracked=0)

@@ -15,7 +15,8 @@ import fgshim.region as region
 
 from fgsched import gpus
 from fgsched.controller.engine import Engine
-from fgsched.domain.job import WHOLE, Job, JobState
+from fgsched.domain.job import WHOLE, Job
+from fgsched.domain.states import JobState
 from fgsched.launch.arbiter import Arbiter, JobKey, TurnJob, TurnShare
 from fgsched.lifecycle.enforcement import COMPUTE_NONE
 

@@ -10,12 +10,14 @@ from msgspec.structs import replace
 
 from fgsched.controller.openjobs import OpenJobs
 from fgsched.controller.waitindex import Arrays, WaitIndex
-from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Preemption, Readings, Reason
+from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, Preemption, Readings
 from fgsched.domain.policy import MAIN
+from fgsched.domain.states import JobState, Reason
+from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.fragmentation import RECENT, Recent
 from fgsched.scheduling.limits import Key, Owner, counts_in
-from fgsched.scheduling.placement import Host, Room, Shortfall, rooms
+from fgsched.scheduling.placement import Host, Room, rooms
 from fgsched.scheduling.planner import Plan, Queue, QueuedJob, Snapshot
 from fgsched.scheduling.priority import JobClass, Order
 from fgsched.scheduling.queue import joined

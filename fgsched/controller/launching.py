@@ -10,10 +10,9 @@ import msgspec.structs
 from msgspec import Struct
 
 from fgsched.config.load import Config
-from fgsched.controller.beside import Beside as Beside
-from fgsched.controller.beside import MpsDesk as MpsDesk
-from fgsched.controller.enforcementcheck import EnforcementGate as EnforcementGate
-from fgsched.controller.hooking import HookDesk as HookDesk
+from fgsched.controller.beside import Beside
+from fgsched.controller.enforcementcheck import EnforcementGate
+from fgsched.controller.hooking import HookDesk
 from fgsched.domain.job import Job
 from fgsched.domain.policy import Policy
 from fgsched.domain.states import Tier
@@ -25,7 +24,6 @@ from fgsched.lifecycle.launchspec import LaunchContext
 from fgsched.store import Store
 from fgsched.system import cgroups, containers, generations
 from fgsched.system.mounts import find as find_mounts
-from fgsched.system.nice import cpu_binding as cpu_binding
 from fgsched.system.paths import Paths
 from fgsched.system.process import boot_id
 from fgsched.system.spaces import Scratch, Spaces

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from fgsched.controller.turn import EngineContext, Mail
 from fgsched.controller.waitindex import eligible
-from fgsched.domain.job import Ended, Job, JobState
+from fgsched.domain.job import Ended, Job
+from fgsched.domain.states import JobState
 from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle import mail
 from fgsched.lifecycle.filenames import output_path

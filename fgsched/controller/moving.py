@@ -16,13 +16,15 @@ from msgspec.structs import replace
 
 from fgsched.accounting import marker
 from fgsched.accounting.ledger import Reader
-from fgsched.accounting.records import JobAccount, JobUsage, Owner
+from fgsched.accounting.records import JobAccount, Owner
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.usage import charged_seconds
 from fgsched.controller.waitindex import eligible
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import Ended, Job, JobState, Reason
+from fgsched.domain.job import Ended, Job
+from fgsched.domain.states import JobState, Reason
+from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.filenames import output_path
 from fgsched.scheduling.runtimes import Run, work_of_request
 from fgsched.store import JobRecord, StorageBroken, Store

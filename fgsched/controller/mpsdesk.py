@@ -17,7 +17,8 @@ from pathlib import Path
 from fgsched.config.load import Config
 from fgsched.controller.mpsservers import Found, MpsServers
 from fgsched.controller.turn import ClientsEnded, Event, ServerAnswered
-from fgsched.domain.job import Gpu, Job, JobState, Request
+from fgsched.domain.job import Gpu, Job, Request
+from fgsched.domain.states import JobState
 from fgsched.hooks.process import HookRunner, Watch
 from fgsched.hooks.settings import Ran, Run
 from fgsched.launch.launcher import Launcher

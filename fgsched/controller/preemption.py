@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.turn import Preempt, PreemptionHost, Resume, Suspend
-from fgsched.domain.job import Hold, Job, JobState, Preemption, Reason
+from fgsched.domain.job import Hold, Job, Preemption
 from fgsched.domain.policy import SUSPEND
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import Note, Outlook, Preempting, preemption_of, suspension_of
 from fgsched.lifecycle.transitions import suspended_seconds
 from fgsched.protocol import Outcome

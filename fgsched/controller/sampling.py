@@ -12,7 +12,7 @@ from pathlib import Path
 from fgsched import gpus
 from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook, Waiting
 from fgsched.accounting.messages import Sample
-from fgsched.accounting.records import Card, JobUsage
+from fgsched.accounting.records import Card
 from fgsched.accounting.samples import Samples
 from fgsched.controller.engine import Engine
 from fgsched.controller.gpumonitor import Seen
@@ -20,7 +20,9 @@ from fgsched.controller.gpustate import BY_ITSELF
 from fgsched.controller.moving import Accounts as PastJobs
 from fgsched.controller.moving import owner_of
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import WHOLE, Demand, Ended, Gpu, GpuProcess, Job, JobState, Reading
+from fgsched.domain.job import WHOLE, Demand, Ended, Gpu, GpuProcess, Job, Reading
+from fgsched.domain.states import JobState
+from fgsched.domain.usage import JobUsage
 from fgsched.domain.waiting import Shortfall
 from fgsched.gpus.simulated import JobLoad, parse_load
 from fgsched.lifecycle.launchspec import SIMULATED_LOAD, STEPS_LOAD, job_dir

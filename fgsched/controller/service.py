@@ -16,29 +16,26 @@ from msgspec.structs import replace
 
 from fgsched import __version__, gpus
 from fgsched.config.load import Config
+from fgsched.controller.beside import Beside
 from fgsched.controller.bookkeeping import Books
 from fgsched.controller.decisionlog import decision_log
+from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import SPAWNER_GONE, EventLoop
 from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog, watchdog_policy
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.gputime import GpuTime
+from fgsched.controller.handlers.about import ControllerInfo
+from fgsched.controller.handlers.dispatch import Beyond
+from fgsched.controller.handlers.fields import Live
 from fgsched.controller.handlers.later import LaterHandlers
 from fgsched.controller.handlers.processes import ProcessHandlers
-from fgsched.controller.handlers.requests import Beyond, ControllerInfo, Live, Requests, rules
+from fgsched.controller.handlers.requests import Requests, rules
+from fgsched.controller.hooking import HookDesk
 from fgsched.controller.inventoryretry import InventoryRetry, is_needed
-from fgsched.controller.launching import (
-    Beside,
-    EnforcementGate,
-    HookDesk,
-    MpsDesk,
-    Reports,
-    build,
-    cpu_binding,
-    launch_context,
-    run_directory,
-)
+from fgsched.controller.launching import Reports, build, launch_context, run_directory
 from fgsched.controller.mailing import MailRoom
+from fgsched.controller.mpsdesk import MpsDesk
 from fgsched.controller.sampling import Sampling, job_loads
 from fgsched.controller.turn import ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, Keep, Presence, Pruner
@@ -47,6 +44,7 @@ from fgsched.gpus.ownership import Ownership, dismiss
 from fgsched.launch.arbiter import Arbiter
 from fgsched.server import listen
 from fgsched.store import StorageBroken, Store
+from fgsched.system.nice import cpu_binding
 from fgsched.system.paths import Paths
 from fgsched.system.sdnotify import ServiceManager
 from fgshim import spawner

@@ -15,7 +15,8 @@ from fgsched.controller.preemption import Preempter, use_claims
 from fgsched.controller.turn import AskGpus, EngineContext, Launch, Requeue
 from fgsched.controller.usage import UsageCharges
 from fgsched.controller.waitindex import last_start
-from fgsched.domain.job import WHOLE, Gpu, HostLimits, Job, JobState, Readings, Reason
+from fgsched.domain.job import WHOLE, Gpu, HostLimits, Job, Readings
+from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.dependencies import (
     Dependency,
     Fact,

@@ -13,8 +13,9 @@ from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.crash import point
 from fgsched.domain.errors import FgschedError, Refused
-from fgsched.domain.job import Gpu, HostLimits, Job, JobState, Readings
+from fgsched.domain.job import Gpu, HostLimits, Job, Readings
 from fgsched.domain.policy import Policy
+from fgsched.domain.states import JobState
 from fgsched.lifecycle import mps
 from fgsched.lifecycle.transitions import Finish, Seen, Shepherd
 from fgsched.lifecycle.watchdog import Fault

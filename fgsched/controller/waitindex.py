@@ -9,7 +9,8 @@ from heapq import heappop, heappush
 
 from msgspec import Struct, field
 
-from fgsched.domain.job import Job, JobState, Reason
+from fgsched.domain.job import Job
+from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.arrays import bits_from, bits_of, lowest
 from fgsched.lifecycle.dependencies import parse_dependency
 

@@ -13,9 +13,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import force_setattr, replace
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.states import JobState as JobState
-from fgsched.domain.states import Reason as Reason
-from fgsched.domain.states import Tier, may_become
+from fgsched.domain.states import JobState, Reason, Tier, may_become
 
 WHOLE = 10_000  # ten-thousandths of one GPU
 NO_LIMIT = -1  # a submitted time limit: none asked for. A queued job has 0, or the maximum of its partition

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 
 FIRST = 300  # steps of a job that are always kept

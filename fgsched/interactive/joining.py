@@ -16,7 +16,7 @@ from typing import Any
 from fgsched import protocol
 from fgsched.client import Client
 from fgsched.domain.errors import Refused, Unreachable
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.interactive import link
 from fgsched.interactive.connected import Connected, Interrupted, Plan
 from fgsched.interactive.signals import ENDING, Signals

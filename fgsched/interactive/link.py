@@ -97,7 +97,7 @@ class Listener:
     """What the job's first process can connect to: a socket in a directory, and one without a file."""
 
     def __init__(self, name: str, directory: Path | None) -> None:
-        """Raises OSError: the name is taken."""
+        """Listen; raise OSError if the name is taken."""
         self._name, self._directory = name, -1
         self._ready = select.epoll()
         self._sockets: list[socket.socket] = []

@@ -11,7 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import Job, JobState
+from fgsched.domain.job import Job
+from fgsched.domain.states import JobState
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 
 LAST = 0  # the previous submission of the user

@@ -1,6 +1,7 @@
 """Describe the part of host memory in the end of a job, for every view of the job."""
 
-from fgsched.domain.job import Ended, JobState
+from fgsched.domain.job import Ended
+from fgsched.domain.states import JobState
 from fgsched.domain.units import format_mebibytes
 
 _KILL = 9

@@ -1,6 +1,7 @@
 """Decide which mails are due when a job changes, and parse --mail-type and --mail-user."""
 
-from fgsched.domain.job import Job, JobState, Reason
+from fgsched.domain.job import Job
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import BadValue, lazy_regex
 
 BEGIN, END, FAIL, REQUEUE, INVALID_DEPEND = "BEGIN", "END", "FAIL", "REQUEUE", "INVALID_DEPEND"

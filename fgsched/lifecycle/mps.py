@@ -12,7 +12,8 @@ from enum import Enum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.domain.job import WHOLE, Job, JobState, MpsUse
+from fgsched.domain.job import WHOLE, Job, MpsUse
+from fgsched.domain.states import JobState
 from fgsched.lifecycle.enforcement import COMPUTE_NONE
 
 PROGRAM = "nvidia-cuda-mps-control"

@@ -5,7 +5,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.domain.job import Ended, Job, JobState, Reason, Refusal
+from fgsched.domain.job import Ended, Job, Refusal
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import storable
 from fgsched.lifecycle.hostmemory import memory_note
 

@@ -11,7 +11,8 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from fgsched.domain.job import Job, OomReport, Readings, Reason, Refusal
+from fgsched.domain.job import Job, OomReport, Readings, Refusal
+from fgsched.domain.states import Reason
 from fgsched.domain.units import format_mebibytes
 
 UNENFORCED, BY_HOOK, BY_WATCHDOG = "none", "shim", "watchdog"  # tiers

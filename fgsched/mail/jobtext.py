@@ -4,10 +4,10 @@ import shlex
 import time
 from collections.abc import Sequence
 
-from fgsched.accounting.records import JobUsage
 from fgsched.domain.job import WHOLE, OomReport
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
+from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.mail import PARTS
 from fgsched.mail.advice import advised, gpu_peak, run_seconds
 from fgsched.mail.letters import JobMail

@@ -17,10 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from fgsched.accounting.ledger import Reader
-from fgsched.accounting.records import JobUsage
 from fgsched.crash import point
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.text import clean
+from fgsched.domain.usage import JobUsage
 from fgsched.mail.addresses import host_name, resolved, sender_of
 from fgsched.mail.composing import compose
 from fgsched.mail.letters import JobMail, Letter, Message, Settings, from_bytes, is_cut_short, to_bytes

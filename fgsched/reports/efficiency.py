@@ -9,7 +9,7 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.usage import JobUsage
 from fgsched.protocol import JobInfo
 from fgsched.reports.numbers import brief_hours

@@ -74,7 +74,7 @@ def index_page(host: str, files: Mapping[str, Mapping[str, Sequence[str]]]) -> s
 
 
 def _suffix_order(name: str) -> tuple[bool, str]:
-    """The page comes first."""
+    """Sort the page before the other files."""
     suffix = name.rpartition(".")[2]
     return suffix != "html", suffix
 

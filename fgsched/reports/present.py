@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
-from fgsched.domain.job import GpuState, JobState, Reason
+from fgsched.domain.job import GpuState
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import format_time
 from fgsched.domain.units import format_share
 from fgsched.domain.waiting import ExpectedStart

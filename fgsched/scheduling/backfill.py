@@ -7,9 +7,11 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.domain.job import Demand, Hold, HostLimits, Reason
+from fgsched.domain.job import Demand, Hold, HostLimits
+from fgsched.domain.states import Reason
+from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.limits import NO_OWNER, JobUsage, Owner
-from fgsched.scheduling.placement import Host, Room, Shortfall, place
+from fgsched.scheduling.placement import Host, Room, place
 
 
 class Running(NamedTuple):

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from fgsched.domain.job import WHOLE, Demand, GpuState, Hold, HostLimits, Reason
+from fgsched.domain.job import WHOLE, Demand, GpuState, Hold, HostLimits
 from fgsched.domain.policy import Partition, Policy
+from fgsched.domain.states import Reason
+from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import BackfillReservation, Running, after_ends, attempt, reserve
 from fgsched.scheduling.limits import JobUsage, Key, Owner, Scope, UsageCount, partition_rule
-from fgsched.scheduling.placement import Host, Room, Shortfall, charged, cost
+from fgsched.scheduling.placement import Host, Room, charged, cost
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import Group
 from fgsched.scheduling.reservations import Calendar, reservation_rule

@@ -7,7 +7,8 @@ from heapq import heapify, heappop, heappush
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from fgsched.domain.job import WHOLE, Demand, Hold, Reason
+from fgsched.domain.job import WHOLE, Demand, Hold
+from fgsched.domain.states import Reason
 from fgsched.domain.steps import Steps
 from fgsched.domain.waiting import UNKNOWN, Blocker, Shortfall, Unblock
 from fgsched.scheduling.backfill import Running, attempt, reserve

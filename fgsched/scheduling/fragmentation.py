@@ -19,8 +19,9 @@ from itertools import islice
 from msgspec import Struct
 
 from fgsched.domain.job import WHOLE, Demand, Gpu, GpuState, Hold, HostLimits
+from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import attempt
-from fgsched.scheduling.placement import Host, Room, Shortfall, cost, fits, is_suitable
+from fgsched.scheduling.placement import Host, Room, cost, fits, is_suitable
 
 _CACHE_SIZE = 20_000  # cards and hosts in different states
 RECENT = 1000  # requests that make the mix of a host

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import Reason
 from fgsched.domain.policy import INACTIVE, NO_LIMITS, NORMAL, Limits, Partition, Policy
-from fgsched.scheduling.placement import Shortfall
+from fgsched.domain.states import Reason
+from fgsched.domain.waiting import Shortfall
 
 
 class Owner(NamedTuple):

@@ -8,8 +8,9 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from fgsched.domain.job import WHOLE, Demand, Gpu, GpuState, Hold, HostLimits, Readings, Reason
-from fgsched.domain.waiting import Shortfall as Shortfall
+from fgsched.domain.job import WHOLE, Demand, Gpu, GpuState, Hold, HostLimits, Readings
+from fgsched.domain.states import Reason
+from fgsched.domain.waiting import Shortfall
 
 
 class Room(Struct, frozen=True, gc=False):

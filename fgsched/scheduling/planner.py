@@ -23,9 +23,10 @@ from msgspec.structs import replace
 
 from fgsched.domain.job import Demand, Hold, HostLimits
 from fgsched.domain.steps import Steps, finish
+from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import BackfillReservation, Running
 from fgsched.scheduling.capacity import Capacity
-from fgsched.scheduling.placement import Host, Room, Shortfall
+from fgsched.scheduling.placement import Host, Room
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import Group, Queue, QueuedJob
 

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits
 from fgsched.domain.policy import CANCEL, OFF, REQUEUE, SUSPEND, Policy, PreemptRule
+from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import Running, attempt
-from fgsched.scheduling.placement import Host, Room, Shortfall, charged, fits
+from fgsched.scheduling.placement import Host, Room, charged, fits
 from fgsched.scheduling.planner import Snapshot, Start
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob

@@ -48,7 +48,7 @@ class _Run:
     __slots__ = ("_at", "_ids", "_times")
 
     def __init__(self, waits: Mapping[int, float]) -> None:
-        """`waits`: {id: begin of the wait}."""
+        """Take {id: begin of the wait}."""
         self._ids, self._times, self._at = [*waits], [*waits.values()], 0
         if self._times != sorted(self._times):
             entries = sorted(zip(self._times, self._ids, strict=True))

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from fgsched.domain.job import WHOLE, Hold, Reason
+from fgsched.domain.job import WHOLE, Hold
 from fgsched.domain.policy import Reservation
+from fgsched.domain.states import Reason
+from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import Running
-from fgsched.scheduling.placement import Room, Shortfall
+from fgsched.scheduling.placement import Room
 
 Amount = tuple[int, int]  # share, memory
 _NONE: Amount = (0, 0)

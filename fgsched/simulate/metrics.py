@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import fmean
 
-from fgsched.domain.job import WHOLE, Demand, JobState
+from fgsched.domain.job import WHOLE, Demand
+from fgsched.domain.states import JobState
 from fgsched.simulate.workload import Task
 
 # -- the outcome of each task -------------------------------------------------

@@ -8,8 +8,9 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.controller.preemption import Preempter, use_claims
 from fgsched.controller.turn import Effect, Preempt, Resume, Suspend
 from fgsched.controller.usage import UsageCharges
-from fgsched.domain.job import Gpu, Hold, HostLimits, Job, JobState, Readings, Reason
+from fgsched.domain.job import Gpu, Hold, HostLimits, Job, Readings
 from fgsched.domain.policy import Policy
+from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.transitions import Result, complete, finish, settle
 from fgsched.scheduling.placement import charged
 from fgsched.scheduling.planner import Plan, Start

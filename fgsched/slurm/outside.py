@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from fgsched.cli.fgrun import Foreground, run_inside, shell
 from fgsched.domain.errors import FgschedError, NoSuchJob, Refused, Unreachable
-from fgsched.domain.job import JobState, Request
+from fgsched.domain.job import Request
+from fgsched.domain.states import JobState
 from fgsched.lifecycle.jobscript import command_line
 from fgsched.protocol import JobInfo
 from fgsched.slurm.getopt import options, parse

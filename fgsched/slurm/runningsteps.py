@@ -8,7 +8,7 @@ from fgsched import protocol
 from fgsched.cli import steps
 from fgsched.cli.acctfields import allocated_share, tres
 from fgsched.client import Client, find_places
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import clean, column_width
 from fgsched.domain.times import format_elapsed
 from fgsched.protocol import JobInfo

@@ -7,7 +7,7 @@ from fgsched import protocol
 from fgsched.cli import steps
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import FgschedError
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.tables import Field

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.domain.job import Ended, Hold, Job, JobState, Request
+from fgsched.domain.job import Ended, Hold, Job, Request
+from fgsched.domain.states import JobState
 from fgsched.domain.text import storable
 from fgsched.domain.usage import JobUsage
 from fgsched.store.freshrows import SEPARATOR, FreshRow, Owner, Part

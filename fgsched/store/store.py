@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import Gpu, GpuState, Hold, Job, JobState, Reason, Request
+from fgsched.domain.job import Gpu, GpuState, Hold, Job, Request
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import storable
 from fgsched.scheduling.priority import AccountUser, Usage
 from fgsched.scheduling.runtimes import Run, work_of

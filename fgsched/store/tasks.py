@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from fgsched.domain.job import Job, JobState
+from fgsched.domain.job import Job
+from fgsched.domain.states import JobState
 from fgsched.lifecycle.arrays import bits_from, bits_of
 from fgsched.store.moved import MovedJobs, NothingMoved
 from fgsched.store.rows import ArraySum, JobRecord, past_of

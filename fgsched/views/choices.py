@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import BadValue, lazy_regex, shown
 from fgsched.domain.units import format_indices, parse_ids
 from fgsched.lifecycle.arrays import format_array, parse_tasks

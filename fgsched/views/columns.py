@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import JobState, Reason
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import clean, column_width, lazy_regex, shown
 from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from fgsched import protocol
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import shown
 from fgsched.views import choices, columns
 from fgsched.views.columns import Column, Format, Names

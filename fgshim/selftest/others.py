@@ -48,7 +48,7 @@ def _killed(library: ctypes.CDLL, limit: int) -> str:
 
 
 def _bare() -> dict[str, str]:
-    """The environment without LD_PRELOAD and without the variables of fgsched."""
+    """Return the environment without LD_PRELOAD and without the variables of fgsched."""
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and name[:3] != "FG_"}
 
 

@@ -61,7 +61,7 @@ def _nvml_memory(library: ctypes.CDLL, limit: int) -> str:
 
 
 def _nvml_processes(library: ctypes.CDLL, limit: int) -> str:
-    """The job must see no other process on its GPU."""
+    """Check that the job sees no other process on its GPU."""
     with _first_of_nvml() as (nvml, handle):
         room, found = c_uint(64), (_Process * 64)()
         status = nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, byref(room), found)

@@ -99,7 +99,7 @@ def _array(library: ctypes.CDLL, size: int) -> Taken:
 
 
 def _looked_up(library: ctypes.CDLL, size: int) -> Taken:
-    """The way of the CUDA runtime."""
+    """Allocate by the CUDA runtime."""
     found, how, at = c_void_p(), c_int(), c_uint64()
     status = library.cuGetProcAddress_v2(b"cuMemAlloc", byref(found), _VERSION, c_uint64(0), byref(how))
     if status or not found.value:
@@ -133,7 +133,7 @@ WAYS: dict[str, Callable[[ctypes.CDLL, int], Taken]] = {
 
 
 def way(library: ctypes.CDLL, name: str, limit: int) -> str:
-    """What is wrong with a way; "" if the limit holds there, and what is inside it is given."""
+    """Return what is wrong with a way; "" if the limit holds there, and what is inside it is given."""
     for size, wanted in ((limit + BEYOND, OUT_OF_MEMORY), (limit // 4, 0)):
         status, give_back = WAYS[name](library, size)
         if not status:

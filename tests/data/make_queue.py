@@ -10,7 +10,8 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 from builders import BOOT, GIB, a_demand, a_gpu, new_jobs  # noqa: E402
-from fgsched.domain.job import Ended, Hold, JobState  # noqa: E402
+from fgsched.domain.job import Ended, Hold  # noqa: E402
+from fgsched.domain.states import JobState  # noqa: E402
 from fgsched.store import Allocation, Store  # noqa: E402
 from fgsched.store.schema import VERSION  # noqa: E402
 

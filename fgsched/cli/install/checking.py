@@ -10,7 +10,7 @@ from typing import Any
 from fgsched import protocol
 from fgsched.client import Client, TimedOut
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.system.identity import become
 
 _PATIENCE = 120.0  # seconds that the submission, and then the job, may take

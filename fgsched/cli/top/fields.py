@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fgsched.cli.top.snapshot import Now, kinds
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime, format_time
 from fgsched.domain.units import format_indices, format_share

@@ -7,7 +7,8 @@ from fgsched.cli.top import fields
 from fgsched.cli.top.fields import gibibytes, percent
 from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, History, counts, gpu_classes, means, sm_of
 from fgsched.cli.top.view import Reader, View, chosen, scrolled, selected
-from fgsched.domain.job import WHOLE, GpuState, JobState
+from fgsched.domain.job import WHOLE, GpuState
+from fgsched.domain.states import JobState
 from fgsched.domain.text import clean, width_of
 from fgsched.domain.times import format_time
 from fgsched.protocol import GpuInfo, JobInfo

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from fgsched.domain.job import WHOLE, JobState
+from fgsched.domain.job import WHOLE
+from fgsched.domain.states import JobState
 from fgsched.domain.usage import JobUsage
 from fgsched.protocol import GpuInfo, JobInfo, OnGpu
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.cli.top.snapshot import Frame
-from fgsched.domain.job import JobState
+from fgsched.domain.states import JobState
 from fgsched.protocol import JobInfo
 
 INTERVALS = (1, 2, 5, 10, 30, 60)  # seconds

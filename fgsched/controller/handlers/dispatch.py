@@ -15,7 +15,7 @@ from fgsched.controller.eventloop import Apart, EventLoop, Handler
 from fgsched.controller.handlers.about import ControllerInfo, log_lines
 from fgsched.controller.handlers.adopt import AdoptHandlers
 from fgsched.controller.handlers.explain import ExplainHandlers
-from fgsched.controller.handlers.filtering import HookDesk, SubmitFilter
+from fgsched.controller.handlers.filtering import SubmitFilter
 from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.partitions import PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
@@ -24,6 +24,7 @@ from fgsched.controller.handlers.queueline import QueueLineHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.submitline import LineHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
+from fgsched.controller.hooking import HookDesk
 from fgsched.domain.units import SubmitContext
 from fgsched.server import Connection
 from fgsched.system.accounts import Account

@@ -18,7 +18,8 @@ from fgsched.controller.handlers.jobref import References, name_of
 from fgsched.controller.jobtable import pending
 from fgsched.controller.preemption import outlook, preemption_notes
 from fgsched.controller.waitindex import opens
-from fgsched.domain.job import Hold, Job, JobState, Reason
+from fgsched.domain.job import Hold, Job
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.steps import Steps
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial, Unblock, gate_of
 from fgsched.lifecycle.dependencies import Term, parse_dependency
@@ -43,7 +44,7 @@ class ExplainHandlers:
     def __init__(
         self, engine: Engine, tried: Callable[[Caller, protocol.Test, float], Sequence[NewJob]]
     ) -> None:
-        """`tried` returns the jobs that a trial submission would make."""
+        """Take `tried`, which returns the jobs that a trial submission would make."""
         self._engine, self._tried = engine, tried
         self._references = References(engine)
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop, Handler
-from fgsched.controller.hooking import HookDesk as HookDesk
+from fgsched.controller.hooking import HookDesk
 from fgsched.domain.errors import Busy, FgschedError
 from fgsched.domain.job import Request
 from fgsched.hooks.filtering import (

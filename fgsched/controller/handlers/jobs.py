@@ -26,7 +26,8 @@ from fgsched.controller.handlers.submit import (
 from fgsched.controller.handlers.unmet import UnmetConditions
 from fgsched.controller.preemption import go_on, has_room
 from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, OurFault, Refused
-from fgsched.domain.job import NO_LIMIT, Job, JobState, Reason, Request, read_request
+from fgsched.domain.job import NO_LIMIT, Job, Request, read_request
+from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import format_limit
 from fgsched.lifecycle.arrays import size
 from fgsched.mail.letters import NO_MAIL, Settings

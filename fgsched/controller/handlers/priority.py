@@ -11,8 +11,9 @@ from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
 from fgsched.controller.jobtable import owner_of, pending
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import NICEST, Job, JobState
+from fgsched.domain.job import NICEST, Job
 from fgsched.domain.policy import Partition
+from fgsched.domain.states import JobState
 from fgsched.scheduling.priority import Factors
 from fgsched.server import LongAnswer, cut
 

@@ -11,8 +11,7 @@ from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.engine import Engine
-from fgsched.controller.handlers.fields import FIELDS, Choice, Look, getters
-from fgsched.controller.handlers.fields import Live as Live
+from fgsched.controller.handlers.fields import FIELDS, Choice, Live, Look, getters
 from fgsched.controller.handlers.jobref import References
 from fgsched.controller.handlers.wait import Key
 from fgsched.controller.jobtable import JobTable

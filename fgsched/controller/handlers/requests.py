@@ -9,15 +9,14 @@ from fgsched.config.load import Config, load
 from fgsched.controller.audit import Audit, file_writer
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import EventLoop
-from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
+from fgsched.controller.handlers.about import ControllerInfo
 from fgsched.controller.handlers.adopt import AdoptHandlers
-from fgsched.controller.handlers.dispatch import Beyond as Beyond
-from fgsched.controller.handlers.dispatch import Dispatcher, Handlers
+from fgsched.controller.handlers.dispatch import Beyond, Dispatcher, Handlers
 from fgsched.controller.handlers.explain import ExplainHandlers
+from fgsched.controller.handlers.fields import Live
 from fgsched.controller.handlers.jobs import FIRST_USER, JobHandlers, Rules
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
-from fgsched.controller.handlers.query import Live as Live
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.wait import WaitHandlers

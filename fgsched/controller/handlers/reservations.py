@@ -11,8 +11,9 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.sitepolicy import Record
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import WHOLE, Job, JobState
+from fgsched.domain.job import WHOLE, Job
 from fgsched.domain.policy import Reservation
+from fgsched.domain.states import JobState
 from fgsched.domain.text import shown
 from fgsched.domain.times import format_time
 from fgsched.domain.units import format_indices

@@ -12,8 +12,9 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, Refused
-from fgsched.domain.job import Job, Reason, Request
+from fgsched.domain.job import Job, Request
 from fgsched.domain.policy import Policy
+from fgsched.domain.states import Reason
 from fgsched.domain.text import quoted
 from fgsched.domain.units import format_mebibytes
 from fgsched.lifecycle.arrays import bits_of, lowest, parse_array, size

@@ -1,7 +1,8 @@
 """Write the unmet conditions of a dependency with their states, as Slurm does: afterok:12(failed)."""
 
 from fgsched.controller.engine import Engine
-from fgsched.domain.job import Job, Reason, Request
+from fgsched.domain.job import Job, Request
+from fgsched.domain.states import Reason
 from fgsched.lifecycle.dependencies import Standing, Term, judge, parse_dependency
 from fgsched.store.moved import Unreadable
 

@@ -8,7 +8,8 @@ from msgspec import Struct, field
 from fgsched.controller.containment import Faults
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import Busy, Refused
-from fgsched.domain.job import Ended, Job, JobState
+from fgsched.domain.job import Ended, Job
+from fgsched.domain.states import JobState
 from fgsched.lifecycle.arrays import bits_of, tasks
 from fgsched.protocol import JobEnd, JobEnds, Progress, Wait
 from fgsched.server import Connection
