@@ -293,7 +293,7 @@ def _uses(reading: Reading, pids: set[int], counted: Mapping[int, Slot]) -> tupl
 
 
 def _use(seen: GpuProcess, slot: Slot | None) -> ProcessUse:
-    """Return the use of a process; one without a slot may have the hook: before it allocates, or at its end."""
+    """Return the use of a process; one without a slot may still have the hook, before it allocates."""
     if slot is None:
         if maps(seen.pid, HOOK) is not False:
             return ProcessUse(pid=seen.pid, memory=seen.memory, tracked=0)
