@@ -122,6 +122,17 @@ class Decoder:
             raise _malformed(error) from None
 
 
+def made(kind: type[Value], **fields: Any) -> Value:
+    """Make a value of `kind` with the checks of a decoded one.
+
+    Raises: BadUsage, which names the wrong field.
+    """
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise _malformed(error) from None
+
+
 def another_version(version: object) -> Unreachable:
     """Return the error for a command with another version of the protocol."""
     older = "the command" if isinstance(version, int) and version < PROTOCOL else "the controller"

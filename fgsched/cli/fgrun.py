@@ -134,7 +134,7 @@ class Foreground:
             job = self.prepared(about)
             for warning in dict.fromkeys(job.warnings):
                 click.echo(f"{self.name}: warning: {warning}", err=True)
-            ids = client.call(protocol.Submit(**parts([job], fgsub.directory())), patience=60)
+            ids = client.call(protocol.Submit(**parts([job])), patience=60)
             for warning in ids.warnings:
                 click.echo(f"{self.name}: warning: {warning}", err=True)
             plan = Plan(

@@ -63,7 +63,7 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
         with _placed(jobs):
             if flags.test:
                 return _test(client, jobs)
-            ids = _submit(client, protocol.Submit(**parts(jobs, directory())))
+            ids = _submit(client, protocol.Submit(**parts(jobs)))
         with _interruptible(ids, waits=flags.wait):
             _print(client, ids, flags)
             if batch is None and site.hints and _is_for_person() and wants_hint(jobs[0], os.environ):
@@ -122,7 +122,7 @@ def _test(client: Client, jobs: Sequence[Prepared]) -> int:
     from fgsched.cli.prospects import tested
 
     name = said_by("fgsub")
-    answer = client.call(Test(**parts(jobs, directory())), patience=60)
+    answer = client.call(Test(**parts(jobs)), patience=60)
     for job in answer.jobs:
         first, *others = tested(job)
         click.echo("\n".join([f"{name}: {first}", *others]), err=True)

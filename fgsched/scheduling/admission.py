@@ -49,12 +49,17 @@ def admit(request: Request, submitter: Submitter, context: AdmissionContext) -> 
     if request.nice < 0 and not submitter.is_operator:
         raise NotPermitted(f"--nice={request.nice}: only operators raise a job's priority", "Give 0 or more.")
     _check_resources(request.demand, policy)
-    limit = _time(request.time_limit, partitions, context.default_time)
-    _check_any(replace(request, time_limit=limit), partitions, context)
+    completed = replace(
+        request,
+        partition=",".join(partition.name for partition in partitions),
+        account=account,
+        qos=request.qos or NORMAL,
+        time_limit=_time(request.time_limit, partitions, context.default_time),
+    )
+    _check_any(completed, partitions, context)
     if request.reservation:
-        _check_reservation(replace(request, time_limit=limit), submitter, account, context)
-    names = ",".join(one.name for one in partitions)
-    return replace(request, partition=names, account=account, qos=request.qos or NORMAL, time_limit=limit)
+        _check_reservation(completed, submitter, account, context)
+    return completed
 
 
 _NAMES = ("partition", "account", "qos", "reservation", "array", "dependency")  # neither paths nor free text

@@ -44,7 +44,7 @@ class Process:
 
     def __init__(self, environ: Mapping[str, str], cwd: str, stdin: BinaryIO | None = None) -> None:
         self.environ, self.umask, self.rlimits = environ, umask(), rlimits()
-        self._cwd, self._stdin = cwd, stdin
+        self.cwd, self._stdin = cwd, stdin
 
     def account(self) -> tuple[str, str]:
         """Return name and home directory of the caller; the uid if the user database has no name."""
@@ -54,11 +54,11 @@ class Process:
         """Read the script that `word` names, or standard input; jobs run in `directory`. Raises BadUsage."""
         if word is None:
             return load_stdin(self._stdin)
-        return load(word, self._cwd, directory, self.environ)
+        return load(word, self.cwd, directory, self.environ)
 
     def working_directory(self, setting: Setting | None) -> str:
         """Return an absolute directory that the submitter can enter. Raises BadUsage."""
-        return working_directory(setting, self._cwd)
+        return working_directory(setting, self.cwd)
 
     def check_interpreter(self, name: str, data: bytes, directory: str, path: str) -> None:
         """Refuse a script whose interpreter cannot be executed. Raises BadUsage."""
@@ -97,7 +97,7 @@ class Process:
 
     def is_file(self, path: str) -> bool:
         """Tell whether a path, which can be relative to the current directory, is a file."""
-        return os.path.isfile(os.path.join(self._cwd, path))
+        return os.path.isfile(os.path.join(self.cwd, path))
 
     def is_writable(self, directory: str) -> bool:
         """Tell whether the submitter can create files in a directory."""

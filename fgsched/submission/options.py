@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fgsched.codec import made
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import MOST_CPUS, WHOLE, Demand
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
@@ -371,7 +372,8 @@ def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
     gpu_type = _gpu_type(settings.get("gpu-type"), site.aliases.get(gpu_type, gpu_type), gpus, site)
     gpu_type = _also(gpu_type, _constraint(settings, gpus, site).gpu)
     cpus = max(_possible(settings, _cpus(settings, gpus)), site.cpus if "exclusive" in settings else 1)
-    return Demand(
+    return made(
+        Demand,
         gpus=gpus,
         share=share,
         memory=memory.size,

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, structs
 
+from fgsched import codec
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
@@ -217,6 +218,10 @@ class Surroundings(Protocol):
         """Return the variables of the process."""
 
     @property
+    def cwd(self) -> str:
+        """Return the current directory of the process."""
+
+    @property
     def umask(self) -> int:
         """Return the umask of the process."""
 
@@ -314,15 +319,17 @@ class Submitter:
             of_slurm, warnings = self._of_slurm
             before = {**options.latest(of_slurm), **before}
         script = self._script(before.get("wrap"), words, before)
+        line = submit_line([self._name, *_spelled(self._common), *_spelled(settings), *words])
         key = (script, *((each.option.name, each.text) for each in settings))
         plan = self._plans.get(key)
         if plan is None:
             given = {**script.settings, **before}
             notes = [*self._known_partition(given), *self._known_reservation(given)]
-            plan = self._plan(script, self._of_partition(given) | given)
+            plan = self._plan(script, self._of_partition(given) | given, words[1:], line)
             told = (*plan.warnings, *warnings, *notes)
             plan = self._plans[key] = structs.replace(plan, warnings=told)
-        return _with_words(plan, script, [*self._common, *settings], [self._name, *words])
+            return plan
+        return _with_words(plan, script, words[1:], line)
 
     def _known_partition(self, given: dict[str, Setting]) -> list[str]:
         """Remove an unknown partition, if the site then lets jobs run in its default; return a warning."""
@@ -404,14 +411,18 @@ class Submitter:
             unread=found.unread,
         )
 
-    def _plan(self, script: _Script, settings: dict[str, Setting]) -> Prepared:
-        """Prepare everything except the arguments of the script."""
+    def _plan(
+        self, script: _Script, settings: dict[str, Setting], args: Sequence[str], line: str
+    ) -> Prepared:
+        """Prepare a submission; `line` is its command line as it is kept with the job."""
         chdir = self._here.working_directory(settings.get("chdir"))
         name = _text(settings, "job-name", script.name)
         environment, warnings = self._environment(settings.get("export"))
         if script.label and "container" not in settings:
             self._here.check_interpreter(script.label, script.data, chdir, environment.get("PATH", _PATH))
-        request = self._request(settings, chdir=chdir, name=name, slurm=script.slurm)
+        request = self._request(
+            settings, _of_words(script, args, line), chdir=chdir, name=name, slurm=script.slurm
+        )
         if request.container:
             self._here.check_container(settings["container"], request.container, environment)
         if request.slurm_env:
@@ -422,7 +433,7 @@ class Submitter:
         return Prepared(
             submission=Submission(
                 request=request,
-                script=script.data,
+                script=_text_of(script, args),
                 environment=environment,
                 hold=is_on(settings, "hold"),
             ),
@@ -461,11 +472,22 @@ class Submitter:
         if not script.slurm and _text(settings, "mem", "") and "gpu-mem" not in settings:
             yield from jobwarnings.about_memory(settings["mem"])
 
-    def _request(self, settings: Mapping[str, Setting], *, chdir: str, name: str, slurm: bool) -> Request:
+    def _request(
+        self,
+        settings: Mapping[str, Setting],
+        of_words: Mapping[str, Any],
+        *,
+        chdir: str,
+        name: str,
+        slurm: bool,
+    ) -> Request:
         limit = settings.get("time")
         amounts = demand(settings, self._site)
-        return Request(
+        return codec.made(
+            Request,
             name=name,
+            submit_dir=self._here.cwd,
+            **of_words,
             demand=amounts,
             tasks=options.tasks(settings, amounts.gpus),
             task_cpus=_number(settings, "cpus-per-task") if "exclusive" in settings else 0,
@@ -527,28 +549,30 @@ def submit_line(words: Sequence[str]) -> str:
     return command_line(words)[:_LONGEST_LINE]
 
 
-def _with_words(
-    plan: Prepared, script: _Script, settings: Sequence[Setting], words: Sequence[str]
-) -> Prepared:
-    """Add the words of the command line, of which the first is the name of the command."""
-    spelled = [
+def _spelled(settings: Sequence[Setting]) -> list[str]:
+    """Return options as words of a command line."""
+    return [
         each.text
         if each.option.slot == "ignored"
         else f"--{each.option.name}" + ("" if each.option.is_flag else f"={each.text}")
         for each in settings
     ]
-    name, *words = words
-    line = submit_line([name, *spelled, *words])
-    submission = plan.submission
-    args = tuple(words[1:])
-    if script.program:
-        text = _wrapped(command_line([script.program, *args]))
-        request = structs.replace(submission.request, submit_line=line)
-        submission = structs.replace(submission, script=text, request=request)
-    else:
-        request = structs.replace(submission.request, args=args, submit_line=line)
-        submission = structs.replace(submission, request=request)
-    return structs.replace(plan, submission=submission)
+
+
+def _of_words(script: _Script, args: Sequence[str], line: str) -> dict[str, Any]:
+    """Return the fields of a request that come from the words of the line."""
+    return {"args": () if script.program else tuple(args), "submit_line": line}
+
+
+def _text_of(script: _Script, args: Sequence[str]) -> bytes:
+    return _wrapped(command_line([script.program, *args])) if script.program else script.data
+
+
+def _with_words(plan: Prepared, script: _Script, args: Sequence[str], line: str) -> Prepared:
+    """Return the submission of another line with the same script and options."""
+    request = structs.replace(plan.submission.request, **_of_words(script, args, line))
+    text = _text_of(script, args)
+    return structs.replace(plan, submission=structs.replace(plan.submission, request=request, script=text))
 
 
 def _wrapped(command: str) -> bytes:

@@ -27,7 +27,7 @@ class Reported:
     """The submitting process, as it described itself."""
 
     def __init__(self, call: SubmitLine) -> None:
-        self._call = call
+        self._call, self.cwd = call, call.cwd
         self.umask = call.umask
         self.rlimits = tuple(call.rlimits)
         self.environ = _variables(call)
@@ -51,8 +51,8 @@ class Reported:
     def working_directory(self, setting: Setting | None) -> str:
         """Return the directory of the job, which the submitter has to check."""
         if setting is None:
-            return self._call.cwd
-        path = os.path.normpath(os.path.join(self._call.cwd, setting.text))
+            return self.cwd
+        path = os.path.normpath(os.path.join(self.cwd, setting.text))
         self.checks += [f"d{path}", f"x{path}"]
         return path
 
@@ -74,7 +74,7 @@ class Reported:
 
     def is_writable(self, directory: str) -> bool:
         """Leave the check of a directory to the submitter; it has checked its own before it sent the line."""
-        if directory != self._call.cwd:
+        if directory != self.cwd:
             self.checks.append(f"w{directory}")
         return True
 

@@ -4,8 +4,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import structs
-
 from fgsched.submission.options import NOTES
 from fgsched.submission.prepare import Flags, Prepared
 from fgsched.system.unanswered import new_key
@@ -13,13 +11,13 @@ from fgsched.system.unanswered import new_key
 NO_GPU = "no GPU was asked for, so the job sees none; --gpus=0.5 asks for half of one, --gpus=0 says so"
 
 
-def parts(jobs: Sequence[Prepared], cwd: str) -> dict[str, Any]:
-    """Return the fields of a `Batch` of directory `cwd`; parts that several jobs share are included once."""
+def parts(jobs: Sequence[Prepared]) -> dict[str, Any]:
+    """Return the fields of a `Batch`; parts that several jobs share are included once."""
     requests, scripts, environments = _Once(), _Once(), _Once()
     rows = []
     for job in jobs:
         submission = job.submission
-        request = structs.replace(submission.request, submit_dir=cwd)
+        request = submission.request
         rows.append(
             (
                 requests.place(request, request),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fgsched import codec, protocol
+from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.domain.units import SubmitContext
 from fgsched.protocol import LineSubmitted
@@ -21,7 +21,6 @@ class LineHandlers:
     ) -> None:
         """`is_filtered`: whether the site has a submit filter. Then the Python command reads all lines."""
         self._submit, self._site, self._is_filtered = submit, site, is_filtered
-        self._decoder = codec.Decoder([protocol.Submit])
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
             protocol.SubmitLine: self.submit_line
         }
@@ -46,10 +45,7 @@ class LineHandlers:
             raise Elsewhere
         if here.checks and not call.checked:
             return LineSubmitted(checks=list(dict.fromkeys(here.checks)))
-        batch = protocol.Submit(**parts([job], call.cwd) | {"key": call.key})
-        checked = self._decoder.decode(codec.encode_call(batch))
-        assert isinstance(checked, protocol.Submit)
-        answer = self._submit(caller, checked, now)
+        answer = self._submit(caller, protocol.Submit(**parts([job]) | {"key": call.key}), now)
         first = answer.first
         notes = f"{call.name}: note: {NO_GPU}\n" if call.terminal and says_no_gpu(job) else ""
         out = "" if job.flags.quiet else submitted(job.flags, first)

@@ -33,7 +33,7 @@ class Here:
 
     def __init__(self, data: bytes) -> None:
         self.environ = {"PATH": "/bin", "HOME": "/", "USER": "ann"}
-        self.umask, self.rlimits, self._data = 0o22, (), data
+        self.cwd, self.umask, self.rlimits, self._data = "/", 0o22, (), data
 
     def account(self) -> tuple[str, str]:
         return "ann", "/"
