@@ -67,7 +67,6 @@ def test_every_key_is_read(configured):
         placement = "spread"
         visible_devices = "uuids"
         share_instances = true
-        defragment = "2:00:00"
         gpu_compute = "hard"
         oversubscribe = 1.5
         mps = "user"
@@ -198,7 +197,6 @@ def test_every_key_is_read(configured):
         placement="spread",
         visible_devices="uuids",
         share_instances=True,
-        defragment=7200,
         gpu_compute="hard",
         oversubscribe=15_000,
         mps="user",
@@ -307,7 +305,6 @@ def test_every_key_is_read(configured):
         spread=True,
         max_requeue=7,
         kill_wait=10,
-        defragment=7200,
     )
     assert (found.site.shards_per_gpu, found.site.fgpu_per_gpu, found.site.share_step) == (8, 2, 500)
     unset = {name for name in Config.__struct_fields__ if getattr(found, name) == getattr(Config(), name)}
@@ -496,8 +493,13 @@ def test_the_words_of_the_settings_are_those_of_the_domain():
     assert KEYS["tiers"].allowed == 'a list of some of ["driver", "shim", "watchdog", "none"]'
 
 
-def test_defragmentation_that_is_off_is_not_shown_as_unlimited():
-    assert KEYS["defragment"].form.show(Config().defragment) == '"0"'
+def test_a_setting_that_was_removed_is_refused_with_its_replacement(configured):
+    error = refusal(configured, '[gpus]\nheadroom = "1G"\ndefragment = "2:00:00"\n')
+    assert "fgsched.toml:3: defragment was removed: running jobs are no longer requeued" in error
+    assert "Delete the key. `preempt` of a partition or a QOS lets its jobs preempt others" in error
+
+
+def test_a_period_without_a_limit_is_shown_as_unlimited():
     assert KEYS["default_time"].form.show(Config().default_time) == '"UNLIMITED"'
 
 

@@ -25,6 +25,13 @@ __all__ = ["Config", "check_preemption", "load"]
 _FIELDS = {(key.table, key.name): field for field, key in KEYS.items()}
 _SHORT = {"resources": "count", "gpu_types": "model"}  # table -> the key of an entry that is no table
 _ALL_TABLES = {table for table, _ in _FIELDS} | TABLES.keys()
+_REMOVED = {
+    ("gpus", "defragment"): (
+        "running jobs are no longer requeued so that a pending job fits",
+        "Delete the key. `preempt` of a partition or a QOS lets its jobs preempt others;"
+        " fgctl requeue requeues one job.",
+    )
+}
 _MOST = 1 << 20  # bytes of a configuration file
 _HEADER = re.compile(r"\s*\[{1,2}\s*([^\[\]]+?)\s*\]{1,2}\s*(#.*)?$")
 _ASSIGNMENT = re.compile(r"\s*([\w\-.\"' ]+?)\s*=")
@@ -130,6 +137,9 @@ def _read_table(source: _Source, table: str, entries: Mapping[str, object]) -> d
     """Return the fields of Config that a table with a fixed name sets."""
     found = {}
     for name, value in entries.items():
+        if (table, name) in _REMOVED:
+            why, remedy = _REMOVED[table, name]
+            raise source.error([table, name], f"{name} was removed: {why}.", remedy)
         if (field := _FIELDS.get((table, name))) is None:
             raise source.error([table, name], f"[{table}] has no key {name}.", _nearest_key(table, name))
         found[field] = _decode(source, [table, name], KEYS[field], value)

@@ -97,9 +97,6 @@ class Config(Struct, frozen=True, kw_only=True):
     placement: Annotated[
         Placement, _key("gpus", "Placement policy: pack jobs to keep GPUs usable, or spread them.")
     ] = "pack"
-    defragment: Annotated[
-        Period, _key("gpus", "Most GPU time of work that requeuing may lose to start a job; 0: none.")
-    ] = 0
     gpu_compute: Annotated[GpuCompute, _key("gpus", "Division of a GPU's compute time among its jobs.")] = (
         "fair"
     )
@@ -440,7 +437,6 @@ class Config(Struct, frozen=True, kw_only=True):
             max_requeue=self.max_requeue,
             share_step=self.share_step,
             spread=self.placement == "spread",
-            defragment=self.defragment,
             kill_wait=self.kill_wait,
         )
 

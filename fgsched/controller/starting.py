@@ -1,6 +1,5 @@
 """Start jobs: update the eligibility of pending jobs, start the jobs that fit, then preempt for others."""
 
-import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
@@ -8,14 +7,13 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from fgsched.controller.decisionlog import DecisionLog
-from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.mpsservers import MpsServers
 from fgsched.controller.preemption import Preempter, use_claims
-from fgsched.controller.turn import AskGpus, EngineContext, Launch, Requeue
+from fgsched.controller.turn import AskGpus, EngineContext, Launch
 from fgsched.controller.usage import UsageCharges
 from fgsched.controller.waitindex import last_start
-from fgsched.domain.job import WHOLE, Gpu, HostLimits, Job, Readings
+from fgsched.domain.job import Gpu, HostLimits, Job, Readings
 from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.dependencies import (
     Dependency,
@@ -31,10 +29,7 @@ from fgsched.lifecycle.dependencies import (
 )
 from fgsched.lifecycle.enforcement import MountPlan, is_hooked, tier_of
 from fgsched.lifecycle.launchspec import Binding
-from fgsched.scheduling.backfill import BackfillReservation
-from fgsched.scheduling.fragmentation import Movable, Place, moves
-from fgsched.scheduling.placement import charged
-from fgsched.scheduling.planner import JobClass, Plan, Queue, QueuedJob, Snapshot, Start
+from fgsched.scheduling.planner import Queue, QueuedJob, Snapshot, Start
 from fgsched.store.moved import Unreadable
 
 # -- eligibility: begin times, deadlines, dependencies, arrays -------------------------------------
@@ -214,80 +209,6 @@ def _corresponds(job: Job, term: Term, dependency: Dependency) -> bool:
     return job.is_rest and term.kind == "aftercorr" and term.task is None and not dependency.one_will_do
 
 
-# -- jobs that are requeued so that a pending job fits on one GPU ----------------------------------
-
-
-log = logging.getLogger(__name__)
-
-
-class Defragmenter:
-    """Moves each job at most once, and none while another move is in progress."""
-
-    def __init__(self) -> None:
-        self._moved: set[int] = set()
-
-    def make_room(self, host: EngineContext, decided: Plan, now: float) -> None:
-        """Requeue jobs so that the first pending job of a partition can start after their end."""
-        self._moved &= host.jobtable.jobs.keys()
-        if any(
-            job.wish or job.is_being_preempted or job.state is JobState.COMPLETING
-            for job in host.jobtable.holding.values()
-        ):
-            return
-        for partition, backfill in decided.reserved.items():
-            if backfill.pool:
-                continue
-            chosen = self._choose(host, partition, backfill, now)
-            for job in chosen:
-                self._moved.add(job.id)
-                asked = host.change(host.jobtable.jobs[job.id], now, wish="requeue")
-                host.then(Requeue(asked))
-                log.info(
-                    "job %d: requeued to free capacity in partition %s, after %.0f GPU s",
-                    job.id,
-                    partition,
-                    job.loss,
-                )
-            if chosen:
-                return
-
-    def _choose(
-        self, host: EngineContext, partition: str, backfill: BackfillReservation, now: float
-    ) -> Iterable[Movable]:
-        """Return jobs that lose less than the pending job gains, within the limit of the site."""
-        there = host.policy.partition(partition)
-        if there is None:
-            return ()
-        snapshot = host.jobtable.snapshot(
-            host.cards.gpus_for_planning(now), host.cards.readings, limits=host.limits, now=now
-        )
-        free = tuple(snapshot.capacity().rooms_for(JobClass(backfill.demand, 0, (partition,)), partition))
-        limits = there.limits(host.limits)
-        gains = (backfill.at - now) * sum(hold.share for hold in backfill.holds) / WHOLE
-        movable = [
-            Movable(job.id, job.request.demand, job.holds, self._loss(job, host.cards, now))
-            for job in host.jobtable.holding.values()
-            if self._may_move(job, partition)
-        ]
-        place = Place(free, host.jobtable.host(host.limits), limits)
-        return moves(backfill.demand, movable, place, most=min(gains, host.limits.defragment))
-
-    def _may_move(self, job: Job, partition: str) -> bool:
-        return (
-            job.state is JobState.RUNNING
-            and job.request.requeue
-            and not job.is_to_end
-            and not job.request.reservation
-            and job.adopted is None
-            and job.partition == partition
-            and job.id not in self._moved
-        )
-
-    def _loss(self, job: Job, cards: GpuStates, now: float) -> float:
-        share = sum(charged(hold, cards.gpu(hold.gpu).usable) for hold in job.holds)
-        return (now - job.start_time) * share / WHOLE
-
-
 # -- the start -------------------------------------------------------------------------------------
 
 
@@ -310,7 +231,7 @@ class Starter:
     """
 
     def __init__(self) -> None:
-        self._preempter, self._defragmenter = Preempter(), Defragmenter()
+        self._preempter = Preempter()
 
     def start_what_fits(self, host: StartHost, now: float) -> None:
         """Start jobs, preempt for others, and start the jobs that fit then.
@@ -323,20 +244,19 @@ class Starter:
         if not host.cards.is_fresh(now):
             host.then(AskGpus())
         host.charges.bring_up_to_date(host.jobtable, host.policy, host.cards.gpus, host.limits, now)
-        decided = self._start_planned(host, now)
+        self._start_planned(host, now)
         if host.policy.preempts and self._preempter.preempt(host, now):
-            decided = self._start_planned(host, now)
-        if host.limits.defragment:
-            self._defragmenter.make_room(host, decided, now)
+            self._start_planned(host, now)
 
-    def _start_planned(self, host: StartHost, now: float) -> Plan:
+    def _start_planned(self, host: StartHost, now: float) -> None:
         """Start the jobs of a plan. Before the first reading of the GPUs, only jobs without GPUs start."""
         plan = partial(host.jobtable.plan, readings=host.cards.readings, limits=host.limits, now=now)
         decided, is_fresh = plan(host.cards.gpus), host.cards.is_fresh(now)
         for start in decided.starts:
             if is_fresh or not start.holds:
                 host.containment.run(start.job_id, partial(begin, host, start, now))
-        return decided if is_fresh else plan(host.cards.gpus_for_planning(now))
+        if not is_fresh:
+            plan(host.cards.gpus_for_planning(now))  # for the reasons that the queue shows
 
 
 def begin(host: StartHost, start: Start, now: float) -> None:

@@ -493,4 +493,3 @@ class HostLimits(Struct, frozen=True, kw_only=True, gc=False):
     max_requeue: int = 5  # failures of the host after which a job is held
     spread: bool = False  # placement prefers the emptier GPU
     kill_wait: float = 30  # seconds between SIGTERM and SIGKILL
-    defragment: int = 0  # GPU seconds of work that may be lost for one job; 0: none
