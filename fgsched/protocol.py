@@ -29,7 +29,7 @@ from fgsched.domain.job import (
     Time,
 )
 from fgsched.domain.jobsteps import JobStep
-from fgsched.domain.policy import Account, Partition, Qos, Reservation, User, Weights
+from fgsched.domain.policy import ChargeAccount, Partition, Qos, Reservation, UserPolicy, Weights
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import restore_bytes
 from fgsched.domain.units import SubmitContext
@@ -1105,9 +1105,9 @@ class ListShares(Question[Shares], frozen=True, tag="shares"):
 class Associations(Struct, frozen=True, kw_only=True):
     """The accounts and the qualities of service that the site declares, and its settings of users."""
 
-    accounts: list[Account]  # empty: jobs can name any account
+    accounts: list[ChargeAccount]  # empty: jobs can name any account
     qos: list[Qos]  # empty: jobs can name any
-    users: list[User]
+    users: list[UserPolicy]
 
 
 class ListAssociations(Question[Associations], frozen=True, tag="associations"):

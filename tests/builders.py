@@ -11,7 +11,7 @@ from fgsched.controller.turn import ClientRequest, DeferredStarts, Effect, Event
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, Request
 from fgsched.domain.states import JobState
-from fgsched.lifecycle.transitions import Alive, Gone, Result, Seen, Shepherd, Unclaimed
+from fgsched.lifecycle.transitions import Alive, Result, Seen, Shepherd, ShepherdGone, Unclaimed
 from fgsched.store import Allocation, NewJob
 
 GIB = 2**30
@@ -146,7 +146,7 @@ class PretendHost:
             attempt.claim = "T"
         if attempt.claim == "T":
             return Unclaimed()
-        return Alive(Shepherd(job.id, job.attempt, self.boot)) if attempt.shepherd else Gone()
+        return Alive(Shepherd(job.id, job.attempt, self.boot)) if attempt.shepherd else ShepherdGone()
 
     def kill_remaining(self, job: Job) -> bool:
         attempt = self.attempt(job)

@@ -7,14 +7,14 @@ from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, Refused
 from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, HostLimits, Request
 from fgsched.domain.policy import (
     Access,
-    Account,
+    ChargeAccount,
     Defaults,
     Partition,
     PerJobLimits,
     Policy,
     Qos,
     Resource,
-    User,
+    UserPolicy,
 )
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit
 
@@ -31,8 +31,8 @@ POLICY = Policy(
         Partition(name="off", is_default=False, state="drain"),
     ),
     qos=(Qos(), Qos(name="high", access=Access(users=("ann",)))),
-    accounts=(Account(name="gold", users=("ann",)), Account(name="iron")),
-    users=(User(name="ann", account="iron"),),
+    accounts=(ChargeAccount(name="gold", users=("ann",)), ChargeAccount(name="iron")),
+    users=(UserPolicy(name="ann", account="iron"),),
     resources=(Resource(name="matlab", count=2),),
 )
 GROUND = AdmissionContext(

@@ -12,7 +12,7 @@ import pytest
 from awaiting import until_stopped
 from fgsched.domain.errors import Exit
 from fgsched.interactive import link
-from fgsched.interactive.connected import Connected, Detached, Plan
+from fgsched.interactive.connected import Connected, ConnectionPlan, Detached
 from fgsched.interactive.signals import Signals
 from fgsched.interactive.watcher import HeldTerminal, Watcher
 from interactive_driver import Typist, call, finish, last, start
@@ -156,7 +156,9 @@ def test_a_caller_whose_terminal_was_taken_reads_no_output_that_is_for_the_next_
         link.send_terminal(watcher, ours)
         watcher.send(link.TAKEN)
         os.write(theirs, b"output")
-        connected = Connected(caller, signals, Plan(name="fgctl", terminal=True), print, lambda: None)
+        connected = Connected(
+            caller, signals, ConnectionPlan(name="fgctl", terminal=True), print, lambda: None
+        )
         with pytest.raises(Detached) as left:
             connected.attach()
     assert left.value.is_taken

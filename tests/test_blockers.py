@@ -14,18 +14,18 @@ from fgsched.domain.states import Reason
 from fgsched.domain.steps import finish
 from fgsched.scheduling import explain
 from fgsched.scheduling.explain import blockers
-from fgsched.scheduling.limits import NO_OWNER, Owner
-from fgsched.scheduling.placement import Host, rooms
+from fgsched.scheduling.limits import NO_OWNER, LimitedUser
+from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import Queue, QueuedJob, Running, Snapshot
-from fgsched.scheduling.priority import Order
-from fgsched.scheduling.runtimes import History, Run, work_of
+from fgsched.scheduling.priority import PriorityBasis
+from fgsched.scheduling.runtimes import CompletedRun, RunHistory, work_of
 
-PLENTY = Host(cpus=1000, memory=2**50)
+PLENTY = HostRoom(cpus=1000, memory=2**50)
 
 
 def snapshot(queue, running=(), *, gpus=1, host=PLENTY, limits=LIMITS, policy=None, now=0.0):
     cards = rooms([a_gpu(index) for index in range(gpus)], [(h, False) for r in running for h in r.holds], {})
-    order = Order(policy=policy) if policy else Order()
+    order = PriorityBasis(policy=policy) if policy else PriorityBasis()
     return Snapshot(Queue(queue, order), list(running), cards, host, limits, now)
 
 
@@ -81,7 +81,7 @@ def test_nobody_can_say_when_a_job_without_a_limit_ends():
 
 def test_everything_that_is_short_is_told_and_the_binding_one_first():
     one = QueuedJob(9, replace(a_demand(7500), cpus=4, host_memory=8 * GIB))
-    there = snapshot([one], [running(5000, 3, until=50.0)], host=Host(cpus=2, memory=GIB))
+    there = snapshot([one], [running(5000, 3, until=50.0)], host=HostRoom(cpus=2, memory=GIB))
     found = blockers(there, one)
     assert [each.cause.what for each in found] == ["cpus", "host memory", "share"]
 
@@ -99,7 +99,7 @@ def limited(**caps):
 
 
 def test_a_limit_is_lifted_by_the_first_end_of_those_that_fill_it():
-    ann, bob = Owner("ann"), Owner("bob")
+    ann, bob = LimitedUser("ann"), LimitedUser("bob")
     one = QueuedJob(9, a_demand(1000), who=ann)
     jobs = [running(1000, 3, until=70.0, who=ann), running(1000, 4, until=60.0, who=ann)]
     jobs.append(running(1000, 5, until=10.0, who=bob))
@@ -117,7 +117,7 @@ def test_a_smaller_share_is_advised_as_large_as_it_can_be():
 
 def test_the_smallest_change_comes_first():
     one = QueuedJob(9, replace(a_demand(7500), cpus=10))
-    there = snapshot([one], [running(1000, 3)], host=Host(cpus=9, memory=0))
+    there = snapshot([one], [running(1000, 3)], host=HostRoom(cpus=9, memory=0))
     assert [each.change.option for each in advice(there, one)] == ["cpus-per-task"]
 
 
@@ -172,7 +172,7 @@ def test_nothing_is_foretold_behind_a_job_that_never_ends():
 
 
 def test_the_limit_of_a_user_counts_in_the_forecast_too():
-    ann = Owner("ann")
+    ann = LimitedUser("ann")
     queue = [QueuedJob(number, a_demand(1000), 100, who=ann) for number in (1, 2)]
     there = snapshot(queue, policy=limited(running=1))
     found = _starts(there, lambda job: 100.0, lambda job: job.until, {1, 2})
@@ -180,8 +180,8 @@ def test_the_limit_of_a_user_counts_in_the_forecast_too():
 
 
 def test_what_is_likely_is_the_middle_of_what_was_used_of_the_limit():
-    runs = [Run(1, "train", elapsed, 100) for elapsed in (10, 20, 50)]
-    history = History(runs)
+    runs = [CompletedRun(1, "train", elapsed, 100) for elapsed in (10, 20, 50)]
+    history = RunHistory(runs)
     assert history.likely((1, "train"), 1000) == 200
     assert history.likely((1, "train"), 1000, 0.9) == 500
     assert history.likely((1, "train"), 0) == 20
@@ -189,7 +189,7 @@ def test_what_is_likely_is_the_middle_of_what_was_used_of_the_limit():
 
 
 def test_a_run_that_the_present_one_has_outlived_is_no_evidence():
-    history = History([Run(1, "train", elapsed, 0) for elapsed in (10, 20, 30, 40, 50)])
+    history = RunHistory([CompletedRun(1, "train", elapsed, 0) for elapsed in (10, 20, 30, 40, 50)])
     assert history.likely((1, "train"), 0, elapsed=15) == 40
     assert history.likely((1, "train"), 0, elapsed=25) == 40
     assert history.likely((1, "train"), 0, elapsed=35) is None
@@ -197,7 +197,7 @@ def test_a_run_that_the_present_one_has_outlived_is_no_evidence():
 
 
 def test_two_runs_are_not_enough_for_a_forecast():
-    history = History([Run(1, "train", elapsed, 0) for elapsed in (10, 20)])
+    history = RunHistory([CompletedRun(1, "train", elapsed, 0) for elapsed in (10, 20)])
     assert history.likely((1, "train"), 0) is None
 
 
@@ -219,7 +219,7 @@ def test_a_default_name_is_no_evidence(name, line, work):
 
 
 def test_no_run_is_thought_to_pass_its_limit():
-    history = History([Run(1, "train", 120, 100)] * 3 + [Run(1, "old", 500, 0)] * 3)
+    history = RunHistory([CompletedRun(1, "train", 120, 100)] * 3 + [CompletedRun(1, "old", 500, 0)] * 3)
     assert history.likely((1, "train"), 60) == 60
     assert history.likely((1, "old"), 60) == 60
 
@@ -243,7 +243,10 @@ waiting = st.lists(
 def settled(queue, cards):
     """A scene in which everything that can start has: the rest waits."""
     there = snapshot(
-        queue, gpus=cards, host=Host(cpus=8, memory=8 * GIB), limits=HostLimits(cpus=8, host_memory=8 * GIB)
+        queue,
+        gpus=cards,
+        host=HostRoom(cpus=8, memory=8 * GIB),
+        limits=HostLimits(cpus=8, host_memory=8 * GIB),
     )
     for _ in range(20):
         starts = there.plan().starts
@@ -259,7 +262,7 @@ def settled(queue, cards):
                 there.queue.remove(entry.id)
         held = [(hold, False) for job in there.running for hold in job.holds]
         used = [job.demand for job in there.running]
-        left = Host(8 - sum(one.cpus for one in used), 8 * GIB - sum(one.host_memory for one in used))
+        left = HostRoom(8 - sum(one.cpus for one in used), 8 * GIB - sum(one.host_memory for one in used))
         there = replace(there, free=rooms([a_gpu(i) for i in range(cards)], held, {}), host=left)
     raise AssertionError("it goes on starting")
 

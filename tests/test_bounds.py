@@ -14,7 +14,7 @@ from fgsched.config.load import load
 from fgsched.controller import usage
 from fgsched.controller.handlers.submit import MAX_JOBS
 from fgsched.domain.errors import BadUsage, FgschedError
-from fgsched.domain.policy import Account, Policy
+from fgsched.domain.policy import ChargeAccount, Policy
 from fgsched.lifecycle.arrays import MOST as MOST_TASKS
 from fgsched.protocol import MAX_IDS
 from fgsched.system.paths import Paths
@@ -152,7 +152,7 @@ def test_a_controller_has_a_bounded_number_of_processes_and_threads(home):
 def test_accounts_that_a_user_invents_are_recorded_up_to_a_number(monkeypatch):
     monkeypatch.setattr(usage, "MOST_ACCOUNTS", 3)
     charges = usage.UsageCharges(World([a_gpu(0)]).store)
-    known = Policy(accounts=(Account(name="known"),))
+    known = Policy(accounts=(ChargeAccount(name="known"),))
     owners = [charges.payer((f"invented{number}", "ann"), known) for number in range(3)]
     for owner in owners:
         charges._usage[owner] = usage.Usage()

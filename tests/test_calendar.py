@@ -9,12 +9,12 @@ from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Hold
 from fgsched.domain.policy import Policy, Reservation
 from fgsched.domain.states import Reason
-from fgsched.scheduling.placement import Host, rooms
+from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, Running, plan
-from fgsched.scheduling.priority import Order
+from fgsched.scheduling.priority import PriorityBasis
 from fgsched.scheduling.reservations import Calendar, conflicting_jobs, find_overbooking
 
-PLENTY = Host(cpus=1000, memory=2**50)
+PLENTY = HostRoom(cpus=1000, memory=2**50)
 CARDS = [a_gpu(0), a_gpu(1)]
 USABLE = {gpu.index: gpu.usable for gpu in CARDS}
 
@@ -29,7 +29,7 @@ def a_booking(name="r", *, start=100, end=200, share=WHOLE, gpus=(0,)):
 
 def decide(queue, reservations, *, running=(), now=0.0, cards=CARDS[:1], order=None):
     free = rooms(cards, [(hold, False) for job in running for hold in job.holds], {})
-    order = order or Order(policy=Policy(reservations=tuple(reservations)))
+    order = order or PriorityBasis(policy=Policy(reservations=tuple(reservations)))
     return plan(Queue(queue, order), list(running), free, PLENTY, limits=LIMITS, now=now)
 
 
@@ -170,7 +170,7 @@ def accepted(found):
 @given(found=st.lists(reservations, max_size=4), jobs=st.lists(asked, max_size=12))
 def test_nothing_else_has_what_is_reserved_and_its_own_jobs_have_no_more(found, jobs):
     kept = accepted(found)
-    order = Order(policy=Policy(reservations=tuple(kept)))
+    order = PriorityBasis(policy=Policy(reservations=tuple(kept)))
     waiting = {
         number: (QueuedJob(number, a_demand(share), limit, reservation=name, since=at), lasts)
         for number, (share, limit, at, name, lasts) in enumerate(jobs, 1)

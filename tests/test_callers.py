@@ -13,7 +13,7 @@ from fgsched.domain.job import HostLimits, Request
 from fgsched.domain.policy import Access, Partition, Policy
 from fgsched.domain.text import quoted
 from fgsched.launch.launcher import _owner
-from fgsched.mail.letters import NO_MAIL, Settings
+from fgsched.mail.letters import NO_MAIL, MailSettings
 from fgsched.scheduling.admission import AdmissionContext, Submitter
 from fgsched.system.accounts import Account
 
@@ -52,7 +52,10 @@ CONTEXT = AdmissionContext(gpus=(a_gpu(0),), limits=HostLimits(cpus=4, host_memo
 GROUND = Ground(CONTEXT, ("shim",), "shim", NO_MAIL, 2**20)
 CHANGES = [
     (Request(name="x", tier="shim"), replace(GROUND, tiers=("none",))),
-    (Request(name="x", mail_user="ann@elsewhere.example"), replace(GROUND, mail=Settings(way="sendmail"))),
+    (
+        Request(name="x", mail_user="ann@elsewhere.example"),
+        replace(GROUND, mail=MailSettings(way="sendmail")),
+    ),
 ]
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from awaiting import PATIENCE
 from fgsched.hooks.process import HookRunner
-from fgsched.hooks.settings import Ran, Run
-from fgsched.mail.letters import Settings
+from fgsched.hooks.settings import HookRun, Ran
+from fgsched.mail.letters import MailSettings
 from fgsched.mail.transport import Later, send
 from fgsched.system import capture
 
@@ -76,7 +76,8 @@ def test_a_program_of_the_site_that_prints_without_end_costs_its_runner_no_memor
     pidfds: list[int] = []
     with closing(HookRunner(tmp_path / "lock", lambda pidfd, ended: pidfds.append(pidfd))) as runner:
         runner.run(
-            Run(path=str(loud), seconds=PATIENCE, environment=dict(os.environ), keep=keep), outcomes.append
+            HookRun(path=str(loud), seconds=PATIENCE, environment=dict(os.environ), keep=keep),
+            outcomes.append,
         )
         while not outcomes:
             assert select.select([runner], [], [], PATIENCE)[0]
@@ -89,9 +90,9 @@ def test_a_program_of_the_site_that_prints_without_end_costs_its_runner_no_memor
     assert int(resident.split()[1]) < 100_000
 
 
-def sendmail(tmp_path: Path, text: str, deadline: float = PATIENCE) -> Settings:
+def sendmail(tmp_path: Path, text: str, deadline: float = PATIENCE) -> MailSettings:
     path = program(tmp_path / "sendmail", f"cat >>{tmp_path}/letters\n{text}")
-    return Settings(way="sendmail", sendmail=str(path), deadline=deadline)
+    return MailSettings(way="sendmail", sendmail=str(path), deadline=deadline)
 
 
 def test_a_letter_that_sendmail_took_is_sent_once_though_a_child_keeps_its_errors_open(tmp_path):

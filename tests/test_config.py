@@ -13,9 +13,9 @@ from fgsched.config.load import Config, load
 from fgsched.config.schema import (
     AccountSettings,
     FeatureSettings,
-    GpuSettings,
     GpuTypeSettings,
     PartitionSettings,
+    PerGpuSettings,
     QosSettings,
     ResourceSettings,
     UserSettings,
@@ -24,7 +24,7 @@ from fgsched.domain import policy
 from fgsched.domain.errors import BadUsage, Refused, Unreachable
 from fgsched.domain.job import HostLimits
 from fgsched.domain.states import Tier
-from fgsched.lifecycle.mps import Settings as MpsSettings
+from fgsched.lifecycle.mps import MpsSettings
 from fgsched.system.paths import Paths
 from fgsched.system.safeopen import refuse_unless_safe
 
@@ -291,7 +291,7 @@ def test_every_key_is_read(configured):
         resources={"matlab": ResourceSettings(count=5)},
         gpu_types={"rtx8000": GpuTypeSettings(model="a100")},
         features={"avx512": FeatureSettings(), "nvlink": FeatureSettings(gpus=(0, 1))},
-        per_gpu={"1": GpuSettings(mps="off", oversubscribe=20_000)},
+        per_gpu={"1": PerGpuSettings(mps="off", oversubscribe=20_000)},
     )
     assert found.mps_on([0, 1, 2]) == MpsSettings(gpus=frozenset({0, 2}), program="")
     assert found.gpu_features == {0: ("nvlink",), 1: ("nvlink",)}

@@ -8,7 +8,7 @@ import pytest
 
 import fgshim
 from fgsched.containers import enter, runtimes
-from fgsched.containers.inside import Fence, Inside, without_nested
+from fgsched.containers.inside import ContainerFence, Inside, without_nested
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Request
 from fgsched.domain.text import BadValue
@@ -27,7 +27,7 @@ from fgsched.lifecycle.launchspec import merge_environment
 from fgsched.slurm import srun
 
 JOB = "/run/fgsched/job/7.1"
-FENCE = Fence(
+FENCE = ContainerFence(
     folder=JOB,
     link=f"{JOB}/libfgshim.so",
     hook="/opt/fgshim/libfgshim.so",
@@ -191,7 +191,9 @@ def test_the_enforcement_is_checked_before_the_command(tmp_path, status, expecte
     prover = tmp_path / "fgprove"
     prover.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/args\nexit {status}\n')
     prover.chmod(0o755)
-    fence = Fence(folder=str(tmp_path), link="/l", hook="/h", prover="/opt/p", proof=("/l", "7", "1", "ab"))
+    fence = ContainerFence(
+        folder=str(tmp_path), link="/l", hook="/h", prover="/opt/p", proof=("/l", "7", "1", "ab")
+    )
     words = inside(words=("sh", "-c", "exit 7"), fence=fence).command(is_first=is_first)
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, (tmp_path / "args").read_text()) == (expected, "/l 7 1 ab\n")
@@ -202,7 +204,9 @@ def test_the_enforcement_is_checked_before_the_command(tmp_path, status, expecte
 @pytest.mark.skipif(not fgshim.library().exists(), reason="the hook is not built")
 def test_an_image_that_can_run_the_hook_but_not_the_prover_is_accepted(tmp_path):
     """The prover needs a newer glibc than the hook."""
-    fence = Fence(folder=str(tmp_path), link="/l", hook="/h", prover="/opt/p", proof=("/l", "7", "1", "ab"))
+    fence = ContainerFence(
+        folder=str(tmp_path), link="/l", hook="/h", prover="/opt/p", proof=("/l", "7", "1", "ab")
+    )
     words = inside(words=("sh", "-c", "exit 7"), fence=fence).command()
     hooked = {**os.environ, "LD_PRELOAD": str(fgshim.library())}
     done = subprocess.run(words, env=hooked, capture_output=True, text=True, check=False)

@@ -26,7 +26,7 @@ from fgsched.domain.errors import BadUsage, OurFault
 from fgsched.domain.job import WHOLE, GpuProcess, GpuState, Job, Reading, read_request
 from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.transitions import parse_result
-from fgsched.lifecycle.watchdog import Policy
+from fgsched.lifecycle.watchdog import WatchdogPolicy
 from fgsched.protocol import Wait
 from fgsched.scheduling.admission import check_plain
 from fgsched.scheduling.planner import plan
@@ -611,7 +611,7 @@ def test_a_request_for_several_jobs_fails_only_for_the_job_that_it_fails_for():
 
 def test_what_the_watchdog_fails_on_for_one_job_keeps_it_from_no_other():
     told = []
-    watching = Watchdog("/nowhere", Policy(kills=True, tolerance=0), told.append)
+    watching = Watchdog("/nowhere", WatchdogPolicy(kills=True, tolerance=0), told.append)
     real = watching._counted
 
     def fails(job, seen):

@@ -11,12 +11,12 @@ from builders import World, a_demand, a_gpu, a_job
 from fgsched.domain.states import JobState
 from fgsched.domain.units import format_indices
 from fgsched.launch.spawner import cpu_words, pack
-from fgsched.lifecycle.launchspec import Binding, JobOwner, LaunchContext, launch
+from fgsched.lifecycle.launchspec import CpuBinding, JobOwner, LaunchContext, launch
 from fgsched.system.nice import cpu_binding
 from live_host import living
 
 HERE = sorted(os.sched_getaffinity(0))
-EIGHT = Binding(allowed=frozenset(range(8)))
+EIGHT = CpuBinding(allowed=frozenset(range(8)))
 LOW, HIGH = (0, 1, 2, 3), (4, 5, 6, 7)
 
 
@@ -35,7 +35,7 @@ def test_jobs_share_the_cpus_near_a_card_until_they_are_given_out():
 
 
 def test_of_several_cards_the_cpus_near_any_count():
-    sixteen = Binding(allowed=frozenset(range(16)))
+    sixteen = CpuBinding(allowed=frozenset(range(16)))
     assert sixteen.of((LOW, HIGH), 6, ()) == "0-7"
 
 
@@ -91,7 +91,7 @@ def test_the_binding_is_durable_with_the_start_and_chosen_anew_with_the_next():
     world.start()
     assert world.engine.jobtable.jobs[1].cpus == "0-3"
     world.submit([a_demand(10_000, cpus=2)])
-    world.engine.binding = Binding()
+    world.engine.binding = CpuBinding()
     assert world.job(4).cpus == "", "it waits"
 
 

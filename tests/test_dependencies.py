@@ -13,9 +13,9 @@ from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import BadValue
 from fgsched.lifecycle.dependencies import (
+    ConditionState,
     Dependency,
     Fact,
-    Standing,
     Term,
     for_task,
     judge,
@@ -97,25 +97,31 @@ def test_each_kind_says_what_the_manual_does(kind, over, wrong, runs, waits):
 
 
 def test_after_waits_for_its_minutes():
-    assert judge(Term("after", 12, minutes=2), RUNS, 219.0) is Standing.OPEN
-    assert judge(Term("after", 12, minutes=2), RUNS, 220.0) is Standing.MET
+    assert judge(Term("after", 12, minutes=2), RUNS, 219.0) is ConditionState.OPEN
+    assert judge(Term("after", 12, minutes=2), RUNS, 220.0) is ConditionState.MET
 
 
 def test_an_array_one_of_whose_tasks_failed_can_never_be_all_right():
-    assert judge(Term("afterok", 12), Fact(False, True), 0.0) is Standing.NEVER
+    assert judge(Term("afterok", 12), Fact(False, True), 0.0) is ConditionState.NEVER
 
 
-@given(st.lists(st.sampled_from(Standing), min_size=1, max_size=6), st.booleans())
+@given(st.lists(st.sampled_from(ConditionState), min_size=1, max_size=6), st.booleans())
 def test_what_is_left_is_what_is_open_unless_that_decides_nothing(standings, one_will_do):
     terms = tuple(Term("afterok", number) for number in range(1, len(standings) + 1))
     of = dict(zip(terms, standings, strict=True))
     still = left(Dependency(terms, one_will_do), of)
-    decisive, fatal = (Standing.MET, Standing.NEVER) if one_will_do else (Standing.NEVER, Standing.MET)
+    decisive, fatal = (
+        (ConditionState.MET, ConditionState.NEVER)
+        if one_will_do
+        else (ConditionState.NEVER, ConditionState.MET)
+    )
     if decisive in standings:
         assert (still is None) is not one_will_do
-    elif Standing.OPEN in standings:
+    elif ConditionState.OPEN in standings:
         assert still is not None
-        assert [of[term] for term in still.terms] == [Standing.OPEN] * standings.count(Standing.OPEN)
+        assert [of[term] for term in still.terms] == [ConditionState.OPEN] * standings.count(
+            ConditionState.OPEN
+        )
     else:
         assert set(standings) == {fatal}
         assert (still is None) is one_will_do

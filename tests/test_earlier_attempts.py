@@ -8,7 +8,7 @@ from builders import World, a_demand, a_gpu, a_job, a_result
 from fgsched.controller.turn import EpilogDone, HostShort
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
-from fgsched.lifecycle.dependencies import Standing, Term, fact_of, judge
+from fgsched.lifecycle.dependencies import ConditionState, Term, fact_of, judge
 from fgsched.lifecycle.transitions import charged_period
 from test_dependencies import a_hall
 from test_engine import a_world_that_tries_again
@@ -153,10 +153,10 @@ def test_only_a_completed_job_satisfies_afterok_and_only_another_end_afternotok(
         kind: judge(Term(kind, 1), fact, 0.0) for kind in ("afterok", "aftercorr", "afternotok", "afterany")
     }
     assert judged == {
-        "afterok": Standing.MET if has_completed else Standing.NEVER,
-        "aftercorr": Standing.MET if has_completed else Standing.NEVER,
-        "afternotok": Standing.NEVER if has_completed else Standing.MET,
-        "afterany": Standing.MET,
+        "afterok": ConditionState.MET if has_completed else ConditionState.NEVER,
+        "aftercorr": ConditionState.MET if has_completed else ConditionState.NEVER,
+        "afternotok": ConditionState.NEVER if has_completed else ConditionState.MET,
+        "afterany": ConditionState.MET,
     }
 
 

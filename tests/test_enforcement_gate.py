@@ -10,7 +10,7 @@ from fgsched.controller import enforcementcheck as wait_index
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.domain.states import JobState
 from fgsched.gpus.hooktest import LIMIT, verdict
-from fgsched.launch.launcher import Launching
+from fgsched.launch.launcher import PendingLaunch
 from fgsched.store import Allocation
 
 CARD = Allocation(0, "GPU-0", "A100", 5000, 1 << 30, 5000)
@@ -44,11 +44,11 @@ class Host:
     def launch(self, job_id, *, tier="shim", given=(CARD,), cgroup=""):
         job = a_job(job_id, state=JobState.STARTING, tier=tier)
         go, refuse = lambda: self.done.append(job_id), lambda why: self.done.append((job_id, why))
-        self.gate.open_for(Launching(job, given, go=go, refuse=refuse, cgroup=cgroup))
+        self.gate.open_for(PendingLaunch(job, given, go=go, refuse=refuse, cgroup=cgroup))
 
     def answer(self, error=""):
         want = self.sampler.questions[-1]
-        self.gate.hear(gpus.Answer(want="hooktest" if want.startswith("hooktest") else want, error=error))
+        self.gate.hear(gpus.GpuAnswer(want="hooktest" if want.startswith("hooktest") else want, error=error))
 
 
 def test_a_fence_is_tried_once_for_all_jobs(host):

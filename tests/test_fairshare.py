@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.domain.policy import Account, Policy, User
+from fgsched.domain.policy import ChargeAccount, Policy, UserPolicy
 from fgsched.scheduling.priority import Usage, accrued, by_scope, factors, standings
 
 WEEK = 604_800.0
@@ -60,13 +60,13 @@ def test_who_used_nothing_has_all_and_who_used_all_has_least():
 
 
 def test_twice_the_shares_bear_twice_the_use():
-    policy = Policy(users=(User(name="ann", shares=2),))
+    policy = Policy(users=(UserPolicy(name="ann", shares=2),))
     found = factor({("", "ann"): 20.0, ("", "bob"): 10.0}, policy)
     assert found == pytest.approx({("", "ann"): 0.5, ("", "bob"): 0.5})
 
 
 def test_an_account_that_used_much_lowers_all_its_users():
-    policy = Policy(accounts=(Account(name="lab"), Account(name="shop")))
+    policy = Policy(accounts=(ChargeAccount(name="lab"), ChargeAccount(name="shop")))
     used = {("lab", "ann"): 100.0, ("lab", "eve"): 0.0, ("shop", "bob"): 10.0}
     found = factor(used, policy)
     assert found["shop", "bob"] > found["lab", "eve"] > found["lab", "ann"]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from fgsched.interactive import link, terminal
-from fgsched.interactive.connected import Connected, Plan
+from fgsched.interactive.connected import Connected, ConnectionPlan
 from fgsched.interactive.signals import Signals
 from interactive_driver import Typist, call, finish, last, start
 from live_host import PATIENCE, living
@@ -307,7 +307,7 @@ def test_a_job_that_has_ended_before_it_was_greeted_is_over(is_terminal):
     """As at a short time limit: the agent has connected, and is killed."""
     caller, agent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     agent.close()
-    plan = Plan(name="fgrun", terminal=is_terminal)
+    plan = ConnectionPlan(name="fgrun", terminal=is_terminal)
     with caller, Signals() as signals:
         assert Connected(caller, signals, plan, print, lambda: None).run() is None
 
@@ -331,5 +331,5 @@ def test_a_process_of_another_user_is_neither_accepted_nor_connected_to():
         assert listener.accept() is None
     with as_another_user():
         squatter = link.listen(other)
-    with squatter, pytest.raises(link.Gone):
+    with squatter, pytest.raises(link.CallerGone):
         link.connect(other)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Demand, GpuState, Hold, HostLimits
 from fgsched.scheduling.fragmentation import Fragmentation, Recent
-from fgsched.scheduling.placement import Host, place, rooms
+from fgsched.scheduling.placement import HostRoom, place, rooms
 
 WHOLE_CARDS = 126  # that 1000 requests are thought to be accompanied by
 
@@ -84,7 +84,7 @@ def test_requests_count_as_often_as_they_were_made():
 
 
 def put(share, cards, mix, **more):
-    host = Host(100, 2**50, Fragmentation([(a_demand(one), 1) for one in mix]))
+    host = HostRoom(100, 2**50, Fragmentation([(a_demand(one), 1) for one in mix]))
     return [hold.gpu for hold in place(a_demand(share, **more), cards, LIMITS, host)]
 
 
@@ -100,7 +100,7 @@ def test_of_places_that_waste_alike_the_fullest_is_taken():
 
 def test_spread_does_not_look_at_waste():
     spread = HostLimits(cpus=9, host_memory=2**50, spread=True)
-    host = Host(100, 2**50, only(a_demand(5000)))
+    host = HostRoom(100, 2**50, only(a_demand(5000)))
     assert place(a_demand(5000), free(5000, 8000), spread, host)[0].gpu == 1
 
 
@@ -119,7 +119,7 @@ def test_whole_cards_are_kept_free_even_where_nobody_asked_for_one_lately():
     recent = Recent()
     for _ in range(4):
         recent.add(a_demand(3000))
-    host = Host(100, 2**50, recent.measure(1))
+    host = HostRoom(100, 2**50, recent.measure(1))
     assert place(a_demand(3000), free(4000, WHOLE), LIMITS, host)[0].gpu == 0
 
 
@@ -199,7 +199,7 @@ def test_no_more_is_wasted_than_is_idle(left, mix, cpus):
 )
 def test_whatever_the_mix_a_job_that_fits_gets_a_card_that_has_room(left, mix, share, spread):
     cards = free(*left)
-    host = Host(100, 2**50, Fragmentation(Counter(mix).items()))
+    host = HostRoom(100, 2**50, Fragmentation(Counter(mix).items()))
     found = place(a_demand(share), cards, HostLimits(cpus=9, host_memory=1, spread=spread), host)
     assert isinstance(found, tuple) is (max(left) >= share)
     if isinstance(found, tuple):

@@ -13,7 +13,7 @@ import pytest
 from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
-from fgsched.gpus import INVENTORY, READING, Answer, Inventory, attach, discover, external, mig, simulated
+from fgsched.gpus import INVENTORY, READING, GpuAnswer, Inventory, attach, discover, external, mig, simulated
 from fgsched.gpus.selection import Selection
 from fgsched.gpus.selection import select as choose
 from fgsched.system import process
@@ -548,13 +548,13 @@ def test_a_host_without_driver_has_no_cards_and_says_why(attached, monkeypatch):
     assert inventory == Inventory(
         gpus=(), source="none", note="the driver's library libnvidia-ml.so.1 was not found", failed=True
     )
-    assert look(sampler) == Answer(want=READING, error=inventory.note)
+    assert look(sampler) == GpuAnswer(want=READING, error=inventory.note)
 
 
 def test_no_process_is_started_where_no_card_is_wanted():
     inventory, sampler = attach(Config(), {"FG_DEVICES": "none"})
     assert inventory == Inventory(gpus=(), source="none", note="GPUs are switched off by the settings")
-    assert look(sampler) == Answer(want=READING)
+    assert look(sampler) == GpuAnswer(want=READING)
     sampler.close()
 
 

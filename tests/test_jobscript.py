@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.lifecycle.jobscript import (
     SIZE_LIMIT,
-    Line,
+    HeaderWords,
     Unclosed,
     accept,
     carries_headers,
@@ -83,8 +83,8 @@ def test_a_script_of_exactly_the_limit_is_accepted():
 def test_options_of_header_lines_are_found_with_their_line():
     text = HEAD + "#FG --gpus=0.5 -t 10\n\n# a comment\n#FG\t--mem=4G\necho\n"
     assert directives(text, "train.sh").lines == (
-        Line(2, ("--gpus=0.5", "-t", "10")),
-        Line(5, ("--mem=4G",)),
+        HeaderWords(2, ("--gpus=0.5", "-t", "10")),
+        HeaderWords(5, ("--mem=4G",)),
     )
     assert directives(text, "train.sh").family == "FG"
 

@@ -7,7 +7,7 @@ import pytest
 
 from fgsched.domain.errors import Refused
 from fgsched.domain.states import JobState
-from fgsched.interactive.connected import Plan
+from fgsched.interactive.connected import ConnectionPlan
 from fgsched.interactive.joining import join
 from fgsched.protocol import JobInfo
 from interactive_driver import Typist, call, finish, start
@@ -114,7 +114,7 @@ class Starting:
 
 def test_a_job_that_is_starting_is_waited_for():
     with pytest.raises(Refused, match="job 7 is not running: it is COMPLETED"):
-        join(Starting(), 7, Plan(name="fgrun"), ("true",))
+        join(Starting(), 7, ConnectionPlan(name="fgrun"), ("true",))
 
 
 def test_a_pending_job_cannot_be_joined(home):

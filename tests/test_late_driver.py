@@ -14,11 +14,11 @@ from fgsched.controller.inventoryretry import InventoryRetry, is_needed, pause
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import WHOLE, HostLimits, Request
 from fgsched.domain.states import Reason
-from fgsched.gpus import INVENTORY, Answer, Inventory, discover
+from fgsched.gpus import INVENTORY, GpuAnswer, Inventory, discover
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit
 
 LATE = Inventory(gpus=(), source="none", note="late", failed=True, is_late=True)
-SILENT = Answer(want=INVENTORY, error="the driver did not answer within 5 s", is_late=True)
+SILENT = GpuAnswer(want=INVENTORY, error="the driver did not answer within 5 s", is_late=True)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_each_question_follows_the_answer_to_the_last_and_none_follows_the_inven
         asked.retry.hear(SILENT, asked.now)
     assert asked.questions == [1, 8, 17]
     asked.wait()
-    asked.retry.hear(Answer(want=INVENTORY), asked.now)
-    asked.retry.hear(Answer(want=INVENTORY), asked.now)
+    asked.retry.hear(GpuAnswer(want=INVENTORY), asked.now)
+    asked.retry.hear(GpuAnswer(want=INVENTORY), asked.now)
     assert (asked.answers, asked.retry.due(asked.now)) == (1, None)
 
 
@@ -90,7 +90,7 @@ def test_a_question_that_was_lost_with_its_supervisor_is_repeated():
 def test_a_driver_that_answered_at_the_start_is_not_asked_again():
     asked = Asked(needed=False)
     asked.retry.look(asked.now + 10**6)
-    asked.retry.hear(Answer(want=INVENTORY), asked.now)
+    asked.retry.hear(GpuAnswer(want=INVENTORY), asked.now)
     assert (asked.questions, asked.answers, asked.retry.due(asked.now)) == ([], 0, None)
 
 

@@ -10,14 +10,14 @@ from fgsched.domain.job import IllegalStep, NotStarted, Preemption, Refusal
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import gate_of
 from fgsched.lifecycle.transitions import (
-    Adopt,
     Alive,
     Finish,
-    Gone,
     Hunt,
-    Requeue,
+    RequeueUnstarted,
     Shepherd,
+    ShepherdGone,
     Unclaimed,
+    WatchShepherd,
     complete,
     due,
     finish,
@@ -124,11 +124,11 @@ def test_a_cancelled_job_whose_shepherd_was_killed_is_cancelled():
 
 def test_a_job_whose_shepherd_was_killed_before_it_ran_is_started_again():
     killed = a_result(127 << 8, "launch", lost=True)
-    assert due(a_job(state=JobState.STARTING), killed) == Requeue()
+    assert due(a_job(state=JobState.STARTING), killed) == RequeueUnstarted()
     tired = a_job(state=JobState.STARTING, failures=20)
     fresh = replace(tired, failures=19, request=replace(tired.request, requeue=False))
-    assert due(fresh, killed) == Requeue()
-    assert due(tired, killed) == Requeue()
+    assert due(fresh, killed) == RequeueUnstarted()
+    assert due(tired, killed) == RequeueUnstarted()
     stays = replace(tired, request=replace(tired.request, requeue=False))
     assert due(stays, killed).state is JobState.FAILED
 
@@ -138,11 +138,11 @@ def test_an_unknown_end_is_never_called_completed():
 
 
 RECOVERIES = [
-    (JobState.STARTING, Unclaimed(), Requeue()),
-    (JobState.STARTING, Alive(SHEPHERD), Adopt(SHEPHERD)),
-    (JobState.STARTING, Gone(), Hunt()),
-    (JobState.RUNNING, Alive(SHEPHERD), Adopt(SHEPHERD)),
-    (JobState.RUNNING, Gone(), Hunt()),
+    (JobState.STARTING, Unclaimed(), RequeueUnstarted()),
+    (JobState.STARTING, Alive(SHEPHERD), WatchShepherd(SHEPHERD)),
+    (JobState.STARTING, ShepherdGone(), Hunt()),
+    (JobState.RUNNING, Alive(SHEPHERD), WatchShepherd(SHEPHERD)),
+    (JobState.RUNNING, ShepherdGone(), Hunt()),
     (JobState.RUNNING, Unclaimed(), Hunt()),
 ]
 
@@ -152,7 +152,7 @@ def test_a_starting_controller_takes_up_what_it_finds(state, seen, due):
     assert recover(a_job(state=state), seen, boot=BOOT) == due
 
 
-@pytest.mark.parametrize("seen", [Unclaimed(), Gone(), Alive(SHEPHERD)])
+@pytest.mark.parametrize("seen", [Unclaimed(), ShepherdGone(), Alive(SHEPHERD)])
 def test_a_job_of_another_boot_is_never_run_again_by_itself(seen):
     found = recover(a_job(state=JobState.RUNNING), seen, boot="boot-2")
     assert isinstance(found, Finish)

@@ -4,11 +4,11 @@ import pytest
 
 from fgsched.cli.wording import why
 from fgsched.domain.errors import Refused
-from fgsched.domain.policy import Account, Limits, Partition, Policy, Qos, User
+from fgsched.domain.policy import ChargeAccount, Limits, Partition, Policy, Qos, UserPolicy
 from fgsched.domain.states import Reason
-from fgsched.scheduling.limits import Owner, UsageCount, check_pending, counts_in, scopes
+from fgsched.scheduling.limits import LimitedUser, UsageCount, check_pending, counts_in, scopes
 
-ANN, BOB = Owner("ann", "lab", "high"), Owner("bob", "lab", "high")
+ANN, BOB = LimitedUser("ann", "lab", "high"), LimitedUser("bob", "lab", "high")
 ONE = Limits(running=1, pending=1, share=5000, gpu_seconds=600)
 
 
@@ -25,8 +25,8 @@ def site(**capped):
             ),
         ),
         qos=(Qos(name="high", total=capped.get("qos", Limits()), per_user=capped.get("qos_user", Limits())),),
-        accounts=(Account(name="lab", limits=capped.get("account", Limits())),),
-        users=(User(name="ann", limits=capped.get("user", Limits())),),
+        accounts=(ChargeAccount(name="lab", limits=capped.get("account", Limits())),),
+        users=(UserPolicy(name="ann", limits=capped.get("user", Limits())),),
     )
 
 

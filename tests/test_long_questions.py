@@ -14,7 +14,7 @@ from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.domain.job import WHOLE, HostLimits
 from fgsched.domain.steps import finish
-from fgsched.scheduling.placement import Host as Left
+from fgsched.scheduling.placement import HostRoom as Left
 from fgsched.scheduling.placement import Room
 from fgsched.scheduling.planner import plan, plan_in_steps
 from fgsched.scheduling.queue import Queue, QueuedJob

@@ -20,7 +20,7 @@ from fgsched.lifecycle.mail import events, next_part, parse_mail_types, parse_ma
 from fgsched.mail import jobtext
 from fgsched.mail.addresses import check_address, host_name, resolved
 from fgsched.mail.composing import compose
-from fgsched.mail.letters import JobMail, Message, Settings, from_bytes, to_bytes
+from fgsched.mail.letters import JobMail, MailSettings, Message, from_bytes, to_bytes
 from fgsched.mail.mailer import Mailer
 from fgsched.mail.process import start
 from fgsched.mail.spool import Full, Spool
@@ -415,7 +415,7 @@ def test_a_name_with_line_breaks_adds_no_header_and_no_control_character():
     letter = from_bytes(to_bytes(replace(ENDED, name=HARMFUL)))
     made = notice_mail(jobtext.notice(letter, None, [HARMFUL], "h"))
     message = Message(at=1.0, to=("ann",), subject=made.subject, text=made.text)
-    data = compose("q-1.1.END", message, ["ann@example.org"], Settings(), "hopper.example.org")
+    data = compose("q-1.1.END", message, ["ann@example.org"], MailSettings(), "hopper.example.org")
     head = data.partition(b"\r\n\r\n")[0]
     names = [line.partition(b":")[0] for line in head.split(b"\r\n") if not line.startswith(b" ")]
     assert sorted(names) == sorted(
@@ -431,7 +431,7 @@ def test_a_subject_in_any_language_is_restored_by_the_reader():
     import email.policy
 
     message = Message(at=1.0, to=("ann",), subject="Überblick 🚀 " + "w" * 90, text="ü\n")
-    data = compose("n", message, ["ann@example.org"], Settings(), "hopper")
+    data = compose("n", message, ["ann@example.org"], MailSettings(), "hopper")
     read = email.message_from_bytes(data, policy=email.policy.default)
     assert (read["Subject"], read.get_content()) == (message.subject, "ü\r\n")
     assert max(len(line) for line in data.split(b"\r\n")) <= 998
@@ -439,7 +439,7 @@ def test_a_subject_in_any_language_is_restored_by_the_reader():
 
 # -- who may have them ---------------------------------------------------------------------------------
 
-SITE = Settings(way="smtp", domain="example.org", allowed=("@lab.org", "eve@home.net"))
+SITE = MailSettings(way="smtp", domain="example.org", allowed=("@lab.org", "eve@home.net"))
 
 
 @pytest.mark.parametrize("address", ["ann", "ann@example.org", "bob@LAB.org", "Eve@home.net"])
@@ -455,8 +455,8 @@ def test_other_addresses_are_refused(address):
 
 def test_a_user_name_gets_the_domain_of_the_site_or_of_the_host():
     assert resolved(("ann", "bob@lab.org"), SITE, "h.net") == ["ann@example.org", "bob@lab.org"]
-    assert resolved(("ann",), Settings(way="smtp"), "h.net") == ["ann@h.net"]
-    assert resolved(("ann",), Settings(way="sendmail"), "h.net") == ["ann"]
+    assert resolved(("ann",), MailSettings(way="smtp"), "h.net") == ["ann@h.net"]
+    assert resolved(("ann",), MailSettings(way="sendmail"), "h.net") == ["ann"]
 
 
 def test_a_host_that_its_resolver_calls_localhost_keeps_its_name(monkeypatch):
@@ -482,7 +482,7 @@ def spool(tmp_path):
 
 
 def settings_of(server, **more):
-    return Settings(
+    return MailSettings(
         **{"way": "smtp", "host": "127.0.0.1", "port": server.port, "domain": "example.org", "deadline": 5.0}
         | more
     )
@@ -663,7 +663,7 @@ def test_a_server_that_refuses_its_service_gets_the_letter_later(spool, answers)
         thread = threading.Thread(target=answer_once, args=(listening, answers))
         thread.start()
         spool.put("a", message())
-        settings = Settings(
+        settings = MailSettings(
             way="smtp",
             host="127.0.0.1",
             port=listening.getsockname()[1],
@@ -712,7 +712,7 @@ def test_sendmail_takes_letters_and_its_exit_status_decides(spool, tmp_path):
     program = tmp_path / "sendmail"
     program.write_text(f'#!/bin/sh\ncd {tmp_path}\ncat >said; echo "$@" >>said; exit $(cat exit)\n')
     program.chmod(0o755)
-    mailer = Mailer(spool, Settings(way="sendmail", sendmail=str(program)), "h")
+    mailer = Mailer(spool, MailSettings(way="sendmail", sendmail=str(program)), "h")
     for status, place in ((75, "new"), (0, "sent"), (67, "failed")):
         (tmp_path / "exit").write_text(str(status))
         spool.put(str(status), message())

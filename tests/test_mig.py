@@ -24,7 +24,7 @@ from fgsched.domain.job import WHOLE, Gpu, GpuState, Hold, MigInstance, Reading
 from fgsched.domain.states import JobState
 from fgsched.domain.waiting import Shortfall
 from fgsched.gpus import READING, discover, mig, simulated
-from fgsched.gpus.backend import Report
+from fgsched.gpus.backend import GpuReport
 from fgsched.gpus.sampler import _Selected
 from fgsched.gpus.selection import Selection
 from fgsched.lifecycle.enforcement import MountPlan, check_tier, tier_of
@@ -218,7 +218,7 @@ def test_an_instance_keeps_the_index_that_the_queue_knows():
 )
 def test_an_instance_is_gone_only_if_its_card_says_so(parent, readings, layouts, gone):
     shown = {uuid: Reading(gpu=0, used=0, error=error) for uuid, error in readings.items()}
-    report = Report(want=READING, readings=shown, layouts=layouts)
+    report = GpuReport(want=READING, readings=shown, layouts=layouts)
     assert mig.is_gone(MigInstance(profile="1g.5gb", parent=parent), report) is gone
 
 
@@ -243,7 +243,7 @@ def test_the_instances_of_a_lost_card_are_lost():
     gpus = found(ONLY)
     seen.watch(gpus)
     lost = Reading(gpu=0, used=0, error="GPU is lost", is_lost=True)
-    answer = seen.interpret(Report(want=READING, readings={simulated.uuid(0): lost}))
+    answer = seen.interpret(GpuReport(want=READING, readings={simulated.uuid(0): lost}))
     assert answer.readings == {gpu.index: structs.replace(lost, gpu=gpu.index) for gpu in gpus}
 
 

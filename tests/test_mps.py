@@ -26,7 +26,7 @@ from fgsched.domain.job import WHOLE, Hold, Job, MpsUse
 from fgsched.domain.states import JobState
 from fgsched.lifecycle import mps
 from fgsched.lifecycle.enforcement import COMPUTE_NONE
-from fgsched.lifecycle.mps import Phase, Server
+from fgsched.lifecycle.mps import MpsDaemon, Phase
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.system.process import descendants
 from live_host import PATIENCE, Home, living
@@ -34,7 +34,7 @@ from live_host import PATIENCE, Home, living
 # -- decisions --------------------------------------------------------------------------------------
 
 NOW = 1.8e9  # seconds since the epoch
-SETTINGS = mps.Settings(gpus=frozenset({0, 1, 3}), program="/usr/bin/nvidia-cuda-mps-control")
+SETTINGS = mps.MpsSettings(gpus=frozenset({0, 1, 3}), program="/usr/bin/nvidia-cuda-mps-control")
 
 
 class PretendMps:
@@ -50,27 +50,27 @@ class PretendMps:
     def directory(self, server: int, number: int) -> str:
         return f"/run/job/{server}.{number}"
 
-    def start(self, step: mps.Start) -> None:
+    def start(self, step: mps.StartDaemon) -> None:
         name = step.server.id, step.server.number
         assert name not in self.begun, "two daemons on one directory"
         self.begun.append(name)
         self.living[name] = False
         self.host.inbox.append(JobStarted(*name, Shepherd(*name, BOOT)))
 
-    def ask(self, step: mps.Ask) -> None:
+    def ask(self, step: mps.AskDaemon) -> None:
         name = step.server.id, step.server.number
         if name in self.living:
             self.living[name] = self.has_servers
             self.host.inbox.append(ServerAnswered(*name, (4711,) * self.has_servers, True, "no server"))
 
-    def stop(self, step: mps.Stop) -> None:
+    def stop(self, step: mps.StopDaemon) -> None:
         self.end(step.server.id, step.server.number)
 
     def end(self, *name: int) -> None:
         if self.living.pop(name, None) is not None:
             self.host.inbox.append(JobEnded(name[0]))
 
-    def follow(self, server: Server, shepherd: Shepherd) -> None:
+    def follow(self, server: MpsDaemon, shepherd: Shepherd) -> None:
         if (server.id, server.number) not in self.living:
             self.host.inbox.append(JobEnded(server.id))
 
@@ -183,7 +183,7 @@ def test_the_part_of_the_threads_is_the_share_of_one_gpu_with_mps(job, compute, 
 
 def test_without_the_control_program_jobs_run_and_say_why_they_do_not_use_mps():
     world = MpsWorld([a_gpu(0)])
-    world.engine.mps.settings = mps.Settings(gpus=frozenset({0}), program="")
+    world.engine.mps.settings = mps.MpsSettings(gpus=frozenset({0}), program="")
     world.submit([a_demand(5000)])
     world.settle()
     why = "nvidia-cuda-mps-control is not installed"

@@ -12,10 +12,18 @@ from awaiting import until_written
 from crashing import controller_of
 from fgsched.domain.errors import StorageError, Unreachable
 from fgsched.system import ownhost
-from fgsched.system.ownhost import Host, Owner, claim, hold_jobs_lock, is_same, owner_of, refuse_another_host
+from fgsched.system.ownhost import (
+    HostIdentity,
+    QueueOwner,
+    claim,
+    hold_jobs_lock,
+    is_same,
+    owner_of,
+    refuse_another_host,
+)
 from live_host import ROOT, living
 
-A = Host(machine="a" * 32, name="alpha", boot="boot-1", pids="1", hardware=("02:00:00:00:00:01",))
+A = HostIdentity(machine="a" * 32, name="alpha", boot="boot-1", pids="1", hardware=("02:00:00:00:00:01",))
 OTHER_CARDS = ("02:00:00:00:00:02",)
 _NAMESPACES = ["unshare", "--uts", "--pid", "--mount", "--fork", "--mount-proc"]
 _AS_ANOTHER = """
@@ -27,7 +35,9 @@ exec "$@"
 
 
 def other(**changes):
-    return Host(**{name: changes.get(name, getattr(A, name)) for name in Host.__struct_fields__})
+    return HostIdentity(
+        **{name: changes.get(name, getattr(A, name)) for name in HostIdentity.__struct_fields__}
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,7 +69,7 @@ def test_a_host_without_a_machine_id_is_another_one_after_a_restart():
 
 
 def owner(host=A):
-    return Owner(host=host, pid=42, since=0.0)
+    return QueueOwner(host=host, pid=42, since=0.0)
 
 
 def test_the_first_host_keeps_the_queue_and_another_one_is_told_where_it_is(tmp_path):

@@ -10,17 +10,17 @@ from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits
 from fgsched.domain.policy import Partition, Policy
 from fgsched.domain.states import Reason
 from fgsched.scheduling.backfill import reserve
-from fgsched.scheduling.placement import Host, rooms
-from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, Running, Start, plan
-from fgsched.scheduling.priority import Order
+from fgsched.scheduling.placement import HostRoom, rooms
+from fgsched.scheduling.planner import JobClass, JobStart, Queue, QueuedJob, Running, plan
+from fgsched.scheduling.priority import PriorityBasis
 
-PLENTY = Host(cpus=1000, memory=2**50)
+PLENTY = HostRoom(cpus=1000, memory=2**50)
 ONE_PARTITION = Policy()
 
 
 def decide(queue, *, gpus=1, running=(), host=PLENTY, limits=LIMITS, now=0.0, policy=ONE_PARTITION):
     cards = rooms([a_gpu(index) for index in range(gpus)], [(h, False) for r in running for h in r.holds], {})
-    return plan(Queue(queue, Order(policy=policy)), running, cards, host, limits=limits, now=now)
+    return plan(Queue(queue, PriorityBasis(policy=policy)), running, cards, host, limits=limits, now=now)
 
 
 def started(decided):
@@ -59,7 +59,7 @@ def test_each_partition_places_by_its_own_rule():
 
 def test_a_job_without_gpus_waits_for_cpus_only():
     queue = [QueuedJob(number, Demand(cpus=2)) for number in (1, 2, 3)]
-    decided = decide(queue, gpus=0, host=Host(cpus=4, memory=0))
+    decided = decide(queue, gpus=0, host=HostRoom(cpus=4, memory=0))
     assert started(decided) == {1: [], 2: []}
     assert decided.shortfall(JobClass(Demand(cpus=2), 0)).what == "cpus"
 
@@ -120,7 +120,7 @@ sizes = st.one_of(
 def test_every_plan_stays_within_the_host_and_leaves_nobody_without_a_decision(demands, gpus, cpus):
     queue = [QueuedJob(number, demand) for number, demand in enumerate(demands, 1)]
     decided = decide(
-        queue, gpus=gpus, host=Host(cpus, 2**50), limits=HostLimits(cpus=cpus, host_memory=2**50)
+        queue, gpus=gpus, host=HostRoom(cpus, 2**50), limits=HostLimits(cpus=cpus, host_memory=2**50)
     )
     share = dict.fromkeys(range(gpus), 0)
     memory = dict.fromkeys(range(gpus), 0)
@@ -141,7 +141,7 @@ def test_the_first_job_that_fits_an_empty_host_always_starts(demands, gpus):
     queue = [QueuedJob(number, demand) for number, demand in enumerate(demands, 1)]
     decided = decide(queue, gpus=gpus)
     possible = demands[0].gpus <= gpus
-    assert any(isinstance(start, Start) and start.job_id == 1 for start in decided.starts) is possible
+    assert any(isinstance(start, JobStart) and start.job_id == 1 for start in decided.starts) is possible
 
 
 # -- the reservation ----------------------------------------------------------------------------
@@ -163,9 +163,9 @@ def test_a_job_that_ends_with_the_reservation_may_use_it_and_one_that_ends_later
 def test_the_cpus_of_the_reserved_job_are_kept_too():
     queue = [QueuedJob(1, Demand(cpus=3)), QueuedJob(2, Demand(cpus=1)), QueuedJob(3, Demand(cpus=1))]
     busy = [Running(Demand(cpus=3), (), 100.0)]
-    decided = decide(queue, gpus=0, running=busy, host=Host(cpus=1, memory=0))
+    decided = decide(queue, gpus=0, running=busy, host=HostRoom(cpus=1, memory=0))
     assert started(decided) == {2: []}, "one of four is spare beside three"
-    decided = decide(queue, gpus=0, running=busy, host=Host(cpus=1, memory=0), limits=LIMITS)
+    decided = decide(queue, gpus=0, running=busy, host=HostRoom(cpus=1, memory=0), limits=LIMITS)
     assert decided.shortfall(JobClass(Demand(cpus=1), 0)).what == "cpus"
 
 
@@ -223,7 +223,7 @@ def test_the_first_job_that_waits_starts_no_later_than_was_reserved_for_it(jobs,
     promised, busy, now = {}, {}, 0.0
     while waiting:
         free = rooms(cards, [(hold, False) for job in busy.values() for hold in job.holds], {})
-        host = Host(cpus - sum(job.demand.cpus for job in busy.values()), 2**50)
+        host = HostRoom(cpus - sum(job.demand.cpus for job in busy.values()), 2**50)
         for start in plan(
             Queue(waiting.values()), list(busy.values()), free, host, limits=limits, now=now
         ).starts:
@@ -233,7 +233,7 @@ def test_the_first_job_that_waits_starts_no_later_than_was_reserved_for_it(jobs,
         if waiting:
             first = min(waiting)
             free = rooms(cards, [(hold, False) for job in busy.values() for hold in job.holds], {})
-            host = Host(cpus - sum(job.demand.cpus for job in busy.values()), 2**50)
+            host = HostRoom(cpus - sum(job.demand.cpus for job in busy.values()), 2**50)
             backfill = reserve(waiting[first].demand, list(busy.values()), free, host, limits=limits)
             promised.setdefault(first, backfill.at)
             now = min(job.until for job in busy.values())
@@ -311,14 +311,14 @@ def held(busy):
 
 def test_host_memory_is_handed_out_once_and_told_in_figures():
     queue = [QueuedJob(1, Demand(host_memory=GIB)), QueuedJob(2, Demand(host_memory=1))]
-    decided = decide(queue, host=Host(4, GIB), limits=FEW)
+    decided = decide(queue, host=HostRoom(4, GIB), limits=FEW)
     assert started(decided) == {1: []}
     shortfall = decided.shortfall(JobClass(Demand(host_memory=1), 0))
     assert (shortfall.what, shortfall.need, shortfall.left, shortfall.total) == ("host memory", 1, 0, GIB)
 
 
 def test_the_cpus_that_just_suffice_are_not_what_is_short():
-    decided = decide([QueuedJob(1, Demand(cpus=4, host_memory=2))], host=Host(4, 1), limits=FEW)
+    decided = decide([QueuedJob(1, Demand(cpus=4, host_memory=2))], host=HostRoom(4, 1), limits=FEW)
     assert decided.shortfall(JobClass(Demand(cpus=4, host_memory=2), 0)).what == "host memory"
 
 
@@ -335,7 +335,7 @@ def test_neither_share_nor_bytes_of_what_is_spare_are_given_twice():
 def test_cpus_that_were_let_past_are_no_longer_spare():
     queue = [QueuedJob(1, Demand(cpus=3)), *(QueuedJob(number, Demand(cpus=1)) for number in (2, 3))]
     busy = [Running(Demand(cpus=2), (), 100.0)]
-    decided = decide(queue, gpus=0, running=busy, host=Host(cpus=2, memory=0))
+    decided = decide(queue, gpus=0, running=busy, host=HostRoom(cpus=2, memory=0))
     assert started(decided) == {2: []}
 
 
@@ -345,7 +345,7 @@ def test_what_starts_now_counts_for_the_reservation():
         QueuedJob(2, a_demand(WHOLE)),
         QueuedJob(3, Demand(cpus=1), 50),
     ]
-    decided = decide(queue, host=Host(cpus=3, memory=0))
+    decided = decide(queue, host=HostRoom(cpus=3, memory=0))
     assert started(decided) == {1: [0], 3: []}
     queue = [
         QueuedJob(1, a_demand(5000), 100),

@@ -33,11 +33,11 @@ from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.transitions import finish, is_requeued
 from fgsched.protocol import ResumeJobs
 from fgsched.scheduling.backfill import Running
-from fgsched.scheduling.limits import Owner
-from fgsched.scheduling.placement import Host, rooms
+from fgsched.scheduling.limits import LimitedUser
+from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import Snapshot
 from fgsched.scheduling.preemption import Occupant, candidates, victims, without
-from fgsched.scheduling.priority import Order
+from fgsched.scheduling.priority import PriorityBasis
 from fgsched.scheduling.queue import Queue, QueuedJob
 from live_host import living
 
@@ -62,8 +62,8 @@ def a_scene(jobs, waits, *, policy=None, gpus=2, cpus=64):
     ]
     occupants = [Occupant(job, since, True) for job, (*_, since, _) in zip(running, jobs, strict=True)]
     free = rooms(cards, [(job.holds[0], False) for job in running], {})
-    host = Host(cpus - len(jobs), 2**40)
-    queue = Queue(waits, Order(policy=policy or a_policy(), gpus=gpus * WHOLE))
+    host = HostRoom(cpus - len(jobs), 2**40)
+    queue = Queue(waits, PriorityBasis(policy=policy or a_policy(), gpus=gpus * WHOLE))
     return Snapshot(queue, running, free, host, LIMITS, NOW), occupants
 
 
@@ -204,9 +204,9 @@ def test_cpus_are_made_free_too():
 def test_qualities_of_service_make_room_in_their_order(mine, its, yields):
     low, high = Qos(name="low"), Qos(name="high", priority=5, preempt=("low",))
     policy = Policy(qos=(low, high))
-    waits = replace(day(5000, GIB), partitions=("main",), who=Owner("ann", "", mine))
+    waits = replace(day(5000, GIB), partitions=("main",), who=LimitedUser("ann", "", mine))
     snapshot, occupants = a_scene([(1, 0, WHOLE, GIB, NOW - 9, "main")], [waits], policy=policy, gpus=1)
-    occupants = [Occupant(occupants[0].job._replace(who=Owner("bob", "", its)), NOW - 9, True)]
+    occupants = [Occupant(occupants[0].job._replace(who=LimitedUser("bob", "", its)), NOW - 9, True)]
     snapshot = replace(snapshot, running=[occupants[0].job])
     assert bool(victims(snapshot, waits, occupants)) is yields
 

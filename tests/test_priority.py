@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from builders import a_demand, a_gpu
 from fgsched.domain.job import WHOLE, HostLimits
 from fgsched.domain.policy import Partition, Policy, Qos, Weights
-from fgsched.scheduling.limits import Owner
-from fgsched.scheduling.placement import Host, rooms
+from fgsched.scheduling.limits import LimitedUser
+from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, plan
-from fgsched.scheduling.priority import Order
+from fgsched.scheduling.priority import PriorityBasis
 
 PARTITIONS = tuple(Partition(name=name, is_default=name == "a") for name in ("a", "b", "c", "d"))
 NO_WEIGHTS = {"partition": 0, "qos": 0, "fairshare": 0, "age": 0, "size": 0}
@@ -17,7 +17,7 @@ NO_WEIGHTS = {"partition": 0, "qos": 0, "fairshare": 0, "age": 0, "size": 0}
 
 def order(policy=None, **weights):
     policy = policy or Policy(partitions=PARTITIONS, weights=Weights(**NO_WEIGHTS | weights))
-    return Order(policy=policy, shares={("", "ann"): 0.25, ("", "bob"): 1.0}, gpus=4 * WHOLE, cpus=8)
+    return PriorityBasis(policy=policy, shares={("", "ann"): 0.25, ("", "bob"): 1.0}, gpus=4 * WHOLE, cpus=8)
 
 
 def factors(kind=None, *, since=0.0, now=0.0, **about):
@@ -48,7 +48,7 @@ def test_large_jobs_or_small_ones_are_favoured_by_the_part_of_the_host():
 
 def test_who_used_less_has_more_and_who_is_not_known_all():
     found = [
-        factors(JobClass(a_demand(1), who=Owner(user)), fairshare=100).fairshare
+        factors(JobClass(a_demand(1), who=LimitedUser(user)), fairshare=100).fairshare
         for user in ("ann", "bob", "eve")
     ]
     assert found == [25, 100, 100]
@@ -58,7 +58,7 @@ def test_the_highest_quality_of_service_has_all_of_its_weight():
     qualities = (Qos(name="normal"), Qos(name="high", priority=50), Qos(name="urgent", priority=200))
     policy = Policy(qos=qualities, weights=Weights(**NO_WEIGHTS | {"qos": 100}))
     found = [
-        order(policy).factors(JobClass(a_demand(1), who=Owner(qos=name)), 0, 0).qos
+        order(policy).factors(JobClass(a_demand(1), who=LimitedUser(qos=name)), 0, 0).qos
         for name in ("", "high", "urgent", "gone")
     ]
     assert found == [0, 25, 100, 0]
@@ -82,7 +82,7 @@ jobs = st.lists(
         st.integers(1, 10**6),
         st.just(a_demand(WHOLE)),
         partitions=st.sampled_from([("a",), ("b",), ("c", "a")]),
-        who=st.builds(Owner, st.sampled_from(["ann", "bob"])),
+        who=st.builds(LimitedUser, st.sampled_from(["ann", "bob"])),
         nice=st.integers(-20, 20),
         since=st.integers(0, 200).map(float),
     ),
@@ -96,7 +96,11 @@ jobs = st.lists(
 def test_the_highest_priority_starts_and_among_equals_who_waits_longer(jobs, now):
     """However the queue groups them, and whenever they came in."""
     decides = order(partition=30, fairshare=25, age=40, max_age=100)
-    free, host, limits = rooms([a_gpu(0)], [], {}), Host(99, 2**50), HostLimits(cpus=99, host_memory=2**50)
+    free, host, limits = (
+        rooms([a_gpu(0)], [], {}),
+        HostRoom(99, 2**50),
+        HostLimits(cpus=99, host_memory=2**50),
+    )
     decided = plan(Queue(jobs, decides), [], free, host, limits=limits, now=now)
     (start,) = decided.starts
     best = min(jobs, key=lambda job: (-decides.factors(job.kind, job.since, now).priority, job.since, job.id))
@@ -119,12 +123,16 @@ def test_time_alone_never_turns_the_order_of_two_alike_round(first, later, now, 
 
 def test_a_queue_that_is_ordered_anew_goes_by_the_new_order():
     waiting = [
-        QueuedJob(1, a_demand(WHOLE), who=Owner("ann")),
-        QueuedJob(2, a_demand(WHOLE), who=Owner("bob")),
+        QueuedJob(1, a_demand(WHOLE), who=LimitedUser("ann")),
+        QueuedJob(2, a_demand(WHOLE), who=LimitedUser("bob")),
     ]
     queue = Queue(waiting, order())
-    free, host, limits = rooms([a_gpu(0)], [], {}), Host(99, 2**50), HostLimits(cpus=99, host_memory=2**50)
+    free, host, limits = (
+        rooms([a_gpu(0)], [], {}),
+        HostRoom(99, 2**50),
+        HostLimits(cpus=99, host_memory=2**50),
+    )
     policy = Policy(weights=Weights(**NO_WEIGHTS | {"fairshare": 9}))
     assert plan(queue, [], free, host, limits=limits, now=0.0).starts == ()  # there is no partition main
-    queue.reorder(Order(policy=policy, shares={("", "ann"): 0.1, ("", "bob"): 0.9}))
+    queue.reorder(PriorityBasis(policy=policy, shares={("", "ann"): 0.1, ("", "bob"): 0.9}))
     assert [start.job_id for start in plan(queue, [], free, host, limits=limits, now=0.0).starts] == [2]

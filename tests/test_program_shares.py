@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.hooks.settings import Run
-from fgsched.hooks.shares import MOST, Waiting
+from fgsched.hooks.settings import HookRun
+from fgsched.hooks.shares import MOST, WaitingRequests
 
 
 def a_run(owner, number=0):
-    return Run(path="/prolog", seconds=60, environment={}, owner=owner, number=number)
+    return HookRun(path="/prolog", seconds=60, environment={}, owner=owner, number=number)
 
 
 def started(waiting):
@@ -19,7 +19,7 @@ def started(waiting):
 
 
 def test_a_user_with_many_slow_programs_leaves_slots_for_another_user():
-    waiting = Waiting()
+    waiting = WaitingRequests()
     for number in range(150):
         waiting.add(a_run(1, number))
     assert [run.number for run in started(waiting)] == list(range(MOST // 2))
@@ -30,7 +30,7 @@ def test_a_user_with_many_slow_programs_leaves_slots_for_another_user():
 
 
 def test_a_user_who_comes_when_all_slots_are_taken_starts_at_once():
-    waiting = Waiting()
+    waiting = WaitingRequests()
     for owner in range(1, 6):
         for _ in range(150):
             waiting.add(a_run(owner))
@@ -40,7 +40,7 @@ def test_a_user_who_comes_when_all_slots_are_taken_starts_at_once():
 
 
 def test_the_programs_of_a_user_start_in_their_order_and_all_of_them_start():
-    waiting = Waiting()
+    waiting = WaitingRequests()
     for number in range(150):
         waiting.add(a_run(1, number))
     numbers = []
@@ -53,7 +53,7 @@ def test_the_programs_of_a_user_start_in_their_order_and_all_of_them_start():
 
 @given(st.lists(st.integers(1, 9), max_size=400), st.data())
 def test_nobody_with_a_few_programs_waits_while_the_reserve_lasts(owners, data):
-    waiting, running = Waiting(), []
+    waiting, running = WaitingRequests(), []
     for owner in owners:
         waiting.add(a_run(owner))
         running += started(waiting)

@@ -17,7 +17,7 @@ from fgsched import protocol
 from fgsched.client import Client
 from fgsched.controller.upkeep import Presence
 from fgsched.launch.rundir import RunDir
-from fgsched.lifecycle.transitions import Gone, Unclaimed
+from fgsched.lifecycle.transitions import ShepherdGone, Unclaimed
 from fgsched.system import generations
 from fgsched.system.inotify import MOVED_TO, Inotify
 from fgsched.system.paths import Paths
@@ -109,7 +109,7 @@ def test_what_was_in_the_way_lies_in_quarantine_and_is_told_in_one_line_each(tmp
     (run.path / "claim/1.1").mkdir()
     (run.path / "result/1.1").write_text("junk")
     (run.path / "claim/notes").write_text("mine")
-    assert run.look(1, 1) == Gone()
+    assert run.look(1, 1) == ShepherdGone()
     run.leftovers()
     kept = sorted(path.name.partition(".")[2] for path in (run.path / "quarantine").iterdir())
     assert kept == ["claim-1.1", "claim-notes", "result-1.1"]
@@ -145,7 +145,7 @@ def test_a_place_that_is_no_directory_is_made_one(tmp_path, kind):
 def test_a_directory_that_was_removed_is_made_again(tmp_path, place):
     run = RunDir(tmp_path / "run", BOOT)
     shutil.rmtree(run.path / place)
-    assert (run.look(1, 1), run.result(1, 1)) == (Gone(), None)
+    assert (run.look(1, 1), run.result(1, 1)) == (ShepherdGone(), None)
     run.forget(1, 1)
     run.clear(1, 1)
     assert run.seize(1, 1) == Unclaimed()
@@ -404,7 +404,7 @@ def test_a_result_that_cannot_be_read_is_an_end_though_its_shepherd_lives(tmp_pa
     (run.path / "claim/1.1").symlink_to(f"P:{me.pid}:{me.start}:{me.boot}")
     (run.path / "result/1.1").symlink_to(text)
     seen = [run.look(1, 1), RunDir(tmp_path / "run", BOOT).look(1, 1)]
-    assert seen == [Gone("its result could not be read")] * 2, "the next controller knows it too"
+    assert seen == [ShepherdGone("its result could not be read")] * 2, "the next controller knows it too"
     assert [os.readlink(path) for path in (run.path / "quarantine").iterdir()] == [text]
     run.forget(1, 1)
     assert run.leftovers() == []

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from builders import GIB, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Hold, HostLimits
-from fgsched.domain.policy import Account, Limits, Partition, Policy, Weights
+from fgsched.domain.policy import ChargeAccount, Limits, Partition, Policy, Weights
 from fgsched.domain.states import Reason
-from fgsched.scheduling.limits import Owner
-from fgsched.scheduling.placement import Host, rooms
+from fgsched.scheduling.limits import LimitedUser
+from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import Queue, QueuedJob, Running, plan
-from fgsched.scheduling.priority import Order
+from fgsched.scheduling.priority import PriorityBasis
 
 LIMITS = HostLimits(cpus=12, host_memory=2**50)
 
@@ -29,7 +29,7 @@ class Timeline:
         self.promised = {}
 
     def run(self):
-        queue, running, now = Queue([], Order(policy=self.policy, gpus=2 * WHOLE, cpus=100)), {}, 0.0
+        queue, running, now = Queue([], PriorityBasis(policy=self.policy, gpus=2 * WHOLE, cpus=100)), {}, 0.0
         coming = sorted(enumerate(self.jobs, 1), key=lambda one: one[1][0])
         while coming or len(queue):
             for number, (arrives, demand, limit, _, partition) in coming:
@@ -51,7 +51,7 @@ class Timeline:
         )
         busy = [job for job, _ in running.values()]
         limits = HostLimits(cpus=100, host_memory=2**50)
-        decided = plan(queue, busy, free, Host(100 - len(busy), 2**50), limits=limits, now=now)
+        decided = plan(queue, busy, free, HostRoom(100 - len(busy), 2**50), limits=limits, now=now)
         for start in decided.starts:
             _, demand, limit, lasts, partition = self.jobs[start.job_id - 1]
             running[start.job_id] = (Running(demand, start.holds, now + limit, partition), now + lasts)
@@ -137,13 +137,13 @@ def test_a_job_without_limit_that_a_card_runs_does_not_keep_a_whole_card_job_fro
 
 def test_a_job_that_a_limit_keeps_back_reserves_nothing_and_keeps_nobody_back():
     policy = Policy(partitions=(Partition(name="only", per_user=Limits(running=1)),))
-    busy = [Running(a_demand(2500), (), 100.0, "only", Owner("ann"))]
+    busy = [Running(a_demand(2500), (), 100.0, "only", LimitedUser("ann"))]
     jobs = [
-        QueuedJob(1, a_demand(WHOLE), 50, partitions=("only",), who=Owner("ann")),
-        QueuedJob(2, a_demand(WHOLE), 500, partitions=("only",), who=Owner("bob")),
+        QueuedJob(1, a_demand(WHOLE), 50, partitions=("only",), who=LimitedUser("ann")),
+        QueuedJob(2, a_demand(WHOLE), 500, partitions=("only",), who=LimitedUser("bob")),
     ]
-    free, order = rooms([a_gpu(0)], [], {}), Order(policy=policy)
-    decided = plan(Queue(jobs, order), busy, free, Host(9, 2**50), limits=LIMITS, now=0.0)
+    free, order = rooms([a_gpu(0)], [], {}), PriorityBasis(policy=policy)
+    decided = plan(Queue(jobs, order), busy, free, HostRoom(9, 2**50), limits=LIMITS, now=0.0)
     assert [start.job_id for start in decided.starts] == [2]
     assert decided.shortfall(jobs[0].kind).reason is Reason.MAX_JOBS_PER_USER
     assert decided.reserved == {}
@@ -159,13 +159,13 @@ def test_a_job_that_a_limit_keeps_back_reserves_nothing_and_keeps_nobody_back():
 )
 def test_nobody_takes_the_place_within_a_limit_that_the_first_job_needs(what, most, starts):
     """Else that limit keeps it back, and others have its room for as long as such jobs come."""
-    lab = Account(name="lab", limits=Limits(**{what: most}))
+    lab = ChargeAccount(name="lab", limits=Limits(**{what: most}))
     policy = Policy(partitions=(Partition(name="main"),), accounts=(lab,))
     held = (Hold(gpu=0, share=2500, memory=1),)
-    busy = [Running(a_demand(2500), held, 10.0, "main", Owner("bob", "lab"))]
-    first = QueuedJob(1, a_demand(WHOLE, gpus=2), 10, who=Owner("ann", "lab"))
-    small = QueuedJob(2, a_demand(2500), 8, who=Owner("bob", "lab"), since=1.0)
-    other = QueuedJob(3, a_demand(2500), 8, who=Owner("bob"), since=1.0)
+    busy = [Running(a_demand(2500), held, 10.0, "main", LimitedUser("bob", "lab"))]
+    first = QueuedJob(1, a_demand(WHOLE, gpus=2), 10, who=LimitedUser("ann", "lab"))
+    small = QueuedJob(2, a_demand(2500), 8, who=LimitedUser("bob", "lab"), since=1.0)
+    other = QueuedJob(3, a_demand(2500), 8, who=LimitedUser("bob"), since=1.0)
     decided = decide([first, small, other], busy, policy)
     assert decided.reserved["main"].job == 1
     assert [start.job_id for start in decided.starts] == starts
@@ -176,7 +176,9 @@ def test_nobody_takes_the_place_within_a_limit_that_the_first_job_needs(what, mo
 def decide(jobs, busy, policy, *, gpus=2):
     cards = [a_gpu(index) for index in range(gpus)]
     free = rooms(cards, [(hold, False) for job in busy for hold in job.holds], {})
-    return plan(Queue(jobs, Order(policy=policy)), busy, free, Host(99, 2**50), limits=LIMITS, now=0.0)
+    return plan(
+        Queue(jobs, PriorityBasis(policy=policy)), busy, free, HostRoom(99, 2**50), limits=LIMITS, now=0.0
+    )
 
 
 def test_the_first_of_each_partition_has_a_reservation_beside_those_before_it():
@@ -215,12 +217,14 @@ def test_the_share_of_a_job_that_names_memory_is_counted_as_the_card_gives_it():
     cards = [a_gpu(0, memory=16 * GIB), a_gpu(1, memory=64 * GIB)]
     job = QueuedJob(1, a_demand(memory=8 * GIB), 50)
     whole = [
-        Running(a_demand(WHOLE), (Hold(gpu=1, share=WHOLE, memory=64 * GIB),), 9.0, "main", Owner("bob"))
+        Running(
+            a_demand(WHOLE), (Hold(gpu=1, share=WHOLE, memory=64 * GIB),), 9.0, "main", LimitedUser("bob")
+        )
     ]
     for busy, starts in (([], 1), (whole, 0)):
         free = rooms(cards, [(hold, False) for one in busy for hold in one.holds], {})
-        order = Order(policy=policy)
-        decided = plan(Queue([job], order), busy, free, Host(9, 2**50), limits=LIMITS, now=0.0)
+        order = PriorityBasis(policy=policy)
+        decided = plan(Queue([job], order), busy, free, HostRoom(9, 2**50), limits=LIMITS, now=0.0)
         if busy:
             assert decided.starts == ()
             assert decided.shortfall(job.kind).reason is Reason.MAX_GPUS_PER_USER

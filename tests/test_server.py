@@ -19,7 +19,7 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.controller.turn import Failed, JobEnded, JobStarted
 from fgsched.domain.errors import BadUsage, Unreachable
 from fgsched.domain.states import JobState
-from fgsched.launch.spawner import Answer
+from fgsched.launch.spawner import SpawnerReport
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.server import MAX_FRAME, Connection, LongAnswer, listen, parse
 from fgsched.store import DiskError
@@ -528,12 +528,12 @@ def test_a_request_is_its_operation_and_the_rest():
 
 
 ANSWERS = [
-    (Answer(7, 2, 99, 0, 1234), JobStarted(7, 2, Shepherd(99, 1234, BOOT))),
-    (Answer(7, 2, 99, 0, 0), JobEnded(7, 2)),  # killed before it could say
-    (Answer(7, 2, 99, EEXIST, 1234), JobEnded(7, 2)),  # somebody else has the claim
-    (Answer(7, 2, 0, ESRCH, 0), JobEnded(7, 2)),
-    (Answer(7, 2, 0, 0, 0, is_over=True), JobEnded(7, 2)),
-    (Answer(7, 2, 0, EINVAL, 0), Failed(7, 2, "could not be launched: Invalid argument")),
+    (SpawnerReport(7, 2, 99, 0, 1234), JobStarted(7, 2, Shepherd(99, 1234, BOOT))),
+    (SpawnerReport(7, 2, 99, 0, 0), JobEnded(7, 2)),  # killed before it could say
+    (SpawnerReport(7, 2, 99, EEXIST, 1234), JobEnded(7, 2)),  # somebody else has the claim
+    (SpawnerReport(7, 2, 0, ESRCH, 0), JobEnded(7, 2)),
+    (SpawnerReport(7, 2, 0, 0, 0, is_over=True), JobEnded(7, 2)),
+    (SpawnerReport(7, 2, 0, EINVAL, 0), Failed(7, 2, "could not be launched: Invalid argument")),
 ]
 
 

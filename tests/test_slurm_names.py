@@ -12,7 +12,7 @@ from fgsched.cli.install.slurmnames import BIN, NAMES, names
 from fgsched.controller.handlers.submit import check_mail
 from fgsched.domain.errors import Exit, Refused
 from fgsched.domain.job import Request
-from fgsched.mail.letters import Settings
+from fgsched.mail.letters import MailSettings
 from fgsched.slurm import usage
 from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.hostlist import expand, fold
@@ -156,9 +156,9 @@ def test_sattach_attaches_to_the_job_of_a_step_and_refuses_options_about_its_tas
 
 def test_a_host_without_mails_takes_a_script_with_any_address():
     asked = Request(name="x", mail_type="END", mail_user="someone@elsewhere.example")
-    check_mail(asked, Settings(way="off"))
+    check_mail(asked, MailSettings(way="off"))
     with pytest.raises(Refused):
-        check_mail(asked, Settings(way="sendmail"))
+        check_mail(asked, MailSettings(way="sendmail"))
 
 
 def test_functions_of_the_submitters_shell_reach_steps_and_jobs_of_jobs(home):

@@ -5,7 +5,7 @@ import pytest
 from builders import World, a_demand, a_gpu, a_result, full_disk
 from fgsched.controller.turn import HostShort
 from fgsched.domain.job import WHOLE, Demand, HostLimits
-from fgsched.domain.policy import Limits, Partition, Policy, PreemptRule, User, Weights
+from fgsched.domain.policy import Limits, Partition, Policy, PreemptRule, UserPolicy, Weights
 from fgsched.domain.states import JobState
 from fgsched.scheduling.preemption import REQUEUE
 
@@ -105,7 +105,7 @@ def a_fair_share_that_has_changed():
 def a_quota_of_which_the_use_decays():
     policy = Policy(
         weights=Weights(fairshare=0, age=0, half_life=1000),
-        users=(User(name="ann", limits=Limits(gpu_seconds=500)),),
+        users=(UserPolicy(name="ann", limits=Limits(gpu_seconds=500)),),
     )
     world = a_host(policy=policy)
     world.submit([a_demand(WHOLE)], time_limit=400)

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.domain.states import Reason
-from fgsched.lifecycle.watchdog import JobOnGpu, LastQuery, Policy, ProcessUse, judge
+from fgsched.lifecycle.watchdog import JobOnGpu, LastQuery, ProcessUse, WatchdogPolicy, judge
 
 MIB, GIB = 1 << 20, 1 << 30
-KILL, WARN = Policy(tolerance=100), Policy(kills=False, tolerance=100)
+KILL, WARN = WatchdogPolicy(tolerance=100), WatchdogPolicy(kills=False, tolerance=100)
 
 
 def use(memory, tracked=0, *, pid=7):

@@ -9,7 +9,7 @@ from builders import a_job
 from fgsched.controller.gpumonitor import Seen, Watchdog
 from fgsched.domain.job import GpuProcess, Reading
 from fgsched.domain.states import JobState
-from fgsched.lifecycle.watchdog import Policy
+from fgsched.lifecycle.watchdog import WatchdogPolicy
 from fgshim import region
 
 GIB, CONTEXT = 1 << 30, 256 << 20
@@ -32,7 +32,7 @@ def controller(tmp_path):
     """controller() -> look(reading) of a new one: what is charged then."""
 
     def start():
-        watching = Watchdog(str(tmp_path), Policy(), lambda noticed: None)
+        watching = Watchdog(str(tmp_path), WatchdogPolicy(), lambda noticed: None)
 
         def look(job, reading):
             owners = {process.pid: job.id for process in reading.processes}
@@ -81,7 +81,7 @@ def ending():
 def test_of_processes_that_are_ending_nobody_can_say_that_the_hook_is_not_in_them(job, tmp_path, ending):
     """The driver lists one until it has cleared it away: a job of many short programs often shows one."""
     told = []
-    watching = Watchdog(str(tmp_path), Policy(), told.append)
+    watching = Watchdog(str(tmp_path), WatchdogPolicy(), told.append)
     for pid in (ending(), ending()):
         watching.look(Seen({0: busy(pid)}, set(), {pid: job.id}), {job.id: job})
     assert told == []

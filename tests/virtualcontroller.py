@@ -39,7 +39,7 @@ from fgsched.controller.upkeep import Pruner
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import Gpu, Job
 from fgsched.domain.states import JobState, Reason
-from fgsched.launch.launcher import Launching
+from fgsched.launch.launcher import PendingLaunch
 from fgsched.lifecycle.watchdog import Fault
 from fgsched.store.moved import Unreadable
 from virtualhost import Agenda, VirtualHost
@@ -444,7 +444,7 @@ _NOTHING = WatchdogFinding(0, 0, (), None)  # of no job: it makes a turn after a
 class _Open:
     """The check before each launch, which finds nothing."""
 
-    def open_for(self, launching: Launching) -> None:
+    def open_for(self, launching: PendingLaunch) -> None:
         launching.go()
 
 

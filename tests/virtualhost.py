@@ -14,8 +14,8 @@ from heapq import heappop, heappush
 from builders import a_result
 from fgsched.controller.turn import Event, Failed, HostShort, JobEnded, JobStarted
 from fgsched.domain.job import Job, Reading
-from fgsched.launch.launcher import Launching
-from fgsched.lifecycle.transitions import Alive, Gone, Result, Seen, Shepherd, Unclaimed
+from fgsched.launch.launcher import PendingLaunch
+from fgsched.lifecycle.transitions import Alive, Result, Seen, Shepherd, ShepherdGone, Unclaimed
 from fgsched.store import Allocation
 
 EPOCH = 1_700_000_000.0  # wall time at the begin of a world
@@ -125,7 +125,7 @@ class VirtualHost:
         self.sent: dict[tuple[int, int], int] = {}  # launch under way -> life that sent it
         self.launching: Callable[[Job, Sequence[Allocation]], None] = lambda job, given: None
         self.executing: Callable[[tuple[int, int]], None] = lambda key: None
-        self.gate: Callable[[Launching], None] = lambda launching: launching.go()
+        self.gate: Callable[[PendingLaunch], None] = lambda launching: launching.go()
         self.signals: Counter[int] = Counter()  # job -> signals that its supervisor took
         self.unrun: set[int] = set()  # jobs of which a launch failed for good
         self.lost_cards: set[int] = set()
@@ -193,7 +193,7 @@ class VirtualHost:
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
         self.launching(job, given)
         refuse = lambda why: self.post(Failed(job.id, job.attempt, why))  # noqa: E731
-        self.gate(Launching(job, given, go=lambda: self._send(job, given), refuse=refuse))
+        self.gate(PendingLaunch(job, given, go=lambda: self._send(job, given), refuse=refuse))
 
     def _send(self, job: Job, given: Sequence[Allocation]) -> None:
         if self._chance(self.faults.unlaunched / 2, "launch refused"):
@@ -304,7 +304,7 @@ class VirtualHost:
             found.claim = "T"
         if found.claim == "T":
             return Unclaimed()
-        return Alive(self._identity(found)) if found.shepherd and found.claim == "P" else Gone()
+        return Alive(self._identity(found)) if found.shepherd and found.claim == "P" else ShepherdGone()
 
     def _identity(self, found: Attempt) -> Shepherd:
         return Shepherd(found.shepherd, 1, self.boot)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fgsched.domain.errors import Refused
-from fgsched.hooks.settings import HookSettings, Ran, Run
-from fgsched.mail.letters import Letter, Settings, from_bytes
+from fgsched.hooks.settings import HookRun, HookSettings, Ran
+from fgsched.mail.letters import Letter, MailSettings, from_bytes
 from fgsched.mail.mailer import Mailer
 from fgsched.mail.spool import Spool
 from fgsched.mail.transport import Later
 from virtualhost import Agenda
 
-MAILS = Settings(way="smtp")
+MAILS = MailSettings(way="smtp")
 _PAUSE = 1.0  # seconds until a runner or mailer that was killed is started again
 _SHORT = HookSettings(prolog="/site/prolog", epilog="/site/epilog")
 SITES = (HookSettings(), _SHORT, HookSettings(epilog="/site/epilog"), HookSettings(prolog="/site/prolog"))
@@ -53,7 +53,7 @@ class Programs:
     draw: random.Random
     faults: Faults = field(default_factory=Faults)
     began: Callable[[Program], None] = lambda program: None
-    failed: Callable[[Program, Run], None] = lambda program, run: None
+    failed: Callable[[Program, HookRun], None] = lambda program, run: None
     noted: Callable[[str], None] = lambda what: None
     all: list[Program] = field(default_factory=list)
     hurt: Counter[str] = field(default_factory=Counter)
@@ -82,12 +82,12 @@ class VirtualRunner:
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
-        self._asked: dict[int, tuple[Run, Callable[[Ran], None]]] = {}
+        self._asked: dict[int, tuple[HookRun, Callable[[Ran], None]]] = {}
         self._running: dict[int, Program] = {}
         self._heard: list[Ran] = []
         self._number = self._life = 0
 
-    def run(self, run: Run, done: Callable[[Ran], None]) -> None:
+    def run(self, run: HookRun, done: Callable[[Ran], None]) -> None:
         self._number += 1
         self._asked[self._number] = run, done
         self._programs.agenda.after(0.001, partial(self._start, self._number, self._life))
@@ -228,7 +228,7 @@ class VirtualMailer:
             self._woken_at = float("inf")
             self._wake(0.001)
 
-    def obey(self, settings: Settings) -> None:
+    def obey(self, settings: MailSettings) -> None:
         """Never called."""
 
     def _wake(self, seconds: float) -> None:

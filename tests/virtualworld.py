@@ -26,7 +26,7 @@ from fgsched.config.load import Config
 from fgsched.config.schema import AccountSettings, PartitionSettings, UserSettings
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Job
-from fgsched.hooks.settings import Run
+from fgsched.hooks.settings import HookRun
 from fgsched.mail.spool import Spool
 from virtualbooks import Books
 from virtualcontroller import Life, Place
@@ -161,7 +161,7 @@ class World:
         self.post = Post(Spool(directory / "mail"), self.agenda, draws[1], self.weather.programs)
         self.post.has_power = lambda: not self.disk.is_cut
 
-    def _program_failed(self, program: Program, run: Run) -> None:
+    def _program_failed(self, program: Program, run: HookRun) -> None:
         """An operator returns the cards to service that are drained for it."""
         for index in filter(None, run.environment["FG_JOB_GPUS"].split(",")):
             self.agenda.after(

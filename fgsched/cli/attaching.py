@@ -20,7 +20,7 @@ from fgsched.client import Client
 from fgsched.domain.errors import NotPermitted, Refused
 from fgsched.domain.states import JobState
 from fgsched.interactive import link
-from fgsched.interactive.connected import Connected, Detached, Interrupted, Plan
+from fgsched.interactive.connected import Connected, ConnectionPlan, Detached, Interrupted
 from fgsched.interactive.signals import Signals
 from fgsched.lifecycle.launchspec import job_dir
 from fgsched.views import choices
@@ -71,9 +71,9 @@ def _on_terminal(client: Client, job: protocol.JobInfo, name: str) -> bool:
     directory = Path(job_dir(str(client.places.run), job.id, job.attempt))
     try:
         connection = link.connect(link.attach_name(name), directory)
-    except link.Gone:
+    except link.CallerGone:
         return False
-    plan = Plan(name=_NAME, job=job.id, terminal=True, stays=True)
+    plan = ConnectionPlan(name=_NAME, job=job.id, terminal=True, stays=True)
     with connection, Signals() as signals:
         Connected(connection, signals, plan, lambda text: None, lambda: None).attach()
     return True

@@ -13,7 +13,7 @@ import msgspec
 from fgsched.cli.command import Command, run, write
 from fgsched.client import find_places
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
-from fgsched.domain.fence import FENCE_DIR, Reply, Request
+from fgsched.domain.fence import FENCE_DIR, FenceReply, FenceRequest
 from fgsched.domain.job import Demand
 from fgsched.domain.text import BadValue, lazy_regex, quoted
 from fgsched.domain.units import split_units
@@ -80,7 +80,7 @@ def fgfence(words: tuple[str, ...], **options: Any) -> int:
     if (pid is not None or as_json) and not prints:
         raise BadUsage("--pid and --json belong to --print-env")
     _refuse_inside()
-    request = Request(
+    request = FenceRequest(
         demand=_demand(options["gpus"], options["gpu_mem"]),
         pid=(pid or os.getppid()) if prints else os.getpid(),
         follows=not prints,
@@ -136,7 +136,7 @@ def _fenced(question: bytes) -> dict[str, str]:
         line = watcher.stdout.readline()
     if not line:
         raise FgschedError("the watcher of the fence has failed")
-    reply = msgspec.json.decode(line, type=Reply)
+    reply = msgspec.json.decode(line, type=FenceReply)
     if reply.cause:
         raise Refused(reply.cause, reply.remedy)
     return dict(reply.environment)

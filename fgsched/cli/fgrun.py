@@ -21,7 +21,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Request
 from fgsched.domain.states import JobState
 from fgsched.interactive import link
-from fgsched.interactive.connected import Detached, Interrupted, Plan
+from fgsched.interactive.connected import ConnectionPlan, Detached, Interrupted
 from fgsched.interactive.joining import join
 from fgsched.interactive.session import Session
 from fgsched.lifecycle.containers import entering
@@ -137,7 +137,7 @@ class Foreground:
             ids = client.call(protocol.Submit(**parts([job])), patience=60)
             for warning in ids.warnings:
                 click.echo(f"{self.name}: warning: {warning}", err=True)
-            plan = Plan(
+            plan = ConnectionPlan(
                 name=self.name,
                 job=ids.first,
                 streams=self.streams,
@@ -225,7 +225,7 @@ def _inside(job: int, settings: Sequence[Setting], words: Sequence[str], *, is_t
 
 def run_inside(job: int, command: Sequence[str], *, name: str, is_terminal: bool, quiet: bool) -> int:
     """Run a command inside a running job of the caller; return its exit code. Raises the errors of `join`."""
-    plan = Plan(name=name, job=job, terminal=is_terminal, quiet=quiet)
+    plan = ConnectionPlan(name=name, job=job, terminal=is_terminal, quiet=quiet)
     with Client(find_places()) as client:
         try:
             return join(client, job, plan, tuple(command))

@@ -19,7 +19,7 @@ from fgsched.domain.times import format_runtime
 from fgsched.system.paths import Paths
 
 if TYPE_CHECKING:
-    from fgsched.config.keys import Key
+    from fgsched.config.keys import ConfigKey
     from fgsched.config.load import Config
 
 _cards = click.option(
@@ -293,7 +293,7 @@ def _settings_text(config: "Config", file: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _setting_line(key: "Key", value: object) -> str:
+def _setting_line(key: "ConfigKey", value: object) -> str:
     """Return `key = value`; as a comment where the default depends on the host."""
     if key.default_text and value == key.default:
         return f"# {key.name} = … ({key.default_text})"

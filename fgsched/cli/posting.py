@@ -11,7 +11,7 @@ from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted, Refused, StorageError
 from fgsched.lifecycle.mail import parse_mail_user
 from fgsched.mail.addresses import check_address, host_name
-from fgsched.mail.letters import Attachment, Message, Settings, to_bytes
+from fgsched.mail.letters import Attachment, MailSettings, Message, to_bytes
 from fgsched.mail.mailer import Mailer
 from fgsched.mail.spool import Spool
 from fgsched.reports.mail import report_mail
@@ -19,7 +19,7 @@ from fgsched.reports.model import Report
 from fgsched.reports.registry import FORMATS
 
 
-def recipients(text: str) -> tuple[tuple[str, ...], Settings]:
+def recipients(text: str) -> tuple[tuple[str, ...], MailSettings]:
     """Return the addresses, and how mails are sent. Raises BadUsage or Refused."""
     settings = load(find_places()).mails
     if settings.way == "off":
@@ -48,7 +48,7 @@ def post(report: Report, texts: Mapping[str, str], options: Mapping[str, Any], n
     post_message(_message(report, texts, options, to, now), settings)
 
 
-def post_message(message: Message, settings: Settings) -> None:
+def post_message(message: Message, settings: MailSettings) -> None:
     """Send a message now, or leave it in the queue of mails with a warning.
 
     Raises:

@@ -14,9 +14,9 @@ from fgsched.config.schema import (
     AccountSettings,
     Config,
     FeatureSettings,
-    GpuSettings,
     GpuTypeSettings,
     PartitionSettings,
+    PerGpuSettings,
     QosSettings,
     ResourceSettings,
     UserSettings,
@@ -27,7 +27,7 @@ from fgsched.domain.text import quoted, shown
 # -- the keys --------------------------------------------------------------------------------------
 
 
-class Key(Struct, frozen=True, kw_only=True):
+class ConfigKey(Struct, frozen=True, kw_only=True):
     """A key of the file."""
 
     name: str
@@ -59,7 +59,7 @@ class Key(Struct, frozen=True, kw_only=True):
             raise ValueError(error.cause) from error
 
 
-def _keys_of(struct: type[Struct]) -> dict[str, Key]:
+def _keys_of(struct: type[Struct]) -> dict[str, ConfigKey]:
     """Return the keys of a table by the names of the fields that hold them."""
     types = get_type_hints(struct, include_extras=True)
     defaults = {field.name: field.default for field in fields(struct)}
@@ -70,11 +70,11 @@ def _keys_of(struct: type[Struct]) -> dict[str, Key]:
     }
 
 
-def _key_of(name: str, declared: Any, default: object) -> Key:
+def _key_of(name: str, declared: Any, default: object) -> ConfigKey:
     notes = declared.__metadata__
     about = next(note for note in reversed(notes) if isinstance(note, Meta) and note.description)
     extra = about.extra or {}
-    return Key(
+    return ConfigKey(
         name=extra.get("name", name),
         table=extra.get("table", ""),
         description=about.description or "",
@@ -111,7 +111,7 @@ TABLES: dict[str, type[Struct]] = {
     "resources": ResourceSettings,
     "gpu_types": GpuTypeSettings,
     "features": FeatureSettings,
-    "per_gpu": GpuSettings,
+    "per_gpu": PerGpuSettings,
 }
 KEYS = _keys_of(Config)  # by the name of the field
 SECTIONS = {table: _keys_of(struct) for table, struct in TABLES.items()}
@@ -172,7 +172,7 @@ def decode_values(values: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _as_toml(key: Key, text: str) -> object:
+def _as_toml(key: ConfigKey, text: str) -> object:
     """Convert a word of the command line to the syntax of the file."""
     plain = key.type.__origin__
     if plain is bool:

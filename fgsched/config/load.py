@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from fgsched.config.keys import KEYS, SECTIONS, TABLES, Key
+from fgsched.config.keys import KEYS, SECTIONS, TABLES, ConfigKey
 from fgsched.config.schema import NAME, NAME_RULE, Config, PartitionSettings
 from fgsched.config.syntax import syntax_error, unreadable_value
 from fgsched.domain.errors import BadUsage
@@ -180,7 +180,7 @@ def _read_entry(source: _Source, table: str, name: str, entry: object) -> Struct
     return TABLES[table](**found)
 
 
-def _decode(source: _Source, path: Sequence[str], key: Key, value: object) -> Any:
+def _decode(source: _Source, path: Sequence[str], key: ConfigKey, value: object) -> Any:
     try:
         return key.decode(value)
     except ValueError:

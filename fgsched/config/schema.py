@@ -16,7 +16,7 @@ from fgsched.domain.policy import (
     MAIN,
     NORMAL,
     Access,
-    Account,
+    ChargeAccount,
     Defaults,
     Limits,
     Partition,
@@ -25,16 +25,16 @@ from fgsched.domain.policy import (
     PreemptRule,
     Qos,
     Resource,
-    User,
+    UserPolicy,
     Weights,
 )
 from fgsched.domain.units import SubmitContext
 from fgsched.hooks.settings import HookSettings
 from fgsched.lifecycle.mps import PROGRAM as MPS_PROGRAM
 from fgsched.lifecycle.mps import SERVER as MPS_SERVER
-from fgsched.lifecycle.mps import Settings as MpsSettings
+from fgsched.lifecycle.mps import MpsSettings
 from fgsched.lifecycle.visible import VisibleDevices
-from fgsched.mail.letters import Settings
+from fgsched.mail.letters import MailSettings
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -425,7 +425,7 @@ class Config(Struct, frozen=True, kw_only=True):
     resources: dict[str, "ResourceSettings"] = {}
     gpu_types: dict[str, "GpuTypeSettings"] = {}
     features: dict[str, "FeatureSettings"] = {}
-    per_gpu: dict[str, "GpuSettings"] = {}
+    per_gpu: dict[str, "PerGpuSettings"] = {}
 
     @property
     def limits(self) -> HostLimits:
@@ -483,10 +483,10 @@ class Config(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def mails(self) -> Settings:
+    def mails(self) -> MailSettings:
         """Return how mails are sent."""
         found = "smtp" if self.smtp_host else "sendmail" if os.access(self.sendmail, os.X_OK) else "off"
-        return Settings(
+        return MailSettings(
             way=found if self.mail == "auto" else self.mail,
             sender=self.mail_from,
             domain=self.mail_domain,
@@ -758,9 +758,9 @@ class AccountSettings(Struct, frozen=True, kw_only=True):
     max_gpus_running: Annotated[GpuAmount, _gpus("Most GPUs of all its running jobs.")] = 0
     users: Annotated[Names, _says("Users who may charge it; default all.")] = ()
 
-    def build(self, name: str) -> Account:
+    def build(self, name: str) -> ChargeAccount:
         """Return the account `name` with these settings."""
-        return Account(name=name, shares=self.shares, limits=_limits(self), users=self.users)
+        return ChargeAccount(name=name, shares=self.shares, limits=_limits(self), users=self.users)
 
 
 class UserSettings(Struct, frozen=True, kw_only=True):
@@ -773,9 +773,9 @@ class UserSettings(Struct, frozen=True, kw_only=True):
     max_pending: Annotated[Whole, _jobs("Most pending jobs.")] = 0
     max_gpus_running: Annotated[GpuAmount, _gpus("Most GPUs of all running jobs of the user.")] = 0
 
-    def build(self, name: str) -> User:
+    def build(self, name: str) -> UserPolicy:
         """Return the user `name` with these settings."""
-        return User(name=name, shares=self.shares, account=self.account, limits=_limits(self))
+        return UserPolicy(name=name, shares=self.shares, account=self.account, limits=_limits(self))
 
 
 class ResourceSettings(Struct, frozen=True, kw_only=True):
@@ -812,7 +812,7 @@ class FeatureSettings(Struct, frozen=True, kw_only=True):
     gpus: Annotated[forms.GpuIndices, _says("GPUs that have the feature; none: the host has it.")] = ()
 
 
-class GpuSettings(Struct, frozen=True, kw_only=True):
+class PerGpuSettings(Struct, frozen=True, kw_only=True):
     """A `[per_gpu.INDEX]` table: one GPU of the host."""
 
     mps: Annotated[Mps | Literal[""], _says("MPS on this GPU; default as [gpus] mps.")] = ""

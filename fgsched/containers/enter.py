@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fgsched.containers import runtimes
-from fgsched.containers.inside import Fence, Inside, without_nested
+from fgsched.containers.inside import ContainerFence, Inside, without_nested
 from fgsched.domain.errors import FgschedError, Refused
 from fgsched.domain.job import is_instance
 from fgsched.interactive.agent import execute
@@ -95,7 +95,7 @@ def _command(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     return runtimes.apptainer(inside, name=runtime)
 
 
-def _drop_own_binds(fence: Fence) -> None:
+def _drop_own_binds(fence: ContainerFence) -> None:
     """Remove the job's own mounts from the variables of apptainer and singularity, which would warn."""
     for name in (f"{runtime}_BIND" for runtime in RUNTIMES):
         binds = os.environ.get(name, "").split(",")
@@ -239,7 +239,7 @@ def _has_cdi() -> bool:
 # -- the fence -----------------------------------------------------------------------------------------
 
 
-def _fence(folder: str, environ: Mapping[str, str]) -> Fence | None:
+def _fence(folder: str, environ: Mapping[str, str]) -> ContainerFence | None:
     """Return the files of the job's limits; None if the job has no hook."""
     place = environ["FG_JOB_DIR"]
     link, region = f"{place}/libfgshim.so", f"{place}/region"
@@ -249,11 +249,11 @@ def _fence(folder: str, environ: Mapping[str, str]) -> Fence | None:
     preload = f"{folder}/preload"
     Path(preload).write_text(f"{link}\n")
     if not os.path.exists(region):
-        return Fence(folder=place, link=link, hook=hook, preload=preload)
+        return ContainerFence(folder=place, link=link, hook=hook, preload=preload)
     with open(region, "rb") as file:
         seal = seal_of(file.read(_HEAD))
     job, _, attempt = os.path.basename(place).partition(".")
-    return Fence(
+    return ContainerFence(
         folder=place,
         link=link,
         hook=hook,

@@ -29,7 +29,7 @@ shift 4
 _EXECUTE, _RUN = 'exec "$@"\n', '"$@"\n'  # process 1 of a pid namespace ignores signals: it only waits
 
 
-class Fence(Struct, frozen=True, kw_only=True):
+class ContainerFence(Struct, frozen=True, kw_only=True):
     """The files by which a job's limits hold in its container."""
 
     folder: str  # the directory of the job
@@ -55,7 +55,7 @@ class Inside(Struct, frozen=True, kw_only=True):
     mounts: tuple[Mount, ...]
     devices: tuple[str, ...] = ()  # nodes of the job's GPUs and of the driver
     driver: tuple[str, ...] = ()  # libraries and programs of the driver
-    fence: Fence | None = None
+    fence: ContainerFence | None = None
     environment: Mapping[str, str] = field(default_factory=dict)  # variables that the image must not override
     is_terminal: bool = False
 

@@ -11,7 +11,7 @@ _OWN = frozenset({"/proc", "/dev", "/sys", "/run", "/tmp"})  # directories of th
 _OF_THE_HOST = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/localtime")
 
 
-class Tree(Protocol):
+class ImageTree(Protocol):
     """The files of an unpacked image."""
 
     def names(self, path: str) -> Sequence[str]:
@@ -30,7 +30,7 @@ class Tree(Protocol):
 # -- bubblewrap ----------------------------------------------------------------------------------------
 
 
-def bubblewrap(inside: Inside, tree: Tree) -> list[str]:
+def bubblewrap(inside: Inside, tree: ImageTree) -> list[str]:
     """Return the command line of bubblewrap over an unpacked root directory, whose files are read-only."""
     mounts = [*_files_of_the_host(inside.image, tree), *inside.mounts, *_preload(inside)]
     return [
@@ -48,7 +48,7 @@ def bubblewrap(inside: Inside, tree: Tree) -> list[str]:
     ]
 
 
-def _root(image: str, above: str, targets: Sequence[str], tree: Tree) -> Iterator[str]:
+def _root(image: str, above: str, targets: Sequence[str], tree: ImageTree) -> Iterator[str]:
     """Yield the options that show an image: each entry of its root is bound.
 
     A directory of the image that lacks a mount point is made, and its entries are bound in it.
@@ -67,12 +67,12 @@ def _root(image: str, above: str, targets: Sequence[str], tree: Tree) -> Iterato
             yield from ("--ro-bind", f"{image}{path}", path)
 
 
-def _lacks_one(image: str, path: str, targets: Sequence[str], tree: Tree) -> bool:
+def _lacks_one(image: str, path: str, targets: Sequence[str], tree: ImageTree) -> bool:
     below = [target for target in targets if target.startswith(f"{path}/")]
     return any(not (tree.is_file(f"{image}{one}") or tree.is_directory(f"{image}{one}")) for one in below)
 
 
-def _files_of_the_host(image: str, tree: Tree) -> list[Mount]:
+def _files_of_the_host(image: str, tree: ImageTree) -> list[Mount]:
     """Return the host's files about users and names, where the image has such a file."""
     return [Mount(path, path, False) for path in _OF_THE_HOST if tree.is_file(image + path)]
 

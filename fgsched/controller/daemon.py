@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from fgsched.launch.spawner import Spawner
 from fgsched.store.ahead import read_ahead
 from fgsched.system import nice
-from fgsched.system.ownhost import Owner, claim, hold_jobs_lock, refuse_without_locks, this_host
+from fgsched.system.ownhost import QueueOwner, claim, hold_jobs_lock, refuse_without_locks, this_host
 from fgsched.system.paths import Paths, taken
 from fgsched.system.private import close_to_others
 from fgsched.system.process import Children, boot_id, children
@@ -77,7 +77,7 @@ def _claimed(places: Paths, *, takes_over: bool) -> tuple[Paths, tuple[int, ...]
         Unreachable: the queue belongs to another host.
         StorageError: the file system has no locks, or there is no place for the run directory.
     """
-    owner = Owner(host=this_host(), pid=os.getpid(), since=time.time())
+    owner = QueueOwner(host=this_host(), pid=os.getpid(), since=time.time())
     claim(places.state, owner, takes_over=takes_over)
     in_use = hold_jobs_lock(places.state)
     places = placed(places, os.geteuid(), boot_id())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fgsched import gpus
 from fgsched.domain.states import Tier
-from fgsched.launch.launcher import Launching
+from fgsched.launch.launcher import PendingLaunch
 from fgsched.store import Allocation
 from fgsched.system import cgroups
 
@@ -35,10 +35,10 @@ class EnforcementGate:
         self._verdict = ""  # why enforcement does not work; "": it works
         self._asked_at: float | None = None
         self._asked_for = ""
-        self._waiting: list[Launching] = []  # for the verdict
-        self._limiting: dict[str, Launching] = {}  # by the request
+        self._waiting: list[PendingLaunch] = []  # for the verdict
+        self._limiting: dict[str, PendingLaunch] = {}  # by the request
 
-    def open_for(self, launching: Launching) -> None:
+    def open_for(self, launching: PendingLaunch) -> None:
         """Launch the job, refuse it, or keep it until the check has finished."""
         tier = launching.job.tier
         if not self._is_real or not launching.given or tier not in (Tier.SHIM.value, Tier.DRIVER.value):
@@ -51,7 +51,7 @@ class EnforcementGate:
             self._waiting.append(launching)
             self._ask(launching.given[0])
 
-    def _let(self, launching: Launching) -> None:
+    def _let(self, launching: PendingLaunch) -> None:
         if self._verdict:
             launching.refuse(_NOT_HELD + self._verdict)
         else:
@@ -73,7 +73,7 @@ class EnforcementGate:
         about = {"run": self._run, "hook": str(self._hook), "gpu": card.gpu, "uuid": card.uuid}
         self._sampler.ask(f"{gpus.HOOK_TEST} {json.dumps(about)}")
 
-    def _limit(self, launching: Launching) -> None:
+    def _limit(self, launching: PendingLaunch) -> None:
         """Set the driver's limit on the cgroup, before the shepherd joins it."""
         try:
             cgroups.make(Path(launching.cgroup))
@@ -85,7 +85,7 @@ class EnforcementGate:
         self._limiting[question] = launching
         self._sampler.ask(question)
 
-    def hear(self, answer: gpus.Answer) -> None:
+    def hear(self, answer: gpus.GpuAnswer) -> None:
         """Handle the answer to a check."""
         if answer.want.startswith(gpus.LIMIT):
             self._limited(answer)
@@ -99,7 +99,7 @@ class EnforcementGate:
         if answer.error:
             self._proved = ""  # tested again for the next job, in case it was repaired
 
-    def _limited(self, answer: gpus.Answer) -> None:
+    def _limited(self, answer: gpus.GpuAnswer) -> None:
         launching = self._limiting.pop(answer.want, None)
         if launching is None:
             return

@@ -66,25 +66,25 @@ from fgsched.domain.job import Ended, GpuState, HostLimits, Job
 from fgsched.domain.policy import Policy
 from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.enforcement import MountPlan
-from fgsched.lifecycle.launchspec import Binding
+from fgsched.lifecycle.launchspec import CpuBinding
 from fgsched.lifecycle.mps import is_server
 from fgsched.lifecycle.transitions import (
-    Adopt,
     Alive,
     Delay,
     Finish,
-    Gone,
     Hunt,
-    Requeue,
+    RequeueUnstarted,
     Result,
     Seen,
     Shepherd,
+    ShepherdGone,
+    WatchShepherd,
     complete,
     recover,
     settle,
     withdraw,
 )
-from fgsched.scheduling.planner import Start
+from fgsched.scheduling.planner import JobStart
 from fgsched.store import JobRecord, OpenRows, StorageBroken, Store, is_fatal
 
 _AFTER_UNDONE = 1.0  # seconds after a turn that could not be stored, until it is repeated without an event
@@ -112,7 +112,7 @@ class Engine:
         self.charges = UsageCharges(store.kept)
         self._starter = Starter()
         self.mounts = MountPlan()  # the private mounts of jobs
-        self.binding = Binding()  # to which CPUs they are bound; as policy
+        self.binding = CpuBinding()  # to which CPUs they are bound; as policy
         self.tier = tier  # how jobs are held to their share of device memory on this host
         self.jobtable = JobTable()
         self.eligibility = Eligibility(self)
@@ -438,7 +438,9 @@ class Engine:
         if is_held_for_an_error(job):
             raise AlreadyMarked
         seen = None if job.state in (JobState.PENDING, JobState.COMPLETING) else self.launcher.seize(job)
-        lives = isinstance(seen, Alive) or (isinstance(seen, Gone) and not self.launcher.kill_remaining(job))
+        lives = isinstance(seen, Alive) or (
+            isinstance(seen, ShepherdGone) and not self.launcher.kill_remaining(job)
+        )
         if lives:  # a shortage may pass: it is taken up again soon, as often as it takes
             self.orphans.setdefault(job.id, math.inf)
         if lives and job.warning == why:
@@ -741,11 +743,11 @@ class Engine:
         match recover(job, seen, boot=self.launcher.boot, max_requeue=self.limits.max_requeue):
             case Finish() as how:
                 self.end(job, how, now)
-            case Requeue():
+            case RequeueUnstarted():
                 self._return(job, Reason.NONE, "", now)
             case Delay(why=why):
                 self._return(job, Reason.HOST_SHORTAGE, why, now)
-            case Adopt(shepherd=shepherd):
+            case WatchShepherd(shepherd=shepherd):
                 self._run(job, shepherd, now)
             case Hunt():
                 self.orphans.setdefault(job.id, math.inf)
@@ -784,7 +786,7 @@ class Engine:
         self.step(job, settle(over, now, max_requeue=self.limits.max_requeue), now, over=over)
         self.orphans.pop(job.id, None)
         self.then(Forget(job))
-        begin(self, Start(job.id, job.holds, job.partition), now)
+        begin(self, JobStart(job.id, job.holds, job.partition), now)
 
 
 def _failure_of(table: JobTable, job: Job) -> Exception | None:

@@ -35,7 +35,7 @@ from fgsched.controller.turn import (
 )
 from fgsched.domain.errors import Busy, FgschedError, OurFault
 from fgsched.domain.job import Job
-from fgsched.launch.spawner import Answer, Spawner
+from fgsched.launch.spawner import Spawner, SpawnerReport
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.server import Connection, LongAnswer, LongQuestion, parse
 from fgsched.store import is_fatal
@@ -372,7 +372,7 @@ class EventLoop:
             return
         self._events.extend(self._event(answer) for answer in answers)
 
-    def _event(self, answer: Answer) -> Event:
+    def _event(self, answer: SpawnerReport) -> Event:
         if answer.is_over or answer.errno in {EEXIST, ESRCH} or (answer.pid and not answer.start):
             return JobEnded(answer.job, answer.attempt)  # claim and result show its outcome
         if answer.errno in _SHORTAGES:

@@ -23,12 +23,12 @@ from fgsched.controller.gpumonitor import Seen, Watchdog, watchdog_policy
 from fgsched.controller.turn import WatchdogFinding
 from fgsched.domain import job as domain
 from fgsched.domain.errors import FgschedError, Refused
-from fgsched.domain.fence import FENCE_DIR, Reply, Request
+from fgsched.domain.fence import FENCE_DIR, FenceReply, FenceRequest
 from fgsched.domain.job import Demand, Gpu, Hold, Job
 from fgsched.domain.states import JobState, Tier
 from fgsched.domain.units import format_share
 from fgsched.gpus.ownership import holder_of
-from fgsched.launch.fence import ATTEMPT, PODMAN_SETTINGS, Place, choose, members, remove, seal_of
+from fgsched.launch.fence import ATTEMPT, PODMAN_SETTINGS, FenceDirectory, choose, members, remove, seal_of
 from fgsched.lifecycle.containers import variables
 from fgsched.lifecycle.visible import WORDS, VisibleDevices, words_of
 from fgsched.system.containers import installed, write_podman_settings
@@ -51,7 +51,7 @@ _HOLDS = 90  # exit status of fgprove
 
 def main() -> None:
     """Answer the request on standard input, and watch the fence until it ends."""
-    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=Request)
+    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=FenceRequest)
     if os.fork():
         os._exit(0)  # the program of the fence must not have a child that it did not start
     os.setsid()
@@ -61,11 +61,11 @@ def main() -> None:
     try:
         places = Paths.find(os.environ, os.geteuid())
         fence = Fence(request, load(places))
-        reply = Reply(environment=fence.environment)
+        reply = FenceReply(environment=fence.environment)
     except FgschedError as error:
-        reply = Reply(cause=error.cause, remedy=error.remedy)
+        reply = FenceReply(cause=error.cause, remedy=error.remedy)
     except (OSError, ValueError) as error:
-        reply = Reply(cause=f"the fence cannot be made: {error}")
+        reply = FenceReply(cause=f"the fence cannot be made: {error}")
     os.write(1, msgspec.json.encode(reply) + b"\n")
     _let_go(0, 1)
     if fence:
@@ -91,7 +91,7 @@ def _opened(pid: int) -> int:
 class Fence:
     """One fence and what watches it."""
 
-    def __init__(self, request: Request, config: Config) -> None:
+    def __init__(self, request: FenceRequest, config: Config) -> None:
         """Make the fence. Raises FgschedError, OSError or ValueError if that fails; nothing is left then."""
         self._request, self._config = request, config
         self._process = _opened(request.pid)
@@ -101,7 +101,7 @@ class Fence:
                 f"there are no GPUs: {inventory.note}", "nvidia-smi -L lists the GPUs of the driver."
             )
         self._gpus = inventory.gpus
-        place = Place(Path(request.run))
+        place = FenceDirectory(Path(request.run))
         with place.locked():
             place.sweep()
             chosen = choose(request.demand, self._gpus, self._first_reading(), place.given())
@@ -120,7 +120,7 @@ class Fence:
                 return answer.readings
         return {}
 
-    def _make(self, place: Place, chosen: list[tuple[Gpu, Hold]]) -> None:
+    def _make(self, place: FenceDirectory, chosen: list[tuple[Gpu, Hold]]) -> None:
         number, request, memory = os.getpid(), self._request, self._config.context_memory
         self._job = _as_job(number, request.demand, tuple(hold for _, hold in chosen))
         limits = [(gpu.index, gpu.uuid, hold.memory) for gpu, hold in chosen]
@@ -168,7 +168,7 @@ class Fence:
         is_soon = self._watchdog.is_suspicious or _has_ended(self._process) or self._ending_at is not None
         return min(_SOON, self._config.interval) if is_soon else self._config.interval
 
-    def _look(self, answer: gpus.Answer) -> None:
+    def _look(self, answer: gpus.GpuAnswer) -> None:
         """Judge the programs by one reading. A reading without processes shows none of the fence."""
         listed = {one.pid for reading in answer.readings.values() for one in reading.processes}
         owners = dict.fromkeys(listed & self._members() if listed else (), self._job.id)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from fgsched.controller.turn import RETRY, Cancel, EngineContext, Remind, WatchdogFinding
 from fgsched.domain.job import Job, OomReport, Refusal
 from fgsched.domain.states import JobState, Reason
-from fgsched.lifecycle.transitions import Alive, Gone, Result, blame_gpu, lost, reason_of
+from fgsched.lifecycle.transitions import Alive, Result, ShepherdGone, blame_gpu, lost, reason_of
 from fgsched.lifecycle.watchdog import oom_report, watchdog_changes
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
@@ -50,7 +50,7 @@ def _follow_up(engine: EngineContext, job: Job, empty_since: float, now: float) 
         if job.state is JobState.STARTING and engine.launcher.has_supervisor(job):
             engine.step(job, job.advance(JobState.RUNNING), now)  # its JobStarted never came
     elif now - empty_since >= _GRACE:
-        engine.end(job, lost(job, seen if isinstance(seen, Gone) else Gone()), now)
+        engine.end(job, lost(job, seen if isinstance(seen, ShepherdGone) else ShepherdGone()), now)
     else:
         orphans[job.id] = min(now, empty_since)
 

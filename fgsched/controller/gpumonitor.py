@@ -22,7 +22,7 @@ from fgsched.launch.launcher import Launcher
 from fgsched.launch.regions import Slot, charge, charged, see, slots
 from fgsched.launch.unhooked import HOOK
 from fgsched.lifecycle.launchspec import job_dir
-from fgsched.lifecycle.watchdog import UNENFORCED, JobOnGpu, LastQuery, Policy, ProcessUse, judge
+from fgsched.lifecycle.watchdog import UNENFORCED, JobOnGpu, LastQuery, ProcessUse, WatchdogPolicy, judge
 from fgsched.system.preloading import why_not_preloaded
 from fgsched.system.process import Identity, ancestry, is_alive, maps, marked, parents, started_with
 
@@ -212,7 +212,7 @@ class Watchdog:
     def __init__(
         self,
         run: str,
-        policy: Policy,
+        policy: WatchdogPolicy,
         tell: Callable[[WatchdogFinding], None],
         learn: Callable[[int, int], None] = lambda gpu, size: None,
         faults: Faults | None = None,
@@ -268,9 +268,9 @@ class Watchdog:
         return slots(self._run, job) if is_there else {}
 
 
-def watchdog_policy(config: Config) -> Policy:
+def watchdog_policy(config: Config) -> WatchdogPolicy:
     """Return the watchdog's settings."""
-    return Policy(kills=config.watchdog == "kill", tolerance=config.tolerance)
+    return WatchdogPolicy(kills=config.watchdog == "kill", tolerance=config.tolerance)
 
 
 def _on_gpus(job: Job, seen: Seen, counted: Mapping[int, Mapping[int, Slot]]) -> list[JobOnGpu]:
@@ -303,7 +303,7 @@ def _use(seen: GpuProcess, slot: Slot | None) -> ProcessUse:
     return replace(use, mark=slot.mark, has_context=slot.has_context)
 
 
-Record = Callable[[Seen, gpus.Answer], None]
+Record = Callable[[Seen, gpus.GpuAnswer], None]
 
 # -- queries ----------------------------------------------------------------------------------------
 
@@ -328,8 +328,8 @@ class GpuMonitor:
         self.unresolved = UnresolvedPids()
         self._looked_at = -interval  # by the monotonic clock
         self._asked_at: float | None = None  # by the same: when the unanswered query was made
-        self.measured: Callable[[gpus.Answer], None] = lambda answer: None  # takes answers about USE
-        self.listed: Callable[[gpus.Answer], None] = lambda answer: None  # takes answers about INVENTORY
+        self.measured: Callable[[gpus.GpuAnswer], None] = lambda answer: None  # takes answers about USE
+        self.listed: Callable[[gpus.GpuAnswer], None] = lambda answer: None  # takes answers about INVENTORY
         self.record: Record | None = None  # takes each look; None: nothing is recorded
         self.shown: Record = lambda seen, answer: None  # takes each look
 
@@ -366,7 +366,7 @@ class GpuMonitor:
             else:
                 self._gate.hear(answer)
 
-    def _understand(self, answer: gpus.Answer) -> None:
+    def _understand(self, answer: gpus.GpuAnswer) -> None:
         jobtable = self._engine.jobtable
         is_idle = not jobtable.jobs and not self._cards.watched
         seen = without_jobs(answer.readings) if is_idle else self._interpreted(answer)
@@ -397,7 +397,7 @@ class GpuMonitor:
                     found[shepherd.pid] = job.id
         return found
 
-    def _interpreted(self, answer: gpus.Answer) -> Seen:
+    def _interpreted(self, answer: gpus.GpuAnswer) -> Seen:
         jobtable = self._engine.jobtable
         with_gpus = [job for job in jobtable.holding.values() if job.holds] if answer.readings else []
         return interpreted(

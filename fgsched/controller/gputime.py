@@ -68,7 +68,7 @@ class GpuTime:
             self._asked_at = self._looked_at
             self._sampler.ask(gpus.USE)
 
-    def measured(self, answer: gpus.Answer) -> None:
+    def measured(self, answer: gpus.GpuAnswer) -> None:
         """Use the driver's utilisation of processes; a job's processes have slots in its region."""
         indices = {gpu.uuid: gpu.index for gpu in self._engine.cards.gpus}
         ahead = time.monotonic_ns() - time.time_ns()

@@ -12,8 +12,8 @@ from fgsched.domain.job import Job
 from fgsched.hooks.environment import environment
 from fgsched.hooks.filtering import MOST_OUTPUT, is_refusal
 from fgsched.hooks.process import HookRunner, RelayProcess, Watch
-from fgsched.hooks.settings import NO_HOOKS, HookSettings, Ran, Run, base
-from fgsched.launch.launcher import EnforcementGate, Launching
+from fgsched.hooks.settings import NO_HOOKS, HookRun, HookSettings, Ran, base
+from fgsched.launch.launcher import LaunchGate, PendingLaunch
 from fgsched.store import Allocation
 
 log = logging.getLogger(__name__)
@@ -32,13 +32,13 @@ class HookDesk:
         self.under_way: Callable[[int], Job | None] = lambda job: None
         self._runner, self._report = HookRunner(lock, watch), report
         self._relay = RelayProcess(mode, watch)
-        self._gate: EnforcementGate | None = None
+        self._gate: LaunchGate | None = None
         self._ending: set[int] = set()  # jobs whose epilog runs
         self._host = socket.gethostname()
 
     # -- the edges ------------------------------------------------------------------------------
 
-    def before(self, gate: EnforcementGate) -> "HookDesk":
+    def before(self, gate: LaunchGate) -> "HookDesk":
         """Return the gate that runs the prolog, and then opens `gate`."""
         self._gate = gate
         return self
@@ -76,13 +76,13 @@ class HookDesk:
 
     # -- the prolog -----------------------------------------------------------------------------
 
-    def open_for(self, launching: Launching) -> None:
+    def open_for(self, launching: PendingLaunch) -> None:
         """Launch a job after its prolog; at once if the site has none, or the process runs already."""
         assert self._gate is not None, "before() comes first"
         if not self.settings.prolog or launching.job.adopted is not None:
             self._gate.open_for(launching)
             return
-        run = Run(
+        run = HookRun(
             path=self.settings.prolog,
             seconds=self.settings.prolog_time,
             environment=environment("prolog", launching.job, launching.given, self._host),
@@ -90,7 +90,7 @@ class HookDesk:
         )
         self._runner.run(run, partial(self._prolog_done, launching))
 
-    def _prolog_done(self, launching: Launching, ran: Ran) -> None:
+    def _prolog_done(self, launching: PendingLaunch, ran: Ran) -> None:
         assert self._gate is not None
         job, now = launching.job, self.under_way(launching.job.id)
         if now is None or now.attempt != job.attempt:
@@ -107,7 +107,7 @@ class HookDesk:
 
     def filter(self, question: str, owner: int, done: Callable[[Ran], None]) -> None:
         """Run the submit filter for a user; `done` is called with its outcome."""
-        run = Run(
+        run = HookRun(
             path=self.settings.submit_filter,
             seconds=self.settings.submit_filter_time,
             environment=base("submit_filter"),
@@ -134,7 +134,7 @@ class HookDesk:
             self._report(EpilogDone(job.id, job.attempt))
             return
         self._ending.add(job.id)
-        run = Run(
+        run = HookRun(
             path=self.settings.epilog,
             seconds=self.settings.epilog_time,
             environment=environment("epilog", job, given, self._host),

@@ -41,7 +41,7 @@ class InventoryRetry:
             self._next = now + _LOST
             self._ask()
 
-    def hear(self, answer: gpus.Answer, now: float) -> None:
+    def hear(self, answer: gpus.GpuAnswer, now: float) -> None:
         """Use the answer to a question."""
         if answer.error and self._next < math.inf:
             self._failures += 1

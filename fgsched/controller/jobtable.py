@@ -16,10 +16,10 @@ from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.fragmentation import RECENT, Recent
-from fgsched.scheduling.limits import Key, Owner, counts_in
-from fgsched.scheduling.placement import Host, Room, rooms
+from fgsched.scheduling.limits import Key, LimitedUser, counts_in
+from fgsched.scheduling.placement import HostRoom, Room, rooms
 from fgsched.scheduling.planner import Plan, Queue, QueuedJob, Snapshot
-from fgsched.scheduling.priority import JobClass, Order
+from fgsched.scheduling.priority import JobClass, PriorityBasis
 from fgsched.scheduling.queue import joined
 from fgsched.store import Allocation
 from fgsched.store.rows import Pending
@@ -82,9 +82,9 @@ def pending(job: Job, count: int = 1) -> QueuedJob:
     )
 
 
-def owner_of(job: Job) -> Owner:
+def owner_of(job: Job) -> LimitedUser:
     """Return the owner whose limits and fair share apply to a job."""
-    return Owner(job.user, job.request.account, job.request.qos)
+    return LimitedUser(job.user, job.request.account, job.request.qos)
 
 
 def demand_of(job: Job) -> Demand:
@@ -131,7 +131,7 @@ def _running(job: Job, now: float) -> Running:
     return Running(demand_of(job), job.holds, until, *_whose(job))
 
 
-def _whose(job: Job) -> tuple[str, Owner, int, str]:
+def _whose(job: Job) -> tuple[str, LimitedUser, int, str]:
     return job.partition, owner_of(job), job.id, job.request.reservation
 
 
@@ -168,7 +168,7 @@ class JobTable:
         self._runs = RunningJobs()
         self._claims: dict[int, Preemption] = {}  # preempted job -> its preemption, whose claim is not used
         self._recent = Recent()
-        self._queued: Counter[tuple[str, Owner]] = Counter()  # pending jobs by partitions and owner
+        self._queued: Counter[tuple[str, LimitedUser]] = Counter()  # pending jobs by partitions and owner
         for job in jobs:
             self.put(job)
 
@@ -277,7 +277,7 @@ class JobTable:
         """Return the number of pending jobs in one scope of limits."""
         return sum(count for (names, who), count in self._queued.items() if counts_in(key, names, who))
 
-    def owners(self) -> set[Owner]:
+    def owners(self) -> set[LimitedUser]:
         """Return the owners of the open jobs, without examining the whole queue."""
         waiting = {who for (_, who), count in self._queued.items() if count > 0}
         return waiting | {owner_of(job) for job in self.holding.values()}
@@ -317,14 +317,14 @@ class JobTable:
         return self._runs.of([job], now)
 
     @property
-    def order(self) -> Order:
+    def order(self) -> PriorityBasis:
         """The order of the pending jobs."""
         return self._queue.order
 
-    def reorder(self, order: Order) -> None:
+    def reorder(self, order: PriorityBasis) -> None:
         self._queue.reorder(order)
 
-    def count_again(self, order: Order) -> None:
+    def count_again(self, order: PriorityBasis) -> None:
         """Use new usage figures that do not change the order of the queue."""
         self._queue.order = order
 
@@ -363,13 +363,13 @@ class JobTable:
         """Return the free capacity of each GPU."""
         return rooms(gpus, self._holds(), readings)
 
-    def host(self, limits: HostLimits) -> Host:
+    def host(self, limits: HostLimits) -> HostRoom:
         """Return the free CPUs, host memory and resources of the site."""
         busy = [demand_of(job) for job in self._busy()]
         left = {one.name: one.count for one in self.order.policy.resources}
         for name, count in (each for demand in busy for each in demand.resources):
             left[name] = left.get(name, 0) - count
-        return Host(
+        return HostRoom(
             limits.cpus - sum(demand.cpus for demand in busy),
             limits.host_memory - sum(demand.host_memory for demand in busy),
             self._recent.measure(limits.share_step),

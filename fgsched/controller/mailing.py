@@ -19,7 +19,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle import mail
 from fgsched.lifecycle.filenames import output_path
-from fgsched.mail.letters import JobMail, Letter, Settings, to_bytes
+from fgsched.mail.letters import JobMail, Letter, MailSettings, to_bytes
 from fgsched.mail.limit import HourlyLimit
 from fgsched.mail.process import MailerProcess
 from fgsched.store.moved import Unreadable
@@ -251,7 +251,7 @@ class MailRoom:
         most = self._mailer.settings.most_per_hour if self._mailer is not None else 0
         self._desk.connect(put, socket.gethostname(), most_per_hour=most)
 
-    def obey(self, settings: Settings) -> None:
+    def obey(self, settings: MailSettings) -> None:
         """Use changed settings."""
         if self._mailer is not None:
             self._mailer.obey(settings)

@@ -26,7 +26,7 @@ from fgsched.domain.job import Ended, Job
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.filenames import output_path
-from fgsched.scheduling.runtimes import Run, work_of_request
+from fgsched.scheduling.runtimes import CompletedRun, work_of_request
 from fgsched.store import JobRecord, StorageBroken, Store
 from fgsched.store.moved import Part, Step, Unreadable
 from fgsched.store.rows import ArraySum, past_of, row_of
@@ -146,7 +146,9 @@ class Accounts:
         self._path = path
         self._reader: Reader | None = None
         self._file: tuple[int, int] | None = None  # device and inode of the open file
-        self._runs: deque[tuple[float, Run]] = deque(maxlen=_REMEMBERED)  # with their ends, oldest first
+        self._runs: deque[tuple[float, CompletedRun]] = deque(
+            maxlen=_REMEMBERED
+        )  # with their ends, oldest first
 
     def close(self) -> None:
         """Close the file; the next look-up opens it again."""
@@ -250,7 +252,7 @@ class Accounts:
             found = list(reader.jobs(since, float("inf"))) if reader else []
         return sorted((record_of(one) for one in found), key=lambda record: record.job.id)
 
-    def runs_since(self, since: float) -> list[Run]:
+    def runs_since(self, since: float) -> list[CompletedRun]:
         """Return the runs that completed after `since` (epoch seconds), latest first."""
         return [run for ended_at, run in reversed(self._runs) if ended_at >= since]
 
@@ -288,8 +290,8 @@ class Accounts:
 
 def _run(
     ended_at: float, uid: int, name: str, elapsed: float, time_limit: int, request: str
-) -> tuple[float, Run]:
-    return ended_at, Run(uid, work_of_request(name, request), elapsed, time_limit)
+) -> tuple[float, CompletedRun]:
+    return ended_at, CompletedRun(uid, work_of_request(name, request), elapsed, time_limit)
 
 
 # -- the move ------------------------------------------------------------------------------------------

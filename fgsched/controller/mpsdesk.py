@@ -20,11 +20,11 @@ from fgsched.controller.turn import ClientsEnded, Event, ServerAnswered
 from fgsched.domain.job import Gpu, Job, Request
 from fgsched.domain.states import JobState
 from fgsched.hooks.process import HookRunner, Watch
-from fgsched.hooks.settings import Ran, Run
+from fgsched.hooks.settings import HookRun, Ran
 from fgsched.launch.launcher import Launcher
 from fgsched.lifecycle import mps
 from fgsched.lifecycle.launchspec import job_dir
-from fgsched.lifecycle.mps import Server
+from fgsched.lifecycle.mps import MpsDaemon
 from fgsched.lifecycle.transitions import Alive, Result, Shepherd, Unclaimed
 
 log = logging.getLogger(__name__)
@@ -100,18 +100,18 @@ class MpsDesk:
         """Return the directory of a daemon: its pipes and its log."""
         return job_dir(str(self.launcher.run.path), server, number)
 
-    def start(self, step: mps.Start) -> None:
+    def start(self, step: mps.StartDaemon) -> None:
         """Launch a daemon. JobStarted or Failed follows."""
         server, place = step.server, self.directory(step.server.id, step.server.number)
         script = f"#!/bin/sh\nexec {shlex.quote(self._servers.settings.program)} -f\n"
         environment = mps.daemon_variables(place, server.uuid) | {"HOME": "/", "FG_JOB_DIR": place}
         self.launcher.start_daemon(_pseudo(server, place), script.encode(), environment)
 
-    def follow(self, server: Server, shepherd: Shepherd) -> None:
+    def follow(self, server: MpsDaemon, shepherd: Shepherd) -> None:
         """Watch the shepherd of a daemon. JobEnded follows, immediately if it has ended."""
         self.launcher.follow(_pseudo(server), shepherd)
 
-    def ask(self, step: mps.Ask) -> None:
+    def ask(self, step: mps.AskDaemon) -> None:
         """Make a daemon start its server, and ask for it. ServerAnswered follows."""
         server = step.server
         start = "" if server.was_reached else f"start_server -uid {server.uid}\n"
@@ -123,7 +123,7 @@ class MpsDesk:
         why = "" if pids else ran.said or _first(ran.output) or ran.problem or "it starts no server"
         self._report(ServerAnswered(server, number, pids, not ran.problem, why))
 
-    def stop(self, step: mps.Stop) -> None:
+    def stop(self, step: mps.StopDaemon) -> None:
         """End a daemon: by its own command, and then by signals. JobEnded follows."""
         server, number = step.server.id, step.server.number
         self._command(server, number, f"quit -t {_QUIT}\n", lambda ran: self._cancel(server, number))
@@ -231,7 +231,7 @@ class MpsDesk:
         except OSError:
             done(Ran(number=0, problem="its directory is gone"))
             return
-        run = Run(
+        run = HookRun(
             path=self._servers.settings.program,
             seconds=seconds,
             environment=mps.daemon_variables(place, ""),
@@ -247,10 +247,10 @@ class MpsDesk:
 def _named(server: int, number: int) -> Job:
     """Return a record with which the launcher finds a daemon."""
     uid, gpu = mps.key_of(server)
-    return _pseudo(Server(uid=uid, gid=0, user="", gpu=gpu, uuid="", number=number))
+    return _pseudo(MpsDaemon(uid=uid, gid=0, user="", gpu=gpu, uuid="", number=number))
 
 
-def _pseudo(server: Server, place: str = "/") -> Job:
+def _pseudo(server: MpsDaemon, place: str = "/") -> Job:
     """Return a record with which the launcher starts a daemon; it is in no queue."""
     return Job(
         id=server.id,

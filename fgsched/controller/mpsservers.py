@@ -26,7 +26,7 @@ from fgsched.domain.job import Job, MpsUse
 from fgsched.domain.policy import Policy
 from fgsched.lifecycle import mps
 from fgsched.lifecycle.enforcement import compute_policy_of
-from fgsched.lifecycle.mps import Name, Phase, Server, Settings
+from fgsched.lifecycle.mps import MpsDaemon, MpsSettings, Name, Phase
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.store import Allocation
 
@@ -47,16 +47,16 @@ class MpsHost(Protocol):
     def directory(self, server: int, number: int) -> str:
         """Return the directory of a daemon: its pipes and its log."""
 
-    def start(self, step: mps.Start) -> None:
+    def start(self, step: mps.StartDaemon) -> None:
         """Launch a daemon. JobStarted or Failed follows."""
 
-    def ask(self, step: mps.Ask) -> None:
+    def ask(self, step: mps.AskDaemon) -> None:
         """Ask a daemon for its server. ServerAnswered follows."""
 
-    def stop(self, step: mps.Stop) -> None:
+    def stop(self, step: mps.StopDaemon) -> None:
         """End a daemon. JobEnded follows."""
 
-    def follow(self, server: Server, shepherd: Shepherd) -> None:
+    def follow(self, server: MpsDaemon, shepherd: Shepherd) -> None:
         """Watch the shepherd of a daemon. JobEnded follows, immediately if it has ended."""
 
     def end_clients(self, job: Job) -> bool:
@@ -76,16 +76,16 @@ class NoMps:
         """Return no directory."""
         return ""
 
-    def start(self, step: mps.Start) -> None:
+    def start(self, step: mps.StartDaemon) -> None:
         """Never called."""
 
-    def ask(self, step: mps.Ask) -> None:
+    def ask(self, step: mps.AskDaemon) -> None:
         """Never called."""
 
-    def stop(self, step: mps.Stop) -> None:
+    def stop(self, step: mps.StopDaemon) -> None:
         """Never called."""
 
-    def follow(self, server: Server, shepherd: Shepherd) -> None:
+    def follow(self, server: MpsDaemon, shepherd: Shepherd) -> None:
         """Never called."""
 
     def end_clients(self, job: Job) -> bool:
@@ -105,15 +105,15 @@ class MpsServers:
     """The daemons, as of the current turn. `begin` and `undo` keep them equal to the queue."""
 
     def __init__(self) -> None:
-        self.settings: Settings = mps.OFF
+        self.settings: MpsSettings = mps.OFF
         self.host: MpsHost = NoMps()
-        self._servers: dict[Name, Server] = {}
-        self._before: dict[Name, Server] = {}  # before the turn
+        self._servers: dict[Name, MpsDaemon] = {}
+        self._before: dict[Name, MpsDaemon] = {}  # before the turn
         self._is_checked = True  # no job has a daemon that is not known
         self._number = 0  # of the last daemon
 
     @property
-    def servers(self) -> Sequence[Server]:
+    def servers(self) -> Sequence[MpsDaemon]:
         """The daemons that run, will run, or have failed a short time ago."""
         return [*self._servers.values()]
 
@@ -150,10 +150,10 @@ class MpsServers:
         self._servers[server.name] = server
         return MpsUse(server=server.number, percent=percent)
 
-    def _new(self, job: Job, card: Allocation, now: float) -> Server:
+    def _new(self, job: Job, card: Allocation, now: float) -> MpsDaemon:
         self._number = number = max(self._number + 1, mps.number_at(now))
         until = now + mps.DUE_TIME
-        who = Server(uid=job.uid, gid=job.gid, user=job.user, gpu=card.gpu, uuid=card.uuid, number=number)
+        who = MpsDaemon(uid=job.uid, gid=job.gid, user=job.user, gpu=card.gpu, uuid=card.uuid, number=number)
         return replace(who, until=until)
 
     # -- the turn -------------------------------------------------------------------------------
@@ -174,16 +174,16 @@ class MpsServers:
                     if why := self.host.why_ended(server, one.number):
                         self._ended(server, one.number, why, now)
 
-    def _of(self, server: int) -> list[Server]:
+    def _of(self, server: int) -> list[MpsDaemon]:
         key = mps.key_of(server)
         return [one for one in self._servers.values() if one.key == key and one.lives]
 
-    def _started(self, engine: EngineContext, server: Server, shepherd: Shepherd, now: float) -> None:
+    def _started(self, engine: EngineContext, server: MpsDaemon, shepherd: Shepherd, now: float) -> None:
         self.host.follow(server, shepherd)
         if server.phase is Phase.STARTING:
             self._servers[server.name] = replace(server, asks_at=now)
         elif server.was_stopped:  # it had no supervisor then
-            engine.then(mps.Stop(server))
+            engine.then(mps.StopDaemon(server))
 
     def _ended(self, server: int, number: int, why: str, now: float) -> None:
         name = (*mps.key_of(server), number)
@@ -207,12 +207,12 @@ class MpsServers:
             jobs = mps.uses(engine.jobtable.holding.values())
             cancelled = [job for job in jobs if mps.is_asking(job) and job.is_to_end]
             jobs = [job for job in jobs if job not in cancelled]
-            steps: list[tuple[Server | None, mps.Step]] = [(None, mps.Withdraw(job)) for job in cancelled]
+            steps: list[tuple[MpsDaemon | None, mps.Step]] = [(None, mps.Withdraw(job)) for job in cancelled]
             steps += [*mps.plan(self._servers, jobs, now), *self._strays(jobs)]
             for server, step in steps:
                 if server is not None:
                     self._servers[server.name] = server
-                if isinstance(step, mps.Start | mps.Ask | mps.Stop):
+                if isinstance(step, mps.StartDaemon | mps.AskDaemon | mps.StopDaemon):
                     engine.then(step)
                 else:
                     engine.containment.run(step.job.id, partial(self._make, engine, step, now))
@@ -263,7 +263,7 @@ class MpsServers:
         for found in self.host.find((mps.id_of(uid, gpu), number) for uid, gpu, number in names):
             uid, gpu = mps.key_of(found.id)
             server = replace(
-                Server(uid=uid, gid=0, user="", gpu=gpu, uuid="", number=found.number),
+                MpsDaemon(uid=uid, gid=0, user="", gpu=gpu, uuid="", number=found.number),
                 phase=Phase.STARTING,
                 lives=True,
                 until=now + mps.START_TIME,
@@ -275,7 +275,7 @@ class MpsServers:
         self._is_checked = False
 
 
-def _answered(server: Server, answer: ServerAnswered, now: float) -> Server:
+def _answered(server: MpsDaemon, answer: ServerAnswered, now: float) -> MpsDaemon:
     if server.phase is not Phase.STARTING:
         return server
     if answer.pids and set(server.pids).isdisjoint(answer.pids):

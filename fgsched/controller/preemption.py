@@ -14,7 +14,7 @@ from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import Note, Outlook, Preempting, preemption_of, suspension_of
 from fgsched.lifecycle.transitions import suspended_seconds
 from fgsched.protocol import Outcome
-from fgsched.scheduling.planner import Snapshot, Start
+from fgsched.scheduling.planner import JobStart, Snapshot
 from fgsched.scheduling.preemption import Occupant, Victim, may_preempt, preempt_rule_for, victims, without
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob
@@ -34,7 +34,7 @@ class Preempter:
         """Preempt jobs for pending jobs of higher rank; return whether any is preempted."""
         snapshot = _scene(host, now)
         occupants, leaving = _occupants(host, snapshot), _leaving(host, snapshot)
-        starts: tuple[Start, ...] = ()
+        starts: tuple[JobStart, ...] = ()
         if leaving:  # jobs that start after their end use their capacity
             snapshot = without(snapshot, leaving)
             starts = snapshot.plan().starts
@@ -168,7 +168,7 @@ def _is_in_the_way(host: PreemptionHost, job: Job, now: float) -> bool:
     return not before <= after
 
 
-def _comes_first(host: PreemptionHost, snapshot: Snapshot, start: Start, job: Job) -> bool:
+def _comes_first(host: PreemptionHost, snapshot: Snapshot, start: JobStart, job: Job) -> bool:
     kind = snapshot.queue.kind(start.job_id)
     running = next(one for one in snapshot.running if one.id == job.id)
     return kind is not None and preempt_rule_for(host.policy, kind, start.partition, running) is not None

@@ -105,7 +105,7 @@ class Sampling:
                 found.append(OnGpu(gpu=charged[card.uuid], memory=memory, busy=total))
         return found
 
-    def see(self, seen: Seen, answer: gpus.Answer) -> None:
+    def see(self, seen: Seen, answer: gpus.GpuAnswer) -> None:
         """Add one look at the GPUs to the samples."""
         wall, clock = time.time(), time.monotonic()
         self._record_cards(wall, clock)
@@ -131,7 +131,7 @@ class Sampling:
 
     # -- a look ---------------------------------------------------------------------------------
 
-    def _look(self, seen: Seen, answer: gpus.Answer, wall: float, clock: float) -> Look:
+    def _look(self, seen: Seen, answer: gpus.GpuAnswer, wall: float, clock: float) -> Look:
         if answer.error or not seen.readings:
             return Look(wall=wall, clock=clock, error=answer.error or "there is no GPU")
         cards = self._engine.cards

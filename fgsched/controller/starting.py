@@ -16,9 +16,9 @@ from fgsched.controller.waitindex import last_start
 from fgsched.domain.job import Gpu, HostLimits, Job, Readings
 from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.dependencies import (
+    ConditionState,
     Dependency,
     Fact,
-    Standing,
     Term,
     due,
     fact_of,
@@ -28,8 +28,8 @@ from fgsched.lifecycle.dependencies import (
     parse_dependency,
 )
 from fgsched.lifecycle.enforcement import MountPlan, is_hooked, tier_of
-from fgsched.lifecycle.launchspec import Binding
-from fgsched.scheduling.planner import Queue, QueuedJob, Snapshot, Start
+from fgsched.lifecycle.launchspec import CpuBinding
+from fgsched.scheduling.planner import JobStart, Queue, QueuedJob, Snapshot
 from fgsched.store.moved import Unreadable
 
 # -- eligibility: begin times, deadlines, dependencies, arrays -------------------------------------
@@ -87,18 +87,18 @@ class Eligibility:
         if still and job.is_rest and job.state is JobState.PENDING:
             self._open(job, still, now)
 
-    def _standing(self, job: Job, term: Term, dependency: Dependency, now: float) -> Standing:
+    def _standing(self, job: Job, term: Term, dependency: Dependency, now: float) -> ConditionState:
         if term.kind == "singleton":
-            return Standing.MET if self._is_alone(job) else Standing.OPEN
+            return ConditionState.MET if self._is_alone(job) else ConditionState.OPEN
         try:
             fact = self.fact(term)
         except Unreadable:  # it has moved; the accounts are looked at again later
             self._engine.jobtable.wait_index.ring(now + _UNREADABLE, job.id)
-            return Standing.OPEN
+            return ConditionState.OPEN
         if fact is None:
-            return Standing.NEVER  # it was there when this was submitted
+            return ConditionState.NEVER  # it was there when this was submitted
         if _corresponds(job, term, dependency):
-            return Standing.MET if fact.is_over and not fact.has_failed else Standing.OPEN
+            return ConditionState.MET if fact.is_over and not fact.has_failed else ConditionState.OPEN
         if term.kind == "after" and now < due(term, fact) < float("inf"):
             self._engine.jobtable.wait_index.ring(due(term, fact), job.id)
         return judge(term, fact, now)
@@ -221,7 +221,7 @@ class StartHost(EngineContext, Protocol):
     mps: MpsServers
     tier: str  # default enforcement level
     mounts: MountPlan
-    binding: Binding
+    binding: CpuBinding
 
 
 class Starter:
@@ -259,7 +259,7 @@ class Starter:
             plan(host.cards.gpus_for_planning(now))  # for the reasons that the queue shows
 
 
-def begin(host: StartHost, start: Start, now: float) -> None:
+def begin(host: StartHost, start: JobStart, now: float) -> None:
     """Store the allocation of a job, which is launched after the commit."""
     job = host.eligibility.task_of(host.jobtable.jobs[start.job_id])
     if job is None:

@@ -365,9 +365,9 @@ Effect = (
     | Remind
     | Forget
     | RunEpilog
-    | mps.Start
-    | mps.Ask
-    | mps.Stop
+    | mps.StartDaemon
+    | mps.AskDaemon
+    | mps.StopDaemon
     | Order
     | Signal
     | Join
@@ -431,11 +431,11 @@ class NoEpilogs:
 class MpsEffects(Protocol):
     """The interface to the MPS daemons."""
 
-    def start(self, step: mps.Start) -> None: ...
+    def start(self, step: mps.StartDaemon) -> None: ...
 
-    def ask(self, step: mps.Ask) -> None: ...
+    def ask(self, step: mps.AskDaemon) -> None: ...
 
-    def stop(self, step: mps.Stop) -> None: ...
+    def stop(self, step: mps.StopDaemon) -> None: ...
 
     def end_clients(self, job: Job) -> bool: ...
 
@@ -492,9 +492,9 @@ class Executor:
             Remind: ("signal", self._remind),
             Forget: ("forget", self._forget),
             RunEpilog: ("epilog", self._run_epilog),
-            mps.Start: ("mps", lambda step: host.mps_host.start(step)),
-            mps.Ask: ("mps", lambda step: host.mps_host.ask(step)),
-            mps.Stop: ("mps", lambda step: host.mps_host.stop(step)),
+            mps.StartDaemon: ("mps", lambda step: host.mps_host.start(step)),
+            mps.AskDaemon: ("mps", lambda step: host.mps_host.ask(step)),
+            mps.StopDaemon: ("mps", lambda step: host.mps_host.stop(step)),
             Signal: ("signal", self._signal),
             Join: ("signal", self._join),
             Reply: ("answer", self._reply),

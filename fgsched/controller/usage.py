@@ -11,8 +11,8 @@ from fgsched.domain.policy import Policy
 from fgsched.lifecycle.transitions import charged_period
 from fgsched.scheduling.priority import (
     AccountUser,
-    Order,
-    Standing,
+    PriorityBasis,
+    ShareStanding,
     Usage,
     accrued,
     by_scope,
@@ -47,7 +47,7 @@ class UsageCharges:
         self._store = store
         self._usage: dict[AccountUser, Usage] = {}
         self._unwritten: set[AccountUser] = set()
-        self._order = Order()
+        self._order = PriorityBasis()
         self._ordered_at = float("-inf")
 
     def read(self) -> None:
@@ -95,7 +95,7 @@ class UsageCharges:
                 found[owner_of(job)] = found.get(owner_of(job), 0.0) + more
         return found
 
-    def standings(self, jobtable: JobTable, policy: Policy, now: float) -> list[Standing]:
+    def standings(self, jobtable: JobTable, policy: Policy, now: float) -> list[ShareStanding]:
         return standings(self.used(jobtable, policy, now), _owners(jobtable), policy)
 
     def bring_up_to_date(
@@ -106,7 +106,7 @@ class UsageCharges:
         if is_old or self._order.policy is not policy:
             used = self.used(jobtable, policy, now)
             rows = standings(used, _owners(jobtable), policy)
-            self._order = Order(
+            self._order = PriorityBasis(
                 policy=policy,
                 shares=factors(rows),
                 used=by_scope(used),

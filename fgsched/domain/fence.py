@@ -9,7 +9,7 @@ from fgsched.domain.job import Demand
 FENCE_DIR = "FG_FENCE_DIR"  # variable of the programs in a fence
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class FenceRequest(Struct, frozen=True, kw_only=True):
     """What fgfence asks for."""
 
     demand: Demand
@@ -20,7 +20,7 @@ class Request(Struct, frozen=True, kw_only=True):
     compute: str = "none"  # how launches are paced: none or hard
 
 
-class Reply(Struct, frozen=True, kw_only=True):
+class FenceReply(Struct, frozen=True, kw_only=True):
     """The variables of the programs in a fence, or why there is no fence."""
 
     environment: Mapping[str, str] = {}

@@ -132,7 +132,7 @@ class Qos(Struct, frozen=True, kw_only=True, gc=False):
     preempt_rule: PreemptRule = PreemptRule()
 
 
-class Account(Struct, frozen=True, kw_only=True, gc=False):
+class ChargeAccount(Struct, frozen=True, kw_only=True, gc=False):
     """An account to which jobs are charged."""
 
     name: str = ""
@@ -141,7 +141,7 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
     users: tuple[str, ...] = ()  # users who may charge it; empty: all
 
 
-class User(Struct, frozen=True, kw_only=True, gc=False):
+class UserPolicy(Struct, frozen=True, kw_only=True, gc=False):
     """Settings of one user."""
 
     name: str = ""
@@ -192,8 +192,8 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
 
     partitions: tuple[Partition, ...] = (Partition(),)
     qos: tuple[Qos, ...] = ()  # none: a job's is a mere label
-    accounts: tuple[Account, ...] = ()
-    users: tuple[User, ...] = ()
+    accounts: tuple[ChargeAccount, ...] = ()
+    users: tuple[UserPolicy, ...] = ()
     resources: tuple[Resource, ...] = ()
     weights: Weights = Weights()
     gpu_compute: str = "fair"  # how jobs share a card's time where their partition does not say
@@ -259,11 +259,11 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
             return Qos(name=name)
         return next((one for one in self.qos if one.name == name), None)
 
-    def account(self, name: str) -> Account:
-        return next((one for one in self.accounts if one.name == name), Account(name=name))
+    def account(self, name: str) -> ChargeAccount:
+        return next((one for one in self.accounts if one.name == name), ChargeAccount(name=name))
 
-    def user(self, name: str) -> User:
-        return next((one for one in self.users if one.name == name), User(name=name))
+    def user(self, name: str) -> UserPolicy:
+        return next((one for one in self.users if one.name == name), UserPolicy(name=name))
 
     def reservation(self, name: str) -> Reservation | None:
         return next((one for one in self.reservations if one.name == name), None)

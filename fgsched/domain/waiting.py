@@ -40,7 +40,7 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
     broken: str = ""  # what made the dependency impossible, such as "8_2 is FAILED"
 
 
-class Kept(Struct, frozen=True):
+class KeptMemory(Struct, frozen=True):
     """Device memory that a suspended job keeps."""
 
     gpu: int  # index
@@ -51,7 +51,7 @@ class Suspended(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field
     """The suspension of a job, as a cause."""
 
     by: int | None = None  # the job that preempted it; None: an operator suspended it
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptMemory, ...] = ()
 
 
 class Preempted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="preempted"):
@@ -193,7 +193,7 @@ def suspension_of(job: Job) -> Suspended:
     """Return the cause of a suspension, and the memory that the job keeps."""
     found = job.suspending_preemption
     return Suspended(
-        by=found.by if found else None, kept=tuple(Kept(hold.gpu, hold.memory) for hold in job.holds)
+        by=found.by if found else None, kept=tuple(KeptMemory(hold.gpu, hold.memory) for hold in job.holds)
     )
 
 

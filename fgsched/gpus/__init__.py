@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from fgsched.domain.job import Gpu
 from fgsched.gpus import simulated
 from fgsched.gpus.backend import HOOK_TEST, INVENTORY, LIMIT, READING, USE, WAKE_FACTOR, Person
-from fgsched.gpus.sampler import SLACK, Answer, AnySampler, Sampler, SimSampler, external
+from fgsched.gpus.sampler import SLACK, AnySampler, GpuAnswer, Sampler, SimSampler, external
 from fgsched.gpus.selection import Selection, select
 
 __all__ = [
@@ -35,8 +35,8 @@ __all__ = [
     "READING",
     "SLACK",
     "USE",
-    "Answer",
     "AnySampler",
+    "GpuAnswer",
     "Inventory",
     "Person",
     "Sampler",
@@ -155,7 +155,7 @@ def _first_inventory(sampler: Sampler, deadline: float) -> Inventory:
     `deadline`: seconds.
     """
     sampler.ask(INVENTORY)
-    answers: list[Answer] = []
+    answers: list[GpuAnswer] = []
     while not answers and polling.select([sampler], [], [], deadline * WAKE_FACTOR + _START_TIME)[0]:
         answers = sampler.read()
     if not answers:

@@ -24,7 +24,7 @@ class Person(msgspec.Struct, frozen=True, array_like=True):
     command: str
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GpuReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The answer of a backend to one question, about all GPUs of the host, or why there is none."""
 
     want: str
@@ -50,7 +50,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Backend(Protocol):
     """The GPUs of one vendor, or simulated ones."""
 
-    def answer(self, want: str) -> Report:
+    def answer(self, want: str) -> GpuReport:
         """Answer INVENTORY, READING, USE or LIMIT with its JSON; may block for as long as the driver does."""
 
 
@@ -65,15 +65,15 @@ class Attentive(Protocol):
         """Take in what the driver would forget before the next question."""
 
 
-_decode = msgspec.json.Decoder(Report).decode
+_decode = msgspec.json.Decoder(GpuReport).decode
 
 
-def dump(report: Report) -> bytes:
+def dump(report: GpuReport) -> bytes:
     """Return the report as one line of JSON."""
     return msgspec.json.encode(report) + b"\n"
 
 
-def load(line: bytes) -> Report:
+def load(line: bytes) -> GpuReport:
     """Return the report in a line.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import Any
 import fgshim.region as region
 
 from fgsched.domain.text import read_json
-from fgsched.gpus.backend import HOOK_TEST, Report, dump
+from fgsched.gpus.backend import HOOK_TEST, GpuReport, dump
 from fgsched.system import capture
 from fgshim import selftest
 
@@ -30,7 +30,7 @@ def main() -> None:
         error = _test_hook(question)
     except (OSError, ValueError, subprocess.SubprocessError) as problem:
         error = str(problem)
-    sys.stdout.buffer.write(dump(Report(want=HOOK_TEST, error=error)))
+    sys.stdout.buffer.write(dump(GpuReport(want=HOOK_TEST, error=error)))
     sys.stdout.buffer.flush()
 
 

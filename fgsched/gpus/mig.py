@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from fgsched.domain.job import Gpu, MigInstance, is_instance
-from fgsched.gpus.backend import Report
+from fgsched.gpus.backend import GpuReport
 
 MANUAL = "docs/administration.md, MIG"
 NO_INSTANCES = f"MIG is on, and the card has no instances: see {MANUAL}"
@@ -84,7 +84,7 @@ def layouts(gpus: Iterable[Gpu]) -> dict[str, set[str]]:
     return found
 
 
-def is_gone(place: MigInstance, report: Report) -> bool:
+def is_gone(place: MigInstance, report: GpuReport) -> bool:
     """Tell whether a MIG instance that a report does not show has been destroyed; not if a GPU is silent."""
     cards = [place.parent] if place.parent else [card for card in report.readings if not is_instance(card)]
     return not report.error and all(

@@ -13,7 +13,7 @@ from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
 from fgsched.domain.text import read_json
 from fgsched.gpus import mig
-from fgsched.gpus.backend import INVENTORY, LIMIT, USE, Report
+from fgsched.gpus.backend import INVENTORY, LIMIT, USE, GpuReport
 from fgsched.gpus.processload import IDLE, LoadMeter, Sample
 from fgsched.gpus.processnames import ProcessNames
 
@@ -61,19 +61,19 @@ class Driver:
         version = self._try(pynvml.nvmlSystemGetDriverVersion)
         self._version = version if isinstance(version, str) else ""
 
-    def answer(self, want: str) -> Report:
+    def answer(self, want: str) -> GpuReport:
         """Answer one question of the probe."""
         kind, _, rest = want.partition(" ")
         if kind == LIMIT:
-            return Report(want=want, error=self.set_limits(read_json(rest)))
+            return GpuReport(want=want, error=self.set_limits(read_json(rest)))
         if want == USE:
-            return Report(want=want, uses=self.use())
+            return GpuReport(want=want, uses=self.use())
         if want == INVENTORY:
-            return Report(want=want, gpus=tuple(self.inventory()), limits=self.has_limits())
+            return GpuReport(want=want, gpus=tuple(self.inventory()), limits=self.has_limits())
         readings = self.reading()
         pids = {one.pid for reading in readings.values() for one in (*reading.processes, *reading.past)}
         people, layouts = self._names.of(pids), self._layouts
-        return Report(want=want, readings=readings, people=people, driver=self._version, layouts=layouts)
+        return GpuReport(want=want, readings=readings, people=people, driver=self._version, layouts=layouts)
 
     @property
     def pause(self) -> float | None:

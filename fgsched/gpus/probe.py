@@ -8,7 +8,7 @@ import select
 import time
 from collections.abc import Iterator
 
-from fgsched.gpus.backend import Attentive, Report, dump
+from fgsched.gpus.backend import Attentive, GpuReport, dump
 from fgsched.gpus.nvidia import Driver, NoDriver
 
 _MAX_LOST = 12  # reports in a row with a lost GPU, after which the driver is opened again
@@ -31,7 +31,7 @@ def main() -> None:
             if lost >= _MAX_LOST:  # a GPU that was reset is found only after opening the driver again
                 backend, lost = None, 0
         except NoDriver as error:
-            report = Report(want=want, error=error.cause)
+            report = GpuReport(want=want, error=error.cause)
         answers.write(dump(report))
         answers.flush()
 

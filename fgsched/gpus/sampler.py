@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from fgsched.domain.job import Gpu, Reading
 from fgsched.gpus import mig
-from fgsched.gpus.backend import INVENTORY, READING, Person, Report, load
+from fgsched.gpus.backend import INVENTORY, READING, GpuReport, Person, load
 from fgsched.gpus.selection import Selection
 from fgsched.gpus.simulated import SimulatedGpus
 from fgsched.gpus.supervisor import helper_command
@@ -40,7 +40,7 @@ def external(reading: Reading, ours: Container[int], slack: int = SLACK) -> int:
     return foreign + max(0, unexplained - slack)
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class GpuAnswer(Struct, frozen=True, kw_only=True):
     """The answer to one question, about the selected GPUs."""
 
     want: str
@@ -70,12 +70,12 @@ class _Selected:
         """Return the selected GPUs."""
         return self._selection.of(gpus)
 
-    def interpret(self, report: Report) -> Answer:
+    def interpret(self, report: GpuReport) -> GpuAnswer:
         """Return the part of a report about the selected and watched GPUs."""
         if report.want == INVENTORY:
             chosen = self._selection.of(report.gpus, report.error)
             self._layouts = mig.layouts(report.gpus)
-            return Answer(
+            return GpuAnswer(
                 want=INVENTORY,
                 gpus=chosen,
                 error=report.error,
@@ -83,9 +83,9 @@ class _Selected:
                 limits=report.limits,
             )
         if report.want != READING:
-            return Answer(want=report.want, error=report.error, uses=report.uses)
+            return GpuAnswer(want=report.want, error=report.error, uses=report.uses)
         readings = {gpu.index: self._reading(gpu, report) for gpu in self._watched}
-        return Answer(
+        return GpuAnswer(
             want=READING,
             readings=readings,
             error=report.error,
@@ -93,7 +93,7 @@ class _Selected:
             driver=report.driver,
         )
 
-    def _reading(self, gpu: Gpu, report: Report) -> Reading:
+    def _reading(self, gpu: Gpu, report: GpuReport) -> Reading:
         if gpu.uuid in report.readings:
             reading = replace(report.readings[gpu.uuid], gpu=gpu.index)
             return replace(reading, doubt=mig.CHANGED) if self._has_changed(gpu, report) else reading
@@ -103,7 +103,7 @@ class _Selected:
             return replace(card, gpu=gpu.index)
         return Reading(gpu=gpu.index, used=0, error=report.error or "the driver does not show this card")
 
-    def _has_changed(self, gpu: Gpu, report: Report) -> bool:
+    def _has_changed(self, gpu: Gpu, report: GpuReport) -> bool:
         """Tell whether the GPU of a MIG instance has other instances than at the start of the controller."""
         parent = gpu.mig.parent if gpu.mig else ""
         return parent in self._layouts and set(report.layouts.get(parent, ())) != self._layouts[parent]
@@ -148,7 +148,7 @@ class Sampler(_Selected):
         with suppress(BlockingIOError):  # a stopped supervisor has many questions already
             self._socket.send(f"{want}\n".encode())
 
-    def read(self) -> list[Answer]:
+    def read(self) -> list[GpuAnswer]:
         """Return the answers that have arrived; never blocks."""
         with suppress(BlockingIOError):
             while data := self._socket.recv(_CHUNK):
@@ -167,11 +167,11 @@ class Sampler(_Selected):
             self._supervisor.kill()
             self._supervisor.wait()
 
-    def _parsed(self, line: bytes) -> Answer:
+    def _parsed(self, line: bytes) -> GpuAnswer:
         try:
             report = load(line)
         except ValueError:  # an incomplete line of a killed supervisor
-            report = Report(want=READING, error="the probe supervisor was killed")
+            report = GpuReport(want=READING, error="the probe supervisor was killed")
         return self.interpret(report)
 
 
@@ -197,7 +197,7 @@ class SimSampler(_Selected):
         self._asked.append(want)
         os.eventfd_write(self._event, 1)
 
-    def read(self) -> list[Answer]:
+    def read(self) -> list[GpuAnswer]:
         """Return the results of all pending queries."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._event)

@@ -19,7 +19,7 @@ from fgsched.domain.job import Gpu, GpuProcess, GpuState, MigInstance, Near, Rea
 from fgsched.domain.text import read_json, shown
 from fgsched.domain.units import parse_bytes, parse_indices
 from fgsched.gpus import mig
-from fgsched.gpus.backend import READING, Person, Report
+from fgsched.gpus.backend import READING, GpuReport, Person
 
 Value = TypeVar("Value")
 FOREIGN_PID = (1 << 22) + 1  # a pid that no kernel assigns
@@ -191,21 +191,21 @@ class SimulatedGpus(Struct, frozen=True, kw_only=True):
     meter: EnergyMeter = field(default_factory=EnergyMeter)
     clock: Callable[[], float] = time.monotonic
 
-    def answer(self, want: str) -> Report:
+    def answer(self, want: str) -> GpuReport:
         """Answer READING with the state in the script, and every other question with the inventory."""
         try:
             script = self._script()
             if any(about.get("hang") for about in script.values()):
-                return Report(want=want, error=f"the driver did not answer within {self.deadline:g} s")
+                return GpuReport(want=want, error=f"the driver did not answer within {self.deadline:g} s")
             if want == READING:
                 return self._reading(want, script)
-            return Report(
+            return GpuReport(
                 want=want, gpus=tuple(_gpu(gpu, script.get(str(gpu.index), {})) for gpu in self.gpus)
             )
         except (OSError, ValueError, TypeError, AttributeError, KeyError, BadUsage) as error:
-            return Report(want=want, error=f"{self.script}: {error!r}")
+            return GpuReport(want=want, error=f"{self.script}: {error!r}")
 
-    def _reading(self, want: str, script: dict[str, dict[str, Any]]) -> Report:
+    def _reading(self, want: str, script: dict[str, dict[str, Any]]) -> GpuReport:
         loads, now = list(self.loads.read()), self.clock()
         shown: dict[str, Reading] = {}
         people: dict[int, Person] = {}
@@ -215,7 +215,7 @@ class SimulatedGpus(Struct, frozen=True, kw_only=True):
             energy = self.meter.read(gpu.uuid, reading.power, now)
             shown[gpu.uuid] = reading if "energy" in about else replace(reading, energy=energy)
             people |= _people(about)
-        return Report(want=want, readings=shown, people=people)
+        return GpuReport(want=want, readings=shown, people=people)
 
     def _script(self) -> dict[str, dict[str, Any]]:
         if self.script is None or not self.script.exists():

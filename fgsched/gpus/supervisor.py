@@ -15,7 +15,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from fgsched.gpus.backend import HOOK_TEST, INVENTORY, WAKE_FACTOR, Report, dump, load
+from fgsched.gpus.backend import HOOK_TEST, INVENTORY, WAKE_FACTOR, GpuReport, dump, load
 from fgsched.system import loader
 
 _MAX_PAUSE = 300.0  # seconds
@@ -156,7 +156,7 @@ class ProbeSupervisor:
         self._hook_test.has_exited()
         self._hook_test = None
         self._timeout = self._deadline
-        self._answer(line or dump(Report(want=HOOK_TEST, error=f"the test of the hook failed: {why}")))
+        self._answer(line or dump(GpuReport(want=HOOK_TEST, error=f"the test of the hook failed: {why}")))
 
     def _receive_questions(self) -> bool:
         data = os.read(0, _CHUNK)
@@ -172,7 +172,7 @@ class ProbeSupervisor:
             self._abandoned = None
         pauses = time.monotonic() < self._not_before and question != INVENTORY  # a person waits for that
         if self._abandoned or pauses:
-            self._answer(dump(Report(want=question, error=self._trouble, is_late=self._was_late)))
+            self._answer(dump(GpuReport(want=question, error=self._trouble, is_late=self._was_late)))
             return
         if self._probe is None:
             self._probe = Helper()
@@ -216,7 +216,7 @@ class ProbeSupervisor:
         self._failures = min(self._failures + 1, 20)
         self._trouble, self._was_late = trouble, is_late
         self._drop()
-        self._answer(answer or dump(Report(want=self._questions[0], error=trouble, is_late=is_late)))
+        self._answer(answer or dump(GpuReport(want=self._questions[0], error=trouble, is_late=is_late)))
 
     def _drop(self) -> None:
         if self._probe:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fgsched.gpus.supervisor import helper_command
-from fgsched.hooks.settings import HookSettings, Ran, Run
+from fgsched.hooks.settings import HookRun, HookSettings, Ran
 
 log = logging.getLogger(__name__)
 _CHUNK = 1 << 16  # bytes
@@ -37,11 +37,11 @@ class HookRunner:
         self._ours.setblocking(False)
         self._process: subprocess.Popen[bytes] | None = None
         self._unread, self._unsent, self._number = b"", bytearray(), 0
-        self._asked: dict[int, tuple[Run, Done]] = {}  # requests without an answer
+        self._asked: dict[int, tuple[HookRun, Done]] = {}  # requests without an answer
         self._heard: deque[bytes] = deque()  # outcomes that have arrived and are not passed on
         self._not_before = 0.0
 
-    def run(self, run: Run, done: Done) -> None:
+    def run(self, run: HookRun, done: Done) -> None:
         """Run a program; `done` is called with its outcome."""
         self._number += 1
         run = replace(run, number=self._number)
@@ -86,7 +86,7 @@ class HookRunner:
         for run, _ in list(self._asked.values()):
             self._send(run)
 
-    def _send(self, run: Run) -> None:
+    def _send(self, run: HookRun) -> None:
         self._unsent += msgspec.json.encode(run) + b"\n"
         self._flush()
 

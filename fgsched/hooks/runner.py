@@ -24,8 +24,8 @@ from msgspec import Struct
 from fgsched.domain.errors import Refused
 from fgsched.domain.text import storable
 from fgsched.hooks.permissions import refuse_unsafe_program
-from fgsched.hooks.settings import Ran, Run
-from fgsched.hooks.shares import Waiting
+from fgsched.hooks.settings import HookRun, Ran
+from fgsched.hooks.shares import WaitingRequests
 from fgsched.system import locks
 from fgsched.system.capture import Capture, memory_file
 from fgsched.system.identity import become
@@ -38,10 +38,10 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 
-class _Running(Struct):
+class _RunningProgram(Struct):
     """A program that runs."""
 
-    run: Run
+    run: HookRun
     process: subprocess.Popen[bytes]
     pidfd: int
     output: Capture
@@ -56,9 +56,9 @@ class Runner:
     def __init__(self, source: int, sink: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._sink, self._clock = source, sink, clock
         self._selector = selectors.DefaultSelector()
-        self._running: dict[int, _Running] = {}  # by pidfd
+        self._running: dict[int, _RunningProgram] = {}  # by pidfd
         self._outputs: dict[int, Capture] = {}  # of running programs, by descriptor
-        self._waiting = {True: Waiting(), False: Waiting()}  # with a client, without
+        self._waiting = {True: WaitingRequests(), False: WaitingRequests()}  # with a client, without
         self._unread = b""
 
     def serve(self) -> None:
@@ -96,11 +96,11 @@ class Runner:
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             with suppress(msgspec.MsgspecError):  # the rest of a line that was sent to a predecessor
-                run = msgspec.json.decode(line, type=Run)
+                run = msgspec.json.decode(line, type=HookRun)
                 self._waiting[bool(run.keep)].add(run)
         return bool(data)
 
-    def _start(self, run: Run) -> None:
+    def _start(self, run: HookRun) -> None:
         output, errors = Capture(head=run.keep), Capture(tail=_TAIL)
         try:
             refuse_unsafe_program("program of the site", run.path, os.geteuid())
@@ -113,7 +113,7 @@ class Runner:
             self._tell(Ran(number=run.number, problem="could not be executed", said=storable(why)))
             return
         pidfd = os.pidfd_open(process.pid)
-        one = _Running(run, process, pidfd, output, errors, self._clock() + run.seconds)
+        one = _RunningProgram(run, process, pidfd, output, errors, self._clock() + run.seconds)
         self._running[pidfd] = one
         self._selector.register(pidfd, selectors.EVENT_READ)
         for one_output in (output, errors):
@@ -127,11 +127,11 @@ class Runner:
             self._selector.unregister(descriptor)
             del self._outputs[descriptor]
 
-    def _end_late(self, one: _Running) -> None:
+    def _end_late(self, one: _RunningProgram) -> None:
         _signal(one, signal.SIGKILL if one.is_late else signal.SIGTERM)
         one.is_late, one.kill_at = True, self._clock() + _GRACE
 
-    def _ended(self, one: _Running) -> None:
+    def _ended(self, one: _RunningProgram) -> None:
         self._selector.unregister(one.pidfd)
         self._waiting[bool(one.run.keep)].end(one.run.owner)
         status = one.process.wait()
@@ -171,7 +171,7 @@ def _problem(status: int) -> str:
     return f"exited with status {status}" if status else ""
 
 
-def _execute(run: Run, output: Capture, errors: Capture) -> subprocess.Popen[bytes]:
+def _execute(run: HookRun, output: Capture, errors: Capture) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own, with / as its working directory. Raises OSError."""
     source = memory_file("input", run.input.encode(errors="surrogateescape"))
     try:
@@ -190,7 +190,7 @@ def _execute(run: Run, output: Capture, errors: Capture) -> subprocess.Popen[byt
         os.close(source)
 
 
-def _prepare(run: Run, parent: int) -> None:
+def _prepare(run: HookRun, parent: int) -> None:
     """Become the program's user; make the kernel kill the program with the runner. Called before exec."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES if most < 0 else min(_FILES, most), most))
@@ -201,7 +201,7 @@ def _prepare(run: Run, parent: int) -> None:
         os._exit(126)
 
 
-def _signal(one: _Running, number: signal.Signals) -> None:
+def _signal(one: _RunningProgram, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(one.process.pid, number)
 

@@ -27,7 +27,7 @@ class HookSettings(Struct, frozen=True, kw_only=True):
 NO_HOOKS = HookSettings()
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class HookRun(Struct, frozen=True, kw_only=True):
     """One run of a program."""
 
     path: str

@@ -2,25 +2,25 @@
 
 from collections import Counter, deque
 
-from fgsched.hooks.settings import Run
+from fgsched.hooks.settings import HookRun
 
 MOST = 64  # programs of jobs at a time, and as many for clients; further ones wait
 _RESERVE = MOST // 2  # beyond them, for users who have few
 _FEW = 4  # programs that each user may have
 
 
-class Waiting:
+class WaitingRequests:
     """Requests that wait for a slot, in the order of each user."""
 
     def __init__(self) -> None:
-        self._requests: dict[int, deque[Run]] = {}  # owner -> requests, none of them empty
+        self._requests: dict[int, deque[HookRun]] = {}  # owner -> requests, none of them empty
         self._running: Counter[int] = Counter()  # owner -> programs that run
 
-    def add(self, run: Run) -> None:
+    def add(self, run: HookRun) -> None:
         """Take a request in."""
         self._requests.setdefault(run.owner, deque()).append(run)
 
-    def next(self) -> Run | None:
+    def next(self) -> HookRun | None:
         """Return the request that is to start now, and count it; None: all wait.
 
         It is of the user with the fewest programs; of users with as many, of the one who came first. A user

@@ -40,7 +40,7 @@ def main() -> None:
     try:
         connection = link.connect(name, directory)
         greeting, descriptors = link.greeted(connection)
-    except (link.Gone, OSError):
+    except (link.CallerGone, OSError):
         print("fgsched: the caller of this job has gone", file=sys.stderr)
         sys.exit(_HUNG_UP)
     os.environ.update(greeting.variables)
@@ -59,7 +59,7 @@ def _join(name: str) -> NoReturn:
     try:
         connection = link.connect(name, _directory())
         greeting, descriptors = link.greeted(connection)
-    except (link.Gone, OSError):
+    except (link.CallerGone, OSError):
         os._exit(_HUNG_UP)
     command = os.fork()
     if not command:

@@ -39,7 +39,7 @@ class Detached(Exception):
         self.is_taken = is_taken
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class ConnectionPlan(Struct, frozen=True, kw_only=True):
     """How a foreground job is connected."""
 
     name: str  # of the command, for messages
@@ -62,7 +62,7 @@ class Connected:
         self,
         connection: socket.socket,
         signals: Signals,
-        plan: Plan,
+        plan: ConnectionPlan,
         say: Callable[[str], None],
         cancel: Callable[[], None],
     ) -> None:

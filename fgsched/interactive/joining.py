@@ -18,7 +18,7 @@ from fgsched.client import Client
 from fgsched.domain.errors import Refused, Unreachable
 from fgsched.domain.states import JobState
 from fgsched.interactive import link
-from fgsched.interactive.connected import Connected, Interrupted, Plan
+from fgsched.interactive.connected import Connected, ConnectionPlan, Interrupted
 from fgsched.interactive.signals import ENDING, Signals
 from fgsched.lifecycle.launchspec import job_dir
 
@@ -29,7 +29,7 @@ _NUMBERS = 1 << 24
 _PASSED = ("TERM", "COLUMNS", "LINES")  # of the caller, for a command on a terminal
 
 
-def join(client: Client, reference: int, plan: Plan, command: tuple[str, ...]) -> int:
+def join(client: Client, reference: int, plan: ConnectionPlan, command: tuple[str, ...]) -> int:
     """Run a command in a job and return its exit code.
 
     Raises:
@@ -56,7 +56,7 @@ def join(client: Client, reference: int, plan: Plan, command: tuple[str, ...]) -
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
 
 
-def _connected(connection: socket.socket, signals: Signals, plan: Plan) -> Connected:
+def _connected(connection: socket.socket, signals: Signals, plan: ConnectionPlan) -> Connected:
     """Return the connection to the command; a second interrupt kills the command, not the job."""
 
     def end() -> None:
@@ -66,11 +66,11 @@ def _connected(connection: socket.socket, signals: Signals, plan: Plan) -> Conne
     return Connected(connection, signals, plan, _said(plan), end)
 
 
-def _variables(plan: Plan) -> dict[str, str]:
+def _variables(plan: ConnectionPlan) -> dict[str, str]:
     return {name: os.environ[name] for name in _PASSED if plan.terminal and name in os.environ}
 
 
-def _said(plan: Plan) -> Callable[[str], None]:
+def _said(plan: ConnectionPlan) -> Callable[[str], None]:
     """Return what prints a line on standard error."""
 
     def say(text: str) -> None:

@@ -53,7 +53,7 @@ class Greeting(Struct, frozen=True, kw_only=True):
     stays: bool = False  # the command survives the loss of its caller
 
 
-class Gone(Exception):
+class CallerGone(Exception):
     """Raised if the caller has ended, or is not a process of this user."""
 
 
@@ -210,7 +210,7 @@ def _remove_abandoned(directory: int) -> None:
 
 
 def connect(name: str, directory: Path | None = None) -> socket.socket:
-    """Connect to the caller. Raises Gone."""
+    """Connect to the caller. Raises CallerGone."""
     connection = _connected_below(directory, name) if directory is not None else None
     if connection is None:
         connection = _socket()
@@ -218,10 +218,10 @@ def connect(name: str, directory: Path | None = None) -> socket.socket:
             connection.connect(_address(name))
         except OSError:
             connection.close()
-            raise Gone from None
+            raise CallerGone from None
     if not _is_own(connection):
         connection.close()
-        raise Gone
+        raise CallerGone
     return connection
 
 
@@ -256,10 +256,10 @@ def greet(connection: socket.socket, greeting: Greeting, descriptors: tuple[int,
 
 
 def greeted(connection: socket.socket) -> tuple[Greeting, list[int]]:
-    """Return the greeting and its descriptors. Raises Gone."""
+    """Return the greeting and its descriptors. Raises CallerGone."""
     data, descriptors, _, _ = socket.recv_fds(connection, _LONGEST, _STREAMS)
     if not data:
-        raise Gone
+        raise CallerGone
     return msgspec.json.decode(data, type=Greeting), descriptors
 
 

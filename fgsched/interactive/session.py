@@ -12,7 +12,7 @@ from fgsched import protocol
 from fgsched.client import Client, Watch
 from fgsched.domain.errors import FgschedError, Refused, Unreachable
 from fgsched.interactive import link
-from fgsched.interactive.connected import Connected, Interrupted, Plan
+from fgsched.interactive.connected import Connected, ConnectionPlan, Interrupted
 from fgsched.interactive.signals import ENDING, Signals
 
 _LOOK = 0.5  # seconds between two looks at what reports nothing
@@ -25,12 +25,17 @@ class Session:
     """One foreground job. Call `follow` once."""
 
     def __init__(
-        self, client: Client, job: int, listener: link.Listener, plan: Plan, forecast: Callable[[], str]
+        self,
+        client: Client,
+        job: int,
+        listener: link.Listener,
+        plan: ConnectionPlan,
+        forecast: Callable[[], str],
     ) -> None:
         """`forecast` returns a line about the start of the pending job, for a terminal."""
         self._client, self._job, self._listener, self._plan = client, job, listener, plan
         self._forecast = forecast
-        self._line = _Line(plan)
+        self._line = _StatusLine(plan)
 
     def follow(self, started: Callable[[], None] = lambda: None) -> None:
         """Wait for the start, connect the streams, and return when the job has ended.
@@ -144,10 +149,10 @@ class _Controller:
         return list(select.select([*sources, *own], [], [], _LOOK)[0])
 
 
-class _Line:
+class _StatusLine:
     """What the caller reads on standard error: one line that changes on a terminal, else a line an event."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ConnectionPlan) -> None:
         self._plan = plan
         self._is_live = not plan.quiet and sys.stderr is not None and sys.stderr.isatty()
         self._was_pending = False

@@ -22,7 +22,7 @@ _TOGETHER = 1.0  # seconds within which SIGCONT and SIGTERM are the order to end
 _BEFORE = 0.8  # of the time until the job itself is killed, after which the process is killed
 
 
-class Adopted:
+class AdoptedProgram:
     """The process, and the signals of its job."""
 
     def __init__(self, pidfd: int, kill_wait: float) -> None:
@@ -75,7 +75,7 @@ def main(pid: int, start: int, kill_wait: float) -> int:
     pidfd = opened(pid, start)
     if pidfd is None:
         return 0
-    process = Adopted(pidfd, kill_wait)
+    process = AdoptedProgram(pidfd, kill_wait)
     while True:
         left = process.kill_if_due(time.monotonic())
         ready, _, _ = select.select([pidfd, ours.fileno()], [], [], left)

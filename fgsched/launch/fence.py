@@ -30,7 +30,7 @@ PODMAN_SETTINGS = "containers.conf"  # in the directory of a fence
 _SEAL = struct.Struct("<96xQ")  # the checksum of a region: region.h
 
 
-class Place(Struct, frozen=True):
+class FenceDirectory(Struct, frozen=True):
     """The directory of all fences of a user."""
 
     run: Path

@@ -35,7 +35,7 @@ from fgsched.lifecycle.launchspec import (
     limit_of,
 )
 from fgsched.lifecycle.mps import is_client, is_server, without_variables
-from fgsched.lifecycle.transitions import Gone, Result, Seen, Shepherd
+from fgsched.lifecycle.transitions import Result, Seen, Shepherd, ShepherdGone
 from fgsched.store import Allocation
 from fgsched.system.accounts import Account, Accounts
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups, remove_if_empty
@@ -65,7 +65,7 @@ _TARGETS = {"all": 0, "shell": 1, "children": 2}
 _NEVER_HANDLED = (signal.SIGKILL, signal.SIGSTOP)
 
 
-class Launching(Struct, frozen=True):
+class PendingLaunch(Struct, frozen=True):
     """A launch that waits until its enforcement has been verified."""
 
     job: Job
@@ -75,10 +75,10 @@ class Launching(Struct, frozen=True):
     cgroup: str = ""  # directory in which the driver limits the job; "" if it does not
 
 
-class EnforcementGate(Protocol):
+class LaunchGate(Protocol):
     """Verifies that a job's limits can be enforced before it is launched."""
 
-    def open_for(self, launching: Launching) -> None:
+    def open_for(self, launching: PendingLaunch) -> None:
         """Verify, then call `launching.go` or `launching.refuse`; may return before."""
 
 
@@ -136,7 +136,7 @@ class Ports(Struct, frozen=True):
     watch: Watch  # calls a function when a process has exited
     gone: Callable[[int], None]  # the shepherd of a job has exited
     accounts: Accounts  # of the users as whom jobs are started
-    gate: EnforcementGate
+    gate: LaunchGate
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # GPU -> CPUs near it
     context: Callable[[str], tuple[int, bool]] = lambda model: (0, False)  # GPU model -> as of region.pack
     compute: Callable[[Job], str] = lambda job: (
@@ -177,7 +177,7 @@ class Launcher:
 
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
         """Start an attempt once its enforcement is verified; a failure is reported to the ports."""
-        launching = Launching(
+        launching = PendingLaunch(
             job,
             given,
             go=lambda: self._launch(job, given),
@@ -362,9 +362,9 @@ class Launcher:
     def seize(self, job: Job) -> Seen:
         """Return the status of an attempt; after this call an attempt that was not claimed cannot start."""
         seen = self.run.result(job.id, job.attempt) or self.run.seize(job.id, job.attempt)
-        return self._with_steps(job, seen) if isinstance(seen, Result | Gone) else seen
+        return self._with_steps(job, seen) if isinstance(seen, Result | ShepherdGone) else seen
 
-    def _with_steps(self, job: Job, seen: Result | Gone) -> Result | Gone:
+    def _with_steps(self, job: Job, seen: Result | ShepherdGone) -> Result | ShepherdGone:
         """Add the steps that the directory of an ended job has; `forget` removes the directory."""
         if not jobsteps.is_left(self.run.path, job):
             return seen

@@ -18,9 +18,9 @@ from fgsched.crash import point
 from fgsched.domain.errors import StorageError
 from fgsched.lifecycle.transitions import (
     Alive,
-    Gone,
     Result,
     Seen,
+    ShepherdGone,
     Unclaimed,
     is_held,
     parse_claim,
@@ -162,19 +162,19 @@ class RunDir:
         path = f"{self._claims}{job}.{attempt}"
         text = self._link(path)
         if text is None:
-            return Gone()
+            return ShepherdGone()
         try:
             shepherd = parse_claim(text)
         except (ValueError, OverflowError):
             self.quarantine.take(path, "not a claim")
-            return Gone()
+            return ShepherdGone()
         if shepherd is None:
             return Unclaimed()
         if self._has_unreadable_result(job, attempt):
-            return Gone("its result could not be read")  # its shepherd may live and run another job
+            return ShepherdGone("its result could not be read")  # its shepherd may live and run another job
         if not is_held(text) and is_alive(Identity(shepherd.pid, shepherd.start, shepherd.boot)):
             return Alive(shepherd)
-        return self.result(job, attempt) or Gone()  # it may have ended since the first check
+        return self.result(job, attempt) or ShepherdGone()  # it may have ended since the first check
 
     def holder(self, job: int, attempt: int) -> Identity | None:
         """Return the living spawner that inherited a job from its killed shepherd, if its claim names one."""

@@ -13,7 +13,7 @@ import fgshim.region as region
 
 from fgsched.domain.errors import Refused
 from fgsched.domain.units import parse_indices
-from fgsched.lifecycle.launchspec import Launch
+from fgsched.lifecycle.launchspec import LaunchMessage
 
 # -- the launch message -------------------------------------------------------
 
@@ -28,7 +28,7 @@ _MAX_CPUS = 8192  # highest number of a CPU that the spawner accepts
 _MOUNTS = {"": 0, "root": _OWN_MOUNTS, "user": _OWN_MOUNTS | _OWN_USERS}
 
 
-def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
+def pack(launch: LaunchMessage, script: bytes, region_head: bytes) -> bytes:
     """Encode a launch message in the layout of docs/design/native.md.
 
     Args:
@@ -61,7 +61,7 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
     return b"".join((_header(launch, length, sizes, len(cpus) // 8), *parts))
 
 
-def _header(launch: Launch, length: int, sizes: tuple[int, int, int], cpu_words: int) -> bytes:
+def _header(launch: LaunchMessage, length: int, sizes: tuple[int, int, int], cpu_words: int) -> bytes:
     """Encode the fixed part; `sizes` are the bytes of the script, the region's header and the region."""
     number, target, before = launch.early
     flags = _APPEND * launch.append | _BECOME_USER * launch.become_user | _MOUNTS[launch.mounts]
@@ -99,7 +99,7 @@ _COMMAND_MAGIC, _RESULT_MAGIC, _KEPT_MAGIC = 0x31434746, 0x31524746, 0x31534746
 _KEPT_MAX = (1 << 20) - 16  # bytes of the message with the controller's start command
 
 
-class Answer(NamedTuple):
+class SpawnerReport(NamedTuple):
     """A report of the spawner or a shepherd about one attempt."""
 
     job: int
@@ -172,7 +172,7 @@ class Spawner:
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):
             return 0
 
-    def read(self) -> list[Answer] | None:
+    def read(self) -> list[SpawnerReport] | None:
         """Return the answers that have arrived; None if the spawner has exited."""
         try:
             data = self._socket.recv(65536)
@@ -186,7 +186,7 @@ class Spawner:
         answers = []
         while len(self._in) >= _ANSWER.size:
             magic, attempt, job, pid, errno, start = _ANSWER.unpack_from(self._in)
-            answers.append(Answer(job, attempt, pid, errno, start, magic == _RESULT_MAGIC))
+            answers.append(SpawnerReport(job, attempt, pid, errno, start, magic == _RESULT_MAGIC))
             del self._in[: _ANSWER.size]
         return answers
 

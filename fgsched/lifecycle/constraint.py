@@ -13,7 +13,7 @@ _TOKEN = lazy_regex(r"\s*([&|,()\[\]]|[A-Za-z0-9][A-Za-z0-9 _.-]*(?:\*[0-9]+)?)"
 Alternatives = tuple[tuple[str, ...], ...]  # one of these; all features of it
 
 
-class Needs(Struct, frozen=True):
+class FeatureNeeds(Struct, frozen=True):
     """What a constraint asks of the GPUs of a job, and the features that the host does not have."""
 
     gpu: str = ""  # terms with & and |; "": nothing
@@ -34,7 +34,7 @@ def alternatives(text: str) -> Alternatives:
     return found
 
 
-def needs(text: str, site: SubmitContext, *, has_gpus: bool) -> Needs:
+def needs(text: str, site: SubmitContext, *, has_gpus: bool) -> FeatureNeeds:
     """Return what remains of a constraint on this host. Raises BadValue if it is malformed.
 
     A job without GPUs can name a feature of any GPU, as with Slurm, where the host has it.
@@ -51,7 +51,7 @@ def needs(text: str, site: SubmitContext, *, has_gpus: bool) -> Needs:
             left.append(tuple(one for one in of_gpus if one not in missing) if has_gpus else ())
     is_open = not left or () in left
     gpu = "" if is_open else "|".join("&".join(terms) for terms in left)
-    return Needs(gpu, tuple(dict.fromkeys(unknown)), bool(left))
+    return FeatureNeeds(gpu, tuple(dict.fromkeys(unknown)), bool(left))
 
 
 def _plain(name: str) -> str:

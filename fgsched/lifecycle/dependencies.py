@@ -44,7 +44,7 @@ class Dependency(Struct, frozen=True, gc=False):
         return ("?" if self.one_will_do else ",").join(map(str, self.terms))
 
 
-class Standing(Enum):
+class ConditionState(Enum):
     """Whether a condition is met, not yet met, or impossible."""
 
     MET = "met"
@@ -102,7 +102,7 @@ def _term(kind: str, target: str, text: str) -> Term:
     return Term(kind, job, int(match[2]) if match[2] else None, int(match[3] or 0))
 
 
-def judge(term: Term, fact: Fact, now: float) -> Standing:
+def judge(term: Term, fact: Fact, now: float) -> ConditionState:
     """Evaluate a condition at `now` (epoch seconds), which matters only for `after` with a delay."""
     match term.kind:
         case "after":
@@ -111,13 +111,13 @@ def judge(term: Term, fact: Fact, now: float) -> Standing:
             is_met = fact.is_over
         case "afternotok":
             if fact.is_over and not fact.has_failed:
-                return Standing.NEVER
+                return ConditionState.NEVER
             is_met = fact.is_over
         case _:
             if fact.has_failed:
-                return Standing.NEVER
+                return ConditionState.NEVER
             is_met = fact.is_over
-    return Standing.MET if is_met else Standing.OPEN
+    return ConditionState.MET if is_met else ConditionState.OPEN
 
 
 def due(term: Term, fact: Fact) -> float:
@@ -137,12 +137,12 @@ def for_task(text: str, task: int) -> str:
     return str(replace(dependency, terms=terms))
 
 
-def left(dependency: Dependency, standings: dict[Term, Standing]) -> Dependency | None:
+def left(dependency: Dependency, standings: dict[Term, ConditionState]) -> Dependency | None:
     """Return the unmet part of a dependency: without terms if it is met, None if it is impossible."""
     found = [standings[term] for term in dependency.terms]
-    still = tuple(term for term in dependency.terms if standings[term] is Standing.OPEN)
+    still = tuple(term for term in dependency.terms if standings[term] is ConditionState.OPEN)
     if dependency.one_will_do:
-        if Standing.MET in found:
+        if ConditionState.MET in found:
             return Dependency(())
         return Dependency(still, one_will_do=True) if still else None
-    return None if Standing.NEVER in found else Dependency(still)
+    return None if ConditionState.NEVER in found else Dependency(still)

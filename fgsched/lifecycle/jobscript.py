@@ -123,14 +123,14 @@ _READ_BY_SLURM = ("#PBS", "#BSUB")
 _BEHIND_UNSEEN = lazy_regex(rb"(?:[ \t]*(?:%b))+[ \t]*#(?:FG|SBATCH)[ \t-]" % _UNSEEN)
 
 
-class Line(Struct, frozen=True, gc=False):
+class HeaderWords(Struct, frozen=True, gc=False):
     """The words of one header line."""
 
     number: int
     words: tuple[str, ...]
 
 
-class Unread(Struct, frozen=True, gc=False):
+class UnreadLine(Struct, frozen=True, gc=False):
     """A line that looks like a request, and that is not read."""
 
     number: int
@@ -144,9 +144,9 @@ class Directives(Struct, frozen=True, gc=False):
     """The header lines of a script."""
 
     family: str = ""  # "FG", "SBATCH", "#PBS", "#BSUB", or "" where there is none
-    lines: tuple[Line, ...] = ()
+    lines: tuple[HeaderWords, ...] = ()
     warnings: tuple[str, ...] = ()
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[UnreadLine, ...] = ()
 
 
 def accept(name: str, data: bytes) -> None:
@@ -222,7 +222,7 @@ def directives(
     return Directives(family=family, lines=tuple(lines), warnings=tuple(warnings), unread=tuple(unread))
 
 
-def _slips(header: list[tuple[int, bytes]]) -> Iterator[Unread]:
+def _slips(header: list[tuple[int, bytes]]) -> Iterator[UnreadLine]:
     """Yield the lines that are nearly a header of #FG or #SBATCH."""
     for number, line in header[1:] if header and header[0][1].startswith(b"#!") else header:
         if _FG.match(line) or _SBATCH.match(line) or line.startswith(b"##"):
@@ -230,7 +230,7 @@ def _slips(header: list[tuple[int, bytes]]) -> Iterator[Unread]:
         mark, at = _meant(line)
         if mark:
             text = line[at:].decode(errors="replace").strip()
-            yield Unread(number, mark, text, is_comment=line[1:2] in (b" ", b"\t"))
+            yield UnreadLine(number, mark, text, is_comment=line[1:2] in (b" ", b"\t"))
 
 
 def _meant(line: bytes) -> tuple[str, int]:
@@ -257,13 +257,13 @@ def _is_near(word: bytes, goal: bytes) -> bool:
     return len(long) - len(short) == 1 and any(long[:at] + long[at + 1 :] == short for at in range(len(long)))
 
 
-def _foreign(header: list[tuple[int, bytes]]) -> Iterator[Unread]:
+def _foreign(header: list[tuple[int, bytes]]) -> Iterator[UnreadLine]:
     """Yield the directives of other schedulers."""
     for number, line in header:
         if match := _FOREIGN.match(line):
             mark = match[0].decode()
             text = line[match.end() :].decode(errors="replace").strip()
-            yield Unread(number, mark, text, _SCHEDULERS[mark])
+            yield UnreadLine(number, mark, text, _SCHEDULERS[mark])
 
 
 _FOREIGN_VARIABLE = lazy_regex(rb"\$\{?((?:PBS|LSB|LS|SGE|COBALT|PJM|HQ)_[A-Z_]+)")
@@ -310,7 +310,9 @@ def _header(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
     return header, 0
 
 
-def _lines(header: list[tuple[int, bytes]], family: str, name: str, warnings: list[str]) -> Iterator[Line]:
+def _lines(
+    header: list[tuple[int, bytes]], family: str, name: str, warnings: list[str]
+) -> Iterator[HeaderWords]:
     prefix = (
         _FG if family == "FG" else _SBATCH if family == "SBATCH" else re.compile(re.escape(family.encode()))
     )
@@ -320,7 +322,7 @@ def _lines(header: list[tuple[int, bytes]], family: str, name: str, warnings: li
         if match:
             words = _words(line[match.end() :], place=f"{name}:{number}", offset=offset + match.end())
             if words:
-                yield Line(number, tuple(words))
+                yield HeaderWords(number, tuple(words))
             else:
                 warnings.append(f"{name}: line {number}: #{family.lstrip('#')} without an option is ignored")
         offset += len(line) + 1

@@ -106,7 +106,7 @@ def job_dir(run: str, job: int, attempt: int) -> str:
 CPU_BINDINGS = ("near", "none")  # of the setting
 
 
-class Binding(Struct, frozen=True, kw_only=True, gc=False):
+class CpuBinding(Struct, frozen=True, kw_only=True, gc=False):
     """How this host binds jobs to CPUs."""
 
     allowed: frozenset[int] = frozenset()  # CPUs on which jobs may run; empty: no job is bound
@@ -407,7 +407,7 @@ class Files(Struct, frozen=True, gc=False):
         return "" if self.stderr == self.stdout else self.stderr
 
 
-class Launch(NamedTuple):
+class LaunchMessage(NamedTuple):
     """The launch message of one attempt, as data."""
 
     job: int
@@ -444,14 +444,14 @@ class Launch(NamedTuple):
 
 def launch(
     job: Job, given: AssignedGpus, base: bytes, *, site: LaunchContext, owner: JobOwner, cgroups: Cgroups = ()
-) -> Launch:
+) -> LaunchMessage:
     """Return the launch of an allocated job. `base`: the submitted environment, NUL-terminated entries."""
     paths = files(job.request, _pattern_values(job, given, site, owner.home))
     tmpdir = f"{owner.scratch or site.tmp}/{job.slot}"
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=paths.stderr)
     hooked = is_hooked(job.tier, has_cards=bool(given))
     how, closed = _mounts(job, given, site=site, hooked=hooked)
-    return Launch(
+    return LaunchMessage(
         job=job.id,
         attempt=job.attempt,
         append=job.request.append or job.restarts > 0,

@@ -55,17 +55,17 @@ def key_of(job_id: int) -> Key:
 # -- jobs -------------------------------------------------------------------------------------------
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class MpsSettings(Struct, frozen=True, kw_only=True):
     """The settings of a site."""
 
     gpus: frozenset[int] = frozenset()  # indices of the GPUs with MPS
     program: str = ""  # the control program; "": it is not installed
 
 
-OFF = Settings()
+OFF = MpsSettings()
 
 
-def percent_of(job: Job, compute: str, settings: Settings) -> int:
+def percent_of(job: Job, compute: str, settings: MpsSettings) -> int:
     """Return the part of the GPU's threads that a job may use by MPS, in percent; 0: it does not use MPS.
 
     MPS is for a part of one GPU. A container does not contain the directory of the daemon.
@@ -114,7 +114,7 @@ def daemon_variables(directory: str, uuid: str) -> dict[str, str]:
     }
 
 
-def refusal(settings: Settings, directory: str) -> str:
+def refusal(settings: MpsSettings, directory: str) -> str:
     """Return why no daemon can be started with this directory; "": it can."""
     if not settings.program:
         return f"{PROGRAM} is not installed"
@@ -145,7 +145,7 @@ class Phase(Enum):
     ENDING = "ending"
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class MpsDaemon(Struct, frozen=True, kw_only=True):
     """One control daemon. Times are in seconds since the epoch."""
 
     uid: int
@@ -176,22 +176,22 @@ class Server(Struct, frozen=True, kw_only=True):
         return id_of(self.uid, self.gpu)
 
 
-class Start(Struct, frozen=True):
+class StartDaemon(Struct, frozen=True):
     """Start the daemon."""
 
-    server: Server
+    server: MpsDaemon
 
 
-class Ask(Struct, frozen=True):
+class AskDaemon(Struct, frozen=True):
     """Ask the daemon for its server."""
 
-    server: Server
+    server: MpsDaemon
 
 
-class Stop(Struct, frozen=True):
+class StopDaemon(Struct, frozen=True):
     """End the daemon."""
 
-    server: Server
+    server: MpsDaemon
 
 
 class Grant(Struct, frozen=True):
@@ -221,7 +221,7 @@ class Withdraw(Struct, frozen=True):
 
 
 JobStep = Grant | Refuse | Lose | Withdraw
-Step = Start | Ask | Stop | JobStep
+Step = StartDaemon | AskDaemon | StopDaemon | JobStep
 
 
 def number_at(now: float) -> int:
@@ -229,13 +229,15 @@ def number_at(now: float) -> int:
     return max(1, int(now) - _EPOCH)
 
 
-def usable(servers: Mapping[Name, Server], key: Key) -> Server | None:
+def usable(servers: Mapping[Name, MpsDaemon], key: Key) -> MpsDaemon | None:
     """Return the daemon that a job of this user and GPU would use, or the broken one that prevents it."""
     found = [one for one in servers.values() if one.key == key and one.phase is not Phase.ENDING]
     return found[0] if found else None
 
 
-def plan(servers: Mapping[Name, Server], jobs: Sequence[Job], now: float) -> Iterator[tuple[Server, Step]]:
+def plan(
+    servers: Mapping[Name, MpsDaemon], jobs: Sequence[Job], now: float
+) -> Iterator[tuple[MpsDaemon, Step]]:
     """Yield the steps that are due, each with the daemon as it is afterwards.
 
     `jobs`: the living jobs that use MPS or ask for it. A daemon without jobs is ended. A
@@ -247,19 +249,19 @@ def plan(servers: Mapping[Name, Server], jobs: Sequence[Job], now: float) -> Ite
             case Phase.DUE if own and not _has_other(servers.values(), server):
                 begun = {"phase": Phase.STARTING, "lives": True, "until": now + START_TIME}
                 started = replace(server, **begun)
-                yield started, Start(started)
+                yield started, StartDaemon(started)
             case Phase.STARTING | Phase.READY if not own:
                 ending = replace(server, phase=Phase.ENDING, asks_at=math.inf, was_stopped=True)
-                yield ending, Stop(ending)
+                yield ending, StopDaemon(ending)
             case Phase.STARTING if now < server.until and now >= server.asks_at:
-                yield replace(server, asks_at=math.inf), Ask(server)
+                yield replace(server, asks_at=math.inf), AskDaemon(server)
             case Phase.READY:
                 yield from ((server, step) for step in _let_in(own, jobs, server.gpu))
             case Phase.BROKEN:
                 yield from _broken(server, own)
 
 
-def _has_other(servers: Iterable[Server], server: Server) -> bool:
+def _has_other(servers: Iterable[MpsDaemon], server: MpsDaemon) -> bool:
     return any(one.key == server.key and one.name != server.name for one in servers)
 
 
@@ -276,7 +278,7 @@ def _let_in(own: Iterable[Job], jobs: Iterable[Job], gpu: int) -> Iterator[Step]
             yield Grant(job)
 
 
-def _broken(server: Server, own: Sequence[Job]) -> Iterator[tuple[Server, Step]]:
+def _broken(server: MpsDaemon, own: Sequence[Job]) -> Iterator[tuple[MpsDaemon, Step]]:
     for job in own:
         if is_asking(job):
             yield server, Refuse(job, server.why)
@@ -284,10 +286,10 @@ def _broken(server: Server, own: Sequence[Job]) -> Iterator[tuple[Server, Step]]
             yield server, Lose(job, server.why)
     if not own and server.lives and not server.was_stopped:
         stopped = replace(server, was_stopped=True)
-        yield stopped, Stop(stopped)
+        yield stopped, StopDaemon(stopped)
 
 
-def at(server: Server, now: float) -> Server:
+def at(server: MpsDaemon, now: float) -> MpsDaemon:
     """Return the daemon as it is at a time: broken if it has no server at the end of its time to start."""
     if server.phase is Phase.BROKEN and not now < server.until <= now + RETRY_TIME:  # or the clock was set
         return replace(server, until=0.0)
@@ -299,13 +301,13 @@ def at(server: Server, now: float) -> Server:
     return broken(server, f"its daemon has no server after {START_TIME:g} s: {why}", now)
 
 
-def broken(server: Server, why: str, now: float) -> Server:
+def broken(server: MpsDaemon, why: str, now: float) -> MpsDaemon:
     """Return the daemon as failed. Another one is started after a while, and after the end of its jobs."""
     until = now + RETRY_TIME if server.phase is not Phase.READY else 0.0
     return replace(server, phase=Phase.BROKEN, asks_at=math.inf, until=until, why=why)
 
 
-def ended(server: Server, why: str, now: float) -> Server | None:
+def ended(server: MpsDaemon, why: str, now: float) -> MpsDaemon | None:
     """Return a daemon whose process has ended; None: nothing has to be remembered of it."""
     if server.phase is Phase.ENDING:
         return None
@@ -314,7 +316,7 @@ def ended(server: Server, why: str, now: float) -> Server | None:
     return replace(broken(server, why, now), lives=False)
 
 
-def is_over(server: Server, jobs: Iterable[Job]) -> bool:
+def is_over(server: MpsDaemon, jobs: Iterable[Job]) -> bool:
     """Tell whether a daemon that has no process can be forgotten."""
     if server.lives or server.phase not in (Phase.BROKEN, Phase.DUE):
         return False

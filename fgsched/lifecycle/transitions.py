@@ -59,17 +59,17 @@ class Alive(Struct, frozen=True, gc=False):
     shepherd: Shepherd
 
 
-class Gone(Struct, frozen=True, gc=False):
+class ShepherdGone(Struct, frozen=True, gc=False):
     """The shepherd has ended and left no readable result."""
 
     why: str = "the job's supervisor was killed"
     srun_steps: str = ""  # text of `jobsteps.stored`
 
 
-Seen = Unclaimed | Alive | Gone | Result
+Seen = Unclaimed | Alive | ShepherdGone | Result
 
 
-class Requeue(Struct, frozen=True, gc=False):
+class RequeueUnstarted(Struct, frozen=True, gc=False):
     """Nothing was executed: requeue the job with a new attempt."""
 
 
@@ -79,7 +79,7 @@ class Delay(Struct, frozen=True, gc=False):
     why: str
 
 
-class Adopt(Struct, frozen=True, gc=False):
+class WatchShepherd(Struct, frozen=True, gc=False):
     """The job is running: watch its shepherd."""
 
     shepherd: Shepherd
@@ -104,7 +104,7 @@ class Finish(NamedTuple):
 
 def recover(
     job: Job, seen: Seen, *, boot: str, max_requeue: int = 5
-) -> Requeue | Delay | Adopt | Hunt | Finish:
+) -> RequeueUnstarted | Delay | WatchShepherd | Hunt | Finish:
     """Decide what a starting controller does with a job that was STARTING or RUNNING.
 
     A job of an earlier boot cannot be running and may have run. It is never requeued without permission.
@@ -119,21 +119,21 @@ def recover(
         case Unclaimed() if job.state is JobState.STARTING:
             return _start_again(job, max_requeue)
         case Alive(shepherd=shepherd):
-            return Adopt(shepherd)
+            return WatchShepherd(shepherd)
         case _:
             return Hunt()
 
 
-def _start_again(job: Job, max_requeue: int) -> Requeue | Finish:
+def _start_again(job: Job, max_requeue: int) -> RequeueUnstarted | Finish:
     """Requeue a job that was never executed; end it after too many attempts if it may not be requeued."""
     limit = max(max_requeue, MAX_UNRUN)
     if job.failures < limit or job.request.requeue:
-        return Requeue()
+        return RequeueUnstarted()
     ended = Ended(status=0, detail=f"given up after {limit + 1} attempts: each was killed before it ran")
     return Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended, lost=True)
 
 
-def due(job: Job, result: Result, *, max_requeue: int = 5) -> Requeue | Delay | Finish:
+def due(job: Job, result: Result, *, max_requeue: int = 5) -> RequeueUnstarted | Delay | Finish:
     """Decide what a result requires: the end of the job, or a new attempt if nothing was executed."""
     if result.cause == "shortage":
         return Delay(f"could not be started: {result.detail}")
@@ -153,13 +153,13 @@ def finish(job: Job, result: Result) -> Finish:
     return Finish(state, reason, ended, *times, result.lost, refused, result.survivor)
 
 
-_GONE = Gone()
+_GONE = ShepherdGone()
 _INSTANT = 0.001  # seconds: a suspension that was resumed in the same turn, or by a clock that was set back
 _OOM_STATUS = 125  # Slurm shows 0:125 for a job of which a process was killed for its memory
 _HELD = "H"  # the mark of a claim of a spawner
 
 
-def lost(job: Job, gone: Gone = _GONE) -> Finish:
+def lost(job: Job, gone: ShepherdGone = _GONE) -> Finish:
     """Return the end of a job without a result and without processes. It is never COMPLETED."""
     ended = Ended(status=0, detail=f"status unknown: {gone.why}", srun_steps=gone.srun_steps)
     if job.cancelled_by is None and job.condemned in _CONDEMNED:

@@ -49,7 +49,7 @@ class JobOnGpu(Struct, frozen=True, kw_only=True, gc=False):
         return sum(use.memory for use in self.uses)
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class WatchdogPolicy(Struct, frozen=True, kw_only=True):
     """The settings of the watchdog."""
 
     kills: bool = True  # otherwise it only warns
@@ -111,7 +111,12 @@ class Verdict(Struct, frozen=True, gc=False):
 
 
 def judge(
-    tier: str, on_gpus: Iterable[JobOnGpu], before: LastQuery, policy: Policy, *, silent: Container[int] = ()
+    tier: str,
+    on_gpus: Iterable[JobOnGpu],
+    before: LastQuery,
+    policy: WatchdogPolicy,
+    *,
+    silent: Container[int] = (),
 ) -> Verdict:
     """Return the consequences of a query. Only findings of two consecutive queries are charged or end a job.
 
@@ -176,7 +181,7 @@ def _costs(uses: Mapping[_Key, ProcessUse], before: LastQuery) -> dict[int, int]
     return costs
 
 
-def _tolerated(gpu: int, tier: str, policy: Policy, charged: Mapping[int, int]) -> int:
+def _tolerated(gpu: int, tier: str, policy: WatchdogPolicy, charged: Mapping[int, int]) -> int:
     """Return the bytes by which a job may exceed its limit on a GPU.
 
     The tolerance is for memory that the hook could not count in time. What processes without a slot were
@@ -186,7 +191,7 @@ def _tolerated(gpu: int, tier: str, policy: Policy, charged: Mapping[int, int]) 
     return policy.tolerance if tier == BY_WATCHDOG else max(0, policy.tolerance - charged.get(gpu, 0))
 
 
-def _faults(on_gpu: JobOnGpu, tier: str, policy: Policy, charged: Mapping[int, int]) -> list[Fault]:
+def _faults(on_gpu: JobOnGpu, tier: str, policy: WatchdogPolicy, charged: Mapping[int, int]) -> list[Fault]:
     """Return the violations on one GPU. A job of the level none has no limit on its own GPUs.
 
     Args:

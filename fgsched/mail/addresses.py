@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from fgsched.domain.errors import Refused
 from fgsched.domain.text import quoted
 from fgsched.lifecycle.mail import is_address
-from fgsched.mail.letters import Settings
+from fgsched.mail.letters import MailSettings
 
 
-def resolved(to: Iterable[str], settings: Settings, host: str) -> list[str]:
+def resolved(to: Iterable[str], settings: MailSettings, host: str) -> list[str]:
     """Append the site's domain to user names; for SMTP, the host's name if the site has no domain.
 
     Raises:
@@ -21,7 +21,7 @@ def resolved(to: Iterable[str], settings: Settings, host: str) -> list[str]:
     return [f"{address}@{domain}" if "@" not in address and domain else address for address in to]
 
 
-def check_address(address: str, settings: Settings) -> None:
+def check_address(address: str, settings: MailSettings) -> None:
     """Refuse an address to which the site sends no mail. Raises Refused."""
     if not is_address(address):
         raise Refused(f"{quoted(address)} is not an address", "Give a user name, or NAME@DOMAIN.")
@@ -36,7 +36,7 @@ def check_address(address: str, settings: Settings) -> None:
         )
 
 
-def sender_of(settings: Settings, host: str) -> str:
+def sender_of(settings: MailSettings, host: str) -> str:
     """Return the address that the mails come from."""
     return settings.sender or f"fgsched@{settings.domain or host}"
 

@@ -7,13 +7,13 @@ from email.message import EmailMessage
 
 from fgsched.domain.text import storable
 from fgsched.mail.addresses import sender_of
-from fgsched.mail.letters import Message, Settings
+from fgsched.mail.letters import MailSettings, Message
 
 _POLICY = email.policy.SMTP.clone(max_line_length=998)  # filters read subjects line by line
 _LONGEST_SUBJECT = 400  # characters
 
 
-def compose(name: str, message: Message, to: Iterable[str], settings: Settings, host: str) -> bytes:
+def compose(name: str, message: Message, to: Iterable[str], settings: MailSettings, host: str) -> bytes:
     """Return the bytes of a message. `name` becomes its Message-ID, so that a repetition has the same one."""
     mail = EmailMessage(policy=_POLICY)
     mail["From"] = f"fgsched <{sender_of(settings, host)}>"

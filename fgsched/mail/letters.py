@@ -11,7 +11,7 @@ from fgsched.domain.text import storable
 from fgsched.domain.usage import JobUsage
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class MailSettings(Struct, frozen=True, kw_only=True):
     """How mails are sent: `[mail]` of the configuration."""
 
     way: str = "off"  # "sendmail", "smtp" or "off"
@@ -30,7 +30,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     most_per_hour: int = 0  # mails about the jobs of one user; 0: no limit
 
 
-NO_MAIL = Settings()
+NO_MAIL = MailSettings()
 
 
 class Attachment(Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from fgsched.domain.text import clean
 from fgsched.domain.usage import JobUsage
 from fgsched.mail.addresses import host_name, resolved, sender_of
 from fgsched.mail.composing import compose
-from fgsched.mail.letters import JobMail, Letter, Message, Settings, from_bytes, is_cut_short, to_bytes
+from fgsched.mail.letters import JobMail, Letter, MailSettings, Message, from_bytes, is_cut_short, to_bytes
 from fgsched.mail.spool import Spool
 from fgsched.mail.transport import Later, Never, send
 from fgsched.system import locks
@@ -40,7 +40,7 @@ _NICE = 5
 class Mailer:
     """Sends the letters of `spool`. Times are in epoch seconds."""
 
-    def __init__(self, spool: Spool, settings: Settings, host: str) -> None:
+    def __init__(self, spool: Spool, settings: MailSettings, host: str) -> None:
         self._spool, self._settings, self._host = spool, settings, host
         self._known: set[str] = set()  # letters that are durable
         self._waits: dict[str, tuple[float, int]] = {}  # letter -> (not before, failures)
@@ -287,7 +287,7 @@ def main() -> None:
     """Run the mailer. The arguments are the path of the queue and the descriptor of the settings as JSON."""
     path = Path(sys.argv[1])
     with open(int(sys.argv[2]), "rb") as file:
-        settings = msgspec.json.decode(file.read(), type=Settings)
+        settings = msgspec.json.decode(file.read(), type=MailSettings)
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     os.umask(0o077)

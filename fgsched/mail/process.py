@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from fgsched.gpus.supervisor import helper_command
-from fgsched.mail.letters import Settings
+from fgsched.mail.letters import MailSettings
 from fgsched.mail.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ _PATIENCE = 1.0  # seconds in which the mailer ends with the controller; a lette
 _PAUSE = 5.0  # seconds between two starts
 
 
-def start(path: Path, settings: Settings, end: socket.socket) -> subprocess.Popen[bytes]:
+def start(path: Path, settings: MailSettings, end: socket.socket) -> subprocess.Popen[bytes]:
     """Start a mailer of the queue at `path`, with its end of the socket.
 
     The settings are in a file in memory: every user of the host can read the arguments of a process.
@@ -40,7 +40,7 @@ def start(path: Path, settings: Settings, end: socket.socket) -> subprocess.Pope
 class MailerProcess:
     """The queue, the process that sends, and the socket that it and its successors inherit."""
 
-    def __init__(self, path: Path, settings: Settings) -> None:
+    def __init__(self, path: Path, settings: MailSettings) -> None:
         """Create it without a process, for the queue at `path`. Raises OSError."""
         self._spool, self._path = Spool(path), path
         self._settings = settings
@@ -51,11 +51,11 @@ class MailerProcess:
         self._not_before = 0.0
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> MailSettings:
         """The settings in force."""
         return self._settings
 
-    def obey(self, settings: Settings) -> None:
+    def obey(self, settings: MailSettings) -> None:
         """Restart the process with changed settings."""
         if settings != self._settings:
             self._settings = settings

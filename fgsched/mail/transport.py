@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from fgsched.mail.letters import Settings
+from fgsched.mail.letters import MailSettings
 from fgsched.system import capture
 
 _TEMPORARY = 75  # exit status of sendmail, from sysexits.h
@@ -34,7 +34,7 @@ class Never(Exception):
     """The message is refused for good."""
 
 
-def send(settings: Settings, sender: str, to: Sequence[str], data: bytes) -> None:
+def send(settings: MailSettings, sender: str, to: Sequence[str], data: bytes) -> None:
     """Send a message.
 
     Raises:
@@ -78,7 +78,7 @@ def _deadline(seconds: float) -> Iterator[None]:
 # -- sendmail ------------------------------------------------------------------------------------------
 
 
-def _by_sendmail(settings: Settings, sender: str, to: Sequence[str], data: bytes) -> None:
+def _by_sendmail(settings: MailSettings, sender: str, to: Sequence[str], data: bytes) -> None:
     command = [settings.sendmail, "-i", "-f", sender, "--", *to]
     unix = data.replace(b"\r\n", b"\n")
     done = capture.run(command, data=unix, seconds=2 * settings.deadline)  # _deadline comes first
@@ -92,7 +92,7 @@ def _by_sendmail(settings: Settings, sender: str, to: Sequence[str], data: bytes
 # -- SMTP ----------------------------------------------------------------------------------------------
 
 
-def _by_smtp(settings: Settings, sender: str, to: Sequence[str], data: bytes) -> None:
+def _by_smtp(settings: MailSettings, sender: str, to: Sequence[str], data: bytes) -> None:
     with _connected(settings) as server:
         if settings.tls == "starttls":
             server.starttls(context=ssl.create_default_context())
@@ -103,14 +103,14 @@ def _by_smtp(settings: Settings, sender: str, to: Sequence[str], data: bytes) ->
         _judge(refused, to)
 
 
-def _connected(settings: Settings) -> smtplib.SMTP:
+def _connected(settings: MailSettings) -> smtplib.SMTP:
     if settings.tls == "tls":
         context = ssl.create_default_context()
         return smtplib.SMTP_SSL(settings.host, settings.port, timeout=settings.deadline, context=context)
     return smtplib.SMTP(settings.host, settings.port, timeout=settings.deadline)
 
 
-def _password(settings: Settings) -> str:
+def _password(settings: MailSettings) -> str:
     """Return the password. Raises OSError if others could read it."""
     if settings.tls == "none" and settings.host not in _LOOPBACK:
         raise OSError("a password is sent only over TLS: set `tls` in [mail]")

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from fgsched.domain.job import Demand, Hold, HostLimits
 from fgsched.domain.states import Reason
 from fgsched.domain.waiting import Shortfall
-from fgsched.scheduling.limits import NO_OWNER, JobUsage, Owner
-from fgsched.scheduling.placement import Host, Room, place
+from fgsched.scheduling.limits import NO_OWNER, LimitedUser, LimitUsage
+from fgsched.scheduling.placement import HostRoom, Room, place
 
 
 class Running(NamedTuple):
@@ -21,7 +21,7 @@ class Running(NamedTuple):
     holds: tuple[Hold, ...]
     until: float = math.inf  # when its time limit ends it, seconds since the epoch
     partition: str = "main"
-    who: Owner = NO_OWNER
+    who: LimitedUser = NO_OWNER
     id: int = 0
     reservation: str = ""  # of an operator, that it belongs to
 
@@ -33,10 +33,10 @@ class BackfillReservation(Struct):
     demand: Demand
     holds: tuple[Hold, ...]  # of the job at that time
     spare: dict[int, Room]  # capacity beside the job on its GPUs at that time
-    host: Host  # CPUs, host memory and resources beside the job at that time
+    host: HostRoom  # CPUs, host memory and resources beside the job at that time
     job: int = 0  # id
     pool: str = ""  # the operator's reservation of the job
-    usage: JobUsage | None = None  # of limits, reserved as well; None: there are no limits
+    usage: LimitUsage | None = None  # of limits, reserved as well; None: there are no limits
     max_jobs: int = 0  # jobs on its GPU, including the job itself; 0: no limit
 
     def is_over(self, until: float) -> bool:
@@ -71,7 +71,7 @@ class BackfillReservation(Struct):
 
 
 def attempt(
-    demand: Demand, free: Sequence[Room], host: Host, limits: HostLimits
+    demand: Demand, free: Sequence[Room], host: HostRoom, limits: HostLimits
 ) -> tuple[Hold, ...] | Shortfall:
     """Return the holds for the demand, or the shortfall."""
     if host.fits(demand):
@@ -90,7 +90,7 @@ def reserve(
     demand: Demand,
     running: Iterable[Running],
     free: Sequence[Room],
-    host: Host,
+    host: HostRoom,
     *,
     limits: HostLimits,
     before: Iterable[BackfillReservation] = (),
@@ -124,7 +124,7 @@ def reserve(
     return BackfillReservation(at, demand, found, spare, host.less(demand), max_jobs=limits.max_jobs_per_gpu)
 
 
-def after_ends(jobs: Iterable[Running], free: dict[int, Room], host: Host) -> tuple[list[Room], Host]:
+def after_ends(jobs: Iterable[Running], free: dict[int, Room], host: HostRoom) -> tuple[list[Room], HostRoom]:
     """Return the free capacity after `jobs` have also ended."""
     back: dict[int, list[Hold]] = {}
     cpus, memory, resources = host.cpus, host.memory, dict(host.resources)
@@ -135,7 +135,7 @@ def after_ends(jobs: Iterable[Running], free: dict[int, Room], host: Host) -> tu
         for hold in job.holds:
             back.setdefault(hold.gpu, []).append(hold)
     rooms = [room if index not in back else _with_ended(room, back[index]) for index, room in free.items()]
-    return rooms, Host(cpus, memory, host.waste, resources)
+    return rooms, HostRoom(cpus, memory, host.waste, resources)
 
 
 def _with_ended(room: Room, holds: Sequence[Hold]) -> Room:

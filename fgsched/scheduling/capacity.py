@@ -8,10 +8,10 @@ from fgsched.domain.policy import Partition, Policy
 from fgsched.domain.states import Reason
 from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import BackfillReservation, Running, after_ends, attempt, reserve
-from fgsched.scheduling.limits import JobUsage, Key, Owner, Scope, UsageCount, partition_rule
-from fgsched.scheduling.placement import Host, Room, charged, cost
+from fgsched.scheduling.limits import Key, LimitedUser, LimitUsage, Scope, UsageCount, partition_rule
+from fgsched.scheduling.placement import HostRoom, Room, charged, cost
 from fgsched.scheduling.priority import JobClass
-from fgsched.scheduling.queue import Group
+from fgsched.scheduling.queue import ClassQueue
 from fgsched.scheduling.reservations import Calendar, reservation_rule
 
 Used = Mapping[Key, float]
@@ -25,7 +25,7 @@ class Capacity:
         self,
         running: Sequence[Running],
         free: Sequence[Room],
-        host: Host,
+        host: HostRoom,
         *,
         limits: HostLimits,
         policy: Policy,
@@ -38,7 +38,7 @@ class Capacity:
         self._limits = {one.name: one.limits(limits) for one in policy.partitions}
         self._full: set[tuple[Demand, str, str | int]] = set()  # demands that did not fit
         self._calendar = Calendar.of(policy.reservations, self._running, self._free, now)
-        self._blocked: set[tuple[str, Owner]] = set()  # (partition, owner) at a limit of running jobs
+        self._blocked: set[tuple[str, LimitedUser]] = set()  # (partition, owner) at a limit of running jobs
         self._usage = UsageCount(policy)
         self.backfills: dict[str, BackfillReservation] = {}  # by partition
         self._measure()
@@ -52,7 +52,7 @@ class Capacity:
             share = sum(hold.share for hold in job.holds)
             usage_count.take(job.partition, job.who, share, charge * left / WHOLE)
 
-    def may_fit(self, group: Group) -> bool:
+    def may_fit(self, group: ClassQueue) -> bool:
         """Return False if the job class certainly does not fit, from a quick check."""
         gpus = group.gpus
         if gpus and (
@@ -108,16 +108,16 @@ class Capacity:
             self._blocked.add((name, kind.who))
         return shortfall
 
-    def _least_usage(self, kind: JobClass, partition: Partition) -> JobUsage:
+    def _least_usage(self, kind: JobClass, partition: Partition) -> LimitUsage:
         """Return the least usage of limits that a job of the class causes."""
         gpus, name = kind.demand.gpus, partition.name
         if not gpus or not self._usage.has_limits:
-            return JobUsage(name, kind.who, 0, 0.0)
+            return LimitUsage(name, kind.who, 0, 0.0)
         step = self._limits[name].share_step
         costs = [cost(kind.demand, room.gpu, step) for room in self._rooms(partition)]
         share = min((hold.share for hold in costs), default=0)
         charge = min((charged(hold, self._usable[hold.gpu]) for hold in costs), default=0)
-        return JobUsage(name, kind.who, share * gpus, charge * gpus * kind.time_limit / WHOLE)
+        return LimitUsage(name, kind.who, share * gpus, charge * gpus * kind.time_limit / WHOLE)
 
     def _rooms(self, partition: Partition) -> list[Room]:
         cards = partition.cards
@@ -180,7 +180,7 @@ class Capacity:
                 return Shortfall(Reason.RESERVED_FOR_TOP)
         return found
 
-    def uses_up_limit_of(self, backfill: BackfillReservation, usage: JobUsage) -> bool:
+    def uses_up_limit_of(self, backfill: BackfillReservation, usage: LimitUsage) -> bool:
         """Tell whether a job with this usage would use up a limit that a reserved job needs."""
         kept = backfill.usage if backfill.at < math.inf else None
         return kept is not None and not self._usage.has_room_beside(kept, usage)
@@ -221,10 +221,10 @@ class Capacity:
         found = attempt(demand, left, self._host, limits) if left else reserved
         return reserved if isinstance(found, Shortfall) else found
 
-    def _usage_of(self, kind: JobClass, name: str, holds: Sequence[Hold]) -> JobUsage:
+    def _usage_of(self, kind: JobClass, name: str, holds: Sequence[Hold]) -> LimitUsage:
         """Return the usage of limits by a job with these holds."""
         charge = sum(charged(hold, self._usable[hold.gpu]) for hold in holds)
-        return JobUsage(name, kind.who, sum(hold.share for hold in holds), charge * kind.time_limit / WHOLE)
+        return LimitUsage(name, kind.who, sum(hold.share for hold in holds), charge * kind.time_limit / WHOLE)
 
     def take(self, kind: JobClass, partition: str, holds: tuple[Hold, ...]) -> None:
         """Remove the capacity of a job that starts."""

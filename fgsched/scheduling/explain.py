@@ -14,8 +14,8 @@ from fgsched.domain.waiting import UNKNOWN, Blocker, Shortfall, Unblock
 from fgsched.scheduling.backfill import Running, attempt, reserve
 from fgsched.scheduling.capacity import Capacity
 from fgsched.scheduling.limits import Scope, scopes
-from fgsched.scheduling.placement import Host, Room, is_of_type
-from fgsched.scheduling.planner import Plan, Snapshot, Start, demand_parts, ends_by, plan_in_steps
+from fgsched.scheduling.placement import HostRoom, Room, is_of_type
+from fgsched.scheduling.planner import JobStart, Plan, Snapshot, demand_parts, ends_by, plan_in_steps
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.reservations import boundaries
@@ -133,7 +133,7 @@ _SHORTEST = 60  # seconds: a limit below it is no advice
 TRIES = 64  # plans for one question, where they are cheap
 
 
-class Change(Struct, frozen=True):
+class OptionChange(Struct, frozen=True):
     """One change of one option. `option` is the name in fgsub, without dashes."""
 
     option: str
@@ -147,22 +147,22 @@ class Change(Struct, frozen=True):
         return 1 - self.after / self.before if self.before else 1.0
 
 
-class Advice(Struct, frozen=True):
+class StartAdvice(Struct, frozen=True):
     """A change with which the job starts now, and its start."""
 
-    change: Change
-    start: Start
+    change: OptionChange
+    start: JobStart
 
 
 def advice(
     snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None, *, most: int = TRIES
-) -> Steps[list[Advice]]:
+) -> Steps[list[StartAdvice]]:
     """Return the smallest sufficient change of each option, the smallest first. At most `most` are tried.
 
     Between the steps the queue of `snapshot` may have a changed job.
     """
     decided = decided or (yield from snapshot.plan_in_steps())
-    found: list[Advice] = []
+    found: list[StartAdvice] = []
     tries = 0
     for changes in _changes(snapshot, job, decided):
         for change in changes:  # the smallest change first: the first that is sufficient is taken
@@ -172,7 +172,7 @@ def advice(
             start = (yield from _start_with(snapshot, change.job)) if tries <= most else None
             yield
             if start is not None:
-                found.append(Advice(change, start))
+                found.append(StartAdvice(change, start))
                 break
     return sorted(found, key=lambda each: each.change.size)
 
@@ -187,13 +187,13 @@ def _may_fit(snapshot: Snapshot, job: QueuedJob) -> bool:
     )
 
 
-def _start_with(snapshot: Snapshot, job: QueuedJob) -> Steps[Start | None]:
+def _start_with(snapshot: Snapshot, job: QueuedJob) -> Steps[JobStart | None]:
     with snapshot.with_job(job):
         decided = yield from snapshot.plan_in_steps()
     return next((start for start in decided.starts if start.job_id == job.id), None)
 
 
-def _changes(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Iterable[Change]]:
+def _changes(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Iterable[OptionChange]]:
     demand = job.demand
     rooms = [room for name in job.partitions for room in snapshot.rooms_of(name)]
     if demand.gpus:
@@ -202,7 +202,7 @@ def _changes(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Iter
         yield _fewer_gpus(job)
         if demand.gpu_type and any(not is_of_type(room.gpu, demand.gpu_type) for room in rooms):
             other = replace(demand, gpu_type="")
-            yield [Change("gpu-type", replace(job, demand=other), 0, 0)]
+            yield [OptionChange("gpu-type", replace(job, demand=other), 0, 0)]
     yield _shorter_limits(snapshot, job, decided)
     yield _smaller_amount(
         job, "cpus-per-task", demand.cpus, snapshot.host.cpus, lambda n: replace(demand, cpus=n)
@@ -212,7 +212,7 @@ def _changes(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Iter
         yield _smaller_amount(job, "mem", demand.host_memory, left, lambda n: replace(demand, host_memory=n))
 
 
-def _smaller_shares(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
+def _smaller_shares(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[OptionChange]:
     """Yield smaller shares, the largest first; memory that is requested in bytes stays."""
     demand = job.demand
     if not demand.share:
@@ -222,27 +222,27 @@ def _smaller_shares(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
     exact = {room.share // 100 * 100 for room in rooms}
     for share in sorted(exact | set(range(_STEP, WHOLE, _STEP)), reverse=True):
         if 0 < share < demand.share:
-            yield Change("gpus", _with(job, replace(demand, share=share)), demand.share, share)
+            yield OptionChange("gpus", _with(job, replace(demand, share=share)), demand.share, share)
 
 
-def _smaller_memories(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
+def _smaller_memories(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[OptionChange]:
     demand = job.demand
     if not demand.memory:
         return
     frees = {max(0, room.memory) for room in rooms if room.memory < demand.memory}
     for memory in sorted({free // step * step for free in frees for step in _MEMORY_STEPS}, reverse=True):
         if memory:
-            yield Change("gpu-mem", _with(job, replace(demand, memory=memory)), demand.memory, memory)
+            yield OptionChange("gpu-mem", _with(job, replace(demand, memory=memory)), demand.memory, memory)
 
 
-def _fewer_gpus(job: QueuedJob) -> Iterator[Change]:
+def _fewer_gpus(job: QueuedJob) -> Iterator[OptionChange]:
     demand = job.demand
     for gpus in range(demand.gpus - 1, 0, -1):
         changed = _with(job, replace(demand, gpus=gpus))
-        yield Change("gpus", changed, demand.gpus * WHOLE, gpus * WHOLE)
+        yield OptionChange("gpus", changed, demand.gpus * WHOLE, gpus * WHOLE)
 
 
-def _shorter_limits(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Change]:
+def _shorter_limits(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[OptionChange]:
     """Yield shorter time limits: the job would end before a reservation, or a partition allows them."""
     most = [
         int(backfill.at - snapshot.now)
@@ -259,15 +259,15 @@ def _shorter_limits(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterat
             most.append(partition.most.time)
     for limit in sorted({seconds // 60 * 60 for seconds in most}, reverse=True):
         if limit >= _SHORTEST and (not job.time_limit or limit < job.time_limit):
-            yield Change("time", replace(job, time_limit=limit), job.time_limit, limit)
+            yield OptionChange("time", replace(job, time_limit=limit), job.time_limit, limit)
 
 
 def _smaller_amount(
     job: QueuedJob, option: str, asked: int, left: int, changed: Callable[[int], Demand]
-) -> Iterator[Change]:
+) -> Iterator[OptionChange]:
     """Yield the free amount of an option, if the request exceeds it."""
     if 0 < left < asked:
-        yield Change(option, _with(job, changed(left)), asked, left)
+        yield OptionChange(option, _with(job, changed(left)), asked, left)
 
 
 def _with(job: QueuedJob, demand: Demand) -> QueuedJob:
@@ -302,7 +302,7 @@ class _Later(Struct):
 
     running: dict[int, Running]
     rooms: dict[int, Room]
-    host: Host
+    host: HostRoom
     ends: list[tuple[float, int, int]]  # a heap of (end time, number of the start, job id)
     left: dict[int, int]  # queue entry -> number of its jobs that have not started
     boundaries: list[float]  # starts and ends of reservations, in order
@@ -316,7 +316,7 @@ class _Later(Struct):
         heappush(self.ends, (end, self.count, job.id))
         return self.count
 
-    def start(self, start: Start, entry: QueuedJob, until: float, end: float) -> None:
+    def start(self, start: JobStart, entry: QueuedJob, until: float, end: float) -> None:
         job = Running(
             entry.demand, start.holds, until, start.partition, entry.who, start.job_id, entry.reservation
         )
@@ -394,7 +394,7 @@ def _begun(snapshot: Snapshot, ends: Callable[[Running], float]) -> _Later:
 
 
 def _take(
-    snapshot: Snapshot, later: _Later, start: Start, taken: list[QueuedJob], *, length: Length, at: float
+    snapshot: Snapshot, later: _Later, start: JobStart, taken: list[QueuedJob], *, length: Length, at: float
 ) -> None:
     """Start one job of a queue entry at `at`."""
     entry = snapshot.queue.entry(start.job_id)

@@ -11,7 +11,7 @@ from fgsched.domain.states import Reason
 from fgsched.domain.waiting import Shortfall
 
 
-class Owner(NamedTuple):
+class LimitedUser(NamedTuple):
     """The account and the user of a job."""
 
     user: str = ""
@@ -19,7 +19,7 @@ class Owner(NamedTuple):
     qos: str = ""
 
 
-NO_OWNER = Owner()
+NO_OWNER = LimitedUser()
 Key = tuple[str, ...]
 
 
@@ -33,7 +33,7 @@ class Scope(Struct, frozen=True, gc=False):
     gpus: Reason
 
 
-def scopes(partition: str, who: Owner, policy: Policy) -> tuple[Scope, ...]:
+def scopes(partition: str, who: LimitedUser, policy: Policy) -> tuple[Scope, ...]:
     """Return every limit scope that applies to `who` in `partition`; scopes without limits are omitted."""
     found: list[Scope] = []
     user, account, _ = who
@@ -68,7 +68,7 @@ def scopes(partition: str, who: Owner, policy: Policy) -> tuple[Scope, ...]:
     return tuple(scope for scope in found if scope.limits != NO_LIMITS)
 
 
-def counts_in(key: Key, partitions: str, who: Owner) -> bool:
+def counts_in(key: Key, partitions: str, who: LimitedUser) -> bool:
     """Tell whether a pending job counts in the scope of this key."""
     kind, name, *of = key
     if kind == "partition":
@@ -78,7 +78,7 @@ def counts_in(key: Key, partitions: str, who: Owner) -> bool:
     return name == (who.account if kind == "account" else who.user)
 
 
-def _is_of(of: list[str], who: Owner) -> bool:
+def _is_of(of: list[str], who: LimitedUser) -> bool:
     return not of or of[1] == (who.user if of[0] == "user" else who.account)
 
 
@@ -90,11 +90,11 @@ class _ScopeUsage(Struct):
     seconds: float = 0.0  # charged GPU seconds that running jobs may still use
 
 
-class JobUsage(NamedTuple):
+class LimitUsage(NamedTuple):
     """The usage of limits by one job."""
 
     partition: str
-    who: Owner
+    who: LimitedUser
     share: int  # ten-thousandths, on all its GPUs together
     seconds: float  # charged GPU seconds that it may use
 
@@ -109,20 +109,20 @@ class UsageCount:
         self._policy = policy
         self._used = used or {}
         self._used_in: dict[Key, _ScopeUsage] = {}
-        self._scopes: dict[tuple[str, Owner], tuple[Scope, ...]] = {}
+        self._scopes: dict[tuple[str, LimitedUser], tuple[Scope, ...]] = {}
 
     @property
     def has_limits(self) -> bool:
         """Whether any limit is configured."""
         return self._policy.is_capped
 
-    def _of(self, partition: str, who: Owner) -> tuple[Scope, ...]:
+    def _of(self, partition: str, who: LimitedUser) -> tuple[Scope, ...]:
         key = (partition, who)
         if key not in self._scopes:
             self._scopes[key] = scopes(partition, who, self._policy)
         return self._scopes[key]
 
-    def take(self, partition: str, who: Owner, share: int, seconds: float) -> None:
+    def take(self, partition: str, who: LimitedUser, share: int, seconds: float) -> None:
         """Count a running job with `share` ten-thousandths that may still use `seconds` GPU seconds."""
         for scope in self._of(partition, who):
             found = self._used_in.setdefault(scope.key, _ScopeUsage())
@@ -130,13 +130,15 @@ class UsageCount:
             found.share += share
             found.seconds += seconds
 
-    def blocking_limit(self, partition: str, who: Owner, share: int, seconds: float) -> Shortfall | None:
+    def blocking_limit(
+        self, partition: str, who: LimitedUser, share: int, seconds: float
+    ) -> Shortfall | None:
         """Return the limit that one more job with `share` ten-thousandths would exceed, or None."""
         found = self.blocking_limits(partition, who, share, seconds)
         return next((shortfall for _, shortfall in found), None)
 
     def blocking_limits(
-        self, partition: str, who: Owner, share: int, seconds: float
+        self, partition: str, who: LimitedUser, share: int, seconds: float
     ) -> Iterator[tuple[Scope, Shortfall]]:
         """Yield every limit that one more job with `share` ten-thousandths would exceed."""
         for scope in self._of(partition, who):
@@ -167,7 +169,7 @@ class UsageCount:
                         Shortfall(reason, "minutes", need=need, left=left, total=total, who=scope.label),
                     )
 
-    def has_room_beside(self, part: JobUsage, other: JobUsage) -> bool:
+    def has_room_beside(self, part: LimitUsage, other: LimitUsage) -> bool:
         """Tell whether a job with usage `part` stays within all limits beside usage `other`."""
         shared = {scope.key for scope in self._of(other.partition, other.who)}
         for scope in self._of(part.partition, part.who):
@@ -188,7 +190,7 @@ _UNUSED = _ScopeUsage()
 
 
 def check_pending(
-    partitions: Iterable[str], who: Owner, more: int, policy: Policy, waiting: Callable[[Key], int]
+    partitions: Iterable[str], who: LimitedUser, more: int, policy: Policy, waiting: Callable[[Key], int]
 ) -> None:
     """Check that `more` jobs may be pending; `waiting` returns the present number in a scope.
 

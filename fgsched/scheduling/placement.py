@@ -59,7 +59,7 @@ class Measure(Protocol):
         """Return the measure of a host with these free CPUs and GPUs."""
 
 
-class Host(Struct, frozen=True):
+class HostRoom(Struct, frozen=True):
     """Free CPUs, host memory and resources of the host."""
 
     cpus: int
@@ -67,20 +67,20 @@ class Host(Struct, frozen=True):
     waste: Measure | None = None  # None: no requests so far
     resources: Mapping[str, int] = field(default_factory=dict)  # of the site: name -> free count
 
-    def less(self, demand: Demand) -> "Host":
+    def less(self, demand: Demand) -> "HostRoom":
         """Return the free capacity after `demand` was allocated."""
         return self._changed(demand, -1)
 
-    def plus(self, demand: Demand) -> "Host":
+    def plus(self, demand: Demand) -> "HostRoom":
         """Return the free capacity after a job with this demand has ended."""
         return self._changed(demand, 1)
 
-    def _changed(self, demand: Demand, sign: int) -> "Host":
+    def _changed(self, demand: Demand, sign: int) -> "HostRoom":
         left = self.resources
         if demand.resources:
             left = {**left, **{name: left.get(name, 0) + sign * count for name, count in demand.resources}}
         cpus, memory = self.cpus + sign * demand.cpus, self.memory + sign * demand.host_memory
-        return Host(cpus, memory, self.waste, left)
+        return HostRoom(cpus, memory, self.waste, left)
 
     def fits(self, demand: Demand) -> bool:
         return (
@@ -205,7 +205,7 @@ def fits(demand: Demand, room: Room, limits: HostLimits) -> Hold | None:
 
 
 def place(
-    demand: Demand, free: Sequence[Room], limits: HostLimits, host: Host | None = None
+    demand: Demand, free: Sequence[Room], limits: HostLimits, host: HostRoom | None = None
 ) -> tuple[Hold, ...] | Shortfall:
     """Return the holds of `demand`, or the reason why it does not fit.
 

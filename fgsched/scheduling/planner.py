@@ -26,20 +26,20 @@ from fgsched.domain.steps import Steps, finish
 from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import BackfillReservation, Running
 from fgsched.scheduling.capacity import Capacity
-from fgsched.scheduling.placement import Host, Room
+from fgsched.scheduling.placement import HostRoom, Room
 from fgsched.scheduling.priority import JobClass
-from fgsched.scheduling.queue import Group, Queue, QueuedJob
+from fgsched.scheduling.queue import ClassQueue, Queue, QueuedJob
 
-__all__ = ["JobClass", "Plan", "Queue", "QueuedJob", "Running", "Start", "plan"]
+__all__ = ["JobClass", "JobStart", "Plan", "Queue", "QueuedJob", "Running", "plan"]
 
 _MAX_TRIES = 256  # of a backfill reservation in one partition; jobs that no empty host could run are skipped
 _GROUPS, _LOOKS, _RESERVATIONS = 1000, 64, 16  # in one step: each takes about 2 ms
 _MAX_MISSES = 128  # consecutive heads without capacity after which all heads are checked at once
 Rest = Iterator[tuple[float, int]]
-Head = tuple[float, float, int, Group, Rest | None]
+Head = tuple[float, float, int, ClassQueue, Rest | None]
 
 
-class Start(NamedTuple):
+class JobStart(NamedTuple):
     """The decision that a job starts with these holds."""
 
     job_id: int
@@ -50,7 +50,7 @@ class Start(NamedTuple):
 class Plan(Struct):
     """The jobs that start, and the remaining capacity, from which the reasons of the others are computed."""
 
-    starts: tuple[Start, ...] = ()
+    starts: tuple[JobStart, ...] = ()
     _after: Capacity | None = None
     _settle: Callable[[], None] = lambda: None
     _waits: dict[JobClass, Shortfall | None] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def plan(
     queue: Queue,
     running: Sequence[Running],
     free: Sequence[Room],
-    host: Host,
+    host: HostRoom,
     *,
     limits: HostLimits,
     now: float,
@@ -88,7 +88,7 @@ def plan_in_steps(
     queue: Queue,
     running: Sequence[Running],
     free: Sequence[Room],
-    host: Host,
+    host: HostRoom,
     *,
     limits: HostLimits,
     now: float,
@@ -97,7 +97,7 @@ def plan_in_steps(
     capacity = Capacity(running, free, host, limits=limits, policy=queue.order.policy, now=now)
     capacity.count(queue.order.used)
     planning = _Planning(queue, capacity, now)
-    starts: list[Start] = []
+    starts: list[JobStart] = []
     for start in planning.starts():
         if start is None:
             yield
@@ -113,17 +113,17 @@ class _Planning:
         self._queue, self._capacity, self._now = queue, capacity, now
         weights = queue.order.policy.weights
         self._max_age_points, self._age_rate = weights.age, weights.age / weights.max_age
-        self._without_room: dict[str, list[Group]] = {}  # classes without capacity, by partition
+        self._without_room: dict[str, list[ClassQueue]] = {}  # classes without capacity, by partition
         self._heaps: dict[str, list[Head]] = {}  # these classes in order, where more than the first is needed
         self._unreservable: set[int] = set()  # ids of classes for which no reservation is possible
         self._tries: dict[str, int] = {}
-        self._unreserved: list[tuple[Group, int]] = []  # (class, job id) without capacity or reservation
+        self._unreserved: list[tuple[ClassQueue, int]] = []  # (class, job id) without capacity or reservation
 
-    def _head(self, group: Group, entry: tuple[float, int], rest: Rest | None) -> Head:
+    def _head(self, group: ClassQueue, entry: tuple[float, int], rest: Rest | None) -> Head:
         age = min(self._max_age_points, max(0.0, (self._now - entry[0]) * self._age_rate))
         return (-group.standing - age, *entry, group, rest)
 
-    def starts(self) -> Iterator[Start | None]:
+    def starts(self) -> Iterator[JobStart | None]:
         """Yield the jobs that start, in order, and None after some work in between."""
         heads = yield from self._first_look()
         misses = looks = 0
@@ -148,7 +148,7 @@ class _Planning:
             misses = 0
             partition, holds = found
             self._capacity.take(group.kind, partition, holds)
-            yield Start(head[2], holds, partition)
+            yield JobStart(head[2], holds, partition)
             self._push_next(heads, head)
 
     def _settled(self, heads: list[Head]) -> Iterator[None]:
@@ -174,7 +174,7 @@ class _Planning:
         The other classes are not examined, because there may be very many. Yields None after some of them.
         """
         kept: list[Head] = []
-        best: dict[str, tuple[float, float, int, Group]] = {}
+        best: dict[str, tuple[float, float, int, ClassQueue]] = {}
         may_fit, passed, now, max_age_points, age_rate = (
             *(self._capacity.may_fit, self._without_room, self._now),
             *(self._max_age_points, self._age_rate),
@@ -241,12 +241,12 @@ class _Planning:
         if following is not None:
             heappush(heads, self._head(group, following, rest))
 
-    def _repeated(self, group: Group) -> Rest:
+    def _repeated(self, group: ClassQueue) -> Rest:
         """Return the jobs of a class in order, each as often as it counts."""
         for entry in group.in_order():
             yield from repeat(entry, self._queue.count(entry[1]))
 
-    def _reserve_for(self, group: Group, job_id: int, heads: list[Head]) -> None:
+    def _reserve_for(self, group: ClassQueue, job_id: int, heads: list[Head]) -> None:
         """Reserve for the first job of its partition that lacks only capacity."""
         kind, first = group.kind, group.kind.partitions[0]
         claimed = kind in self._queue.claims
@@ -297,7 +297,7 @@ class Snapshot(Struct, frozen=True):
     queue: Queue
     running: Sequence[Running]
     free: Sequence[Room]
-    host: Host
+    host: HostRoom
     limits: HostLimits
     now: float
 

@@ -15,8 +15,8 @@ from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits
 from fgsched.domain.policy import CANCEL, OFF, REQUEUE, SUSPEND, Policy, PreemptRule
 from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import Running, attempt
-from fgsched.scheduling.placement import Host, Room, charged, fits
-from fgsched.scheduling.planner import Snapshot, Start
+from fgsched.scheduling.placement import HostRoom, Room, charged, fits
+from fgsched.scheduling.planner import JobStart, Snapshot
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob
 
@@ -85,7 +85,7 @@ class _FreeCapacity(Struct, frozen=True):
     """Free capacity for the jobs of one partition."""
 
     rooms: tuple[Room, ...]
-    host: Host
+    host: HostRoom
     limits: HostLimits
 
     def fits_now(self, demand: Demand) -> bool:
@@ -96,7 +96,7 @@ class _FreeCapacity(Struct, frozen=True):
         return _FreeCapacity(tuple(rooms), host, self.limits)
 
 
-def freed(rooms: Iterable[Room], host: Host, victims: Iterable[Victim]) -> tuple[list[Room], Host]:
+def freed(rooms: Iterable[Room], host: HostRoom, victims: Iterable[Victim]) -> tuple[list[Room], HostRoom]:
     """Return the free capacity after the preemption of these jobs."""
     free = {room.gpu.index: room for room in rooms}
     for victim in victims:
@@ -142,7 +142,7 @@ def candidates(
 
 
 def victims(
-    snapshot: Snapshot, job: QueuedJob, occupants: Sequence[Occupant], starts: Sequence[Start] = ()
+    snapshot: Snapshot, job: QueuedJob, occupants: Sequence[Occupant], starts: Sequence[JobStart] = ()
 ) -> tuple[Victim, ...]:
     """Return the jobs to preempt so that this job starts; () if it starts anyway, or would not start.
 
@@ -181,7 +181,7 @@ def _precedes_all(after: Snapshot, job: QueuedJob, chosen: Iterable[Victim]) -> 
 
 
 def _free_capacity(
-    snapshot: Snapshot, free: Iterable[Room], partition: str, starts: Iterable[Start]
+    snapshot: Snapshot, free: Iterable[Room], partition: str, starts: Iterable[JobStart]
 ) -> _FreeCapacity:
     host = snapshot.host
     rooms = {room.gpu.index: room for room in free}
@@ -237,7 +237,7 @@ def _by_gpu(demand: Demand, found: Sequence[Victim], capacity: _FreeCapacity) ->
 
 
 def _has_room(demand: Demand, room: Room, gone: Sequence[Victim], limits: HostLimits) -> bool:
-    rooms, _ = freed([room], Host(0, 0), gone)
+    rooms, _ = freed([room], HostRoom(0, 0), gone)
     return fits(demand, rooms[0], limits) is not None
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from fgsched.domain.job import WHOLE, Demand
 from fgsched.domain.policy import Policy
-from fgsched.scheduling.limits import NO_OWNER, Key, Owner
+from fgsched.scheduling.limits import NO_OWNER, Key, LimitedUser
 
 
 class JobClass(NamedTuple):
@@ -21,7 +21,7 @@ class JobClass(NamedTuple):
     demand: Demand
     time_limit: int = 0  # seconds; 0: none
     partitions: tuple[str, ...] = ("main",)
-    who: Owner = NO_OWNER
+    who: LimitedUser = NO_OWNER
     nice: int = 0
     reservation: str = ""  # of an operator, that they belong to
 
@@ -41,7 +41,7 @@ class Factors(Struct, frozen=True, kw_only=True, gc=False):
         return self.age + self.fairshare + self.size + self.partition + self.qos - self.nice
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class PriorityBasis(Struct, frozen=True, kw_only=True):
     """The data that decide the order, until fair shares are recomputed or the policy changes."""
 
     policy: Policy = field(default_factory=Policy)
@@ -109,7 +109,7 @@ class Usage(Struct, frozen=True, gc=False):
         return Usage(self.now(now, half_life) + more, now)
 
 
-class Standing(Struct, frozen=True, kw_only=True, gc=False):
+class ShareStanding(Struct, frozen=True, kw_only=True, gc=False):
     """A line of fgshare: an account, or a user of it."""
 
     account: str
@@ -134,7 +134,7 @@ def _left(age: float, half_life: float) -> float:
 
 def standings(
     used: Mapping[AccountUser, float], owners: Iterable[AccountUser], policy: Policy
-) -> list[Standing]:
+) -> list[ShareStanding]:
     """Return every account, followed by its users, by name.
 
     A user's own usage counts fully. If there are several accounts, a part of the usage of the other users of
@@ -145,13 +145,13 @@ def standings(
         members.setdefault(owner, set()).add(user)
     total = sum(used.values())
     all_shares = sum(policy.account(name).shares for name in members)
-    rows: list[Standing] = []
+    rows: list[ShareStanding] = []
     for name in sorted(members):
         account = policy.account(name)
         seconds = sum(used.get((name, user), 0.0) for user in members[name])
         part, spent = account.shares / all_shares, seconds / total if total else 0.0
         rows.append(
-            Standing(
+            ShareStanding(
                 account=name,
                 shares=account.shares,
                 part=part,
@@ -165,8 +165,12 @@ def standings(
 
 
 def _users(
-    account: Standing, users: Iterable[str], used: Mapping[AccountUser, float], total: float, policy: Policy
-) -> list[Standing]:
+    account: ShareStanding,
+    users: Iterable[str],
+    used: Mapping[AccountUser, float],
+    total: float,
+    policy: Policy,
+) -> list[ShareStanding]:
     shares = {user: policy.user(user).shares for user in users}
     among = sum(shares.values())
     rows = []
@@ -177,7 +181,7 @@ def _users(
         if account.part < 1:
             spent += (account.used - spent) * own / among
         rows.append(
-            Standing(
+            ShareStanding(
                 account=account.account,
                 user=user,
                 shares=own,
@@ -194,7 +198,7 @@ def _factor(used: float, part: float) -> float:
     return math.exp2(-used / part) if part else 0.0
 
 
-def factors(rows: Iterable[Standing]) -> dict[AccountUser, float]:
+def factors(rows: Iterable[ShareStanding]) -> dict[AccountUser, float]:
     return {(row.account, row.user): row.factor for row in rows if row.user}
 
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 from msgspec import Struct
 
 from fgsched.domain.job import Demand
-from fgsched.scheduling.limits import NO_OWNER, Owner
-from fgsched.scheduling.priority import JobClass, Order
+from fgsched.scheduling.limits import NO_OWNER, LimitedUser
+from fgsched.scheduling.priority import JobClass, PriorityBasis
 
 
 class QueuedJob(Struct, frozen=True, gc=False):
@@ -21,7 +21,7 @@ class QueuedJob(Struct, frozen=True, gc=False):
     time_limit: int = 0  # seconds; 0: none
     count: int = 1  # tasks of an array that may start; each is a Start with this id
     partitions: tuple[str, ...] = ("main",)
-    who: Owner = NO_OWNER
+    who: LimitedUser = NO_OWNER
     nice: int = 0
     since: float = 0.0  # begin of the wait, in seconds since the epoch
     reservation: str = ""  # the operator's reservation of the job
@@ -79,7 +79,7 @@ class _Run:
 _EMPTY = _Run({})  # it is never changed: a run has all its jobs from the start
 
 
-class Group:
+class ClassQueue:
     """The jobs of one class. Its first job is kept up to date, so that a plan only examines that."""
 
     __slots__ = (
@@ -103,8 +103,8 @@ class Group:
     def __len__(self) -> int:
         return len(self._since)
 
-    def copy(self) -> "Group":
-        copied = Group.__new__(Group)  # a queue may have thousands, which are copied at once
+    def copy(self) -> "ClassQueue":
+        copied = ClassQueue.__new__(ClassQueue)  # a queue may have thousands, which are copied at once
         copied.kind, copied.standing, copied.first = self.kind, self.standing, self.first
         copied.gpus, copied.share, copied.memory = self.gpus, self.share, self.memory
         copied.cpus, copied.host_memory = self.cpus, self.host_memory
@@ -175,10 +175,10 @@ def _popped(heap: list[tuple[float, int]]) -> Iterator[tuple[float, int]]:
 class Queue:
     """Every eligible pending job, by class."""
 
-    def __init__(self, jobs: Iterable[QueuedJob] = (), order: Order | None = None) -> None:
-        self.order = order or Order()
-        self._groups: dict[JobClass, Group] = {}
-        self._group_of: dict[int, Group] = {}
+    def __init__(self, jobs: Iterable[QueuedJob] = (), order: PriorityBasis | None = None) -> None:
+        self.order = order or PriorityBasis()
+        self._groups: dict[JobClass, ClassQueue] = {}
+        self._group_of: dict[int, ClassQueue] = {}
         self.claims: Counter[JobClass] = Counter()  # room claims of each class, in order
         self._counts: dict[int, int] = {}  # of entries that represent several jobs
         for job in jobs:
@@ -204,7 +204,7 @@ class Queue:
         return len(self._groups)
 
     @property
-    def groups(self) -> Iterable[Group]:
+    def groups(self) -> Iterable[ClassQueue]:
         return self._groups.values()
 
     def counts(self, most: int) -> list[tuple[JobClass, int]]:
@@ -214,7 +214,7 @@ class Queue:
             more[self._group_of[job_id].kind] += count - 1
         return [(kind, len(group) + more[kind]) for kind, group in islice(self._groups.items(), most)]
 
-    def reorder(self, order: Order) -> None:
+    def reorder(self, order: PriorityBasis) -> None:
         """Use another order from now on."""
         self.order = order
         for group in self._groups.values():
@@ -240,10 +240,10 @@ class Queue:
         self._group_of = joined(self._group_of, dict.fromkeys(waits, group))
         group.extend(waits)
 
-    def _group(self, kind: JobClass) -> Group:
+    def _group(self, kind: JobClass) -> ClassQueue:
         group = self._groups.get(kind)
         if group is None:
-            group = self._groups[kind] = Group(kind, self.order.standing(kind))
+            group = self._groups[kind] = ClassQueue(kind, self.order.standing(kind))
         return group
 
     def remove(self, job_id: int) -> None:
@@ -252,7 +252,7 @@ class Queue:
             self._take_out(job_id, group)
         self._counts.pop(job_id, None)
 
-    def _take_out(self, job_id: int, group: Group) -> None:
+    def _take_out(self, job_id: int, group: ClassQueue) -> None:
         group.remove(job_id)
         if not group:
             del self._groups[group.kind]

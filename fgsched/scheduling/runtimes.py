@@ -34,7 +34,7 @@ def _last_part(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-class _Line(Struct):
+class _SubmitWords(Struct):
     submit_line: str = ""
     submit_dir: str = "/"
 
@@ -42,7 +42,7 @@ class _Line(Struct):
 def work_of_request(name: str, request: str) -> str:
     """Return `work_of` a job, from its request as JSON; a damaged one tells nothing."""
     try:
-        line = json.decode(request, type=_Line)
+        line = json.decode(request, type=_SubmitWords)
     except (DecodeError, ValueError):
         return ""
     return work_of(name, line.submit_line, line.submit_dir)
@@ -54,7 +54,7 @@ def _is_default(name: str, words: Sequence[str]) -> bool:
     return name in _DEFAULT | _FROM_INPUT or any(_last_part(word) == name for word in words)
 
 
-class Run(Struct, frozen=True):
+class CompletedRun(Struct, frozen=True):
     """One completed run."""
 
     uid: int
@@ -63,11 +63,11 @@ class Run(Struct, frozen=True):
     time_limit: int  # seconds; 0: none
 
 
-class History:
+class RunHistory:
     """The latest runs of each kind of work, newest first."""
 
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
-        self._runs: dict[Work, list[Run]] = {}
+    def __init__(self, runs: Iterable[CompletedRun] = ()) -> None:
+        self._runs: dict[Work, list[CompletedRun]] = {}
         for run in runs:
             kept = self._runs.setdefault((run.uid, run.work), []) if run.work else []
             if len(kept) < KEPT:

@@ -13,7 +13,7 @@ from fgsched.domain.policy import Policy
 from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.transitions import Result, complete, finish, settle
 from fgsched.scheduling.placement import charged
-from fgsched.scheduling.planner import Plan, Start
+from fgsched.scheduling.planner import JobStart, Plan
 from fgsched.scheduling.priority import AccountUser, Usage
 from fgsched.simulate.metrics import Outcome, Run, Simulated
 from fgsched.simulate.workload import Task
@@ -106,7 +106,7 @@ class VirtualHost:
         self._charges.bring_up_to_date(self.jobtable, self.policy, self.cards.gpus, self.limits, now)
         return self.jobtable.plan(self.cards.gpus, {}, limits=self.limits, now=now)
 
-    def start(self, start: Start, now: float) -> None:
+    def start(self, start: JobStart, now: float) -> None:
         """Allocate GPUs to a job, which runs after the next `fork`."""
         job = self.jobtable.jobs[start.job_id]
         begun = {"holds": start.holds, "partition": start.partition, "started_at": now}
@@ -213,7 +213,7 @@ def _is_running(job: Job) -> bool:
 # A job that waits for one of these reasons can start only after another job has ended.
 _UNTIL_AN_END = {Reason.RESOURCES, Reason.GPU_MEMORY, Reason.GPU_FRAGMENTED}
 
-Decide = Callable[[JobTable, float], Iterable[Start]]
+Decide = Callable[[JobTable, float], Iterable[JobStart]]
 
 
 class _Clock:

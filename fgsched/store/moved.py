@@ -3,7 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from fgsched.domain.errors import StorageError
-from fgsched.scheduling.runtimes import Run
+from fgsched.scheduling.runtimes import CompletedRun
 from fgsched.store.rows import ArraySum, JobRecord
 
 Step = tuple[int, float, str, str, str]  # attempt, epoch seconds, from, to, reason
@@ -56,7 +56,7 @@ class MovedJobs(Protocol):
     def ended_since(self, since: float) -> list[JobRecord]:
         """Return jobs that ended after `since` (epoch seconds), ordered by id."""
 
-    def runs_since(self, since: float) -> list[Run]:
+    def runs_since(self, since: float) -> list[CompletedRun]:
         """Return the runs that completed after `since` (epoch seconds), latest first."""
 
 
@@ -107,6 +107,6 @@ class NothingMoved:
         """Return an empty list, whatever the time (epoch seconds)."""
         return []
 
-    def runs_since(self, since: float) -> list[Run]:
+    def runs_since(self, since: float) -> list[CompletedRun]:
         """Return an empty list, whatever the time (epoch seconds)."""
         return []

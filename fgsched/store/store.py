@@ -15,7 +15,7 @@ from fgsched.domain.job import Gpu, GpuState, Hold, Job, Request
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import storable
 from fgsched.scheduling.priority import AccountUser, Usage
-from fgsched.scheduling.runtimes import Run, work_of
+from fgsched.scheduling.runtimes import CompletedRun, work_of
 from fgsched.store.ahead import Ahead, Counts, counts_of
 from fgsched.store.blobs import Blobs, Idle
 from fgsched.store.connection import Connection, Insert, Opened, Statement
@@ -436,11 +436,11 @@ class Store:
         moved = self.moved.ended_since(since)
         return _merged(Part(here, None), Part(moved, None), len(here) + len(moved)).records
 
-    def runs_since(self, since: float) -> list[Run]:
+    def runs_since(self, since: float) -> list[CompletedRun]:
         """Return the runs that completed after `since` (epoch seconds), latest first."""
         rows = self._db.execute(SQL["runs_since"], {"since": since})
         here = [
-            Run(
+            CompletedRun(
                 row["uid"],
                 work_of(row["name"], row["submit_line"] or "", row["submit_dir"] or "/"),
                 row["elapsed"],

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import lazy_regex
-from fgsched.lifecycle.jobscript import Unread, command_line
+from fgsched.lifecycle.jobscript import UnreadLine, command_line
 
 
 class Translation(Struct, frozen=True):
@@ -352,7 +352,7 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
-def about(line: Unread) -> tuple[str, str]:
+def about(line: UnreadLine) -> tuple[str, str]:
     """Return what an unread line is, and what to write in its place."""
     if not line.scheduler:
         return f"looks like an {line.mark} header but is a comment", f"write {line.mark}"
@@ -361,7 +361,7 @@ def about(line: Unread) -> tuple[str, str]:
     return what, f"write #FG {options}" if options else "write its options as #FG lines"
 
 
-def _advice(line: Unread) -> str:
+def _advice(line: UnreadLine) -> str:
     """Return the options of fgsub that say what a line of another scheduler asks for, or ""."""
     if line.mark in ("#MSUB", "#PBS", "#BSUB"):
         translate = _of_lsf if line.mark == "#BSUB" else _of_pbs

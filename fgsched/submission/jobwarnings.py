@@ -9,12 +9,12 @@ from fgsched.domain.job import EarlySignal
 from fgsched.domain.text import lazy_regex, shown
 from fgsched.domain.times import find_time, format_time
 from fgsched.domain.units import SubmitContext
-from fgsched.lifecycle.jobscript import Unread
+from fgsched.lifecycle.jobscript import UnreadLine
 from fgsched.submission import foreign
 from fgsched.submission.options import Setting
 
 
-def about_unread(lines: Sequence[Unread], name: str, *, has_gpus: bool) -> list[str]:
+def about_unread(lines: Sequence[UnreadLine], name: str, *, has_gpus: bool) -> list[str]:
     """Return warnings about lines that look like requests and are not read.
 
     Raises BadUsage if such a line asks for GPUs, and nothing else says how many the job gets (`has_gpus`).

@@ -10,7 +10,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import MOST_CPUS, WHOLE, Demand
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext, format_mebibytes, format_share, neighbours, split_units
-from fgsched.lifecycle.constraint import Needs, needs
+from fgsched.lifecycle.constraint import FeatureNeeds, needs
 from fgsched.lifecycle.jobscript import Directives
 from fgsched.submission import foreign, table
 from fgsched.submission.table import Amount, GpuMemory, HostMemory, Option
@@ -530,10 +530,10 @@ def _also(gpu_type: str, constraint: str) -> str:
     return "|".join(f"{gpu_type}&{terms}" for terms in constraint.split("|"))
 
 
-def _constraint(settings: Mapping[str, Setting], gpus: int, site: SubmitContext) -> Needs:
+def _constraint(settings: Mapping[str, Setting], gpus: int, site: SubmitContext) -> FeatureNeeds:
     """Return what --constraint needs. Raises BadUsage, with the features that there are."""
     if (setting := settings.get("constraint")) is None:
-        return Needs()
+        return FeatureNeeds()
     found = needs(setting.text, site, has_gpus=gpus > 0)
     if not found.is_met:
         listed = ", ".join(dict.fromkeys((*site.features, *site.aliases, *site.gpu_features))) or "none"

@@ -16,7 +16,7 @@ from fgsched.domain.units import SubmitContext
 from fgsched.lifecycle.arrays import parse_array
 from fgsched.lifecycle.containers import is_path
 from fgsched.lifecycle.filenames import Values, is_one_for_all, left_alone
-from fgsched.lifecycle.jobscript import Unread, command_line, directives
+from fgsched.lifecycle.jobscript import UnreadLine, command_line, directives
 from fgsched.lifecycle.jobvariables import without_outer_job
 from fgsched.submission import controllerwarnings, jobwarnings, options
 from fgsched.submission.checks import NoScript, Process, Source
@@ -273,7 +273,7 @@ class _Script(Struct, frozen=True, eq=False):
     slurm: bool = False  # it is written for Slurm
     program: str = ""  # "": a script; else how a shell calls the program
     label: str = ""  # as messages call it
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[UnreadLine, ...] = ()
 
 
 class Submitter:

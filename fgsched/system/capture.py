@@ -79,7 +79,7 @@ class Capture:
         return bytes(self._last)
 
 
-class Outcome(NamedTuple):
+class ProgramOutcome(NamedTuple):
     """The end of a program."""
 
     status: int  # exit status; negative: minus the signal that killed it
@@ -94,7 +94,7 @@ def run(
     data: bytes = b"",
     environ: Mapping[str, str] | None = None,
     most: int = MOST,
-) -> Outcome:
+) -> ProgramOutcome:
     """Run a program in a session of its own; its end decides, not that of its outputs.
 
     If this call is ended early, for example by the time limit, the program and its process group are killed.
@@ -122,7 +122,7 @@ def run(
         status = process.wait()
         output.finish()
         errors.finish()
-        return Outcome(status, output.first, errors.last)
+        return ProgramOutcome(status, output.first, errors.last)
     finally:
         output.close()
         errors.close()

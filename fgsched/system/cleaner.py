@@ -40,7 +40,7 @@ class _Level(NamedTuple):
         os.close(self.descriptor)
 
 
-class Tree:
+class RemovalTree:
     """A directory tree to be removed. Links and mounts are never followed."""
 
     def __init__(self, parent: int, name: str) -> None:
@@ -169,7 +169,7 @@ class Cleaner:
         """
         self._clock = clock
         self._trees: deque[Path] = deque()
-        self._tree: Tree | None = None  # the one that is being removed
+        self._tree: RemovalTree | None = None  # the one that is being removed
         self._parent = -1
         self._steps = 0  # since the tree was selected
         self._rounds: dict[Path, int] = {}
@@ -227,7 +227,7 @@ class Cleaner:
         self._round_over(tree)
         return True
 
-    def _pick(self) -> Tree | None:
+    def _pick(self) -> RemovalTree | None:
         """Select the next tree that is due, and move it to the front."""
         now = self._clock()
         for _ in range(len(self._trees)):
@@ -238,14 +238,14 @@ class Cleaner:
             self._trees.rotate(-1)
         return None
 
-    def _open_tree(self) -> Tree | None:
+    def _open_tree(self) -> RemovalTree | None:
         path = self._trees[0]
         try:
             self._parent = os.open(path.parent, _OPEN)
         except OSError:
             self._forget()  # the parent directory does not exist
             return None
-        return Tree(self._parent, path.name)
+        return RemovalTree(self._parent, path.name)
 
     def _forget(self) -> int:
         """Drop the first tree; return the number of its rounds."""
@@ -253,7 +253,7 @@ class Cleaner:
         del self._not_before[path]
         return self._rounds.pop(path, 0)
 
-    def _round_over(self, tree: Tree) -> None:
+    def _round_over(self, tree: RemovalTree) -> None:
         """Finish a round: if the tree still exists, schedule the next round after a growing delay."""
         path = self._trees[0]
         tree.close()

@@ -55,7 +55,7 @@ _NAMES = {  # names in /proc/<pid>/limits
 _USER, _GROUP, _ANYBODY = 3, 2, 1  # precedence of the line's domain
 
 
-class Line(NamedTuple):
+class LimitsLine(NamedTuple):
     """One line of limits.conf."""
 
     domain: str
@@ -72,15 +72,15 @@ class LoginOwner(NamedTuple):
     groups: Mapping[str, int]  # name -> gid
 
 
-def parse(text: str) -> list[Line]:
+def parse(text: str) -> list[LimitsLine]:
     """Parse limits.conf; lines that are malformed or have an unknown item are ignored, as by pam_limits."""
     lines = []
     for raw in text.splitlines():
         fields = raw.partition("#")[0].split()
         if len(fields) == 2 and fields[1] == "-":
-            lines.append(Line(fields[0], "-", "", ""))
+            lines.append(LimitsLine(fields[0], "-", "", ""))
         elif len(fields) == 4 and fields[1] in ("soft", "hard", "-") and fields[2] in _ITEMS:
-            lines.append(Line(*fields))
+            lines.append(LimitsLine(*fields))
     return lines
 
 
@@ -127,7 +127,7 @@ def value_of(item: str, text: str) -> int | None:
     return value * factor if value * factor < 2**63 else UNLIMITED
 
 
-def limits_of(user: LoginOwner, lines: Sequence[Line], base: ResourceLimits) -> ResourceLimits:
+def limits_of(user: LoginOwner, lines: Sequence[LimitsLine], base: ResourceLimits) -> ResourceLimits:
     """Return the limits of a user's login as pam_limits(8) sets them.
 
     The line with the highest precedence wins, and of equal ones the last.
@@ -175,7 +175,7 @@ class Logins:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._read_at = -_MAX_AGE
-        self._lines: list[Line] = []
+        self._lines: list[LimitsLine] = []
         self._found: dict[tuple[str, int, tuple[tuple[str, int], ...]], ResourceLimits] = {}
 
     def of(self, name: str, uid: int, groups: Mapping[str, int]) -> ResourceLimits:
@@ -201,7 +201,7 @@ def _own_limits() -> ResourceLimits:
     return {number: resource.getrlimit(number) for number in range(16)}
 
 
-def _read_lines() -> list[Line]:
+def _read_lines() -> list[LimitsLine]:
     """Read limits.conf, then the files of limits.d in the order of their names."""
     with suppress(OSError):
         names = sorted(name for name in os.listdir(_FOLDER) if name.endswith(".conf"))

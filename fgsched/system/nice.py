@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from fgsched.domain.errors import Refused
-from fgsched.lifecycle.launchspec import Binding
+from fgsched.lifecycle.launchspec import CpuBinding
 from fgsched.system import earlysignals
 from fgsched.system.limits import name_of
 
@@ -51,13 +51,13 @@ _IOPRIO_WHO_PROCESS = 1
 _STACK = 8 << 20  # bytes: a larger stack changes where the kernel maps libraries
 
 
-def cpu_binding(setting: str) -> Binding:
+def cpu_binding(setting: str) -> CpuBinding:
     """Return the CPUs to which jobs can be bound: the CPUs of the controller, which its jobs inherit.
 
     Args:
         setting: `cpu_binding` of the configuration, "near" or "none".
     """
-    return Binding(allowed=frozenset(os.sched_getaffinity(0)) if setting == "near" else frozenset())
+    return CpuBinding(allowed=frozenset(os.sched_getaffinity(0)) if setting == "near" else frozenset())
 
 
 def leave_bounds_of_command() -> None:

@@ -28,7 +28,7 @@ _CARDS = Path("/sys/class/net")
 INHERITED = 64  # lowest descriptor that the spawner inherits: it uses the low ones itself
 
 
-class Host(Struct, frozen=True, kw_only=True):
+class HostIdentity(Struct, frozen=True, kw_only=True):
     """The identity of a running system."""
 
     machine: str = ""  # machine id; "": it has none, as in some containers
@@ -38,20 +38,20 @@ class Host(Struct, frozen=True, kw_only=True):
     hardware: tuple[str, ...] = ()  # addresses of built-in network cards: a cloned image has others
 
 
-class Owner(Struct, frozen=True, kw_only=True):
+class QueueOwner(Struct, frozen=True, kw_only=True):
     """The host of a queue, and its last controller."""
 
-    host: Host
+    host: HostIdentity
     pid: int
     since: float  # start of the controller, in epoch seconds
 
 
-def this_host() -> Host:
+def this_host() -> HostIdentity:
     """Return the identity of the system on which this process runs."""
     pids = ""
     with suppress(OSError):
         pids = str(os.stat("/proc/self/ns/pid").st_ino)
-    return Host(
+    return HostIdentity(
         machine=_machine_id(), name=socket.gethostname(), boot=boot_id(), pids=pids, hardware=_hardware()
     )
 
@@ -76,7 +76,7 @@ def _hardware() -> tuple[str, ...]:
     return tuple(found[:16])
 
 
-def is_same(owner: Host, here: Host, *, lives: bool) -> bool:
+def is_same(owner: HostIdentity, here: HostIdentity, *, lives: bool) -> bool:
     """Return whether the host of a queue is this one.
 
     After a restart, the machine id decides, and the network cards if both have some: images are cloned with
@@ -98,7 +98,7 @@ def is_same(owner: Host, here: Host, *, lives: bool) -> bool:
     return owner.name == here.name
 
 
-def owner_of(state: Path) -> Owner | None:
+def owner_of(state: Path) -> QueueOwner | None:
     """Return the recorded host of a queue; None if there is no record. Raises StorageError."""
     try:
         text = os.readlink(state / RECORD)
@@ -107,7 +107,7 @@ def owner_of(state: Path) -> Owner | None:
             return None
         raise StorageError(f"{state / RECORD} is not the link that names the host of the queue") from None
     try:
-        return msgspec.json.decode(text, type=Owner)
+        return msgspec.json.decode(text, type=QueueOwner)
     except msgspec.DecodeError:
         raise StorageError(
             f"{state / RECORD} cannot be read: it names the host of the queue",
@@ -131,7 +131,7 @@ def refuse_another_host(state: Path, *, only_other_boots: bool = False) -> None:
         raise refusal(state, owner)
 
 
-def refusal(state: Path, owner: Owner) -> Unreachable:
+def refusal(state: Path, owner: QueueOwner) -> Unreachable:
     """Return the error for a queue of another host."""
     name = clean(owner.host.name) or "another host"
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(owner.since))
@@ -144,7 +144,7 @@ def refusal(state: Path, owner: Owner) -> Unreachable:
     )
 
 
-def claim(state: Path, owner: Owner, *, takes_over: bool = False) -> None:
+def claim(state: Path, owner: QueueOwner, *, takes_over: bool = False) -> None:
     """Record this host as that of a queue. The caller holds the lock of the state directory.
 
     A record that exists is moved away by one call, which succeeds on one of several hosts. On a full disk the

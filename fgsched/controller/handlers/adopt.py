@@ -22,7 +22,7 @@ from fgsched.launch import adopted as program
 from fgsched.lifecycle.enforcement import COMPUTE_NONE
 from fgsched.scheduling.admission import admit
 from fgsched.scheduling.placement import Room, cost
-from fgsched.scheduling.planner import Start
+from fgsched.scheduling.planner import JobStart
 from fgsched.store import NewJob
 from fgsched.system.process import Identity, ancestry, identify, owner_of
 
@@ -215,7 +215,7 @@ class AdoptHandlers:
 
     def _request(
         self, caller: Caller, call: protocol.Adopt, uses: Mapping[int, Use], who: _Who
-    ) -> tuple[Request, Start]:
+    ) -> tuple[Request, JobStart]:
         """Return the request of the job, and its start; the first partition that admits it has the job."""
         request = Request(
             name=call.name,
@@ -242,7 +242,7 @@ class AdoptHandlers:
             limits = partition.limits(engine.limits)
             step, most = limits.share_step, limits.max_jobs_per_gpu
             holds = holds_for(found.demand, self._rooms(), uses, step=step, most=most)
-            return found, Start(0, holds, name)
+            return found, JobStart(0, holds, name)
         raise refusal or Refused(
             f"no partition has GPU {','.join(map(str, sorted(uses)))}", "fginfo lists the partitions."
         )
@@ -259,7 +259,7 @@ class AdoptHandlers:
         return self._engine.jobtable.rooms(cards.gpus, cards.readings)
 
     def _started(
-        self, key: str, process: Identity, request: Request, who: _Who, start: Start, now: float
+        self, key: str, process: Identity, request: Request, who: _Who, start: JobStart, now: float
     ) -> int:
         """Store the job, and start it beside the queue: the process runs already."""
         engine = self._engine

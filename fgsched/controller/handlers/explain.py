@@ -27,7 +27,7 @@ from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.explain import TRIES, Expected, advice, blockers, forecast
 from fgsched.scheduling.planner import Snapshot
 from fgsched.scheduling.queue import QueuedJob
-from fgsched.scheduling.runtimes import History, work_of
+from fgsched.scheduling.runtimes import RunHistory, work_of
 from fgsched.server import LongAnswer, LongQuestion, cut
 from fgsched.store import NewJob
 from fgsched.store.moved import Unreadable
@@ -196,7 +196,7 @@ class ExplainHandlers:
         """Return the forecast starts, and whether the forecast was cut off because of too many jobs."""
         worst = yield from forecast(snapshot, _by_limit, lambda job: job.until, wanted)
         yield
-        history = History(self._engine.store.runs_since(snapshot.now - _REMEMBERED))
+        history = RunHistory(self._engine.store.runs_since(snapshot.now - _REMEMBERED))
         yield
         guesses = {}
         for name, part in _QUANTILES.items():
@@ -222,7 +222,7 @@ class ExplainHandlers:
                 )
         return found, worst.is_cut_off
 
-    def _likely(self, history: History, job_id: int, part: float, now: float) -> float | None:
+    def _likely(self, history: RunHistory, job_id: int, part: float, now: float) -> float | None:
         """Return how many seconds a job is likely to run in total; None: not known."""
         job = self._engine.jobtable.jobs.get(job_id)
         if job is None:
@@ -234,7 +234,7 @@ class ExplainHandlers:
         return history.likely((job.uid, work), request.time_limit, part, elapsed=elapsed)
 
     def _lengths(
-        self, history: History, part: float, now: float
+        self, history: RunHistory, part: float, now: float
     ) -> tuple[Callable[[QueuedJob], float], Callable[[Running], float]]:
         """Return two assumptions: the run time of a waiting job in seconds, and the end of a running job.
 

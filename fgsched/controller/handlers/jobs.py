@@ -30,7 +30,7 @@ from fgsched.domain.job import NO_LIMIT, Job, Request, read_request
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import format_limit
 from fgsched.lifecycle.arrays import size
-from fgsched.mail.letters import NO_MAIL, Settings
+from fgsched.mail.letters import NO_MAIL, MailSettings
 from fgsched.protocol import (
     Call,
     DemandChanges,
@@ -64,7 +64,7 @@ class Rules(Struct, frozen=True):
     max_jobs: int = 100_000  # unfinished jobs of one user
     max_material: int = 0  # bytes of scripts and environments of a user's open jobs; 0: no limit
     kept_material: int = 0  # bytes of ended jobs that are kept; more counts until it is deleted
-    mail: Settings = NO_MAIL
+    mail: MailSettings = NO_MAIL
 
 
 Act = Callable[[Caller, Job, float], Outcome]

@@ -29,7 +29,7 @@ class ProcessHandlers:
             open_jobs: returns {id: job}.
         """
         self._monitor, self._user_name, self._open_jobs = monitor, user_name, open_jobs
-        self._seen, self._answer = Seen({}, set(), {}), gpus.Answer(want=gpus.READING)
+        self._seen, self._answer = Seen({}, set(), {}), gpus.GpuAnswer(want=gpus.READING)
         self._since: dict[tuple[int, int], float] = {}  # (GPU, pid) -> epoch seconds
         self._seen_at: float | None = None
         monitor.shown = self._see
@@ -38,7 +38,7 @@ class ProcessHandlers:
             protocol.ShowProcess: self._show,
         }
 
-    def _see(self, seen: Seen, answer: gpus.Answer) -> None:
+    def _see(self, seen: Seen, answer: gpus.GpuAnswer) -> None:
         """Keep a look at the GPUs. A GPU that did not answer keeps the times of its processes."""
         self._seen, self._answer, self._seen_at = seen, answer, time.time()
         before, self._since = self._since, {}

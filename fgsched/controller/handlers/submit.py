@@ -22,10 +22,10 @@ from fgsched.lifecycle.dependencies import LAST, Term, for_task, parse_dependenc
 from fgsched.lifecycle.enforcement import check_tier
 from fgsched.lifecycle.mail import parse_mail_types
 from fgsched.mail.addresses import check_address
-from fgsched.mail.letters import Settings
+from fgsched.mail.letters import MailSettings
 from fgsched.protocol import Batch
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit, check_plain
-from fgsched.scheduling.limits import Owner, check_pending
+from fgsched.scheduling.limits import LimitedUser, check_pending
 from fgsched.store import NewJob, Store
 
 # -- quota of scripts and environments -------------------------------------------------------------
@@ -100,7 +100,7 @@ class Ground(Struct, frozen=True):
     context: AdmissionContext
     tiers: tuple[str, ...]  # that a job may request
     tier: str  # of the host
-    mail: Settings
+    mail: MailSettings
     max_script: int  # bytes
 
 
@@ -264,9 +264,11 @@ def room_for(jobs: Sequence[NewJob], jobtable: JobTable, user: str, policy: Poli
     """Refuse jobs that exceed a limit of pending jobs. Raises Refused."""
     if not policy.is_capped:
         return
-    more: Counter[tuple[str, Owner]] = Counter()
+    more: Counter[tuple[str, LimitedUser]] = Counter()
     for job in jobs:
-        more[job.request.partition, Owner(user, job.request.account, job.request.qos)] += size(job.request)
+        more[job.request.partition, LimitedUser(user, job.request.account, job.request.qos)] += size(
+            job.request
+        )
     for (partitions, who), count in more.items():
         check_pending(partitions.split(","), who, count, policy, jobtable.waiting_in)
 
@@ -390,7 +392,7 @@ def check_times(request: Request, now: float) -> None:
         )
 
 
-def check_mail(request: Request, settings: Settings) -> None:
+def check_mail(request: Request, settings: MailSettings) -> None:
     """Refuse a type of mail that is unknown, and an address to which the site may send no mail.
 
     A host that sends no mails takes every address, so that scripts from elsewhere run there.

@@ -3,7 +3,7 @@
 from fgsched.controller.engine import Engine
 from fgsched.domain.job import Job, Request
 from fgsched.domain.states import Reason
-from fgsched.lifecycle.dependencies import Standing, Term, judge, parse_dependency
+from fgsched.lifecycle.dependencies import ConditionState, Term, judge, parse_dependency
 from fgsched.store.moved import Unreadable
 
 
@@ -55,4 +55,4 @@ class UnmetConditions:
             fact = self._engine.eligibility.fact(term)
         except Unreadable:  # it has moved to accounts that cannot be read
             return False
-        return fact is None or judge(term, fact, self._now) is Standing.NEVER
+        return fact is None or judge(term, fact, self._now) is ConditionState.NEVER
