@@ -4,11 +4,15 @@ import weakref
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
+from asking import carried_out, plain
 from crashing import CrashingEngine, CrashingStore
+from fgsched.controller.caller import Caller
 from fgsched.controller.gpustate import GpuStates
+from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.turn import ClientRequest, DeferredStarts, Effect, Event, JobEnded, JobStarted, Reply
-from fgsched.domain.errors import StorageError
+from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, Request
 from fgsched.domain.states import JobState
 from fgsched.lifecycle.transitions import Alive, Result, Seen, Shepherd, ShepherdGone, Unclaimed
@@ -17,6 +21,7 @@ from fgsched.store import Allocation, NewJob
 GIB = 2**30
 LIMITS = HostLimits(cpus=1000, host_memory=2**50)
 BOOT = "boot-1"
+ROOT = Caller(0, 0, "root", is_operator=True)
 
 
 def a_gpu(index: int, *, memory: int = 16 * GIB, model: str = "Simulated", **more: object) -> Gpu:
@@ -194,6 +199,7 @@ class World:
         self.host = host or PretendHost()
         self.now = 1000.0
         self.acknowledged: list[int] = []
+        self.rules = Rules(max_script=1000, default_time=0)
         with self.store.write():
             self.store.put_cards(gpus)
         self.start()
@@ -213,6 +219,31 @@ class World:
 
     def furnish(self) -> None:
         """Whoever else has to be there before the controller recovers."""
+
+    def handlers(self) -> Sequence[Any]:
+        """Return the handlers that `ask` can reach."""
+        return [JobHandlers(self.engine, self.rules)]
+
+    def ask(self, caller: Caller, name: str, **arguments: Any) -> Any:
+        """Return the plain answer to a request; raise its refusal. Both come after the commit of its turn."""
+        answers: list[Any] = []
+
+        def act(now: float) -> Effect:
+            try:
+                answer = carried_out(self.handlers(), name, caller, arguments, now)
+            except FgschedError as error:
+                answer = error
+            return Reply(answers.append, answer)
+
+        self.turn(ClientRequest(act, answers.append, by=caller.name))
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return plain(answers[0])
+
+    def outcome(self, caller: Caller, name: str, job: int = 1, **more: Any) -> str:
+        """Return what a request about one job did, or why not."""
+        (outcome,) = self.ask(caller, name, ids=[job], **more)["jobs"]
+        return outcome["error"]["cause"] if "error" in outcome else outcome["outcome"]
 
     def turn(self, *events: Event) -> None:
         self.now += 1

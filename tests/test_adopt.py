@@ -8,15 +8,13 @@ import sys
 
 import pytest
 
-from asking import carried_out, plain
 from awaiting import LOOKS, PATIENCE, rest, until
 from builders import World, a_demand, a_gpu
 from crashing import kill_controller
 from fgsched.controller.caller import Caller
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.handlers.adopt import AdoptHandlers, Use, demand_for, holds_for, uses_of
-from fgsched.controller.handlers.jobs import JobHandlers, Rules
-from fgsched.controller.turn import ClientRequest, HostShort, Reply
+from fgsched.controller.turn import HostShort
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, NotPermitted, Refused
 from fgsched.domain.job import WHOLE, AdoptedProcess, Demand, GpuProcess, Hold, Reading
 from fgsched.domain.states import JobState, Reason
@@ -48,12 +46,12 @@ def test_a_process_uses_what_its_descendants_use():
     assert uses_of(10, readings, circle) == {}
 
 
-def test_only_the_processes_on_gpus_and_their_ancestors_are_read(office, monkeypatch):
+def test_only_the_processes_on_gpus_and_their_ancestors_are_read(world, monkeypatch):
     def all_processes():
         raise AssertionError("on a busy host this takes the controller long, at each request of a user")
 
     monkeypatch.setattr(processes, "_pids", all_processes)
-    assert office.adopt(ME, os.getppid(), demand={"gpus": 1, "share": 5000})["gpus"] == [0]
+    assert world.adopt(ME, os.getppid(), demand={"gpus": 1, "share": 5000})["gpus"] == [0]
 
 
 @pytest.mark.parametrize(
@@ -118,8 +116,8 @@ def test_a_gpu_with_too_little_left_is_refused(demand, more, error):
 # -- who may ------------------------------------------------------------------------------------
 
 
-class Office(World):
-    """A world whose GPU shows processes: `office.adopt(ME, pid)`."""
+class AdoptingWorld(World):
+    """A world whose GPU shows processes."""
 
     def __init__(self):
         self.cards = GpuStates([a_gpu(0)], sampled=True)
@@ -133,95 +131,84 @@ class Office(World):
     def show(self, *pids):
         self.cards.saw({0: reading(*((pid, GIB) for pid in pids))}, there=(), now=self.now + 1)
 
+    def handlers(self):
+        (jobs,) = super().handlers()
+        return [AdoptHandlers(self.engine, jobs, self.jobs.get, self.owned.get, "/usr/bin/python3")]
+
     def adopt(self, caller, pid, key="k" * 16, **more):
-        said = []
-        arguments = {"key": key, "pid": pid} | more
-        jobs = JobHandlers(self.engine, Rules(max_script=1000, default_time=0))
-        handlers = AdoptHandlers(self.engine, jobs, self.jobs.get, self.owned.get, "/usr/bin/python3")
-
-        def act(now):
-            try:
-                return Reply(said.append, carried_out([handlers], "adopt", caller, arguments, now))
-            except FgschedError as error:
-                refusal = error
-                return Reply(said.append, refusal)
-
-        self.turn(ClientRequest(act, said.append))
-        if isinstance(said[0], Exception):
-            raise said[0]
-        return plain(said[0])
+        return self.ask(caller, "adopt", key=key, pid=pid, **more)
 
 
 @pytest.fixture
-def office():
-    office = Office()
-    office.show(os.getpid())
-    return office
+def world():
+    world = AdoptingWorld()
+    world.show(os.getpid())
+    return world
 
 
-def test_an_adopted_process_is_a_job_of_its_owner_beside_the_queue(office):
+def test_an_adopted_process_is_a_job_of_its_owner_beside_the_queue(world):
     told = {"job": 1, "gpus": [0], "share": 625, "memory": GIB}
-    assert office.adopt(ME, os.getpid()) == told
-    assert office.adopt(ME, os.getpid()) == told, "a repeated request makes no second job"
-    job = office.job(1)
+    assert world.adopt(ME, os.getpid()) == told
+    assert world.adopt(ME, os.getpid()) == told, "a repeated request makes no second job"
+    job = world.job(1)
     own = identify(os.getpid())
     assert (job.state, job.user, job.gid, job.tier) == (JobState.RUNNING, "ann", 7, "none")
     assert job.adopted == AdoptedProcess(pid=own.pid, start=own.start)
-    assert tuple(office.holds()) == (Hold(gpu=0, share=625, memory=GIB),)
-    script, _ = office.store.material(1)
+    assert tuple(world.holds()) == (Hold(gpu=0, share=625, memory=GIB),)
+    script, _ = world.store.material(1)
     words = f"{helper.__file__} {own.pid} {own.start} 30"
     assert script.decode() == f"#!/bin/sh\nexec /usr/bin/python3 -I -S {words}\n"
 
 
-def refusal(office, caller, pid, **more):
+def refusal(world, caller, pid, **more):
     with pytest.raises(FgschedError) as raised:
-        office.adopt(caller, pid, key="other key of 16 characters", **more)
+        world.adopt(caller, pid, key="other key of 16 characters", **more)
     assert raised.value.remedy
     return type(raised.value), raised.value.cause
 
 
-def test_what_cannot_be_adopted_is_refused_with_the_reason(office):
+def test_what_cannot_be_adopted_is_refused_with_the_reason(world):
     me, nobody = os.getpid(), 4_194_300
-    assert refusal(office, BOB, me) == (NotPermitted, f"process {me} belongs to another user")
-    assert refusal(office, ME, nobody) == (Refused, f"there is no process {nobody}")
-    assert refusal(office, ME, me, gpus=[1]) == (Refused, f"process {me} does not use GPU 1")
-    office.jobs = {me: 5}
-    assert refusal(office, ME, me) == (Refused, f"process {me} belongs to job 5 already")
-    office.jobs = {}
-    office.show()
-    assert refusal(office, ME, me) == (Refused, f"process {me} uses no GPU")
-    office.now += 100
-    assert refusal(office, ME, me) == (Busy, "the GPUs did not answer yet")
-    office.owned = {}
+    assert refusal(world, BOB, me) == (NotPermitted, f"process {me} belongs to another user")
+    assert refusal(world, ME, nobody) == (Refused, f"there is no process {nobody}")
+    assert refusal(world, ME, me, gpus=[1]) == (Refused, f"process {me} does not use GPU 1")
+    world.jobs = {me: 5}
+    assert refusal(world, ME, me) == (Refused, f"process {me} belongs to job 5 already")
+    world.jobs = {}
+    world.show()
+    assert refusal(world, ME, me) == (Refused, f"process {me} uses no GPU")
+    world.now += 100
+    assert refusal(world, ME, me) == (Busy, "the GPUs did not answer yet")
+    world.owned = {}
     said = f"process {me} belongs to a user who can have no jobs of this controller"
-    assert refusal(office, ME, me) == (Refused, said)
-    assert office.store.open_jobs() == []
+    assert refusal(world, ME, me) == (Refused, said)
+    assert world.store.open_jobs() == []
 
 
-def test_an_operator_adopts_for_the_owner(office):
+def test_an_operator_adopts_for_the_owner(world):
     root = Caller(12345, 0, "root", is_operator=True)
-    assert office.adopt(root, os.getpid())["job"] == 1
-    assert (office.job(1).uid, office.job(1).user) == (os.geteuid(), "ann")
+    assert world.adopt(root, os.getpid())["job"] == 1
+    assert (world.job(1).uid, world.job(1).user) == (os.geteuid(), "ann")
 
 
 # -- when the start fails -----------------------------------------------------------------------
 
 
-def test_an_adoption_that_was_not_launched_before_a_crash_is_launched_by_the_next_controller(office):
-    office.submit([a_demand(WHOLE)])
-    office.host.start = lambda job, given: None  # the controller is killed before it launches
-    office.adopt(ME, os.getpid())
-    del office.host.start
-    before = office.holds()
-    office.start()
-    assert (office.job(2).attempt, office.holds()) == (2, before)
-    assert office.host.runs == [2]
+def test_an_adoption_that_was_not_launched_before_a_crash_is_launched_by_the_next_controller(world):
+    world.submit([a_demand(WHOLE)])
+    world.host.start = lambda job, given: None  # the controller is killed before it launches
+    world.adopt(ME, os.getpid())
+    del world.host.start
+    before = world.holds()
+    world.start()
+    assert (world.job(2).attempt, world.holds()) == (2, before)
+    assert world.host.runs == [2]
 
 
-def test_an_adoption_for_which_the_host_lacks_resources_ends(office):
-    office.adopt(ME, os.getpid())
-    office.turn(HostShort(1, 1, "no space"))
-    job = office.job(1)
+def test_an_adoption_for_which_the_host_lacks_resources_ends(world):
+    world.adopt(ME, os.getpid())
+    world.turn(HostShort(1, 1, "no space"))
+    job = world.job(1)
     assert (job.state, job.reason, job.ended.detail) == (
         *(JobState.FAILED, Reason.LAUNCH_FAILURE),
         "no space",

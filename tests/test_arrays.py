@@ -6,12 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asking import carried_out, plain
-from builders import World, a_demand, a_gpu, a_result
+from builders import ROOT, World, a_demand, a_gpu, a_result
 from crashing import Power, power_cuts
-from fgsched.controller.caller import Caller
-from fgsched.controller.handlers.jobs import JobHandlers, Rules
-from fgsched.controller.turn import ClientRequest, Reply
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState, Reason
@@ -26,9 +22,6 @@ from fgsched.lifecycle.arrays import (
     variables,
 )
 from fgsched.store.schema import SQL
-
-ROOT = Caller(0, 0, "root", is_operator=True)
-
 
 # -- lists ----------------------------------------------------------------------------------------
 
@@ -90,33 +83,16 @@ def test_a_task_is_told_of_its_array_what_slurm_tells():
 # -- rows -----------------------------------------------------------------------------------------
 
 
-class Hall(World):
-    """A world with a desk."""
-
-    def ask(self, name, caller=ROOT, **arguments):
-        said = []
-
-        def act(now):
-            handlers = JobHandlers(self.engine, Rules(max_script=1000, default_time=0))
-            try:
-                answer = carried_out([handlers], name, caller, arguments, now)
-            except FgschedError as error:
-                answer = error
-            return Reply(said.append, answer)
-
-        self.turn(ClientRequest(act, said.append))
-        if isinstance(said[0], Exception):
-            raise said[0]
-        return plain(said[0])
+class ArrayWorld(World):
+    """A world whose first job is an array."""
 
     def outcomes(self, name, *ids, **more):
-        found = self.ask(name, ids=list(ids), **more)["jobs"]
-        return [(one["id"], one.get("outcome") or one["error"]["cause"]) for one in found]
+        answers = self.ask(ROOT, name, ids=list(ids), **more)["jobs"]
+        return [(answer["id"], answer.get("outcome") or answer["error"]["cause"]) for answer in answers]
 
     def rows(self):
         """(task, state) of every row, the rest last."""
-        found = [past.job for past in self.store.tasks.of(1)]
-        return [(job.task, job.state.code) for job in found]
+        return [(past.job.task, past.job.state.code) for past in self.store.tasks.of(1)]
 
     def end(self, *tasks, status=0):
         for task in tasks:
@@ -126,130 +102,130 @@ class Hall(World):
 
 
 def an_array(listed="0-7", throttle=0, share=2500, **more):
-    hall = Hall([a_gpu(0)])
-    hall.submit([a_demand(share)], array=listed, throttle=throttle, **more)
-    hall.settle()
-    return hall
+    world = ArrayWorld([a_gpu(0)])
+    world.submit([a_demand(share)], array=listed, throttle=throttle, **more)
+    world.settle()
+    return world
 
 
 def test_an_array_is_one_row_until_its_tasks_start():
-    hall = an_array()
-    assert hall.rows() == [(0, "R"), (1, "R"), (2, "R"), (3, "R"), (None, "PD")]
-    assert hall.store.last_id() == 5
-    hall.end(1)
-    assert hall.rows()[-2:] == [(4, "R"), (None, "PD")]
+    world = an_array()
+    assert world.rows() == [(0, "R"), (1, "R"), (2, "R"), (3, "R"), (None, "PD")]
+    assert world.store.last_id() == 5
+    world.end(1)
+    assert world.rows()[-2:] == [(4, "R"), (None, "PD")]
 
 
 def test_an_array_is_found_by_its_number_as_long_as_one_of_its_tasks_is_open():
-    hall = an_array("0-2")
-    hall.end(2)  # it has the first row
-    assert (1 in hall.engine.jobtable.jobs, hall.engine.jobtable.named(1).array) == (False, 1)
-    hall.end(0, 1)
-    assert hall.engine.jobtable.named(1) is None
+    world = an_array("0-2")
+    world.end(2)  # it has the first row
+    assert (1 in world.engine.jobtable.jobs, world.engine.jobtable.named(1).array) == (False, 1)
+    world.end(0, 1)
+    assert world.engine.jobtable.named(1) is None
 
 
 def test_the_last_task_takes_the_row_of_its_array():
-    hall = an_array("3,8")
-    assert hall.rows() == [(3, "R"), (8, "R")]
-    assert hall.job(1).task == 8
-    assert not hall.job(1).is_rest
+    world = an_array("3,8")
+    assert world.rows() == [(3, "R"), (8, "R")]
+    assert world.job(1).task == 8
+    assert not world.job(1).is_rest
 
 
 def test_no_more_tasks_run_than_the_array_allows():
-    hall = an_array(throttle=2)
-    assert hall.rows() == [(0, "R"), (1, "R"), (None, "PD")]
-    rest = hall.engine.jobtable.jobs[1]
-    assert hall.engine.jobtable.reason(rest) is Reason.ARRAY_TASK_LIMIT
-    hall.end(0)
-    assert hall.rows() == [(0, "CD"), (1, "R"), (2, "R"), (None, "PD")]
+    world = an_array(throttle=2)
+    assert world.rows() == [(0, "R"), (1, "R"), (None, "PD")]
+    rest = world.engine.jobtable.jobs[1]
+    assert world.engine.jobtable.reason(rest) is Reason.ARRAY_TASK_LIMIT
+    world.end(0)
+    assert world.rows() == [(0, "CD"), (1, "R"), (2, "R"), (None, "PD")]
 
 
 def test_how_many_run_can_be_changed_while_they_do():
-    hall = an_array(throttle=1)
-    hall.ask("update", id=1, changes={"throttle": 3})
-    hall.settle()
-    assert [task for task, state in hall.rows() if state == "R"] == [0, 1, 2]
-    hall.ask("update", id=1, changes={"throttle": 0})
-    hall.settle()
-    assert [task for task, state in hall.rows() if state == "R"] == [0, 1, 2, 3]
+    world = an_array(throttle=1)
+    world.ask(ROOT, "update", id=1, changes={"throttle": 3})
+    world.settle()
+    assert [task for task, state in world.rows() if state == "R"] == [0, 1, 2]
+    world.ask(ROOT, "update", id=1, changes={"throttle": 0})
+    world.settle()
+    assert [task for task, state in world.rows() if state == "R"] == [0, 1, 2, 3]
 
 
 def test_a_job_that_is_no_array_has_no_limit_of_tasks():
-    hall = Hall([a_gpu(0)])
-    hall.submit([a_demand(2500)])
+    world = ArrayWorld([a_gpu(0)])
+    world.submit([a_demand(2500)])
     with pytest.raises(FgschedError, match="job 1 is no array"):
-        hall.ask("update", id=1, changes={"throttle": 3})
+        world.ask(ROOT, "update", id=1, changes={"throttle": 3})
 
 
 def test_waiting_tasks_that_are_cancelled_alone_get_rows_and_the_rest_goes_on():
-    hall = an_array()
-    assert hall.outcomes("cancel", "1_[5-6]") == [("1_5", "cancelled"), ("1_6", "cancelled")]
-    hall.end(0, 1, 2, 3)
-    assert hall.rows() == [
+    world = an_array()
+    assert world.outcomes("cancel", "1_[5-6]") == [("1_5", "cancelled"), ("1_6", "cancelled")]
+    world.end(0, 1, 2, 3)
+    assert world.rows() == [
         *((task, "CD") for task in range(4)),
         *((4, "R"), (5, "CA"), (6, "CA"), (7, "R")),
     ]
 
 
 def test_an_array_that_is_cancelled_is_cancelled_whole():
-    hall = an_array()
-    assert len(hall.outcomes("cancel", 1)) == 5
-    hall.settle()
-    assert {state for _, state in hall.rows()} == {"CA"}
-    assert hall.engine.jobtable.jobs == {}
-    assert hall.engine.jobtable.arrays.get(1) is None
+    world = an_array()
+    assert len(world.outcomes("cancel", 1)) == 5
+    world.settle()
+    assert {state for _, state in world.rows()} == {"CA"}
+    assert world.engine.jobtable.jobs == {}
+    assert world.engine.jobtable.arrays.get(1) is None
 
 
 def test_a_running_task_is_cancelled_alone():
-    hall = an_array()
-    assert hall.outcomes("cancel", "1_2") == [("1_2", "cancelled")]
-    hall.settle()
-    assert hall.rows()[2:5] == [(2, "CA"), (3, "R"), (4, "R")]
+    world = an_array()
+    assert world.outcomes("cancel", "1_2") == [("1_2", "cancelled")]
+    world.settle()
+    assert world.rows()[2:5] == [(2, "CA"), (3, "R"), (4, "R")]
 
 
 def test_a_task_that_there_is_not_is_named():
-    hall = an_array("0-3")
-    assert hall.outcomes("cancel", "1_[3-4]") == [("1_[3-4]", "Invalid job id specified: 1_4")]
-    assert hall.outcomes("cancel", "2_1") == [("2_1", "Invalid job id specified: 2_1")]
+    world = an_array("0-3")
+    assert world.outcomes("cancel", "1_[3-4]") == [("1_[3-4]", "Invalid job id specified: 1_4")]
+    assert world.outcomes("cancel", "2_1") == [("2_1", "Invalid job id specified: 2_1")]
 
 
 def test_a_held_task_does_not_keep_the_others_back():
-    hall = an_array()
-    assert hall.outcomes("hold", "1_4") == [("1_4", "held")]
-    hall.end(0)
-    assert hall.rows()[4:] == [(4, "PD"), (5, "R"), (None, "PD")]
-    hall.outcomes("release", "1_4")
-    hall.end(1)
-    assert hall.rows()[4] == (4, "R")
+    world = an_array()
+    assert world.outcomes("hold", "1_4") == [("1_4", "held")]
+    world.end(0)
+    assert world.rows()[4:] == [(4, "PD"), (5, "R"), (None, "PD")]
+    world.outcomes("release", "1_4")
+    world.end(1)
+    assert world.rows()[4] == (4, "R")
 
 
 def test_a_task_that_is_requeued_runs_again_and_counts_in_its_arrays_limit():
-    hall = an_array(throttle=2)
-    assert hall.outcomes("requeue", "1_0") == [("1_0", "requeued")]
-    hall.settle()
-    job = hall.store.tasks.get(1, 0).job
+    world = an_array(throttle=2)
+    assert world.outcomes("requeue", "1_0") == [("1_0", "requeued")]
+    world.settle()
+    job = world.store.tasks.get(1, 0).job
     assert (job.restarts, job.attempt) == (1, 2 if job.state is JobState.RUNNING else 1)
-    assert sum(state == "R" for _, state in hall.rows()) == 2
+    assert sum(state == "R" for _, state in world.rows()) == 2
 
 
 def test_what_was_started_of_an_array_is_known_to_the_next_controller():
-    hall = an_array()
-    hall.start()
-    hall.settle()
-    hall.end(0, 1)
-    assert hall.rows() == [
+    world = an_array()
+    world.start()
+    world.settle()
+    world.end(0, 1)
+    assert world.rows() == [
         *((0, "CD"), (1, "CD"), (2, "R"), (3, "R"), (4, "R"), (5, "R")),
         (None, "PD"),
     ]
-    assert hall.engine.jobtable.arrays.get(1).rest == 0b11000000
+    assert world.engine.jobtable.arrays.get(1).rest == 0b11000000
 
 
 def test_every_column_of_an_array_goes_to_its_tasks_but_those_of_a_run():
-    hall = an_array(comment="x", time_limit=60)
-    array, task = hall.job(1), hall.store.tasks.get(1, 0).job
+    world = an_array(comment="x", time_limit=60)
+    array, task = world.job(1), world.store.tasks.get(1, 0).job
     for name in ("uid", "gid", "user", "request", "submitted_at", "array"):
         assert getattr(task, name) == getattr(array, name)
-    assert hall.store.material(task.id) == hall.store.material(array.id)
+    assert world.store.material(task.id) == world.store.material(array.id)
 
 
 def columns(statement):
@@ -264,32 +240,32 @@ def test_all_that_a_submission_writes_goes_to_each_task():
 
 def six_tasks(effects):
     """Six tasks: one is cancelled, one is requeued; the power fails after some effects."""
-    hall = Hall([a_gpu(0)])
-    power = Power(hall, effects)
+    world = ArrayWorld([a_gpu(0)])
+    power = Power(world, effects)
     submit = {"array": "0-5", "throttle": 2, "key": "key-of-the-array-0123"}
-    power.step(lambda: hall.submit([a_demand(2500)], **submit))
-    power.step(hall.settle)
-    power.step(lambda: hall.ask("cancel", ids=["1_4"]))
-    power.step(lambda: hall.ask("requeue", ids=["1_0"]))
+    power.step(lambda: world.submit([a_demand(2500)], **submit))
+    power.step(world.settle)
+    power.step(lambda: world.ask(ROOT, "cancel", ids=["1_4"]))
+    power.step(lambda: world.ask(ROOT, "requeue", ids=["1_0"]))
     for _ in range(8):
-        power.step(hall.settle)
-        for job, attempt in list(hall.host.running):
-            hall.host.finish(job, attempt, a_result())
-    power.step(hall.settle)
+        power.step(world.settle)
+        for job, attempt in list(world.host.running):
+            world.host.finish(job, attempt, a_result())
+    power.step(world.settle)
     return power
 
 
 @pytest.mark.parametrize("effects", range(70))
 def test_a_crash_at_any_effect_loses_no_task_and_makes_none_twice(effects):
-    hall = six_tasks(effects).world
-    states = dict(hall.rows())
+    world = six_tasks(effects).world
+    states = dict(world.rows())
     assert set(states) == set(range(6)), "each task has a row in the end, and one only"
     assert {task for task, state in states.items() if state == "CA"} == {4}
     assert {state for task, state in states.items() if task != 4} == {"CD"}
     for task in (1, 2, 3, 5):
-        assert hall.host.runs.count(hall.store.tasks.get(1, task).job.id) == 1
-    assert hall.holds() == []
-    assert hall.engine.jobtable.arrays.get(1) is None
+        assert world.host.runs.count(world.store.tasks.get(1, task).job.id) == 1
+    assert world.holds() == []
+    assert world.engine.jobtable.arrays.get(1) is None
 
 
 def test_the_crashes_above_reach_from_the_first_effect_to_the_last():
@@ -299,11 +275,11 @@ def test_the_crashes_above_reach_from_the_first_effect_to_the_last():
 
 
 def test_every_task_that_waits_is_counted():
-    hall = an_array("0-99", share=5000)
-    assert hall.engine.jobtable.tasks(hall.job(1)) == 98
-    assert sum(hall.engine.jobtable._queued.values()) == 98
+    world = an_array("0-99", share=5000)
+    assert world.engine.jobtable.tasks(world.job(1)) == 98
+    assert sum(world.engine.jobtable._queued.values()) == 98
 
 
 def test_one_plan_starts_as_many_tasks_as_fit():
-    hall = an_array("0-99", share=WHOLE // 64 * 1)
-    assert sum(state == "R" for _, state in hall.rows()) == 64
+    world = an_array("0-99", share=WHOLE // 64 * 1)
+    assert sum(state == "R" for _, state in world.rows()) == 64

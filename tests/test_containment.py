@@ -11,10 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from asking import carried_out, plain
-from builders import World, a_demand, a_gpu, a_job, a_result, full_disk, new_jobs
+from builders import ROOT, World, a_demand, a_gpu, a_job, a_result, full_disk, new_jobs
 from fgsched import protocol
 from fgsched.config.load import Config
-from fgsched.controller.caller import Caller
 from fgsched.controller.gpumonitor import Seen, Watchdog
 from fgsched.controller.handlers.fields import FIELDS
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
@@ -32,8 +31,6 @@ from fgsched.scheduling.admission import check_plain
 from fgsched.scheduling.planner import plan
 from fgsched.store import Store
 from site_fixture import Yard
-
-ROOT = Caller(0, 0, "root", is_operator=True)
 
 
 class Broken(Exception):

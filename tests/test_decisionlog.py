@@ -4,173 +4,160 @@ import sys
 
 import pytest
 
-from asking import carried_out
-from builders import World, a_demand, a_gpu, a_job, a_result, full_disk
+from builders import ROOT, World, a_demand, a_gpu, a_job, a_result, full_disk
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog, fields, text_of, value, without_paths
 from fgsched.controller.handlers.about import log_lines
-from fgsched.controller.handlers.jobs import JobHandlers, Rules
-from fgsched.controller.turn import ClientRequest, Failed, HostShort, Reply
+from fgsched.controller.turn import Failed, HostShort
+from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
 from fgsched.protocol import ShowLog
 
 ANN = Caller(1, 1, "ann", is_operator=False)
-ROOT = Caller(0, 0, "root", is_operator=True)
 
 
-class Site(World):
-    """A world with the handlers of jobs; `said()` is what the log has gained."""
-
-    def ask(self, caller, name, **arguments):
-        handlers = JobHandlers(self.engine, Rules(max_script=1000, default_time=0))
-        replies = []
-
-        def act(now):
-            return Reply(replies.append, carried_out([handlers], name, caller, arguments, now))
-
-        self.turn(ClientRequest(act, replies.append, by=caller.name))
-
-    def said(self):
-        lines = text_of(self.engine.log.kept)
-        self.engine.log.kept.clear()
-        return lines
+def logged(world):
+    """Return what the log has gained."""
+    lines = text_of(world.engine.log.kept)
+    world.engine.log.kept.clear()
+    return lines
 
 
 @pytest.fixture
-def site():
-    return Site([a_gpu(0)])
+def world():
+    return World([a_gpu(0)])
 
 
-def test_a_job_has_a_line_for_its_start_and_one_for_its_end(site):
-    site.submit([a_demand(2500)])
-    site.settle()
-    assert site.said() == "info job=1 user=ann event=start attempt=1 gpu=0 share=0.25\n"
-    site.host.finish(1, 1, a_result(3 << 8))
-    site.settle()
-    assert site.said() == (
+def test_a_job_has_a_line_for_its_start_and_one_for_its_end(world):
+    world.submit([a_demand(2500)])
+    world.settle()
+    assert logged(world) == "info job=1 user=ann event=start attempt=1 gpu=0 share=0.25\n"
+    world.host.finish(1, 1, a_result(3 << 8))
+    world.settle()
+    assert logged(world) == (
         "info job=1 user=ann event=end state=FAILED attempt=1 exit=3 cpu=0.50 max_rss=1 gpu_peak=0"
         " elapsed=1.00 reason=NonZeroExitCode\n"
     )
 
 
-def test_the_end_by_a_signal_tells_the_signal(site):
-    site.submit([a_demand()])
-    site.settle()
-    site.said()
-    site.host.finish(1, 1, a_result(9))
-    site.settle()
-    assert " signal=9 " in site.said()
+def test_the_end_by_a_signal_tells_the_signal(world):
+    world.submit([a_demand()])
+    world.settle()
+    logged(world)
+    world.host.finish(1, 1, a_result(9))
+    world.settle()
+    assert " signal=9 " in logged(world)
 
 
-def test_the_end_of_a_job_whose_gpu_is_not_clean_yet_has_its_reason(site):
-    site.submit([a_demand(2500)])
-    site.settle()
-    site.engine.cards.needs_cleaning = True
-    site.said()
-    site.host.finish(1, 1, a_result(3 << 8))
-    site.settle()
-    assert site.said() == (
+def test_the_end_of_a_job_whose_gpu_is_not_clean_yet_has_its_reason(world):
+    world.submit([a_demand(2500)])
+    world.settle()
+    world.engine.cards.needs_cleaning = True
+    logged(world)
+    world.host.finish(1, 1, a_result(3 << 8))
+    world.settle()
+    assert logged(world) == (
         "info job=1 user=ann event=end state=FAILED attempt=1 exit=3 cpu=0.50 max_rss=1 gpu_peak=0"
         " elapsed=1.00 reason=NonZeroExitCode\n"
     )
-    site.engine.cards.needs_cleaning = False
-    site.settle()
-    assert site.said() == ""
+    world.engine.cards.needs_cleaning = False
+    world.settle()
+    assert logged(world) == ""
 
 
-def test_the_end_of_an_attempt_that_is_requeued_says_so(site):
-    site.submit([a_demand(2500)])
-    site.settle()
-    site.engine.cards.needs_cleaning = True
-    site.ask(ROOT, "requeue", ids=[1])
-    site.settle()
-    assert site.said().splitlines()[1:] == [
+def test_the_end_of_an_attempt_that_is_requeued_says_so(world):
+    world.submit([a_demand(2500)])
+    world.settle()
+    world.engine.cards.needs_cleaning = True
+    world.ask(ROOT, "requeue", ids=[1])
+    world.settle()
+    assert logged(world).splitlines()[1:] == [
         "info job=1 user=ann event=requeue by=root",
         "info job=1 user=ann event=end requeue=yes attempt=1 signal=15 cpu=0.50 max_rss=1 gpu_peak=0"
         " elapsed=1.00",
     ]
-    site.engine.cards.needs_cleaning = False
-    site.settle()
-    assert site.said().splitlines()[0] == "info job=1 user=ann event=requeued attempt=1"
+    world.engine.cards.needs_cleaning = False
+    world.settle()
+    assert logged(world).splitlines()[0] == "info job=1 user=ann event=requeued attempt=1"
 
 
-def test_who_cancelled_held_released_or_requeued_a_job_is_told(site):
-    site.submit([a_demand(WHOLE)] * 2)
-    site.settle()
-    site.said()
-    site.ask(ANN, "hold", ids=[2])
-    site.ask(ROOT, "hold", ids=[2])
-    site.ask(ROOT, "release", ids=[2])
-    site.ask(ROOT, "requeue", ids=[1])
-    site.settle()
-    site.said_before = site.said().splitlines()
-    assert site.said_before[:4] == [
+def test_who_cancelled_held_released_or_requeued_a_job_is_told(world):
+    world.submit([a_demand(WHOLE)] * 2)
+    world.settle()
+    logged(world)
+    world.ask(ANN, "hold", ids=[2])
+    world.ask(ROOT, "hold", ids=[2])
+    world.ask(ROOT, "release", ids=[2])
+    world.ask(ROOT, "requeue", ids=[1])
+    world.settle()
+    world.said_before = logged(world).splitlines()
+    assert world.said_before[:4] == [
         "info job=2 user=ann event=hold held=user by=ann",
         "info job=2 user=ann event=hold held=admin by=root",
         "info job=2 user=ann event=release by=root",
         "info job=1 user=ann event=requeue by=root",
     ]
-    assert "info job=1 user=ann event=requeued attempt=1" in site.said_before
-    site.ask(ANN, "cancel", ids=[1])
-    site.ask(ROOT, "cancel", ids=[2])
-    lines = site.said().splitlines()
+    assert "info job=1 user=ann event=requeued attempt=1" in world.said_before
+    world.ask(ANN, "cancel", ids=[1])
+    world.ask(ROOT, "cancel", ids=[2])
+    lines = logged(world).splitlines()
     assert "info job=1 user=ann event=cancel by=ann" in lines
     assert "info job=2 user=ann event=cancel by=root" in lines
 
 
-def test_a_launch_that_was_refused_is_a_warning_with_its_cause_and_without_paths(site):
-    site.submit([a_demand(WHOLE)] * 2)
-    site.said()
-    site.host.inbox.clear()
-    site.turn(HostShort(1, 1, "could not be started: [Errno 28] No space left: '/home/ann/secret'"))
-    assert site.said().splitlines()[0] == (
+def test_a_launch_that_was_refused_is_a_warning_with_its_cause_and_without_paths(world):
+    world.submit([a_demand(WHOLE)] * 2)
+    logged(world)
+    world.host.inbox.clear()
+    world.turn(HostShort(1, 1, "could not be started: [Errno 28] No space left: '/home/ann/secret'"))
+    assert logged(world).splitlines()[0] == (
         "warning job=1 user=ann event=refuse-launch attempt=1 retry=yes"
         ' why="could not be started: [Errno 28] No space left: …"'
     )
-    site.host.inbox.clear()
-    site.turn(Failed(2, 1, "exec /home/ann/job.sh: Permission denied"))
-    assert (
-        'warning job=2 user=ann event=refuse-launch attempt=1 why="exec …: Permission denied"' in site.said()
+    world.host.inbox.clear()
+    world.turn(Failed(2, 1, "exec /home/ann/job.sh: Permission denied"))
+    assert 'warning job=2 user=ann event=refuse-launch attempt=1 why="exec …: Permission denied"' in logged(
+        world
     )
 
 
-def test_a_submission_has_one_line_whatever_the_number_of_its_jobs(site):
+def test_a_submission_has_one_line_whatever_the_number_of_its_jobs(world):
     request = {"name": "a", "demand": {"cpus": 1}, "directory": "/", "array": ""}
-    site.log = site.engine.log
-    site.engine.log.by = ""
-    site.engine.log.submitted(a_job(5), 100)
-    site.engine.log.flush(1.0)
-    assert site.said() == "info job=5 user=ann event=submit count=100\n"
+    world.log = world.engine.log
+    world.engine.log.by = ""
+    world.engine.log.submitted(a_job(5), 100)
+    world.engine.log.flush(1.0)
+    assert logged(world) == "info job=5 user=ann event=submit count=100\n"
     assert request["array"] == ""
 
 
-def test_a_drained_gpu_has_a_line(site):
-    site.ask(ROOT, "drain", gpu=0, reason='loud\nerror job=1 user=ann event="end"')
-    assert site.said() == (
+def test_a_drained_gpu_has_a_line(world):
+    world.ask(ROOT, "drain", gpu=0, reason='loud\nerror job=1 user=ann event="end"')
+    assert logged(world) == (
         r'info event=gpu gpu=0 state=drained why="loud\x0aerror job=1 user=ann event=\"end\" [root]"' + "\n"
     )
 
 
-def test_a_turn_that_is_not_committed_leaves_no_line(site):
-    site.submit([a_demand(2500)])
-    site.settle()
-    site.said()
-    with full_disk(site):
-        site.ask(ANN, "cancel", ids=[1])
-    assert site.said() == ""
-    site.ask(ANN, "cancel", ids=[1])
-    assert "event=cancel by=ann" in site.said()
+def test_a_turn_that_is_not_committed_leaves_no_line(world):
+    world.submit([a_demand(2500)])
+    world.settle()
+    logged(world)
+    with full_disk(world), pytest.raises(StorageError):
+        world.ask(ANN, "cancel", ids=[1])
+    assert logged(world) == ""
+    world.ask(ANN, "cancel", ids=[1])
+    assert "event=cancel by=ann" in logged(world)
 
 
-def test_a_log_that_fails_keeps_no_job_from_anything(site):
-    site.engine.log._write = lambda lines: 1 / 0
-    site.submit([a_demand(2500)])
-    site.settle()
-    site.host.finish(1, 1, a_result())
-    site.settle()
-    assert (site.job(1).state, site.job(1).warning) == (JobState.COMPLETED, "")
-    assert site.engine.faults.text.startswith("the log: ZeroDivisionError")
+def test_a_log_that_fails_keeps_no_job_from_anything(world):
+    world.engine.log._write = lambda lines: 1 / 0
+    world.submit([a_demand(2500)])
+    world.settle()
+    world.host.finish(1, 1, a_result())
+    world.settle()
+    assert (world.job(1).state, world.job(1).warning) == (JobState.COMPLETED, "")
+    assert world.engine.faults.text.startswith("the log: ZeroDivisionError")
 
 
 @pytest.mark.parametrize(
@@ -211,25 +198,25 @@ def test_paths_are_left_out_of_a_cause(text, shown):
     assert without_paths(text) == shown
 
 
-def test_an_owner_sees_the_lines_of_own_jobs_and_an_operator_sees_all(site):
-    site.submit([a_demand(2500)])
-    site.engine.log.submitted(a_job(5).changed(uid=2, user="bob"), 3)
-    site.engine.log.note("reconfigure", changed="nothing")
-    site.turn()
-    texts = [line.text for line in site.engine.log.lines(uid=1)]
+def test_an_owner_sees_the_lines_of_own_jobs_and_an_operator_sees_all(world):
+    world.submit([a_demand(2500)])
+    world.engine.log.submitted(a_job(5).changed(uid=2, user="bob"), 3)
+    world.engine.log.note("reconfigure", changed="nothing")
+    world.turn()
+    texts = [line.text for line in world.engine.log.lines(uid=1)]
     assert texts == ["job=1 user=ann event=start attempt=1 gpu=0 share=0.25"]
-    assert [line.text for line in site.engine.log.lines(uid=2, job=7)] == [
+    assert [line.text for line in world.engine.log.lines(uid=2, job=7)] == [
         "job=5 user=bob event=submit count=3"
     ]
-    assert len(site.engine.log.lines()) == 3
-    assert site.engine.log.lines(uid=2, job=1) == []
+    assert len(world.engine.log.lines()) == 3
+    assert world.engine.log.lines(uid=2, job=1) == []
 
 
-def test_the_request_for_the_log_shows_a_user_only_lines_about_own_jobs(site):
-    site.submit([a_demand(2500)])
-    site.engine.log.note("reconfigure", changed="nothing")
-    site.turn()
-    log, bob = site.engine.log, Caller(2, 2, "bob", is_operator=False)
+def test_the_request_for_the_log_shows_a_user_only_lines_about_own_jobs(world):
+    world.submit([a_demand(2500)])
+    world.engine.log.note("reconfigure", changed="nothing")
+    world.turn()
+    log, bob = world.engine.log, Caller(2, 2, "bob", is_operator=False)
     assert [line.text[:5] for line in log_lines(log, ANN, ShowLog()).lines] == ["job=1"]
     assert log_lines(log, bob, ShowLog(job=1)).lines == []
     assert len(log_lines(log, ROOT, ShowLog()).lines) == 2

@@ -4,20 +4,17 @@ import pytest
 from msgspec.structs import replace
 
 from asking import carried_out
-from builders import World, a_demand, a_gpu, full_disk
+from builders import ROOT, World, a_demand, a_gpu, full_disk
 from fgsched.config.load import Config
 from fgsched.config.schema import PartitionSettings
-from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.turn import ClientRequest, Reply
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
 
-ROOT = Caller(0, 0, "root", is_operator=True)
 
-
-class Site(World):
-    """A world with the desk of those who change the site, and a file."""
+class SiteWorld(World):
+    """A world with the handlers of partitions, and a configuration file."""
 
     def furnish(self):
         self.file = Config(cpus=8, partitions={"night": PartitionSettings(state="down")})
@@ -45,7 +42,7 @@ class Site(World):
 
 @pytest.fixture
 def site():
-    return Site([a_gpu(0)])
+    return SiteWorld([a_gpu(0)])
 
 
 def named(name, **values):
