@@ -354,7 +354,7 @@ def connect(places: Paths, *, may_start: bool = True, until: float | None = None
     places.check(os.geteuid())
     if places.mode == "user":
         refuse_another_host(places.state, only_other_boots=True)
-    patience = _Patience(places, until)
+    patience = _StartPatience(places, until)
     patience.wait_while_starting()
     try:
         return _dial(places)
@@ -391,7 +391,7 @@ def _refuse_by_sudo(places: Paths) -> None:
         )
 
 
-class _Patience:
+class _StartPatience:
     """The patience with a controller that is starting.
 
     After some seconds a message about the wait is printed, unless the caller has limited it.
@@ -509,10 +509,10 @@ def start(places: Paths, *options: str) -> bool:
 
     Raises: TimedOut, if it is still starting after ten minutes; Unreachable, or the reason of the controller.
     """
-    return _start_if_absent(places, options, _Patience(places))
+    return _start_if_absent(places, options, _StartPatience(places))
 
 
-def _start_if_absent(places: Paths, options: tuple[str, ...], patience: _Patience) -> bool:
+def _start_if_absent(places: Paths, options: tuple[str, ...], patience: _StartPatience) -> bool:
     if TAKE_OVER not in options:
         refuse_another_host(places.state)
     places.prepare(os.geteuid())
@@ -528,7 +528,7 @@ def _start_if_absent(places: Paths, options: tuple[str, ...], patience: _Patienc
 
 
 @contextmanager
-def _starting(places: Paths, patience: _Patience) -> Iterator[None]:
+def _starting(places: Paths, patience: _StartPatience) -> Iterator[None]:
     """Hold the lock under which one command at a time starts a controller."""
     from filelock import FileLock, Timeout  # only the command that finds no controller pays for it
 
@@ -548,7 +548,7 @@ def _starting(places: Paths, patience: _Patience) -> Iterator[None]:
         lock.release()
 
 
-def _start(places: Paths, options: tuple[str, ...], patience: _Patience) -> None:
+def _start(places: Paths, options: tuple[str, ...], patience: _StartPatience) -> None:
     """Start a controller, or wait for another one that has the lock, until it accepts requests."""
     from fgsched.system.nice import refuse_unfit_limits
     from fgsched.system.process import is_inside_job
@@ -569,7 +569,7 @@ def _start(places: Paths, options: tuple[str, ...], patience: _Patience) -> None
             raise Unreachable(other.cause, f"It accepts no connections. Its log tells why: {places.log}")
 
 
-def _start_own(places: Paths, options: tuple[str, ...], patience: _Patience) -> Unreachable | None:
+def _start_own(places: Paths, options: tuple[str, ...], patience: _StartPatience) -> Unreachable | None:
     """Start a controller with its log in the state directory. Return an error if another one has the lock."""
     from fgsched.system.nice import hold_low_descriptors
 
@@ -605,7 +605,7 @@ def _start_own(places: Paths, options: tuple[str, ...], patience: _Patience) -> 
     raise BY_EXIT_CODE.get(message["exit"], OurFault)(message["cause"], message["remedy"])
 
 
-def _await_word(pipe: int, places: Paths, patience: _Patience) -> None:
+def _await_word(pipe: int, places: Paths, patience: _StartPatience) -> None:
     """Wait for the word of a controller that was started.
 
     It is left alone only after it has shown that it is starting: the next command would start another one.
@@ -634,7 +634,7 @@ def _execute(ready: int, log: int, options: tuple[str, ...]) -> "subprocess.Pope
     )
 
 
-def _start_outside(places: Paths, options: tuple[str, ...], patience: _Patience) -> None:
+def _start_outside(places: Paths, options: tuple[str, ...], patience: _StartPatience) -> None:
     """Make the spawner start a controller that survives the job in which this process runs.
 
     It gets the variables, GPUs and limits of the last controller; nothing is inherited from the job.
@@ -653,7 +653,7 @@ def _start_outside(places: Paths, options: tuple[str, ...], patience: _Patience)
         ask_for_controller(spawner)
 
 
-def _accepts_soon(places: Paths, patience: _Patience) -> bool:
+def _accepts_soon(places: Paths, patience: _StartPatience) -> bool:
     """Return whether a controller accepts requests within a second, or after its start if one is starting."""
     end = time.monotonic() + 1
     while time.monotonic() < end:

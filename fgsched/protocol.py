@@ -209,7 +209,7 @@ class Join(Call[Outcomes], frozen=True, tag="join"):
     caller: Annotated[int, Meta(ge=0, lt=1 << 24)]  # in the name of that socket
 
 
-class Hold(Call[Outcomes], frozen=True, tag="hold"):
+class HoldJobs(Call[Outcomes], frozen=True, tag="hold"):
     """Hold pending jobs. A hold by an operator can be released by operators only."""
 
     ids: Ids
@@ -499,14 +499,14 @@ class Reconfigure(Call[Reconfigured], frozen=True, tag="reconfigure"):
     """Reread the configuration file."""
 
 
-class Kept(Struct, frozen=True, kw_only=True):
+class ArchiveContents(Struct, frozen=True, kw_only=True):
     """The contents of a backup or an archive."""
 
     bytes: int = 0  # of the backup
     jobs: int = 0  # that moved to the archive
 
 
-class BackUp(Call[Kept], frozen=True, tag="back_up"):
+class BackUp(Call[ArchiveContents], frozen=True, tag="back_up"):
     """Copy the queue and the accounts into a new file."""
 
     repeats: ClassVar[bool] = False
@@ -514,7 +514,7 @@ class BackUp(Call[Kept], frozen=True, tag="back_up"):
     file: FilePath
 
 
-class NoteWarning(Call[Kept], frozen=True, tag="note_warning"):
+class NoteWarning(Call[ArchiveContents], frozen=True, tag="note_warning"):
     """Record in the accounts a warning or an action of a policy about a job or a process outside of jobs."""
 
     repeats: ClassVar[bool] = False
@@ -550,7 +550,7 @@ class MakeReport(Question[ReportMade], frozen=True, tag="report"):
     user: Name = ""  # of the report "me"; "": the caller
 
 
-class ArchiveJobs(Call[Kept], frozen=True, tag="archive"):
+class ArchiveJobs(Call[ArchiveContents], frozen=True, tag="archive"):
     """Move old jobs and samples from the accounts to another file."""
 
     file: FilePath
@@ -652,7 +652,7 @@ class Allocation(Struct, frozen=True, kw_only=True, gc=False):
     charged: int  # ten-thousandths: the larger of the fractions of time and of memory
 
 
-class Step(Struct, frozen=True, array_like=True, gc=False):
+class StateChange(Struct, frozen=True, array_like=True, gc=False):
     """One change of a job's state."""
 
     attempt: int
@@ -767,7 +767,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     chdir: str | None = None
     command: str | None = None
     request: Request = Request(name="")
-    steps: list[Step] = []  # in order
+    steps: list[StateChange] = []  # in order
     srun_steps: list[JobStep] = []  # that srun started in the last attempt, by number; not all of many
 
 
@@ -971,7 +971,7 @@ class ListStarts(Question[Starts], frozen=True, tag="starts"):
 # -- GPUs and partitions -------------------------------------------------------------------------
 
 
-class Amount(Struct, frozen=True, kw_only=True):
+class ResourceAmount(Struct, frozen=True, kw_only=True):
     """The free and the total amount of a resource."""
 
     free: int
@@ -1005,8 +1005,8 @@ class Gpus(Struct, frozen=True, kw_only=True):
     preload: str
     preload_note: str
     other_gpus: str
-    cpus: Amount
-    memory: Amount  # bytes
+    cpus: ResourceAmount
+    memory: ResourceAmount  # bytes
     jobs: dict[str, int]  # state -> number of jobs
 
 

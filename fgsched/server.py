@@ -24,7 +24,7 @@ _STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[{\[,]', re.DOTALL)
 _CREDENTIALS = struct.Struct("3i")
 
 
-class Connection:
+class ClientConnection:
     """A client connection. The kernel states its user."""
 
     def __init__(self, sock: socket.socket) -> None:

@@ -11,7 +11,15 @@ from crashing import CrashingEngine, CrashingStore
 from fgsched.controller.caller import Caller
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
-from fgsched.controller.turn import ClientRequest, DeferredStarts, Effect, Event, JobEnded, JobStarted, Reply
+from fgsched.controller.turn import (
+    ClientRequest,
+    DeferredStarts,
+    Effect,
+    Event,
+    JobEnded,
+    JobStarted,
+    SendReply,
+)
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, Request
 from fgsched.domain.states import JobState
@@ -233,7 +241,7 @@ class World:
                 answer = carried_out(self.handlers(), name, caller, arguments, now)
             except FgschedError as error:
                 answer = error
-            return Reply(answers.append, answer)
+            return SendReply(answers.append, answer)
 
         self.turn(ClientRequest(act, answers.append, by=caller.name))
         if isinstance(answers[0], Exception):
@@ -267,7 +275,7 @@ class World:
                 for job in made:
                     self.engine.jobtable.put(job)
                 known = range(made[0].id, made[-1].id + 1)
-            return Reply(self.acknowledge, list(known))
+            return SendReply(self.acknowledge, list(known))
 
         self.turn(ClientRequest(act, lambda error: None))
 

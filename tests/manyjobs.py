@@ -9,8 +9,8 @@ from crashing import CrashingStore
 from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.messages import Keep, batch_line, encoded
 from fgsched.accounting.records import JobAccount
-from fgsched.controller.moving import Accounts, Mover, Site
-from fgsched.controller.upkeep import Keep as Retention
+from fgsched.controller.moving import Mover, PastJobs, Site
+from fgsched.controller.upkeep import JobRetention as Retention
 from fgsched.controller.upkeep import Pruner
 
 BATCH = 64  # jobs that are submitted together
@@ -27,7 +27,7 @@ class ManyJobs:
         with world.store.write():
             world.store.put_cards(world.gpus)
         world.start()
-        reader = Accounts(self.accounts)
+        reader = PastJobs(self.accounts)
         world.store.use_moved(reader)
         self._mover = Mover(world.store, reader, Site(lambda: world.engine.jobtable, "host"), 0.0)
         self._accountant = Accountant(self.accounts, UTC, Keep(minutes=86_400, hours=86_400, days=-1))

@@ -18,7 +18,7 @@ from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
-from fgsched.controller.turn import ClientRequest, Event, Reply, WatchdogFinding
+from fgsched.controller.turn import ClientRequest, Event, SendReply, WatchdogFinding
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, Job, Reading
 from fgsched.domain.states import JobState, Reason
@@ -156,13 +156,13 @@ class Yard(World):
         """The answer, or the refusal."""
         said: list[Any] = []
 
-        def act(now: float) -> Reply:
+        def act(now: float) -> SendReply:
             answer: Any
             try:
                 answer = carried_out(self.handlers, operation, caller, arguments, now)
             except FgschedError as error:
                 answer = error
-            return Reply(said.append, answer)
+            return SendReply(said.append, answer)
 
         self.is_calm = False
         self.turn(ClientRequest(act, said.append))

@@ -13,7 +13,7 @@ from builders import World, a_demand, a_gpu
 from crashing import kill_controller
 from fgsched.controller.caller import Caller
 from fgsched.controller.gpustate import GpuStates
-from fgsched.controller.handlers.adopt import AdoptHandlers, Use, demand_for, holds_for, uses_of
+from fgsched.controller.handlers.adopt import AdoptHandlers, GpuUse, demand_for, holds_for, uses_of
 from fgsched.controller.turn import HostShort
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, NotPermitted, Refused
 from fgsched.domain.job import WHOLE, AdoptedProcess, Demand, GpuProcess, Hold, Reading
@@ -40,7 +40,7 @@ def reading(*processes, gpu=0):
 def test_a_process_uses_what_its_descendants_use():
     readings = {0: reading((12, GIB), (99, GIB)), 1: reading((11, GIB), (13, 2 * GIB), gpu=1), 2: reading()}
     above = {13: 12, 12: 11, 11: 10, 99: 1}
-    assert uses_of(10, readings, above) == {0: Use(GIB, (12,)), 1: Use(3 * GIB, (11, 13))}
+    assert uses_of(10, readings, above) == {0: GpuUse(GIB, (12,)), 1: GpuUse(3 * GIB, (11, 13))}
     assert uses_of(98, readings, above) == {}
     circle = {12: 11, 11: 13, 13: 12}  # of processes that had the same pid one after the other
     assert uses_of(10, readings, circle) == {}
@@ -64,7 +64,7 @@ def test_only_the_processes_on_gpus_and_their_ancestors_are_read(world, monkeypa
     ],
 )
 def test_the_demand_is_that_of_each_gpu_and_by_default_the_memory_in_use(asked, demand):
-    assert demand_for(asked, {0: Use(GIB), 1: Use(3 * GIB + 1)}, 7) == demand
+    assert demand_for(asked, {0: GpuUse(GIB), 1: GpuUse(3 * GIB + 1)}, 7) == demand
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_the_demand_is_that_of_each_gpu_and_by_default_the_memory_in_use(asked, 
 )
 def test_a_demand_that_cannot_be_the_processs_is_refused(asked, memory, error):
     with pytest.raises(BadUsage) as raised:
-        demand_for(asked, {0: Use(memory), 1: Use(memory)}, 7)
+        demand_for(asked, {0: GpuUse(memory), 1: GpuUse(memory)}, 7)
     assert raised.value.cause == error
 
 
 def held(demand, *, others=(), used=3 * GIB, most=0):
     """The hold on a GPU of 16 GiB whose process uses `used` bytes, beside the holds of `others`."""
     there = rooms([a_gpu(0)], [(one, False) for one in others], {0: reading((7, used))})
-    return holds_for(demand, there, {0: Use(used)}, step=1, most=most)
+    return holds_for(demand, there, {0: GpuUse(used)}, step=1, most=most)
 
 
 def test_a_job_holds_its_share_and_the_memory_that_it_uses_is_not_counted_twice():

@@ -42,13 +42,13 @@ def test_a_line_names_caller_action_jobs_and_owner():
 def test_a_long_request_gets_as_many_lines_as_name_all_jobs():
     names = [f"8_{task}" for task in range(45)]
     answer = Outcomes(jobs=[Outcome(id=name, outcome="held") for name in names])
-    lines = lines_of(CAROL, protocol.Hold(ids=[8]), answer)
+    lines = lines_of(CAROL, protocol.HoldJobs(ids=[8]), answer)
     assert [len(re.search(r"jobs=(\S+)", line)[1].split(",")) for line in lines] == [20, 20, 5]
 
 
 def test_a_task_that_is_named_by_the_id_of_its_row_is_recorded_under_its_name():
     row, lines = a_job(8, array=3, task=2), []
-    told = Audit(lines.append, {8: row}.get).witness(CAROL, 4242, protocol.Hold(ids=[8]), 0.0)
+    told = Audit(lines.append, {8: row}.get).witness(CAROL, 4242, protocol.HoldJobs(ids=[8]), 0.0)
     told(Outcomes(jobs=[Outcome(id="3_2", outcome="held")]))
     assert lines == ["uid=3 user=carol pid=4242 action=hold jobs=3_2 owner=ann result=done"]
 

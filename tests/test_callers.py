@@ -7,7 +7,7 @@ from builders import a_gpu, a_job
 from fgsched import protocol
 from fgsched.config.load import Config
 from fgsched.controller.caller import Callers
-from fgsched.controller.handlers.submit import Admission, Ground
+from fgsched.controller.handlers.submit import Admission, AdmissionGround
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import HostLimits, Request
 from fgsched.domain.policy import Access, Partition, Policy
@@ -49,7 +49,7 @@ def test_callers_are_told_apart_by_uid_and_without_an_account_by_group():
 
 
 CONTEXT = AdmissionContext(gpus=(a_gpu(0),), limits=HostLimits(cpus=4, host_memory=2**30))
-GROUND = Ground(CONTEXT, ("shim",), "shim", NO_MAIL, 2**20)
+GROUND = AdmissionGround(CONTEXT, ("shim",), "shim", NO_MAIL, 2**20)
 CHANGES = [
     (Request(name="x", tier="shim"), replace(GROUND, tiers=("none",))),
     (

@@ -20,7 +20,7 @@ from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.turn import NO_REPLY, ClientRequest, Faulted, Reply
+from fgsched.controller.turn import NO_REPLY, ClientRequest, Faulted, SendReply
 from fgsched.domain.errors import BadUsage, OurFault
 from fgsched.domain.job import WHOLE, GpuProcess, GpuState, Job, Reading, read_request
 from fgsched.domain.states import JobState, Reason
@@ -101,7 +101,7 @@ def ask(world, operation, **arguments):
 
     def act(now):
         answer = carried_out([handlers], operation, ROOT, arguments, now)
-        return Reply(lambda answer: said.append(plain(answer)), answer)
+        return SendReply(lambda answer: said.append(plain(answer)), answer)
 
     world.turn(ClientRequest(act, said.append))
     return said
@@ -220,7 +220,7 @@ def test_a_request_that_fails_is_refused_and_the_others_of_its_turn_are_not():
 
     world.turn(
         ClientRequest(broken, lambda error: said.append((type(error), error.cause))),
-        ClientRequest(lambda now: Reply(said.append, "acknowledged"), said.append),
+        ClientRequest(lambda now: SendReply(said.append, "acknowledged"), said.append),
     )
     assert said == [(OurFault, "Broken: half done"), "acknowledged"]
 
@@ -737,7 +737,7 @@ def test_nothing_of_a_request_that_failed_for_a_job_is_carried_out(monkeypatch):
     def cancel(*args):
         raise Broken("after the change")
 
-    monkeypatch.setattr("fgsched.controller.turn.Cancel", cancel)
+    monkeypatch.setattr("fgsched.controller.turn.CancelOrder", cancel)
     (answer,) = ask(world, "cancel", ids=[1])
     assert answer["jobs"][0]["error"]["exit"] == 7
     assert world.job(1).cancelled_by is None

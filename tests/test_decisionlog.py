@@ -8,7 +8,7 @@ from builders import ROOT, World, a_demand, a_gpu, a_job, a_result, full_disk
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog, fields, text_of, value, without_paths
 from fgsched.controller.handlers.about import log_lines
-from fgsched.controller.turn import Failed, HostShort
+from fgsched.controller.turn import HostShort, StartFailed
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
@@ -116,7 +116,7 @@ def test_a_launch_that_was_refused_is_a_warning_with_its_cause_and_without_paths
         ' why="could not be started: [Errno 28] No space left: …"'
     )
     world.host.inbox.clear()
-    world.turn(Failed(2, 1, "exec /home/ann/job.sh: Permission denied"))
+    world.turn(StartFailed(2, 1, "exec /home/ann/job.sh: Permission denied"))
     assert 'warning job=2 user=ann event=refuse-launch attempt=1 why="exec …: Permission denied"' in logged(
         world
     )

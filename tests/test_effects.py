@@ -4,20 +4,20 @@ import pytest
 
 from builders import World, a_demand, a_gpu, a_job, a_result
 from fgsched.controller.turn import (
-    Cancel,
+    CancelOrder,
     Executor,
     Follow,
     Forget,
     JobStarted,
-    Launch,
-    Preempt,
-    Relimit,
+    LaunchAttempt,
+    PreemptOrder,
+    RelimitOrder,
     Remind,
-    Reply,
-    Requeue,
-    Resume,
-    Signal,
-    Suspend,
+    RequeueOrder,
+    ResumeOrder,
+    SendReply,
+    SendSignal,
+    SuspendOrder,
     job_to_mark,
     pending_orders,
 )
@@ -40,25 +40,25 @@ class Recording(World):
 
 def kinds(world):
     performed, world.performed[:] = list(world.performed), []
-    return [(type(one).__name__, one.job.id) for one in performed if not isinstance(one, Reply)]
+    return [(type(one).__name__, one.job.id) for one in performed if not isinstance(one, SendReply)]
 
 
 def test_a_turn_leaves_its_effects_as_values_with_launches_before_the_removal_of_files():
     world = Recording([a_gpu(0)])
     world.submit([a_demand(WHOLE)] * 2)
-    assert kinds(world) == [("Launch", 1)]
+    assert kinds(world) == [("LaunchAttempt", 1)]
     world.settle()
     assert kinds(world) == [("Follow", 1)]
     world.host.finish(1, 1, a_result())
     world.turn()
-    assert kinds(world) == [("Launch", 2), ("Forget", 1)]
+    assert kinds(world) == [("LaunchAttempt", 2), ("Forget", 1)]
 
 
 def test_a_launch_has_the_job_as_it_was_committed():
     world = Recording([a_gpu(0)])
     world.submit([a_demand(WHOLE)])
-    (launch,) = [one for one in world.performed if isinstance(one, Launch)]
-    assert launch == Launch(world.engine.jobtable.jobs[1], world.engine.jobtable.given[1])
+    (launch,) = [one for one in world.performed if isinstance(one, LaunchAttempt)]
+    assert launch == LaunchAttempt(world.engine.jobtable.jobs[1], world.engine.jobtable.given[1])
     assert (launch.job.state, world.job(1).state) == (JobState.STARTING, JobState.STARTING)
 
 
@@ -78,13 +78,16 @@ def test_a_job_whose_end_came_with_its_beginning_is_not_followed():
     ("changes", "orders"),
     [
         ({}, []),
-        ({"relimited": True}, [Relimit]),
-        ({"cancelled_by": 0}, [Cancel]),
-        ({"wish": "requeue"}, [Requeue]),
-        ({"state": JobState.SUSPENDED, "suspended_at": 2.0}, [Suspend]),
-        ({"suspended": 5.0}, [Resume]),
-        ({"suspended": 5.0, "cancelled_by": 0, "relimited": True}, [Relimit, Cancel]),
-        ({"preemption": Preemption(by=2, at=1.0, mode="requeue", attempt=1, grace=0, until=2.0)}, [Preempt]),
+        ({"relimited": True}, [RelimitOrder]),
+        ({"cancelled_by": 0}, [CancelOrder]),
+        ({"wish": "requeue"}, [RequeueOrder]),
+        ({"state": JobState.SUSPENDED, "suspended_at": 2.0}, [SuspendOrder]),
+        ({"suspended": 5.0}, [ResumeOrder]),
+        ({"suspended": 5.0, "cancelled_by": 0, "relimited": True}, [RelimitOrder, CancelOrder]),
+        (
+            {"preemption": Preemption(by=2, at=1.0, mode="requeue", attempt=1, grace=0, until=2.0)},
+            [PreemptOrder],
+        ),
     ],
 )
 def test_the_store_has_the_orders_that_a_new_shepherd_gets(changes, orders):
@@ -96,21 +99,21 @@ def test_the_store_has_the_orders_that_a_new_shepherd_gets(changes, orders):
 def test_the_order_to_resume_is_stored_however_short_the_suspension_was(now):
     stands = a_job(state=JobState.SUSPENDED, suspended_at=5.0)
     job = stands.advance(JobState.RUNNING, suspended=suspended_seconds(stands, now), suspended_at=None)
-    assert pending_orders(job) == [Resume(job)]
+    assert pending_orders(job) == [ResumeOrder(job)]
 
 
 def test_an_order_that_is_not_delivered_is_kept_and_its_answer_says_so():
     world = World([a_gpu(0)])
     job, answer = a_job(state=JobState.RUNNING), Outcome(id=1, outcome="resumed")
     world.host.resume = lambda job: False
-    Executor(world.engine).perform(Resume(job, answer))
+    Executor(world.engine).perform(ResumeOrder(job, answer))
     assert world.engine.undelivered == {1: 0.0}
     assert (answer.outcome, answer.error.cause) == ("", UNREACHABLE)
 
 
 def test_an_order_to_a_job_that_is_starting_waits_for_its_shepherd():
     world = World([a_gpu(0)])
-    Executor(world.engine).perform(Cancel(a_job(state=JobState.STARTING)))
+    Executor(world.engine).perform(CancelOrder(a_job(state=JobState.STARTING)))
     assert world.engine.undelivered == {}
 
 
@@ -121,14 +124,14 @@ def test_an_order_that_fails_for_want_of_descriptors_is_kept():
         raise OSError("too many open files")
 
     world.host.cancel = fails
-    Executor(world.engine).perform(Cancel(a_job(state=JobState.RUNNING)))
+    Executor(world.engine).perform(CancelOrder(a_job(state=JobState.RUNNING)))
     assert world.engine.undelivered == {1: 0.0}
 
 
 def test_a_signal_that_is_not_delivered_is_not_kept():
     world = World([a_gpu(0)])
     answer = Outcome(id=1, outcome="signalled")
-    Executor(world.engine).perform(Signal(a_job(state=JobState.RUNNING), 10, "all", answer))
+    Executor(world.engine).perform(SendSignal(a_job(state=JobState.RUNNING), 10, "all", answer))
     assert world.engine.undelivered == {}
     assert answer.error.remedy == "Repeat the command."
 
@@ -136,10 +139,10 @@ def test_a_signal_that_is_not_delivered_is_not_kept():
 def test_what_fails_for_a_launch_marks_its_job_and_what_fails_for_an_answer_marks_none():
     job = a_job(state=JobState.RUNNING)
     marked = [
-        Launch(job, ()),
+        LaunchAttempt(job, ()),
         Follow(job, Shepherd(1, 1, "boot-1")),
         Remind(job),
         Forget(job, marks=True),
     ]
     assert [job_to_mark(one) for one in marked] == [job] * 4
-    assert [job_to_mark(one) for one in (Forget(job), Cancel(job), Reply(print))] == [None] * 3
+    assert [job_to_mark(one) for one in (Forget(job), CancelOrder(job), SendReply(print))] == [None] * 3

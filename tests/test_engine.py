@@ -17,13 +17,13 @@ from fgsched.controller.turn import (
     NO_REPLY,
     ClientRequest,
     DeferredStarts,
-    Failed,
     Forget,
     HostShort,
     JobEnded,
     JobStarted,
-    Launch,
-    Reply,
+    LaunchAttempt,
+    SendReply,
+    StartFailed,
     launches_first,
 )
 from fgsched.domain.errors import StorageError
@@ -48,7 +48,7 @@ def cancel(world, job_id, uid=1):
 
     def act(now):
         answer = handlers.cancel(caller, Cancel(ids=[job_id]), now)
-        return Reply(replies.append, answer)
+        return SendReply(replies.append, answer)
 
     world.turn(ClientRequest(act, lambda error: None))
 
@@ -185,7 +185,7 @@ def test_a_start_is_deferred_for_a_limited_time_also_while_others_end():
     assert starts.due(LATER) is None
 
 
-@pytest.mark.parametrize("more", [Failed(7, 1, "no such directory"), ClientRequest(None, None)])
+@pytest.mark.parametrize("more", [StartFailed(7, 1, "no such directory"), ClientRequest(None, None)])
 def test_a_turn_that_is_made_for_something_else_records_the_starts_too(more):
     starts = DeferredStarts()
     starts.select([FORKED, ANOTHER_ENDED], 100)
@@ -208,7 +208,7 @@ def test_where_no_end_is_noticed_a_start_is_recorded_at_once():
 
 
 def test_launches_come_before_the_removal_of_files_but_not_before_replies():
-    launch, forget = Launch(a_job(2), ()), Forget(a_job(1))
+    launch, forget = LaunchAttempt(a_job(2), ()), Forget(a_job(1))
     assert launches_first([forget, launch]) == ([launch], [forget])
     assert launches_first([forget, NO_REPLY, launch]) == ([], [forget, NO_REPLY, launch])
 
@@ -366,7 +366,7 @@ def test_a_full_disk_refuses_what_was_asked_and_keeps_what_has_happened():
     world.host.finish(1, 1, a_result())
     world.turn(
         ClientRequest(
-            lambda now: Reply(refused.append, "acknowledged"), lambda error: refused.append(error.cause)
+            lambda now: SendReply(refused.append, "acknowledged"), lambda error: refused.append(error.cause)
         )
     )
     assert refused == ["the queue cannot be written: database or disk is full"]
@@ -386,7 +386,9 @@ def test_a_controller_that_starts_on_a_full_disk_takes_the_jobs_over_when_there_
         world.start()
         refused = []
         world.turn(
-            ClientRequest(lambda now: Reply(refused.append, "done"), lambda why: refused.append(why.cause))
+            ClientRequest(
+                lambda now: SendReply(refused.append, "done"), lambda why: refused.append(why.cause)
+            )
         )
         assert refused == ["the queue cannot be written: database or disk is full"]
         assert [world.job(each).state for each in (1, 2)] == [JobState.RUNNING, JobState.PENDING]
@@ -694,7 +696,9 @@ def test_nothing_is_launched_or_answered_when_the_commit_fails():
     with full_disk(world):
         world.submit([a_demand(5000)])
         world.turn(
-            ClientRequest(lambda now: Reply(said.append, "done"), lambda error: said.append(error.exit_code))
+            ClientRequest(
+                lambda now: SendReply(said.append, "done"), lambda error: said.append(error.exit_code)
+            )
         )
     world.settle()
     assert (world.host.runs, world.acknowledged, said) == ([], [], [6])
@@ -796,7 +800,7 @@ def a_world_that_tries_again():
 
 def test_what_is_said_of_an_earlier_attempt_is_not_taken_for_the_present_one():
     world = a_world_that_tries_again()
-    world.turn(JobStarted(1, 1, Shepherd(9, 9, "boot-1")), Failed(1, 1, "too late"))
+    world.turn(JobStarted(1, 1, Shepherd(9, 9, "boot-1")), StartFailed(1, 1, "too late"))
     assert (world.job(1).state, world.job(1).attempt) == (JobState.STARTING, 2)
 
 
@@ -815,7 +819,7 @@ def test_a_job_that_never_ran_keeps_the_time_at_which_it_was_tried():
     world = World([a_gpu(0)])
     world.host.start = lambda job, given: None
     world.submit([a_demand(5000)])
-    world.turn(Failed(1, 1, "no such interpreter"))
+    world.turn(StartFailed(1, 1, "no such interpreter"))
     assert world.job(1).started_at == 1001.0
     assert world.job(1).ended_at == 1002.0
     assert world.job(1).reason is Reason.LAUNCH_FAILURE

@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from fgsched import PROTOCOL
-from fgsched.controller.clients import Clients, Share, Turns, User
-from fgsched.server import MAX_FRAME, Connection, listen
+from fgsched.controller.clients import Clients, ClientUser, FairPosition, Turns
+from fgsched.server import MAX_FRAME, ClientConnection, listen
 
 ANN, BOB, CID = 1001, 1002, 1003
 
@@ -23,7 +23,7 @@ def line(op, **arguments):
 
 def served(turns, shares, costs):
     """Who is served, in order; each service costs what `costs` says of the user."""
-    users = {name: User(share) for name, share in shares.items()}
+    users = {name: ClientUser(share) for name, share in shares.items()}
     order = []
     for _ in range(12):
         user = turns.next(users.values())
@@ -34,25 +34,25 @@ def served(turns, shares, costs):
 
 
 def test_users_are_served_by_turns():
-    shares = {"a": Share(), "b": Share(), "c": Share()}
+    shares = {"a": FairPosition(), "b": FairPosition(), "c": FairPosition()}
     assert served(Turns(), shares, dict.fromkeys("abc", 1.0)) == "abcabcabcabc"
 
 
 def test_a_user_whose_requests_cost_more_is_served_less_often():
-    assert served(Turns(), {"a": Share(), "b": Share()}, {"a": 3.0, "b": 1.0}) == "abbbabbbabbb"
+    assert served(Turns(), {"a": FairPosition(), "b": FairPosition()}, {"a": 3.0, "b": 1.0}) == "abbbabbbabbb"
 
 
 def test_a_user_who_was_idle_has_saved_nothing_up():
-    turns, busy, late = Turns(), Share(), Share()
+    turns, busy, late = Turns(), FairPosition(), FairPosition()
     for _ in range(100):
-        turns.next([User(busy)]).share.served += 1.0
+        turns.next([ClientUser(busy)]).share.served += 1.0
     turns.enter(late)
     assert served(turns, {"a": busy, "b": late}, {"a": 1.0, "b": 1.0}) == "babababababa"
 
 
 def test_a_user_who_comes_back_still_owes_what_was_taken():
-    turns, greedy, other = Turns(), Share(), Share()
-    turns.next([User(greedy)]).share.served += 5.0
+    turns, greedy, other = Turns(), FairPosition(), FairPosition()
+    turns.next([ClientUser(greedy)]).share.served += 5.0
     turns.enter(greedy)
     turns.enter(other)
     assert served(turns, {"a": greedy, "b": other}, {"a": 1.0, "b": 1.0}) == "bbbbbabababa"
@@ -87,7 +87,7 @@ class Yard:
 
     def connect(self, uid):
         ours, theirs = socket.socketpair()
-        connection = Connection(ours)
+        connection = ClientConnection(ours)
         connection.uid = uid
         theirs.setblocking(False)
         self.connections.append(connection)
@@ -98,7 +98,7 @@ class Yard:
     def round(self):
         """What the loop does with connections, but for handling requests."""
         for key, mask in self.selector.select(0):
-            if isinstance(key.fileobj, Connection):
+            if isinstance(key.fileobj, ClientConnection):
                 self.clients.ready(key.fileobj, mask)
         self.clients.look()
 

@@ -11,7 +11,7 @@ import pytest
 from builders import a_job
 from fgsched.cli import queueformat
 from fgsched.controller.caller import Caller
-from fgsched.controller.handlers.fields import FIELDS, Look
+from fgsched.controller.handlers.fields import FIELDS, CallerView
 from fgsched.domain.errors import BadUsage
 from fgsched.protocol import JobInfo
 from fgsched.views import columns
@@ -301,8 +301,8 @@ def test_a_long_list_of_gpus_is_cut():
 def test_what_is_the_owners_is_not_told_to_others():
     owner, other = Caller(1, 1, "ann", False), Caller(2, 2, "bob", False)
     job = a_job()
-    assert Look(None, owner, 0.0).owned(job, "/home/ann") == "/home/ann"
-    assert Look(None, other, 0.0).owned(job, "/home/ann") is None
+    assert CallerView(None, owner, 0.0).owned(job, "/home/ann") == "/home/ann"
+    assert CallerView(None, other, 0.0).owned(job, "/home/ann") is None
 
 
 def test_the_controller_refuses_fields_and_filters_that_it_does_not_have(home):

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from builders import World, a_demand, a_gpu, a_job, a_result
 from crashing import UNLIMITED, Power
 from fgsched.controller.gpustate import GpuStates
-from fgsched.controller.turn import Failed, JobEnded
+from fgsched.controller.turn import JobEnded, StartFailed
 from fgsched.domain.job import Demand, GpuState, Hold, HostLimits, Reading
 from fgsched.domain.states import JobState, Reason
 from fgsched.store import Store
@@ -387,7 +387,7 @@ def test_an_ended_job_whose_card_is_gone_is_over_in_time(world):
 
 def test_a_job_that_failed_to_launch_leaves_nothing_to_clean(world):
     world.see()
-    world.turn(Failed(2, 1, "no such interpreter"))
+    world.turn(StartFailed(2, 1, "no such interpreter"))
     assert (world.job(2).state, world.job(2).reason) == (JobState.FAILED, Reason.LAUNCH_FAILURE)
     assert world.job(2).ended.detail == "no such interpreter"
 
@@ -431,7 +431,7 @@ def test_a_stale_look_is_asked_for_when_a_job_waits(world):
 
 
 def test_an_echo_of_a_job_that_is_being_cleaned_up_changes_nothing(world):
-    world.turn(JobEnded(1), Failed(1, 1, "echo"))
+    world.turn(JobEnded(1), StartFailed(1, 1, "echo"))
     assert world.engine.orphans == {}
     assert world.engine.jobtable.jobs[1].outcome is JobState.FAILED
     world.see()

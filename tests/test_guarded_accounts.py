@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fgsched.accounting import guard
 from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.ledger import Ledger, Reader
-from fgsched.controller.moving import Accounts
+from fgsched.controller.moving import PastJobs
 from fgsched.domain.errors import StorageError
 from fgsched.store import commits
 from fgsched.store.moved import Unreadable
@@ -59,7 +59,7 @@ def refused(path):
     with pytest.raises(StorageError):
         jobs_of(path)
     with pytest.raises(Unreadable):
-        Accounts(path).past(1)
+        PastJobs(path).past(1)
     assert guard.damage(path)
     after = {file.name: file.read_bytes() for file in path.parent.iterdir() if file.name in before}
     assert after == before

@@ -15,7 +15,16 @@ from contextlib import contextmanager
 import pytest
 
 from fgsched.controller import decisionlog
-from fgsched.controller.decisionlog import INFO, MOST, WARNING, Line, LogFile, LogHandler, handler, writer
+from fgsched.controller.decisionlog import (
+    INFO,
+    MOST,
+    WARNING,
+    DecisionLine,
+    LogFile,
+    LogHandler,
+    handler,
+    writer,
+)
 
 
 @pytest.fixture
@@ -144,9 +153,9 @@ def test_a_reader_that_does_not_read_delays_nothing_and_learns_its_loss(tmp_path
     write = writer([one])
     with at_most(10):
         for number in range(1000):
-            write([Line(0.0, INFO, f"job={number} {'x' * width} end") for _ in range(2)])
+            write([DecisionLine(0.0, INFO, f"job={number} {'x' * width} end") for _ in range(2)])
         lines = taken(reader).splitlines()
-        write([Line(0.0, INFO, "job=0 last end")])
+        write([DecisionLine(0.0, INFO, "job=0 last end")])
         lines += taken(reader).splitlines()
     whole = [line for line in lines if line.endswith(" end")]
     told = [
@@ -159,7 +168,7 @@ def test_a_reader_that_does_not_read_delays_nothing_and_learns_its_loss(tmp_path
     ]
     assert os.get_blocking(descriptor)
     os.close(reader)
-    write([Line(0.0, INFO, "nobody reads")])
+    write([DecisionLine(0.0, INFO, "nobody reads")])
     os.close(descriptor)
 
 
@@ -168,9 +177,9 @@ def test_a_terminal_that_is_stopped_delays_nothing(tmp_path):
     one = handler(tmp_path / "other", {}, descriptor)
     termios.tcflow(descriptor, termios.TCOOFF)
     with at_most(10):
-        writer([one])([Line(0.0, INFO, "job=1 event=start")])
+        writer([one])([DecisionLine(0.0, INFO, "job=1 event=start")])
         termios.tcflow(descriptor, termios.TCOON)
-        writer([one])([Line(0.0, INFO, "job=1 event=end")])
+        writer([one])([DecisionLine(0.0, INFO, "job=1 event=end")])
     assert [line.split(" ", 1)[1] for line in taken(reader).splitlines()] == [
         "warning 1 line of the log was dropped",
         "info job=1 event=end",
@@ -192,7 +201,9 @@ def written(tmp_path, environ_of=lambda file: {}):
     """What two decisions, a message and a failure leave in a file."""
     with (tmp_path / "stderr").open("a") as file:
         one = handler(tmp_path / "other", environ_of(os.fstat(file.fileno())), file.fileno())
-        writer([one])([Line(1.5, INFO, "job=1 event=start"), Line(2.0, WARNING, "job=1 event=warn")])
+        writer([one])(
+            [DecisionLine(1.5, INFO, "job=1 event=start"), DecisionLine(2.0, WARNING, "job=1 event=warn")]
+        )
         logger = logging.Logger("log")
         logger.addHandler(one)
         logger.error("forged\n%s", "job=1 event=end")

@@ -18,7 +18,7 @@ from fgsched.scheduling.placement import HostRoom as Left
 from fgsched.scheduling.placement import Room
 from fgsched.scheduling.planner import plan, plan_in_steps
 from fgsched.scheduling.queue import Queue, QueuedJob
-from fgsched.server import Connection, listen
+from fgsched.server import ClientConnection, listen
 from test_server import NoSpawner
 
 ANN, BOB = 1, 2
@@ -78,7 +78,7 @@ class Host:
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         self._clients.append(theirs)
-        connection = Connection(ours)
+        connection = ClientConnection(ours)
         connection.uid = uid
         self.loop._clients.welcome(connection)
         return theirs

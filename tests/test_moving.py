@@ -22,7 +22,7 @@ from fgsched.accounting.ledger import Reader
 from fgsched.accounting.messages import batch_line, encoded
 from fgsched.accounting.records import JobAccount, Owner, to_json
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.moving import Accounts, Mover, Site, account_of, record_of
+from fgsched.controller.moving import Mover, PastJobs, Site, account_of, record_of
 from fgsched.controller.waitindex import eligible
 from fgsched.crash import MOVING
 from fgsched.domain.job import WHOLE, Ended, Hold, Job, OomReport, Preemption, Request
@@ -172,7 +172,7 @@ class World:
     def restart(self):
         """Another controller and another accountant."""
         self.accountant = Accountant(self.path, UTC, KEEP)
-        self.accounts = Accounts(self.path)
+        self.accounts = PastJobs(self.path)
         self.store.use_moved(self.accounts)
         table = JobTable(self.store.open_jobs(), made=self.store.tasks.made)
         self.table = table
@@ -552,7 +552,7 @@ def an_ended_job(number, *, at):
 
 
 def test_missing_accounts_are_no_accounts_on_a_new_host(tmp_path):
-    accounts = Accounts(tmp_path / "accounts.db")
+    accounts = PastJobs(tmp_path / "accounts.db")
     assert (accounts.past(1), accounts.last_id(), marker.path_of(tmp_path / "x").exists()) == (None, 0, False)
 
 
@@ -661,7 +661,7 @@ def test_a_job_moves_once_with_a_kill_at_each_point(tmp_path, crash_point):
 
 def test_a_host_that_is_never_idle_moves_all_its_ended_jobs_after_ten_minutes(tmp_path):
     """Steps between which the queue happens not to change do not begin the ten minutes again."""
-    store, accounts = Store(tmp_path / "queue.db"), Accounts(tmp_path / "accounts.db")
+    store, accounts = Store(tmp_path / "queue.db"), PastJobs(tmp_path / "accounts.db")
     with store.write():
         request = Request(name="job", demand=a_demand(0))
         new = [NewJob(request=request, script=b"#!/bin/sh\n", environment=b"")]
@@ -700,7 +700,7 @@ def test_the_ended_jobs_of_an_older_queue_move(tmp_path, name):
         for record in store.history(since=0, until=1e12, uid=None, after=0, page=99).records
     }
     steps = {number: store.steps.of(number) for number in before}
-    accounts, accountant = Accounts(tmp_path / "accounts.db"), Accountant(tmp_path / "accounts.db", UTC, KEEP)
+    accounts, accountant = PastJobs(tmp_path / "accounts.db"), Accountant(tmp_path / "accounts.db", UTC, KEEP)
     store.use_moved(accounts)
     with store.write():
         store.idle.note(100)

@@ -20,7 +20,7 @@ from awaiting import until
 from builders import BOOT, PretendHost, World, a_demand, a_gpu, a_job, a_result, full_disk
 from crashing import Power, kill, kill_controller, power_cuts
 from cudapackages import NotHere
-from fgsched.controller.mpsservers import Found
+from fgsched.controller.mpsservers import RunningDaemon
 from fgsched.controller.turn import ClientsEnded, JobEnded, JobStarted, ServerAnswered
 from fgsched.domain.job import WHOLE, Hold, Job, MpsUse
 from fgsched.domain.states import JobState
@@ -84,8 +84,8 @@ class PretendMps:
     def why_ended(self, server: int, number: int) -> str:
         return "" if (server, number) in self.living else "exit status 3"
 
-    def find(self, names: Iterable[tuple[int, int]]) -> list[Found]:
-        return [Found(*name, Shepherd(*name, BOOT)) for name in self.living]
+    def find(self, names: Iterable[tuple[int, int]]) -> list[RunningDaemon]:
+        return [RunningDaemon(*name, Shepherd(*name, BOOT)) for name in self.living]
 
 
 class MpsWorld(World):
@@ -113,9 +113,9 @@ class MpsWorld(World):
 
 
 def cancel_of(job: Job) -> Any:
-    from fgsched.controller.turn import Cancel
+    from fgsched.controller.turn import CancelOrder
 
-    return Cancel(job)
+    return CancelOrder(job)
 
 
 def states(world: World) -> list[tuple[str, str]]:

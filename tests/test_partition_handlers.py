@@ -8,7 +8,7 @@ from builders import ROOT, World, a_demand, a_gpu, full_disk
 from fgsched.config.load import Config
 from fgsched.config.schema import PartitionSettings
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
-from fgsched.controller.turn import ClientRequest, Reply
+from fgsched.controller.turn import ClientRequest, SendReply
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
 
@@ -29,7 +29,7 @@ class SiteWorld(World):
         def asked(name, arguments):
             def act(now):
                 answer = carried_out([self.handlers], name, ROOT, arguments, now)
-                return Reply(answers.append, answer)
+                return SendReply(answers.append, answer)
 
             return ClientRequest(act, refused.append)
 

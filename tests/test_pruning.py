@@ -10,7 +10,7 @@ from builders import World
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.submit import MaterialQuota
-from fgsched.controller.upkeep import FOREVER, Keep, Pruner
+from fgsched.controller.upkeep import FOREVER, JobRetention, Pruner
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Request
 from fgsched.domain.states import JobState
@@ -42,7 +42,7 @@ def end(store, job, at):
 
 
 def a_pruner(store, seconds=30 * 86_400, size=64 * MIB, *, revision=lambda: 0):
-    pruner = Pruner(store, Keep(seconds, size), revision)
+    pruner = Pruner(store, JobRetention(seconds, size), revision)
     pruner.step(0.0, 0.0)  # the first time that it looks, something has changed
     return pruner
 
@@ -198,7 +198,7 @@ def test_no_step_removes_more_than_a_few_mebibytes(store):
 def test_it_waits_while_others_are_served_but_not_for_ever(store):
     revisions = iter(range(10_000))
     end(store, submit(store, b"#!/x"), 1.0)
-    pruner = Pruner(store, Keep(0, 0), lambda: next(revisions))
+    pruner = Pruner(store, JobRetention(0, 0), lambda: next(revisions))
     now = 5.0
     while kept(store, store.past(1).job)[0]:
         now += pruner.due(now) or 0.01

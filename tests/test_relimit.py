@@ -10,7 +10,7 @@ from builders import World, a_demand, a_gpu
 from crashing import Power, crashing
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
-from fgsched.controller.turn import ClientRequest, Reply
+from fgsched.controller.turn import ClientRequest, SendReply
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
 
@@ -22,7 +22,7 @@ def update(world, limit, answered):
     def act(now):
         handlers = JobHandlers(world.engine, Rules(max_script=1000, default_time=0))
         carried_out([handlers], "update", ROOT, {"id": 1, "changes": {"time_limit": limit}}, now)
-        return Reply(answered, limit)
+        return SendReply(answered, limit)
 
     world.turn(ClientRequest(act, lambda error: None))
 

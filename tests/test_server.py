@@ -16,12 +16,12 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.turn import Failed, JobEnded, JobStarted
+from fgsched.controller.turn import JobEnded, JobStarted, StartFailed
 from fgsched.domain.errors import BadUsage, Unreachable
 from fgsched.domain.states import JobState
 from fgsched.launch.spawner import SpawnerReport
 from fgsched.lifecycle.transitions import Shepherd
-from fgsched.server import MAX_FRAME, Connection, LongAnswer, listen, parse
+from fgsched.server import MAX_FRAME, ClientConnection, LongAnswer, listen, parse
 from fgsched.store import DiskError
 
 
@@ -177,7 +177,7 @@ class Place:
     @property
     def connections(self):
         there = self.loop.selector.get_map().values()
-        return [key.fileobj for key in there if isinstance(key.fileobj, Connection)]
+        return [key.fileobj for key in there if isinstance(key.fileobj, ClientConnection)]
 
     @property
     def registered(self):
@@ -533,7 +533,7 @@ ANSWERS = [
     (SpawnerReport(7, 2, 99, EEXIST, 1234), JobEnded(7, 2)),  # somebody else has the claim
     (SpawnerReport(7, 2, 0, ESRCH, 0), JobEnded(7, 2)),
     (SpawnerReport(7, 2, 0, 0, 0, is_over=True), JobEnded(7, 2)),
-    (SpawnerReport(7, 2, 0, EINVAL, 0), Failed(7, 2, "could not be launched: Invalid argument")),
+    (SpawnerReport(7, 2, 0, EINVAL, 0), StartFailed(7, 2, "could not be launched: Invalid argument")),
 ]
 
 

@@ -32,9 +32,9 @@ from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandl
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.hooking import HookDesk
 from fgsched.controller.mailing import MailRoom
-from fgsched.controller.moving import Accounts, Mover, Site
-from fgsched.controller.turn import ClientRequest, DeferredStarts, Effect, Event, Reply, WatchdogFinding
-from fgsched.controller.upkeep import Keep as Retention
+from fgsched.controller.moving import Mover, PastJobs, Site
+from fgsched.controller.turn import ClientRequest, DeferredStarts, Effect, Event, SendReply, WatchdogFinding
+from fgsched.controller.upkeep import JobRetention as Retention
 from fgsched.controller.upkeep import Pruner
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import Gpu, Job
@@ -261,7 +261,7 @@ class Life:
     def _keep_books(self) -> None:
         site, agenda = self.site, self.site.agenda
         path = site.path.with_name("accounts.db")
-        self.accounts = Accounts(path)
+        self.accounts = PastJobs(path)
         self.store.use_moved(self.accounts)
         table = Site(lambda: self.engine.jobtable, "host")
         self.mover = VirtualMover(self.store, self.accounts, table, site.config.move_after)
@@ -342,13 +342,13 @@ class Life:
     # -- clients --------------------------------------------------------------------------------------
 
     def _request(self, asked: Asked) -> ClientRequest:
-        def act(now: float) -> Reply:
+        def act(now: float) -> SendReply:
             answer: Any
             try:
                 answer = carried_out(self.handlers, asked.operation, asked.caller, asked.arguments, now)
             except FgschedError as error:
                 answer = error
-            return Reply(partial(self._answered, asked), answer)
+            return SendReply(partial(self._answered, asked), answer)
 
         request = ClientRequest(act, partial(self._answered, asked), by=asked.caller.name)
         if not asked.pid:
@@ -452,7 +452,7 @@ class _Open:
 def opened(path: Path) -> Iterator[CrashingStore]:
     """Open the queue for a look after its controllers."""
     store = CrashingStore(path)
-    store.use_moved(Accounts(path.with_name("accounts.db")))
+    store.use_moved(PastJobs(path.with_name("accounts.db")))
     yield store
     store.close()
 

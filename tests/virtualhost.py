@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from builders import a_result
-from fgsched.controller.turn import Event, Failed, HostShort, JobEnded, JobStarted
+from fgsched.controller.turn import Event, HostShort, JobEnded, JobStarted, StartFailed
 from fgsched.domain.job import Job, Reading
 from fgsched.launch.launcher import PendingLaunch
 from fgsched.lifecycle.transitions import Alive, Result, Seen, Shepherd, ShepherdGone, Unclaimed
@@ -192,13 +192,13 @@ class VirtualHost:
 
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
         self.launching(job, given)
-        refuse = lambda why: self.post(Failed(job.id, job.attempt, why))  # noqa: E731
+        refuse = lambda why: self.post(StartFailed(job.id, job.attempt, why))  # noqa: E731
         self.gate(PendingLaunch(job, given, go=lambda: self._send(job, given), refuse=refuse))
 
     def _send(self, job: Job, given: Sequence[Allocation]) -> None:
         if self._chance(self.faults.unlaunched / 2, "launch refused"):
             self.unrun.add(job.id)
-            self.post(Failed(job.id, job.attempt, "could not be launched: Permission denied"))
+            self.post(StartFailed(job.id, job.attempt, "could not be launched: Permission denied"))
         elif self._chance(self.faults.short / 2, "host short"):
             self.post(HostShort(job.id, job.attempt, "could not be started: Cannot allocate memory"))
         else:

@@ -114,7 +114,7 @@ def _subscribe(as_json: bool) -> None:
 @_jobs
 def _hold(words: Sequence[str]) -> int:
     """Hold pending jobs."""
-    return _each(protocol.Hold(ids=choices.ids(words)))
+    return _each(protocol.HoldJobs(ids=choices.ids(words)))
 
 
 @fgctl.command("uhold", hidden=True)

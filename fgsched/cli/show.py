@@ -283,7 +283,7 @@ def _secrets(job: protocol.JobInfo) -> Group:
     ]
 
 
-def _told_once(steps: Sequence[protocol.Step]) -> Iterator[protocol.Step]:
+def _told_once(steps: Sequence[protocol.StateChange]) -> Iterator[protocol.StateChange]:
     """Return the steps, without repetitions of the same state, attempt and reason."""
     told = None
     for step in steps:
@@ -293,7 +293,7 @@ def _told_once(steps: Sequence[protocol.Step]) -> Iterator[protocol.Step]:
         told = what
 
 
-def _step(step: protocol.Step) -> str:
+def _step(step: protocol.StateChange) -> str:
     return f"{_time(step.at)},attempt={step.attempt},{step.before}->{step.after},{step.reason}"
 
 

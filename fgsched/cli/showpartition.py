@@ -22,8 +22,8 @@ class Found(Struct, frozen=True):
     """A partition, and the totals of the host."""
 
     info: protocol.PartitionInfo
-    cpus: protocol.Amount
-    memory: protocol.Amount  # bytes
+    cpus: protocol.ResourceAmount
+    memory: protocol.ResourceAmount  # bytes
     gpus: Sequence[Gpu] = ()  # of the partition
 
 

@@ -25,7 +25,7 @@ _OF_JOBS: dict[type[Call], str] = {
     protocol.Cancel: "cancel",
     protocol.Signal: "signal",
     protocol.Join: "join",
-    protocol.Hold: "hold",
+    protocol.HoldJobs: "hold",
     protocol.UserHold: "uhold",
     protocol.Release: "release",
     protocol.Requeue: "requeue",

@@ -31,9 +31,9 @@ from fgsched.accounting.process import AccountantProcess
 from fgsched.accounting.records import JobAccount, Warned
 from fgsched.config.load import Config
 from fgsched.controller.accountant import keep_of
-from fgsched.controller.heldsamples import HeldSamples, Record
+from fgsched.controller.heldsamples import EncodedSample, HeldSamples
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.moving import Accounts, Mover, Site
+from fgsched.controller.moving import Mover, PastJobs, Site
 from fgsched.domain.errors import FgschedError, OurFault, Refused, StorageError
 from fgsched.store import Store
 from fgsched.store.moved import Unreadable
@@ -72,7 +72,7 @@ class Jobs(Protocol):
 
 class _UnderWay(NamedTuple):
     number: int
-    samples: list[Record]
+    samples: list[EncodedSample]
     jobs: list[int]
     then: Then | None = None  # of an order
 
@@ -266,7 +266,7 @@ class Books:
         jobtable: Callable[[], JobTable],
     ) -> None:
         """Look up moved jobs in the accounts; `jobtable` returns the present table."""
-        self.accounts = Accounts(places.accounts)
+        self.accounts = PastJobs(places.accounts)
         store.use_moved(self.accounts)
         self._mover = Mover(store, self.accounts, Site(jobtable, socket.gethostname()), config.move_after)
         self.keeper = Bookkeeper(accountant, self._mover, time.monotonic) if accountant is not None else None

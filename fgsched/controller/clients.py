@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from fgsched.domain.errors import Busy
-from fgsched.server import Connection
+from fgsched.server import ClientConnection
 
 # -- fair queueing ---------------------------------------------------------------------------------
 #
@@ -29,7 +29,7 @@ from fgsched.server import Connection
 # have caught up.
 
 
-class Share:
+class FairPosition:
     """The position of one user in the fair queue."""
 
     __slots__ = ("served",)
@@ -44,23 +44,23 @@ class Turns:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def enter(self, share: Share) -> None:
+    def enter(self, share: FairPosition) -> None:
         """Add a user who has become active again."""
         share.served = max(share.served, self.now)
 
-    def next(self, users: "Iterable[User]") -> "User | None":
+    def next(self, users: "Iterable[ClientUser]") -> "ClientUser | None":
         """Return the user to serve next, or None. Of users with a common share, the least served is next."""
         first = min(users, key=_place, default=None)
         if first is not None:
             self.now = max(self.now, first.share.served)
         return first
 
-    def is_settled(self, share: Share) -> bool:
+    def is_settled(self, share: FairPosition) -> bool:
         """Tell whether a user's record can be deleted, because the user is not ahead of the others."""
         return share.served <= self.now
 
 
-def _place(user: "User") -> tuple[float, int]:
+def _place(user: "ClientUser") -> tuple[float, int]:
     return user.share.served, user.handled
 
 
@@ -93,7 +93,7 @@ _SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 Work = Iterator[None]  # each step does a piece of it
 
 
-class User:
+class ClientUser:
     """The resources that one uid occupies."""
 
     __slots__ = (
@@ -111,16 +111,16 @@ class User:
         "waiting",
     )
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: FairPosition) -> None:
         """Create a user without connections. Uids without an account have one share in common."""
         self.share = share
         self.handled = 0  # requests
-        self.connections: dict[Connection, _Place] = {}
-        self.ready: deque[Connection] = deque()  # connections with a request to handle
-        self.starved: dict[Connection, None] = {}  # not read: too much is half sent; in this order
-        self.queue: dict[Connection, None] = {}  # not read: another large request is received
-        self.large: Connection | None = None  # the one that may send a large request
-        self.questions: dict[Connection, None] = {}  # with long requests; the first of them is answered
+        self.connections: dict[ClientConnection, _Place] = {}
+        self.ready: deque[ClientConnection] = deque()  # connections with a request to handle
+        self.starved: dict[ClientConnection, None] = {}  # not read: too much is half sent; in this order
+        self.queue: dict[ClientConnection, None] = {}  # not read: another large request is received
+        self.large: ClientConnection | None = None  # the one that may send a large request
+        self.questions: dict[ClientConnection, None] = {}  # with long requests; the first of them is answered
         self.input = self.output = self.waiting = 0
         self.is_parked = False  # the account of the user is not known yet
 
@@ -174,14 +174,14 @@ class Clients:
     ) -> None:
         """Take over the listener. `has_account(uid)` answers whether the user database lists a uid."""
         self.has_account: Callable[[int], bool] = lambda uid: True
-        self._unlisted = Share()  # of all uids without an account
-        self._unlisted_users: dict[int, User] = {}  # uids without an account that have a connection
+        self._unlisted = FairPosition()  # of all uids without an account
+        self._unlisted_users: dict[int, ClientUser] = {}  # uids without an account that have a connection
         self._input = self._output = 0  # bytes of all users
         self._listener, self._selector, self._clock = listener, selector, clock
-        self._users: dict[int, User] = {}
+        self._users: dict[int, ClientUser] = {}
         self._turns = Turns()
-        self._pressed: dict[int, User] = {}  # users with an exhausted budget
-        self._large: set[User] = set()  # users who send a large request
+        self._pressed: dict[int, ClientUser] = {}  # users with an exhausted budget
+        self._large: set[ClientUser] = set()  # users who send a large request
         self._total = 0
         self._look_at = 0.0
         self._listen_at: float | None = None  # when accepting is tried again; None: it is not paused
@@ -214,7 +214,7 @@ class Clients:
                 if error.errno in _SCARCE and not self._turn_away():
                     return
                 continue
-            self.welcome(Connection(sock))
+            self.welcome(ClientConnection(sock))
 
     def _turn_away(self) -> bool:
         """Without a free descriptor, use the spare one to make the next client retry.
@@ -232,7 +232,7 @@ class Clients:
                 self._pause_listening()
             return False  # or there is no client, which can be checked only with a descriptor
         else:
-            _send_off(Connection(sock), Busy("the controller has no descriptor left for a connection"))
+            _send_off(ClientConnection(sock), Busy("the controller has no descriptor left for a connection"))
             return True
         finally:
             with suppress(OSError):
@@ -248,7 +248,7 @@ class Clients:
         self._selector.unregister(self._listener)
         self._listen_at = self._clock() + _PAUSE
 
-    def welcome(self, connection: Connection) -> None:
+    def welcome(self, connection: ClientConnection) -> None:
         """Accept a connection, unless its user has too many or descriptors are scarce."""
         user = self._user(connection.uid)
         self._classify(connection.uid, user)
@@ -262,18 +262,18 @@ class Clients:
         self._total += 1
         self.ready(connection, selectors.EVENT_READ)  # mostly the request is here already
 
-    def _classify(self, uid: int, user: User) -> None:
+    def _classify(self, uid: int, user: ClientUser) -> None:
         """Assign a share: a separate one to a user with an account, a common one to all other uids."""
         is_listed = uid == 0 or self.has_account(uid)
         if is_listed == (user.share is not self._unlisted):
             return
-        user.share = Share() if is_listed else self._unlisted
+        user.share = FairPosition() if is_listed else self._unlisted
         self._unlisted_users.pop(uid, None)
         if not is_listed and user.connections:
             self._unlisted_users[uid] = user
         self._turns.enter(user.share)
 
-    def _is_full(self, uid: int, user: User) -> bool:
+    def _is_full(self, uid: int, user: ClientUser) -> bool:
         """Tell whether a user has 256 connections, or a fair part of them if descriptors are scarce.
 
         A quarter of the descriptors is reserved for root, and uids without an account get an eighth at most.
@@ -291,12 +291,12 @@ class Clients:
         fair = max(4, self._most // (2 * users))
         return self._total >= self._most + self._most // 2 or len(user.connections) >= fair
 
-    def _user(self, uid: int) -> User:
+    def _user(self, uid: int) -> ClientUser:
         found = self._users.get(uid)
         if found is None:
             if len(self._users) > _KEPT:
                 self._forget_idle()
-            found = self._users[uid] = User(Share())
+            found = self._users[uid] = ClientUser(FairPosition())
         return found
 
     def _forget_idle(self) -> None:
@@ -304,12 +304,12 @@ class Clients:
             if not user.connections and self._is_settled(user):
                 del self._users[uid]
 
-    def _is_settled(self, user: User) -> bool:
+    def _is_settled(self, user: ClientUser) -> bool:
         return user.share is self._unlisted or self._turns.is_settled(user.share)
 
     # -- one connection -------------------------------------------------------------------------
 
-    def mind(self, connection: Connection) -> None:
+    def mind(self, connection: ClientConnection) -> None:
         """Account for a connection, and watch for the events that it needs next."""
         user = self._users[connection.uid]
         place = user.connections.get(connection)
@@ -328,7 +328,7 @@ class Clients:
         if user.starved or user.queue:
             self._feed(user)
 
-    def _account(self, connection: Connection, user: User, place: _Place) -> None:
+    def _account(self, connection: ClientConnection, user: ClientUser, place: _Place) -> None:
         has_line, held, unsent = connection.has_line, connection.buffered, connection.unsent
         more_input, more_output = held - place.input, unsent - place.output
         is_waiting = connection.is_waiting
@@ -350,19 +350,19 @@ class Clients:
         elif was_over:
             self._turns.enter(user.share)
 
-    def _end_large(self, user: User) -> None:
+    def _end_large(self, user: ClientUser) -> None:
         user.large = None
         self._large.discard(user)
         for other in self._pressed.values():
             if other is not user:
                 self._feed(other)
 
-    def _can_be_served(self, connection: Connection, user: User, place: _Place) -> bool:
+    def _can_be_served(self, connection: ClientConnection, user: ClientUser, place: _Place) -> bool:
         if connection in user.questions and connection is not next(iter(user.questions)):
             return False
         return bool((connection.has_line or place.work) and not connection.unsent and not place.is_asked)
 
-    def _wanted(self, connection: Connection, user: User, place: _Place) -> int:
+    def _wanted(self, connection: ClientConnection, user: ClientUser, place: _Place) -> int:
         if connection.unsent:
             return selectors.EVENT_WRITE
         if connection.has_line or place.work:
@@ -371,7 +371,7 @@ class Clients:
             return selectors.EVENT_READ
         return selectors.EVENT_READ if self._room(connection, user) else 0
 
-    def _room(self, connection: Connection, user: User) -> int:
+    def _room(self, connection: ClientConnection, user: ClientUser) -> int:
         """Return the number of bytes that may be received now; 0: other connections use the budget."""
         if user.large is connection:
             return _PIECE
@@ -388,26 +388,26 @@ class Clients:
         self._press(connection.uid, user)
         return 0
 
-    def _may_buffer(self, uid: int, user: User) -> bool:
+    def _may_buffer(self, uid: int, user: ClientUser) -> bool:
         """Tell whether small requests of a user may be buffered: uids without an account have one budget."""
         if user.share is self._unlisted:
             return sum(one.small_input for one in self._unlisted_users.values()) < _INPUT
         small = self._input - sum([one.input - one.small_input for one in self._large])
         return user.small_input < _INPUT and (uid == 0 or small < _ALL_INPUT)
 
-    def _may_be_large(self, user: User) -> bool:
+    def _may_be_large(self, user: ClientUser) -> bool:
         """Tell whether a user may send a large request. Uids without an account send one at a time."""
         if user.large is not None or len(self._large) >= _LARGE:
             return False
         return user.share is not self._unlisted or not any(one.large for one in self._unlisted_users.values())
 
-    def _is_over(self, user: User) -> bool:
+    def _is_over(self, user: ClientUser) -> bool:
         """Tell whether a user has too many unread answers to be served."""
         if user.share is self._unlisted and sum(u.output for u in self._unlisted_users.values()) > _OUTPUT:
             return user.output > 0
         return user.output > _OUTPUT or (self._output > _ALL_OUTPUT and user.output > _LITTLE)
 
-    def _watch(self, connection: Connection, place: _Place, events: int) -> None:
+    def _watch(self, connection: ClientConnection, place: _Place, events: int) -> None:
         """Watch for these events.
 
         While a request is handled, a connection stays registered for reading, since the next event is usually
@@ -425,13 +425,13 @@ class Clients:
             self._selector.unregister(connection)
         place.events = events
 
-    def _register(self, connection: Connection, events: int) -> None:
+    def _register(self, connection: ClientConnection, events: int) -> None:
         """Register a connection; a stale registration of the same descriptor is replaced."""
         if connection.fileno() in self._selector.get_map():
             self._selector.unregister(connection.fileno())
         self._selector.register(connection, events)
 
-    def _forget(self, connection: Connection, user: User, place: _Place) -> None:
+    def _forget(self, connection: ClientConnection, user: ClientUser, place: _Place) -> None:
         del user.connections[connection]
         user.input -= place.input
         user.output -= place.output
@@ -453,7 +453,7 @@ class Clients:
         self._total -= 1
         self._feed(user)
 
-    def ready(self, connection: Connection, mask: int) -> None:
+    def ready(self, connection: ClientConnection, mask: int) -> None:
         """Handle a connection that the selector reports: send or receive."""
         if connection.is_closed:
             return
@@ -469,7 +469,7 @@ class Clients:
             connection.fill(self._room(connection, user))
         self.mind(connection)
 
-    def close(self, connection: Connection) -> None:
+    def close(self, connection: ClientConnection) -> None:
         """Close a connection whose handling failed."""
         if not connection.is_closed:
             connection.close()
@@ -477,12 +477,12 @@ class Clients:
 
     # -- budgets --------------------------------------------------------------------------------
 
-    def _press(self, uid: int, user: User) -> None:
+    def _press(self, uid: int, user: ClientUser) -> None:
         if not self._pressed:
             self._look_at = self._clock() + _LOOK
         self._pressed[uid] = user
 
-    def _feed(self, user: User) -> None:
+    def _feed(self, user: ClientUser) -> None:
         """Resume reading connections that a budget had stopped, as far as the budget permits."""
         for lacking in (user.starved, user.queue):
             while lacking:
@@ -511,7 +511,7 @@ class Clients:
             if not user.lacks and not self._is_over(user):
                 del self._pressed[uid]
 
-    def _overdue(self, user: User, now: float) -> Iterator[Connection]:
+    def _overdue(self, user: ClientUser, now: float) -> Iterator[ClientConnection]:
         is_over = self._is_over(user)
         for connection, place in user.connections.items():
             late = now - place.since >= _PATIENCE
@@ -519,12 +519,12 @@ class Clients:
             if late and (half_sent or (is_over and connection.unsent > 0)):
                 yield connection
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: ClientConnection) -> None:
         if not connection.unsent:
             connection.fail(Busy(f"uid {connection.uid} has too much half sent", _END_SOME))
         self.close(connection)
 
-    def may_wait(self, connection: Connection) -> bool:
+    def may_wait(self, connection: ClientConnection) -> bool:
         """Tell whether the user may have one more connection that waits for jobs."""
         return self._users[connection.uid].waiting < _WAITING
 
@@ -541,14 +541,14 @@ class Clients:
     def have_work(self) -> bool:
         return bool(self._active())
 
-    def _active(self) -> list[User]:
+    def _active(self) -> list[ClientUser]:
         return [
             user
             for user in self._users.values()
             if user.ready and not user.is_parked and not (user.output > 0 and self._is_over(user))
         ]
 
-    def next(self) -> Connection | None:
+    def next(self) -> ClientConnection | None:
         """Return the connection whose request is handled next; it moves behind its user's others."""
         while (user := self._turns.next(self._active())) is not None:
             connection = user.ready.popleft()
@@ -563,47 +563,47 @@ class Clients:
         """Charge `seconds` of service to a user."""
         self._users[uid].share.served += seconds
 
-    def asked(self, connection: Connection) -> None:
+    def asked(self, connection: ClientConnection) -> None:
         """Record a request that is answered after the turn, and blocks the connection until then."""
         place = self._users[connection.uid].connections.get(connection)
         if place is not None:
             place.is_asked = True
 
-    def answered(self, connection: Connection) -> None:
+    def answered(self, connection: ClientConnection) -> None:
         """Record the answer to such a request."""
         place = self._users[connection.uid].connections.get(connection)
         if place is not None:
             place.is_asked = False
             self.mind(connection)
 
-    def work(self, connection: Connection) -> Work | None:
+    def work(self, connection: ClientConnection) -> Work | None:
         """Return the answer in pieces that the connection is being sent, or None."""
         place = self._users[connection.uid].connections.get(connection)
         return place.work if place else None
 
-    def set_work(self, connection: Connection, work: Work | None) -> None:
+    def set_work(self, connection: ClientConnection, work: Work | None) -> None:
         place = self._users[connection.uid].connections.get(connection)
         if place is not None:
             place.work = work
 
-    def set_question(self, connection: Connection, work: Work) -> None:
+    def set_question(self, connection: ClientConnection, work: Work) -> None:
         """Set the work on a long request, which begins when the user's earlier long requests have ended."""
         user = self._users[connection.uid]
         if connection in user.connections:
             user.questions[connection] = None
             user.connections[connection].work = work
 
-    def end_question(self, connection: Connection) -> None:
+    def end_question(self, connection: ClientConnection) -> None:
         """Record that a long request has ended, if the connection has one: the user's next one begins."""
         self._end_question(connection, self._users[connection.uid])
 
-    def _end_question(self, connection: Connection, user: User) -> None:
+    def _end_question(self, connection: ClientConnection, user: ClientUser) -> None:
         if connection in user.questions:
             del user.questions[connection]
             if user.questions:
                 self.mind(next(iter(user.questions)))
 
-    def park(self, connection: Connection) -> None:
+    def park(self, connection: ClientConnection) -> None:
         """Stop serving this connection's user until `wake`, while the account is being looked up."""
         self._users[connection.uid].is_parked = True
         self.mind(connection)
@@ -623,6 +623,6 @@ class Clients:
         self._close_spare()
 
 
-def _send_off(connection: Connection, why: Busy) -> None:
+def _send_off(connection: ClientConnection, why: Busy) -> None:
     connection.fail(why)
     connection.close()

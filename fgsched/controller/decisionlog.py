@@ -31,7 +31,7 @@ _PATHS = re.compile(r"""['"].*$|/.*(?=: )|/.*$""", re.DOTALL)
 _NAMED = {'"': '\\"', "\\": "\\\\"}
 
 
-class Line(NamedTuple):
+class DecisionLine(NamedTuple):
     """One line, and the jobs that it is about."""
 
     at: float  # seconds since the epoch
@@ -83,10 +83,10 @@ Feed = Callable[[Sequence[Decision], float], None]
 class DecisionLog:
     """Collects the decisions of a turn, and writes them once it is committed."""
 
-    def __init__(self, write: Callable[[Sequence[Line]], None] = lambda lines: None) -> None:
+    def __init__(self, write: Callable[[Sequence[DecisionLine]], None] = lambda lines: None) -> None:
         self._write = write
-        self._found: list[Line | tuple[Job, Job, str]] = []
-        self.kept: deque[Line] = deque(maxlen=_KEPT)
+        self._found: list[DecisionLine | tuple[Job, Job, str]] = []
+        self.kept: deque[DecisionLine] = deque(maxlen=_KEPT)
         self.by = ""  # the user whose request is being carried out
         self.feed: Feed | None = None  # takes the decisions of each committed turn, if there are readers
         self._fed: list[Decision] = []
@@ -99,7 +99,7 @@ class DecisionLog:
 
     def note(self, event: str, *, level: int = INFO, **values: object) -> None:
         """Record a decision that is about no job."""
-        self._found.append(Line(0.0, level, fields(event=event, by=self.by or None, **values)))
+        self._found.append(DecisionLine(0.0, level, fields(event=event, by=self.by or None, **values)))
         if self.feed is not None:
             self._fed.append((event, values, self.by))
 
@@ -109,7 +109,9 @@ class DecisionLog:
             self._fed.append((first, count, self.by))
         text = f"{_subject(first)} event=submit" + (f" count={count}" if count > 1 else "")
         text += _by(self.by if self.by != first.user else "")
-        self._found.append(Line(0.0, INFO, text, first.uid, first.id, first.id + count - 1, first.array))
+        self._found.append(
+            DecisionLine(0.0, INFO, text, first.uid, first.id, first.id + count - 1, first.array)
+        )
 
     def drop(self) -> None:
         """Discard the recorded decisions, because the turn was rolled back."""
@@ -127,16 +129,16 @@ class DecisionLog:
             self.kept.extend(lines)
             self._write(lines)
 
-    def lines(self, *, uid: int | None = None, job: int = 0) -> list[Line]:
+    def lines(self, *, uid: int | None = None, job: int = 0) -> list[DecisionLine]:
         """Return the lines in memory: all, or those about the jobs of a user, or about one job or array."""
         return [
             line for line in self.kept if (uid is None or line.uid == uid) and (not job or line.is_about(job))
         ]
 
 
-def _line(found: Line | tuple[Job, Job, str], now: float) -> Line | None:
-    if isinstance(found, Line):
-        return Line(now, *found[1:])
+def _line(found: DecisionLine | tuple[Job, Job, str], now: float) -> DecisionLine | None:
+    if isinstance(found, DecisionLine):
+        return DecisionLine(now, *found[1:])
     try:
         return line_of(*found, now)
     except Exception:
@@ -144,13 +146,15 @@ def _line(found: Line | tuple[Job, Job, str], now: float) -> Line | None:
         return None
 
 
-def line_of(before: Job, after: Job, by: str, now: float) -> Line | None:
+def line_of(before: Job, after: Job, by: str, now: float) -> DecisionLine | None:
     """Return the line about a job that changed; None if the change is no decision."""
     found = _changed(before, after)
     if found is None:
         return None
     level, text = found
-    return Line(now, level, f"{_subject(after)} {text}{_by(by)}", after.uid, after.id, after.id, after.array)
+    return DecisionLine(
+        now, level, f"{_subject(after)} {text}{_by(by)}", after.uid, after.id, after.id, after.array
+    )
 
 
 def _subject(job: Job) -> str:
@@ -250,7 +254,7 @@ def _preempted(found: Preemption) -> str:
     return f"event=preempt for={found.by} mode={found.mode} grace={found.grace}"
 
 
-def text_of(lines: Iterable[Line]) -> str:
+def text_of(lines: Iterable[DecisionLine]) -> str:
     """Return lines as a log file has them, without their times. For tests and tools."""
     return "".join(f"{LEVELS[line.level]} {line.text}\n" for line in lines)
 
@@ -443,11 +447,11 @@ def _formatting(one: LogHandler, prefix: Prefix) -> LogHandler:
     return one
 
 
-def writer(handlers: Sequence[logging.Handler]) -> Callable[[Sequence[Line]], None]:
+def writer(handlers: Sequence[logging.Handler]) -> Callable[[Sequence[DecisionLine]], None]:
     """Return the function that writes the lines of a turn, in one write, to each handler of the log."""
     own = [(one, _prefix_of(one)) for one in handlers if isinstance(one, LogHandler)]
 
-    def write(lines: Sequence[Line]) -> None:
+    def write(lines: Sequence[DecisionLine]) -> None:
         for one, prefix in own:
             one.put("\n".join([prefix(line.at, line.level) + line.text for line in lines]))
 

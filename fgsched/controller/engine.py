@@ -35,6 +35,7 @@ from fgsched.controller.sitepolicy import SitePolicy
 from fgsched.controller.starting import Eligibility, Starter, begin, culprits
 from fgsched.controller.turn import (
     RETRY,
+    AttemptLauncher,
     ClientRequest,
     ClientsEnded,
     Effect,
@@ -42,19 +43,18 @@ from fgsched.controller.turn import (
     Epilogs,
     Event,
     Executor,
-    Failed,
     Faulted,
     Follow,
     Forget,
     HostShort,
     JobEnded,
     JobStarted,
-    Launcher,
     NoEpilogs,
     PrologFailed,
     Recovery,
     Remind,
     RunEpilog,
+    StartFailed,
     WatchdogFinding,
     job_to_mark,
     launches_first,
@@ -98,7 +98,7 @@ class Engine:
     def __init__(
         self,
         store: Store,
-        launcher: Launcher,
+        launcher: AttemptLauncher,
         cards: GpuStates,
         *,
         limits: HostLimits,
@@ -570,7 +570,7 @@ class Engine:
         match event:
             case JobStarted(attempt=job.attempt, shepherd=shepherd):
                 self._run(job, shepherd, now)
-            case Failed(attempt=job.attempt, why=why):
+            case StartFailed(attempt=job.attempt, why=why):
                 ended = Ended(status=0, detail=why)
                 self.end(job, Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended), now)
             case HostShort(attempt=job.attempt, why=why):

@@ -27,17 +27,17 @@ from fgsched.controller.turn import (
     ClientRequest,
     DeferredStarts,
     Event,
-    Failed,
     HostShort,
     JobEnded,
     JobStarted,
-    Reply,
+    SendReply,
+    StartFailed,
 )
 from fgsched.domain.errors import Busy, FgschedError, OurFault
 from fgsched.domain.job import Job
 from fgsched.launch.spawner import Spawner, SpawnerReport
 from fgsched.lifecycle.transitions import Shepherd
-from fgsched.server import Connection, LongAnswer, LongQuestion, parse
+from fgsched.server import ClientConnection, LongAnswer, LongQuestion, parse
 from fgsched.store import is_fatal
 from fgsched.system import earlysignals
 
@@ -52,7 +52,7 @@ _SHORTAGES = {EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC}  # that another st
 Handler = Callable[[Caller, Any, float], Any]  # (caller, call, seconds since the epoch) -> its answer
 Told = Callable[[Any], None]  # takes the answer to a request, or the error that refuses it
 Witness = Callable[[Caller, int, protocol.Call[Any], float], Told | None]  # int: the pid of the client
-Apart = Callable[[Connection, Caller, Any], None]  # answers by itself, maybe later
+Apart = Callable[[ClientConnection, Caller, Any], None]  # answers by itself, maybe later
 
 
 class Operations(Protocol):
@@ -62,9 +62,9 @@ class Operations(Protocol):
 
     def has_account(self, uid: int) -> bool: ...
 
-    def knows(self, connection: Connection) -> bool: ...  # False: a query is running; `known` follows
+    def knows(self, connection: ClientConnection) -> bool: ...  # False: a query is running; `known` follows
 
-    def caller(self, connection: Connection) -> Caller: ...
+    def caller(self, connection: ClientConnection) -> Caller: ...
 
     def writer(self, kind: type[protocol.Call[Any]]) -> Handler | None: ...
 
@@ -171,7 +171,7 @@ class EventLoop:
         """
         heard = False
         for key, mask in self.selector.select(wait):
-            if isinstance(key.fileobj, Connection):
+            if isinstance(key.fileobj, ClientConnection):
                 self._hear_client(key.fileobj, mask)
                 continue
             heard = heard or key.fileobj is not self._spawner
@@ -184,7 +184,7 @@ class EventLoop:
 
     # -- clients --------------------------------------------------------------------------------
 
-    def _hear_client(self, connection: Connection, mask: int) -> None:
+    def _hear_client(self, connection: ClientConnection, mask: int) -> None:
         if not self.faults.run("a connection", partial(self._clients.ready, connection, mask)):
             self.faults.run("a connection", partial(self._clients.close, connection))
 
@@ -206,7 +206,7 @@ class EventLoop:
             before, now = now, time.monotonic()
             self._clients.charge(connection.uid, now - before)
 
-    def _handle(self, connection: Connection) -> float:
+    def _handle(self, connection: ClientConnection) -> float:
         """Handle the first request of a connection; return the seconds that its turn will probably take."""
         if work := self._clients.work(connection):
             self._go_on(connection, work)
@@ -225,7 +225,7 @@ class EventLoop:
         self._clients.mind(connection)
         return 0.0
 
-    def _go_on(self, connection: Connection, work: Work) -> None:
+    def _go_on(self, connection: ClientConnection, work: Work) -> None:
         """Send further pieces of a long answer for a limited time, while the client reads them."""
         until = time.monotonic() + _PIECES
         try:
@@ -240,12 +240,12 @@ class EventLoop:
             self._end_work(connection, OurFault(f"{type(error).__name__}: {error}"))
         self._clients.mind(connection)
 
-    def begin_work(self, connection: Connection, work: Work) -> None:
+    def begin_work(self, connection: ClientConnection, work: Work) -> None:
         """Start an answer in pieces; other requests are served in between."""
         self._clients.set_work(connection, work)
         self._go_on(connection, work)
 
-    def _end_work(self, connection: Connection, error: FgschedError) -> None:
+    def _end_work(self, connection: ClientConnection, error: FgschedError) -> None:
         """Close a connection whose answer failed after it had begun."""
         self._clients.set_work(connection, None)
         self._clients.end_question(connection)
@@ -258,7 +258,7 @@ class EventLoop:
         """Resume the requests of a user after the query of the account."""
         self._clients.wake(uid)
 
-    def _request(self, connection: Connection, request: protocol.Call[Any]) -> float:
+    def _request(self, connection: ClientConnection, request: protocol.Call[Any]) -> float:
         """Execute a request; return the seconds that its turn will probably take."""
         caller, kind = self._operations.caller(connection), type(request)
         if writer := self._operations.writer(kind):
@@ -274,7 +274,7 @@ class EventLoop:
         return 0.0
 
     def _take_in(
-        self, connection: Connection, act: Callable[[float], Any], by: str, told: Told | None = None
+        self, connection: ClientConnection, act: Callable[[float], Any], by: str, told: Told | None = None
     ) -> float:
         """Queue a request that writes for the turn; its expected time is charged now.
 
@@ -287,20 +287,20 @@ class EventLoop:
         self._events.append(request if told is None else _witnessed(request, told))
         return expected
 
-    def write(self, connection: Connection, act: Callable[[float], Any], by: str) -> None:
+    def write(self, connection: ClientConnection, act: Callable[[float], Any], by: str) -> None:
         """Carry out a request that was put off in the next turn; `act` takes seconds since the epoch."""
         if not connection.is_closed:
             self._take_in(connection, act, by)
 
     def _asked(
-        self, connection: Connection, act: Callable[[float], Any], expected: float, by: str
+        self, connection: ClientConnection, act: Callable[[float], Any], expected: float, by: str
     ) -> ClientRequest:
-        def inside(now: float) -> Reply:
+        def inside(now: float) -> SendReply:
             begun = time.monotonic()
             try:
                 result = act(now)
             except FgschedError as error:
-                return Reply(partial(self._refuse, connection), error)
+                return SendReply(partial(self._refuse, connection), error)
             except Exception as error:  # half done, maybe: the turn is undone, and done again without it
                 if is_fatal(error):
                     raise
@@ -308,7 +308,7 @@ class EventLoop:
                 raise OurFault(f"{type(error).__name__}: {error}") from error
             finally:
                 self._measured(connection.uid, time.monotonic() - begun, expected)
-            return Reply(partial(self._acknowledge, connection), result)
+            return SendReply(partial(self._acknowledge, connection), result)
 
         return ClientRequest(inside, partial(self._refuse, connection), by)
 
@@ -316,17 +316,17 @@ class EventLoop:
         self._clients.charge(uid, took - expected)
         self._writes[uid] = expected + (took - expected) / 4
 
-    def _acknowledge(self, connection: Connection, result: Any) -> None:
+    def _acknowledge(self, connection: ClientConnection, result: Any) -> None:
         if not connection.is_closed:
             connection.succeed(result)
         self._clients.answered(connection)
 
-    def _refuse(self, connection: Connection, error: FgschedError) -> None:
+    def _refuse(self, connection: ClientConnection, error: FgschedError) -> None:
         if not connection.is_closed:
             connection.fail(error)
         self._clients.answered(connection)
 
-    def _answer(self, connection: Connection, find: Callable[[float], Any]) -> None:
+    def _answer(self, connection: ClientConnection, find: Callable[[float], Any]) -> None:
         """Execute a request that only reads; an error affects this request only."""
         found = find(time.time())
         if isinstance(found, LongAnswer):
@@ -338,7 +338,7 @@ class EventLoop:
         else:
             connection.succeed(found)
 
-    def _answering(self, connection: Connection, question: LongQuestion[Any]) -> Work:
+    def _answering(self, connection: ClientConnection, question: LongQuestion[Any]) -> Work:
         """Compute an answer in steps, and send it."""
         answer = yield from question.begin(time.time())
         self._clients.end_question(connection)
@@ -347,13 +347,13 @@ class EventLoop:
         else:
             connection.succeed(answer)
 
-    def finish(self, connection: Connection, send: Callable[[], None]) -> None:
+    def finish(self, connection: ClientConnection, send: Callable[[], None]) -> None:
         """Send an answer, and account for the connection."""
         if not connection.is_closed:
             send()
         self._clients.mind(connection)
 
-    def refuse_to_wait(self, connection: Connection) -> None:
+    def refuse_to_wait(self, connection: ClientConnection) -> None:
         """Refuse a wait if the user has the maximum of waiting connections. Raises Busy."""
         if not self._clients.may_wait(connection):
             raise Busy(
@@ -378,7 +378,9 @@ class EventLoop:
         if answer.errno in _SHORTAGES:
             return HostShort(answer.job, answer.attempt, f"could not be started: {os.strerror(answer.errno)}")
         if answer.errno:
-            return Failed(answer.job, answer.attempt, f"could not be launched: {os.strerror(answer.errno)}")
+            return StartFailed(
+                answer.job, answer.attempt, f"could not be launched: {os.strerror(answer.errno)}"
+            )
         return JobStarted(answer.job, answer.attempt, Shepherd(answer.pid, answer.start, self._boot))
 
     def _mind_spawner(self) -> None:
@@ -389,7 +391,7 @@ class EventLoop:
 
     def failed(self, job: Job, why: str) -> None:
         """Report an attempt that could not be sent to the spawner."""
-        self._events.append(Failed(job.id, job.attempt, why))
+        self._events.append(StartFailed(job.id, job.attempt, why))
 
     def short(self, job: Job, why: str) -> None:
         """Report an attempt that could not be sent because the host lacked resources."""
@@ -399,8 +401,8 @@ class EventLoop:
 def _witnessed(request: ClientRequest, told: Told) -> ClientRequest:
     """Return a request whose answer or error is also passed to `told`, after the commit."""
 
-    def act(now: float) -> Reply:
-        reply: Reply = request.act(now)
+    def act(now: float) -> SendReply:
+        reply: SendReply = request.act(now)
 
         def send(answer: Any) -> None:
             told(answer)
@@ -427,7 +429,7 @@ def _observed(act: Callable[[], None], told: Told | None) -> None:
         told(None)
 
 
-def _listing(connection: Connection, answer: LongAnswer[Any]) -> Work:
+def _listing(connection: ClientConnection, answer: LongAnswer[Any]) -> Work:
     pieces = iter(answer.pieces)
     first = next(pieces, ())
     connection.begin_list(answer.field)

@@ -5,7 +5,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from fgsched.controller.turn import RETRY, Cancel, EngineContext, Remind, WatchdogFinding
+from fgsched.controller.turn import RETRY, CancelOrder, EngineContext, Remind, WatchdogFinding
 from fgsched.domain.job import Job, OomReport, Refusal
 from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.transitions import Alive, Result, ShepherdGone, blame_gpu, lost, reason_of
@@ -63,7 +63,7 @@ def take_finding(engine: EngineContext, job: Job, finding: WatchdogFinding, now:
     changes = watchdog_changes(job, finding.warn, finding.end, others, readings=engine.cards.readings)
     after = engine.change(job, now, **changes)
     if after.is_to_end:
-        engine.then(Cancel(after))
+        engine.then(CancelOrder(after))
 
 
 def with_gpu_fault(engine: EngineContext, job: Job, now: float) -> Job:

@@ -20,7 +20,7 @@ log = logging.getLogger("fgsched.controller")
 LOST = "samples could not be stored"
 
 
-class Record(NamedTuple):
+class EncodedSample(NamedTuple):
     """One encoded sample."""
 
     kind: type[Struct]
@@ -35,19 +35,19 @@ class Record(NamedTuple):
         return len(memoryview(self.data))
 
 
-def record_of(sample: Sample) -> Record:
+def record_of(sample: Sample) -> EncodedSample:
     """Encode a sample."""
     kind, data = type(sample), encoded(sample)
     if isinstance(sample, Card):
-        return Record(kind, data, key=sample.uuid)
+        return EncodedSample(kind, data, key=sample.uuid)
     if isinstance(sample, JobSample):
-        return Record(kind, data, key=sample.job)
+        return EncodedSample(kind, data, key=sample.job)
     if isinstance(sample, Minute):
-        return Record(kind, data, since=float(sample.at), until=sample.at + 60.0)
+        return EncodedSample(kind, data, since=float(sample.at), until=sample.at + 60.0)
     return (
-        Record(kind, data, since=sample.since, until=sample.until)
+        EncodedSample(kind, data, since=sample.since, until=sample.until)
         if isinstance(sample, Gap)
-        else Record(kind, data)
+        else EncodedSample(kind, data)
     )
 
 
@@ -56,10 +56,10 @@ class HeldSamples:
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0  # bytes
-        self._last: dict[str | int, Record] = {}  # by card
-        self._jobs: dict[str | int, Record] = {}
-        self._events = deque[Record]()
-        self._timed = deque[Record]()
+        self._last: dict[str | int, EncodedSample] = {}  # by card
+        self._jobs: dict[str | int, EncodedSample] = {}
+        self._events = deque[EncodedSample]()
+        self._timed = deque[EncodedSample]()
         self._lost: tuple[float, float] | None = None  # epoch seconds
         self._has_told = False
 
@@ -77,7 +77,7 @@ class HeldSamples:
         self._put(record_of(sample))
         self._drop_excess()
 
-    def take(self, size: int) -> list[Record]:
+    def take(self, size: int) -> list[EncodedSample]:
         """Remove and return about `size` bytes of samples, at least one: cards, jobs, events, minutes."""
         taken = [] if self._lost is None else [self._gap(*self._lost)]
         self._lost = None
@@ -89,18 +89,18 @@ class HeldSamples:
         self._has_told = False
         return taken
 
-    def back(self, records: Iterable[Record]) -> None:
+    def back(self, records: Iterable[EncodedSample]) -> None:
         """Put back samples from `take`, except where a newer one of the same card or job is held."""
         for one in reversed(list(records)):
             self._put(one, is_newer=False)
         self._drop_excess()
 
-    def all(self) -> Iterator[Record]:
+    def all(self) -> Iterator[EncodedSample]:
         """Yield the samples, cards first."""
         lost = [] if self._lost is None else [self._gap(*self._lost)]
         return chain(self._last.values(), lost, self._jobs.values(), self._events, self._timed)
 
-    def _put(self, one: Record, *, is_newer: bool = True) -> None:
+    def _put(self, one: EncodedSample, *, is_newer: bool = True) -> None:
         if one.kind in (Card, JobSample):
             place = self._last if one.kind is Card else self._jobs
             before = place.get(one.key)
@@ -113,7 +113,7 @@ class HeldSamples:
             (queue.append if is_newer else queue.appendleft)(one)
         self._size += one.size
 
-    def _first(self) -> Record:
+    def _first(self) -> EncodedSample:
         for place in (self._last, self._jobs):
             if place:
                 return place.pop(next(iter(place)))
@@ -137,5 +137,5 @@ class HeldSamples:
             )
         self._has_told = True
 
-    def _gap(self, since: float, until: float) -> Record:
+    def _gap(self, since: float, until: float) -> EncodedSample:
         return record_of(Gap(since=since, until=until, why=LOST))

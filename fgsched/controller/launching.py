@@ -43,7 +43,7 @@ class Reports(Struct, frozen=True):
     hooks: HookDesk  # runs the prolog
 
 
-class Launching(Struct, frozen=True):
+class LaunchParts(Struct, frozen=True):
     """The launcher and its parts."""
 
     launcher: Launcher
@@ -61,7 +61,7 @@ _COMMANDS = Path(__file__).parents[1] / "cli" / "bin"  # and last: another envir
 
 def build(
     places: Paths, config: Config, store: Store, beside: Beside, run: RunDir, reports: Reports
-) -> Launching:
+) -> LaunchParts:
     """Create the launcher and its parts for a queue with the run directory `run`."""
     inventory, is_real = beside.inventory, beside.inventory.source == "nvml"
     memory = cgroups.find(store.name)
@@ -88,7 +88,7 @@ def build(
     context = msgspec.structs.replace(context, proves=is_real, simulates=simulates)
     launcher = Launcher(run, beside.spawner, context, ports, Cgroups(memory, device, pids))
     tier = (Tier.DRIVER if device else Tier.SHIM).value
-    return Launching(launcher, gate, mounts, memory, tier, spaces, pids)
+    return LaunchParts(launcher, gate, mounts, memory, tier, spaces, pids)
 
 
 def run_directory(places: Paths, store: Store) -> RunDir:

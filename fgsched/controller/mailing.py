@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fgsched.controller.turn import EngineContext, Mail
+from fgsched.controller.turn import EngineContext, QueueMail
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.job import Ended, Job
 from fgsched.domain.states import JobState
@@ -133,7 +133,7 @@ class MailDesk:
     def _store(self, name: str, letter: Letter) -> None:
         name, data = f"{self._engine.store.name}-{name}", to_bytes(letter)
         self._engine.store.outbox.put(name, data.decode())
-        self._engine.then(Mail(name, data))
+        self._engine.then(QueueMail(name, data))
 
     def _letter(self, kind: str, before: Job, after: Job, now: float, *, is_summary: bool) -> JobMail:
         job = before if kind == mail.REQUEUE else after
@@ -196,7 +196,7 @@ class MailDesk:
     def resend(self) -> None:
         """Post the mails that an earlier controller had committed."""
         for name, text in self._engine.store.outbox.all() if self._put is not None else ():
-            self._engine.then(Mail(name, text.encode()))
+            self._engine.then(QueueMail(name, text.encode()))
 
     def post(self, name: str, data: bytes) -> None:
         """Put a mail into the queue of mails, or keep it for `retry`."""

@@ -139,7 +139,7 @@ def record_of(account: JobAccount) -> JobRecord:
 Found = Callable[[Reader], Any]
 
 
-class Accounts:
+class PastJobs:
     """Looks up ended jobs in the accounts at `path`, which may be missing, unreadable or replaced."""
 
     def __init__(self, path: Path) -> None:
@@ -307,7 +307,7 @@ class Site(NamedTuple):
 class Mover:
     """The source of the accountant's jobs: bookkeeping.Jobs. `stored` or `back` follows each `take`."""
 
-    def __init__(self, store: Store, accounts: Accounts, site: Site, move_after: float) -> None:
+    def __init__(self, store: Store, accounts: PastJobs, site: Site, move_after: float) -> None:
         """`move_after`: seconds from the end of a job to its move."""
         self._store, self._accounts, self._site = store, accounts, site
         self.move_after = move_after

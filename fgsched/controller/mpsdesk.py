@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from fgsched.config.load import Config
-from fgsched.controller.mpsservers import Found, MpsServers
+from fgsched.controller.mpsservers import MpsServers, RunningDaemon
 from fgsched.controller.turn import ClientsEnded, Event, ServerAnswered
 from fgsched.domain.job import Gpu, Job, Request
 from fgsched.domain.states import JobState
@@ -146,13 +146,13 @@ class MpsDesk:
             f"exit status {os.waitstatus_to_exitcode(seen.status)}" if seen.status else "it quit"
         )
 
-    def find(self, names: Iterable[tuple[int, int]]) -> list[Found]:
+    def find(self, names: Iterable[tuple[int, int]]) -> list[RunningDaemon]:
         """Return the daemons that run, `names` (id, number) among them. Remove the files of ended ones."""
         found = []
         for server, number in sorted({*self._left(), *names}):
             seen = self.launcher.seize(_named(server, number))
             if isinstance(seen, Alive):
-                found.append(Found(server, number, seen.shepherd))
+                found.append(RunningDaemon(server, number, seen.shepherd))
             elif not isinstance(seen, Unclaimed):
                 self.why_ended(server, number)
         return found

@@ -14,13 +14,13 @@ from fgsched.controller.turn import (
     ClientsEnded,
     EngineContext,
     Event,
-    Failed,
     HostShort,
     JobEnded,
     JobStarted,
-    Launch,
+    LaunchAttempt,
     Remind,
     ServerAnswered,
+    StartFailed,
 )
 from fgsched.domain.job import Job, MpsUse
 from fgsched.domain.policy import Policy
@@ -33,7 +33,7 @@ from fgsched.store import Allocation
 _PASSES = 4  # over the plan in one turn: each one can make further steps due
 
 
-class Found(NamedTuple):
+class RunningDaemon(NamedTuple):
     """A daemon that runs when a controller starts."""
 
     id: int
@@ -65,7 +65,7 @@ class MpsHost(Protocol):
     def why_ended(self, server: int, number: int) -> str:
         """Return why a daemon has ended, and remove what it left; "": it runs."""
 
-    def find(self, names: Iterable[tuple[int, int]]) -> list[Found]:
+    def find(self, names: Iterable[tuple[int, int]]) -> list[RunningDaemon]:
         """Return the daemons that run, `names` (id, number) among them. Remove the files of ended ones."""
 
 
@@ -96,7 +96,7 @@ class NoMps:
         """Never called."""
         return ""
 
-    def find(self, names: Iterable[tuple[int, int]]) -> list[Found]:
+    def find(self, names: Iterable[tuple[int, int]]) -> list[RunningDaemon]:
         """Return no daemons."""
         return []
 
@@ -167,7 +167,10 @@ class MpsServers:
             case ServerAnswered(job=server, attempt=number):
                 if known := self._servers.get((*mps.key_of(server), number)):
                     self._servers[known.name] = _answered(known, event, now)
-            case Failed(job=server, attempt=number, why=why) | HostShort(job=server, attempt=number, why=why):
+            case (
+                StartFailed(job=server, attempt=number, why=why)
+                | HostShort(job=server, attempt=number, why=why)
+            ):
                 self._ended(server, number, why, now)
             case JobEnded(job=server):
                 for one in self._of(server):
@@ -247,7 +250,7 @@ class MpsServers:
     def _launch(self, engine: EngineContext, job: Job, now: float, **use: object) -> None:
         assert job.mps is not None
         after = engine.change(job, now, mps=replace(job.mps, **use))
-        engine.then(Launch(after, engine.jobtable.given[job.id]))
+        engine.then(LaunchAttempt(after, engine.jobtable.given[job.id]))
 
     def _forget_over(self, jobs: Sequence[Job]) -> None:
         over = [name for name, one in self._servers.items() if mps.is_over(one, jobs)]

@@ -7,7 +7,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.turn import Preempt, PreemptionHost, Resume, Suspend
+from fgsched.controller.turn import PreemptionHost, PreemptOrder, ResumeOrder, SuspendOrder
 from fgsched.domain.job import Hold, Job, Preemption
 from fgsched.domain.policy import SUSPEND
 from fgsched.domain.states import JobState, Reason
@@ -130,7 +130,7 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
     log.info("job %d: preempted for job %d (%s), after %.0f GPU s", job.id, by, victim.mode, victim.loss)
     if victim.mode != SUSPEND:
         asked = host.change(job, now, preemption=found)
-        host.then(Preempt(asked))
+        host.then(PreemptOrder(asked))
         return
     aside = job.advance(
         JobState.SUSPENDED,
@@ -140,7 +140,7 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
         reason=Reason.PREEMPTED,
     )
     host.step(job, aside, now)
-    host.then(Suspend(aside))
+    host.then(SuspendOrder(aside))
 
 
 def _whole(host: PreemptionHost, job: Job) -> tuple[Hold, ...]:
@@ -193,7 +193,7 @@ def go_on(host: PreemptionHost, job: Job, now: float, said: Outcome | None = Non
         changes |= {"holds": _whole(host, job), "preemption": over, "reason": Reason.NONE}
     after = job.advance(JobState.RUNNING, **changes)
     host.step(job, after, now)
-    host.then(Resume(after, said))
+    host.then(ResumeOrder(after, said))
 
 
 def preemption_notes(jobtable: JobTable, job: Job) -> list[Note]:

@@ -17,8 +17,7 @@ from fgsched.accounting.samples import Samples
 from fgsched.controller.engine import Engine
 from fgsched.controller.gpumonitor import Seen
 from fgsched.controller.gpustate import BY_ITSELF
-from fgsched.controller.moving import Accounts as PastJobs
-from fgsched.controller.moving import owner_of
+from fgsched.controller.moving import PastJobs, owner_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Demand, Ended, Gpu, GpuProcess, Job, Reading
 from fgsched.domain.states import JobState

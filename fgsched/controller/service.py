@@ -38,7 +38,7 @@ from fgsched.controller.mailing import MailRoom
 from fgsched.controller.mpsdesk import MpsDesk
 from fgsched.controller.sampling import Sampling, job_loads
 from fgsched.controller.turn import ClientRequest, JobEnded
-from fgsched.controller.upkeep import EarlierJobs, FileCheck, Keep, Presence, Pruner
+from fgsched.controller.upkeep import EarlierJobs, FileCheck, JobRetention, Presence, Pruner
 from fgsched.domain.errors import StorageError
 from fgsched.gpus.ownership import Ownership, dismiss
 from fgsched.launch.arbiter import Arbiter
@@ -440,8 +440,8 @@ def _loading() -> Iterator[None]:
         gc.freeze()
 
 
-def _keep(config: Config) -> Keep:
-    return Keep(config.keep_scripts, config.keep_scripts_size)
+def _keep(config: Config) -> JobRetention:
+    return JobRetention(config.keep_scripts, config.keep_scripts_size)
 
 
 def _gpu_states(config: Config, beside: Beside) -> GpuStates:

@@ -37,7 +37,7 @@ _AT_START = {
 Overrides = dict[str, dict[str, str]]  # partition -> setting -> value
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class ReservationRecord(Struct, frozen=True, kw_only=True):
     """A reservation as it is stored: GPUs by UUID, since indices change."""
 
     name: str
@@ -139,12 +139,12 @@ class SitePolicy:
     # -- reservations ---------------------------------------------------------------------------
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[ReservationRecord]:
         """The reservations in the store."""
         records = (_record(value) for value in self._store.kept.recall_json(_RESERVATIONS, []))
         return [record for record in records if record is not None]
 
-    def reserve(self, records: Iterable[Record], now: float) -> None:
+    def reserve(self, records: Iterable[ReservationRecord], now: float) -> None:
         """Store reservations and use them at once. `now`: seconds since the epoch."""
         kept = [to_builtins(record) for record in records if record.end > now]
         self._store.kept.remember(_RESERVATIONS, json.dumps(kept))
@@ -154,7 +154,7 @@ class SitePolicy:
         reservations = tuple(self.reservation(record) for record in self.records)
         self.policy = structs.replace(self.policy, reservations=reservations)
 
-    def reservation(self, record: Record) -> Reservation:
+    def reservation(self, record: ReservationRecord) -> Reservation:
         """Convert a stored reservation. GPUs that no longer exist are omitted."""
         there = {gpu.uuid: gpu for gpu in self._gpus.gpus}
         holds = [
@@ -187,10 +187,10 @@ def _policy(config: Config, overrides: Overrides) -> Policy:
     return check_preemption(apply_overrides(config, overrides).policy)
 
 
-def _record(value: object) -> Record | None:
+def _record(value: object) -> ReservationRecord | None:
     """Return the record in a stored value; None if it is damaged: then it keeps no job from its GPUs."""
     try:
-        return convert(value, Record)
+        return convert(value, ReservationRecord)
     except ValidationError:
         log.error("a reservation in the queue cannot be read and is left out: %.200r", value)
         return None

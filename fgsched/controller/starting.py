@@ -10,7 +10,7 @@ from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.mpsservers import MpsServers
 from fgsched.controller.preemption import Preempter, use_claims
-from fgsched.controller.turn import AskGpus, EngineContext, Launch
+from fgsched.controller.turn import AskGpus, EngineContext, LaunchAttempt
 from fgsched.controller.usage import UsageCharges
 from fgsched.controller.waitindex import last_start
 from fgsched.domain.job import Gpu, HostLimits, Job, Readings
@@ -291,7 +291,7 @@ def begin(host: StartHost, start: JobStart, now: float) -> None:
         if use != after.mps:  # the last attempt may have used it
             after = host.change(after, now, mps=use)
         if use is None or use.state == "refused":
-            host.then(Launch(after, given))
+            host.then(LaunchAttempt(after, given))
 
 
 # -- jobs for which planning fails -----------------------------------------------------------------

@@ -25,7 +25,7 @@ from fgsched.store import Allocation, Store
 # -- events ----------------------------------------------------------------------------------------
 
 
-class Launcher(Protocol):
+class AttemptLauncher(Protocol):
     """The engine's interface to processes. Every call may be repeated after a crash.
 
     An order to a job returns whether it was delivered to the job's supervisor: its shepherd, or the spawner
@@ -35,7 +35,7 @@ class Launcher(Protocol):
     boot: str
 
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
-        """Begin an attempt, leaving a trace that `seize` finds. JobStarted or Failed follows."""
+        """Begin an attempt, leaving a trace that `seize` finds. JobStarted or StartFailed follows."""
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
         """Watch a shepherd. JobEnded follows, immediately if the shepherd has already ended."""
@@ -88,7 +88,7 @@ class JobStarted(NamedTuple):
     shepherd: Shepherd
 
 
-class Failed(Struct, frozen=True):
+class StartFailed(Struct, frozen=True):
     """An attempt could not be started; nothing was executed."""
 
     job: int
@@ -181,7 +181,9 @@ class ClientRequest(Struct, frozen=True):
 
 _Ends = JobEnded | PrologFailed | EpilogDone
 _Mps = ServerAnswered | ClientsEnded
-Event = JobStarted | Failed | HostShort | _Ends | _Mps | Faulted | Recovery | WatchdogFinding | ClientRequest
+Event = (
+    JobStarted | StartFailed | HostShort | _Ends | _Mps | Faulted | Recovery | WatchdogFinding | ClientRequest
+)
 
 
 DEFERRAL = 0.02  # seconds from one job's end, or from the first start that is deferred
@@ -248,7 +250,7 @@ RETRY = 1.0  # seconds after which an order that was not delivered is given agai
 _SUPERVISED = {JobState.RUNNING, JobState.SUSPENDED}  # an earlier state has no supervisor yet
 
 
-class Launch(Struct, frozen=True):
+class LaunchAttempt(Struct, frozen=True):
     """Start an attempt on its allocated GPUs."""
 
     job: Job
@@ -290,31 +292,31 @@ class Order(Struct, frozen=True):
     answer: Outcome | None = None  # becomes an error if the order is not delivered
 
 
-class Cancel(Order, frozen=True):
+class CancelOrder(Order, frozen=True):
     """End the job."""
 
 
-class Requeue(Order, frozen=True):
+class RequeueOrder(Order, frozen=True):
     """End the job and requeue it."""
 
 
-class Preempt(Order, frozen=True):
+class PreemptOrder(Order, frozen=True):
     """Warn the job, and end it after its grace time."""
 
 
-class Suspend(Order, frozen=True):
+class SuspendOrder(Order, frozen=True):
     """Stop the job's processes and its time limit."""
 
 
-class Resume(Order, frozen=True):
+class ResumeOrder(Order, frozen=True):
     """Continue the job's processes."""
 
 
-class Relimit(Order, frozen=True):
+class RelimitOrder(Order, frozen=True):
     """Send the job's current time limit to its shepherd."""
 
 
-class Signal(Struct, frozen=True):
+class SendSignal(Struct, frozen=True):
     """Send a running job a signal. It is not stored, so the client must repeat a lost one."""
 
     job: Job
@@ -323,7 +325,7 @@ class Signal(Struct, frozen=True):
     answer: Outcome
 
 
-class Join(Struct, frozen=True):
+class StartAgent(Struct, frozen=True):
     """Start an agent in a running job. It is not stored, so the client must repeat a lost one."""
 
     job: Job
@@ -331,17 +333,17 @@ class Join(Struct, frozen=True):
     answer: Outcome
 
 
-class Reply(Struct, frozen=True):
+class SendReply(Struct, frozen=True):
     """Answer a request. `send` is called with the answer, or with the error that refuses the request."""
 
     send: Callable[[Any], None]
     answer: Any = None
 
 
-NO_REPLY = Reply(lambda answer: None)  # to a request that has no reader
+NO_REPLY = SendReply(lambda answer: None)  # to a request that has no reader
 
 
-class Reconfigure(Struct, frozen=True):
+class ApplyConfig(Struct, frozen=True):
     """Apply a changed configuration in the parts outside the engine."""
 
     obey: Callable[[Config], None]
@@ -352,7 +354,7 @@ class AskGpus(Struct, frozen=True):
     """Request a reading of the GPUs."""
 
 
-class Mail(Struct, frozen=True):
+class QueueMail(Struct, frozen=True):
     """Put a mail, which the queue has until then, into the queue of mails. A repetition has no effect."""
 
     name: str
@@ -360,7 +362,7 @@ class Mail(Struct, frozen=True):
 
 
 Effect = (
-    Launch
+    LaunchAttempt
     | Follow
     | Remind
     | Forget
@@ -369,16 +371,16 @@ Effect = (
     | mps.AskDaemon
     | mps.StopDaemon
     | Order
-    | Signal
-    | Join
-    | Reply
-    | Reconfigure
+    | SendSignal
+    | StartAgent
+    | SendReply
+    | ApplyConfig
     | AskGpus
-    | Mail
+    | QueueMail
 )
 
 
-_BEHIND_LAUNCHES = (Forget, Follow, Remind, AskGpus, Mail)
+_BEHIND_LAUNCHES = (Forget, Follow, Remind, AskGpus, QueueMail)
 
 
 def launches_first(effects: Sequence[Effect]) -> tuple[list[Effect], list[Effect]]:
@@ -387,8 +389,8 @@ def launches_first(effects: Sequence[Effect]) -> tuple[list[Effect], list[Effect
     A free slot waits for its launch; no process waits for the removal of files or for the log. A turn with
     any other effect, such as a reply or a new configuration, keeps its order.
     """
-    launches: list[Effect] = [effect for effect in effects if type(effect) is Launch]
-    others = [effect for effect in effects if type(effect) is not Launch]
+    launches: list[Effect] = [effect for effect in effects if type(effect) is LaunchAttempt]
+    others = [effect for effect in effects if type(effect) is not LaunchAttempt]
     if all(isinstance(effect, _BEHIND_LAUNCHES) for effect in others):
         return launches, others
     return [], list(effects)
@@ -443,7 +445,7 @@ class MpsEffects(Protocol):
 class EffectHost(Protocol):
     """The interface of the engine for the executor."""
 
-    launcher: Launcher
+    launcher: AttemptLauncher
     epilogs: Epilogs
     cards: GpuStates
     jobtable: JobTable
@@ -467,7 +469,7 @@ def require_supervisor(host: EffectHost, job: Job) -> None:
 
 def job_to_mark(effect: Effect) -> Job | None:
     """Return the job to mark if the effect fails unexpectedly, because its state is unknown then."""
-    if isinstance(effect, Launch | Follow | Remind) or (isinstance(effect, Forget) and effect.marks):
+    if isinstance(effect, LaunchAttempt | Follow | Remind) or (isinstance(effect, Forget) and effect.marks):
         return effect.job
     return None
 
@@ -477,17 +479,17 @@ class Executor:
 
     def __init__(self, host: EffectHost) -> None:
         self._host = host
-        orders: dict[type[Order], Callable[[Launcher, Job], bool]] = {
-            Cancel: lambda launcher, job: launcher.cancel(job),
-            Requeue: lambda launcher, job: launcher.requeue(job),
-            Preempt: lambda launcher, job: launcher.preempt(job),
-            Suspend: lambda launcher, job: launcher.suspend(job),
-            Resume: lambda launcher, job: launcher.resume(job),
-            Relimit: lambda launcher, job: launcher.relimit(job),
+        orders: dict[type[Order], Callable[[AttemptLauncher, Job], bool]] = {
+            CancelOrder: lambda launcher, job: launcher.cancel(job),
+            RequeueOrder: lambda launcher, job: launcher.requeue(job),
+            PreemptOrder: lambda launcher, job: launcher.preempt(job),
+            SuspendOrder: lambda launcher, job: launcher.suspend(job),
+            ResumeOrder: lambda launcher, job: launcher.resume(job),
+            RelimitOrder: lambda launcher, job: launcher.relimit(job),
         }
         self._orders = orders
         own: dict[type, tuple[str, Callable[[Any], None]]] = {
-            Launch: ("launch", self._launch),
+            LaunchAttempt: ("launch", self._launch),
             Follow: ("follow", self._follow),
             Remind: ("signal", self._remind),
             Forget: ("forget", self._forget),
@@ -495,12 +497,12 @@ class Executor:
             mps.StartDaemon: ("mps", lambda step: host.mps_host.start(step)),
             mps.AskDaemon: ("mps", lambda step: host.mps_host.ask(step)),
             mps.StopDaemon: ("mps", lambda step: host.mps_host.stop(step)),
-            Signal: ("signal", self._signal),
-            Join: ("signal", self._join),
-            Reply: ("answer", self._reply),
-            Reconfigure: ("reconfigure", self._reconfigure),
+            SendSignal: ("signal", self._signal),
+            StartAgent: ("signal", self._join),
+            SendReply: ("answer", self._reply),
+            ApplyConfig: ("reconfigure", self._reconfigure),
             AskGpus: ("ask", self._ask),
-            Mail: ("mail", self._mail),
+            QueueMail: ("mail", self._mail),
         }
         own |= dict.fromkeys(orders, ("signal", self._order))
         self._acts = {
@@ -515,7 +517,7 @@ class Executor:
         act(effect)
         point(after)
 
-    def _launch(self, effect: Launch) -> None:
+    def _launch(self, effect: LaunchAttempt) -> None:
         self._host.launcher.start(effect.job, effect.given)
 
     def _follow(self, effect: Follow) -> None:
@@ -545,12 +547,12 @@ class Executor:
             remedy = "The order is kept and given again until the job has heard of it."
             _amend(effect.answer, effect.job, remedy)
 
-    def _signal(self, effect: Signal) -> None:
+    def _signal(self, effect: SendSignal) -> None:
         launcher, job = self._host.launcher, effect.job
         if not _delivered(lambda: launcher.deliver(job, effect.number, effect.target)):
             _amend(effect.answer, job, "Repeat the command.")
 
-    def _join(self, effect: Join) -> None:
+    def _join(self, effect: StartAgent) -> None:
         if not _delivered(lambda: self._host.launcher.join(effect.job, effect.caller)):
             _amend(effect.answer, effect.job, "Repeat the command.")
 
@@ -567,40 +569,40 @@ class Executor:
     def _run_epilog(self, effect: RunEpilog) -> None:
         self._host.epilogs.run(effect.job, effect.given)
 
-    def _reply(self, effect: Reply) -> None:
+    def _reply(self, effect: SendReply) -> None:
         effect.send(effect.answer)
 
-    def _reconfigure(self, effect: Reconfigure) -> None:
+    def _reconfigure(self, effect: ApplyConfig) -> None:
         effect.obey(effect.config)
 
     def _ask(self, effect: AskGpus) -> None:
         self._host.cards.ask()
 
-    def _mail(self, effect: Mail) -> None:
+    def _mail(self, effect: QueueMail) -> None:
         self._host.mail.post(effect.name, effect.data)
 
 
 def _ends_at_once(order: Order) -> bool:
     """Tell whether the supervisor sends the job SIGTERM for an order to end, without a warning before."""
     preemption = order.job.preemption
-    return isinstance(order, Cancel | Requeue) or (
-        isinstance(order, Preempt) and not (preemption and preemption.grace)
+    return isinstance(order, CancelOrder | RequeueOrder) or (
+        isinstance(order, PreemptOrder) and not (preemption and preemption.grace)
     )
 
 
 def pending_orders(job: Job) -> list[Order]:
     """Return the stored orders of a running job. Each may be sent twice without harm."""
-    orders: list[Order] = [Relimit(job)] if job.relimited else []
+    orders: list[Order] = [RelimitOrder(job)] if job.relimited else []
     if job.is_to_end:
-        orders.append(Cancel(job))
+        orders.append(CancelOrder(job))
     elif job.is_being_preempted and not job.wish:
-        orders.append(Preempt(job))
+        orders.append(PreemptOrder(job))
     elif job.wish:
-        orders.append(Requeue(job))
+        orders.append(RequeueOrder(job))
     elif job.state is JobState.SUSPENDED:
-        orders.append(Suspend(job))
+        orders.append(SuspendOrder(job))
     elif job.suspended:
-        orders.append(Resume(job))
+        orders.append(ResumeOrder(job))
     return orders
 
 
@@ -659,7 +661,7 @@ class EngineContext(Protocol):
     jobtable: JobTable
     store: Store
     cards: GpuStates
-    launcher: Launcher
+    launcher: AttemptLauncher
     orphans: dict[int, float]
     undelivered: dict[int, float]
     containment: Containment

@@ -147,7 +147,7 @@ _SOON = 1.0  # seconds from an end to the next round
 _LONGEST_SLEEP = 86_400.0  # seconds until the next check if nothing is due, because clocks can be set
 
 
-class Keep(NamedTuple):
+class JobRetention(NamedTuple):
     """The retention of data of ended jobs."""
 
     seconds: int  # since the end; FOREVER
@@ -157,7 +157,7 @@ class Keep(NamedTuple):
 class Pruner:
     """`revision()` changes with each change of the queue; other work then has priority."""
 
-    def __init__(self, store: Store, keep: Keep, revision: Callable[[], int]) -> None:
+    def __init__(self, store: Store, keep: JobRetention, revision: Callable[[], int]) -> None:
         self.keep = keep
         self._store, self._revision = store, revision
         self._seen = -1
@@ -177,7 +177,7 @@ class Pruner:
         if self._due is None or self._due > soon:
             self._due = soon
 
-    def obey(self, keep: Keep, now: float) -> None:
+    def obey(self, keep: JobRetention, now: float) -> None:
         """Use changed settings."""
         self.keep = keep
         self.ended(now)

@@ -32,7 +32,7 @@ def _owners(jobtable: JobTable) -> set[AccountUser]:
     return {(who.account, who.user) for who in jobtable.owners()}
 
 
-class Ledger(Protocol):
+class UsageLedger(Protocol):
     """The interface to recorded usage: the store, or its replacement in a simulation."""
 
     def usage(self) -> dict[AccountUser, Usage]: ...
@@ -43,7 +43,7 @@ class Ledger(Protocol):
 class UsageCharges:
     """The recorded usage of ended jobs, plus the present usage of running jobs."""
 
-    def __init__(self, store: Ledger) -> None:
+    def __init__(self, store: UsageLedger) -> None:
         self._store = store
         self._usage: dict[AccountUser, Usage] = {}
         self._unwritten: set[AccountUser] = set()

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.preemption import Preempter, use_claims
-from fgsched.controller.turn import Effect, Preempt, Resume, Suspend
+from fgsched.controller.turn import Effect, PreemptOrder, ResumeOrder, SuspendOrder
 from fgsched.controller.usage import UsageCharges
 from fgsched.domain.job import Gpu, Hold, HostLimits, Job, Readings
 from fgsched.domain.policy import Policy
@@ -94,9 +94,9 @@ class VirtualHost:
     def then(self, effect: Effect) -> None:
         """Execute an effect at once, since a simulation has no transactions."""
         match effect:
-            case Preempt(job=job) | Resume(job=job):
+            case PreemptOrder(job=job) | ResumeOrder(job=job):
                 self._schedule_end(job)
-            case Suspend(job=job):
+            case SuspendOrder(job=job):
                 del self._due[job.id]
 
     # -- jobs start -----------------------------------------------------------------------------

@@ -30,20 +30,20 @@ _MEBIBYTE = 1 << 20
 _Who = tuple[int, int, str]  # uid, gid, user name
 
 
-class Use(Struct, frozen=True):
+class GpuUse(Struct, frozen=True):
     """What a process and its descendants use on one GPU."""
 
     memory: int = 0  # bytes
     pids: tuple[int, ...] = ()
 
 
-def uses_of(pid: int, readings: Mapping[int, Reading], above: Mapping[int, int]) -> dict[int, Use]:
+def uses_of(pid: int, readings: Mapping[int, Reading], above: Mapping[int, int]) -> dict[int, GpuUse]:
     """Return what a process and its descendants use, by GPU. `above`: {pid: parent pid}."""
-    found: dict[int, Use] = {}
+    found: dict[int, GpuUse] = {}
     for index, reading in readings.items():
         own = [one for one in reading.processes if _is_below(one.pid, pid, above)]
         if own:
-            found[index] = Use(sum(one.memory for one in own), tuple(one.pid for one in own))
+            found[index] = GpuUse(sum(one.memory for one in own), tuple(one.pid for one in own))
     return found
 
 
@@ -61,7 +61,7 @@ def _is_below(pid: int, top: int, above: Mapping[int, int]) -> bool:
     return pid == top
 
 
-def demand_for(asked: Demand, uses: Mapping[int, Use], pid: int) -> Demand:
+def demand_for(asked: Demand, uses: Mapping[int, GpuUse], pid: int) -> Demand:
     """Return the demand of the job: one GPU for each that is used, and at least the memory in use.
 
     Raises:
@@ -85,7 +85,7 @@ def demand_for(asked: Demand, uses: Mapping[int, Use], pid: int) -> Demand:
 
 
 def holds_for(
-    demand: Demand, there: Iterable[Room], uses: Mapping[int, Use], *, step: int, most: int
+    demand: Demand, there: Iterable[Room], uses: Mapping[int, GpuUse], *, step: int, most: int
 ) -> tuple[Hold, ...]:
     """Return what the job holds on each GPU that the process uses.
 
@@ -106,7 +106,7 @@ def holds_for(
     return tuple(found)
 
 
-def _check_hold(hold: Hold, use: Use, room: Room, most: int) -> None:
+def _check_hold(hold: Hold, use: GpuUse, room: Room, most: int) -> None:
     where, free = f"GPU {room.gpu.index}", room.memory + use.memory
     if hold.memory < use.memory:
         used = format_mebibytes(use.memory)
@@ -191,7 +191,7 @@ class AdoptHandlers:
         Caller(uid, gid, name, is_operator=False).may_own_jobs(self._jobs.rules.least_uid)
         return uid, gid, name
 
-    def _uses(self, call: protocol.Adopt, now: float) -> dict[int, Use]:
+    def _uses(self, call: protocol.Adopt, now: float) -> dict[int, GpuUse]:
         """Return what the process uses, on the wanted GPUs."""
         if (job := self._job_of(call.pid)) is not None:
             raise Refused(f"process {call.pid} belongs to job {job} already", f"fgctl show job {job}")
@@ -214,7 +214,7 @@ class AdoptHandlers:
         return {index: use for index, use in found.items() if not call.gpus or index in call.gpus}
 
     def _request(
-        self, caller: Caller, call: protocol.Adopt, uses: Mapping[int, Use], who: _Who
+        self, caller: Caller, call: protocol.Adopt, uses: Mapping[int, GpuUse], who: _Who
     ) -> tuple[Request, JobStart]:
         """Return the request of the job, and its start; the first partition that admits it has the job."""
         request = Request(
@@ -247,7 +247,7 @@ class AdoptHandlers:
             f"no partition has GPU {','.join(map(str, sorted(uses)))}", "fginfo lists the partitions."
         )
 
-    def _partitions(self, uses: Mapping[int, Use]) -> Sequence[str]:
+    def _partitions(self, uses: Mapping[int, GpuUse]) -> Sequence[str]:
         """Return the partitions that have all GPUs of the process, the default one first."""
         policy = self._engine.policy
         ordered = dict.fromkeys([policy.default.name, *(one.name for one in policy.partitions)])

@@ -15,7 +15,7 @@ from fgsched.controller.bookkeeping import Books
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import Apart, EventLoop
 from fgsched.domain.errors import Exit, FgschedError, NotPermitted, Refused, StorageError
-from fgsched.server import Connection
+from fgsched.server import ClientConnection
 from fgsched.system.safeopen import refuse_unless_safe
 
 
@@ -30,29 +30,29 @@ class BooksHandlers:
             protocol.NoteWarning: self._note,
         }
 
-    def _back_up(self, connection: Connection, caller: Caller, call: protocol.BackUp) -> None:
+    def _back_up(self, connection: ClientConnection, caller: Caller, call: protocol.BackUp) -> None:
         _refuse_others(caller)
         _refuse_unsafe(call.file)
         kept = partial(_backup_of, connection)
         self._books.back_up(call.file, partial(self._told, connection, kept))
         connection.is_waiting = True
 
-    def _archive(self, connection: Connection, caller: Caller, call: protocol.ArchiveJobs) -> None:
+    def _archive(self, connection: ClientConnection, caller: Caller, call: protocol.ArchiveJobs) -> None:
         _refuse_others(caller)
         _refuse_unsafe(call.file)
         kept = partial(_archive_of, connection)
         self._books.archive(call.file, call.before, partial(self._told, connection, kept))
         connection.is_waiting = True
 
-    def _note(self, connection: Connection, caller: Caller, call: protocol.NoteWarning) -> None:
+    def _note(self, connection: ClientConnection, caller: Caller, call: protocol.NoteWarning) -> None:
         caller.must_operate("record warnings")
         warned = Warned(
             at=time.time(), job=call.job, policy=call.policy, finding=call.finding, action=call.action
         )
         self._books.note(warned)
-        self._loop.finish(connection, lambda: connection.succeed(protocol.Kept(jobs=1)))
+        self._loop.finish(connection, lambda: connection.succeed(protocol.ArchiveContents(jobs=1)))
 
-    def _told(self, connection: Connection, succeed: Callable[[Answer], None], answer: Answer) -> None:
+    def _told(self, connection: ClientConnection, succeed: Callable[[Answer], None], answer: Answer) -> None:
         connection.is_waiting = False
         if answer.error:
             self._loop.finish(connection, lambda: connection.fail(_error_of(answer)))
@@ -60,12 +60,12 @@ class BooksHandlers:
             self._loop.finish(connection, lambda: succeed(answer))
 
 
-def _backup_of(connection: Connection, answer: Answer) -> None:
-    connection.succeed(protocol.Kept(bytes=answer.done))
+def _backup_of(connection: ClientConnection, answer: Answer) -> None:
+    connection.succeed(protocol.ArchiveContents(bytes=answer.done))
 
 
-def _archive_of(connection: Connection, answer: Answer) -> None:
-    connection.succeed(protocol.Kept(jobs=answer.done))
+def _archive_of(connection: ClientConnection, answer: Answer) -> None:
+    connection.succeed(protocol.ArchiveContents(jobs=answer.done))
 
 
 def _error_of(answer: Answer) -> FgschedError:

@@ -26,7 +26,7 @@ from fgsched.controller.handlers.submitline import LineHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.hooking import HookDesk
 from fgsched.domain.units import SubmitContext
-from fgsched.server import Connection
+from fgsched.server import ClientConnection
 from fgsched.system.accounts import Account
 from fgsched.system.nice import hard_limits
 
@@ -88,14 +88,14 @@ class Dispatcher:
         self._own = os.geteuid()
         self._callers = Callers(self._own)
 
-    def caller(self, connection: Connection) -> Caller:
+    def caller(self, connection: ClientConnection) -> Caller:
         """Return the user at the other end, as stated by the kernel."""
         account = self._account(connection.uid)
         return self._callers.of(
             connection.uid, connection.gid, account, self.about.config, self._answers.policy
         )
 
-    def knows(self, connection: Connection) -> bool:
+    def knows(self, connection: ClientConnection) -> bool:
         """Tell whether the caller's account is known. Requests of root do not wait for it."""
         return self.about.accounts.is_known(connection.uid) or connection.uid in (0, self._own)
 
@@ -153,16 +153,16 @@ class Dispatcher:
     def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:
         return log_lines(self._answers.log, caller, call)
 
-    def _wait(self, connection: Connection, caller: Caller, call: protocol.Wait) -> None:
+    def _wait(self, connection: ClientConnection, caller: Caller, call: protocol.Wait) -> None:
         caller.must_have_account()
         self._loop.refuse_to_wait(connection)
         self._loop.begin_work(connection, self._look_for(connection, caller, call))
 
-    def _look_for(self, connection: Connection, caller: Caller, call: protocol.Wait) -> Iterator[None]:
+    def _look_for(self, connection: ClientConnection, caller: Caller, call: protocol.Wait) -> Iterator[None]:
         over, keys = yield from self._answers.waited(caller, call.ids)
         self._loop.finish(connection, partial(self._waiters.add, connection, over, keys, call))
 
-    def _stop(self, connection: Connection, caller: Caller, call: protocol.Stop) -> None:
+    def _stop(self, connection: ClientConnection, caller: Caller, call: protocol.Stop) -> None:
         caller.must_operate("stop the controller")
         answer = protocol.Stopped(pid=os.getpid(), running=self._answers.running)
         self._loop.finish(connection, lambda: connection.succeed(answer))

@@ -25,7 +25,7 @@ from fgsched.scheduling.priority import JobClass
 from fgsched.store import JobRecord
 
 _NOT_ENDED = Ended(status=0)
-Getter = Callable[["Look", Job], Any]
+Getter = Callable[["CallerView", Job], Any]
 
 
 class Live(NamedTuple):
@@ -42,7 +42,7 @@ class Live(NamedTuple):
 _NO_LIVE = Live()
 
 
-class Look:
+class CallerView:
     """A view of jobs for one caller at one time. Equal demands are computed once."""
 
     def __init__(
@@ -172,8 +172,8 @@ class Look:
         capacities = (cards.gpu(hold.gpu).capacity for hold in job.holds if hold.gpu in cards)
         return max((one for one in capacities if one > WHOLE), default=0)
 
-    def steps(self, job: Job) -> list[protocol.Step]:
-        return [protocol.Step(*step) for step in self.engine.store.steps.of(job.id)]
+    def steps(self, job: Job) -> list[protocol.StateChange]:
+        return [protocol.StateChange(*step) for step in self.engine.store.steps.of(job.id)]
 
     def srun_steps(self, job: Job) -> list[JobStep]:
         """Return the steps that srun started in the last attempt of a job."""
@@ -310,7 +310,7 @@ def getters(names: Sequence[str]) -> dict[str, Getter]:
     return {name: FIELDS[name] for name in names}
 
 
-class _Named:
+class _ReferencedJobs:
     """The jobs of some references."""
 
     def __init__(self, names: Sequence[protocol.Reference]) -> None:
@@ -331,12 +331,12 @@ def _is_part(job: Job, parts: dict[int, int]) -> bool:
     return bool(bits and (job.task is None or bits >> job.task & 1))
 
 
-class Choice:
+class AttributeFilter:
     """A filter on attributes: jobs with one of the values in `where`."""
 
-    def __init__(self, where: protocol.Where, look: Look) -> None:
+    def __init__(self, where: protocol.Where, look: CallerView) -> None:
         self._look = look
-        self._named = None if where.id is None else _Named(where.id)
+        self._named = None if where.id is None else _ReferencedJobs(where.id)
         allowed = {name: values for name, values in msgspec.structs.asdict(where).items() if name != "id"}
         self._wanted = [
             (FIELDS[name], frozenset(values)) for name, values in allowed.items() if values is not None

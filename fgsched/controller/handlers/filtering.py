@@ -26,7 +26,7 @@ from fgsched.hooks.filtering import (
     rebuilt,
 )
 from fgsched.hooks.settings import Ran
-from fgsched.server import Connection
+from fgsched.server import ClientConnection
 
 log = logging.getLogger(__name__)
 _MOST = 32  # submissions of one user about which the filter is asked at a time
@@ -35,7 +35,7 @@ _MOST = 32  # submissions of one user about which the filter is asked at a time
 class _Asked(Struct):
     """A submission about which the filter is being asked."""
 
-    connection: Connection
+    connection: ClientConnection
     caller: Caller
     call: protocol.Submit
     left: list[Pair]
@@ -47,7 +47,9 @@ class SubmitFilter:
 
     def __init__(self, desk: HookDesk, loop: EventLoop, submit: Handler) -> None:
         self._desk, self._loop, self._submit = desk, loop, submit
-        self._waiting: dict[int, list[Connection]] = {}  # uid -> connections, of which some have an answer
+        self._waiting: dict[
+            int, list[ClientConnection]
+        ] = {}  # uid -> connections, of which some have an answer
         self._asking: Counter[int] = Counter()  # uid -> questions without an answer
         self._later: dict[int, list[_Asked]] = {}  # uid -> submissions with a question that is not asked yet
 
@@ -56,7 +58,7 @@ class SubmitFilter:
         """Whether the site has a filter."""
         return bool(self._desk.settings.submit_filter)
 
-    def ask(self, connection: Connection, caller: Caller, call: protocol.Submit) -> None:
+    def ask(self, connection: ClientConnection, caller: Caller, call: protocol.Submit) -> None:
         """Ask the filter, then submit, or refuse.
 
         Raises:
@@ -69,7 +71,7 @@ class SubmitFilter:
         connection.is_waiting = True
         self._next(_Asked(connection, caller, call, pairs_of(call)[::-1]))
 
-    def _refuse_more(self, connection: Connection, uid: int) -> None:
+    def _refuse_more(self, connection: ClientConnection, uid: int) -> None:
         """Note that a user waits for the filter. Raises Busy if this user has many submissions there."""
         known = self._waiting.get(uid, [])
         waiting = [one for one in known if one is not connection and one.is_waiting and not one.is_closed]

@@ -16,8 +16,8 @@ from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.jobref import References, name_of
 from fgsched.controller.handlers.submit import (
     Admission,
+    AdmissionGround,
     Conditions,
-    Ground,
     Labels,
     MaterialQuota,
     check_mail,
@@ -146,7 +146,7 @@ class RunningJobHandlers:
             _must_not_be_adopted(job, "started again")
             held = "" if not call.hold else "user" if caller.owns(job) else "admin"
             asked = self._engine.change(job, now, wish="requeue", held=held)
-            self._engine.then(turn.Requeue(asked))
+            self._engine.then(turn.RequeueOrder(asked))
             return Outcome(id=name_of(job), outcome="requeued")
 
         return self._actions.each(caller, call.ids, act, now, meant=_is_under_way)
@@ -163,7 +163,7 @@ class RunningJobHandlers:
             after = job.advance(JobState.SUSPENDED, suspended_at=now)
             self._engine.step(job, after, now)
             said = Outcome(id=name_of(job), outcome="suspended")
-            self._engine.then(turn.Suspend(after, said))
+            self._engine.then(turn.SuspendOrder(after, said))
             return said
 
         return self._actions.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.RUNNING)
@@ -229,7 +229,7 @@ class JobHandlers:
             protocol.Cancel: self.cancel,
             protocol.Signal: self.signal,
             protocol.Join: self.join,
-            protocol.Hold: self.hold,
+            protocol.HoldJobs: self.hold,
             protocol.UserHold: self.uhold,
             protocol.Release: self.release,
             **RunningJobHandlers(engine).calls,
@@ -269,7 +269,7 @@ class JobHandlers:
     def _read(self, caller: Caller, batch: protocol.Batch[Any]) -> list[NewJob]:
         caller.may_own_jobs(self.rules.least_uid)
         rules = self.rules
-        ground = Ground(self.ground, rules.tiers, self._engine.tier, rules.mail, rules.max_script)
+        ground = AdmissionGround(self.ground, rules.tiers, self._engine.tier, rules.mail, rules.max_script)
         return self._admission.read(batch, caller.submitter, ground)
 
     def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
@@ -323,7 +323,7 @@ class JobHandlers:
                 raise Refused(f"job {job.id} is not running", "Only running jobs can be sent a signal.")
             turn.require_supervisor(self._engine, job)
             outcome = Outcome(id=name_of(job), outcome="signalled")
-            self._engine.then(turn.Signal(job, call.signal, call.target, outcome))
+            self._engine.then(turn.SendSignal(job, call.signal, call.target, outcome))
             return outcome
 
         return self._actions.each(caller, call.ids, act, now)
@@ -338,12 +338,12 @@ class JobHandlers:
                 raise Refused(f"job {job.id} is not running", "See: fgq --why")
             turn.require_supervisor(self._engine, job)
             outcome = Outcome(id=name_of(job), outcome="joined")
-            self._engine.then(turn.Join(job, call.caller, outcome))
+            self._engine.then(turn.StartAgent(job, call.caller, outcome))
             return outcome
 
         return self._actions.each(caller, call.ids, act, now)
 
-    def hold(self, caller: Caller, call: protocol.Hold, now: float) -> Outcomes:
+    def hold(self, caller: Caller, call: protocol.HoldJobs, now: float) -> Outcomes:
         """Hold pending jobs. Only an operator can release a job that an operator holds."""
         return self._actions.each(caller, call.ids, self._hold, now, meant=_waits)
 
@@ -389,7 +389,7 @@ class JobHandlers:
         """Send the new time limit to a running job. A starting job receives it when it has a shepherd."""
         told = self._engine.change(job, now, relimited=True)
         if job.state is not JobState.STARTING:
-            self._engine.then(turn.Relimit(told, said))
+            self._engine.then(turn.RelimitOrder(told, said))
 
     def drain(self, caller: Caller, call: protocol.DrainGpu, now: float) -> protocol.GpuIndex:
         """Drain a GPU: start no new jobs on it. Raises BadUsage without a reason."""
@@ -422,7 +422,7 @@ class JobHandlers:
             engine.change(job, now, state=JobState.CANCELLED, **by, **over)
             return Outcome(id=name_of(job), outcome="cancelled")
         asked = job if job.cancelled_by is not None else engine.change(job, now, **by)
-        engine.then(turn.Cancel(asked))
+        engine.then(turn.CancelOrder(asked))
         return Outcome(id=name_of(job), outcome="cancelled")
 
     def _hold(self, caller: Caller, job: Job, now: float) -> Outcome:

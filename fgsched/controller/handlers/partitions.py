@@ -16,7 +16,7 @@ from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.sitepolicy import Overrides
-from fgsched.controller.turn import NO_REPLY, Reconfigure, Reply
+from fgsched.controller.turn import NO_REPLY, ApplyConfig, SendReply
 from fgsched.domain.errors import FgschedError, Refused
 
 log = logging.getLogger("fgsched.controller")
@@ -57,7 +57,7 @@ class PartitionHandlers:
         site = self._engine.site
         changes = site.reread(self._actions.load())
         changed = [_shown(name) for name in changes.now]
-        self._engine.then(Reconfigure(self._put_in_force, site.config))
+        self._engine.then(ApplyConfig(self._put_in_force, site.config))
         self._engine.log.note("reconfigure", changed=",".join(changed) or "nothing")
         warnings = hostsize.excesses(site.config, hostsize.this_host())
         later = [_shown(name) for name in changes.later]
@@ -67,7 +67,7 @@ class PartitionHandlers:
         self._engine.site.put_in_force(config)
         self._actions.obey(config)
 
-    def hang_up(self, now: float) -> Reply:
+    def hang_up(self, now: float) -> SendReply:
         """Reread the configuration at SIGHUP, with errors in the log only."""
         try:
             answer = self.reread()

@@ -11,7 +11,7 @@ from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.engine import Engine
-from fgsched.controller.handlers.fields import FIELDS, Choice, Live, Look, getters
+from fgsched.controller.handlers.fields import FIELDS, AttributeFilter, CallerView, Live, getters
 from fgsched.controller.handlers.jobref import References
 from fgsched.controller.handlers.wait import Key
 from fgsched.controller.jobtable import JobTable
@@ -29,7 +29,7 @@ _WAITED = 100_000  # jobs that are waited for at once
 _ROWS = 25  # of history, in one piece: some milliseconds
 _WITH_FILES = 2  # rows in one piece whose user can make each take 10 ms, by a full table of steps
 _RECENT = 300.0  # seconds for which the queue can show an ended job
-Getters = dict[str, Callable[[Look, Job], Any]]
+Getters = dict[str, Callable[[CallerView, Job], Any]]
 
 
 class QueryHandlers:
@@ -78,7 +78,7 @@ class QueryHandlers:
         open_jobs, ended = self._snapshot(), list[Job]()
         if wanted.recent:
             ended = [look.know(record) for record in self._engine.store.ended_since(now - _RECENT)]
-        choice = Choice(wanted.where, look)
+        choice = AttributeFilter(wanted.where, look)
 
         def pieces() -> Iterator[list[protocol.JobInfo]]:
             for piece in chain(cut(open_jobs.jobs), cut(ended)):
@@ -87,7 +87,9 @@ class QueryHandlers:
 
         return pieces()
 
-    def _infos(self, look: Look, jobs: Sequence[Job], wanted: Getters) -> Iterator[list[protocol.JobInfo]]:
+    def _infos(
+        self, look: CallerView, jobs: Sequence[Job], wanted: Getters
+    ) -> Iterator[list[protocol.JobInfo]]:
         """Yield the attributes of jobs in one piece, or in several if an attribute is read from files."""
         size = _WITH_FILES if "srun_steps" in wanted else max(1, len(jobs))
         for part in cut(jobs, size) if jobs else [jobs]:
@@ -103,10 +105,10 @@ class QueryHandlers:
         """Return the number of pending tasks of all arrays."""
         return self._engine.jobtable.arrays.pending
 
-    def _look(self, caller: Caller, now: float) -> Look:
-        return Look(self._engine, caller, now, self._live)
+    def _look(self, caller: Caller, now: float) -> CallerView:
+        return CallerView(self._engine, caller, now, self._live)
 
-    def _info(self, look: Look, job: Job, wanted: Getters) -> protocol.JobInfo:
+    def _info(self, look: CallerView, job: Job, wanted: Getters) -> protocol.JobInfo:
         """Return the selected attributes of a job; if that fails, those of the job with an empty request."""
         try:
             return protocol.JobInfo(**{name: get(look, job) for name, get in wanted.items()})
@@ -115,7 +117,7 @@ class QueryHandlers:
             bare = _bare(job)
             return protocol.JobInfo(**{name: get(look, bare) for name, get in wanted.items()})
 
-    def _chosen(self, choice: Choice, jobs: Sequence[Job]) -> Iterable[Job]:
+    def _chosen(self, choice: AttributeFilter, jobs: Sequence[Job]) -> Iterable[Job]:
         """Return the jobs that match the filter; a job that causes an exception is omitted."""
         try:
             return choice.of(jobs)
@@ -331,8 +333,8 @@ class QueryHandlers:
             preload=engine.mounts.word,
             preload_note=engine.mounts.note,
             other_gpus=engine.mounts.others,
-            cpus=protocol.Amount(free=host.cpus, total=engine.limits.cpus),
-            memory=protocol.Amount(free=host.memory, total=engine.limits.host_memory),
+            cpus=protocol.ResourceAmount(free=host.cpus, total=engine.limits.cpus),
+            memory=protocol.ResourceAmount(free=host.memory, total=engine.limits.host_memory),
             jobs=self._counts(),
         )
 

@@ -27,7 +27,7 @@ class _Elsewhere(Exception):
     """Raised if only the reading process knows what a line means."""
 
 
-class _Reader:
+class _QueueCaller:
     """The caller, as a reader of the queue."""
 
     def __init__(self, caller: Caller, call: protocol.QueueLine) -> None:
@@ -68,7 +68,7 @@ class QueueLineHandlers:
         if sum(map(len, call.words)) > _LONGEST_LINE:
             raise _Elsewhere
         options = table.read(call.words)
-        wanted = query(options, _Reader(caller, call))
+        wanted = query(options, _QueueCaller(caller, call))
         named = wanted.call.where.id or ()
         if call.name == "fgq" and not self._answers.knows(wanted.call.where):
             raise _Elsewhere

@@ -14,7 +14,7 @@ from fgsched.controller.eventloop import Apart, EventLoop
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, NotPermitted, OurFault, StorageError
 from fgsched.reports.process import ReporterProcess
 from fgsched.reports.request import WITHOUT_NAMES, Made, ReportRequest
-from fgsched.server import Connection
+from fgsched.server import ClientConnection
 
 _MOST = 16  # reports that are asked for at a time
 _PAUSE = 1.0  # seconds until a client asks again
@@ -26,7 +26,7 @@ class ReportHandlers:
     def __init__(self, accounts: Path, loop: EventLoop, config: Callable[[], Config]) -> None:
         """`config` returns the settings in force."""
         self._loop, self._config = loop, config
-        self._asked: dict[int, Connection] = {}
+        self._asked: dict[int, ClientConnection] = {}
         self._reporter = ReporterProcess(accounts, loop.watch_once, self._answered)
         self.calls: dict[type[protocol.Call[Any]], Apart] = {protocol.MakeReport: self._make}
 
@@ -38,7 +38,7 @@ class ReportHandlers:
         """End the reporter."""
         self._reporter.close()
 
-    def _make(self, connection: Connection, caller: Caller, call: protocol.MakeReport) -> None:
+    def _make(self, connection: ClientConnection, caller: Caller, call: protocol.MakeReport) -> None:
         caller.must_have_account()
         request = self._request(caller, call)
         if len(self._asked) >= _MOST or any(one.uid == caller.uid for one in self._asked.values()):

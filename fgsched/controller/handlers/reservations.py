@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
-from fgsched.controller.sitepolicy import Record
+from fgsched.controller.sitepolicy import ReservationRecord
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import WHOLE, Job
 from fgsched.domain.policy import Reservation
@@ -63,7 +63,9 @@ class ReservationHandlers:
             )
         if call.end is UNSET:
             raise BadUsage("a reservation needs an end", "Give endtime= or duration=.")
-        record = self._settled(Record(name=name, start=int(now), end=call.end, by=caller.name), call, now)
+        record = self._settled(
+            ReservationRecord(name=name, start=int(now), end=call.end, by=caller.name), call, now
+        )
         self._keep([one for one in records if one.name != name] + [record], name, "create", now)
         return protocol.ReservationName(reservation=name)
 
@@ -99,13 +101,15 @@ class ReservationHandlers:
         self._keep([one for one in records if one.name != name], name, "delete", now)
         return protocol.ReservationName(reservation=name)
 
-    def _keep(self, records: Iterable[Record], name: str, action: str, now: float) -> None:
+    def _keep(self, records: Iterable[ReservationRecord], name: str, action: str, now: float) -> None:
         self._engine.site.reserve(records, now)
         self._engine.log.note("reservation", reservation=name, action=action)
 
     # -- checks ---------------------------------------------------------------------------------
 
-    def _settled(self, record: Record, call: protocol.ReservationChanges, now: float) -> Record:
+    def _settled(
+        self, record: ReservationRecord, call: protocol.ReservationChanges, now: float
+    ) -> ReservationRecord:
         """Return the record with the requested changes and its GPUs. Raises Refused."""
         record = _with_changes(record, call)
         if call.accounts is not UNSET:
@@ -141,7 +145,9 @@ class ReservationHandlers:
             raise Refused(f"this host has no GPU {index}", "fginfo -g lists its GPUs.")
         return self._engine.cards.gpu(index).uuid
 
-    def _some(self, record: Record, count: int, share: int, now: float) -> tuple[tuple[str, int], ...]:
+    def _some(
+        self, record: ReservationRecord, count: int, share: int, now: float
+    ) -> tuple[tuple[str, int], ...]:
         """Return (UUID, share) of `count` GPUs that can be reserved in the period, in index order."""
         found: list[tuple[str, int]] = []
         why: Refused | None = None
@@ -158,7 +164,7 @@ class ReservationHandlers:
             )
         return tuple(found[:count])
 
-    def _problem(self, record: Record, now: float) -> Refused | None:
+    def _problem(self, record: ReservationRecord, now: float) -> Refused | None:
         """Return why the record conflicts: another reservation, or jobs that may run then."""
         engine, reservation = self._engine, self._engine.site.reservation(record)
         others = [self._engine.site.reservation(one) for one in self._engine.site.records if one.end > now]
@@ -200,7 +206,7 @@ class ReservationHandlers:
         if over := [gpu for gpu, share in used.items() if share > kept.get(gpu, 0)]:
             raise Refused(f"its jobs have more of GPU {min(over)} than that", "Wait for them.")
 
-    def _found(self, records: Iterable[Record], name: str, now: float) -> Record:
+    def _found(self, records: Iterable[ReservationRecord], name: str, now: float) -> ReservationRecord:
         for record in records:
             if record.name == name and record.end > now:
                 return record
@@ -210,9 +216,9 @@ class ReservationHandlers:
         return [job for job in self._engine.jobtable.jobs.values() if job.request.reservation == name]
 
 
-def _with_changes(record: Record, call: protocol.ReservationChanges) -> Record:
+def _with_changes(record: ReservationRecord, call: protocol.ReservationChanges) -> ReservationRecord:
     """Return the record with the requested fields; its GPUs are unchanged."""
-    return Record(
+    return ReservationRecord(
         name=record.name,
         by=record.by,
         cards=record.cards,

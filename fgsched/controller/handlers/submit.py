@@ -94,7 +94,7 @@ _FEW = 16  # jobs of a submission that is remembered
 _SMALL = 2**15  # bytes of its scripts and environments
 
 
-class Ground(Struct, frozen=True):
+class AdmissionGround(Struct, frozen=True):
     """What the checks of a request depend on, apart from its user."""
 
     context: AdmissionContext
@@ -114,11 +114,11 @@ class Admission:
     """
 
     def __init__(self) -> None:
-        self._ground: Ground | None = None
+        self._ground: AdmissionGround | None = None
         self._admitted: dict[tuple[Request, Submitter], Request] = {}
         self._last: dict[Submitter, tuple[_Content, list[NewJob]]] = {}
 
-    def read(self, batch: Batch[Any], submitter: Submitter, ground: Ground) -> list[NewJob]:
+    def read(self, batch: Batch[Any], submitter: Submitter, ground: AdmissionGround) -> list[NewJob]:
         """Return the jobs of a submission. Raises Refused, BadUsage or NotPermitted."""
         self._stand_on(ground)
         content = batch.requests, batch.scripts, batch.environments, batch.jobs
@@ -132,11 +132,11 @@ class Admission:
             self._last[submitter] = content, jobs
         return jobs
 
-    def _stand_on(self, ground: Ground) -> None:
+    def _stand_on(self, ground: AdmissionGround) -> None:
         if ground != self._ground or len(self._admitted) >= _REMEMBERED:
             self._ground, self._admitted, self._last = ground, {}, {}
 
-    def admit(self, request: Request, submitter: Submitter, ground: Ground) -> Request:
+    def admit(self, request: Request, submitter: Submitter, ground: AdmissionGround) -> Request:
         """Check a request, and return it with the site's defaults. Raises BadUsage, Refused, NotPermitted."""
         self._stand_on(ground)
         found = self._admitted.get((request, submitter))
@@ -145,7 +145,7 @@ class Admission:
         return found
 
 
-def _admitted(request: Request, submitter: Submitter, ground: Ground) -> Request:
+def _admitted(request: Request, submitter: Submitter, ground: AdmissionGround) -> Request:
     request = admit(request, submitter, ground.context)
     check_plain(request)
     if request.kill_invalid not in ("", "yes", "no"):

@@ -11,15 +11,15 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.eventloop import Apart, EventLoop
 from fgsched.controller.events import IDLE, EventRing
-from fgsched.server import Connection
+from fgsched.server import ClientConnection
 
 _PATIENCE = 10.0  # seconds after which a reader gets an empty answer
 
 
-class _Reader(NamedTuple):
+class _Subscriber(NamedTuple):
     """A reader that waits for an event."""
 
-    connection: Connection
+    connection: ClientConnection
     cursor: str
     uid: int | None  # the user whose jobs it may see; None: all
     until: float  # monotonic seconds
@@ -33,12 +33,12 @@ class EventReaders:
     ) -> None:
         self._log, self._loop, self._clock = log, loop, clock
         self._ring = _new_ring()
-        self._waiting: list[_Reader] = []
+        self._waiting: list[_Subscriber] = []
         self._looked = 0  # number of the last event that was looked at
         self._asked_at = 0.0  # when the last reader asked
         self.calls: dict[type[protocol.Call[Any]], Apart] = {protocol.Events: self.ask}
 
-    def ask(self, connection: Connection, caller: Caller, call: protocol.Events) -> None:
+    def ask(self, connection: ClientConnection, caller: Caller, call: protocol.Events) -> None:
         """Answer a reader now or later. Raises Busy if the user waits on too many connections."""
         self._loop.refuse_to_wait(connection)
         self._asked_at = self._clock()
@@ -49,7 +49,7 @@ class EventReaders:
         cursor = call.after or self._ring.cursor()
         if not call.after:  # it learns at once where it begins
             self._answer(connection, protocol.EventBatch(events=[], cursor=cursor))
-        elif reader := self._serve(_Reader(connection, cursor, uid, self._asked_at + _PATIENCE)):
+        elif reader := self._serve(_Subscriber(connection, cursor, uid, self._asked_at + _PATIENCE)):
             self._waiting.append(reader)
 
     @property
@@ -72,7 +72,7 @@ class EventReaders:
             self._log.feed = None
             self._ring, self._looked = _new_ring(), 0  # a later reader lost an unknown number of events
 
-    def _serve(self, reader: _Reader) -> _Reader | None:
+    def _serve(self, reader: _Subscriber) -> _Subscriber | None:
         """Answer a reader; return the reader if it must wait, None if it needs nothing more."""
         if reader.connection.is_closed:
             return None
@@ -82,7 +82,7 @@ class EventReaders:
         self._answer(reader.connection, batch)
         return None
 
-    def _answer(self, connection: Connection, batch: protocol.EventBatch) -> None:
+    def _answer(self, connection: ClientConnection, batch: protocol.EventBatch) -> None:
         connection.is_waiting = False
         self._loop.finish(connection, partial(connection.succeed, batch))
 

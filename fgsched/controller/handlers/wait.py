@@ -12,17 +12,17 @@ from fgsched.domain.job import Ended, Job
 from fgsched.domain.states import JobState
 from fgsched.lifecycle.arrays import bits_of, tasks
 from fgsched.protocol import JobEnd, JobEnds, Progress, Wait
-from fgsched.server import Connection
+from fgsched.server import ClientConnection
 
 _MOST = 100_000  # jobs that one user may wait for, on all connections; one wait may be larger
 _BETWEEN = 0.5  # seconds between two lines of progress
 Key = int | tuple[int, int | None]  # a job, a task that has no row yet, or (array, None): all of it
 
-Send = Callable[[Connection, Callable[[], None]], None]
+Send = Callable[[ClientConnection, Callable[[], None]], None]
 
 
 class _Waiter(Struct):
-    connection: Connection
+    connection: ClientConnection
     open: set[Key]
     any_will_do: bool
     wants_progress: bool
@@ -46,7 +46,7 @@ class WaitHandlers:
         self._next = 0.0  # time of the next progress message
         self.delay: float | None = None  # seconds until the next progress message; None: there is none
 
-    def add(self, connection: Connection, over: Iterable[Job], keys: set[Key], call: Wait) -> None:
+    def add(self, connection: ClientConnection, over: Iterable[Job], keys: set[Key], call: Wait) -> None:
         """Register a client that waits for the jobs `keys`; the jobs `over` have already ended.
 
         Raises: Refused, if the connection waits already; Busy, if its user waits for too many jobs.
