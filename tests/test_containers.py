@@ -275,7 +275,7 @@ def test_a_step_of_srun_enters_a_container_of_its_own():
     enters = ("/py", "-I", "-m", "fgsched.containers.enter", "--image=ubuntu", "--mounts=/a", "--")
     assert step.program(0) == (*enters, "hostname")
     for words in (["--container-mounts=/a"], ["--container=-x"], ["--container=u", "--container-mounts=a"]):
-        with pytest.raises(srun.Refusal):
+        with pytest.raises(srun.StepRefused):
             srun.step_of([*words, "hostname"], environ)
 
 

@@ -14,7 +14,7 @@ from fgsched.domain.text import width_of as width
 from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.jobscript import directives
 from fgsched.reports.efficiency import groups, needs_of, proposal_of, run_of
-from fgsched.reports.proposal import Needs, Proposal, for_slurm, propose
+from fgsched.reports.proposal import MeasuredNeeds, Proposal, for_slurm, propose
 from fgsched.submission.options import from_script
 from fgsched.submission.table import Amount, GpuMemory
 from fgsched.views.choices import name_of
@@ -94,7 +94,9 @@ def test_the_sm_share_of_a_job_that_is_charged_for_its_memory_is_that_of_the_gpu
     ],
 )
 def test_an_option_is_proposed_if_it_is_below_three_quarters_of_the_request(needs, tokens):
-    found = propose(Needs(**{"gpus": 1, "share": 10_000, "memory": 80 * GIB, "total": 80 * GIB} | needs))
+    found = propose(
+        MeasuredNeeds(**{"gpus": 1, "share": 10_000, "memory": 80 * GIB, "total": 80 * GIB} | needs)
+    )
     assert (found.tokens if found else None) == tokens
 
 

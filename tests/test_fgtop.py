@@ -14,15 +14,15 @@ import history
 from fgsched.cli.top import plain
 from fgsched.cli.top.layout import plain as as_text
 from fgsched.cli.top.layout import screen
-from fgsched.cli.top.snapshot import Frame, History, difference, gpu_classes, kinds, means, sm_of
-from fgsched.cli.top.view import SORTS, Action, Reader, View, chosen, press
+from fgsched.cli.top.snapshot import Frame, LookHistory, difference, gpu_classes, kinds, means, sm_of
+from fgsched.cli.top.view import SORTS, Action, TopUser, View, chosen, press
 from fgsched.domain.states import JobState
 from fgsched.domain.text import width_of as width
 from live_host import PATIENCE, Home, living
 from topframes import CARDS, GIB, HOST, JOBS, NOW, card, frame, running, usage
 
 EXPECTED = Path(__file__).parent / "data" / "fgtop"
-INES = Reader(1, "ines")
+INES = TopUser(1, "ines")
 SIZES = [(120, 36), (80, 24), (60, 16), (170, 45), (38, 9)]
 
 
@@ -81,7 +81,7 @@ def test_a_gpu_without_a_utilisation_has_the_sm_share_of_its_jobs():
 
 
 def test_a_screen_before_the_first_answer_says_so():
-    text = as_text(screen(Frame(at=NOW, host=""), History(), View(), INES, now=NOW).lines)
+    text = as_text(screen(Frame(at=NOW, host=""), LookHistory(), View(), INES, now=NOW).lines)
     assert "Waiting for the controller." in text
     assert "No job" not in text
 
@@ -136,7 +136,7 @@ def test_an_empty_host_says_so():
         ({"is_paused": True}, {}, "PAUSED"),
         ({}, {"now": NOW + 60}, "STALE 60 s"),
         ({}, {"trouble": "the controller does not answer"}, "STALE 0 s"),
-        ({}, {"reader": Reader(1, "ines", may_change=False)}, "READ ONLY"),
+        ({}, {"reader": TopUser(1, "ines", may_change=False)}, "READ ONLY"),
     ],
 )
 def test_the_first_line_says_what_the_screen_is_not(view, more, mark):
@@ -162,14 +162,14 @@ def test_the_classes_of_each_gpu_add_up_to_one():
 def test_charges_above_a_whole_gpu_are_reduced_in_proportion():
     """One job has most of the time and another most of the memory."""
     jobs = [running(one, "ann", "x", [0], 75, 50, 1, 60, 60, 0) for one in (1, 2)]
-    found = History().frame(CARDS, jobs, NOW, HOST)
+    found = LookHistory().frame(CARDS, jobs, NOW, HOST)
     assert [part for _, part in found.on(0)] == [0.5, 0.5]
     assert sum(gpu_classes(found, CARDS[0]).values()) == 1.0
     assert found.charged == 1.0
 
 
 def test_what_a_job_did_is_the_difference_of_two_looks():
-    kept = History()
+    kept = LookHistory()
     before = running(7, "mei", "x", [0], 100, 0.0, 10, 40, 600, 3600, "held")
     kept.frame(CARDS, [before], NOW - 60, HOST)
     after = usage(600, 0.0, 10, kind="held")
@@ -181,21 +181,21 @@ def test_what_a_job_did_is_the_difference_of_two_looks():
 
 
 def test_a_job_keeps_its_values_until_there_is_a_new_sample():
-    kept = History()
+    kept = LookHistory()
     job = running(7, "mei", "x", [0], 100, 0.5, 10, 40, 600, 3600)
     first = kept.frame(CARDS, [job], NOW - 2, HOST).now[7]
     assert kept.frame(CARDS, [job], NOW, HOST).now[7] == first
 
 
 def test_without_samples_nothing_is_known_and_nothing_is_zero():
-    found = History().frame(CARDS, [running(7, "mei", "x", [0], 100, None, 0, 40, 600, 3600)], NOW, HOST)
+    found = LookHistory().frame(CARDS, [running(7, "mei", "x", [0], 100, None, 0, 40, 600, 3600)], NOW, HOST)
     assert (found.now[7].sm, found.now[7].memory, found.now[7].kind) == (None, None, "charged")
     assert found.classes()["charged"] == 1.0
     assert difference(usage(0, 0, 0), None).sm is None
 
 
 def test_the_history_keeps_an_hour_and_leaves_gaps_blank():
-    kept = History()
+    kept = LookHistory()
     for at in range(-90, 1):
         kept.frame([card(0, 50, 8, 60, 100)], [], NOW + 60 * at, HOST)
     assert len(kept.gpus[0]) == 61
@@ -278,12 +278,12 @@ def test_a_job_is_cancelled_only_after_a_question():
 def test_jobs_of_others_are_for_operators(key):
     view, action = after(View(selected=41021), key)
     assert (view.message, view.asking, action) == ("job 41021 belongs to farid", 0, Action())
-    view, action = after(View(selected=41021), key, reader=Reader(0, "root", is_operator=True))
+    view, action = after(View(selected=41021), key, reader=TopUser(0, "root", is_operator=True))
     assert view.asking == 41021 or action == Action("tail", 41021)
 
 
 def test_a_screen_that_is_read_only_cancels_nothing():
-    view, action = after(View(selected=41075), "k", reader=Reader(1, "ines", may_change=False))
+    view, action = after(View(selected=41075), "k", reader=TopUser(1, "ines", may_change=False))
     assert (view.asking, action) == (0, Action())
     assert view.message == "read only: jobs cannot be cancelled here"
 

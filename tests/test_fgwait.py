@@ -12,7 +12,7 @@ import pytest
 from awaiting import rest
 from crashing import controller_of, kill
 from fgsched import protocol
-from fgsched.cli.waiting import Progress
+from fgsched.cli.waiting import ProgressLine
 from live_host import PATIENCE
 
 
@@ -119,7 +119,7 @@ def test_a_terminal_is_told_how_far_it_is_when_it_takes_long(monkeypatch):
     screen = io.StringIO()
     screen.isatty = lambda: True
     monkeypatch.setattr("sys.stderr", screen)
-    progress = Progress()
+    progress = ProgressLine()
     progress.tell(protocol.Progress(pending=2))
     assert screen.getvalue() == ""
     monkeypatch.setattr(progress, "_since", float("-inf"))

@@ -14,14 +14,14 @@ from fakehost import hosting, why_not
 from fgsched.cli.install import host as hosts
 from fgsched.cli.install import texts, wanted
 from fgsched.cli.install.carry import STATE, Carrier, Manifest
-from fgsched.cli.install.host import Host, look
+from fgsched.cli.install.host import InstallHost, look
 from fgsched.cli.install.plan import (
-    Command,
-    Entry,
-    Found,
-    Keep,
+    LeavePath,
     Make,
+    ManifestEntry,
+    PathContent,
     Remove,
+    RunCommand,
     Undo,
     Want,
     digest,
@@ -31,7 +31,7 @@ from fgsched.cli.install.plan import (
     to_run,
 )
 from fgsched.cli.install.run import _refuse_unfit_programs
-from fgsched.cli.install.texts import Card, Hardware
+from fgsched.cli.install.texts import Hardware, InstalledGpu
 from fgsched.cli.shells import COMMANDS
 from fgsched.config.load import load
 from fgsched.domain.errors import Exit, Refused
@@ -43,10 +43,10 @@ OURS, NEWER, THEIRS = (digest("file", text) for text in ("ours", "newer", "their
 FILE = Want(path="/f", kind="file", text="newer", about="a file")
 SITES = Want(path="/f", kind="file", text="newer", is_sites=True, about="a file")
 LINK = Want(path="/f", kind="link", text="/to", about="a link")
-ROOT_OF_ALL = {"/": Found("directory")}
-CARDS = Hardware(cards=(Card(0, "NVIDIA A100", 80 << 30),), cpus=32, memory=256 << 30)
+ROOT_OF_ALL = {"/": PathContent("directory")}
+CARDS = Hardware(cards=(InstalledGpu(0, "NVIDIA A100", 80 << 30),), cpus=32, memory=256 << 30)
 NONE = Hardware(note="there is no driver", cpus=2, memory=4 << 30)
-HOST = Host(
+HOST = InstallHost(
     program="/opt/fgsched/bin/fgsched",
     hardware=CARDS,
     systemd="running",
@@ -66,21 +66,36 @@ HOST = Host(
     ("want", "found", "entry", "action"),
     [
         (FILE, None, None, Make(FILE)),
-        (FILE, None, Entry(kind="file", digest=NEWER), Make(FILE)),
-        (FILE, Found("file", NEWER), None, None),
-        (FILE, Found("file", OURS), Entry(kind="file", digest=OURS), Make(FILE, OURS)),
-        (FILE, Found("file", OURS), Entry(kind="file", digest=NEWER, was=OURS), Make(FILE, OURS)),
-        (FILE, Found("file", THEIRS), None, Keep("/f", "it was there before, with another content")),
+        (FILE, None, ManifestEntry(kind="file", digest=NEWER), Make(FILE)),
+        (FILE, PathContent("file", NEWER), None, None),
+        (FILE, PathContent("file", OURS), ManifestEntry(kind="file", digest=OURS), Make(FILE, OURS)),
         (
             FILE,
-            Found("file", THEIRS),
-            Entry(kind="file", digest=OURS),
-            Keep("/f", "it was changed after fgsched init wrote it"),
+            PathContent("file", OURS),
+            ManifestEntry(kind="file", digest=NEWER, was=OURS),
+            Make(FILE, OURS),
         ),
-        (SITES, Found("file", THEIRS), None, None),
-        (SITES, Found("file", OURS), Entry(kind="file", digest=OURS), None),
-        (LINK, Found("file", THEIRS), None, Keep("/f", "it was there before, with another content")),
-        (LINK, Found("link", "/old"), Entry(kind="link", digest="/old"), Make(LINK, "/old")),
+        (
+            FILE,
+            PathContent("file", THEIRS),
+            None,
+            LeavePath("/f", "it was there before, with another content"),
+        ),
+        (
+            FILE,
+            PathContent("file", THEIRS),
+            ManifestEntry(kind="file", digest=OURS),
+            LeavePath("/f", "it was changed after fgsched init wrote it"),
+        ),
+        (SITES, PathContent("file", THEIRS), None, None),
+        (SITES, PathContent("file", OURS), ManifestEntry(kind="file", digest=OURS), None),
+        (
+            LINK,
+            PathContent("file", THEIRS),
+            None,
+            LeavePath("/f", "it was there before, with another content"),
+        ),
+        (LINK, PathContent("link", "/old"), ManifestEntry(kind="link", digest="/old"), Make(LINK, "/old")),
     ],
 )
 def test_what_is_there_and_what_was_written_decide_about_a_file(want, found, entry, action):
@@ -100,31 +115,31 @@ def test_missing_directories_are_made_from_the_top_and_once():
     [
         (None, False, True),
         (None, True, False),
-        (Entry(kind="command"), True, True),
-        (Entry(kind="command", is_done=True), False, False),
+        (ManifestEntry(kind="command"), True, True),
+        (ManifestEntry(kind="command", is_done=True), False, False),
     ],
 )
 def test_a_command_runs_until_it_has_succeeded_and_not_for_what_others_did(entry, is_there, is_run):
-    command = Command(key="k", words=("true",), about="try")
+    command = RunCommand(key="k", words=("true",), about="try")
     assert to_run(command, entry, is_there=is_there) == ([command] if is_run else [])
 
 
 def test_only_what_is_unchanged_is_removed_and_the_last_first():
     manifest = {
-        "/d": Entry(kind="directory"),
-        "/d/ours": Entry(kind="file", digest=OURS),
-        "/d/changed": Entry(kind="file", digest=OURS),
-        "/d/gone": Entry(kind="file", digest=OURS),
-        "group": Entry(kind="command", undo=("groupdel", "g")),
+        "/d": ManifestEntry(kind="directory"),
+        "/d/ours": ManifestEntry(kind="file", digest=OURS),
+        "/d/changed": ManifestEntry(kind="file", digest=OURS),
+        "/d/gone": ManifestEntry(kind="file", digest=OURS),
+        "group": ManifestEntry(kind="command", undo=("groupdel", "g")),
     }
     found = {
-        "/d": Found("directory"),
-        "/d/ours": Found("file", OURS),
-        "/d/changed": Found("file", THEIRS),
+        "/d": PathContent("directory"),
+        "/d/ours": PathContent("file", OURS),
+        "/d/changed": PathContent("file", THEIRS),
     }
     assert to_remove(manifest, found) == [
         Undo("group", ("groupdel", "g")),
-        Keep("/d/changed", "it was changed after fgsched init wrote it"),
+        LeavePath("/d/changed", "it was changed after fgsched init wrote it"),
         Remove("/d/ours", "file"),
         Remove("/d", "directory"),
     ]
@@ -173,7 +188,7 @@ def test_a_program_with_blanks_is_one_word_of_the_unit():
 def test_without_a_mail_program_no_report_is_sent():
     mailed, silent = (
         {Path(one.path).name for one in wanted.wants(host, "root") if one.path.endswith(".timer")}
-        for host in (HOST, Host(**{**_fields(HOST), "has_mail": False}))
+        for host in (HOST, InstallHost(**{**_fields(HOST), "has_mail": False}))
     )
     assert silent == {"fgsched-idle.timer", "fgsched-strangers-policy.timer"}
     assert silent < mailed
@@ -184,7 +199,7 @@ def _fields(host):
 
 
 def test_cron_has_the_lines_where_there_is_no_systemd():
-    host = Host(**{**_fields(HOST), "systemd": "", "has_cron": True})
+    host = InstallHost(**{**_fields(HOST), "systemd": "", "has_cron": True})
     (file,) = [one for one in wanted.wants(host, "root") if "cron" in one.path]
     lines = [line for line in file.text.splitlines() if not line.startswith("#")]
     assert len(lines) == 7
@@ -227,7 +242,7 @@ class Image:
             Want(path="/etc/unit", kind="file", text="new", mode=0o600, about="unit"),
             Want(path="/bin/fgq", kind="link", text="/opt/fgq", about="link"),
         ]
-        command = Command(key="group", words=("do", "g"), undo=("undo", "g"), about="group")
+        command = RunCommand(key="group", words=("do", "g"), undo=("undo", "g"), about="group")
         files = to_install(wants, look(self.path, paths(wants)), entries)
         return [*files, *to_run(command, entries.get("group"), is_there=False)]
 

@@ -8,7 +8,7 @@ from fgsched.domain.states import JobState
 from fgsched.lifecycle.jobvariables import OF_FENCE, is_of_job
 from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, merge_environment, variables
 from fgsched.slurm.environment import of_step
-from fgsched.slurm.step import Step
+from fgsched.slurm.step import SrunStep
 from fgsched.submission.prepare import exported
 
 SITE = LaunchContext(
@@ -36,7 +36,7 @@ USERS = {"HOME": "/home/ann", "FG_HOME": "/q", "FG_CONFIG": "/c", "FGSUB_TIME": 
 
 
 def test_every_variable_of_a_job_and_of_a_step_is_known_as_such():
-    step = of_step(Step(command=("true",), tasks=2, gpus=1), outer(), 1, ["GPU-0"])
+    step = of_step(SrunStep(command=("true",), tasks=2, gpus=1), outer(), 1, ["GPU-0"])
     unknown = [name for name in outer() | step if not is_of_job(name) and name not in OF_FENCE]
     assert unknown == []
 

@@ -482,7 +482,9 @@ def test_no_width_of_a_format_uses_all_memory(digits):
     assert text.column_width(digits) == 10_000
     assert text.column_width("") == 0
     assert sinfo._of_letters(f"%.{digits}N")[1][0].width == 10_000
-    assert tables.columns(f"user%-{digits}", [tables.Field("User", 10, str)], owner="")[0].width == 10_000
+    assert (
+        tables.columns(f"user%-{digits}", [tables.SlurmField("User", 10, str)], owner="")[0].width == 10_000
+    )
 
 
 @pytest.mark.parametrize("form", ["{}", "--install={}", "--output={}/more"])

@@ -10,8 +10,8 @@ from browser import browser
 from fgsched.domain.text import width_of as width
 from fgsched.reports.mail import (
     LARGEST,
-    Amount,
     Notice,
+    ResourceUse,
     notice_html,
     notice_mail,
     notice_text,
@@ -33,11 +33,11 @@ COMPLETED = Notice(
     state="COMPLETED",
     sentence="Ran 06:39:41, exit code 0.",
     used=(
-        Amount(label="GPU memory", text="6.1 of 80.0 GiB", part=0.076),
-        Amount(label="SM share", text="mean of 1 GPU", part=0.2),
-        Amount(label="Host memory", text="11.8 of 64.0 GiB", part=0.184),
-        Amount(label="CPUs", text="3.4 of 8", part=0.426),
-        Amount(label="Time", text="06:39:41 of 1-00:00:00", part=0.278),
+        ResourceUse(label="GPU memory", text="6.1 of 80.0 GiB", part=0.076),
+        ResourceUse(label="SM share", text="mean of 1 GPU", part=0.2),
+        ResourceUse(label="Host memory", text="11.8 of 64.0 GiB", part=0.184),
+        ResourceUse(label="CPUs", text="3.4 of 8", part=0.426),
+        ResourceUse(label="Time", text="06:39:41 of 1-00:00:00", part=0.278),
     ),
     advice=(
         "The job fits in a quarter of a card. It would be charged 1.7 instead of 6.7 GPU-hours and, going by"
@@ -69,8 +69,8 @@ OOM = Notice(
     has_failed=True,
     sentence="Ended after 00:13:09: GPU memory limit of the job.",
     used=(
-        Amount(label="GPU memory", text="19.1 of 20.0 GiB", part=0.956),
-        Amount(label="Host memory", text="9.2 GiB"),
+        ResourceUse(label="GPU memory", text="19.1 of 20.0 GiB", part=0.956),
+        ResourceUse(label="Host memory", text="9.2 GiB"),
     ),
     happened=(
         "The job held 19.1 GiB of its 20 GiB and asked for 2.4 GiB more in one allocation. fgsched refused"

@@ -101,7 +101,7 @@ USAGE = JobUsage(
 
 
 def test_sstat_shows_what_is_measured_and_leaves_out_what_is_not():
-    batch = sstat.Row(JobInfo(step="batch", usage=USAGE), [], TreeUse(read=5 << 10))
+    batch = sstat.SstatRow(JobInfo(step="batch", usage=USAGE), [], TreeUse(read=5 << 10))
     values = {field.name: field.show(batch) for field in sstat.FIELDS}
     names = ("MaxDiskRead", "AveDiskRead", "MaxDiskWrite", "ConsumedEnergy")
     assert [values[name] for name in names] == ["5K", "5K", "", "13"]

@@ -13,7 +13,7 @@ from fgsched.slurm import inputs
 from fgsched.slurm.cpubind import read_binding
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.srun import step_of
-from fgsched.slurm.step import Refusal
+from fgsched.slurm.step import StepRefused
 from fgsched.slurm.streams import file_name
 from fgsched.slurm.taskfile import read_programs
 
@@ -104,7 +104,9 @@ def test_gpus_of_a_step_are_read_in_every_form():
     [["-n1", "a", ":", "-n2", "b"], [":", "-n2", "b"], ["--het-group=0,1", "a"], ["--het-group=1", "a"]],
 )
 def test_a_step_of_several_components_is_refused_with_what_to_do_instead(words):
-    with pytest.raises(Refusal, match=r"heterogeneous steps are not supported yet\nStart a step for each"):
+    with pytest.raises(
+        StepRefused, match=r"heterogeneous steps are not supported yet\nStart a step for each"
+    ):
         step_of(words, {})
 
 
@@ -114,7 +116,7 @@ def test_a_colon_at_the_end_of_a_command_is_its_argument():
 
 def test_several_nodes_and_no_command_are_refused():
     for words, part in (([], "No command"), (["-N2", "true"], "one host"), (["-n", "x", "true"], "numeric")):
-        with pytest.raises(Refusal, match=part):
+        with pytest.raises(StepRefused, match=part):
             step_of(words, {})
 
 
@@ -268,7 +270,7 @@ def test_each_task_of_a_program_file_runs_its_program(job):
 
 def test_a_program_file_without_a_task_is_refused(tmp_path):
     (tmp_path / "programs").write_text("0 echo\n")
-    with pytest.raises(Refusal, match="no record for task id 1"):
+    with pytest.raises(StepRefused, match="no record for task id 1"):
         read_programs([str(tmp_path / "programs")], 2)
 
 
@@ -295,7 +297,7 @@ def test_maps_and_masks_of_cpus_are_read(text, masks):
 
 @pytest.mark.parametrize("text", ["near", "map_cpu", "map_cpu:", "map_cpu:x", "map_cpu:9999", "mask_cpu:0"])
 def test_a_bad_binding_is_refused(text):
-    with pytest.raises(Refusal, match="Invalid --cpu-bind argument: "):
+    with pytest.raises(StepRefused, match="Invalid --cpu-bind argument: "):
         read_binding(text, 1)
 
 

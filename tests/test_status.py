@@ -23,7 +23,7 @@ from fgsched.reports import present
 from fgsched.reports.facts import ReportReader
 from fgsched.reports.metrics import MOST_USERS, OTHERS, as_metrics
 from fgsched.reports.model import CLASSES
-from fgsched.reports.status import GpuNow, Share, Status, Waiting, kinds_of, sums
+from fgsched.reports.status import GpuNow, GpuPart, Status, WaitingJob, kinds_of, sums
 from fgsched.reports.wall import blocks, wall_page
 from reporting import HOSTILE, is_expected
 from test_pages import Page, needs_chromium
@@ -34,7 +34,7 @@ PROMTOOL = shutil.which("promtool")
 
 
 def share(job, user, part, kind, left=3600.0):
-    return Share(job=job, user=user, name="x", share=part, kind=kind, left=left)
+    return GpuPart(job=job, user=user, name="x", share=part, kind=kind, left=left)
 
 
 with history.zone():
@@ -82,9 +82,9 @@ STATUS = Status(
     waiting=22,
     startable=7,
     next=(
-        Waiting(user="ann", asked="1 GPU", start=AT + 3120),
-        Waiting(user="lucia", asked="0.6 GPU", start=AT + 40_000),
-        Waiting(user="jonas", asked="1 GPU"),
+        WaitingJob(user="ann", asked="1 GPU", start=AT + 3120),
+        WaitingJob(user="lucia", asked="0.6 GPU", start=AT + 40_000),
+        WaitingJob(user="jonas", asked="1 GPU"),
     ),
 )
 
@@ -165,7 +165,7 @@ def test_hostile_names_harm_neither_page_nor_metrics(text):
         STATUS,
         host=text,
         gpus=(bad,),
-        next=(Waiting(user=text, asked="1 GPU"),),
+        next=(WaitingJob(user=text, asked="1 GPU"),),
         jobs={f"RUNNING/{text}": 1},
     )
     html = page(status)

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from fgsched.cli.statuspage import Answers, state_of
 from fgsched.cli.top.layout import plain, screen
-from fgsched.cli.top.snapshot import Frame, History, gpu_classes
-from fgsched.cli.top.view import Reader, View
+from fgsched.cli.top.snapshot import Frame, LookHistory, gpu_classes
+from fgsched.cli.top.view import TopUser, View
 from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import ExpectedStart
@@ -47,7 +47,7 @@ def test_a_gpu_that_takes_no_jobs_shows_its_jobs_and_its_state_in_every_view(sta
     assert {one.user for one in now.shares} == users
     assert now.down == "Xid 79"
     for width in (80, 120):
-        shown = screen(frame, History(), View(width=width, height=40), Reader(1, "ines"), now=NOW)
+        shown = screen(frame, LookHistory(), View(width=width, height=40), TopUser(1, "ines"), now=NOW)
         (line,) = [one for one in plain(shown.lines).splitlines() if re.match(rf" +{gpu}╱ ", one)]
         assert users == {user for user in users if user[:2] in line}
         assert users or f"{state.value}: Xid 79" in line

@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from fgsched import protocol
-from fgsched.cli.top.snapshot import FIELDS, History
+from fgsched.cli.top.snapshot import FIELDS, LookHistory
 from fgsched.domain.job import Gpu, GpuState, Reading
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.usage import JobUsage
@@ -157,7 +157,7 @@ assert set(FIELDS) <= set(protocol.JobInfo.__struct_fields__)
 
 def frame(cards=CARDS, jobs=JOBS, looks=20):
     """A frame after some looks, 30 seconds apart, and their history."""
-    history = History()
+    history = LookHistory()
     for look in reversed(range(1, looks)):
         at = NOW - 30 * look
         moved = [card(one.gpu.index, (7 * look + one.gpu.index * 13) % 101, 9, 50, 90) for one in cards]

@@ -254,7 +254,7 @@ def _hours(hours: float | None) -> str:
 # -- fields -----------------------------------------------------------------------------------------
 
 
-class Field(NamedTuple):
+class AcctField(NamedTuple):
     """One field. `show(job, unit)` returns its text; unit is "K", "M", "G", or "" for bytes."""
 
     name: str
@@ -264,93 +264,93 @@ class Field(NamedTuple):
 
 
 FIELDS = (
-    Field("Account", 10, lambda r, u: r.request.account),
-    Field("AdminComment", 20, lambda r, u: ""),
-    Field("AllocCPUS", 10, lambda r, u: str(r.request.demand.cpus if r.attempt else 0)),
-    Field("AllocGPU", 8, lambda r, u: format_share(allocated_share(r))),
-    Field("AllocNodes", 10, lambda r, u: "1" if r.attempt else "0"),
-    Field("AllocTRES", 40, lambda r, u: tres(r, allocated_share(r)) if r.attempt else ""),
-    Field("AssocID", 8, lambda r, u: "0"),
-    Field("AveCPU", 10, lambda r, u: _cpu_time(r.cpu_seconds)),
-    Field("AveDiskRead", 12, lambda r, u: amount(r.disk_read, u)),
-    Field("AveDiskWrite", 12, lambda r, u: amount(r.disk_written, u)),
-    Field("AveRSS", 10, lambda r, u: amount(r.max_rss, u)),
-    Field("Cluster", 10, lambda r, u: "fgsched"),
-    Field("AveGPUMem", 10, lambda r, u: _size(mean_memory(r), u)),
-    Field("AveGPUUtil", 10, lambda r, u: _percent(mean_use(r))),
-    Field("Comment", 14, lambda r, u: owned(r, r.request.comment)),
-    Field("Container", 20, lambda r, u: ""),
-    Field("CPUTime", 10, lambda r, u: format_elapsed(r.elapsed * r.request.demand.cpus)),
-    Field("CPUTimeRAW", 10, lambda r, u: str(int(r.elapsed) * r.request.demand.cpus)),
-    Field("DerivedExitCode", 15, lambda r, u: "" if r.step else _highest(r)),
-    Field("Elapsed", 10, lambda r, u: format_elapsed(r.elapsed)),
-    Field("ElapsedRaw", 10, lambda r, u: str(int(r.elapsed))),
-    Field("Eligible", 19, lambda r, u: _time(r.eligible_at)),
-    Field("End", 19, lambda r, u: _time(ended_at(r))),
-    Field("EnergyJ", 10, lambda r, u: _joules(r)),
-    Field("Enforce", 8, lambda r, u: r.tier),
-    Field("ExitCode", 8, lambda r, u: f"{r.exit_code}:{r.signal}"),
-    Field("Flags", 20, lambda r, u: ""),
-    Field("GID", 6, lambda r, u: str(r.gid)),
-    Field("GPUHours", 10, lambda r, u: _hours(gpu_hours(r))),
-    Field("GPUHoursIdle", 12, lambda r, u: _hours(hours_idle(r))),
-    Field("GPUHoursUsed", 12, lambda r, u: _hours(hours_used(r))),
-    Field("GPUIdx", 8, lambda r, u: format_indices(given.gpu for given in r.allocated)),
-    Field("GPUType", 20, lambda r, u: models(r)),
-    Field("Group", 9, lambda r, u: _group(r.gid)),
-    Field("JobID", 12, lambda r, u: _with_step(name_of(r), r), left=True),
-    Field("JobIDRaw", 12, lambda r, u: _with_step(str(r.id), r), left=True),
-    Field("JobName", 10, lambda r, u: r.request.name),
-    Field("Layout", 9, lambda r, u: ""),
-    Field("MaxDiskRead", 12, lambda r, u: amount(r.disk_read, u)),
-    Field("MaxDiskWrite", 12, lambda r, u: amount(r.disk_written, u)),
-    Field("MaxGPUMem", 10, lambda r, u: _size(peak(r), u)),
-    Field("MaxRSS", 10, lambda r, u: amount(r.max_rss, u)),
-    Field("MaxVMSize", 10, lambda r, u: ""),
-    Field("NCPUS", 10, lambda r, u: str(r.request.demand.cpus)),
-    Field("NNodes", 8, lambda r, u: "1"),
-    Field("NodeList", 15, lambda r, u: host_name() if r.attempt else "None assigned"),
-    Field("NTasks", 8, lambda r, u: str(r.request.tasks)),
-    Field("OOMAsked", 10, lambda r, u: _size(r.post_mortem.asked if r.post_mortem else None, u)),
-    Field("OOMHeld", 10, lambda r, u: _size(r.post_mortem.held if r.post_mortem else None, u)),
-    Field("OOMKills", 8, lambda r, u: str(r.oom_kills or "")),
-    Field("OOMKind", 7, lambda r, u: oom_kind(r)),
-    Field("OOMLimit", 10, lambda r, u: _size(r.post_mortem.limit if r.post_mortem else None, u)),
-    Field("OOMOthers", 20, lambda r, u: others(r.post_mortem) if r.post_mortem else ""),
-    Field("Partition", 10, lambda r, u: r.partition),
-    Field("Planned", 10, lambda r, u: _planned(r)),
-    Field("PlannedCPU", 10, lambda r, u: format_elapsed((planned(r) or 0) * r.request.demand.cpus)),
-    Field("PreemptedBy", 11, lambda r, u: str(r.preemption.by) if r.preemption else ""),
-    Field("QOS", 10, lambda r, u: r.request.qos),
-    Field("QOSRAW", 10, lambda r, u: "1"),
-    Field("Reason", 22, lambda r, u: reason(r)),
-    Field("ReqCPUS", 8, lambda r, u: str(r.request.demand.cpus)),
-    Field("ReqGPU", 8, lambda r, u: _share(requested_share(r))),
-    Field("ReqGPUMem", 10, lambda r, u: _size(requested_memory(r), u)),
-    Field("ReqMem", 10, lambda r, u: amount(r.request.demand.host_memory, u)),
-    Field("ReqNodes", 8, lambda r, u: "1"),
-    Field("ReqTRES", 40, lambda r, u: tres(r, requested_share(r) or 0)),
-    Field("Reservation", 20, lambda r, u: r.request.reservation),
-    Field("Restarts", 8, lambda r, u: str(r.restarts)),
-    Field("Start", 19, lambda r, u: _start(r)),
-    Field("State", 10, lambda r, u: state(r)),
-    Field("StdErr", 30, lambda r, u: owned(r, files_of(r).stderr)),
-    Field("StdOut", 30, lambda r, u: owned(r, files_of(r).stdout)),
-    Field("Submit", 19, lambda r, u: _time(r.submitted_at)),
-    Field("SubmitLine", 20, lambda r, u: owned(r, r.request.submit_line)),
-    Field("SystemComment", 20, lambda r, u: r.warning),
-    Field("Suspended", 10, lambda r, u: format_elapsed(r.suspended)),
-    Field("Timelimit", 10, lambda r, u: _limit(r)),
-    Field(
+    AcctField("Account", 10, lambda r, u: r.request.account),
+    AcctField("AdminComment", 20, lambda r, u: ""),
+    AcctField("AllocCPUS", 10, lambda r, u: str(r.request.demand.cpus if r.attempt else 0)),
+    AcctField("AllocGPU", 8, lambda r, u: format_share(allocated_share(r))),
+    AcctField("AllocNodes", 10, lambda r, u: "1" if r.attempt else "0"),
+    AcctField("AllocTRES", 40, lambda r, u: tres(r, allocated_share(r)) if r.attempt else ""),
+    AcctField("AssocID", 8, lambda r, u: "0"),
+    AcctField("AveCPU", 10, lambda r, u: _cpu_time(r.cpu_seconds)),
+    AcctField("AveDiskRead", 12, lambda r, u: amount(r.disk_read, u)),
+    AcctField("AveDiskWrite", 12, lambda r, u: amount(r.disk_written, u)),
+    AcctField("AveRSS", 10, lambda r, u: amount(r.max_rss, u)),
+    AcctField("Cluster", 10, lambda r, u: "fgsched"),
+    AcctField("AveGPUMem", 10, lambda r, u: _size(mean_memory(r), u)),
+    AcctField("AveGPUUtil", 10, lambda r, u: _percent(mean_use(r))),
+    AcctField("Comment", 14, lambda r, u: owned(r, r.request.comment)),
+    AcctField("Container", 20, lambda r, u: ""),
+    AcctField("CPUTime", 10, lambda r, u: format_elapsed(r.elapsed * r.request.demand.cpus)),
+    AcctField("CPUTimeRAW", 10, lambda r, u: str(int(r.elapsed) * r.request.demand.cpus)),
+    AcctField("DerivedExitCode", 15, lambda r, u: "" if r.step else _highest(r)),
+    AcctField("Elapsed", 10, lambda r, u: format_elapsed(r.elapsed)),
+    AcctField("ElapsedRaw", 10, lambda r, u: str(int(r.elapsed))),
+    AcctField("Eligible", 19, lambda r, u: _time(r.eligible_at)),
+    AcctField("End", 19, lambda r, u: _time(ended_at(r))),
+    AcctField("EnergyJ", 10, lambda r, u: _joules(r)),
+    AcctField("Enforce", 8, lambda r, u: r.tier),
+    AcctField("ExitCode", 8, lambda r, u: f"{r.exit_code}:{r.signal}"),
+    AcctField("Flags", 20, lambda r, u: ""),
+    AcctField("GID", 6, lambda r, u: str(r.gid)),
+    AcctField("GPUHours", 10, lambda r, u: _hours(gpu_hours(r))),
+    AcctField("GPUHoursIdle", 12, lambda r, u: _hours(hours_idle(r))),
+    AcctField("GPUHoursUsed", 12, lambda r, u: _hours(hours_used(r))),
+    AcctField("GPUIdx", 8, lambda r, u: format_indices(given.gpu for given in r.allocated)),
+    AcctField("GPUType", 20, lambda r, u: models(r)),
+    AcctField("Group", 9, lambda r, u: _group(r.gid)),
+    AcctField("JobID", 12, lambda r, u: _with_step(name_of(r), r), left=True),
+    AcctField("JobIDRaw", 12, lambda r, u: _with_step(str(r.id), r), left=True),
+    AcctField("JobName", 10, lambda r, u: r.request.name),
+    AcctField("Layout", 9, lambda r, u: ""),
+    AcctField("MaxDiskRead", 12, lambda r, u: amount(r.disk_read, u)),
+    AcctField("MaxDiskWrite", 12, lambda r, u: amount(r.disk_written, u)),
+    AcctField("MaxGPUMem", 10, lambda r, u: _size(peak(r), u)),
+    AcctField("MaxRSS", 10, lambda r, u: amount(r.max_rss, u)),
+    AcctField("MaxVMSize", 10, lambda r, u: ""),
+    AcctField("NCPUS", 10, lambda r, u: str(r.request.demand.cpus)),
+    AcctField("NNodes", 8, lambda r, u: "1"),
+    AcctField("NodeList", 15, lambda r, u: host_name() if r.attempt else "None assigned"),
+    AcctField("NTasks", 8, lambda r, u: str(r.request.tasks)),
+    AcctField("OOMAsked", 10, lambda r, u: _size(r.post_mortem.asked if r.post_mortem else None, u)),
+    AcctField("OOMHeld", 10, lambda r, u: _size(r.post_mortem.held if r.post_mortem else None, u)),
+    AcctField("OOMKills", 8, lambda r, u: str(r.oom_kills or "")),
+    AcctField("OOMKind", 7, lambda r, u: oom_kind(r)),
+    AcctField("OOMLimit", 10, lambda r, u: _size(r.post_mortem.limit if r.post_mortem else None, u)),
+    AcctField("OOMOthers", 20, lambda r, u: others(r.post_mortem) if r.post_mortem else ""),
+    AcctField("Partition", 10, lambda r, u: r.partition),
+    AcctField("Planned", 10, lambda r, u: _planned(r)),
+    AcctField("PlannedCPU", 10, lambda r, u: format_elapsed((planned(r) or 0) * r.request.demand.cpus)),
+    AcctField("PreemptedBy", 11, lambda r, u: str(r.preemption.by) if r.preemption else ""),
+    AcctField("QOS", 10, lambda r, u: r.request.qos),
+    AcctField("QOSRAW", 10, lambda r, u: "1"),
+    AcctField("Reason", 22, lambda r, u: reason(r)),
+    AcctField("ReqCPUS", 8, lambda r, u: str(r.request.demand.cpus)),
+    AcctField("ReqGPU", 8, lambda r, u: _share(requested_share(r))),
+    AcctField("ReqGPUMem", 10, lambda r, u: _size(requested_memory(r), u)),
+    AcctField("ReqMem", 10, lambda r, u: amount(r.request.demand.host_memory, u)),
+    AcctField("ReqNodes", 8, lambda r, u: "1"),
+    AcctField("ReqTRES", 40, lambda r, u: tres(r, requested_share(r) or 0)),
+    AcctField("Reservation", 20, lambda r, u: r.request.reservation),
+    AcctField("Restarts", 8, lambda r, u: str(r.restarts)),
+    AcctField("Start", 19, lambda r, u: _start(r)),
+    AcctField("State", 10, lambda r, u: state(r)),
+    AcctField("StdErr", 30, lambda r, u: owned(r, files_of(r).stderr)),
+    AcctField("StdOut", 30, lambda r, u: owned(r, files_of(r).stdout)),
+    AcctField("Submit", 19, lambda r, u: _time(r.submitted_at)),
+    AcctField("SubmitLine", 20, lambda r, u: owned(r, r.request.submit_line)),
+    AcctField("SystemComment", 20, lambda r, u: r.warning),
+    AcctField("Suspended", 10, lambda r, u: format_elapsed(r.suspended)),
+    AcctField("Timelimit", 10, lambda r, u: _limit(r)),
+    AcctField(
         "TimelimitRaw", 12, lambda r, u: str(r.request.time_limit // MINUTE) if r.request.time_limit else ""
     ),
-    Field("TotalCPU", 10, lambda r, u: _cpu_time(r.cpu_seconds)),
-    Field("UID", 6, lambda r, u: str(r.uid)),
-    Field("User", 9, lambda r, u: r.user),
-    Field("Warning", 30, lambda r, u: r.warning),
-    Field("WastedGPUMemHours", 17, lambda r, u: _hours(wasted_hours(r))),
-    Field("WCKey", 10, lambda r, u: r.request.wckey),
-    Field("WorkDir", 20, lambda r, u: owned(r, r.request.chdir)),
+    AcctField("TotalCPU", 10, lambda r, u: _cpu_time(r.cpu_seconds)),
+    AcctField("UID", 6, lambda r, u: str(r.uid)),
+    AcctField("User", 9, lambda r, u: r.user),
+    AcctField("Warning", 30, lambda r, u: r.warning),
+    AcctField("WastedGPUMemHours", 17, lambda r, u: _hours(wasted_hours(r))),
+    AcctField("WCKey", 10, lambda r, u: r.request.wckey),
+    AcctField("WorkDir", 20, lambda r, u: owned(r, r.request.chdir)),
 )
 _BY_NAME = {field.name.lower(): field for field in FIELDS}
 OF_JOBS_ONLY = frozenset(  # empty in the rows of steps, as in Slurm
@@ -362,7 +362,7 @@ OF_JOBS_ONLY = frozenset(  # empty in the rows of steps, as in Slurm
 LATER = frozenset(("priority",))
 
 
-def field(name: str) -> Field:
+def field(name: str) -> AcctField:
     """Return the field of that name, in any case. Raises BadUsage."""
     if name.lower() in LATER:
         raise BadUsage(f"{name}: not supported yet", "fgacct -e lists the fields there are.")
@@ -374,10 +374,10 @@ def field(name: str) -> Field:
 # -- tables -----------------------------------------------------------------------------------------
 
 
-class Column(NamedTuple):
+class AcctColumn(NamedTuple):
     """A field with its width and alignment."""
 
-    field: Field
+    field: AcctField
     width: int
     left: bool
 
@@ -386,7 +386,7 @@ class Column(NamedTuple):
         return "" if row.step and self.field.name in OF_JOBS_ONLY else self.field.show(row, unit)
 
 
-def columns(text: str) -> list[Column]:
+def columns(text: str) -> list[AcctColumn]:
     """Return the columns of 'JobID,JobName%20,State%-15'; a negative width aligns left. Raises BadUsage.
 
     'all' is every field.
@@ -400,7 +400,7 @@ def columns(text: str) -> list[Column]:
             raise BadUsage(f"{shown(part)} is not a field", "Such as: -o JobID,JobName%20,State%-15")
         known = field(match[1])
         width = int(match[3]) if match[3] else known.width
-        found.append(Column(known, width, bool(match[2]) if match[3] else known.left))
+        found.append(AcctColumn(known, width, bool(match[2]) if match[3] else known.left))
     return found
 
 
@@ -411,7 +411,7 @@ class Delimited(Struct, frozen=True):
     trailing: bool = False  # one after the last field too
 
     def lines(
-        self, jobs: Iterable[JobInfo], chosen: list[Column], unit: str, *, header: bool
+        self, jobs: Iterable[JobInfo], chosen: list[AcctColumn], unit: str, *, header: bool
     ) -> Iterator[str]:
         end = self.delimiter if self.trailing else ""
         if header:

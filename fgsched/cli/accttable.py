@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from fgsched.cli import terminal
-from fgsched.cli.acctfields import Column
+from fgsched.cli.acctfields import AcctColumn
 from fgsched.cli.terminal import Cell, Head
 from fgsched.domain.text import clean
 from fgsched.protocol import JobInfo
@@ -15,7 +15,7 @@ _FITS = 9  # fields at most, of which a narrow terminal leaves out some
 
 
 def aligned(
-    jobs: Iterable[JobInfo], chosen: list[Column], unit: str, *, header: bool, colour: bool = False
+    jobs: Iterable[JobInfo], chosen: list[AcctColumn], unit: str, *, header: bool, colour: bool = False
 ) -> Iterator[str]:
     """Return lines of columns of fixed width; a text that does not fit ends with +."""
     if header:
@@ -26,7 +26,7 @@ def aligned(
 
 
 def fitted(
-    jobs: Iterable[JobInfo], chosen: list[Column], unit: str, *, header: bool, colour: bool
+    jobs: Iterable[JobInfo], chosen: list[AcctColumn], unit: str, *, header: bool, colour: bool
 ) -> list[str]:
     """Return a table for the width of the terminal; one with too many columns is wider."""
     heads = [
@@ -42,13 +42,13 @@ def fitted(
     return terminal.table(heads, rows, terminal.width(), header=header)
 
 
-def _cell(job: JobInfo, column: Column, unit: str, *, colour: bool) -> Cell:
+def _cell(job: JobInfo, column: AcctColumn, unit: str, *, colour: bool) -> Cell:
     text = column.text(job, unit)
     is_painted = colour and column.field.name in ("State", "Reason")
     return Cell(text, terminal.of_reason(job.state, job.reason) if is_painted else "")
 
 
-def _line(cells: list[Cell], chosen: list[Column]) -> str:
+def _line(cells: list[Cell], chosen: list[AcctColumn]) -> str:
     return " ".join(
         terminal.painted(
             fit(clean(cell.text), column.width, right=not column.left, mark=terminal.MARK), cell.colour

@@ -170,7 +170,7 @@ class Command(Friendly):
         formatter.write(f"{example}The whole manual: man {page}\n")
 
 
-class Group(Command, click.Group):
+class CommandGroup(Command, click.Group):
     """A command with subcommands. Slurm's subcommands in `unbuilt` are refused as not supported."""
 
     _gap = ""  # a list of subcommands is long

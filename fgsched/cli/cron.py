@@ -20,7 +20,7 @@ _KEPT = ("FG_HOME", *CONFIG_VARIABLES, "TZ")
 _LAST_WEEK, _LAST_MONTH = "$(date -d '7 days ago' +%G-W%V)", "$(date -d 'last month' +%Y-%m)"
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class CronEntry(Struct, frozen=True, kw_only=True):
     """One command that runs regularly."""
 
     name: str
@@ -30,14 +30,14 @@ class Entry(Struct, frozen=True, kw_only=True):
     words: tuple[str, ...]  # of the command, for a shell
 
 
-_IDLE = Entry(
+_IDLE = CronEntry(
     name="idle",
     fields="*/10 * * * *",
     calendar="*:00/10",
     about="idle GPUs: does nothing unless [policies] says so",
     words=("fgsched", "policy", "idle", "--quiet"),
 )
-_STRANGERS = Entry(
+_STRANGERS = CronEntry(
     name="strangers-policy",
     fields="3-59/10 * * * *",
     calendar="*:03/10",
@@ -46,7 +46,7 @@ _STRANGERS = Entry(
 )
 
 
-def entries(to: str, metrics: str = "", *, has_mail: bool = True) -> list[Entry]:
+def entries(to: str, metrics: str = "", *, has_mail: bool = True) -> list[CronEntry]:
     """Return the commands that cron or systemd runs, with their times.
 
     Args:
@@ -58,13 +58,13 @@ def entries(to: str, metrics: str = "", *, has_mail: bool = True) -> list[Entry]
     return [*_mailed(to), *regular] if has_mail else regular
 
 
-def _mailed(to: str) -> list[Entry]:
+def _mailed(to: str) -> list[CronEntry]:
     """Return the reports, which are mailed."""
     post = ("--to", shlex.quote(to))
     daily = ("failures", "strangers", "health")
     return [
         *(
-            Entry(
+            CronEntry(
                 name=name,
                 fields=f"{minute} 6 * * *",
                 calendar=f"*-*-* 06:{minute:02d}:00",
@@ -73,14 +73,14 @@ def _mailed(to: str) -> list[Entry]:
             )
             for minute, name in zip((5, 7, 9), daily, strict=True)
         ),
-        Entry(
+        CronEntry(
             name="overview",
             fields="15 6 * * 1",
             calendar="Mon *-*-* 06:15:00",
             about="overview of the last week",
             words=("fgreport", "overview", "--week", f'"{_LAST_WEEK}"', *post),
         ),
-        Entry(
+        CronEntry(
             name="charge",
             fields="25 6 1 * *",
             calendar="*-*-01 06:25:00",
@@ -90,8 +90,8 @@ def _mailed(to: str) -> list[Entry]:
     ]
 
 
-def _of_metrics(folder: str) -> Entry:
-    return Entry(
+def _of_metrics(folder: str) -> CronEntry:
+    return CronEntry(
         name="metrics",
         fields="*/5 * * * *",
         calendar="*:00/5",
@@ -106,7 +106,7 @@ def program(name: str) -> str:
     return str(beside) if beside.exists() else name
 
 
-def command_line(entry: Entry, environ: Mapping[str, str]) -> str:
+def command_line(entry: CronEntry, environ: Mapping[str, str]) -> str:
     """Return the command line for a shell, with the variables that select the controller."""
     kept = [f"{name}={shlex.quote(environ[name])}" for name in _KEPT if environ.get(name)]
     return " ".join([*kept, shlex.quote(program(entry.words[0])), *entry.words[1:]])

@@ -40,7 +40,7 @@ _NO_SPACE = 1 << 20  # bytes that a controller needs to start
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """The outcome of one check."""
 
     check: str
@@ -66,14 +66,14 @@ class _Seen:
     gpus: tuple[Gpu, ...] = ()  # of the controller
 
 
-def examine(places: Paths) -> list[Finding]:
+def examine(places: Paths) -> list[CheckResult]:
     """Run all checks in order. A check that raises an exception is reported as a failure."""
     findings = [*installation(), *_settings(places)]
     try:
         seen = _ask(places)
     except FgschedError as error:
-        return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
-    checks: list[Callable[[Paths, _Seen], Finding]] = [
+        return [*findings, CheckResult("controller", FAIL, error.cause, error.remedy)]
+    checks: list[Callable[[Paths, _Seen], CheckResult]] = [
         *(_controller, _host, _logout, _run_directory, _queue, _accounts, _private, _space, _sqlite, _cgroup),
         *(
             _run_space,
@@ -97,14 +97,14 @@ def examine(places: Paths) -> list[Finding]:
         except (FgschedError, OSError) as error:
             cause = error.cause if isinstance(error, FgschedError) else str(error)
             findings.append(
-                Finding(
+                CheckResult(
                     check.__name__.strip("_").replace("_", " "), FAIL, cause, getattr(error, "remedy", "")
                 )
             )
     return findings
 
 
-def installation() -> list[Finding]:
+def installation() -> list[CheckResult]:
     """Check the installed files, without a controller."""
     return [_python(), _hook(), _spawner()]
 
@@ -126,18 +126,18 @@ def _ask(places: Paths) -> _Seen:
 # -- installation -----------------------------------------------------------------------------------
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     text = f"{sys.version.split()[0]} ({sys.executable})"
     if sys.version_info < _OLDEST:
-        return Finding("python", FAIL, text, "fgsched needs Python 3.11 or later.")
-    return Finding("python", OK, text)
+        return CheckResult("python", FAIL, text, "fgsched needs Python 3.11 or later.")
+    return CheckResult("python", OK, text)
 
 
-def _hook() -> Finding:
+def _hook() -> CheckResult:
     """Preload the hook and check the dynamic linker's messages."""
     path = library()
     if not path.exists():
-        return Finding("hook", FAIL, f"{path} is missing", "Install fgsched again, which builds it.")
+        return CheckResult("hook", FAIL, f"{path} is missing", "Install fgsched again, which builds it.")
     done = subprocess.run(
         ["/bin/sh", "-c", ":"],
         env={"LD_PRELOAD": str(path)},
@@ -146,11 +146,11 @@ def _hook() -> Finding:
         timeout=_DEADLINE,
     )
     if done.returncode or done.stderr:
-        return Finding("hook", FAIL, f"{path}: {done.stderr.strip() or f'exit {done.returncode}'}")
-    return Finding("hook", OK, f"{path} can be preloaded")
+        return CheckResult("hook", FAIL, f"{path}: {done.stderr.strip() or f'exit {done.returncode}'}")
+    return CheckResult("hook", OK, f"{path} can be preloaded")
 
 
-def _spawner() -> Finding:
+def _spawner() -> CheckResult:
     """Start the spawner; it ends when its socket is closed."""
     path = spawner()
     ours, theirs = socket.socketpair()
@@ -160,7 +160,7 @@ def _spawner() -> Finding:
                 [path, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd="/", env={}
             )
         except OSError as error:
-            return Finding("spawner", FAIL, f"{path}: {error.strerror}", "Install fgsched again.")
+            return CheckResult("spawner", FAIL, f"{path}: {error.strerror}", "Install fgsched again.")
         theirs.close()
         ours.close()
         try:
@@ -168,77 +168,79 @@ def _spawner() -> Finding:
         except subprocess.TimeoutExpired:
             child.kill()
             status = child.wait()
-    return Finding(
+    return CheckResult(
         "spawner", FAIL if status else OK, f"{path} " + (f"exits with {status}" if status else "runs")
     )
 
 
-def _settings(places: Paths) -> Iterator[Finding]:
+def _settings(places: Paths) -> Iterator[CheckResult]:
     try:
         config = load(places)
     except FgschedError as error:
-        yield Finding("settings", FAIL, error.cause, error.remedy)
+        yield CheckResult("settings", FAIL, error.cause, error.remedy)
         return
     there = "" if places.config_file.exists() else " does not exist: the defaults apply"
-    yield Finding("settings", OK, f"{places.config_file}{there}")
+    yield CheckResult("settings", OK, f"{places.config_file}{there}")
     yield _host_size(config)
 
 
-def _host_size(config: Config) -> Finding:
+def _host_size(config: Config) -> CheckResult:
     """Warn if the configuration names more CPUs or memory than the host has."""
     excesses = hostsize.excesses(config, hostsize.this_host())
     if excesses:
-        return Finding("host size", WARN, "; ".join(excesses), hostsize.REMEDY)
-    return Finding("host size", OK, "the host has the CPUs and the memory of the settings")
+        return CheckResult("host size", WARN, "; ".join(excesses), hostsize.REMEDY)
+    return CheckResult("host size", OK, "the host has the CPUs and the memory of the settings")
 
 
 # -- the running controller -------------------------------------------------------------------------
 
 
-def _controller(places: Paths, seen: _Seen) -> Finding:
+def _controller(places: Paths, seen: _Seen) -> CheckResult:
     if not seen.about:
         if places.mode == "system":
-            return Finding("controller", WARN, seen.why, seen.remedy)
-        return Finding("controller", OK, f"{seen.why}; your next command starts one")
-    return Finding("controller", OK, f"pid {seen.about.pid}, {seen.about.mode} mode, answers")
+            return CheckResult("controller", WARN, seen.why, seen.remedy)
+        return CheckResult("controller", OK, f"{seen.why}; your next command starts one")
+    return CheckResult("controller", OK, f"pid {seen.about.pid}, {seen.about.mode} mode, answers")
 
 
-def _host(places: Paths, seen: _Seen) -> Finding:
+def _host(places: Paths, seen: _Seen) -> CheckResult:
     """Check that the queue belongs to this host, and that its file system has locks."""
     here, owner = ownhost.this_host(), ownhost.owner_of(places.state)
     kind = file_system(places.state)
     name = f"{here.name}, {f'machine {here.machine[:8]}' if here.machine else 'without a machine id'}"
     if owner is None:
-        return Finding("host", OK, f"{name}; the queue belongs to no host yet ({kind})")
+        return CheckResult("host", OK, f"{name}; the queue belongs to no host yet ({kind})")
     ownhost.refuse_another_host(places.state)
-    return Finding("host", OK, f"the queue belongs to this host ({name}; {places.state} is on {kind})")
+    return CheckResult("host", OK, f"the queue belongs to this host ({name}; {places.state} is on {kind})")
 
 
-def _run_directory(places: Paths, seen: _Seen) -> Finding:
+def _run_directory(places: Paths, seen: _Seen) -> CheckResult:
     places.check(os.geteuid())
     if not places.run.exists():
-        return Finding("run dir", OK, f"{places.run} does not exist yet")
+        return CheckResult("run dir", OK, f"{places.run} does not exist yet")
     link = f"{places.run_link} -> " if places.run_link else ""
-    return Finding("run dir", OK, f"{link}{places.run}")
+    return CheckResult("run dir", OK, f"{link}{places.run}")
 
 
-def _queue(places: Paths, seen: _Seen) -> Finding:
+def _queue(places: Paths, seen: _Seen) -> CheckResult:
     """Check the queue file; take the controller's lock meanwhile if no controller runs."""
     if seen.about and seen.about.queue_note:
-        return Finding("queue", FAIL, seen.about.queue_note, "Free some space on its disk. No job is lost.")
+        return CheckResult(
+            "queue", FAIL, seen.about.queue_note, "Free some space on its disk. No job is lost."
+        )
     if seen.about:
         answer = seen.queue
     elif not os.access(places.state, os.X_OK) and places.state.exists():
-        return Finding("queue", OK, "only root can read it")
+        return CheckResult("queue", OK, "only root can read it")
     else:
         places.refuse_lost_state()
         if not places.queue.exists():
-            return Finding("queue", OK, f"{places.queue} does not exist yet")
+            return CheckResult("queue", OK, f"{places.queue} does not exist yet")
         answer = _checked(places)
     if answer != "ok":
         remedy = "Stop the controller, and recover the readable rows with: fgsched doctor --recover."
-        return Finding("queue", FAIL, f"{places.queue}: {answer}", remedy)
-    return Finding("queue", OK, f"{places.queue} is intact")
+        return CheckResult("queue", FAIL, f"{places.queue}: {answer}", remedy)
+    return CheckResult("queue", OK, f"{places.queue} is intact")
 
 
 def _checked(places: Paths) -> str:
@@ -252,30 +254,30 @@ def _checked(places: Paths) -> str:
     return answer
 
 
-def _accounts(places: Paths, seen: _Seen) -> Finding:
+def _accounts(places: Paths, seen: _Seen) -> CheckResult:
     """Check that the accounts are there and can be written."""
     if seen.about and seen.about.accounts_note:
-        return Finding("accounts", WARN, seen.about.accounts_note)
+        return CheckResult("accounts", WARN, seen.about.accounts_note)
     if places.state.exists() and not os.access(places.state, os.X_OK):
-        return Finding("accounts", OK, "only root can read them")
+        return CheckResult("accounts", OK, "only root can read them")
     if not places.accounts.exists():
         marker.refuse_missing(places.accounts)
-        return Finding("accounts", OK, f"{places.accounts} does not exist yet")
+        return CheckResult("accounts", OK, f"{places.accounts} does not exist yet")
     if why := guard.damage(places.accounts):
-        return Finding("accounts", FAIL, why, guard.REMEDY)
-    return Finding("accounts", OK, f"{places.accounts} are intact")
+        return CheckResult("accounts", FAIL, why, guard.REMEDY)
+    return CheckResult("accounts", OK, f"{places.accounts} are intact")
 
 
-def _private(places: Paths, seen: _Seen) -> Finding:
+def _private(places: Paths, seen: _Seen) -> CheckResult:
     """Warn if other users can read files of the state."""
     found = open_to_others(places)
     if not found:
-        return Finding("privacy", OK, "no other user can read the queue, the accounts or the logs")
+        return CheckResult("privacy", OK, "no other user can read the queue, the accounts or the logs")
     text = f"other users can read {', '.join(map(str, found))}"
-    return Finding("privacy", WARN, text, "fgsched restart makes them private.")
+    return CheckResult("privacy", WARN, text, "fgsched restart makes them private.")
 
 
-def _space(places: Paths, seen: _Seen) -> Finding:
+def _space(places: Paths, seen: _Seen) -> CheckResult:
     """Check the space for the queue: on a full disk nothing is submitted, and no controller starts."""
     place = next(path for path in (places.state, *places.state.parents) if path.exists())
     found = os.statvfs(place)
@@ -284,28 +286,28 @@ def _space(places: Paths, seen: _Seen) -> Finding:
     if found.f_files and not found.f_favail:
         left, text = 0, f"no new file can be made in {places.state}: its disk has no inode left"
     if left >= _SPACE:
-        return Finding("disk", OK, text)
+        return CheckResult("disk", OK, text)
     remedy = "Free some: on a full disk nothing is submitted, and a stopped controller does not start."
-    return Finding("disk", FAIL if left < _NO_SPACE else WARN, text, remedy)
+    return CheckResult("disk", FAIL if left < _NO_SPACE else WARN, text, remedy)
 
 
-def _sqlite(places: Paths, seen: _Seen) -> Finding:
+def _sqlite(places: Paths, seen: _Seen) -> CheckResult:
     text = ".".join(str(part) for part in version())
     if not may_lose_commits(version()):
-        return Finding("sqlite", OK, text)
+        return CheckResult("sqlite", OK, text)
     why = "can lose commits when two connections write; fgsched opens only one"
     remedy = "Do not open the queue with another program; SQLite 3.51.3 has the fix."
-    return Finding("sqlite", WARN, f"{text} {why}", remedy)
+    return CheckResult("sqlite", WARN, f"{text} {why}", remedy)
 
 
-def _logout(places: Paths, seen: _Seen) -> Finding:
+def _logout(places: Paths, seen: _Seen) -> CheckResult:
     """Warn if the end of a login ends the user's controller and its jobs."""
     if seen.about is None or places.mode == "system":
-        return Finding("logout", OK, "no controller of a user runs here")
+        return CheckResult("logout", OK, "no controller of a user runs here")
     if why := logout.reason_for(seen.about.pid, _user()):
         remedy = "loginctl enable-linger; fgsched stop; systemd-run --user --scope fgsched start"
-        return Finding("logout", WARN, f"the last logout ends the controller and its jobs: {why}", remedy)
-    return Finding("logout", OK, "a logout ends neither the controller nor its jobs")
+        return CheckResult("logout", WARN, f"the last logout ends the controller and its jobs: {why}", remedy)
+    return CheckResult("logout", OK, "a logout ends neither the controller nor its jobs")
 
 
 def _user() -> str:
@@ -315,39 +317,39 @@ def _user() -> str:
         return str(os.geteuid())
 
 
-def _cgroup(places: Paths, seen: _Seen) -> Finding:
+def _cgroup(places: Paths, seen: _Seen) -> CheckResult:
     if seen.about:
         held, note = seen.about.host_memory_held_by, seen.about.host_memory_note
     else:
         found = cgroups.probe()
         held, note = (f"cgroup {found.kind}" if found.kind else ""), found.note
     if held:
-        return Finding("cgroup", OK, f"the host memory of jobs is limited by {held}")
-    return Finding("cgroup", WARN, f"the host memory of jobs is counted but not enforced: {note}")
+        return CheckResult("cgroup", OK, f"the host memory of jobs is limited by {held}")
+    return CheckResult("cgroup", WARN, f"the host memory of jobs is counted but not enforced: {note}")
 
 
-def _run_space(places: Paths, seen: _Seen) -> Finding:
+def _run_space(places: Paths, seen: _Seen) -> CheckResult:
     """Check whether one user can fill the run directory."""
     if places.mode == "user":
-        return Finding("run space", OK, "all jobs belong to one user")
+        return CheckResult("run space", OK, "all jobs belong to one user")
     if not seen.about:
-        return Finding("run space", OK, "the controller mounts it when jobs start")
+        return CheckResult("run space", OK, "the controller mounts it when jobs start")
     if note := seen.about.run_space_note:
-        return Finding("run space", WARN, f"the jobs of one user can fill the run directory: {note}")
+        return CheckResult("run space", WARN, f"the jobs of one user can fill the run directory: {note}")
     size = format_mebibytes(seen.about.run_space)
-    return Finding("run space", OK, f"each user has {size} of the run directory")
+    return CheckResult("run space", OK, f"each user has {size} of the run directory")
 
 
-def _processes_of_users(places: Paths, seen: _Seen) -> Finding:
+def _processes_of_users(places: Paths, seen: _Seen) -> CheckResult:
     """Check whether one user's jobs can use up the processes of the host."""
     if places.mode == "user" or not seen.about:
-        return Finding("pids", OK, "the user's own limits apply")
+        return CheckResult("pids", OK, "the user's own limits apply")
     if not seen.about.pids_held:
-        return Finding("pids", WARN, f"only RLIMIT_NPROC limits a fork bomb: {seen.about.pids_note}")
-    return Finding("pids", OK, "the processes of each user's jobs are limited by a cgroup")
+        return CheckResult("pids", WARN, f"only RLIMIT_NPROC limits a fork bomb: {seen.about.pids_note}")
+    return CheckResult("pids", OK, "the processes of each user's jobs are limited by a cgroup")
 
 
-def _preload(places: Paths, seen: _Seen) -> Finding:
+def _preload(places: Paths, seen: _Seen) -> CheckResult:
     """Report how jobs load the hook, and whether they can open other GPUs."""
     if seen.about:
         word, note, others = seen.about.preload, seen.about.preload_note, seen.about.other_gpus
@@ -357,13 +359,13 @@ def _preload(places: Paths, seen: _Seen) -> Finding:
             found = mounts.find(config.preload, Path(run), gpus.discover(config, os.environ).gpus)
         word, note, others = found.word, found.note, found.others
     if word == "namespace":
-        return Finding(
+        return CheckResult(
             "preload", OK, f"jobs keep the hook in {mounts.PRELOAD}; their other GPUs are {others}"
         )
-    return Finding("preload", WARN, f"programs that clear their environment lose the hook: {note}")
+    return CheckResult("preload", WARN, f"programs that clear their environment lose the hook: {note}")
 
 
-def _driver(places: Paths, seen: _Seen) -> Finding:
+def _driver(places: Paths, seen: _Seen) -> CheckResult:
     if seen.about:
         count, source, note = seen.about.gpus, seen.about.source, seen.about.note
     else:
@@ -373,15 +375,15 @@ def _driver(places: Paths, seen: _Seen) -> Finding:
     limited = f"; limited by CUDA_VISIBLE_DEVICES={visible}" if visible is not None else ""
     plural = "" if count == 1 else "s"
     text = f"{count} GPU{plural} from {source}" + (f": {note}" if note else "") + limited
-    return Finding("GPUs", OK if count and source != "none" else WARN, text)
+    return CheckResult("GPUs", OK if count and source != "none" else WARN, text)
 
 
-def _processes(places: Paths, seen: _Seen) -> Finding:
+def _processes(places: Paths, seen: _Seen) -> CheckResult:
     """Check whether the pids that the driver reports exist on this host."""
     pids = seen.about.unresolved_pids if seen.about else []
     if not pids:
-        return Finding("processes", OK, "every process on a GPU was found on this host")
-    return Finding(
+        return CheckResult("processes", OK, "every process on a GPU was found on this host")
+    return CheckResult(
         "processes",
         WARN,
         f"the driver lists pids that do not exist in this PID namespace: {', '.join(map(str, pids))}",
@@ -390,29 +392,29 @@ def _processes(places: Paths, seen: _Seen) -> Finding:
     )
 
 
-def _enforcement(places: Paths, seen: _Seen) -> Finding:
+def _enforcement(places: Paths, seen: _Seen) -> CheckResult:
     """Report the result of the controller's test of the hook, if a job has caused one."""
     if not seen.about or seen.about.source != "nvml":
-        return Finding("enforcement", OK, _nothing_to_enforce(seen))
+        return CheckResult("enforcement", OK, _nothing_to_enforce(seen))
     if seen.about.fence:
         text = f"it does not hold: {seen.about.fence}"
-        return Finding("enforcement", FAIL, text, "Jobs with GPUs are refused.")
+        return CheckResult("enforcement", FAIL, text, "Jobs with GPUs are refused.")
     text = f"the share of jobs is enforced by {seen.about.enforce}"
-    return Finding("enforcement", OK, f"{text}; fgsched doctor --enforcement tests it")
+    return CheckResult("enforcement", OK, f"{text}; fgsched doctor --enforcement tests it")
 
 
-def _mps(places: Paths, seen: _Seen) -> Finding:
+def _mps(places: Paths, seen: _Seen) -> CheckResult:
     """Check whether jobs can use the Multi-Process Service where the site wants it."""
     config = _config(places)
     if not config.has_mps:
-        return Finding("MPS", OK, "no GPU has MPS")
+        return CheckResult("MPS", OK, "no GPU has MPS")
     if config.mps_program:
-        return Finding("MPS", OK, f"one daemon for each user and GPU, by {config.mps_program}")
+        return CheckResult("MPS", OK, f"one daemon for each user and GPU, by {config.mps_program}")
     text = f"{config.mps_control or mps.PROGRAM} is not installed: the hook paces jobs instead"
-    return Finding("MPS", WARN, text, "Install NVIDIA's package with it, or set mps_control in [gpus].")
+    return CheckResult("MPS", WARN, text, "Install NVIDIA's package with it, or set mps_control in [gpus].")
 
 
-def _oversubscribed(places: Paths, seen: _Seen) -> Finding:
+def _oversubscribed(places: Paths, seen: _Seen) -> CheckResult:
     """Warn if jobs may hold more of a GPU than it has."""
     config = _config(places)
     factors = {"every GPU": config.oversubscribe} | {
@@ -420,28 +422,28 @@ def _oversubscribed(places: Paths, seen: _Seen) -> Finding:
     }
     found = [f"{name} by {format_share(factor)}" for name, factor in factors.items() if factor > WHOLE]
     if not found:
-        return Finding("capacity", OK, "jobs hold at most what a GPU has")
+        return CheckResult("capacity", OK, "jobs hold at most what a GPU has")
     text = f"{', '.join(found)}: the GPU memory of jobs is not guaranteed"
-    return Finding("capacity", WARN, text, "Without oversubscribe in the settings it is.")
+    return CheckResult("capacity", WARN, text, "Without oversubscribe in the settings it is.")
 
 
-def _unusable(places: Paths, seen: _Seen) -> Finding:
+def _unusable(places: Paths, seen: _Seen) -> CheckResult:
     """Warn of GPUs that take no jobs because of a fault."""
     found = [gpu for gpu in seen.gpus if gpu.state in (GpuState.SUSPECT, GpuState.DOWN)]
     if not found:
-        return Finding("GPU states", OK, "no GPU is suspect or down")
+        return CheckResult("GPU states", OK, "no GPU is suspect or down")
     text = "; ".join(
         f"GPU {gpu.index} is {gpu.state.value}: {gpu.note or 'no reason is known'}" for gpu in found
     )
     resume = f"fgctl resume gpu={','.join(str(gpu.index) for gpu in found)}"
-    return Finding("GPU states", WARN, text, f"They take no jobs. When the cause has ended: {resume}")
+    return CheckResult("GPU states", WARN, text, f"They take no jobs. When the cause has ended: {resume}")
 
 
-def _mig(places: Paths, seen: _Seen) -> Finding:
+def _mig(places: Paths, seen: _Seen) -> CheckResult:
     """Report MIG instances, and how an administrator makes them."""
     found = seen.gpus if seen.about else gpus.discover(_config(places), os.environ).gpus
     is_well, text, remedy = doctormig.check(found)
-    return Finding("MIG", OK if is_well else WARN, text, remedy)
+    return CheckResult("MIG", OK if is_well else WARN, text, remedy)
 
 
 def _nothing_to_enforce(seen: _Seen) -> str:
@@ -459,11 +461,11 @@ def _config(places: Paths) -> Config:
         return Config()  # the settings check has reported the error
 
 
-def _leftovers(places: Paths, seen: _Seen) -> Finding:
+def _leftovers(places: Paths, seen: _Seen) -> CheckResult:
     """Find claims and results of jobs that have ended or are unknown."""
     claims = [places.run / name for name in ("claim", "result")]
     if any(folder.exists() and not os.access(folder, os.R_OK) for folder in claims):
-        return Finding("claims", OK, "only root can read them")
+        return CheckResult("claims", OK, "only root can read them")
     found = {
         int(entry.name.partition(".")[0])
         for folder in claims
@@ -472,24 +474,26 @@ def _leftovers(places: Paths, seen: _Seen) -> Finding:
         if entry.name.partition(".")[0].isdigit() and entry.is_symlink() and os.readlink(entry) != "T"
     }
     if found and not seen.about:
-        return Finding("claims", OK, f"jobs that run or ended without a controller: {len(found)}")
+        return CheckResult("claims", OK, f"jobs that run or ended without a controller: {len(found)}")
     left = sorted(found - seen.open_jobs)
     if left:
-        return Finding("claims", WARN, f"left over: {left}", "The next start of the controller removes them.")
-    return Finding("claims", OK, "no claim is left over")
+        return CheckResult(
+            "claims", WARN, f"left over: {left}", "The next start of the controller removes them."
+        )
+    return CheckResult("claims", OK, "no claim is left over")
 
 
-def _internal(places: Paths, seen: _Seen) -> Finding:
+def _internal(places: Paths, seen: _Seen) -> CheckResult:
     """Report internal errors that the controller survived."""
     errors = seen.about.internal_errors if seen.about else InternalErrors()
     if not errors.count:
-        return Finding("faults", OK, "no internal error since the start of the controller")
+        return CheckResult("faults", OK, "no internal error since the start of the controller")
     last = time.strftime("%F %T", time.localtime(errors.at))
     text = f"{errors.count} internal errors; the last at {last}: {errors.last}"
-    return Finding("faults", WARN, text, f"Report it with the traceback in the log: {places.log}")
+    return CheckResult("faults", WARN, text, f"Report it with the traceback in the log: {places.log}")
 
 
-def _earlier(places: Paths, seen: _Seen) -> Finding:
+def _earlier(places: Paths, seen: _Seen) -> CheckResult:
     """Find running jobs of an earlier queue."""
     if seen.about:
         found = [(one.job, one.pid) for one in seen.about.earlier_jobs]
@@ -503,9 +507,9 @@ def _earlier(places: Paths, seen: _Seen) -> Finding:
         ]
         found = [(one.job, one.processes[0].pid) for one in jobs]
     if not found:
-        return Finding("earlier", OK, "no job of an earlier queue runs")
+        return CheckResult("earlier", OK, "no job of an earlier queue runs")
     listed = ", ".join(f"job {job} (pid {pid})" for job, pid in found)
-    return Finding(
+    return CheckResult(
         "earlier",
         WARN,
         f"jobs of an earlier queue run: {listed}",

@@ -9,7 +9,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import format_indices, format_share
-from fgsched.reports.efficiency import Group, Run, charge_sentences, groups, hours, proposal_of
+from fgsched.reports.efficiency import JobRun, RunGroup, charge_sentences, groups, hours, proposal_of
 from fgsched.reports.layout import WIDTH, ascii_only, cut, eighths, pad, paragraph
 from fgsched.reports.numbers import brief_hours
 from fgsched.reports.proposal import GIB, Proposal
@@ -28,7 +28,7 @@ class Sheet(Struct, frozen=True):
     host: str
     ascii: bool = False
 
-    def jobs(self, runs: Sequence[Run], last: int) -> str:
+    def jobs(self, runs: Sequence[JobRun], last: int) -> str:
         """Return a sheet for each job; the tasks of an array share a table of the `last` ones."""
         tables = [
             one for one in groups(runs, last) if len(one.runs) > 1 and all(run.job.array for run in one.runs)
@@ -37,23 +37,23 @@ class Sheet(Struct, frozen=True):
         singles = [self.job(run) for run in runs if run.job.array not in listed or not run.job.array]
         return "\n".join([*singles, *map(self.group, tables)])
 
-    def compared(self, runs: Sequence[Run], last: int) -> str:
+    def compared(self, runs: Sequence[JobRun], last: int) -> str:
         """Return a table of the `last` runs of each name."""
         return "\n".join(map(self.group, groups(runs, last)))
 
-    def summary(self, runs: Sequence[Run], last: int) -> str:
+    def summary(self, runs: Sequence[JobRun], last: int) -> str:
         """Return a table of the names, each with its `last` runs."""
         return self.names(groups(runs, last)) if runs else ""
 
-    def job(self, run: Run) -> str:
+    def job(self, run: JobRun) -> str:
         """Return the sheet of one job."""
         return self._text([*_head(run, self.host), *self._used(run), *_next([run]), *_where(run)])
 
-    def group(self, group: Group) -> str:
+    def group(self, group: RunGroup) -> str:
         """Return the table of the runs of one name, and the options for the next run."""
         return self._text([*_group_head(group, self.host), *_table(group), *_next(group.runs)])
 
-    def names(self, found: Sequence[Group]) -> str:
+    def names(self, found: Sequence[RunGroup]) -> str:
         """Return the table of job names, and the options that would return the most GPU-hours."""
         return self._text([*_names(found), *_lines_to_paste(found)])
 
@@ -61,7 +61,7 @@ class Sheet(Struct, frozen=True):
         text = "".join(f"{line.rstrip()}\n" for line in lines)
         return ascii_only(text) if self.ascii else text
 
-    def _used(self, run: Run) -> Iterator[str]:
+    def _used(self, run: JobRun) -> Iterator[str]:
         yield "Used, of the request"
         yield "─" * WIDTH
         for row in _rows(run):
@@ -85,7 +85,7 @@ class _Row(Struct, frozen=True):
     amount: str
 
 
-def _rows(run: Run) -> Iterator[_Row]:
+def _rows(run: JobRun) -> Iterator[_Row]:
     demand = run.job.request.demand
     if run.gpus:
         yield _Row("GPU memory", run.memory_part, _of(_gib(run.peak), _gib(run.memory), " GiB"))
@@ -102,7 +102,7 @@ def _of(used: str, asked: str, unit: str = "") -> str:
     return f"{used} of {asked}{unit}" if asked != _DASH else f"{used}{unit if used != _DASH else ''}"
 
 
-def _idle(run: Run) -> str:
+def _idle(run: JobRun) -> str:
     if run.usage is None or run.idle is None:
         return _DASH
     return f"{hours(run.idle):.1f} of {hours(run.usage.charged):.1f} GPU-hours"
@@ -123,7 +123,7 @@ def _percent(part: float | None) -> str:
 # -- one job -------------------------------------------------------------------------------------------
 
 
-def _head(run: Run, host: str) -> Iterator[str]:
+def _head(run: JobRun, host: str) -> Iterator[str]:
     job = run.job
     fixed = f"{job.state.word}   job {name_of(job)}   "
     rest = f"   {clean(job.user)}   {host}"
@@ -142,7 +142,7 @@ def _head(run: Run, host: str) -> Iterator[str]:
     yield ""
 
 
-def _next(runs: Sequence[Run]) -> Iterator[str]:
+def _next(runs: Sequence[JobRun]) -> Iterator[str]:
     found = proposal_of(runs)
     if found is None:
         return
@@ -165,7 +165,7 @@ def _pasted(found: Proposal) -> Iterator[str]:
     yield f"      {line}"
 
 
-def _where(run: Run) -> Iterator[str]:
+def _where(run: JobRun) -> Iterator[str]:
     job, usage = run.job, run.usage
     if job.started_at is None:
         return
@@ -190,7 +190,7 @@ def _where(run: Run) -> Iterator[str]:
         yield from paragraph("No samples of its GPUs are known: SM share and idle time cannot be shown.")
 
 
-def _gpus(run: Run) -> str:
+def _gpus(run: JobRun) -> str:
     models = ", ".join(dict.fromkeys(clean(one.model) for one in run.job.allocated))
     where = f"{format_indices(one.gpu for one in run.job.allocated)} ({models})"
     if run.usage is None:
@@ -206,14 +206,14 @@ _RUN = "  {:<10} {:<3} {:>10} {:>6} {:>9} {:>5} {:>5} {:>5} {:>9} {:>5}"
 _NAME = "  {} {:>4} {:>7} {:>5} {:>9} {:>5} {:>5} {:>10}"
 
 
-def _group_head(group: Group, host: str) -> Iterator[str]:
+def _group_head(group: RunGroup, host: str) -> Iterator[str]:
     count = len(group.runs)
     rest = f"   {clean(group.user)}   {count} {'run' if count == 1 else 'runs'}   {host}"
     yield cut(clean(group.name), WIDTH - len(rest)) + rest
     yield ""
 
 
-def _table(group: Group) -> Iterator[str]:
+def _table(group: RunGroup) -> Iterator[str]:
     yield _RUN.format("Job", "ST", "Time", "GPU-h", "GPU mem", "SM", "Idle", "CPU", "Memory", "Limit")
     yield "─" * WIDTH
     for run in group.runs:
@@ -253,7 +253,7 @@ def _short(part: float | None) -> str:
     return _DASH if part is None else f"{100 * part:.0f}%"
 
 
-def _names(found: Sequence[Group]) -> Iterator[str]:
+def _names(found: Sequence[RunGroup]) -> Iterator[str]:
     yield _NAME.format(pad("Name", 20), "Runs", "GPU-h", "Idle", "GPU mem", "SM", "CPU", "Time")
     yield "─" * WIDTH
     for group in found:
@@ -270,7 +270,7 @@ def _names(found: Sequence[Group]) -> Iterator[str]:
     yield "─" * WIDTH
 
 
-def _lines_to_paste(all_groups: Sequence[Group]) -> Iterator[str]:
+def _lines_to_paste(all_groups: Sequence[RunGroup]) -> Iterator[str]:
     found = [(one, made) for one in all_groups if (made := one.proposal) is not None]
     found.sort(key=lambda pair: (-pair[0].returned, pair[0].name))
     if not found:
@@ -288,12 +288,12 @@ def _lines_to_paste(all_groups: Sequence[Group]) -> Iterator[str]:
 # -- JSON ----------------------------------------------------------------------------------------------
 
 
-def document(runs: Sequence[Run]) -> str:
+def document(runs: Sequence[JobRun]) -> str:
     """Return {"meta": …, "jobs": [ … ]} in base units; a value that was not measured is null."""
     return display.document(jobs=[_document(run) for run in runs])
 
 
-def _document(run: Run) -> dict[str, Any]:
+def _document(run: JobRun) -> dict[str, Any]:
     job, demand, found = run.job, run.job.request.demand, proposal_of([run])
     return {
         "job_id": job.id,

@@ -44,7 +44,7 @@ _WIDTHS = (  # of the columns in characters, before any result is known; the las
 )
 
 
-class Row(Struct, frozen=True):
+class EnforcementResult(Struct, frozen=True):
     """The result of one test."""
 
     tier: str
@@ -63,7 +63,7 @@ def tested(*, as_json: bool) -> int:
     return Exit.DONE if holds else Exit.REFUSED
 
 
-def _print_object(rows: Iterable[Row]) -> bool:
+def _print_object(rows: Iterable[EnforcementResult]) -> bool:
     """Print all results as one JSON object; return whether no test failed."""
     known = list(rows)
     holds = all(row.verdict != FAILS for row in known)
@@ -71,18 +71,18 @@ def _print_object(rows: Iterable[Row]) -> bool:
     return holds
 
 
-def _print_lines(rows: Iterable[Row]) -> bool:
+def _print_lines(rows: Iterable[EnforcementResult]) -> bool:
     """Print each result as soon as it is known; return whether no test failed."""
     holds = True
     for number, row in enumerate(rows):
         if number == 0:  # there is a GPU to test
-            _print_line(Row("TIER", "CHECK", "RESULT", "WHY"))
+            _print_line(EnforcementResult("TIER", "CHECK", "RESULT", "WHY"))
         _print_line(row)
         holds &= row.verdict != FAILS
     return holds
 
 
-def _print_line(row: Row) -> None:
+def _print_line(row: EnforcementResult) -> None:
     cells = [clean(cell).ljust(width) for cell, width in zip(astuple(row), _WIDTHS, strict=True)]
     write("  ".join(cells).rstrip() + "\n")
     output().flush()
@@ -94,7 +94,7 @@ def _tested_as(user: str, *, as_json: bool) -> int:
     return subprocess.run([*words, *["--json"] * as_json], **as_user(user), check=False).returncode
 
 
-def enforced(client: Client) -> Iterator[Row]:
+def enforced(client: Client) -> Iterator[EnforcementResult]:
     """Test every enforcement level with one job each. Raises Refused if there is no GPU."""
     about, answer = client.call(protocol.Ping()), client.call(protocol.ListGpus())
     if about.source != "nvml" or not answer.gpus:
@@ -110,11 +110,11 @@ def enforced(client: Client) -> Iterator[Row]:
         yield host.watched(about)
 
 
-def _by_driver(host: "_Trials", best: str) -> Iterator[Row]:
+def _by_driver(host: "_Trials", best: str) -> Iterator[EnforcementResult]:
     if best == Tier.DRIVER.value:
         yield from host.tried(Tier.DRIVER)
     else:
-        yield Row(Tier.DRIVER.value, "all", ABSENT, _NEEDS)
+        yield EnforcementResult(Tier.DRIVER.value, "all", ABSENT, _NEEDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,39 +125,47 @@ class _Trials:
     folder: Path
     limit: int  # bytes
 
-    def tried(self, tier: Tier) -> Iterator[Row]:
+    def tried(self, tier: Tier) -> Iterator[EnforcementResult]:
         """Test all calls, views and processes in one job."""
         job, said = self._run(tier, selftest.command("all", self.limit))
         if not said:
             why = job.detail or f"the job ended {job.state.value} ({job.reason.value}) and said nothing"
-            yield Row(tier.value, "all", FAILS, why)
+            yield EnforcementResult(tier.value, "all", FAILS, why)
         for found in said:
             if "error" in found:
-                yield Row(tier.value, "all", FAILS, found["error"])
+                yield EnforcementResult(tier.value, "all", FAILS, found["error"])
             else:
-                yield Row(tier.value, found["check"], _VERDICTS[found["holds"]], found["why"])
+                yield EnforcementResult(tier.value, found["check"], _VERDICTS[found["holds"]], found["why"])
 
-    def served(self) -> Row:
+    def served(self) -> EnforcementResult:
         """Test that a job on a part of a GPU is a client of its user's MPS daemon, if a GPU has MPS."""
         job, _ = self._run(Tier.SHIM, ["true"])
         if job.mps is None:
-            return Row("mps", "daemon", ABSENT, "mps in [gpus] of the settings is off")
+            return EnforcementResult("mps", "daemon", ABSENT, "mps in [gpus] of the settings is off")
         if job.mps.word:
-            return Row("mps", "daemon", HOLDS, f"a server runs for {job.user}; the job had {job.mps.word}")
-        return Row("mps", "daemon", FAILS, job.mps.why)
+            return EnforcementResult(
+                "mps", "daemon", HOLDS, f"a server runs for {job.user}; the job had {job.mps.word}"
+            )
+        return EnforcementResult("mps", "daemon", FAILS, job.mps.why)
 
-    def watched(self, about: protocol.About) -> Row:
+    def watched(self, about: protocol.About) -> EnforcementResult:
         """Test that the watchdog detects a process without the hook and acts on it."""
         row, kills = (Tier.WATCHDOG.value, _UNHOOKED), about.watchdog == "kill"
         seconds = int(about.interval * 5) + 30 if kills else int(about.interval * 2) + 3
         job, said = self._run(Tier.SHIM, ["env", "-u", "LD_PRELOAD", *selftest.command("hold", seconds)])
         if said and said[0].get("hooked"):
-            return Row(*row, HOLDS, "the hook stays without LD_PRELOAD: there was nothing to see")
+            return EnforcementResult(
+                *row, HOLDS, "the hook stays without LD_PRELOAD: there was nothing to see"
+            )
         if not job.warning:
-            return Row(*row, FAILS, f"it was not seen; the job ended {job.state.value} {job.detail}".strip())
+            return EnforcementResult(
+                *row, FAILS, f"it was not seen; the job ended {job.state.value} {job.detail}".strip()
+            )
         if kills and job.reason is not Reason.GPU_UNHOOKED:
-            return Row(*row, FAILS, f"the job was warned and not ended by it: {job.state.value}")
-        return Row(*row, HOLDS, "the job was ended" if kills else "the job was warned")
+            return EnforcementResult(
+                *row, FAILS, f"the job was warned and not ended by it: {job.state.value}"
+            )
+        return EnforcementResult(*row, HOLDS, "the job was ended" if kills else "the job was warned")
 
     def _run(self, tier: Tier, command: list[str]) -> tuple[protocol.JobInfo, list[dict[str, Any]]]:
         """Run a job; return its state at the end and its output."""

@@ -129,7 +129,10 @@ def fgacct(helpformat: bool, **options: Any) -> int:
 
 
 def _output(
-    client: Client, jobs: Iterable[protocol.JobInfo], chosen: list[acctfields.Column], options: dict[str, Any]
+    client: Client,
+    jobs: Iterable[protocol.JobInfo],
+    chosen: list[acctfields.AcctColumn],
+    options: dict[str, Any],
 ) -> None:
     """Print the rows in the form that the options choose."""
     unit = _unit(options)
@@ -249,7 +252,7 @@ def _only_mine(options: dict[str, Any]) -> bool:
     return not options["users"] and not options["allusers"] and os.geteuid() != 0
 
 
-def _asked(chosen: Iterable[acctfields.Column], *, wants_steps: bool) -> tuple[str, ...]:
+def _asked(chosen: Iterable[acctfields.AcctColumn], *, wants_steps: bool) -> tuple[str, ...]:
     """Return the attributes of jobs to ask for."""
     if wants_steps or any(column.field.name == "DerivedExitCode" for column in chosen):
         return (*acctfields.ASKED, "srun_steps")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.cli.command import CLUSTERS, Command, accepted, run, said_by, warn, write
 from fgsched.cli.knownnames import unknown
-from fgsched.cli.stepsignals import Failed, signal_steps
+from fgsched.cli.stepsignals import UnsignalledStep, signal_steps
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
 from fgsched.domain.text import clean, lazy_regex
@@ -115,7 +115,7 @@ def _without_steps(words: Iterable[str]) -> tuple[list[str], dict[str, set[str]]
     return [word for word in listed if word not in steps], split(steps)[1]
 
 
-def _told(one: Failed) -> int:
+def _told(one: UnsignalledStep) -> int:
     """Report a step that was not signalled; return the exit status."""
     warn("fgcancel", f"Kill job error on job step id {one.name}: {one.why}")
     return one.code

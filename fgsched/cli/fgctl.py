@@ -7,7 +7,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli import show
-from fgsched.cli.command import Group, output, run, warn, write
+from fgsched.cli.command import CommandGroup, output, run, warn, write
 from fgsched.cli.reservation import is_about_reservation, reservation_call
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
@@ -21,12 +21,12 @@ _UNBUILT = (*("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "c
 _jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
 
 
-@click.group(cls=Group, epilog="fgctl show job 7", unbuilt=_UNBUILT)
+@click.group(cls=CommandGroup, epilog="fgctl show job 7", unbuilt=_UNBUILT)
 def fgctl() -> None:
     """Show and change jobs, GPUs, partitions and reservations."""
 
 
-class _Kind(click.Choice):  # type: ignore[type-arg]  # it has no parameter before click 8.2
+class _RecordKind(click.Choice):  # type: ignore[type-arg]  # it has no parameter before click 8.2
     """A kind of record; its plural and the name of its id are accepted too, as by scontrol."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -38,7 +38,7 @@ class _Kind(click.Choice):  # type: ignore[type-arg]  # it has no parameter befo
 @fgctl.command("show")
 @click.option("-o", "--oneliner", is_flag=True, help="Print one line for each record.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-@click.argument("what", type=_Kind(["job", "gpu", "partition", "reservation", "config", "log"]))
+@click.argument("what", type=_RecordKind(["job", "gpu", "partition", "reservation", "config", "log"]))
 @click.argument("words", nargs=-1, metavar="[ID]")
 def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> None:
     """Show jobs, GPUs, partitions, reservations or the log."""

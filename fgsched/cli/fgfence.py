@@ -24,7 +24,7 @@ _GPUS = lazy_regex(r"(([0-9]{1,4}(-[0-9]{1,4})?|GPU-[0-9a-fA-F-]+)(,|$))+")
 _Value = TypeVar("_Value")
 
 
-class Words(Command):
+class FgfenceCommand(Command):
     """A command whose last words are another command, with options of its own."""
 
     shortens = False
@@ -53,7 +53,7 @@ def _parsed(parse: Callable[[str], _Value], text: str, label: str) -> _Value:
 
 
 @click.command(
-    cls=Words,
+    cls=FgfenceCommand,
     epilog="fgfence --gpus=0.5 python train.py",
     context_settings={"allow_interspersed_args": False},
 )

@@ -56,7 +56,7 @@ _MINOR = (
 Table = tuple[str, list[list[str]]]  # headings, rows
 
 
-class Host(Struct, frozen=True):
+class HostInfo(Struct, frozen=True):
     """Data about the host from the controller."""
 
     answer: protocol.Gpus
@@ -87,7 +87,7 @@ def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
     if len(wanted) > 1:
         raise BadUsage("-g, -l, -R, -T, -s, -N and --types are different tables; give one of them")
     with Client(find_places()) as client:
-        there = Host(
+        there = HostInfo(
             client.call(protocol.ListGpus()),
             client.call(protocol.ListPartitions()).partitions,
             client.call(protocol.ListReservations()).reservations,
@@ -100,7 +100,7 @@ def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
     return Exit.DONE
 
 
-def _of(partition: PartitionInfo, there: Host) -> list[GpuInfo]:
+def _of(partition: PartitionInfo, there: HostInfo) -> list[GpuInfo]:
     """Return the GPUs that a partition may use."""
     return [one for one in there.gpus if one.gpu.index in partition.cards]
 
@@ -109,13 +109,13 @@ def _name(info: PartitionInfo) -> str:
     return f"{info.partition.name}{'*' if info.partition.is_default else ''}"
 
 
-def _front(info: PartitionInfo, there: Host) -> list[str]:
+def _front(info: PartitionInfo, there: HostInfo) -> list[str]:
     longest = info.partition.most.time
     limit = format_runtime(longest) if longest else "infinite"
     return [_name(info), info.partition.state, limit, _amounts(_of(info, there))]
 
 
-def _partition(there: Host) -> Table:
+def _partition(there: HostInfo) -> Table:
     rows = []
     for info in there.partitions:
         under_way = sum(info.jobs.get(state.value, 0) for state in _UNDER_WAY)
@@ -124,12 +124,12 @@ def _partition(there: Host) -> Table:
     return "PARTITION AVAIL TIMELIMIT GPUS(A/I/O/T) JOBS(R/PD) STATE", rows
 
 
-def _summary(there: Host) -> Table:
+def _summary(there: HostInfo) -> Table:
     rows = [[*_front(info, there), host_name()] for info in there.partitions]
     return "PARTITION AVAIL TIMELIMIT GPUS(A/I/O/T) NODELIST", rows
 
 
-def _node(there: Host) -> Table:
+def _node(there: HostInfo) -> Table:
     cpus, memory = there.answer.cpus, there.answer.memory
     row = [
         host_name(),
@@ -142,7 +142,7 @@ def _node(there: Host) -> Table:
     return "NODELIST PARTITION STATE GPUS(A/I/O/T) CPUS(A/I/O/T) MEMORY(A/T)", [row]
 
 
-def _gpus(there: Host) -> Table:
+def _gpus(there: HostInfo) -> Table:
     return "GPU TYPE STATE FRAC(A/T) MEM(A/U/T) UTIL TEMP JOBS EXTERNAL", [_gpu(one) for one in there.gpus]
 
 
@@ -172,7 +172,7 @@ def _fraction(info: GpuInfo) -> str:
     return "/".join(part if "." in part else f"{part}.0" for part in parts)
 
 
-def _hardware(there: Host) -> Table:
+def _hardware(there: HostInfo) -> Table:
     return "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE LINKS CPUS ENFORCE PRELOAD PROFILE CARD", [
         [
             str(gpu.index),
@@ -198,7 +198,7 @@ def _links(links: Iterable[tuple[int, int]]) -> str:
     return ";".join(f"{near.name.lower()}:{format_indices(them)}" for near, them in by.items() if them) or "-"
 
 
-def _reasons(there: Host) -> Table:
+def _reasons(there: HostInfo) -> Table:
     rows = []
     for info in there.gpus:
         if info.gpu.state is not GpuState.OK:
@@ -214,11 +214,11 @@ def _who(note: str) -> tuple[str, str]:
     return (said, user[:-1]) if said and user.endswith("]") else (note or "-", "-")
 
 
-def _reservations(there: Host) -> Table:
+def _reservations(there: HostInfo) -> Table:
     return reservation.HEADINGS, [reservation.row(one) for one in there.reservations]
 
 
-def _types(there: Host) -> Table:
+def _types(there: HostInfo) -> Table:
     rows = []
     for model in dict.fromkeys(one.gpu.model for one in there.gpus):
         alike = [one for one in there.gpus if one.gpu.model == model]
@@ -282,7 +282,7 @@ def _host_state(gpus: Sequence[GpuInfo]) -> str:
     return _fullness(allocated, idle)
 
 
-def _document(there: Host) -> str:
+def _document(there: HostInfo) -> str:
     answer = there.answer
     return display.document(
         partitions=[_partition_record(one, there) for one in there.partitions],
@@ -297,7 +297,7 @@ def _document(there: Host) -> str:
     )
 
 
-def _partition_record(info: PartitionInfo, there: Host) -> dict[str, Any]:
+def _partition_record(info: PartitionInfo, there: HostInfo) -> dict[str, Any]:
     gpus, one = _of(info, there), info.partition
     allocated, idle, other = _units(gpus)
     return {

@@ -14,7 +14,7 @@ from fgsched import protocol
 from fgsched.cli import fgsub, wording
 from fgsched.cli.clickoptions import OptionsCommand
 from fgsched.cli.command import Command, run
-from fgsched.cli.jupyter import Server, command_of
+from fgsched.cli.jupyter import JupyterServer, command_of
 from fgsched.cli.waiting import exit_code
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage
@@ -59,7 +59,7 @@ _HELPS = {
 }
 
 
-class Run(Command, OptionsCommand):
+class FgrunCommand(Command, OptionsCommand):
     """The options of fgsub, without the options of a batch job, and those of a command in the foreground."""
 
     shortens = False  # its own reader does that, up to the command
@@ -74,7 +74,7 @@ class Foreground:
     name = "fgrun"  # of the command, in messages
     patience: float | None = None  # seconds that the job may wait
     stays = False  # the job survives the loss of the caller
-    server: Server | None = None  # that the command is
+    server: JupyterServer | None = None  # that the command is
     leaves = False  # this process ends as soon as the job has started
     queued: tuple[str, ...] = ("job {job} queued and waiting for resources",)  # lines about a job that waits
 
@@ -180,7 +180,7 @@ class Foreground:
 
 
 @click.command(
-    cls=Run,
+    cls=FgrunCommand,
     epilog="fgrun --gpus=0.5 --time=2h --pty bash",
     options_metavar="[OPTION]... [COMMAND] [ARGUMENT]...",
 )
@@ -198,7 +198,7 @@ def fgrun(settings: Sequence[Setting], words: Sequence[str]) -> int:
     command = command_of(words, os.environ) if is_jupyter else words or [shell(os.environ)]
     foreground = Foreground(of_the_job, command, is_terminal=is_terminal)
     if is_jupyter:
-        foreground.server = Server(command[0], lambda text: _say(foreground.name, text))
+        foreground.server = JupyterServer(command[0], lambda text: _say(foreground.name, text))
     foreground.stays = given(settings, "no-hangup") is not None
     return foreground.run()
 

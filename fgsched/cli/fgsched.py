@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.cli.command import Group, write
+from fgsched.cli.command import CommandGroup, write
 from fgsched.cli.installation import INSTALLATION
 from fgsched.cli.simulating import simulate
 from fgsched.client import TAKE_OVER, Client, find_places, start
@@ -29,7 +29,7 @@ _system = click.option("--system", is_flag=True, help="The host's controller; ne
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 
 
-@click.group(cls=Group, epilog="fgsched doctor")
+@click.group(cls=CommandGroup, epilog="fgsched doctor")
 def fgsched() -> None:
     """Start, stop and check the controller."""
 
@@ -316,7 +316,7 @@ def _cron(is_print: bool, install: bool, systemd: bool, to: str, metrics: str) -
     write(found)
 
 
-@fgsched.group("policy", cls=Group)
+@fgsched.group("policy", cls=CommandGroup)
 def _policy() -> None:
     """Carry out the policies of the site, for cron."""
 

@@ -29,7 +29,7 @@ from fgsched.system.unanswered import Unanswered
 _STATUSES = {str(number) for number in range(1, 256)}  # that an error may have
 
 
-class Submit(Command, OptionsCommand):
+class FgsubCommand(Command, OptionsCommand):
     """The error messages of fgsub: Slurm's wording for refused jobs, and FG_EXIT_ERROR."""
 
     shortens = False  # its own reader does that, up to the name of the script
@@ -42,7 +42,7 @@ class Submit(Command, OptionsCommand):
 
 
 @click.command(
-    cls=Submit,
+    cls=FgsubCommand,
     epilog="fgsub --gpus=0.5 --time=2h train.sh",
     options_metavar="[OPTION]... [SCRIPT | COMMAND] [ARGUMENT]...",
 )

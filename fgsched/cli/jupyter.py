@@ -42,7 +42,7 @@ def command_of(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     )
 
 
-class Server:
+class JupyterServer:
     """The Jupyter of one job."""
 
     def __init__(self, program: str, say: Callable[[str], None]) -> None:

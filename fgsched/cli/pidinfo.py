@@ -18,7 +18,7 @@ from fgsched.views import display
 from fgsched.views.display import iso, shown_time
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class HostProcess(Struct, frozen=True, kw_only=True):
     """A process, its user, and its use of GPUs."""
 
     pid: int
@@ -29,7 +29,7 @@ class Found(Struct, frozen=True, kw_only=True):
     job: protocol.JobInfo | None  # None: it belongs to no running job
 
 
-def find(client: Client, word: str) -> Found:
+def find(client: Client, word: str) -> HostProcess:
     """Return the data of the process with the pid `word`.
 
     Raises:
@@ -42,7 +42,7 @@ def find(client: Client, word: str) -> Found:
     if person is None and not info.on_gpus:
         raise Refused(f"there is no process {pid}", "ps lists the processes of this host.")
     shown = next(iter(info.on_gpus), None)
-    return Found(
+    return HostProcess(
         pid=pid,
         user=_user(person.uid) if person else shown.user if shown else "",
         command=person.command if person else shown.command if shown else "",
@@ -59,7 +59,7 @@ def _user(uid: int) -> str:
         return f"uid {uid}"
 
 
-def text(found: Found, *, oneliner: bool) -> str:
+def text(found: HostProcess, *, oneliner: bool) -> str:
     """Return the process as Key=Value."""
     lines: show.Group = [
         [("Pid", found.pid), *_job(found)],
@@ -80,7 +80,7 @@ def text(found: Found, *, oneliner: bool) -> str:
     return show.text(lines, oneliner=oneliner)
 
 
-def _job(found: Found) -> Iterable[tuple[str, object]]:
+def _job(found: HostProcess) -> Iterable[tuple[str, object]]:
     if found.job is None:
         return [("JobId", "none")]
     step = [("StepId", found.info.step)] if found.info.step else []
@@ -95,7 +95,7 @@ def _limits(job: protocol.JobInfo | None) -> Iterable[tuple[str, object]]:
     return [("JobStart", shown_time(job.started_at)), ("JobEnd", until)]
 
 
-def document(found: Found) -> str:
+def document(found: HostProcess) -> str:
     """Return the process as a JSON object."""
     on_gpus: list[dict[str, Any]] = [
         {

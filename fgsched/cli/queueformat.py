@@ -116,7 +116,7 @@ def _or_null(value: Any) -> Any:
     return value or None
 
 
-class Key(NamedTuple):
+class JsonKey(NamedTuple):
     """One key of a job in the JSON document. `value` is called with the attributes `fields`."""
 
     name: str
@@ -125,38 +125,38 @@ class Key(NamedTuple):
 
 
 _KEYS = (
-    Key("job_id", ("id",)),
-    Key("array_job_id", ("array",)),
-    Key("array_task_id", ("task",)),
-    Key("array_tasks", ("tasks",)),
-    Key("dependency", ("dependency",), _or_null),
-    Key("deadline", ("deadline",)),
-    *(Key(name, (name,)) for name in ("name", "partition", "user", "uid")),
-    Key("state", ("state",), value_of),
-    Key("reason", ("reason",), value_of),
-    Key("why", ("cause",), why),
-    Key("cause", ("cause",), to_builtins),
-    *(Key(name, (name,)) for name in ("account", "qos", "reservation", "nice", "priority")),
-    Key("state_code", ("state",), lambda state: state.code),
-    Key("elapsed", ("elapsed",)),
-    Key("time_limit", ("time_limit",), _or_null),
+    JsonKey("job_id", ("id",)),
+    JsonKey("array_job_id", ("array",)),
+    JsonKey("array_task_id", ("task",)),
+    JsonKey("array_tasks", ("tasks",)),
+    JsonKey("dependency", ("dependency",), _or_null),
+    JsonKey("deadline", ("deadline",)),
+    *(JsonKey(name, (name,)) for name in ("name", "partition", "user", "uid")),
+    JsonKey("state", ("state",), value_of),
+    JsonKey("reason", ("reason",), value_of),
+    JsonKey("why", ("cause",), why),
+    JsonKey("cause", ("cause",), to_builtins),
+    *(JsonKey(name, (name,)) for name in ("account", "qos", "reservation", "nice", "priority")),
+    JsonKey("state_code", ("state",), lambda state: state.code),
+    JsonKey("elapsed", ("elapsed",)),
+    JsonKey("time_limit", ("time_limit",), _or_null),
     *(
-        Key(*key)
+        JsonKey(*key)
         for name, field in (("submit", "submitted_at"), ("start", "started_at"), ("end", "ended_at"))
         for key in ((f"{name}_time", (field,)), (f"{name}_time_iso", (field,), display.iso))
     ),
-    Key("gpus", ("share",), display.gpu_number),
-    Key("gpu_count", ("gpus",)),
-    Key("gpu_mem", ("gpus", "memory"), lambda gpus, size: size if gpus else 0),
-    Key("gpu_type", ("gpu_type",), _or_null),
-    Key("gpu_idx", ("indices",)),
-    Key("enforce", ("tier",)),
-    Key("gpu_compute", ("gpus", "gpu_compute"), lambda gpus, policy: policy if gpus else None),
-    Key("cpus", ("cpus",)),
-    Key("mem", ("host_memory",), _or_null),
-    Key("comment", ("comment",)),
-    Key("work_dir", ("chdir",)),
-    Key("command", ("command",)),
+    JsonKey("gpus", ("share",), display.gpu_number),
+    JsonKey("gpu_count", ("gpus",)),
+    JsonKey("gpu_mem", ("gpus", "memory"), lambda gpus, size: size if gpus else 0),
+    JsonKey("gpu_type", ("gpu_type",), _or_null),
+    JsonKey("gpu_idx", ("indices",)),
+    JsonKey("enforce", ("tier",)),
+    JsonKey("gpu_compute", ("gpus", "gpu_compute"), lambda gpus, policy: policy if gpus else None),
+    JsonKey("cpus", ("cpus",)),
+    JsonKey("mem", ("host_memory",), _or_null),
+    JsonKey("comment", ("comment",)),
+    JsonKey("work_dir", ("chdir",)),
+    JsonKey("command", ("command",)),
 )
 JSON_FIELDS = tuple(dict.fromkeys(field for key in _KEYS for field in key.fields))
 
@@ -167,7 +167,7 @@ def document(jobs: Iterable[JobInfo]) -> str:
     return display.document(jobs=[{name: get(job) for name, get in getters} for job in jobs])
 
 
-def _value_getter(key: Key) -> Callable[[JobInfo], Any]:
+def _value_getter(key: JsonKey) -> Callable[[JobInfo], Any]:
     value, attributes = key.value, attrgetter(*key.fields)
     if value is _same:
         return attributes

@@ -18,7 +18,7 @@ from fgsched.views.display import host_name
 Line = list[tuple[str, object]]
 
 
-class Found(Struct, frozen=True):
+class ShownPartition(Struct, frozen=True):
     """A partition, and the totals of the host."""
 
     info: protocol.PartitionInfo
@@ -27,7 +27,7 @@ class Found(Struct, frozen=True):
     gpus: Sequence[Gpu] = ()  # of the partition
 
 
-def partitions(client: Client, words: Sequence[str]) -> list[Found]:
+def partitions(client: Client, words: Sequence[str]) -> list[ShownPartition]:
     """Return the named partitions, or all. Raises Refused for a name that no partition has."""
     there = {one.partition.name: one for one in client.call(protocol.ListPartitions()).partitions}
     for word in words:
@@ -39,19 +39,19 @@ def partitions(client: Client, words: Sequence[str]) -> list[Found]:
     found = [there[name] for name in dict.fromkeys(words or there)]
     gpus = {one.gpu.index: one.gpu for one in host.gpus}
     return [
-        Found(one, host.cpus, host.memory, [gpus[index] for index in one.cards if index in gpus])
+        ShownPartition(one, host.cpus, host.memory, [gpus[index] for index in one.cards if index in gpus])
         for one in found
     ]
 
 
-def record(found: Found) -> dict[str, Any]:
+def record(found: ShownPartition) -> dict[str, Any]:
     """Return a partition for a JSON document."""
     own = {"cards": found.info.cards, "jobs": found.info.jobs}
     host = {"cpus": to_builtins(found.cpus), "memory": to_builtins(found.memory)}
     return {**to_builtins(found.info.partition), **own, **host}
 
 
-def lines(found: Found) -> list[Line]:
+def lines(found: ShownPartition) -> list[Line]:
     """Return the lines of (key, value)."""
     one, info = found.info.partition, found.info
     scopes = ((one.total, ""), (one.per_user, "PerUser"), (one.per_account, "PerAccount"))

@@ -8,7 +8,7 @@ from typing import Any
 from fgsched import protocol
 from fgsched.cli import acctfields
 from fgsched.cli.jobfiles import files_of
-from fgsched.cli.showpartition import Found
+from fgsched.cli.showpartition import ShownPartition
 from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.jobsteps import highest
 from fgsched.domain.states import JobState
@@ -275,12 +275,12 @@ def nodes(answer: protocol.Gpus, partitions: Sequence[protocol.PartitionInfo]) -
     return _document(nodes=[node])
 
 
-def partitions(found: Iterable[Found]) -> str:
+def partitions(found: Iterable[ShownPartition]) -> str:
     """Return partitions as scontrol show partition --json has them."""
     return _document(partitions=[_partition(one) for one in found])
 
 
-def _partition(found: Found) -> dict[str, Any]:
+def _partition(found: ShownPartition) -> dict[str, Any]:
     one = found.info.partition
     return {
         "name": one.name,

@@ -22,7 +22,7 @@ from fgsched.reports import folder, present
 from fgsched.reports.facts import ReportReader
 from fgsched.reports.model import Report, TimeClass
 from fgsched.reports.registry import FORMATS, Style, written
-from fgsched.reports.status import GpuNow, Share, Status, Sums, Waiting, kinds_of, sums
+from fgsched.reports.status import AccountTotals, GpuNow, GpuPart, Status, WaitingJob, kinds_of, sums
 from fgsched.views import choices
 from fgsched.views.display import host_name
 
@@ -114,7 +114,7 @@ def _report(answers: Answers, now: float) -> Report:
     return present.status(answers.gpus, answers.jobs, answers.starts, host_name(), now)
 
 
-def _text(format: str, report: Report, style: Style, state: Status, totals: Sums | None) -> str:
+def _text(format: str, report: Report, style: Style, state: Status, totals: AccountTotals | None) -> str:
     if format == METRICS:
         from fgsched.reports.metrics import as_metrics  # each needs a package of its own
 
@@ -159,7 +159,7 @@ class _Accounts:
     def kinds(self, now: float) -> Kinds:
         return kinds_of(self._reader, now) if self._reader is not None else {}
 
-    def sums(self) -> Sums | None:
+    def sums(self) -> AccountTotals | None:
         """Return the sums. Raises NotPermitted if the site keeps users private."""
         if self._reader is None:
             return None
@@ -189,8 +189,8 @@ def state_of(answers: Answers, kinds: Kinds, now: float, host: str) -> Status:
     )
 
 
-def _waiting(job: JobInfo, start: ExpectedStart) -> Waiting:
-    return Waiting(user=job.user, asked=_asked(job), start=start.at, is_earliest=start.latest is None)
+def _waiting(job: JobInfo, start: ExpectedStart) -> WaitingJob:
+    return WaitingJob(user=job.user, asked=_asked(job), start=start.at, is_earliest=start.latest is None)
 
 
 def _asked(job: JobInfo) -> str:
@@ -200,7 +200,7 @@ def _asked(job: JobInfo) -> str:
 def _gpu(info: GpuInfo, jobs: Sequence[JobInfo], kinds: Kinds) -> GpuNow:
     gpu, seen = info.gpu, info.seen
     shares = [
-        Share(
+        GpuPart(
             job=job.id,
             user=job.user,
             name=job.name,

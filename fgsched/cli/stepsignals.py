@@ -17,7 +17,7 @@ _RUNNING = [JobState.RUNNING, JobState.SUSPENDED]
 _FIELDS = ("id", "array", "task", "tasks", "state", "srun_steps")
 
 
-class Failed(NamedTuple):
+class UnsignalledStep(NamedTuple):
     """A step that was not signalled, and why."""
 
     name: str  # "7.0"
@@ -25,7 +25,9 @@ class Failed(NamedTuple):
     code: int  # exit code
 
 
-def signal_steps(client: Client, named: Mapping[str, Set[str]], number: int | None) -> Iterator[Failed]:
+def signal_steps(
+    client: Client, named: Mapping[str, Set[str]], number: int | None
+) -> Iterator[UnsignalledStep]:
     """Signal the named steps, {job: steps}; without a signal, end them. Yield the steps that failed."""
     for name, steps in named.items():
         where = protocol.Where(id=choices.ids([name]), state=_RUNNING)
@@ -34,13 +36,15 @@ def signal_steps(client: Client, named: Mapping[str, Set[str]], number: int | No
             try:
                 done = any([_signal(client, job, step, number) for job in jobs])
             except FgschedError as error:
-                yield Failed(f"{name}.{step}", error.cause, error.exit_code)
+                yield UnsignalledStep(f"{name}.{step}", error.cause, error.exit_code)
                 continue
             except PermissionError:
-                yield Failed(f"{name}.{step}", "Access/permission denied", Exit.NOT_PERMITTED)
+                yield UnsignalledStep(f"{name}.{step}", "Access/permission denied", Exit.NOT_PERMITTED)
                 continue
             if not done:
-                yield Failed(f"{name}.{step}", "Job/step already completing or completed", Exit.NO_SUCH_JOB)
+                yield UnsignalledStep(
+                    f"{name}.{step}", "Job/step already completing or completed", Exit.NO_SUCH_JOB
+                )
 
 
 def _signal(client: Client, job: protocol.JobInfo, step: str, number: int | None) -> bool:

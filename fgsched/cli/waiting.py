@@ -13,7 +13,7 @@ _RESTART = 60.0  # seconds that a controller may be away
 _BETWEEN = 0.5  # seconds between two attempts to reach it
 
 
-class Progress:
+class ProgressLine:
     """A progress line on a terminal's standard error, from the third second on."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ def wait_for(
 def _ask(
     client: Client, ids: Sequence[int | str], any_will_do: bool, patience: float | None
 ) -> list[protocol.JobEnd]:
-    progress = Progress()
+    progress = ProgressLine()
     call = protocol.Wait(ids=list(ids), any=any_will_do, progress=progress.wanted)
     try:
         return client.call(call, patience=patience, progress=progress.tell).jobs

@@ -3,7 +3,7 @@
 from fgsched.domain.usage import JobUsage
 from fgsched.mail.letters import JobMail
 from fgsched.reports.efficiency import charge_sentences
-from fgsched.reports.proposal import Needs, for_slurm, propose
+from fgsched.reports.proposal import MeasuredNeeds, for_slurm, propose
 
 _LEAST_RUN = 60.0  # seconds: a shorter run shows little of what a job needs
 
@@ -41,17 +41,19 @@ def advised(mail: JobMail, usage: JobUsage | None) -> tuple[list[str], list[str]
     return [" ".join([*found.reasons, *charge])], [found.mark, *found.tokens]
 
 
-def _refused(mail: JobMail) -> Needs | None:
+def _refused(mail: JobMail) -> MeasuredNeeds | None:
     """Return the bytes that a job without enough GPU memory needed; None if no allocation was refused."""
     if mail.oom is None or not mail.oom.asked:
         return None
-    return Needs(gpus=len(mail.gpus), share=mail.share, memory=None, refused=mail.oom.held + mail.oom.asked)
+    return MeasuredNeeds(
+        gpus=len(mail.gpus), share=mail.share, memory=None, refused=mail.oom.held + mail.oom.asked
+    )
 
 
-def _needs(mail: JobMail, usage: JobUsage | None, ran: float) -> Needs:
+def _needs(mail: JobMail, usage: JobUsage | None, ran: float) -> MeasuredNeeds:
     used = usage.used if usage and usage.sampled and mail.gpus else None
     sm = used / usage.sampled / len(mail.gpus) if usage and used is not None else None
-    return Needs(
+    return MeasuredNeeds(
         gpus=len(mail.gpus),
         share=mail.share,
         memory=mail.memory,

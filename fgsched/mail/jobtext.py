@@ -11,7 +11,7 @@ from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.mail import PARTS
 from fgsched.mail.advice import advised, gpu_peak, run_seconds
 from fgsched.mail.letters import JobMail
-from fgsched.reports.mail import Amount, Notice
+from fgsched.reports.mail import Notice, ResourceUse
 from fgsched.reports.numbers import brief_hours, duration_text
 
 _GIB = 1 << 30
@@ -131,37 +131,37 @@ def _exit(mail: JobMail) -> str:
     return f"ended by signal {mail.signal}" if mail.signal else f"exit code {mail.exit_code}"
 
 
-def _used(mail: JobMail, usage: JobUsage | None) -> list[Amount]:
+def _used(mail: JobMail, usage: JobUsage | None) -> list[ResourceUse]:
     """Return the amounts that an ended job used, each with the requested amount."""
     ran = run_seconds(mail)
     if mail.is_summary or mail.ended_at is None or not ran:
         return []
     found = [*_of_gpus(mail, usage), _of_memory("Host memory", mail.max_rss or None, mail.host_memory)]
     cpus = mail.cpu_seconds / ran
-    found.append(Amount(label="CPUs", text=f"{cpus:.1f} of {mail.cpus}", part=cpus / mail.cpus))
+    found.append(ResourceUse(label="CPUs", text=f"{cpus:.1f} of {mail.cpus}", part=cpus / mail.cpus))
     text, limit = format_elapsed(ran), mail.time_limit
     text += f" of {format_elapsed(limit)}" if limit else ""
-    return [*found, Amount(label="Time", text=text, part=ran / limit if limit else None)]
+    return [*found, ResourceUse(label="Time", text=text, part=ran / limit if limit else None)]
 
 
-def _of_gpus(mail: JobMail, usage: JobUsage | None) -> list[Amount]:
+def _of_gpus(mail: JobMail, usage: JobUsage | None) -> list[ResourceUse]:
     if not mail.gpus:
         return []
     found = [_of_memory("GPU memory", gpu_peak(mail, usage), mail.memory)]
     if usage is not None and usage.used is not None and usage.sampled:
         count = len(mail.gpus)
         text = f"mean of {count} GPU{'s' if count > 1 else ''}"
-        found.append(Amount(label="SM share", text=text, part=usage.used / usage.sampled / count))
+        found.append(ResourceUse(label="SM share", text=text, part=usage.used / usage.sampled / count))
     return found
 
 
-def _of_memory(label: str, used: int | None, asked: int) -> Amount:
+def _of_memory(label: str, used: int | None, asked: int) -> ResourceUse:
     """Return the amount of memory used, of the request; both in bytes. `used` None: not measured."""
     text = _UNKNOWN if used is None else f"{used / _GIB:.1f}"
     if not asked:
-        return Amount(label=label, text=text if used is None else f"{text} GiB")
+        return ResourceUse(label=label, text=text if used is None else f"{text} GiB")
     part = None if used is None else used / asked
-    return Amount(label=label, text=f"{text} of {asked / _GIB:.1f} GiB", part=part)
+    return ResourceUse(label=label, text=f"{text} of {asked / _GIB:.1f} GiB", part=part)
 
 
 def _happened(mail: JobMail) -> list[str]:

@@ -13,7 +13,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.usage import JobUsage
 from fgsched.protocol import JobInfo
 from fgsched.reports.numbers import brief_hours
-from fgsched.reports.proposal import HOUR, WHOLE, Needs, Proposal, for_slurm, propose
+from fgsched.reports.proposal import HOUR, WHOLE, MeasuredNeeds, Proposal, for_slurm, propose
 
 ASKED = (  # attributes of JobInfo that `run_of` needs
     *("id", "array", "task", "tasks", "user", "uid", "partition", "state", "reason", "attempt", "exit_code"),
@@ -23,7 +23,7 @@ ASKED = (  # attributes of JobInfo that `run_of` needs
 _LEAST_RUN = 60.0  # seconds of a run that did not complete
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class JobRun(Struct, frozen=True, kw_only=True):
     """The allocation and the use of one job. `job` has its names, state and times."""
 
     job: JobInfo
@@ -99,13 +99,13 @@ class Run(Struct, frozen=True, kw_only=True):
         return self.job.elapsed / limit if limit > 0 else None
 
 
-def run_of(job: JobInfo, totals: Mapping[str, int]) -> Run:
+def run_of(job: JobInfo, totals: Mapping[str, int]) -> JobRun:
     """Return the allocation and the use of a job; `totals` maps UUIDs of GPUs to their memory in bytes."""
     given = job.allocated
     memories = {one.memory for one in given}
     known = [totals[one.uuid] for one in given if one.uuid in totals]
     has_ended = job.state.is_final
-    return Run(
+    return JobRun(
         job=job,
         gpus=len(given),
         share=min((one.share for one in given), default=0),
@@ -129,13 +129,13 @@ def _peak(job: JobInfo) -> int | None:
     return max(counted, sampled or 0) if counted or sampled is not None else None
 
 
-def needs_of(runs: Sequence[Run]) -> Needs:
+def needs_of(runs: Sequence[JobRun]) -> MeasuredNeeds:
     """Return the request of the last run, and the maximum use of all runs of one job name."""
     last = runs[-1]
     demand, found = last.job.request.demand, [one for one in runs if one.is_over]
     usages = [one.usage for one in found if one.usage is not None]
     complete = [one.job.elapsed for one in found if one.job.state is JobState.COMPLETED]
-    return Needs(
+    return MeasuredNeeds(
         gpus=last.gpus,
         share=last.share,
         memory=last.memory,
@@ -163,14 +163,14 @@ def _refused(job: JobInfo) -> int | None:
     return found.held + found.asked
 
 
-def _shows_needs(run: Run) -> bool:
+def _shows_needs(run: JobRun) -> bool:
     """Tell whether a run used what its job needs: one that failed may have ended before."""
     if run.job.state is JobState.COMPLETED:
         return True
     return run.job.state is not JobState.FAILED and run.job.elapsed >= _LEAST_RUN
 
 
-def proposal_of(runs: Sequence[Run]) -> Proposal | None:
+def proposal_of(runs: Sequence[JobRun]) -> Proposal | None:
     """Return options for the next run; None if the request fits, or no run shows what the job needs."""
     ended = [one for one in runs if one.is_over and one.job.started_at is not None]
     found = propose(needs_of(ended)) if any(map(_shows_needs, ended)) else None
@@ -194,12 +194,12 @@ def charge_sentences(found: Proposal, charged: float, runs: int = 1) -> list[str
 # -- several runs --------------------------------------------------------------------------------------
 
 
-class Group(Struct, frozen=True, kw_only=True):
+class RunGroup(Struct, frozen=True, kw_only=True):
     """Runs of one user under one name, the earliest first."""
 
     user: str
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[JobRun, ...]
 
     @property
     def charged(self) -> float:
@@ -255,18 +255,18 @@ def _ratio(parts: Sequence[tuple[float, float]]) -> float | None:
     return sum(part for part, _ in parts) / whole if whole > 0 else None
 
 
-def place_of(run: Run) -> tuple[int, int]:
+def place_of(run: JobRun) -> tuple[int, int]:
     """Return the sort key of a run: by submission, and the tasks of an array by index."""
     job = run.job
     return job.array or job.id, -1 if job.task is None else job.task
 
 
-def groups(runs: Sequence[Run], last: int) -> list[Group]:
+def groups(runs: Sequence[JobRun], last: int) -> list[RunGroup]:
     """Return runs by user and name, at most `last` of each, the groups with the largest charge first."""
-    found: dict[tuple[str, str], list[Run]] = {}
+    found: dict[tuple[str, str], list[JobRun]] = {}
     for one in sorted(runs, key=place_of):
         found.setdefault((one.job.user, one.job.request.name), []).append(one)
-    made = [Group(user=user, name=name, runs=tuple(of[-last:])) for (user, name), of in found.items()]
+    made = [RunGroup(user=user, name=name, runs=tuple(of[-last:])) for (user, name), of in found.items()]
     return sorted(made, key=lambda group: (-group.charged, group.user, group.name))
 
 

@@ -17,7 +17,7 @@ _MOST = 2_000  # groups by name that reports look at
 Values = Mapping[str, float | str]  # of the parameters of a statement
 
 
-class Source(Protocol):
+class EndedJobsReader(Protocol):
     """A reader of the accounts that adds the rows of an answer to groupings."""
 
     def group(self, statement: str, *groupings: Grouping, **values: float | str) -> None: ...
@@ -67,14 +67,14 @@ class Named(Struct, frozen=True):
     groups: list[Group]  # by name, model and size
 
 
-def endings(source: Source, values: Values) -> list[Ending]:
+def endings(source: EndedJobsReader, values: Values) -> list[Ending]:
     """Return jobs by owner, size, model, state and kind of OOM."""
     found = _by_ending(0)
     source.group("endings", found, **values)
     return _endings(found)
 
 
-def named(source: Source, values: Values, most: int) -> Named | None:
+def named(source: EndedJobsReader, values: Values, most: int) -> Named | None:
     """Return jobs by ending and by name; None if there are more than `most` groups by name."""
     by_ending = _by_ending(1)
     results = [("sum", at) for at in (5, 7, 8, 9)] + [("max", at) for at in (7, 10, 11, 12, 13)]
@@ -89,7 +89,7 @@ def most_charged(groups: Iterable[Group], users: dict[int, str]) -> list[Repeate
     return [_repeated(group, users) for group in sorted(groups, key=_by_charge)[:_MOST]]
 
 
-def waits(source: Source, values: Values) -> Numbers:
+def waits(source: EndedJobsReader, values: Values) -> Numbers:
     """Return the waits of the jobs that started, in seconds."""
     found = Grouping((0, 0), (), collected=0, least=0.0)
     source.group("waits", found, **values)

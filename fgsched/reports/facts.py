@@ -156,7 +156,7 @@ class Example(Struct, frozen=True, kw_only=True):
     longest_idle: float | None
 
 
-class Refusal(Struct, frozen=True, kw_only=True):
+class MemoryRefusal(Struct, frozen=True, kw_only=True):
     """A job that reached its limit of GPU memory, or of host memory."""
 
     id: int
@@ -560,13 +560,13 @@ class Facts:
     def demands(self) -> list[DemandTotals]:
         return self.reader.records(DemandTotals, "demand_totals", span=self.sum_span, **self._bounds)
 
-    def refusals(self, most: int) -> list[Refusal]:
+    def refusals(self, most: int) -> list[MemoryRefusal]:
         """Return the last jobs that met their limit of GPU memory, `most` of them."""
-        return self.reader.records(Refusal, "refusals", most=most, **self._of_user)
+        return self.reader.records(MemoryRefusal, "refusals", most=most, **self._of_user)
 
-    def host_refusals(self, most: int) -> list[Refusal]:
+    def host_refusals(self, most: int) -> list[MemoryRefusal]:
         """Return the last jobs of which the kernel killed a process for host memory, `most` of them."""
-        return self.reader.records(Refusal, "host_refusals", most=most, **self._of_user)
+        return self.reader.records(MemoryRefusal, "host_refusals", most=most, **self._of_user)
 
     @cached_property
     def foreign(self) -> list[ForeignRun]:

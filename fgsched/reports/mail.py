@@ -22,7 +22,7 @@ _BREAK = 12  # characters of a name after which a line may break
 _RULE = "─" * WIDTH
 
 
-class Mail(Struct, frozen=True, kw_only=True):
+class MailContent(Struct, frozen=True, kw_only=True):
     """A mail without its addresses."""
 
     subject: str
@@ -32,9 +32,9 @@ class Mail(Struct, frozen=True, kw_only=True):
     page_name: str = ""
 
 
-def report_mail(report: Report, *, ascii: bool = False) -> Mail:
+def report_mail(report: Report, *, ascii: bool = False) -> MailContent:
     """Return a mail with a report: its text, a short form in HTML, and the whole page to be attached."""
-    return Mail(
+    return MailContent(
         subject=clean(f"{report.title} {report.period.name}, {report.host}"),
         text=as_text(report, ascii=ascii),
         html=report_html(report),
@@ -89,7 +89,7 @@ def widths(part: ClassBar) -> list[int]:
 # -- notices -------------------------------------------------------------------------------------------
 
 
-class Amount(Struct, frozen=True, kw_only=True):
+class ResourceUse(Struct, frozen=True, kw_only=True):
     """The use of one resource by a job."""
 
     label: str  # such as "GPU memory"
@@ -108,7 +108,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     state: str
     sentence: str  # such as "Ran 06:39:41, exit code 0."
     has_failed: bool = False
-    used: tuple[Amount, ...] = ()
+    used: tuple[ResourceUse, ...] = ()
     happened: tuple[str, ...] = ()  # sentences
     advice: tuple[str, ...] = ()  # sentences about the next run
     line: tuple[str, ...] = ()  # header line for it: "#FG", "--gpus=0.25"
@@ -118,9 +118,9 @@ class Notice(Struct, frozen=True, kw_only=True):
     why: str = ""  # such as "Sent because the job has --mail-type=END. fgsched on hopper."
 
 
-def notice_mail(notice: Notice, *, ascii: bool = False) -> Mail:
+def notice_mail(notice: Notice, *, ascii: bool = False) -> MailContent:
     """Return a mail about a job."""
-    return Mail(
+    return MailContent(
         subject=clean(notice.subject), text=notice_text(notice, ascii=ascii), html=notice_html(notice)
     )
 

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from fgsched import __version__
 from fgsched.reports.model import CLASSES, TimeClass
-from fgsched.reports.status import GpuNow, Status, Sums
+from fgsched.reports.status import AccountTotals, GpuNow, Status
 
 MOST_USERS = 500
 OTHERS = "(other)"  # no user has this name
@@ -45,7 +45,7 @@ _OF_GPU: tuple[tuple[str, str, Callable[[GpuNow], float | None]], ...] = (
 )
 
 
-def as_metrics(status: Status, sums: Sums | None) -> str:
+def as_metrics(status: Status, sums: AccountTotals | None) -> str:
     """Return metrics of the present state, and of the accounts if there are any."""
     registry = CollectorRegistry()
     registry.register(_Given([*_state(status), *(_accounts(sums) if sums else ())]))
@@ -133,7 +133,7 @@ def _bounded(values: Mapping[tuple[str, ...], float], known: set[str]) -> dict[t
 # -- the accounts --------------------------------------------------------------------------------------
 
 
-def _accounts(sums: Sums) -> Iterator[Any]:
+def _accounts(sums: AccountTotals) -> Iterator[Any]:
     yield from _cards(sums)
     models = {card.uuid: card.model for card in sums.cards}
     first: dict[int, str] = {}
@@ -164,7 +164,7 @@ def _accounts(sums: Sums) -> Iterator[Any]:
     yield _family(CounterMetricFamily, "fgsched_jobs_ended", "Jobs that ended.", ("partition", "state"), jobs)
 
 
-def _cards(sums: Sums) -> Iterator[Any]:
+def _cards(sums: AccountTotals) -> Iterator[Any]:
     labels = {card.uuid: (str(card.gpu), card.model) for card in sums.cards}
     classes: dict[tuple[str, ...], float] = defaultdict(float)
     used: dict[tuple[str, ...], float] = defaultdict(float)

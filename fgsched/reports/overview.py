@@ -11,7 +11,7 @@ from fgsched.reports.people import users
 from fgsched.reports.registry import Wish
 from fgsched.reports.timeclasses import gpus, hours_of_the_week, where_the_time_went
 from fgsched.reports.waits import waits
-from fgsched.reports.waste import Finding, findings, wastes
+from fgsched.reports.waste import WasteFinding, findings, wastes
 from fgsched.reports.wording import earlier_name, number_word
 
 _WASTES = 5
@@ -49,7 +49,7 @@ def overview(facts: Facts, wish: Wish) -> Report:
     return frame.framed(facts, body, wish.now)
 
 
-def _lede(facts: Facts, proposals: Sequence[Finding]) -> list[str]:
+def _lede(facts: Facts, proposals: Sequence[WasteFinding]) -> list[str]:
     if nothing := frame.nothing_ran(facts):
         return [*nothing]
     text = [_computed(facts)]

@@ -5,7 +5,7 @@ from msgspec import Struct
 from fgsched.reports.model import CLASSES, TimeClass
 
 
-class Ground(Struct, frozen=True, kw_only=True):
+class Palette(Struct, frozen=True, kw_only=True):
     """The colours on one ground, as #rrggbb."""
 
     page: str
@@ -23,7 +23,7 @@ class Ground(Struct, frozen=True, kw_only=True):
     heat_text: tuple[str, ...]  # the number on each level
 
 
-LIGHT = Ground(
+LIGHT = Palette(
     page="#ffffff",
     code="#f5f6f8",
     ink="#16191d",
@@ -40,7 +40,7 @@ LIGHT = Ground(
     heat=("#eef3f8", "#cfe0f0", "#9dc2e3", "#5f9ccf", "#2f74b5", "#123f73"),
     heat_text=("#16191d",) * 4 + ("#ffffff",) * 2,
 )
-DARK = Ground(
+DARK = Palette(
     page="#14171b",
     code="#1c2026",
     ink="#eceff2",
@@ -65,7 +65,7 @@ DARK_TEXT = {
 }  # text in a class colour
 
 
-def variables(ground: Ground) -> str:
+def variables(ground: Palette) -> str:
     """Return the colours of a ground as declarations of CSS variables."""
     named = {
         "bg": ground.page,

@@ -22,7 +22,7 @@ WORTH = 0.75  # the largest part of a request that a proposal may keep
 _LEAST_SAMPLED = 60.0  # seconds without a GPU process that prove that a job needs no GPU
 
 
-class Needs(Struct, frozen=True, kw_only=True):
+class MeasuredNeeds(Struct, frozen=True, kw_only=True):
     """The request of a job, and the maximum use of its runs. None: not measured."""
 
     gpus: int  # number
@@ -89,7 +89,7 @@ def share_for(sm: float) -> int:
     return next((one for one in LADDER if one / WHOLE >= min(1.0, sm * ROOM_COMPUTE)), WHOLE)
 
 
-def propose(needs: Needs) -> Proposal | None:
+def propose(needs: MeasuredNeeds) -> Proposal | None:
     """Return options for the next run; None if the request fits, or too little was measured."""
     gpu = _gpu(needs)
     rest = [part for part in (_host_memory(needs), _cpus(needs), _time(needs)) if part is not None]
@@ -103,7 +103,7 @@ def propose(needs: Needs) -> Proposal | None:
     )
 
 
-def _gpu(needs: Needs) -> Proposal | None:
+def _gpu(needs: MeasuredNeeds) -> Proposal | None:
     if not needs.gpus:
         return None
     if needs.refused is not None:
@@ -117,7 +117,7 @@ def _gpu(needs: Needs) -> Proposal | None:
     return _smaller(needs) if needs.gpus == 1 else None
 
 
-def _smaller(needs: Needs) -> Proposal | None:
+def _smaller(needs: MeasuredNeeds) -> Proposal | None:
     """Return a smaller part of one GPU."""
     if not needs.peak or not needs.memory:
         return None
@@ -143,7 +143,7 @@ def _charge(share: int, memory: int, total: int | None) -> float:
     return max(share / WHOLE, min(1.0, memory / total) if total else 0.0)
 
 
-def _host_memory(needs: Needs) -> Proposal | None:
+def _host_memory(needs: MeasuredNeeds) -> Proposal | None:
     if not needs.rss or not needs.host_memory:
         return None
     size = gibibytes_up(needs.rss * ROOM_HOST)
@@ -152,7 +152,7 @@ def _host_memory(needs: Needs) -> Proposal | None:
     return Proposal(tokens=(f"--mem={size}G",), reasons=(f"Host memory fits in {size} GiB.",))
 
 
-def _cpus(needs: Needs) -> Proposal | None:
+def _cpus(needs: MeasuredNeeds) -> Proposal | None:
     if needs.cpu is None:
         return None
     tasks = max(1, needs.tasks)
@@ -164,7 +164,7 @@ def _cpus(needs: Needs) -> Proposal | None:
     return Proposal(tokens=(f"--cpus-per-task={count}",), reasons=(f"{count} {noun} enough{each}.",))
 
 
-def _time(needs: Needs) -> Proposal | None:
+def _time(needs: MeasuredNeeds) -> Proposal | None:
     if needs.longest is None or not needs.time_limit:
         return None
     limit = hours_up(needs.longest * ROOM_TIME)

@@ -38,14 +38,14 @@ class Wish(Struct, frozen=True, kw_only=True):
     has_paths: bool = True  # whether it may show paths of output files
 
 
-class Kind(Struct, frozen=True, kw_only=True):
+class ReportKind(Struct, frozen=True, kw_only=True):
     """One kind of report."""
 
     make: Callable[[Facts, Wish], Report]
     default: Default  # period
 
 
-class Format(Struct, frozen=True, kw_only=True):
+class ReportFormat(Struct, frozen=True, kw_only=True):
     """One way to write a report."""
 
     suffix: str
@@ -78,14 +78,14 @@ ALIASES = {"intruders": "strangers"}
 NAMES = tuple(_MODULES)
 
 
-def kind(name: str) -> Kind:
+def kind(name: str) -> ReportKind:
     """Return a kind of report by its name. Raises BadUsage."""
     name = ALIASES.get(name, name)
     if name not in _MODULES:
         raise BadUsage(f"there is no report '{name[:40]}'", f"Reports: {', '.join((*NAMES, 'status'))}.")
     module, default = _MODULES[name]
     found = import_module(f"fgsched.reports.{module}")
-    return Kind(make=getattr(found, name), default=default)
+    return ReportKind(make=getattr(found, name), default=default)
 
 
 def _text(report: Report, style: Style) -> str:
@@ -119,11 +119,11 @@ def _html(report: Report, style: Style) -> str:
 
 
 FORMATS = {
-    "text": Format(suffix="txt", render=_text),
-    "markdown": Format(suffix="md", render=_markdown),
-    "json": Format(suffix="json", render=_json),
-    "csv": Format(suffix="csv", render=_csv),
-    "html": Format(suffix="html", render=_html),
+    "text": ReportFormat(suffix="txt", render=_text),
+    "markdown": ReportFormat(suffix="md", render=_markdown),
+    "json": ReportFormat(suffix="json", render=_json),
+    "csv": ReportFormat(suffix="csv", render=_csv),
+    "html": ReportFormat(suffix="html", render=_html),
 }
 
 

@@ -20,7 +20,7 @@ _RECENT = 300  # seconds: the maximum age of the minute that gives the present c
 _EVER = Period(since=0.0, until=1e11, noun="period", closed=True)
 
 
-class Share(Struct, frozen=True, kw_only=True):
+class GpuPart(Struct, frozen=True, kw_only=True):
     """The part of a GPU that one job has."""
 
     job: int
@@ -38,7 +38,7 @@ class GpuNow(Struct, frozen=True, kw_only=True):
     uuid: str
     model: str
     total: int
-    shares: tuple[Share, ...] = ()
+    shares: tuple[GpuPart, ...] = ()
     down: str = ""  # why it takes no jobs; "": it takes jobs
     used: int = 0  # by jobs
     external: int = 0  # by processes outside of jobs
@@ -47,7 +47,7 @@ class GpuNow(Struct, frozen=True, kw_only=True):
     power: float | None = None  # watts
 
     @property
-    def scaled(self) -> tuple[Share, ...]:
+    def scaled(self) -> tuple[GpuPart, ...]:
         """The shares, reduced in proportion if their sum exceeds the GPU, as the accounts do."""
         whole = max(1.0, sum(one.share for one in self.shares))
         return tuple(replace(one, share=one.share / whole) for one in self.shares)
@@ -66,7 +66,7 @@ class GpuNow(Struct, frozen=True, kw_only=True):
         return parts
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class WaitingJob(Struct, frozen=True, kw_only=True):
     """A pending job and its expected start."""
 
     user: str
@@ -85,7 +85,7 @@ class Status(Struct, frozen=True, kw_only=True):
     jobs: dict[str, int] = {}  # number by state and partition: "RUNNING/gpu"
     running: int = 0
     waiting: int = 0
-    next: tuple[Waiting, ...] = ()  # pending jobs, the next to start first
+    next: tuple[WaitingJob, ...] = ()  # pending jobs, the next to start first
     startable: int = 0  # pending jobs that are neither held nor dependent
 
     @property
@@ -132,7 +132,7 @@ class EndedJobs(Struct, frozen=True, kw_only=True):
     jobs: int
 
 
-class Sums(Struct, frozen=True, kw_only=True):
+class AccountTotals(Struct, frozen=True, kw_only=True):
     """The sums of the accounts since they were made. None falls: archives and old days are in them."""
 
     cards: list[Card]
@@ -141,13 +141,13 @@ class Sums(Struct, frozen=True, kw_only=True):
     jobs: list[EndedJobs]
 
 
-def sums(reader: ReportReader) -> Sums | None:
+def sums(reader: ReportReader) -> AccountTotals | None:
     """Return the sums of the accounts; None: no controller of this version has opened them yet."""
     since = next((row["at"] for row in reader.ask("counted_since")), None)
     if since is None:
         return None
     facts = Facts(reader, _EVER)
-    return Sums(
+    return AccountTotals(
         cards=facts.cards,
         totals=reader.records(CardSum, "counted_cards", since=since),
         owners=_owned(facts, OwnerSum, "counted_owners", since=since),

@@ -9,7 +9,7 @@ from fgsched.reports.layout import cut
 from fgsched.reports.model import TimeClass
 from fgsched.reports.numbers import duration_text
 from fgsched.reports.palette import DARK, variables
-from fgsched.reports.status import GpuNow, Share, Status, Waiting
+from fgsched.reports.status import GpuNow, GpuPart, Status, WaitingJob
 
 REFRESH = 60  # seconds after which a browser loads the page again
 _COLUMN = 8  # GPUs in one column; more of them are in two
@@ -68,7 +68,7 @@ def _outside(room: int) -> str:
     return next((text for text in ("outside fgsched", "outside") if len(text) <= room), "")
 
 
-def _block(share: Share, room: int, two: bool) -> Block:
+def _block(share: GpuPart, room: int, two: bool) -> Block:
     left = "" if share.left is None or two else duration_text(share.left)
     if left and width_of(share.user) + 1 + len(left) <= room:
         return Block(share.kind, share.share, share.user, left)
@@ -76,7 +76,7 @@ def _block(share: Share, room: int, two: bool) -> Block:
     return Block(share.kind, share.share, label)
 
 
-def _by(job: Waiting, status: Status) -> str:
+def _by(job: WaitingJob, status: Status) -> str:
     """Return the latest, or the earliest start of a job: "by 17:45", "from Mon 17:45"."""
     if job.start is None:
         return "start unknown"

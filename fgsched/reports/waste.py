@@ -14,7 +14,7 @@ from fgsched.domain.units import format_share
 from fgsched.reports import numbers
 from fgsched.reports.ended import Repeated
 from fgsched.reports.facts import Example, Facts
-from fgsched.reports.model import Given, Line, Number, Paragraphs, Section, WasteItem, Wastes
+from fgsched.reports.model import Given, HeaderLine, Number, Paragraphs, Section, WasteItem, Wastes
 from fgsched.reports.proposal import (
     ROOM_MEMORY,
     ROOM_TIME,
@@ -31,16 +31,16 @@ NONE = "No header line would have returned 1 GPU-hour or more."
 _CANDIDATES = 60  # groups whose jobs are looked at
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class WasteFinding(Struct, frozen=True, kw_only=True):
     """Jobs of one name, why they were charged too much, and the line that would have prevented it."""
 
     jobs: Repeated
     evidence: str
-    line: Line
+    line: HeaderLine
     returned: float  # GPU seconds
 
 
-class Use(Struct, frozen=True, kw_only=True):
+class MedianUse(Struct, frozen=True, kw_only=True):
     """The medians of the example jobs of a group. Times in seconds."""
 
     jobs: Repeated
@@ -73,14 +73,14 @@ def shorter_limit(jobs: Repeated) -> int | None:
     return hours if jobs.completed and is_shorter else None
 
 
-def findings(facts: Facts, most: int) -> list[Finding]:
+def findings(facts: Facts, most: int) -> list[WasteFinding]:
     """Return the `most` findings that would have returned the most GPU-hours, the largest first.
 
     A finding returns at most the unused charge of its group. So groups are examined in descending order of
     their unused charge, until the next group cannot be among the largest.
     """
     totals = {card.model: card.total for card in facts.cards}
-    largest: list[Finding] = []
+    largest: list[WasteFinding] = []
     for group in _by_unused(merged(facts.repeated)):
         unused = group.charged - (group.used or 0.0)
         if unused < _LEAST or (len(largest) >= most and largest[most - 1].returned >= unused):
@@ -132,7 +132,7 @@ def _sum(*parts: float | None) -> float | None:
     return sum(measured) if measured else None
 
 
-def use_of(group: Repeated, examples: Sequence[Example], totals: dict[str, int]) -> Use | None:
+def use_of(group: Repeated, examples: Sequence[Example], totals: dict[str, int]) -> MedianUse | None:
     """Summarize the examples of a group; None if none was measured. `totals` maps models to bytes."""
     measured = [job for job in examples if job.used is not None and job.elapsed > 0]
     if not measured or group.model not in totals:
@@ -142,7 +142,7 @@ def use_of(group: Repeated, examples: Sequence[Example], totals: dict[str, int])
     busy = [job.busy / job.with_process for job in measured if job.busy is not None and job.with_process]
     firsts = [job.first_process for job in measured if job.first_process is not None]
     cpus = [job.cpu_seconds / job.elapsed / job.cpus for job in measured if job.cpu_seconds and job.cpus]
-    return Use(
+    return MedianUse(
         jobs=group,
         total=total,
         charge=charge,
@@ -170,7 +170,7 @@ def _unused(examples: Sequence[Example], charge: float, gpus: int) -> float:
 # -- the judgement -------------------------------------------------------------------------------------
 
 
-def _judged(use: Use) -> Finding | None:
+def _judged(use: MedianUse) -> WasteFinding | None:
     """Return the first proposal that is worth it."""
     for judge in (_unused_gpus, _late_start, _too_large):
         finding = judge(use)
@@ -179,45 +179,47 @@ def _judged(use: Use) -> Finding | None:
     return None
 
 
-def _unused_gpus(use: Use) -> Finding | None:
+def _unused_gpus(use: MedianUse) -> WasteFinding | None:
     gpus, unused = use.jobs.gpus, use.unused_gpus
     if unused < 1:
         return None
-    return Finding(
+    return WasteFinding(
         jobs=use.jobs,
         evidence=f"Asks for {gpus} GPUs and starts no process on {number_word(unused)} of them.",
-        line=Line(("#FG", f"--gpus={gpus - unused}", *use.time)),
+        line=HeaderLine(("#FG", f"--gpus={gpus - unused}", *use.time)),
         returned=use.jobs.charged * unused / gpus,
     )
 
 
-def _late_start(use: Use) -> Finding | None:
+def _late_start(use: MedianUse) -> WasteFinding | None:
     mean = use.jobs.elapsed / use.jobs.jobs
     if use.first is None or use.first < HOUR or use.first < 0.25 * mean:
         return None
     run = hours_up((use.jobs.longest - use.first) * ROOM_TIME)
     waited = numbers.duration_text(use.first)
     several = ", a median of the latest jobs" if use.jobs.jobs > 1 else ""
-    return Finding(
+    return WasteFinding(
         jobs=use.jobs,
         evidence=f"Holds its share for {waited} before its first GPU process{several}: the preparation needs"
         " no GPU.",
-        line=Line(("#FG", _gpus(use), *_memory(use), f"--time={run}h", "--dependency=afterok:PREP_JOB")),
+        line=HeaderLine(
+            ("#FG", _gpus(use), *_memory(use), f"--time={run}h", "--dependency=afterok:PREP_JOB")
+        ),
         returned=min(use.first / mean * use.jobs.charged, use.jobs.charged - (use.jobs.used or 0.0)),
     )
 
 
-def _gpus(use: Use) -> str:
+def _gpus(use: MedianUse) -> str:
     return f"--gpus={format_share(use.jobs.share * use.jobs.gpus)}"
 
 
-def _memory(use: Use) -> tuple[str, ...]:
+def _memory(use: MedianUse) -> tuple[str, ...]:
     """Return the memory option of the request, if the memory exceeds the share of the card."""
     of_share = use.jobs.share / WHOLE * use.total
     return (f"--gpu-mem={gibibytes_up(use.jobs.memory)}G",) if use.jobs.memory > of_share * 1.01 else ()
 
 
-def _too_large(use: Use) -> Finding | None:
+def _too_large(use: MedianUse) -> WasteFinding | None:
     if not use.jobs.peak:  # not measured
         return None
     needed = gibibytes_up(use.jobs.peak * ROOM_MEMORY) * numbers.GIB
@@ -228,15 +230,15 @@ def _too_large(use: Use) -> Finding | None:
     is_bound = use.cpu is not None and use.cpu >= 0.9 and use.sm < 0.5 * use.charge
     cpus = (f"--cpus-per-task={3 * use.cpus}",) if is_bound else ()
     size = f"--gpu-mem={needed // numbers.GIB}G"
-    return Finding(
+    return WasteFinding(
         jobs=use.jobs,
         evidence=_evidence(use, is_bound=is_bound),
-        line=Line(("#FG", f"--gpus={format_share(share)}", size, *cpus, *use.time)),
+        line=HeaderLine(("#FG", f"--gpus={format_share(share)}", size, *cpus, *use.time)),
         returned=use.jobs.charged * (1 - charge / use.charge),
     )
 
 
-def _evidence(use: Use, *, is_bound: bool) -> str:
+def _evidence(use: MedianUse, *, is_bound: bool) -> str:
     peak, asked = numbers.plain_gibibytes(use.jobs.peak), numbers.plain_gibibytes(use.jobs.memory)
     memory, mean = f"peak memory {peak} GiB of {asked}", f"mean SM share {numbers.rate(use.sm, 1.0).text}"
     if is_bound:
@@ -257,7 +259,7 @@ def asked(jobs: Repeated) -> str:
     return f"asked {format_share(share)} {'GPUs' if share > WHOLE else 'GPU'}"
 
 
-def item(rank: int, finding: Finding, warned: str = "") -> WasteItem:
+def item(rank: int, finding: WasteFinding, warned: str = "") -> WasteItem:
     """Return the entry of a finding."""
     return WasteItem(
         rank=rank,
@@ -278,7 +280,7 @@ def _hours(seconds: float) -> Number:
     return Number(hours.value, hours.unit, f"{hours.text} h")
 
 
-def wastes(facts: Facts, proposals: Sequence[Finding]) -> Section:
+def wastes(facts: Facts, proposals: Sequence[WasteFinding]) -> Section:
     """Return the section of an overview: the five largest."""
     title = "Largest wastes"
     if not proposals:

@@ -11,8 +11,8 @@ svg         the curves as a picture
 reporter    process beside the controller that makes reports, some of them by a replay
 """
 
-from fgsched.simulate.metrics import Outcome, Simulated
+from fgsched.simulate.metrics import Simulated, TaskOutcome
 from fgsched.simulate.replay import SimHost, replay
 from fgsched.simulate.workload import Task
 
-__all__ = ["Outcome", "SimHost", "Simulated", "Task", "replay"]
+__all__ = ["SimHost", "Simulated", "Task", "TaskOutcome", "replay"]

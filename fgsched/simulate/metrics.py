@@ -14,7 +14,7 @@ from fgsched.simulate.workload import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TaskRun:
     """An uninterrupted run of a task."""
 
     attempt: int
@@ -29,11 +29,11 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TaskOutcome:
     """The outcome of one ended task. Times are in seconds."""
 
     task: Task
-    runs: tuple[Run, ...]  # more than one if it was preempted
+    runs: tuple[TaskRun, ...]  # more than one if it was preempted
     state: JobState = JobState.COMPLETED
 
     @property
@@ -52,7 +52,7 @@ class Outcome:
         return self.runs[0].share
 
     @property
-    def attempts(self) -> list[tuple[Run, ...]]:
+    def attempts(self) -> list[tuple[TaskRun, ...]]:
         """Return the runs by attempt; between the runs of an attempt the task was suspended."""
         return [tuple(runs) for _, runs in groupby(self.runs, lambda run: run.attempt)]
 
@@ -98,7 +98,7 @@ class Outcome:
         return self.state is JobState.PREEMPTED
 
     @property
-    def lost_runs(self) -> list[Run]:
+    def lost_runs(self) -> list[TaskRun]:
         """Return the runs whose work was lost by a requeue or a cancellation."""
         last = self.runs[-1].attempt
         return [run for run in self.runs if run.attempt < last or self.is_cancelled]
@@ -108,7 +108,7 @@ class Outcome:
 class Simulated:
     """The outcome of a workload."""
 
-    outcomes: tuple[Outcome, ...]  # in the order of submission
+    outcomes: tuple[TaskOutcome, ...]  # in the order of submission
     cards: int  # number of GPUs
     unstarted: int = 0  # tasks that never started
 
@@ -192,7 +192,7 @@ class Metrics:
 def measure(simulated: Simulated) -> Metrics:
     """Compute the metrics of a simulation."""
     outcomes = simulated.outcomes
-    by_class: dict[str, list[Outcome]] = {name: [] for name in CLASSES}
+    by_class: dict[str, list[TaskOutcome]] = {name: [] for name in CLASSES}
     for outcome in outcomes:
         by_class[_class(outcome.task.demand)].append(outcome)
     rows = [_waits(name, some) for name, some in by_class.items() if some]
@@ -217,12 +217,12 @@ def measure(simulated: Simulated) -> Metrics:
     )
 
 
-def _hours(runs: Iterable[Run]) -> float:
+def _hours(runs: Iterable[TaskRun]) -> float:
     """Return the GPU-hours of runs."""
     return sum(run.work for run in runs) / WHOLE / _HOUR
 
 
-def _preemption_cost(outcomes: Iterable[Outcome]) -> PreemptionCost | None:
+def _preemption_cost(outcomes: Iterable[TaskOutcome]) -> PreemptionCost | None:
     preempted = [one for one in outcomes if one.requeued or one.suspended or one.is_cancelled]
     if not preempted:
         return None
@@ -239,7 +239,7 @@ def _class(demand: Demand) -> str:
     return next(name for name, holds in CLASSES.items() if holds(demand))
 
 
-def _waits(name: str, outcomes: Sequence[Outcome]) -> Waits:
+def _waits(name: str, outcomes: Sequence[TaskOutcome]) -> Waits:
     waits = sorted(one.wait for one in outcomes)
     runs = ((one.wait + one.suspended_time + one.lost, max(_SHORTEST, one.ran)) for one in outcomes)
     return Waits(
@@ -254,15 +254,15 @@ def _waits(name: str, outcomes: Sequence[Outcome]) -> Waits:
     )
 
 
-def _recorded_waits(outcomes: Iterable[Outcome]) -> Waits | None:
+def _recorded_waits(outcomes: Iterable[TaskOutcome]) -> Waits | None:
     """Return the wait times that the trace recorded."""
     real = [_recorded(one, waited) for one in outcomes if (waited := one.task.waited) is not None]
     return _waits("as it was", real) if real else None
 
 
-def _recorded(one: Outcome, waited: float) -> Outcome:
+def _recorded(one: TaskOutcome, waited: float) -> TaskOutcome:
     started = one.task.submitted + waited
-    return Outcome(task=one.task, runs=(Run(1, started, started + one.task.run, one.share),))
+    return TaskOutcome(task=one.task, runs=(TaskRun(1, started, started + one.task.run, one.share),))
 
 
 def percentile(ordered: Sequence[float], part: int) -> float:
@@ -270,7 +270,7 @@ def percentile(ordered: Sequence[float], part: int) -> float:
     return ordered[max(0, -(-len(ordered) * part // 100) - 1)]
 
 
-def _overtaken(outcomes: Iterable[Outcome]) -> list[Overtaken]:
+def _overtaken(outcomes: Iterable[TaskOutcome]) -> list[Overtaken]:
     """Count for each job the jobs that were submitted later and started earlier."""
     later: list[float] = []  # sorted starts of the jobs that were submitted later
     found = []
@@ -282,7 +282,7 @@ def _overtaken(outcomes: Iterable[Outcome]) -> list[Overtaken]:
     return found
 
 
-def _allocated(outcomes: Iterable[Outcome], cards: int, begin: float, end: float) -> float:
+def _allocated(outcomes: Iterable[TaskOutcome], cards: int, begin: float, end: float) -> float:
     """Return the part of the GPUs that was allocated between two times in seconds, from 0 to 1."""
     if end <= begin or not cards:
         return 0.0
@@ -291,7 +291,7 @@ def _allocated(outcomes: Iterable[Outcome], cards: int, begin: float, end: float
     return held / (cards * WHOLE * (end - begin))
 
 
-def _curve(outcomes: Sequence[Outcome], cards: int, begin: float, end: float) -> Iterable[CurvePoint]:
+def _curve(outcomes: Sequence[TaskOutcome], cards: int, begin: float, end: float) -> Iterable[CurvePoint]:
     """Yield the means over equal intervals."""
     if end <= begin:
         return

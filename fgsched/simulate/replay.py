@@ -15,7 +15,7 @@ from fgsched.lifecycle.transitions import Result, complete, finish, settle
 from fgsched.scheduling.placement import charged
 from fgsched.scheduling.planner import JobStart, Plan
 from fgsched.scheduling.priority import AccountUser, Usage
-from fgsched.simulate.metrics import Outcome, Run, Simulated
+from fgsched.simulate.metrics import Simulated, TaskOutcome, TaskRun
 from fgsched.simulate.workload import Task
 from fgsched.store import Allocation
 
@@ -65,14 +65,14 @@ class VirtualHost:
         self.jobtable, self.policy, self.limits = jobtable, site.policy, site.limits
         self.cards = _Cards(site.gpus)
         self.started: set[int] = set()  # jobs that have started
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, TaskOutcome] = {}
         self._tasks = tasks
         self._charges = UsageCharges(_NoStore())
         self._gpus = {gpu.index: gpu for gpu in site.gpus}
         self._due: dict[int, float] = {}  # job -> its end, if nothing changes
         self._ends: list[tuple[float, int]] = []  # heap of (end, job), including outdated ends
         self._starting: list[int] = []
-        self._runs: dict[int, list[Run]] = {}  # of jobs that have not ended; the last run may continue
+        self._runs: dict[int, list[TaskRun]] = {}  # of jobs that have not ended; the last run may continue
 
     # -- for the preempter ----------------------------------------------------------------------
 
@@ -193,14 +193,14 @@ class VirtualHost:
         ran, runs = _is_running(before), _is_running(after)
         if ran and not runs:
             last = self._runs[after.id][-1]
-            self._runs[after.id][-1] = Run(last.attempt, last.began, now, last.share)
+            self._runs[after.id][-1] = TaskRun(last.attempt, last.began, now, last.share)
         elif runs and not ran:
             self.started.add(after.id)
             share = sum(hold.share for hold in after.holds)
-            self._runs.setdefault(after.id, []).append(Run(after.attempt, now, now, share))
+            self._runs.setdefault(after.id, []).append(TaskRun(after.attempt, now, now, share))
         if after.state.is_final:
             task, found = self._tasks[after.id - 1], tuple(self._runs.pop(after.id))
-            self.outcomes[after.id] = Outcome(task=task, runs=found, state=after.state)
+            self.outcomes[after.id] = TaskOutcome(task=task, runs=found, state=after.state)
 
 
 def _is_running(job: Job) -> bool:

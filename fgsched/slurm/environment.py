@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 
 from fgsched.lifecycle.visible import translated
-from fgsched.slurm.step import Step
+from fgsched.slurm.step import SrunStep
 
 _OF_JOB = {  # ours -> Slurm's, for the scripts without SLURM_ variables
     "FG_JOB_ID": ("SLURM_JOB_ID", "SLURM_JOBID"),
@@ -20,7 +20,7 @@ _OF_JOB = {  # ours -> Slurm's, for the scripts without SLURM_ variables
 }
 
 
-def of_step(step: Step, environ: Mapping[str, str], number: int, gpus: list[str]) -> dict[str, str]:
+def of_step(step: SrunStep, environ: Mapping[str, str], number: int, gpus: list[str]) -> dict[str, str]:
     """Return the variables that all tasks of a step have."""
     tasks = str(step.tasks)
     return _exported(step.export, environ) | {

@@ -16,7 +16,7 @@ from fgsched.slurm import sattach, scontrol
 from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.inputs import with_variables
 from fgsched.slurm.phrases import in_slurms_words
-from fgsched.slurm.step import Refusal
+from fgsched.slurm.step import StepRefused
 
 OWN = {  # answered here, in Slurm's layout
     "sacctmgr": "fgsched.slurm.sacctmgr",
@@ -52,7 +52,7 @@ def status_of(name: str, code: int) -> int:
     return 1 if code in refused else code
 
 
-class _Named:
+class _SlurmCommand:
     """Ends a command of fgsched in the words of Slurm."""
 
     def __init__(self, name: str, command: Command) -> None:
@@ -85,7 +85,7 @@ def main() -> None:
         prefix = f"{name}: " if error.prefix is None else error.prefix
         print(f"{prefix}{error}", file=sys.stderr)
         sys.exit(1)
-    except Refusal as error:
+    except StepRefused as error:
         print(error.text, file=sys.stderr)
         sys.exit(error.status)
     except BrokenPipeError:
@@ -142,7 +142,7 @@ def _run() -> None:
     own = NAMES[name]
     command: Command = getattr(import_module(f"fgsched.cli.{own}"), own)
     sys.argv = [name, *arguments(name, words)]
-    command.fail = _Named(name, command).fail  # type: ignore[method-assign]
+    command.fail = _SlurmCommand(name, command).fail  # type: ignore[method-assign]
     try:
         command.main(prog_name=name)
     except SystemExit as done:

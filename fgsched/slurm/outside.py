@@ -13,7 +13,7 @@ from fgsched.protocol import JobInfo
 from fgsched.slurm.getopt import options, parse
 from fgsched.slurm.inputs import of_salloc
 from fgsched.slurm.phrases import in_slurms_words
-from fgsched.slurm.step import Refusal
+from fgsched.slurm.step import StepRefused
 from fgsched.submission.options import Setting, heterogeneous
 from fgsched.submission.options import read as read_options
 from fgsched.views.display import host_name, shown_time
@@ -95,9 +95,9 @@ class _Salloc(_Srun):
 
 
 def srun(given: Mapping[str, str], command: Sequence[str]) -> int:
-    """Allocate, run the tasks in the foreground, and return the highest exit code. Raises Refusal."""
+    """Allocate, run the tasks in the foreground, and return the highest exit code. Raises StepRefused."""
     if not command:
-        raise Refusal("srun: fatal: No command given to execute.", 1)
+        raise StepRefused("srun: fatal: No command given to execute.", 1)
     title = {"job-name": os.path.basename(command[0])[:255]} if "job-name" not in given else {}
     settings = _settings({**given, **title}, "srun")
     each = given.get("gpus-per-task", "")
@@ -107,20 +107,20 @@ def srun(given: Mapping[str, str], command: Sequence[str]) -> int:
 
 
 def join(given: Mapping[str, str], command: Sequence[str]) -> int:
-    """Run a step inside another running job of the caller; return its exit code. Raises Refusal."""
+    """Run a step inside another running job of the caller; return its exit code. Raises StepRefused."""
     if not command:
-        raise Refusal("srun: fatal: No command given to execute.", 1)
+        raise StepRefused("srun: fatal: No command given to execute.", 1)
     job = given["jobid"]
     if not job.isdecimal():
-        raise Refusal(f'srun: error: Invalid numeric value "{job}" for --jobid.', 1)
+        raise StepRefused(f'srun: error: Invalid numeric value "{job}" for --jobid.', 1)
     inner = ["srun", *_spelled(given, [*_OF_THE_STEP, "chdir", "export", "gpus-per-task"]), "--", *command]
     try:
         return run_inside(int(job), inner, name="srun", is_terminal="pty" in given, quiet="quiet" in given)
     except NoSuchJob:
         action = f"srun: error: Unable to confirm allocation for job {job}"
-        raise Refusal(f"{action}: Invalid job id specified", 1) from None
+        raise StepRefused(f"{action}: Invalid job id specified", 1) from None
     except FgschedError as error:
-        raise Refusal(f"srun: error: Unable to create step for job {job}: {error.cause}", 1) from None
+        raise StepRefused(f"srun: error: Unable to create step for job {job}: {error.cause}", 1) from None
 
 
 def salloc(words: Sequence[str]) -> int:
@@ -128,7 +128,7 @@ def salloc(words: Sequence[str]) -> int:
     found, command = parse(KNOWN, words, permute=False)
     if command[:1] == [":"]:
         error = heterogeneous("':' between the options of several components")
-        raise Refusal(f"salloc: error: {error.cause}\n{error.remedy}", 1)
+        raise StepRefused(f"salloc: error: {error.cause}\n{error.remedy}", 1)
     given = of_salloc(os.environ, dict(found))
     leaves = "no-shell" in given
     if leaves:
@@ -145,11 +145,11 @@ def salloc(words: Sequence[str]) -> int:
 
 
 def _settings(given: Mapping[str, str], name: str) -> list[Setting]:
-    """Return the options of the job. Raises Refusal for a value that is not one."""
+    """Return the options of the job. Raises StepRefused for a value that is not one."""
     try:
         return read_options([*_spelled(given, _OF_THE_JOB), *_FLAGS])[0]
     except FgschedError as error:
-        raise Refusal(f"{name}: error: {error.cause}", 1) from None
+        raise StepRefused(f"{name}: error: {error.cause}", 1) from None
 
 
 def _spelled(given: Mapping[str, str], names: Sequence[str]) -> list[str]:
@@ -157,20 +157,20 @@ def _spelled(given: Mapping[str, str], names: Sequence[str]) -> list[str]:
 
 
 def _run(foreground: Foreground, given: Mapping[str, str]) -> int:
-    """Run a job in the foreground. Raises Refusal, in the words of Slurm."""
+    """Run a job in the foreground. Raises StepRefused, in the words of Slurm."""
     name = foreground.name
     if "immediate" in given:
         seconds = given["immediate"] or "1"
         if not seconds.isdecimal():
-            raise Refusal(f"{name}: error: Invalid --immediate specification: {seconds}", 1)
+            raise StepRefused(f"{name}: error: Invalid --immediate specification: {seconds}", 1)
         foreground.patience = int(seconds)
     try:
         return foreground.run()
     except Refused as error:
         action = "Unable to allocate resources" if name == "srun" else "Job submit/allocate failed"
-        raise Refusal(f"{name}: error: {action}: {in_slurms_words(error.cause)}", 1) from None
+        raise StepRefused(f"{name}: error: {action}: {in_slurms_words(error.cause)}", 1) from None
     except Unreachable as error:
         action = f"{name}: error: Unable to allocate resources: Unable to contact slurm controller"
-        raise Refusal(f"{action} ({error.cause})", 1) from None
+        raise StepRefused(f"{action} ({error.cause})", 1) from None
     except FgschedError as error:
-        raise Refusal(f"{name}: error: {error.cause}", 1) from None
+        raise StepRefused(f"{name}: error: {error.cause}", 1) from None

@@ -12,7 +12,7 @@ from types import FrameType
 
 from fgsched.slurm import slots
 from fgsched.slurm.environment import of_step, of_task
-from fgsched.slurm.step import Refusal, Step
+from fgsched.slurm.step import SrunStep, StepRefused
 from fgsched.slurm.steprecord import Recorded
 from fgsched.slurm.streams import Inputs, Outputs
 from fgsched.system.process import CANCEL_STEP, descendants, kill
@@ -20,11 +20,11 @@ from fgsched.system.process import CANCEL_STEP, descendants, kill
 _KILL_WAIT = 30  # seconds between SIGTERM and SIGKILL
 
 
-def run(step: Step, environ: Mapping[str, str]) -> int:
+def run(step: SrunStep, environ: Mapping[str, str]) -> int:
     """Run the tasks of a step, and return the highest of their exit codes.
 
     Raises:
-        Refusal: the job does not have what the step asks for, or the program cannot be executed.
+        StepRefused: the job does not have what the step asks for, or the program cannot be executed.
     """
     with ExitStack() as held:
         own = _gpus_of_job(environ)
@@ -37,7 +37,7 @@ def run(step: Step, environ: Mapping[str, str]) -> int:
 
                 recorded.status = spawn(step.program(0), _of(step, base, 0, gpus), step.directory)
                 return code_of(recorded.status)
-            running = _Running(step, base, held)
+            running = _RunningTasks(step, base, held)
             with _forwarding(running.abort):
                 running.start(gpus)
                 code = running.wait()
@@ -54,32 +54,32 @@ def _gpus_of_job(environ: Mapping[str, str]) -> list[str]:
     return [name for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
 
 
-def _chosen_gpus(step: Step, environ: Mapping[str, str], own: int, held: ExitStack) -> list[int]:
+def _chosen_gpus(step: SrunStep, environ: Mapping[str, str], own: int, held: ExitStack) -> list[int]:
     """Lock the CPUs and GPUs of a step, and wait while other steps use them.
 
     Returns the positions of its GPUs among the `own` of the job.
     """
     cpus = int(environ.get("FG_CPUS_ON_NODE") or 1)
     if step.tasks * step.cpus > cpus:
-        raise Refusal(_too_much("More processors requested than permitted", environ), 1)
+        raise StepRefused(_too_much("More processors requested than permitted", environ), 1)
     if step.gpus > own:
-        raise Refusal(_too_much("Invalid generic resource (gres) specification", environ), 1)
+        raise StepRefused(_too_much("Invalid generic resource (gres) specification", environ), 1)
     if step.overlaps or "SLURM_STEP_ID" in environ:  # a step inside a step shares what that one has
         return list(range(step.gpus or own))
-    waits = _Patience(step, environ["FG_JOB_ID"])
+    waits = _SlotPatience(step, environ["FG_JOB_ID"])
     try:
         slots.take(environ, "cpu", cpus, step.tasks * step.cpus, held, waits=waits)
         if not step.gpus:
             return list(range(own))
         return slots.take(environ, "gpu", own, step.gpus, held, waits=waits)
-    except slots.Busy:
-        raise Refusal(_too_much("Requested nodes are busy", environ), 1) from None
+    except slots.SlotsBusy:
+        raise StepRefused(_too_much("Requested nodes are busy", environ), 1) from None
 
 
-class _Patience:
+class _SlotPatience:
     """Report the wait for other steps once, and limit it with --immediate."""
 
-    def __init__(self, step: Step, job: str) -> None:
+    def __init__(self, step: SrunStep, job: str) -> None:
         self._until = time.monotonic() + step.patience if step.patience else None
         self._line = (
             f"srun: Job {job} step creation temporarily disabled, retrying (Requested nodes are busy)"
@@ -98,17 +98,17 @@ def _too_much(why: str, environ: Mapping[str, str]) -> str:
     return f"srun: error: Unable to create step for job {environ['FG_JOB_ID']}: {why}"
 
 
-def _of(step: Step, base: Mapping[str, str], task: int, gpus: list[str]) -> dict[str, str]:
+def _of(step: SrunStep, base: Mapping[str, str], task: int, gpus: list[str]) -> dict[str, str]:
     found = of_task(base, task)
     if step.gpus_each:
         found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[task * step.gpus_each : (task + 1) * step.gpus_each])
     return found
 
 
-class _Running:
+class _RunningTasks:
     """The tasks of a step while they run."""
 
-    def __init__(self, step: Step, base: Mapping[str, str], held: ExitStack) -> None:
+    def __init__(self, step: SrunStep, base: Mapping[str, str], held: ExitStack) -> None:
         self._step, self._base, self._host = step, base, base["SLURMD_NODENAME"]
         self._selector = held.enter_context(selectors.DefaultSelector())
         self._outputs = Outputs(step, base, self._selector, held)
@@ -171,7 +171,7 @@ class _Running:
         own, mask = os.sched_getaffinity(0), binding.masks[task]
         wanted = {cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1} & own
         if not wanted:
-            raise Refusal(f"srun: error: Unable to satisfy cpu bind request: task {task}: {mask:#x}", 1)
+            raise StepRefused(f"srun: error: Unable to satisfy cpu bind request: task {task}: {mask:#x}", 1)
         os.sched_setaffinity(0, wanted)
         if binding.verbose:
             self._say(f"cpu-bind=MASK - {self._host}, task {task:2} {task:2}: mask {mask:#x} set")

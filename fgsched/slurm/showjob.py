@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable
 
 from fgsched.cli.jobfiles import files_of
-from fgsched.cli.showpartition import Found
+from fgsched.cli.showpartition import ShownPartition
 from fgsched.cli.slurmdocuments import gpu_amount, tres
 from fgsched.domain.text import clean
 from fgsched.domain.units import format_indices, format_mebibytes
@@ -215,7 +215,7 @@ def _mails(found: JobInfo) -> Line:
     return [("MailUser", found.request.mail_user or found.user), ("MailType", found.request.mail_type)]
 
 
-def partition(found: Found) -> list[Line]:
+def partition(found: ShownPartition) -> list[Line]:
     """Return a partition as scontrol shows it."""
     one = found.info.partition
     preempt = [("OverTimeLimit", "NONE"), ("PreemptMode", one.preempt_rule.mode.upper())]
@@ -242,7 +242,7 @@ def partition(found: Found) -> list[Line]:
     ]
 
 
-def _access(found: Found) -> list[Line]:
+def _access(found: ShownPartition) -> list[Line]:
     one = found.info.partition
     return [
         [("PartitionName", one.name)],
@@ -270,7 +270,7 @@ def _access(found: Found) -> list[Line]:
     ]
 
 
-def _all_of(found: Found) -> str:
+def _all_of(found: ShownPartition) -> str:
     """Return all resources of a partition."""
     cpus, gpus = found.cpus.total, len(found.info.cards)
     listed = f",gres/gpu={gpus}" if gpus else ""

@@ -50,7 +50,7 @@ _NAMES_OF_STATES = (  # that -t takes; the host is in few of them
 )
 
 
-class Row(NamedTuple):
+class SinfoRow(NamedTuple):
     """A partition with the host as its node."""
 
     info: protocol.PartitionInfo
@@ -74,50 +74,50 @@ class Row(NamedTuple):
         return "mix" if self.host.cpus.free and (not gpus or any(one.free_share for one in gpus)) else "alloc"
 
 
-def _amounts(row: Row) -> str:
+def _amounts(row: SinfoRow) -> str:
     """Return the numbers of allocated, idle, other and all nodes."""
     busy, idle = row.state in ("mix", "alloc", "drng"), row.state == "idle"
     return f"{int(busy)}/{int(idle)}/{int(not busy and not idle)}/1"
 
 
-def _cpus(row: Row) -> str:
+def _cpus(row: SinfoRow) -> str:
     cpus = row.host.cpus
     return f"{cpus.total - cpus.free}/{cpus.free}/0/{cpus.total}"
 
 
-def _limit(row: Row) -> str:
+def _limit(row: SinfoRow) -> str:
     longest = row.info.partition.most.time
     return format_runtime(longest) if longest else "infinite"
 
 
-def _most_cpus(row: Row) -> str:
+def _most_cpus(row: SinfoRow) -> str:
     return str(row.info.partition.most.cpus or "UNLIMITED")
 
 
-def _default_time(row: Row) -> str:
+def _default_time(row: SinfoRow) -> str:
     default = row.info.partition.defaults.time
     return format_runtime(default) if default else "n/a"
 
 
-def _gres(row: Row) -> str:
+def _gres(row: SinfoRow) -> str:
     return typed(one.gpu for one in row.cards) or "(null)"
 
 
-def _gres_used(row: Row) -> str:
+def _gres_used(row: SinfoRow) -> str:
     used = sum(one.gpu.capacity - one.free_share for one in row.cards) / WHOLE
     return f"gpu:{used:g}" if row.cards else "gpu:0"
 
 
-def _reason(row: Row) -> str:
+def _reason(row: SinfoRow) -> str:
     return next((one.gpu.note for one in row.host.gpus if one.gpu.note), "none")
 
 
-def _noted(row: Row) -> str:
+def _noted(row: SinfoRow) -> str:
     at = next((one.gpu.noted_at for one in row.host.gpus if one.gpu.note), None)
     return shown_time(at, unknown="Unknown")
 
 
-def _features(row: Row) -> str:
+def _features(row: SinfoRow) -> str:
     return ",".join(dict.fromkeys(one.gpu.model.replace(" ", "_") for one in row.cards)) or "(null)"
 
 
@@ -125,77 +125,79 @@ def _load() -> str:
     return f"{os.getloadavg()[0]:.2f}"
 
 
-class Column(NamedTuple):
+class SinfoColumn(NamedTuple):
     """One column: its letter, its names for -O, its heading and its text."""
 
     letter: str
     names: str
     heading: str
-    show: Callable[[Row], str]
+    show: Callable[[SinfoRow], str]
 
 
 COLUMNS = (
-    Column("P", "partition", "PARTITION", lambda row: _name(row) + "*" * row.info.partition.is_default),
-    Column("R", "partitionname", "PARTITION", lambda row: _name(row)),
-    Column("a", "available", "AVAIL", lambda row: row.info.partition.state),
-    Column("l", "time", "TIMELIMIT", _limit),
-    Column("L", "defaulttime", "DEFAULTTIME", _default_time),
-    Column("D", "nodes", "NODES", lambda row: "1"),
-    Column("t", "statecompact", "STATE", lambda row: row.state),
-    Column("T", "statelong", "STATE", lambda row: _STATES[row.state]),
-    Column("N", "nodelist", "NODELIST", lambda row: host_name()),
-    Column("n", "nodehost", "HOSTNAMES", lambda row: host_name()),
-    Column("o", "nodeaddr", "NODE_ADDR", lambda row: host_name()),
-    Column("A", "nodeai", "NODES(A/I)", lambda row: "/".join(_amounts(row).split("/")[:2])),
-    Column("F", "nodeaiot", "NODES(A/I/O/T)", _amounts),
-    Column("C", "cpusstate", "CPUS(A/I/O/T)", _cpus),
-    Column("c", "cpus", "CPUS", lambda row: str(row.host.cpus.total)),
-    Column(
+    SinfoColumn("P", "partition", "PARTITION", lambda row: _name(row) + "*" * row.info.partition.is_default),
+    SinfoColumn("R", "partitionname", "PARTITION", lambda row: _name(row)),
+    SinfoColumn("a", "available", "AVAIL", lambda row: row.info.partition.state),
+    SinfoColumn("l", "time", "TIMELIMIT", _limit),
+    SinfoColumn("L", "defaulttime", "DEFAULTTIME", _default_time),
+    SinfoColumn("D", "nodes", "NODES", lambda row: "1"),
+    SinfoColumn("t", "statecompact", "STATE", lambda row: row.state),
+    SinfoColumn("T", "statelong", "STATE", lambda row: _STATES[row.state]),
+    SinfoColumn("N", "nodelist", "NODELIST", lambda row: host_name()),
+    SinfoColumn("n", "nodehost", "HOSTNAMES", lambda row: host_name()),
+    SinfoColumn("o", "nodeaddr", "NODE_ADDR", lambda row: host_name()),
+    SinfoColumn("A", "nodeai", "NODES(A/I)", lambda row: "/".join(_amounts(row).split("/")[:2])),
+    SinfoColumn("F", "nodeaiot", "NODES(A/I/O/T)", _amounts),
+    SinfoColumn("C", "cpusstate", "CPUS(A/I/O/T)", _cpus),
+    SinfoColumn("c", "cpus", "CPUS", lambda row: str(row.host.cpus.total)),
+    SinfoColumn(
         "B",
         "maxcpuspernode",
         "MAX_CPUS_PER_NODE",
         lambda row: str(row.info.partition.most.cpus or "UNLIMITED"),
     ),
-    Column("m", "memory", "MEMORY", lambda row: str(row.host.memory.total >> 20)),
-    Column("e", "freemem", "FREE_MEM", lambda row: str(row.host.memory.free >> 20)),
-    Column("", "allocmem", "ALLOCMEM", lambda row: str((row.host.memory.total - row.host.memory.free) >> 20)),
-    Column("d", "disk", "TMP_DISK", lambda row: "0"),
-    Column("O", "cpusload", "CPU_LOAD", lambda row: _load()),
-    Column("G", "gres", "GRES", _gres),
-    Column("", "gresused", "GRES_USED", _gres_used),
-    Column("f", "features", "AVAIL_FEATURES", _features),
-    Column("b", "features_act", "ACTIVE_FEATURES", _features),
-    Column("E", "reason", "REASON", _reason),
-    Column("u", "user", "USER", lambda row: "Unknown" if _reason(row) == "none" else "root"),
-    Column("U", "userlong", "USER", lambda row: "Unknown" if _reason(row) == "none" else "root(0)"),
-    Column("H", "timestamp", "TIMESTAMP", _noted),
-    Column("g", "groups", "GROUPS", lambda row: ",".join(row.info.partition.access.groups) or "all"),
-    Column("h", "oversubscribe", "OVERSUBS", lambda row: oversubscribed(one.gpu for one in row.cards)),
-    Column("r", "root", "ROOT", lambda row: "no"),
-    Column("s", "size", "JOB_SIZE", lambda row: "1"),
-    Column("S", "allocnodes", "ALLOCNODES", lambda row: "all"),
-    Column("p", "prioritytier", "PRIO_TIER", lambda row: "1"),
-    Column("I", "priorityjobfactor", "PRIO_JOB_FACTOR", lambda row: "1"),
-    Column("M", "preemptmode", "PREEMPT_MODE", lambda row: row.info.partition.preempt_rule.mode.upper()),
-    Column("X", "sockets", "SOCKETS", lambda row: str(row.host.cpus.total)),
-    Column("Y", "cores", "CORES", lambda row: "1"),
-    Column("Z", "threads", "THREADS", lambda row: "1"),
-    Column("z", "socketcorethread", "S:C:T", lambda row: f"{row.host.cpus.total}:1:1"),
-    Column("w", "weight", "WEIGHT", lambda row: "1"),
-    Column("v", "version", "VERSION", lambda row: "22.05.8"),
-    Column("V", "cluster", "CLUSTER", lambda row: "fgsched"),
-    Column("i", "resvname", "RESERVATION", lambda row: ""),
+    SinfoColumn("m", "memory", "MEMORY", lambda row: str(row.host.memory.total >> 20)),
+    SinfoColumn("e", "freemem", "FREE_MEM", lambda row: str(row.host.memory.free >> 20)),
+    SinfoColumn(
+        "", "allocmem", "ALLOCMEM", lambda row: str((row.host.memory.total - row.host.memory.free) >> 20)
+    ),
+    SinfoColumn("d", "disk", "TMP_DISK", lambda row: "0"),
+    SinfoColumn("O", "cpusload", "CPU_LOAD", lambda row: _load()),
+    SinfoColumn("G", "gres", "GRES", _gres),
+    SinfoColumn("", "gresused", "GRES_USED", _gres_used),
+    SinfoColumn("f", "features", "AVAIL_FEATURES", _features),
+    SinfoColumn("b", "features_act", "ACTIVE_FEATURES", _features),
+    SinfoColumn("E", "reason", "REASON", _reason),
+    SinfoColumn("u", "user", "USER", lambda row: "Unknown" if _reason(row) == "none" else "root"),
+    SinfoColumn("U", "userlong", "USER", lambda row: "Unknown" if _reason(row) == "none" else "root(0)"),
+    SinfoColumn("H", "timestamp", "TIMESTAMP", _noted),
+    SinfoColumn("g", "groups", "GROUPS", lambda row: ",".join(row.info.partition.access.groups) or "all"),
+    SinfoColumn("h", "oversubscribe", "OVERSUBS", lambda row: oversubscribed(one.gpu for one in row.cards)),
+    SinfoColumn("r", "root", "ROOT", lambda row: "no"),
+    SinfoColumn("s", "size", "JOB_SIZE", lambda row: "1"),
+    SinfoColumn("S", "allocnodes", "ALLOCNODES", lambda row: "all"),
+    SinfoColumn("p", "prioritytier", "PRIO_TIER", lambda row: "1"),
+    SinfoColumn("I", "priorityjobfactor", "PRIO_JOB_FACTOR", lambda row: "1"),
+    SinfoColumn("M", "preemptmode", "PREEMPT_MODE", lambda row: row.info.partition.preempt_rule.mode.upper()),
+    SinfoColumn("X", "sockets", "SOCKETS", lambda row: str(row.host.cpus.total)),
+    SinfoColumn("Y", "cores", "CORES", lambda row: "1"),
+    SinfoColumn("Z", "threads", "THREADS", lambda row: "1"),
+    SinfoColumn("z", "socketcorethread", "S:C:T", lambda row: f"{row.host.cpus.total}:1:1"),
+    SinfoColumn("w", "weight", "WEIGHT", lambda row: "1"),
+    SinfoColumn("v", "version", "VERSION", lambda row: "22.05.8"),
+    SinfoColumn("V", "cluster", "CLUSTER", lambda row: "fgsched"),
+    SinfoColumn("i", "resvname", "RESERVATION", lambda row: ""),
 )
 
 
 class _Piece(NamedTuple):
-    column: Column
+    column: SinfoColumn
     width: int
     right: bool
     after: str
 
 
-def _name(row: Row) -> str:
+def _name(row: SinfoRow) -> str:
     return row.info.partition.name
 
 
@@ -214,7 +216,7 @@ def answer(words: Sequence[str]) -> str:
         partitions = client.call(protocol.ListPartitions()).partitions
         if "reservation" in given:
             return _reservations(client.call(protocol.ListReservations()).reservations)
-    rows = [row for row in (Row(info, host) for info in partitions) if _is_wanted(row, given)]
+    rows = [row for row in (SinfoRow(info, host) for info in partitions) if _is_wanted(row, given)]
     if "json" in given:
         from fgsched.cli import slurmdocuments as documents
 
@@ -238,7 +240,7 @@ def _refuse_unknown_states(text: str) -> None:
             raise BadLine(f'error: Bad state string: "{clean(name)}"\nStates: {" ".join(known)}')
 
 
-def _is_wanted(row: Row, given: Mapping[str, str]) -> bool:
+def _is_wanted(row: SinfoRow, given: Mapping[str, str]) -> bool:
     partitions = [name for name in given.get("partition", "").split(",") if name]
     states = [name.lower() for name in given.get("states", "").split(",") if name]
     nodes = given.get("nodes", "")

@@ -33,7 +33,7 @@ def next_step(environ: Mapping[str, str]) -> int:
     return number
 
 
-class Busy(Exception):
+class SlotsBusy(Exception):
     """Raised if too few units became free in time."""
 
 
@@ -54,7 +54,7 @@ def take(
         waits: called before each wait; returns for how many seconds to wait (None: any).
 
     Raises:
-        Busy: `waits` returned less than 0.
+        SlotsBusy: `waits` returned less than 0.
     """
     folder = steps_folder(environ)
     if not folder:
@@ -75,12 +75,12 @@ def take(
 
 
 def _enter(door: int, waits: Callable[[], float | None]) -> None:
-    """Lock the door of a kind of units, at which the step before this one may wait. Raises Busy."""
+    """Lock the door of a kind of units, at which the step before this one may wait. Raises SlotsBusy."""
     with suppress(BlockingIOError):
         fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
     if waits() is not None:
-        raise Busy
+        raise SlotsBusy
     fcntl.flock(door, fcntl.LOCK_EX)
 
 
@@ -106,10 +106,10 @@ def _lock(folder: str, kind: str, units: Iterable[int], wanted: int, found: dict
 
 
 def _await_any(holders: Iterable[int], waits: Callable[[], float | None]) -> None:
-    """Wait until one of these processes has exited; return at once if one is gone or unknown. Raises Busy."""
+    """Wait until one of these processes has exited; return at once if one is unknown. Raises SlotsBusy."""
     left = waits()
     if left is not None and left < 0:
-        raise Busy
+        raise SlotsBusy
     with ExitStack() as opened:
         descriptors = []
         for pid in holders:

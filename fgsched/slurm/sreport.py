@@ -11,7 +11,7 @@ from fgsched.domain.job import WHOLE
 from fgsched.domain.times import parse_time
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
-from fgsched.slurm.tables import Field
+from fgsched.slurm.tables import SlurmField
 
 KNOWN = options(
     "all_clusters cluster= noheader parsable parsable2 quiet tres= time= verbose version local federation",
@@ -58,25 +58,25 @@ def _amount(seconds: float, total: float, unit: str) -> str:
     return str(round(seconds / _UNITS[unit]))
 
 
-_CLUSTER = Field("Cluster", 9, lambda row: "fgsched")
+_CLUSTER = SlurmField("Cluster", 9, lambda row: "fgsched")
 _BY_USER = (
     _CLUSTER,
-    Field("Account", 15, lambda row: row.account or "root"),
-    Field("Login", 9, lambda row: row.user),
-    Field("Proper Name", 15, lambda row: row.user),
-    Field("TRES Name", 14, lambda row: row.resource),
-    Field("Used", 10, lambda row: row.used),
-    Field("Energy", 10, lambda row: 0),
+    SlurmField("Account", 15, lambda row: row.account or "root"),
+    SlurmField("Login", 9, lambda row: row.user),
+    SlurmField("Proper Name", 15, lambda row: row.user),
+    SlurmField("TRES Name", 14, lambda row: row.resource),
+    SlurmField("Used", 10, lambda row: row.used),
+    SlurmField("Energy", 10, lambda row: 0),
 )
 _UTILIZATION = (
     _CLUSTER,
-    Field("TRES Name", 14, lambda row: row.resource),
-    Field("Allocated", 12, lambda row: row.of(row.allocated)),
-    Field("Down", 10, lambda row: row.of(0)),
-    Field("PLND Down", 10, lambda row: row.of(0)),
-    Field("Idle", 12, lambda row: row.of(max(0.0, row.total - row.allocated))),
-    Field("Planned", 10, lambda row: row.of(0)),
-    Field("Reported", 12, lambda row: row.of(row.total)),
+    SlurmField("TRES Name", 14, lambda row: row.resource),
+    SlurmField("Allocated", 12, lambda row: row.of(row.allocated)),
+    SlurmField("Down", 10, lambda row: row.of(0)),
+    SlurmField("PLND Down", 10, lambda row: row.of(0)),
+    SlurmField("Idle", 12, lambda row: row.of(max(0.0, row.total - row.allocated))),
+    SlurmField("Planned", 10, lambda row: row.of(0)),
+    SlurmField("Reported", 12, lambda row: row.of(row.total)),
 )
 _UTILIZED = "Cluster,Allocated,Down,PLNDDown,Idle,Planned,Reported"
 _REPORTS = {  # the words of a report -> its title, its default fields
@@ -164,7 +164,7 @@ def _rows(
     resources: list[str],
     unit: str,
     asked: Mapping[str, str],
-) -> tuple[list[Sum] | list[Whole], Sequence[Field]]:
+) -> tuple[list[Sum] | list[Whole], Sequence[SlurmField]]:
     with Client(find_places()) as client:
         jobs = list(_jobs(client, *period))
         host = client.call(protocol.ListGpus())

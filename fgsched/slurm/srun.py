@@ -11,7 +11,7 @@ from fgsched.slurm.cpubind import read_binding
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.inputs import of_srun, of_step
 from fgsched.slurm.running import run
-from fgsched.slurm.step import Refusal, Step
+from fgsched.slurm.step import SrunStep, StepRefused
 from fgsched.slurm.taskfile import read_programs
 
 KNOWN = options(
@@ -40,11 +40,11 @@ def read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     given = dict(found)
     if ":" in command[:-1] or given.get("het-group", "0") != "0":
         asked = f"--het-group={given['het-group']}" if "het-group" in given else "':' between two commands"
-        raise Refusal(f"srun: error: {asked}: heterogeneous steps are not supported yet\n{_SEVERAL}", 1)
+        raise StepRefused(f"srun: error: {asked}: heterogeneous steps are not supported yet\n{_SEVERAL}", 1)
     return given, command
 
 
-def step_of(words: Sequence[str], environ: Mapping[str, str]) -> Step:
+def step_of(words: Sequence[str], environ: Mapping[str, str]) -> SrunStep:
     """Return the step that a command line describes. Raises BadLine or Refusal."""
     given, command = read(words)
     given = of_step(environ, given)
@@ -52,9 +52,9 @@ def step_of(words: Sequence[str], environ: Mapping[str, str]) -> Step:
         del given["gpus-per-task"]  # fractions: the tasks share the GPUs of the job
     _check_host(given)
     if not command:
-        raise Refusal("srun: fatal: No command given to execute.", 1)
+        raise StepRefused("srun: fatal: No command given to execute.", 1)
     tasks = _tasks(given, environ)
-    return Step(
+    return SrunStep(
         command=tuple(command),
         programs=read_programs(command, tasks) if "multi-prog" in given else (),
         tasks=tasks,
@@ -82,28 +82,28 @@ def step_of(words: Sequence[str], environ: Mapping[str, str]) -> Step:
 
 
 def _enters(given: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words before a task's program that enter its container. Raises Refusal."""
+    """Return the words before a task's program that enter its container. Raises StepRefused."""
     image = given.get("container") or given.get("container-image") or ""
     mounts, workdir = given.get("container-mounts", ""), given.get("container-workdir", "")
     if not image:
         if mounts or workdir:
-            raise Refusal("srun: error: --container-mounts and --container-workdir need --container", 1)
+            raise StepRefused("srun: error: --container-mounts and --container-workdir need --container", 1)
         return ()
     try:
         words = options_of_container(parse_image(image), mounts, workdir)
         if mounts:
             parse_mounts(mounts)
     except BadValue as error:
-        raise Refusal(f"srun: error: {error.cause}", 1) from None
+        raise StepRefused(f"srun: error: {error.cause}", 1) from None
     return environ["FG_PYTHON"], "-I", "-m", "fgsched.containers.enter", *words, "--"
 
 
 def _check_host(given: Mapping[str, str]) -> None:
     least = given.get("nodes", "1").partition("-")[0]
     if not least.isdecimal():
-        raise Refusal(f'srun: error: Invalid node count "{given["nodes"]}"', 1)
+        raise StepRefused(f'srun: error: Invalid node count "{given["nodes"]}"', 1)
     if int(least) > 1:
-        raise Refusal(
+        raise StepRefused(
             "srun: error: Unable to create step for job: Node count specification invalid\n"
             f"srun: --nodes={given['nodes']}: fgsched runs on one host; use --nodes=1",
             1,
@@ -126,7 +126,7 @@ def _tasks(given: Mapping[str, str], environ: Mapping[str, str]) -> int:
 def _number(given: Mapping[str, str], name: str, default: str) -> int:
     text = given.get(name, default)
     if not text.isdecimal() or (int(text) < 1 and name != "wait"):
-        raise Refusal(f'srun: error: Invalid numeric value "{text}" for --{name}.', 1)
+        raise StepRefused(f'srun: error: Invalid numeric value "{text}" for --{name}.', 1)
     return int(text)
 
 
@@ -165,7 +165,7 @@ def main() -> None:
     except BadLine as error:
         print(f'srun: {error}\nTry "srun --help" for more information', file=sys.stderr)
         sys.exit(1)
-    except Refusal as error:
+    except StepRefused as error:
         print(error.text, file=sys.stderr)
         sys.exit(error.status)
     except OSError as error:  # of a file of the command line

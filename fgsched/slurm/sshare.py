@@ -8,7 +8,7 @@ from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import options, parse
-from fgsched.slurm.tables import Field
+from fgsched.slurm.tables import SlurmField
 
 KNOWN = options(
     """all accounts= cluster= clusters= helpformat long format= noheader json parsable parsable2 partition
@@ -17,20 +17,20 @@ KNOWN = options(
     m:partition u:users U:Users v:verbose V:version""",
 )
 FIELDS = (
-    Field("Account", 20, lambda row: (" " if row.user else "") + (row.account or "root")),
-    Field("Partition", 12, lambda row: ""),
-    Field("User", 10, lambda row: row.user),
-    Field("RawShares", 10, lambda row: row.shares),
-    Field("NormShares", 11, lambda row: f"{row.part:.6f}"),
-    Field("RawUsage", 11, lambda row: round(row.seconds)),
-    Field("NormUsage", 11, lambda row: f"{row.used:.6f}"),
-    Field("EffectvUsage", 13, lambda row: f"{row.used:.6f}"),
-    Field("FairShare", 10, lambda row: f"{row.factor:.6f}"),
-    Field("LevelFS", 10, lambda row: ""),
-    Field("GrpTRESMins", 30, lambda row: ""),
-    Field("TRESRunMins", 30, lambda row: ""),
-    Field("ID", 6, lambda row: "0"),
-    Field("Cluster", 10, lambda row: "fgsched"),
+    SlurmField("Account", 20, lambda row: (" " if row.user else "") + (row.account or "root")),
+    SlurmField("Partition", 12, lambda row: ""),
+    SlurmField("User", 10, lambda row: row.user),
+    SlurmField("RawShares", 10, lambda row: row.shares),
+    SlurmField("NormShares", 11, lambda row: f"{row.part:.6f}"),
+    SlurmField("RawUsage", 11, lambda row: round(row.seconds)),
+    SlurmField("NormUsage", 11, lambda row: f"{row.used:.6f}"),
+    SlurmField("EffectvUsage", 13, lambda row: f"{row.used:.6f}"),
+    SlurmField("FairShare", 10, lambda row: f"{row.factor:.6f}"),
+    SlurmField("LevelFS", 10, lambda row: ""),
+    SlurmField("GrpTRESMins", 30, lambda row: ""),
+    SlurmField("TRESRunMins", 30, lambda row: ""),
+    SlurmField("ID", 6, lambda row: "0"),
+    SlurmField("Cluster", 10, lambda row: "fgsched"),
 )
 _USUAL = "Account%-20,User,RawShares,NormShares,RawUsage,EffectvUsage,FairShare"
 _LONG = (

@@ -10,7 +10,7 @@ from fgsched.domain.errors import FgschedError
 from fgsched.domain.states import JobState
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
-from fgsched.slurm.tables import Field
+from fgsched.slurm.tables import SlurmField
 from fgsched.system.process import TreeUse, descendants, use_of
 from fgsched.views import choices
 from fgsched.views.display import host_name
@@ -27,7 +27,7 @@ KNOWN = options(
 )
 
 
-class Row(NamedTuple):
+class SstatRow(NamedTuple):
     """A running job and the use of its processes."""
 
     job: protocol.JobInfo  # the row of the step
@@ -49,48 +49,48 @@ def _disk(size: int | None) -> str:
     return "" if size is None else _kib(size)
 
 
-def _joules(row: Row) -> str:
+def _joules(row: SstatRow) -> str:
     """Return the energy of the job's GPUs so far; "" if it was not measured, or for a step of srun."""
     usage = row.job.usage if row.job.step == steps.BATCH else None
     return "" if usage is None or usage.energy is None else str(round(usage.energy))
 
 
-def _tres(row: Row) -> str:
+def _tres(row: SstatRow) -> str:
     memory = max((one.memory for one in row.job.now), default=0)
     gpus = f",gres/gpumem={memory >> 20}M" if row.job.indices else ""
     return f"cpu={_clock(row.use.cpu_seconds)},mem={_kib(row.use.rss)}{gpus}"
 
 
 FIELDS = (
-    Field("JobID", 12, lambda row: f"{choices.name_of(row.job)}.{row.job.step}"),
-    Field("MaxVMSize", 10, lambda row: ""),
-    Field("MaxVMSizeNode", 14, lambda row: ""),
-    Field("MaxVMSizeTask", 14, lambda row: ""),
-    Field("AveVMSize", 10, lambda row: ""),
-    Field("MaxRSS", 10, lambda row: _kib(row.use.rss)),
-    Field("MaxRSSNode", 10, lambda row: host_name()),
-    Field("MaxRSSTask", 10, lambda row: "0"),
-    Field("AveRSS", 10, lambda row: _kib(row.use.rss)),
-    Field("MaxPages", 8, lambda row: ""),
-    Field("AvePages", 10, lambda row: ""),
-    Field("MinCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
-    Field("MinCPUNode", 10, lambda row: host_name()),
-    Field("MinCPUTask", 10, lambda row: "0"),
-    Field("AveCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
-    Field("NTasks", 8, lambda row: str(row.job.request.tasks)),
-    Field("AveCPUFreq", 10, lambda row: ""),
-    Field("ConsumedEnergy", 14, lambda row: _joules(row)),
-    Field("MaxDiskRead", 12, lambda row: _disk(row.use.read)),
-    Field("AveDiskRead", 14, lambda row: _disk(row.use.read)),
-    Field("MaxDiskWrite", 12, lambda row: _disk(row.use.written)),
-    Field("AveDiskWrite", 14, lambda row: _disk(row.use.written)),
-    Field("TRESUsageInAve", 14, _tres),
-    Field("TRESUsageInMax", 14, _tres),
-    Field("TRESUsageInTot", 14, _tres),
-    Field("TRESUsageOutAve", 15, lambda row: ""),
-    Field("TRESUsageOutTot", 15, lambda row: ""),
-    Field("Nodelist", 20, lambda row: host_name()),
-    Field("Pids", 20, lambda row: ",".join(map(str, row.pids))),
+    SlurmField("JobID", 12, lambda row: f"{choices.name_of(row.job)}.{row.job.step}"),
+    SlurmField("MaxVMSize", 10, lambda row: ""),
+    SlurmField("MaxVMSizeNode", 14, lambda row: ""),
+    SlurmField("MaxVMSizeTask", 14, lambda row: ""),
+    SlurmField("AveVMSize", 10, lambda row: ""),
+    SlurmField("MaxRSS", 10, lambda row: _kib(row.use.rss)),
+    SlurmField("MaxRSSNode", 10, lambda row: host_name()),
+    SlurmField("MaxRSSTask", 10, lambda row: "0"),
+    SlurmField("AveRSS", 10, lambda row: _kib(row.use.rss)),
+    SlurmField("MaxPages", 8, lambda row: ""),
+    SlurmField("AvePages", 10, lambda row: ""),
+    SlurmField("MinCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
+    SlurmField("MinCPUNode", 10, lambda row: host_name()),
+    SlurmField("MinCPUTask", 10, lambda row: "0"),
+    SlurmField("AveCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
+    SlurmField("NTasks", 8, lambda row: str(row.job.request.tasks)),
+    SlurmField("AveCPUFreq", 10, lambda row: ""),
+    SlurmField("ConsumedEnergy", 14, lambda row: _joules(row)),
+    SlurmField("MaxDiskRead", 12, lambda row: _disk(row.use.read)),
+    SlurmField("AveDiskRead", 14, lambda row: _disk(row.use.read)),
+    SlurmField("MaxDiskWrite", 12, lambda row: _disk(row.use.written)),
+    SlurmField("AveDiskWrite", 14, lambda row: _disk(row.use.written)),
+    SlurmField("TRESUsageInAve", 14, _tres),
+    SlurmField("TRESUsageInMax", 14, _tres),
+    SlurmField("TRESUsageInTot", 14, _tres),
+    SlurmField("TRESUsageOutAve", 15, lambda row: ""),
+    SlurmField("TRESUsageOutTot", 15, lambda row: ""),
+    SlurmField("Nodelist", 20, lambda row: host_name()),
+    SlurmField("Pids", 20, lambda row: ",".join(map(str, row.pids))),
 )
 _USUAL = ",".join(field.name for field in FIELDS[:22])
 
@@ -116,7 +116,7 @@ def answer(words: Sequence[str]) -> str:
     return tables.text(rows, layout)
 
 
-def _rows(named: Sequence[str], *, all_steps: bool) -> list[Row]:
+def _rows(named: Sequence[str], *, all_steps: bool) -> list[SstatRow]:
     """Return the running steps among those named; of a job without a named step, its batch step."""
     whole, wanted = steps.split(named)
     where = protocol.Where(id=choices.ids(whole), state=[JobState.RUNNING, JobState.SUSPENDED])
@@ -136,9 +136,9 @@ def _rows(named: Sequence[str], *, all_steps: bool) -> list[Row]:
     return rows
 
 
-def _row(step: protocol.JobInfo, pids: list[int]) -> Row:
+def _row(step: protocol.JobInfo, pids: list[int]) -> SstatRow:
     """Return a step with its processes: those of its srun, or of the job for the batch step."""
     if step.srun_steps:
         below = {one.pid for one in descendants(step.srun_steps[0].pid)}
         pids = [pid for pid in pids if pid in below]
-    return Row(step, pids, use_of(pids))
+    return SstatRow(step, pids, use_of(pids))

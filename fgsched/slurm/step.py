@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Refusal(Exception):
+class StepRefused(Exception):
     """Raised for a step that cannot run: the text for standard error, and the exit status."""
 
     def __init__(self, text: str, status: int) -> None:
@@ -11,7 +11,7 @@ class Refusal(Exception):
         self.text, self.status = text, status
 
 
-class Binding(Struct, frozen=True):
+class TaskBinding(Struct, frozen=True):
     """The CPUs to which tasks are bound by --cpu-bind."""
 
     text: str = ""  # the option without its verbosity; "": not given
@@ -19,7 +19,7 @@ class Binding(Struct, frozen=True):
     verbose: bool = False
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class SrunStep(Struct, frozen=True, kw_only=True):
     """One call of srun."""
 
     command: tuple[str, ...]
@@ -40,7 +40,7 @@ class Step(Struct, frozen=True, kw_only=True):
     kill_on_bad_exit: bool = False
     wait: int = 0  # seconds that the other tasks have after the first ended; 0: any
     patience: int = 0  # seconds that it may wait for CPUs and GPUs; 0: any
-    binding: Binding = Binding()
+    binding: TaskBinding = TaskBinding()
     quiet: bool = False
     terminal: bool = False
     name: str = ""

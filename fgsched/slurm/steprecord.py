@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fgsched.domain.jobsteps import SLOT, JobStep, ended, number_in, offset, record, started
 from fgsched.slurm.slots import steps_folder
-from fgsched.slurm.step import Step
+from fgsched.slurm.step import SrunStep
 from fgsched.system.process import identify
 
 
@@ -21,7 +21,7 @@ class Recorded:
     At the exit of its context the step has ended, with `status`, the highest wait status of its tasks.
     """
 
-    def __init__(self, environ: Mapping[str, str], step: Step, number: int, gpus: Sequence[int]) -> None:
+    def __init__(self, environ: Mapping[str, str], step: SrunStep, number: int, gpus: Sequence[int]) -> None:
         """Record that a step begins; `gpus` are positions among the GPUs of the job."""
         folder = steps_folder(environ)
         self._file = f"{folder}/table" if folder else ""

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from threading import Thread
 from typing import IO
 
-from fgsched.slurm.step import Step
+from fgsched.slurm.step import SrunStep
 
 _LETTER = re.compile(r"%(\d*)([%AJNTajnstux])")
 _CHUNK = 1 << 16  # bytes
@@ -39,7 +39,7 @@ class Outputs:
     """The output streams of the tasks: srun's own streams, files, or pipes whose lines are labelled."""
 
     def __init__(
-        self, step: Step, environ: Mapping[str, str], selector: selectors.BaseSelector, held: ExitStack
+        self, step: SrunStep, environ: Mapping[str, str], selector: selectors.BaseSelector, held: ExitStack
     ) -> None:
         self._step, self._environ, self._selector, self._held = step, environ, selector, held
         self._files: dict[str, IO[bytes]] = {}
@@ -108,7 +108,7 @@ class Outputs:
 class Inputs:
     """The input streams of the tasks: srun's input for all tasks or for one, none, or a file for each."""
 
-    def __init__(self, step: Step, environ: Mapping[str, str], held: ExitStack) -> None:
+    def __init__(self, step: SrunStep, environ: Mapping[str, str], held: ExitStack) -> None:
         self._step, self._environ, self._held = step, environ, held
         self._pipes: dict[int, int] = {}  # write end -> the read end of a task
 

@@ -10,7 +10,7 @@ from fgsched.views.display import fit
 _MARK = "+"  # ends a text that was cut
 
 
-class Field(NamedTuple):
+class SlurmField(NamedTuple):
     """One field: its heading, its width, and its text for a row."""
 
     name: str
@@ -18,10 +18,10 @@ class Field(NamedTuple):
     show: Callable[[Any], object]
 
 
-class Column(NamedTuple):
+class SelectedField(NamedTuple):
     """A field as it was selected."""
 
-    field: Field
+    field: SlurmField
     width: int
     left: bool = False
 
@@ -29,13 +29,13 @@ class Column(NamedTuple):
 class Layout(NamedTuple):
     """How rows are printed."""
 
-    columns: Sequence[Column]
+    columns: Sequence[SelectedField]
     header: bool = True
     delimiter: str = ""  # "": fixed widths
     trailing: bool = False  # a delimiter after the last field too
 
 
-def columns(text: str, fields: Sequence[Field], *, owner: str) -> list[Column]:
+def columns(text: str, fields: Sequence[SlurmField], *, owner: str) -> list[SelectedField]:
     """Return the columns of 'account%20,user%-8'; a field is named by a beginning of its name.
 
     Raises:
@@ -48,11 +48,11 @@ def columns(text: str, fields: Sequence[Field], *, owner: str) -> list[Column]:
         if field is None or not (width.lstrip("-") or "0").isdecimal():
             raise BadLine(f"error: Invalid field requested: {owner}{part!r}")
         amount = column_width(width.lstrip("-")) * (-1 if width.startswith("-") else 1)
-        found.append(Column(field, abs(amount) or field.width, amount < 0))
+        found.append(SelectedField(field, abs(amount) or field.width, amount < 0))
     return found
 
 
-def _field(name: str, fields: Sequence[Field]) -> Field | None:
+def _field(name: str, fields: Sequence[SlurmField]) -> SlurmField | None:
     plain = [(field.name.replace(" ", "").lower(), field) for field in fields]
     exact = [field for known, field in plain if known == name.lower()]
     return (
@@ -74,7 +74,7 @@ def text(rows: Iterable[Any], layout: Layout) -> str:
     return "".join(_aligned(line, layout.columns) for line in [*heads, *cells])
 
 
-def _aligned(cells: Sequence[str], chosen: Sequence[Column]) -> str:
+def _aligned(cells: Sequence[str], chosen: Sequence[SelectedField]) -> str:
     pairs = zip(cells, chosen, strict=True)
     return (
         " ".join(fit(cell, column.width, right=not column.left, mark=_MARK) for cell, column in pairs) + " \n"

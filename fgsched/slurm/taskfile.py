@@ -3,11 +3,11 @@
 import shlex
 from collections.abc import Sequence
 
-from fgsched.slurm.step import Refusal
+from fgsched.slurm.step import StepRefused
 
 
 def read_programs(command: Sequence[str], tasks: int) -> tuple[tuple[str, ...], ...]:
-    """Return the words of each task's program, with %t and %o replaced. Raises Refusal.
+    """Return the words of each task's program, with %t and %o replaced. Raises StepRefused.
 
     Args:
         command: the path of the file, and arguments for every program.
@@ -18,14 +18,16 @@ def read_programs(command: Sequence[str], tasks: int) -> tuple[tuple[str, ...], 
         with open(path) as file:
             lines = file.read().replace("\\\n", " ").splitlines()
     except OSError as error:
-        raise Refusal(f"srun: error: Unable to open configuration file {path}: {error.strerror}", 1) from None
+        raise StepRefused(
+            f"srun: error: Unable to open configuration file {path}: {error.strerror}", 1
+        ) from None
     found: dict[int, tuple[str, ...]] = {}
     others: dict[int, tuple[str, ...]] = {}  # of '*'
     for line in lines:
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:  # a quote that is not closed
-            raise Refusal(f"srun: error: Configuration file {path} invalid: {error}", 1) from None
+            raise StepRefused(f"srun: error: Configuration file {path} invalid: {error}", 1) from None
         if not words:
             continue
         ranks = _ranks(words[0], tasks)
@@ -36,7 +38,7 @@ def read_programs(command: Sequence[str], tasks: int) -> tuple[tuple[str, ...], 
     found = {**others, **found}
     missing = [task for task in range(tasks) if not found.get(task)]
     if missing:
-        raise Refusal(
+        raise StepRefused(
             f"srun: error: Configuration file {path} invalid: no record for task id {missing[0]}", 1
         )
     return tuple((*found[task], *more) for task in range(tasks))
@@ -49,7 +51,7 @@ def _ranks(text: str, tasks: int) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise Refusal(f"srun: error: Configuration file invalid task specification: {text}", 1)
+            raise StepRefused(f"srun: error: Configuration file invalid task specification: {text}", 1)
         ranks += range(int(first), int(last or first) + 1)
     return ranks
 

@@ -17,7 +17,7 @@ from fgsched.domain.states import JobState, Reason
 from fgsched.domain.usage import JobUsage
 from fgsched.gpus.simulated import parse
 from fgsched.simulate import SimHost, replay
-from fgsched.simulate.metrics import Outcome
+from fgsched.simulate.metrics import TaskOutcome
 from fgsched.simulate.workload import Task, generate, read
 from fgsched.store import Allocation, JobRecord
 
@@ -84,7 +84,7 @@ def kept(path: Path, until: float) -> Year:
     return Year(source="an earlier run", jobs=jobs, began=began, job_bytes=0, size=path.stat().st_size)
 
 
-def _replayed() -> tuple[str, Sequence[Outcome]]:
+def _replayed() -> tuple[str, Sequence[TaskOutcome]]:
     """Return what a host of 16 GPUs made of the openb trace, or of generated jobs where it is missing."""
     site = SimHost(gpus=parse(f"sim:{_CARDS}x80G:A100"), limits=HostLimits(cpus=1 << 12, host_memory=1 << 50))
     folder = os.environ.get("FG_OPENB")
@@ -125,7 +125,7 @@ def _cards(began: float, until: float) -> list[Card]:
 
 
 def _accounts(
-    outcomes: Sequence[Outcome], jobs: int, owners: Sequence[Owner], began: float, chance: random.Random
+    outcomes: Sequence[TaskOutcome], jobs: int, owners: Sequence[Owner], began: float, chance: random.Random
 ) -> Iterator[JobAccount]:
     """Yield jobs: the replayed trace again and again, so fast that all of them fill the year."""
     last = max(one.ended for one in outcomes)
@@ -140,7 +140,7 @@ def _accounts(
 
 
 def _account(
-    outcome: Outcome, number: int, owner: Owner, began: float, factor: float, chance: random.Random
+    outcome: TaskOutcome, number: int, owner: Owner, began: float, factor: float, chance: random.Random
 ) -> JobAccount:
     """Return the account of a job; `factor` multiplies the times of the trace."""
     times = [
@@ -193,7 +193,7 @@ def _request(task: Task, number: int, owner: Owner, factor: float) -> Request:
     )
 
 
-def _given(outcome: Outcome, number: int) -> tuple[Allocation, ...]:
+def _given(outcome: TaskOutcome, number: int) -> tuple[Allocation, ...]:
     """Return an allocation on cards that follow from the number of the job."""
     demand = outcome.task.demand
     share = demand.share or WHOLE

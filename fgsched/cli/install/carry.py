@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from fgsched.cli.install.plan import Action, Command, Entry, Keep, Make, Remove, Undo, Want
+from fgsched.cli.install.plan import Action, LeavePath, Make, ManifestEntry, Remove, RunCommand, Undo, Want
 from fgsched.crash import point
 from fgsched.domain.errors import NotPermitted, Refused, StorageError
 from fgsched.system import disk, paths, places
@@ -26,7 +26,7 @@ def below(root: Path, path: str) -> Path:
 
 
 class Manifest:
-    """What `fgsched init` made, in the order in which it was made: path, or key of a command -> Entry."""
+    """What `fgsched init` made, in the order of its making: path, or key of a command -> ManifestEntry."""
 
     def __init__(self, root: Path) -> None:
         """Read the manifest, as root only where no other user can write.
@@ -38,9 +38,9 @@ class Manifest:
             StorageError: it cannot be read.
         """
         self._path = below(root, MANIFEST)
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, ManifestEntry] = {}
         try:
-            self.entries = msgspec.json.decode(_trusted(self._path, root), type=dict[str, Entry])
+            self.entries = msgspec.json.decode(_trusted(self._path, root), type=dict[str, ManifestEntry])
         except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, msgspec.MsgspecError) as error:
@@ -53,7 +53,7 @@ class Manifest:
         """Return whether `fgsched init` has run and was not undone."""
         return self._path.exists()
 
-    def note(self, name: str, entry: Entry) -> None:
+    def note(self, name: str, entry: ManifestEntry) -> None:
         """Store an entry before the action that it describes."""
         self.entries[name] = entry
         self._save()
@@ -66,7 +66,7 @@ class Manifest:
     def note_names(self, folder: str, *, are_there: bool) -> None:
         """Record that a directory has the names of Slurm, or has them no more."""
         if are_there:
-            self.note(f"{_NAMES}{folder}", Entry(kind="command", is_done=True))
+            self.note(f"{_NAMES}{folder}", ManifestEntry(kind="command", is_done=True))
         elif f"{_NAMES}{folder}" in self.entries:
             self.forget(f"{_NAMES}{folder}")
 
@@ -134,17 +134,17 @@ class Carrier:
         match action:
             case Make(want, was):
                 self._make(want, was)
-            case Command():
+            case RunCommand():
                 self._command(action)
             case Remove(path, kind):
                 self._remove(path, kind)
             case Undo(key, words):
                 self._undo(key, words)
-            case Keep(path):
+            case LeavePath(path):
                 self._manifest.forget(path)
 
     def _make(self, want: Want, was: str) -> None:
-        self._manifest.note(want.path, Entry(kind=want.kind, digest=want.digest, was=was))
+        self._manifest.note(want.path, ManifestEntry(kind=want.kind, digest=want.digest, was=was))
         self._step()
         path = below(self._root, want.path)
         if want.kind == "directory":
@@ -155,13 +155,13 @@ class Carrier:
         else:
             _link(path, want.text)
 
-    def _command(self, command: Command) -> None:
-        self._manifest.note(command.key, Entry(kind="command", undo=command.undo))
+    def _command(self, command: RunCommand) -> None:
+        self._manifest.note(command.key, ManifestEntry(kind="command", undo=command.undo))
         self._step()
         if why := self._run(command.words):
             raise Refused(f"{' '.join(command.words)}: {why}", "Mend this, then run fgsched init again.")
         self._step()
-        self._manifest.note(command.key, Entry(kind="command", undo=command.undo, is_done=True))
+        self._manifest.note(command.key, ManifestEntry(kind="command", undo=command.undo, is_done=True))
 
     def _remove(self, path: str, kind: str) -> None:
         there = below(self._root, path)

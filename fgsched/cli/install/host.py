@@ -13,8 +13,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from fgsched.cli.install.plan import Found
-from fgsched.cli.install.texts import OPERATORS, Card, Hardware
+from fgsched.cli.install.plan import PathContent
+from fgsched.cli.install.texts import OPERATORS, Hardware, InstalledGpu
 from fgsched.cli.shells import COMMANDS
 from fgsched.config.schema import Config
 from fgsched.domain.errors import FgschedError, Refused
@@ -38,7 +38,7 @@ _SHARED = {  # directory below the prefix: pattern of our files in it
 }
 
 
-class Host(Struct, frozen=True, kw_only=True):
+class InstallHost(Struct, frozen=True, kw_only=True):
     """What this host has."""
 
     program: str  # path of fgsched
@@ -56,14 +56,14 @@ class Host(Struct, frozen=True, kw_only=True):
 _OF_AN_IMAGE = Hardware(note="it was written into an image", is_unknown=True, cpus=0, memory=0)
 
 
-def examine(root: Path, environ: Mapping[str, str]) -> Host:
+def examine(root: Path, environ: Mapping[str, str]) -> InstallHost:
     """Find out what this host has.
 
     Args:
         root: the directory below which files are looked for, "/" or that of an image.
     """
     operator = environ.get("SUDO_USER", "")
-    return Host(
+    return InstallHost(
         program=str(_beside("fgsched")),
         hardware=hardware() if root == Path("/") else _OF_AN_IMAGE,
         systemd=_systemd(root),
@@ -98,7 +98,7 @@ def hardware() -> Hardware:
     """Return the GPUs, CPUs and memory of this host."""
     try:
         found = discover(Config(), {})
-        cards = tuple(Card(one.index, one.model, one.total) for one in found.gpus)
+        cards = tuple(InstalledGpu(one.index, one.model, one.total) for one in found.gpus)
         note, is_unknown = found.note, _DRIVER.exists()
     except FgschedError as error:
         cards, note, is_unknown = (), error.cause, True
@@ -154,20 +154,20 @@ def _below(root: Path, path: str) -> Path:
     return root / path.lstrip("/")
 
 
-def look(root: Path, paths: Iterable[str]) -> dict[str, Found]:
+def look(root: Path, paths: Iterable[str]) -> dict[str, PathContent]:
     """Return what is at each of these paths; a path that is not there is left out."""
     found = {path: _found(_below(root, path)) for path in paths}
     return {path: one for path, one in found.items() if one is not None}
 
 
-def _found(path: Path) -> Found | None:
+def _found(path: Path) -> PathContent | None:
     if path.is_symlink():
-        return Found("directory") if path.is_dir() else Found("link", os.readlink(path))
+        return PathContent("directory") if path.is_dir() else PathContent("link", os.readlink(path))
     if path.is_dir():
-        return Found("directory")
+        return PathContent("directory")
     if path.is_file():
-        return Found("file", sha256(path.read_bytes()).hexdigest())
-    return Found("other") if path.exists() else None
+        return PathContent("file", sha256(path.read_bytes()).hexdigest())
+    return PathContent("other") if path.exists() else None
 
 
 def ordinary_user(environ: Mapping[str, str], accounts: Callable[[], Iterable[pwd.struct_passwd]]) -> str:

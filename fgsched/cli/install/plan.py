@@ -27,14 +27,14 @@ class Want(Struct, frozen=True, kw_only=True):
         return digest(self.kind, self.text)
 
 
-class Found(Struct, frozen=True):
+class PathContent(Struct, frozen=True):
     """Something that is on disk."""
 
     kind: str  # a Kind, or "other"
     digest: str = ""
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class ManifestEntry(Struct, frozen=True, kw_only=True):
     """What the manifest says about a path, or about a command that was run.
 
     It is written before the action, so that an interrupted action is known.
@@ -60,7 +60,7 @@ class Make(Struct, frozen=True):
         return f"{verb} {self.want.kind} {self.want.path}{target}{mode}: {self.want.about}"
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class RunCommand(Struct, frozen=True, kw_only=True):
     """Run a command once."""
 
     key: str  # in the manifest
@@ -92,7 +92,7 @@ class Undo(Struct, frozen=True):
         return f"run {' '.join(self.words)}"
 
 
-class Keep(Struct, frozen=True):
+class LeavePath(Struct, frozen=True):
     """Leave a path as it is."""
 
     path: str
@@ -102,7 +102,7 @@ class Keep(Struct, frozen=True):
         return f"keep {self.path}: {self.why}"
 
 
-Action = Make | Command | Remove | Undo | Keep
+Action = Make | RunCommand | Remove | Undo | LeavePath
 
 
 def digest(kind: str, text: str) -> str:
@@ -112,7 +112,7 @@ def digest(kind: str, text: str) -> str:
     return text if kind == "link" else ""
 
 
-def with_parents(wants: Iterable[Want], found: Mapping[str, Found]) -> Iterator[Want]:
+def with_parents(wants: Iterable[Want], found: Mapping[str, PathContent]) -> Iterator[Want]:
     """Yield the wants, each after the directories above it that do not exist."""
     known = set(found)
     for want in wants:
@@ -132,7 +132,7 @@ def paths(wants: Iterable[Want]) -> set[str]:
 
 
 def to_install(
-    wants: Iterable[Want], found: Mapping[str, Found], manifest: Mapping[str, Entry]
+    wants: Iterable[Want], found: Mapping[str, PathContent], manifest: Mapping[str, ManifestEntry]
 ) -> list[Action]:
     """Return the actions after which everything wanted is there.
 
@@ -144,7 +144,7 @@ def to_install(
     return [action for action in decided if action is not None]
 
 
-def _of(want: Want, found: Found | None, entry: Entry | None) -> Action | None:
+def _of(want: Want, found: PathContent | None, entry: ManifestEntry | None) -> Action | None:
     if found is None:
         return Make(want)
     if (found.kind, found.digest) == (want.kind, want.digest):
@@ -152,13 +152,13 @@ def _of(want: Want, found: Found | None, entry: Entry | None) -> Action | None:
     if want.is_sites and found.kind == want.kind:
         return None
     if found.kind != want.kind or entry is None:
-        return Keep(want.path, "it was there before, with another content")
+        return LeavePath(want.path, "it was there before, with another content")
     if found.digest in (entry.digest, entry.was):
         return Make(want, found.digest)
-    return Keep(want.path, "it was changed after fgsched init wrote it")
+    return LeavePath(want.path, "it was changed after fgsched init wrote it")
 
 
-def to_run(command: Command, entry: Entry | None, *, is_there: bool) -> list[Command]:
+def to_run(command: RunCommand, entry: ManifestEntry | None, *, is_there: bool) -> list[RunCommand]:
     """Return the command if it must be run.
 
     Args:
@@ -169,7 +169,7 @@ def to_run(command: Command, entry: Entry | None, *, is_there: bool) -> list[Com
     return [] if entry.is_done else [command]
 
 
-def to_remove(manifest: Mapping[str, Entry], found: Mapping[str, Found]) -> list[Action]:
+def to_remove(manifest: Mapping[str, ManifestEntry], found: Mapping[str, PathContent]) -> list[Action]:
     """Return the actions that take away what is in the manifest, the last first."""
     return [
         action
@@ -178,7 +178,7 @@ def to_remove(manifest: Mapping[str, Entry], found: Mapping[str, Found]) -> list
     ]
 
 
-def _without(name: str, entry: Entry, found: Found | None) -> Action | None:
+def _without(name: str, entry: ManifestEntry, found: PathContent | None) -> Action | None:
     if entry.kind == "command":
         return Undo(name, entry.undo) if entry.undo else None
     if found is None:
@@ -187,4 +187,4 @@ def _without(name: str, entry: Entry, found: Found | None) -> Action | None:
         entry.kind == "directory" or found.digest in (entry.digest, entry.was or None)
     ):
         return Remove(name, entry.kind)
-    return Keep(name, "it was changed after fgsched init wrote it")
+    return LeavePath(name, "it was changed after fgsched init wrote it")

@@ -13,7 +13,7 @@ from fgsched.cli.install import host as hosts
 from fgsched.cli.install import plan, slurmnames, wanted
 from fgsched.cli.install.carry import STATE, Carrier, Manifest, below, run
 from fgsched.cli.install.checking import check
-from fgsched.cli.install.plan import Action, Keep, Make, Remove, Undo
+from fgsched.cli.install.plan import Action, LeavePath, Make, Remove, Undo
 from fgsched.cli.install.texts import OPERATORS
 from fgsched.cli.stopping import end_all, stop
 from fgsched.client import Client, NotRunning
@@ -58,10 +58,10 @@ def init(*, root: Path, is_print: bool, is_check: bool, to: str, environ: Mappin
         return
     for action in actions:
         write(f"{action}\n")
-        if isinstance(action, plan.Command) and action.key == f"enable {wanted.UNIT}":
+        if isinstance(action, plan.RunCommand) and action.key == f"enable {wanted.UNIT}":
             _make_room()
-        Carrier(root, manifest, run).carry([action] if not isinstance(action, Keep) else [])
-    if all(isinstance(action, Keep) for action in actions):
+        Carrier(root, manifest, run).carry([action] if not isinstance(action, LeavePath) else [])
+    if all(isinstance(action, LeavePath) for action in actions):
         write("nothing to do: everything is in place\n")
         if not is_check:
             return
@@ -79,7 +79,7 @@ def _refuse_unfit_programs(*, is_print: bool) -> None:
         warn("fgsched", f"init would be refused: {refused.cause}", refused.remedy)
 
 
-def planned(host: hosts.Host, manifest: Manifest, root: Path, to: str) -> list[Action]:
+def planned(host: hosts.InstallHost, manifest: Manifest, root: Path, to: str) -> list[Action]:
     """Return the actions for this host, in their order."""
     wants, entries = wanted.wants(host, to), manifest.entries
     if root != _HOST:  # a container may mount an empty state directory over that of its image
@@ -192,7 +192,7 @@ def _possible(action: Action, root: Path) -> Action:
     """Return an action, or that a directory is kept because files are left in it."""
     match action:
         case Remove(path, "directory") if path != STATE and any(below(root, path).iterdir()):
-            return Keep(path, "it is not empty")
+            return LeavePath(path, "it is not empty")
     return action
 
 

@@ -5,7 +5,7 @@ from importlib import resources
 
 from msgspec import Struct
 
-from fgsched.cli.cron import Entry
+from fgsched.cli.cron import CronEntry
 from fgsched.domain.units import format_mebibytes
 
 OPERATORS = "fgsched-operators"  # the group
@@ -15,7 +15,7 @@ INITIALISED = (
 )
 
 
-class Card(Struct, frozen=True):
+class InstalledGpu(Struct, frozen=True):
     """A GPU of this host."""
 
     index: int
@@ -26,7 +26,7 @@ class Card(Struct, frozen=True):
 class Hardware(Struct, frozen=True, kw_only=True):
     """What the configuration says about this host."""
 
-    cards: Sequence[Card] = ()
+    cards: Sequence[InstalledGpu] = ()
     note: str = ""  # why there are no GPUs
     is_unknown: bool = False  # the driver did not answer: there may be GPUs
     cpus: int  # 0: not known
@@ -82,7 +82,7 @@ def quoted(path: str) -> str:
     return f'"{escaped}"' if " " in path else escaped
 
 
-def crontab(entries: Sequence[Entry], commands: Sequence[str]) -> str:
+def crontab(entries: Sequence[CronEntry], commands: Sequence[str]) -> str:
     """Return a file for /etc/cron.d, in which each line names the user.
 
     Args:

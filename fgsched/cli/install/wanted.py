@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from fgsched.cli import cron
 from fgsched.cli.install import texts
 from fgsched.cli.install.carry import STATE
-from fgsched.cli.install.host import Host
-from fgsched.cli.install.plan import Command, Entry, Want, to_run
+from fgsched.cli.install.host import InstallHost
+from fgsched.cli.install.plan import ManifestEntry, RunCommand, Want, to_run
 from fgsched.cli.install.texts import OPERATORS
 from fgsched.system.paths import INITIALISED
 
@@ -16,7 +16,7 @@ PRELOAD = "/etc/ld.so.preload"
 _UNITS = "/etc/systemd/system"
 
 
-def wants(host: Host, to: str) -> list[Want]:
+def wants(host: InstallHost, to: str) -> list[Want]:
     """Return what must be on disk. `to`: the address that gets the reports."""
     found = [
         Want(path=STATE, kind="directory", mode=0o700, about="queue, accounts, mails, manifest"),
@@ -46,7 +46,7 @@ def wants(host: Host, to: str) -> list[Want]:
     return found
 
 
-def _regular(host: Host, to: str) -> Iterator[Want]:
+def _regular(host: InstallHost, to: str) -> Iterator[Want]:
     """Yield the files that make reports and policies run regularly: timers, or lines for cron."""
     if host.systemd:
         for name, text in cron.units(to, {}, has_mail=host.has_mail).items():
@@ -57,10 +57,12 @@ def _regular(host: Host, to: str) -> Iterator[Want]:
         yield Want(path="/etc/cron.d/fgsched", kind="file", text=text, about="reports and policies")
 
 
-def group_commands(host: Host, manifest: Mapping[str, Entry], root: str) -> Iterator[Command]:
+def group_commands(
+    host: InstallHost, manifest: Mapping[str, ManifestEntry], root: str
+) -> Iterator[RunCommand]:
     """Yield the commands that make the group of the operators."""
     where = () if root == "/" else ("--prefix", root)
-    group = Command(
+    group = RunCommand(
         key=f"group {OPERATORS}",
         words=("groupadd", "--force", "--system", *where, OPERATORS),
         undo=("groupdel", *where, OPERATORS),
@@ -68,7 +70,7 @@ def group_commands(host: Host, manifest: Mapping[str, Entry], root: str) -> Iter
     )
     yield from _due(group, manifest, is_there=host.has_group)
     if host.operator and root == "/" and (not host.has_group or group.key in manifest):
-        member = Command(
+        member = RunCommand(
             key=f"member {host.operator}",
             words=("gpasswd", "--add", host.operator, OPERATORS),
             about="the user who ran sudo is an operator",
@@ -76,7 +78,9 @@ def group_commands(host: Host, manifest: Mapping[str, Entry], root: str) -> Iter
         yield from _due(member, manifest, is_there=False)
 
 
-def unit_commands(host: Host, manifest: Mapping[str, Entry], root: str, *, is_new: bool) -> Iterator[Command]:
+def unit_commands(
+    host: InstallHost, manifest: Mapping[str, ManifestEntry], root: str, *, is_new: bool
+) -> Iterator[RunCommand]:
     """Yield the commands that make systemd know and start the units.
 
     Args:
@@ -88,10 +92,10 @@ def unit_commands(host: Host, manifest: Mapping[str, Entry], root: str, *, is_ne
     units = cron.units("root", {}, has_mail=host.has_mail)
     timers = [name for name in units if name.endswith(".timer")]
     if is_running and is_new:
-        yield Command(key="reload", words=("systemctl", "daemon-reload"), about="read the unit files")
+        yield RunCommand(key="reload", words=("systemctl", "daemon-reload"), about="read the unit files")
     now = ("--now",) if is_running else ()
     for unit in (UNIT, *timers):
-        command = Command(
+        command = RunCommand(
             key=f"enable {unit}",
             words=("systemctl", *where, "enable", *now, unit),
             undo=("systemctl", *where, "disable", *now, unit),
@@ -100,5 +104,7 @@ def unit_commands(host: Host, manifest: Mapping[str, Entry], root: str, *, is_ne
         yield from _due(command, manifest, is_there=unit in host.enabled)
 
 
-def _due(command: Command, manifest: Mapping[str, Entry], *, is_there: bool) -> Iterator[Command]:
+def _due(
+    command: RunCommand, manifest: Mapping[str, ManifestEntry], *, is_there: bool
+) -> Iterator[RunCommand]:
     return (one for one in to_run(command, manifest.get(command.key), is_there=is_there))

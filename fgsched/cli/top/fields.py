@@ -35,7 +35,7 @@ def short_model(model: str) -> str:
     )
 
 
-class Column(NamedTuple):
+class TopColumn(NamedTuple):
     """A column with its width in terminal columns."""
 
     head: str
@@ -91,36 +91,36 @@ def _id(job: JobInfo, now: Now) -> str:
     return f"{job.array}_{job.task}" if job.task is not None else f"{job.array}_["
 
 
-def columns(width: int) -> list[Column]:
+def columns(width: int) -> list[TopColumn]:
     """Return the columns for a screen of so many terminal columns."""
     is_wide = width >= _WIDE
     name = 22 if is_wide else 15
     found = [
-        Column("JOBID", 7 if is_wide else 6, _id),
-        Column("USER", 8, lambda job, now: job.user, right=False),
-        Column("NAME", 40 if width >= 160 else name, lambda job, now: job.name, right=False),
-        Column("ST", 3 if is_wide else 2, lambda job, now: job.state.code, right=False),
-        Column("GPU", 4 if is_wide else 3, lambda job, now: format_indices(job.indices)),
-        Column("SHARE", 5, _share),
-        Column("SM", 4, _sm),
-        Column("MEMORY", 12 if is_wide else 8, _memory(1 if is_wide else 0)),
+        TopColumn("JOBID", 7 if is_wide else 6, _id),
+        TopColumn("USER", 8, lambda job, now: job.user, right=False),
+        TopColumn("NAME", 40 if width >= 160 else name, lambda job, now: job.name, right=False),
+        TopColumn("ST", 3 if is_wide else 2, lambda job, now: job.state.code, right=False),
+        TopColumn("GPU", 4 if is_wide else 3, lambda job, now: format_indices(job.indices)),
+        TopColumn("SHARE", 5, _share),
+        TopColumn("SM", 4, _sm),
+        TopColumn("MEMORY", 12 if is_wide else 8, _memory(1 if is_wide else 0)),
     ]
     if is_wide:
-        found.append(Column("TIME", 10, _time))
+        found.append(TopColumn("TIME", 10, _time))
     if width >= 160:
-        found.insert(2, Column("ACCOUNT", 10, lambda job, now: job.account, right=False))
-        found.insert(3, Column("PARTITION", 10, lambda job, now: job.partition, right=False))
-    return [*found, Column("LEFT", 10, _left)]
+        found.insert(2, TopColumn("ACCOUNT", 10, lambda job, now: job.account, right=False))
+        found.insert(3, TopColumn("PARTITION", 10, lambda job, now: job.partition, right=False))
+    return [*found, TopColumn("LEFT", 10, _left)]
 
 
-def head(found: Sequence[Column]) -> str:
+def head(found: Sequence[TopColumn]) -> str:
     """Return the line above the jobs."""
     texts = [pad(cut(one.head, one.width), one.width, right=one.right) for one in found]
     last = "STATE OF SHARE / REASON" if sum(one.width for one in found) > 80 else ""
     return " ".join(texts) + f"  {last}"
 
 
-def row(found: Sequence[Column], job: JobInfo, now: Now, width: int) -> tuple[str, str, str]:
+def row(found: Sequence[TopColumn], job: JobInfo, now: Now, width: int) -> tuple[str, str, str]:
     """Return the cells of a job, its state of share or reason, and the style of that."""
     cells = [pad(cut(clean(one.show(job, now)), one.width), one.width, right=one.right) for one in found]
     if job.state is JobState.PENDING and width < _WIDE:

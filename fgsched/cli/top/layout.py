@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from fgsched.cli.top import fields
 from fgsched.cli.top.fields import gibibytes, percent
-from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, History, counts, gpu_classes, means, sm_of
-from fgsched.cli.top.view import Reader, View, chosen, scrolled, selected
+from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, LookHistory, counts, gpu_classes, means, sm_of
+from fgsched.cli.top.view import TopUser, View, chosen, scrolled, selected
 from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean, width_of
@@ -42,14 +42,14 @@ arrows PgUp PgDn Home End
 The height of a bar is the class. SM is compute time, 100% is one whole GPU."""
 
 
-class Span(NamedTuple):
+class StyledText(NamedTuple):
     """A text in one style: a time class, its "-label", or a role such as "ink", "soft" or "select"."""
 
     text: str
     style: str = "ink"
 
 
-Line = list[Span]
+Line = list[StyledText]
 
 
 class Screen(NamedTuple):
@@ -62,7 +62,7 @@ class Screen(NamedTuple):
 
 
 def screen(
-    frame: Frame, history: History, view: View, reader: Reader, *, now: float, trouble: str = ""
+    frame: Frame, history: LookHistory, view: View, reader: TopUser, *, now: float, trouble: str = ""
 ) -> Screen:
     """Return the screen at `now`, in epoch seconds; `trouble` says why the frame is old."""
     jobs = chosen(frame, view, reader)
@@ -89,7 +89,8 @@ def _finished(lines: list[Line], view: View) -> list[Line]:
     """Cut each line at the width of the screen, fill the screen, and replace what ASCII lacks."""
     filled = [*lines[: view.height], *([[]] * (view.height - len(lines)))]
     return [
-        [Span(_ascii(span.text, view), span.style) for span in _clipped(line, view.width)] for line in filled
+        [StyledText(_ascii(span.text, view), span.style) for span in _clipped(line, view.width)]
+        for line in filled
     ]
 
 
@@ -97,10 +98,10 @@ def _ascii(text: str, view: View) -> str:
     return ascii_only(text) if view.ascii else text
 
 
-def _clipped(line: Line, room: int) -> Iterator[Span]:
+def _clipped(line: Line, room: int) -> Iterator[StyledText]:
     for span in line:
         text = cut(span.text, room, "")
-        yield Span(text, span.style)
+        yield StyledText(text, span.style)
         room -= width_of(text)
 
 
@@ -109,10 +110,10 @@ def _clipped(line: Line, room: int) -> Iterator[Span]:
 
 def _counts(frame: Frame, view: View) -> Line:
     running, waiting = counts(frame.jobs)
-    return [Span(f"{frame.charged:.1f} of {len(frame.gpus)} cards, {running} R, {waiting} PD")]
+    return [StyledText(f"{frame.charged:.1f} of {len(frame.gpus)} cards, {running} R, {waiting} PD")]
 
 
-def _first(frame: Frame, view: View, reader: Reader, now: float, trouble: str) -> Line:
+def _first(frame: Frame, view: View, reader: TopUser, now: float, trouble: str) -> Line:
     running, waiting = counts(frame.jobs)
     charged = (
         f"{frame.charged:.1f} of {len(frame.gpus)} {'card' if len(frame.gpus) == 1 else 'cards'} charged"
@@ -122,12 +123,12 @@ def _first(frame: Frame, view: View, reader: Reader, now: float, trouble: str) -
     right = format_time(now, form) + (f"  {view.interval} s" if view.width >= _WIDE else "")
     mark = _mark(frame, view, reader, now, trouble)
     room = view.width - width_of(right) - 1 - (width_of(mark) + 1 if mark else 0)
-    spans = [Span(pad(cut(left, room), room), "head")]
-    spans += [Span(mark, "reverse"), Span(" ", "clock")] if mark else []
-    return [*spans, Span(f"{right} ", "clock")]
+    spans = [StyledText(pad(cut(left, room), room), "head")]
+    spans += [StyledText(mark, "reverse"), StyledText(" ", "clock")] if mark else []
+    return [*spans, StyledText(f"{right} ", "clock")]
 
 
-def _mark(frame: Frame, view: View, reader: Reader, now: float, trouble: str) -> str:
+def _mark(frame: Frame, view: View, reader: TopUser, now: float, trouble: str) -> str:
     """Return the text of the first line that is printed in reverse video."""
     if view.is_paused:
         return "PAUSED"
@@ -147,15 +148,15 @@ def _classes(frame: Frame, view: View) -> Line:
 
 
 def _legend(found: Sequence[tuple[str, float]], view: View, *, is_long: bool, gap: int) -> Line:
-    line: Line = [Span(" ")]
+    line: Line = [StyledText(" ")]
     for at, (name, cards) in enumerate(found):
         sign = FILLS[name] * 2
         if view.ascii:
             sign = f"[{ASCII_FILLS[name]}]" if gap > 1 else ASCII_FILLS[name]
         blank = " " * gap if at + 1 < len(found) else ""
         line += [
-            Span(sign, name),
-            Span(f" {name if is_long else _SHORT.get(name, name)} {cards:.1f}{blank}", "soft"),
+            StyledText(sign, name),
+            StyledText(f" {name if is_long else _SHORT.get(name, name)} {cards:.1f}{blank}", "soft"),
         ]
     return line
 
@@ -163,7 +164,7 @@ def _legend(found: Sequence[tuple[str, float]], view: View, *, is_long: bool, ga
 # -- GPUs ----------------------------------------------------------------------------------------------
 
 
-def _gpus(frame: Frame, history: History, view: View, room: int) -> list[Line]:
+def _gpus(frame: Frame, history: LookHistory, view: View, room: int) -> list[Line]:
     """Return the rows of the GPUs: two to a line, or scrolled, if there are more than `room` rows."""
     is_wide = view.width >= _WIDE
     scale = [_scale(view)] if is_wide else []
@@ -172,7 +173,7 @@ def _gpus(frame: Frame, history: History, view: View, room: int) -> list[Line]:
     rows = [_gpu(frame, history, view, info, each, is_pair=pairs) for info in frame.gpus]
     if pairs:
         rows = [
-            [*left, Span("  "), *(rows[at + 1] if at + 1 < len(rows) else [])]
+            [*left, StyledText("  "), *(rows[at + 1] if at + 1 < len(rows) else [])]
             for at, left in enumerate(rows)
             if at % 2 == 0
         ]
@@ -196,31 +197,36 @@ def _scale(view: View) -> Line:
         begin = min(room - len(text), int(at * room))
         marks[begin : begin + len(text)] = text
     right = f"{'SM':>5} {'10 min':<8}{'memory':>8}{'temp':>6}{'W':>5}"
-    return [Span(f"GPU  {'model':<9} {''.join(marks)}{right}", "soft")]
+    return [StyledText(f"GPU  {'model':<9} {''.join(marks)}{right}", "soft")]
 
 
-def _gpu(frame: Frame, history: History, view: View, info: GpuInfo, columns: int, *, is_pair: bool) -> Line:
+def _gpu(
+    frame: Frame, history: LookHistory, view: View, info: GpuInfo, columns: int, *, is_pair: bool
+) -> Line:
     is_wide = columns >= _WIDE and not is_pair
     model = f"{cut(info.gpu.profile or fields.short_model(info.gpu.model), 9):<9} " if is_wide else ""
     has_jobs = bool(frame.on(info.gpu.index)) or info.hidden > 0
     sign = (ASCII_FILLS if view.ascii else FILLS)["down"] if info.is_down else " "
-    line: Line = [Span(f"{info.gpu.index:>3}"), Span(sign, "down"), Span(f" {model}")]
+    line: Line = [StyledText(f"{info.gpu.index:>3}"), StyledText(sign, "down"), StyledText(f" {model}")]
     room = _bar_room(columns, is_pair=is_pair)
     line += _bar(frame, view, info, room) if has_jobs or not info.is_down else _down(info, view, room)
     seen = info.seen
     sm = None if seen is None or (info.is_down and not has_jobs) else sm_of(info, frame.jobs)
-    line.append(Span(f"{percent(sm):>5}"))
+    line.append(StyledText(f"{percent(sm):>5}"))
     if is_pair or seen is None:
         return line
     points = history.gpus.get(info.gpu.index, ())
     values = means(points, frame.at - _HISTORY, frame.at, 8 if is_wide else 5, "sm")
     shown = _spark(values, 1.0, view)
     memory = gibibytes(seen.used, info.gpu.total)
-    line += [Span(f" {shown}" if columns >= 80 else "", "active"), Span(f"{memory:>{8 if is_wide else 9}}")]
+    line += [
+        StyledText(f" {shown}" if columns >= 80 else "", "active"),
+        StyledText(f"{memory:>{8 if is_wide else 9}}"),
+    ]
     if is_wide:
         heat = "–" if seen.temperature is None else f"{seen.temperature}°C"
         power = "–" if seen.power is None else f"{seen.power / 1000:.0f}"
-        line.append(Span(f"{heat.replace('°', '') if view.ascii else heat:>6}{power:>5}", "soft"))
+        line.append(StyledText(f"{heat.replace('°', '') if view.ascii else heat:>6}{power:>5}", "soft"))
     return line
 
 
@@ -245,7 +251,7 @@ def _bar(frame: Frame, view: View, info: GpuInfo, room: int) -> Line:
     line += _block("others", "charged", rooms[-3], view) if info.hidden else []
     line += _block("", "external", rooms[-2], view) + _rest(info, view, rooms[-1])
     used = sum(width_of(span.text) for span in line)
-    return [*line, Span(" " * (room - used))]
+    return [*line, StyledText(" " * (room - used))]
 
 
 def _rest(info: GpuInfo, view: View, room: int) -> Line:
@@ -269,10 +275,14 @@ def _block(label: str, kind: str, room: int, view: View) -> Line:
         inner = max(0, room - 2)
         text = f"{label} " if label and width_of(label) < inner else label[:inner]
         fill = ASCII_FILLS[kind] * (inner - width_of(text))
-        return [Span(f"[{text}{fill}]"[:room], kind)]
+        return [StyledText(f"[{text}{fill}]"[:room], kind)]
     text = f"{label} " if label else ""
     fill = FILLS[kind] * max(0, room - 1 - width_of(text))
-    return [Span(text, f"{kind}-label"), Span(fill, kind), Span(" " * (room - width_of(text) - len(fill)))]
+    return [
+        StyledText(text, f"{kind}-label"),
+        StyledText(fill, kind),
+        StyledText(" " * (room - width_of(text) - len(fill))),
+    ]
 
 
 def _spark(values: Sequence[float | None], most: float, view: View) -> str:
@@ -290,21 +300,21 @@ def _spark(values: Sequence[float | None], most: float, view: View) -> str:
 
 def _jobs(frame: Frame, view: View, jobs: Sequence[JobInfo], rows: int) -> list[Line]:
     columns = fields.columns(view.width)
-    lines: list[Line] = [[Span(f" {fields.head(columns)}", "soft")]]
+    lines: list[Line] = [[StyledText(f" {fields.head(columns)}", "soft")]]
     if not jobs:
         word = "No job passes the filter." if view.filter or view.is_mine else "No job is in the queue."
         word = word if frame.host else "Waiting for the controller."
-        lines.append([Span(f" {word}", "soft")])
+        lines.append([StyledText(f" {word}", "soft")])
     for job in jobs[view.top : view.top + rows]:
         is_selected = job.id == view.selected
         text, last, kind = fields.row(columns, job, frame.of(job), view.width)
         style = "select" if is_selected else "soft" if job.state is JobState.PENDING else "ink"
         mark = ">" if is_selected else " "
-        lines.append([Span(mark + text, style), Span(last, "select" if is_selected else kind)])
+        lines.append([StyledText(mark + text, style), StyledText(last, "select" if is_selected else kind)])
     return lines + [[]] * (rows + 1 - len(lines))
 
 
-def _detail(frame: Frame, history: History, view: View, jobs: Sequence[JobInfo]) -> list[Line]:
+def _detail(frame: Frame, history: LookHistory, view: View, jobs: Sequence[JobInfo]) -> list[Line]:
     """Return the five lines about the selected job, on a large screen."""
     if view.width < _WIDE or view.height < _TALL or not jobs or view.panel or not view.has_detail:
         return []
@@ -313,11 +323,11 @@ def _detail(frame: Frame, history: History, view: View, jobs: Sequence[JobInfo])
     rule = title + "─" * (view.width - width_of(title))
     found = _about(frame, history, view, job)[:4]
     blank: list[Line] = [[]] * (4 - len(found))
-    return [[Span(rule, "soft")], *found, *blank]
+    return [[StyledText(rule, "soft")], *found, *blank]
 
 
-def _about(frame: Frame, history: History, view: View, job: JobInfo) -> list[Line]:
-    lines: list[Line] = [[Span(f" {text}")] for text in fields.about(job)]
+def _about(frame: Frame, history: LookHistory, view: View, job: JobInfo) -> list[Line]:
+    lines: list[Line] = [[StyledText(f" {text}")] for text in fields.about(job)]
     if not job.state.holds:
         return lines
     now, points = frame.of(job), history.jobs.get(job.id, ())
@@ -328,34 +338,34 @@ def _about(frame: Frame, history: History, view: View, job: JobInfo) -> list[Lin
     held = None if now.memory is None else now.memory / gpus
     lines.append(
         [
-            Span(" SM share, 60 min  ", "soft"),
-            Span(_spark(means(points, since, frame.at, room, "sm"), gpus, view), "active"),
-            Span(f"  now {percent(None if now.sm is None else now.sm / gpus)}{each}"),
+            StyledText(" SM share, 60 min  ", "soft"),
+            StyledText(_spark(means(points, since, frame.at, room, "sm"), gpus, view), "active"),
+            StyledText(f"  now {percent(None if now.sm is None else now.sm / gpus)}{each}"),
         ]
     )
     lines.append(
         [
-            Span(" memory,   60 min  ", "soft"),
-            Span(_spark(means(points, since, frame.at, room, "memory"), given, view), "active"),
-            Span(f"  now {gibibytes(held, given // gpus, decimals=1)}{each}"),
+            StyledText(" memory,   60 min  ", "soft"),
+            StyledText(_spark(means(points, since, frame.at, room, "memory"), given, view), "active"),
+            StyledText(f"  now {gibibytes(held, given // gpus, decimals=1)}{each}"),
         ]
     )
-    return [*lines, *([Span(f" {text}")] for text in fields.findings(job, now))]
+    return [*lines, *([StyledText(f" {text}")] for text in fields.findings(job, now))]
 
 
 # -- panels and the last line --------------------------------------------------------------------------
 
 
-def _panel(frame: Frame, history: History, view: View, jobs: Sequence[JobInfo], rows: int) -> list[Line]:
+def _panel(frame: Frame, history: LookHistory, view: View, jobs: Sequence[JobInfo], rows: int) -> list[Line]:
     """Return the panel over the list of jobs: help, a job, or the reasons why a job is pending."""
     lines: list[Line]
     if view.panel == "help":
-        lines = [[Span(f" {text}")] for text in _help(view)]
+        lines = [[StyledText(f" {text}")] for text in _help(view)]
     elif view.panel == "why":
-        lines = [[Span(f" {cut(clean(text), view.width - 2)}")] for text in view.why]
+        lines = [[StyledText(f" {cut(clean(text), view.width - 2)}")] for text in view.why]
     else:
         job = jobs[selected(jobs, view)] if jobs else None
-        lines = [] if job is None else [[Span(f" {job.id} {clean(job.name)}", "head")]]
+        lines = [] if job is None else [[StyledText(f" {job.id} {clean(job.name)}", "head")]]
         lines += [] if job is None else _about(frame, history, view, job)
     top = min(view.panel_top, max(0, len(lines) - rows))
     shown = lines[top : top + rows]
@@ -386,19 +396,19 @@ _FEW = ("q", "?", "/", "u", "s", "Enter", "k")
 
 def _last(view: View, jobs: Sequence[JobInfo], rows: int, trouble: str) -> Line:
     if view.asking:
-        return [Span(f" Cancel job {view.asking}? y/n ", "reverse")]
+        return [StyledText(f" Cancel job {view.asking}? y/n ", "reverse")]
     if view.is_typing:
-        return [Span(f" filter: {view.filter}", "head"), Span("_", "reverse")]
+        return [StyledText(f" filter: {view.filter}", "head"), StyledText("_", "reverse")]
     if view.message or trouble:
-        return [Span(f" {clean(view.message or trouble)}", "bad")]
+        return [StyledText(f" {clean(view.message or trouble)}", "bad")]
     is_wide = view.width >= _WIDE
     line: Line = []
     for key, word in _KEYS.items():
         if is_wide or key in _FEW:
-            line += [Span(f" {key}", "key"), Span(f" {word} {' ' * (view.width >= 130)}", "soft")]
+            line += [StyledText(f" {key}", "key"), StyledText(f" {word} {' ' * (view.width >= 130)}", "soft")]
     end = min(len(jobs), view.top + rows)
     place = f"{view.top + 1}–{end} of {len(jobs)}" if jobs else "no jobs"
     extra = f"/{view.filter} " if view.filter else ""
     used = sum(width_of(span.text) for span in line)
     right = cut(clean(extra) + ("mine " if view.is_mine else "") + place, max(0, view.width - used - 1))
-    return [*line, Span(pad(right, max(0, view.width - used - 1), right=True), "soft")]
+    return [*line, StyledText(pad(right, max(0, view.width - used - 1), right=True), "soft")]

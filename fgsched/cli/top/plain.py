@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.cli.top import layout
-from fgsched.cli.top.snapshot import CLASSES, FIELDS, Frame, History, gpu_classes
-from fgsched.cli.top.view import Reader, View, chosen
+from fgsched.cli.top.snapshot import CLASSES, FIELDS, Frame, LookHistory, gpu_classes
+from fgsched.cli.top.view import TopUser, View, chosen
 from fgsched.client import Client
 from fgsched.protocol import GpuInfo, JobInfo
 from fgsched.views import display
@@ -18,26 +18,26 @@ from fgsched.views.display import host_name
 _LEAST = 24  # lines
 
 
-def take(client: Client, history: History, now: float) -> Frame:
+def take(client: Client, history: LookHistory, now: float) -> Frame:
     """Add a look at `now`, in epoch seconds, to the history. Raises FgschedError."""
     gpus = client.call(protocol.ListGpus()).gpus
     jobs = client.call(protocol.ListQueue(fields=FIELDS)).jobs
     return history.frame(gpus, jobs, now, host_name())
 
 
-def reader_of(client: Client, *, may_change: bool) -> Reader:
+def reader_of(client: Client, *, may_change: bool) -> TopUser:
     """Return the user of this process and the permitted actions. Raises FgschedError."""
     about = client.call(protocol.Ping())
-    return Reader(os.geteuid(), me(), about.operator, may_change)
+    return TopUser(os.geteuid(), me(), about.operator, may_change)
 
 
-def look(client: Client, now: float, *, may_change: bool) -> tuple[Frame, History, Reader]:
+def look(client: Client, now: float, *, may_change: bool) -> tuple[Frame, LookHistory, TopUser]:
     """Return one look at `now`, in epoch seconds. Raises FgschedError."""
-    history = History()
+    history = LookHistory()
     return take(client, history, now), history, reader_of(client, may_change=may_change)
 
 
-def text(frame: Frame, history: History, view: View, reader: Reader, columns: int) -> str:
+def text(frame: Frame, history: LookHistory, view: View, reader: TopUser, columns: int) -> str:
     """Return the screen with all jobs, without the keys."""
     jobs = chosen(frame, view, reader)
     gpus = len(frame.gpus)

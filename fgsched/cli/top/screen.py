@@ -23,8 +23,8 @@ from fgsched import protocol
 from fgsched.cli.prospects import explained
 from fgsched.cli.top import layout
 from fgsched.cli.top.plain import reader_of, take
-from fgsched.cli.top.snapshot import Frame, History
-from fgsched.cli.top.view import Action, Reader, View, press
+from fgsched.cli.top.snapshot import Frame, LookHistory
+from fgsched.cli.top.view import Action, TopUser, View, press
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import FgschedError
 
@@ -83,8 +83,8 @@ class Top(App[None]):
         """Begin with a view; `may_change` False: no job can be cancelled."""
         super().__init__(ansi_color=bool(os.environ.get("NO_COLOR")))
         self._view, self._may_change = view, may_change
-        self._history, self._frame = History(), Frame(at=time.time(), host="")
-        self._reader = Reader(-1, "", may_change=may_change)
+        self._history, self._frame = LookHistory(), Frame(at=time.time(), host="")
+        self._reader = TopUser(-1, "", may_change=may_change)
         self._trouble, self._looking, self._looked = "", False, 0.0
         self._made = layout.screen(self._frame, self._history, view, self._reader, now=time.time())
 

@@ -146,7 +146,7 @@ class Point(NamedTuple):
     memory: float | None  # bytes
 
 
-class History:
+class LookHistory:
     """The looks of the last hour."""
 
     def __init__(self) -> None:

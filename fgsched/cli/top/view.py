@@ -15,7 +15,7 @@ SORTS = ("queue", "id", "user", "name", "share", "sm", "memory", "time", "left")
 _BIG = float("inf")
 
 
-class Reader(Struct, frozen=True):
+class TopUser(Struct, frozen=True):
     """The user of fgtop, and the actions that this user may take."""
 
     uid: int
@@ -62,7 +62,7 @@ NOTHING = Action()
 # -- which jobs, in which order ------------------------------------------------------------------------
 
 
-def chosen(frame: Frame, view: View, reader: Reader) -> list[JobInfo]:
+def chosen(frame: Frame, view: View, reader: TopUser) -> list[JobInfo]:
     """Return the jobs that pass the filter, in the order of the view."""
     found = [job for job in frame.jobs if _is_chosen(job, view, reader)]
     found.sort(key=_queue_order)
@@ -71,7 +71,7 @@ def chosen(frame: Frame, view: View, reader: Reader) -> list[JobInfo]:
     return found[::-1] if view.reverse else found
 
 
-def _is_chosen(job: JobInfo, view: View, reader: Reader) -> bool:
+def _is_chosen(job: JobInfo, view: View, reader: TopUser) -> bool:
     if view.is_mine and job.uid != reader.uid:
         return False
     words = (job.user, job.name, job.state.word, job.state.code, str(job.array or job.id))
@@ -114,7 +114,7 @@ def scrolled(view: View, jobs: Sequence[JobInfo], rows: int) -> View:
 # -- keys ----------------------------------------------------------------------------------------------
 
 
-def press(view: View, key: str, jobs: Sequence[JobInfo], reader: Reader, rows: int) -> tuple[View, Action]:
+def press(view: View, key: str, jobs: Sequence[JobInfo], reader: TopUser, rows: int) -> tuple[View, Action]:
     """Return the view after a key, and the action that the key calls for.
 
     `key` is a character, or a name such as "enter", "up" or "page_down". `jobs` are the shown jobs, of which
@@ -200,7 +200,7 @@ _CHANGES: dict[str, Callable[[View], View]] = {
 }
 
 
-def _acted(view: View, key: str, jobs: Sequence[JobInfo], reader: Reader) -> tuple[View, Action]:
+def _acted(view: View, key: str, jobs: Sequence[JobInfo], reader: TopUser) -> tuple[View, Action]:
     if key == "q":
         return view, Action("quit")
     if key not in ("enter", "w", "t", "k") or not jobs:
