@@ -12,8 +12,6 @@ from live_host import attempts, living
 
 pytestmark = pytest.mark.compiler
 CPUS = "[host]\ncpus = 4\n"
-ONCE = {"controller_in_recovery", "controller_before_signal"}  # passed once in this story
-AS_OFTEN_AS_JOBS_LAST = "controller_before_follow"  # a job that ends within its turn is not followed
 SHEPHERDS = (
     "shepherd_before_claim",
     "shepherd_after_claim",
@@ -23,13 +21,16 @@ SHEPHERDS = (
 )
 
 
-def story(home):
-    """Three jobs that write a witness, and one that is cancelled; asked for as often as it needs."""
+def story(home, *first):
+    """Run three jobs that write a witness, the first with options, and one that is cancelled."""
     script = home.path / "witness.sh"
     script.write_text(
         "#!/bin/sh\n#FG --gpus=0.25 --no-requeue --output=/dev/null\necho $FG_JOB_ID >>witness\nexit $1\n"
     )
-    jobs = [int(home.run("fgsub", "--parsable", str(script), str(code)).out) for code in (0, 3, 5)]
+    options = {0: first, 3: (), 5: ()}
+    jobs = [
+        int(home.run("fgsub", "--parsable", *options[code], str(script), str(code)).out) for code in options
+    ]
     stuck = int(home.run("fgsub", "--parsable", "--wrap", "exec sleep 1000").out)
     home.run("fgcancel", str(stuck))
     home.run("fgwait", *map(str, (*jobs, stuck)))
@@ -41,26 +42,22 @@ def standing(home, job):
     return found["state"], found["exit_code"]
 
 
-@pytest.mark.parametrize(
-    ("point", "nth"),
-    [(point, nth) for point in POINTS for nth in (1, 2) if (point, nth) != (AS_OFTEN_AS_JOBS_LAST, 2)],
-)
-def test_the_controller_may_die_anywhere(tmp_path, point, nth):
-    with crashing(tmp_path, f"{point}:{nth}", config=CPUS) as home:
-        check_the_story(home, must_have_died=nth == 1 or point not in ONCE)
-
-
 @pytest.mark.parametrize("point", POINTS)
-def test_the_tasks_of_an_array_run_once_each_wherever_the_controller_dies(tmp_path, point):
+def test_the_controller_may_die_anywhere(tmp_path, point):
+    """Each task of an array, and each job after it, runs once; what happens together is the virtual world's."""
     with crashing(tmp_path, f"{point}:1", config=CPUS) as home:
-        script = 'echo "$FG_ARRAY_TASK_ID" >>witness; exit 0'
-        done = home.run("fgsub", "--parsable", "--array=0-4%2", "--output=/dev/null", "--wrap", script)
-        array = done.out.strip()
-        home.run("fgwait", array)
-        assert sorted((home.path / "witness").read_text().split()) == ["0", "1", "2", "3", "4"]
-        tasks = home.history(int(array))
-        assert [(job["task"], job["state"]) for job in tasks] == [(task, "COMPLETED") for task in range(5)]
+        first = home.places.lock.read_text()
+        (array, *jobs), stuck = story(home, "--array=0-2%2")
+        tasks = home.history(array)
+        assert [(job["task"], job["state"]) for job in tasks] == [(task, "COMPLETED") for task in range(3)]
+        assert [standing(home, job) for job in jobs] == [("FAILED", 3), ("FAILED", 5)]
+        assert standing(home, stuck)[0] == "CANCELLED"
+        ran = Counter(int(line) for line in (home.path / "witness").read_text().split())
+        assert ran == Counter([*(job["id"] for job in tasks), *jobs])
+        assert home.queue("id") == []
+        assert len(home.history()) == 6, "no repeat of a command queued a job twice"
         until_nothing_is_left(home)
+        assert home.places.lock.read_text() != first
 
 
 def until_nothing_is_left(home):
@@ -69,18 +66,6 @@ def until_nothing_is_left(home):
         if not (left := leftovers(home.places.run)):
             return
     raise AssertionError(left)
-
-
-def check_the_story(home, *, must_have_died):
-    first = home.places.lock.read_text()
-    jobs, stuck = story(home)
-    assert [standing(home, job) for job in jobs] == [("COMPLETED", 0), ("FAILED", 3), ("FAILED", 5)]
-    assert standing(home, stuck)[0] == "CANCELLED"
-    assert Counter((home.path / "witness").read_text().split()) == Counter(str(job) for job in jobs)
-    assert home.queue("id") == []
-    assert len(home.history()) == 4, "no repeat of a command queued a job twice"
-    until_nothing_is_left(home)
-    assert (home.places.lock.read_text() != first) is must_have_died
 
 
 @pytest.mark.parametrize("point", SHEPHERDS)

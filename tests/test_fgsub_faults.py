@@ -50,8 +50,9 @@ def controllers(home):
 # -- the controller dies ------------------------------------------------------------------------
 
 
-# Which turn takes the submission in depends on how requests happen to come together.
-@pytest.mark.parametrize("nth", range(2, 9))
+@pytest.mark.parametrize(
+    "nth", [2, 5]
+)  # which turn takes the submission in depends on how requests come together
 @pytest.mark.parametrize("point", ["controller_before_commit", "controller_after_commit"])
 def test_a_turn_that_is_cut_short_costs_no_job_and_starts_none_twice(tmp_path, point, nth):
     with crashing(tmp_path, f"{point}:{nth}") as home:
