@@ -44,7 +44,7 @@ def standing(home, job):
 
 @pytest.mark.parametrize("point", POINTS)
 def test_the_controller_may_die_anywhere(tmp_path, point):
-    """Each task of an array, and each job after it, runs once; what happens together is the virtual world's."""
+    """Each task of an array, and each job after it, runs once; the virtual world has the combinations."""
     with crashing(tmp_path, f"{point}:1", config=CPUS) as home:
         first = home.places.lock.read_text()
         (array, *jobs), stuck = story(home, "--array=0-2%2")
