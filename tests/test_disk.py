@@ -44,7 +44,7 @@ PASSING = {
     ],
 }
 PASSED = {name for names in PASSING.values() for name in names}
-KEEPING = {"store", "mail", "accounting"}  # packages whose files outlive the host's restart
+KEEPING = {"store", "mail", "accounting", "reports"}  # packages whose files outlive the host's restart
 SYNCS = {"fsync", "fdatasync"}
 OF_OS = SYNCS | {
     *("rename", "renames", "replace", "truncate", "ftruncate", "write", "pwrite", "writev", "pwritev"),

@@ -502,7 +502,7 @@ class TestDriver:
     @pytest.mark.parametrize("state", ["fine", "hang"])
     def test_closing_leaves_no_process_even_with_a_question_out(self, driver, state):
         _, sampler = attach(Config(), os.environ)
-        supervisor, (probe,) = sampler._supervisor, probes(sampler)
+        supervisor, (probe,) = sampler._supervisor._process, probes(sampler)
         pidfd = process.open_pidfd(probe)
         driver(state)
         sampler.ask(READING)

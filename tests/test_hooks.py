@@ -414,7 +414,7 @@ def test_the_submit_filter_is_not_asked_for_those_who_have_gone():
 class Unstarted(HookRunner):
     """The controller's end alone; a test is the runner."""
 
-    def _start(self) -> None:
+    def _start(self, now) -> None:
         pass
 
     def tell(self, *outcomes: Ran) -> None:

@@ -22,7 +22,7 @@ from fgsched.mail.addresses import check_address, host_name, resolved
 from fgsched.mail.composing import compose
 from fgsched.mail.letters import JobMail, MailSettings, Message, from_bytes, to_bytes
 from fgsched.mail.mailer import Mailer
-from fgsched.mail.process import start
+from fgsched.mail.process import MailerProcess
 from fgsched.mail.spool import Full, Spool
 from fgsched.reports.mail import notice_mail, notice_text
 from fgsched.store.moved import NothingMoved, Unreadable
@@ -730,14 +730,6 @@ def test_a_password_that_others_can_read_is_not_used(spool, server, tmp_path):
     assert (names(spool, "new"), server.mails) == (["a"], [])
 
 
-def mailing(spool, settings):
-    """A mailer's process and our end of its socket."""
-    ours, theirs = socket.socketpair()
-    process = start(spool.path, settings, theirs)
-    theirs.close()
-    return process, ours
-
-
 STEPS = [("mail_before_sending", 1), ("mail_after_sending", 2), ("mail_after_noting", 1)]
 
 
@@ -748,12 +740,12 @@ def test_a_killed_mailer_loses_no_letter_and_repeats_one_only_if_it_was_killed_a
     spool.put("a", message())
     with monkeypatch.context() as crashing:
         crashing.setenv("FG_CRASH_AT", point)
-        process, ours = mailing(spool, settings_of(server))
-    assert process.wait(PATIENCE) == -signal.SIGKILL
-    ours.close()
-    process, ours = mailing(spool, settings_of(server))
+        mailer = MailerProcess(spool.path, settings_of(server))
+        mailer.start(0.0)
+    assert mailer._process.wait(PATIENCE) == -signal.SIGKILL
+    mailer.start(0.0)
     until(spool.path / "new", lambda: not names(spool, "new"))
-    ours.close()
-    assert process.wait(PATIENCE) == 0
+    mailer.close()
+    assert mailer._process.returncode == 0
     assert [one["Message-ID"].partition("@")[0] for one in server.mails] == ["<a"] * times
     assert names(spool, "sent") == ["a"]

@@ -33,7 +33,7 @@ from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.hooking import HookDesk
 from fgsched.controller.mailing import MailRoom
 from fgsched.controller.moving import Mover, PastJobs, Site
-from fgsched.controller.turn import ClientRequest, Effect, Event, SendReply, WatchdogFinding
+from fgsched.controller.turn import ClientRequest, DeferredStarts, Effect, Event, SendReply, WatchdogFinding
 from fgsched.controller.upkeep import JobRetention as Retention
 from fgsched.controller.upkeep import Pruner
 from fgsched.domain.errors import FgschedError, StorageError
@@ -42,6 +42,7 @@ from fgsched.domain.states import JobState, Reason
 from fgsched.launch.launcher import PendingLaunch
 from fgsched.lifecycle.watchdog import Fault
 from fgsched.store.moved import Unreadable
+from fgsched.system.helper import Watch
 from virtualhost import Agenda, VirtualHost
 from virtualprograms import MAILS, Post, Programs, VirtualMailer, VirtualRunner
 
@@ -110,8 +111,7 @@ class VirtualAccountant:
         self.deaths = 0
         self._answers: list[Answer] = []
         self._accountant: Accountant | None = None
-        self._watched: Callable[[], None] | None = None
-        self._pidfd = -1
+        self._ended: Callable[[], None] = lambda: None
         self.start()
 
     @property
@@ -123,9 +123,8 @@ class VirtualAccountant:
         self._accountant = Accountant(self._path, UTC, KEEP)
         self._accountant.begin()
 
-    def watch(self, pidfd: int, ended: Callable[[], None]) -> None:
-        """Call `ended` when the process has ended."""
-        self._pidfd, self._watched = pidfd, ended
+    def begin(self, watch: Watch, ended: Callable[[], None]) -> None:
+        self._ended = ended
 
     def send(self, text: bytes) -> None:
         served = self._accountant
@@ -147,10 +146,9 @@ class VirtualAccountant:
     def die(self) -> None:
         """End as by kill -9; the bookkeeper hears of it."""
         self.dies, self.deaths = "", self.deaths + 1
-        self._answers, self._pidfd = [], -1  # the bookkeeper closes the descriptor
+        self._answers = []
         self.close()
-        assert self._watched is not None
-        self._watched()
+        self._ended()
 
     def receive(self) -> list[Answer]:
         found, self._answers = self._answers, []
@@ -164,9 +162,6 @@ class VirtualAccountant:
         served, self._accountant = self._accountant, None
         if served is not None:
             served.close()
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
 
 
 @dataclass
@@ -196,6 +191,7 @@ class Life:
     def __init__(self, site: Place, left: int = UNLIMITED) -> None:
         """Start a controller whose power fails after `left` effects. Raises StorageError or PowerCut."""
         self.site = site
+        self.starts = DeferredStarts()
         self._asks: list[float] = []  # when the unanswered questions to the driver were asked
         self.looked_at = -math.inf  # when the cards were read last
         self.accountant: VirtualAccountant | None = None
@@ -268,7 +264,7 @@ class Life:
         self.keeper = Bookkeeper(self.accountant, self.mover, lambda: agenda.now)  # type: ignore[arg-type]
         with suppress(Unreadable):  # accounts without their log: as Books.begin
             self.store.raise_ids(self.accounts.last_id())
-        self.keeper.begin(self.accountant.watch)
+        self.keeper.begin(lambda pidfd, ended: None)
         keep = Retention(site.config.keep_scripts, site.config.keep_scripts_size)
         self.pruner = Pruner(self.store, keep, lambda: self.engine.jobtable.revision)
 
@@ -280,7 +276,7 @@ class Life:
         assert self.accountant is not None
         site = self.site
         helpers = self.accountant.has_answers or self.runner.has_heard or self.mailer.has_reports
-        return bool(site.host.inbox or site.mailbox or helpers)
+        return bool(site.host.inbox or site.mailbox or self.starts.due(site.agenda.now) == 0.0 or helpers)
 
     @property
     def is_settled(self) -> bool:
@@ -298,7 +294,7 @@ class Life:
         happened, site.host.inbox = site.host.inbox, []
         asked, site.mailbox[:] = list(site.mailbox), []
         self.unanswered = asked
-        events = [*happened, *(self._request(one) for one in asked)]
+        events = self.starts.select([*happened, *(self._request(one) for one in asked)], site.agenda.now)
         if events or is_due or self._turn_due() <= 0.0:
             self.engine.turn(events, site.agenda.wall)
         self._check()
@@ -327,7 +323,10 @@ class Life:
         """Return when the next turn and the next round are due without an event, by the monotonic clock."""
         now = self.site.agenda.now
         turn = self._turn_due()
-        parts = (self._look_due(), self.pruner.due(now), self.keeper.due(), self.mailroom.due(now))
+        parts = (
+            *(self._look_due(), self.pruner.due(now), self.keeper.due(), self.mailroom.due(now)),
+            self.starts.due(now),
+        )
         return now + turn, now + min(turn, *(one for one in parts if one is not None))
 
     def _turn_due(self) -> float:

@@ -125,7 +125,7 @@ def _demand(gpus: table.Amount | None, memory: table.GpuMemory | None) -> Demand
 
 def _fenced(question: bytes) -> dict[str, str]:
     """Start the watcher of a fence, and return the variables of its programs. Raises FgschedError."""
-    from fgsched.gpus.supervisor import helper_command
+    from fgsched.system.helper import helper_command
 
     command = helper_command("fgsched.controller.fencing")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as watcher:

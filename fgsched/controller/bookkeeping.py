@@ -6,7 +6,6 @@ wait in the queue. Samples wait in memory; above a limit the oldest are dropped,
 """
 
 import logging
-import os
 import socket
 import time
 from collections import deque
@@ -37,6 +36,7 @@ from fgsched.controller.moving import Mover, PastJobs, Site
 from fgsched.domain.errors import FgschedError, OurFault, Refused, StorageError
 from fgsched.store import Store
 from fgsched.store.moved import Unreadable
+from fgsched.system.helper import Watch
 from fgsched.system.paths import Paths
 
 log = logging.getLogger("fgsched.controller")
@@ -47,7 +47,6 @@ _LONGEST_PAUSE = 300.0
 _REMEMBERED = 30 * 86_400.0  # seconds for which the runs of a job name are remembered for forecasts
 _GATHER = 1.0  # seconds for which samples are gathered: each message costs a commit and a turn
 _FLUSH = 0.02  # seconds until the next attempt, if a message did not fit into the socket
-Watch = Callable[[int, Callable[[], None]], None]
 Then = Callable[[Answer], None]
 
 
@@ -83,7 +82,6 @@ class Bookkeeper:
     def __init__(self, process: AccountantProcess, jobs: Jobs, clock: Callable[[], float]) -> None:
         """`clock` returns monotonic seconds."""
         self._process, self._jobs, self._clock = process, jobs, clock
-        self._watch: Watch = lambda pidfd, ended: os.close(pidfd)
         self._held = HeldSamples(_HELD)
         self._under_way: _UnderWay | None = None
         self._orders: deque[tuple[Order, Callable[[], None], Then]] = deque()
@@ -95,8 +93,7 @@ class Bookkeeper:
 
     def begin(self, watch: Watch) -> None:
         """Watch the process; `watch` calls back once when the process of a pidfd has ended."""
-        self._watch = watch
-        self._follow()
+        self._process.begin(watch, self._ended)
 
     def send(self, *records: Sample) -> None:
         """Store these records soon. Never fails; samples that cannot be stored for long become a gap."""
@@ -218,17 +215,10 @@ class Bookkeeper:
         except OSError as error:
             self._fail(f"the accountant cannot be started: {error}")
             return
-        self._follow()
+        self._is_alive = True
 
-    def _follow(self) -> None:
-        pid = self._process.pid
-        self._is_alive = bool(pid)
-        if pid:
-            self._watch(pidfd := os.pidfd_open(pid), lambda: self._ended(pidfd))
-
-    def _ended(self, pidfd: int) -> None:
+    def _ended(self) -> None:
         """Take back the records that the ended process did not acknowledge."""
-        os.close(pidfd)
         self._is_alive = False
         self.receive()
         sent, self._under_way = self._under_way, None

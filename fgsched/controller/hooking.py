@@ -11,10 +11,11 @@ from fgsched.controller.turn import EpilogDone, Event, HostShort, PrologFailed
 from fgsched.domain.job import Job
 from fgsched.hooks.environment import environment
 from fgsched.hooks.filtering import MOST_OUTPUT, is_refusal
-from fgsched.hooks.process import HookRunner, RelayProcess, Watch
+from fgsched.hooks.process import HookRunner, RelayProcess
 from fgsched.hooks.settings import NO_HOOKS, HookRun, HookSettings, Ran, base
 from fgsched.launch.launcher import LaunchGate, PendingLaunch
 from fgsched.store import Allocation
+from fgsched.system.helper import Watch
 
 log = logging.getLogger(__name__)
 Report = Callable[[Event], None]

@@ -19,13 +19,14 @@ from fgsched.controller.mpsservers import MpsServers, RunningDaemon
 from fgsched.controller.turn import ClientsEnded, Event, ServerAnswered
 from fgsched.domain.job import Gpu, Job, Request
 from fgsched.domain.states import JobState
-from fgsched.hooks.process import HookRunner, Watch
+from fgsched.hooks.process import HookRunner
 from fgsched.hooks.settings import HookRun, Ran
 from fgsched.launch.launcher import Launcher
 from fgsched.lifecycle import mps
 from fgsched.lifecycle.launchspec import job_dir
 from fgsched.lifecycle.mps import MpsDaemon
 from fgsched.lifecycle.transitions import Alive, Result, Shepherd, Unclaimed
+from fgsched.system.helper import Watch
 
 log = logging.getLogger(__name__)
 _ANSWER = 5.0  # seconds in which a daemon must answer

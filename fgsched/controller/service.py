@@ -316,6 +316,7 @@ class Controller:
         self._books.begin(self._loop.watch, self._loop.watch_once, time.time())
         if self._beside.mailer is not None:
             self._loop.watch(self._beside.mailer, self._mailroom.receive)
+            self._beside.mailer.begin(self._loop.watch_once, lambda: None)
         self._later.begin()
         self._loop.watch(self._hooks, self._hooks.receive)
         self._loop.watch(self._mps, self._mps.receive)

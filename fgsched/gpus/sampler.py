@@ -2,8 +2,7 @@
 
 import logging
 import os
-import socket
-import subprocess
+import time
 from collections.abc import Container, Sequence
 from contextlib import suppress
 
@@ -15,10 +14,9 @@ from fgsched.gpus import mig
 from fgsched.gpus.backend import INVENTORY, READING, GpuReport, Person, load
 from fgsched.gpus.selection import Selection
 from fgsched.gpus.simulated import SimulatedGpus
-from fgsched.gpus.supervisor import helper_command
+from fgsched.system.helper import Helper
 
 log = logging.getLogger(__name__)
-_CHUNK = 1 << 16  # bytes
 SLACK = 512 << 20  # bytes of a GPU in use without a process: contexts, page tables
 
 
@@ -115,10 +113,7 @@ class Sampler(_Selected):
     def __init__(self, selection: Selection, deadline: float) -> None:
         super().__init__(selection)
         self._deadline = deadline
-        self._socket, self._supervisor_end = socket.socketpair()
-        self._socket.setblocking(False)
-        self._supervisor: subprocess.Popen[bytes] | None = None
-        self._unread = b""
+        self._supervisor = Helper("fgsched.gpus.supervisor", patience=5.0)
 
     def start(self) -> None:
         """Start the supervisor, or another one after it was killed; `fileno` stays the same.
@@ -126,13 +121,11 @@ class Sampler(_Selected):
         Raises:
             OSError: the process cannot be started.
         """
-        command = helper_command("fgsched.gpus.supervisor", str(self._deadline))
-        end = self._supervisor_end.fileno()
-        self._supervisor = subprocess.Popen(command, stdin=end, stdout=end, cwd="/", start_new_session=True)
+        self._supervisor.launch(str(self._deadline), now=time.monotonic())
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when `read` has answers."""
-        return self._socket.fileno()
+        return self._supervisor.fileno()
 
     def ask(self, want: str) -> None:
         """Send a question; never blocks.
@@ -142,36 +135,25 @@ class Sampler(_Selected):
         Args:
             want: INVENTORY, READING, USE, or HOOK_TEST or LIMIT with JSON.
         """
-        if self._supervisor is None or self._supervisor.poll() is not None:
+        if not self._supervisor.is_running:
             log.warning("the probe supervisor has exited: starting another")
             self.start()
-        with suppress(BlockingIOError):  # a stopped supervisor has many questions already
-            self._socket.send(f"{want}\n".encode())
+        if self._supervisor.flush():  # a stopped supervisor has many questions already
+            self._supervisor.send(f"{want}\n".encode())
 
     def read(self) -> list[GpuAnswer]:
         """Return the answers that have arrived; never blocks."""
-        with suppress(BlockingIOError):
-            while data := self._socket.recv(_CHUNK):
-                self._unread += data
-        *lines, self._unread = self._unread.split(b"\n")
-        return [self._parsed(line) for line in lines]
+        return [self._parsed(line) for line in self._supervisor.lines()]
 
     def close(self) -> None:
         """Stop the supervisor; kill it after 5 seconds."""
-        self._socket.close()
-        self._supervisor_end.close()
-        if self._supervisor:
-            with suppress(subprocess.TimeoutExpired):
-                self._supervisor.wait(5)
-                return
-            self._supervisor.kill()
-            self._supervisor.wait()
+        self._supervisor.close()
 
     def _parsed(self, line: bytes) -> GpuAnswer:
         try:
             report = load(line)
-        except ValueError:  # an incomplete line of a killed supervisor
-            report = GpuReport(want=READING, error="the probe supervisor was killed")
+        except ValueError:
+            report = GpuReport(want=READING, error="the probe supervisor sent a malformed report")
         return self.interpret(report)
 
 

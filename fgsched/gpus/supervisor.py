@@ -8,77 +8,33 @@ new library. The pause before the next probe doubles with each failure in a row.
 
 import os
 import selectors
-import subprocess
 import sys
 import time
 from collections import deque
 from contextlib import suppress
-from pathlib import Path
 
 from fgsched.gpus.backend import HOOK_TEST, INVENTORY, WAKE_FACTOR, GpuReport, dump, load
 from fgsched.system import loader
+from fgsched.system.helper import Helper
 
 _MAX_PAUSE = 300.0  # seconds
 _CHUNK = 1 << 16  # bytes
-_HELPER = Path(__file__).parents[1] / "system" / "helper.py"
 
 
-def helper_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs `main` of a module of this installation, isolated from the environment.
+def _probe(module: str = "fgsched.gpus.probe") -> Helper:
+    """Start a child process that answers questions: a probe, or a test of the hook."""
+    # The library of the driver may be where only the caller's LD_LIBRARY_PATH leads.
+    helper = Helper(module, environ=loader.of_users(os.environ), is_single=True)
+    helper.launch(now=time.monotonic())
+    return helper
 
-    The arguments start at sys.argv[1]. Every user of the host can read them: settings do not belong there.
-    """
-    # Without `-I` a PYTHONPATH or a file in the working directory could replace our modules.
-    return [sys.executable, "-I", str(_HELPER), module, *arguments]
 
-
-class Helper:
-    """A child process that answers questions: a probe, or a test of the hook."""
-
-    def __init__(self, module: str = "fgsched.gpus.probe") -> None:
-        pipe = subprocess.PIPE
-        # The library of the driver may be where only the caller's LD_LIBRARY_PATH leads.
-        environ = loader.of_users(os.environ)
-        self._process = subprocess.Popen(
-            helper_command(module), stdin=pipe, stdout=pipe, bufsize=0, env=environ
-        )
-        assert self._process.stdin
-        assert self._process.stdout
-        self._input, self._output = self._process.stdin, self._process.stdout
-        self._received = b""
-
-    def fileno(self) -> int:
-        """Return the descriptor that is readable when `receive` has something."""
-        return self._output.fileno()
-
-    def ask(self, question: str) -> None:
-        """Send a question.
-
-        Raises:
-            BrokenPipeError: the process has exited.
-        """
-        self._input.write(f"{question}\n".encode())
-
-    def receive(self) -> bytes | None:
-        """Return the answer; b"" while it is incomplete, None if the process has exited."""
-        data = os.read(self.fileno(), _CHUNK)
-        self._received += data
-        if not data:
-            return None
-        if not self._received.endswith(b"\n"):
-            return b""
-        line, self._received = self._received, b""
-        return line
-
-    def abandon(self) -> None:
-        """Kill the process without waiting for its exit."""
-        self._process.kill()
-        self._input.close()
-        self._output.close()
-
-    def has_exited(self) -> bool:
-        """Return whether the process has exited."""
-        return self._process.poll() is not None
+def _answer_of(helper: Helper) -> bytes | None:
+    """Return the answer with its newline; b"" while it is incomplete, None if the process has exited."""
+    lines = helper.lines()
+    if lines:
+        return lines[0] + b"\n"
+    return None if helper.is_closed else b""
 
 
 class ProbeSupervisor:
@@ -138,22 +94,21 @@ class ProbeSupervisor:
 
     def _start_hook_test(self) -> None:
         """Start the test of the hook, which delays readings; once per driver and build of the hook."""
-        self._hook_test = Helper("fgsched.gpus.hooktest")
+        self._hook_test = _probe("fgsched.gpus.hooktest")
         self._selector.register(self._hook_test, selectors.EVENT_READ)
         self._timeout = self._deadline * WAKE_FACTOR
         self._due = time.monotonic() + self._timeout
         with suppress(BrokenPipeError):  # it has exited, which `receive` reports
-            self._hook_test.ask(self._questions[0].partition(" ")[2])
+            self._hook_test.send(f"{self._questions[0].partition(' ')[2]}\n".encode())
 
     def _end_hook_test(self) -> None:
         assert self._hook_test is not None
-        line = b"" if self._is_late else self._hook_test.receive()
+        line = b"" if self._is_late else _answer_of(self._hook_test)
         if line == b"" and not self._is_late:
             return
         why = f"it took more than {self._timeout:g} s" if line == b"" else "it exited without an answer"
         self._selector.unregister(self._hook_test)
         self._hook_test.abandon()
-        self._hook_test.has_exited()
         self._hook_test = None
         self._timeout = self._deadline
         self._answer(line or dump(GpuReport(want=HOOK_TEST, error=f"the test of the hook failed: {why}")))
@@ -168,26 +123,26 @@ class ProbeSupervisor:
         if question.startswith(HOOK_TEST):
             self._start_hook_test()
             return
-        if self._abandoned and self._abandoned.has_exited():
+        if self._abandoned and not self._abandoned.is_running:
             self._abandoned = None
         pauses = time.monotonic() < self._not_before and question != INVENTORY  # a person waits for that
         if self._abandoned or pauses:
             self._answer(dump(GpuReport(want=question, error=self._trouble, is_late=self._was_late)))
             return
         if self._probe is None:
-            self._probe = Helper()
+            self._probe = _probe()
             self._selector.register(self._probe, selectors.EVENT_READ)
         if question == INVENTORY:
             self._timeout = self._deadline * WAKE_FACTOR
         try:
-            self._probe.ask(question)
+            self._probe.send(f"{question}\n".encode())
         except BrokenPipeError:
             self._fail("the probe of the driver ended")
         else:
             self._due = time.monotonic() + self._timeout
 
     def _receive_answer(self) -> None:
-        line = self._probe.receive() if self._probe else None
+        line = _answer_of(self._probe) if self._probe else None
         if line is None and self._due is None:
             self._drop()  # killed from outside: the next question starts another probe
         elif line is None:
