@@ -266,7 +266,7 @@ class ShowLog(Question[LogLines], frozen=True, tag="log"):
     job: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0  # id of a job or an array; 0: all
 
 
-class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StreamedEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One event of a job, of a GPU or of the site. Fields and names of events are added, never renamed."""
 
     event: str  # submitted, started, held, released, cancelling, suspended, resumed, preempted, …
@@ -293,7 +293,7 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class EventBatch(Struct, frozen=True, kw_only=True):
     """Events, the oldest first, and where the next request continues."""
 
-    events: list[Event]
+    events: list[StreamedEvent]
     cursor: str
     lost: int | None = 0  # events that were dropped since the cursor; None: unknown, the controller restarted
 

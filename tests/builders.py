@@ -13,7 +13,6 @@ from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.turn import (
     ClientRequest,
-    DeferredStarts,
     Effect,
     Event,
     JobEnded,
@@ -216,7 +215,6 @@ class World:
         """A controller takes its place."""
         self.store.engine = None
         self.host.inbox.clear()
-        self.starts = DeferredStarts()
         self.engine = CrashingEngine(self.store, self.host, self.new_cards(), limits=self.limits, tier="shim")
         self.furnish()
         self.engine.recover(self.now)
@@ -256,12 +254,12 @@ class World:
     def turn(self, *events: Event) -> None:
         self.now += 1
         happened, self.host.inbox = self.host.inbox, []
-        self.engine.turn(self.starts.select([*happened, *events], self.now), self.now)
+        self.engine.turn([*happened, *events], self.now)
 
     def settle(self) -> None:
         """Turns until nothing more happens by itself."""
         self.turn()
-        while self.host.inbox or self.starts.due(self.now) is not None or self.engine.orphans:
+        while self.host.inbox or self.engine.orphans:
             self.turn()
 
     def submit(self, demands: Iterable[Demand], *, key: str = "", user: str = "ann", **more: object) -> None:

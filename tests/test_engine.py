@@ -7,24 +7,18 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from builders import GIB, World, a_demand, a_gpu, a_job, a_result, full_disk
+from builders import GIB, World, a_demand, a_gpu, a_result, full_disk
 from crashing import Power, power_cuts
 from fgsched.config.load import Config
 from fgsched.controller.containment import Containment
 from fgsched.controller.jobtable import Slots
 from fgsched.controller.turn import (
-    DEFERRAL,
-    NO_REPLY,
     ClientRequest,
-    DeferredStarts,
-    Forget,
     HostShort,
     JobEnded,
     JobStarted,
-    LaunchAttempt,
     SendReply,
     StartFailed,
-    launches_first,
 )
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits, Reading
@@ -83,17 +77,9 @@ def test_a_beginning_and_an_end_that_are_told_together_are_both_recorded():
     assert world.job(1).state is JobState.COMPLETED
     assert steps(world) == [
         (1, began, "PENDING", "CONFIGURING"),
-        (1, began + 0.25, "CONFIGURING", "RUNNING"),
+        (1, world.now, "CONFIGURING", "RUNNING"),
         (1, world.now, "RUNNING", "COMPLETED"),
     ]
-
-
-def test_an_attempt_that_never_ran_has_no_step_that_says_so():
-    world = World([a_gpu(0)])
-    world.submit([a_demand(5000)])
-    world.host.finish(1, 1, a_result(status=1, cause="launch", started_at=7.0))
-    world.turn()
-    assert [new for *_, new in steps(world)] == ["CONFIGURING", "FAILED"]
 
 
 def short_result(world):
@@ -146,71 +132,6 @@ def test_a_job_with_a_process_that_no_kill_ends_is_over_and_its_card_waits_for_a
     world.engine.cards.resume(0, world.now)
     world.settle()
     assert world.job(3).state is JobState.RUNNING
-
-
-FORKED = JobStarted(1, 2, Shepherd(5, 5, "boot"))
-
-
-ANOTHER_ENDED = JobEnded(2, 2)
-SOON, LATER = 100 + DEFERRAL / 2, 100 + DEFERRAL  # seconds; the first events came at 100
-
-
-def test_a_start_that_is_told_with_its_end_is_passed_over():
-    assert DeferredStarts().select([FORKED, JobEnded(1, 2)], 100) == [JobEnded(1, 2)]
-    assert DeferredStarts().select([FORKED, JobEnded(1)], 100) == [JobEnded(1)], "the one under way is meant"
-
-
-def test_where_other_jobs_end_a_start_waits_for_its_own_end():
-    starts = DeferredStarts()
-    assert starts.select([FORKED, ANOTHER_ENDED], 100) == [ANOTHER_ENDED]
-    assert starts.due(SOON) == pytest.approx(DEFERRAL / 2)
-    assert starts.select([JobEnded(1, 2)], SOON) == [JobEnded(1, 2)]
-    assert starts.due(SOON) is None
-
-
-def test_starts_that_follow_an_end_wait_for_theirs_and_need_no_turn_meanwhile():
-    starts, second = DeferredStarts(), JobStarted(3, 1, Shepherd(6, 6, "boot"))
-    starts.select([ANOTHER_ENDED], 100)
-    assert starts.select([FORKED], 100) == []
-    assert starts.select([second], SOON) == []
-    assert starts.select([JobEnded(1, 2)], SOON) == [JobEnded(1, 2)]
-    assert starts.select([], SOON + DEFERRAL) == [second]
-
-
-def test_a_start_is_deferred_for_a_limited_time_also_while_others_end():
-    starts = DeferredStarts()
-    starts.select([FORKED, ANOTHER_ENDED], 100)
-    starts.select([JobEnded(3, 1)], SOON)
-    assert starts.select([JobEnded(4, 1)], LATER) == [FORKED, JobEnded(4, 1)]
-    assert starts.due(LATER) is None
-
-
-@pytest.mark.parametrize("more", [StartFailed(7, 1, "no such directory"), ClientRequest(None, None)])
-def test_a_turn_that_is_made_for_something_else_records_the_starts_too(more):
-    starts = DeferredStarts()
-    starts.select([FORKED, ANOTHER_ENDED], 100)
-    assert starts.select([more], SOON) == [FORKED, more]
-
-
-def test_the_end_of_an_earlier_attempt_is_not_the_one_that_is_waited_for():
-    starts = DeferredStarts()
-    assert starts.select([JobEnded(1, 1), FORKED], 100) == [JobEnded(1, 1)]
-    assert starts.select([JobEnded(1, 1)], LATER) == [FORKED, JobEnded(1, 1)]
-
-
-def test_where_no_end_is_noticed_a_start_is_recorded_at_once():
-    starts = DeferredStarts()
-    a_shepherd_ended = JobEnded(2)  # nobody tells of such an end before the start is recorded
-    assert starts.select([FORKED, a_shepherd_ended], 100) == [FORKED, a_shepherd_ended]
-    assert starts.select([FORKED], 100) == [FORKED]
-    starts.select([ANOTHER_ENDED], 200)
-    assert starts.select([FORKED], 200 + DEFERRAL) == [FORKED]
-
-
-def test_launches_come_before_the_removal_of_files_but_not_before_replies():
-    launch, forget = LaunchAttempt(a_job(2), ()), Forget(a_job(1))
-    assert launches_first([forget, launch]) == ([launch], [forget])
-    assert launches_first([forget, NO_REPLY, launch]) == ([], [forget, NO_REPLY, launch])
 
 
 def test_the_next_job_starts_in_the_turn_that_records_the_end():
@@ -842,8 +763,6 @@ def test_a_job_that_begins_and_ends_in_one_turn_is_not_followed_but_one_that_onl
     world.submit([a_demand(5000), a_demand(5000)])
     world.host.finish(1, 1, a_result())
     world.host.inbox[-1] = JobEnded(1, 1)  # its shepherd rests
-    world.turn()
-    assert followed == []
     world.turn()
     assert followed == [(2, 1)]
     assert world.job(1).state is JobState.COMPLETED

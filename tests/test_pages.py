@@ -13,7 +13,7 @@ from fgsched.accounting.ledger import HOUR
 from fgsched.reports import drawing
 from fgsched.reports.export import as_json
 from fgsched.reports.html import as_html, cell
-from fgsched.reports.model import Mark, Number, RowStep
+from fgsched.reports.model import Mark, Number, Step
 from fgsched.reports.registry import NAMES, Wish, kind
 from fgsched.reports.text import as_text
 from reporting import HOSTS, NOW, facts_of, hostile_plan, is_expected
@@ -215,7 +215,7 @@ def test_a_long_name_is_never_cut(paths):
 
 
 def test_the_path_of_a_class_follows_its_steps_from_the_base():
-    half, whole = RowStep(0.5, 0, 0, 0, 0), RowStep(0.5, 0.5, 0, 0, 0)
+    half, whole = Step(0.5, 0, 0, 0, 0), Step(0.5, 0.5, 0, 0, 0)
     assert dict(drawing.classes([half, whole, None, half])) == {
         "active": "M0 36V18H500V36H250H0zM750 36V18H1000V36H750z".replace("H250H0z", "H0z"),
         "held-idle": "M250 18V0H500V18H250z",
@@ -225,7 +225,7 @@ def test_the_path_of_a_class_follows_its_steps_from_the_base():
 
 
 def test_a_path_holds_only_coordinates():
-    steps = [RowStep(at / 7, (7 - at) / 14, 0, 0, 0) for at in range(8)] + [None]
+    steps = [Step(at / 7, (7 - at) / 14, 0, 0, 0) for at in range(8)] + [None]
     for _, path in drawing.classes(steps):
         assert re.fullmatch(r"(?:[MHVz]|[\d.]+ ?)+", path)
 

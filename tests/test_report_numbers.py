@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import fgsched
 from fgsched.reports import numbers
 from fgsched.reports.layout import ascii_only
-from fgsched.reports.model import Difference, Number
+from fgsched.reports.model import Change, Number
 from fgsched.reports.wording import step_text, type_word
 
 
@@ -52,14 +52,14 @@ def test_the_parts_of_nothing_are_unknown():
 
 def test_a_change_is_the_difference_of_the_printed_percentages():
     now, before = numbers.share(71.04, 100), numbers.share(58.46, 100)
-    assert numbers.points(now, before, 1) == Difference(12.5, "points", "up", "12.5 points", "good")
-    assert numbers.points(now, now) == Difference(0.0, "points", "same", "unchanged")
+    assert numbers.points(now, before, 1) == Change(12.5, "points", "up", "12.5 points", "good")
+    assert numbers.points(now, now) == Change(0.0, "points", "same", "unchanged")
     assert numbers.points(now, numbers.unknown("%")) is None
 
 
 def test_a_longer_wait_is_a_change_for_the_worse():
-    assert numbers.by_duration(2280.0, 0.0) == Difference(2280.0, "seconds", "up", "38 min", "bad")
-    assert numbers.by_duration(20.0, 0.0) == Difference(20.0, "seconds", "same", "unchanged")
+    assert numbers.by_duration(2280.0, 0.0) == Change(2280.0, "seconds", "up", "38 min", "bad")
+    assert numbers.by_duration(20.0, 0.0) == Change(20.0, "seconds", "same", "unchanged")
 
 
 def test_a_large_number_has_commas_and_zero_has_no_sign():

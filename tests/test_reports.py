@@ -27,15 +27,15 @@ from fgsched.reports.facts import Example
 from fgsched.reports.html import as_html
 from fgsched.reports.markdown import as_markdown
 from fgsched.reports.model import (
+    Column,
     Given,
-    HeaderLine,
+    Line,
     Phrase,
     Report,
-    ReportColumn,
-    ReportWords,
     Table,
     UseBars,
     Wastes,
+    Words,
 )
 from fgsched.reports.registry import NAMES, Wish, kind
 from fgsched.reports.text import as_text
@@ -108,10 +108,8 @@ def is_formula(cell):
     "text", ["=1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1", "\uff0b1"]
 )
 def test_a_text_of_a_user_begins_no_formula_in_csv(text):
-    joined = Phrase((ReportWords(""), Given(text), ReportWords(" 3")))
-    table = Table(
-        "t", (ReportColumn("name", "Name"), ReportColumn("users", "Users")), ((Given(text), joined),)
-    )
+    joined = Phrase((Words(""), Given(text), Words(" 3")))
+    table = Table("t", (Column("name", "Name"), Column("users", "Users")), ((Given(text), joined),))
     (_, row) = csv.reader(io.StringIO(table_as_csv(table), newline=""))
     assert row == [f"'{text}", f"'{text} 3"]
 
@@ -178,7 +176,7 @@ def test_every_proposed_line_is_one_that_fgsub_takes(paths):
             elif isinstance(part, UseBars):
                 lines += [row.line for row in part.rows]
             elif isinstance(part, Table):
-                lines += [cell for row in part.rows for cell in row if isinstance(cell, HeaderLine)]
+                lines += [cell for row in part.rows for cell in row if isinstance(cell, Line)]
     assert len(lines) > 20
     for line in lines:
         for token in line.tokens:

@@ -13,7 +13,7 @@ from fgsched.domain.job import Demand, EarlySignal, Ended, Hold, Job, OomReport,
 from fgsched.domain.states import JobState, Reason
 from fgsched.scheduling.priority import Usage
 from fgsched.store import Allocation, Store, schema
-from fgsched.store.schema import PARTS, Column
+from fgsched.store.schema import PARTS, StoredColumn
 
 DATA = Path(__file__).parent / "data"
 HALF = Demand(gpus=1, share=5000, cpus=2, host_memory=GIB, resources=(("matlab", 1),))
@@ -122,8 +122,8 @@ def test_the_rules_of_an_older_queue_list_the_states_of_this_program(tmp_path, n
 
 
 def test_a_new_field_of_a_job_gets_its_column_with_the_default(old, monkeypatch):
-    mood = Column("mood", "mood", "TEXT", "calm", "mood")
-    energy = Column("energy", "energy", "REAL", None, "energy")
+    mood = StoredColumn("mood", "mood", "TEXT", "calm", "mood")
+    energy = StoredColumn("energy", "energy", "REAL", None, "energy")
     Store(old).close()
     monkeypatch.setattr(schema, "COLUMNS", (*schema.COLUMNS, mood, energy))
     for _ in range(2):
@@ -192,7 +192,7 @@ def test_a_queue_whose_disk_is_full_while_it_is_adapted_is_as_it_was_and_is_adap
 ):
     Store(old).close()
     before = old.read_bytes()
-    wide = Column("mood", "mood", "TEXT", "calm " * 20_000, "mood")
+    wide = StoredColumn("mood", "mood", "TEXT", "calm " * 20_000, "mood")
     monkeypatch.setattr(schema, "COLUMNS", (*schema.COLUMNS, wide))
     with closing(sqlite3.connect(old, isolation_level=None, factory=disk)) as db:
         with pytest.raises(sqlite3.OperationalError, match="database or disk is full"):

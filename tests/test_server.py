@@ -11,7 +11,7 @@ import pytest
 
 from builders import BOOT, World, a_demand, a_gpu, a_job, new_jobs
 from fgsched import PROTOCOL, codec, protocol
-from fgsched.controller import eventloop, turn
+from fgsched.controller import eventloop
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.handlers.wait import WaitHandlers
@@ -424,55 +424,14 @@ def test_a_descriptor_number_that_is_used_again_is_watched_anew(place):
     os.close(second)
 
 
-def test_a_beginning_that_waits_for_its_end_is_taken_in_though_nothing_more_happens(place):
+def test_a_start_and_an_end_are_taken_in_at_once_and_together(place):
     turns = []
     place.loop._engine.turn = lambda events, now: turns.append(events)
-    begun = JobStarted(1, 1, Shepherd(5, 5, "boot"))
-    for event in (begun, JobEnded(2, 1)):
+    events = [JobStarted(1, 1, Shepherd(5, 5, "boot")), JobEnded(2, 1)]
+    for event in events:
         place.loop.happened(event)
-    place.loop.run_once(0)
-    place.loop.run_once(None)  # which would wait for ever
-    assert turns == [[JobEnded(2, 1)], [begun]]
-
-
-def test_an_event_that_arrives_beside_deferred_starts_causes_a_turn(place, monkeypatch):
-    monkeypatch.setattr(turn, "DEFERRAL", 120.0)
-    monkeypatch.setattr(eventloop, "_TURN", 120.0)
-    turns = []
-    place.loop._engine.turn = lambda events, now: turns.append(events)
-    place.loop.happened(JobEnded(2, 1))
     place.loop.run_once(None)
-    ours, theirs = os.pipe()
-    place.loop.watch(ours, lambda: os.read(ours, 1))
-    place.loop.happened(JobStarted(1, 1, Shepherd(5, 5, "boot")))
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            place.loop._clients, "look", lambda: os.write(theirs, b"x")
-        )  # in the middle of the round
-        place.loop.run_once(None)
-    place.loop.run_once(None)
-    assert turns == [[JobEnded(2, 1)], []]
-    os.close(ours)
-    os.close(theirs)
-
-
-def test_whoever_asks_sees_a_job_that_runs_though_its_start_was_deferred(place, monkeypatch):
-    monkeypatch.setattr(turn, "DEFERRAL", 120.0)
-    steps = []
-    place.loop._engine.turn = lambda events, now: steps.append(events)
-    place.loop.happened(JobEnded(2, 1))
-    place.loop.run_once(None)
-    begun = JobStarted(1, 1, Shepherd(5, 5, "boot"))
-    place.loop.happened(begun)
-    place.loop.run_once(0)
-    assert begun not in steps[-1]
-    client = place.client()
-    client.sendall(line("big"))
-    place.operations.reader = lambda kind: lambda caller, call, now: steps.append("answered")
-    while "answered" not in steps:
-        place.loop.run_once(0)
-    assert steps.index([begun]) < steps.index("answered")
-    client.close()
+    assert turns == [events]
 
 
 def turns_of_requests_in_a_row(place, monkeypatch, count):

@@ -33,7 +33,7 @@ from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.hooking import HookDesk
 from fgsched.controller.mailing import MailRoom
 from fgsched.controller.moving import Mover, PastJobs, Site
-from fgsched.controller.turn import ClientRequest, DeferredStarts, Effect, Event, SendReply, WatchdogFinding
+from fgsched.controller.turn import ClientRequest, Effect, Event, SendReply, WatchdogFinding
 from fgsched.controller.upkeep import JobRetention as Retention
 from fgsched.controller.upkeep import Pruner
 from fgsched.domain.errors import FgschedError, StorageError
@@ -191,7 +191,6 @@ class Life:
     def __init__(self, site: Place, left: int = UNLIMITED) -> None:
         """Start a controller whose power fails after `left` effects. Raises StorageError or PowerCut."""
         self.site = site
-        self.starts = DeferredStarts()
         self._asks: list[float] = []  # when the unanswered questions to the driver were asked
         self.looked_at = -math.inf  # when the cards were read last
         self.accountant: VirtualAccountant | None = None
@@ -276,7 +275,7 @@ class Life:
         assert self.accountant is not None
         site = self.site
         helpers = self.accountant.has_answers or self.runner.has_heard or self.mailer.has_reports
-        return bool(site.host.inbox or site.mailbox or self.starts.due(site.agenda.now) == 0.0 or helpers)
+        return bool(site.host.inbox or site.mailbox or helpers)
 
     @property
     def is_settled(self) -> bool:
@@ -294,7 +293,7 @@ class Life:
         happened, site.host.inbox = site.host.inbox, []
         asked, site.mailbox[:] = list(site.mailbox), []
         self.unanswered = asked
-        events = self.starts.select([*happened, *(self._request(one) for one in asked)], site.agenda.now)
+        events = [*happened, *(self._request(one) for one in asked)]
         if events or is_due or self._turn_due() <= 0.0:
             self.engine.turn(events, site.agenda.wall)
         self._check()
@@ -323,10 +322,7 @@ class Life:
         """Return when the next turn and the next round are due without an event, by the monotonic clock."""
         now = self.site.agenda.now
         turn = self._turn_due()
-        parts = (
-            *(self._look_due(), self.pruner.due(now), self.keeper.due(), self.mailroom.due(now)),
-            self.starts.due(now),
-        )
+        parts = (self._look_due(), self.pruner.due(now), self.keeper.due(), self.mailroom.due(now))
         return now + turn, now + min(turn, *(one for one in parts if one is not None))
 
     def _turn_due(self) -> float:

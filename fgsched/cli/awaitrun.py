@@ -33,7 +33,7 @@ def wait_until_running(client: Client, name: int | str, sleep: Callable[[float],
             return
 
 
-def _is_about(event: protocol.Event, number: int) -> bool:
+def _is_about(event: protocol.StreamedEvent, number: int) -> bool:
     return number in (event.job, event.array) or bool(event.count)
 
 

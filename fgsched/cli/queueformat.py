@@ -14,7 +14,7 @@ from fgsched.domain.text import clean
 from fgsched.domain.waiting import Cause
 from fgsched.protocol import JobInfo
 from fgsched.views import columns, display
-from fgsched.views.columns import Column, Format, getter, named_by, value_of
+from fgsched.views.columns import Format, JobColumn, getter, named_by, value_of
 
 _LEAST = {"id": 12, "name": 8, "user": 6, "partition": 6}  # columns that a narrow terminal leaves of them
 _LEAST_REASON = 21
@@ -47,10 +47,10 @@ def _files(values: Sequence[Any]) -> tuple[str, str, str]:
 
 COLUMNS = (
     *columns.COLUMNS,
-    Column("WHY", ("cause",), why, ("Why",)),
-    Column("STDOUT", _OF_FILES, lambda *values: _files(values)[1], ("STDOUT",)),
-    Column("STDERR", _OF_FILES, lambda *values: _files(values)[2], ("STDERR",)),
-    Column("STDIN", _OF_FILES, lambda *values: _files(values)[0], ("STDIN",)),
+    JobColumn("WHY", ("cause",), why, ("Why",)),
+    JobColumn("STDOUT", _OF_FILES, lambda *values: _files(values)[1], ("STDOUT",)),
+    JobColumn("STDERR", _OF_FILES, lambda *values: _files(values)[2], ("STDERR",)),
+    JobColumn("STDIN", _OF_FILES, lambda *values: _files(values)[0], ("STDIN",)),
 )
 BY_NAME = named_by(COLUMNS)
 
@@ -94,7 +94,7 @@ def fitted(form: Format, jobs: Sequence[JobInfo], room: int, *, header: bool, co
     return table(heads, rows, room, header=header)
 
 
-def _colour(column: Column, job: JobInfo) -> str:
+def _colour(column: JobColumn, job: JobInfo) -> str:
     """Return the colour of a cell: of states and reasons."""
     from fgsched.cli import terminal
 

@@ -57,7 +57,6 @@ from fgsched.controller.turn import (
     StartFailed,
     WatchdogFinding,
     job_to_mark,
-    launches_first,
 )
 from fgsched.controller.usage import UsageCharges, charged_seconds
 from fgsched.crash import point
@@ -275,11 +274,9 @@ class Engine:
         if self._is_sweep_due:  # before the jobs that this turn starts
             self._is_sweep_due = False
             self._sweep()
-        launches, others = launches_first(self._drain())
-        if launches:
-            self.carry_out(launches)
+        effects = self._drain()
         self.faults.run("the log", partial(self.log.flush, now))
-        self.carry_out(others)
+        self.carry_out(effects)
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
         """Carry out effects in order. An effect that fails for one job does not affect the others."""

@@ -25,7 +25,6 @@ from fgsched.controller.containment import Faults
 from fgsched.controller.engine import Engine
 from fgsched.controller.turn import (
     ClientRequest,
-    DeferredStarts,
     Event,
     HostShort,
     JobEnded,
@@ -83,7 +82,6 @@ class EventLoop:
         self._spawner = spawner
         self._boot = ""
         self._events: list[Event] = []
-        self._starts = DeferredStarts()
         self._clients = Clients(listener, self.selector)
         self._writes: dict[int, float] = {}  # uid -> seconds that a write of the user takes, on average
         self._turned_at = 0.0
@@ -148,11 +146,9 @@ class EventLoop:
         begun = time.monotonic()
         heard = self._hear(self._wait(timeout))
         self._clients.look()
-        if self._clients.have_work and (starts := self._starts.release()):
-            self._engine.turn(starts, time.time())  # clients see every job that runs
         self._serve()
         is_due = timeout is not None and time.monotonic() - begun >= timeout
-        events, self._events = self._starts.select(self._events, time.monotonic()), []
+        events, self._events = self._events, []
         if heard or is_due or events or begun - self._turned_at >= _TURN:
             self._turned_at = begun
             self._engine.turn(events, time.time())
@@ -161,8 +157,7 @@ class EventLoop:
     def _wait(self, timeout: float | None) -> float | None:
         if self._events or self._clients.have_work:
             return 0.0
-        dues = (timeout, self._clients.due, self._starts.due(time.monotonic()))
-        return min((due for due in dues if due is not None), default=None)
+        return min((due for due in (timeout, self._clients.due) if due is not None), default=None)
 
     def _hear(self, wait: float | None) -> bool:
         """Wait at most `wait` seconds for events.

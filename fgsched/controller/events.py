@@ -8,7 +8,7 @@ from typing import Any
 from fgsched.controller.decisionlog import Decision
 from fgsched.domain.job import Job
 from fgsched.domain.states import JobState
-from fgsched.protocol import Event, EventBatch
+from fgsched.protocol import EventBatch, StreamedEvent
 
 MOST = 10_000  # events in memory
 _PAGE = 1000  # events of one answer
@@ -22,14 +22,14 @@ class EventRing:
         """`name` distinguishes the cursors of this controller from those of others."""
         self._name = name
         self._last = 0  # number of the last event
-        self._events: deque[Event] = deque(maxlen=MOST)
+        self._events: deque[StreamedEvent] = deque(maxlen=MOST)
 
     def add(self, decisions: Iterable[Decision], now: float) -> None:
         """Add the events of a committed turn. `now`: seconds since the epoch."""
         for decision in decisions:
             if about := event_of(decision):
                 self._last += 1
-                self._events.append(Event(seq=self._last, at=now, **about))
+                self._events.append(StreamedEvent(seq=self._last, at=now, **about))
 
     @property
     def last(self) -> int:
@@ -56,7 +56,7 @@ class EventRing:
         visible = [shown for event in found if (shown := _shown(event, uid))]
         return EventBatch(events=visible, cursor=f"{self._name}.{end}", lost=lost)
 
-    def _page(self, skipped: int) -> list[Event]:
+    def _page(self, skipped: int) -> list[StreamedEvent]:
         """Return a page of events; the last ones, for which most readers wait, are found from the end."""
         left = len(self._events) - skipped
         if left > _PAGE:
@@ -71,12 +71,12 @@ class EventRing:
         return min(int(number), self._last), 0
 
 
-def _shown(event: Event, uid: int | None) -> Event | None:
+def _shown(event: StreamedEvent, uid: int | None) -> StreamedEvent | None:
     if uid is None or event.uid == uid:
         return event
     if event.job:
         return None
-    return Event(event=event.event, seq=event.seq, at=event.at, gpus=event.gpus, state=event.state)
+    return StreamedEvent(event=event.event, seq=event.seq, at=event.at, gpus=event.gpus, state=event.state)
 
 
 def event_of(decision: Decision) -> dict[str, Any]:

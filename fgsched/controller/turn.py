@@ -1,7 +1,6 @@
 """A turn as data: the events that it takes in, its effects, and its interface to the engine."""
 
 import logging
-import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -186,59 +185,6 @@ Event = (
 )
 
 
-DEFERRAL = 0.02  # seconds from one job's end, or from the first start that is deferred
-
-
-class DeferredStarts:
-    """Starts that are recorded later, while short jobs end: the result of a job tells its start and its end.
-
-    A record of a start alone costs a turn and a commit. Nothing but the state that users see waits for it:
-    a client that asks, or any other event than an end, ends the deferral.
-    """
-
-    def __init__(self) -> None:
-        self._starts: list[JobStarted] = []
-        self._since = -math.inf  # when the first of them was deferred
-        self._noticed_at = -math.inf  # when the spawner told the end of a job last
-
-    def due(self, now: float) -> float | None:
-        """Return the seconds until deferred starts are recorded in any case; None if there are none."""
-        return max(0.0, self._since + DEFERRAL - now) if self._starts else None
-
-    def release(self) -> list[JobStarted]:
-        """Return the deferred starts, which are recorded now."""
-        starts, self._starts = self._starts, []
-        return starts
-
-    def select(self, fresh: Sequence[Event], now: float) -> list[Event]:
-        """Return the events for a turn; the other starts are deferred.
-
-        Args:
-            fresh: the events since the last call.
-            now: in seconds of a clock that is never set.
-        """
-        over = {(event.job, event.attempt) for event in fresh if type(event) is JobEnded}
-        if any(attempt for _, attempt in over):  # the end of a shepherd is seen only by following it
-            self._noticed_at = now
-        earlier = [start for start in self._starts if not _is_over(start, over)]
-        fresh = [event for event in fresh if type(event) is not JobStarted or not _is_over(event, over)]
-        if self._must_not_wait(fresh, now) or (earlier and not self.due(now)):
-            self._starts = []
-            return [*earlier, *fresh]
-        self._since = self._since if earlier else now
-        self._starts = [*earlier, *(event for event in fresh if type(event) is JobStarted)]
-        return [event for event in fresh if type(event) is not JobStarted]
-
-    def _must_not_wait(self, fresh: Iterable[Event], now: float) -> bool:
-        """Tell whether starts are recorded at once: no job has just ended, or there is more to be done."""
-        is_quiet = now >= self._noticed_at + DEFERRAL
-        return is_quiet or any(type(event) not in (JobStarted, JobEnded) for event in fresh)
-
-
-def _is_over(start: JobStarted, over: Container[tuple[int, int]]) -> bool:
-    return (start.job, 0) in over or (start.job, start.attempt) in over
-
-
 # -- effects ---------------------------------------------------------------------------------------
 #
 # An effect may be repeated after a crash without harm: the next controller carries out every effect that it
@@ -378,22 +324,6 @@ Effect = (
     | AskGpus
     | QueueMail
 )
-
-
-_BEHIND_LAUNCHES = (Forget, Follow, Remind, AskGpus, QueueMail)
-
-
-def launches_first(effects: Sequence[Effect]) -> tuple[list[Effect], list[Effect]]:
-    """Return the launches that are carried out before anything else, and the other effects, in order.
-
-    A free slot waits for its launch; no process waits for the removal of files or for the log. A turn with
-    any other effect, such as a reply or a new configuration, keeps its order.
-    """
-    launches: list[Effect] = [effect for effect in effects if type(effect) is LaunchAttempt]
-    others = [effect for effect in effects if type(effect) is not LaunchAttempt]
-    if all(isinstance(effect, _BEHIND_LAUNCHES) for effect in others):
-        return launches, others
-    return [], list(effects)
 
 
 class MailPost(Protocol):

@@ -10,7 +10,7 @@ from fgsched.client import Client
 from fgsched.domain.errors import Unreachable
 from fgsched.domain.text import shown
 from fgsched.domain.times import format_time
-from fgsched.protocol import Event, EventBatch, Events
+from fgsched.protocol import EventBatch, Events, StreamedEvent
 
 VERSION = 1  # of the JSON objects
 BEGUN = codec.encode({"version": VERSION, "event": "subscribed"}).decode()  # the first line of a reader
@@ -51,12 +51,12 @@ def lines_of(batch: EventBatch, *, as_json: bool) -> Iterator[str]:
         yield document_of(event) if as_json else text_of(event)
 
 
-def document_of(event: Event) -> str:
+def document_of(event: StreamedEvent) -> str:
     """Return an event as a JSON object in one line; fields with their default are left out."""
     return codec.encode({"version": VERSION} | _present(event)).decode()
 
 
-def text_of(event: Event) -> str:
+def text_of(event: StreamedEvent) -> str:
     """Return an event as one line for a person."""
     values = {name: value for name, value in _present(event).items() if name not in _OMITTED}
     words = [f"{name}={shown(_plain(value))}" for name, value in values.items()]
@@ -67,12 +67,13 @@ def _plain(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _present(event: Event) -> dict[str, object]:
+def _present(event: StreamedEvent) -> dict[str, object]:
     """Return the fields that have a value."""
     return {name: value for name, value in asdict(event).items() if value not in _EMPTY[name]}
 
 
 _MAY_BE_0 = ("uid", "task", "exit_code", "signal")
 _EMPTY: dict[str, tuple[object, ...]] = {
-    name: ("", None, ()) if name in _MAY_BE_0 else ("", None, (), 0) for name in Event.__struct_fields__
+    name: ("", None, ()) if name in _MAY_BE_0 else ("", None, (), 0)
+    for name in StreamedEvent.__struct_fields__
 }

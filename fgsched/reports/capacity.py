@@ -5,15 +5,15 @@ from fgsched.reports import frame, numbers
 from fgsched.reports.facts import Facts
 from fgsched.reports.model import (
     Cell,
+    Column,
     Headline,
     Number,
     Paragraphs,
     Part,
     Report,
-    ReportColumn,
-    ReportWords,
     Section,
     Table,
+    Words,
 )
 from fgsched.reports.queueing import demand_section
 from fgsched.reports.registry import Replayed, Wish
@@ -82,12 +82,12 @@ def _replay(wish: Wish) -> Part:
     if not wish.replays:
         return Paragraphs((sentence("No job ran that could be replayed."),), key="replay")
     columns = (
-        ReportColumn("card", "One more"),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("median_now", "Median now", right=True, unit="seconds"),
-        ReportColumn("median", "Median then", right=True, unit="seconds"),
-        ReportColumn("ninety_now", "90 % now", right=True, unit="seconds"),
-        ReportColumn("ninety", "90 % then", right=True, unit="seconds"),
+        Column("card", "One more"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("median_now", "Median now", right=True, unit="seconds"),
+        Column("median", "Median then", right=True, unit="seconds"),
+        Column("ninety_now", "90 % now", right=True, unit="seconds"),
+        Column("ninety", "90 % then", right=True, unit="seconds"),
     )
     rows = tuple(_replay_row(replay) for replay in wish.replays)
     return Table("replay", columns, rows, caption=_caption(wish))
@@ -107,7 +107,7 @@ def _caption(wish: Wish) -> str:
 
 def _replay_row(replay: Replayed) -> tuple[Cell, ...]:
     return (
-        ReportWords(replay.model),
+        Words(replay.model),
         numbers.count(replay.jobs),
         numbers.duration(replay.median_now),
         numbers.duration(replay.median),

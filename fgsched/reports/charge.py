@@ -7,14 +7,14 @@ from fgsched.reports import frame, numbers
 from fgsched.reports.facts import Facts
 from fgsched.reports.model import (
     Cell,
+    Column,
     Given,
     Headline,
     Number,
     Report,
-    ReportColumn,
-    ReportWords,
     Section,
     Table,
+    Words,
 )
 from fgsched.reports.registry import Wish
 from fgsched.reports.wording import dash, model_name
@@ -73,12 +73,12 @@ def _accounts(found: Mapping[tuple[str, str, str], float], wish: Wish) -> Table:
         hours[account] += value
         weighted[account] += value * weight_of(model, wish.weights)
     columns = (
-        ReportColumn("account", "Account"),
-        ReportColumn("charged", "GPU-hours", right=True, unit="GPU-hours"),
-        ReportColumn("weighted", "Weighted", right=True, unit="GPU-hours"),
-        ReportColumn("share", "Share", right=True, unit="%"),
-        ReportColumn("quota", "Quota", right=True, unit="GPU-hours"),
-        ReportColumn("balance", "Balance", right=True, unit="GPU-hours"),
+        Column("account", "Account"),
+        Column("charged", "GPU-hours", right=True, unit="GPU-hours"),
+        Column("weighted", "Weighted", right=True, unit="GPU-hours"),
+        Column("share", "Share", right=True, unit="%"),
+        Column("quota", "Quota", right=True, unit="GPU-hours"),
+        Column("balance", "Balance", right=True, unit="GPU-hours"),
     )
     names = sorted(weighted, key=lambda name: (-weighted[name], name))
     shares = numbers.shares([weighted[name] for name in names])
@@ -105,17 +105,17 @@ def _total(hours: Mapping[str, float], weighted: Mapping[str, float]) -> tuple[C
     if not hours:
         return ()
     sums = (numbers.hours(sum(hours.values())), numbers.hours(sum(weighted.values())))
-    return ReportWords("total"), *sums, Number(100.0, "%", "100.0 %"), dash(), dash()
+    return Words("total"), *sums, Number(100.0, "%", "100.0 %"), dash(), dash()
 
 
 def _lines(found: Mapping[tuple[str, str, str], float], wish: Wish) -> Table:
     columns = (
-        ReportColumn("account", "Account"),
-        ReportColumn("user", "User"),
-        ReportColumn("model", "Model"),
-        ReportColumn("charged", "GPU-hours", right=True, unit="GPU-hours"),
-        ReportColumn("weight", "Weight", right=True),
-        ReportColumn("weighted", "Weighted", right=True, unit="GPU-hours"),
+        Column("account", "Account"),
+        Column("user", "User"),
+        Column("model", "Model"),
+        Column("charged", "GPU-hours", right=True, unit="GPU-hours"),
+        Column("weight", "Weight", right=True),
+        Column("weighted", "Weighted", right=True, unit="GPU-hours"),
     )
     rows: list[tuple[Cell, ...]] = []
     for account, user, model in sorted(found):
@@ -124,7 +124,7 @@ def _lines(found: Mapping[tuple[str, str, str], float], wish: Wish) -> Table:
             (
                 Given(account or "(none)"),
                 Given(user),
-                ReportWords(model_name(model)),
+                Words(model_name(model)),
                 numbers.hours(value),
                 Number(weight, "", f"{weight:g}"),
                 numbers.hours(value * weight),
@@ -134,9 +134,9 @@ def _lines(found: Mapping[tuple[str, str, str], float], wish: Wish) -> Table:
 
 
 def _weights(models: list[str], wish: Wish) -> Table:
-    columns = (ReportColumn("model", "Model"), ReportColumn("weight", "Weight", right=True))
+    columns = (Column("model", "Model"), Column("weight", "Weight", right=True))
     rows = tuple(
-        (ReportWords(model_name(model)), Number(weight, "", f"{weight:g}"))
+        (Words(model_name(model)), Number(weight, "", f"{weight:g}"))
         for model in models
         for weight in (weight_of(model, wish.weights),)
     )

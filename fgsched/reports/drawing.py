@@ -7,7 +7,7 @@ from math import log
 
 from msgspec import Struct
 
-from fgsched.reports.model import Mark, RowStep, TimeClass
+from fgsched.reports.model import Mark, Step, TimeClass
 
 WIDTH = 1000  # units of a drawing, which is stretched to the width of its cell
 HEIGHT = 36  # pixels of a GPU row
@@ -40,7 +40,7 @@ def _y(part: float) -> str:
 # -- GPU rows ------------------------------------------------------------------------------------------
 
 
-def classes(steps: Sequence[RowStep | None]) -> list[tuple[TimeClass, str]]:
+def classes(steps: Sequence[Step | None]) -> list[tuple[TimeClass, str]]:
     """Return the path of each time class that occurs, stacked from the base; free time has no path."""
     base = [0.0] * len(steps)
     found: list[tuple[TimeClass, str]] = []
@@ -81,7 +81,7 @@ def _outline(begin: int, end: int, edges: Sequence[tuple[str, str]]) -> str:
     return f"{path}H{_x(begin, count)}z"
 
 
-def gaps(steps: Sequence[RowStep | None]) -> str:
+def gaps(steps: Sequence[Step | None]) -> str:
     """Return the path of frames around the steps without samples."""
     path = ""
     for is_gap, group in groupby(range(len(steps)), key=lambda at: steps[at] is None):

@@ -11,13 +11,13 @@ from fgsched.domain.errors import BadUsage
 from fgsched.reports.model import (
     Bar,
     Cell,
-    Difference,
+    Change,
+    Column,
+    Event,
     Given,
     Number,
     Phrase,
-    PointInTime,
     Report,
-    ReportColumn,
     Table,
 )
 from fgsched.reports.tables import find, tables_of
@@ -68,16 +68,16 @@ def _is_drawing(table: Table, at: int) -> bool:
     return table.columns[at].is_bar
 
 
-def _head(column: ReportColumn) -> str:
+def _head(column: Column) -> str:
     unit = _UNITS.get(column.unit, column.unit)
     return column.key if not unit or unit in (column.key, "jobs") else f"{column.key}_{unit}"
 
 
 def _raw(cell: Cell) -> Any:
     """Return the value of a cell. Text that a spreadsheet would compute gets an apostrophe."""
-    if isinstance(cell, Number | Difference):
+    if isinstance(cell, Number | Change):
         return "" if cell.value is None else _rounded(cell.value)
-    if isinstance(cell, PointInTime):
+    if isinstance(cell, Event):
         return cell.iso
     if isinstance(cell, Bar):
         return ""

@@ -7,15 +7,15 @@ from fgsched.reports import numbers
 from fgsched.reports.facts import Facts, JobTotals, MemoryRefusal
 from fgsched.reports.model import (
     Bar,
-    BarPiece,
     Cell,
-    HeaderLine,
+    Column,
+    Line,
     Number,
     Paragraphs,
-    ReportColumn,
-    ReportWords,
+    Piece,
     Section,
     Table,
+    Words,
 )
 from fgsched.reports.wording import counts, job_cells, sentence
 
@@ -62,19 +62,19 @@ def kinds(facts: Facts) -> Table:
     largest = max(now[kind] for kind in KINDS)
     is_compared = facts.before.is_known
     columns = (
-        ReportColumn("kind", "How it ended"),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("bar", "Number of jobs", in_text=False, minor=True),
-        ReportColumn("change", "Change", unit="jobs"),
-        ReportColumn("users", "Most often"),
+        Column("kind", "How it ended"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("bar", "Number of jobs", in_text=False, minor=True),
+        Column("change", "Change", unit="jobs"),
+        Column("users", "Most often"),
     )
     rows = []
     for at, kind in enumerate(KINDS):
         if at >= _ALWAYS and not now[kind] and not before[kind]:
             continue
-        bar = Bar((BarPiece("count", now[kind] / largest),) if now[kind] else ())
-        change: Cell = numbers.by_count(now[kind], before[kind], -1) if is_compared else ReportWords("")
-        rows.append((ReportWords(kind), numbers.count(now[kind]), bar, change, counts(users[kind].items())))
+        bar = Bar((Piece("count", now[kind] / largest),) if now[kind] else ())
+        change: Cell = numbers.by_count(now[kind], before[kind], -1) if is_compared else Words("")
+        rows.append((Words(kind), numbers.count(now[kind]), bar, change, counts(users[kind].items())))
     heads = columns if is_compared else tuple(column for column in columns if column.key != "change")
     kept = [at for at, column in enumerate(columns) if column in heads]
     return Table("kinds", heads, tuple(tuple(row[at] for at in kept) for row in rows))
@@ -93,12 +93,12 @@ def _by_kind(jobs: Iterable[JobTotals]) -> tuple[Counter[str], dict[str, Counter
 def limits(refusals: Iterable[MemoryRefusal]) -> Table:
     """Return the table of jobs that reached their GPU memory limit, with a limit that would suffice."""
     columns = (
-        ReportColumn("job", "Job"),
-        ReportColumn("user", "User"),
-        ReportColumn("name", "Name"),
-        ReportColumn("limit", "Limit", right=True, unit="bytes"),
-        ReportColumn("refused", "Refused", right=True, unit="bytes"),
-        ReportColumn("line", "Would fit"),
+        Column("job", "Job"),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("limit", "Limit", right=True, unit="bytes"),
+        Column("refused", "Refused", right=True, unit="bytes"),
+        Column("line", "Would fit"),
     )
     rows = tuple(_limit_row(refusal) for refusal in refusals)
     return Table("limits", columns, rows, title="Jobs that met their GPU memory limit")
@@ -109,11 +109,11 @@ def host_limits(
 ) -> Table:
     """Return the table of jobs of which the kernel killed a process for host memory."""
     columns = (
-        ReportColumn("job", "Job"),
-        ReportColumn("user", "User"),
-        ReportColumn("name", "Name"),
-        ReportColumn("asked", "Asked", right=True, unit="bytes"),
-        ReportColumn("largest", "Largest process", right=True, unit="bytes"),
+        Column("job", "Job"),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("asked", "Asked", right=True, unit="bytes"),
+        Column("largest", "Largest process", right=True, unit="bytes"),
     )
     rows = tuple(
         (
@@ -137,5 +137,5 @@ def _limit_row(refusal: MemoryRefusal) -> tuple[Cell, ...]:
         *job_cells(refusal),
         Number(refusal.memory, "bytes", f"{numbers.plain_gibibytes(refusal.memory)} GiB"),
         refused,
-        HeaderLine((f"--gpu-mem={fits}G",)),
+        Line((f"--gpu-mem={fits}G",)),
     )

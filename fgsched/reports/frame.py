@@ -10,7 +10,7 @@ from fgsched.accounting.periods import Period
 from fgsched.domain.times import format_time
 from fgsched.reports import numbers
 from fgsched.reports.facts import Facts
-from fgsched.reports.model import Difference, Figures, Headline, Number, Report, ReportPeriod, Section
+from fgsched.reports.model import Change, Figures, Headline, Number, Report, Section, Span
 from fgsched.reports.wording import definitions, quantile, stretch
 
 _MOST_GAPS = 5  # that the footer names
@@ -46,9 +46,9 @@ def framed(facts: Facts, body: Body, now: float) -> Report:
     )
 
 
-def span_of(period: Period) -> ReportPeriod:
+def span_of(period: Period) -> Span:
     """Return a period as part of a report."""
-    return ReportPeriod(
+    return Span(
         since=period.since,
         until=period.until,
         since_iso=period.since_iso,
@@ -151,7 +151,7 @@ def headline_jobs(facts: Facts) -> Headline:
 def headline_down(facts: Facts) -> Headline:
     down = facts.classes[5] if facts.totals else 0.0
     hours = numbers.hours(down)
-    change: Difference | None = None
+    change: Change | None = None
     if facts.before.totals:
         change = numbers.by_hours(down, facts.before.classes[5], -1)
     part = numbers.shares(facts.classes)[5].text

@@ -8,15 +8,15 @@ from fgsched.reports import numbers
 from fgsched.reports.facts import Facts, ForeignRun
 from fgsched.reports.model import (
     Cell,
+    Column,
     Given,
     Number,
     Paragraphs,
     Part,
     Phrase,
-    ReportColumn,
-    ReportWords,
     Section,
     Table,
+    Words,
 )
 from fgsched.reports.timeclasses import DownTime, down_times, explained
 from fgsched.reports.wording import XIDS, event, long_time, sentence
@@ -53,7 +53,7 @@ def events(facts: Facts, title: str = "Events") -> Part:
             rows.append((health.at, -1 if gpu is None else gpu, (gpu_cell(gpu), event(health.at), text)))
     if not rows:
         return Paragraphs((sentence(_NO_EVENT),), key="events")
-    columns = (ReportColumn("card", "Card"), ReportColumn("time", "Time"), ReportColumn("event", "Event"))
+    columns = (Column("card", "Card"), Column("time", "Time"), Column("event", "Event"))
     ordered = sorted(rows, key=lambda row: (row[0], row[1], str(row[2])))
     return Table("events", columns, tuple(cells for _, _, cells in ordered), title=title)
 
@@ -62,7 +62,7 @@ def _down_text(down: DownTime, end: float) -> Phrase:
     """Return the reason of a time in which a GPU was down, and when it was back; `end`: of the period."""
     why, until = explained(down.reason), long_time(down.until)
     back = "not back" if down.until >= end else f"back {until}" if down.is_back else f"seen until {until}"
-    return Phrase((ReportWords("down: " if why else "down"), Given(why), ReportWords(f"; {back}")))
+    return Phrase((Words("down: " if why else "down"), Given(why), Words(f"; {back}")))
 
 
 def gpu_cell(gpu: int | None) -> Cell:
@@ -91,14 +91,14 @@ def processes(facts: Facts, most: int = 0, title: str = "Processes outside fgsch
     if not runs:
         return Paragraphs((sentence(_NO_FOREIGN),), key="processes")
     columns = (
-        ReportColumn("user", "User"),
-        ReportColumn("pid", "PID", right=True, minor=True),
-        ReportColumn("command", "Command"),
-        ReportColumn("card", "Card"),
-        ReportColumn("memory", "Memory", right=True, unit="bytes"),
-        ReportColumn("since", "From", in_text=not most),
-        ReportColumn("until", "To", in_text=False),
-        ReportColumn("time", "Time", right=True, unit="hours"),
+        Column("user", "User"),
+        Column("pid", "PID", right=True, minor=True),
+        Column("command", "Command"),
+        Column("card", "Card"),
+        Column("memory", "Memory", right=True, unit="bytes"),
+        Column("since", "From", in_text=not most),
+        Column("until", "To", in_text=False),
+        Column("time", "Time", right=True, unit="hours"),
     )
     rows = tuple(_process(facts, run) for run in runs)
     caption = (
@@ -112,7 +112,7 @@ def _process(facts: Facts, run: ForeignRun) -> tuple[Cell, ...]:
     time = numbers.hours(run.seconds)
     return (
         Given(run.user),
-        Number(run.pid, "", str(run.pid)) if run.pid else ReportWords("several"),
+        Number(run.pid, "", str(run.pid)) if run.pid else Words("several"),
         Given(run.command),
         gpu_cell(gpus.get(run.card)),
         numbers.gibibytes(run.peak),

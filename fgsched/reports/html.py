@@ -15,22 +15,22 @@ from fgsched.reports.model import (
     DASH,
     Bar,
     Cell,
+    Change,
     ClassBar,
-    Difference,
+    Event,
     Given,
     GpuRow,
     GpuRows,
-    HeaderLine,
     HeatMap,
+    Line,
     Number,
     Part,
     Phrase,
-    PointInTime,
     Quantiles,
     Report,
-    ReportWords,
-    RowStep,
+    Step,
     Table,
+    Words,
 )
 from fgsched.reports.palette import DARK, LIGHT, variables
 
@@ -163,17 +163,17 @@ def cell(value: Cell, unit: str = "") -> Markup:
     match value:
         case Number():
             return _number(value)
-        case Difference():
+        case Change():
             return _change(value, unit)
         case Given():
             return user(value.text)
         case Phrase():
             return Markup("").join(cell(part) for part in value.parts)
-        case PointInTime():
+        case Event():
             return Markup('<time datetime="{}">{}</time>').format(value.iso, own(value.text))
-        case HeaderLine():
+        case Line():
             return _line(value)
-        case ReportWords(text=text):
+        case Words(text=text):
             return Markup('<span class="zero">{}</span>').format(DASH) if text == DASH else own(text)
         case _:
             return Markup("")
@@ -187,7 +187,7 @@ def _number(value: Number) -> Markup:
     return first + Markup(' <span class="soft">/ {}</span>').format(Markup(rest)) if slash else text
 
 
-def _change(value: Difference, unit: str) -> Markup:
+def _change(value: Change, unit: str) -> Markup:
     if value.direction == "same":
         return Markup('<span class="change">{}</span>').format(value.text)
     return Markup(
@@ -201,7 +201,7 @@ def _change(value: Difference, unit: str) -> Markup:
     )
 
 
-def _line(value: HeaderLine) -> Markup:
+def _line(value: Line) -> Markup:
     if len(value.tokens) == 1:
         return Markup('<code class="whole">{}</code>').format(shown(value.tokens[0]))
     tokens = Markup(" ").join(Markup("<span>{}</span>").format(shown(one)) for one in value.tokens)
@@ -252,7 +252,7 @@ def _joined(row: tuple[Cell, ...], at: int) -> tuple[Cell, ...]:
     first, second = row[at : at + 2]
     if not (isinstance(first, Given) and isinstance(second, Given)):
         return (*row[:at], first, *row[at + 2 :])
-    return (*row[:at], Phrase((first, ReportWords(" · "), second)), *row[at + 2 :])
+    return (*row[:at], Phrase((first, Words(" · "), second)), *row[at + 2 :])
 
 
 def is_stacked(table: Table) -> bool:
@@ -343,12 +343,12 @@ def _place(table: Table, at: int) -> Iterable[str]:
 
 def _is_sum(table: Table, value: Cell) -> bool:
     """Tell whether the name of a row is the report's own among names of users: "7 others"."""
-    return isinstance(value, ReportWords) and isinstance(table.rows[0][0], Given)
+    return isinstance(value, Words) and isinstance(table.rows[0][0], Given)
 
 
 def is_long_line(value: Cell) -> bool:
     """Tell whether a cell is a line of several options, which takes the whole width of a block."""
-    return isinstance(value, HeaderLine) and len(value.tokens) > 1
+    return isinstance(value, Line) and len(value.tokens) > 1
 
 
 def has_gaps(part: GpuRows | HeatMap) -> bool:
@@ -358,7 +358,7 @@ def has_gaps(part: GpuRows | HeatMap) -> bool:
     return any(None in row.levels for row in part.rows)
 
 
-def used_classes(steps: Iterable[Sequence[RowStep | None]]) -> list[str]:
+def used_classes(steps: Iterable[Sequence[Step | None]]) -> list[str]:
     """Return the classes that are drawn in GPU rows, in their order; always the charged ones."""
     drawn = {name for row in steps for name, _ in drawing.classes(row)}
     return [name for name in CLASSES if name in drawn or name in CLASSES[:3]]

@@ -9,16 +9,16 @@ from fgsched.reports.failures import KINDS, host_limits, kind_of, kinds, limits
 from fgsched.reports.hardware import byte_hours, events, is_quiet, processes
 from fgsched.reports.model import (
     Cell,
+    Column,
     Given,
     Headline,
     Number,
     Paragraphs,
     Part,
     Report,
-    ReportColumn,
-    ReportWords,
     Section,
     Table,
+    Words,
 )
 from fgsched.reports.registry import Wish
 from fgsched.reports.timeclasses import down_times
@@ -92,12 +92,12 @@ def _by_user(facts: Facts) -> Part:
         users_jobs[job.owner.user][kind_of(job)] += job.jobs
     users = sorted(users_jobs, key=lambda user: (-users_jobs[user]["failed"], user))
     heads = tuple(
-        ReportColumn(kind, kind, short=_SHORT.get(kind, ""), right=True, unit="jobs") for kind in _BY_USER
+        Column(kind, kind, short=_SHORT.get(kind, ""), right=True, unit="jobs") for kind in _BY_USER
     )
     columns = (
-        ReportColumn("user", "User"),
-        ReportColumn("failed", "Failed", right=True, unit="jobs"),
-        ReportColumn("rate", "Of jobs", right=True, unit="%"),
+        Column("user", "User"),
+        Column("failed", "Failed", right=True, unit="jobs"),
+        Column("rate", "Of jobs", right=True, unit="%"),
         *heads,
     )
     rows = tuple(_user_row(user, users_jobs[user]) for user in users if users_jobs[user]["failed"])
@@ -115,11 +115,11 @@ def _user_row(user: str, jobs: Counter[str]) -> tuple[Cell, ...]:
 
 def _repeated(facts: Facts, most: int) -> Part:
     columns = (
-        ReportColumn("user", "User"),
-        ReportColumn("name", "Name"),
-        ReportColumn("failed", "Failed", right=True, unit="jobs"),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("charged", "GPU-hours lost", right=True, unit="GPU-hours"),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("failed", "Failed", right=True, unit="jobs"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("charged", "GPU-hours lost", right=True, unit="GPU-hours"),
     )
     rows = tuple(_repeated_row(one) for one in facts.failures_by_name(most))
     return Table("repeated", columns, rows, empty="No name of jobs failed three times.")
@@ -144,13 +144,13 @@ def _limits(facts: Facts, most: int) -> Part:
 
 def _latest(facts: Facts, wish: Wish) -> Part:
     columns = (
-        ReportColumn("job", "Job", right=True),
-        ReportColumn("user", "User"),
-        ReportColumn("name", "Name"),
-        ReportColumn("state", "How it ended"),
-        ReportColumn("code", "Exit code", short="exit", right=True),
-        ReportColumn("ended", "Ended"),
-        ReportColumn("output", "Output", in_text=False, minor=True),
+        Column("job", "Job", right=True),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("state", "How it ended"),
+        Column("code", "Exit code", short="exit", right=True),
+        Column("ended", "Ended"),
+        Column("output", "Output", in_text=False, minor=True),
     )
     rows = tuple(_failed_row(job, has_paths=wish.has_paths) for job in facts.failed_jobs(wish.number))
     return Table("jobs", columns, rows, empty="No job failed.")
@@ -161,10 +161,10 @@ def _tails(facts: Facts, wish: Wish) -> tuple[Section, ...]:
     rows: list[tuple[Cell, ...]] = []
     for job in facts.failed_jobs(wish.number):
         for at, line in enumerate(wish.tail(job)):
-            rows.append((ReportWords("") if at else Number(job.id, "", str(job.id)), Given(line)))
+            rows.append((Words("") if at else Number(job.id, "", str(job.id)), Given(line)))
     if not rows:
         return ()
-    columns = (ReportColumn("job", "Job", right=True), ReportColumn("line", "Last lines of the output"))
+    columns = (Column("job", "Job", right=True), Column("line", "Last lines of the output"))
     return (Section("output", "Output of these jobs", "", (Table("output", columns, tuple(rows)),)),)
 
 
@@ -172,8 +172,8 @@ def _failed_row(job: FailedJob, *, has_paths: bool) -> tuple[Cell, ...]:
     kind = f"{job.oom.upper() if job.oom == 'gpu' else job.oom} out of memory" if job.oom else job.state
     return (
         *job_cells(job),
-        ReportWords(kind),
-        ReportWords(f"{job.exit_code or 0}:{job.signal or 0}"),
+        Words(kind),
+        Words(f"{job.exit_code or 0}:{job.signal or 0}"),
         event(job.ended_at),
         Given(job.output) if job.output and has_paths else dash(),
     )
@@ -224,8 +224,8 @@ def _driver(facts: Facts) -> tuple[Section, ...]:
     """Return the section on the versions of the driver; none if they are not known."""
     if not facts.drivers:
         return ()
-    columns = (ReportColumn("version", "Version"), ReportColumn("since", "First seen"))
-    rows = tuple((ReportWords(version), event(at)) for at, version in facts.drivers)
+    columns = (Column("version", "Version"), Column("since", "First seen"))
+    rows = tuple((Words(version), event(at)) for at, version in facts.drivers)
     say = "The version changed in this period." if facts.has_new_driver else ""
     return (Section("driver", "Driver", say, (Table("driver", columns, rows),)),)
 
@@ -233,19 +233,19 @@ def _driver(facts: Facts) -> tuple[Section, ...]:
 def _gpu_table(facts: Facts) -> Part:
     totals = {one.card: one for one in facts.totals}
     columns = (
-        ReportColumn("gpu", "Card"),
-        ReportColumn("model", "Model"),
-        ReportColumn("down", "Down h", right=True, unit="hours"),
-        ReportColumn("throttled", "Throttled h", right=True, unit="hours"),
-        ReportColumn("temperature", "Hottest", right=True, unit="°C"),
-        ReportColumn("energy", "Energy", right=True, unit="kWh"),
-        ReportColumn("events", "Events", right=True, unit="events"),
+        Column("gpu", "Card"),
+        Column("model", "Model"),
+        Column("down", "Down h", right=True, unit="hours"),
+        Column("throttled", "Throttled h", right=True, unit="hours"),
+        Column("temperature", "Hottest", right=True, unit="°C"),
+        Column("energy", "Energy", right=True, unit="kWh"),
+        Column("events", "Events", right=True, unit="events"),
     )
     counts = Counter(one.card for one in facts.health)
     rows = tuple(
         (
             Number(card.gpu, "", f"GPU {card.gpu}"),
-            ReportWords(model_name(card.model)),
+            Words(model_name(card.model)),
             *_measured(totals.get(card.uuid)),
             numbers.count(counts[card.uuid], "events"),
         )

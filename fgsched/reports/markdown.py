@@ -7,20 +7,20 @@ from fgsched.domain.text import clean
 from fgsched.reports.model import (
     Bar,
     Cell,
-    Difference,
+    Change,
+    Event,
     Given,
-    HeaderLine,
+    Line,
     Number,
     Paragraphs,
     Part,
     Phrase,
-    PointInTime,
     Report,
-    ReportWords,
     Section,
     Table,
     UseBars,
     Wastes,
+    Words,
 )
 from fgsched.reports.tables import as_table
 
@@ -102,14 +102,14 @@ def _table(table: Table | None) -> Iterator[str]:
 def _cell(cell: Cell) -> str:
     if isinstance(cell, Bar):
         return ""
-    if isinstance(cell, HeaderLine):
+    if isinstance(cell, Line):
         return f"`{cell.text}`"
-    if isinstance(cell, Difference):
+    if isinstance(cell, Change):
         return _ARROWS[cell.direction] + cell.text
     return _text(cell)
 
 
-def _text(cell: Number | ReportWords | Given | PointInTime | Phrase) -> str:
+def _text(cell: Number | Words | Given | Event | Phrase) -> str:
     if isinstance(cell, Phrase):
         return "".join(_text(part) for part in cell.parts)
     return escaped(cell.text) if isinstance(cell, Given) else own(cell.text)

@@ -30,7 +30,7 @@ class Number(Struct, frozen=True, tag="number", tag_field="type"):
 Tone = Literal["good", "bad", ""]
 
 
-class Difference(Struct, frozen=True, tag="change", tag_field="type"):
+class Change(Struct, frozen=True, tag="change", tag_field="type"):
     """The difference from the earlier period."""
 
     value: float
@@ -40,7 +40,7 @@ class Difference(Struct, frozen=True, tag="change", tag_field="type"):
     tone: Tone = ""
 
 
-class ReportWords(Struct, frozen=True, tag="words", tag_field="type"):
+class Words(Struct, frozen=True, tag="words", tag_field="type"):
     """A text of the report itself."""
 
     text: str
@@ -55,7 +55,7 @@ class Given(Struct, frozen=True, tag="given", tag_field="type"):
 PieceKind = Literal[TimeClass, "used", "unused", "count"]  # used and unused: parts of the class active
 
 
-class BarPiece(Struct, frozen=True):
+class Piece(Struct, frozen=True):
     """A part of a bar."""
 
     kind: PieceKind
@@ -65,10 +65,10 @@ class BarPiece(Struct, frozen=True):
 class Bar(Struct, frozen=True, tag="bar", tag_field="type"):
     """A bar on the scale that all bars of its column share."""
 
-    pieces: tuple[BarPiece, ...]
+    pieces: tuple[Piece, ...]
 
 
-class HeaderLine(Struct, frozen=True, tag="line", tag_field="type"):
+class Line(Struct, frozen=True, tag="line", tag_field="type"):
     """A header line to paste into a job script. A token is never broken."""
 
     tokens: tuple[str, ...]  # such as "#FG", "--gpus=0.25"
@@ -78,7 +78,7 @@ class HeaderLine(Struct, frozen=True, tag="line", tag_field="type"):
         return " ".join(self.tokens)
 
 
-class PointInTime(Struct, frozen=True, tag="time", tag_field="type"):
+class Event(Struct, frozen=True, tag="time", tag_field="type"):
     """A point in time."""
 
     at: float  # epoch seconds
@@ -89,14 +89,14 @@ class PointInTime(Struct, frozen=True, tag="time", tag_field="type"):
 class Phrase(Struct, frozen=True, tag="phrase", tag_field="type"):
     """Texts of the report and of users in one sentence or cell, to be joined without blanks."""
 
-    parts: tuple[ReportWords | Given, ...]
+    parts: tuple[Words | Given, ...]
 
     @property
     def text(self) -> str:
         return "".join(part.text for part in self.parts)
 
 
-Cell = Number | Difference | ReportWords | Given | Bar | HeaderLine | PointInTime | Phrase
+Cell = Number | Change | Words | Given | Bar | Line | Event | Phrase
 
 
 # -- the parts of a section --------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Headline(Struct, frozen=True):
     label: str
     number: Number
     note: str  # the fraction behind the number, such as "1,074 of 1,328 GPU-hours"
-    change: Difference | None = None
+    change: Change | None = None
 
 
 class Figures(Struct, frozen=True, tag="figures", tag_field="kind"):
@@ -127,7 +127,7 @@ class ClassShare(Struct, frozen=True):
     meaning: str
     hours: Number
     share: Number  # per cent; the six add up to 100.0
-    change: Difference | None = None
+    change: Change | None = None
 
 
 class ClassBar(Struct, frozen=True, tag="classes", tag_field="kind"):
@@ -141,7 +141,7 @@ class ClassBar(Struct, frozen=True, tag="classes", tag_field="kind"):
     title: str = ""
 
 
-class RowStep(Struct, frozen=True, array_like=True):
+class Step(Struct, frozen=True, array_like=True):
     """What a GPU did in one step of a row: parts from 0 to 1; the rest is free."""
 
     active: float
@@ -172,7 +172,7 @@ class GpuRow(Struct, frozen=True):
     charged: Number  # per cent of the hours measured
     active: Number  # per cent
     peak: Number  # bytes; such as "72 / 80 GiB"
-    steps: tuple[RowStep | None, ...]  # None: no samples
+    steps: tuple[Step | None, ...]  # None: no samples
 
 
 class GpuRows(Struct, frozen=True, tag="gpus", tag_field="kind"):
@@ -207,7 +207,7 @@ class HeatMap(Struct, frozen=True, tag="heat", tag_field="kind"):
     title: str = ""
 
 
-class ReportColumn(Struct, frozen=True):
+class Column(Struct, frozen=True):
     """A column of a table."""
 
     key: str  # name in CSV and JSON
@@ -228,7 +228,7 @@ class Table(Struct, frozen=True, tag="table", tag_field="kind"):
     """A table. Its rows have one cell for each column."""
 
     key: str
-    columns: tuple[ReportColumn, ...]
+    columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     total: tuple[Cell, ...] = ()
     title: str = ""  # heading, if the section has several parts
@@ -276,7 +276,7 @@ class UseRow(Struct, frozen=True):
     outline: float  # part of the scale that was requested
     used: Number
     asked: Number
-    line: HeaderLine
+    line: Line
     most: Number | None = None  # the longest run, beside the median
 
 
@@ -301,7 +301,7 @@ class WasteItem(Struct, frozen=True):
     jobs: Number  # "14 jobs"
     asked: str  # "asked 1 GPU"
     evidence: str  # one sentence
-    line: HeaderLine
+    line: Line
     returned: Number  # GPU-hours that the line would have returned
     charged: Number  # GPU-hours
     warned: str = ""  # "warned twice, last 3 days ago"
@@ -346,7 +346,7 @@ class Definition(Struct, frozen=True):
     text: str
 
 
-class ReportPeriod(Struct, frozen=True):
+class Span(Struct, frozen=True):
     """The period of a report, in local time of the host."""
 
     since: float  # epoch seconds
@@ -365,7 +365,7 @@ class Report(Struct, frozen=True):
     kind: str  # "overview", "users", …
     title: str  # "GPU report"
     host: str
-    period: ReportPeriod
+    period: Span
     lede: tuple[str, ...]  # sentences: result, change, what to do
     figures: Figures
     sections: tuple[Section, ...]

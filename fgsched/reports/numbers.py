@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fgsched.reports.model import DASH, Difference, Number, Tone
+from fgsched.reports.model import DASH, Change, Number, Tone
 
 HOUR = 3600
 GIB = 1 << 30
@@ -111,16 +111,16 @@ def memory_hours(byte_seconds: float) -> Number:
 # -- changes against the earlier period ----------------------------------------------------------------
 
 
-def _change(difference: float, text: str, unit: str, good: int, least: float) -> Difference:
+def _change(difference: float, text: str, unit: str, good: int, least: float) -> Change:
     """`good` is 1 if more is better, -1 if less is better, 0 if neither."""
     if abs(difference) < least:
-        return Difference(difference, unit, "same", "unchanged")
+        return Change(difference, unit, "same", "unchanged")
     if difference > 0:
-        return Difference(difference, unit, "up", text, _TONES[good])
-    return Difference(difference, unit, "down", text, _TONES[-good])
+        return Change(difference, unit, "up", text, _TONES[good])
+    return Change(difference, unit, "down", text, _TONES[-good])
 
 
-def points(now: Number, before: Number, good: int = 0) -> Difference | None:
+def points(now: Number, before: Number, good: int = 0) -> Change | None:
     """Return the difference of two percentages as printed, in points; None if one is unknown."""
     if now.value is None or before.value is None:
         return None
@@ -130,17 +130,17 @@ def points(now: Number, before: Number, good: int = 0) -> Difference | None:
     return _change(difference, text, "points", good, 0.5 * 10**-decimals)
 
 
-def by_hours(now: float, before: float, good: int = 0) -> Difference:
+def by_hours(now: float, before: float, good: int = 0) -> Change:
     """Return the difference of two sums of GPU seconds, in hours."""
     difference = (now - before) / HOUR
     return _change(difference, f"{grouped(abs(difference), 1)} h", "GPU-hours", good, 0.05)
 
 
-def by_count(now: int, before: int, good: int = 0) -> Difference:
+def by_count(now: int, before: int, good: int = 0) -> Change:
     return _change(now - before, grouped(abs(now - before)), "jobs", good, 0.5)
 
 
-def by_duration(now: float | None, before: float | None, good: int = -1) -> Difference | None:
+def by_duration(now: float | None, before: float | None, good: int = -1) -> Change | None:
     """Return the difference of two durations in seconds; None if one is unknown."""
     if now is None or before is None:
         return None

@@ -12,15 +12,15 @@ from fgsched.reports.facts import Facts
 from fgsched.reports.model import (
     CHARGED,
     Bar,
-    BarPiece,
     Cell,
+    Column,
     Given,
     Number,
+    Piece,
     PieceKind,
-    ReportColumn,
-    ReportWords,
     Section,
     Table,
+    Words,
 )
 from fgsched.reports.wording import model_name, quantile
 from fgshim.grouping import Numbers, ordered
@@ -125,21 +125,19 @@ def total_of(groups: Iterable[UsageGroup], name: str) -> UsageGroup:
     return total
 
 
-def columns(by: str, *, wide: bool) -> tuple[ReportColumn, ...]:
+def columns(by: str, *, wide: bool) -> tuple[Column, ...]:
     """Return the columns of a table of groups; `wide` adds the memory that was not used."""
     every = [
-        ReportColumn("name", BY[by]),
-        ReportColumn("charged", "GPU-hours", right=True, unit="GPU-hours"),
-        ReportColumn("classes", "active, held-idle, reserved-empty", short=""),
-        ReportColumn("share", "Share", right=True, minor=True, unit="%", in_text=wide),
-        ReportColumn("efficiency", "Efficiency", short="effic.", right=True, unit="%"),
-        ReportColumn("idle", "Idle h", right=True, minor=True, unit="GPU-hours"),
-        ReportColumn(
-            "unused", "GiB-h not used", short="GiB-h n.u.", right=True, minor=True, unit="GiB-hours"
-        ),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("failed", "Failed", right=True, minor=True, unit="jobs"),
-        ReportColumn("median_wait", "Median wait", short="wait", right=True, minor=True, unit="seconds"),
+        Column("name", BY[by]),
+        Column("charged", "GPU-hours", right=True, unit="GPU-hours"),
+        Column("classes", "active, held-idle, reserved-empty", short=""),
+        Column("share", "Share", right=True, minor=True, unit="%", in_text=wide),
+        Column("efficiency", "Efficiency", short="effic.", right=True, unit="%"),
+        Column("idle", "Idle h", right=True, minor=True, unit="GPU-hours"),
+        Column("unused", "GiB-h not used", short="GiB-h n.u.", right=True, minor=True, unit="GiB-hours"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("failed", "Failed", right=True, minor=True, unit="jobs"),
+        Column("median_wait", "Median wait", short="wait", right=True, minor=True, unit="seconds"),
     ]
     return tuple(column for column in every if wide or column.key != "unused")
 
@@ -167,10 +165,10 @@ def table(facts: Facts, by: str, *, most: int = 0, wide: bool = False, empty: st
 
 
 def _row(
-    group: UsageGroup, share: Number, largest: float, heads: Sequence[ReportColumn], *, is_sum: bool
+    group: UsageGroup, share: Number, largest: float, heads: Sequence[Column], *, is_sum: bool
 ) -> tuple[Cell, ...]:
     cells: Mapping[str, Cell] = {
-        "name": ReportWords(group.name) if is_sum else Given(group.name or "(none)"),
+        "name": Words(group.name) if is_sum else Given(group.name or "(none)"),
         "charged": numbers.hours(group.charged),
         "classes": _bar(group, largest),
         "share": share,
@@ -190,7 +188,7 @@ def _bar(group: UsageGroup, largest: float) -> Bar:
     used = min(group.used, group.active - group.unknown)
     unused = max(0.0, group.active - group.unknown - used)
     parts = zip(_PIECES, (used, unused, group.unknown, group.held, group.empty), strict=True)
-    return Bar(tuple(BarPiece(kind, part / largest) for kind, part in parts if part > _LEAST * group.charged))
+    return Bar(tuple(Piece(kind, part / largest) for kind, part in parts if part > _LEAST * group.charged))
 
 
 def users(facts: Facts, most: int = 8) -> Section:

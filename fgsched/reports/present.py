@@ -12,19 +12,19 @@ from fgsched.protocol import GpuInfo, JobInfo
 from fgsched.reports import numbers
 from fgsched.reports.model import (
     Bar,
-    BarPiece,
     Cell,
+    Column,
     Figures,
     Given,
     Headline,
     Number,
     Phrase,
+    Piece,
     Report,
-    ReportColumn,
-    ReportPeriod,
-    ReportWords,
     Section,
+    Span,
     Table,
+    Words,
 )
 from fgsched.reports.wording import dash, job_cells, long_time, model_name
 
@@ -100,9 +100,9 @@ def unreachable(cause: str, host: str, now: float) -> Report:
     )
 
 
-def _moment(now: float) -> ReportPeriod:
+def _moment(now: float) -> Span:
     iso, name = format_time(now, _ISO), format_time(now, "%Y-%m-%d %H:%M")
-    return ReportPeriod(now, now, iso, iso, name, long_time(now), "moment", False)
+    return Span(now, now, iso, iso, name, long_time(now), "moment", False)
 
 
 def _charged(info: GpuInfo) -> float:
@@ -148,14 +148,14 @@ def _figures(gpus: Sequence[GpuInfo], running: int, waiting: int) -> Figures:
 
 def _gpu_table(gpus: Sequence[GpuInfo], jobs: Sequence[JobInfo]) -> Table:
     columns = (
-        ReportColumn("gpu", "Card"),
-        ReportColumn("model", "Model", minor=True),
-        ReportColumn("bar", "Charged share"),
-        ReportColumn("charged", "Charged", right=True, unit="%"),
-        ReportColumn("sm", "SM", right=True, unit="%"),
-        ReportColumn("memory", "Memory", right=True, unit="bytes"),
-        ReportColumn("outside", "Outside", right=True, unit="bytes", minor=True),
-        ReportColumn("jobs", "Users"),
+        Column("gpu", "Card"),
+        Column("model", "Model", minor=True),
+        Column("bar", "Charged share"),
+        Column("charged", "Charged", right=True, unit="%"),
+        Column("sm", "SM", right=True, unit="%"),
+        Column("memory", "Memory", right=True, unit="bytes"),
+        Column("outside", "Outside", right=True, unit="bytes", minor=True),
+        Column("jobs", "Users"),
     )
     rows = tuple(_gpu_row(info, jobs) for info in sorted(gpus, key=lambda info: info.gpu.index))
     return Table("gpus", columns, rows, empty="The host has no GPU.")
@@ -172,20 +172,20 @@ def _gpu_row(info: GpuInfo, jobs: Sequence[JobInfo]) -> tuple[Cell, ...]:
     if seen is not None and seen.utilisation is not None:
         sm = Number(seen.utilisation, "%", f"{seen.utilisation} %")
     charged = _charged(info)
-    pieces = ((BarPiece("count", charged),) if charged else ()) + (
-        (BarPiece("down", 1.0 - charged),) if is_down and charged < 1.0 else ()
+    pieces = ((Piece("count", charged),) if charged else ()) + (
+        (Piece("down", 1.0 - charged),) if is_down and charged < 1.0 else ()
     )
     users = _users(gpu.index, jobs)
     state = _why_down(info) if is_down else ()
     return (
         Number(gpu.index, "", f"GPU {gpu.index}"),
-        ReportWords(model_name(gpu.model)),
+        Words(model_name(gpu.model)),
         Bar(pieces),
         numbers.rate(charged, 1.0),
         sm,
         memory,
         numbers.gibibytes(info.external) if info.external else dash(),
-        Phrase((*state, ReportWords("; "), *users.parts))
+        Phrase((*state, Words("; "), *users.parts))
         if is_down and charged
         else Phrase(state)
         if is_down
@@ -193,21 +193,21 @@ def _gpu_row(info: GpuInfo, jobs: Sequence[JobInfo]) -> tuple[Cell, ...]:
     )
 
 
-def _why_down(info: GpuInfo) -> tuple[ReportWords | Given, ...]:
+def _why_down(info: GpuInfo) -> tuple[Words | Given, ...]:
     """Return the state of a GPU that takes no jobs, and the reason if there is one."""
     why = info.gpu.note or (info.seen.error if info.seen else "")
     state = info.gpu.state.value if info.gpu.state is not GpuState.OK else "no answer"
-    return (ReportWords(f"{state}: "), Given(why)) if why else (ReportWords(state),)
+    return (Words(f"{state}: "), Given(why)) if why else (Words(state),)
 
 
 def _users(gpu: int, jobs: Sequence[JobInfo]) -> Phrase:
     """Return the users of a GPU with their shares."""
-    parts: list[ReportWords | Given] = []
+    parts: list[Words | Given] = []
     for job in jobs:
         if gpu in job.indices and job.share is not None:
             share = format_share(job.share // len(job.indices))
-            parts += [ReportWords(", " if parts else ""), Given(job.user), ReportWords(f" {share}")]
-    return Phrase(tuple(parts) or (ReportWords("–"),))
+            parts += [Words(", " if parts else ""), Given(job.user), Words(f" {share}")]
+    return Phrase(tuple(parts) or (Words("–"),))
 
 
 # -- jobs ----------------------------------------------------------------------------------------------
@@ -215,19 +215,19 @@ def _users(gpu: int, jobs: Sequence[JobInfo]) -> Phrase:
 
 def _running(jobs: Sequence[JobInfo]) -> Table:
     columns = (
-        ReportColumn("job", "Job", right=True),
-        ReportColumn("user", "User"),
-        ReportColumn("name", "Name"),
-        ReportColumn("share", "GPUs", right=True),
-        ReportColumn("on", "On"),
-        ReportColumn("elapsed", "Time", right=True, unit="seconds"),
-        ReportColumn("left", "Time left", right=True, unit="seconds"),
+        Column("job", "Job", right=True),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("share", "GPUs", right=True),
+        Column("on", "On"),
+        Column("elapsed", "Time", right=True, unit="seconds"),
+        Column("left", "Time left", right=True, unit="seconds"),
     )
     rows = tuple(
         (
             *job_cells(job),
-            ReportWords(format_share(job.share or 0)),
-            ReportWords(", ".join(str(index) for index in job.indices) or "–"),
+            Words(format_share(job.share or 0)),
+            Words(", ".join(str(index) for index in job.indices) or "–"),
             numbers.duration(job.elapsed),
             numbers.duration(max(0.0, job.time_limit - job.elapsed) if job.time_limit else None),
         )
@@ -238,18 +238,18 @@ def _running(jobs: Sequence[JobInfo]) -> Table:
 
 def _next(jobs: Sequence[JobInfo], starts: Mapping[int, ExpectedStart]) -> Table:
     columns = (
-        ReportColumn("job", "Job", right=True),
-        ReportColumn("user", "User"),
-        ReportColumn("name", "Name"),
-        ReportColumn("share", "GPUs", right=True),
-        ReportColumn("reason", "Reason"),
-        ReportColumn("start", "By"),
+        Column("job", "Job", right=True),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("share", "GPUs", right=True),
+        Column("reason", "Reason"),
+        Column("start", "By"),
     )
     rows = tuple(
         (
             *job_cells(job),
-            ReportWords(format_share(job.share or 0)),
-            ReportWords(job.reason.value),
+            Words(format_share(job.share or 0)),
+            Words(job.reason.value),
             _by(starts.get(job.id)),
         )
         for job in jobs
@@ -260,4 +260,4 @@ def _next(jobs: Sequence[JobInfo], starts: Mapping[int, ExpectedStart]) -> Table
 def _by(start: ExpectedStart | None) -> Cell:
     if start is None or start.at is None:
         return dash()
-    return ReportWords(long_time(start.at) if start.latest else f"not before {long_time(start.at)}")
+    return Words(long_time(start.at) if start.latest else f"not before {long_time(start.at)}")

@@ -7,17 +7,17 @@ from fgsched.reports import frame, numbers
 from fgsched.reports.facts import DemandTotals, Facts
 from fgsched.reports.model import (
     Bar,
-    BarPiece,
     Cell,
+    Column,
     Headline,
     Number,
     Paragraphs,
     Part,
+    Piece,
     Report,
-    ReportColumn,
-    ReportWords,
     Section,
     Table,
+    Words,
 )
 from fgsched.reports.registry import Wish
 from fgsched.reports.waits import NO_GPU, SIZES, by_size, distribution, size_of
@@ -104,21 +104,21 @@ def _histogram(facts: Facts) -> Part:
     counts = {name: end - begin for name, begin, end in zip(names, ends, ends[1:], strict=False)}
     largest = max(counts.values())
     columns = (
-        ReportColumn("wait", "Wait"),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("bar", "Number of jobs"),
-        ReportColumn("share", "Share", right=True, unit="%"),
+        Column("wait", "Wait"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("bar", "Number of jobs"),
+        Column("share", "Share", right=True, unit="%"),
     )
     shares = numbers.shares([counts[name] for name in names])
     rows = tuple(
-        (ReportWords(name), numbers.count(counts[name]), _bar(counts[name], largest), part)
+        (Words(name), numbers.count(counts[name]), _bar(counts[name], largest), part)
         for name, part in zip(names, shares, strict=True)
     )
     return Table("histogram", columns, rows if largest else (), empty="No job started.")
 
 
 def _bar(value: float, largest: float) -> Bar:
-    return Bar((BarPiece("count", value / largest),) if value and largest else ())
+    return Bar((Piece("count", value / largest),) if value and largest else ())
 
 
 def _slowdown(facts: Facts) -> Part:
@@ -127,14 +127,14 @@ def _slowdown(facts: Facts) -> Part:
         sizes[size_of(slowdowns)].append(slowdowns.factors)
     factors = {name: ordered(values) for name, values in sizes.items()}
     columns = (
-        ReportColumn("size", "Size"),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("median", "Median", right=True),
-        ReportColumn("ninety", "90 %", right=True),
+        Column("size", "Size"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("median", "Median", right=True),
+        Column("ninety", "90 %", right=True),
     )
     rows = tuple(
         (
-            ReportWords(name),
+            Words(name),
             numbers.count(len(factors[name])),
             *(_factor(factors[name], part) for part in (50, 90)),
         )
@@ -151,11 +151,11 @@ def _factor(values: Numbers, percent: float) -> Cell:
 
 def _longest(facts: Facts, most: int) -> Part:
     columns = (
-        ReportColumn("job", "Job", right=True),
-        ReportColumn("user", "User"),
-        ReportColumn("name", "Name"),
-        ReportColumn("wait", "Wait", right=True, unit="seconds"),
-        ReportColumn("started", "Ended"),
+        Column("job", "Job", right=True),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("wait", "Wait", right=True, unit="seconds"),
+        Column("started", "Ended"),
     )
     rows = tuple(
         (
@@ -184,12 +184,12 @@ _LACKS = {
 def demand_section(facts: Facts) -> Section:
     """Return the section of what jobs waited for."""
     columns = (
-        ReportColumn("lacking", "Waited for"),
-        ReportColumn("reason", "Reason", minor=True),
-        ReportColumn("hours", "Hours with a wait", short="hours", right=True, unit="hours"),
-        ReportColumn("job_hours", "Job-hours", right=True, unit="hours"),
-        ReportColumn("gpu_hours", "GPU-hours asked", short="GPU-hours", right=True, unit="GPU-hours"),
-        ReportColumn("most", "Most at once", short="at once", right=True, unit="jobs"),
+        Column("lacking", "Waited for"),
+        Column("reason", "Reason", minor=True),
+        Column("hours", "Hours with a wait", short="hours", right=True, unit="hours"),
+        Column("job_hours", "Job-hours", right=True, unit="hours"),
+        Column("gpu_hours", "GPU-hours asked", short="GPU-hours", right=True, unit="GPU-hours"),
+        Column("most", "Most at once", short="at once", right=True, unit="jobs"),
     )
     rows = tuple(_demand_row(one) for one in facts.demands)
     table = Table("demand", columns, rows, empty="No job waited for resources.")
@@ -199,8 +199,8 @@ def demand_section(facts: Facts) -> Section:
 def _demand_row(one: DemandTotals) -> tuple[Cell, ...]:
     lack = _LACKS.get(one.lacking, "another reason" if not one.lacking else one.lacking)
     return (
-        ReportWords(f"{lack}: {one.model}" if one.model else lack),
-        ReportWords(one.reason),
+        Words(f"{lack}: {one.model}" if one.model else lack),
+        Words(one.reason),
         Number(one.seconds / 3600, "hours", numbers.grouped(one.seconds / 3600, 1)),
         Number(one.job_seconds / 3600, "hours", numbers.grouped(one.job_seconds / 3600, 1)),
         numbers.hours(one.gpu_seconds),

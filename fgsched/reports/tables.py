@@ -7,6 +7,7 @@ from typing import Any
 from fgsched.reports.model import (
     Cell,
     ClassBar,
+    Column,
     Figures,
     Given,
     GpuRows,
@@ -16,11 +17,10 @@ from fgsched.reports.model import (
     Phrase,
     Quantiles,
     Report,
-    ReportColumn,
-    ReportWords,
     Table,
     UseBars,
     Wastes,
+    Words,
 )
 
 
@@ -47,7 +47,7 @@ def as_table(part: Any) -> Table | None:
     return None
 
 
-def _made(part: Part, columns: tuple[ReportColumn, ...], rows: Iterator[tuple[Cell, ...]]) -> Table:
+def _made(part: Part, columns: tuple[Column, ...], rows: Iterator[tuple[Cell, ...]]) -> Table:
     caption = part.caption if isinstance(part, UseBars) else ""
     return Table(key=part.key, columns=columns, rows=tuple(rows), title=part.title, caption=caption)
 
@@ -60,51 +60,48 @@ def _(part: Table) -> Table:
 @as_table.register
 def _(part: Figures) -> Table:
     columns = (
-        ReportColumn("figure", "Figure"),
-        ReportColumn("value", "Value", right=True),
-        ReportColumn("note", "Of"),
+        Column("figure", "Figure"),
+        Column("value", "Value", right=True),
+        Column("note", "Of"),
     )
-    heads = (*columns, ReportColumn("change", "Change"))
-    rows = (
-        (ReportWords(one.label), one.number, ReportWords(one.note), one.change or ReportWords(""))
-        for one in part.items
-    )
+    heads = (*columns, Column("change", "Change"))
+    rows = ((Words(one.label), one.number, Words(one.note), one.change or Words("")) for one in part.items)
     return _made(part, heads, rows)
 
 
 @as_table.register
 def _(part: ClassBar) -> Table:
     columns = (
-        ReportColumn("class", "Class"),
-        ReportColumn("meaning", "Meaning"),
-        ReportColumn("hours", "GPU-hours", right=True, unit="GPU-hours"),
-        ReportColumn("share", "Share", right=True, unit="%"),
-        ReportColumn("change", "Change", unit="points"),
+        Column("class", "Class"),
+        Column("meaning", "Meaning"),
+        Column("hours", "GPU-hours", right=True, unit="GPU-hours"),
+        Column("share", "Share", right=True, unit="%"),
+        Column("change", "Change", unit="points"),
     )
     rows: list[tuple[Cell, ...]] = [
-        (ReportWords(one.name), ReportWords(one.meaning), one.hours, one.share, one.change or ReportWords(""))
+        (Words(one.name), Words(one.meaning), one.hours, one.share, one.change or Words(""))
         for one in part.classes
     ]
-    total: tuple[Cell, ...] = (ReportWords("total"), ReportWords(""), part.hours, part.share, ReportWords(""))
+    total: tuple[Cell, ...] = (Words("total"), Words(""), part.hours, part.share, Words(""))
     return Table(key=part.key, columns=columns, rows=tuple(rows), total=total)
 
 
 @as_table.register
 def _(part: GpuRows) -> Table:
     columns = (
-        ReportColumn("gpu", "Card", right=True),
-        ReportColumn("uuid", "UUID", minor=True),
-        ReportColumn("model", "Model"),
-        ReportColumn("charged", "Charged", right=True, unit="%"),
-        ReportColumn("active", "Active", right=True, unit="%"),
-        ReportColumn("peak", "Peak memory", right=True, unit="bytes"),
-        ReportColumn("notes", "Notes"),
+        Column("gpu", "Card", right=True),
+        Column("uuid", "UUID", minor=True),
+        Column("model", "Model"),
+        Column("charged", "Charged", right=True, unit="%"),
+        Column("active", "Active", right=True, unit="%"),
+        Column("peak", "Peak memory", right=True, unit="bytes"),
+        Column("notes", "Notes"),
     )
     rows = (
         (
             Number(row.gpu, "", str(row.gpu)),
-            ReportWords(row.uuid),
-            ReportWords(row.model),
+            Words(row.uuid),
+            Words(row.model),
             row.charged,
             row.active,
             row.peak,
@@ -116,19 +113,19 @@ def _(part: GpuRows) -> Table:
 
 
 def _joined(notes: Sequence[Phrase]) -> Phrase:
-    parts: list[ReportWords | Given] = []
+    parts: list[Words | Given] = []
     for note in notes:
-        parts += [ReportWords("; ")] if parts else []
+        parts += [Words("; ")] if parts else []
         parts += note.parts
     return Phrase(tuple(parts))
 
 
 @as_table.register
 def _(part: HeatMap) -> Table:
-    hours = tuple(ReportColumn(f"{hour:02d}", f"{hour:02d}", right=True, unit="%") for hour in range(24))
-    columns = (ReportColumn("day", "Day"), *hours, ReportColumn("mean", "mean", right=True, unit="%"))
+    hours = tuple(Column(f"{hour:02d}", f"{hour:02d}", right=True, unit="%") for hour in range(24))
+    columns = (Column("day", "Day"), *hours, Column("mean", "mean", right=True, unit="%"))
     rows: list[tuple[Cell, ...]] = [
-        (ReportWords(row.label), *row.cells, row.mean) for row in (*part.rows, part.means)
+        (Words(row.label), *row.cells, row.mean) for row in (*part.rows, part.means)
     ]
     return Table(part.key, columns, tuple(rows[:-1]), total=rows[-1], title=part.title, caption=part.caption)
 
@@ -136,15 +133,15 @@ def _(part: HeatMap) -> Table:
 @as_table.register
 def _(part: Quantiles) -> Table:
     columns = (
-        ReportColumn("size", part.head),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("median", "Median", right=True, unit="seconds"),
-        ReportColumn("ninety", "90 %", right=True, unit="seconds"),
-        ReportColumn("longest", "Longest", right=True, unit="seconds"),
+        Column("size", part.head),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("median", "Median", right=True, unit="seconds"),
+        Column("ninety", "90 %", right=True, unit="seconds"),
+        Column("longest", "Longest", right=True, unit="seconds"),
     )
     rows = (
         (
-            Given(row.name) if row.is_given else ReportWords(row.name),
+            Given(row.name) if row.is_given else Words(row.name),
             row.jobs,
             row.median,
             row.ninety,
@@ -159,17 +156,17 @@ def _(part: Quantiles) -> Table:
 def _(part: UseBars) -> Table:
     cost, used, most, asked = part.heads
     columns = (
-        ReportColumn("user", "User"),
-        ReportColumn("job", "Job"),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("cost", cost, right=True),
-        ReportColumn("used", used, right=True),
-        ReportColumn("most", most or "Most", right=True),
-        ReportColumn("asked", asked, right=True),
-        ReportColumn("line", "Proposed line"),
+        Column("user", "User"),
+        Column("job", "Job"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("cost", cost, right=True),
+        Column("used", used, right=True),
+        Column("most", most or "Most", right=True),
+        Column("asked", asked, right=True),
+        Column("line", "Proposed line"),
     )
     rows = (
-        (row.user, row.job, row.jobs, row.cost, row.used, row.most or ReportWords(""), row.asked, row.line)
+        (row.user, row.job, row.jobs, row.cost, row.used, row.most or Words(""), row.asked, row.line)
         for row in part.rows
     )
     return _made(part, columns, rows)
@@ -178,16 +175,16 @@ def _(part: UseBars) -> Table:
 @as_table.register
 def _(part: Wastes) -> Table:
     columns = (
-        ReportColumn("rank", "Rank", right=True),
-        ReportColumn("user", "User"),
-        ReportColumn("job", "Job"),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("asked", "Asked"),
-        ReportColumn("evidence", "Evidence"),
-        ReportColumn("returned", "Would be returned", right=True, unit="GPU-hours"),
-        ReportColumn("charged", "Charged", right=True, unit="GPU-hours"),
-        ReportColumn("line", "Proposed line"),
-        ReportColumn("warned", "Warned"),
+        Column("rank", "Rank", right=True),
+        Column("user", "User"),
+        Column("job", "Job"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("asked", "Asked"),
+        Column("evidence", "Evidence"),
+        Column("returned", "Would be returned", right=True, unit="GPU-hours"),
+        Column("charged", "Charged", right=True, unit="GPU-hours"),
+        Column("line", "Proposed line"),
+        Column("warned", "Warned"),
     )
     rows = (
         (
@@ -195,12 +192,12 @@ def _(part: Wastes) -> Table:
             one.user,
             one.job,
             one.jobs,
-            ReportWords(one.asked),
-            ReportWords(one.evidence),
+            Words(one.asked),
+            Words(one.evidence),
             one.returned,
             one.charged,
             one.line,
-            ReportWords(one.warned),
+            Words(one.warned),
         )
         for one in part.items
     )

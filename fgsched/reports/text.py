@@ -11,25 +11,25 @@ from fgsched.reports.model import (
     DASH,
     Bar,
     Cell,
+    Change,
     ClassBar,
-    Difference,
+    Column,
     Figures,
     GpuRows,
-    HeaderLine,
     Headline,
     HeatMap,
     HeatRow,
+    Line,
     Paragraphs,
     Phrase,
     Quantiles,
     Report,
-    ReportColumn,
-    ReportWords,
-    RowStep,
     Section,
+    Step,
     Table,
     UseBars,
     Wastes,
+    Words,
 )
 
 FILLS = dict(zip((*CLASSES, "used", "unused", "count"), "█▒░·▚╳█▓█", strict=True))
@@ -78,7 +78,7 @@ def _number(item: Headline) -> str:
     return f"{item.label} {item.number.text:>{_FIGURE - len(item.label)}}"
 
 
-def _change(change: Difference | None) -> str:
+def _change(change: Change | None) -> str:
     if change is None:
         return ""
     return "=" if change.direction == "same" else _ARROWS[change.direction] + change.text
@@ -152,7 +152,7 @@ def _short_model(model: str) -> str:
     return model.removeprefix("RTX ")
 
 
-def _column(steps: Sequence[RowStep | None], ascii: bool) -> str:
+def _column(steps: Sequence[Step | None], ascii: bool) -> str:
     known = [step for step in steps if step is not None]
     if 2 * len(known) < len(steps) or not known:
         return "?"
@@ -225,12 +225,12 @@ def _(part: Table, ascii: bool) -> Iterator[str]:
 
 def _wrapped(cell: Cell, text: str, room: int) -> list[str]:
     """Wrap the text of a last column; names of users are cut instead."""
-    if width_of(text) <= room or not isinstance(cell, ReportWords | Phrase):
+    if width_of(text) <= room or not isinstance(cell, Words | Phrase):
         return [text]
     return paragraph(text, room=room)
 
 
-def _heading_of(column: ReportColumn) -> str:
+def _heading_of(column: Column) -> str:
     if column.is_bar:
         return ""
     return column.short or column.head
@@ -243,10 +243,10 @@ def _joined(texts: Sequence[tuple[str, bool]], widths: Sequence[int]) -> str:
     return "  ".join(shown).rstrip()
 
 
-def _chosen(columns: Sequence[ReportColumn], rows: Sequence[Sequence[Cell]]) -> tuple[list[int], list[int]]:
+def _chosen(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[list[int], list[int]]:
     """Return the indices of the columns of the table, and of the columns that are printed below each row."""
     shown = [at for at, column in enumerate(columns) if column.in_text]
-    below = [at for at in shown if any(isinstance(row[at], HeaderLine) for row in rows)]
+    below = [at for at in shown if any(isinstance(row[at], Line) for row in rows)]
     if sum(_least(columns[at], rows, at) + 2 for at in shown) - 2 <= WIDTH:
         return shown, []
     shown = [at for at in shown if at not in below]
@@ -259,18 +259,18 @@ def _chosen(columns: Sequence[ReportColumn], rows: Sequence[Sequence[Cell]]) -> 
 
 
 def _is_elastic(rows: Sequence[Sequence[Cell]], at: int) -> bool:
-    return not any(isinstance(row[at], (HeaderLine, Difference)) or _is_number(row[at]) for row in rows)
+    return not any(isinstance(row[at], (Line, Change)) or _is_number(row[at]) for row in rows)
 
 
 def _is_number(cell: Cell) -> bool:
-    return not isinstance(cell, Bar) and type(cell).__name__ in ("Number", "PointInTime")
+    return not isinstance(cell, Bar) and type(cell).__name__ in ("Number", "Event")
 
 
-def _natural(column: ReportColumn, found: Sequence[Cell]) -> int:
+def _natural(column: Column, found: Sequence[Cell]) -> int:
     return max(len(_heading_of(column)), *(_room(cell) for cell in found))
 
 
-def _least(column: ReportColumn, rows: Sequence[Sequence[Cell]], at: int) -> int:
+def _least(column: Column, rows: Sequence[Sequence[Cell]], at: int) -> int:
     natural = _natural(column, [row[at] for row in rows])
     return min(natural, _LEAST) if _is_elastic(rows, at) else natural
 
@@ -292,7 +292,7 @@ def _cell_text(cell: Cell, room: int) -> str:
     """Return the text of a cell; a bar is drawn in `room` columns."""
     if isinstance(cell, Bar):
         return bar(cell, room)
-    if isinstance(cell, Difference):
+    if isinstance(cell, Change):
         return _change(cell)
     return clean(cell.text)
 
@@ -308,7 +308,7 @@ def bar(cell: Bar, room: int) -> str:
 
 def pasted(cell: Cell) -> Iterator[str]:
     """Yield a header line alone on its line; one that is too long becomes several."""
-    if not isinstance(cell, HeaderLine):
+    if not isinstance(cell, Line):
         return
     indent, line = " " * 6, ""
     for token in cell.tokens:

@@ -23,9 +23,9 @@ from fgsched.reports.model import (
     Number,
     Paragraphs,
     Phrase,
-    ReportWords,
-    RowStep,
     Section,
+    Step,
+    Words,
 )
 from fgsched.reports.wording import (
     DASH,
@@ -112,7 +112,7 @@ def gpus(facts: Facts) -> Section:
     return Section("gpus", "GPUs", _most_and_least(rows), (part,))
 
 
-def _gpu_row(facts: Facts, card: Card, steps: tuple[RowStep | None, ...]) -> GpuRow:
+def _gpu_row(facts: Facts, card: Card, steps: tuple[Step | None, ...]) -> GpuRow:
     totals = next((totals for totals in facts.totals if totals.card == card.uuid), None)
     sampled = totals.sampled if totals else 0.0
     peak = totals.peak if totals else 0
@@ -130,13 +130,13 @@ def _gpu_row(facts: Facts, card: Card, steps: tuple[RowStep | None, ...]) -> Gpu
     )
 
 
-def steps_of(slots: Sequence[CardSlot], length: int, step: int) -> tuple[RowStep | None, ...]:
+def steps_of(slots: Sequence[CardSlot], length: int, step: int) -> tuple[Step | None, ...]:
     """Return the steps of a GPU in `length` seconds; None where less than half of a step has samples."""
-    steps: list[RowStep | None] = [None] * -(-length // step)
+    steps: list[Step | None] = [None] * -(-length // step)
     for slot in slots:
         if 0 <= slot.slot < len(steps) and 2 * slot.sampled >= min(step, length - step * slot.slot):
             parts = (slot.active, slot.held, slot.empty, slot.external, slot.down)
-            steps[slot.slot] = RowStep(*(round(max(0.0, part / slot.sampled), 4) for part in parts))
+            steps[slot.slot] = Step(*(round(max(0.0, part / slot.sampled), 4) for part in parts))
     return tuple(steps)
 
 
@@ -204,7 +204,7 @@ def _down_notes(facts: Facts, card: Card) -> list[Phrase]:
         whole = down.since <= facts.period.since and down.until >= facts.period.until
         when = f"all {facts.period.noun}" if whole else stretch(down.since, down.until, facts.period)
         why = explained(down.reason)
-        notes.append(Phrase((ReportWords(f"down {when}" + (": " if why else "")), Given(why))))
+        notes.append(Phrase((Words(f"down {when}" + (": " if why else "")), Given(why))))
     return notes
 
 
@@ -224,7 +224,7 @@ def _foreign_notes(facts: Facts, card: Card) -> list[Phrase]:
     for run in sorted(runs[:_MOST_FOREIGN], key=lambda run: (run.since, run.user)):
         when = stretch(run.since, run.until, facts.period)
         size = numbers.gibibytes(run.peak, 0).text
-        notes.append(Phrase((ReportWords(f"external {when}: "), Given(run.user), ReportWords(f", {size}"))))
+        notes.append(Phrase((Words(f"external {when}: "), Given(run.user), Words(f", {size}"))))
     more = runs[_MOST_FOREIGN:]
     if more:
         hours = numbers.brief_hours(sum(run.seconds for run in more))

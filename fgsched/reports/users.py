@@ -7,15 +7,15 @@ from fgsched.reports.facts import Facts, TopJob
 from fgsched.reports.failures import failures
 from fgsched.reports.model import (
     Cell,
+    Column,
     Given,
     Headline,
     Number,
     Part,
     Report,
-    ReportColumn,
-    ReportWords,
     Section,
     Table,
+    Words,
 )
 from fgsched.reports.people import BY, concentration, groups_of, table
 from fgsched.reports.registry import Wish
@@ -108,12 +108,12 @@ def _top_users(facts: Facts, most: int, by: str, title: str) -> Part:
     groups = [group for group in groups_of(facts, "user") if getattr(group, by) >= 1]
     groups.sort(key=lambda group: (-getattr(group, by), group.name))
     columns = (
-        ReportColumn("rank", "Rank", right=True),
-        ReportColumn("user", "User"),
-        ReportColumn("charged", "GPU-hours", right=True, unit="GPU-hours"),
-        ReportColumn("idle", "Idle h", right=True, unit="GPU-hours"),
-        ReportColumn("efficiency", "Efficiency", right=True, unit="%"),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
+        Column("rank", "Rank", right=True),
+        Column("user", "User"),
+        Column("charged", "GPU-hours", right=True, unit="GPU-hours"),
+        Column("idle", "Idle h", right=True, unit="GPU-hours"),
+        Column("efficiency", "Efficiency", right=True, unit="%"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
     )
     rows = tuple(
         (
@@ -136,13 +136,13 @@ def _rank(rank: int) -> Number:
 
 def _top_jobs(facts: Facts, most: int, by: str, title: str) -> Part:
     columns = (
-        ReportColumn("job", "Job", right=True),
-        ReportColumn("user", "User"),
-        ReportColumn("name", "Name"),
-        ReportColumn("state", "State"),
-        ReportColumn("charged", "GPU-hours", right=True, unit="GPU-hours"),
-        ReportColumn("idle", "Idle h", right=True, unit="GPU-hours"),
-        ReportColumn("wait", "Wait", right=True, unit="seconds"),
+        Column("job", "Job", right=True),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("state", "State"),
+        Column("charged", "GPU-hours", right=True, unit="GPU-hours"),
+        Column("idle", "Idle h", right=True, unit="GPU-hours"),
+        Column("wait", "Wait", right=True, unit="seconds"),
     )
     rows = tuple(_job_row(job) for job in facts.top_jobs(by, most))
     return Table(f"jobs_by_{by}", columns, rows, title=title, empty=_EMPTY[by])
@@ -151,7 +151,7 @@ def _top_jobs(facts: Facts, most: int, by: str, title: str) -> Part:
 def _job_row(job: TopJob) -> tuple[Cell, ...]:
     return (
         *job_cells(job),
-        ReportWords(job.state),
+        Words(job.state),
         numbers.hours(job.charged),
         dash() if job.idle is None else numbers.hours(job.idle),
         numbers.duration(None if job.wait is None else max(0.0, job.wait)),
@@ -212,14 +212,14 @@ def _own_figures(facts: Facts) -> tuple[Headline, ...]:
 
 def _by_name(facts: Facts) -> Part:
     columns = (
-        ReportColumn("name", "Name"),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("charged", "GPU-hours", right=True, unit="GPU-hours"),
-        ReportColumn("efficiency", "Efficiency", short="effic.", right=True, unit="%"),
-        ReportColumn("idle", "Idle h", right=True, unit="GPU-hours"),
-        ReportColumn("peak", "Peak memory", right=True, unit="bytes"),
-        ReportColumn("asked", "Asked", right=True, unit="bytes"),
-        ReportColumn("longest", "Longest run", right=True, unit="seconds", minor=True),
+        Column("name", "Name"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("charged", "GPU-hours", right=True, unit="GPU-hours"),
+        Column("efficiency", "Efficiency", short="effic.", right=True, unit="%"),
+        Column("idle", "Idle h", right=True, unit="GPU-hours"),
+        Column("peak", "Peak memory", right=True, unit="bytes"),
+        Column("asked", "Asked", right=True, unit="bytes"),
+        Column("longest", "Longest run", right=True, unit="seconds", minor=True),
     )
     measured = facts.measured_of_jobs
     groups = sorted(merged(facts.repeated), key=lambda group: (-group.charged, group.name))

@@ -8,6 +8,7 @@ from fgsched.reports import frame, numbers
 from fgsched.reports.facts import CardSlot, Facts
 from fgsched.reports.model import (
     Cell,
+    Column,
     GpuRow,
     GpuRows,
     Headline,
@@ -15,10 +16,9 @@ from fgsched.reports.model import (
     Number,
     Paragraphs,
     Report,
-    ReportColumn,
-    ReportWords,
     Section,
     Table,
+    Words,
 )
 from fgsched.reports.registry import Wish
 from fgsched.reports.timeclasses import gpus, hours_of_the_week, steps_of, where_the_time_went
@@ -73,16 +73,16 @@ def _packing(facts: Facts) -> Headline:
 
 def _table(facts: Facts) -> Table:
     columns = (
-        ReportColumn("gpu", "Card"),
-        ReportColumn("model", "Model", minor=True),
-        ReportColumn("active", "Active", right=True, unit="GPU-hours"),
-        ReportColumn("held", "Held-idle", short="Held", right=True, unit="GPU-hours"),
-        ReportColumn("empty", "Reserved-empty", short="Empty", right=True, unit="GPU-hours"),
-        ReportColumn("free", "Free", right=True, unit="GPU-hours"),
-        ReportColumn("external", "External", short="Ext.", right=True, unit="GPU-hours"),
-        ReportColumn("down", "Down", right=True, unit="GPU-hours"),
-        ReportColumn("used", "Used", right=True, unit="GPU-hours", minor=True),
-        ReportColumn("packing", "Packing", right=True, unit="%", minor=True),
+        Column("gpu", "Card"),
+        Column("model", "Model", minor=True),
+        Column("active", "Active", right=True, unit="GPU-hours"),
+        Column("held", "Held-idle", short="Held", right=True, unit="GPU-hours"),
+        Column("empty", "Reserved-empty", short="Empty", right=True, unit="GPU-hours"),
+        Column("free", "Free", right=True, unit="GPU-hours"),
+        Column("external", "External", short="Ext.", right=True, unit="GPU-hours"),
+        Column("down", "Down", right=True, unit="GPU-hours"),
+        Column("used", "Used", right=True, unit="GPU-hours", minor=True),
+        Column("packing", "Packing", right=True, unit="%", minor=True),
     )
     totals = {sums.card: sums for sums in facts.totals}
     used: dict[str, float] = defaultdict(float)
@@ -96,7 +96,7 @@ def _table(facts: Facts) -> Table:
             rows.append(
                 (
                     Number(card.gpu, "", f"GPU {card.gpu}"),
-                    ReportWords(model_name(card.model)),
+                    Words(model_name(card.model)),
                     *(numbers.hours(value) for value in sums_of_card.classes),
                     compute,
                     numbers.rate(sums_of_card.charged, sums_of_card.packed),
@@ -105,8 +105,8 @@ def _table(facts: Facts) -> Table:
     packed = sum(sums.packed for sums in facts.totals)
     sums = [numbers.hours(value) for value in (*facts.classes, facts.used)]
     total: tuple[Cell, ...] = (
-        ReportWords("total"),
-        ReportWords(""),
+        Words("total"),
+        Words(""),
         *sums,
         numbers.rate(facts.charged, packed),
     )

@@ -14,7 +14,7 @@ from fgsched.domain.units import format_share
 from fgsched.reports import numbers
 from fgsched.reports.ended import Repeated
 from fgsched.reports.facts import Example, Facts
-from fgsched.reports.model import Given, HeaderLine, Number, Paragraphs, Section, WasteItem, Wastes
+from fgsched.reports.model import Given, Line, Number, Paragraphs, Section, WasteItem, Wastes
 from fgsched.reports.proposal import (
     ROOM_MEMORY,
     ROOM_TIME,
@@ -36,7 +36,7 @@ class WasteFinding(Struct, frozen=True, kw_only=True):
 
     jobs: Repeated
     evidence: str
-    line: HeaderLine
+    line: Line
     returned: float  # GPU seconds
 
 
@@ -186,7 +186,7 @@ def _unused_gpus(use: MedianUse) -> WasteFinding | None:
     return WasteFinding(
         jobs=use.jobs,
         evidence=f"Asks for {gpus} GPUs and starts no process on {number_word(unused)} of them.",
-        line=HeaderLine(("#FG", f"--gpus={gpus - unused}", *use.time)),
+        line=Line(("#FG", f"--gpus={gpus - unused}", *use.time)),
         returned=use.jobs.charged * unused / gpus,
     )
 
@@ -202,9 +202,7 @@ def _late_start(use: MedianUse) -> WasteFinding | None:
         jobs=use.jobs,
         evidence=f"Holds its share for {waited} before its first GPU process{several}: the preparation needs"
         " no GPU.",
-        line=HeaderLine(
-            ("#FG", _gpus(use), *_memory(use), f"--time={run}h", "--dependency=afterok:PREP_JOB")
-        ),
+        line=Line(("#FG", _gpus(use), *_memory(use), f"--time={run}h", "--dependency=afterok:PREP_JOB")),
         returned=min(use.first / mean * use.jobs.charged, use.jobs.charged - (use.jobs.used or 0.0)),
     )
 
@@ -233,7 +231,7 @@ def _too_large(use: MedianUse) -> WasteFinding | None:
     return WasteFinding(
         jobs=use.jobs,
         evidence=_evidence(use, is_bound=is_bound),
-        line=HeaderLine(("#FG", f"--gpus={format_share(share)}", size, *cpus, *use.time)),
+        line=Line(("#FG", f"--gpus={format_share(share)}", size, *cpus, *use.time)),
         returned=use.jobs.charged * (1 - charge / use.charge),
     )
 

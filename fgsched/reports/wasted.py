@@ -9,22 +9,22 @@ from fgsched.reports.ended import Repeated
 from fgsched.reports.facts import Facts, WarnedJobs
 from fgsched.reports.model import (
     Bar,
-    BarPiece,
     Cell,
+    Column,
     Given,
-    HeaderLine,
     Headline,
+    Line,
     Mark,
     Number,
     Part,
+    Piece,
     Report,
-    ReportColumn,
-    ReportWords,
     Section,
     Table,
     UseBars,
     UseRow,
     Wastes,
+    Words,
 )
 from fgsched.reports.proposal import ROOM_MEMORY, WHOLE, WORTH, gibibytes_up
 from fgsched.reports.registry import Wish
@@ -129,22 +129,20 @@ _IDLE_SAY = (
 )
 
 
-def _idle(
-    facts: Facts, groups: Sequence[Repeated], lines: dict[tuple[str, str], HeaderLine], most: int
-) -> Part:
+def _idle(facts: Facts, groups: Sequence[Repeated], lines: dict[tuple[str, str], Line], most: int) -> Part:
     idle = [group for group in groups if _is_idle(group)]
     idle.sort(key=lambda group: (-(group.idle or 0.0), group.user, group.name))
     largest = max((group.idle or 0.0 for group in idle), default=0.0)
     columns = (
-        ReportColumn("user", "User"),
-        ReportColumn("job", "Job"),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("idle", "Idle h", right=True, unit="GPU-hours"),
-        ReportColumn("bar", "Idle hours", minor=True, in_text=False),
-        ReportColumn("part", "Of charged", right=True, unit="%"),
-        ReportColumn("longest", "Longest", right=True, unit="seconds"),
-        ReportColumn("line", "Proposed line"),
-        ReportColumn("warned", "Warnings", in_text=False),
+        Column("user", "User"),
+        Column("job", "Job"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("idle", "Idle h", right=True, unit="GPU-hours"),
+        Column("bar", "Idle hours", minor=True, in_text=False),
+        Column("part", "Of charged", right=True, unit="%"),
+        Column("longest", "Longest", right=True, unit="seconds"),
+        Column("line", "Proposed line"),
+        Column("warned", "Warnings", in_text=False),
     )
     rows = tuple(_idle_row(facts, group, largest, lines) for group in idle[:most])
     return Table(
@@ -160,7 +158,7 @@ def _is_idle(group: Repeated) -> bool:
 
 
 def _idle_row(
-    facts: Facts, group: Repeated, largest: float, lines: dict[tuple[str, str], HeaderLine]
+    facts: Facts, group: Repeated, largest: float, lines: dict[tuple[str, str], Line]
 ) -> tuple[Cell, ...]:
     idle = group.idle or 0.0
     stretches = [job.longest_idle for job in facts.examples(group) if job.longest_idle is not None]
@@ -170,11 +168,11 @@ def _idle_row(
         Given(group.name),
         numbers.count(group.jobs),
         numbers.hours(idle),
-        Bar((BarPiece("count", idle / largest),)),
+        Bar((Piece("count", idle / largest),)),
         numbers.rate(idle, group.charged),
         numbers.duration(max(stretches, default=None)),
         line,
-        ReportWords(_warned(facts, group.user, group.name) or "not warned"),
+        Words(_warned(facts, group.user, group.name) or "not warned"),
     )
 
 
@@ -187,7 +185,7 @@ def _memory(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
         proposed = gibibytes_up(group.peak * ROOM_MEMORY)
         cost = (group.memory - group.peak) * group.elapsed * group.gpus
         if group.peak > 0 and proposed * numbers.GIB < WORTH * group.memory and cost >= _LEAST_MEMORY:
-            proposals.append((cost, group, HeaderLine(("#FG", f"--gpu-mem={proposed}G"))))
+            proposals.append((cost, group, Line(("#FG", f"--gpu-mem={proposed}G"))))
     proposals.sort(key=lambda row: (-row[0], row[1].user, row[1].name))
     largest = max((group.memory for _, group, _ in proposals[:most]), default=1)
     scale, ticks = _scale(largest / numbers.GIB)
@@ -234,9 +232,7 @@ def _limits(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
     for group in groups:
         hours = shorter_limit(group)
         if group.time_limit and hours:
-            proposals.append(
-                (group.time_limit - group.completed, group, HeaderLine(("#FG", f"--time={hours}h")))
-            )
+            proposals.append((group.time_limit - group.completed, group, Line(("#FG", f"--time={hours}h"))))
     proposals.sort(key=lambda row: (-row[0] * row[1].jobs, row[1].user, row[1].name))
     rows = tuple(
         UseRow(
@@ -299,13 +295,13 @@ def _fitting(facts: Facts, size: int) -> list[Repeated]:
 
 def _models(facts: Facts, most: int) -> Part:
     columns = (
-        ReportColumn("user", "User"),
-        ReportColumn("job", "Job"),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("share", "Share", right=True),
-        ReportColumn("charged", "GPU-hours", right=True, unit="GPU-hours"),
-        ReportColumn("peak", "Peak", right=True, unit="bytes"),
-        ReportColumn("line", "Proposed line"),
+        Column("user", "User"),
+        Column("job", "Job"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("share", "Share", right=True),
+        Column("charged", "GPU-hours", right=True, unit="GPU-hours"),
+        Column("peak", "Peak", right=True, unit="bytes"),
+        Column("line", "Proposed line"),
     )
     smaller = _smaller(facts)
     fitting = _fitting(facts, smaller[1]) if smaller else []
@@ -316,10 +312,10 @@ def _models(facts: Facts, most: int) -> Part:
             Given(group.user),
             Given(group.name),
             numbers.count(group.jobs),
-            ReportWords(format_share(group.share * group.gpus)),
+            Words(format_share(group.share * group.gpus)),
             numbers.hours(group.charged),
             numbers.gibibytes(group.peak),
-            HeaderLine(("#FG", f"--gpu-type={word}")),
+            Line(("#FG", f"--gpu-type={word}")),
         )
         for group in fitting[:most]
     )
@@ -328,11 +324,11 @@ def _models(facts: Facts, most: int) -> Part:
 
 def _without_process(facts: Facts, most: int) -> Part:
     columns = (
-        ReportColumn("user", "User"),
-        ReportColumn("job", "Job"),
-        ReportColumn("jobs", "Jobs", right=True, unit="jobs"),
-        ReportColumn("charged", "GPU-hours", right=True, unit="GPU-hours"),
-        ReportColumn("line", "Proposed line"),
+        Column("user", "User"),
+        Column("job", "Job"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("charged", "GPU-hours", right=True, unit="GPU-hours"),
+        Column("line", "Proposed line"),
     )
     rows = tuple(
         (
@@ -340,7 +336,7 @@ def _without_process(facts: Facts, most: int) -> Part:
             Given(jobs.name),
             numbers.count(jobs.jobs),
             numbers.hours(jobs.charged),
-            HeaderLine(("#FG", "--gpus=0")),
+            Line(("#FG", "--gpus=0")),
         )
         for jobs in facts.without_process(most)
     )

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fgsched.accounting.periods import Period
 from fgsched.domain.times import format_time
-from fgsched.reports.model import Cell, Definition, Given, Number, Phrase, PointInTime, ReportWords
+from fgsched.reports.model import Cell, Definition, Event, Given, Number, Phrase, Words
 
 DASH = "–"
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -160,9 +160,9 @@ def long_date(at: float) -> str:
     return f"{local.tm_mday} {_MONTHS[local.tm_mon - 1]} {local.tm_year}"
 
 
-def event(at: float) -> PointInTime:
+def event(at: float) -> Event:
     """Return a time in epoch seconds as a cell."""
-    return PointInTime(at, long_time(at), format_time(at, _ISO))
+    return Event(at, long_time(at), format_time(at, _ISO))
 
 
 class NamedJob(Protocol):
@@ -204,18 +204,18 @@ def counts(pairs: Iterable[tuple[str, int]], most: int = 3) -> Phrase:
     """Return names with counts, the largest first: 'hiro 13, ben 12, elif 1'; a dash for none."""
     ordered = sorted((pair for pair in pairs if pair[1]), key=lambda pair: (-pair[1], pair[0]))
     if not ordered:
-        return Phrase((ReportWords(DASH),))
-    parts: list[ReportWords | Given] = []
+        return Phrase((Words(DASH),))
+    parts: list[Words | Given] = []
     for name, number in ordered[:most]:
-        parts += [ReportWords(", " if parts else ""), Given(name), ReportWords(f" {number:,}")]
+        parts += [Words(", " if parts else ""), Given(name), Words(f" {number:,}")]
     if len(ordered) > most:
-        parts.append(ReportWords(f", {len(ordered) - most} more"))
+        parts.append(Words(f", {len(ordered) - most} more"))
     return Phrase(tuple(parts))
 
 
 def sentence(text: str) -> Phrase:
     """Return a text of the report as a phrase."""
-    return Phrase((ReportWords(text),))
+    return Phrase((Words(text),))
 
 
 def quantile(ordered: Sequence[float], percent: float) -> float | None:
@@ -228,4 +228,4 @@ def quantile(ordered: Sequence[float], percent: float) -> float | None:
 
 def dash() -> Cell:
     """Return the cell of a value that does not apply."""
-    return ReportWords(DASH)
+    return Words(DASH)

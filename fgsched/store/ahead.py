@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import NamedTuple
 
-from fgsched.store.freshrows import Part, Span, next_span, read_part
+from fgsched.store.freshrows import IdRange, Part, next_span, read_part
 from fgsched.store.opening import looking, write_log_again
 from fgsched.store.schema import SQL, VERSION
 
@@ -93,7 +93,7 @@ class Ahead:
         except Exception as error:
             self._parts.put(error)
 
-    def _next(self, db: sqlite3.Connection) -> tuple[int, Span | None]:
+    def _next(self, db: sqlite3.Connection) -> tuple[int, IdRange | None]:
         with self._lock:
             span, number = next_span(db, self._after), self._number
             self._number += 1

@@ -57,20 +57,20 @@ class Part(NamedTuple):
         return zip(ids, zip(uids, gids, users, strict=True), requests, times, strict=True)
 
 
-class Span(NamedTuple):
+class IdRange(NamedTuple):
     """The ids of the rows of a part."""
 
     after: int
     last: int
 
 
-def next_span(db: sqlite3.Connection, after: int) -> Span | None:
+def next_span(db: sqlite3.Connection, after: int) -> IdRange | None:
     """Return the ids of the next part; None if no job without an end follows. Raises sqlite3.Error."""
     (last,) = _row(db, "end_of_part", {"after": after, "most": MOST})
-    return None if last is None else Span(after, last)
+    return None if last is None else IdRange(after, last)
 
 
-def read_part(db: sqlite3.Connection, span: Span) -> Part:
+def read_part(db: sqlite3.Connection, span: IdRange) -> Part:
     """Return a part. Raises sqlite3.Error."""
     return Part(*_row(db, "fresh_jobs", span._asdict()))
 

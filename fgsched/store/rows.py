@@ -20,7 +20,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import storable
 from fgsched.domain.usage import JobUsage
 from fgsched.store.freshrows import SEPARATOR, FreshRow, Owner, Part
-from fgsched.store.schema import DEFAULTS, OF_END, OF_JOB, SAVED, Column
+from fgsched.store.schema import DEFAULTS, OF_END, OF_JOB, SAVED, StoredColumn
 
 _MOST = 10**7  # attempts, slots, restarts or tasks that a job can have
 
@@ -116,7 +116,7 @@ def _ended(row: Row) -> Ended | None:
     return Ended(**{one.field: _read(one, row[one.name]) for one in OF_END})
 
 
-def _read(column: Column, value: Any) -> Any:
+def _read(column: StoredColumn, value: Any) -> Any:
     return value if column.read is None else column.read(value)
 
 
@@ -581,7 +581,7 @@ def fixed_columns_of(job: Job, allocated: Sequence[Allocation]) -> dict[str, Any
 class _Writer:
     """Converts the fields of a record to columns. Fields without a codec are fetched together."""
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: Sequence[StoredColumn]) -> None:
         plain = [one for one in columns if one.write is None]
         self._names = tuple(one.name for one in plain)
         self._values = attrgetter(*(one.path for one in plain))

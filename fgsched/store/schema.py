@@ -35,7 +35,7 @@ OTHERS = ("name", "request", "gpus", "script", "environment", "allocated")  # co
 Codec = Callable[[Any], Any]
 
 
-class Column(Struct, frozen=True):
+class StoredColumn(Struct, frozen=True):
     """One column, and how a value of the field is converted to and from it."""
 
     name: str
@@ -47,11 +47,11 @@ class Column(Struct, frozen=True):
     write: Codec | None = None  # value at the path -> stored value; None: they are equal
 
 
-def _columns(record: type[Struct], without: set[str]) -> tuple[Column, ...]:
+def _columns(record: type[Struct], without: set[str]) -> tuple[StoredColumn, ...]:
     return tuple(_column(one) for one in msgspec.structs.fields(record) if one.name not in without)
 
 
-def _column(field: msgspec.structs.FieldInfo) -> Column:
+def _column(field: msgspec.structs.FieldInfo) -> StoredColumn:
     kinds = get_args(field.type) if type(field.type).__name__ == "UnionType" else (field.type,)
     kind = next(one for one in kinds if one is not NoneType)
     column_type, read, write = _codec(kind)
@@ -65,7 +65,9 @@ def _column(field: msgspec.structs.FieldInfo) -> Column:
     if write is not None:
         default = write(default)
     default = int(default) if default is False else default
-    return Column(_NAMES.get(field.name, field.name), field.name, column_type, default, path, read, write)
+    return StoredColumn(
+        _NAMES.get(field.name, field.name), field.name, column_type, default, path, read, write
+    )
 
 
 def _codec(kind: Any) -> tuple[str, Codec | None, Codec | None]:
@@ -111,12 +113,12 @@ def _write_tuple(value: tuple[object, ...]) -> str:
     return json.dumps(value) if value else ""
 
 
-def _or_null(column: Column) -> Column:
+def _or_null(column: StoredColumn) -> StoredColumn:
     """Return the column of a number that is stored as NULL if it is 0."""
     return msgspec.structs.replace(column, default=None, read=lambda v: v or 0, write=lambda v: v or None)
 
 
-def _adjusted(column: Column) -> Column:
+def _adjusted(column: StoredColumn) -> StoredColumn:
     if column.field == "array":  # refers to a row
         return _or_null(column)
     if column.field == "status":  # NULL: the job has no end
@@ -128,7 +130,7 @@ OF_JOB = tuple(map(_adjusted, _columns(Job, _ELSEWHERE)))
 OF_END = tuple(map(_adjusted, _columns(Ended, set())))
 SAVED = tuple(one for one in OF_JOB if one.field not in _FROM_SUBMISSION | _FROM_START)  # by each step
 # While a job is COMPLETING, its end has this column: `ended_at` is of jobs in a final state.
-CLEANING = Column("cleaning_since", "ended_at", "REAL", None, "ended_at")
+CLEANING = StoredColumn("cleaning_since", "ended_at", "REAL", None, "ended_at")
 COLUMNS = (*OF_JOB, *OF_END, CLEANING)
 DEFAULTS: dict[str, int | float | str | None] = {one.name: one.default for one in COLUMNS}
 
@@ -140,7 +142,7 @@ def _literal(value: int | float | str | None) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value)
 
 
-def _is_default(column: Column) -> str:
+def _is_default(column: StoredColumn) -> str:
     return (
         f"{column.name} IS NULL" if column.default is None else f"{column.name} = {_literal(column.default)}"
     )
@@ -167,7 +169,7 @@ PARTS = {  # replacements for the names in braces in the *.sql files
 }
 
 
-def definition(column: Column) -> dict[str, str]:
+def definition(column: StoredColumn) -> dict[str, str]:
     """Return the parts of the statement that adds a column to an older queue."""
     default = "" if column.default is None else f"NOT NULL DEFAULT {_literal(column.default)}"
     return {"name": column.name, "type": column.type, "default": default}

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Gpu, GpuState, Hold, Job, Request
-from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import storable
 from fgsched.scheduling.priority import AccountUser, Usage
 from fgsched.scheduling.runtimes import CompletedRun, work_of
@@ -578,16 +577,9 @@ class EventLog:
         self.moved: MovedJobs = NothingMoved()
 
     def note(self, before: Job, after: Job, now: float) -> None:
-        """Record one state change at `now` (epoch seconds).
-
-        If start and end arrive together, the start time is that of the result.
-        """
-        old = before.state
-        if _ran_meanwhile(before, after):
-            began = after.started_at or now
-            self._new.append((after.id, after.attempt, began, old.word, "RUNNING", Reason.NONE.word))
-            old = JobState.RUNNING
-        self._new.append((after.id, after.attempt, now, old.word, after.state.word, after.reason.word))
+        """Record one state change at `now` (epoch seconds)."""
+        row = (after.id, after.attempt, now, before.state.word, after.state.word, after.reason.word)
+        self._new.append(row)
 
     def write(self) -> None:
         if self._new:
@@ -602,8 +594,3 @@ class EventLog:
         """Return (attempt, epoch seconds, from, to, reason) of each state change of a job, in order."""
         found: list[Step] = [tuple(row) for row in self._db.execute(self._get, {"job": job_id})]
         return found or self.moved.steps(job_id)
-
-
-def _ran_meanwhile(before: Job, after: Job) -> bool:
-    is_end = before.state is JobState.STARTING and after.ended is not None
-    return is_end and after.started_at != before.started_at and after.reason is not Reason.LAUNCH_FAILURE

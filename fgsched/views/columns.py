@@ -40,7 +40,7 @@ SLURM_LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 # -- columns ----------------------------------------------------------------------------------------
 
 
-class Column(NamedTuple):
+class JobColumn(NamedTuple):
     """One column. `show` is called with the attributes `fields` of a job."""
 
     heading: str
@@ -162,89 +162,93 @@ def _task(task: int | None, rest: str | None) -> str:
 
 
 COLUMNS = (
-    Column("JOBID", ("id", "array", "task", "tasks"), job_id, ("JobID", "JobArrayID"), "i"),
-    Column("JOBID", ("id",), str, ("JobIDRaw",), "A"),
-    Column("ARRAY_JOB_ID", ("id", "array"), lambda job, array: str(array or job), ("ArrayJobID",), "F"),
-    Column("ARRAY_TASK_ID", ("task", "tasks"), _task, ("ArrayTaskID",), "K"),
-    Column("PARTITION", ("partition",), str, ("Partition",), "P", by="partition_place"),
-    Column("ACCOUNT", ("account",), _optional, ("Account",), "a"),
-    Column("QOS", ("qos",), _optional, ("QOS",), "q"),
-    Column("RESERVATION", ("reservation",), _optional, ("Reservation",), "v"),
-    Column("PRIORITY", ("priority",), _priority, ("Priority",), "p"),
-    Column("PRIORITY", ("priority",), _priority, ("PriorityLong",), "Q"),
-    Column("NICE", ("nice",), str, ("Nice",), "y"),
-    Column("NAME", ("name",), str, ("Name",), "j"),
-    Column("USER", ("user",), str, ("UserName",), "u"),
-    Column("UID", ("uid",), str, ("UserID",), "U"),
-    Column("ST", ("state",), lambda state: state.code, ("StateCompact",), "t"),
-    Column("STATE", ("state",), value_of, ("State",), "T"),
-    Column("TIME", ("elapsed",), format_runtime, ("TimeUsed",), "M"),
-    Column("TIME_LIMIT", ("time_limit",), format_limit, ("TimeLimit",), "l"),
-    Column("TIME_LEFT", ("time_limit", "elapsed"), _left, ("TimeLeft",), "L"),
-    Column("SUBMIT_TIME", ("submitted_at",), shown_time, ("SubmitTime",), "V", is_local=True),
-    Column("START_TIME", ("starts_at",), shown_time, ("StartTime",), "S", is_local=True),
-    Column("LIKELY_START", ("likely",), shown_time, ("LikelyStart",), is_local=True),
-    Column("KNOWN", ("known",), str, ("Known",), is_local=True),
-    Column("END_TIME", ("ended_at", "started_at", "time_limit"), _end, ("EndTime",), "e", is_local=True),
-    Column("CPUS", ("cpus",), str, ("NumCPUs",), "C"),
-    Column(
+    JobColumn("JOBID", ("id", "array", "task", "tasks"), job_id, ("JobID", "JobArrayID"), "i"),
+    JobColumn("JOBID", ("id",), str, ("JobIDRaw",), "A"),
+    JobColumn("ARRAY_JOB_ID", ("id", "array"), lambda job, array: str(array or job), ("ArrayJobID",), "F"),
+    JobColumn("ARRAY_TASK_ID", ("task", "tasks"), _task, ("ArrayTaskID",), "K"),
+    JobColumn("PARTITION", ("partition",), str, ("Partition",), "P", by="partition_place"),
+    JobColumn("ACCOUNT", ("account",), _optional, ("Account",), "a"),
+    JobColumn("QOS", ("qos",), _optional, ("QOS",), "q"),
+    JobColumn("RESERVATION", ("reservation",), _optional, ("Reservation",), "v"),
+    JobColumn("PRIORITY", ("priority",), _priority, ("Priority",), "p"),
+    JobColumn("PRIORITY", ("priority",), _priority, ("PriorityLong",), "Q"),
+    JobColumn("NICE", ("nice",), str, ("Nice",), "y"),
+    JobColumn("NAME", ("name",), str, ("Name",), "j"),
+    JobColumn("USER", ("user",), str, ("UserName",), "u"),
+    JobColumn("UID", ("uid",), str, ("UserID",), "U"),
+    JobColumn("ST", ("state",), lambda state: state.code, ("StateCompact",), "t"),
+    JobColumn("STATE", ("state",), value_of, ("State",), "T"),
+    JobColumn("TIME", ("elapsed",), format_runtime, ("TimeUsed",), "M"),
+    JobColumn("TIME_LIMIT", ("time_limit",), format_limit, ("TimeLimit",), "l"),
+    JobColumn("TIME_LEFT", ("time_limit", "elapsed"), _left, ("TimeLeft",), "L"),
+    JobColumn("SUBMIT_TIME", ("submitted_at",), shown_time, ("SubmitTime",), "V", is_local=True),
+    JobColumn("START_TIME", ("starts_at",), shown_time, ("StartTime",), "S", is_local=True),
+    JobColumn("LIKELY_START", ("likely",), shown_time, ("LikelyStart",), is_local=True),
+    JobColumn("KNOWN", ("known",), str, ("Known",), is_local=True),
+    JobColumn("END_TIME", ("ended_at", "started_at", "time_limit"), _end, ("EndTime",), "e", is_local=True),
+    JobColumn("CPUS", ("cpus",), str, ("NumCPUs",), "C"),
+    JobColumn(
         "MIN_MEMORY",
         ("host_memory",),
         lambda size: format_mebibytes(size) if size else "0",
         ("MinMemory",),
         "m",
     ),
-    Column("NODES", ("id",), lambda job: "1", ("NumNodes", "Nodes"), "D"),
-    Column("MIN_CPUS", ("cpus", "ntasks", "task_cpus"), _least, ("MinCPUs", "MaxCPUs"), "c"),
-    Column("TASKS", ("ntasks",), str, ("NumTasks",)),
-    Column("CPUS_PER_TASK", ("cpus", "ntasks", "task_cpus"), _of_each, ("cpus-per-task",)),
-    Column("MIN_TMP_DISK", ("id",), lambda job: "0", ("MinTmpDisk",), "d"),
-    Column("OVER_SUBSCRIBE", ("cpus",), lambda cpus: "OK", ("OverSubscribe",), "h"),
-    Column("CORES_PER_SOCKET", ("id",), lambda job: "*", ("CoresPerSocket",), "I"),
-    Column("SOCKETS_PER_NODE", ("id",), lambda job: "*", ("SocketsPerNode",), "H"),
-    Column("THREADS_PER_CORE", ("id",), lambda job: "*", ("ThreadsPerCore",), "J"),
-    Column("S:C:T", ("id",), lambda job: "*:*:*", ("SCT",), "z"),
-    Column("REQ_NODES", ("id",), lambda job: "", ("ReqNodes",), "n"),
-    Column("EXC_NODES", ("id",), lambda job: "", ("ExcNodes",), "x"),
-    Column("CONTIGUOUS", ("id",), lambda job: "0", ("Contiguous",), "O"),
-    Column("SELECT_JOBINFO", ("id",), lambda job: "", ("SelectJobInfo",), "s"),
-    Column("LICENSES", ("id",), lambda job: "(null)", ("Licenses",), "W"),
-    Column("WCKEY", ("wckey",), lambda key: key or "(null)", ("WCKey",), "w"),
-    Column("CORE_SPEC", ("id",), lambda job: "N/A", ("CoreSpec",), "X"),
-    Column("EXEC_HOST", ("state",), lambda state: host_name() if state.holds else "n/a", ("BatchHost",), "B"),
-    Column("CLUSTER", ("id",), lambda job: "fgsched", ("Cluster", "Origin")),
-    Column("GROUP", ("gid",), str, ("GroupID",)),
-    Column("ELIGIBLE_TIME", ("eligible_at",), shown_time, ("EligibleTime",), is_local=True),
-    Column("PENDING_TIME", ("submitted_at", "started_at"), _pending, ("PendingTime",)),
-    Column("REQUEUE", ("requeue",), lambda requeue: str(int(requeue)), ("Requeue",)),
-    Column("RESTART_COUNT", ("restarts",), str, ("RestartCnt",)),
-    Column("EXIT_CODE", ("exit_code",), str, ("exit_code",)),
-    Column("TRES_ALLOC", ("cpus", "host_memory", "share"), tres, ("tres-alloc",)),
-    Column("TRES_PER_JOB", ("share",), _gres, ("tres-per-job",)),
-    Column("TRES_PER_TASK", ("id",), lambda job: "N/A", ("tres-per-task", "tres-per-socket")),
-    Column("SCHEDNODES", ("started_at",), lambda at: host_name() if at else "(null)", ("SchedNodes",), "Y"),
-    Column("NODELIST", ("state",), lambda state: host_name() if state.holds else "", ("NodeList",), "N"),
-    Column("NODELIST(REASON)", ("state", "reason"), _host_or_reason, ("ReasonList",), "R"),
-    Column("REASON", ("reason",), value_of, ("Reason",), "r"),
-    Column("GPUS", ("share",), _share, ("GPUs",), "G"),
-    Column("GPUIDX", ("indices",), indices, ("GpuIdx",), "g"),
-    Column("GPUMEM", ("memory",), _memory, ("GpuMem",)),
-    Column("GPU(REASON)", ("state", "reason", "indices"), _cards, ("GpuReason",)),
-    Column("TRES_PER_NODE", ("share",), _gres, ("Gres", "tres-per-node"), "b"),
-    Column("FEATURES", ("gpu_type",), _optional, ("Feature",), "f"),
-    Column("ENFORCE", ("tier",), str, ("Enforce",)),
-    Column("DEPENDENCY", ("dependency",), _optional, ("Dependency",), "E"),
-    Column("DEADLINE", ("deadline",), shown_time, ("Deadline",), is_local=True),
-    Column("COMMENT", ("comment",), _optional, ("Comment",), "k"),
-    Column("COMMAND", ("command",), _optional, ("Command",), "o"),
-    Column("WORK_DIR", ("chdir",), _optional, ("WorkDir",), "Z"),
+    JobColumn("NODES", ("id",), lambda job: "1", ("NumNodes", "Nodes"), "D"),
+    JobColumn("MIN_CPUS", ("cpus", "ntasks", "task_cpus"), _least, ("MinCPUs", "MaxCPUs"), "c"),
+    JobColumn("TASKS", ("ntasks",), str, ("NumTasks",)),
+    JobColumn("CPUS_PER_TASK", ("cpus", "ntasks", "task_cpus"), _of_each, ("cpus-per-task",)),
+    JobColumn("MIN_TMP_DISK", ("id",), lambda job: "0", ("MinTmpDisk",), "d"),
+    JobColumn("OVER_SUBSCRIBE", ("cpus",), lambda cpus: "OK", ("OverSubscribe",), "h"),
+    JobColumn("CORES_PER_SOCKET", ("id",), lambda job: "*", ("CoresPerSocket",), "I"),
+    JobColumn("SOCKETS_PER_NODE", ("id",), lambda job: "*", ("SocketsPerNode",), "H"),
+    JobColumn("THREADS_PER_CORE", ("id",), lambda job: "*", ("ThreadsPerCore",), "J"),
+    JobColumn("S:C:T", ("id",), lambda job: "*:*:*", ("SCT",), "z"),
+    JobColumn("REQ_NODES", ("id",), lambda job: "", ("ReqNodes",), "n"),
+    JobColumn("EXC_NODES", ("id",), lambda job: "", ("ExcNodes",), "x"),
+    JobColumn("CONTIGUOUS", ("id",), lambda job: "0", ("Contiguous",), "O"),
+    JobColumn("SELECT_JOBINFO", ("id",), lambda job: "", ("SelectJobInfo",), "s"),
+    JobColumn("LICENSES", ("id",), lambda job: "(null)", ("Licenses",), "W"),
+    JobColumn("WCKEY", ("wckey",), lambda key: key or "(null)", ("WCKey",), "w"),
+    JobColumn("CORE_SPEC", ("id",), lambda job: "N/A", ("CoreSpec",), "X"),
+    JobColumn(
+        "EXEC_HOST", ("state",), lambda state: host_name() if state.holds else "n/a", ("BatchHost",), "B"
+    ),
+    JobColumn("CLUSTER", ("id",), lambda job: "fgsched", ("Cluster", "Origin")),
+    JobColumn("GROUP", ("gid",), str, ("GroupID",)),
+    JobColumn("ELIGIBLE_TIME", ("eligible_at",), shown_time, ("EligibleTime",), is_local=True),
+    JobColumn("PENDING_TIME", ("submitted_at", "started_at"), _pending, ("PendingTime",)),
+    JobColumn("REQUEUE", ("requeue",), lambda requeue: str(int(requeue)), ("Requeue",)),
+    JobColumn("RESTART_COUNT", ("restarts",), str, ("RestartCnt",)),
+    JobColumn("EXIT_CODE", ("exit_code",), str, ("exit_code",)),
+    JobColumn("TRES_ALLOC", ("cpus", "host_memory", "share"), tres, ("tres-alloc",)),
+    JobColumn("TRES_PER_JOB", ("share",), _gres, ("tres-per-job",)),
+    JobColumn("TRES_PER_TASK", ("id",), lambda job: "N/A", ("tres-per-task", "tres-per-socket")),
+    JobColumn(
+        "SCHEDNODES", ("started_at",), lambda at: host_name() if at else "(null)", ("SchedNodes",), "Y"
+    ),
+    JobColumn("NODELIST", ("state",), lambda state: host_name() if state.holds else "", ("NodeList",), "N"),
+    JobColumn("NODELIST(REASON)", ("state", "reason"), _host_or_reason, ("ReasonList",), "R"),
+    JobColumn("REASON", ("reason",), value_of, ("Reason",), "r"),
+    JobColumn("GPUS", ("share",), _share, ("GPUs",), "G"),
+    JobColumn("GPUIDX", ("indices",), indices, ("GpuIdx",), "g"),
+    JobColumn("GPUMEM", ("memory",), _memory, ("GpuMem",)),
+    JobColumn("GPU(REASON)", ("state", "reason", "indices"), _cards, ("GpuReason",)),
+    JobColumn("TRES_PER_NODE", ("share",), _gres, ("Gres", "tres-per-node"), "b"),
+    JobColumn("FEATURES", ("gpu_type",), _optional, ("Feature",), "f"),
+    JobColumn("ENFORCE", ("tier",), str, ("Enforce",)),
+    JobColumn("DEPENDENCY", ("dependency",), _optional, ("Dependency",), "E"),
+    JobColumn("DEADLINE", ("deadline",), shown_time, ("Deadline",), is_local=True),
+    JobColumn("COMMENT", ("comment",), _optional, ("Comment",), "k"),
+    JobColumn("COMMAND", ("command",), _optional, ("Command",), "o"),
+    JobColumn("WORK_DIR", ("chdir",), _optional, ("WorkDir",), "Z"),
 )
-_OF_SLURM = {"DEPENDENCY": Column("DEPENDENCY", ("unmet",), _optional)}  # that squeue shows differently
+_OF_SLURM = {"DEPENDENCY": JobColumn("DEPENDENCY", ("unmet",), _optional)}  # that squeue shows differently
 _BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}
-Names = Mapping[str, Column]  # columns by their names in lower case
+Names = Mapping[str, JobColumn]  # columns by their names in lower case
 
 
-def named_by(columns: Iterable[Column]) -> dict[str, Column]:
+def named_by(columns: Iterable[JobColumn]) -> dict[str, JobColumn]:
     """Return columns by their names in lower case."""
     return {name.lower(): column for column in columns for name in column.names}
 
@@ -253,7 +257,7 @@ BY_NAME = named_by(COLUMNS)
 LATER = {"gpumemused", "gpuutil"}
 
 
-def by_letter(letter: str) -> Column:
+def by_letter(letter: str) -> JobColumn:
     """Return the column of %letter. Raises BadUsage."""
     if letter not in _BY_LETTER:
         remedy = "There are: all " + " ".join(sorted(_BY_LETTER, key=str.lower))
@@ -261,7 +265,7 @@ def by_letter(letter: str) -> Column:
     return _BY_LETTER[letter]
 
 
-def by_name(name: str, known: Names = BY_NAME) -> Column:
+def by_name(name: str, known: Names = BY_NAME) -> JobColumn:
     """Return the column that -O calls `name`, in any case. Raises BadUsage."""
     if name.lower() in LATER:
         raise BadUsage(f"{name}: not supported yet")
@@ -277,10 +281,10 @@ def by_name(name: str, known: Names = BY_NAME) -> Column:
 _TIMES = frozenset(("TIME", "TIME_LIMIT", "TIME_LEFT", "PENDING_TIME"))
 
 
-class Piece(Struct, frozen=True):
+class LinePiece(Struct, frozen=True):
     """One column in a line, with the text after it."""
 
-    column: Column
+    column: JobColumn
     width: int = 0  # 0: as wide as it is
     right: bool = False
     after: str = ""
@@ -296,7 +300,7 @@ class Format(Struct, frozen=True):
     """A line: text, then pieces."""
 
     before: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LinePiece, ...]
 
     @property
     def fields(self) -> list[str]:
@@ -322,7 +326,7 @@ class Format(Struct, frozen=True):
         return "".join(parts)
 
 
-def _cell(piece: Piece) -> Callable[[JobInfo], str]:
+def _cell(piece: LinePiece) -> Callable[[JobInfo], str]:
     """Return the function that makes the text of one column; equal values are formatted once."""
     column, known = piece.column, dict[Any, str]()
     values, is_one = attrgetter(*column.fields), len(column.fields) == 1
@@ -346,7 +350,7 @@ def _cell(piece: Piece) -> Callable[[JobInfo], str]:
     return cached
 
 
-def getter(column: Column) -> Callable[[JobInfo], str]:
+def getter(column: JobColumn) -> Callable[[JobInfo], str]:
     """Return the function that makes the text of a column, neither cut nor padded."""
     show, values = column.show, attrgetter(*column.fields)
     if len(column.fields) == 1:
@@ -359,7 +363,7 @@ def percent(text: str) -> Format:
     first = text.find("%")
     if first < 0:
         raise BadUsage(f"the format {shown(text)} names no field", "Such as: -o '%i %j %T'")
-    pieces: list[Piece] = []
+    pieces: list[LinePiece] = []
     at = first
     while at < len(text):
         match = _ITEM.match(text, at)
@@ -367,11 +371,11 @@ def percent(text: str) -> Format:
         end = text.find("%", match.end())
         after = text[match.end() : end if end >= 0 else len(text)]
         if match[3] == "all":
-            every = [Piece(column, after="|") for column in COLUMNS if column.letter]
+            every = [LinePiece(column, after="|") for column in COLUMNS if column.letter]
             pieces += [*every[:-1], replace(every[-1], after=after)]
         else:
             pieces.append(
-                Piece(by_letter(match[3] or ""), column_width(match[2] or ""), bool(match[1]), after)
+                LinePiece(by_letter(match[3] or ""), column_width(match[2] or ""), bool(match[1]), after)
             )
         at = match.end() + len(after)
     return Format(text[:first], tuple(pieces))
@@ -386,7 +390,7 @@ def named(text: str, known: Names = BY_NAME) -> Format:
             raise BadUsage(f"{shown(part)} is not a field of -O", "Such as: -O JobID:8,Name:.20,State")
         column = by_name(match[1], known)
         width = column_width(match[3]) if match[3] else 0 if match[4] else _DEFAULT_WIDTH
-        pieces.append(Piece(column, width, bool(match[2]), match[4] or ""))
+        pieces.append(LinePiece(column, width, bool(match[2]), match[4] or ""))
     return Format("", tuple(pieces))
 
 
@@ -396,7 +400,7 @@ def of_slurm(form: Format) -> Format:
     return replace(form, pieces=tuple(pieces))
 
 
-def sort_keys(text: str, known: Names = BY_NAME) -> list[tuple[Column, bool]]:
+def sort_keys(text: str, known: Names = BY_NAME) -> list[tuple[JobColumn, bool]]:
     """Return (column, descending?) of 'P,t,-i' or 'Partition,-JobID'. Raises BadUsage."""
     keys = []
     for part in text.split(","):
@@ -420,7 +424,7 @@ def expanded(jobs: Iterable[JobInfo]) -> list[JobInfo]:
     return found
 
 
-def order_of(column: Column) -> Callable[[JobInfo], Any]:
+def order_of(column: JobColumn) -> Callable[[JobInfo], Any]:
     """Return the sort key of rows by id; the tasks of an array are adjacent."""
     value = attrgetter(column.key)
     if column.fields[:3] != ("id", "array", "task"):
@@ -428,7 +432,7 @@ def order_of(column: Column) -> Callable[[JobInfo], Any]:
     return lambda job: (job.array or job.id, -1 if job.task is None else job.task)
 
 
-def ordered(jobs: list[JobInfo], keys: Sequence[tuple[Column, bool]]) -> list[JobInfo]:
+def ordered(jobs: list[JobInfo], keys: Sequence[tuple[JobColumn, bool]]) -> list[JobInfo]:
     """Sort jobs by the keys, and jobs with equal keys by id."""
     for column, down in reversed(keys):
         jobs.sort(key=order_of(column), reverse=down)
