@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 from msgspec.structs import replace
 
+from endedjobs import an_ended_job
 from fgsched.accounting.ledger import DAY, HOUR, Ledger
 from fgsched.accounting.records import (
     Card,
@@ -555,7 +556,7 @@ class Writer:
         total = min(self.plan.models[gpu][1] for gpu in run.cards)
         limit = asked_bytes(habit, total)
         usage = self.usage(run)
-        return JobAccount(
+        return an_ended_job(
             id=run.id,
             owner=self.owner(habit),
             name=habit.name,
@@ -572,7 +573,6 @@ class Writer:
             cpus=habit.cpus,
             host_memory=16 * GIB,
             model=self.plan.models[run.cards[0]][0],
-            cards=tuple(self.cards[gpu].uuid for gpu in run.cards),
             exit_code=1 if state == "FAILED" else 0,
             oom=oom,
             refusals=1 if oom == "gpu" else 0,
@@ -775,8 +775,9 @@ def _events(plan: Plan, writer: Writer, ledger: Ledger, jobs: list[JobAccount]) 
     )
     for since, until in plan.gaps:
         ledger.add_gap(Gap(since=ts(since), until=ts(until), why="driver did not answer"))
-    warned = [job for job in jobs if job.name in ("diffusion-2gpu", "prep-and-train")][-4:]
+    warned = [job for job in jobs if job.row["name"] in ("diffusion-2gpu", "prep-and-train")][-4:]
     ledger.add_warned(
-        Warned(at=job.started_at + HOUR, job=job.id, policy="idle", finding="no process", action="warning 1")
+        Warned(at=at + HOUR, job=job.id, policy="idle", finding="no process", action="warning 1")
         for job in warned
+        for at in (job.row["started_at"],)
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 import history
+from endedjobs import an_ended_job
 from fgsched.accounting.ledger import DAY, HOUR, Ledger
 from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook, Waiting
 from fgsched.accounting.records import Card, Gap, HealthEvent, JobAccount, JobSample, Minute, Owner
@@ -306,7 +307,7 @@ def account(world: World, job: Job, owner: Owner) -> JobAccount:
     """Return what the controller hands to the accounts at the end of a job."""
     seconds = sum(until - since for since, until in job.attempts) * STEP
     processes = [process for process in job.processes if job.gpus]
-    return JobAccount(
+    return an_ended_job(
         id=job.id,
         owner=owner,
         name=job.name,
@@ -323,9 +324,8 @@ def account(world: World, job: Job, owner: Owner) -> JobAccount:
         cpus=4,
         host_memory=HOST_MEMORY,
         model=world.models[job.gpus[0]][0] if job.gpus else "",
-        cards=tuple(uuid(gpu) for gpu in job.gpus),
-        array=job.array,
-        task=job.task,
+        array_job=job.array or None,
+        array_task=job.task,
         exit_code=job.exit,
         signal=job.signal,
         restarts=len(job.earlier),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from awaiting import PATIENCE
+from endedjobs import changed
 from fgsched.accounting import marker
 from fgsched.accounting.accountant import Accountant, serve
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Reader
@@ -65,7 +66,7 @@ def jobs(path):
 def test_a_batch_is_stored_and_acknowledged(accountant, path):
     answer = accountant.answer(batch(CARD, JOB, Gap(since=1.0, until=2.0, why="x"), number=7), 100.0)
     assert (answer.number, answer.error, answer.refused, answer.size > 0) == (7, "", (), True)
-    assert jobs(path) == [replace(JOB, name="train \\xe4")]
+    assert jobs(path) == [changed(JOB, name="train \\xe4")]
 
 
 def test_a_batch_that_is_sent_again_changes_nothing(accountant, path):
@@ -86,15 +87,15 @@ def test_hours_and_days_are_sums_of_their_minutes_whenever_these_arrive(accounta
 def test_what_was_sampled_of_a_job_is_kept_until_the_job_arrives(accountant, path):
     accountant.answer(batch(CARD, JobSample(job=7, usage=replace(USAGE, used=1.0))), 0.0)
     accountant.answer(batch(JobSample(job=7, usage=USAGE)), 1.0)
-    accountant.answer(batch(replace(JOB, usage=None)), 2.0)
+    accountant.answer(batch(changed(JOB, usage=None)), 2.0)
     accountant.answer(batch(JobSample(job=7, usage=replace(USAGE, used=2.0))), 3.0)
     assert [job.usage for job in jobs(path)] == [USAGE]
 
 
 def test_a_record_that_cannot_be_stored_delays_no_other(accountant, path):
     accountant.answer(batch(CARD, JOB), 0.0)
-    other = replace(JOB, submitted_at=11.0)
-    late = replace(JOB, id=8)
+    other = changed(JOB, submitted_at=11.0)
+    late = changed(JOB, id=8)
     unknown = HealthEvent(at=1.0, card="GPU-9", kind="xid", detail="79")
     answer = accountant.answer(batch(other, late, unknown, minute(0, card="GPU-9"), minute(60)), 100.0)
     assert (answer.error, answer.refused) == ("", (7,))
@@ -106,7 +107,7 @@ def test_a_record_that_cannot_be_parsed_or_breaks_a_rule_delays_no_other(account
     accountant.answer(batch(CARD), 0.0)
     unknown = Gap(since=float("nan"), until=1.0, why="x")
     too_large = replace(CARD, uuid="GPU-7", total=1 << 70)
-    endless = replace(JOB, id=8, suspended=float("inf"))
+    endless = changed(JOB, id=8, suspended=float("inf"))
     records = (unknown, too_large, endless, JOB, minute(0), Gap(since=1.0, until=2.0, why="z"))
     answer = accountant.answer(batch(*records, number=3), 100.0)
     assert (answer.number, answer.error, answer.refused) == (3, "", (8,))
@@ -200,7 +201,7 @@ def test_on_a_full_disk_nothing_is_acknowledged_and_later_all_is_stored(accounta
     ledger = accountant._ledger
     pages = ledger._db.execute("PRAGMA page_count").fetchone()[0]
     ledger._db.execute(f"PRAGMA max_page_count = {pages}")
-    many = [replace(JOB, id=number, output="x" * 4000) for number in range(1, 20)]
+    many = [changed(JOB, id=number, output="x" * 4000) for number in range(1, 20)]
     answer = accountant.answer(batch(*many), 1.0)
     assert "full" in answer.error
     assert jobs(path) == []

@@ -6,8 +6,8 @@ import threading
 from contextlib import suppress
 
 import pytest
-from msgspec.structs import replace
 
+from endedjobs import changed
 from fgsched.accounting.backup import archive, back_up
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
 from fgsched.domain.errors import Refused
@@ -21,7 +21,7 @@ def fill(ledger):
     """Add ten jobs, one for each day, and a minute of each day."""
     with ledger.write():
         ledger.add_cards([CARD])
-        ledger.add_jobs(replace(JOB, id=one, ended_at=one * DAY + 0.5) for one in range(10))
+        ledger.add_jobs(changed(JOB, id=one, ended_at=one * DAY + 0.5) for one in range(10))
         for day in range(10):
             ledger.add_minute(minute(day * DAY))
             ledger.roll(HOUR, day * DAY, day * DAY + HOUR)

@@ -10,9 +10,9 @@ import sqlite3
 import time
 
 import pytest
-from msgspec.structs import replace
 
 import history
+from endedjobs import changed
 from fgsched.accounting.ledger import Ledger
 from fgsched.cli.reporting import refuse_private
 from fgsched.config.load import Config
@@ -159,7 +159,7 @@ def test_a_fresh_host_has_one_sentence_for_a_reader_and_whole_files_for_cron(hom
 def test_on_the_first_day_a_report_says_how_to_see_it(home, tmp_path):
     ledger = Ledger(home.path / "accounts.db")
     with ledger.write():
-        ledger.add_jobs([replace(JOB, ended_at=time.time(), array=0, task=None)])
+        ledger.add_jobs([changed(JOB, ended_at=time.time())])
     ledger.close()
     done = home.run("fgreport", "overview")
     assert done.status == 0

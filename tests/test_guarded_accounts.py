@@ -5,8 +5,8 @@ import sqlite3
 from datetime import UTC
 
 import pytest
-from msgspec.structs import replace
 
+from endedjobs import changed
 from fgsched.accounting import guard
 from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.ledger import Ledger, Reader
@@ -38,7 +38,7 @@ def killed(tmp_path):
     for number in range(1, COMMITS + 1):
         if number == 3:
             accountant.close()  # makes a checkpoint
-        answer = accountant.answer(batch(CARD, replace(JOB, id=number), minute(60 * number)), 1.0)
+        answer = accountant.answer(batch(CARD, changed(JOB, id=number), minute(60 * number)), 1.0)
         assert answer.error == ""
     there = tmp_path / "killed"
     there.mkdir()
@@ -53,7 +53,7 @@ def refused(path):
     """Return the error of the accountant; every reader must have it too, and nothing may be changed."""
     before = {file.name: file.read_bytes() for file in path.parent.iterdir() if file.suffix != ".db-shm"}
     accountant = Accountant(path, UTC, KEEP)
-    error = accountant.answer(batch(replace(JOB, id=99)), 2.0).error
+    error = accountant.answer(batch(changed(JOB, id=99)), 2.0).error
     accountant.close()
     assert error
     with pytest.raises(StorageError):
@@ -69,7 +69,7 @@ def refused(path):
 def test_accounts_of_a_killed_accountant_have_all_their_jobs(killed):
     assert guard.damage(killed) == ""
     accountant = Accountant(killed, UTC, KEEP)
-    assert accountant.answer(batch(replace(JOB, id=13)), 2.0).error == ""
+    assert accountant.answer(batch(changed(JOB, id=13)), 2.0).error == ""
     accountant.close()
     assert jobs_of(killed) == list(range(1, COMMITS + 2))
 
@@ -93,7 +93,7 @@ def test_a_flipped_bit_in_any_frame_of_the_log_is_no_silent_loss(killed, tmp_pat
         flipped = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
         (where / "accounts.db-wal").write_bytes(flipped)
         path = where / "accounts.db"
-        answer = Accountant(path, UTC, KEEP).answer(batch(replace(JOB, id=99)), 2.0)
+        answer = Accountant(path, UTC, KEEP).answer(batch(changed(JOB, id=99)), 2.0)
         if not answer.error and jobs_of(path) != [*range(1, COMMITS + 1), 99]:
             silent.append(frame)
         if answer.error:
@@ -165,7 +165,7 @@ def test_a_missing_or_damaged_commit_file_is_refused(killed):
 
 def test_a_flipped_bit_in_the_file_is_found_at_every_page(killed, tmp_path):
     accountant = Accountant(killed, UTC, KEEP)
-    accountant.answer(batch(replace(JOB, id=13)), 2.0)
+    accountant.answer(batch(changed(JOB, id=13)), 2.0)
     accountant.close()
     data = killed.read_bytes()
     for page in range(len(data) // 4096):
@@ -183,7 +183,7 @@ def test_another_program_that_wrote_the_accounts_is_no_damage(killed):
         db.execute("UPDATE job SET name = 'renamed' WHERE id = 3")
     db.close()
     accountant = Accountant(killed, UTC, KEEP)
-    assert accountant.answer(batch(replace(JOB, id=13)), 2.0).error == ""
+    assert accountant.answer(batch(changed(JOB, id=13)), 2.0).error == ""
     accountant.close()
     assert guard.damage(killed) == ""
 
@@ -192,9 +192,9 @@ def test_a_log_that_is_removed_under_a_running_accountant_costs_nothing(tmp_path
     path = tmp_path / "accounts.db"
     accountant = Accountant(path, UTC, KEEP)
     for number in range(1, 4):
-        assert accountant.answer(batch(CARD, replace(JOB, id=number)), 1.0).error == ""
+        assert accountant.answer(batch(CARD, changed(JOB, id=number)), 1.0).error == ""
         path.with_name("accounts.db-wal").unlink()
-    assert accountant.answer(batch(replace(JOB, id=4)), 1.0).error == ""
+    assert accountant.answer(batch(changed(JOB, id=4)), 1.0).error == ""
     accountant.close()
     assert (jobs_of(path), guard.damage(path)) == ([1, 2, 3, 4], "")
 
@@ -204,7 +204,7 @@ def test_a_log_that_is_removed_before_the_first_message_of_an_accountant_costs_n
     accountant.begin()
     killed.with_name("accounts.db-wal").unlink()
     for number in range(COMMITS + 1, COMMITS + 4):
-        assert accountant.answer(batch(replace(JOB, id=number)), 2.0).error == ""
+        assert accountant.answer(batch(changed(JOB, id=number)), 2.0).error == ""
     accountant.close()
     assert (jobs_of(killed), guard.damage(killed)) == ([*range(1, COMMITS + 4)], "")
 
@@ -217,11 +217,11 @@ def test_many_commits_keep_checksums_while_a_reader_holds_an_old_state(tmp_path)
     with reader.reading():
         assert list(reader.jobs(0, 1e10)) == []
         for number in range(1, 300):
-            accountant.answer(batch(replace(JOB, id=number)), 1.0)
+            accountant.answer(batch(changed(JOB, id=number)), 1.0)
     reader.close()
     assert guard.damage(path) == ""
     for number in range(300, 600):
-        accountant.answer(batch(replace(JOB, id=number)), 1.0)
+        accountant.answer(batch(changed(JOB, id=number)), 1.0)
     accountant.close()
     assert (len(jobs_of(path)), guard.damage(path)) == (599, "")
 
@@ -236,7 +236,7 @@ def test_a_recovery_repairs_the_log_and_accepts_what_is_there(killed):
     assert "continue after commit 12, with 12 jobs" in report
     assert killed.with_name("accounts.db-wal.damaged-1").read_bytes() == data
     accountant = Accountant(killed, UTC, KEEP)
-    assert accountant.answer(batch(replace(JOB, id=13)), 2.0).error == ""
+    assert accountant.answer(batch(changed(JOB, id=13)), 2.0).error == ""
     accountant.close()
     assert jobs_of(killed) == list(range(1, COMMITS + 2))
     assert guard.recover(killed, "damaged-2") == ""

@@ -5,6 +5,7 @@ import os
 import pytest
 from msgspec.structs import replace
 
+from endedjobs import an_ended_job, changed
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader, Unfit
 from fgsched.accounting.records import (
     Card,
@@ -13,7 +14,6 @@ from fgsched.accounting.records import (
     ForeignUse,
     Gap,
     HealthEvent,
-    JobAccount,
     Minute,
     Owner,
     OwnerUse,
@@ -40,7 +40,7 @@ USAGE = JobUsage(
     energy=9000.0,
     neighbours=((8, 30.0),),
 )
-JOB = JobAccount(
+JOB = an_ended_job(
     id=7,
     owner=ANN,
     name="train \udce4",
@@ -54,7 +54,6 @@ JOB = JobAccount(
     share=5000,
     memory=40 << 30,
     model="A100",
-    cards=("GPU-0",),
     charged=30.0,
     usage=USAGE,
 )
@@ -92,7 +91,7 @@ def reader(ledger, path):
 
 
 def test_a_job_is_read_back_as_it_was_written(ledger, reader):
-    clean = JOB.__class__(**{name: getattr(JOB, name) for name in JOB.__struct_fields__} | {"name": "train"})
+    clean = changed(JOB, name="train")
     with ledger.write():
         ledger.add_jobs([clean])
     assert list(reader.jobs(0, 100)) == [clean]
@@ -114,7 +113,7 @@ def test_what_a_killed_accountant_left_in_memory_is_made_durable(ledger, path, m
 
 
 def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, reader):
-    later = JobAccount(
+    later = an_ended_job(
         id=7,
         owner=ANN,
         name="other",
@@ -129,8 +128,8 @@ def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, reade
         ledger.add_jobs([JOB])
         ledger.add_jobs([later])
         with pytest.raises(Unfit):
-            ledger.add_jobs([replace(JOB, submitted_at=11.0)])
-    assert [job.state for job in reader.jobs(0, 100)] == ["COMPLETED"]
+            ledger.add_jobs([changed(JOB, submitted_at=11.0)])
+    assert [job.row["state"] for job in reader.jobs(0, 100)] == ["COMPLETED"]
 
 
 def test_minutes_add_up_to_hours_and_these_to_days(ledger, reader):
@@ -238,15 +237,15 @@ def test_a_file_of_another_version_is_refused(ledger, path):
 
 
 def test_the_profile_of_a_name_has_the_last_completed_runs_of_its_user(ledger, path, reader):
-    run = replace(JOB, name="train")
+    run = changed(JOB, name="train")
     bigger = replace(USAGE, sampled=180.0, used=165.0, memory=180.0 * 2**31, peak=2**32)
     others = (
-        replace(run, id=9, state="FAILED"),
-        replace(run, id=10, owner=replace(ANN, uid=5)),
-        replace(run, id=11, usage=None),
+        changed(run, id=9, state="FAILED"),
+        changed(run, id=10, owner=replace(ANN, uid=5)),
+        changed(run, id=11, usage=None),
     )
     with ledger.write():
-        ledger.add_jobs([run, replace(run, id=8, ended_at=200.0, usage=bigger), *others])
+        ledger.add_jobs([run, changed(run, id=8, ended_at=200.0, usage=bigger), *others])
     reader = Reader(path)
     assert reader.profile(1001, "train", 0.0) == Profile(
         runs=2, peak=2**32, memory=1.75 * 2**30, used=0.75, elapsed=120.0, longest=180.0

@@ -16,19 +16,21 @@ from msgspec.structs import replace
 
 from builders import BOOT, GIB, a_demand, a_gpu
 from crashing import PowerCut
+from endedjobs import changed
 from fgsched.accounting import marker
 from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.ledger import Reader
 from fgsched.accounting.messages import batch_line, encoded
 from fgsched.accounting.records import JobAccount, Owner, to_json
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.moving import Mover, PastJobs, Site, account_of, record_of
+from fgsched.controller.moving import Mover, PastJobs, Site, account_of
 from fgsched.controller.waitindex import eligible
 from fgsched.crash import MOVING
 from fgsched.domain.job import WHOLE, Ended, Hold, Job, OomReport, Preemption, Request
 from fgsched.domain.states import JobState, Reason
 from fgsched.store import Allocation, JobRecord, NewJob, Store
 from fgsched.store.moved import Unreadable
+from fgsched.store.rows import record_of
 from live_host import attempts, living, zone_at_noon
 from test_accountant import KEEP
 from test_records import requests
@@ -108,7 +110,7 @@ records = st.builds(JobRecord, jobs, st.lists(allocations, max_size=2).map(tuple
 @given(records)
 def test_a_job_comes_back_from_its_account_as_it_was(record):
     account = account_of(record, [], material=("1:aa", "2:bb"), host="h")
-    assert record_of(msgspec.json.decode(to_json(account), type=JobAccount)) == record
+    assert record_of(msgspec.json.decode(to_json(account), type=JobAccount).row) == record
 
 
 @given(records)
@@ -119,7 +121,8 @@ def test_an_account_names_what_reports_read(record):
     assert (account.exit_code, account.signal) == (job.ended.exit_code, job.ended.signal)
     since = eligible(job)
     assert account.eligible_at == (job.submitted_at if since is None else since)
-    assert account.cards == tuple(one.uuid for one in record.allocated)
+    assert record_of(account.row).allocated == record.allocated
+    assert account.refused == (job.post_mortem.asked if job.post_mortem else 0)
 
 
 def test_the_tag_of_a_job_is_the_tag_of_its_owner_in_the_accounts():
@@ -521,7 +524,7 @@ def test_a_page_of_history_reads_only_what_it_has_to(world, tmp_path):
     template = account_of(an_ended_job(1, at=0.0), ())
     for start in range(0, 20_000, 1000):
         many = [
-            replace(template, id=number, submitted_at=float(number), ended_at=number + 0.5)
+            changed(template, id=number, submitted_at=float(number), ended_at=number + 0.5)
             for number in range(start + 1, start + 1001, 100)
         ]
         line = batch_line(1, [(JobAccount, encoded(job)) for job in many])

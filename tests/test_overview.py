@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import history
+from endedjobs import an_ended_job
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
 from fgsched.accounting.periods import Choice
-from fgsched.accounting.records import Card, CardUse, JobAccount, Minute, Owner, OwnerUse
+from fgsched.accounting.records import Card, CardUse, Minute, Owner, OwnerUse
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import width_of as width
 from fgsched.reports.export import as_csv, as_json, names
@@ -258,7 +259,7 @@ def test_jobs_that_never_started_and_jobs_without_a_gpu_have_their_place(tmp_pat
     with ledger.write():
         ledger.add_jobs(
             [
-                JobAccount(
+                an_ended_job(
                     id=1,
                     state="CANCELLED",
                     eligible_at=begin,
@@ -267,7 +268,7 @@ def test_jobs_that_never_started_and_jobs_without_a_gpu_have_their_place(tmp_pat
                     gpus=1,
                     **common,
                 ),
-                JobAccount(
+                an_ended_job(
                     id=2,
                     state="COMPLETED",
                     eligible_at=begin,

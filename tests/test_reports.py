@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 import history
+from endedjobs import changed
 from fgsched.accounting.ledger import HOUR, Ledger
 from fgsched.accounting.periods import Choice
 from fgsched.accounting.records import HealthEvent
@@ -320,7 +321,7 @@ def test_memory_counts_as_not_used_if_it_was_measured(tmp_path, peak, used, hour
     ledger = Ledger(tmp_path / "accounts.db")
     usage = replace(USAGE, used=used) if used else None
     with ledger.write():
-        ledger.add_jobs([replace(JOB, started_at=0.0, ended_at=3600.0, gpu_peak=peak, usage=usage)])
+        ledger.add_jobs([changed(JOB, started_at=0.0, ended_at=3600.0, gpu_peak=peak, usage=usage)])
     ledger.close()
     with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-01", until="1970-01-03")) as facts:
         assert sum(one.seconds for one in facts.unused) / (1 << 30) / 3600 == hours
@@ -334,7 +335,7 @@ def test_a_peak_that_was_not_measured_is_a_dash_in_one_s_own_report(tmp_path, pe
     ledger = Ledger(tmp_path / "accounts.db")
     usage = replace(USAGE, used=used) if used else None
     with ledger.write():
-        ledger.add_jobs([replace(JOB, started_at=0.0, ended_at=3600.0, gpu_peak=peak, usage=usage)])
+        ledger.add_jobs([changed(JOB, started_at=0.0, ended_at=3600.0, gpu_peak=peak, usage=usage)])
     ledger.close()
     period = Choice(since="1970-01-01", until="1970-01-03")
     with facts_of(tmp_path / "accounts.db", period, user="ann") as facts:
@@ -392,7 +393,7 @@ def test_the_reason_of_a_drained_card_is_in_the_health_report(tmp_path):
 def test_failed_jobs_have_the_last_lines_of_their_output(tmp_path):
     path = tmp_path / "accounts.db"
     ledger = Ledger(path)
-    failed = replace(JOB, state="FAILED", exit_code=1, ended_at=90_000.0, usage=None)
+    failed = changed(JOB, state="FAILED", exit_code=1, ended_at=90_000.0, usage=None)
     with ledger.write():
         ledger.add_jobs([failed, replace(failed, id=8, ended_at=90_001.0)])
     ledger.close()
@@ -412,9 +413,9 @@ def test_failed_jobs_have_the_last_lines_of_their_output(tmp_path):
 def test_the_output_and_the_requested_model_of_a_job_are_read_from_its_compressed_part(tmp_path):
     ledger = Ledger(tmp_path / "accounts.db")
     asked = '{"demand":{"gpu_type":"H100"}}'
-    job = replace(JOB, state="FAILED", ended_at=90_000.0, output="/home/ann/x.out", request=asked)
+    job = changed(JOB, state="FAILED", ended_at=90_000.0, output="/home/ann/x.out", request=asked)
     with ledger.write():
-        ledger.add_jobs([job, replace(job, id=8, request="", output="")])
+        ledger.add_jobs([job, changed(job, id=8, request="", output="")])
     ledger.close()
     with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-02", until="1970-01-03")) as facts:
         assert {one.id: one.output for one in facts.failed_jobs(5)} == {7: "/home/ann/x.out", 8: ""}

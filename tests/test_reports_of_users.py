@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from endedjobs import an_ended_job
 from fakehost import CONFIG, UIDS, hosting, why_not
 from fgsched.accounting.ledger import Ledger
-from fgsched.accounting.records import Card, JobAccount, Owner
+from fgsched.accounting.records import Card, Owner
 from fgsched.domain.errors import Exit
 from fgsched.domain.job import WHOLE
 from fgsched.system.process import identify
@@ -30,7 +31,7 @@ PERIOD = [
 def job(id, user):
     """A failed job of the middle of that day."""
     at = WHEN + DAY / 2
-    return JobAccount(
+    return an_ended_job(
         **{"id": id, "owner": Owner(uid=UIDS[user], user=user), "name": f"{user}s-job", "state": "FAILED"},
         **{"reason": "NonZeroExitCode", "submitted_at": at, "eligible_at": at, "started_at": at},
         **{"ended_at": at + 600, "exit_code": 1, "output": f"/home/{user}/SECRET.out"},

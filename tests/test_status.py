@@ -13,9 +13,10 @@ from msgspec.structs import replace
 import history
 from browser import browser
 from builders import a_gpu
+from endedjobs import an_ended_job
 from fgsched.accounting.backup import archive
 from fgsched.accounting.ledger import MINUTE, Ledger
-from fgsched.accounting.records import Card, CardUse, JobAccount, Minute, Owner, OwnerUse
+from fgsched.accounting.records import Card, CardUse, Minute, Owner, OwnerUse
 from fgsched.cli import statuspage
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.protocol import GpuInfo
@@ -293,7 +294,7 @@ def with_days(path, seconds):
         ledger.add_cards([Card(uuid="GPU-0", gpu=0, model="A100", total=1, since=DAYS[0], until=DAYS[-1])])
         for job, at in enumerate(DAYS, 1):
             about = {"owner": owner, "name": "x", "state": "FAILED", "reason": "None", **times}
-            ledger.add_jobs([JobAccount(id=job, ended_at=at + 9.0, **about)])
+            ledger.add_jobs([an_ended_job(id=job, ended_at=at + 9.0, **about)])
             use = {"active": seconds, "used": seconds / 3}
             card = CardUse(at=at, card="GPU-0", sampled=60, energy=0.1, **use)
             own = OwnerUse(at=at, owner=owner, card="GPU-0", job=job, charged=1.0, **use)

@@ -35,7 +35,7 @@ from fgsched.domain.usage import JobUsage
 from fgsched.store import wal
 from fgsched.store.connection import Connection, Opened
 from fgsched.store.opening import beside_of
-from fgsched.store.schema import named
+from fgsched.store.schema import EMPTY_ROW, named
 from fgsched.system import locks
 
 VERSION = 1
@@ -55,19 +55,25 @@ _RANGES = 4  # that a call of Reader.history examines
 _STEP = 3600  # seconds of minutes that are deleted in one transaction; of hours, 60 times that
 _ROLLED = ("card_use", "owner_use", "foreign_run", "demand")
 _OWNER = Owner.__struct_fields__
-_COLUMNS = {  # of the table `job` that are fields of JobAccount
-    *("id", "ended_at", "submitted_at", "eligible_at", "started_at", "state", "gpus", "share", "memory"),
-    *("time_limit", "suspended", "charged", "gpu_peak", "oom", "model", "name", "array", "task"),
+# Reports ask for columns of the table `job` and for fields of the JSON in its column `detail`. Some are
+# columns of the job's row in the queue, the others fields of JobAccount. The rest of the row is in `kept`.
+_ROW_IN_TABLE = {  # column of the queue -> column here
+    **{name: name for name in ("id", "name", "submitted_at", "started_at", "ended_at", "suspended", "state")},
+    **{"gpus": "gpus", "gpu_peak": "gpu_peak", "array_job": "array", "array_task": "task"},
 }
-_KEPT = ("request", "output", "columns", "steps", "script")  # only commands about one job show these
-_REST = tuple(
-    name for name in JobAccount.__struct_fields__ if name not in {*_COLUMNS, *_KEPT, "owner", "usage"}
-)
+_ROW_IN_OWNER = ("uid", "user")
+_ROW_IN_DETAIL = ("reason", "restarts", "refusals", "cpu_seconds", "max_rss")
+_ROW_IN_KEPT = ("request",)
+_IN_TABLE = ("eligible_at", "share", "memory", "time_limit", "charged", "oom", "model")
+_IN_DETAIL = ("cpus", "host_memory", "exit_code", "signal", "refused")
+_KEPT = ("output", "steps", "script")  # only commands about one job show these, and the rest of the row
 _COMMON = _HOME.joinpath(
     "common.json"
 ).read_bytes()  # what `kept` of most jobs has; it is a part of VERSION 1
-_DEFAULTS = {one.name: one.default for one in msgspec.structs.fields(JobAccount)} | {"columns": {}}
+_EMPTY = EMPTY_ROW | {"array_job": 0}
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobAccount)}
 _OF_RECORD = (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.DataError, OverflowError)  # its values
+_objects = msgspec.json.Decoder(dict[str, Any])
 Record = TypeVar("Record", bound=Struct)
 
 
@@ -202,7 +208,7 @@ class Ledger:
 
     def _compare(self, job: JobAccount) -> None:
         found = self._db.execute(SQL["find_end"], {"id": job.id}).fetchone()
-        if found["submitted_at"] != job.submitted_at:
+        if found["submitted_at"] != job.row["submitted_at"]:
             raise Unfit(
                 f"the accounts {self.path} have another job {job.id} than the queue",
                 "They belong to an earlier queue: archive or move them away.",
@@ -338,15 +344,19 @@ class Ledger:
         return row
 
     def _job_row(self, job: JobAccount) -> dict[str, Any]:
-        row = {name: getattr(job, name) for name in _COLUMNS}
         usage = job.usage or self._sampled(job.id)
-        row["owner"] = self._owner(job.owner)
-        row["used"] = usage.used if usage else None
-        row["idle"] = usage.held + usage.empty if usage else None
-        rest = _changed(job, _REST)
-        row["detail"] = to_json(rest | {"usage": usage} if usage else rest).decode()
-        row["kept"] = _compressed(to_json(_changed(job, _KEPT)))
-        return row
+        rest = {name: job.row[name] for name in job.row if name not in (*_ROW_IN_TABLE, *_ROW_IN_OWNER)}
+        detail = {name: rest.pop(name) for name in _ROW_IN_DETAIL if name in rest} | _changed(job, _IN_DETAIL)
+        kept = {name: rest.pop(name) for name in _ROW_IN_KEPT if name in rest} | _changed(job, _KEPT)
+        return {
+            **{column: job.row.get(name, _EMPTY.get(name)) for name, column in _ROW_IN_TABLE.items()},
+            **{name: getattr(job, name) for name in _IN_TABLE},
+            "owner": self._owner(job.owner),
+            "used": usage.used if usage else None,
+            "idle": usage.held + usage.empty if usage else None,
+            "detail": to_json(detail | {"usage": usage} if usage else detail).decode(),
+            "kept": _compressed(to_json(kept | {"columns": rest})),
+        }
 
     def _sampled(self, job: int) -> JobUsage | None:
         found = self._db.execute(SQL["find_sample"], {"job": job}).fetchone()
@@ -666,11 +676,26 @@ def kept_field(kept: bytes, name: str) -> str | None:
 
 
 def _job_of(row: sqlite3.Row) -> JobAccount:
-    values: dict[str, Any] = {name: row[name] for name in _COLUMNS}
-    owner = _owner_of({name: row[name] for name in _OWNER})
     with _decoded():
-        rest = msgspec.json.decode(row["detail"]) | msgspec.json.decode(_expanded(row["kept"]))
-        return msgspec.convert(values | {"owner": owner} | rest, JobAccount)
+        detail = _objects.decode(row["detail"])
+        kept = _objects.decode(_expanded(row["kept"]))
+        fields = {name: row[name] for name in _IN_TABLE}
+        fields |= {name: detail[name] for name in (*_IN_DETAIL, "usage") if name in detail}
+        fields |= {name: kept[name] for name in _KEPT if name in kept}
+        owner = _owner_of({name: row[name] for name in _OWNER})
+        return msgspec.convert(fields | {"owner": owner, "row": _queue_row(row, detail, kept)}, JobAccount)
+
+
+def _queue_row(row: sqlite3.Row, detail: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a job in the queue."""
+    shared = {name: row[column] for name, column in _ROW_IN_TABLE.items()}
+    return {
+        **{name: value for name, value in shared.items() if value != _EMPTY.get(name)},
+        **{name: row[name] for name in _ROW_IN_OWNER},
+        **{name: detail[name] for name in _ROW_IN_DETAIL if name in detail},
+        **{name: kept[name] for name in _ROW_IN_KEPT if name in kept},
+        **kept.get("columns", {}),
+    }
 
 
 @contextmanager

@@ -67,6 +67,10 @@ class _Id(Struct, frozen=True):
     id: int
 
 
+class _Job(Struct, frozen=True):
+    row: _Id
+
+
 class Keep(Struct, frozen=True, kw_only=True, tag="keep"):
     """How long samples are kept, in seconds; FOREVER: no limit."""
 
@@ -149,7 +153,7 @@ def parse_batch(text: bytes) -> tuple[Batch, list[Unparsed]]:
             try:
                 found.append(msgspec.json.decode(record, type=kind))
             except msgspec.MsgspecError as error:
-                job = msgspec.json.decode(record, type=_Id).id if kind is JobAccount else 0
+                job = msgspec.json.decode(record, type=_Job).row.id if kind is JobAccount else 0
                 left.append(Unparsed(bytes(record).decode(errors="replace"), f"{field}: {error}", job))
         fields[field] = tuple(found)
     return Batch(number=raw.number, **fields), left

@@ -37,45 +37,35 @@ class Card(Struct, frozen=True, kw_only=True, gc=False):
     until: float  # when it was last seen, in epoch seconds
 
 
-class JobAccount(Struct, frozen=True, kw_only=True):
-    """One ended job: its request, its allocation, and its use in all attempts."""
+Row = dict[str, int | float | str | None]
 
-    id: int
+
+class JobAccount(Struct, frozen=True, kw_only=True):
+    """One ended job: its row of the queue, and what reports ask for besides."""
+
+    row: Row  # the columns that differ from their defaults; see store/schema.py
     owner: Owner
-    name: str
-    state: str  # Slurm's word, such as COMPLETED
-    reason: str
-    submitted_at: float
     eligible_at: float  # when the last hold or dependency was removed
-    started_at: float | None  # of the last attempt; None: it never started
-    ended_at: float
-    suspended: float = 0.0  # seconds
     time_limit: int = 0  # seconds; 0: none
-    gpus: int = 0  # number asked for
     share: int = 0  # of each GPU, in ten-thousandths, as given
     memory: int = 0  # bytes of each GPU, as given
-    cpus: int = 1
+    cpus: int = 1  # number asked for
     host_memory: int = 0  # bytes asked for
     model: str = ""  # of its GPUs; "": none
-    cards: tuple[str, ...] = ()  # UUIDs
-    array: int = 0
-    task: int | None = None
     exit_code: int = 0
     signal: int = 0
-    restarts: int = 0
     oom: str = ""  # "", "gpu" or "host"
-    refusals: int = 0  # allocations that the hook refused
-    refused: int = 0  # bytes of the largest of them
+    refused: int = 0  # bytes of the allocation whose refusal ended the job
     charged: float = 0.0  # GPU seconds, in all attempts
-    cpu_seconds: float = 0.0
-    max_rss: int = 0  # bytes
-    gpu_peak: int = 0  # bytes, the maximum on one GPU
     usage: JobUsage | None = None  # sums of the samples; None: there are none
-    request: str = ""  # JSON of the request
     output: str = ""  # path of its standard output
-    columns: dict[str, int | float | str | None] = {}  # other columns of the queue, if not their defaults
     steps: tuple[tuple[int, float, str, str, str], ...] = ()  # (attempt, epoch seconds, from, to, reason)
     script: str = ""  # of the queue's blob: id and first digits of its digest
+
+    @property
+    def id(self) -> int:
+        """The number of the job."""
+        return int(self.row["id"] or 0)
 
 
 class JobSample(Struct, frozen=True, kw_only=True):

@@ -7,10 +7,10 @@ first copy. A look-up reads the queue first, so an answer contains a job once.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,11 +26,10 @@ from fgsched.domain.job import Ended, Job
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.filenames import output_path
-from fgsched.scheduling.runtimes import CompletedRun, work_of_request
+from fgsched.scheduling.runtimes import CompletedRun, work_of, work_of_request
 from fgsched.store import JobRecord, StorageBroken, Store
 from fgsched.store.moved import Part, Step, Unreadable
-from fgsched.store.rows import ArraySum, past_of, row_of
-from fgsched.store.schema import DEFAULTS
+from fgsched.store.rows import ArraySum, record_of, row_of
 
 log = logging.getLogger("fgsched.controller")
 _REMEMBERED = 2000  # runs, for forecasts
@@ -46,14 +45,7 @@ _PATIENCE_OF_READER = 0.05  # seconds for a file that is being recovered
 
 # -- a job as the accounts have it ---------------------------------------------------------------------
 
-_OWN = {  # columns of the queue that are fields of JobAccount
-    *("id", "uid", "user", "name", "request", "submitted_at", "started_at", "ended_at", "state", "reason"),
-    *("suspended", "array_job", "array_task", "restarts", "cpu_seconds", "max_rss", "gpu_peak", "refusals"),
-}
-_OF_JOB = ("id", "submitted_at", "started_at", "suspended", "array", "task", "restarts")
-_OF_END = ("exit_code", "signal", "refusals", "cpu_seconds", "max_rss", "gpu_peak")
 _OOM = {Reason.OUT_OF_MEMORY: "host", Reason.GPU_OUT_OF_MEMORY: "gpu"}
-_NEW = DEFAULTS | {"partition": "", "gpus": 0, "allocated": ""}
 
 
 def account_of(
@@ -66,26 +58,29 @@ def account_of(
         material: references to its script and environment.
         host: name of the host, for the path of its output.
     """
-    job, row, steps = record.job, row_of(record), tuple(steps)
+    job, demand = record.job, record.job.request.demand
+    end = job.ended or Ended(status=0)
+    given = record.allocated[0] if record.allocated else None
     since = eligible(job)
     return JobAccount(
+        row=row_of(record),
         owner=owner_of(job),
-        name=row["name"],
-        state=job.state.word,
-        reason=job.reason.word,
         eligible_at=job.submitted_at if since is None else since,
-        ended_at=job.submitted_at if job.ended_at is None else job.ended_at,
-        charged=job.charged_before + charged_seconds(job, record.allocated, job.ended_at or job.submitted_at),
+        time_limit=job.request.time_limit,
+        share=given.share if given else demand.share,
+        memory=given.memory if given else demand.memory,
+        cpus=demand.cpus,
+        host_memory=demand.host_memory,
+        model=given.model if given else "",
+        exit_code=end.exit_code,
+        signal=end.signal,
         oom=_OOM.get(job.reason, ""),
-        request=row["request"],
-        output=output_path(job, job.request.output, host),
-        columns=_columns(row),
-        steps=steps,
+        refused=job.post_mortem.asked if job.post_mortem else 0,
+        charged=job.charged_before + charged_seconds(job, record.allocated, job.ended_at or job.submitted_at),
         usage=record.usage,
-        script=" ".join(one or "-" for one in material) if any(material) else "",
-        **_given(record),
-        **{name: getattr(job, name) for name in _OF_JOB},
-        **{name: getattr(job.ended or Ended(status=0), name) for name in _OF_END},
+        output=output_path(job, job.request.output, host),
+        steps=tuple(steps),
+        script=" ".join(reference or "-" for reference in material) if any(material) else "",
     )
 
 
@@ -103,40 +98,12 @@ def owner_of(job: Job) -> Owner:
     )
 
 
-def _given(record: JobRecord) -> dict[str, Any]:
-    """Return the fields of the request and of the allocation on each GPU."""
-    demand = record.job.request.demand
-    given = record.allocated[0] if record.allocated else None
-    return {
-        "time_limit": record.job.request.time_limit,
-        "gpus": demand.gpus,
-        "share": given.share if given else demand.share,
-        "memory": given.memory if given else demand.memory,
-        "cpus": demand.cpus,
-        "host_memory": demand.host_memory,
-        "model": given.model if given else "",
-        "cards": tuple(one.uuid for one in record.allocated),
-    }
-
-
-def _columns(row: Mapping[str, Any]) -> dict[str, int | float | str | None]:
-    """Return the columns without a field in JobAccount, if they differ from their defaults."""
-    kept = {name: value for name, value in row.items() if name not in _OWN and value != _NEW[name]}
-    return {name: int(value) if isinstance(value, bool) else value for name, value in kept.items()}
-
-
-def record_of(account: JobAccount) -> JobRecord:
+def _record(account: JobAccount) -> JobRecord:
     """Return the record of the queue from which `account_of` made an account."""
-    row: dict[str, Any] = _NEW | account.columns
-    row |= {name: getattr(account, name) for name in _OWN - {"uid", "user", "array_job", "array_task"}}
-    owner = {"uid": account.owner.uid, "user": account.owner.user}
-    found = past_of(row | owner | {"array_job": account.array or None, "array_task": account.task})
-    return replace(found, usage=account.usage) if account.usage else found
+    return replace(record_of(account.row), usage=account.usage)
 
 
 # -- jobs that have moved ------------------------------------------------------------------------------
-
-Found = Callable[[Reader], Any]
 
 
 class PastJobs:
@@ -164,11 +131,13 @@ class PastJobs:
 
     def moved(self, accounts: Iterable[JobAccount]) -> None:
         """Remember the runs of jobs that were deleted from the queue, for forecasts."""
-        for one in accounts:
-            if one.state == JobState.COMPLETED.word and one.started_at is not None:
-                elapsed = one.ended_at - one.started_at - one.suspended
-                run = _run(one.ended_at, one.owner.uid, one.name, elapsed, one.time_limit, one.request)
-                self._runs.append(run)
+        for account in accounts:
+            job = record_of(account.row).job
+            if job.state is JobState.COMPLETED and job.started_at is not None and job.ended_at is not None:
+                request = job.request
+                work = work_of(request.name, request.submit_line, request.submit_dir)
+                elapsed = job.ended_at - job.started_at - job.suspended
+                self._runs.append((job.ended_at, CompletedRun(job.uid, work, elapsed, request.time_limit)))
 
     def last_id(self) -> int:
         """Return the highest id of a job that is or was in the accounts. Raises Unreadable."""
@@ -178,23 +147,23 @@ class PastJobs:
     def past(self, job_id: int) -> JobRecord | None:
         """Return one job, or None. Raises Unreadable."""
         found = self._account(job_id)
-        return record_of(found) if found else None
+        return _record(found) if found else None
 
     def task(self, array: int, task: int) -> JobRecord | None:
         """Return one task of an array, or None. Raises Unreadable."""
         with self._reading() as reader:
             found = reader.task(array, task) if reader else None
-        return record_of(found) if found else None
+        return _record(found) if found else None
 
     def of_array(self, array: int, after: int, page: int) -> list[JobRecord]:
         """Return at most `page` tasks of an array behind the index `after`. Raises Unreadable."""
         with self._reading() as reader:
-            return [record_of(one) for one in reader.of_array(array, after, page)] if reader else []
+            return [_record(one) for one in reader.of_array(array, after, page)] if reader else []
 
     def rest_of(self, array: int) -> list[JobRecord]:
         """Return the row of the tasks of an array that ended together. Raises Unreadable."""
         with self._reading() as reader:
-            return [record_of(one) for one in reader.rest_of(array)] if reader else []
+            return [_record(one) for one in reader.rest_of(array)] if reader else []
 
     def ended(self, array: int) -> dict[int, bool]:
         """Return {index: completed} of the tasks of an array. Raises Unreadable."""
@@ -244,13 +213,13 @@ class PastJobs:
             if reader is None:
                 return Part([], None)
             found, upto = reader.history(since=since, until=until, uid=uid, after=after, page=page)
-        return Part([record_of(one) for one in found], upto)
+        return Part([_record(one) for one in found], upto)
 
     def ended_since(self, since: float) -> list[JobRecord]:
         """Return jobs that ended after `since` (epoch seconds), ordered by id. Raises Unreadable."""
         with self._reading() as reader:
             found = list(reader.jobs(since, float("inf"))) if reader else []
-        return sorted((record_of(one) for one in found), key=lambda record: record.job.id)
+        return sorted((_record(one) for one in found), key=lambda record: record.job.id)
 
     def runs_since(self, since: float) -> list[CompletedRun]:
         """Return the runs that completed after `since` (epoch seconds), latest first."""
@@ -389,7 +358,7 @@ class Mover:
             account = self._account(row.id)
             if account is not None:
                 chosen.append(account)
-                size += len(account.request) + len(str(account.columns.get("srun_steps", "")))
+                size += sum(len(str(account.row.get(name, ""))) for name in ("request", "srun_steps"))
         if len(rows) < _EXAMINED and not chosen:
             self._round_over(now, wall)
         return chosen

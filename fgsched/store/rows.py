@@ -20,7 +20,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import storable
 from fgsched.domain.usage import JobUsage
 from fgsched.store.freshrows import SEPARATOR, FreshRow, Owner, Part
-from fgsched.store.schema import DEFAULTS, OF_END, OF_JOB, SAVED, StoredColumn
+from fgsched.store.schema import DEFAULTS, EMPTY_ROW, OF_END, OF_JOB, SAVED, StoredColumn
 
 _MOST = 10**7  # attempts, slots, restarts or tasks that a job can have
 
@@ -602,7 +602,21 @@ _whole_row = _Writer(OF_JOB).row
 
 
 def row_of(record: JobRecord) -> dict[str, Any]:
-    """Return all columns of a job but `script` and `environment`, from which `past_of` makes it again."""
+    """Return the columns of a job that differ from their defaults, except `script` and `environment`."""
+    row = _columns_of_record(record)
+    return {
+        name: int(value) if isinstance(value, bool) else value
+        for name, value in row.items()
+        if name not in EMPTY_ROW or value != EMPTY_ROW[name]
+    }
+
+
+def record_of(row: dict[str, Any]) -> JobRecord:
+    """Return the ended job of a row that `row_of` returned."""
+    return past_of(EMPTY_ROW | row)
+
+
+def _columns_of_record(record: JobRecord) -> dict[str, Any]:
     job = record.job
     row: dict[str, Any] = _whole_row(job) | (_NO_END if job.ended is None else _end_row(job.ended))
     return row | {

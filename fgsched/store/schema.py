@@ -133,6 +133,7 @@ SAVED = tuple(one for one in OF_JOB if one.field not in _FROM_SUBMISSION | _FROM
 CLEANING = StoredColumn("cleaning_since", "ended_at", "REAL", None, "ended_at")
 COLUMNS = (*OF_JOB, *OF_END, CLEANING)
 DEFAULTS: dict[str, int | float | str | None] = {one.name: one.default for one in COLUMNS}
+EMPTY_ROW = DEFAULTS | {"partition": "", "gpus": 0, "allocated": ""}
 
 
 # -- parts of statements -----------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Make the accounts of a year: a trace replayed in virtual time, and samples that go with its jobs."""
 
+import json
 import os
 import random
 from collections import defaultdict
@@ -204,7 +205,7 @@ def _given(outcome: TaskOutcome, number: int) -> tuple[Allocation, ...]:
 
 
 def _usage(account: JobAccount) -> JobUsage:
-    seconds, charged = account.ended_at - (account.started_at or 0.0), account.charged
+    seconds, charged = account.row["ended_at"] - account.row["started_at"], account.charged
     return JobUsage(
         sampled=seconds,
         charged=charged,
@@ -212,8 +213,8 @@ def _usage(account: JobAccount) -> JobUsage:
         held=charged * 0.15,
         empty=charged * 0.1,
         used=charged * 0.5,
-        memory=seconds * account.gpu_peak,
-        peak=account.gpu_peak,
+        memory=seconds * account.row["gpu_peak"],
+        peak=account.row["gpu_peak"],
         with_process=seconds * 0.9,
         busy=seconds * 0.75,
         longest_idle=seconds * 0.1,
@@ -224,15 +225,17 @@ def _usage(account: JobAccount) -> JobUsage:
 
 def _count(account: JobAccount, used: Used, waited: dict[int, float]) -> None:
     """Add a job to the GPU seconds of its owner in each hour, and its wait to the demand."""
-    begin, end = account.started_at or 0.0, account.ended_at
-    part = account.charged / max(1e-9, end - begin) / len(account.cards)
+    begin, end = account.row["started_at"], account.row["ended_at"]
+    cards = [allocation[0] for allocation in json.loads(account.row["allocated"])]
+    part = account.charged / max(1e-9, end - begin) / len(cards)
     hour = int(begin // HOUR) * HOUR
     while hour < end:
         seconds = min(end, hour + HOUR) - max(begin, hour)
-        for card in account.cards:
-            used[hour, int(card.removeprefix("GPU-")), account.owner] += seconds * part
+        for card in cards:
+            used[hour, card, account.owner] += seconds * part
         hour += HOUR
-    waited[int(account.submitted_at // HOUR) * HOUR] += begin - account.submitted_at
+    submitted = account.row["submitted_at"]
+    waited[int(submitted // HOUR) * HOUR] += begin - submitted
 
 
 def _add(ledger: Ledger, jobs: Sequence[JobAccount]) -> None:

@@ -226,7 +226,7 @@ def accounts(state: Path) -> dict[int, tuple[str, int]]:
     whole = ledger._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
     ledger.close()
     reader = Reader(path)
-    found = {job.id: (str(job.state), job.exit_code) for job in reader.jobs(0, 1e12)}
+    found = {job.id: (str(job.row["state"]), job.exit_code) for job in reader.jobs(0, 1e12)}
     reader.close()
     return found if whole == "ok" else {0: (f"accounts: {whole}", 0)}
 
