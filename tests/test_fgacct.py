@@ -15,6 +15,7 @@ from fgsched.cli.acctfields import Delimited, columns
 from fgsched.cli.fgacct import Window, _window, in_order
 from fgsched.client import Client
 from fgsched.domain.states import JobState
+from jobinfos import completed
 from live_host import Home, living, zone_at_noon
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -58,7 +59,7 @@ def record(**changes):
         **{"array": None, "task": None, "tasks": None},
         "request": {"name": "job", "demand": {"gpus": 1, "share": 2500, "cpus": 4}, "chdir": "/home/ann"},
     }
-    return msgspec.convert(base | changes, protocol.JobInfo)
+    return completed(msgspec.convert(base | changes, protocol.JobInfo))
 
 
 def shown(name, unit="M", **changes):

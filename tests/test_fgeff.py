@@ -17,7 +17,8 @@ from fgsched.reports.efficiency import groups, needs_of, proposal_of, run_of
 from fgsched.reports.proposal import MeasuredNeeds, Proposal, for_slurm, propose
 from fgsched.submission.options import from_script
 from fgsched.submission.table import Amount, GpuMemory
-from fgsched.views.choices import name_of
+from fgsched.views import job as view
+from jobinfos import completed
 from live_host import Done, Home, living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -53,7 +54,7 @@ def job(id=40840, *, share=10_000, memory=80 * GIB, **changes):
         **{"gpu_peak": int(6.05 * GIB), "usage": USAGE, "allocated": [card]},
         "request": Request(name="clip-embed", time_limit=DAY, demand=demand),
     }
-    return protocol.JobInfo(**given | changes)
+    return completed(protocol.JobInfo(**given | changes))
 
 
 def run(id=40840, **changes):
@@ -120,7 +121,7 @@ def test_the_tasks_of_an_array_come_by_their_index():
     array = [run(id, array=18, task=task) for id, task in ids.items()]
     mixed = [run(21), *array, run(22, array=22, task=1), run(23, array=22, task=0), run(17)]
     (group,) = groups(mixed, 20)
-    assert [name_of(one.job) for one in group.runs] == ["17", "18_0", "18_1", "18_2", "21", "22_0", "22_1"]
+    assert [view.label(one.job) for one in group.runs] == ["17", "18_0", "18_1", "18_2", "21", "22_0", "22_1"]
 
 
 @pytest.mark.parametrize(
@@ -155,20 +156,22 @@ def test_the_largest_use_of_all_runs_counts_and_the_last_request():
 def test_a_running_job_has_no_line_and_none_of_the_values_that_only_its_end_tells():
     found = run(state=JobState.RUNNING, ended_at=None, usage=None, gpu_peak=0, max_rss=0)
     assert proposal_of([found]) is None
-    assert (found.peak, found.sm, found.idle_part, found.cpu, found.rss) == (None,) * 5
+    values = (view.gpu_peak, view.sm_part, view.idle_part, view.busy_cpus, view.host_peak)
+    assert [value(found.job) for value in values] == [None] * 5
 
 
 def test_a_peak_of_zero_that_was_not_sampled_is_unknown_and_has_no_line():
     found = run(
         usage=None, gpu_peak=0, cpu_seconds=190_000.0, request=Request(name="x", demand=Demand(gpus=1))
     )
-    assert (found.peak, found.memory_part, proposal_of([found])) == (None, None, None)
-    assert run(gpu_peak=0).peak == USAGE.peak
+    assert (view.gpu_peak(found.job), view.memory_part(found.job), proposal_of([found])) == (None, None, None)
+    assert view.gpu_peak(job(gpu_peak=0)) == USAGE.peak
 
 
 def test_a_job_without_samples_and_without_the_hook_has_unknown_values_and_no_zeros():
     found = run(usage=None, tier="none", gpu_peak=0)
-    assert (found.peak, found.memory_part, found.sm, found.idle) == (None,) * 4
+    values = (view.gpu_peak, view.memory_part, view.sm_part, view.idle_seconds)
+    assert [value(found.job) for value in values] == [None] * 4
 
 
 # -- text ----------------------------------------------------------------------------------------------

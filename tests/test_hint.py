@@ -11,7 +11,7 @@ from fgsched.cli.hint import hint, tell
 from fgsched.domain.errors import Unreachable
 from fgsched.domain.job import Demand, Request
 from fgsched.domain.states import JobState
-from fgsched.protocol import HistoryPage, JobInfo
+from fgsched.protocol import Allocation, HistoryPage, JobInfo
 from fgsched.submission.request import wants_hint
 from terminals import on_terminal
 from test_sampling import scripted, until_sampled
@@ -24,6 +24,8 @@ SAID = (
     "fgeff --name shows more; FGSUB_HINT=no switches such notes off."
 )
 
+GPU = Allocation(gpu=0, uuid="GPU-a", model="A100", share=5000, memory=40 * GIB, charged=5000)
+
 
 def run(id, peak, **changes):
     given = {
@@ -33,6 +35,7 @@ def run(id, peak, **changes):
         "gpus": 1,
         "tier": "shim",
         "gpu_peak": peak,
+        "allocated": [GPU],
     }
     return JobInfo(**given | changes)
 

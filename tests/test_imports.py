@@ -14,7 +14,7 @@ SOCKET |= {"math"}
 ALLOWED = {
     "fgsub": {"fgsub", "clickoptions", "command", "sentline"},
     "fgq": {"fgq", "command", "listedoptions", "queueformat"},
-    "fgctl": {"fgctl", "acctfields", "command", "jobfiles", "reservation", "show"},
+    "fgctl": {"fgctl", "acctfields", "command", "reservation", "show"},
 }
 OF_THE_LIBRARY = {"fgsub": {"resource", "hashlib"}, "fgq": set(), "fgctl": set()}
 

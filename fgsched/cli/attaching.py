@@ -14,7 +14,6 @@ from fgsched import protocol
 from fgsched.cli import fgtail
 from fgsched.cli.command import output
 from fgsched.cli.fgrun import left
-from fgsched.cli.jobfiles import files_of
 from fgsched.cli.waiting import exit_code
 from fgsched.client import Client
 from fgsched.domain.errors import NotPermitted, Refused
@@ -24,6 +23,7 @@ from fgsched.interactive.connected import Connected, ConnectionPlan, Detached, I
 from fgsched.interactive.signals import Signals
 from fgsched.lifecycle.launchspec import job_dir
 from fgsched.views import choices
+from fgsched.views import job as view
 
 _NAME = "fgctl"
 _AGENT = re.compile(rf"(?:export {link.VARIABLE}='?| fgsched\.interactive\.agent )(fgrun-[0-9a-f]{{32}})\b")
@@ -81,7 +81,7 @@ def _on_terminal(client: Client, job: protocol.JobInfo, name: str) -> bool:
 
 def _follow(client: Client, job: protocol.JobInfo, *, is_foreground: bool) -> None:
     """Print the last lines of the job's output files, and follow them until the job has ended."""
-    its = files_of(job)
+    its = view.files(job)
     paths = {path: stream for path, stream in ((its.stderr, 2), (its.stdout, 1)) if path != os.devnull}
     if not paths:
         where = "to the fgrun that started it" if is_foreground else "nowhere"

@@ -8,13 +8,14 @@ from msgspec import Struct, to_builtins
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
-from fgsched.domain.units import format_indices, format_share
+from fgsched.domain.units import GIBIBYTE, format_share
+from fgsched.protocol import JobInfo
 from fgsched.reports.efficiency import JobRun, RunGroup, charge_sentences, groups, hours, proposal_of
 from fgsched.reports.layout import WIDTH, ascii_only, cut, eighths, pad, paragraph
 from fgsched.reports.numbers import brief_hours
-from fgsched.reports.proposal import GIB, Proposal
+from fgsched.reports.proposal import Proposal
 from fgsched.views import display
-from fgsched.views.choices import name_of
+from fgsched.views import job as view
 from fgsched.views.display import shown_time
 
 _DASH = "–"
@@ -86,30 +87,32 @@ class _Row(Struct, frozen=True):
 
 
 def _rows(run: JobRun) -> Iterator[_Row]:
-    demand = run.job.request.demand
-    if run.gpus:
-        yield _Row("GPU memory", run.memory_part, _of(_gib(run.peak), _gib(run.memory), " GiB"))
-        yield _Row("SM share", run.sm, f"mean of {format_share(run.share * run.gpus)} GPU")
-        yield _Row("GPU idle", run.idle_part, _idle(run))
-    yield _Row("CPUs", run.cpu_part, _of(_one(run.cpu), str(demand.cpus)))
-    yield _Row("Host memory", run.host_part, _of(_gib(run.rss), _gib(demand.host_memory or None), " GiB"))
-    limit = run.job.request.time_limit
-    asked = format_elapsed(limit) if limit > 0 else "UNLIMITED"
-    yield _Row("Time", run.time_part, _of(format_elapsed(run.job.elapsed), asked))
+    job = run.job
+    if job.allocated:
+        peak, memory = view.gpu_peak(job), view.gpu_memory(job)
+        yield _Row("GPU memory", view.memory_part(job), _of(_gib(peak), _gib(memory), " GiB"))
+        yield _Row("SM share", view.sm_part(job), f"mean of {format_share(view.allocated_share(job))} GPU")
+        yield _Row("GPU idle", view.idle_part(job), _idle(job))
+    yield _Row("CPUs", view.cpu_part(job), _of(_one(view.busy_cpus(job)), str(job.cpus)))
+    rss, memory = view.host_peak(job), job.host_memory or None
+    yield _Row("Host memory", view.host_part(job), _of(_gib(rss), _gib(memory), " GiB"))
+    asked = format_elapsed(job.time_limit) if job.time_limit > 0 else "UNLIMITED"
+    yield _Row("Time", view.time_part(job), _of(format_elapsed(job.elapsed), asked))
 
 
 def _of(used: str, asked: str, unit: str = "") -> str:
     return f"{used} of {asked}{unit}" if asked != _DASH else f"{used}{unit if used != _DASH else ''}"
 
 
-def _idle(run: JobRun) -> str:
-    if run.usage is None or run.idle is None:
+def _idle(job: JobInfo) -> str:
+    idle = view.gpu_hours_idle(job)
+    if job.usage is None or idle is None:
         return _DASH
-    return f"{hours(run.idle):.1f} of {hours(run.usage.charged):.1f} GPU-hours"
+    return f"{idle:.1f} of {hours(job.usage.charged):.1f} GPU-hours"
 
 
 def _gib(size: int | None) -> str:
-    return _DASH if size is None else f"{size / GIB:.1f}"
+    return _DASH if size is None else f"{size / GIBIBYTE:.1f}"
 
 
 def _one(value: float | None) -> str:
@@ -125,12 +128,12 @@ def _percent(part: float | None) -> str:
 
 def _head(run: JobRun, host: str) -> Iterator[str]:
     job = run.job
-    fixed = f"{job.state.word}   job {name_of(job)}   "
+    fixed = f"{job.state.word}   job {view.label(job)}   "
     rest = f"   {clean(job.user)}   {host}"
-    yield fixed + cut(clean(job.request.name), max(8, WIDTH - len(fixed) - len(rest))) + rest
+    yield fixed + cut(clean(job.name), max(8, WIDTH - len(fixed) - len(rest))) + rest
     if job.started_at is None:
-        yield "It never started." if run.is_over else "It has not started."
-    elif run.is_over:
+        yield "It never started." if job.state.is_final else "It has not started."
+    elif job.state.is_final:
         ended = f"signal {job.signal}" if job.signal else f"exit code {job.exit_code}"
         if job.state is JobState.OUT_OF_MEMORY and job.signal == 125:  # no signal: 0:125 as in Slurm
             ended = "a process was killed for host memory"
@@ -148,7 +151,7 @@ def _next(runs: Sequence[JobRun]) -> Iterator[str]:
         return
     yield ""
     yield "For the next run"
-    charge = charge_sentences(found, sum(one.charged for one in runs), len(runs))
+    charge = charge_sentences(found, sum(view.charged_seconds(run.job) for run in runs), len(runs))
     yield from paragraph(" ".join([*found.reasons, *charge]), "  ")
     yield ""
     yield from _pasted(found)
@@ -166,36 +169,36 @@ def _pasted(found: Proposal) -> Iterator[str]:
 
 
 def _where(run: JobRun) -> Iterator[str]:
-    job, usage = run.job, run.usage
+    job, usage = run.job, run.job.usage
     if job.started_at is None:
         return
-    rows = [("GPU", _gpus(run))] if run.gpus else []
+    rows = [("GPU", _gpus(job))] if job.allocated else []
     if job.eligible_at is not None:
         rows.append(("Waited", format_elapsed(job.started_at - job.eligible_at)))
     rows.append(("Started", shown_time(job.started_at)))
-    if run.is_over:
+    if job.state.is_final:
         rows.append(("Ended", shown_time(job.ended_at)))
-    if run.gpus:
+    if job.allocated:
         used = "" if usage is None or usage.used is None else f", {hours(usage.used):.1f} used"
-        idle = "" if usage is None else f", {hours(run.idle or 0.0):.1f} idle"
-        rows.append(("Charged", f"{hours(run.charged):.1f} GPU-hours{used}{idle}"))
+        idle = "" if usage is None else f", {view.gpu_hours_idle(job) or 0.0:.1f} idle"
+        rows.append(("Charged", f"{hours(view.charged_seconds(job)):.1f} GPU-hours{used}{idle}"))
     if usage is not None and usage.longest_idle >= 60:
         rows.append(("Idle", f"longest without a computing process: {format_elapsed(usage.longest_idle)}"))
     yield ""
     yield "Where and when"
     for name, text in rows:
         yield f"  {name:<9}{cut(text, WIDTH - 11)}"
-    if run.gpus and usage is None:
+    if job.allocated and usage is None:
         yield ""
         yield from paragraph("No samples of its GPUs are known: SM share and idle time cannot be shown.")
 
 
-def _gpus(run: JobRun) -> str:
-    models = ", ".join(dict.fromkeys(clean(one.model) for one in run.job.allocated))
-    where = f"{format_indices(one.gpu for one in run.job.allocated)} ({models})"
-    if run.usage is None:
+def _gpus(job: JobInfo) -> str:
+    models = ", ".join(dict.fromkeys(clean(one.model) for one in job.allocated))
+    where = f"{view.gpu_list(job)} ({models})"
+    if job.usage is None:
         return where
-    shared = sorted(run.usage.neighbours, key=lambda one: -one[1])
+    shared = sorted(job.usage.neighbours, key=lambda one: -one[1])
     jobs = ", ".join(f"{job} ({format_elapsed(seconds)})" for job, seconds in shared)
     return f"{where}, with jobs {jobs}" if shared else f"{where}, no other job on it"
 
@@ -216,16 +219,16 @@ def _group_head(group: RunGroup, host: str) -> Iterator[str]:
 def _table(group: RunGroup) -> Iterator[str]:
     yield _RUN.format("Job", "ST", "Time", "GPU-h", "GPU mem", "SM", "Idle", "CPU", "Memory", "Limit")
     yield "─" * WIDTH
-    for run in group.runs:
+    for job in (run.job for run in group.runs):
         yield _RUN.format(
-            cut(name_of(run.job), 10),
-            run.job.state.code,
-            format_elapsed(run.job.elapsed),
-            f"{hours(run.charged):.1f}" if run.gpus else _DASH,
-            _pair(run.peak, run.memory),
-            *(_short(part) for part in (run.sm, run.idle_part, run.cpu_part)),
-            _pair(run.rss, run.job.request.demand.host_memory or None),
-            _short(run.time_part),
+            cut(view.label(job), 10),
+            job.state.code,
+            format_elapsed(job.elapsed),
+            f"{hours(view.charged_seconds(job)):.1f}" if job.allocated else _DASH,
+            _pair(view.gpu_peak(job), view.gpu_memory(job)),
+            *(_short(part) for part in (view.sm_part(job), view.idle_part(job), view.cpu_part(job))),
+            _pair(view.host_peak(job), job.host_memory or None),
+            _short(view.time_part(job)),
         )
     yield "─" * WIDTH
     yield _RUN.format(
@@ -245,8 +248,8 @@ def _pair(used: int | None, asked: int | None) -> str:
     """Return '6.1/80G', in GiB."""
     if used is None and asked is None:
         return _DASH
-    used_text = _DASH if used is None else f"{used / GIB:.1f}"
-    return f"{used_text}/{asked / GIB:.0f}G" if asked else f"{used_text}G"
+    used_text = _DASH if used is None else f"{used / GIBIBYTE:.1f}"
+    return f"{used_text}/{asked / GIBIBYTE:.0f}G" if asked else f"{used_text}G"
 
 
 def _short(part: float | None) -> str:
@@ -263,7 +266,7 @@ def _names(found: Sequence[RunGroup]) -> Iterator[str]:
             len(group.runs),
             f"{hours(group.charged):.1f}",
             _short(group.idle_part),
-            _pair(group.peak, last.memory),
+            _pair(group.peak, view.gpu_memory(last.job)),
             *(_short(part) for part in (group.sm, group.cpu_part)),
             format_elapsed(group.longest),
         )
@@ -294,10 +297,10 @@ def document(runs: Sequence[JobRun]) -> str:
 
 
 def _document(run: JobRun) -> dict[str, Any]:
-    job, demand, found = run.job, run.job.request.demand, proposal_of([run])
+    job, found = run.job, proposal_of([run])
     return {
         "job_id": job.id,
-        "name": job.request.name,
+        "name": job.name,
         "user": job.user,
         "uid": job.uid,
         "partition": job.partition,
@@ -305,21 +308,21 @@ def _document(run: JobRun) -> dict[str, Any]:
         "exit_code": job.exit_code,
         "signal": job.signal,
         "elapsed": job.elapsed,
-        "time_limit": job.request.time_limit or None,
+        "time_limit": job.time_limit or None,
         **display.time_fields(submit=job.submitted_at, start=job.started_at, end=job.ended_at),
-        "gpu_count": run.gpus,
-        "gpus": display.gpu_number(run.share * run.gpus),
-        "gpu_mem": run.memory,
-        "max_gpu_mem": run.peak,
-        "gpu_hours": hours(run.charged) if run.gpus else 0.0,
-        "sm_share": run.sm,
-        "idle_part": run.idle_part,
-        "req_cpus": demand.cpus,
-        "cpu_seconds": run.cpu_seconds,
-        "busy_cpus": run.cpu,
-        "req_mem": demand.host_memory or None,
-        "max_rss": run.rss,
+        "gpu_count": len(job.allocated),
+        "gpus": display.gpu_number(view.allocated_share(job)),
+        "gpu_mem": view.gpu_memory(job),
+        "max_gpu_mem": view.gpu_peak(job),
+        "gpu_hours": hours(view.charged_seconds(job)),
+        "sm_share": view.sm_part(job),
+        "idle_part": view.idle_part(job),
+        "req_cpus": job.cpus,
+        "cpu_seconds": view.cpu_seconds(job),
+        "busy_cpus": view.busy_cpus(job),
+        "req_mem": job.host_memory or None,
+        "max_rss": view.host_peak(job),
         "warning": job.warning or None,
-        "usage": to_builtins(run.usage),
+        "usage": to_builtins(job.usage),
         "next_run": None if found is None else found.line,
     }

@@ -19,6 +19,7 @@ from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.states import JobState
 from fgsched.domain.times import parse_time
 from fgsched.views import choices
+from fgsched.views import job as view
 
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 _HIDDEN: dict[str, Any] = {"is_flag": True, "hidden": True}
@@ -36,7 +37,7 @@ class Window(Struct, frozen=True):
 
     def has(self, job: protocol.JobInfo) -> bool:
         """Tell whether the job was in a wanted state at some time in the window."""
-        ended = acctfields.ended_at(job)
+        ended = view.ended_at(job)
         over = math.inf if ended is None else ended
         if self.states is None:
             return job.submitted_at <= self.until and over >= self.since
@@ -188,8 +189,7 @@ def _filter(options: dict[str, Any]) -> Callable[[protocol.JobInfo], bool]:
     }
 
     def fits(job: protocol.JobInfo) -> bool:
-        asked = job.request
-        values = (asked.name, job.partition, asked.account, asked.qos)
+        values = (job.name, job.partition, job.account, job.qos)
         return all(not words or value in words for words, value in zip(wanted.values(), values, strict=True))
 
     return fits

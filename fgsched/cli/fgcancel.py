@@ -18,6 +18,7 @@ from fgsched.domain.units import parse_signal, signal_name
 from fgsched.lifecycle.arrays import format_array, parse_tasks
 from fgsched.protocol import Outcome
 from fgsched.views import choices
+from fgsched.views import job as view
 from fgsched.views.choices import Name
 
 Target = Literal["all", "shell", "children"]
@@ -192,7 +193,7 @@ def _may(client: Client, users: Iterable[str]) -> None:
 
 def _agreed(job: protocol.JobInfo, given: dict[str, Any]) -> bool:
     """Tell whether to cancel a job: not in a dry run, and only after a yes with --interactive."""
-    about = f"job_id={choices.name_of(job)} name={clean(job.name)} partition={job.partition}"
+    about = f"job_id={view.label(job)} name={clean(job.name)} partition={job.partition}"
     if given["dry_run"]:
         write(f"Would cancel {about} user={clean(job.user)} state={job.state.value}\n")
         return False

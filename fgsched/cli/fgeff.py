@@ -80,7 +80,7 @@ def _jobs(
     names, users = set(choices.words(options["name"])), set(choices.users(options["user"]) or [choices.me()])
     since = parse_time(options["starttime"] or _PERIOD, time.time(), past=True)
     for job in _history(client, fields, since, users):
-        if job.user in users and (not names or job.request.name in names):
+        if job.user in users and (not names or job.name in names):
             yield job
 
 

@@ -20,11 +20,11 @@ from fgsched.domain.units import format_indices
 from fgsched.protocol import JobInfo
 from fgsched.system.process import TreeUse, use_of
 from fgsched.views import choices, display
-from fgsched.views.choices import name_of
+from fgsched.views import job as view
 
 _ASKED = (
     *("id", "array", "task", "tasks", "name", "user", "uid", "state", "elapsed", "indices", "memory"),
-    *("usage", "now"),
+    *("usage", "now", "allocated"),
 )
 _HEADINGS = (
     "JOBID",
@@ -95,18 +95,18 @@ def _use(client: Client, job: JobInfo) -> TreeUse | None:
 
 
 def _row(job: JobInfo, use: TreeUse | None) -> Sequence[str]:
-    usage, now = job.usage, job.now
+    now, peak, energy = job.now, view.sampled_peak(job.usage), view.energy(job)
     return (
-        str(name_of(job)),
+        view.label(job),
         job.name[:16],
         job.user,
         format_indices(job.indices) or _UNKNOWN,
         _size(max(one.memory for one in now)) if now else _UNKNOWN,
-        _size(usage.peak) if usage and usage.sampled else _UNKNOWN,
+        _UNKNOWN if peak is None else _size(peak),
         _size(job.memory) if job.memory and job.indices else _UNKNOWN,
         _percent(_busy(job)),
-        _percent(_mean(job)),
-        _UNKNOWN if usage is None or usage.energy is None else f"{usage.energy / 1000:.1f}kJ",
+        _percent(view.gpu_util(job)),
+        _UNKNOWN if energy is None else f"{energy / 1000:.1f}kJ",
         _UNKNOWN if use is None else format_elapsed(use.cpu_seconds),
         _UNKNOWN if use is None else _size(use.rss),
         format_elapsed(job.elapsed),
@@ -119,14 +119,6 @@ def _busy(job: JobInfo) -> float | None:
     return 100 * sum(known) / len(known) / WHOLE if known else None
 
 
-def _mean(job: JobInfo) -> float | None:
-    """Return the mean compute time used of each GPU so far, in percent; None: not sampled."""
-    usage = job.usage
-    if usage is None or usage.used is None or not usage.sampled or not job.indices:
-        return None
-    return 100 * usage.used / usage.sampled / len(job.indices)
-
-
 def _size(size: int) -> str:
     return f"{size >> 20}M"
 
@@ -136,7 +128,6 @@ def _percent(value: float | None) -> str:
 
 
 def _document(job: JobInfo, use: TreeUse | None) -> dict[str, Any]:
-    usage = job.usage
     return {
         "job_id": job.id,
         "name": job.name,
@@ -148,10 +139,10 @@ def _document(job: JobInfo, use: TreeUse | None) -> dict[str, Any]:
             for one in job.now
         ],
         "gpu_mem_limit": job.memory if job.indices else None,
-        "max_gpu_mem": usage.peak if usage and usage.sampled else None,
-        "ave_gpu_util": _mean(job),
-        "energy_j": usage.energy if usage else None,
-        "usage": to_builtins(usage),
+        "max_gpu_mem": view.sampled_peak(job.usage),
+        "ave_gpu_util": view.gpu_util(job),
+        "energy_j": view.energy(job),
+        "usage": to_builtins(job.usage),
         "cpu_seconds": use.cpu_seconds if use else None,
         "rss": use.rss if use else None,
         "disk_read": use.read if use else None,

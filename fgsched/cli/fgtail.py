@@ -12,13 +12,13 @@ import click
 
 from fgsched import protocol
 from fgsched.cli.command import Command, output, run
-from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client, Watch, find_places
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.states import JobState
 from fgsched.domain.text import BadValue, shown
 from fgsched.system.userfiles import rights_of
 from fgsched.views import choices
+from fgsched.views import job as view
 
 # Growth of a file is not reported, so the file is polled. The end of the job is reported at once.
 LOOK = 0.2  # seconds
@@ -52,7 +52,7 @@ def fgtail(word: str, lines: int | None, error: bool, wait: bool, no_follow: boo
         with client.watch(ids) as watch:
             if job.state is JobState.PENDING:
                 job = _started(client, ids[0], watch, wait)
-            its = files_of(job)
+            its = view.files(job)
             with opened(its.stderr if error else its.stdout, job, watch) as file:
                 if lines is not None:
                     skip(file, lines)

@@ -12,15 +12,18 @@ from fgsched.client import Client
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
-from fgsched.reports.proposal import GIB, ROOM_MEMORY, gibibytes_up
+from fgsched.domain.units import GIBIBYTE
+from fgsched.reports.proposal import ROOM_MEMORY, gibibytes_up
 from fgsched.system.places import replace_file
+from fgsched.views import job as view
+from fgsched.views.job import fields_of
 
 _FACTOR = 4  # of the peak: a larger request is worth a hint
 _RUNS = 5  # that are looked at, at most
 _LEAST_RUNS = 2
 _BACK = 500  # ids before the new job: a bounded look at the history
-_LEAST = GIB  # bytes: a smaller request is not worth a hint
-_FIELDS = ("id", "name", "state", "gpus", "memory", "tier", "gpu_peak", "usage")
+_LEAST = GIBIBYTE  # bytes: a smaller request is not worth a hint
+_FIELDS = ("id", "name", "state", "gpus", "memory", *fields_of(view.gpu_peak))
 
 
 def tell(client: Client, job: int, name: str) -> None:
@@ -49,22 +52,16 @@ def hint(job: int, name: str, jobs: Iterable[protocol.JobInfo]) -> str:
     """Return what to say of job `job` after the earlier jobs of its owner, or ""."""
     known = [one for one in jobs if one.name == name]
     asked = next((one.memory for one in known if one.id == job and one.gpus), None)
-    peaks = [_peak(one) for one in known if one.id != job and one.state is JobState.COMPLETED][-_RUNS:]
-    used = [peak for peak in peaks if peak]
+    complete = [one for one in known if one.id != job and one.state is JobState.COMPLETED][-_RUNS:]
+    used = [peak for peak in map(view.gpu_peak, complete) if peak]
     if not asked or asked < _LEAST or len(used) < _LEAST_RUNS or asked <= _FACTOR * max(used):
         return ""
     size = gibibytes_up(max(used) * ROOM_MEMORY)
-    amounts = f"{max(used) / GIB:.1f} of {asked / GIB:.1f} GiB of GPU memory"
+    amounts = f"{max(used) / GIBIBYTE:.1f} of {asked / GIBIBYTE:.1f} GiB of GPU memory"
     return (
         f"the last {len(used)} runs of {clean(name)} used at most {amounts}; --gpu-mem={size}G is enough\n"
         "fgeff --name shows more; FGSUB_HINT=no switches such notes off."
     )
-
-
-def _peak(job: protocol.JobInfo) -> int:
-    """Return the bytes of the peak on one GPU; 0: not measured, or no GPU was used."""
-    counted = job.gpu_peak if job.tier != "none" else 0
-    return max(counted, job.usage.peak if job.usage is not None else 0)
 
 
 def _file() -> Path:

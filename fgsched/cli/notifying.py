@@ -4,11 +4,11 @@ import os
 import stat
 
 from fgsched import protocol
-from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import NotPermitted, Refused
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
+from fgsched.views import job as view
 
 _RUNS = {JobState.RUNNING, JobState.COMPLETING, JobState.SUSPENDED}
 
@@ -29,7 +29,7 @@ def notify(job: int | str, message: str) -> None:
         raise NotPermitted(
             f"job {job} belongs to another user", "Only its owner can write into its error file."
         )
-    _append(files_of(found).stderr, f"{clean(message)}\n")
+    _append(view.files(found).stderr, f"{clean(message)}\n")
 
 
 def _append(path: str, line: str) -> None:

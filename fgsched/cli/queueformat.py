@@ -14,7 +14,8 @@ from fgsched.domain.text import clean
 from fgsched.domain.waiting import Cause
 from fgsched.protocol import JobInfo
 from fgsched.views import columns, display
-from fgsched.views.columns import Format, JobColumn, getter, named_by, value_of
+from fgsched.views import job as view
+from fgsched.views.columns import Format, JobColumn, named_by, value_of
 
 _LEAST = {"id": 12, "name": 8, "user": 6, "partition": 6}  # columns that a narrow terminal leaves of them
 _LEAST_REASON = 21
@@ -31,26 +32,16 @@ def why(cause: Cause | None) -> str:
     return wording.why(cause)
 
 
-_OF_FILES = ("id", "array", "task", "user", "uid", "restarts", "allocated", "request", "is_private")
-
-
-def _files(values: Sequence[Any]) -> tuple[str, str, str]:
-    """Return stdin, stdout and stderr of a job with these values of _OF_FILES; "" if it is private."""
-    from fgsched.cli.jobfiles import files_of  # imported only if these columns are selected
-
-    job = JobInfo(**dict(zip(_OF_FILES, values, strict=True)))
-    if job.is_private:
-        return "", "", ""
-    found = files_of(job)
-    return found.stdin, found.stdout, found.stderr
+def _or_empty(text: str | None) -> str:
+    return text or ""
 
 
 COLUMNS = (
     *columns.COLUMNS,
-    JobColumn("WHY", ("cause",), why, ("Why",)),
-    JobColumn("STDOUT", _OF_FILES, lambda *values: _files(values)[1], ("STDOUT",)),
-    JobColumn("STDERR", _OF_FILES, lambda *values: _files(values)[2], ("STDERR",)),
-    JobColumn("STDIN", _OF_FILES, lambda *values: _files(values)[0], ("STDIN",)),
+    JobColumn("WHY", "cause", why, ("Why",)),
+    JobColumn("STDOUT", view.stdout, _or_empty, ("STDOUT",)),
+    JobColumn("STDERR", view.stderr, _or_empty, ("STDERR",)),
+    JobColumn("STDIN", view.stdin, _or_empty, ("STDIN",)),
 )
 BY_NAME = named_by(COLUMNS)
 
@@ -65,7 +56,7 @@ def painted(form: Format, jobs: Iterable[JobInfo]) -> Iterable[str]:
     for job in jobs:
         parts = [form.before]
         for piece in form.pieces:
-            text = piece.fitted(clean(getter(piece.column)(job)))
+            text = piece.fitted(clean(piece.column.cell(job)))
             parts += [terminal.painted(text, _colour(piece.column, job)), piece.after]
         yield "".join(parts)
 
@@ -83,12 +74,8 @@ def fitted(form: Format, jobs: Sequence[JobInfo], room: int, *, header: bool, co
         )
         for piece in form.pieces
     ]
-    getters = [getter(piece.column) for piece in form.pieces]
     rows = [
-        [
-            Cell(get(job), _colour(piece.column, job) if colour else "")
-            for get, piece in zip(getters, form.pieces, strict=True)
-        ]
+        [Cell(piece.column.cell(job), _colour(piece.column, job) if colour else "") for piece in form.pieces]
         for job in jobs
     ]
     return table(heads, rows, room, header=header)

@@ -1,21 +1,21 @@
 """`fgctl show`: all data of a job, a GPU, a partition, a reservation or the configuration."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from fgsched import protocol
-from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Demand, MigInstance, OomReport, Preemption, Request
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_limit, format_runtime
-from fgsched.domain.units import format_indices, format_mebibytes, format_share, parse_indices
+from fgsched.domain.units import format_mebibytes, format_share, parse_indices
 from fgsched.views import choices, display
+from fgsched.views import job as view
 from fgsched.views.display import shown_time
 
 Group = list[list[tuple[str, object]]]  # lines of (key, value)
@@ -94,14 +94,13 @@ ASKED: dict[str, Callable[[Client, Sequence[str]], Sequence[Any]]] = {
 
 def _job(job: protocol.JobInfo) -> Group:
     request = job.request
-    until = job.started_at + request.time_limit if job.started_at and request.time_limit else None
     said = _why(job)
     return [
         [("JobId", job.id), *_array(job), ("JobName", request.name)],
         [("UserId", f"{job.user}({job.uid})"), ("GroupId", job.gid)],
         [("JobState", job.state.value), ("Reason", job.reason.value), ("Held", job.held or "no")],
         [("Why", said)] if said else [],
-        [("ExitCode", f"{job.exit_code}:{job.signal}"), ("Attempt", job.attempt)],
+        [("ExitCode", view.exit_status(job)), ("Attempt", job.attempt)],
         [("Requeue", int(request.requeue)), ("Restarts", job.restarts), *_suspended(job)],
         _preemption(job.preemption),
         [("Dependency", job.dependency or "(null)")],
@@ -109,7 +108,7 @@ def _job(job: protocol.JobInfo) -> Group:
         [("Reservation", request.reservation)] if request.reservation else [],
         [("RunTime", format_runtime(job.elapsed)), ("TimeLimit", format_limit(request.time_limit))],
         [("SubmitTime", _time(job.submitted_at)), ("EligibleTime", _time(job.eligible_at))],
-        [("StartTime", _time(job.starts_at or job.started_at)), ("EndTime", _time(_ended_at(job) or until))],
+        [("StartTime", _time(view.start(job))), ("EndTime", _time(view.end(job)))],
         [("Partition", job.partition), *_host_needs(request.demand)],
         *_gpu_lines(job),
         *_post_mortem(job.post_mortem),
@@ -122,17 +121,10 @@ def _job(job: protocol.JobInfo) -> Group:
         [("Comment", request.comment)] if request.comment else [],
         [("WCKey", request.wckey)] if request.wckey else [],
         [("Container", request.container)] if request.container else [],
-        _mails(request),
+        [("MailType", request.mail_type), ("MailUser", view.mail_user(job))] if request.mail_type else [],
         [("Detail", job.detail)] if job.detail else [],
         *([("Event", _step(step))] for step in _told_once(job.steps)),
     ]
-
-
-def _mails(request: Request) -> list[tuple[str, str]]:
-    """Return the events and the addresses of the job's mails; empty if it sends none."""
-    if not request.mail_type:
-        return []
-    return [("MailType", request.mail_type), ("MailUser", request.mail_user or "(the user)")]
 
 
 def _why(job: protocol.JobInfo) -> str:
@@ -144,18 +136,12 @@ def _why(job: protocol.JobInfo) -> str:
     return wording.why(job.cause)
 
 
-def _ended_at(job: protocol.JobInfo) -> float | None:
-    """Return the end time in seconds since the epoch; None while the job still holds its GPUs."""
-    return job.ended_at if job.state.is_final else None
-
-
 def _array(job: protocol.JobInfo) -> list[tuple[str, object]]:
     if job.array is None:
         return []
-    which = (job.tasks or "").partition("%")[0] if job.task is None else job.task
     most = job.request.throttle
     throttle = [("ArrayTaskThrottle", most)] if most else []
-    return [("ArrayJobId", job.array), ("ArrayTaskId", which), *throttle]
+    return [("ArrayJobId", job.array), ("ArrayTaskId", view.array_tasks(job) or ""), *throttle]
 
 
 def _suspended(job: protocol.JobInfo) -> list[tuple[str, object]]:
@@ -197,14 +183,14 @@ def _gpu_lines(job: protocol.JobInfo) -> Group:
     if given:
         lines += [
             [
-                ("GpuIdx", format_indices(one.gpu for one in given)),
-                ("GpuFraction", format_share(sum(one.share for one in given))),
+                ("GpuIdx", view.gpu_list(job)),
+                ("GpuFraction", format_share(view.allocated_share(job))),
                 ("GpuMem", format_mebibytes(given[0].memory)),
-                ("GpuMemPeak", format_mebibytes(_peak(job))),
+                ("GpuMemPeak", _or_unknown(view.gpu_peak(job), format_mebibytes)),
                 ("Refusals", job.refusals),
             ],
             [("GpuUuid", ",".join(one.uuid for one in given))],
-            [("CPUs", _cpus(job.bound_cpus, given))],
+            [("CPUs", _cpus(job))],
             [("GpuCompute", job.gpu_compute), ("Pacing", job.pacing or "none")],
         ]
     others: list[tuple[str, object]] = [("OtherGpus", job.other_gpus)] if given else []
@@ -214,7 +200,7 @@ def _gpu_lines(job: protocol.JobInfo) -> Group:
         held = [("Enforce", _enforced(job)), *_mps(job), ("Preload", job.preload), *others]
     if job.oversubscribed:
         lines.append([("Oversubscribe", f"{format_share(job.oversubscribed)} ({_NOT_GUARANTEED})")])
-    return [*lines, [*held, ("MaxRSS", format_mebibytes(job.max_rss))], *_adopted(job)]
+    return [*lines, [*held, ("MaxRSS", _or_unknown(view.host_peak(job), format_mebibytes))], *_adopted(job)]
 
 
 _NOT_GUARANTEED = "GPU memory up to its limit is not guaranteed"
@@ -239,14 +225,8 @@ def _adopted(job: protocol.JobInfo) -> Group:
     return [[("Adopted", f"process {job.adopted.pid}; {why}")]]
 
 
-def _peak(job: protocol.JobInfo) -> int:
-    """Return the peak memory on one GPU in bytes: as the hook counted it, or as the samples show it."""
-    return max(job.gpu_peak, job.usage.peak if job.usage is not None else 0)
-
-
-def _cpus(bound: str, given: Iterable[protocol.Allocation]) -> str:
-    gpus = format_indices(one.gpu for one in given)
-    return f"{bound} (near GPU {gpus})" if bound else "any"
+def _cpus(job: protocol.JobInfo) -> str:
+    return f"{job.bound_cpus} (near GPU {view.gpu_list(job)})" if job.bound_cpus else "any"
 
 
 def _post_mortem(found: OomReport | None) -> Group:
@@ -273,7 +253,7 @@ def _asked(demand: Demand) -> str:
 
 
 def _secrets(job: protocol.JobInfo) -> Group:
-    request, its = job.request, files_of(job)
+    request, its = job.request, view.files(job)
     return [
         [("SubmitLine", request.submit_line)] if request.submit_line else [],
         [("WorkDir", request.chdir)],
@@ -395,7 +375,7 @@ _SHOWN = (  # attributes whose keys have their names
 
 def _job_document(job: protocol.JobInfo) -> dict[str, Any]:
     """Return all about a job; times in both forms."""
-    ended = _ended_at(job)
+    ended = view.ended_at(job)
     record = {name: to_builtins(getattr(job, name)) for name in _SHOWN} | {"ended_at": ended}
     record |= {key: to_builtins(getattr(job, name)) for name, key in _RENAMED.items()}
     record |= {"final": job.state.is_final, "why": _why(job)}

@@ -7,14 +7,13 @@ from typing import Any
 
 from fgsched import protocol
 from fgsched.cli import acctfields
-from fgsched.cli.jobfiles import files_of
 from fgsched.cli.showpartition import ShownPartition
 from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.jobsteps import highest
 from fgsched.domain.states import JobState
-from fgsched.domain.units import format_mebibytes, format_share
 from fgsched.protocol import JobInfo
 from fgsched.views import gres
+from fgsched.views import job as view
 from fgsched.views.display import host_name
 
 FIELDS = tuple(
@@ -65,7 +64,7 @@ def _request(job: JobInfo) -> dict[str, Any]:
         "batch_flag": True,
         "cluster": "fgsched",
         "cpus": demand.cpus,
-        "cpus_per_task": max(1, demand.cpus // asked.tasks),
+        "cpus_per_task": view.cpus_per_task(job),
         "dependency": job.unmet,
         "features": demand.gpu_type,
         "group_id": job.gid,
@@ -81,7 +80,7 @@ def _request(job: JobInfo) -> dict[str, Any]:
         "resv_name": asked.reservation,
         "tasks": asked.tasks,
         "time_limit": asked.time_limit // 60 if asked.time_limit else None,
-        "tres_req_str": tres(job),
+        "tres_req_str": view.tres_of_job(job),
         "tres_per_node": f"gres:gpu:{demand.gpus}" if demand.gpus else "",
         "user_id": job.uid,
         "user_name": job.user,
@@ -89,18 +88,16 @@ def _request(job: JobInfo) -> dict[str, Any]:
 
 
 def _state(job: JobInfo) -> dict[str, Any]:
-    limit = job.request.time_limit
-    end = acctfields.ended_at(job) or (job.started_at + limit if job.started_at and limit else 0)
     return {
         "deadline": job.deadline or 0,
         "derived_exit_code": 0,
         "eligible_time": int(job.eligible_at or 0),
-        "end_time": int(end),
+        "end_time": int(view.end(job) or 0),
         "exit_code": (job.exit_code << 8) | job.signal,
         "job_state": job.state.value,
         "priority": round(job.priority or 0),
         "restart_cnt": job.restarts,
-        "start_time": int(job.starts_at or job.started_at or 0),
+        "start_time": int(view.start(job) or 0),
         "state_reason": job.reason.word,
         "submit_time": int(job.submitted_at),
     }
@@ -114,7 +111,7 @@ def _resources_of(job: JobInfo) -> dict[str, Any]:
         "gres_detail": [f"gpu:{len(job.indices)}(IDX:{gpus})"] if gpus else [],
         "job_resources": {"nodes": host_name(), "allocated_cpus": cpus, "allocated_hosts": 1} if held else {},
         "nodes": host_name() if held else "",
-        "tres_alloc_str": tres(job) if held else "",
+        "tres_alloc_str": view.tres_of_job(job) if held else "",
     }
 
 
@@ -123,7 +120,7 @@ def _own(job: JobInfo) -> dict[str, str]:
     names = ("standard_error", "standard_input", "standard_output", "command", "comment")
     if job.is_private:
         return dict.fromkeys((*names, "current_working_directory"), "")
-    files = files_of(job)
+    files = view.files(job)
     values = (files.stderr, files.stdin, files.stdout, job.command or "", job.request.comment)
     return {
         **dict(zip(names, values, strict=True)),
@@ -191,12 +188,11 @@ def _place(job: JobInfo) -> dict[str, Any]:
 
 
 def _times(job: JobInfo) -> dict[str, Any]:
-    end = acctfields.ended_at(job)
-    used = job.cpu_seconds
+    used = view.cpu_seconds(job) or 0.0
     return {
         "elapsed": int(job.elapsed),
         "eligible": int(job.eligible_at or 0),
-        "end": int(end or 0),
+        "end": int(view.ended_at(job) or 0),
         "start": int(job.started_at or 0),
         "submission": int(job.submitted_at),
         "suspended": int(job.suspended),
@@ -216,7 +212,7 @@ def _exit(state: JobState, code: int, signal: int) -> dict[str, Any]:
 
 def _resources(job: JobInfo) -> list[dict[str, Any]]:
     demand = job.request.demand
-    share = acctfields.allocated_share(job) or demand.share * demand.gpus
+    share = view.allocated_share(job) or demand.share * demand.gpus
     found = [
         {"type": "cpu", "name": None, "id": 1, "count": demand.cpus},
         {"type": "mem", "name": None, "id": 2, "count": demand.host_memory >> 20},
@@ -237,8 +233,8 @@ def _step(row: JobInfo) -> dict[str, Any]:
         "time": _times(row),
         "exit_code": _exit(row.state, row.exit_code, row.signal),
         "nodes": {"count": 1, "range": host_name()},
-        "tasks": {"count": row.request.tasks},
-        "step": {"job_id": row.id, "id": row.step, "name": row.request.name},
+        "tasks": {"count": row.ntasks},
+        "step": {"job_id": row.id, "id": row.step, "name": row.name},
         "state": row.state.value,
         "kill_request_user": None,
     }
@@ -295,17 +291,3 @@ def _partition(found: ShownPartition) -> dict[str, Any]:
         "allowed_accounts": ",".join(one.access.accounts),
         "tres": f"cpu={found.cpus.total},mem={found.memory.total >> 20}M,node=1",
     }
-
-
-def gpu_amount(found: JobInfo) -> str:
-    return format_share(
-        sum(one.share for one in found.allocated) or found.share or found.request.demand.gpus * 10_000
-    )
-
-
-def tres(found: JobInfo) -> str:
-    """Return the resources of a job: cpu=4,mem=8G,node=1,billing=4,gres/gpu=1."""
-    demand = found.request.demand
-    memory = f"mem={format_mebibytes(demand.host_memory)}," if demand.host_memory else ""
-    gpus = f",gres/gpu={gpu_amount(found)}" if demand.gpus else ""
-    return f"cpu={demand.cpus},{memory}node=1,billing={demand.cpus}{gpus}"

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from fgsched.domain.jobsteps import JobStep
 from fgsched.protocol import JobInfo
 from fgsched.views import choices
+from fgsched.views import job as view
 
 BATCH = "batch"
 
@@ -29,7 +30,7 @@ def split(texts: Iterable[str]) -> tuple[list[str], dict[str, set[str]]]:
 def rows(jobs: Iterable[JobInfo], wanted: dict[str, set[str]], *, all_steps: bool) -> Iterator[JobInfo]:
     """Yield each job followed by its steps; of jobs in `wanted`, the named steps only."""
     for job in jobs:
-        named = wanted.get(str(job.id)) or wanted.get(choices.name_of(job))
+        named = wanted.get(str(job.id)) or wanted.get(view.label(job))
         if named is None:
             yield job
         if named is not None or all_steps:
@@ -40,20 +41,22 @@ def of_job(job: JobInfo) -> Sequence[JobInfo]:
     """Return the rows of the steps of a job: its script, then the steps of srun by number."""
     if not job.attempt or job.started_at is None:
         return []
-    batch = replace(job, step=BATCH, request=replace(job.request, name=BATCH, tasks=1), srun_steps=[])
+    batch = replace(job, step=BATCH, name=BATCH, ntasks=1, srun_steps=[])
     return [batch, *(_row(job, step) for step in job.srun_steps)]
 
 
 def _row(job: JobInfo, step: JobStep) -> JobInfo:
     """Return the job with the values of one of its steps."""
     allocated = [job.allocated[at] for at in step.gpus if at < len(job.allocated)]
-    demand = replace(job.request.demand, cpus=step.cpus, gpus=len(allocated))
     over = job.ended_at if step.ended_at is None and step.state.is_final else step.ended_at
     until = job.elapsed + (job.started_at or 0.0) + job.suspended if over is None else over
     return replace(
         job,
         step=str(step.number),
-        request=replace(job.request, name=step.name, tasks=max(1, step.tasks), demand=demand),
+        name=step.name,
+        ntasks=max(1, step.tasks),
+        cpus=step.cpus,
+        gpus=len(allocated),
         state=step.state,
         started_at=step.started_at,
         ended_at=over,

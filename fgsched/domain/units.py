@@ -14,6 +14,7 @@ from fgsched.domain.job import WHOLE
 from fgsched.domain.text import BadValue, lazy_regex, shown
 
 MEBIBYTE = 1 << 20
+GIBIBYTE = 1 << 30
 _MOST_GPUS = 65_535
 _MOST_IDS = 100_000  # ids that one list may name
 _LARGEST_ID = (1 << 63) - 1

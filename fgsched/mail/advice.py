@@ -4,6 +4,7 @@ from fgsched.domain.usage import JobUsage
 from fgsched.mail.letters import JobMail
 from fgsched.reports.efficiency import charge_sentences
 from fgsched.reports.proposal import MeasuredNeeds, for_slurm, propose
+from fgsched.views import job as view
 
 _LEAST_RUN = 60.0  # seconds: a shorter run shows little of what a job needs
 
@@ -14,12 +15,6 @@ def run_seconds(mail: JobMail) -> float | None:
         return None
     end = mail.at if mail.ended_at is None else mail.ended_at
     return max(0.0, end - mail.started_at - mail.suspended)
-
-
-def gpu_peak(mail: JobMail, usage: JobUsage | None) -> int | None:
-    """Return the peak of memory of one GPU in bytes: counted by the hook, or sampled; None: unknown."""
-    peak = max(mail.gpu_peak, usage.peak if usage is not None else 0)
-    return peak if peak or (usage is not None and usage.sampled) else None
 
 
 def advised(mail: JobMail, usage: JobUsage | None) -> tuple[list[str], list[str]]:
@@ -58,7 +53,7 @@ def _needs(mail: JobMail, usage: JobUsage | None, ran: float) -> MeasuredNeeds:
         share=mail.share,
         memory=mail.memory,
         total=mail.total or None,
-        peak=gpu_peak(mail, usage),
+        peak=view.peak(mail.gpu_peak, usage),
         sm=None if sm is None else min(1.0, sm),
         sampled=usage.sampled if usage is not None else 0.0,
         with_process=usage.with_process if usage is not None else None,

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from fgsched.domain.job import WHOLE, OomReport
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
+from fgsched.domain.units import GIBIBYTE
 from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.mail import PARTS
-from fgsched.mail.advice import advised, gpu_peak, run_seconds
+from fgsched.mail.advice import advised, run_seconds
 from fgsched.mail.letters import JobMail
 from fgsched.reports.mail import Notice, ResourceUse
 from fgsched.reports.numbers import brief_hours, duration_text
+from fgsched.views import job as view
 
-_GIB = 1 << 30
 _UNKNOWN = "–"
 _CHANGED = "The file was changed after the end of the job, so its lines are not shown."
 _SHOWN = 5  # other jobs on the same GPU
@@ -147,7 +148,7 @@ def _used(mail: JobMail, usage: JobUsage | None) -> list[ResourceUse]:
 def _of_gpus(mail: JobMail, usage: JobUsage | None) -> list[ResourceUse]:
     if not mail.gpus:
         return []
-    found = [_of_memory("GPU memory", gpu_peak(mail, usage), mail.memory)]
+    found = [_of_memory("GPU memory", view.peak(mail.gpu_peak, usage), mail.memory)]
     if usage is not None and usage.used is not None and usage.sampled:
         count = len(mail.gpus)
         text = f"mean of {count} GPU{'s' if count > 1 else ''}"
@@ -157,18 +158,18 @@ def _of_gpus(mail: JobMail, usage: JobUsage | None) -> list[ResourceUse]:
 
 def _of_memory(label: str, used: int | None, asked: int) -> ResourceUse:
     """Return the amount of memory used, of the request; both in bytes. `used` None: not measured."""
-    text = _UNKNOWN if used is None else f"{used / _GIB:.1f}"
+    text = _UNKNOWN if used is None else f"{used / GIBIBYTE:.1f}"
     if not asked:
         return ResourceUse(label=label, text=text if used is None else f"{text} GiB")
     part = None if used is None else used / asked
-    return ResourceUse(label=label, text=f"{text} of {asked / _GIB:.1f} GiB", part=part)
+    return ResourceUse(label=label, text=f"{text} of {asked / GIBIBYTE:.1f} GiB", part=part)
 
 
 def _happened(mail: JobMail) -> list[str]:
     """Return the known reasons of a failure, as sentences."""
     said = []
     if mail.oom is not None:
-        held, limit, asked = (size / _GIB for size in (mail.oom.held, mail.oom.limit, mail.oom.asked))
+        held, limit, asked = (size / GIBIBYTE for size in (mail.oom.held, mail.oom.limit, mail.oom.asked))
         said.append(
             f"GPU out of memory on GPU {mail.oom.gpu}: the job held {held:.1f} GiB of its limit of"
             f" {limit:.1f} GiB" + (f", and {asked:.1f} GiB were refused." if asked else ".")
@@ -182,8 +183,8 @@ def _happened(mail: JobMail) -> list[str]:
 
 def _others(oom: OomReport) -> str:
     """Return the GPU memory of other processes on the GPU of a job that ran out of GPU memory."""
-    held = [f"job {job} held {size / _GIB:.1f} GiB" for job, size in oom.jobs[:_SHOWN]]
-    held += [f"processes outside of jobs held {oom.strangers / _GIB:.1f} GiB"] if oom.strangers else []
+    held = [f"job {job} held {size / GIBIBYTE:.1f} GiB" for job, size in oom.jobs[:_SHOWN]]
+    held += [f"processes outside of jobs held {oom.strangers / GIBIBYTE:.1f} GiB"] if oom.strangers else []
     return f"Beside it, {', '.join(held)}." if held else "No other job was on the GPU."
 
 

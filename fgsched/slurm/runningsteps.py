@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fgsched import protocol
 from fgsched.cli import steps
-from fgsched.cli.acctfields import allocated_share, tres
 from fgsched.client import Client, find_places
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean, column_width
@@ -15,11 +14,13 @@ from fgsched.protocol import JobInfo
 from fgsched.slurm import showjob
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.views import choices
+from fgsched.views import job as view
 from fgsched.views.display import host_name, shown_time
 
 _FIELDS = (
     *("id", "array", "task", "tasks", "user", "uid", "partition", "state", "attempt", "started_at"),
-    *("ended_at", "elapsed", "suspended", "allocated", "request", "srun_steps"),
+    *("ended_at", "elapsed", "suspended", "allocated", "srun_steps", "name", "ntasks", "cpus", "gpus"),
+    *("host_memory", "time_limit"),
 )
 _RUNNING = [JobState.RUNNING, JobState.SUSPENDED]
 _KNOWN = options(
@@ -31,11 +32,11 @@ _KNOWN = options(
 _USUAL = "%.15i %.8j %.9P %.8u %.9M %N"
 _ITEM = re.compile(r"%(\.?)(\d{0,4})([A-Za-z])")
 _HEADS: dict[str, tuple[str, Callable[[JobInfo], str]]] = {
-    "A": ("NTASKS", lambda row: str(row.request.tasks)),
+    "A": ("NTASKS", lambda row: str(row.ntasks)),
     "b": ("TRES_PER_NODE", lambda row: f"gres:gpu:{len(row.allocated)}" if row.allocated else "N/A"),
-    "C": ("CPUS", lambda row: str(row.request.demand.cpus)),
+    "C": ("CPUS", lambda row: str(row.cpus)),
     "i": ("STEPID", lambda row: name_of(row)),
-    "j": ("NAME", lambda row: row.request.name),
+    "j": ("NAME", lambda row: row.name),
     "l": ("TIME_LIMIT", lambda row: _limit(row)),
     "M": ("TIME", lambda row: format_elapsed(row.elapsed)),
     "N": ("NODELIST", lambda row: host_name()),
@@ -49,7 +50,7 @@ _HEADS: dict[str, tuple[str, Callable[[JobInfo], str]]] = {
 
 def name_of(row: JobInfo) -> str:
     """Return the name of a step: 7.0, 7_3.batch."""
-    return f"{choices.name_of(row)}.{row.step}"
+    return f"{view.label(row)}.{row.step}"
 
 
 def running(named: Iterable[str], **where: Sequence[str] | None) -> list[JobInfo]:
@@ -108,7 +109,7 @@ def _line(form: str, text: Callable[[tuple[str, Callable[[JobInfo], str]]], str]
 
 
 def _limit(row: JobInfo) -> str:
-    return format_elapsed(row.request.time_limit) if row.request.time_limit else "UNLIMITED"
+    return format_elapsed(row.time_limit) if row.time_limit else "UNLIMITED"
 
 
 def shown(named: Sequence[str], given: Mapping[str, str]) -> str:
@@ -122,7 +123,6 @@ def shown(named: Sequence[str], given: Mapping[str, str]) -> str:
 
 
 def _record(row: JobInfo) -> list[showjob.Line]:
-    demand = row.request.demand
     return [
         [
             ("StepId", name_of(row)),
@@ -133,12 +133,12 @@ def _record(row: JobInfo) -> list[showjob.Line]:
         [("State", row.state.value), ("Partition", row.partition), ("NodeList", host_name())],
         [
             ("Nodes", 1),
-            ("CPUs", demand.cpus),
-            ("Tasks", row.request.tasks),
-            ("Name", row.request.name),
+            ("CPUs", row.cpus),
+            ("Tasks", row.ntasks),
+            ("Name", row.name),
             ("Network", None),
         ],
-        [("TRES", tres(row, allocated_share(row)))],
+        [("TRES", ",".join(sorted(view.tres(row, view.allocated_share(row)))))],
         [("ResvPorts", None)],
         [("CPUFreqReq", "Default"), ("Dist", "Block")],
         [("SrunHost:Pid", f"{host_name()}:{_srun(row)}")],

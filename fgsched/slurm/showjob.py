@@ -1,17 +1,14 @@
 """Show jobs and partitions in the layout of scontrol."""
 
-import os
-import shlex
 from collections.abc import Iterable
 
-from fgsched.cli.jobfiles import files_of
 from fgsched.cli.showpartition import ShownPartition
-from fgsched.cli.slurmdocuments import gpu_amount, tres
 from fgsched.domain.text import clean
-from fgsched.domain.units import format_indices, format_mebibytes
+from fgsched.domain.times import format_elapsed
+from fgsched.domain.units import format_mebibytes, format_share
 from fgsched.protocol import JobInfo
 from fgsched.slurm.phrases import oversubscribed
-from fgsched.views.columns import cpus_of_each, least_cpus
+from fgsched.views import job as view
 from fgsched.views.display import host_name, shown_time
 
 Line = list[tuple[str, object]]
@@ -38,8 +35,8 @@ def job(found: JobInfo, *, details: bool = False) -> list[Line]:
 
 def _head(found: JobInfo) -> list[Line]:
     asked = found.request
-    group = f"{_group(found.gid)}({found.gid})"
-    code = f"{found.exit_code}:{found.signal}"
+    group = f"{view.group(found)}({found.gid})"
+    code = view.exit_status(found)
     return [
         [("JobId", found.id), *_array(found), ("JobName", asked.name)],
         [("UserId", f"{found.user}({found.uid})"), ("GroupId", group), ("MCS_label", "N/A")],
@@ -72,8 +69,8 @@ def _times(found: JobInfo) -> list[Line]:
         [("SubmitTime", _time(found.submitted_at)), ("EligibleTime", _time(found.eligible_at))],
         [("AccrueTime", _time(found.eligible_at))],
         [
-            ("StartTime", _time(found.starts_at or found.started_at)),
-            ("EndTime", _end(found)),
+            ("StartTime", _time(view.start(found))),
+            ("EndTime", _time(view.end(found))),
             ("Deadline", shown_time(found.deadline)),
         ],
         [
@@ -97,10 +94,10 @@ def _place(found: JobInfo, *, details: bool) -> list[Line]:
             ("NumNodes", 1),
             ("NumCPUs", demand.cpus),
             ("NumTasks", asked.tasks),
-            ("CPUs/Task", cpus_of_each(demand.cpus, asked.tasks, asked.task_cpus)),
+            ("CPUs/Task", view.cpus_per_task(found)),
             ("ReqB:S:C:T", "0:0:*:*"),
         ],
-        [("TRES", tres(found))],
+        [("TRES", view.tres_of_job(found))],
         [("Socks/Node", "*"), ("NtasksPerN:B:S:C", "0:0:*:*"), ("CoreSpec", "*")],
         *(_details(found) if details and found.state.holds else []),
     ]
@@ -111,7 +108,7 @@ def _needs(found: JobInfo) -> list[Line]:
     memory = format_mebibytes(demand.host_memory) if demand.host_memory else "0"
     return [
         [
-            ("MinCPUsNode", least_cpus(demand.cpus, asked.tasks, asked.task_cpus)),
+            ("MinCPUsNode", view.least_cpus(found)),
             ("MinMemoryNode", memory),
             ("MinTmpDiskNode", 0),
         ],
@@ -120,31 +117,21 @@ def _needs(found: JobInfo) -> list[Line]:
         [("OverSubscribe", "OK"), ("Contiguous", 0), ("Licenses", None), ("Network", None)],
         *([] if found.is_private else _files(found)),
         [("Power", "")],
-        [("TresPerNode", f"gres:gpu:{gpu_amount(found)}")] if demand.gpus else [],
-        _mails(found),
+        [("TresPerNode", f"gres:gpu:{format_share(view.tres_share(found))}")] if demand.gpus else [],
+        [("MailUser", view.mail_user(found)), ("MailType", asked.mail_type)] if asked.mail_type else [],
     ]
 
 
 def _array(found: JobInfo) -> Line:
     if found.array is None:
         return []
-    task = (found.tasks or "").partition("%")[0] if found.task is None else found.task
     throttle: Line = [("ArrayTaskThrottle", found.request.throttle)] if found.request.throttle else []
-    return [("ArrayJobId", found.array), ("ArrayTaskId", task), *throttle]
-
-
-def _group(gid: int) -> str:
-    import grp
-
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
+    return [("ArrayJobId", found.array), ("ArrayTaskId", view.array_tasks(found) or ""), *throttle]
 
 
 def _running(found: JobInfo) -> Line:
     return [
-        ("RunTime", _clock(int(found.elapsed))),
+        ("RunTime", format_elapsed(found.elapsed)),
         ("TimeLimit", _limit(found.request.time_limit)),
         ("TimeMin", "N/A"),
     ]
@@ -152,42 +139,29 @@ def _running(found: JobInfo) -> Line:
 
 def _limit(seconds: int) -> str:
     """Return a time limit as scontrol shows it: 01:00:00, 2-00:00:00 or UNLIMITED."""
-    return _clock(seconds) if seconds else "UNLIMITED"
-
-
-def _clock(seconds: int) -> str:
-    days, rest = divmod(seconds, 86_400)
-    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
-    return f"{days}-{clock}" if days else clock
+    return format_elapsed(seconds) if seconds else "UNLIMITED"
 
 
 def _time(epoch: float | None) -> str:
     return shown_time(epoch, unknown="Unknown")
 
 
-def _end(found: JobInfo) -> str:
-    if found.state.is_final:
-        return _time(found.ended_at)
-    limit = found.request.time_limit
-    return _time(found.started_at + limit if found.started_at and limit else None)
-
-
 def _details(found: JobInfo) -> list[Line]:
     """Return the CPUs and GPUs of a running job, as `scontrol -d` shows them."""
-    gpus = format_indices(one.gpu for one in found.allocated)
-    listed = f"gpu:{gpu_amount(found)}(IDX:{gpus})" if gpus else ""
+    gpus = view.gpu_list(found)
+    listed = f"gpu:{format_share(view.tres_share(found))}(IDX:{gpus})" if gpus else ""
     memory = found.request.demand.host_memory >> 20
     cpus = found.bound_cpus or f"0-{found.request.demand.cpus - 1}"
     return [
-        [("JOB_GRES", f"gpu:{gpu_amount(found)}" if gpus else None)],
+        [("JOB_GRES", f"gpu:{format_share(view.tres_share(found))}" if gpus else None)],
         [("  Nodes", host_name()), ("CPU_IDs", cpus), ("Mem", memory), ("GRES", listed)],
     ]
 
 
 def _files(found: JobInfo) -> list[Line]:
-    files = files_of(found)
+    files = view.files(found)
     return [
-        [("Command", _script(found))],
+        [("Command", view.script(found))],
         [("WorkDir", found.request.chdir)],
         [("Comment", found.request.comment)] if found.request.comment else [],
         [("SystemComment", found.warning)] if found.warning else [],
@@ -195,24 +169,6 @@ def _files(found: JobInfo) -> list[Line]:
         [("StdIn", files.stdin)],
         [("StdOut", files.stdout)],
     ]
-
-
-def _script(found: JobInfo) -> str | None:
-    """Return the path of the script of a job; None: it was a command, or standard input."""
-    try:
-        words = shlex.split(found.request.submit_line)[1:]
-    except ValueError:
-        return None
-    if any(word.startswith("--wrap") for word in words):
-        return None
-    named = next((word for word in words if not word.startswith("-")), None)
-    return os.path.join(found.request.submit_dir, named) if named else None
-
-
-def _mails(found: JobInfo) -> Line:
-    if not found.request.mail_type:
-        return []
-    return [("MailUser", found.request.mail_user or found.user), ("MailType", found.request.mail_type)]
 
 
 def partition(found: ShownPartition) -> list[Line]:

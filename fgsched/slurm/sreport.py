@@ -5,21 +5,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fgsched import protocol
-from fgsched.cli import acctfields
 from fgsched.client import Client, find_places
 from fgsched.domain.job import WHOLE
-from fgsched.domain.times import parse_time
+from fgsched.domain.times import DAY, HOUR, parse_time
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.tables import SlurmField
+from fgsched.views import job as view
 
 KNOWN = options(
     "all_clusters cluster= noheader parsable parsable2 quiet tres= time= verbose version local federation",
     "a:all_clusters M:cluster n:noheader p:parsable P:parsable2 Q:quiet T:tres t:time v:verbose V:version",
 )
-_DAY = 86_400
+_FIELDS = ("id", "user", "account", "cpus", "state", "started_at", "ended_at", "allocated")  # of JobInfo
 _LINE = "-" * 80
-_UNITS = {"seconds": 1, "minutes": 60, "hours": 3600}  # name -> seconds
+_UNITS = {"seconds": 1, "minutes": 60, "hours": HOUR}  # name -> seconds
 _PERCENT = "percent"  # of the resource of the host in the period
 
 
@@ -120,7 +120,7 @@ def _kind(first: str, second: str) -> tuple[str, str]:
 def _report(kind: tuple[str, str], asked: Mapping[str, str], given: Mapping[str, str]) -> str:
     now = time.time()
     midnight = parse_time("midnight", now, past=True)
-    begin = parse_time(asked["start"], now, past=True) if "start" in asked else midnight - _DAY
+    begin = parse_time(asked["start"], now, past=True) if "start" in asked else midnight - DAY
     end = min(now, parse_time(asked["end"], now, past=True)) if "end" in asked else midnight
     if "start" in asked and "end" not in asked and begin >= end:
         end = now
@@ -178,7 +178,7 @@ def _rows(
     sums: dict[tuple[str, str, str], float] = {}
     for job in jobs:
         for name in resources:
-            key = (job.request.account, job.user, name)
+            key = (job.account, job.user, name)
             sums[key] = sums.get(key, 0.0) + _used(job, name, period)
     return _chosen(
         [Sum(*key, seconds, totals[key[2]], unit) for key, seconds in sums.items()], kind, asked
@@ -201,19 +201,19 @@ def _used(job: protocol.JobInfo, resource: str, period: tuple[float, float]) -> 
     """Return the seconds of a resource that a job had in a period."""
     if job.started_at is None:
         return 0.0
-    last = acctfields.ended_at(job) or period[1]
+    last = view.ended_at(job) or period[1]
     length = max(0.0, min(last, period[1]) - max(job.started_at, period[0]))
     if resource == "cpu":
-        return length * job.request.demand.cpus
+        return length * job.cpus
     if resource == "gres/gpu":
-        return length * acctfields.allocated_share(job) / WHOLE
+        return float(length * view.allocated_share(job) / WHOLE)
     return 0.0
 
 
 def _jobs(client: Client, begin: float, end: float) -> Iterable[protocol.JobInfo]:
     after: int | None = 0
     while after is not None:
-        call = protocol.ListHistory(fields=acctfields.ASKED, since=begin, until=end, after=after)
+        call = protocol.ListHistory(fields=_FIELDS, since=begin, until=end, after=after)
         page = client.call(call)
         yield from page.jobs
         after = page.next

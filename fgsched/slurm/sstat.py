@@ -13,11 +13,12 @@ from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.tables import SlurmField
 from fgsched.system.process import TreeUse, descendants, use_of
 from fgsched.views import choices
+from fgsched.views import job as view
 from fgsched.views.display import host_name
 
 _FIELDS = (
     *("id", "array", "task", "tasks", "state", "attempt", "started_at", "ended_at", "elapsed", "suspended"),
-    *("indices", "allocated", "request", "now", "usage", "srun_steps"),
+    *("indices", "allocated", "ntasks", "now", "usage", "srun_steps"),
 )
 KNOWN = options(
     """allsteps helpformat fields= format= noheader jobs= noconvert parsable parsable2 pidformat verbose
@@ -51,8 +52,8 @@ def _disk(size: int | None) -> str:
 
 def _joules(row: SstatRow) -> str:
     """Return the energy of the job's GPUs so far; "" if it was not measured, or for a step of srun."""
-    usage = row.job.usage if row.job.step == steps.BATCH else None
-    return "" if usage is None or usage.energy is None else str(round(usage.energy))
+    energy = view.energy(row.job) if row.job.step == steps.BATCH else None
+    return "" if energy is None else str(round(energy))
 
 
 def _tres(row: SstatRow) -> str:
@@ -62,7 +63,7 @@ def _tres(row: SstatRow) -> str:
 
 
 FIELDS = (
-    SlurmField("JobID", 12, lambda row: f"{choices.name_of(row.job)}.{row.job.step}"),
+    SlurmField("JobID", 12, lambda row: f"{view.label(row.job)}.{row.job.step}"),
     SlurmField("MaxVMSize", 10, lambda row: ""),
     SlurmField("MaxVMSizeNode", 14, lambda row: ""),
     SlurmField("MaxVMSizeTask", 14, lambda row: ""),
@@ -77,7 +78,7 @@ FIELDS = (
     SlurmField("MinCPUNode", 10, lambda row: host_name()),
     SlurmField("MinCPUTask", 10, lambda row: "0"),
     SlurmField("AveCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
-    SlurmField("NTasks", 8, lambda row: str(row.job.request.tasks)),
+    SlurmField("NTasks", 8, lambda row: str(row.job.ntasks)),
     SlurmField("AveCPUFreq", 10, lambda row: ""),
     SlurmField("ConsumedEnergy", 14, lambda row: _joules(row)),
     SlurmField("MaxDiskRead", 12, lambda row: _disk(row.use.read)),
@@ -127,7 +128,7 @@ def _rows(named: Sequence[str], *, all_steps: bool) -> list[SstatRow]:
                 pids = client.call(protocol.ListPids(id=job.id)).pids
             except FgschedError:
                 continue  # of another user, or it has ended
-            of_job = wanted.get(str(job.id)) or wanted.get(choices.name_of(job)) or {steps.BATCH}
+            of_job = wanted.get(str(job.id)) or wanted.get(view.label(job)) or {steps.BATCH}
             rows += [
                 _row(step, pids)
                 for step in steps.of_job(job)

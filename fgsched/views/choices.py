@@ -119,18 +119,10 @@ def exactly(job: JobInfo) -> Name:
     """Return an id that names exactly this job, or exactly the pending tasks of an array."""
     if job.array is None:
         return job.id
-    return _name(job, (job.tasks or "").partition("%")[0] or None)
-
-
-def name_of(job: JobInfo) -> str:
-    """Return the displayed id of a job: 12, 12_3, 12_[4-15%2]."""
-    return _name(job, job.tasks)
-
-
-def _name(job: JobInfo, tasks: str | None) -> str:
+    listed = (job.tasks or "").partition("%")[0]
     if job.task is not None:
         return f"{job.array}_{job.task}"
-    return str(job.id) if tasks is None else f"{job.id}_[{tasks}]"
+    return f"{job.id}_[{listed}]" if listed else str(job.id)
 
 
 def users(texts: Iterable[str]) -> list[str]:

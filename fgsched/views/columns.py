@@ -5,7 +5,6 @@ clients without an interpreter; `cli/queueformat.py` adds columns that only a co
 """
 
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -20,7 +19,9 @@ from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
 from fgsched.lifecycle.arrays import parse_tasks, tasks
 from fgsched.protocol import JobInfo
+from fgsched.views import job as view
 from fgsched.views.display import fit, host_name, shown_time
+from fgsched.views.job import Value, fields_of, reads
 
 _LONGEST_LIST = 64  # characters of a list of indices
 _ORDER = {state: place for place, state in enumerate(JobState)}
@@ -41,15 +42,24 @@ SLURM_LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 
 
 class JobColumn(NamedTuple):
-    """One column. `show` is called with the attributes `fields` of a job."""
+    """One column: a value of a job, and its text."""
 
     heading: str
-    fields: tuple[str, ...]
-    show: Callable[..., str]
+    value: str | Value  # the name of an attribute of JobInfo, or a derived value
+    text: Callable[[Any], str] = str
     names: tuple[str, ...] = ()  # of -O
     letter: str = ""  # of -o
     by: str = ""  # the attribute that rows are sorted by; "": the first of `fields`
     is_local: bool = False  # the text depends on the time zone of the reader, or on further answers
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The attributes of a job that the column needs."""
+        return fields_of(self.value)
+
+    def cell(self, job: JobInfo) -> str:
+        """Return the text of a job, neither cut nor padded."""
+        return self.text(getattr(job, self.value) if isinstance(self.value, str) else self.value(job))
 
     @property
     def key(self) -> str:
@@ -69,13 +79,8 @@ def value_of(word: JobState | Reason) -> str:
     return word.word
 
 
-def _end(ended: float | None, started: float | None, limit: int) -> str:
-    """Return the end of a job, or the latest possible end of a running one."""
-    return shown_time(ended or (started + limit if started and limit else None))
-
-
-def _left(limit: int, elapsed: float) -> str:
-    return format_runtime(limit - elapsed) if limit else "UNLIMITED"
+def _left(seconds: float | None) -> str:
+    return "UNLIMITED" if seconds is None else format_runtime(seconds)
 
 
 def _share(units: int | None) -> str:
@@ -95,50 +100,23 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_LIST else text[: _LONGEST_LIST - 1] + "…"
 
 
-def _cards(state: JobState, reason: Reason, held: Sequence[int]) -> str:
-    return (indices(held) or "-") if state.holds else f"({reason.word})"
+@reads("state", "reason", "indices")
+def _gpus_or_reason(job: JobInfo) -> str:
+    return (indices(job.indices) or "-") if job.state.holds else f"({job.reason.word})"
 
 
-def _host_or_reason(state: JobState, reason: Reason) -> str:
-    return host_name() if state.holds else f"({reason.word})"
+@reads("state", "reason")
+def _host_or_reason(job: JobInfo) -> str:
+    return host_name() if job.state.holds else f"({job.reason.word})"
+
+
+def _fixed(heading: str, text: str, names: tuple[str, ...], letter: str = "") -> JobColumn:
+    """Return a column with one text for all jobs."""
+    return JobColumn(heading, "id", lambda number: text, names, letter)
 
 
 def _gres(units: int | None) -> str:
     return f"gpu:{_share(units)}" if units != 0 else "N/A"
-
-
-def tres(cpus: int, host_memory: int, share: int | None) -> str:
-    """Return the resources of a job in Slurm's form: cpu=4,mem=8192M,node=1,billing=4,gres/gpu=0.5.
-
-    Args:
-        host_memory: bytes.
-        share: ten-thousandths of a GPU.
-    """
-    memory = f"mem={format_mebibytes(host_memory)}," if host_memory else ""
-    gpus = f",gres/gpu={format_share(share)}" if share else ""
-    return f"cpu={cpus},{memory}node=1,billing={cpus}{gpus}"
-
-
-def cpus_of_each(cpus: int, ntasks: int, task_cpus: int) -> int:
-    """Return the CPUs of each task; `task_cpus`: as requested of an exclusive job, which has all CPUs."""
-    return task_cpus or max(1, cpus // ntasks)
-
-
-def _of_each(cpus: int, ntasks: int, task_cpus: int) -> str:
-    return str(cpus_of_each(cpus, ntasks, task_cpus))
-
-
-def least_cpus(cpus: int, ntasks: int, task_cpus: int) -> int:
-    """Return the least CPUs that the tasks of a job need."""
-    return task_cpus * ntasks or cpus
-
-
-def _least(cpus: int, ntasks: int, task_cpus: int) -> str:
-    return str(least_cpus(cpus, ntasks, task_cpus))
-
-
-def _pending(submitted: float, started: float | None) -> str:
-    return str(int(max(0.0, (started or time.time()) - submitted)))
 
 
 def _priority(value: float | None) -> str:
@@ -150,100 +128,98 @@ def _optional(text: str | None) -> str:
     return text or "(null)"
 
 
-def job_id(number: int, array: int | None, task: int | None, rest: str | None) -> str:
-    """Return 12, 12_3, or 12_[4-15%2] for pending tasks; a long list is cut."""
-    if array is None:
-        return str(number)
-    return f"{array}_{task}" if task is not None else f"{array}_[{_cut(rest or '')}]"
+def _label(label: str) -> str:
+    """Return the displayed id of a job; a long list of tasks is cut."""
+    number, bracket, tasks = label.partition("[")
+    return f"{number}[{_cut(tasks[:-1])}]" if bracket else label
 
 
-def _task(task: int | None, rest: str | None) -> str:
-    return str(task) if task is not None else "N/A" if rest is None else _cut(rest)
+@reads("task", "tasks")
+def _tasks(job: JobInfo) -> str:
+    if job.task is not None:
+        return str(job.task)
+    return "N/A" if job.tasks is None else _cut(job.tasks)
 
 
 COLUMNS = (
-    JobColumn("JOBID", ("id", "array", "task", "tasks"), job_id, ("JobID", "JobArrayID"), "i"),
-    JobColumn("JOBID", ("id",), str, ("JobIDRaw",), "A"),
-    JobColumn("ARRAY_JOB_ID", ("id", "array"), lambda job, array: str(array or job), ("ArrayJobID",), "F"),
-    JobColumn("ARRAY_TASK_ID", ("task", "tasks"), _task, ("ArrayTaskID",), "K"),
-    JobColumn("PARTITION", ("partition",), str, ("Partition",), "P", by="partition_place"),
-    JobColumn("ACCOUNT", ("account",), _optional, ("Account",), "a"),
-    JobColumn("QOS", ("qos",), _optional, ("QOS",), "q"),
-    JobColumn("RESERVATION", ("reservation",), _optional, ("Reservation",), "v"),
-    JobColumn("PRIORITY", ("priority",), _priority, ("Priority",), "p"),
-    JobColumn("PRIORITY", ("priority",), _priority, ("PriorityLong",), "Q"),
-    JobColumn("NICE", ("nice",), str, ("Nice",), "y"),
-    JobColumn("NAME", ("name",), str, ("Name",), "j"),
-    JobColumn("USER", ("user",), str, ("UserName",), "u"),
-    JobColumn("UID", ("uid",), str, ("UserID",), "U"),
-    JobColumn("ST", ("state",), lambda state: state.code, ("StateCompact",), "t"),
-    JobColumn("STATE", ("state",), value_of, ("State",), "T"),
-    JobColumn("TIME", ("elapsed",), format_runtime, ("TimeUsed",), "M"),
-    JobColumn("TIME_LIMIT", ("time_limit",), format_limit, ("TimeLimit",), "l"),
-    JobColumn("TIME_LEFT", ("time_limit", "elapsed"), _left, ("TimeLeft",), "L"),
-    JobColumn("SUBMIT_TIME", ("submitted_at",), shown_time, ("SubmitTime",), "V", is_local=True),
-    JobColumn("START_TIME", ("starts_at",), shown_time, ("StartTime",), "S", is_local=True),
-    JobColumn("LIKELY_START", ("likely",), shown_time, ("LikelyStart",), is_local=True),
-    JobColumn("KNOWN", ("known",), str, ("Known",), is_local=True),
-    JobColumn("END_TIME", ("ended_at", "started_at", "time_limit"), _end, ("EndTime",), "e", is_local=True),
-    JobColumn("CPUS", ("cpus",), str, ("NumCPUs",), "C"),
+    JobColumn("JOBID", view.label, _label, ("JobID", "JobArrayID"), "i"),
+    JobColumn("JOBID", "id", str, ("JobIDRaw",), "A"),
+    JobColumn("ARRAY_JOB_ID", view.array_number, str, ("ArrayJobID",), "F"),
+    JobColumn("ARRAY_TASK_ID", _tasks, str, ("ArrayTaskID",), "K"),
+    JobColumn("PARTITION", "partition", str, ("Partition",), "P", by="partition_place"),
+    JobColumn("ACCOUNT", "account", _optional, ("Account",), "a"),
+    JobColumn("QOS", "qos", _optional, ("QOS",), "q"),
+    JobColumn("RESERVATION", "reservation", _optional, ("Reservation",), "v"),
+    JobColumn("PRIORITY", "priority", _priority, ("Priority",), "p"),
+    JobColumn("PRIORITY", "priority", _priority, ("PriorityLong",), "Q"),
+    JobColumn("NICE", "nice", str, ("Nice",), "y"),
+    JobColumn("NAME", "name", str, ("Name",), "j"),
+    JobColumn("USER", "user", str, ("UserName",), "u"),
+    JobColumn("UID", "uid", str, ("UserID",), "U"),
+    JobColumn("ST", "state", lambda state: state.code, ("StateCompact",), "t"),
+    JobColumn("STATE", "state", value_of, ("State",), "T"),
+    JobColumn("TIME", "elapsed", format_runtime, ("TimeUsed",), "M"),
+    JobColumn("TIME_LIMIT", "time_limit", format_limit, ("TimeLimit",), "l"),
+    JobColumn("TIME_LEFT", view.time_left, _left, ("TimeLeft",), "L"),
+    JobColumn("SUBMIT_TIME", "submitted_at", shown_time, ("SubmitTime",), "V", is_local=True),
+    JobColumn("START_TIME", "starts_at", shown_time, ("StartTime",), "S", is_local=True),
+    JobColumn("LIKELY_START", "likely", shown_time, ("LikelyStart",), is_local=True),
+    JobColumn("KNOWN", "known", str, ("Known",), is_local=True),
+    JobColumn("END_TIME", view.end, shown_time, ("EndTime",), "e", is_local=True),
+    JobColumn("CPUS", "cpus", str, ("NumCPUs",), "C"),
     JobColumn(
         "MIN_MEMORY",
-        ("host_memory",),
+        "host_memory",
         lambda size: format_mebibytes(size) if size else "0",
         ("MinMemory",),
         "m",
     ),
-    JobColumn("NODES", ("id",), lambda job: "1", ("NumNodes", "Nodes"), "D"),
-    JobColumn("MIN_CPUS", ("cpus", "ntasks", "task_cpus"), _least, ("MinCPUs", "MaxCPUs"), "c"),
-    JobColumn("TASKS", ("ntasks",), str, ("NumTasks",)),
-    JobColumn("CPUS_PER_TASK", ("cpus", "ntasks", "task_cpus"), _of_each, ("cpus-per-task",)),
-    JobColumn("MIN_TMP_DISK", ("id",), lambda job: "0", ("MinTmpDisk",), "d"),
-    JobColumn("OVER_SUBSCRIBE", ("cpus",), lambda cpus: "OK", ("OverSubscribe",), "h"),
-    JobColumn("CORES_PER_SOCKET", ("id",), lambda job: "*", ("CoresPerSocket",), "I"),
-    JobColumn("SOCKETS_PER_NODE", ("id",), lambda job: "*", ("SocketsPerNode",), "H"),
-    JobColumn("THREADS_PER_CORE", ("id",), lambda job: "*", ("ThreadsPerCore",), "J"),
-    JobColumn("S:C:T", ("id",), lambda job: "*:*:*", ("SCT",), "z"),
-    JobColumn("REQ_NODES", ("id",), lambda job: "", ("ReqNodes",), "n"),
-    JobColumn("EXC_NODES", ("id",), lambda job: "", ("ExcNodes",), "x"),
-    JobColumn("CONTIGUOUS", ("id",), lambda job: "0", ("Contiguous",), "O"),
-    JobColumn("SELECT_JOBINFO", ("id",), lambda job: "", ("SelectJobInfo",), "s"),
-    JobColumn("LICENSES", ("id",), lambda job: "(null)", ("Licenses",), "W"),
-    JobColumn("WCKEY", ("wckey",), lambda key: key or "(null)", ("WCKey",), "w"),
-    JobColumn("CORE_SPEC", ("id",), lambda job: "N/A", ("CoreSpec",), "X"),
-    JobColumn(
-        "EXEC_HOST", ("state",), lambda state: host_name() if state.holds else "n/a", ("BatchHost",), "B"
-    ),
-    JobColumn("CLUSTER", ("id",), lambda job: "fgsched", ("Cluster", "Origin")),
-    JobColumn("GROUP", ("gid",), str, ("GroupID",)),
-    JobColumn("ELIGIBLE_TIME", ("eligible_at",), shown_time, ("EligibleTime",), is_local=True),
-    JobColumn("PENDING_TIME", ("submitted_at", "started_at"), _pending, ("PendingTime",)),
-    JobColumn("REQUEUE", ("requeue",), lambda requeue: str(int(requeue)), ("Requeue",)),
-    JobColumn("RESTART_COUNT", ("restarts",), str, ("RestartCnt",)),
-    JobColumn("EXIT_CODE", ("exit_code",), str, ("exit_code",)),
-    JobColumn("TRES_ALLOC", ("cpus", "host_memory", "share"), tres, ("tres-alloc",)),
-    JobColumn("TRES_PER_JOB", ("share",), _gres, ("tres-per-job",)),
-    JobColumn("TRES_PER_TASK", ("id",), lambda job: "N/A", ("tres-per-task", "tres-per-socket")),
-    JobColumn(
-        "SCHEDNODES", ("started_at",), lambda at: host_name() if at else "(null)", ("SchedNodes",), "Y"
-    ),
-    JobColumn("NODELIST", ("state",), lambda state: host_name() if state.holds else "", ("NodeList",), "N"),
-    JobColumn("NODELIST(REASON)", ("state", "reason"), _host_or_reason, ("ReasonList",), "R"),
-    JobColumn("REASON", ("reason",), value_of, ("Reason",), "r"),
-    JobColumn("GPUS", ("share",), _share, ("GPUs",), "G"),
-    JobColumn("GPUIDX", ("indices",), indices, ("GpuIdx",), "g"),
-    JobColumn("GPUMEM", ("memory",), _memory, ("GpuMem",)),
-    JobColumn("GPU(REASON)", ("state", "reason", "indices"), _cards, ("GpuReason",)),
-    JobColumn("TRES_PER_NODE", ("share",), _gres, ("Gres", "tres-per-node"), "b"),
-    JobColumn("FEATURES", ("gpu_type",), _optional, ("Feature",), "f"),
-    JobColumn("ENFORCE", ("tier",), str, ("Enforce",)),
-    JobColumn("DEPENDENCY", ("dependency",), _optional, ("Dependency",), "E"),
-    JobColumn("DEADLINE", ("deadline",), shown_time, ("Deadline",), is_local=True),
-    JobColumn("COMMENT", ("comment",), _optional, ("Comment",), "k"),
-    JobColumn("COMMAND", ("command",), _optional, ("Command",), "o"),
-    JobColumn("WORK_DIR", ("chdir",), _optional, ("WorkDir",), "Z"),
+    _fixed("NODES", "1", ("NumNodes", "Nodes"), "D"),
+    JobColumn("MIN_CPUS", view.least_cpus, str, ("MinCPUs", "MaxCPUs"), "c"),
+    JobColumn("TASKS", "ntasks", str, ("NumTasks",)),
+    JobColumn("CPUS_PER_TASK", view.cpus_per_task, str, ("cpus-per-task",)),
+    _fixed("MIN_TMP_DISK", "0", ("MinTmpDisk",), "d"),
+    JobColumn("OVER_SUBSCRIBE", "cpus", lambda cpus: "OK", ("OverSubscribe",), "h"),
+    _fixed("CORES_PER_SOCKET", "*", ("CoresPerSocket",), "I"),
+    _fixed("SOCKETS_PER_NODE", "*", ("SocketsPerNode",), "H"),
+    _fixed("THREADS_PER_CORE", "*", ("ThreadsPerCore",), "J"),
+    _fixed("S:C:T", "*:*:*", ("SCT",), "z"),
+    _fixed("REQ_NODES", "", ("ReqNodes",), "n"),
+    _fixed("EXC_NODES", "", ("ExcNodes",), "x"),
+    _fixed("CONTIGUOUS", "0", ("Contiguous",), "O"),
+    _fixed("SELECT_JOBINFO", "", ("SelectJobInfo",), "s"),
+    _fixed("LICENSES", "(null)", ("Licenses",), "W"),
+    JobColumn("WCKEY", "wckey", lambda key: key or "(null)", ("WCKey",), "w"),
+    _fixed("CORE_SPEC", "N/A", ("CoreSpec",), "X"),
+    JobColumn("EXEC_HOST", "state", lambda state: host_name() if state.holds else "n/a", ("BatchHost",), "B"),
+    _fixed("CLUSTER", "fgsched", ("Cluster", "Origin")),
+    JobColumn("GROUP", "gid", str, ("GroupID",)),
+    JobColumn("ELIGIBLE_TIME", "eligible_at", shown_time, ("EligibleTime",), is_local=True),
+    JobColumn("PENDING_TIME", view.pending_time, lambda seconds: str(int(seconds)), ("PendingTime",)),
+    JobColumn("REQUEUE", "requeue", lambda requeue: str(int(requeue)), ("Requeue",)),
+    JobColumn("RESTART_COUNT", "restarts", str, ("RestartCnt",)),
+    JobColumn("EXIT_CODE", "exit_code", str, ("exit_code",)),
+    JobColumn("TRES_ALLOC", view.tres_in_queue, str, ("tres-alloc",)),
+    JobColumn("TRES_PER_JOB", "share", _gres, ("tres-per-job",)),
+    _fixed("TRES_PER_TASK", "N/A", ("tres-per-task", "tres-per-socket")),
+    JobColumn("SCHEDNODES", "started_at", lambda at: host_name() if at else "(null)", ("SchedNodes",), "Y"),
+    JobColumn("NODELIST", "state", lambda state: host_name() if state.holds else "", ("NodeList",), "N"),
+    JobColumn("NODELIST(REASON)", _host_or_reason, str, ("ReasonList",), "R"),
+    JobColumn("REASON", "reason", value_of, ("Reason",), "r"),
+    JobColumn("GPUS", "share", _share, ("GPUs",), "G"),
+    JobColumn("GPUIDX", "indices", indices, ("GpuIdx",), "g"),
+    JobColumn("GPUMEM", "memory", _memory, ("GpuMem",)),
+    JobColumn("GPU(REASON)", _gpus_or_reason, str, ("GpuReason",)),
+    JobColumn("TRES_PER_NODE", "share", _gres, ("Gres", "tres-per-node"), "b"),
+    JobColumn("FEATURES", "gpu_type", _optional, ("Feature",), "f"),
+    JobColumn("ENFORCE", "tier", str, ("Enforce",)),
+    JobColumn("DEPENDENCY", "dependency", _optional, ("Dependency",), "E"),
+    JobColumn("DEADLINE", "deadline", shown_time, ("Deadline",), is_local=True),
+    JobColumn("COMMENT", "comment", _optional, ("Comment",), "k"),
+    JobColumn("COMMAND", "command", _optional, ("Command",), "o"),
+    JobColumn("WORK_DIR", "chdir", _optional, ("WorkDir",), "Z"),
 )
-_OF_SLURM = {"DEPENDENCY": JobColumn("DEPENDENCY", ("unmet",), _optional)}  # that squeue shows differently
+_OF_SLURM = {"DEPENDENCY": JobColumn("DEPENDENCY", "unmet", _optional)}  # that squeue shows differently
 _BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}
 Names = Mapping[str, JobColumn]  # columns by their names in lower case
 
@@ -327,35 +303,24 @@ class Format(Struct, frozen=True):
 
 
 def _cell(piece: LinePiece) -> Callable[[JobInfo], str]:
-    """Return the function that makes the text of one column; equal values are formatted once."""
+    """Return the function that makes the text of one column; equal attributes are formatted once."""
     column, known = piece.column, dict[Any, str]()
-    values, is_one = attrgetter(*column.fields), len(column.fields) == 1
+    attributes = attrgetter(*column.fields)
 
-    def text(found: Any) -> str:
-        cell = column.show(found) if is_one else column.show(*found)
-        return piece.fitted(clean(cell)) + piece.after
+    def text(job: JobInfo) -> str:
+        return piece.fitted(clean(column.cell(job))) + piece.after
 
     def cached(job: JobInfo) -> str:
-        found = values(job)
+        key = attributes(job)
         try:
-            return known[found]
+            return known[key]
         except KeyError:
-            made = known[found] = text(found)
-            return made
+            cell = known[key] = text(job)
+            return cell
         except TypeError:  # a list
-            return text(found)
+            return text(job)
 
-    if column.fields[0] == "id":  # it differs in each row
-        return lambda job: text(values(job))
-    return cached
-
-
-def getter(column: JobColumn) -> Callable[[JobInfo], str]:
-    """Return the function that makes the text of a column, neither cut nor padded."""
-    show, values = column.show, attrgetter(*column.fields)
-    if len(column.fields) == 1:
-        return lambda job: show(values(job))
-    return lambda job: show(*values(job))
+    return text if column.fields[0] == "id" else cached  # an id differs in each row
 
 
 def percent(text: str) -> Format:

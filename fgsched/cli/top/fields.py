@@ -7,11 +7,11 @@ from fgsched.cli.top.snapshot import Now, kinds
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime, format_time
-from fgsched.domain.units import format_indices, format_share
+from fgsched.domain.units import GIBIBYTE, format_indices, format_share
 from fgsched.protocol import JobInfo
 from fgsched.reports.layout import cut, pad
+from fgsched.views import job as view
 
-GIB = 1 << 30
 _DASH = "–"
 _WIDE = 100  # terminal columns from which all columns are shown
 _IDLE = 0.01  # SM share up to which a job is idle
@@ -19,8 +19,8 @@ _IDLE = 0.01  # SM share up to which a job is idle
 
 def gibibytes(used: float | None, total: int | None, *, decimals: int = 0) -> str:
     """Return bytes as '18/80G'."""
-    text = _DASH if used is None else f"{used / GIB:.{decimals}f}"
-    return f"{text}/{total / GIB:.0f}G" if total else text if used is None else f"{text}G"
+    text = _DASH if used is None else f"{used / GIBIBYTE:.{decimals}f}"
+    return f"{text}/{total / GIBIBYTE:.0f}G" if total else text if used is None else f"{text}G"
 
 
 def percent(part: float | None) -> str:
@@ -61,7 +61,7 @@ def _memory(decimals: int) -> Callable[[JobInfo, Now], str]:
         if not job.gpus:
             return ""
         if not job.state.holds:
-            return "" if job.memory is None else f"{job.memory / GIB:.0f}G"
+            return "" if job.memory is None else f"{job.memory / GIBIBYTE:.0f}G"
         used = None if now.memory is None else now.memory / max(1, len(job.allocated))
         return gibibytes(used, job.memory, decimals=decimals)
 
@@ -82,13 +82,12 @@ def _time(job: JobInfo, now: Now) -> str:
 def _left(job: JobInfo, now: Now) -> str:
     if job.state is JobState.PENDING:
         return ""
-    return format_runtime(max(0.0, job.time_limit - job.elapsed)) if job.time_limit else _DASH
+    left = view.time_left(job)
+    return _DASH if left is None else format_runtime(max(0.0, left))
 
 
 def _id(job: JobInfo, now: Now) -> str:
-    if job.array is None:
-        return str(job.id)
-    return f"{job.array}_{job.task}" if job.task is not None else f"{job.array}_["
+    return f"{job.array}_[" if job.array is not None and job.task is None else view.label(job)
 
 
 def columns(width: int) -> list[TopColumn]:
@@ -160,8 +159,8 @@ def about(job: JobInfo) -> list[str]:
     parts.append(f"submitted {format_time(job.submitted_at, '%a %H:%M')}")
     if job.started_at is not None:
         parts.append(f"started {format_time(job.started_at, '%a %H:%M')}")
-        if job.eligible_at is not None:
-            parts[-1] += f", waited {format_runtime(max(0.0, job.started_at - job.eligible_at))}"
+        waited = view.waited(job)
+        parts[-1] += "" if waited is None else f", waited {format_runtime(waited)}"
     else:
         parts.append(f"waits: {job.reason.word}")
     parts.append(f"partition {clean(job.partition)}")

@@ -1,0 +1,549 @@
+"""The derived values of a job, each computed once: all tables, documents and mails stand on them.
+
+A value is a function of a `JobInfo`, named by its noun; None: it is unknown, or the job has none. It declares
+the attributes that it reads, so that a listing requests no others. Times are in seconds since the epoch,
+durations in seconds, memory in bytes, and shares in ten-thousandths of a GPU.
+"""
+
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from fgsched.domain.job import WHOLE, OomReport
+from fgsched.domain.jobsteps import highest
+from fgsched.domain.states import JobState, Reason
+from fgsched.domain.times import HOUR
+from fgsched.domain.units import GIBIBYTE, format_indices, format_mebibytes, format_share
+from fgsched.domain.usage import JobUsage
+from fgsched.lifecycle.launchspec import Files
+from fgsched.protocol import JobInfo
+
+Value = Callable[[JobInfo], Any]
+_OOM_KIND = {Reason.GPU_OUT_OF_MEMORY: "gpu", Reason.OUT_OF_MEMORY: "host"}
+_OF_PENDING = (Reason.PRIORITY, Reason.RESOURCES)  # not worth remembering of an ended job
+_FIELDS: dict[Value, tuple[str, ...]] = {}
+_V = TypeVar("_V", bound=Value)
+
+
+def fields_of(value: str | Value) -> tuple[str, ...]:
+    """Return the attributes of `JobInfo` that a value reads; an attribute is a value, by its name."""
+    return (value,) if isinstance(value, str) else _FIELDS[value]
+
+
+def values() -> dict[str, Value]:
+    """Return all derived values by name."""
+    return {value.__name__: value for value in _FIELDS}
+
+
+def reads(*sources: str | Value) -> Callable[[_V], _V]:
+    """Declare the attributes that a value reads, by name, or as those of other values."""
+
+    def declared(value: _V) -> _V:
+        _FIELDS[value] = tuple(dict.fromkeys(name for source in sources for name in fields_of(source)))
+        return value
+
+    return declared
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+@reads("id", "array", "task", "tasks")
+def label(job: JobInfo) -> str:
+    """Return the displayed id of a job: 12, 12_3, or 12_[4-15%2] for the pending tasks of an array."""
+    if job.task is not None:
+        return f"{job.array}_{job.task}"
+    return str(job.id) if job.tasks is None else f"{job.id}_[{job.tasks}]"
+
+
+@reads(label, "step")
+def step_label(job: JobInfo) -> str:
+    """Return the displayed id of a job or of a step: 12_3, 12_3.batch."""
+    return _of_step(label(job), job)
+
+
+@reads("id", "step")
+def step_number(job: JobInfo) -> str:
+    """Return the number of a job, or of the job of a step with the step: 15, 15.batch."""
+    return _of_step(str(job.id), job)
+
+
+def _of_step(name: str, job: JobInfo) -> str:
+    return f"{name}.{job.step}" if job.step else name
+
+
+@reads("id", "array")
+def array_number(job: JobInfo) -> int:
+    """Return the number of a job's array, or of the job if it is in no array."""
+    return job.array or job.id
+
+
+@reads("array", "task", "tasks")
+def array_tasks(job: JobInfo) -> str | None:
+    """Return the index of a task, or the indices of the pending tasks; None: the job is in no array."""
+    if job.task is not None:
+        return str(job.task)
+    return None if job.tasks is None else job.tasks.partition("%")[0]
+
+
+@reads("gid")
+def group(job: JobInfo) -> str:
+    """Return the name of the job's group, or its number if it has none."""
+    return _group(job.gid)
+
+
+@lru_cache(maxsize=1024)
+def _group(gid: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+@reads("request", "user")
+def mail_user(job: JobInfo) -> str | None:
+    """Return the addresses of a job's mails; None: it sends none."""
+    return (job.request.mail_user or job.user) if job.request.mail_type else None
+
+
+# -- state -----------------------------------------------------------------------------------------
+
+
+@reads("state", "cancelled_by")
+def state_by(job: JobInfo) -> str:
+    """Return the state of a job in the accounts, with the uid that cancelled it: CANCELLED by 1000."""
+    if job.state is JobState.CANCELLED and job.cancelled_by is not None:
+        return f"{job.state.value} by {job.cancelled_by}"
+    return job.state.word
+
+
+@reads("reason")
+def last_reason(job: JobInfo) -> str:
+    """Return the reason of a job in the accounts, where the reasons of a usual wait are none."""
+    return Reason.NONE.word if job.reason in _OF_PENDING else job.reason.word
+
+
+@reads("exit_code", "signal")
+def exit_status(job: JobInfo) -> str:
+    """Return the exit code and the signal: 3:0."""
+    return f"{job.exit_code}:{job.signal}"
+
+
+@reads("srun_steps", "step")
+def highest_exit(job: JobInfo) -> str | None:
+    """Return the highest exit code of the steps, and its signal; None for a step."""
+    code, signal = highest(job.srun_steps)
+    return None if job.step else f"{code}:{signal}"
+
+
+@reads("state", "reason")
+def oom_kind(job: JobInfo) -> str | None:
+    """Return "gpu" or "host" for a job that ran out of memory."""
+    return _OOM_KIND.get(job.reason) if job.state is JobState.OUT_OF_MEMORY else None
+
+
+def oom_others(report: OomReport) -> list[tuple[str, int]]:
+    """Return the memory of other jobs and of processes outside of jobs on the GPU: ("job 7", bytes)."""
+    strangers = [("strangers", report.strangers)] if report.strangers else []
+    return [*((f"job {job}", size) for job, size in report.jobs), *strangers]
+
+
+# -- times -----------------------------------------------------------------------------------------
+
+
+@reads("state", "ended_at")
+def ended_at(job: JobInfo) -> float | None:
+    """Return the end; None while the job still holds its GPUs."""
+    return job.ended_at if job.state.is_final else None
+
+
+@reads("ended_at", "started_at", "time_limit")
+def end(job: JobInfo) -> float | None:
+    """Return the end, or the latest possible end of a running job."""
+    return job.ended_at or (job.started_at + job.time_limit if job.started_at and job.time_limit else None)
+
+
+@reads("starts_at", "started_at")
+def start(job: JobInfo) -> float | None:
+    """Return the start, or the expected start of a pending job."""
+    return job.starts_at or job.started_at
+
+
+@reads("time_limit", "elapsed")
+def time_left(job: JobInfo) -> float | None:
+    """Return the seconds up to the time limit; None: there is no limit."""
+    return job.time_limit - job.elapsed if job.time_limit else None
+
+
+@reads("eligible_at", "started_at")
+def waited(job: JobInfo) -> float | None:
+    """Return the seconds from eligibility to start; None: the job never started."""
+    if job.eligible_at is None or job.started_at is None:
+        return None
+    return max(0.0, job.started_at - job.eligible_at)
+
+
+@reads("submitted_at", "started_at")
+def pending_time(job: JobInfo) -> float:
+    """Return the seconds from submission to start, or until now."""
+    return max(0.0, (job.started_at or time.time()) - job.submitted_at)
+
+
+@reads("elapsed", "suspended")
+def allocation_time(job: JobInfo) -> float:
+    """Return the seconds of the last allocation, including suspensions."""
+    return job.elapsed + job.suspended
+
+
+# -- resources -------------------------------------------------------------------------------------
+
+
+@reads("allocated")
+def gpu_list(job: JobInfo) -> str:
+    """Return the indices of the GPUs of the last attempt: 0-2,5."""
+    return format_indices(part.gpu for part in job.allocated)
+
+
+@reads("allocated", "gpu_type")
+def gpu_models(job: JobInfo) -> str:
+    """Return the models of the allocated GPUs, or the requested type; "": any."""
+    return ",".join(dict.fromkeys(part.model for part in job.allocated)) or job.gpu_type
+
+
+@reads("allocated")
+def allocated_share(job: JobInfo) -> int:
+    """Return the allocated share of all GPUs."""
+    return sum(part.share for part in job.allocated)
+
+
+@reads("allocated")
+def gpu_share(job: JobInfo) -> int:
+    """Return the allocated share of each GPU, the smallest if they differ."""
+    return min((part.share for part in job.allocated), default=0)
+
+
+@reads("request", allocated_share)
+def requested_share(job: JobInfo) -> int | None:
+    """Return the requested share of all GPUs; None: it follows from the memory."""
+    each, gpus = job.request.demand.share, job.request.demand.gpus
+    return each * gpus if each or not gpus else allocated_share(job) or None
+
+
+@reads(allocated_share, "share", "gpus")
+def tres_share(job: JobInfo) -> int:
+    """Return the share of all GPUs as Slurm's TRES have it: whole GPUs if it is unknown."""
+    return allocated_share(job) or job.share or job.gpus * WHOLE
+
+
+@reads("allocated")
+def gpu_memory(job: JobInfo) -> int | None:
+    """Return the allocated bytes of each GPU; None: no GPU, or not equal on all GPUs."""
+    sizes = {part.memory for part in job.allocated}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+@reads("request", "allocated")
+def requested_memory(job: JobInfo) -> int | None:
+    """Return the requested bytes of each GPU; None: they follow from the share and are unknown."""
+    if not job.request.demand.gpus:
+        return 0
+    return job.request.demand.memory or (job.allocated[0].memory if job.allocated else None)
+
+
+@reads("cpus", "ntasks", "task_cpus")
+def cpus_per_task(job: JobInfo) -> int:
+    """Return the CPUs of each task; an exclusive job, which has all CPUs, may have requested fewer."""
+    return job.task_cpus or max(1, job.cpus // job.ntasks)
+
+
+@reads("cpus", "ntasks", "task_cpus")
+def least_cpus(job: JobInfo) -> int:
+    """Return the least CPUs that the tasks of a job need."""
+    return job.task_cpus * job.ntasks or job.cpus
+
+
+def tres(job: JobInfo, share: int | None) -> list[str]:
+    """Return resources in Slurm's form: cpu=4, mem=8192M, node=1, billing=4, gres/gpu=0.5.
+
+    `share`: ten-thousandths of all GPUs; None: unknown.
+    """
+    memory = [f"mem={format_mebibytes(job.host_memory)}"] if job.host_memory else []
+    gpus = [f"gres/gpu={format_share(share)}"] if share else []
+    return [f"cpu={job.cpus}", *memory, "node=1", f"billing={job.cpus}", *gpus]
+
+
+_TRES = ("cpus", "host_memory")
+
+
+@reads(*_TRES, "share")
+def tres_in_queue(job: JobInfo) -> str:
+    """Return the resources of a job in the order of squeue."""
+    return ",".join(tres(job, job.share))
+
+
+@reads(*_TRES, tres_share)
+def tres_of_job(job: JobInfo) -> str:
+    """Return the resources of a job in the order of scontrol."""
+    return ",".join(tres(job, tres_share(job)))
+
+
+@reads(*_TRES, requested_share)
+def requested_tres(job: JobInfo) -> str:
+    """Return the requested resources in the order of sacct."""
+    return ",".join(sorted(tres(job, requested_share(job))))
+
+
+@reads(*_TRES, "attempt", allocated_share)
+def allocated_tres(job: JobInfo) -> str | None:
+    """Return the allocated resources in the order of sacct; None: the job was never started."""
+    return ",".join(sorted(tres(job, allocated_share(job)))) if job.attempt else None
+
+
+# -- use: a value that was not measured is None, never 0 ---------------------------------------------
+
+
+@reads("state", "started_at")
+def is_measured(job: JobInfo) -> bool:
+    """Tell whether the processes of a job were measured: at its end, if it was started."""
+    return job.state.is_final and job.started_at is not None
+
+
+@reads("allocated", "usage", "gpu_peak", "tier")
+def gpu_peak(job: JobInfo) -> int | None:
+    """Return the most bytes on one GPU: as the hook counted them, or as they were sampled.
+
+    The hook counts 0 on a simulated GPU, too, so its 0 says nothing.
+    """
+    return peak(job.gpu_peak if job.tier != "none" else 0, job.usage) if job.allocated else None
+
+
+def peak(counted: int, usage: JobUsage | None) -> int | None:
+    """Return the most bytes on one GPU of a job with these samples; `counted`: by the hook."""
+    sampled = sampled_peak(usage)
+    return max(counted, sampled or 0) if counted or sampled is not None else None
+
+
+def sampled_peak(usage: JobUsage | None) -> int | None:
+    """Return the most bytes on one GPU that samples showed."""
+    return usage.peak if usage is not None and usage.sampled else None
+
+
+@reads("max_rss")
+def host_peak(job: JobInfo) -> int | None:
+    """Return the most bytes of host memory; every process has some, so 0 says that none was measured."""
+    return job.max_rss or None
+
+
+@reads(is_measured, "cpu_seconds")
+def cpu_seconds(job: JobInfo) -> float | None:
+    """Return the CPU seconds of a job."""
+    return job.cpu_seconds if is_measured(job) else None
+
+
+@reads(is_measured, "disk_read")
+def disk_read(job: JobInfo) -> int | None:
+    """Return the bytes that a job read from disks."""
+    return job.disk_read if is_measured(job) else None
+
+
+@reads(is_measured, "disk_written")
+def disk_written(job: JobInfo) -> int | None:
+    """Return the bytes that a job wrote to disks."""
+    return job.disk_written if is_measured(job) else None
+
+
+@reads("allocated", allocation_time)
+def charged_seconds(job: JobInfo) -> float:
+    """Return the GPU seconds that a job is charged for its last attempt."""
+    return float(sum(part.charged for part in job.allocated)) * allocation_time(job) / WHOLE
+
+
+@reads(charged_seconds, "charged_before")
+def gpu_hours(job: JobInfo) -> float:
+    """Return the GPU-hours that a job is charged for all attempts."""
+    return (job.charged_before + charged_seconds(job)) / HOUR
+
+
+@reads("usage")
+def gpu_hours_used(job: JobInfo) -> float | None:
+    """Return the GPU-hours of compute time that a job used."""
+    return None if job.usage is None or job.usage.used is None else job.usage.used / HOUR
+
+
+@reads("usage")
+def idle_seconds(job: JobInfo) -> float | None:
+    """Return the charged GPU seconds in which a job did not compute."""
+    return None if job.usage is None else job.usage.held + job.usage.empty
+
+
+@reads(idle_seconds)
+def gpu_hours_idle(job: JobInfo) -> float | None:
+    """Return the charged GPU-hours in which a job did not compute."""
+    idle = idle_seconds(job)
+    return None if idle is None else idle / HOUR
+
+
+@reads(gpu_peak, allocation_time)
+def wasted_memory_hours(job: JobInfo) -> float | None:
+    """Return the GiB-hours of GPU memory that were reserved and never used."""
+    peak = gpu_peak(job)
+    if peak is None:
+        return None
+    unused = sum(max(0, part.memory - peak) for part in job.allocated)
+    return float(unused) / GIBIBYTE * allocation_time(job) / HOUR
+
+
+@reads("usage", "allocated")
+def gpu_util(job: JobInfo) -> float | None:
+    """Return the mean compute time used of each GPU, in percent of the GPU."""
+    usage = job.usage
+    if usage is None or usage.used is None or not usage.sampled or not job.allocated:
+        return None
+    return min(100.0, 100 * usage.used / usage.sampled / len(job.allocated))
+
+
+@reads(gpu_util)
+def mean_sm(job: JobInfo) -> float | None:
+    """Return the mean SM share of each GPU, from 0 to 1."""
+    util = gpu_util(job)
+    return None if util is None else util / 100
+
+
+@reads("usage", "allocated")
+def mean_memory(job: JobInfo) -> int | None:
+    """Return the mean bytes in use on each GPU."""
+    usage = job.usage
+    if usage is None or not usage.sampled or not job.allocated:
+        return None
+    return round(usage.memory / usage.sampled / len(job.allocated))
+
+
+@reads("usage")
+def energy(job: JobInfo) -> float | None:
+    """Return the joules of the job's GPUs."""
+    return None if job.usage is None else job.usage.energy
+
+
+# -- efficiency: parts of the request ----------------------------------------------------------------
+
+
+@reads(gpu_peak, gpu_memory)
+def memory_part(job: JobInfo) -> float | None:
+    """Return the peak of GPU memory as a part of the allocated memory."""
+    peak, memory = gpu_peak(job), gpu_memory(job)
+    return peak / memory if peak is not None and memory else None
+
+
+@reads("usage")
+def sm_part(job: JobInfo) -> float | None:
+    """Return the mean SM share as a part of the charged share; above 1 if idle time of others was used."""
+    if job.usage is None or job.usage.used is None or job.usage.charged <= 0:
+        return None
+    return job.usage.used / job.usage.charged
+
+
+@reads("usage", idle_seconds)
+def idle_part(job: JobInfo) -> float | None:
+    """Return the idle GPU seconds as a part of the charged GPU seconds that were sampled."""
+    idle = idle_seconds(job)
+    if job.usage is None or idle is None or job.usage.charged <= 0:
+        return None
+    return idle / job.usage.charged
+
+
+@reads(cpu_seconds, "elapsed")
+def busy_cpus(job: JobInfo) -> float | None:
+    """Return the mean number of busy CPUs."""
+    used = cpu_seconds(job)
+    return None if used is None or job.elapsed <= 0 else used / job.elapsed
+
+
+@reads(busy_cpus, "cpus")
+def cpu_part(job: JobInfo) -> float | None:
+    """Return the mean number of busy CPUs as a part of the requested CPUs."""
+    busy = busy_cpus(job)
+    return None if busy is None else busy / job.cpus
+
+
+@reads(host_peak, "host_memory")
+def host_part(job: JobInfo) -> float | None:
+    """Return the peak of host memory as a part of the requested memory."""
+    peak = host_peak(job)
+    return peak / job.host_memory if peak is not None and job.host_memory else None
+
+
+@reads("time_limit", "elapsed")
+def time_part(job: JobInfo) -> float | None:
+    """Return the run time as a part of the time limit."""
+    return job.elapsed / job.time_limit if job.time_limit > 0 else None
+
+
+# -- files: shown to the owner and to operators ------------------------------------------------------
+
+
+@reads("id", "array", "task", "user", "uid", "restarts", "allocated", "request", "is_private")
+def files(job: JobInfo) -> Files:
+    """Return the input, output and error files of a job whose request the caller may see."""
+    from fgsched.lifecycle.filenames import Values
+    from fgsched.lifecycle.launchspec import files as files_of
+    from fgsched.views.display import host_name
+
+    values = Values(
+        job_id=job.id,
+        name=job.request.name,
+        user=job.user,
+        home=_home(job.uid),
+        host=host_name(),
+        gpus=tuple(part.gpu for part in job.allocated),
+        restarts=job.restarts,
+        array=job.array or 0,
+        task=job.task or 0,
+    )
+    return files_of(job.request, values)
+
+
+@lru_cache(maxsize=1024)
+def _home(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_dir
+    except KeyError:
+        return "/"
+
+
+@reads(files)
+def stdin(job: JobInfo) -> str | None:
+    """Return the path of the standard input; None: it is hidden from this caller."""
+    return None if job.is_private else files(job).stdin
+
+
+@reads(files)
+def stdout(job: JobInfo) -> str | None:
+    """Return the path of the standard output; None: it is hidden from this caller."""
+    return None if job.is_private else files(job).stdout
+
+
+@reads(files)
+def stderr(job: JobInfo) -> str | None:
+    """Return the path of the standard error output; None: it is hidden from this caller."""
+    return None if job.is_private else files(job).stderr
+
+
+@reads("request", "is_private")
+def script(job: JobInfo) -> str | None:
+    """Return the path of a job's script; None: hidden, a command, or standard input."""
+    import os
+    import shlex
+
+    try:
+        words = shlex.split(job.request.submit_line)[1:]
+    except ValueError:
+        return None
+    if job.is_private or any(word.startswith("--wrap") for word in words):
+        return None
+    name = next((word for word in words if not word.startswith("-")), None)
+    return os.path.join(job.request.submit_dir, name) if name else None
