@@ -7,7 +7,7 @@ from builders import a_gpu, a_job
 from fgsched import protocol
 from fgsched.config.load import Config
 from fgsched.controller.caller import Callers
-from fgsched.controller.handlers.submit import Admission, AdmissionGround
+from fgsched.controller.handlers.submit import AdmissionGround, read_submission
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import HostLimits, Request
 from fgsched.domain.policy import Access, Partition, Policy
@@ -50,25 +50,6 @@ def test_callers_are_told_apart_by_uid_and_without_an_account_by_group():
 
 CONTEXT = AdmissionContext(gpus=(a_gpu(0),), limits=HostLimits(cpus=4, host_memory=2**30))
 GROUND = AdmissionGround(CONTEXT, ("shim",), "shim", NO_MAIL, 2**20)
-CHANGES = [
-    (Request(name="x", tier="shim"), replace(GROUND, tiers=("none",))),
-    (
-        Request(name="x", mail_user="ann@elsewhere.example"),
-        replace(GROUND, mail=MailSettings(way="sendmail")),
-    ),
-]
-
-
-@pytest.mark.parametrize(("request_", "later"), CHANGES, ids=["tiers", "mail"])
-def test_an_admitted_request_is_checked_again_when_the_settings_change(request_, later):
-    admission, ann = Admission(), Submitter(user="ann")
-    admitted = admission.admit(request_, ann, GROUND)
-    assert admission.admit(request_, ann, GROUND) is admitted
-    with pytest.raises(FgschedError):
-        admission.admit(request_, ann, later)
-    assert admission.admit(request_, ann, GROUND) == admitted
-
-
 SUBMIT = protocol.Submit(
     key="key-of-16-letters",
     requests=[Request(name="x")],
@@ -76,41 +57,29 @@ SUBMIT = protocol.Submit(
     environments=[{"A": "1"}],
     jobs=[(0, 0, 0, False)],
 )
-OTHERS = [
-    {"requests": [Request(name="y")]},
-    {"scripts": ["#!/bin/bash\n"]},
-    {"environments": [{"A": "2"}]},
-    {"jobs": [(0, 0, 0, True)]},
+ANN_SUBMITS = Submitter(user="ann")
+CHANGES = [
+    (Request(name="x", tier="shim"), replace(GROUND, tiers=("none",))),
+    (
+        Request(name="x", mail_user="ann@elsewhere.example"),
+        replace(GROUND, mail=MailSettings(way="sendmail")),
+    ),
+    (Request(name="x"), replace(GROUND, max_script=3)),
 ]
 
 
-def test_an_equal_submission_is_read_once_as_long_as_the_settings_are_the_same():
-    admission, ann, bob = Admission(), Submitter(user="ann"), Submitter(user="bob")
-    jobs = admission.read(SUBMIT, ann, GROUND)
-    assert admission.read(replace(SUBMIT, key="another-of-16-let"), ann, GROUND) is jobs
-    assert admission.read(SUBMIT, bob, GROUND) is not jobs
+@pytest.mark.parametrize(("request_", "later"), CHANGES, ids=["tiers", "mail", "script"])
+def test_an_equal_submission_is_checked_by_the_settings_of_its_time(request_, later):
+    batch = replace(SUBMIT, requests=[request_])
+    (job,) = read_submission(batch, ANN_SUBMITS, GROUND)
+    assert job.request.name == "x"
     with pytest.raises(FgschedError):
-        admission.read(SUBMIT, ann, replace(GROUND, max_script=3))
-
-
-@pytest.mark.parametrize("other", OTHERS, ids=[next(iter(other)) for other in OTHERS])
-def test_a_submission_that_differs_from_the_last_one_is_read(other):
-    admission, ann = Admission(), Submitter(user="ann")
-    admission.read(SUBMIT, ann, GROUND)
-    assert admission.read(replace(SUBMIT, **other), ann, GROUND) == Admission().read(
-        replace(SUBMIT, **other), ann, GROUND
-    )
-
-
-def test_a_large_submission_is_not_kept():
-    admission, ann = Admission(), Submitter(user="ann")
-    large = replace(SUBMIT, scripts=["#!/bin/sh\n" + "#" * 2**15])
-    assert admission.read(large, ann, GROUND) is not admission.read(large, ann, GROUND)
+        read_submission(batch, ANN_SUBMITS, later)
 
 
 @pytest.mark.parametrize("name", ["", "A=B", "A\0", "A"])
 def test_what_is_no_variable_of_an_environment_is_named(name):
     wrong = replace(SUBMIT, environments=[{"B": "2", name: "x\0"[: 1 + (name == "A")]}])
     with pytest.raises(FgschedError) as refused:
-        Admission().read(wrong, Submitter(user="ann"), GROUND)
+        read_submission(wrong, ANN_SUBMITS, GROUND)
     assert str(refused.value).startswith(f"submit: {quoted(name)} is not a variable")

@@ -1,13 +1,13 @@
-"""The keys of submissions: those in memory are as those in the file, whatever was undone or forgotten."""
+"""The keys of submissions: each names its jobs, whatever was undone or forgotten."""
 
 import sqlite3
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import a_demand, new_jobs
-from fgsched.store import Store, submissions
+from fgsched.store import Store
 
 KEYS = [letter * 16 for letter in "acegikmoqsuwy"]
 A_STEP = st.tuples(
@@ -48,18 +48,14 @@ def play(store, step, uid, key, known):
             submit(store, key, uid=uid, is_undone=True)
 
 
-@example([("stored", 1, key) for key in KEYS], 4, 2)
-@given(STEPS, st.integers(1, 4), st.integers(1, 2))
-def test_a_key_names_the_jobs_that_the_file_has_for_it(steps, recent, users):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(submissions, "_RECENT", recent)
-        patch.setattr(submissions, "_USERS", users)
-        store, known = Store(":memory:"), {}
-        for step, uid, key in steps:
-            play(store, step, uid, key, known)
-            found = {(who, one): store.submitted(who, one) for who in (1, 2) for one in KEYS}
-            assert {place: ids for place, ids in found.items() if ids is not None} == known
-        store.close()
+@given(STEPS)
+def test_a_key_names_the_jobs_that_the_file_has_for_it(steps):
+    store, known = Store(":memory:"), {}
+    for step, uid, key in steps:
+        play(store, step, uid, key, known)
+        found = {(who, one): store.submitted(who, one) for who in (1, 2) for one in KEYS}
+        assert {place: ids for place, ids in found.items() if ids is not None} == known
+    store.close()
 
 
 def test_ids_go_on_from_the_last_one_that_was_not_undone(store):
@@ -69,17 +65,6 @@ def test_ids_go_on_from_the_last_one_that_was_not_undone(store):
     assert submit(store, KEYS[2]) == range(4, 5)
     store.raise_ids(9)
     assert submit(store, KEYS[3]) == range(10, 11)
-
-
-def test_a_submission_with_a_key_behind_all_others_reads_nothing(store):
-    for key in KEYS[:3]:
-        submit(store, key)
-    said = []
-    store._db.set_trace_callback(said.append)
-    assert store.submitted(1, KEYS[3]) is None
-    submit(store, KEYS[3])
-    assert not [text for text in said if text.startswith("SELECT")]
-    assert store.submitted(1, KEYS[1]) == range(2, 3)
 
 
 def test_a_damaged_key_refuses_no_submission(tmp_path):

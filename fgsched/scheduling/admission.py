@@ -245,6 +245,8 @@ def check_partition(request: Request, partition: Partition, context: AdmissionCo
 
 def _check_maximum(demand: Demand, partition: Partition, cards: Sequence[Gpu], limits: HostLimits) -> None:
     maximum = partition.most
+    if not (maximum.share or maximum.gpu_memory or maximum.cpus or maximum.memory):
+        return
     costs = [cost(demand, gpu, limits.share_step) for gpu in cards] if demand.gpus else []
     asked = min((hold.share for hold in costs), default=0) * demand.gpus
     memory = min((hold.memory for hold in costs), default=0)

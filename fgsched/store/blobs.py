@@ -13,7 +13,6 @@ except ImportError:
 from fgsched.domain.errors import Refused
 
 _LATELY = 20_000  # jobs whose script and environment are cached
-_SMALL = 2**14  # bytes of a script or environment whose digest is cached
 _SEEN = 1024  # of which it is remembered that the file has them
 
 
@@ -32,11 +31,10 @@ class Blobs:
         self._seen: dict[bytes, int] = {}  # digest -> id
         self._lately: dict[int, tuple[int, int]] = {}  # job -> its script, its environment
         self._read = lru_cache(maxsize=64)(self._read_anew)
-        self._digest_of_small = lru_cache(maxsize=64)(_digest)
 
     def put(self, data: bytes) -> int:
         """Store `data` if it is new, and return its id. Requires an open transaction."""
-        digest = self._digest_of_small(data) if len(data) <= _SMALL else _digest(data)
+        digest = _digest(data)
         if digest not in self._seen:
             if len(self._seen) > _SEEN:
                 self._seen.clear()

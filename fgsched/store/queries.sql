@@ -35,9 +35,6 @@ SELECT data FROM blob WHERE id = :id;
 -- name: find_submission
 SELECT first, count FROM submission WHERE uid = :uid AND key = :key;
 
--- name: last_submission
-SELECT coalesce(CAST(max(key) AS BLOB), x'') AS key FROM submission WHERE uid = :uid;
-
 -- name: add_submission
 INSERT INTO submission (uid, key, first, count, at) VALUES (:uid, :key, :first, :count, :at);
 

@@ -5,7 +5,6 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -116,7 +115,6 @@ class Store:
         self._ahead: Read | None = None  # pending jobs that were read ahead
         self.blobs = Blobs(self._db, SQL)
         self.submissions = Submissions(self._db, SQL)
-        self._text_of = lru_cache(maxsize=64)(request_text)
         self.idle = Idle(self._db, SQL, self.blobs, self._opened.look_soon)
         self.kept = Metadata(self._db, SQL)
         self.steps = EventLog(self._db, SQL)
@@ -224,7 +222,6 @@ class Store:
     def _undo(self) -> None:
         self.blobs.forget()
         self.steps.forget()
-        self.submissions.forget()
         self._last_id = None
         self._db.drop_deferred()
         if self._db.in_transaction:
@@ -269,7 +266,7 @@ class Store:
         request = job.request
         return (
             *(job.uid, job.gid, storable(job.user), storable(request.name), request.partition),
-            *(self._text_of(request), request.demand.gpus),
+            *(request_text(request), request.demand.gpus),
             *(job.submitted_at, job.state.word, job.reason.word, job.held, job.depends),
         )
 

@@ -15,12 +15,12 @@ from fgsched.controller.containment import told
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.jobref import References, name_of
 from fgsched.controller.handlers.submit import (
-    Admission,
     AdmissionGround,
     Conditions,
     Labels,
     MaterialQuota,
     check_mail,
+    read_submission,
     room_for,
 )
 from fgsched.controller.handlers.unmet import UnmetConditions
@@ -218,7 +218,6 @@ class JobHandlers:
         self.rules = rules
         self._actions = JobActions(engine)
         self._references = References(engine)
-        self._admission = Admission()
         self._quota = MaterialQuota(engine.store)
         self.labels = Labels()
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
@@ -270,7 +269,7 @@ class JobHandlers:
         caller.may_own_jobs(self.rules.least_uid)
         rules = self.rules
         ground = AdmissionGround(self.ground, rules.tiers, self._engine.tier, rules.mail, rules.max_script)
-        return self._admission.read(batch, caller.submitter, ground)
+        return read_submission(batch, caller.submitter, ground)
 
     def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
         """Complete the jobs with values that the controller determines.

@@ -89,9 +89,6 @@ class MaterialQuota:
 
 MAX_JOBS = 20_000  # in one request
 _MAX_ENVIRONMENT = 2**20  # bytes
-_REMEMBERED = 256  # requests
-_FEW = 16  # jobs of a submission that is remembered
-_SMALL = 2**15  # bytes of its scripts and environments
 
 
 class AdmissionGround(Struct, frozen=True):
@@ -104,48 +101,8 @@ class AdmissionGround(Struct, frozen=True):
     max_script: int  # bytes
 
 
-_Content = tuple[object, ...]  # of a submission: all but its key
-
-
-class Admission:
-    """A cache of admitted requests and of each user's last submission, because many submissions are equal.
-
-    Refusals are not cached.
-    """
-
-    def __init__(self) -> None:
-        self._ground: AdmissionGround | None = None
-        self._admitted: dict[tuple[Request, Submitter], Request] = {}
-        self._last: dict[Submitter, tuple[_Content, list[NewJob]]] = {}
-
-    def read(self, batch: Batch[Any], submitter: Submitter, ground: AdmissionGround) -> list[NewJob]:
-        """Return the jobs of a submission. Raises Refused, BadUsage or NotPermitted."""
-        self._stand_on(ground)
-        content = batch.requests, batch.scripts, batch.environments, batch.jobs
-        last = self._last.get(submitter)
-        if last is not None and last[0] == content:
-            return last[1]
-        jobs = read_submission(
-            batch, lambda request: self.admit(request, submitter, ground), max_script=ground.max_script
-        )
-        if len(jobs) <= _FEW and sum(len(job.script) + len(job.environment) for job in jobs) <= _SMALL:
-            self._last[submitter] = content, jobs
-        return jobs
-
-    def _stand_on(self, ground: AdmissionGround) -> None:
-        if ground != self._ground or len(self._admitted) >= _REMEMBERED:
-            self._ground, self._admitted, self._last = ground, {}, {}
-
-    def admit(self, request: Request, submitter: Submitter, ground: AdmissionGround) -> Request:
-        """Check a request, and return it with the site's defaults. Raises BadUsage, Refused, NotPermitted."""
-        self._stand_on(ground)
-        found = self._admitted.get((request, submitter))
-        if found is None:
-            found = self._admitted[request, submitter] = _admitted(request, submitter, ground)
-        return found
-
-
 def _admitted(request: Request, submitter: Submitter, ground: AdmissionGround) -> Request:
+    """Check a request, and return it with the site's defaults. Raises BadUsage, Refused, NotPermitted."""
     request = admit(request, submitter, ground.context)
     check_plain(request)
     if request.kill_invalid not in ("", "yes", "no"):
@@ -159,17 +116,12 @@ def _admitted(request: Request, submitter: Submitter, ground: AdmissionGround) -
     return request
 
 
-def read_submission(
-    batch: Batch[Any], admitted: Callable[[Request], Request], *, max_script: int
-) -> list[NewJob]:
-    """Return the jobs of a submission; `max_script` is in bytes.
-
-    Raises: Refused or BadUsage for the first invalid part.
-    """
+def read_submission(batch: Batch[Any], submitter: Submitter, ground: AdmissionGround) -> list[NewJob]:
+    """Return the jobs of a submission. Raises Refused, BadUsage or NotPermitted for its first fault."""
     if not 0 < len(batch.jobs) <= MAX_JOBS:
         raise Refused(f"{len(batch.jobs)} jobs in one request", f"Submit 1 to {MAX_JOBS} at a time.")
-    requests = _requests(batch, admitted)
-    scripts = [_script(text, max_script) for text in batch.scripts]
+    requests = _requests(batch, submitter, ground)
+    scripts = [_script(text, ground.max_script) for text in batch.scripts]
     environments = [_environment(variables, at) for at, variables in enumerate(batch.environments)]
     try:
         return [
@@ -186,11 +138,12 @@ def read_submission(
         raise BadUsage(f"submit: {_outside(batch, lengths)} is not a place in its list") from None
 
 
-def _requests(batch: Batch[Any], admitted: Callable[[Request], Request]) -> list[Request]:
+def _requests(batch: Batch[Any], submitter: Submitter, ground: AdmissionGround) -> list[Request]:
     """Return the admitted requests; an error names the first job with the refused request."""
     found: list[Request] = []
     try:
-        found.extend(map(admitted, batch.requests))
+        for request in batch.requests:
+            found.append(_admitted(request, submitter, ground))
     except FgschedError as error:
         error.job = next((at for at, job in enumerate(batch.jobs) if job[0] == len(found)), None)
         raise
