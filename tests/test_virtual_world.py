@@ -3,13 +3,16 @@
 import logging
 import os
 import random
+import shutil
 import sqlite3
 import subprocess
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
 from faultydisk import KINDS, FaultyDisk, why_not
+from fgsched.accounting.ledger import Ledger
+from fgsched.accounting.records import Gap
 from fgsched.store import Store
 from fgsched.system import disk
 from live_host import ROOT
@@ -26,6 +29,7 @@ BROKE = [  # seed, days, what was wrong
     (10, 30.0, "a letter that a loss of power had cut short was not sent"),
     (22, 17.0, "commits were lost behind a commit whose sync had failed"),
     (33, 21.0, "a log was lost with the name that a killed controller had given it"),
+    (301, 30.0, "the log of the accounts was lost with its name: a sync of the directory had failed"),
 ]
 DAYS, PACE = 100, 0.03  # of a calm history
 FAULTS = ("kills", "power cuts", "stops", "reboots", "disk errors", "disk full", "accountants killed")
@@ -277,3 +281,37 @@ def test_a_name_that_was_not_synchronised_can_be_lost_and_a_synchronised_one_is_
             contents.add(path.read_bytes().split()[0])
             assert path.read_bytes() in (b"kept %d" % number, b"lost")
     assert contents == {b"kept", b"lost"}
+
+
+@pytest.mark.parametrize("fate", range(4))
+def test_accounts_do_not_rely_on_the_name_of_a_log_that_a_failed_sync_of_the_directory_lost(tmp_path, fate):
+    (tmp_path / "disk").mkdir()
+    path = tmp_path / "disk" / "accounts.db"
+    with FaultyDisk(tmp_path / "disk", random.Random(fate)) as device:
+        Ledger(path).close()
+        disk.sync_directory(path.parent)
+        with closing(sqlite3.connect(path)) as reader:
+            reader.execute("SELECT count(*) FROM job").fetchone()  # creates the log
+            device.arm(0, "EIO", "directory")
+            with pytest.raises(OSError, match="Input/output"):
+                disk.replace_file(path.with_name("mail"), b"of another process")
+            ledger = Ledger(path, is_guarded=True)
+            with ledger.write():
+                ledger.add_gap(Gap(since=1.0, until=2.0, why="controller stopped"))
+            device.cut()
+            ledger.close()
+        device.restore(is_power=True)
+        with closing(Ledger(path, is_guarded=True)), closing(sqlite3.connect(path)) as reader:
+            assert reader.execute("SELECT count(*) FROM gap").fetchone() == (1,)
+
+
+def test_a_log_between_its_two_names_is_found_again(tmp_path):
+    (tmp_path / "disk").mkdir()
+    store = Store(tmp_path / "disk" / "queue.db")
+    submit(store, 1)
+    left = tmp_path / "left by a killed controller"
+    shutil.copytree(tmp_path / "disk", left)
+    store.close()
+    (left / "queue.db-wal").rename(left / "queue.db-wal.name")
+    with closing(Store(left / "queue.db")) as again:
+        assert again.last_id() == 1

@@ -143,6 +143,7 @@ def recover(path: Path, ending: str) -> str:
     if not path.exists():
         return ""
     with _locked(path):
+        wal.restore_name(path.with_name(f"{path.name}-wal"))
         if not (why := damage(path)):
             return ""
         kept = [file for file in _files(path) if file.exists()]

@@ -104,6 +104,8 @@ class Ledger:
                 if examined:
                     self._db.execute("PRAGMA wal_autocheckpoint = 0")  # the guard makes them, with checksums
                 self.name = self._set_up(path)
+                if path != ":memory:":
+                    wal.name_again(Path(f"{path}-wal"))
                 self._guard = examined.open(self._db) if examined else None
         self._owners: dict[Owner, int] = {}
         self._cards: dict[str, int] = {}

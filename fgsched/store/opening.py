@@ -113,6 +113,7 @@ def _opened(found: Examined) -> Opened:
         if not found.is_new:
             compare(db, path)
         adapt(db, path)
+        wal.name_again(path.with_name(f"{path.name}-wal"))
         opened = Opened(db, _recorded(db, path, found.beside), path=path, sums=found.sums)
     except BaseException:
         db.close()
