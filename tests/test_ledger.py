@@ -109,7 +109,7 @@ def test_what_a_killed_accountant_left_in_memory_is_made_durable(ledger, path, m
 
     monkeypatch.setattr(os, "fsync", noted)
     Ledger(path).close()
-    assert synced == [f"{path.name}-wal", path.parent.name]
+    assert synced == [f"{path.name}-wal", path.parent.name, path.parent.name]  # its content, then its name
 
 
 def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, reader):
