@@ -12,6 +12,7 @@ from fgsched.containers.inside import ContainerFence, Inside, without_nested
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Request
 from fgsched.domain.text import BadValue
+from fgsched.gpus.nvidia.containers import devices
 from fgsched.lifecycle.containers import (
     Mount,
     choose,
@@ -118,13 +119,13 @@ def test_a_container_has_the_device_nodes_of_the_job_and_no_others():
     assert [one for one in found if "nvidia" in one[-1]] == [("--dev-bind", node, node) for node in devices]
     words = runtimes.podman(inside(devices=devices), is_root=True, init=True, has_cdi=False)
     assert [word for word in words if "nvidia" in word] == [f"--device={node}" for node in devices]
-    named = inside(devices=devices, environment={"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"})
+    named = inside(devices=devices, gpus=("nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"))
     words = runtimes.podman(named, is_root=True, init=True, has_cdi=True)
     assert [word for word in words if word.startswith("--device")] == [
         "--device=nvidia.com/gpu=GPU-a",
         "--device=nvidia.com/gpu=GPU-b",
     ]
-    assert "--nv" in runtimes.apptainer(inside(devices=devices), name="apptainer")
+    assert "--nv" in runtimes.apptainer(inside(devices=devices, gpu_option="--nv"), name="apptainer")
 
 
 def test_podman_keeps_the_container_in_the_cgroup_of_the_job_and_the_uid_of_its_user():
@@ -292,12 +293,11 @@ def test_the_nodes_of_the_job_are_found_by_uuid(tmp_path):
     (folder / "nvidiactl").touch()
 
     def nodes(uuids):
-        found = enter.devices({"FG_GPU_UUIDS": uuids}, about, str(folder))
+        found = devices(uuids.split(","), about, str(folder))
         return [os.path.basename(node) for node in found]
 
     assert nodes("GPU-a") == ["nvidia1", "nvidiactl"]
     assert nodes("GPU-x") == ["nvidia0", "nvidia1", "nvidiactl"]  # it cannot be told apart
-    assert nodes("") == []
 
 
 @pytest.mark.parametrize("words", ["0,1", "1,3"])
@@ -309,9 +309,8 @@ def test_a_container_without_the_hook_has_the_uuids_of_the_job_or_step(words):
         ("GPU-a", "GPU-a"),
         ("", ""),
     ):
-        seen = environ | {"CUDA_VISIBLE_DEVICES": listed}
-        assert enter._visible(seen, hooked=False) == uuids
-        assert enter._visible(seen, hooked=True) == listed
+        assert enter._visible(listed, environ, hooked=False) == uuids
+        assert enter._visible(listed, environ, hooked=True) == listed
 
 
 @pytest.mark.parametrize(

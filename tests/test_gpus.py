@@ -527,7 +527,7 @@ OLDER = """
 import pynvml
 for name in [name for name in dir(pynvml) if name.endswith("RunningProcesses_v2")]:
     delattr(pynvml, name)
-from fgsched.gpus.nvidia import Driver
+from fgsched.gpus.nvidia.driver import Driver
 for reading in Driver().reading().values():
     print([process.pid for process in reading.processes], reading.error)
 """

@@ -25,6 +25,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.waiting import Shortfall
 from fgsched.gpus import READING, discover, mig, simulated
 from fgsched.gpus.backend import GpuReport
+from fgsched.gpus.nvidia.nodes import nodes, nodes_of
 from fgsched.gpus.sampler import _Selected
 from fgsched.gpus.selection import Selection
 from fgsched.lifecycle.enforcement import MountPlan, check_tier, tier_of
@@ -32,7 +33,6 @@ from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, variables
 from fgsched.reports.people import groups_of
 from fgsched.scheduling.placement import is_of_type, is_suitable, place, rooms
 from fgsched.submission.options import several_instances
-from fgsched.system.mounts import nodes, nodes_of
 from fgsched.views import gres
 
 MIXED = "sim:1x80G:H100,1x40G:A100-SXM4-40GB:mig=3g.20gb/2x1g.5gb"

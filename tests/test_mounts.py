@@ -12,10 +12,11 @@ from fgsched.config.load import Config
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Hold
 from fgsched.domain.states import JobState
+from fgsched.gpus.nvidia.nodes import nodes, nodes_of
 from fgsched.launch.spawner import pack
 from fgsched.lifecycle.enforcement import MountPlan, others_of, preload_of
 from fgsched.lifecycle.launchspec import AssignedGpu, JobOwner, LaunchContext, launch
-from fgsched.system.mounts import find, make_preload, nodes, nodes_of
+from fgsched.system.mounts import find, make_preload
 from spawner_driver import HEAD
 
 CARDS = {"GPU-a": ("/dev/nvidia3",), "GPU-b": ("/dev/nvidia0",)}
@@ -117,11 +118,11 @@ def test_the_drivers_control_is_no_card(tmp_path):
 
 def test_a_users_own_controller_makes_no_user_namespaces_unless_it_is_told_to(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "setuid programs have no power" in find("auto", tmp_path, []).note
+    assert "setuid programs have no power" in find("auto", tmp_path, lambda: ((), {})).note
 
 
 def test_the_environment_alone_is_a_choice_and_said_to_be_one(tmp_path):
-    found = find("environment", tmp_path, [])
+    found = find("environment", tmp_path, lambda: ((), {}))
     assert (found.word, found.note) == ("environment", 'preload = "environment" in [fence] of the settings')
 
 
@@ -147,7 +148,7 @@ def test_a_host_whose_linker_reads_no_such_file_says_so(wish, tmp_path, monkeypa
     monkeypatch.setattr("fgsched.system.mounts.spawner", lambda: loads_nothing)
     monkeypatch.setattr("fgsched.system.mounts._unreadable_part", lambda path: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    found = find(wish, tmp_path, [])
+    found = find(wish, tmp_path, lambda: ((), {}))
     assert "does not load what" in found.note
     assert found.is_required == (wish == "namespace")
 

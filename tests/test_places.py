@@ -27,6 +27,7 @@ from fgsched.containers import enter
 from fgsched.domain import text
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.domain.job import Request
+from fgsched.gpus.nvidia import FACTS
 from fgsched.hooks.filtering import MOST_OUTPUT, judged
 from fgsched.hooks.settings import Ran
 from fgsched.interactive import link
@@ -519,4 +520,4 @@ def test_files_of_people_may_begin_with_a_byte_order_mark(tmp_path):
 
 
 def test_a_container_needs_no_tmpdir():
-    assert enter._environment({"FG_JOB_DIR": "/none"})["TMPDIR"] == "/tmp"
+    assert enter._environment({"FG_JOB_DIR": "/none"}, FACTS)["TMPDIR"] == "/tmp"

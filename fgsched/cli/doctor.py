@@ -356,7 +356,7 @@ def _preload(places: Paths, seen: _Seen) -> CheckResult:
     else:
         config = _config(places)
         with tempfile.TemporaryDirectory(prefix="fg-") as run:
-            found = mounts.find(config.preload, Path(run), gpus.discover(config, os.environ).gpus)
+            found = mounts.find(config.preload, Path(run), gpus.discover(config, os.environ).nodes)
         word, note, others = found.word, found.note, found.others
     if word == "namespace":
         return CheckResult(

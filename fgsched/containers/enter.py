@@ -5,9 +5,7 @@ or, for the script of a job, `… --script FILE [ARGUMENT]…`. The container ru
 """
 
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,7 +15,8 @@ from typing import NoReturn
 from fgsched.containers import runtimes
 from fgsched.containers.inside import ContainerFence, Inside, without_nested
 from fgsched.domain.errors import FgschedError, Refused
-from fgsched.domain.job import is_instance
+from fgsched.domain.vendor import VendorFacts
+from fgsched.gpus import vendors
 from fgsched.interactive.agent import execute
 from fgsched.launch.fence import seal_of
 from fgsched.lifecycle.containers import HEADER_LINES, RUNTIMES, Mount, choose, is_path, parse_mounts
@@ -25,11 +24,7 @@ from fgsched.lifecycle.visible import translated
 
 _FAILED = 125  # exit status of container runtimes for a container that was not started
 _HEAD = 4096  # bytes of a region, with its seal
-_DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
-_SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-_DRIVER_FILES = re.compile(r"lib(cuda|cudadebugger|nvidia-[a-z0-9-]+|nvcuvid|nvoptix)\.so\.1")
 _INITS = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
-_CDI = ("/etc/cdi", "/var/run/cdi")
 
 
 class Unpacked:
@@ -72,23 +67,26 @@ def _command(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     given, rest, is_script = _parsed(argv)
     image = _located(given["image"])
     runtime = _runtime(image, environ)
+    vendor, uuids = vendors.of_job(environ), _uuids(environ)
     folder = tempfile.mkdtemp(prefix="container-", dir=_tmpdir(environ))
     inside = Inside(
         image=image,
         words=tuple(_script_words(rest, folder) if is_script else rest),
         workdir=given.get("workdir") or os.getcwd(),
         mounts=_mounts(given.get("mounts", ""), environ),
-        devices=devices(environ),
-        driver=_driver_files(environ) if runtime in ("bwrap", "podman") else (),
+        devices=vendor.container_nodes(uuids) if uuids else (),
+        driver=vendor.container_files() if uuids and runtime in ("bwrap", "podman") else (),
         fence=_fence(folder, environ),
-        environment=_environment(environ),
+        gpu_option=vendor.facts.apptainer,
+        environment=_environment(environ, vendor.facts),
+        gpus=tuple(f"{vendor.facts.cdi}={uuid}" for uuid in uuids if vendor.facts.cdi),
         is_terminal=os.isatty(0),
     )
     if runtime == "bwrap":
         return runtimes.bubblewrap(inside, Unpacked())
     if runtime == "podman":
         return runtimes.podman(
-            inside, is_root=not os.geteuid(), init=any(map(os.path.exists, _INITS)), has_cdi=_has_cdi()
+            inside, is_root=not os.geteuid(), init=any(map(os.path.exists, _INITS)), has_cdi=vendor.has_cdi()
         )
     if inside.fence is not None:
         _drop_own_binds(inside.fence)
@@ -157,83 +155,33 @@ def _mounts(asked: str, environ: Mapping[str, str]) -> tuple[Mount, ...]:
 # -- GPUs ----------------------------------------------------------------------------------------------
 
 
-def devices(environ: Mapping[str, str], about: Path = _DRIVER_GPUS, folder: str = "/dev") -> tuple[str, ...]:
-    """Return the device nodes of the job's GPUs, and the nodes that all programs of the driver need.
-
-    If the driver does not list the node of a GPU, as of a MIG instance, the nodes of all GPUs are returned:
-    those of other jobs stay closed where the job's namespace closes them.
-    """
-    uuids = [uuid for uuid in environ.get("FG_GPU_UUIDS", "").split(",") if uuid]
-    if not uuids:
-        return ()
-    minors = _minors(about)
-    if all(uuid in minors for uuid in uuids):
-        own = [f"{folder}/nvidia{minors[uuid]}" for uuid in uuids]
-    else:
-        names = sorted(os.listdir(folder))
-        own = [f"{folder}/{name}" for name in names if re.fullmatch(r"nvidia[0-9]+", name)]
-        own += _instance_nodes(folder) if any(map(is_instance, uuids)) else []
-    shared = [f"{folder}{path.removeprefix('/dev')}" for path in _SHARED_NODES]
-    return tuple(node for node in [*own, *shared] if os.path.exists(node))
-
-
-def _instance_nodes(folder: str) -> list[str]:
-    """Return the device nodes of MIG instances."""
-    return sorted(map(str, Path(folder, "nvidia-caps").glob("nvidia-cap[0-9]*")))
-
-
-def _minors(about: Path) -> dict[str, str]:
-    """Return {UUID: number of the device node}."""
-    found = {}
-    for file in about.glob("*/information"):
-        text = file.read_text(errors="replace")
-        uuid, minor = (
-            re.search(r"^GPU UUID:\s*(\S+)$", text, re.M),
-            re.search(r"^Device Minor:\s*(\d+)$", text, re.M),
-        )
-        if uuid and minor:
-            found[uuid[1]] = minor[1]
-    return found
-
-
 def _tmpdir(environ: Mapping[str, str]) -> str:
     """Return the directory for temporary files; a job may have unset the variable."""
     return environ.get("TMPDIR") or "/tmp"
 
 
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+def _uuids(environ: Mapping[str, str]) -> list[str]:
+    return [uuid for uuid in environ.get("FG_GPU_UUIDS", "").split(",") if uuid]
+
+
+def _environment(environ: Mapping[str, str], vendor: VendorFacts) -> dict[str, str]:
     """Return the variables that the image must not override."""
-    uuids = environ.get("FG_GPU_UUIDS", "")
-    found = {"NVIDIA_VISIBLE_DEVICES": uuids or "void", "TMPDIR": _tmpdir(environ)}
+    found = {"TMPDIR": _tmpdir(environ)}
+    if vendor.uuids:
+        found[vendor.uuids] = environ.get("FG_GPU_UUIDS") or vendor.no_uuids
     link = f"{environ['FG_JOB_DIR']}/libfgshim.so"
     hooked = os.path.exists(link)
-    found |= {"CUDA_VISIBLE_DEVICES": _visible(environ, hooked=hooked), "HOME": environ.get("HOME", "/")}
+    words = environ.get(vendor.selection, "")
+    found |= {vendor.selection: _visible(words, environ, hooked=hooked), "HOME": environ.get("HOME", "/")}
     return found | ({"LD_PRELOAD": link} if hooked else {})
 
 
-def _visible(environ: Mapping[str, str], *, hooked: bool) -> str:
-    """Return CUDA_VISIBLE_DEVICES of the container.
+def _visible(words: str, environ: Mapping[str, str], *, hooked: bool) -> str:
+    """Return the words that select the GPUs in the container, from those of the job.
 
     Without the hook these are UUIDs: a number depends on the device nodes that the container has.
     """
-    words = environ.get("CUDA_VISIBLE_DEVICES", "")
     return words if hooked else translated(words, environ, "FG_GPU_UUIDS")
-
-
-def _driver_files(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the libraries of the GPU driver that the host's dynamic linker finds, and nvidia-smi."""
-    if not environ.get("FG_GPU_UUIDS"):
-        return ()
-    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
-    rows = (line.split() for line in known.splitlines() if "x86-64" in line and " => " in line)
-    found = {row[0]: row[-1] for row in rows if _DRIVER_FILES.fullmatch(row[0])}
-    program = shutil.which("nvidia-smi")
-    return (*found.values(), *([program] if program and found else []))
-
-
-def _has_cdi() -> bool:
-    """Tell whether the host describes its GPUs for containers."""
-    return any(any(Path(folder).glob("nvidia*")) for folder in _CDI)
 
 
 # -- the fence -----------------------------------------------------------------------------------------

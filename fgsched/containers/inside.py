@@ -54,6 +54,8 @@ class Inside(Struct, frozen=True, kw_only=True):
     workdir: str
     mounts: tuple[Mount, ...]
     devices: tuple[str, ...] = ()  # nodes of the job's GPUs and of the driver
+    gpus: tuple[str, ...] = ()  # their names in the host's description for containers
+    gpu_option: str = ""  # of apptainer and singularity, for the vendor of the GPUs
     driver: tuple[str, ...] = ()  # libraries and programs of the driver
     fence: ContainerFence | None = None
     environment: Mapping[str, str] = field(default_factory=dict)  # variables that the image must not override

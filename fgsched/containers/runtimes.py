@@ -148,9 +148,8 @@ def _volumes_of_fence(inside: Inside) -> list[str]:
 
 
 def _gpus(inside: Inside, *, by_name: bool) -> list[str]:
-    uuids = inside.environment.get("NVIDIA_VISIBLE_DEVICES", "").split(",")
     if by_name:
-        return [f"--device=nvidia.com/gpu={uuid}" for uuid in uuids]
+        return [f"--device={name}" for name in inside.gpus]
     return [f"--device={node}" for node in inside.devices]
 
 
@@ -168,7 +167,7 @@ def apptainer(inside: Inside, *, name: str) -> list[str]:
     image = inside.image if is_path(inside.image) or "://" in inside.image else f"docker://{inside.image}"
     return [
         *(name, "--quiet", "exec"),
-        *(["--nv"] if inside.devices else []),
+        *([inside.gpu_option] if inside.devices and inside.gpu_option else []),
         *(f"--bind={mount.source}:{mount.target}" + ("" if mount.is_writable else ":ro") for mount in shown),
         *(f"--env={key}={value}" for key, value in inside.environment.items() if key != "HOME"),
         f"--pwd={inside.workdir}",

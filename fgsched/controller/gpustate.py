@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from fgsched import gpus
 from fgsched.controller.instances import remembered, settled
 from fgsched.domain.job import Gpu, GpuState, Hold, Job, Reading
+from fgsched.gpus import vendors
 from fgsched.gpus.simulated import is_simulated
 from fgsched.scheduling.placement import charged
 from fgsched.store import Allocation, Store
@@ -305,7 +306,7 @@ def with_known_gpus(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySa
     if not any(gpu.total for gpu in found):
         return inventory
     sampler.watch(found)
-    return replace(inventory, gpus=found, source="nvml", is_sampled=True)
+    return replace(inventory, gpus=found, source=vendors.of_host().facts.source, is_sampled=True)
 
 
 def _silent(gpu: Gpu, note: str) -> Gpu:

@@ -17,7 +17,7 @@ def pause(failures: int) -> float:
 
 def is_needed(inventory: gpus.Inventory) -> bool:
     """Tell whether a later inventory may have more: GPUs, or the driver's limits on known GPUs."""
-    return inventory.is_late or (inventory.failed and inventory.source == "nvml")
+    return inventory.is_late or (inventory.failed and inventory.is_real)
 
 
 class InventoryRetry:

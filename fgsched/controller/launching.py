@@ -63,11 +63,11 @@ def build(
     places: Paths, config: Config, store: Store, beside: Beside, run: RunDir, reports: Reports
 ) -> LaunchParts:
     """Create the launcher and its parts for a queue with the run directory `run`."""
-    inventory, is_real = beside.inventory, beside.inventory.source == "nvml"
+    inventory, is_real = beside.inventory, beside.inventory.is_real
     memory = cgroups.find(store.name)
     device = cgroups.for_devices(store.name) if inventory.limits and os.geteuid() == 0 else None
     gate = EnforcementGate(beside.sampler, run=str(run.path), hook=library(), is_real=is_real)
-    mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
+    mounts = find_mounts(config.preload, places.run, inventory.nodes, may_make=places.mode == "system")
     spaces, pids = _of_users(places, config, store.name)
     ports = Ports(
         spaces=spaces,
@@ -84,7 +84,7 @@ def build(
         compute=lambda job: compute_policy_of(job, reports.policy()),
     )
     context = launch_context(places, run.path, config, mounts)
-    simulates = inventory.source == "sim" and inventory.is_sampled
+    simulates = inventory.is_sampled and not is_real
     context = msgspec.structs.replace(context, proves=is_real, simulates=simulates)
     launcher = Launcher(run, beside.spawner, context, ports, Cgroups(memory, device, pids))
     tier = (Tier.DRIVER if device else Tier.SHIM).value

@@ -156,7 +156,7 @@ class Controller:
         self._monitor = GpuMonitor(
             self._engine, self._launcher, sampler, watchdog, gate, interval=config.interval
         )
-        is_real = self._beside.inventory.source == "nvml"
+        is_real = self._beside.inventory.is_real
         arbiter = Arbiter(spawner(), Path(run) / "arbiter")
         self._gputime = GpuTime(self._engine, sampler, arbiter, run=run, is_real=is_real)
         self._monitor.measured = self._gputime.measured

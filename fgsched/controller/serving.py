@@ -122,5 +122,5 @@ def _mailer(places: Paths, config: Config, held: ExitStack) -> MailerProcess | N
 
 def _own(inventory: gpus.Inventory, config: Config, places: Paths) -> Ownership:
     """Take the real GPUs of the inventory. Raises Refused if another controller gives them out."""
-    real = inventory.gpus if inventory.source == "nvml" else ()
+    real = inventory.gpus if inventory.is_real else ()
     return own(real, exclusive=config.exclusive, is_root=places.mode == "system")

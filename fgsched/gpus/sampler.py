@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from fgsched.domain.job import Gpu, Reading
 from fgsched.gpus import mig
-from fgsched.gpus.backend import INVENTORY, READING, GpuReport, Person, load
+from fgsched.gpus.backend import INVENTORY, READING, GpuReport, LocalBackend, Person, load
 from fgsched.gpus.selection import Selection
-from fgsched.gpus.simulated import SimulatedGpus
+from fgsched.gpus.simulated import JobLoads, SimulatedGpus
 from fgsched.system.helper import Helper
 
 log = logging.getLogger(__name__)
@@ -110,9 +110,10 @@ class _Selected:
 class Sampler(_Selected):
     """Samples the driver's GPUs through a supervisor process; `start` it before the queue is opened."""
 
-    def __init__(self, selection: Selection, deadline: float) -> None:
+    def __init__(self, selection: Selection, deadline: float, source: str) -> None:
+        """`source`: of the vendor whose driver is asked."""
         super().__init__(selection)
-        self._deadline = deadline
+        self._deadline, self._source = deadline, source
         self._supervisor = Helper("fgsched.gpus.supervisor", patience=5.0)
 
     def start(self) -> None:
@@ -121,7 +122,7 @@ class Sampler(_Selected):
         Raises:
             OSError: the process cannot be started.
         """
-        self._supervisor.launch(str(self._deadline), now=time.monotonic())
+        self._supervisor.launch(str(self._deadline), self._source, now=time.monotonic())
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when `read` has answers."""
@@ -157,13 +158,13 @@ class Sampler(_Selected):
         return self.interpret(report)
 
 
-class SimSampler(_Selected):
-    """Samples simulated GPUs, or none, in this process; has the methods of Sampler."""
+class LocalSampler(_Selected):
+    """Samples the GPUs of a backend that never blocks, in this process; has the methods of Sampler."""
 
-    def __init__(self, selection: Selection, backend: SimulatedGpus) -> None:
+    def __init__(self, selection: Selection, backend: LocalBackend) -> None:
         super().__init__(selection)
         self._backend = backend
-        self.loads = backend.loads
+        self.loads = backend.loads if isinstance(backend, SimulatedGpus) else JobLoads()
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._asked: list[str] = []
 
@@ -191,4 +192,4 @@ class SimSampler(_Selected):
         os.close(self._event)
 
 
-AnySampler = Sampler | SimSampler
+AnySampler = Sampler | LocalSampler

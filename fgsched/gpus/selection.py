@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Gpu, GpuState, MigInstance
 from fgsched.domain.text import shown
+from fgsched.gpus import vendors
 from fgsched.gpus.mig import NO_INSTANCES
 from fgsched.lifecycle.visible import translated
 
@@ -19,7 +20,7 @@ _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{1,36}")
 class Selection(Struct, frozen=True, kw_only=True):
     """The source of GPUs, and the GPUs that jobs may use."""
 
-    source: str = "auto"  # "auto" for the driver, "none", or "sim:…"
+    source: str = "auto"  # "auto" for the driver, "none", or a vendor's such as "sim:4x80G"
     only: tuple[int | str, ...] | None = None  # indices and prefixes of UUIDs; None: all
     headroom: int = 0  # bytes of each GPU that are kept free of jobs
     features: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # of GPUs, by index
@@ -128,7 +129,7 @@ def _settings(devices: str, environ: Mapping[str, str], option: str) -> Iterator
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     own = environ.get("FG_DEVICES", "")
     # A list in FG_DEVICES comes before CUDA's variable; a source there comes after it.
-    is_source = own in ("auto", "none") or own.startswith("sim:")
+    is_source = _is_source(own)
     if own and not is_source:
         yield "FG_DEVICES", own
     if visible is not None:
@@ -138,12 +139,16 @@ def _settings(devices: str, environ: Mapping[str, str], option: str) -> Iterator
     yield "[gpus] devices", devices
 
 
+def _is_source(text: str) -> bool:
+    return text in ("auto", "none") or vendors.described(text) is not None
+
+
 def _read(name: str, text: str) -> str | int | tuple[int | str, ...]:
     """Parse a source, a number of GPUs, or a list of GPUs."""
     text = text.strip()
     if name == "CUDA_VISIBLE_DEVICES":
         return _visible(text)
-    if text in ("auto", "none") or text.startswith("sim:"):
+    if _is_source(text):
         return text
     if re.fullmatch(r"[0-9]{1,4}", text):
         return int(text)

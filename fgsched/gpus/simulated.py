@@ -7,7 +7,7 @@ describes a GPU with three MIG instances.
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from fgsched.domain.text import read_json, shown
 from fgsched.domain.units import parse_bytes, parse_indices
 from fgsched.gpus import mig
 from fgsched.gpus.backend import READING, GpuReport, Person
+from fgsched.gpus.nvidia import FACTS, Nvidia
 
 Value = TypeVar("Value")
 FOREIGN_PID = (1 << 22) + 1  # a pid that no kernel assigns
@@ -125,6 +126,32 @@ def is_simulated(uuid: str) -> bool:
     return uuid.startswith((_UUID, _MIG_UUID))
 
 
+class Simulator(Nvidia):
+    """The vendor of simulated GPUs, which look like NVIDIA's to jobs."""
+
+    facts = replace(FACTS, source="sim", is_real=False, may_hang=False)
+
+    def has_driver(self) -> bool:
+        """Return False: there is no driver."""
+        return False
+
+    def driver_state(self) -> str:
+        """Return "": there is no driver."""
+        return ""
+
+    def check(self, description: str) -> None:
+        """Check a description such as 4x80G:H100. Raises BadUsage."""
+        parse(f"sim:{description}")
+
+    def backend(self, description: str, environ: Mapping[str, str], deadline: float) -> "SimulatedGpus":
+        """Return the GPUs of a description, with the script that FG_SIM_SCRIPT names. Raises BadUsage.
+
+        `deadline`: seconds.
+        """
+        script = Path(environ["FG_SIM_SCRIPT"]) if environ.get("FG_SIM_SCRIPT") else None
+        return SimulatedGpus(gpus=parse(f"sim:{description}"), script=script, deadline=deadline)
+
+
 class JobLoad(Struct, frozen=True, kw_only=True):
     """The load that a job says it is."""
 
@@ -190,6 +217,11 @@ class SimulatedGpus(Struct, frozen=True, kw_only=True):
     loads: JobLoads = field(default_factory=JobLoads)
     meter: EnergyMeter = field(default_factory=EnergyMeter)
     clock: Callable[[], float] = time.monotonic
+
+    @property
+    def is_sampled(self) -> bool:
+        """Return whether readings describe the use of the GPUs."""
+        return self.script is not None
 
     def answer(self, want: str) -> GpuReport:
         """Answer READING with the state in the script, and every other question with the inventory."""

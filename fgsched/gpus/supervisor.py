@@ -21,11 +21,11 @@ _MAX_PAUSE = 300.0  # seconds
 _CHUNK = 1 << 16  # bytes
 
 
-def _probe(module: str = "fgsched.gpus.probe") -> Helper:
+def _child(module: str, *arguments: str) -> Helper:
     """Start a child process that answers questions: a probe, or a test of the hook."""
     # The library of the driver may be where only the caller's LD_LIBRARY_PATH leads.
     helper = Helper(module, environ=loader.of_users(os.environ), is_single=True)
-    helper.launch(now=time.monotonic())
+    helper.launch(*arguments, now=time.monotonic())
     return helper
 
 
@@ -40,13 +40,15 @@ def _answer_of(helper: Helper) -> bytes | None:
 class ProbeSupervisor:
     """Reads questions from descriptor 0 and writes answers to descriptor 1, one line each, in order."""
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, source: str) -> None:
         """Create a supervisor without a probe.
 
         Args:
+            source: of the vendor.
             deadline: seconds for an answer; the first one and an inventory may take five times as long.
         """
         self._deadline = deadline
+        self._source = source
         self._selector = selectors.DefaultSelector()
         self._selector.register(0, selectors.EVENT_READ)
         self._questions: deque[str] = deque()
@@ -94,7 +96,7 @@ class ProbeSupervisor:
 
     def _start_hook_test(self) -> None:
         """Start the test of the hook, which delays readings; once per driver and build of the hook."""
-        self._hook_test = _probe("fgsched.gpus.hooktest")
+        self._hook_test = _child("fgsched.gpus.hooktest")
         self._selector.register(self._hook_test, selectors.EVENT_READ)
         self._timeout = self._deadline * WAKE_FACTOR
         self._due = time.monotonic() + self._timeout
@@ -130,7 +132,7 @@ class ProbeSupervisor:
             self._answer(dump(GpuReport(want=question, error=self._trouble, is_late=self._was_late)))
             return
         if self._probe is None:
-            self._probe = _probe()
+            self._probe = _child("fgsched.gpus.probe", self._source)
             self._selector.register(self._probe, selectors.EVENT_READ)
         if question == INVENTORY:
             self._timeout = self._deadline * WAKE_FACTOR
@@ -186,5 +188,5 @@ class ProbeSupervisor:
 
 
 def main() -> None:
-    """Run the supervisor; the argument is the deadline in seconds."""
-    ProbeSupervisor(float(sys.argv[1])).run()
+    """Run the supervisor; the arguments are the deadline in seconds and the source of the vendor."""
+    ProbeSupervisor(float(sys.argv[1]), sys.argv[2]).run()

@@ -1,21 +1,17 @@
-"""Find out whether jobs can have private mounts here, and which device node belongs to which GPU."""
+"""Find out whether jobs can have private mounts here."""
 
 import os
-import re
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from fgsched.domain.job import Gpu
 from fgsched.lifecycle.enforcement import MountPlan
-from fgsched.system import capture, instancefiles
+from fgsched.system import capture
 from fgshim import library, spawner
 
 PRELOAD = Path("/etc/ld.so.preload")
-_DEVICES = Path("/dev")
-_DRIVER = Path("/proc/driver/nvidia")
 _DEADLINE = 20  # seconds for a trial that takes milliseconds
 _NOTE_FOR_USERS = (
     "a user's jobs would run in a user namespace, where setuid programs have no power:"
@@ -24,10 +20,16 @@ _NOTE_FOR_USERS = (
 _MISSING = f"{PRELOAD} does not exist; as root, create it as an empty file"
 
 
-def find(setting: str, run: Path, gpus: Iterable[Gpu], *, may_make: bool = False) -> MountPlan:
+Nodes = Mapping[str, tuple[str, ...]]  # UUID of a GPU -> its device nodes
+
+
+def find(
+    setting: str, run: Path, nodes: Callable[[], tuple[tuple[str, ...], Nodes]], *, may_make: bool = False
+) -> MountPlan:
     """Return the mount plan for the setting `preload` on this host.
 
     Args:
+        nodes: returns the device nodes of all GPUs, and those of each; not called without a namespace.
         may_make: create an empty /etc/ld.so.preload, over which the job's file is mounted, if there is none.
     """
     how = "root" if os.geteuid() == 0 else "user"
@@ -41,7 +43,8 @@ def find(setting: str, run: Path, gpus: Iterable[Gpu], *, may_make: bool = False
     is_required = setting == "namespace"
     if note:
         return MountPlan(note=note, is_required=is_required)
-    return MountPlan(how=how, is_required=is_required, nodes=nodes(), nodes_of=nodes_of(gpus))
+    every, own = nodes()
+    return MountPlan(how=how, is_required=is_required, nodes=every, nodes_of=own)
 
 
 def make_preload(path: Path) -> None:
@@ -101,32 +104,3 @@ def _trial_files(run: Path) -> Iterator[Path]:
         hook.unlink(missing_ok=True)
         preload.unlink(missing_ok=True)
         directory.rmdir()
-
-
-def nodes(*, about: Path = _DRIVER, devices: Path = _DEVICES) -> tuple[str, ...]:
-    """Return the device nodes of GPUs and MIG instances, without the nodes for control and unified memory."""
-    found = (path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
-    return (*sorted(map(str, found)), *instancefiles.all_nodes(about=about / "capabilities", devices=devices))
-
-
-def nodes_of(
-    gpus: Iterable[Gpu], *, about: Path = _DRIVER, devices: Path = _DEVICES
-) -> dict[str, tuple[str, ...]]:
-    """Return {UUID: device nodes}; the number of a node is not the index of its GPU."""
-    minors = {}
-    for file in (about / "gpus").glob("*/information"):
-        if minor := re.search(r"^Device Minor:\s*(\d+)$", file.read_text(), re.MULTILINE):
-            minors[_address(file.parent.name)] = int(minor[1])
-    found = {}
-    for gpu in gpus:
-        if (number := minors.get(_address(gpu.pci))) is not None:
-            place = {"about": about / "capabilities", "devices": devices}
-            own = instancefiles.nodes(number, gpu.mig, **place) if gpu.mig else ()
-            found[gpu.uuid] = (f"{devices}/nvidia{number}", *own)
-    return found
-
-
-def _address(pci: str) -> tuple[str, ...]:
-    """Return a PCI address in one form: 0000:1B:00.0 and 00000000:1b:00.0 are equal."""
-    domain, _, rest = pci.lower().partition(":")
-    return domain[-4:], rest

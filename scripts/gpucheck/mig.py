@@ -12,7 +12,7 @@ def section(place: Place) -> Iterator[Row]:
     """Check limits and views on the first MIG instance."""
     from fgsched.config.load import Config
     from fgsched.gpus import discover
-    from fgsched.system.mounts import nodes_of
+    from fgsched.gpus.nvidia.nodes import nodes_of
 
     found = [gpu for gpu in discover(Config(), {}).gpus if gpu.mig]
     if not found:

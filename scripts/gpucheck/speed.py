@@ -88,7 +88,8 @@ def _lend(shares: list[Share], measure: Callable[..., None], done: threading.Eve
 
 def _used(place: Place) -> Callable[[], list[list[int]]]:
     """Return a function that queries the GPU time of each process; it returns [] without a driver."""
-    from fgsched.gpus.nvidia import Driver, NoDriver
+    from fgsched.gpus.backend import NoDriver
+    from fgsched.gpus.nvidia.driver import Driver
 
     try:
         driver = Driver()

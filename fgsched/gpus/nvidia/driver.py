@@ -9,11 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
 from fgsched.domain.text import read_json
 from fgsched.gpus import mig
-from fgsched.gpus.backend import INVENTORY, LIMIT, USE, GpuReport
+from fgsched.gpus.backend import INVENTORY, LIMIT, USE, GpuReport, NoDriver
 from fgsched.gpus.processload import IDLE, LoadMeter, Sample
 from fgsched.gpus.processnames import ProcessNames
 
@@ -25,10 +24,6 @@ _MAX_EVENTS = 256  # of one reading; further events are in the next reading
 _CGROUP_ROOT = b"/sys/fs/cgroup"
 _KEEP_UP = 1.0  # seconds between two looks at the driver's samples of processes, which it forgets
 _THROTTLES = {0x04: "power", 0x80: "power", 0x08: "hardware", 0x20: "heat", 0x40: "heat"}
-
-
-class NoDriver(FgschedError):
-    """There is no driver, or its version differs from that of the library."""
 
 
 class Driver:
