@@ -107,6 +107,10 @@ class Client:
             self._socket.close()
             self._socket = None
 
+    def open(self) -> None:
+        """Connect, and in user mode start the controller if none is running. Raises Unreachable."""
+        self._connect(None)
+
     def call(
         self,
         call: Call[Answer],

@@ -336,19 +336,79 @@ class Submit(Batch[Submitted], frozen=True, tag="submit"):
     """Queue jobs: all of them, or none if one is refused."""
 
 
+QuestionKind = Literal[
+    "account",
+    "container",
+    "enter",
+    "file",
+    "input",
+    "interpreter",
+    "make",
+    "moment",
+    "output",
+    "script",
+    "writable",
+]
+
+
+class LineQuestion(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What only the process that sends a command line can tell: `submission/questions.py` has both ends."""
+
+    kind: QuestionKind
+    words: tuple[str, ...] = ()
+    option: str = ""  # whose value it is about; "": none
+    text: str = ""  # this value
+    source: str = ""  # where the option stands, as a `Setting` has it
+    line: int = 0
+
+
+class LineFact(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A question of the controller about a command line, and its answer."""
+
+    question: LineQuestion
+    words: Annotated[
+        tuple[Annotated[str, Meta(max_length=MAX_LINE_SCRIPT)], ...], Meta(max_length=4)
+    ] = ()  # of a check: empty if it is right
+
+
+class Flags(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What to do with a submission, and what to print."""
+
+    parsable: bool = False
+    quiet: bool = False
+    json: bool = False
+    wait: bool = False
+    explain: bool = False
+    test: bool = False
+
+
+class LineRead(Struct, frozen=True, kw_only=True):
+    """The fields of a `Batch` that was read from a command line."""
+
+    requests: Sequence[Request]
+    scripts: Sequence[str]
+    environments: Sequence[dict[str, str]]
+    jobs: Sequence[tuple[int, int, int, bool]]
+
+
 class LineSubmitted(Struct, frozen=True, kw_only=True):
-    """The answer to a command line: submitted, to be sent again with its paths checked, or not read here."""
+    """The answer to a command line: submitted, to be sent again with answers, or not for this client."""
 
     first: int = 0  # id of the first job; 0: nothing was submitted
     out: str = ""  # text for standard output
     err: str = ""  # text for standard error
+    questions: list[LineQuestion] = []  # to be answered when the line is sent again
+    read: LineRead | None = None  # to be sent by the client: as a trial, or to the filter of the site
+    refusal: Problem | None = None  # why the job was not submitted, after `err`
+    flags: Flags = Flags()
+    hint: str = ""  # name of the job, if a person should learn about its last runs
     # "d/PATH": a directory; "x/PATH": can be entered; "f/PATH": not a directory; "w/PATH": a writable file
     checks: list[str] = []
-    elsewhere: bool = False  # True: only the Python command can read this line
+    elsewhere: bool = False  # True: only the Python command can send this line
 
 
 class SubmitLine(Call[LineSubmitted], frozen=True, tag="submit_line"):
-    """Queue the jobs of a command line of fgsub. A program sends it that has no parser of its own."""
+    """Queue the job of a command line of fgsub, which the controller reads."""
 
     key: Key
     words: Annotated[Sequence[Annotated[str, Meta(max_length=4096)]], Meta(max_length=1024)]
@@ -361,6 +421,8 @@ class SubmitLine(Call[LineSubmitted], frozen=True, tag="submit_line"):
     ]  # texts of scripts, by word
     terminal: bool = False  # standard error is a terminal
     checked: bool = False  # the submitter has checked the paths that the first answer named
+    asks: bool = False  # the client answers questions, and carries out flags; else it checks paths only
+    facts: Annotated[Sequence[LineFact], Meta(max_length=64)] = ()  # its answers
     name: Literal["fgsub", "sbatch"] = "fgsub"  # of the command, in warnings
 
 

@@ -19,6 +19,7 @@ from awaiting import rest
 from crashing import controller_of, crashing
 from fgsched import protocol
 from fgsched.domain.errors import Exit
+from fgsched.lifecycle.jobscript import command_line
 from fgsched.system.unanswered import new_key
 from live_host import PATIENCE, Home, living
 
@@ -72,6 +73,43 @@ def test_a_line_makes_the_job_that_the_python_command_makes_of_it(site, line):
     assert (ours.returncode, theirs.returncode) == (0, 0), (ours.stderr, theirs.stderr)
     assert ours.stderr == theirs.stderr
     first, second = (int(done.stdout.split()[-1]) for done in (ours, theirs))
+    assert second == first + len(site.history(first)), "no third submission"
+    assert facts(site, first) == facts(site, second)
+
+
+OF_PYTHON = {
+    **LINES,
+    "a time of day in the time zone of the caller": ("--begin=18:00", "--deadline=now+3days", "train.sh"),
+    "a directory that is made": ("--mkdir", "-o", "made/%j.out", "train.sh"),
+    "a file that is read": ("--input=train.sh", "train.sh"),
+    "a name of the user database": ("-o", "%u-%j.out", "train.sh"),
+    "a program in PATH": ("--gpus=0", "sort", "-u", "train.sh"),
+    "an interpreter that env finds": ("found.sh",),
+    "a long script": ("long.sh", "x"),
+    "a long argument": ("train.sh", "x" * 5000),
+    "many arguments": ("train.sh", *map(str, range(2000))),
+    "a long option": ("--comment", "y" * 4090, "train.sh"),
+    "a long command": ("--gpus=0", f"--wrap=true {'z' * 5000}"),
+}
+
+
+@pytest.mark.parametrize("line", OF_PYTHON.values(), ids=OF_PYTHON)
+def test_a_line_that_the_controller_reads_makes_the_job_of_a_list_with_this_line(site, line, tmp_path):
+    """A list is read by the command itself."""
+    (site.path / "found.sh").write_text("#!/usr/bin/env found\n")
+    (site.path / "long.sh").write_text(SCRIPT + "# more\n" * 20_000)
+    (tmp_path / "found").write_text("#!/bin/sh\n")
+    (tmp_path / "found").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    env = {"TZ": "Asia/Tokyo", "FGSUB_ACCOUNT": "lab", "PATH": path}
+    words = ["--hold", *(word for word in line if word != "--parsable")]
+    (site.path / "jobs.txt").write_text(command_line(words).replace("\n", " ") + "\n")
+    words = [word.replace("\n", " ") for word in words]
+    read = call(site, *PYTHON, *words, env=env)
+    listed = call(site, *PYTHON, "--batch=jobs.txt", env=env)
+    assert (read.returncode, listed.returncode) == (0, 0), (read.stderr, listed.stderr)
+    assert read.stderr == listed.stderr
+    first, second = (int(done.stdout.split()[-1]) for done in (read, listed))
     assert second == first + len(site.history(first)), "no third submission"
     assert facts(site, first) == facts(site, second)
 

@@ -86,7 +86,6 @@ def test_no_file_is_removed_in_a_directory_that_another_user_chose(tmp_path, squ
     squat(run := tmp_path / "run", data)
     key = Unanswered(run / "unanswered", b"request", OLD + 10 * VALID)
     assert not key.is_kept
-    assert Unanswered.abandoned(run / "unanswered", b"request", OLD + 10 * VALID) is None
     assert set(NAMES) <= set(os.listdir(data))
 
 

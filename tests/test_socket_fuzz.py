@@ -60,10 +60,14 @@ def submission(job):
 
 
 def command_line(job):
+    later = {"kind": "moment", "text": "18:00", "words": []}
+    enter = {"kind": "enter", "words": [], "option": "chdir", "text": "/tmp", "source": "", "line": 0}
+    words = ["--hold", "--begin=18:00", "-D", "/tmp", "a.sh", "b"]
     return {
-        **{"key": secrets.token_hex(16), "words": ["--hold", "-D", "/tmp", "a.sh", "b"], "cwd": "/"},
+        **{"key": secrets.token_hex(16), "words": words, "cwd": "/", "asks": True, "terminal": False},
         **{"environ": ["A=B", "FGSUB_GPUS=0.5"], "umask": 0o22, "rlimits": [[0, -1, -1]], "checked": True},
-        **{"files": {"a.sh": "#!/bin/sh\n#FG --time=5 --array=0-3\n"}, "terminal": False},
+        **{"files": {"a.sh": "#!/bin/sh\n#FG --time=5 --array=0-3\n"}},
+        "facts": [{"question": later, "words": ["1000000000.5", ""]}, {"question": enter, "words": []}],
     }
 
 

@@ -1,6 +1,5 @@
 """From what a user typed to what the controller is asked to queue."""
 
-import contextlib
 import io
 import os
 import resource
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.cli.batch import parse_batch, read_lines
+from fgsched.controller.handlers.submitline import LineHandlers
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import Demand
 from fgsched.domain.units import SubmitContext
@@ -22,7 +22,6 @@ from fgsched.lifecycle.jobscript import command_line
 from fgsched.submission import options
 from fgsched.submission.checks import Process
 from fgsched.submission.prepare import Submitter
-from fgsched.submission.reported import Elsewhere, Reported, prepared
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/ann", "A": "1"}
 GIB = 1 << 30
@@ -806,6 +805,7 @@ def test_a_long_variable_that_is_an_option_is_read_by_the_submitter(length, is_r
         **{"key": "k" * 32, "words": ["a.sh"], "cwd": "/", "umask": 0o22, "rlimits": []},
         **{"environ": ["FGSUB_COMMENT=".ljust(length, "a")], "files": {"a.sh": "#!/bin/sh\n"}},
     )
-    expected = contextlib.nullcontext() if is_read else pytest.raises(Elsewhere)
-    with expected:
-        prepared(call, Reported(call), SubmitContext())
+    handlers = LineHandlers(
+        lambda caller, call, now: protocol.Submitted(first=1, count=1), lambda caller: SubmitContext()
+    )
+    assert handlers.submit_line(None, call, 0.0).elsewhere is not is_read

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,6 +30,7 @@ from fgsched.submission import prepare as submission
 from fgsched.submission import table
 from fgsched.submission.options import Setting, given, read
 from fgsched.submission.request import parts
+from fgsched.system.unanswered import new_key
 
 
 def _option(
@@ -134,7 +136,7 @@ class Foreground:
             job = self.prepared(about)
             for warning in dict.fromkeys(job.warnings):
                 click.echo(f"{self.name}: warning: {warning}", err=True)
-            ids = client.call(protocol.Submit(**parts([job])), patience=60)
+            ids = client.call(protocol.Submit(**parts([job]), key=new_key(time.time())), patience=60)
             for warning in ids.warnings:
                 click.echo(f"{self.name}: warning: {warning}", err=True)
             plan = ConnectionPlan(

@@ -15,16 +15,16 @@ from fgsched.cli import sentline
 from fgsched.cli.clickoptions import OptionsCommand
 from fgsched.cli.command import Command, leave, run, said_by, write
 from fgsched.client import Client, find_places
-from fgsched.codec import encode
-from fgsched.domain.errors import BadUsage, FgschedError, Refused, Unreachable
+from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.text import quoted
 from fgsched.domain.units import SubmitContext
-from fgsched.protocol import Ping, Test
+from fgsched.protocol import Flags, LineRead, Ping, Test
 from fgsched.submission.checks import Process
-from fgsched.submission.options import Setting, given
-from fgsched.submission.prepare import Flags, Prepared, Submitter
-from fgsched.submission.request import NO_GPU, parts, says_no_gpu, submitted, wants_hint, warnings
-from fgsched.system.unanswered import Unanswered
+from fgsched.submission.options import Setting, given, read
+from fgsched.submission.prepare import Prepared, Submitter
+from fgsched.submission.request import NO_GPU, explained, parts, says_no_gpu, submitted, wants_hint, warnings
+from fgsched.submission.table import ASKS_FOR_HELP
+from fgsched.system.unanswered import new_key
 
 _STATUSES = {str(number) for number in range(1, 256)}  # that an error may have
 
@@ -40,37 +40,91 @@ class FgsubCommand(Command, OptionsCommand):
         asked = os.environ.get("FG_EXIT_ERROR", "")
         super().fail(cause, remedy, int(asked) if asked in _STATUSES else code)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Leave the line to the controller, unless it may ask for help or a shell asks for completions."""
+        if ctx.resilient_parsing or any(map(_may_ask_for_help, args)):
+            super().parse_args(ctx, args)
+        ctx.params = {"line": args}
+        return []
+
+
+def _may_ask_for_help(word: str) -> bool:
+    is_long = word.startswith("--")
+    return word[2:] in ASKS_FOR_HELP if is_long else word[:1] == "-" and not {"h", "V"}.isdisjoint(word)
+
 
 @click.command(
     cls=FgsubCommand,
     epilog="fgsub --gpus=0.5 --time=2h train.sh",
     options_metavar="[OPTION]... [SCRIPT | COMMAND] [ARGUMENT]...",
 )
-def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
+def fgsub(line: Sequence[str]) -> int:
     """Submit a batch script and print the job's id."""
-    name = said_by("fgsub")
-    with sentline.told(name), Client(find_places(), names_variables=False) as client:
-        site = client.call(Ping()).site
-        batch = given(settings, "batch")
-        jobs = [_single(settings, words, site)] if batch is None else _list(batch, settings, words, site)
-        click.echo(warnings(jobs, name), err=True, nl=False)
-        flags = jobs[0].flags
-        if batch is None and _is_for_person() and says_no_gpu(jobs[0]):
-            click.echo(f"{name}: note: {NO_GPU}", err=True)
-        if flags.explain:
-            _explain(jobs)
+    process = Process(os.environ, directory(), _stdin())
+    sent = sentline.line_of(line, process)
+    places = find_places()
+    with sentline.kept_key(places, sent) as key, Client(places, names_variables=False) as client:
+        is_list = any(word.startswith("--ba") for word in line) and given(read(line)[0], "batch") is not None
+        answer = None if is_list or sentline.is_long(sent) else sentline.read(client, sent, key, process)
+        if answer is None:
+            return _read_here(client, key, line, process)
+        click.echo(answer.err, err=True, nl=False)
+        if answer.refusal is not None:
+            raise answer.refusal.error()
+        if answer.flags.explain:
+            write(answer.out)
             return 0
-        with _placed(jobs):
-            if flags.test:
-                return _test(client, jobs)
-            ids = _submit(client, protocol.Submit(**parts(jobs)))
-        with _interruptible(ids, waits=flags.wait):
-            _print(client, ids, flags)
-            if batch is None and site.hints and _is_for_person() and wants_hint(jobs[0], os.environ):
-                from fgsched.cli.hint import tell  # for persons only: it asks the controller
+        if answer.flags.test:
+            assert answer.read is not None
+            return _test(client, answer.read)
+        ids = range(answer.first, answer.first + 1)
+        if answer.read is not None:
+            ids = _submit(client, key, answer.read)
+        return _finish(client, ids, answer.flags, answer.hint)
 
-                tell(client, ids[0], jobs[0].submission.request.name)
-            return _wait(client, ids) if flags.wait else 0
+
+def _read_here(client: Client, key: sentline.SubmissionKey, line: Sequence[str], process: Process) -> int:
+    """Read a list of submissions, or a line that would take the controller too long, and submit the jobs."""
+    settings, words = read(line)
+    site = client.call(Ping()).site
+    batch = given(settings, "batch")
+    name = said_by("fgsub")
+    if batch is None:
+        jobs = [Submitter(process, site=site, name=name).prepare(settings, words)]
+    else:
+        jobs = _list(batch, settings, words, process, site)
+    click.echo(warnings(jobs, name), err=True, nl=False)
+    flags, is_for_person = jobs[0].flags, batch is None and sentline.is_for_person()
+    if is_for_person and says_no_gpu(jobs[0]):
+        click.echo(f"{name}: note: {NO_GPU}", err=True)
+    if flags.explain:
+        write("".join(map(explained, jobs)))
+        return 0
+    with _placed(jobs):
+        found = LineRead(**parts(jobs))
+        if flags.test:
+            return _test(client, found)
+        ids = _submit(client, key, found)
+    hint = is_for_person and site.hints and wants_hint(jobs[0], os.environ)
+    return _finish(client, ids, flags, jobs[0].submission.request.name if hint else "")
+
+
+def _submit(client: Client, key: sentline.SubmissionKey, found: LineRead) -> range:
+    """Submit what was read, and return the ids of the jobs."""
+    answer = key.submit(client, protocol.Submit(**structs.asdict(found), key=new_key(time.time())))
+    click.echo(warnings((), said_by("fgsub"), answer.warnings), err=True, nl=False)
+    return range(answer.first, answer.first + answer.count)
+
+
+def _finish(client: Client, ids: range, flags: Flags, hint: str) -> int:
+    """Print the ids, and wait for the jobs if asked to; `hint`: the job of whose last runs to tell."""
+    with _interruptible(ids, waits=flags.wait):
+        _print(client, ids, flags)
+        if hint:
+            from fgsched.cli.hint import tell  # for persons only: it asks the controller
+
+            tell(client, ids[0], hint)
+        return _wait(client, ids) if flags.wait else 0
 
 
 @contextmanager
@@ -85,44 +139,12 @@ def _placed(jobs: Sequence[Prepared]) -> Iterator[None]:
         raise
 
 
-def _is_for_person() -> bool:
-    """Tell whether a person reads standard error."""
-    return sys.stderr is not None and sys.stderr.isatty()
-
-
-def _submit(client: Client, call: protocol.Submit) -> range:
-    """Submit the jobs and return the answer. A repeated command without an answer reuses its key."""
-    directory = sentline.directory_of(client.places)
-    key = Unanswered(directory, encode(_repeated(call)), time.time(), sentline.key())
-    sentline.replaced_by(key)
-    remedy = sentline.remedy(key)
-    try:
-        answer = client.call(structs.replace(call, key=key.value), patience=60, unanswered=remedy)
-    except Unreachable:
-        raise
-    except KeyboardInterrupt:
-        click.echo(f"{said_by('fgsub')}: interrupted. {remedy}", err=True)
-        raise
-    except FgschedError:
-        key.answered()
-        raise
-    key.answered()
-    click.echo(warnings((), said_by("fgsub"), answer.warnings), err=True, nl=False)
-    return range(answer.first, answer.first + answer.count)
-
-
-def _repeated(call: protocol.Submit) -> protocol.Submit:
-    """Return the part of a request that is equal when a command is repeated; times may count from now."""
-    requests = [structs.replace(request, begin=0, deadline=0) for request in call.requests]
-    return structs.replace(call, key="", requests=requests)
-
-
-def _test(client: Client, jobs: Sequence[Prepared]) -> int:
+def _test(client: Client, found: LineRead) -> int:
     """Print on standard error, as sbatch does, when and where each job would start."""
     from fgsched.cli.prospects import tested
 
     name = said_by("fgsub")
-    answer = client.call(Test(**parts(jobs)), patience=60)
+    answer = client.call(Test(**structs.asdict(found), key=new_key(time.time())), patience=60)
     for job in answer.jobs:
         first, *others = tested(job)
         click.echo("\n".join([f"{name}: {first}", *others]), err=True)
@@ -131,20 +153,19 @@ def _test(client: Client, jobs: Sequence[Prepared]) -> int:
     return 0
 
 
-def _single(settings: Sequence[Setting], words: Sequence[str], site: SubmitContext) -> Prepared:
-    here = Process(os.environ, directory(), _stdin())
-    return Submitter(here, site=site, name=said_by("fgsub")).prepare(settings, words)
-
-
 def _list(
-    batch: str, settings: Sequence[Setting], words: Sequence[str], site: SubmitContext
+    batch: str,
+    settings: Sequence[Setting],
+    words: Sequence[str],
+    process: Process,
+    site: SubmitContext,
 ) -> list[Prepared]:
     from fgsched.cli.batch import parse_batch, read_lines
 
     if words:
         raise BadUsage(f"--batch reads the scripts from the list; remove {quoted(words[0])}")
     name, lines = read_lines(batch, _stdin())
-    jobs = parse_batch(lines, name, settings, environ=os.environ, cwd=directory(), site=site)
+    jobs = parse_batch(lines, name, settings, environ=os.environ, cwd=process.cwd, site=site)
     if not jobs:
         raise BadUsage(f"{name} holds no submission")
     return jobs
@@ -223,14 +244,6 @@ def _interruptible(ids: range, *, waits: bool) -> Iterator[None]:
                 err=True,
             )
         raise
-
-
-def _explain(jobs: Sequence[Prepared]) -> None:
-    for job in jobs:
-        rows = job.explained()
-        width = max(len(option) for option, _, _ in rows)
-        for option, value, origin in rows:
-            click.echo(f"{option:<{width}}  {value}  ({origin})")
 
 
 def main() -> None:

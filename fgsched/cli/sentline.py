@@ -1,24 +1,31 @@
-"""The submission that the native fgsub sent without an answer: its key is kept for a repeated command.
+"""Send the command line of fgsub to the controller, which reads it, and answer what it asks.
 
-The native program passes the key on to the Python command, which keeps it before it reads the command line:
-whatever fails after that, the same command again uses the same key. As soon as the request is known, the
-key of the request takes its place.
+The key of a submission without an answer is kept: a repeated command uses it again. The native program passes
+on the key of a line that it has sent without an answer.
 """
 
 import os
 import signal
+import stat
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
+from typing import Any
 
 import click
+from msgspec import structs
 
-from fgsched.client import UNCHANGED, find_places
+from fgsched import protocol
+from fgsched.cli.command import said_by
+from fgsched.client import UNCHANGED, Client
 from fgsched.codec import encode
-from fgsched.domain.errors import FgschedError
+from fgsched.domain.errors import FgschedError, OurFault, Unreachable
+from fgsched.protocol import MAX_LINE_SCRIPT, Answer, LineFact, LineQuestion, LineSubmitted, SubmitLine
+from fgsched.submission import questions
+from fgsched.submission.checks import Process
 from fgsched.system.paths import Paths
-from fgsched.system.unanswered import VALID, Unanswered
+from fgsched.system.unanswered import VALID, Unanswered, new_key
 
 _KEPT = (
     f"It may have been queued all the same. Repeat the same command within {VALID / 60:.0f} minutes: "
@@ -26,83 +33,160 @@ _KEPT = (
 )
 _LOOK = "It may have been queued all the same: look with fgq before you repeat the command."
 _HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # by the native program, while there is no answer
-_LONGEST = 65536  # bytes of a script, as in fgshim/front/submit.c
-_sent: Unanswered | None = None  # the key of the line
-_is_held = False  # the native program has left the signals blocked
+_MOST_SCRIPTS = 8  # words that are looked at, as in fgshim/front/submit.c: only one is the script
+_MOST_WORDS, _LONGEST_WORD, _MOST_VARIABLES = 1024, 4096, 16_384  # of a line, as `SubmitLine` has them
+_MOST_TEXT = 2 << 20  # characters of all variables
+_ROUNDS = 16  # in which the controller may ask
+sent_key = ""  # with which the native program has sent the line; "": it has sent nothing
 
 
-def keep(sent_key: str, words: Sequence[str]) -> None:
-    """Keep the key with which a command line was sent, or take over that of an equal line.
+class SubmissionKey:
+    """The key of the submission of this command, kept on disk while it has no answer."""
 
-    Args:
-        sent_key: "" if the native program has sent nothing.
-        words: the name of the command and its arguments.
-    """
-    global _sent, _is_held
-    _is_held = bool(sent_key)
-    with suppress(FgschedError):  # without a usable place for the controller nothing can have been sent
-        directory = directory_of(find_places())
-        if sent_key:
-            _sent = Unanswered(directory, _line(words), time.time(), sent_key)
-        else:
-            _sent = Unanswered.abandoned(directory, _line(words), time.time())
+    def __init__(self, places: Paths, line: SubmitLine) -> None:
+        """Keep the key with which the native program has sent `line`, if it has."""
+        self._places = places
+        self._sent = sent_key  # with which an equal request was sent; it is not exchanged for another one
+        self._kept: Unanswered | None = None  # of a request without an answer
+        if self._sent:
+            self._keep(line)
 
+    @property
+    def remedy(self) -> str:
+        """What to do about a request without an answer; "" if there is none."""
+        return "" if self._kept is None else _KEPT if self._kept.is_kept else _LOOK
 
-def directory_of(places: Paths) -> Path:
-    """Return the directory of the keys without an answer."""
-    return places.own_run(os.environ, os.geteuid()) / "unanswered"
+    def submit(self, client: Client, call: protocol.Call[Answer]) -> Answer:
+        """Send a submission with the key, and return its answer. Raises the errors of the client."""
+        client.open()  # it may make the directory of the keys
+        key = self._keep(call)
+        try:
+            answer = client.call(structs.replace(call, key=key.value), patience=60, unanswered=self.remedy)
+        except Unreachable:
+            raise
+        except FgschedError:
+            self._answered()
+            raise
+        self._answered()
+        return answer
 
+    def _keep(self, call: protocol.Call[Any]) -> Unanswered:
+        """Keep a key for a request, or take over that of an equal one without an answer."""
+        before, content = self._kept, encode(_repeated(call))
+        directory = self._places.own_run(os.environ, os.geteuid()) / "unanswered"
+        self._kept = key = Unanswered(directory, content, time.time(), self._sent)
+        if before and key.is_kept and before.name != key.name:
+            before.answered()
+        if key.is_taken_over:
+            self._sent = key.value
+        return key
 
-def key() -> str:
-    """Return the key with which the line was sent; "" if it was not."""
-    return _sent.value if _sent else ""
-
-
-def replaced_by(request: Unanswered) -> None:
-    """Forget the line: the key of its request is kept from now on."""
-    global _sent
-    if _sent and request.is_kept:
-        _sent.answered()
-    _sent = None
-
-
-def remedy(kept: Unanswered) -> str:
-    """Return what to do about a submission without an answer."""
-    return _KEPT if kept.is_kept else _LOOK
+    def _answered(self) -> None:
+        assert self._kept is not None
+        self._kept.answered()
+        self._kept = None
 
 
 @contextmanager
-def told(name: str) -> Iterator[None]:
-    """Say that the job may be queued if a line that was sent fails without an answer, or is interrupted."""
+def kept_key(places: Paths, line: SubmitLine) -> Iterator[SubmissionKey]:
+    """Yield the key of a submission; an error says that the job may be queued, if there is no answer."""
+    key = SubmissionKey(places, line)
     try:
-        if _is_held:
+        if sent_key:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
-        yield
+        yield key
     except FgschedError as error:
-        if _sent:
-            advice = error.remedy.replace(UNCHANGED, "").strip()
-            error.remedy = f"{advice}\n{remedy(_sent)}".lstrip()
+        if key.remedy not in error.remedy:
+            error.remedy = f"{error.remedy.replace(UNCHANGED, '').strip()}\n{key.remedy}".lstrip()
         raise
     except KeyboardInterrupt:
-        if _sent:
-            click.echo(f"{name}: interrupted. {remedy(_sent)}", err=True)
+        if key.remedy:
+            click.echo(f"{said_by('fgsub')}: interrupted. {key.remedy}", err=True)
         raise
 
 
-def _line(words: Sequence[str]) -> bytes:
-    """Return what makes two command lines equal: words, directory, variables, and scripts among the words."""
+def _repeated(call: protocol.Call[Any]) -> protocol.Call[Any]:
+    """Return the part of a request that is equal when a command is repeated; times may count from now."""
+    if isinstance(call, SubmitLine):
+        facts = [fact for fact in call.facts if fact.question.kind != "moment"]
+        return structs.replace(call, key="", facts=facts, terminal=False)
+    assert isinstance(call, protocol.Submit)
+    requests = [structs.replace(request, begin=0, deadline=0) for request in call.requests]
+    return structs.replace(call, key="", requests=requests)
+
+
+def line_of(words: Sequence[str], process: Process) -> SubmitLine:
+    """Return the line of this process."""
+    return SubmitLine(
+        key=new_key(time.time()),
+        words=words,
+        cwd=process.cwd,
+        environ=[f"{name}={value}" for name, value in process.environ.items()],
+        umask=process.umask,
+        rlimits=process.rlimits,
+        files=_scripts(words),
+        terminal=is_for_person(),
+        name="sbatch" if said_by("fgsub") == "sbatch" else "fgsub",
+        asks=True,
+        facts=[_fact(LineQuestion(kind="writable", words=(process.cwd,)), process)],  # mostly it is asked
+    )
+
+
+def _fact(question: LineQuestion, process: Process) -> LineFact:
+    return LineFact(question=question, words=questions.answer(question, process))
+
+
+def is_for_person() -> bool:
+    """Tell whether a person reads standard error."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def is_long(line: SubmitLine) -> bool:
+    """Tell whether the controller would refuse to read a line, because other users would have to wait."""
+    return (
+        len(line.words) > _MOST_WORDS
+        or any(len(word) > _LONGEST_WORD for word in line.words)
+        or len(line.environ) > _MOST_VARIABLES
+        or sum(map(len, line.environ)) > _MOST_TEXT
+    )
+
+
+def read(client: Client, line: SubmitLine, key: SubmissionKey, process: Process) -> LineSubmitted | None:
+    """Let the controller read and submit a line; None: this command has to read it.
+
+    Raises: the refusal, or the error of a check of this process.
+    """
+    facts = list(line.facts)
+    for _ in range(_ROUNDS):
+        answer = key.submit(client, structs.replace(line, facts=facts))
+        if answer.elsewhere or not answer.questions:
+            return None if answer.elsewhere else answer
+        for question in answer.questions:
+            facts.append(_fact(question, process))
+            if any(len(word) > MAX_LINE_SCRIPT for word in facts[-1].words):
+                return None  # a long script
+    raise OurFault("the controller does not stop asking about the line")
+
+
+def _scripts(words: Sequence[str]) -> dict[str, str]:
+    """Return the texts of words that name small scripts."""
+    found: dict[str, str] = {}
+    for word in words:
+        text = _script(word) if len(found) < _MOST_SCRIPTS else b""
+        if text:
+            found[word] = text.decode("utf-8", "surrogateescape")
+    return found
+
+
+def _script(word: str) -> bytes:
+    """Return the text of a small script; b"": the word names none."""
+    if word.startswith(("-", "/dev/", "/proc/")):
+        return b""
     try:
-        here = os.getcwd()
-    except OSError:
-        here = ""
-    scripts = [_start_of(word) for word in words[1:]]
-    return encode([list(map(os.fsencode, words)), here, sorted(os.environb.items()), scripts])
-
-
-def _start_of(word: str) -> bytes:
-    """Return the first bytes of a regular file; empty if there is none."""
-    with suppress(OSError, ValueError):
-        if os.path.isfile(word):  # to open a device can have an effect
-            with open(os.open(word, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-                return file.read(_LONGEST)
-    return b""
+        descriptor = os.open(word, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return b""
+    with open(descriptor, "rb") as file:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        text = file.read(MAX_LINE_SCRIPT + 1) if is_file else b""
+    return text if len(text) <= MAX_LINE_SCRIPT and text.startswith(b"#!") and b"\0" not in text else b""

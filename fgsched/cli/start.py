@@ -27,7 +27,7 @@ def _named_command() -> str:
     if name in ("fgsub", "sbatch"):
         from fgsched.cli import sentline
 
-        sentline.keep(key, [name, *words])
+        sentline.sent_key = key
     return name
 
 

@@ -4,6 +4,7 @@ import os
 import pwd
 import resource
 import stat
+import time
 from collections.abc import Mapping
 from typing import BinaryIO
 
@@ -11,6 +12,7 @@ from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import shown
+from fgsched.domain.times import find_time, format_time
 from fgsched.lifecycle.containers import choose, is_path
 from fgsched.lifecycle.filenames import Values, expand, needs_the_job
 from fgsched.lifecycle.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
@@ -45,15 +47,26 @@ class Process:
     def __init__(self, environ: Mapping[str, str], cwd: str, stdin: BinaryIO | None = None) -> None:
         self.environ, self.umask, self.rlimits = environ, umask(), rlimits()
         self.cwd, self._stdin = cwd, stdin
+        self._of_stdin: Source | None = None  # it can be read once
 
     def account(self) -> tuple[str, str]:
         """Return name and home directory of the caller; the uid if the user database has no name."""
         return account(self.environ)
 
+    def moment(self, text: str) -> tuple[float, str]:
+        """Return a time in seconds since the epoch, and a remark about it; "" if there is none."""
+        now = time.time()
+        moment, is_skipped = find_time(text, now)
+        if moment < now:
+            return moment, "has passed; the job can start now"
+        skipped = f"is skipped by the change of the clocks; the job can start at {format_time(moment)}"
+        return moment, skipped if is_skipped else ""
+
     def script(self, word: str | None, directory: str) -> Source:
         """Read the script that `word` names, or standard input; jobs run in `directory`. Raises BadUsage."""
         if word is None:
-            return load_stdin(self._stdin)
+            self._of_stdin = self._of_stdin or load_stdin(self._stdin)
+            return self._of_stdin
         return load(word, self.cwd, directory, self.environ)
 
     def working_directory(self, setting: Setting | None) -> str:

@@ -1,13 +1,11 @@
 """Warnings about a submission whose job can run nevertheless, though perhaps not as it was meant."""
 
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import EarlySignal
 from fgsched.domain.text import lazy_regex, shown
-from fgsched.domain.times import find_time, format_time
 from fgsched.domain.units import SubmitContext
 from fgsched.lifecycle.jobscript import UnreadLine
 from fgsched.submission import foreign
@@ -80,18 +78,9 @@ def about_signal(settings: Mapping[str, Setting]) -> Iterator[str]:
         )
 
 
-def about_begin(setting: Setting | None) -> list[str]:
-    """Warn of a begin time that has passed, or that a change of the clocks skips."""
-    if setting is None:
-        return []
-    now = time.time()
-    found, is_skipped = find_time(setting.text, now)
-    given = f"{setting.label}={shown(setting.text)}"
-    if found < now:
-        return [f"{given} has passed; the job can start now"]
-    if is_skipped:
-        return [f"{given} is skipped by the change of the clocks; the job can start at {format_time(found)}"]
-    return []
+def about_begin(setting: Setting, remark: str) -> list[str]:
+    """Warn of a begin time that has passed, or that a change of the clocks skips, as the remark says."""
+    return [f"{setting.label}={shown(setting.text)} {remark}"] if remark else []
 
 
 def about_addresses(setting: Setting | None) -> list[str]:

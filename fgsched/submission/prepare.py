@@ -1,7 +1,9 @@
 """Prepare one submission: script, request, environment, and warnings."""
 
+import math
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +20,7 @@ from fgsched.lifecycle.containers import is_path
 from fgsched.lifecycle.filenames import Values, is_one_for_all, left_alone
 from fgsched.lifecycle.jobscript import UnreadLine, command_line, directives
 from fgsched.lifecycle.jobvariables import without_outer_job
+from fgsched.protocol import Flags
 from fgsched.submission import controllerwarnings, jobwarnings, options
 from fgsched.submission.checks import NoScript, Process, Source
 from fgsched.submission.options import Setting, demand
@@ -133,17 +136,6 @@ def _is_login_shell(script: str | bytes) -> bool:
     return len(words) > 1 and words[0].endswith("bash") and ("--login" in words or "-l" in words[1])
 
 
-class Flags(Struct, frozen=True, kw_only=True):
-    """What to do with a submission, and what to print."""
-
-    parsable: bool = False
-    quiet: bool = False
-    json: bool = False
-    wait: bool = False
-    explain: bool = False
-    test: bool = False
-
-
 def flags_of(settings: Mapping[str, Setting]) -> Flags:
     return Flags(
         parsable=is_on(settings, "parsable"),
@@ -231,6 +223,9 @@ class Surroundings(Protocol):
 
     def account(self) -> tuple[str, str]:
         """Return name and home directory of the caller."""
+
+    def moment(self, text: str) -> tuple[float, str]:
+        """Return a time in seconds since the epoch, and a remark about it; "" if there is none."""
 
     def script(self, word: str | None, directory: str) -> Source:
         """Read the script that `word` names, or standard input; jobs run in `directory`. Raises BadUsage."""
@@ -455,7 +450,9 @@ class Submitter:
             yield from jobwarnings.about_number(settings["mem"])
         yield from jobwarnings.about_signal(settings)
         yield from options.ignored_features(settings, self._site)
-        yield from jobwarnings.about_begin(settings.get("begin"))
+        if "begin" in settings:
+            _, remark = self._here.moment(settings["begin"].text)
+            yield from jobwarnings.about_begin(settings["begin"], remark)
         if "ignored" in settings:
             listed = settings["ignored"].text.replace(" ", ", ")
             yield f"ignored, without effect here: {listed}"
@@ -503,7 +500,7 @@ class Submitter:
             comment=_text(settings, "comment", ""),
             slurm_env=is_on(settings, "slurm-env") if "slurm-env" in settings else slurm,
             **labels(settings),
-            **conditions(settings),
+            **conditions(settings, self._here),
             **_container(settings, chdir),
             **self._limits,
         )
@@ -605,7 +602,7 @@ def _number(settings: Mapping[str, Setting], slot: str) -> int:
 # -- labels, conditions, and inherited properties ---------------------------------------------------
 
 
-def conditions(settings: Mapping[str, Setting]) -> dict[str, Any]:
+def conditions(settings: Mapping[str, Setting], here: Surroundings) -> dict[str, Any]:
     """Return the fields of the request that these options set. Raises BadUsage."""
     found: dict[str, Any] = {}
     if "array" in settings:
@@ -613,14 +610,20 @@ def conditions(settings: Mapping[str, Setting]) -> dict[str, Any]:
     for slot, field in (
         ("dependency", "dependency"),
         ("kill-on-invalid-dep", "kill_invalid"),
-        ("begin", "begin"),
-        ("deadline", "deadline"),
         ("requeue", "requeue"),
         ("mail-type", "mail_type"),
         ("mail-user", "mail_user"),
     ):
         if slot in settings:
             found[field] = settings[slot].value
+    now = time.time()
+    if "begin" in settings:
+        begin = here.moment(settings["begin"].text)[0]
+        found["begin"] = math.ceil(begin) if begin > now else 0
+    if "deadline" in settings:
+        found["deadline"] = int(here.moment(settings["deadline"].text)[0])
+        if found["deadline"] <= now:
+            raise settings["deadline"].bad(" has passed")
     _check_times(settings, found)
     return found
 

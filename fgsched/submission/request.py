@@ -1,12 +1,11 @@
 """The request for the socket that submits prepared jobs, and the texts of fgsub about them."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fgsched.protocol import Flags
 from fgsched.submission.options import NOTES
-from fgsched.submission.prepare import Flags, Prepared
-from fgsched.system.unanswered import new_key
+from fgsched.submission.prepare import Prepared
 
 NO_GPU = "no GPU was asked for, so the job sees none; --gpus=0.5 asks for half of one, --gpus=0 says so"
 
@@ -27,7 +26,6 @@ def parts(jobs: Sequence[Prepared]) -> dict[str, Any]:
             )
         )
     return {
-        "key": new_key(time.time()),
         "requests": requests.values,
         "scripts": scripts.values,
         "environments": environments.values,
@@ -61,6 +59,13 @@ def warnings(jobs: Sequence[Prepared], name: str, more: Sequence[str] = ()) -> s
 def submitted(flags: Flags, job: int) -> str:
     """Return the line that tells the id of a job."""
     return f"{job}\n" if flags.parsable else f"Submitted batch job {job}\n"
+
+
+def explained(job: Prepared) -> str:
+    """Return the table of --explain-options."""
+    rows = job.explained()
+    width = max(len(option) for option, _, _ in rows)
+    return "".join(f"{option:<{width}}  {value}  ({origin})\n" for option, value, origin in rows)
 
 
 def says_no_gpu(job: Prepared) -> bool:

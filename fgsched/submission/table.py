@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fgsched.domain.job import GPU_COMPUTE, NICEST, WHOLE, EarlySignal
 from fgsched.domain.text import BadValue, lazy_regex, quoted
-from fgsched.domain.times import parse_duration, parse_time
+from fgsched.domain.times import find_time, parse_duration, parse_time
 from fgsched.domain.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
 from fgsched.lifecycle.arrays import parse_array
 from fgsched.lifecycle.constraint import alternatives
@@ -299,6 +299,12 @@ def yes_or_no(text: str) -> str:
     return text
 
 
+def moment(text: str) -> str:
+    """Check a time, which is read in the time zone of the submitter later. Raises BadValue."""
+    find_time(text, time.time())
+    return text
+
+
 def begin(text: str) -> int:
     """Parse an earliest start into epoch seconds; 0 for a time in the past. Raises BadValue."""
     now = time.time()
@@ -446,8 +452,8 @@ OPTIONS: tuple[Option, ...] = (
     _option("array a", "LIST[%N]", array, "Job array: 0-15, 1,5-9, 0-90:10; N at a time."),
     _option("dependency d", "LIST", dependency, "Start after jobs: afterok:7, afterany:7:8."),
     _option("kill-on-invalid-dep", "yes|no", yes_or_no, "Cancel if dependencies can never be met."),
-    _option("begin b", "TIME", begin, "Earliest start: 18:00, tomorrow, now+2hours."),
-    _option("deadline", "TIME", deadline, "Latest end of the job."),
+    _option("begin b", "TIME", moment, "Earliest start: 18:00, tomorrow, now+2hours."),
+    _option("deadline", "TIME", moment, "Latest end of the job."),
     _option("requeue", "", _FLAG, "Requeue after a failure of the host (default)."),
     _option("no-requeue", "", _NO, "Never requeue.", slot="requeue"),
     _option("hold H", "", _FLAG, "Submit the job held."),

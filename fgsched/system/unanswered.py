@@ -41,35 +41,23 @@ class Unanswered:
         `key`: the one with which the request was sent already; it is never exchanged for another one.
         """
         self.value = key or new_key(now)
-        self._name, self._directory = "", -1
+        self.is_taken_over = False  # from an equal request
+        self.name, self._directory = "", -1  # of its file; "": it is not kept
         with suppress(OSError):  # a repeated command then has another key, as `is_kept` reports
             directory.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._directory = _opened(directory, make=True)
             self._take(_digest(request), now, is_sent=bool(key))
 
-    @classmethod
-    def abandoned(cls, directory: Path, request: bytes, now: float) -> "Unanswered | None":
-        """Take over the key of an equal request whose process has exited; None: there is none."""
-        found, me = cls.__new__(cls), identify(os.getpid())
-        with suppress(OSError):
-            found._directory = _opened(directory)
-            taken = _take_over(found._directory, _digest(request), now, me) if me else None
-            if taken:
-                found.value, found._name = taken
-                return found
-            os.close(found._directory)
-        return None
-
     @property
     def is_kept(self) -> bool:
         """Return whether a repeated command will use the same key."""
-        return bool(self._name)
+        return bool(self.name)
 
     def answered(self) -> None:
         """Remove the key."""
-        if self._name:
+        if self.name:
             with suppress(FileNotFoundError):
-                os.unlink(self._name, dir_fd=self._directory)
+                os.unlink(self.name, dir_fd=self._directory)
 
     def _take(self, digest: str, now: float, *, is_sent: bool) -> None:
         """Take over the key of an equal request whose process has exited; else keep the one that it has."""
@@ -78,12 +66,13 @@ class Unanswered:
             return
         taken = _take_over(self._directory, digest, now, me, only=self.value if is_sent else "")
         if taken:
-            self.value, self._name = taken
+            self.value, self.name = taken
+            self.is_taken_over = True
             return
         name = _name(digest, self.value, me)
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         os.close(os.open(name, flags, 0o600, dir_fd=self._directory))
-        self._name = name
+        self.name = name
 
 
 def _opened(directory: Path, *, make: bool = False) -> int:

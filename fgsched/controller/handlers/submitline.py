@@ -1,15 +1,31 @@
-"""Submit the command line of a program without a parser of its own (`fgshim/front`)."""
+"""Read the command line of fgsub, and submit its job."""
 
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from fgsched import protocol
 from fgsched.controller.caller import Caller
+from fgsched.domain.errors import FgschedError
 from fgsched.domain.units import SubmitContext
-from fgsched.protocol import LineSubmitted
-from fgsched.submission.reported import Elsewhere, Reported, prepared
-from fgsched.submission.request import NO_GPU, parts, says_no_gpu, submitted, wants_hint, warnings
+from fgsched.protocol import LineRead, LineSubmitted, Problem, SubmitLine
+from fgsched.submission.options import HelpAsked, given, read
+from fgsched.submission.prepare import Prepared, Submitter
+from fgsched.submission.questions import Asking, Unknown
+from fgsched.submission.request import (
+    NO_GPU,
+    explained,
+    parts,
+    says_no_gpu,
+    submitted,
+    wants_hint,
+    warnings,
+)
 
+_ELSEWHERE = LineSubmitted(elsewhere=True)
+_PREFIXES = ("FGSUB_", "SBATCH_")  # of variables that are options
+_LONGEST = 4096  # characters of one, as of a word: a line is read between two turns
 Submit = Callable[[Caller, protocol.Submit, float], protocol.Submitted]
 
 
@@ -19,34 +35,83 @@ class LineHandlers:
     def __init__(
         self, submit: Submit, site: Callable[[Caller], SubmitContext], is_filtered: Callable[[], bool] = bool
     ) -> None:
-        """`is_filtered`: whether the site has a submit filter. Then the Python command reads all lines."""
+        """`is_filtered`: whether the site has a submit filter. Then the client gets what was read."""
         self._submit, self._site, self._is_filtered = submit, site, is_filtered
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.SubmitLine: self.submit_line
+            SubmitLine: self.submit_line
         }
 
-    def submit_line(self, caller: Caller, call: protocol.SubmitLine, now: float) -> LineSubmitted:
-        """Queue the jobs of a line, or say that paths must be checked first, or that it is read elsewhere.
+    def submit_line(self, caller: Caller, call: SubmitLine, now: float) -> LineSubmitted:
+        """Queue the job of a line, or ask its sender about it.
 
-        Raises: BadUsage or Refused for a line that the command refuses as well.
+        Raises: BadUsage or Refused for a wrong line.
         """
-        if self._is_filtered():
-            return LineSubmitted(elsewhere=True)
+        here, site = Asking(call), self._site(caller)
         try:
-            return self._submitted(caller, call, now)
-        except Elsewhere:
-            return LineSubmitted(elsewhere=True)
+            job = _prepared(call, here, site)
+        except (HelpAsked, _Elsewhere):
+            return _ELSEWHERE
+        except (Unknown, FgschedError):
+            if not here.open:
+                raise
+            return _asked(call, here)
+        hint = _hint(call, job, here, site)
+        if here.open:
+            return _asked(call, here)
+        if not call.asks and (self._is_filtered() or hint or _is_for_client(job.flags)):
+            return _ELSEWHERE
+        return self._answered(caller, call, job, hint, now)
 
-    def _submitted(self, caller: Caller, call: protocol.SubmitLine, now: float) -> LineSubmitted:
-        here = Reported(call)
-        site = self._site(caller)
-        job = prepared(call, here, site)
-        if call.terminal and site.hints and wants_hint(job, here.environ):
-            raise Elsewhere
-        if here.checks and not call.checked:
-            return LineSubmitted(checks=list(dict.fromkeys(here.checks)))
-        answer = self._submit(caller, protocol.Submit(**parts([job]) | {"key": call.key}), now)
-        first = answer.first
+    def _answered(
+        self, caller: Caller, call: SubmitLine, job: Prepared, hint: str, now: float
+    ) -> LineSubmitted:
         notes = f"{call.name}: note: {NO_GPU}\n" if call.terminal and says_no_gpu(job) else ""
-        out = "" if job.flags.quiet else submitted(job.flags, first)
-        return LineSubmitted(first=first, out=out, err=warnings([job], call.name, answer.warnings) + notes)
+        answer = LineSubmitted(err=warnings([job], call.name) + notes, flags=job.flags, hint=hint)
+        if job.flags.explain:
+            return replace(answer, out=explained(job))
+        if job.flags.test or self._is_filtered():
+            return replace(answer, read=LineRead(**parts([job])))
+        try:
+            made = self._submit(caller, protocol.Submit(**parts([job]), key=call.key), now)
+        except FgschedError as error:
+            if not call.asks:
+                raise
+            return replace(answer, refusal=Problem.of(error))
+        return replace(
+            answer,
+            first=made.first,
+            out="" if job.flags.quiet or job.flags.json else submitted(job.flags, made.first),
+            err=warnings([job], call.name, made.warnings) + notes,
+        )
+
+
+class _Elsewhere(Exception):
+    """Raised for a line that takes too long to be read here: a list of submissions, or a long option."""
+
+
+def _prepared(call: SubmitLine, here: Asking, site: SubmitContext) -> Prepared:
+    """Return the submission of a line. Raises Unknown, _Elsewhere, HelpAsked, or the refusal of the line."""
+    if any(len(variable) > _LONGEST for variable in call.environ if variable.startswith(_PREFIXES)):
+        raise _Elsewhere
+    settings, words = read(call.words)
+    if given(settings, "batch") is not None:
+        raise _Elsewhere
+    return Submitter(here, site=site, name=call.name).prepare(settings, words)
+
+
+def _asked(call: SubmitLine, here: Asking) -> LineSubmitted:
+    """Return the open questions, or the checks that take their place for a native sender."""
+    if call.asks:
+        return LineSubmitted(questions=list(dict.fromkeys(here.open)))
+    return LineSubmitted(checks=list(dict.fromkeys(here.checks))) if here.are_checks_enough else _ELSEWHERE
+
+
+def _hint(call: SubmitLine, job: Prepared, here: Asking, site: SubmitContext) -> str:
+    """Return the name of a job of whose last runs a person should be told."""
+    is_wanted = call.terminal and site.hints and wants_hint(job, here.environ)
+    return job.submission.request.name if is_wanted else ""
+
+
+def _is_for_client(flags: protocol.Flags) -> bool:
+    """Tell whether the sender has more to do than to print the answer."""
+    return flags.json or flags.wait or flags.test

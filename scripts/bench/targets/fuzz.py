@@ -45,6 +45,11 @@ class Here:
         jobscript.accept("job.sh", self._data)
         return Source(name="job.sh", data=self._data)
 
+    def moment(self, text: str) -> tuple[float, str]:
+        from fgsched.domain.times import parse_time
+
+        return parse_time(text, 0.0), ""
+
     def working_directory(self, setting: Any) -> str:
         return "/"
 
