@@ -79,7 +79,7 @@ def test_a_line_makes_the_job_that_the_python_command_makes_of_it(site, line):
 
 OF_PYTHON = {
     **LINES,
-    "a time of day in the time zone of the caller": ("--begin=18:00", "--deadline=now+3days", "train.sh"),
+    "a time of day in the time zone of the caller": ("--begin=18:00", "--deadline=2039-01-01", "train.sh"),
     "a directory that is made": ("--mkdir", "-o", "made/%j.out", "train.sh"),
     "a file that is read": ("--input=train.sh", "train.sh"),
     "a name of the user database": ("-o", "%u-%j.out", "train.sh"),

@@ -107,7 +107,7 @@ def _asked(call: SubmitLine, here: Asking) -> LineSubmitted:
 
 
 def _hint(call: SubmitLine, job: Prepared, here: Asking, site: SubmitContext) -> str:
-    """Return the name of a job of whose last runs a person should be told."""
+    """Return the name of a job whose last runs are compared with its request; "" for a program."""
     is_wanted = call.terminal and site.hints and wants_hint(job, here.environ)
     return job.submission.request.name if is_wanted else ""
 
