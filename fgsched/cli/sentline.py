@@ -154,7 +154,7 @@ def is_long(line: SubmitLine) -> bool:
 def read(client: Client, line: SubmitLine, key: SubmissionKey, process: Process) -> LineSubmitted | None:
     """Let the controller read and submit a line; None: this command has to read it.
 
-    Raises: the refusal, or the error of a check of this process.
+    Raises: the refusal, or the error of a check of this process; OurFault, if the questions do not end.
     """
     facts = list(line.facts)
     for _ in range(_ROUNDS):
