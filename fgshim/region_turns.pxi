@@ -12,9 +12,11 @@ cdef extern from "arbiter.h":
     ctypedef struct fg_turn_job:
         double credit
         uint64_t held
+    ctypedef struct fg_held_turn:
+        int place
     ctypedef struct fg_arbiter:
         fg_turn_job *job
-        int holder
+        fg_held_turn turn, guest
     void fg_arbiter_init(fg_arbiter *)
     int fg_arbiter_join(fg_arbiter *, uint32_t policy, uint32_t share)
     void fg_arbiter_leave(fg_arbiter *, int place)
@@ -73,4 +75,9 @@ cdef class Arbiter:
 
     @property
     def holder(self) -> int:
-        return self.arbiter.holder
+        return self.arbiter.turn.place
+
+    @property
+    def guest(self) -> int:
+        """Return the place of the job that launches beside work of the holder that runs on; -1: there is none."""
+        return self.arbiter.guest.place

@@ -81,8 +81,6 @@ MISSED = {  # docs/design/measurements.md has the figures and the reasons
     "50: 4 processes, 50: 171 us",
     "2 of 50: 2 processes, 171 us, a wait each 4",
     "4 of 25: a training that pauses 3 ms",
-    "75: 5 ms, 25: requests",
-    "75: 500 ms, 25: requests",
 }
 
 

@@ -55,16 +55,13 @@ def test_two_jobs_that_wait_after_each_short_kernel_use_half_of_the_gpu_together
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize(
-    ("rival", "median", "most"), [(PRODUCT, 2.5, 8), (TRAINING, 2.5, 8), ("5000", 4.5, 8.5)]
-)
-def test_requests_are_answered_in_time_beside_a_job_that_always_has_work(
-    take_turns, rival, median, most, seed
-):
-    """A kernel of 5 ms that runs is waited for."""
-    _, [(p50, p99)] = take_turns(14, f"seed={seed}", *jobs_of("75 25", rival, REQUESTS))
-    assert p50 <= median
-    assert p99 <= most
+@pytest.mark.parametrize("rival", ["5", "50", PRODUCT, TRAINING, "1000", "5000", "50000", "500000"])
+def test_requests_are_answered_in_time_beside_a_job_that_always_has_work(take_turns, rival, seed):
+    """A long kernel that runs is not waited for: the GPU gives the requests time slices."""
+    rows, [(p50, p99)] = take_turns(14, f"seed={seed}", *jobs_of("75 25", rival, REQUESTS))
+    assert p50 <= 2.5
+    assert p99 <= 8
+    assert had_by(rows)[0] >= 68
 
 
 FURTHER = {  # a mix, and the points by which a job may have less or more than its share
@@ -121,7 +118,7 @@ def test_what_was_lent_is_given_back_within_a_tenth_of_a_second(take_turns):
     owner = "5000,fair,1,171,from=5000,to=9000"
     rows, _ = take_turns(12, "5000,fair,1,171", owner)
     assert min(row[0] for row in rows[40:49]) >= 0.95, "while its neighbour is not there"
-    assert max(row[0] for row in rows[51:89]) <= 0.6
+    assert max(row[0] for row in rows[51:89]) <= 0.62
     assert min(row[0] for row in rows[92:]) >= 0.9, "the neighbour is gone"
 
 

@@ -175,6 +175,7 @@ static void publish(fg_gpu_turns *g, fg_turn_page *page, uint64_t end, uint64_t 
 /* Look at the queue of one GPU. Return the ns until it is looked at again; UINT64_MAX: when the thread is woken. */
 static uint64_t keep(fg_gpu_turns *g, fg_turn_page *page, uint64_t now) {
     uint32_t word = peek(&page->word);
+    g->backlog.guests = peek(&page->guests);
     int is_entered = g->backlog.context && !enter_context(g->backlog.context);
     if (word == FG_TURN_NONE && is_entered) fg_backlog_seal(&g->backlog, now, &keeper_watch);
     uint64_t end = is_entered || !g->backlog.pending ? fg_backlog_look(&g->backlog, now, &keeper_watch) : now;
@@ -288,6 +289,7 @@ static int has_waited_enough(uint64_t since, uint64_t now) {
 /* Return the ns that a launch has to wait because enough is queued. Under the lock. */
 static uint64_t too_much(fg_gpu_turns *g, fg_turn_page *page, uint64_t since, int napped, uint64_t now, fg_stopwatch *watch) {
     uint64_t most = __atomic_load_n(&page->ahead, __ATOMIC_RELAXED), settled = g->backlog.end;
+    g->backlog.guests = peek(&page->guests);
     if (most < FG_AHEAD || most > FG_AHEAD_ALONE) most = FG_AHEAD;
     uint64_t wait = fg_backlog_wait(&g->backlog, most, now);
     if (!napped && (!wait || now - g->looked < FG_MARK_DUE / 2)) return wait;

@@ -6,6 +6,10 @@
  * A job that has used its credit, or has no work, gives the turn up; it passes on when the GPU has finished the job's
  * work. The waiting job with the most credit for its share is next.
  *
+ * A kernel cannot be interrupted, but the GPU gives time slices to every process that has work. So while the last kernel
+ * of a closed turn still runs, a job that used much less than its share for seconds may launch beside it, as a guest.
+ * Each of the two is charged its part of the time. Two jobs that always have work never meet in this way.
+ *
  * Pure: no function reads a clock or calls the system. Times are nanoseconds of one monotonic clock, shares are
  * ten-thousandths. How to drive it, in the arbiter's process as in a simulator:
  *
@@ -51,6 +55,7 @@
 #define FG_TURN_START (3 * FG_MS)     /* the most credit that a job saves before it begins a turn */
 #define FG_ACTIVE (100 * FG_MS)       /* a job is active for this time after it wanted or had the turn */
 #define FG_RECENT (100 * FG_MS)       /* what a job used recently decays in this time */
+#define FG_USUAL (2000 * FG_MS)       /* what a job usually uses: the same over this time, or eight of the longest kernels */
 #define FG_KERNEL_MEMORY (5000 * FG_MS)   /* the longest kernel is forgotten in this time */
 
 enum { FG_TURN_NONE, FG_TURN_HELD, FG_TURN_PARKED };
@@ -67,7 +72,7 @@ typedef struct {
     int word;                 /* FG_TURN_… */
     int strays;               /* its work ran on beyond FG_LONGEST_CLOSE: it is charged until that has ended */
     double credit;            /* ns */
-    double recent;            /* ns charged recently */
+    double recent, usual;     /* ns charged in about the last FG_RECENT, and for much longer */
     uint64_t active;          /* when it last wanted or had the turn; 0: never */
     uint64_t rested;          /* the end of its work when it gave a turn up for lack of work; 0: it came back since */
     uint64_t patience;        /* how long it may be without work in its turn */
@@ -78,39 +83,61 @@ typedef struct {
 } fg_turn_job;
 
 typedef struct {
+    int place;                /* of the job that has it; -1: none */
+    uint64_t opened, closed;  /* when it began, and was closed; closed 0: it is open */
+} fg_held_turn;
+
+typedef struct {
     fg_turn_job job[FG_ARBITER_JOBS];
-    int holder;               /* -1: none */
+    fg_held_turn turn, guest; /* guest: beside work that runs on after the end of `turn` */
+    uint32_t guests;          /* counts their begins and ends */
     uint64_t now;             /* of the last step */
-    uint64_t opened, closed;  /* when the turn began, and was closed; closed 0: it is open */
     int others;               /* processes that have work and take no turns */
     double longest;           /* ns that work lasted beyond what a holder may queue */
+    double lost;              /* ns that guests had since the turn was closed */
 } fg_arbiter;
 
 static inline void fg_arbiter_init(fg_arbiter *a) {
     memset(a, 0, sizeof *a);
-    a->holder = -1;
+    a->turn.place = a->guest.place = -1;
+}
+
+static inline double fg_turn_part(const fg_turn_job *j) { return (double)j->share / FG_WHOLE; }
+
+static inline double fg_arbiter_usual(const fg_arbiter *a) {
+    double time = FG_KERNELS_A_PERIOD * a->longest;
+    return time > (double)FG_USUAL ? time : (double)FG_USUAL;
 }
 
 /* Return the place of a new job, or -1: all places are taken, or the job takes no turns (see fg_pace_is_on). */
 static inline int fg_arbiter_join(fg_arbiter *a, uint32_t policy, uint32_t share) {
     if ((policy != FG_PACE_HARD && policy != FG_PACE_FAIR) || !share || share >= FG_WHOLE) return -1;
     for (int i = 0; i < FG_ARBITER_JOBS; i++) {
-        if (a->job[i].share) continue;
-        a->job[i] = (fg_turn_job){.policy = policy, .share = share, .patience = FG_WITHOUT_WORK};
+        fg_turn_job *j = &a->job[i];
+        if (j->share) continue;
+        *j = (fg_turn_job){.policy = policy, .share = share, .patience = FG_WITHOUT_WORK};
+        j->credit = fg_turn_part(j) * (double)FG_PERIOD;
+        j->usual = fg_turn_part(j) / 4 * fg_arbiter_usual(a);   /* modest at first; if it always has work, not for long */
         return i;
     }
     return -1;
 }
 
+static inline void fg_held_release(fg_arbiter *a, fg_held_turn *turn) {
+    a->job[turn->place].word = FG_TURN_NONE;
+    a->guests += a->guest.place >= 0;
+    if (turn == &a->turn) *turn = a->guest;   /* it is no guest any more: it has the GPU for itself */
+    a->guest = (fg_held_turn){-1, 0, 0};
+}
+
 /* Forget a job that has ended. Its turn passes on in the next step. */
 static inline void fg_arbiter_leave(fg_arbiter *a, int place) {
+    if (a->guest.place == place) fg_held_release(a, &a->guest);
+    if (a->turn.place == place) fg_held_release(a, &a->turn);
     a->job[place] = (fg_turn_job){0};
-    if (a->holder == place) a->holder = -1;
 }
 
 static inline int fg_arbiter_word(const fg_arbiter *a, int place) { return a->job[place].word; }
-
-static inline double fg_turn_part(const fg_turn_job *j) { return (double)j->share / FG_WHOLE; }
 
 /* Credit in units of time: how long a job could have waited for it. */
 static inline double fg_turn_claim(const fg_turn_job *j) { return j->credit / fg_turn_part(j); }
@@ -148,6 +175,11 @@ static inline int fg_turn_is_modest(const fg_turn_job *j) {
     return j->recent < fg_turn_part(j) / 2 * (double)FG_RECENT;
 }
 
+/* The same for seconds: a job that has waited for a long kernel of another one is modest, but not this. */
+static inline int fg_turn_is_usually_modest(const fg_arbiter *a, const fg_turn_job *j) {
+    return j->usual < fg_turn_part(j) / 2 * fg_arbiter_usual(a);
+}
+
 static inline uint64_t fg_turn_until(const fg_turn_view *v, uint64_t now) {
     return v->until < now + FG_TURN_LEASE ? v->until : now + FG_TURN_LEASE;
 }
@@ -157,11 +189,13 @@ static inline void fg_turn_earn(const fg_arbiter *a, fg_turn_job *j, double pass
     j->credit += passed * fg_turn_part(j);
     if (j->credit > most) j->credit = most;
     j->recent *= (double)FG_RECENT / ((double)FG_RECENT + passed);
+    j->usual *= fg_arbiter_usual(a) / (fg_arbiter_usual(a) + passed);
 }
 
 static inline void fg_turn_charge(fg_turn_job *j, double passed) {
     j->credit -= passed;
     j->recent += passed;
+    j->usual += passed;
     if (j->credit < -(double)FG_MAX_DEBT) j->credit = -(double)FG_MAX_DEBT;
 }
 
@@ -184,18 +218,29 @@ static inline double fg_turn_cost(fg_turn_job *j, uint64_t had, int is_alone, do
     return counted;
 }
 
-/* Credit all jobs, and charge the one that has the turn, for the time since the last step. */
+/* Return what the guest had since the last step: half of the time in which it had work. */
+static inline double fg_arbiter_guest_had(const fg_arbiter *a, const fg_turn_view *views, uint64_t now) {
+    if (a->guest.place < 0) return 0;
+    uint64_t until = views[a->guest.place].until < now ? views[a->guest.place].until : now;
+    return until > a->now ? (double)(until - a->now) / 2 : 0;
+}
+
+/* Credit all jobs, and charge the jobs that have the turn, for the time since the last step. */
 static inline void fg_arbiter_pass(fg_arbiter *a, const fg_turn_view *views, uint64_t now) {
     double passed = a->now && now > a->now ? (double)(now - a->now) : 0;
+    double guest_had = fg_arbiter_guest_had(a, views, now);
     int is_alone = fg_arbiter_active(a) <= 1 && !a->others;
+    a->lost += guest_had;
     for (int i = 0; i < FG_ARBITER_JOBS; i++) {
         fg_turn_job *j = &a->job[i];
         if (!j->share) continue;
         fg_turn_learn_patience(j, &views[i]);
-        int has_turn = a->holder == i && j->word != FG_TURN_PARKED;
+        int is_guest = a->guest.place == i, has_turn = is_guest || (a->turn.place == i && j->word != FG_TURN_PARKED);
         if (has_turn || fg_turn_waits(j, &views[i])) j->active = now;
         double cost = fg_turn_cost(j, views[i].had, is_alone, passed);
-        if (has_turn) j->held += (uint64_t)passed;
+        double held = is_guest ? guest_had : passed - guest_had;
+        if (has_turn && guest_had > 0) cost = held;
+        if (has_turn) j->held += (uint64_t)held;
         if (has_turn || j->strays) fg_turn_charge(j, cost / (1 + a->others));
         if (j->strays && views[i].until <= now) j->strays = 0;
         fg_turn_earn(a, j, passed);
@@ -224,11 +269,11 @@ static inline int fg_arbiter_has_modest(const fg_arbiter *a, const fg_turn_view 
 static inline void fg_arbiter_give_rest(fg_arbiter *a, const fg_turn_view *views, double claim) {
     double most = -1e18;
     for (int i = 0; i < FG_ARBITER_JOBS; i++) {
-        int asks = a->job[i].policy == FG_PACE_FAIR && (a->holder == i || fg_turn_waits(&a->job[i], &views[i]));
+        int asks = a->job[i].policy == FG_PACE_FAIR && (a->turn.place == i || fg_turn_waits(&a->job[i], &views[i]));
         if (asks && fg_turn_claim(&a->job[i]) > most) most = fg_turn_claim(&a->job[i]);
     }
     for (int i = 0; i < FG_ARBITER_JOBS; i++) {
-        int asks = a->job[i].policy == FG_PACE_FAIR && (a->holder == i || fg_turn_waits(&a->job[i], &views[i]));
+        int asks = a->job[i].policy == FG_PACE_FAIR && (a->turn.place == i || fg_turn_waits(&a->job[i], &views[i]));
         if (asks && most < claim) a->job[i].credit += (claim - most) * fg_turn_part(&a->job[i]);
     }
 }
@@ -239,7 +284,7 @@ static inline double fg_turn_end_by_rival(const fg_arbiter *a, const fg_turn_job
 
 /* Return the ns that the open turn still lasts; at most 0: it is to be closed; 1e18: nothing ends it. */
 static inline double fg_arbiter_left(const fg_arbiter *a, const fg_turn_view *views) {
-    const fg_turn_job *j = &a->job[a->holder];
+    const fg_turn_job *j = &a->job[a->turn.place];
     int rival = fg_arbiter_rival(a, views);
     double left = 1e18, earns = 1 - fg_turn_part(j);
     if (j->policy == FG_PACE_HARD || rival >= 0) left = j->credit / earns;
@@ -248,65 +293,101 @@ static inline double fg_arbiter_left(const fg_arbiter *a, const fg_turn_view *vi
         if (by_rival < left) left = by_rival;
     }
     if (fg_arbiter_has_modest(a, views)) {
-        double soon = (double)FG_UNINTERRUPTED - (double)(a->now - a->opened);
+        double soon = (double)FG_UNINTERRUPTED - (double)(a->now - a->turn.opened);
         if (soon < left) left = soon;
     }
     return left;
 }
 
-static inline void fg_arbiter_close(fg_arbiter *a) {
-    a->job[a->holder].word = FG_TURN_NONE;
-    a->closed = a->now;
+static inline void fg_held_open(fg_arbiter *a, fg_held_turn *turn, int place) {
+    *turn = (fg_held_turn){place, a->now, 0};
+    a->guests += turn == &a->guest;
+    a->job[place].word = FG_TURN_HELD;
+    a->job[place].unanswered = 0;
 }
 
-static inline void fg_arbiter_release(fg_arbiter *a) {
-    a->job[a->holder].word = FG_TURN_NONE;
-    a->holder = -1;
+static inline void fg_held_close(fg_arbiter *a, fg_held_turn *turn) {
+    a->job[turn->place].word = FG_TURN_NONE;
+    turn->closed = a->now;
+    if (turn == &a->turn) a->lost = 0;
 }
 
 /* A turn that was closed ends with the work that the job has on the GPU. */
-static inline void fg_arbiter_drain(fg_arbiter *a, const fg_turn_view *view) {
-    double beyond = (double)(a->now - a->closed) - (double)FG_AHEAD;
+static inline void fg_held_drain(fg_arbiter *a, fg_held_turn *turn, const fg_turn_view *view) {
+    double beyond = (double)(a->now - turn->closed) - (double)FG_AHEAD - a->lost;
     uint64_t until = fg_turn_until(view, a->now);
-    int is_empty = !until || a->now >= (until > a->closed ? until : a->closed) + FG_UNCONFIRMED;
+    int is_empty = !until || a->now >= (until > turn->closed ? until : turn->closed) + FG_UNCONFIRMED;
     if (beyond > a->longest) a->longest = beyond;
-    if (!is_empty && a->now - a->closed < FG_LONGEST_CLOSE) return;
-    a->job[a->holder].strays = !is_empty;
-    fg_arbiter_release(a);
+    if (!is_empty && a->now - turn->closed < FG_LONGEST_CLOSE) return;
+    a->job[turn->place].strays = !is_empty;
+    fg_held_release(a, turn);
 }
 
 /* Return when the holder has been without work for too long. */
-static inline uint64_t fg_arbiter_idle_at(const fg_arbiter *a, const fg_turn_view *view) {
+static inline uint64_t fg_held_idle_at(const fg_arbiter *a, const fg_held_turn *turn, const fg_turn_view *view) {
     uint64_t until = fg_turn_until(view, a->now);
-    return until > a->opened ? until + a->job[a->holder].patience : a->opened + FG_FIRST_LAUNCH;
+    return until > turn->opened ? until + a->job[turn->place].patience : turn->opened + FG_FIRST_LAUNCH;
 }
 
 /* A holder without work gives the turn up, or keeps it parked if no other job may have it. */
-static inline void fg_arbiter_rest(fg_arbiter *a, const fg_turn_view *views) {
-    fg_turn_job *j = &a->job[a->holder];
-    if (fg_turn_until(&views[a->holder], a->now) <= a->opened) j->unanswered = views[a->holder].wants;
-    else j->rested = fg_turn_until(&views[a->holder], a->now);
-    if (fg_arbiter_rival(a, views) >= 0 || (j->policy == FG_PACE_HARD && j->credit <= 0)) fg_arbiter_release(a);
+static inline void fg_held_rest(fg_arbiter *a, fg_held_turn *turn, const fg_turn_view *views) {
+    fg_turn_job *j = &a->job[turn->place];
+    const fg_turn_view *view = &views[turn->place];
+    int is_wanted = turn == &a->guest || fg_arbiter_rival(a, views) >= 0 || (j->policy == FG_PACE_HARD && j->credit <= 0);
+    if (fg_turn_until(view, a->now) <= turn->opened) j->unanswered = view->wants;
+    else j->rested = fg_turn_until(view, a->now);
+    if (is_wanted) fg_held_release(a, turn);
     else j->word = FG_TURN_PARKED;
 }
 
 static inline void fg_arbiter_judge(fg_arbiter *a, const fg_turn_view *views) {
-    fg_turn_job *j = &a->job[a->holder];
-    const fg_turn_view *view = &views[a->holder];
+    fg_turn_job *j = &a->job[a->turn.place];
+    const fg_turn_view *view = &views[a->turn.place];
     if (j->word == FG_TURN_PARKED && view->resumed) {
         j->word = FG_TURN_HELD;
         j->rested = 0;
-        a->opened = a->now;
+        a->turn.opened = a->now;
     }
-    if (a->closed) fg_arbiter_drain(a, view);
+    if (a->turn.closed) fg_held_drain(a, &a->turn, view);
     else if (j->word == FG_TURN_PARKED) {
-        if (fg_arbiter_rival(a, views) >= 0) fg_arbiter_close(a);   /* not released: it may just have launched */
-    } else if (a->now >= fg_arbiter_idle_at(a, view)) fg_arbiter_rest(a, views);
+        if (fg_arbiter_rival(a, views) >= 0) fg_held_close(a, &a->turn);   /* not released: it may just have launched */
+    } else if (a->now >= fg_held_idle_at(a, &a->turn, view)) fg_held_rest(a, &a->turn, views);
     else {
         if (fg_arbiter_rival(a, views) < 0 && j->policy == FG_PACE_FAIR && j->credit <= 0)
             fg_arbiter_give_rest(a, views, fg_arbiter_spread(a));
-        if (fg_arbiter_left(a, views) <= 0) fg_arbiter_close(a);
+        if (fg_arbiter_left(a, views) <= 0) fg_held_close(a, &a->turn);
     }
+}
+
+static inline void fg_arbiter_judge_guest(fg_arbiter *a, const fg_turn_view *views) {
+    const fg_turn_job *j = &a->job[a->guest.place];
+    const fg_turn_view *view = &views[a->guest.place];
+    if (a->guest.closed) fg_held_drain(a, &a->guest, view);
+    else if (a->now >= fg_held_idle_at(a, &a->guest, view)) fg_held_rest(a, &a->guest, views);
+    else if (j->credit <= 0 || !fg_turn_is_usually_modest(a, j)) fg_held_close(a, &a->guest);
+}
+
+/* Return the waiting job with the most credit for its share that may be a guest, or -1. */
+static inline int fg_arbiter_next_guest(const fg_arbiter *a, const fg_turn_view *views) {
+    int best = -1;
+    for (int i = 0; i < FG_ARBITER_JOBS; i++) {
+        const fg_turn_job *j = &a->job[i];
+        if (a->turn.place == i || !fg_turn_waits(j, &views[i]) || j->credit <= 0 || !fg_turn_is_usually_modest(a, j)) continue;
+        if (best < 0 || fg_turn_claim(j) > fg_turn_claim(&a->job[best])) best = i;
+    }
+    return best;
+}
+
+/* Return when the rest of a closed turn is too long to wait for. */
+static inline uint64_t fg_arbiter_guest_at(const fg_arbiter *a, const fg_turn_view *views) {
+    int is_long = fg_turn_until(&views[a->turn.place], a->now) > a->now + FG_AHEAD;
+    return is_long ? a->now : a->turn.closed + FG_AHEAD;
+}
+
+/* Let a job launch beside the last work of a turn that was closed. */
+static inline void fg_arbiter_invite(fg_arbiter *a, const fg_turn_view *views) {
+    int place = a->turn.place >= 0 && a->turn.closed && a->guest.place < 0 ? fg_arbiter_next_guest(a, views) : -1;
+    if (place >= 0 && a->now >= fg_arbiter_guest_at(a, views)) fg_held_open(a, &a->guest, place);
 }
 
 /* The credit with which a hard job begins a turn. */
@@ -314,14 +395,6 @@ static inline double fg_turn_start(const fg_turn_job *j) {
     double start = fg_turn_part(j) * (double)FG_PERIOD / 2;
     if (fg_turn_is_modest(j)) return 1;
     return start < (double)FG_TURN_START ? start : (double)FG_TURN_START;
-}
-
-static inline void fg_arbiter_open(fg_arbiter *a, int place) {
-    a->holder = place;
-    a->opened = a->now;
-    a->closed = 0;
-    a->job[place].word = FG_TURN_HELD;
-    a->job[place].unanswered = 0;
 }
 
 /* Give the turn to the waiting job with the most credit for its share. A hard job waits until it has saved some; what it
@@ -338,7 +411,7 @@ static inline void fg_arbiter_choose(fg_arbiter *a, const fg_turn_view *views) {
         fg_arbiter_give_rest(a, views, fg_arbiter_spread(a));
         best = fair;
     }
-    if (best >= 0) fg_arbiter_open(a, best);
+    if (best >= 0) fg_held_open(a, &a->turn, best);
 }
 
 /* The time until a waiting job has a credit, in ns. */
@@ -349,26 +422,37 @@ static inline double fg_turn_lacks(const fg_turn_job *j, double credit) {
 static inline double fg_arbiter_next_start(const fg_arbiter *a, const fg_turn_view *views) {
     double least = 1e18;
     for (int i = 0; i < FG_ARBITER_JOBS; i++) {
-        if (a->holder == i || !fg_turn_waits(&a->job[i], &views[i])) continue;
-        double lacks = fg_turn_lacks(&a->job[i], a->holder < 0 ? fg_turn_start(&a->job[i]) : 1);
+        if (a->turn.place == i || !fg_turn_waits(&a->job[i], &views[i])) continue;
+        double lacks = fg_turn_lacks(&a->job[i], a->turn.place < 0 ? fg_turn_start(&a->job[i]) : 1);
         if (lacks > 0 && lacks < least) least = lacks;
     }
     return least;
+}
+
+static inline uint64_t fg_sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Return when a turn that was closed has passed on, if the job says nothing more. */
+static inline uint64_t fg_held_over_at(const fg_arbiter *a, const fg_held_turn *turn, const fg_turn_view *views) {
+    uint64_t until = fg_turn_until(&views[turn->place], a->now);
+    return fg_sooner((until > turn->closed ? until : turn->closed) + FG_UNCONFIRMED, turn->closed + FG_LONGEST_CLOSE);
+}
+
+static inline uint64_t fg_guest_wake(const fg_arbiter *a, const fg_turn_view *views) {
+    if (a->guest.place < 0) return fg_arbiter_next_guest(a, views) >= 0 ? fg_arbiter_guest_at(a, views) : UINT64_MAX;
+    if (a->guest.closed) return fg_held_over_at(a, &a->guest, views);
+    return fg_sooner(fg_held_idle_at(a, &a->guest, &views[a->guest.place]), a->now + FG_UNINTERRUPTED);   /* its credit */
 }
 
 /* Return the time of the next step; UINT64_MAX: at the next event. */
 static inline uint64_t fg_arbiter_wake(const fg_arbiter *a, const fg_turn_view *views) {
     double in = fg_arbiter_next_start(a, views);
     uint64_t at = UINT64_MAX;
-    if (a->holder >= 0 && a->closed) {
-        uint64_t last = a->closed + FG_LONGEST_CLOSE;
-        at = fg_turn_until(&views[a->holder], a->now);
-        at = (at > a->closed ? at : a->closed) + FG_UNCONFIRMED;
-        at = at < last ? at : last;
+    if (a->turn.place >= 0 && a->turn.closed) {
+        at = fg_sooner(fg_held_over_at(a, &a->turn, views), fg_guest_wake(a, views));
         in = 1e18;
-    } else if (a->holder >= 0 && a->job[a->holder].word == FG_TURN_HELD) {
+    } else if (a->turn.place >= 0 && a->job[a->turn.place].word == FG_TURN_HELD) {
         double left = fg_arbiter_left(a, views);
-        at = fg_arbiter_idle_at(a, &views[a->holder]);
+        at = fg_held_idle_at(a, &a->turn, &views[a->turn.place]);
         if (left < in) in = left;
     }
     if (in < 1e17 && a->now + (uint64_t)in < at) at = a->now + (uint64_t)in;
@@ -381,8 +465,10 @@ static inline uint64_t fg_arbiter_ahead(const fg_arbiter *a) { return fg_arbiter
 /* Decide what each job may do from now on. views[k]: what the job at place k says. Return when to decide again. */
 static inline uint64_t fg_arbiter_step(fg_arbiter *a, const fg_turn_view views[FG_ARBITER_JOBS], uint64_t now) {
     fg_arbiter_pass(a, views, now);
-    if (a->holder >= 0) fg_arbiter_judge(a, views);
-    if (a->holder < 0) fg_arbiter_choose(a, views);
+    if (a->guest.place >= 0) fg_arbiter_judge_guest(a, views);
+    if (a->turn.place >= 0) fg_arbiter_judge(a, views);
+    fg_arbiter_invite(a, views);
+    if (a->turn.place < 0) fg_arbiter_choose(a, views);
     return fg_arbiter_wake(a, views);
 }
 #endif

@@ -20,6 +20,7 @@
 #define FG_KNOWN 4                    /* samples before the cost is relied on: the very first launches load code */
 #define FG_KEPT 0.8                   /* the weight of the earlier samples of the cost, at each new one */
 #define FG_MARK_DUE (100 * FG_US)     /* how often the driver is asked for a mark that is overdue */
+#define FG_SHORT_GUEST (5 * FG_MS)    /* launches of a guest whose cost is not known yet: one by one, each would wait for a time slice */
 #define FG_NO_END (3000 * FG_MS)      /* a kernel that has run for so long may wait for a later launch */
 
 typedef struct {
@@ -27,6 +28,7 @@ typedef struct {
     uint64_t made;               /* when it was recorded */
     uint64_t first;              /* when the first launch since the previous mark was made */
     uint32_t launches;           /* since the previous mark */
+    uint32_t guests;             /* at the first of them */
     double charged;              /* ns that were expected of them */
 } fg_ring_mark;
 
@@ -38,6 +40,7 @@ typedef struct {
     uint32_t oldest, pending;    /* the mark before the oldest one was reached at `end`, if is_timed */
     uint32_t known;              /* samples of the cost, up to FG_KNOWN */
     int is_timed;
+    uint32_t guests;             /* set by the caller: counts when other jobs have time slices; odd while they have */
     uint64_t end;                /* until when the GPU time has been counted */
     uint64_t begun;              /* since when the unsettled work has the GPU */
     uint64_t unreached;          /* when the oldest mark was last found not reached */
@@ -111,8 +114,10 @@ static inline void fg_backlog_settle(fg_backlog *b, int64_t length, uint64_t now
     uint64_t end = fg_backlog_reached_at(b, length, now), from = b->end > mark->first ? b->end : mark->first;
     if (!mark->launches) from = b->end < end ? b->end : end;   /* of another stream, behind work that was counted */
     double had = end > from ? (double)(end - from) : 0;
+    int is_shared = b->guests % 2 || b->guests != mark->guests;   /* the time between the marks is not all the job's */
+    if (is_shared && b->known && had > mark->charged) had = mark->charged;
     b->had += (uint64_t)had;
-    fg_backlog_learn(b, had, mark->launches);
+    if (!is_shared || !b->known || had < mark->charged) fg_backlog_learn(b, had, mark->launches);
     b->queued = b->queued > mark->charged ? b->queued - mark->charged : 0;
     if (end > b->end) b->end = end;
     if (end > b->begun) b->begun = end;
@@ -149,6 +154,7 @@ static inline uint64_t fg_backlog_look(fg_backlog *b, uint64_t now, fg_stopwatch
    that is longer. Launches whose cost is not known go one by one. */
 static inline uint64_t fg_backlog_wait(const fg_backlog *b, uint64_t ahead, uint64_t now) {
     uint64_t end = fg_backlog_end(b), nap = b->nap ? b->nap : ahead;
+    if (b->known && b->known < FG_KNOWN && b->guests % 2 && b->pending < FG_KNOWN && b->cost < (double)FG_SHORT_GUEST) return 0;
     if (b->pending && (b->known < FG_KNOWN || b->pending == FG_RING - 1)) return FG_MARK_DUE;
     if (end <= now + ahead / 4 || (double)end + b->cost <= (double)(now + ahead)) return 0;
     uint64_t wait = end - now > ahead / 2 ? end - now - ahead / 2 : FG_MARK_DUE;
@@ -186,7 +192,10 @@ static inline int fg_backlog_launch(fg_backlog *b, void *context, void *stream, 
         b->queued = b->open.charged;   /* not looked at since: it has ended */
     }
     fg_backlog_count(b, stream);
-    if (!b->open.launches) b->open.first = now;
+    if (!b->open.launches) {
+        b->open.first = now;
+        b->open.guests = b->guests;
+    }
     b->open.launches++;
     b->open.charged += b->cost;
     b->queued += b->cost;

@@ -23,7 +23,7 @@ typedef struct {
     uint32_t word;                    /* a futex: FG_TURN_NONE, … */
     uint32_t resumed;                 /* set by the job with its change from FG_TURN_PARKED to FG_TURN_HELD */
     uint32_t is_contended;            /* other jobs wait: an empty queue is worth a message */
-    uint32_t unused;
+    uint32_t guests;                  /* counts when jobs begin and end to launch beside each other: odd while they do */
     uint64_t ahead;                   /* the most work, in ns, that a process may queue */
     uint64_t room[5];
     fg_turn_seat seat[FG_TURN_SEATS];

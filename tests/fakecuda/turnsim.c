@@ -140,9 +140,15 @@ static int64_t between(void *self, void *from, void *to) { (void)self; return (i
 static void publish(process *p, uint64_t end) {
     p->until = end < now + FG_TURN_LEASE ? end : now + FG_TURN_LEASE;
 }
+static uint64_t look(process *p) {
+    fg_stopwatch watch = {record, reached, between, p};
+    p->backlog.guests = arbiter.guests;
+    uint64_t end = fg_backlog_look(&p->backlog, now, &watch);
+    publish(p, end);
+    return end;
+}
 static int may_launch(process *p) {
     job *j = p->of;
-    fg_stopwatch watch = {record, reached, between, p};
     if (is_free || j->place < 0) return 1;
     if (words[j->place] == FG_TURN_NONE) {
         p->wants = now;
@@ -156,10 +162,11 @@ static int may_launch(process *p) {
         sooner(&arbiter_at, now + POKE);
     }
     p->wants = 0;
+    p->backlog.guests = arbiter.guests;
     uint64_t wait = fg_backlog_wait(&p->backlog, ahead, now);
     if ((wait && now - p->looked > 50 * FG_US) || p->napped) {
         p->looked = now;
-        publish(p, fg_backlog_look(&p->backlog, now, &watch));
+        look(p);
         if (p->napped) fg_backlog_woke(&p->backlog);
         p->napped = 0;
         wait = fg_backlog_wait(&p->backlog, ahead, now);
@@ -189,8 +196,7 @@ static void keep(process *p) {   /* the hook's thread */
     fg_stopwatch watch = {record, reached, between, p};
     int word = p->of->place < 0 ? FG_TURN_HELD : words[p->of->place];
     if (word == FG_TURN_NONE) fg_backlog_seal(&p->backlog, now, &watch);
-    uint64_t end = fg_backlog_look(&p->backlog, now, &watch);
-    publish(p, end);
+    uint64_t end = look(p);
     if (end <= now) {
         p->until = word == FG_TURN_NONE ? 0 : end;
         if (word == FG_TURN_NONE || (word == FG_TURN_HELD && is_contended)) sooner(&arbiter_at, now + POKE);
@@ -228,7 +234,7 @@ static void arbitrate(void) {
         }
     }
     arbiter.others = is_contended = 0;
-    for (int i = 0; i < FG_ARBITER_JOBS; i++) is_contended += views[i].wants && i != arbiter.holder;
+    for (int i = 0; i < FG_ARBITER_JOBS; i++) is_contended += views[i].wants && i != arbiter.turn.place;
     for (int i = 0; i < n_all; i++) arbiter.others += all[i]->of->place < 0 && all[i]->kernels;
     uint64_t wake = fg_arbiter_step(&arbiter, views, now);
     for (int i = 0; i < n_jobs; i++) if (jobs[i].place >= 0) show(&jobs[i]);

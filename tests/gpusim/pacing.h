@@ -258,7 +258,8 @@ static void has_finished(process *program)
     if (!seat)
         return;
     double took = (double)(now - seat->last_done);
-    seat->each += seat->each ? (took - seat->each) / WEIGHT : took;
+    if (pacing.arbiter.guest.place < 0 || !seat->each || took < seat->each)     /* else another job had a part of it */
+        seat->each += seat->each ? (took - seat->each) / WEIGHT : took;
     seat->had += (ns)took;
     seat->last_done = now;
     seat->unfinished--;
