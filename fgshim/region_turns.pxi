@@ -23,6 +23,17 @@ cdef extern from "arbiter.h":
     int fg_arbiter_word(const fg_arbiter *, int place)
     uint64_t fg_arbiter_step(fg_arbiter *, const fg_turn_view *, uint64_t now)
 
+cdef extern from "launcher.h":
+    const uint32_t FG_LAUNCHER_ANY, FG_LAUNCHER_NONE
+    const uint64_t FG_SUBTURN, FG_LONGEST_SUBCLOSE, FG_TOGETHER
+    ctypedef struct fg_seat_view:
+        uint64_t wants, until
+    ctypedef struct fg_launcher:
+        uint32_t launcher
+    uint64_t fg_launcher_step(fg_launcher *, const fg_seat_view *, uint32_t count, bint is_on, uint64_t now)
+
+LAUNCHER_ANY, LAUNCHER_NONE = FG_LAUNCHER_ANY, FG_LAUNCHER_NONE
+SUBTURN, LONGEST_SUBCLOSE, TOGETHER = FG_SUBTURN, FG_LONGEST_SUBCLOSE, FG_TOGETHER
 TURN_NONE, TURN_HELD, TURN_PARKED = FG_TURN_NONE, FG_TURN_HELD, FG_TURN_PARKED
 TURN_LEASE, TURN_LONGEST_CLOSE, TURN_FIRST_LAUNCH = FG_LEASE, FG_LONGEST_CLOSE, FG_FIRST_LAUNCH
 TURN_WITHOUT_WORK, TURN_JOBS = FG_WITHOUT_WORK, FG_ARBITER_JOBS
@@ -81,3 +92,25 @@ cdef class Arbiter:
     def guest(self) -> int:
         """Return the place of the job that launches beside work of the holder that runs on; -1: there is none."""
         return self.arbiter.guest.place
+
+
+cdef class Launcher:
+    """Which of the processes of a job launches, for tests."""
+
+    cdef fg_launcher launcher
+
+    def __init__(self):
+        memset(&self.launcher, 0, sizeof(self.launcher))
+
+    def step(self, seats, uint64_t now, bint is_on=True):
+        """Decide. `seats`: (wants, until) of each process. Return the time of the next step, or None."""
+        cdef fg_seat_view views[8]
+        for at, (wants, until) in enumerate(seats[:8]):
+            views[at].wants, views[at].until = wants, until
+        cdef uint64_t wake = fg_launcher_step(&self.launcher, views, min(len(seats), 8), is_on, now)
+        return None if wake == <uint64_t> -1 else wake
+
+    @property
+    def launcher(self) -> int:
+        """Return the seat + 1 of the process that launches, or LAUNCHER_ANY, or LAUNCHER_NONE."""
+        return self.launcher.launcher

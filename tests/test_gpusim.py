@@ -78,8 +78,6 @@ def test_a_late_host_leaves_the_gpu_to_others(simulator):
 
 
 MISSED = {  # docs/design/measurements.md has the figures and the reasons
-    "50: 4 processes, 50: 171 us",
-    "2 of 50: 2 processes, 171 us, a wait each 4",
     "4 of 25: a training that pauses 3 ms",
 }
 

@@ -79,6 +79,11 @@ FURTHER = {  # a mix, and the points by which a job may have less or more than i
     "50: 4 streams, a quarter each": (jobs_of("50 50", "50,streams=4,width=25", PRODUCT), 3),
     "25: 16 streams": (jobs_of("25 75", "200,streams=16", "200"), 3),
     "25: 32 streams": (jobs_of("25 75", "200,streams=32", "200"), 3),
+    "50: 4 processes of 171 us": (
+        [*jobs_of("50", PRODUCT, processes=4), *jobs_of("50", PRODUCT)],
+        3,
+    ),
+    "2 of 50: 2 processes each, a wait each 4": (jobs_of("50 50", PRODUCTS, processes=2), 5),
     "25: 4 processes of 5 ms": (
         [*jobs_of("25", "5000", processes=4), *jobs_of("75", PRODUCT)],
         5,

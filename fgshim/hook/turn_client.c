@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include "backlog.h"
+#include "launcher.h"
 #include "clock.h"
 #include "linker.h"
 #include "owner.h"
@@ -257,8 +258,8 @@ static void start_keeper(void) {
 }
 
 /* -- a launch ------------------------------------------------------------------------------------------------------ */
-/* Say that a launch waits, and wait until the word changes. */
-static void wait_for_turn(fg_turn_page *page, uint64_t now) {
+/* Say that a launch waits, and wait until a word of the page changes. */
+static void wait_for_turn(fg_turn_page *page, uint32_t *word, uint32_t value, uint64_t now) {
     if (pthread_mutex_lock(&lock)) return;
     check(now);
     put(&page->seat[seat].wants, now);
@@ -266,7 +267,7 @@ static void wait_for_turn(fg_turn_page *page, uint64_t now) {
     int is_asleep = __atomic_load_n(&sleeps, __ATOMIC_ACQUIRE);
     pthread_mutex_unlock(&lock);
     if (is_asleep) ring();   /* its last work may not have been looked at yet */
-    wait_on(&page->word, FG_TURN_NONE, FG_WANT_AGAIN);
+    wait_on(word, value, FG_WANT_AGAIN);
 }
 
 static void resume(fg_turn_page *page) {
@@ -318,8 +319,13 @@ static int enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_st
         fg_turn_page *page = page_of(gpu);
         uint32_t word = page ? peek(&page->word) : FG_TURN_HELD;
         now = fg_clock();
+        uint32_t launcher = page ? peek(&page->launcher) : FG_LAUNCHER_ANY;
         if (word == FG_TURN_NONE) {
-            wait_for_turn(page, now);
+            wait_for_turn(page, &page->word, word, now);
+            continue;
+        }
+        if (launcher != FG_LAUNCHER_ANY && launcher != seat + 1) {
+            wait_for_turn(page, &page->launcher, launcher, now);
             continue;
         }
         if (word == FG_TURN_PARKED) resume(page);

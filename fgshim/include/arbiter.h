@@ -180,9 +180,11 @@ static inline int fg_turn_is_usually_modest(const fg_arbiter *a, const fg_turn_j
     return j->usual < fg_turn_part(j) / 2 * fg_arbiter_usual(a);
 }
 
-static inline uint64_t fg_turn_until(const fg_turn_view *v, uint64_t now) {
-    return v->until < now + FG_TURN_LEASE ? v->until : now + FG_TURN_LEASE;
-}
+static inline uint64_t fg_sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static inline uint64_t fg_lease(uint64_t until, uint64_t now) { return fg_sooner(until, now + FG_TURN_LEASE); }
+
+static inline uint64_t fg_turn_until(const fg_turn_view *v, uint64_t now) { return fg_lease(v->until, now); }
 
 static inline void fg_turn_earn(const fg_arbiter *a, fg_turn_job *j, double passed) {
     double most = fg_turn_part(j) * fg_arbiter_period(a, FG_KERNELS_A_PERIOD);
@@ -428,8 +430,6 @@ static inline double fg_arbiter_next_start(const fg_arbiter *a, const fg_turn_vi
     }
     return least;
 }
-
-static inline uint64_t fg_sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* Return when a turn that was closed has passed on, if the job says nothing more. */
 static inline uint64_t fg_held_over_at(const fg_arbiter *a, const fg_held_turn *turn, const fg_turn_view *views) {

@@ -25,7 +25,9 @@ typedef struct {
     uint32_t is_contended;            /* other jobs wait: an empty queue is worth a message */
     uint32_t guests;                  /* counts when jobs begin and end to launch beside each other: odd while they do */
     uint64_t ahead;                   /* the most work, in ns, that a process may queue */
-    uint64_t room[5];
+    uint32_t launcher;                /* a futex: the seat + 1 of the only process that may launch; see launcher.h */
+    uint32_t unused;
+    uint64_t room[4];
     fg_turn_seat seat[FG_TURN_SEATS];
 } fg_turn_page;
 _Static_assert(sizeof(fg_turn_page) <= FG_TURN_PAGE_SIZE, "the page is too small");

@@ -25,7 +25,7 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
-#include "arbiter.h"
+#include "launcher.h"
 #include "turn_page.h"
 #include "turn_server.h"
 
@@ -42,6 +42,7 @@ typedef struct {
     uint32_t position[FG_TURN_GPUS];
     gpu *of[FG_TURN_GPUS];
     fg_turn_page *page[FG_TURN_GPUS];
+    fg_launcher launcher[FG_TURN_GPUS];
     uint8_t taken[FG_TURN_SEATS];
 } turn_job;
 typedef struct { int fd; turn_job *job; uint32_t seat; } connection;
@@ -73,6 +74,31 @@ static fg_turn_view view_of(turn_job *j, unsigned at) {
     return view;
 }
 
+static void show_word(uint32_t *at, uint32_t word) {
+    __atomic_store_n(at, word, __ATOMIC_RELEASE);
+    syscall(SYS_futex, at, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Choose the process of a job that launches. Return whether another one waits for it. */
+static int lead(turn_job *j, unsigned at, uint64_t now) {
+    static fg_seat_view seats[FG_TURN_SEATS];
+    gpu *g = j->of[at];
+    fg_turn_page *page = j->page[at];
+    int waiting = 0, is_held = fg_arbiter_word(&g->arbiter, j->place[at]) == FG_TURN_HELD;
+    for (uint32_t i = 0; i < FG_TURN_SEATS; i++) {
+        seats[i] = (fg_seat_view){0};
+        if (!j->taken[i]) continue;
+        seats[i].wants = __atomic_load_n(&page->seat[i].wants, __ATOMIC_ACQUIRE);
+        seats[i].until = fg_lease(__atomic_load_n(&page->seat[i].until, __ATOMIC_ACQUIRE), now);
+        waiting |= seats[i].wants != 0;
+    }
+    int is_on = is_held && (fg_arbiter_active(&g->arbiter) > 1 || g->arbiter.others);
+    uint64_t wake = fg_launcher_step(&j->launcher[at], seats, FG_TURN_SEATS, is_on, now);
+    g->wake = fg_sooner(g->wake, wake);
+    if (page->launcher != j->launcher[at].launcher) show_word(&page->launcher, j->launcher[at].launcher);
+    return is_on && waiting;
+}
+
 static void show(turn_job *j, unsigned at, int is_contended) {
     fg_turn_page *page = j->page[at];
     int word = fg_arbiter_word(&j->of[at]->arbiter, j->place[at]), before = j->shown[at];
@@ -82,8 +108,7 @@ static void show(turn_job *j, unsigned at, int is_contended) {
     __atomic_store_n(&page->is_contended, (uint32_t)is_contended, __ATOMIC_RELAXED);
     j->shown[at] = word;
     if (current == (uint32_t)word || (word == FG_TURN_PARKED && before == FG_TURN_PARKED)) return;   /* it may just resume */
-    __atomic_store_n(&page->word, (uint32_t)word, __ATOMIC_RELEASE);
-    syscall(SYS_futex, &page->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    show_word(&page->word, (uint32_t)word);
 }
 
 static int is_connected(const turn_job *j) {
@@ -106,7 +131,7 @@ static void step(gpu *g, uint64_t now) {
     g->is_due = 0;
     for (int i = 0; i < JOBS; i++)
         for (unsigned k = 0; jobs[i] && k < jobs[i]->pages; k++)
-            if (jobs[i]->of[k] == g) show(jobs[i], k, waiting > 0);
+            if (jobs[i]->of[k] == g) show(jobs[i], k, lead(jobs[i], k, now) || waiting > 0);
 }
 
 static void mark_due(turn_job *j) {

@@ -11,6 +11,7 @@
  * Sleeps are late by 60 µs (those of hook's thread and arbiter, with a small timer slack, by 20), and one in a hundred by
  * 2 ms more. */
 #include "backlog.h"
+#include "launcher.h"
 #include "simjob.h"
 
 enum { ROOM = 4096, DEPTH = 1024, JOBS = 8, PROCESSES = 8, ALL = 64, STREAMS = 32, LATENCIES = 8192 };
@@ -25,12 +26,14 @@ typedef struct {
     fg_backlog backlog;
     stream *stream;
     uint64_t wake, keeper, launches, until, wants, looked, arrival;
+    uint32_t seat;
     int kernels, syncing, full, napped;
     unsigned seed;
 } process;
 struct job {
     job_words asked;
-    int streams, width, place, resumed, requests;
+    int streams, width, place, resumed, requests, is_contended;
+    fg_launcher launcher;
     double rate;
     uint64_t pause, had, had_before, latency[LATENCIES];
     process *process[PROCESSES];
@@ -150,7 +153,8 @@ static uint64_t look(process *p) {
 static int may_launch(process *p) {
     job *j = p->of;
     if (is_free || j->place < 0) return 1;
-    if (words[j->place] == FG_TURN_NONE) {
+    int is_behind = j->launcher.launcher != FG_LAUNCHER_ANY && j->launcher.launcher != p->seat + 1;
+    if (words[j->place] == FG_TURN_NONE || is_behind) {
         p->wants = now;
         p->wake = now + 20 * FG_MS;
         sooner(&arbiter_at, now + POKE);
@@ -199,7 +203,7 @@ static void keep(process *p) {   /* the hook's thread */
     uint64_t end = look(p);
     if (end <= now) {
         p->until = word == FG_TURN_NONE ? 0 : end;
-        if (word == FG_TURN_NONE || (word == FG_TURN_HELD && is_contended)) sooner(&arbiter_at, now + POKE);
+        if (word == FG_TURN_NONE || (word == FG_TURN_HELD && (is_contended || p->of->is_contended))) sooner(&arbiter_at, now + POKE);
         p->keeper = word == FG_TURN_HELD ? now + FG_MS : NEVER;
         return;
     }
@@ -209,6 +213,23 @@ static void keep(process *p) {   /* the hook's thread */
 }
 
 /* -- the arbiter --------------------------------------------------------------------------------------------------- */
+static uint64_t lead(job *j) {   /* which process of the job launches; when to decide again */
+    fg_seat_view seats[PROCESSES];
+    uint32_t before = j->launcher.launcher;
+    int waiting = 0, is_on = fg_arbiter_word(&arbiter, j->place) == FG_TURN_HELD && (fg_arbiter_active(&arbiter) > 1 || arbiter.others);
+    for (int k = 0; k < j->asked.processes; k++) {
+        process *p = j->process[k];
+        seats[k] = (fg_seat_view){p->wants, fg_lease(p->until, now)};
+        waiting |= p->wants != 0;
+    }
+    uint64_t wake = fg_launcher_step(&j->launcher, seats, (uint32_t)j->asked.processes, is_on, now);
+    uint32_t launcher = j->launcher.launcher;
+    j->is_contended = is_on && waiting;
+    if (launcher != before && is_on && launcher != FG_LAUNCHER_NONE)
+        for (int k = 0; k < j->asked.processes; k++)
+            if (j->process[k]->wants && (!launcher || launcher == (uint32_t)k + 1)) j->process[k]->wake = now + 2 * POKE;
+    return wake;
+}
 static void show(job *j) {
     int word = fg_arbiter_word(&arbiter, j->place), before = words[j->place];
     words[j->place] = word;
@@ -237,7 +258,11 @@ static void arbitrate(void) {
     for (int i = 0; i < FG_ARBITER_JOBS; i++) is_contended += views[i].wants && i != arbiter.turn.place;
     for (int i = 0; i < n_all; i++) arbiter.others += all[i]->of->place < 0 && all[i]->kernels;
     uint64_t wake = fg_arbiter_step(&arbiter, views, now);
-    for (int i = 0; i < n_jobs; i++) if (jobs[i].place >= 0) show(&jobs[i]);
+    for (int i = 0; i < n_jobs; i++) {
+        if (jobs[i].place < 0) continue;
+        wake = fg_sooner(wake, lead(&jobs[i]));
+        show(&jobs[i]);
+    }
     ahead = fg_arbiter_ahead(&arbiter);
     arbiter_at = wake == NEVER ? NEVER : wake + little_late();
 }
@@ -252,7 +277,7 @@ static void read_job(const char *text, job *j) {
     j->place = fg_arbiter_join(&arbiter, j->asked.policy, j->asked.share);
     for (int i = 0; i < j->asked.processes; i++) {
         process *p = calloc(1, sizeof *p);
-        *p = (process){.of = j, .wake = j->asked.from + (uint64_t)i * 777 * FG_US, .keeper = NEVER, .arrival = j->asked.from, .seed = (unsigned)n_all + noise};
+        *p = (process){.of = j, .wake = j->asked.from + (uint64_t)i * 777 * FG_US, .keeper = NEVER, .arrival = j->asked.from, .seed = (unsigned)n_all + noise, .seat = (uint32_t)i};
         p->stream = calloc((size_t)j->streams, sizeof(stream));
         j->process[i] = all[n_all++] = p;
     }

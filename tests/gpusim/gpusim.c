@@ -1,7 +1,7 @@
 /* Simulate jobs that share a GPU: gpusim [OPTION=VALUE ...] JOB ...
  *
  * Options, times in microseconds: seconds=6 seed=1 slice=2000 interrupting=300 changing=150 reach=4 late=60 very_late=2000
- * very_often=0.01 wake=12; turns=1: jobs take exclusive turns, with launchers=0 poll=100 early=150 (see pacing.h).
+ * very_often=0.01 wake=12; turns=1: jobs take exclusive turns, with launchers=1 poll=100 early=150 (see pacing.h).
  * A JOB is a list such as share=25,kernel=171,wait=4 of: share (per cent), fair, none (policies other than hard),
  * processes, streams, width (of a kernel: part of the GPU), kernel, tail and tail_each (one in so many kernels takes
  * `tail`), graph (kernels of a launch), copy (before the first launch), wait (after so many launches), pause (then), launch

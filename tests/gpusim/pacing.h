@@ -36,7 +36,7 @@ static struct {
     fg_arbiter arbiter;
     seat *seats[FG_ARBITER_JOBS];
     ns due;                         /* when the arbiter runs */
-} pacing = {.poll = 100 * US, .early = 150 * US, .due = NEVER};
+} pacing = {.launchers = 1, .poll = 100 * US, .early = 150 * US, .due = NEVER};
 
 static void run_arbiter(void *subject);
 
