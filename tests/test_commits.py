@@ -4,23 +4,16 @@ import os
 import random
 import shutil
 import sqlite3
-import struct
 from errno import ENOSPC
-from pathlib import Path
 
 import pytest
 
 from builders import a_demand, new_jobs
 from crashing import QUEUE_FILES, copy_files
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import GpuState
-from fgsched.domain.states import JobState
-from fgsched.scheduling.priority import Usage
 from fgsched.store import Store
-from fgsched.store.schema import VERSION
 
 ANN = (1, 1, "ann")
-KEPT = Path(__file__).parent / "data" / "queue-v1.db"
 FILES = QUEUE_FILES[:4]  # without the checksums
 
 
@@ -217,44 +210,3 @@ def test_a_turn_that_writes_nothing_is_no_commit(tmp_path):
         store.open_jobs()
     assert (tmp_path / "queue.commits").read_bytes() == before
     store.close()
-
-
-def test_an_older_queue_is_migrated_after_a_backup(tmp_path):
-    path = tmp_path / "queue.db"
-    shutil.copy(KEPT, path)
-    (tmp_path / "queue.initialised").touch()
-    assert ids(path) == [2]
-    assert struct.unpack(">I", path.read_bytes()[60:64]) == (VERSION,), "the version in the header"
-    with sqlite3.connect(tmp_path / "queue.db.version-1") as old:
-        assert old.execute("PRAGMA user_version").fetchone() == (1,)
-        assert old.execute("SELECT id FROM job").fetchall() == [(1,), (2,)]
-    old.close()
-    assert (tmp_path / "queue.db.version-1").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_queue_of_the_first_version_has_all_its_jobs_cards_and_accounts_for_ever(tmp_path):
-    """queue-v1-busy.db was made by the code of commit fb8e2b7; its program may still run job 2."""
-    path = tmp_path / "queue.db"
-    shutil.copy(KEPT.with_name("queue-v1-busy.db"), path)
-    path.chmod(0o600)
-    store = Store(path)
-    jobs = [
-        (job.id, job.state, job.held, job.task, job.depends, [hold.gpu for hold in job.holds])
-        for job in store.open_jobs()
-    ]
-    assert jobs == [
-        (2, JobState.RUNNING, "", None, "", [0]),
-        (3, JobState.PENDING, "", None, "", []),
-        (4, JobState.PENDING, "", None, "afterok:3", []),
-        (5, JobState.PENDING, "user", None, "", []),
-        (6, JobState.PENDING, "", 0, "", []),
-    ]
-    assert (store.past(1).job.state, store.past(1).allocated[0].share) == (JobState.COMPLETED, 5000)
-    assert store.material(4) == (b"#!/bin/sh\n# array\n", b"A=1\0")
-    assert store.kept.usage() == {("physics", "ann"): Usage(12.5, 5.0)}
-    assert [state for state, note, _ in store.card_marks().values() if note == "fan"] == [GpuState.DRAINED]
-    assert store.name == "c01099f2", "claims of its jobs are below this name, or in the layout without one"
-    submit(store, 7)
-    assert store.last_id() == 7
-    store.close()
-    assert (tmp_path / "queue.db.version-1").exists()

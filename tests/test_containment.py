@@ -433,7 +433,7 @@ def test_a_detail_that_is_not_utf8_is_stored_as_escapes():
     world = World([a_gpu(0)])
     world.submit([a_demand(WHOLE)])
     world.settle()
-    text = "R2 32512 launch 1 2 0 0 0 0 0 -1 0 0 0 0 2 exec /bin/b\udce4sh\0"
+    text = "R4 32512 launch 1 2 0 0 0 0 0 -1 0 0 0 0 0 2 0 0 exec /bin/b\udce4sh\0"
     world.host.finish(1, 1, parse_result(text))
     rest(world)
     assert world.job(1).ended.detail == "exec /bin/b\\xe4sh\\x00"

@@ -194,7 +194,7 @@ def test_a_disk_that_takes_no_more_is_told_and_nothing_is_queued(home):
     assert history(home) == [1]
 
 
-@pytest.mark.parametrize("fault", ["newer", "unreleased", "damaged", "missing"])
+@pytest.mark.parametrize("fault", ["newer", "damaged", "missing"])
 def test_a_queue_that_cannot_be_used_is_named_with_the_way_out(tmp_path, fault):
     with living(tmp_path / "home") as home:
         assert home.run("fgsub", "--hold", *WITNESS).status == 0
@@ -209,11 +209,6 @@ def test_a_queue_that_cannot_be_used_is_named_with_the_way_out(tmp_path, fault):
                     db.execute("PRAGMA user_version = 999")
                 db.close()
                 way_out = "Upgrade fgsched"
-            case "unreleased":
-                with sqlite3.connect(queue) as db:
-                    db.execute("ALTER TABLE job DROP COLUMN cpus")
-                db.close()
-                way_out = "Let the fgsched that made it finish its jobs"
             case "damaged":
                 queue.write_bytes(kept[:100] + secrets.token_bytes(len(kept) - 100))
                 way_out = "fgsched doctor --recover"

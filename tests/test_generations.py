@@ -49,7 +49,7 @@ def entries(path):
 
 
 def test_each_queue_has_a_directory_of_its_own_and_the_plain_names_lead_there(tmp_path):
-    own = generations.directory_of(tmp_path, NEW, set)
+    own = generations.directory_of(tmp_path, NEW)
     generations.link(tmp_path, own)
     assert own == tmp_path / NEW
     assert own.stat().st_mode & 0o777 == 0o711
@@ -103,35 +103,12 @@ def test_a_queue_that_is_brought_back_has_its_claims_again(tmp_path):
     with sleeping() as shepherd:
         claim(tmp_path / OLD, "7.2", shepherd)
         generations.close(tmp_path / OLD)
-        assert generations.directory_of(tmp_path, OLD, set) == tmp_path / OLD
+        assert generations.directory_of(tmp_path, OLD) == tmp_path / OLD
         assert entries(tmp_path / OLD) == ["claim", "claim/7.2", "job", "job/7.2", "result"]
 
 
-def test_attempts_that_an_older_fgsched_started_keep_to_its_layout(tmp_path):
-    with sleeping() as shepherd:
-        claim(tmp_path, "7.2", shepherd)
-        assert generations.directory_of(tmp_path, NEW, lambda: {(7, 2)}) == tmp_path
-        assert generations.others(tmp_path, tmp_path) == []
-        generations.link(tmp_path, tmp_path)
-        assert not (tmp_path / "claim").is_symlink()
-
-
-def test_the_layout_of_an_older_fgsched_whose_jobs_this_queue_does_not_know_is_an_earlier_queues(tmp_path):
-    with sleeping() as shepherd:
-        claim(tmp_path, "7.2", shepherd)
-        own = generations.directory_of(tmp_path, NEW, lambda: {(7, 3), (8, 1)})
-        assert own == tmp_path / NEW
-        assert generations.others(tmp_path, own) == [tmp_path]
-        assert generations.highest_id(tmp_path, own) == 7
-        generations.close(tmp_path)
-        assert [(one.queue, one.job) for one in generations.living_jobs(tmp_path)] == [("", 7)]
-    generations.remove_ended(tmp_path, (), os.rmdir)
-    generations.link(tmp_path, own)
-    assert entries(tmp_path) == [NEW, "claim", "job", "result"]
-
-
 def test_a_number_that_no_queue_gave_out_is_no_id(tmp_path):
-    own = generations.directory_of(tmp_path, NEW, set)
+    own = generations.directory_of(tmp_path, NEW)
     (tmp_path / OLD / "claim").mkdir(parents=True)
     for name in ("12.1", f"{10**30}.1", "٣.1", "x.1"):
         (tmp_path / OLD / "claim" / name).symlink_to("T")

@@ -15,7 +15,6 @@ from fgsched.domain.errors import Refused
 from fgsched.domain.job import Request
 from fgsched.domain.states import JobState
 from fgsched.store import NewJob, Store
-from fgsched.store.schema import VERSION
 from live_host import attempts, living
 
 DAY, MIB = 86_400.0, 1 << 20
@@ -225,33 +224,6 @@ def test_keys_of_submissions_are_forgotten_after_a_day(store):
     assert store.submitted(1, "1.1".rjust(16, "k")) == range(2, 3)
     rows = store._db.execute("SELECT count(*) FROM submission").fetchone()[0]
     assert rows == 600
-
-
-def test_jobs_that_ended_before_the_file_knew_of_it_are_found(tmp_path):
-    """As an older program left it: version 2."""
-    store = Store(tmp_path / "queue.db")
-    ended, lives = submit(store, b"#!/old"), submit(store, b"#!/lives")
-    end(store, ended, 1.0)
-    store.close()
-    with sqlite3.connect(tmp_path / "queue.db") as db:
-        for name in ("over", "idle"):
-            db.execute(f"DROP TABLE {name}")
-        for name in ("open_script", "open_environment"):
-            db.execute(f"DROP INDEX {name}")
-        db.execute("DROP TRIGGER job_ends")
-        cards = ("no_card_is_over_held", "no_card_comes_to_be_over_held")
-        for name in cards:
-            db.execute(f"DROP TRIGGER {name}")
-        db.execute("ALTER TABLE card DROP COLUMN capacity")
-        for name in cards:  # version 5 replaces them
-            db.execute(f"CREATE TRIGGER {name} AFTER INSERT ON hold BEGIN SELECT 1; END")
-        db.execute("PRAGMA user_version = 2")
-    db.close()
-    again = Store(tmp_path / "queue.db")
-    prune(a_pruner(again), 40 * DAY)
-    assert VERSION >= 3
-    assert [kept(again, job)[0] for job in (ended, lives)] == [b"", b"#!/lives"]
-    again.close()
 
 
 def test_giving_pages_back_makes_a_checkpoint_when_the_log_is_long(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sqlite3
 
 import pytest
 
@@ -149,27 +148,6 @@ def test_processes_that_are_started_in_a_loop_are_joined_only_where_they_adjoin(
         ("several", "Tue 10 Nov 09:00", "Tue 10 Nov 09:30", "0.5 h"),
         ("several", "Tue 10 Nov 09:40", "Tue 10 Nov 10:00", "0.3 h"),
     ]
-
-
-OLD = """DROP TABLE foreign_run;
-INSERT INTO foreign_use (span, at, card, user, command, pid, seconds, memory, peak, used)
-VALUES (3600, {0}, 1, 'viz', 'paraview', 5, 600, 1.0, 1, 0.0),
-  (3600, {1}, 1, 'viz', 'paraview', 6, 3600, 1.0, 1, 0.0)
-"""
-
-
-def test_accounts_of_an_earlier_release_show_no_more_than_the_hours_that_they_have(tmp_path):
-    path = a_week(tmp_path / "accounts.db", [])
-    db = sqlite3.connect(path)
-    db.executescript(OLD.format(at(0, 9), at(5, 15)))
-    db.close()
-    expected = [
-        ("5", "Mon 9 Nov 09:00", "Mon 9 Nov 09:10", "0.2 h"),
-        ("6", "Sat 14 Nov 15:00", "Sat 14 Nov 16:00", "1.0 h"),
-    ]
-    assert rows(path) == expected
-    Ledger(path).close()
-    assert rows(path) == expected
 
 
 def test_a_gpu_that_came_back_while_no_controller_ran_is_not_shown_as_down(tmp_path):

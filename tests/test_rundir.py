@@ -61,8 +61,8 @@ KINDS = {
     "long": lambda path: a_link(path, "x" * 4000),
     "not UTF-8": lambda path: os.symlink(b"P:\xe9:1:\xff", path),
     "a pid beyond all": lambda path: path.symlink_to(f"P:{10**30}:1:{BOOT}"),
-    "a result of huge numbers": lambda path: a_link(path, f"R2 0 exit{f' {10**309}' * 13}"),
-    "a truncated result": lambda path: path.symlink_to("R2 0 exit 1 2"),
+    "a result of huge numbers": lambda path: a_link(path, f"R4 0 exit{f' {10**309}' * 16}"),
+    "a truncated result": lambda path: path.symlink_to("R4 0 exit 1 2"),
 }
 NAMES = (
     "1.1",
@@ -345,7 +345,7 @@ def test_what_it_makes_itself_is_no_reason_to_look_again(tmp_path):
     )
     tmp_path.chmod(0o700)
     places.prepare(os.geteuid())
-    generations.directory_of(places.run, "0123abcd", set)
+    generations.directory_of(places.run, "0123abcd")
     one = Presence(places, RunDir(places.run / "0123abcd", BOOT), lambda: a_socket(places.socket))
     one.heard(0.0)
     one.look(1.0)
@@ -394,10 +394,10 @@ def test_a_client_finds_the_controller_by_the_socket_that_was_made_again(home):
 
 # -- results that cannot be read ---------------------------------------------------------------------
 
-RESULT = "R2 0 exit 1 2 3 4 5 0 0 -1 0 0 0 0 0 "
+RESULT = "R4 0 exit 1 2 3 4 5 0 0 -1 0 0 0 0 0 0 0 0 "
 
 
-@pytest.mark.parametrize("text", ["junk", "R2 0 exit 1 2", "R2 x" + RESULT[4:], "R9" + RESULT[2:]])
+@pytest.mark.parametrize("text", ["junk", "R4 0 exit 1 2", "R4 x" + RESULT[4:], "R9" + RESULT[2:]])
 def test_a_result_that_cannot_be_read_is_an_end_though_its_shepherd_lives(tmp_path, text):
     run = RunDir(tmp_path / "run", BOOT)
     me = identify(os.getpid())

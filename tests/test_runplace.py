@@ -130,34 +130,17 @@ def test_what_a_cleaner_removed_and_another_made_again_is_left_for_another_name(
     ("claim", "moves"),
     [(f"P:5:6:{BOOT}", False), (f"H:5:6:{BOOT}", False), ("P:5:6:boot-1", True), ("T", True)],
 )
-@pytest.mark.parametrize("folder", ["claim", "0123abcd/claim", "0123abcd/claimed"])
-def test_a_run_directory_of_an_earlier_version_is_kept_while_attempts_of_this_boot_use_it(
+@pytest.mark.parametrize("folder", ["0123abcd/claim", "0123abcd/claimed"])
+def test_a_run_directory_elsewhere_is_kept_while_attempts_of_this_boot_use_it(
     home, tmp_path, claim, moves, folder
 ):
-    before = tmp_path / "fgsched-1234abcd"  # as in XDG_RUNTIME_DIR
+    before = tmp_path / "fgsched-1234abcd"
     (before / folder).mkdir(parents=True, mode=0o755)
     (before / folder / "1.1").symlink_to(claim)
     (home / "run").symlink_to(before)
     paths = place(home)
     assert (paths.run != before) is moves
     assert before.exists() is not moves
-
-
-def test_an_earlier_version_without_a_link_is_found_and_its_run_directory_kept(tmp_path):
-    run = tmp_path / "xdg/fgsched"
-    (run / "claim").mkdir(parents=True)
-    (run / "claim" / "1.1").symlink_to(f"P:5:6:{BOOT}")
-    environ = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "xdg")}
-    find = {"system_run": NO_HOST, "initialised": NO_HOST}
-    assert Paths.find(environ, ME, **find).run == tmp_path / ".local/state/fgsched/run", "nothing listens"
-    (run / "socket").touch()
-    paths = Paths.find(environ, ME, **find)
-    assert (paths.run, paths.socket) == (run, run / "socket")
-    paths.prepare(ME)
-    kept = placed(paths, ME, BOOT, shared=())
-    assert (kept.run, kept.run_link) == (run, tmp_path / ".local/state/fgsched/run")
-    without = {"HOME": str(tmp_path)}
-    assert Paths.find(without, ME, **find) == kept, "also a command from cron"
 
 
 def test_a_link_that_was_removed_is_made_again(home, shared, monkeypatch):

@@ -13,6 +13,7 @@ from fgsched.domain.job import Demand, EarlySignal, Ended, Hold, Job, OomReport,
 from fgsched.domain.states import JobState, Reason
 from fgsched.scheduling.priority import Usage
 from fgsched.store import Allocation, Store, schema
+from fgsched.store.opening import refuse_newer_file
 from fgsched.store.schema import PARTS, StoredColumn
 
 DATA = Path(__file__).parent / "data"
@@ -79,14 +80,14 @@ REQUEUED = job(
 
 @pytest.fixture
 def old(tmp_path):
-    """queue-v3.db was made by the code of commit 86c92c6."""
+    """A queue as a program of version 1 left it, with jobs in all states."""
     path = tmp_path / "queue.db"
-    shutil.copy(DATA / "queue-v3.db", path)
+    shutil.copy(DATA / "queue-v1.db", path)
     path.chmod(0o600)
     return path
 
 
-def test_a_queue_of_version_3_has_all_its_jobs_for_ever(old):
+def test_a_queue_of_version_1_has_all_its_jobs_for_ever(old):
     store = Store(old)
     assert [store.past(number).job for number in (1, 2)] == [ENDED, OUT_OF_MEMORY]
     assert store.open_jobs() == [
@@ -107,18 +108,73 @@ def test_a_queue_of_version_3_has_all_its_jobs_for_ever(old):
     store.close()
 
 
-@pytest.mark.parametrize("name", ["queue-v1.db", "queue-v1-busy.db", "queue-v3.db"])
-def test_the_rules_of_an_older_queue_list_the_states_of_this_program(tmp_path, name):
-    path = tmp_path / "queue.db"
-    shutil.copy(DATA / name, path)
-    path.chmod(0o600)
-    Store(path).close()
-    with closing(sqlite3.connect(path)) as db:
+def version_2(monkeypatch, change):
+    """Let this program know a version 2 of the schema, to which this statement leads."""
+    source = schema.source
+    monkeypatch.setattr(schema, "VERSION", 2)
+    monkeypatch.setattr(schema, "source", lambda name: change if name == "migrations/2.sql" else source(name))
+
+
+COLOUR = "ALTER TABLE card ADD COLUMN colour TEXT NOT NULL DEFAULT 'grey';"
+
+
+def test_a_queue_of_the_version_before_is_migrated_after_a_backup(old, monkeypatch):
+    with monkeypatch.context() as newer:
+        version_2(newer, COLOUR)
+        for _ in range(2):
+            store = Store(old)
+            assert store.open_jobs()[:2] == [RUNNING, SUSPENDED]
+            store.close()
+        with closing(sqlite3.connect(old)) as db:
+            assert db.execute("SELECT DISTINCT colour FROM card").fetchall() == [("grey",)]
+            assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    with pytest.raises(StorageError, match="its version is 2, this one knows 1"):
+        Store(old)
+    backup = old.with_name("queue.db.version-1")
+    assert backup.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(backup)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+        assert db.execute("SELECT count(*) FROM job").fetchone() == (9,)
+
+
+def test_a_new_queue_has_the_latest_version_and_no_backup(tmp_path, monkeypatch):
+    version_2(monkeypatch, COLOUR)
+    Store(tmp_path / "queue.db").close()
+    with closing(sqlite3.connect(tmp_path / "queue.db")) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+        assert db.execute("SELECT colour FROM card").fetchall() == []
+    assert not list(tmp_path.glob("*version*"))
+
+
+def test_a_migration_that_fails_leaves_the_version_before(old, monkeypatch):
+    with monkeypatch.context() as newer:
+        version_2(newer, f"{COLOUR} INSERT INTO missing VALUES (1);")
+        with pytest.raises(StorageError, match="no such table: missing"):
+            Store(old)
+    store = Store(old)
+    assert store.open_jobs()[:2] == [RUNNING, SUSPENDED]
+    store.close()
+
+
+def test_a_queue_with_the_number_from_before_the_release_is_one_of_version_1(old):
+    change(old, "PRAGMA user_version = 5")
+    refuse_newer_file(old)
+    store = Store(old)
+    assert store.open_jobs()[:2] == [RUNNING, SUSPENDED]
+    assert store.check() == "ok"
+    store.close()
+    with closing(sqlite3.connect(old)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+    assert not list(old.parent.glob("*version*"))
+
+
+def test_the_rules_of_an_older_queue_list_the_states_of_this_program(old):
+    Store(old).close()
+    with closing(sqlite3.connect(old)) as db:
         rules = db.execute("SELECT sql FROM sqlite_schema WHERE name = 'job'").fetchone()[0]
         assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
     parts = ("any_state", "holding_state", "open_state")
     assert [rules.count(f"CASE state {PARTS[part]} ELSE") for part in parts] == [1, 1, 1]
-    Store(path).close()
 
 
 def test_a_new_field_of_a_job_gets_its_column_with_the_default(old, monkeypatch):

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -328,22 +327,6 @@ def test_no_counter_falls_when_jobs_are_archived_and_old_days_are_deleted(tmp_pa
         assert ledger.prune(86_400, DAYS[3]) is False
     assert counters(path) == before
     ledger.close()
-
-
-def test_accounts_without_counters_get_them_from_the_next_controller(tmp_path):
-    path = tmp_path / "accounts.db"
-    ledger = with_days(path, 60.0)
-    before = counters(path)
-    ledger.close()
-    db = sqlite3.connect(path)
-    db.executescript(
-        "DROP TRIGGER job_is_counted; DROP TABLE ended; DROP TABLE card_before; DROP TABLE owner_before;"
-        "DELETE FROM meta WHERE key = 'counted_until'"
-    )
-    db.close()
-    assert counters(path) == {}
-    Ledger(path).close()
-    assert counters(path) == before
 
 
 def test_the_dashboard_asks_only_for_metrics_that_are_written(fortnight):

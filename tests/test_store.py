@@ -2,12 +2,10 @@
 
 import math
 import re
-import shutil
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing, suppress
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -23,7 +21,6 @@ from fgsched.store.rows import past_of
 from fgsched.store.schema import SQL, VERSION
 
 ANN = (1, 1, "ann")
-KEPT = Path(__file__).parent / "data" / "queue-v1.db"
 
 
 @pytest.fixture
@@ -321,15 +318,6 @@ def test_its_file_is_for_its_owner_only(tmp_path):
     assert (tmp_path / "queue.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_an_old_queue_opens_for_ever(tmp_path):
-    shutil.copy(KEPT, tmp_path / "queue.db")
-    (tmp_path / "queue.db").chmod(0o600)
-    store = Store(tmp_path / "queue.db")
-    assert [(job.id, job.state) for job in store.open_jobs()] == [(2, JobState.PENDING)]
-    assert store.past(1).job.state is JobState.COMPLETED
-    store.close()
-
-
 def refusal(path):
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(StorageError) as error:
@@ -366,30 +354,11 @@ def test_a_newer_queue_is_refused(tmp_path):
     )
 
 
-def an_earlier_form(path, *changes):
-    """A queue of version 1 as a program made it before the version was released."""
-    Store(path).close()
-    with sqlite3.connect(path) as db:
-        for change in changes:
-            db.execute(change)
-    db.close()
-
-
-def test_a_queue_of_an_unreleased_form_is_refused_with_all_that_it_lacks(tmp_path):
-    path = tmp_path / "queue.db"
-    gone = ("ALTER TABLE job DROP COLUMN cpus", "DROP TABLE usage", "ALTER TABLE card DROP COLUMN at")
-    an_earlier_form(path, "DROP INDEX event_of_job", *gone)
-    assert str(refusal(path)) == (
-        f"{path} was made by an unreleased fgsched: its version is {VERSION},"
-        " and it lacks card.at, job.cpus, table usage\n"
-        "It is left as it is. Let the fgsched that made it finish its jobs; or save what can be read"
-        " with: fgsched doctor --recover."
-    )
-
-
 def test_a_queue_that_has_more_than_is_expected_opens(tmp_path):
     path = tmp_path / "queue.db"
-    an_earlier_form(path, "ALTER TABLE job ADD COLUMN mood TEXT", "CREATE TABLE mine (a)")
+    Store(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("ALTER TABLE job ADD COLUMN mood TEXT; CREATE TABLE mine (a);")
     store = Store(path)
     assert store.open_jobs() == []
     store.close()

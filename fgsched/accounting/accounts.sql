@@ -119,18 +119,21 @@ CREATE TABLE owner_use (
   PRIMARY KEY (span, at, card, owner, job)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE foreign_use (
+-- Processes outside of jobs, each with its own times: a row never covers a time in which its process was not seen.
+CREATE TABLE foreign_run (
   span    INTEGER NOT NULL CHECK (span IN (60, 3600, 86400)),
   at      INTEGER NOT NULL,
   card    INTEGER NOT NULL REFERENCES card,
   user    TEXT NOT NULL,
   command TEXT NOT NULL,
-  pid     INTEGER NOT NULL,                  -- one of them
-  seconds REAL NOT NULL,
+  pid     INTEGER NOT NULL,                  -- 0: several processes, in hours and days with very many
+  since   REAL NOT NULL,
+  until   REAL NOT NULL,
+  seconds REAL NOT NULL,                     -- of all its processes
   memory  REAL NOT NULL,
   peak    INTEGER NOT NULL,
   used    REAL NOT NULL,
-  PRIMARY KEY (span, at, card, user, command)
+  PRIMARY KEY (span, at, card, user, command, pid, since)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE demand (
@@ -169,3 +172,43 @@ CREATE TABLE gap (
   until REAL NOT NULL,
   why   TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- What the accounts counted since they were made. It stays when jobs are archived and days are deleted, so that
+-- exported counters never fall. Times in microseconds and energy in microjoules: sums of integers are exact.
+
+CREATE TABLE ended (
+  owner INTEGER NOT NULL REFERENCES owner,
+  state TEXT NOT NULL,
+  jobs  INTEGER NOT NULL,
+  PRIMARY KEY (owner, state)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER job_is_counted AFTER INSERT ON job BEGIN
+  INSERT INTO ended (owner, state, jobs) VALUES (NEW.owner, NEW.state, 1)
+  ON CONFLICT (owner, state) DO UPDATE SET jobs = jobs + 1;
+END;
+
+-- The sums of all days before `counted_until` in `meta`; the later days are in card_use and owner_use.
+CREATE TABLE card_before (
+  card     INTEGER PRIMARY KEY REFERENCES card,
+  active   INTEGER NOT NULL,
+  held     INTEGER NOT NULL,
+  empty    INTEGER NOT NULL,
+  free     INTEGER NOT NULL,
+  external INTEGER NOT NULL,
+  down     INTEGER NOT NULL,
+  used     INTEGER NOT NULL,
+  energy   INTEGER
+) STRICT;
+
+CREATE TABLE owner_before (
+  owner  INTEGER NOT NULL REFERENCES owner,
+  card   INTEGER NOT NULL REFERENCES card,
+  active INTEGER NOT NULL,
+  held   INTEGER NOT NULL,
+  empty  INTEGER NOT NULL,
+  used   INTEGER NOT NULL,
+  PRIMARY KEY (owner, card)
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO meta (key, value) VALUES ('counted_until', '0');

@@ -116,8 +116,6 @@ class Ledger:
         for setting in _SETTINGS:
             self._db.execute(f"PRAGMA {setting}")
         _create(self._db, path)
-        _add_counters(self._db)
-        _add_foreign_runs(self._db)
         self._db.execute(SQL["name_accounts"], {"value": os.urandom(4).hex()})
         return str(self._db.execute(SQL["get_meta"], {"key": "name"}).fetchone()["value"])
 
@@ -541,9 +539,7 @@ class Reader:
 
     def foreign_uses(self, span: int, since: float, until: float) -> Iterator[ForeignUse]:
         """Yield the times of each foreign process in each span that begins in a period (epoch seconds)."""
-        has_runs = next(self._ask("count_foreign_runs"))[0]
-        statement = "foreign_runs" if has_runs else "foreign_uses"
-        for row in self._ask(statement, span=span, since=since, until=until):
+        for row in self._ask("foreign_runs", span=span, since=since, until=until):
             yield _record(ForeignUse, row)
 
     def demands(self, span: int, since: float, until: float) -> Iterator[Demand]:
@@ -604,22 +600,6 @@ def _create(db: sqlite3.Connection, path: Path | str) -> None:
     db.executescript(
         f"BEGIN;{_HOME.joinpath('accounts.sql').read_text()};PRAGMA user_version = {VERSION};COMMIT;"
     )
-
-
-def _add_counters(db: sqlite3.Connection) -> None:
-    """Add the tables of the counters to a file that has none, and count its jobs."""
-    if not db.execute(SQL["count_counters"]).fetchone()[0]:
-        db.executescript(f"BEGIN;{_HOME.joinpath('counters.sql').read_text()};COMMIT;")
-
-
-def _add_foreign_runs(db: sqlite3.Connection) -> None:
-    """Add the table of foreign processes to a file that has none; take over what an earlier release wrote."""
-    if not db.execute(SQL["count_foreign_runs"]).fetchone()[0]:
-        db.executescript(f"BEGIN;{_HOME.joinpath('foreign.sql').read_text()};COMMIT;")
-    db.execute("BEGIN IMMEDIATE")
-    db.execute(SQL["take_foreign_use"])
-    db.execute(SQL["drop_foreign_use"])
-    db.execute("COMMIT")
 
 
 def _refuse_other_version(db: sqlite3.Connection, path: Path | str) -> None:

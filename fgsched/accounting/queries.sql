@@ -1,20 +1,6 @@
 -- name: count_tables
 SELECT count(*) FROM sqlite_schema;
 
--- name: count_counters
-SELECT count(*) FROM sqlite_schema WHERE name = 'ended';
-
--- name: count_foreign_runs
-SELECT count(*) FROM sqlite_schema WHERE name = 'foreign_run';
-
--- name: take_foreign_use
--- Rows of earlier releases: it is not known where in a span their seconds were.
-INSERT OR IGNORE INTO foreign_run (span, at, card, user, command, pid, since, until, seconds, memory, peak, used)
-SELECT span, at, card, user, command, pid, at, at + seconds, seconds, memory, peak, used FROM foreign_use;
-
--- name: drop_foreign_use
-DELETE FROM foreign_use;
-
 -- name: count_commits
 SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'commits';
 
@@ -231,13 +217,6 @@ GROUP BY owner_use.card, owner_use.owner ORDER BY owner.id, card.gpu;
 -- name: foreign_runs
 SELECT foreign_run.*, card.uuid FROM foreign_run JOIN card ON card.id = foreign_run.card
 WHERE span = :span AND at >= :since AND at < :until ORDER BY at, card.gpu, user, command, pid, foreign_run.since;
-
--- name: foreign_uses
--- Of a file that an earlier release has written.
-SELECT foreign_use.at, card.uuid, foreign_use.user, command, pid, at AS since, at + seconds AS until, seconds, memory,
-  peak, used
-FROM foreign_use JOIN card ON card.id = foreign_use.card
-WHERE span = :span AND at >= :since AND at < :until ORDER BY at, card.gpu, user, command;
 
 -- name: demands
 SELECT * FROM demand WHERE span = :span AND at >= :since AND at < :until ORDER BY at, reason, lacking, model;

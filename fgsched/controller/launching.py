@@ -96,14 +96,9 @@ def run_directory(places: Paths, store: Store) -> RunDir:
 
     Its ids continue after the highest id in the files of earlier queues.
     """
-    own = generations.directory_of(places.run, store.name, lambda: _attempts(store))
+    own = generations.directory_of(places.run, store.name)
     store.raise_ids(generations.highest_id(places.run, own))
     return RunDir(own, boot_id())
-
-
-def _attempts(store: Store) -> set[tuple[int, int]]:
-    """Return the attempts that an earlier controller launched."""
-    return {(past.job.id, past.job.attempt) for past in store.open_past() if past.job.state.holds}
 
 
 def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) -> LaunchContext:

@@ -120,7 +120,7 @@ class Presence:
     def _made(self) -> list[str]:
         self._places.prepare(os.geteuid())
         made = self._run.mend()
-        if not generations.is_linked(self._places.run, self._run.path):
+        if not generations.is_linked(self._places.run):
             generations.link(self._places.run, self._run.path)  # by renaming, which is heard here
         if not self._places.socket.is_socket():
             self._listen()

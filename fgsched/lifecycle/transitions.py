@@ -240,19 +240,15 @@ def reason_of(job: Job) -> Reason:
     return reasons.get(job.outcome, Reason.NONE)
 
 
-_BEFORE_DETAIL = {"R2": 16, "R3": 17, "R4": 19}  # fields of a result
+_FIELDS = 19  # of a result, before the detail
 
 
 def parse_result(text: str) -> Result:
     """Parse the text of a result (docs/design/native.md). Raises ValueError."""
-    fields = text.split(" ", _BEFORE_DETAIL.get(text[:2], 0))
-    if fields[0] == "R2":  # R2 and R3 are of a shepherd that an earlier release has started
-        fields.insert(15, "0")
-    if fields[0] in {"R2", "R3"}:
-        fields[17:17] = ["0", "0"]
+    fields = text.split(" ", _FIELDS)
     if (
-        len(fields) < 19
-        or fields[0] not in _BEFORE_DETAIL
+        len(fields) < _FIELDS
+        or fields[0] != "R4"
         or fields[2] not in {"exit", "cancel", "timeout", "launch", "shortage"}
     ):
         raise ValueError(f"not a result: {text[:80]!r}")

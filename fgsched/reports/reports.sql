@@ -36,7 +36,7 @@ WHERE span = :span AND at >= :since AND at < :until
 GROUP BY owner_use.owner, owner_use.card ORDER BY owner_use.owner, card.gpu;
 
 -- name: counted_since
--- Days that begin before this time are in the sums of counters. No row: the file has no counters.
+-- Days that begin before this time are in the sums of counters.
 SELECT CAST(value AS INTEGER) AS at FROM meta WHERE key = 'counted_until';
 
 -- name: counted_cards

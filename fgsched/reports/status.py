@@ -141,11 +141,9 @@ class AccountTotals(Struct, frozen=True, kw_only=True):
     jobs: list[EndedJobs]
 
 
-def sums(reader: ReportReader) -> AccountTotals | None:
-    """Return the sums of the accounts; None: no controller of this version has opened them yet."""
-    since = next((row["at"] for row in reader.ask("counted_since")), None)
-    if since is None:
-        return None
+def sums(reader: ReportReader) -> AccountTotals:
+    """Return the sums of the accounts."""
+    since = next(reader.ask("counted_since"))["at"]
     facts = Facts(reader, _EVER)
     return AccountTotals(
         cards=facts.cards,

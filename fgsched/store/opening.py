@@ -14,7 +14,7 @@ from fgsched.store import commits, files, wal
 from fgsched.store.commits import Commit, Record
 from fgsched.store.connection import AT_ONCE, Connection, Opened
 from fgsched.store.files import PAGE, RECOVER, UNREADABLE, Marker
-from fgsched.store.schema import SQL, adapt, compare, migrate, refuse_newer, version_of
+from fgsched.store.schema import SQL, adapt, migrate, refuse_newer, version_of
 from fgsched.store.sums import State, Sums
 from fgsched.system import disk
 
@@ -110,8 +110,6 @@ def _opened(found: Examined) -> Opened:
         missing_ok=True
     )  # of an interrupted check: this process holds the lock
     try:
-        if not found.is_new:
-            compare(db, path)
         adapt(db, path)
         wal.name_again(path.with_name(f"{path.name}-wal"))
         opened = Opened(db, _recorded(db, path, found.beside), path=path, sums=found.sums)
@@ -306,7 +304,7 @@ def _last_commit(db: sqlite3.Connection, path: Path) -> tuple[Commit, int]:
     version = version_of(db, str(path))
     if version == 0:
         return Commit("", 0), 0
-    row = db.execute(SQL["get_commits"]).fetchone() if version > 1 else {"count": 0, "rows": 0}
+    row = db.execute(SQL["get_commits"]).fetchone()
     return Commit(_name_of(db), row["count"], last_id(db)), row["rows"]
 
 
@@ -328,6 +326,16 @@ def _connect(path: str) -> Connection:
     db: Connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
     )
+    try:
+        _set_up(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _set_up(db: Connection, path: str) -> None:
+    """Make the settings of a connection, and the tables of a new queue or of a newer version."""
     db.row_factory = sqlite3.Row
     is_new = path == ":memory:" or not os.path.getsize(path)
     for pragma in (
@@ -342,7 +350,6 @@ def _connect(path: str) -> Connection:
     ):
         db.execute(f"PRAGMA {pragma}")
     migrate(db, path)
-    return db
 
 
 def _expect(path: Path) -> bool:

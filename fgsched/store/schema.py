@@ -1,16 +1,16 @@
 """The schema of the queue: columns derived from the fields of a job, statements, migrations and checks.
 
-Each field of `Job` and `Ended` is stored. A queue that lacks the column of a new field gets it when it is
-opened, with the field's default; schema.sql declares the columns of the first version.
+Each field of `Job` and `Ended` is stored. A queue that lacks the column of a field gets it when it is opened,
+with the field's default; schema.sql declares the columns that have rules.
 """
 
 import json
 import re
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from enum import Enum
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
@@ -200,14 +200,15 @@ SQL = named(source("queries.sql"))
 # -- versions, migrations and checks of the tables ----------------------------
 
 
-VERSION = 5  # of the schema; migrations/N.sql leads from N - 1 to N
+VERSION = 1  # of the schema; migrations/N.sql leads from N - 1 to N
+_UNRELEASED = 5  # the number that version 1 had before a release; no later version gets it
 _SQL = named(source("adapt.sql"))
 _UPGRADE = "Upgrade fgsched, or restore an older backup: this one would lose what it does not know."
-# The lists of states in the rules of the table job: the forms that each has in a file, and its last value.
+# The lists of states in the rules of the table job, and the last value of each.
 _LISTS = {
-    "any_state": (r"state IN \('PENDING'[^)]*\)|CASE state\s+WHEN 'PENDING' THEN 1.*?ELSE [01] END", 0),
-    "holding_state": (r"state NOT IN \([^)]*\)|CASE state\s+WHEN 'CONFIGURING' THEN 0.*?ELSE [01] END", 1),
-    "open_state": (r"state IN \('COMPLETED'[^)]*\)|CASE state\s+WHEN 'PENDING' THEN 0.*?ELSE [01] END", 1),
+    "any_state": (r"CASE state\s+WHEN 'PENDING' THEN 1.*?ELSE [01] END", 0),
+    "holding_state": (r"CASE state\s+WHEN 'CONFIGURING' THEN 0.*?ELSE [01] END", 1),
+    "open_state": (r"CASE state\s+WHEN 'PENDING' THEN 0.*?ELSE [01] END", 1),
 }
 
 
@@ -215,12 +216,12 @@ def version_of(db: sqlite3.Connection, path: str) -> int:
     """Return the version of a queue's schema; 0: it is empty. Raises StorageError if it is a newer one."""
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     refuse_newer(version, path)
-    return version
+    return 1 if version == _UNRELEASED else version
 
 
 def refuse_newer(version: int, path: str) -> None:
     """Refuse a version of the schema that this program does not know. Raises StorageError."""
-    if version > VERSION:
+    if version > VERSION and version != _UNRELEASED:
         cause = f"{path} was written by a newer fgsched (its version is {version}, this one knows {VERSION})"
         raise StorageError(cause, _UPGRADE)
 
@@ -232,6 +233,8 @@ def migrate(db: sqlite3.Connection, path: str) -> None:
         _back_up(db, Path(path), version)
     for number in range(version + 1, VERSION + 1):
         _migrate(db, number)
+    if db.execute("PRAGMA user_version").fetchone()[0] == _UNRELEASED:
+        db.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _back_up(db: sqlite3.Connection, path: Path, version: int) -> None:
@@ -254,33 +257,6 @@ def _migrate(db: sqlite3.Connection, number: int) -> None:
         with suppress(sqlite3.Error):
             db.execute("ROLLBACK")
         raise
-
-
-def compare(db: sqlite3.Connection, path: Path) -> None:
-    """Check that a queue has all tables and columns of its version. Raises StorageError with a list.
-
-    A queue of an unreleased fgsched can lack some: before a release the schema changes without a new version.
-    """
-    found = _table_columns(db)
-    lacks = sorted(_expected_columns() - found)
-    tables = {table for table, _ in found}
-    missing = [f"{table}.{column}" for table, column in lacks if table in tables]
-    missing += sorted({f"table {table}" for table, _ in lacks if table not in tables})
-    if missing:
-        raise StorageError(
-            f"{path} was made by an unreleased fgsched: its version is {VERSION},"
-            f" and it lacks {', '.join(missing)}",
-            "It is left as it is. Let the fgsched that made it finish its jobs; or save what can be read"
-            " with: fgsched doctor --recover.",
-        )
-
-
-@cache
-def _expected_columns() -> frozenset[tuple[str, str]]:
-    """Return (table, column) of every column of a new queue."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as expected:
-        migrate(expected, ":memory:")
-        return frozenset(_table_columns(expected))
 
 
 def _table_columns(db: sqlite3.Connection) -> set[tuple[str, str]]:

@@ -96,7 +96,10 @@ CREATE TABLE card (
   model  TEXT NOT NULL DEFAULT '',
   state  TEXT NOT NULL DEFAULT 'ok',
   note   TEXT NOT NULL DEFAULT '',
-  at     REAL NOT NULL DEFAULT 0
+  at     REAL NOT NULL DEFAULT 0,
+  -- ten-thousandths of the card; more than 10000: the site oversubscribes it, and its jobs may hold this multiple
+  -- of its share and of its memory
+  capacity INTEGER NOT NULL DEFAULT 10000 CHECK (capacity >= 10000)
 ) STRICT;
 
 CREATE TABLE hold (
@@ -108,15 +111,17 @@ CREATE TABLE hold (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TRIGGER no_card_is_over_held AFTER INSERT ON hold
-WHEN (SELECT sum(share) FROM hold WHERE gpu = NEW.gpu) > 10000
-  OR (SELECT sum(memory) FROM hold WHERE gpu = NEW.gpu) > (SELECT usable FROM card WHERE gpu = NEW.gpu)
+WHEN (SELECT sum(share) FROM hold WHERE gpu = NEW.gpu) > (SELECT capacity FROM card WHERE gpu = NEW.gpu)
+  OR (SELECT sum(memory) FROM hold WHERE gpu = NEW.gpu)
+     > (SELECT usable * capacity / 10000 FROM card WHERE gpu = NEW.gpu)
 BEGIN
   SELECT RAISE(ABORT, 'a card would be held beyond what it has');
 END;
 
 CREATE TRIGGER no_card_comes_to_be_over_held AFTER UPDATE ON hold
-WHEN (SELECT sum(share) FROM hold WHERE gpu = NEW.gpu) > 10000
-  OR (SELECT sum(memory) FROM hold WHERE gpu = NEW.gpu) > (SELECT usable FROM card WHERE gpu = NEW.gpu)
+WHEN (SELECT sum(share) FROM hold WHERE gpu = NEW.gpu) > (SELECT capacity FROM card WHERE gpu = NEW.gpu)
+  OR (SELECT sum(memory) FROM hold WHERE gpu = NEW.gpu)
+     > (SELECT usable * capacity / 10000 FROM card WHERE gpu = NEW.gpu)
 BEGIN
   SELECT RAISE(ABORT, 'a card would be held beyond what it has');
 END;
@@ -140,3 +145,61 @@ CREATE TABLE event (
   reason  TEXT NOT NULL
 ) STRICT;
 CREATE INDEX event_of_job ON event (job);
+
+-- The number of the last commit, and the number of rows that were changed.
+-- The number of the last commit is also stored beside the queue, so that a lost or damaged write-ahead log is detected.
+-- Triggers count the changed rows, whichever program writes them: a change by another program is not reported as damage.
+-- New jobs, submissions, events, scripts and holds are not counted: no other program writes them, and counting them would
+-- cost time for each job.
+
+CREATE TABLE commits (
+  only  INTEGER PRIMARY KEY CHECK (only = 1),
+  count INTEGER NOT NULL CHECK (count >= 0),
+  rows  INTEGER NOT NULL CHECK (rows >= 0)
+) STRICT;
+INSERT INTO commits (only, count, rows) VALUES (1, 0, 0);
+
+CREATE TRIGGER job_is_changed AFTER UPDATE ON job BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER job_is_removed AFTER DELETE ON job BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER hold_is_changed AFTER UPDATE ON hold BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER card_is_added AFTER INSERT ON card BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER card_is_changed AFTER UPDATE ON card BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER card_is_removed AFTER DELETE ON card BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER meta_is_added AFTER INSERT ON meta BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER meta_is_changed AFTER UPDATE ON meta BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER meta_is_removed AFTER DELETE ON meta BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER usage_is_added AFTER INSERT ON usage BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER usage_is_changed AFTER UPDATE ON usage BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER usage_is_removed AFTER DELETE ON usage BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER submission_is_changed AFTER UPDATE ON submission BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER submission_is_removed AFTER DELETE ON submission BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER blob_is_changed AFTER UPDATE ON blob BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER blob_is_removed AFTER DELETE ON blob BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER event_is_changed AFTER UPDATE ON event BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER event_is_removed AFTER DELETE ON event BEGIN UPDATE commits SET rows = rows + 1; END;
+
+-- Jobs that ended and whose script and environment are still to be noted in `idle`. A recovery, the only one to add ended
+-- jobs, adds their rows: a trigger would cost a third of the time in which a new job is stored.
+CREATE TABLE over (
+  job INTEGER PRIMARY KEY
+) STRICT;
+
+CREATE TRIGGER job_ends AFTER UPDATE OF ended_at ON job WHEN NEW.ended_at IS NOT NULL AND OLD.ended_at IS NULL
+BEGIN
+  INSERT OR IGNORE INTO over (job) VALUES (NEW.id);
+END;
+
+-- Scripts and environments that ended jobs have, and when the last of these jobs ended. A job that is not over may have
+-- one as well: that is looked up before anything is removed. `uid`: of the job that ended last.
+CREATE TABLE idle (
+  blob     INTEGER PRIMARY KEY REFERENCES blob,
+  uid      INTEGER NOT NULL,
+  size     INTEGER NOT NULL,
+  ended_at REAL NOT NULL
+) STRICT;
+CREATE INDEX idle_by_end ON idle (ended_at);
+CREATE INDEX idle_of_user ON idle (uid, ended_at, size);
+
+-- The holds of open jobs.
+CREATE INDEX open_script ON job (script, uid) WHERE ended_at IS NULL;
+CREATE INDEX open_environment ON job (environment, uid) WHERE ended_at IS NULL;

@@ -2,8 +2,7 @@
 
 A job id is unique only within its queue, so each queue has a directory, named after it, for its claims,
 results and job directories. Running jobs of earlier queues are found there. In the run directory itself,
-`claim`, `result` and `job` are links to those of the current queue; before version 2 of the queue file they
-were directories.
+`claim`, `result` and `job` are links to those of the current queue.
 """
 
 import os
@@ -29,26 +28,20 @@ Attempt = tuple[int, int]  # (job, attempt)
 class Earlier(NamedTuple):
     """A job of an earlier queue that still runs."""
 
-    queue: str  # its name; "" if unknown
+    queue: str  # its name
     job: int
     attempt: int
     processes: tuple[Identity, ...]
     cards: frozenset[str] | None  # UUIDs or indices of its GPUs; None: unknown, so any GPU
 
 
-def directory_of(run: Path, name: str, under_way: Callable[[], Collection[Attempt]]) -> Path:
+def directory_of(run: Path, name: str) -> Path:
     """Create or find the directory of the queue `name`.
-
-    Attempts started by an older fgsched use the run directory itself. While any of those in `under_way`
-    has files there, the run directory is returned.
 
     Raises:
         OSError: the directory cannot be created.
     """
     own = run / name
-    if _is_layout(run) and not _attempts(run).isdisjoint(under_way()):
-        _reopen(run)
-        return run
     if own.is_symlink() or (own.exists() and not own.is_dir()):
         own.rename(run / f"{name}.{os.urandom(4).hex()}")  # not created by a controller
     own.mkdir(mode=0o711, exist_ok=True)
@@ -58,33 +51,24 @@ def directory_of(run: Path, name: str, under_way: Callable[[], Collection[Attemp
 
 
 def link(run: Path, own: Path) -> None:
-    """Point the links in the run directory to the current queue, except where there are directories."""
-    if own == run:
-        return
+    """Point the links in the run directory to the current queue."""
     for kind in _KINDS:
-        queue_dir, fresh = run / kind, run / f"{kind}.new"
-        if queue_dir.is_dir() and not queue_dir.is_symlink():
-            continue
-        with suppress(OSError):  # only for people and older programs
+        fresh = run / f"{kind}.new"
+        with suppress(OSError):  # only for people
             fresh.unlink(missing_ok=True)
             fresh.symlink_to(f"{own.name}/{kind}")
-            fresh.rename(queue_dir)
+            fresh.rename(run / kind)
 
 
-def is_linked(run: Path, own: Path) -> bool:
+def is_linked(run: Path) -> bool:
     """Return whether the links in the run directory exist."""
-    return own == run or all(os.path.lexists(run / kind) for kind in _KINDS)
-
-
-def _is_layout(path: Path) -> bool:
-    """Return whether a directory itself has claims, results or job directories."""
-    return any((path / kind).is_dir() and not (path / kind).is_symlink() for kind in (*_KINDS, _CLOSED))
+    return all(os.path.lexists(run / kind) for kind in _KINDS)
 
 
 def others(run: Path, own: Path) -> list[Path]:
     """Return the directories of earlier queues."""
     named = [path for path in run.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
-    return [path for path in (*sorted(named), *([run] if _is_layout(run) else [])) if path != own]
+    return [path for path in sorted(named) if path != own]
 
 
 def highest_id(run: Path, own: Path) -> int:
@@ -129,7 +113,7 @@ def close(queue_dir: Path) -> None:
     Raises:
         OSError: the directory of claims cannot be renamed.
     """
-    if (queue_dir / "claim").is_dir() and not (queue_dir / "claim").is_symlink():
+    if (queue_dir / "claim").is_dir():
         if not (queue_dir / _CLOSED).exists():
             (queue_dir / "claim").rename(queue_dir / _CLOSED)
         else:
@@ -161,8 +145,7 @@ def _earlier(queue_dir: Path, attempt: Attempt, below: Mapping[str, Sequence[Ide
     directory = job_dir(str(queue_dir), *attempt)
     owner = _owner(directory)
     own = [one for one in below.get(directory, ()) if owner is None or may_be_of(one.pid, owner)]
-    queue = queue_dir.name if _NAME.fullmatch(queue_dir.name) else ""
-    return Earlier(queue, *attempt, (*_shepherd(queue_dir, *attempt), *own), _gpus_of(own))
+    return Earlier(queue_dir.name, *attempt, (*_shepherd(queue_dir, *attempt), *own), _gpus_of(own))
 
 
 def _owner(directory: str) -> int | None:
@@ -230,8 +213,7 @@ def remove_ended(queue_dir: Path, keep: Collection[Attempt], remove: Callable[[P
     for kind in (*_KINDS, _CLOSED):
         with suppress(OSError):
             os.rmdir(queue_dir / kind)
-    if _NAME.fullmatch(queue_dir.name):
-        if (queue_dir / "quarantine").is_dir():
-            remove(queue_dir / "quarantine")
-        with suppress(OSError):
-            os.rmdir(queue_dir)
+    if (queue_dir / "quarantine").is_dir():
+        remove(queue_dir / "quarantine")
+    with suppress(OSError):
+        os.rmdir(queue_dir)

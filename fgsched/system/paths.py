@@ -118,7 +118,7 @@ class Paths(Struct, frozen=True, kw_only=True):
         """Return the paths with the run directory that a controller has chosen meanwhile."""
         if self.mode == "system" or not os.path.lexists(self.state / "run"):
             return self
-        run, link = _run_of(self.state, uid, None)
+        run, link = _run_of(self.state, uid)
         return replace(self, run=run, run_link=link)
 
     def own_run(self, environ: Mapping[str, str], uid: int) -> Path:
@@ -269,34 +269,17 @@ def is_of_the_disk(error: OSError) -> bool:
 
 def _of_home(home: Path, uid: int) -> Paths:
     config_file = home / "fgsched.toml"
-    run, link = _run_of(home, uid, None)
+    run, link = _run_of(home, uid)
     return Paths(
         mode="user", home=home, state=home, run=run, run_link=link, config_file=config_file, is_named=True
     )
 
 
-def _run_of(state: Path, uid: int, environ: Mapping[str, str] | None) -> tuple[Path, Path | None]:
-    """Return `run` and `run_link` of a state directory.
-
-    Args:
-        environ: where to look for the controller of an earlier version; None: it had no other place.
-    """
+def _run_of(state: Path, uid: int) -> tuple[Path, Path | None]:
+    """Return `run` and `run_link` of a state directory."""
     run = state / "run"
     target = linked(run, uid)
-    if target is None and environ is not None and not os.path.lexists(run):
-        return _earlier_run(environ, uid) or run, None
     return target or run, run if target else None
-
-
-def _earlier_run(environ: Mapping[str, str], uid: int) -> Path | None:
-    """Return the run directory of a controller of an earlier version, if it has left one.
-
-    Such a controller may run, and its jobs may run when it does not.
-    """
-    names = [environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{uid}"]
-    runs = [Path(name) / "fgsched" for name in names if os.path.isabs(name)]
-    runs.append(Path(f"/tmp/fgsched-{uid}"))
-    return next((run for run in runs if is_private(run, uid) and os.path.lexists(run / "socket")), None)
 
 
 def is_private(path: Path, uid: int) -> bool:
@@ -324,7 +307,7 @@ def _of_the_host(run: Path) -> Paths:
 def _of_the_user(environ: Mapping[str, str], uid: int) -> Paths:
     state = _xdg(environ, uid, name="XDG_STATE_HOME", default=".local/state") / "fgsched"
     config = _xdg(environ, uid, name="XDG_CONFIG_HOME", default=".config") / "fgsched" / "fgsched.toml"
-    run, link = _run_of(state, uid, environ)
+    run, link = _run_of(state, uid)
     return Paths(mode="user", home=state, state=state, run=run, run_link=link, config_file=config)
 
 

@@ -65,8 +65,8 @@ _MAGIC = {  # of statfs(2), where the mounts do not tell
 def placed(places: Paths, uid: int, boot: str, *, shared: Sequence[Path] = SHARED) -> Paths:
     """Return the paths with the run directory, which is made if there is none.
 
-    A run directory that programs of this boot use keeps its place, also that of an earlier version of fgsched
-    in XDG_RUNTIME_DIR. The caller holds the lock of the state directory. `boot`: id of the current boot.
+    A run directory that programs of this boot use keeps its place. The caller holds the lock of the state
+    directory. `boot`: id of the current boot.
 
     Raises:
         StorageError: there is no place for the directory, or the link cannot be written.
@@ -88,10 +88,7 @@ def _placed(places: Paths, link: Path, uid: int, boot: str, shared: Sequence[Pat
             return places
         link.unlink()
         _remove_if_ours(target, uid)
-    elif not os.path.lexists(link):
-        if places.run != link and is_private(places.run, uid) and _is_used(places.run, boot):
-            return _with_link(places, link, places.run)  # of the version before
-    elif is_suitable(link) or not _is_removed(link, boot):
+    elif os.path.lexists(link) and (is_suitable(link) or not _is_removed(link, boot)):
         return places
     if is_suitable(link):
         link.mkdir(0o700, exist_ok=True)

@@ -1,2 +1,0 @@
--- Version 4: the lists of states in the rules of the table job, and the columns for fields that it lacks, follow from
--- the program: see schema.py. An earlier program would take a state that it does not know for damage.
