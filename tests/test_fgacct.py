@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 from fgsched import protocol
-from fgsched.cli import acctfields as fields
-from fgsched.cli.acctfields import Delimited, columns
+from fgsched.cli import acctfields
 from fgsched.cli.fgacct import Window, _window, in_order
 from fgsched.client import Client
 from fgsched.domain.states import JobState
+from fgsched.views import columns
+from fgsched.views.listing import Delimited
 from jobinfos import completed
 from live_host import Home, living, zone_at_noon
 
@@ -63,7 +64,8 @@ def record(**changes):
 
 
 def shown(name, unit="M", **changes):
-    return fields.field(name).show(record(**changes), unit)
+    column = columns.of_accounts(name, unit).pieces[0].column
+    return column.cell(record(**changes))
 
 
 def test_without_jobs_there_is_only_the_heading(home: Home):
@@ -184,7 +186,7 @@ def test_the_list_of_fields_has_those_that_can_be_shown(accounts):
     names = accounts.run("fgacct", "-e").out.split()
     assert sorted(accounts.run("fgacct", "-P", "-o", "ALL").lines[0].split("|")) == sorted(names)
     assert "MaxGPUMem" in names
-    assert not {name.lower() for name in names} & fields.LATER
+    assert not {name.lower() for name in names} & columns.LATER_IN_ACCOUNTS
     done = accounts.run("fgacct", "-P", "-j", "1", "-o", ",".join(names))
     assert done.lines[0] == "|".join(names)
     row = dict(zip(names, done.lines[1].split("|"), strict=True))
@@ -286,7 +288,7 @@ def test_waiting_for_ones_turn_is_not_kept_as_a_reason(reason):
     ],
 )
 def test_memory_is_rounded_up_in_the_unit_asked_for(size, unit, expected):
-    assert fields.amount(size, unit) == expected
+    assert columns.amount(size, unit) == expected
 
 
 @pytest.mark.parametrize(
@@ -309,22 +311,24 @@ def test_a_record_becomes_its_text(name, expected):
     assert shown(name) == expected
 
 
-def test_every_attribute_that_a_field_reads_is_asked_for():
+def attributes_read(show, job):
+    """The attributes of a job that a function reads."""
     read = set()
 
     class Spy:
-        def __init__(self, job):
-            self._job = job
-
         def __getattr__(self, name):
             read.add(name)
-            return getattr(self._job, name)
+            return getattr(job, name)
 
-    for job in (record(), record(state="PENDING", allocated=[], started_at=None)):
-        for field in fields.FIELDS:
-            field.show(Spy(job), "M")
-        fields._document(Spy(job))
-    assert read - {"step", "srun_steps"} == set(fields.ASKED)
+    show(Spy())
+    return read
+
+
+@pytest.mark.parametrize("job", [record(), record(state="PENDING", allocated=[], started_at=None)])
+def test_every_attribute_that_a_column_or_the_document_reads_is_asked_for(job):
+    for column in columns.ACCOUNTS:
+        assert attributes_read(column.cell, job) - {"step"} <= set(column.fields), column.heading
+    assert attributes_read(acctfields._document, job) <= set(acctfields.ASKED)
 
 
 @pytest.mark.parametrize("name", ["Comment", "WorkDir", "SubmitLine", "StdOut", "StdErr"])
@@ -348,14 +352,15 @@ def test_a_job_was_pending_until_it_started_and_running_until_it_ended():
 
 
 def test_a_width_says_on_which_side_a_column_is():
-    wide, left = columns("JobName%20,State%-15")
-    assert (wide.width, wide.left, left.width, left.left) == (20, False, 15, True)
+    wide, left = columns.of_accounts("JobName%20,State%-15").pieces
+    assert (wide.width, wide.right, left.width, left.right) == (20, True, 15, False)
 
 
 def test_csv_is_quoted_as_its_rfc_says():
     table = Delimited(",")
+    chosen = [piece.column for piece in columns.of_accounts("JobName,Comment").pieces]
     job = record(request={"name": 'say "x"', "comment": "@cmd", "demand": {}})
-    assert list(table.lines([job], columns("JobName,Comment"), "M", header=False)) == ['"say ""x""",\'@cmd']
+    assert list(table.lines([job], chosen, header=False)) == ['"say ""x""",\'@cmd']
 
 
 def test_jobs_from_before_the_clock_was_set_back_are_shown(home):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fgsched.cli import acctfields, show
+from fgsched.cli import show
 from fgsched.cli.effsheet import Sheet
 from fgsched.domain.job import Demand, Request
 from fgsched.domain.states import JobState, Reason
@@ -17,6 +17,7 @@ from fgsched.domain.usage import JobUsage
 from fgsched.protocol import Allocation, JobInfo
 from fgsched.reports.efficiency import run_of
 from fgsched.views import job as view
+from fgsched.views.columns import account_column
 from jobinfos import completed
 
 PACKAGE = Path(view.__file__).parent.parent
@@ -109,7 +110,7 @@ RUNNING = completed(
 def shown_peaks(job):
     """The peaks of GPU memory and of host memory of a job, as each command prints them."""
     pairs = dict(pair for line in show.GROUPS["job"](job) for pair in line)
-    texts = [acctfields.field(name).show(job, "M") for name in ("MaxGPUMem", "MaxRSS")]
+    texts = [account_column(name).cell(job) for name in ("MaxGPUMem", "MaxRSS")]
     sheet = Sheet("host", ascii=True).job(run_of(job, {}))
     used = re.findall(r"^  (?:GPU|Host) memory[ .#]*?(-|\d\S*)(?: of| GiB|  )", sheet, re.MULTILINE)
     return [pairs["GpuMemPeak"], pairs["MaxRSS"]], texts, used

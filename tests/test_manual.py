@@ -14,12 +14,11 @@ from pathlib import Path
 import click
 import pytest
 
-from fgsched.cli import acctfields
 from fgsched.cli.queueformat import COLUMNS
 from fgsched.config.keys import KEYS
 from fgsched.domain.errors import Exit
 from fgsched.domain.states import JobState, Reason
-from fgsched.views.columns import LATER
+from fgsched.views.columns import ACCOUNTS, LATER, LATER_IN_ACCOUNTS
 
 ROOT = Path(__file__).parent.parent
 MAN = ROOT / "man"
@@ -177,7 +176,7 @@ def test_every_setting_is_in_the_manual():
 @pytest.mark.parametrize(
     ("page", "names", "later"),
     [
-        ("fgacct.1", [field.name for field in acctfields.FIELDS], acctfields.LATER),
+        ("fgacct.1", [column.heading for column in ACCOUNTS], LATER_IN_ACCOUNTS),
         ("fgq.1", [name for column in COLUMNS for name in column.names], LATER),
     ],
 )

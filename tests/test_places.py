@@ -38,6 +38,7 @@ from fgsched.system import places
 from fgsched.system.accounts import Accounts
 from fgsched.system.spaces import Scratch
 from fgsched.system.unanswered import VALID, Unanswered, new_key
+from fgsched.views.listing import TableColumn
 
 UID, GID, OTHER = os.geteuid(), os.getegid(), 54321
 as_root = pytest.mark.skipif(UID != 0, reason="only root can make files of others")
@@ -481,10 +482,8 @@ def test_what_an_older_version_has_stored_is_shown_with_an_escape(words):
 def test_no_width_of_a_format_uses_all_memory(digits):
     assert text.column_width(digits) == 10_000
     assert text.column_width("") == 0
-    assert sinfo._of_letters(f"%.{digits}N")[1][0].width == 10_000
-    assert (
-        tables.columns(f"user%-{digits}", [tables.SlurmField("User", 10, str)], owner="")[0].width == 10_000
-    )
+    assert sinfo._of_letters(f"%.{digits}N").pieces[0].width == 10_000
+    assert tables.columns(f"user%-{digits}", [TableColumn("User", str)], owner="").pieces[0].width == 10_000
 
 
 @pytest.mark.parametrize("form", ["{}", "--install={}", "--output={}/more"])

@@ -102,11 +102,11 @@ USAGE = JobUsage(
 
 def test_sstat_shows_what_is_measured_and_leaves_out_what_is_not():
     batch = sstat.SstatRow(JobInfo(step="batch", usage=USAGE), [], TreeUse(read=5 << 10))
-    values = {field.name: field.show(batch) for field in sstat.FIELDS}
+    values = {field.heading: field.cell(batch) for field in sstat.FIELDS}
     names = ("MaxDiskRead", "AveDiskRead", "MaxDiskWrite", "ConsumedEnergy")
     assert [values[name] for name in names] == ["5K", "5K", "", "13"]
     step = batch._replace(job=JobInfo(step="0", usage=USAGE))
-    assert {field.name: field.show(step) for field in sstat.FIELDS}["ConsumedEnergy"] == ""
+    assert {field.heading: field.cell(step) for field in sstat.FIELDS}["ConsumedEnergy"] == ""
 
 
 @pytest.mark.parametrize("words", [["-o", "%all"], ["-O", "all"]])

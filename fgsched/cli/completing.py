@@ -100,9 +100,9 @@ def _mail_types() -> Iterator[Value]:
 
 
 def _accounting_fields() -> Iterator[Value]:
-    from fgsched.cli.acctfields import FIELDS
+    from fgsched.views.columns import ACCOUNTS
 
-    yield from ((field.name, "") for field in FIELDS)
+    yield from ((column.heading, "") for column in ACCOUNTS)
 
 
 def _queue_fields() -> Iterator[Value]:

@@ -11,20 +11,26 @@ import click
 from msgspec import Struct
 
 from fgsched import protocol
-from fgsched.cli import acctfields, accttable, steps, terminal
+from fgsched.cli import acctfields, steps, terminal
 from fgsched.cli.command import CLUSTERS, COLOURS, Command, accepted, run, said_by, warn, write
 from fgsched.cli.knownnames import unknown
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.states import JobState
 from fgsched.domain.times import parse_time
-from fgsched.views import choices
+from fgsched.views import choices, columns
 from fgsched.views import job as view
+from fgsched.views.listing import Delimited, Format
 
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 _HIDDEN: dict[str, Any] = {"is_flag": True, "hidden": True}
 
 
+_CHOOSING = (  # attributes that choose, order and colour jobs
+    *("id", "array", "task", "tasks", "user", "name", "partition", "account", "qos", "state", "reason"),
+    *("submitted_at", "started_at", "ended_at"),
+)
+_FITS = 9  # columns at most, of which a narrow window leaves out some
 _NEVER = 1e14  # after all jobs, also if the clock was set back
 
 
@@ -102,10 +108,10 @@ def fgacct(helpformat: bool, **options: Any) -> int:
     if helpformat:
         write(_field_list())
         return Exit.DONE
-    chosen = acctfields.columns(_format(options))
+    form = columns.of_accounts(_format(options), _unit(options))
     whole, named = steps.split(options["jobs"])
     options["all_steps"] = options["all_steps"] and not options["allocations"]
-    asked = _asked(chosen, wants_steps=bool(named) or options["all_steps"] or options["slurm_json"])
+    asked = _asked(form, options, wants_steps=bool(named) or options["all_steps"] or options["slurm_json"])
     ids = choices.ids(whole)
     window = _window(options, everything=bool(ids))
     missing: list[choices.Name] = []
@@ -121,7 +127,7 @@ def fgacct(helpformat: bool, **options: Any) -> int:
         )
         rows = steps.rows(chosen_jobs, named, all_steps=options["all_steps"])
         jobs = rows if said_by("fgacct") == "sacct" else _noted(rows, client, options)
-        _output(client, jobs, chosen, options)
+        _output(client, jobs, form, options)
     if said_by("fgacct") == "sacct":
         return Exit.DONE  # to which a job that does not exist is no error
     if missing:
@@ -132,11 +138,10 @@ def fgacct(helpformat: bool, **options: Any) -> int:
 def _output(
     client: Client,
     jobs: Iterable[protocol.JobInfo],
-    chosen: list[acctfields.AcctColumn],
+    form: Format,
     options: dict[str, Any],
 ) -> None:
     """Print the rows in the form that the options choose."""
-    unit = _unit(options)
     header = not options["noheader"]
     if options["batch_script"]:
         _print(_scripts(client, jobs))
@@ -147,14 +152,15 @@ def _output(
     elif options["as_json"]:
         write(acctfields.document(jobs))
     elif options["parsable"] or options["parsable2"]:
-        form = acctfields.Delimited(_delimiter(options), options["parsable"])
-        _print(form.lines(jobs, chosen, unit, header=header))
+        delimited = Delimited(_delimiter(options), options["parsable"])
+        _print(delimited.lines(jobs, [piece.column for piece in form.pieces], header=header))
     elif options["form"] is None and terminal.is_terminal():
         colour = terminal.wants_colour(options["colour"])
-        _print(accttable.fitted(jobs, chosen, unit, header=header, colour=colour))
+        _print(terminal.fitted(form, jobs, header=header, colour=colour, most=_FITS))
     else:
         colour = terminal.wants_colour(options["colour"])
-        _print(accttable.aligned(jobs, chosen, unit, header=header, colour=colour))
+        _print([form.header(), form.rule()] if header else [])
+        _print(terminal.painted_lines(form, jobs) if colour else form.lines(jobs))
 
 
 def _scripts(client: Client, jobs: Iterable[protocol.JobInfo]) -> Iterator[str]:
@@ -202,10 +208,10 @@ def _format(options: dict[str, Any]) -> str:
     if options["form"] is not None:
         return str(options["form"])
     if options["brief"] or options["long"]:
-        return acctfields.BRIEF if options["brief"] else acctfields.LONG
+        return columns.BRIEF if options["brief"] else columns.FULL
     if said_by("fgacct") == "sacct":
-        return os.environ.get("SACCT_FORMAT") or acctfields.SACCT
-    return acctfields.USUAL
+        return os.environ.get("SACCT_FORMAT") or columns.SACCT
+    return columns.USUAL
 
 
 def _unit(options: dict[str, Any]) -> str:
@@ -252,11 +258,14 @@ def _only_mine(options: dict[str, Any]) -> bool:
     return not options["users"] and not options["allusers"] and os.geteuid() != 0
 
 
-def _asked(chosen: Iterable[acctfields.AcctColumn], *, wants_steps: bool) -> tuple[str, ...]:
+def _asked(form: Format, options: dict[str, Any], *, wants_steps: bool) -> list[str]:
     """Return the attributes of jobs to ask for."""
-    if wants_steps or any(column.field.name == "DerivedExitCode" for column in chosen):
-        return (*acctfields.ASKED, "srun_steps")
-    return acctfields.ASKED
+    if options["as_json"] or options["slurm_json"]:
+        shown: Iterable[str] = acctfields.ASKED
+    else:
+        shown = form.fields
+    rows = steps.FIELDS if wants_steps else ()
+    return [name for name in dict.fromkeys((*_CHOOSING, *shown, *rows)) if name != "step"]
 
 
 def _named(
@@ -321,7 +330,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _field_list() -> str:
-    names = [field.name for field in acctfields.FIELDS]
+    names = [column.heading for column in columns.ACCOUNTS]
     rows = [names[at : at + 4] for at in range(0, len(names), 4)]
     return "".join("".join(f"{name:<19}" for name in row).rstrip() + "\n" for row in rows)
 

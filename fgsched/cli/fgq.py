@@ -125,11 +125,9 @@ def _table(jobs: Sequence[protocol.JobInfo], options: dict[str, Any], wanted: Qu
 
     colour = terminal.wants_colour(options["colour"])
     if not chosen and _is_terminal():
-        lines = queueformat.fitted(
-            form, jobs, terminal.width(), header=not options["noheader"], colour=colour
-        )
+        lines = terminal.fitted(form, jobs, header=not options["noheader"], colour=colour)
     else:
-        rows = queueformat.painted(form, jobs) if colour else form.lines(jobs)
+        rows = terminal.painted_lines(form, jobs) if colour else form.lines(jobs)
         lines = [*([] if options["noheader"] else [form.header()]), *rows]
     return "".join(f"{line}\n" for line in lines)
 

@@ -3,24 +3,18 @@
 `views/columns.py` declares all other columns; `_KEYS` declares the keys of the JSON document.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
-from fgsched.domain.states import JobState
-from fgsched.domain.text import clean
 from fgsched.domain.waiting import Cause
 from fgsched.protocol import JobInfo
 from fgsched.views import columns, display
 from fgsched.views import job as view
-from fgsched.views.columns import Format, JobColumn, named_by, value_of
-
-_LEAST = {"id": 12, "name": 8, "user": 6, "partition": 6}  # columns that a narrow terminal leaves of them
-_LEAST_REASON = 21
-_MINOR = {"PARTITION", "KNOWN", "GPUMEM", "TIME_LIMIT"}  # columns that a narrow terminal leaves out
-
+from fgsched.views.columns import named_by, value_of
+from fgsched.views.listing import TableColumn, plain
 
 # -- columns ----------------------------------------------------------------------------------------
 
@@ -32,64 +26,14 @@ def why(cause: Cause | None) -> str:
     return wording.why(cause)
 
 
-def _or_empty(text: str | None) -> str:
-    return text or ""
-
-
 COLUMNS = (
     *columns.COLUMNS,
-    JobColumn("WHY", "cause", why, ("Why",)),
-    JobColumn("STDOUT", view.stdout, _or_empty, ("STDOUT",)),
-    JobColumn("STDERR", view.stderr, _or_empty, ("STDERR",)),
-    JobColumn("STDIN", view.stdin, _or_empty, ("STDIN",)),
+    TableColumn("WHY", "cause", why, ("Why",)),
+    TableColumn("STDOUT", view.stdout, plain, ("STDOUT",)),
+    TableColumn("STDERR", view.stderr, plain, ("STDERR",)),
+    TableColumn("STDIN", view.stdin, plain, ("STDIN",)),
 )
 BY_NAME = named_by(COLUMNS)
-
-
-# -- the table on a terminal ------------------------------------------------------------------------
-
-
-def painted(form: Format, jobs: Iterable[JobInfo]) -> Iterable[str]:
-    """Return the jobs as lines of text with coloured states and reasons."""
-    from fgsched.cli import terminal  # a table without colours does without
-
-    for job in jobs:
-        parts = [form.before]
-        for piece in form.pieces:
-            text = piece.fitted(clean(piece.column.cell(job)))
-            parts += [terminal.painted(text, _colour(piece.column, job)), piece.after]
-        yield "".join(parts)
-
-
-def fitted(form: Format, jobs: Sequence[JobInfo], room: int, *, header: bool, colour: bool) -> list[str]:
-    """Return a table of at most `room` terminal columns."""
-    from fgsched.cli.terminal import Cell, Head, table
-
-    heads = [
-        Head(
-            piece.column.heading,
-            right=piece.right,
-            least=_LEAST.get(piece.column.fields[0], 0) if piece.width else _LEAST_REASON,
-            minor=piece.column.heading in _MINOR,
-        )
-        for piece in form.pieces
-    ]
-    rows = [
-        [Cell(piece.column.cell(job), _colour(piece.column, job) if colour else "") for piece in form.pieces]
-        for job in jobs
-    ]
-    return table(heads, rows, room, header=header)
-
-
-def _colour(column: JobColumn, job: JobInfo) -> str:
-    """Return the colour of a cell: of states and reasons."""
-    from fgsched.cli import terminal
-
-    if column.fields == ("state",):
-        return terminal.of_state(job.state)
-    if "reason" in column.fields and job.state is JobState.PENDING:
-        return terminal.of_reason(job.state, job.reason)
-    return ""
 
 
 # -- JSON -------------------------------------------------------------------------------------------

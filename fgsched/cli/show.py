@@ -233,7 +233,7 @@ def _post_mortem(found: OomReport | None) -> Group:
     """Return why a job ran out of device memory."""
     if not found:
         return []
-    from fgsched.cli.acctfields import others
+    from fgsched.views.columns import others
 
     sizes = (("OomAsked", found.asked), ("OomHeld", found.held), ("OomLimit", found.limit))
     return [

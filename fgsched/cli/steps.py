@@ -10,6 +10,10 @@ from fgsched.views import choices
 from fgsched.views import job as view
 
 BATCH = "batch"
+FIELDS = (  # attributes of a job that its steps need
+    *("id", "array", "task", "tasks", "attempt", "started_at", "ended_at", "elapsed", "suspended"),
+    *("allocated", "srun_steps"),
+)
 
 
 def split(texts: Iterable[str]) -> tuple[list[str], dict[str, set[str]]]:

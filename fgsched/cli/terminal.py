@@ -3,18 +3,21 @@
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import clean, width_of
+from fgsched.protocol import JobInfo
 from fgsched.views.display import fit, text_table
+from fgsched.views.listing import Format, TableColumn
 
-MARK = "+"  # the end of a cell that is cut
+_MARK = "+"  # the end of a cell that is cut
 RED, YELLOW, BLUE, DIM = "31", "33", "94", "2"
 _NUMBER = re.compile(r"-|\d[\d.:/,%-]*([kMGT]?[BJ]?|C)(/[\d-]+[MG]?)*")  # also several in one cell
 _LEAST_TEXT = 6  # columns that a text is cut to, before minor columns are left out
+_LEAST_REASON = 21  # columns of a text of any length
 _LEAST = 4  # columns that a cell is cut to if nothing else helps
 _STATES = {
     JobState.RUNNING: BLUE,
@@ -103,6 +106,50 @@ def table(
     return [_line(heads, row, widths) for row in lines]
 
 
+def colour_of(column: TableColumn, job: JobInfo) -> str:
+    """Return the colour of a cell: of states and reasons."""
+    if column.paint == "state":
+        return of_state(job.state)
+    if column.paint == "outcome" or (column.paint == "reason" and job.state is JobState.PENDING):
+        return of_reason(job.state, job.reason)
+    return ""
+
+
+def painted_lines(form: Format, jobs: Iterable[JobInfo]) -> Iterator[str]:
+    """Yield jobs as lines of text with coloured states and reasons."""
+    for job in jobs:
+        parts = [form.before]
+        for piece in form.pieces:
+            text = piece.fitted(clean(piece.column.cell(job)))
+            parts += [painted(text, colour_of(piece.column, job)), piece.after]
+        yield "".join(parts)
+
+
+def fitted(
+    form: Format, jobs: Iterable[JobInfo], *, header: bool, colour: bool, most: int | None = None
+) -> list[str]:
+    """Return a table of jobs for the width of the terminal.
+
+    `most`: columns from which on none is left out in a narrow window; None: always some are.
+    """
+    is_short = most is None or len(form.pieces) <= most
+    heads = [
+        Head(
+            piece.column.heading,
+            right=piece.right,
+            least=piece.column.least if piece.width else _LEAST_REASON,
+            minor=piece.column.is_minor and is_short,
+        )
+        for piece in form.pieces
+    ]
+    columns = [piece.column for piece in form.pieces]
+    rows = [
+        [Cell(column.cell(job), colour_of(column, job) if colour else "") for column in columns]
+        for job in jobs
+    ]
+    return table(heads, rows, width(), header=header)
+
+
 def listing(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -172,7 +219,7 @@ def _line(heads: Sequence[Head], row: Sequence[Cell], widths: dict[int, int]) ->
     for at, width in widths.items():
         is_last = at == last and not heads[at].right
         room = min(width, width_of(row[at].text)) if is_last else width
-        parts.append(painted(fit(row[at].text, room, right=heads[at].right, mark=MARK), row[at].colour))
+        parts.append(painted(fit(row[at].text, room, right=heads[at].right, mark=_MARK), row[at].colour))
     return " ".join(parts)
 
 

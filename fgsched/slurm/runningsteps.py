@@ -2,13 +2,12 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fgsched import protocol
 from fgsched.cli import steps
 from fgsched.client import Client, find_places
 from fgsched.domain.states import JobState
-from fgsched.domain.text import clean, column_width
 from fgsched.domain.times import format_elapsed
 from fgsched.protocol import JobInfo
 from fgsched.slurm import showjob
@@ -16,6 +15,7 @@ from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.views import choices
 from fgsched.views import job as view
 from fgsched.views.display import host_name, shown_time
+from fgsched.views.listing import TableColumn, by_letters
 
 _FIELDS = (
     *("id", "array", "task", "tasks", "user", "uid", "partition", "state", "attempt", "started_at"),
@@ -31,26 +31,31 @@ _KNOWN = options(
 )
 _USUAL = "%.15i %.8j %.9P %.8u %.9M %N"
 _ITEM = re.compile(r"%(\.?)(\d{0,4})([A-Za-z])")
-_HEADS: dict[str, tuple[str, Callable[[JobInfo], str]]] = {
-    "A": ("NTASKS", lambda row: str(row.ntasks)),
-    "b": ("TRES_PER_NODE", lambda row: f"gres:gpu:{len(row.allocated)}" if row.allocated else "N/A"),
-    "C": ("CPUS", lambda row: str(row.cpus)),
-    "i": ("STEPID", lambda row: name_of(row)),
-    "j": ("NAME", lambda row: row.name),
-    "l": ("TIME_LIMIT", lambda row: _limit(row)),
-    "M": ("TIME", lambda row: format_elapsed(row.elapsed)),
-    "N": ("NODELIST", lambda row: host_name()),
-    "P": ("PARTITION", lambda row: row.partition),
-    "S": ("START_TIME", lambda row: shown_time(row.started_at)),
-    "T": ("STATE", lambda row: row.state.value),
-    "U": ("USER", lambda row: str(row.uid)),
-    "u": ("USER", lambda row: row.user),
-}
 
 
-def name_of(row: JobInfo) -> str:
-    """Return the name of a step: 7.0, 7_3.batch."""
-    return f"{view.label(row)}.{row.step}"
+def _gres(allocated: Sequence[protocol.Allocation]) -> str:
+    return f"gres:gpu:{len(allocated)}" if allocated else "N/A"
+
+
+def _limit(seconds: int) -> str:
+    return format_elapsed(seconds) if seconds else "UNLIMITED"
+
+
+COLUMNS = (
+    TableColumn("NTASKS", "ntasks", letter="A"),
+    TableColumn("TRES_PER_NODE", "allocated", _gres, letter="b"),
+    TableColumn("CPUS", "cpus", letter="C"),
+    TableColumn("STEPID", view.step_label, letter="i"),
+    TableColumn("NAME", "name", letter="j"),
+    TableColumn("TIME_LIMIT", "time_limit", _limit, letter="l"),
+    TableColumn("TIME", "elapsed", format_elapsed, letter="M"),
+    TableColumn("NODELIST", lambda row: host_name(), letter="N"),
+    TableColumn("PARTITION", "partition", letter="P"),
+    TableColumn("START_TIME", "started_at", shown_time, letter="S"),
+    TableColumn("STATE", "state", lambda state: state.value, letter="T"),
+    TableColumn("USER", "uid", letter="U"),
+    TableColumn("USER", "user", letter="u"),
+)
 
 
 def running(named: Iterable[str], **where: Sequence[str] | None) -> list[JobInfo]:
@@ -85,31 +90,16 @@ def listed(words: Sequence[str]) -> str:
     names = [*(value for name, value in found if name in ("steps", "jobs") and value), *rest]
     rows = running(names, user=users or None, partition=partitions or None)
     form = given.get("format", _USUAL)
-    head = [] if "noheader" in given else [_line(form, lambda item: item[0])]
-    return "".join(f"{line}\n" for line in [*head, *(_line(form, _text_of(row)) for row in rows)])
+    listing = by_letters(form, _ITEM, _of_letter, COLUMNS)
+    head = [] if "noheader" in given else [listing.header()]
+    return "".join(f"{line}\n" for line in [*head, *listing.lines(rows)])
 
 
-def _text_of(row: JobInfo) -> Callable[[tuple[str, Callable[[JobInfo], str]]], str]:
-    return lambda item: clean(item[1](row))
-
-
-def _line(form: str, text: Callable[[tuple[str, Callable[[JobInfo], str]]], str]) -> str:
-    """Return a line of a format such as '%.15i %j': a dot aligns right, a width cuts."""
-
-    def cell(item: re.Match[str]) -> str:
-        if item[3] not in _HEADS:
-            print(f"squeue: error: Invalid job step format specification: {item[3]}", file=sys.stderr)
-            return ""
-        shown, width = text(_HEADS[item[3]]), column_width(item[2] or "")
-        if not width:
-            return shown
-        return shown[:width].rjust(width) if item[1] else shown[:width].ljust(width)
-
-    return _ITEM.sub(cell, form)
-
-
-def _limit(row: JobInfo) -> str:
-    return format_elapsed(row.time_limit) if row.time_limit else "UNLIMITED"
+def _of_letter(letter: str) -> TableColumn:
+    column = next((column for column in COLUMNS if column.letter == letter), None)
+    if column is None:
+        print(f"squeue: error: Invalid job step format specification: {letter}", file=sys.stderr)
+    return column or TableColumn("", lambda row: "")
 
 
 def shown(named: Sequence[str], given: Mapping[str, str]) -> str:
@@ -125,10 +115,10 @@ def shown(named: Sequence[str], given: Mapping[str, str]) -> str:
 def _record(row: JobInfo) -> list[showjob.Line]:
     return [
         [
-            ("StepId", name_of(row)),
+            ("StepId", view.step_label(row)),
             ("UserId", row.uid),
             ("StartTime", shown_time(row.started_at)),
-            ("TimeLimit", _limit(row)),
+            ("TimeLimit", _limit(row.time_limit)),
         ],
         [("State", row.state.value), ("Partition", row.partition), ("NodeList", host_name())],
         [

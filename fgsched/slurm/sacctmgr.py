@@ -10,8 +10,8 @@ from fgsched.client import Client, find_places
 from fgsched.domain.policy import Limits, Qos
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
-from fgsched.slurm.tables import SlurmField
 from fgsched.views.display import host_name
+from fgsched.views.listing import TableColumn
 
 KNOWN = options(
     "immediate noheader parsable parsable2 quiet readonly associations verbose version json",
@@ -57,77 +57,77 @@ def _minutes(limits: Limits) -> str:
 
 
 _ASSOCIATION = (
-    SlurmField("Cluster", 10, lambda row: CLUSTER),
-    SlurmField("Account", 10, lambda row: row.account),
-    SlurmField("User", 10, lambda row: row.user),
-    SlurmField("Partition", 10, lambda row: ""),
-    SlurmField("Share", 9, lambda row: row.shares),
-    SlurmField("Priority", 10, lambda row: ""),
-    SlurmField("GrpJobs", 7, lambda row: _count(row.limits.running)),
-    SlurmField("GrpTRES", 13, lambda row: ""),
-    SlurmField("GrpSubmit", 9, lambda row: ""),
-    SlurmField("GrpWall", 11, lambda row: ""),
-    SlurmField("GrpTRESMins", 13, lambda row: _minutes(row.limits)),
-    SlurmField("MaxJobs", 7, lambda row: _count(row.limits.running)),
-    SlurmField("MaxTRES", 13, lambda row: ""),
-    SlurmField("MaxTRESPerNode", 14, lambda row: ""),
-    SlurmField("MaxSubmit", 9, lambda row: _count(row.limits.pending)),
-    SlurmField("MaxWall", 11, lambda row: ""),
-    SlurmField("MaxTRESMins", 13, lambda row: ""),
-    SlurmField("QOS", 20, lambda row: "normal"),
-    SlurmField("Def QOS", 9, lambda row: ""),
-    SlurmField("GrpTRESRunMins", 13, lambda row: ""),
-    SlurmField("Fairshare", 9, lambda row: row.shares),
-    SlurmField("ID", 6, lambda row: "0"),
-    SlurmField("ParentName", 10, lambda row: "" if row.user else "root"),
+    TableColumn("Cluster", lambda row: CLUSTER, width=10),
+    TableColumn("Account", lambda row: row.account, width=10),
+    TableColumn("User", lambda row: row.user, width=10),
+    TableColumn("Partition", lambda row: "", width=10),
+    TableColumn("Share", lambda row: row.shares, width=9),
+    TableColumn("Priority", lambda row: "", width=10),
+    TableColumn("GrpJobs", lambda row: _count(row.limits.running), width=7),
+    TableColumn("GrpTRES", lambda row: "", width=13),
+    TableColumn("GrpSubmit", lambda row: "", width=9),
+    TableColumn("GrpWall", lambda row: "", width=11),
+    TableColumn("GrpTRESMins", lambda row: _minutes(row.limits), width=13),
+    TableColumn("MaxJobs", lambda row: _count(row.limits.running), width=7),
+    TableColumn("MaxTRES", lambda row: "", width=13),
+    TableColumn("MaxTRESPerNode", lambda row: "", width=14),
+    TableColumn("MaxSubmit", lambda row: _count(row.limits.pending), width=9),
+    TableColumn("MaxWall", lambda row: "", width=11),
+    TableColumn("MaxTRESMins", lambda row: "", width=13),
+    TableColumn("QOS", lambda row: "normal", width=20),
+    TableColumn("Def QOS", lambda row: "", width=9),
+    TableColumn("GrpTRESRunMins", lambda row: "", width=13),
+    TableColumn("Fairshare", lambda row: row.shares, width=9),
+    TableColumn("ID", lambda row: "0", width=6),
+    TableColumn("ParentName", lambda row: "" if row.user else "root", width=10),
 )
 _USER = (
-    SlurmField("User", 10, lambda row: row.user),
-    SlurmField("Def Acct", 10, lambda row: row.default),
-    SlurmField("DefaultAccount", 10, lambda row: row.default),
-    SlurmField("Admin", 9, lambda row: "None"),
-    SlurmField("AdminLevel", 10, lambda row: "None"),
-    SlurmField("Coord Accounts", 20, lambda row: ""),
-    *(field for field in _ASSOCIATION if field.name != "User"),
+    TableColumn("User", lambda row: row.user, width=10),
+    TableColumn("Def Acct", lambda row: row.default, width=10),
+    TableColumn("DefaultAccount", lambda row: row.default, width=10),
+    TableColumn("Admin", lambda row: "None", width=9),
+    TableColumn("AdminLevel", lambda row: "None", width=10),
+    TableColumn("Coord Accounts", lambda row: "", width=20),
+    *(field for field in _ASSOCIATION if field.heading != "User"),
 )
 _ACCOUNT = (
-    SlurmField("Account", 10, lambda row: row.account),
-    SlurmField("Descr", 20, lambda row: row.account),
-    SlurmField("Description", 20, lambda row: row.account),
-    SlurmField("Org", 20, lambda row: CLUSTER),
-    SlurmField("Organization", 20, lambda row: CLUSTER),
-    *(field for field in _ASSOCIATION if field.name != "Account"),
+    TableColumn("Account", lambda row: row.account, width=10),
+    TableColumn("Descr", lambda row: row.account, width=20),
+    TableColumn("Description", lambda row: row.account, width=20),
+    TableColumn("Org", lambda row: CLUSTER, width=20),
+    TableColumn("Organization", lambda row: CLUSTER, width=20),
+    *(field for field in _ASSOCIATION if field.heading != "Account"),
 )
 _QOS = (
-    SlurmField("Name", 10, lambda row: row.name),
-    SlurmField("Priority", 10, lambda row: row.priority),
-    SlurmField("GraceTime", 10, lambda row: "00:00:00"),
-    SlurmField("Preempt", 10, lambda row: ",".join(row.preempt)),
-    SlurmField("PreemptMode", 11, lambda row: "cluster"),
-    SlurmField("Flags", 10, lambda row: ""),
-    SlurmField("UsageThres", 10, lambda row: ""),
-    SlurmField("UsageFactor", 11, lambda row: "1.000000"),
-    SlurmField("GrpTRES", 13, lambda row: ""),
-    SlurmField("GrpJobs", 7, lambda row: _count(row.total.running)),
-    SlurmField("GrpSubmit", 9, lambda row: _count(row.total.pending)),
-    SlurmField("MaxWall", 11, lambda row: ""),
-    SlurmField("MaxTRES", 13, lambda row: ""),
-    SlurmField("MaxTRESPU", 13, lambda row: ""),
-    SlurmField("MaxJobsPU", 9, lambda row: _count(row.per_user.running)),
-    SlurmField("MaxSubmitPU", 11, lambda row: _count(row.per_user.pending)),
-    SlurmField("ID", 6, lambda row: "1"),
+    TableColumn("Name", lambda row: row.name, width=10),
+    TableColumn("Priority", lambda row: row.priority, width=10),
+    TableColumn("GraceTime", lambda row: "00:00:00", width=10),
+    TableColumn("Preempt", lambda row: ",".join(row.preempt), width=10),
+    TableColumn("PreemptMode", lambda row: "cluster", width=11),
+    TableColumn("Flags", lambda row: "", width=10),
+    TableColumn("UsageThres", lambda row: "", width=10),
+    TableColumn("UsageFactor", lambda row: "1.000000", width=11),
+    TableColumn("GrpTRES", lambda row: "", width=13),
+    TableColumn("GrpJobs", lambda row: _count(row.total.running), width=7),
+    TableColumn("GrpSubmit", lambda row: _count(row.total.pending), width=9),
+    TableColumn("MaxWall", lambda row: "", width=11),
+    TableColumn("MaxTRES", lambda row: "", width=13),
+    TableColumn("MaxTRESPU", lambda row: "", width=13),
+    TableColumn("MaxJobsPU", lambda row: _count(row.per_user.running), width=9),
+    TableColumn("MaxSubmitPU", lambda row: _count(row.per_user.pending), width=11),
+    TableColumn("ID", lambda row: "1", width=6),
 )
 _CLUSTER = (
-    SlurmField("Cluster", 10, lambda row: CLUSTER),
-    SlurmField("ControlHost", 15, lambda row: "127.0.0.1"),
-    SlurmField("ControlPort", 12, lambda row: "0"),
-    SlurmField("RPC", 5, lambda row: "9728"),
-    SlurmField("Share", 9, lambda row: "1"),
-    SlurmField("QOS", 20, lambda row: "normal"),
-    SlurmField("Def QOS", 9, lambda row: ""),
-    SlurmField("TRES", 20, lambda row: "cpu,mem,node,billing,gres/gpu"),
-    SlurmField("NodeCount", 10, lambda row: "1"),
-    SlurmField("ClusterNodes", 15, lambda row: host_name()),
+    TableColumn("Cluster", lambda row: CLUSTER, width=10),
+    TableColumn("ControlHost", lambda row: "127.0.0.1", width=15),
+    TableColumn("ControlPort", lambda row: "0", width=12),
+    TableColumn("RPC", lambda row: "9728", width=5),
+    TableColumn("Share", lambda row: "1", width=9),
+    TableColumn("QOS", lambda row: "normal", width=20),
+    TableColumn("Def QOS", lambda row: "", width=9),
+    TableColumn("TRES", lambda row: "cpu,mem,node,billing,gres/gpu", width=20),
+    TableColumn("NodeCount", lambda row: "1", width=10),
+    TableColumn("ClusterNodes", lambda row: host_name(), width=15),
 )
 _KINDS = {  # entity -> fields, and the fields that are printed by default
     "account": (_ACCOUNT, "Account,Descr,Org"),
@@ -180,9 +180,7 @@ def _shown(what: str, words: Sequence[str], given: Mapping[str, str]) -> str:
     related = "associations" in given or "withassoc" in asked
     usual = _WITH_ASSOCIATIONS.get(kind, usual) if related else usual
     chosen = tables.columns(asked.get("format", usual), fields, owner="")
-    delimiter = "|" if "parsable" in given or "parsable2" in given else ""
-    layout = tables.Layout(chosen, "noheader" not in given, delimiter, "parsable" in given)
-    return tables.text(_rows(kind, asked, related=related), layout)
+    return tables.text(_rows(kind, asked, related=related), chosen, given)
 
 
 def _asked(kind: str, words: Sequence[str]) -> dict[str, str]:

@@ -3,19 +3,20 @@
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.domain.job import WHOLE, GpuState
-from fgsched.domain.text import clean, column_width
+from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
 from fgsched.slurm.getopt import BadLine, options, parse
 from fgsched.slurm.inputs import of_sinfo
 from fgsched.slurm.phrases import oversubscribed
-from fgsched.views.display import fit, host_name, shown_time
+from fgsched.views.display import host_name, shown_time
 from fgsched.views.gres import typed
+from fgsched.views.listing import Format, LinePiece, TableColumn, by_letters, by_name
 
 KNOWN = options(
     """all bg cluster= clusters= dead exact federation format= Format= future hide iterate= json local long
@@ -125,76 +126,89 @@ def _load() -> str:
     return f"{os.getloadavg()[0]:.2f}"
 
 
-class SinfoColumn(NamedTuple):
-    """One column: its letter, its names for -O, its heading and its text."""
-
-    letter: str
-    names: str
-    heading: str
-    show: Callable[[SinfoRow], str]
-
-
 COLUMNS = (
-    SinfoColumn("P", "partition", "PARTITION", lambda row: _name(row) + "*" * row.info.partition.is_default),
-    SinfoColumn("R", "partitionname", "PARTITION", lambda row: _name(row)),
-    SinfoColumn("a", "available", "AVAIL", lambda row: row.info.partition.state),
-    SinfoColumn("l", "time", "TIMELIMIT", _limit),
-    SinfoColumn("L", "defaulttime", "DEFAULTTIME", _default_time),
-    SinfoColumn("D", "nodes", "NODES", lambda row: "1"),
-    SinfoColumn("t", "statecompact", "STATE", lambda row: row.state),
-    SinfoColumn("T", "statelong", "STATE", lambda row: _STATES[row.state]),
-    SinfoColumn("N", "nodelist", "NODELIST", lambda row: host_name()),
-    SinfoColumn("n", "nodehost", "HOSTNAMES", lambda row: host_name()),
-    SinfoColumn("o", "nodeaddr", "NODE_ADDR", lambda row: host_name()),
-    SinfoColumn("A", "nodeai", "NODES(A/I)", lambda row: "/".join(_amounts(row).split("/")[:2])),
-    SinfoColumn("F", "nodeaiot", "NODES(A/I/O/T)", _amounts),
-    SinfoColumn("C", "cpusstate", "CPUS(A/I/O/T)", _cpus),
-    SinfoColumn("c", "cpus", "CPUS", lambda row: str(row.host.cpus.total)),
-    SinfoColumn(
-        "B",
-        "maxcpuspernode",
+    TableColumn(
+        "PARTITION",
+        lambda row: _name(row) + "*" * row.info.partition.is_default,
+        names=("partition",),
+        letter="P",
+    ),
+    TableColumn("PARTITION", lambda row: _name(row), names=("partitionname",), letter="R"),
+    TableColumn("AVAIL", lambda row: row.info.partition.state, names=("available",), letter="a"),
+    TableColumn("TIMELIMIT", _limit, names=("time",), letter="l"),
+    TableColumn("DEFAULTTIME", _default_time, names=("defaulttime",), letter="L"),
+    TableColumn("NODES", lambda row: "1", names=("nodes",), letter="D"),
+    TableColumn("STATE", lambda row: row.state, names=("statecompact",), letter="t"),
+    TableColumn("STATE", lambda row: _STATES[row.state], names=("statelong",), letter="T"),
+    TableColumn("NODELIST", lambda row: host_name(), names=("nodelist",), letter="N"),
+    TableColumn("HOSTNAMES", lambda row: host_name(), names=("nodehost",), letter="n"),
+    TableColumn("NODE_ADDR", lambda row: host_name(), names=("nodeaddr",), letter="o"),
+    TableColumn(
+        "NODES(A/I)", lambda row: "/".join(_amounts(row).split("/")[:2]), names=("nodeai",), letter="A"
+    ),
+    TableColumn("NODES(A/I/O/T)", _amounts, names=("nodeaiot",), letter="F"),
+    TableColumn("CPUS(A/I/O/T)", _cpus, names=("cpusstate",), letter="C"),
+    TableColumn("CPUS", lambda row: str(row.host.cpus.total), names=("cpus",), letter="c"),
+    TableColumn(
         "MAX_CPUS_PER_NODE",
         lambda row: str(row.info.partition.most.cpus or "UNLIMITED"),
+        names=("maxcpuspernode",),
+        letter="B",
     ),
-    SinfoColumn("m", "memory", "MEMORY", lambda row: str(row.host.memory.total >> 20)),
-    SinfoColumn("e", "freemem", "FREE_MEM", lambda row: str(row.host.memory.free >> 20)),
-    SinfoColumn(
-        "", "allocmem", "ALLOCMEM", lambda row: str((row.host.memory.total - row.host.memory.free) >> 20)
+    TableColumn("MEMORY", lambda row: str(row.host.memory.total >> 20), names=("memory",), letter="m"),
+    TableColumn("FREE_MEM", lambda row: str(row.host.memory.free >> 20), names=("freemem",), letter="e"),
+    TableColumn(
+        "ALLOCMEM", lambda row: str((row.host.memory.total - row.host.memory.free) >> 20), names=("allocmem",)
     ),
-    SinfoColumn("d", "disk", "TMP_DISK", lambda row: "0"),
-    SinfoColumn("O", "cpusload", "CPU_LOAD", lambda row: _load()),
-    SinfoColumn("G", "gres", "GRES", _gres),
-    SinfoColumn("", "gresused", "GRES_USED", _gres_used),
-    SinfoColumn("f", "features", "AVAIL_FEATURES", _features),
-    SinfoColumn("b", "features_act", "ACTIVE_FEATURES", _features),
-    SinfoColumn("E", "reason", "REASON", _reason),
-    SinfoColumn("u", "user", "USER", lambda row: "Unknown" if _reason(row) == "none" else "root"),
-    SinfoColumn("U", "userlong", "USER", lambda row: "Unknown" if _reason(row) == "none" else "root(0)"),
-    SinfoColumn("H", "timestamp", "TIMESTAMP", _noted),
-    SinfoColumn("g", "groups", "GROUPS", lambda row: ",".join(row.info.partition.access.groups) or "all"),
-    SinfoColumn("h", "oversubscribe", "OVERSUBS", lambda row: oversubscribed(one.gpu for one in row.cards)),
-    SinfoColumn("r", "root", "ROOT", lambda row: "no"),
-    SinfoColumn("s", "size", "JOB_SIZE", lambda row: "1"),
-    SinfoColumn("S", "allocnodes", "ALLOCNODES", lambda row: "all"),
-    SinfoColumn("p", "prioritytier", "PRIO_TIER", lambda row: "1"),
-    SinfoColumn("I", "priorityjobfactor", "PRIO_JOB_FACTOR", lambda row: "1"),
-    SinfoColumn("M", "preemptmode", "PREEMPT_MODE", lambda row: row.info.partition.preempt_rule.mode.upper()),
-    SinfoColumn("X", "sockets", "SOCKETS", lambda row: str(row.host.cpus.total)),
-    SinfoColumn("Y", "cores", "CORES", lambda row: "1"),
-    SinfoColumn("Z", "threads", "THREADS", lambda row: "1"),
-    SinfoColumn("z", "socketcorethread", "S:C:T", lambda row: f"{row.host.cpus.total}:1:1"),
-    SinfoColumn("w", "weight", "WEIGHT", lambda row: "1"),
-    SinfoColumn("v", "version", "VERSION", lambda row: "22.05.8"),
-    SinfoColumn("V", "cluster", "CLUSTER", lambda row: "fgsched"),
-    SinfoColumn("i", "resvname", "RESERVATION", lambda row: ""),
+    TableColumn("TMP_DISK", lambda row: "0", names=("disk",), letter="d"),
+    TableColumn("CPU_LOAD", lambda row: _load(), names=("cpusload",), letter="O"),
+    TableColumn("GRES", _gres, names=("gres",), letter="G"),
+    TableColumn("GRES_USED", _gres_used, names=("gresused",)),
+    TableColumn("AVAIL_FEATURES", _features, names=("features",), letter="f"),
+    TableColumn("ACTIVE_FEATURES", _features, names=("features_act",), letter="b"),
+    TableColumn("REASON", _reason, names=("reason",), letter="E"),
+    TableColumn(
+        "USER", lambda row: "Unknown" if _reason(row) == "none" else "root", names=("user",), letter="u"
+    ),
+    TableColumn(
+        "USER",
+        lambda row: "Unknown" if _reason(row) == "none" else "root(0)",
+        names=("userlong",),
+        letter="U",
+    ),
+    TableColumn("TIMESTAMP", _noted, names=("timestamp",), letter="H"),
+    TableColumn(
+        "GROUPS",
+        lambda row: ",".join(row.info.partition.access.groups) or "all",
+        names=("groups",),
+        letter="g",
+    ),
+    TableColumn(
+        "OVERSUBS",
+        lambda row: oversubscribed(one.gpu for one in row.cards),
+        names=("oversubscribe",),
+        letter="h",
+    ),
+    TableColumn("ROOT", lambda row: "no", names=("root",), letter="r"),
+    TableColumn("JOB_SIZE", lambda row: "1", names=("size",), letter="s"),
+    TableColumn("ALLOCNODES", lambda row: "all", names=("allocnodes",), letter="S"),
+    TableColumn("PRIO_TIER", lambda row: "1", names=("prioritytier",), letter="p"),
+    TableColumn("PRIO_JOB_FACTOR", lambda row: "1", names=("priorityjobfactor",), letter="I"),
+    TableColumn(
+        "PREEMPT_MODE",
+        lambda row: row.info.partition.preempt_rule.mode.upper(),
+        names=("preemptmode",),
+        letter="M",
+    ),
+    TableColumn("SOCKETS", lambda row: str(row.host.cpus.total), names=("sockets",), letter="X"),
+    TableColumn("CORES", lambda row: "1", names=("cores",), letter="Y"),
+    TableColumn("THREADS", lambda row: "1", names=("threads",), letter="Z"),
+    TableColumn("S:C:T", lambda row: f"{row.host.cpus.total}:1:1", names=("socketcorethread",), letter="z"),
+    TableColumn("WEIGHT", lambda row: "1", names=("weight",), letter="w"),
+    TableColumn("VERSION", lambda row: "22.05.8", names=("version",), letter="v"),
+    TableColumn("CLUSTER", lambda row: "fgsched", names=("cluster",), letter="V"),
+    TableColumn("RESERVATION", lambda row: "", names=("resvname",), letter="i"),
 )
-
-
-class _Piece(NamedTuple):
-    column: SinfoColumn
-    width: int
-    right: bool
-    after: str
 
 
 def _name(row: SinfoRow) -> str:
@@ -209,7 +223,7 @@ def answer(words: Sequence[str]) -> str:
         raise BadLine(f"error: Unrecognized option: {rest[0]}")
     if "version" in given:
         return "slurm-wlm 22.05.8\n"
-    before, pieces = _format(given)
+    form = _format(given)
     _refuse_unknown_states(given.get("states", ""))
     with Client(find_places()) as client:
         host = client.call(protocol.ListGpus())
@@ -222,15 +236,9 @@ def answer(words: Sequence[str]) -> str:
 
         return documents.nodes(host, partitions)
     head = f"{time.strftime('%a %b %d %H:%M:%S %Y')}\n" if "long" in given else ""
-    heading = (
-        ""
-        if "noheader" in given
-        else _line(before, pieces, [one.column.heading for one in pieces if one.column])
-    )
-    texts = (
-        _line(before, pieces, [clean(one.column.show(row)) for one in pieces if one.column]) for row in rows
-    )
-    return head + heading + "".join(dict.fromkeys(texts))  # of equal lines one, as sinfo groups nodes
+    heading = [] if "noheader" in given else [form.header()]
+    lines = [*heading, *dict.fromkeys(form.lines(rows))]  # of equal lines one, as sinfo groups nodes
+    return head + "".join(f"{line}\n" for line in lines)
 
 
 def _refuse_unknown_states(text: str) -> None:
@@ -253,11 +261,10 @@ def _is_wanted(row: SinfoRow, given: Mapping[str, str]) -> bool:
     )
 
 
-def _format(given: Mapping[str, str]) -> tuple[str, list[_Piece]]:
-    """Return the text before the first column, and the columns."""
+def _format(given: Mapping[str, str]) -> Format:
     if "Format" in given:
         parts = given["Format"].split(",")
-        return "", _every("") if parts == ["all"] else [_of_name(part) for part in parts]
+        return _of_letters("%all") if parts == ["all"] else Format("", tuple(map(_of_name, parts)))
     if "format" in given:
         return _of_letters(given["format"])
     kind = next((name for name in ("list-reasons", "summarize", "Node") if name in given), "")
@@ -266,41 +273,23 @@ def _format(given: Mapping[str, str]) -> tuple[str, list[_Piece]]:
     return _of_letters(_FORMATS[f"{kind} long".strip() if long else kind].replace("%#N", names))
 
 
-def _every(after: str) -> list[_Piece]:
-    """Return all columns that have a letter, separated by a vertical bar."""
-    every = [_Piece(column, 0, False, "|") for column in COLUMNS if column.letter]
-    return [*every[:-1], every[-1]._replace(after=after)]
+def _of_letters(text: str) -> Format:
+    return by_letters(text, _ITEM, _of_letter, COLUMNS)
 
 
-def _of_letters(text: str) -> tuple[str, list[_Piece]]:
-    by_letter = {column.letter: column for column in COLUMNS if column.letter}
-    matches = list(_ITEM.finditer(text))
-    pieces = []
-    for at, match in enumerate(matches):
-        end = matches[at + 1].start() if at + 1 < len(matches) else len(text)
-        if match[3] == "all":
-            pieces += _every(text[match.end() : end])
-            continue
-        if match[3] not in by_letter:
-            raise BadLine(f"error: Invalid node format specification: {match[3]}")
-        pieces.append(
-            _Piece(by_letter[match[3]], column_width(match[2] or ""), bool(match[1]), text[match.end() : end])
-        )
-    return text[: matches[0].start()] if matches else text, pieces
+def _of_letter(letter: str) -> TableColumn:
+    column = next((column for column in COLUMNS if column.letter == letter), None)
+    if column is None:
+        raise BadLine(f"error: Invalid node format specification: {letter}")
+    return column
 
 
-def _of_name(part: str) -> _Piece:
+def _of_name(part: str) -> LinePiece:
     match = _NAMED.fullmatch(part.strip())
-    known = {column.names: column for column in COLUMNS}
+    known = {name: column for column in COLUMNS for name in column.names}
     if match is None or match[1].lower() not in known:
         raise BadLine(f"error: Invalid job format specification: {part}")
-    width = column_width(match[3]) if match[3] else 0 if match[4] else 20
-    return _Piece(known[match[1].lower()], width, bool(match[2]), match[4] or "")
-
-
-def _line(before: str, pieces: Sequence[_Piece], cells: Sequence[str]) -> str:
-    pairs = zip(pieces, cells, strict=True)
-    return before + "".join(fit(cell, one.width, right=one.right) + one.after for one, cell in pairs) + "\n"
+    return by_name(match, known[match[1].lower()])
 
 
 def _reservations(found: Sequence[protocol.ReservationInfo]) -> str:

@@ -10,8 +10,8 @@ from fgsched.domain.job import WHOLE
 from fgsched.domain.times import DAY, HOUR, parse_time
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
-from fgsched.slurm.tables import SlurmField
 from fgsched.views import job as view
+from fgsched.views.listing import TableColumn
 
 KNOWN = options(
     "all_clusters cluster= noheader parsable parsable2 quiet tres= time= verbose version local federation",
@@ -58,25 +58,25 @@ def _amount(seconds: float, total: float, unit: str) -> str:
     return str(round(seconds / _UNITS[unit]))
 
 
-_CLUSTER = SlurmField("Cluster", 9, lambda row: "fgsched")
+_CLUSTER = TableColumn("Cluster", lambda row: "fgsched", width=9)
 _BY_USER = (
     _CLUSTER,
-    SlurmField("Account", 15, lambda row: row.account or "root"),
-    SlurmField("Login", 9, lambda row: row.user),
-    SlurmField("Proper Name", 15, lambda row: row.user),
-    SlurmField("TRES Name", 14, lambda row: row.resource),
-    SlurmField("Used", 10, lambda row: row.used),
-    SlurmField("Energy", 10, lambda row: 0),
+    TableColumn("Account", lambda row: row.account or "root", width=15),
+    TableColumn("Login", lambda row: row.user, width=9),
+    TableColumn("Proper Name", lambda row: row.user, width=15),
+    TableColumn("TRES Name", lambda row: row.resource, width=14),
+    TableColumn("Used", lambda row: row.used, width=10),
+    TableColumn("Energy", lambda row: 0, width=10),
 )
 _UTILIZATION = (
     _CLUSTER,
-    SlurmField("TRES Name", 14, lambda row: row.resource),
-    SlurmField("Allocated", 12, lambda row: row.of(row.allocated)),
-    SlurmField("Down", 10, lambda row: row.of(0)),
-    SlurmField("PLND Down", 10, lambda row: row.of(0)),
-    SlurmField("Idle", 12, lambda row: row.of(max(0.0, row.total - row.allocated))),
-    SlurmField("Planned", 10, lambda row: row.of(0)),
-    SlurmField("Reported", 12, lambda row: row.of(row.total)),
+    TableColumn("TRES Name", lambda row: row.resource, width=14),
+    TableColumn("Allocated", lambda row: row.of(row.allocated), width=12),
+    TableColumn("Down", lambda row: row.of(0), width=10),
+    TableColumn("PLND Down", lambda row: row.of(0), width=10),
+    TableColumn("Idle", lambda row: row.of(max(0.0, row.total - row.allocated)), width=12),
+    TableColumn("Planned", lambda row: row.of(0), width=10),
+    TableColumn("Reported", lambda row: row.of(row.total), width=12),
 )
 _UTILIZED = "Cluster,Allocated,Down,PLNDDown,Idle,Planned,Reported"
 _REPORTS = {  # the words of a report -> its title, its default fields
@@ -132,11 +132,13 @@ def _report(kind: tuple[str, str], asked: Mapping[str, str], given: Mapping[str,
     usual = usual.replace(",Used", ",TRESName,Used").replace("Cluster,Alloc", "Cluster,TRESName,Alloc")
     shown = usual if "tres" in given else usual.replace(",TRESName", "")
     chosen = tables.columns(asked.get("format", shown), fields, owner="")
-    delimiter = "|" if "parsable" in given or "parsable2" in given else ""
-    layout = tables.Layout(chosen, "noheader" not in given, delimiter, "parsable" in given)
     noun = "TRES" if "tres" in given else "CPU"
-    head = "" if "noheader" in given or delimiter else _head(title, begin, end, f"{noun} {_title(unit)}")
-    return head + tables.text(rows, layout)
+    head = (
+        ""
+        if "noheader" in given or {"parsable", "parsable2"} & given.keys()
+        else _head(title, begin, end, f"{noun} {_title(unit)}")
+    )
+    return head + tables.text(rows, chosen, given)
 
 
 def _unit(text: str) -> str:
@@ -164,7 +166,7 @@ def _rows(
     resources: list[str],
     unit: str,
     asked: Mapping[str, str],
-) -> tuple[list[Sum] | list[Whole], Sequence[SlurmField]]:
+) -> tuple[list[Sum] | list[Whole], Sequence[TableColumn]]:
     with Client(find_places()) as client:
         jobs = list(_jobs(client, *period))
         host = client.call(protocol.ListGpus())

@@ -8,7 +8,7 @@ from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import options, parse
-from fgsched.slurm.tables import SlurmField
+from fgsched.views.listing import TableColumn
 
 KNOWN = options(
     """all accounts= cluster= clusters= helpformat long format= noheader json parsable parsable2 partition
@@ -17,20 +17,20 @@ KNOWN = options(
     m:partition u:users U:Users v:verbose V:version""",
 )
 FIELDS = (
-    SlurmField("Account", 20, lambda row: (" " if row.user else "") + (row.account or "root")),
-    SlurmField("Partition", 12, lambda row: ""),
-    SlurmField("User", 10, lambda row: row.user),
-    SlurmField("RawShares", 10, lambda row: row.shares),
-    SlurmField("NormShares", 11, lambda row: f"{row.part:.6f}"),
-    SlurmField("RawUsage", 11, lambda row: round(row.seconds)),
-    SlurmField("NormUsage", 11, lambda row: f"{row.used:.6f}"),
-    SlurmField("EffectvUsage", 13, lambda row: f"{row.used:.6f}"),
-    SlurmField("FairShare", 10, lambda row: f"{row.factor:.6f}"),
-    SlurmField("LevelFS", 10, lambda row: ""),
-    SlurmField("GrpTRESMins", 30, lambda row: ""),
-    SlurmField("TRESRunMins", 30, lambda row: ""),
-    SlurmField("ID", 6, lambda row: "0"),
-    SlurmField("Cluster", 10, lambda row: "fgsched"),
+    TableColumn("Account", lambda row: (" " if row.user else "") + (row.account or "root"), width=20),
+    TableColumn("Partition", lambda row: "", width=12),
+    TableColumn("User", lambda row: row.user, width=10),
+    TableColumn("RawShares", lambda row: row.shares, width=10),
+    TableColumn("NormShares", lambda row: f"{row.part:.6f}", width=11),
+    TableColumn("RawUsage", lambda row: round(row.seconds), width=11),
+    TableColumn("NormUsage", lambda row: f"{row.used:.6f}", width=11),
+    TableColumn("EffectvUsage", lambda row: f"{row.used:.6f}", width=13),
+    TableColumn("FairShare", lambda row: f"{row.factor:.6f}", width=10),
+    TableColumn("LevelFS", lambda row: "", width=10),
+    TableColumn("GrpTRESMins", lambda row: "", width=30),
+    TableColumn("TRESRunMins", lambda row: "", width=30),
+    TableColumn("ID", lambda row: "0", width=6),
+    TableColumn("Cluster", lambda row: "fgsched", width=10),
 )
 _USUAL = "Account%-20,User,RawShares,NormShares,RawUsage,EffectvUsage,FairShare"
 _LONG = (
@@ -46,14 +46,12 @@ def answer(words: Sequence[str]) -> str:
     if "version" in given:
         return "slurm-wlm 22.05.8\n"
     if "helpformat" in given:
-        return "".join(f"{field.name}\n" for field in FIELDS)
+        return "".join(f"{field.heading}\n" for field in FIELDS)
     with Client(find_places()) as client:
         shares = client.call(protocol.ListShares()).shares
     usual = _LONG if "long" in given else _USUAL
     chosen = tables.columns(given.get("format", usual), FIELDS, owner="")
-    delimiter = "|" if "parsable" in given or "parsable2" in given else ""
-    layout = tables.Layout(chosen, "noheader" not in given, delimiter, "parsable" in given)
-    return tables.text([row for row in shares if _is_wanted(row, given)], layout)
+    return tables.text([row for row in shares if _is_wanted(row, given)], chosen, given)
 
 
 def _is_wanted(row: protocol.ShareInfo, given: Mapping[str, str]) -> bool:

@@ -10,11 +10,11 @@ from fgsched.domain.errors import FgschedError
 from fgsched.domain.states import JobState
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, options, parse
-from fgsched.slurm.tables import SlurmField
 from fgsched.system.process import TreeUse, descendants, use_of
 from fgsched.views import choices
 from fgsched.views import job as view
 from fgsched.views.display import host_name
+from fgsched.views.listing import TableColumn
 
 _FIELDS = (
     *("id", "array", "task", "tasks", "state", "attempt", "started_at", "ended_at", "elapsed", "suspended"),
@@ -63,37 +63,37 @@ def _tres(row: SstatRow) -> str:
 
 
 FIELDS = (
-    SlurmField("JobID", 12, lambda row: f"{view.label(row.job)}.{row.job.step}"),
-    SlurmField("MaxVMSize", 10, lambda row: ""),
-    SlurmField("MaxVMSizeNode", 14, lambda row: ""),
-    SlurmField("MaxVMSizeTask", 14, lambda row: ""),
-    SlurmField("AveVMSize", 10, lambda row: ""),
-    SlurmField("MaxRSS", 10, lambda row: _kib(row.use.rss)),
-    SlurmField("MaxRSSNode", 10, lambda row: host_name()),
-    SlurmField("MaxRSSTask", 10, lambda row: "0"),
-    SlurmField("AveRSS", 10, lambda row: _kib(row.use.rss)),
-    SlurmField("MaxPages", 8, lambda row: ""),
-    SlurmField("AvePages", 10, lambda row: ""),
-    SlurmField("MinCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
-    SlurmField("MinCPUNode", 10, lambda row: host_name()),
-    SlurmField("MinCPUTask", 10, lambda row: "0"),
-    SlurmField("AveCPU", 10, lambda row: _clock(row.use.cpu_seconds)),
-    SlurmField("NTasks", 8, lambda row: str(row.job.ntasks)),
-    SlurmField("AveCPUFreq", 10, lambda row: ""),
-    SlurmField("ConsumedEnergy", 14, lambda row: _joules(row)),
-    SlurmField("MaxDiskRead", 12, lambda row: _disk(row.use.read)),
-    SlurmField("AveDiskRead", 14, lambda row: _disk(row.use.read)),
-    SlurmField("MaxDiskWrite", 12, lambda row: _disk(row.use.written)),
-    SlurmField("AveDiskWrite", 14, lambda row: _disk(row.use.written)),
-    SlurmField("TRESUsageInAve", 14, _tres),
-    SlurmField("TRESUsageInMax", 14, _tres),
-    SlurmField("TRESUsageInTot", 14, _tres),
-    SlurmField("TRESUsageOutAve", 15, lambda row: ""),
-    SlurmField("TRESUsageOutTot", 15, lambda row: ""),
-    SlurmField("Nodelist", 20, lambda row: host_name()),
-    SlurmField("Pids", 20, lambda row: ",".join(map(str, row.pids))),
+    TableColumn("JobID", lambda row: f"{view.label(row.job)}.{row.job.step}", width=12),
+    TableColumn("MaxVMSize", lambda row: "", width=10),
+    TableColumn("MaxVMSizeNode", lambda row: "", width=14),
+    TableColumn("MaxVMSizeTask", lambda row: "", width=14),
+    TableColumn("AveVMSize", lambda row: "", width=10),
+    TableColumn("MaxRSS", lambda row: _kib(row.use.rss), width=10),
+    TableColumn("MaxRSSNode", lambda row: host_name(), width=10),
+    TableColumn("MaxRSSTask", lambda row: "0", width=10),
+    TableColumn("AveRSS", lambda row: _kib(row.use.rss), width=10),
+    TableColumn("MaxPages", lambda row: "", width=8),
+    TableColumn("AvePages", lambda row: "", width=10),
+    TableColumn("MinCPU", lambda row: _clock(row.use.cpu_seconds), width=10),
+    TableColumn("MinCPUNode", lambda row: host_name(), width=10),
+    TableColumn("MinCPUTask", lambda row: "0", width=10),
+    TableColumn("AveCPU", lambda row: _clock(row.use.cpu_seconds), width=10),
+    TableColumn("NTasks", lambda row: str(row.job.ntasks), width=8),
+    TableColumn("AveCPUFreq", lambda row: "", width=10),
+    TableColumn("ConsumedEnergy", lambda row: _joules(row), width=14),
+    TableColumn("MaxDiskRead", lambda row: _disk(row.use.read), width=12),
+    TableColumn("AveDiskRead", lambda row: _disk(row.use.read), width=14),
+    TableColumn("MaxDiskWrite", lambda row: _disk(row.use.written), width=12),
+    TableColumn("AveDiskWrite", lambda row: _disk(row.use.written), width=14),
+    TableColumn("TRESUsageInAve", _tres, width=14),
+    TableColumn("TRESUsageInMax", _tres, width=14),
+    TableColumn("TRESUsageInTot", _tres, width=14),
+    TableColumn("TRESUsageOutAve", lambda row: "", width=15),
+    TableColumn("TRESUsageOutTot", lambda row: "", width=15),
+    TableColumn("Nodelist", lambda row: host_name(), width=20),
+    TableColumn("Pids", lambda row: ",".join(map(str, row.pids)), width=20),
 )
-_USUAL = ",".join(field.name for field in FIELDS[:22])
+_USUAL = ",".join(field.heading for field in FIELDS[:22])
 
 
 def answer(words: Sequence[str]) -> str:
@@ -103,18 +103,16 @@ def answer(words: Sequence[str]) -> str:
     if "version" in given:
         return "slurm-wlm 22.05.8\n"
     if "helpformat" in given:
-        return "".join(f"{field.name}\n" for field in FIELDS)
+        return "".join(f"{field.heading}\n" for field in FIELDS)
     named = ",".join(filter(None, [*(value for name, value in found if name == "jobs"), *rest]))
     if not named:
         raise BadLine("error: You didn't give me any jobs to stat.")
     usual = "JobID,Nodelist,Pids" if "pidformat" in given else _USUAL
     chosen = tables.columns(given.get("format") or given.get("fields") or usual, FIELDS, owner="")
-    delimiter = "|" if "parsable" in given or "parsable2" in given else ""
-    layout = tables.Layout(chosen, "noheader" not in given, delimiter, "parsable" in given)
     rows = _rows(choices.parts(named), all_steps="allsteps" in given)
     if not rows:
         raise BadLine(f"error: no steps running for job {named}")
-    return tables.text(rows, layout)
+    return tables.text(rows, chosen, given)
 
 
 def _rows(named: Sequence[str], *, all_steps: bool) -> list[SstatRow]:

@@ -27,8 +27,11 @@ _V = TypeVar("_V", bound=Value)
 
 
 def fields_of(value: str | Value) -> tuple[str, ...]:
-    """Return the attributes of `JobInfo` that a value reads; an attribute is a value, by its name."""
-    return (value,) if isinstance(value, str) else _FIELDS[value]
+    """Return the attributes of `JobInfo` that a value reads; an attribute is a value, by its name.
+
+    Empty: it is no value of a job.
+    """
+    return (value,) if isinstance(value, str) else _FIELDS.get(value, ())
 
 
 def values() -> dict[str, Value]:
@@ -143,6 +146,24 @@ def highest_exit(job: JobInfo) -> str | None:
 def oom_kind(job: JobInfo) -> str | None:
     """Return "gpu" or "host" for a job that ran out of memory."""
     return _OOM_KIND.get(job.reason) if job.state is JobState.OUT_OF_MEMORY else None
+
+
+@reads("post_mortem")
+def oom_asked(job: JobInfo) -> int | None:
+    """Return the bytes of the allocation that was refused; None: the job did not run out of GPU memory."""
+    return job.post_mortem.asked if job.post_mortem else None
+
+
+@reads("post_mortem")
+def oom_held(job: JobInfo) -> int | None:
+    """Return the bytes that a job held when it ran out of GPU memory."""
+    return job.post_mortem.held if job.post_mortem else None
+
+
+@reads("post_mortem")
+def oom_limit(job: JobInfo) -> int | None:
+    """Return the limit of a job that ran out of GPU memory, in bytes."""
+    return job.post_mortem.limit if job.post_mortem else None
 
 
 def oom_others(report: OomReport) -> list[tuple[str, int]]:
@@ -263,6 +284,24 @@ def cpus_per_task(job: JobInfo) -> int:
 def least_cpus(job: JobInfo) -> int:
     """Return the least CPUs that the tasks of a job need."""
     return job.task_cpus * job.ntasks or job.cpus
+
+
+@reads("attempt", "cpus")
+def allocated_cpus(job: JobInfo) -> int:
+    """Return the CPUs of the last attempt."""
+    return job.cpus if job.attempt else 0
+
+
+@reads("elapsed", "cpus")
+def cpu_time(job: JobInfo) -> float:
+    """Return the seconds of all CPUs of a job."""
+    return job.elapsed * job.cpus
+
+
+@reads(waited, "cpus")
+def waited_cpu_time(job: JobInfo) -> float:
+    """Return the seconds that a job waited, for each of its CPUs."""
+    return (waited(job) or 0.0) * job.cpus
 
 
 def tres(job: JobInfo, share: int | None) -> list[str]:

@@ -10,7 +10,8 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.states import JobState
 from fgsched.domain.text import shown
 from fgsched.views import choices, columns
-from fgsched.views.columns import Format, JobColumn, Names
+from fgsched.views.columns import Names
+from fgsched.views.listing import Format, TableColumn
 from fgsched.views.table import OPERANDS
 
 _SORT, _SORT_STARTS = "P,t,-p,i", "S,i"
@@ -37,7 +38,7 @@ class Query(Struct, frozen=True):
 
     call: protocol.ListQueue
     form: Format
-    keys: list[tuple[JobColumn, bool]]  # (column, descending?) of the order
+    keys: list[tuple[TableColumn, bool]]  # (column, descending?) of the order
     starts: bool  # the expected starts are wanted
 
 
