@@ -16,7 +16,7 @@ from fgsched.domain.units import (
     parse_indices,
 )
 from fgsched.gpus.processnames import ProcessNames
-from fgsched.submission.options import Setting, demand
+from fgsched.submission.options import AnySetting, Setting, Settings, demand
 from fgsched.submission.table import BY_NAME
 
 
@@ -49,7 +49,7 @@ def adopt(client: Client, word: str, given: Mapping[str, str], gpus: str) -> str
     return said(pid, client.call(call))
 
 
-def _setting(name: str, text: str) -> Setting:
+def _setting(name: str, text: str) -> AnySetting:
     option = BY_NAME[name]
     try:
         return Setting(option, text, option.parse(text), f"--{name}")
@@ -57,16 +57,16 @@ def _setting(name: str, text: str) -> Setting:
         raise BadValue(text, error.why, label=f"--{name}=") from None
 
 
-def _seconds(limit: Setting | None) -> int:
+def _seconds(limit: AnySetting | None) -> int:
     """Return a time limit; -1: none was asked for explicitly, 0: the default applies."""
     if limit is None:
         return 0
     return limit.value or -1 if isinstance(limit.value, int) else 0
 
 
-def demand_of(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
+def demand_of(settings: Mapping[str, AnySetting], site: SubmitContext) -> Demand:
     """Return what options ask for, read as by fgsub. Raises BadUsage."""
-    return demand({one.option.slot: one for one in settings.values()}, site)
+    return demand(Settings((one.option.slot, one) for one in settings.values()), site)
 
 
 def said(pid: int, found: protocol.Adopted) -> str:

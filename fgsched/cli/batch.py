@@ -12,7 +12,7 @@ from fgsched.domain.units import SubmitContext
 from fgsched.lifecycle.jobscript import Unclosed, shell_words
 from fgsched.submission import options
 from fgsched.submission.checks import Process
-from fgsched.submission.options import Setting
+from fgsched.submission.options import AnySetting
 from fgsched.submission.prepare import Prepared, Submitter
 
 _LARGEST = 256 << 20  # bytes of a list
@@ -38,7 +38,7 @@ def read_lines(file: str, stdin: BinaryIO | None) -> tuple[str, list[str]]:
 def parse_batch(
     lines: Iterable[str],
     name: str,
-    common: Sequence[Setting],
+    common: Sequence[AnySetting],
     *,
     environ: Mapping[str, str],
     cwd: str,

@@ -18,7 +18,7 @@ from fgsched.protocol import (
     UpdatePartition,
 )
 from fgsched.submission import table as values
-from fgsched.submission.options import Setting, demand
+from fgsched.submission.options import Setting, Settings, demand
 from fgsched.submission.table import BY_NAME
 
 _PLAIN: dict[str, tuple[str, Callable[[str], object]]] = {  # key -> (field, how it is read)
@@ -140,7 +140,7 @@ def _amount(key: str, text: str, site: SubmitContext) -> dict[str, Any]:
     """Return the fields of the demand that a GPU amount sets, parsed as by fgsub."""
     option, fields = _AMOUNTS[key]
     value = _value(key, text, BY_NAME[option].parse)
-    asked = demand({BY_NAME[option].slot: Setting(BY_NAME[option], text, value, key)}, site)
+    asked = demand(Settings({BY_NAME[option].slot: Setting(BY_NAME[option], text, value, key)}), site)
     found = {field: getattr(asked, field) for field in fields}
     if key == "gpus" and (asked.gpu_type or not asked.gpus):
         found["gpu_type"] = asked.gpu_type

@@ -11,11 +11,11 @@ import click
 
 from fgsched.submission import table
 from fgsched.submission.options import HelpAsked, read
-from fgsched.submission.table import Option
+from fgsched.submission.table import AnyOption
 
 
 def click_options(
-    more: Iterable[Option], left_out: Collection[str], helps: Mapping[str, str]
+    more: Iterable[AnyOption], left_out: Collection[str], helps: Mapping[str, str]
 ) -> list[click.Parameter]:
     """Return options as click options: those of the table in its order, without some, and `more`.
 
@@ -38,7 +38,7 @@ def click_options(
 class OptionsCommand(click.Command):
     """A click command with the table's options; its callback gets `settings` and `words`."""
 
-    more: Mapping[str, Option] = {}  # options beside those of the table
+    more: Mapping[str, AnyOption] = {}  # options beside those of the table
     left_out: Collection[str] = ()  # names of options of the table that it does not have
     helps: Mapping[str, str] = {}  # lines of the help in place of those in the table, by name
 

@@ -28,14 +28,14 @@ from fgsched.interactive.session import Session
 from fgsched.lifecycle.containers import entering
 from fgsched.submission import prepare as submission
 from fgsched.submission import table
-from fgsched.submission.options import Setting, given, read
+from fgsched.submission.options import AnySetting, given, read
 from fgsched.submission.request import parts
 from fgsched.system.unanswered import new_key
 
 
 def _option(
     name: str, text: str, parse: Callable[[str], object] = table.flag, metavar: str = ""
-) -> table.Option:
+) -> table.AnyOption:
     """Return an option that fgrun has beside those of fgsub; `text`: its line in the help."""
     return table.Option(name=name, slot=name, parse=parse, metavar=metavar, help=text, in_scripts=False)
 
@@ -80,7 +80,7 @@ class Foreground:
     leaves = False  # this process ends as soon as the job has started
     queued: tuple[str, ...] = ("job {job} queued and waiting for resources",)  # lines about a job that waits
 
-    def __init__(self, settings: Sequence[Setting], command: Sequence[str], *, is_terminal: bool) -> None:
+    def __init__(self, settings: Sequence[AnySetting], command: Sequence[str], *, is_terminal: bool) -> None:
         """Prepare a command; `is_terminal`: it gets a terminal. Raises BadUsage for options of batch jobs."""
         self.command, self.is_terminal = list(command), is_terminal
         self.link, self.directory = link.new_name(), Path()
@@ -186,7 +186,7 @@ class Foreground:
     epilog="fgrun --gpus=0.5 --time=2h --pty bash",
     options_metavar="[OPTION]... [COMMAND] [ARGUMENT]...",
 )
-def fgrun(settings: Sequence[Setting], words: Sequence[str]) -> int:
+def fgrun(settings: Sequence[AnySetting], words: Sequence[str]) -> int:
     """Run a command as a job in the foreground, and exit with its code."""
     is_terminal = given(settings, "pty") is not None
     is_jupyter = given(settings, "jupyter") is not None
@@ -215,7 +215,7 @@ def left(name: str, job: int, detached: Detached) -> str:
     return f"{name}: {why} {job}, which continues; fgctl attach {job} returns to it"
 
 
-def _inside(job: int, settings: Sequence[Setting], words: Sequence[str], *, is_terminal: bool) -> int:
+def _inside(job: int, settings: Sequence[AnySetting], words: Sequence[str], *, is_terminal: bool) -> int:
     """Run a command inside a running job; return its exit code. Raises BadUsage for options of a new job."""
     for setting in settings:
         if setting.option.name not in ("pty", "jobid", "quiet"):
@@ -235,7 +235,7 @@ def run_inside(job: int, command: Sequence[str], *, name: str, is_terminal: bool
             return 128 + interrupted.number
 
 
-def _names(settings: Sequence[Setting]) -> set[str]:
+def _names(settings: Sequence[AnySetting]) -> set[str]:
     return {setting.option.name for setting in settings}
 
 
@@ -244,14 +244,14 @@ def shell(environ: Mapping[str, str]) -> str:
     return environ.get("SHELL") or "/bin/sh"
 
 
-def _streams(settings: Sequence[Setting]) -> tuple[int, ...]:
+def _streams(settings: Sequence[AnySetting]) -> tuple[int, ...]:
     """Return the caller's streams that the job gets; the others are files that options name."""
     slots = {setting.option.slot for setting in settings}
     files = {0: "input" in slots, 1: "output" in slots, 2: bool({"output", "error"} & slots)}
     return tuple(stream for stream, is_file in files.items() if not is_file)
 
 
-def _silent(settings: Sequence[Setting]) -> list[str]:
+def _silent(settings: Sequence[AnySetting]) -> list[str]:
     """Return the options for the streams that are connected. FGSUB_OUTPUT and its like have no effect."""
     slots = {setting.option.slot for setting in settings}
     unnamed = [word for word in _SILENT if word[2:].partition("=")[0] not in slots]

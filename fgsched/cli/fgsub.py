@@ -20,7 +20,7 @@ from fgsched.domain.text import quoted
 from fgsched.domain.units import SubmitContext
 from fgsched.protocol import Flags, LineRead, Ping, Test
 from fgsched.submission.checks import Process
-from fgsched.submission.options import Setting, given, read
+from fgsched.submission.options import AnySetting, given, read
 from fgsched.submission.prepare import Prepared, Submitter
 from fgsched.submission.request import NO_GPU, explained, parts, says_no_gpu, submitted, wants_hint, warnings
 from fgsched.submission.table import ASKS_FOR_HELP
@@ -155,7 +155,7 @@ def _test(client: Client, found: LineRead) -> int:
 
 def _list(
     batch: str,
-    settings: Sequence[Setting],
+    settings: Sequence[AnySetting],
     words: Sequence[str],
     process: Process,
     site: SubmitContext,

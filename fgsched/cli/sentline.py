@@ -110,9 +110,10 @@ def _repeated(call: protocol.Call[Any]) -> protocol.Call[Any]:
     if isinstance(call, SubmitLine):
         facts = [fact for fact in call.facts if fact.question.kind != "moment"]
         return structs.replace(call, key="", facts=facts, terminal=False)
-    assert isinstance(call, protocol.Submit)
-    requests = [structs.replace(request, begin=0, deadline=0) for request in call.requests]
-    return structs.replace(call, key="", requests=requests)
+    if isinstance(call, protocol.Submit):
+        requests = [structs.replace(request, begin=0, deadline=0) for request in call.requests]
+        return structs.replace(call, key="", requests=requests)
+    return call
 
 
 def line_of(words: Sequence[str], process: Process) -> SubmitLine:

@@ -14,7 +14,7 @@ from fgsched.slurm.getopt import options, parse
 from fgsched.slurm.inputs import of_salloc
 from fgsched.slurm.phrases import in_slurms_words
 from fgsched.slurm.step import StepRefused
-from fgsched.submission.options import Setting, heterogeneous
+from fgsched.submission.options import AnySetting, heterogeneous
 from fgsched.submission.options import read as read_options
 from fgsched.views.display import host_name, shown_time
 
@@ -144,7 +144,7 @@ def salloc(words: Sequence[str]) -> int:
     return _run(foreground, given)
 
 
-def _settings(given: Mapping[str, str], name: str) -> list[Setting]:
+def _settings(given: Mapping[str, str], name: str) -> list[AnySetting]:
     """Return the options of the job. Raises StepRefused for a value that is not one."""
     try:
         return read_options([*_spelled(given, _OF_THE_JOB), *_FLAGS])[0]

@@ -16,7 +16,7 @@ from fgsched.domain.times import find_time, format_time
 from fgsched.lifecycle.containers import choose, is_path
 from fgsched.lifecycle.filenames import Values, expand, needs_the_job
 from fgsched.lifecycle.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
-from fgsched.submission.options import Setting, unexpanded
+from fgsched.submission.options import AnySetting, unexpanded
 
 STDIN = "standard input"
 _OPEN = ("/dev/fd/", "/proc/self/fd/")
@@ -69,7 +69,7 @@ class Process:
             return self._of_stdin
         return load(word, self.cwd, directory, self.environ)
 
-    def working_directory(self, setting: Setting | None) -> str:
+    def working_directory(self, setting: AnySetting | None) -> str:
         """Return an absolute directory that the submitter can enter. Raises BadUsage."""
         return working_directory(setting, self.cwd)
 
@@ -89,7 +89,7 @@ class Process:
                 "Correct its first line.",
             )
 
-    def check_container(self, setting: Setting, image: str, environ: Mapping[str, str]) -> None:
+    def check_container(self, setting: AnySetting, image: str, environ: Mapping[str, str]) -> None:
         """Refuse an image that does not exist, or that no container runtime of the host can run.
 
         Args:
@@ -116,7 +116,7 @@ class Process:
         """Tell whether the submitter can create files in a directory."""
         return os.access(directory, os.W_OK | os.X_OK)
 
-    def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> str:
+    def check_output(self, setting: AnySetting, values: Values, chdir: str, *, make: bool) -> str:
         """Check that the directory of an output file exists, or create it with `make`.
 
         Return a warning if the caller cannot write the file now; "" if they can. Raises BadUsage.
@@ -129,7 +129,7 @@ class Process:
             return ""
         return f"{setting.label}: you cannot write {shown(path)}; the job fails if that is so at its start"
 
-    def check_input(self, setting: Setting, values: Values, chdir: str) -> str:
+    def check_input(self, setting: AnySetting, values: Values, chdir: str) -> str:
         """Return a warning if the caller cannot read the input file now; "" if they can."""
         if needs_the_job(setting.text):
             return ""
@@ -252,7 +252,7 @@ def load_stdin(stdin: BinaryIO | None) -> Source:
         raise BadUsage(f"cannot read {STDIN}: {error.strerror}") from None
 
 
-def working_directory(setting: Setting | None, cwd: str) -> str:
+def working_directory(setting: AnySetting | None, cwd: str) -> str:
     """Return an absolute directory that the submitter can enter. Raises BadUsage."""
     if setting is None:
         return cwd
@@ -267,7 +267,7 @@ def working_directory(setting: Setting | None, cwd: str) -> str:
     return path
 
 
-def output_directory(setting: Setting | None, values: Values, chdir: str, *, make: bool) -> None:
+def output_directory(setting: AnySetting | None, values: Values, chdir: str, *, make: bool) -> None:
     """Check that the directory of an output file exists, or create it with `make`.
 
     `values` has no job id yet. A directory that depends on the job id is made when the job starts.

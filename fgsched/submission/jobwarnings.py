@@ -1,15 +1,14 @@
 """Warnings about a submission whose job can run nevertheless, though perhaps not as it was meant."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import EarlySignal
 from fgsched.domain.text import lazy_regex, shown
 from fgsched.domain.units import SubmitContext
 from fgsched.lifecycle.jobscript import UnreadLine
-from fgsched.submission import foreign
-from fgsched.submission.options import Setting
+from fgsched.submission import foreign, table
+from fgsched.submission.options import AnySetting, Setting, Settings
 
 
 def about_unread(lines: Sequence[UnreadLine], name: str, *, has_gpus: bool) -> list[str]:
@@ -56,7 +55,7 @@ def _numbers(gpus: int) -> str:
     return f"its GPUs are 0 to {gpus - 1}"
 
 
-def about_labels(settings: Mapping[str, Setting], site: SubmitContext) -> Iterator[str]:
+def about_labels(settings: Settings, site: SubmitContext) -> Iterator[str]:
     """Yield a warning about an account or a QOS where the site defines none."""
     for slot, what in (("account", "accounts"), ("qos", "QOS")):
         if slot in site.undefined and slot in settings and settings[slot].text:
@@ -66,24 +65,22 @@ def about_labels(settings: Mapping[str, Setting], site: SubmitContext) -> Iterat
             yield f"{setting.label}={shown(setting.text)}: this site defines no {what}; it is only a label"
 
 
-def about_signal(settings: Mapping[str, Setting]) -> Iterator[str]:
+def about_signal(settings: Settings) -> Iterator[str]:
     """Yield a warning about a signal that is sent at the start, as in Slurm."""
-    early = settings["signal"].value if "signal" in settings else None
-    limit = settings["time"].value if "time" in settings else 0
-    if isinstance(early, EarlySignal) and isinstance(limit, int) and 0 < limit <= early.before:
-        setting = settings["signal"]
+    setting, limit = settings.of(table.SIGNAL), settings.value(table.TIME, 0)
+    if setting is not None and 0 < limit <= setting.value.before:
         yield (
             f"{setting.label}={setting.text}: the time limit is {limit} s, so the signal is sent"
             " as soon as the job runs"
         )
 
 
-def about_begin(setting: Setting, remark: str) -> list[str]:
+def about_begin(setting: Setting[str], remark: str) -> list[str]:
     """Warn of a begin time that has passed, or that a change of the clocks skips, as the remark says."""
     return [f"{setting.label}={shown(setting.text)} {remark}"] if remark else []
 
 
-def about_addresses(setting: Setting | None) -> list[str]:
+def about_addresses(setting: Setting[str] | None) -> list[str]:
     """Warn of a text that is no address, which Slurm takes as well."""
     if setting is None or not setting.text or setting.value == setting.text:
         return []
@@ -91,13 +88,13 @@ def about_addresses(setting: Setting | None) -> list[str]:
     return [f"{setting.label}={shown(setting.text)} is not an address; mails go to {kept}"]
 
 
-def about_number(setting: Setting) -> Iterator[str]:
+def about_number(setting: AnySetting) -> Iterator[str]:
     """Yield a warning about a number of host memory that was probably meant in GiB."""
     if re.fullmatch(r"[0-9]{1,2}", setting.text) and int(setting.text):
         yield f"{setting.label}={setting.text} is {setting.text} MiB; did you mean {setting.text}G?"
 
 
-def about_memory(setting: Setting) -> list[str]:
+def about_memory(setting: AnySetting) -> list[str]:
     """Warn that --mem-per-gpu is host memory, which is often mistaken for GPU memory."""
     if setting.option.name != "mem-per-gpu":
         return []

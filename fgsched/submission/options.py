@@ -1,6 +1,7 @@
 """Parse the options of fgsub from the command line, script headers, the environment and batch lines."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,8 +14,10 @@ from fgsched.domain.units import SubmitContext, format_mebibytes, format_share, 
 from fgsched.lifecycle.constraint import FeatureNeeds, needs
 from fgsched.lifecycle.jobscript import Directives
 from fgsched.submission import foreign, table
-from fgsched.submission.table import Amount, GpuMemory, HostMemory, Option
+from fgsched.submission.table import Amount, AnyOption, GpuMemory, HostMemory, Option
 
+Value = TypeVar("Value")
+Default = TypeVar("Default")
 NOTES = "FGSUB_HINT"  # switches notes off; --hint is an option of Slurm, and not of fgsub
 _INSTANCES = lazy_regex(r"(?i)\bmig\b|\dg\.\d+gb|mig-")
 _EXPANDABLE = lazy_regex(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")
@@ -24,12 +27,12 @@ _OF_CPUS = ("cpus-per-task", "cpus-per-gpu", "ntasks", "ntasks-per-node", "ntask
 _INSTEAD = {"HOME": "%h", "~": "%h", "USER": "%u", "FG_JOB_ID": "%j", "SLURM_JOB_ID": "%j"}
 
 
-class Setting(Struct, frozen=True):
+class Setting(Struct, Generic[Value], frozen=True):
     """One option with its value and its source."""
 
-    option: Option
+    option: Option[Value]
     text: str
-    value: object
+    value: Value
     source: str = ""  # "": the command line; a variable's name; or the script's name
     line: int = 0  # of the script
 
@@ -51,6 +54,22 @@ class Setting(Struct, frozen=True):
         return BadValue(self.text, why, label=f"{self.label}=")
 
 
+AnySetting = Setting[Any]
+
+
+class Settings(dict[str, AnySetting]):
+    """The settings of a submission by slot, each the one that counts; the options of the table type them."""
+
+    def of(self, option: Option[Value]) -> Setting[Value] | None:
+        """Return the setting of an option, or of one that sets the same value; None: it is not set."""
+        return self.get(option.slot)
+
+    def value(self, option: Option[Value], default: Default) -> Value | Default:
+        """Return the value of an option, or a default."""
+        setting = self.of(option)
+        return default if setting is None else setting.value
+
+
 class HelpAsked(BadUsage):
     """Raised for --help or --version, which are valid on the command line only."""
 
@@ -70,13 +89,13 @@ class Reader(Struct, frozen=True):
     line: int = 0
     family: str = ""  # "FG" or "SBATCH" in a script
     ignored: dict[str, str] | None = None  # collects Slurm's harmless options and their values
-    more: Mapping[str, Option] = {}  # options of this command only
+    more: Mapping[str, AnyOption] = {}  # options of this command only
 
     @property
     def place(self) -> str:
         return f"{self.source}:{self.line}: " if self.line else ""
 
-    def setting(self, option: Option, text: str) -> Setting:
+    def setting(self, option: AnyOption, text: str) -> AnySetting:
         """Parse the value of an option.
 
         Raises:
@@ -110,9 +129,9 @@ class Reader(Struct, frozen=True):
         slots = {table.BY_NAME[one].slot if one in table.BY_NAME else one for one in fitting}
         return min(fitting, key=len) if len(slots) == 1 and name not in table.MEANT else name
 
-    def read(self, words: Sequence[str]) -> tuple[list[Setting], list[str]]:
+    def read(self, words: Sequence[str]) -> tuple[list[AnySetting], list[str]]:
         """Parse the options at the start of `words`; return them and the remaining words. Raises BadUsage."""
-        settings: list[Setting] = []
+        settings: list[AnySetting] = []
         at = 0
         while at < len(words):
             word = words[at]
@@ -130,7 +149,7 @@ class Reader(Struct, frozen=True):
             at += 2 if take(word, following, settings) else 1
         return settings, list(words[at:])
 
-    def _long(self, word: str, following: str | None, settings: list[Setting]) -> bool:
+    def _long(self, word: str, following: str | None, settings: list[AnySetting]) -> bool:
         """Parse '--name=value' or '--name value'; return whether the following word was the value."""
         name, equals, text = word[2:].partition("=")
         name = self.whole_name(name)
@@ -150,7 +169,7 @@ class Reader(Struct, frozen=True):
         settings.append(self.setting(option, text))
         return not equals
 
-    def _short(self, word: str, following: str | None, settings: list[Setting]) -> bool:
+    def _short(self, word: str, following: str | None, settings: list[AnySetting]) -> bool:
         """Parse '-G 0.5', '-G0.5' or flags -HQ; tell whether the following word was the value."""
         for at, letter in enumerate(word[1:], start=2):
             option = table.BY_SHORT.get(letter)
@@ -204,7 +223,9 @@ def _unknown(name: str) -> str:
     return f"{spelled}: it is the beginning of {', '.join(fitting)}" if fitting else spelled
 
 
-def read(words: Sequence[str], more: Mapping[str, Option] | None = None) -> tuple[list[Setting], list[str]]:
+def read(
+    words: Sequence[str], more: Mapping[str, AnyOption] | None = None
+) -> tuple[list[AnySetting], list[str]]:
     """Parse a command line; return the options, and the script or command with its arguments.
 
     Options of Slurm that have no effect here are returned as one setting, `ignored`. `more` are options of
@@ -228,9 +249,9 @@ def heterogeneous(place: str) -> BadUsage:
     )
 
 
-def from_script(found: Directives, name: str) -> tuple[list[Setting], list[str]]:
+def from_script(found: Directives, name: str) -> tuple[list[AnySetting], list[str]]:
     """Parse the header lines of a script; return the options and warnings. Raises BadUsage."""
-    settings: list[Setting] = []
+    settings: list[AnySetting] = []
     ignored: dict[str, str] = {}
     warnings: list[str] = []
     for line in found.lines:
@@ -256,7 +277,7 @@ def from_script(found: Directives, name: str) -> tuple[list[Setting], list[str]]
     return settings, warnings
 
 
-def unexpanded(setting: Setting) -> str:
+def unexpanded(setting: AnySetting) -> str:
     """Return a warning about a variable or tilde in a header, which is not expanded, or ""."""
     if not setting.line or setting.option.name in ("comment", "export"):
         return ""
@@ -267,9 +288,9 @@ def unexpanded(setting: Setting) -> str:
     return f"{shown(found[1])} is not expanded in headers" + (f"; use {letter}" if letter else "")
 
 
-def from_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[str]]:
+def from_environment(environ: Mapping[str, str]) -> tuple[list[AnySetting], list[str]]:
     """Parse the FGSUB_ variables; return the options and warnings about unknown ones. Raises BadUsage."""
-    settings: list[Setting] = []
+    settings: list[AnySetting] = []
     warnings: list[str] = []
     for variable in sorted(name for name in environ if name.startswith("FGSUB_") and name != NOTES):
         option = table.BY_VARIABLE.get(variable)
@@ -283,12 +304,12 @@ def from_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[st
     return settings, warnings
 
 
-def from_slurm_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[str]]:
+def from_slurm_environment(environ: Mapping[str, str]) -> tuple[list[AnySetting], list[str]]:
     """Parse the input variables of sbatch; return the options, and a warning about ignored ones.
 
     An empty variable has no effect, except for an option that needs no value. Raises BadUsage.
     """
-    settings: list[Setting] = []
+    settings: list[AnySetting] = []
     ignored: list[str] = []
     for variable in sorted(table.BY_SLURM_VARIABLE.keys() & environ.keys()):
         name, text = table.BY_SLURM_VARIABLE[variable], environ[variable]
@@ -311,9 +332,9 @@ def _is_set(text: str) -> bool:
     return text in ("", "yes") or (digits.isascii() and digits.isdigit() and int(digits[:20]) != 0)
 
 
-def latest(settings: Iterable[Setting], *, strict: bool = False) -> dict[str, Setting]:
+def latest(settings: Iterable[AnySetting], *, strict: bool = False) -> Settings:
     """Return the last setting of each slot. Raises BadUsage if `strict` and two values differ."""
-    chosen: dict[str, Setting] = {}
+    chosen = Settings()
     for setting in settings:
         before = chosen.get(setting.option.slot)
         differs = before is not None and before.value != setting.value
@@ -332,20 +353,20 @@ def latest(settings: Iterable[Setting], *, strict: bool = False) -> dict[str, Se
     return chosen
 
 
-def _exclude(first: Setting, second: Setting) -> BadUsage:
+def _exclude(first: AnySetting, second: AnySetting) -> BadUsage:
     """Return the error about two settings of which a job can have one."""
     if first.option is second.option:
         return BadUsage(f"{second.label} given twice ({first.text}, {second.text}); give one")
     return BadUsage(f"{second.label} and --{first.option.name} exclude each other; give one")
 
 
-def _both(first: Setting, second: Setting) -> Setting:
+def _both(first: AnySetting, second: AnySetting) -> AnySetting:
     """Return the mail types of two headers together, as Slurm does."""
     text = f"{first.text},{second.text}"
     return replace(second, text=text, value=second.option.parse(text))
 
 
-def files_as_values(settings: Iterable[Setting]) -> Iterator[tuple[str, str]]:
+def files_as_values(settings: Iterable[AnySetting]) -> Iterator[tuple[str, str]]:
     """Yield (option, value) of options whose value may have been meant as the script."""
     for setting in settings:
         if isinstance(setting.value, dict):
@@ -354,7 +375,7 @@ def files_as_values(settings: Iterable[Setting]) -> Iterator[tuple[str, str]]:
             yield f"--{setting.option.name}", setting.text
 
 
-def given(settings: Iterable[Setting], name: str) -> str | None:
+def given(settings: Iterable[AnySetting], name: str) -> str | None:
     """Return the text of one option of the command line, such as 'batch', or None."""
     texts = [setting.text for setting in settings if setting.option.name == name]
     return texts[-1] if texts else None
@@ -363,13 +384,13 @@ def given(settings: Iterable[Setting], name: str) -> str | None:
 # -- the demand of a job ---------------------------------------------------------------------------
 
 
-def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
+def demand(settings: Settings, site: SubmitContext) -> Demand:
     """Return the demand of a job. Raises BadUsage, with the nearest valid shares, for an invalid share."""
     gpus, share, gpu_type = _cards(settings, site)
     gpus, memory = _gpu_memory(settings, gpus, site)
     if every := _gpus_of_host(settings, site):
         gpus, share, gpu_type, memory = every, WHOLE, "", GpuMemory()
-    gpu_type = _gpu_type(settings.get("gpu-type"), site.aliases.get(gpu_type, gpu_type), gpus, site)
+    gpu_type = _gpu_type(settings.of(table.GPU_TYPE), site.aliases.get(gpu_type, gpu_type), gpus, site)
     gpu_type = _also(gpu_type, _constraint(settings, gpus, site).gpu)
     cpus = max(_possible(settings, _cpus(settings, gpus)), site.cpus if "exclusive" in settings else 1)
     return made(
@@ -380,12 +401,12 @@ def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
         memory_part=memory.part,
         gpu_type=gpu_type,
         cpus=cpus,
-        host_memory=_host_memory(settings.get("mem"), cpus, gpus, site),
+        host_memory=_host_memory(settings.of(table.MEM), cpus, gpus, site),
         resources=_resources(settings, site),
     )
 
 
-def _gpus_of_host(settings: Mapping[str, Setting], site: SubmitContext) -> int:
+def _gpus_of_host(settings: Settings, site: SubmitContext) -> int:
     """Return the number of GPUs of a job that has the whole host; 0: the job has what it requests.
 
     As in Slurm, the amount in --gpus or --gres does not matter beside --exclusive.
@@ -396,13 +417,11 @@ def _gpus_of_host(settings: Mapping[str, Setting], site: SubmitContext) -> int:
     return site.partition_gpus.get(partition.partition(",")[0], 0)
 
 
-def _resources(settings: Mapping[str, Setting], site: SubmitContext) -> tuple[tuple[str, int], ...]:
+def _resources(settings: Settings, site: SubmitContext) -> tuple[tuple[str, int], ...]:
     """Return the site resources of --gres. Raises BadUsage for an unknown resource."""
     found: dict[str, int] = {}
-    for setting in (settings[slot] for slot in ("gpus", "gres") if slot in settings):
-        amount = setting.value
-        assert isinstance(amount, Amount)
-        for name, count in amount.resources:
+    for setting in filter(None, (settings.of(table.GPUS), settings.of(table.OTHER_GRES))):
+        for name, count in setting.value.resources:
             if name not in site.resources:
                 shard = ("shard",) if site.shards_per_gpu else ()
                 known = ("gpu", *shard, *site.resources)
@@ -421,12 +440,13 @@ def _nearest(word: str, known: tuple[str, ...]) -> str:
     return next(iter(get_close_matches(word, known, 1, 0.5)), "")
 
 
-def tasks(settings: Mapping[str, Setting], gpus: int) -> int:
+def tasks(settings: Settings, gpus: int) -> int:
     """Return the number of tasks. Raises BadUsage if the options contradict each other."""
-    each_node, each_gpu = _whole(settings, "ntasks-per-node"), _whole(settings, "ntasks-per-gpu")
+    each_node = settings.value(table.NTASKS_PER_NODE, 0)
+    each_gpu = settings.value(table.NTASKS_PER_GPU, 0)
     if each_gpu and not gpus:
         raise settings["ntasks-per-gpu"].bad(": tasks per GPU need --gpus or --gpu-mem")
-    found = _whole(settings, "ntasks") or each_node or each_gpu * gpus or 1
+    found = settings.value(table.NTASKS, 0) or each_node or each_gpu * gpus or 1
     if each_node and found > each_node:
         nodes = -(-found // each_node)
         setting = settings["ntasks-per-node"]
@@ -434,19 +454,19 @@ def tasks(settings: Mapping[str, Setting], gpus: int) -> int:
     return found
 
 
-def _cpus(settings: Mapping[str, Setting], gpus: int) -> int:
+def _cpus(settings: Settings, gpus: int) -> int:
     """Return the CPUs of all tasks together."""
-    if "cpus-per-gpu" not in settings:
-        return (_whole(settings, "cpus-per-task") or 1) * tasks(settings, gpus)
-    setting = settings["cpus-per-gpu"]
+    setting = settings.of(table.CPUS_PER_GPU)
+    if setting is None:
+        return settings.value(table.CPUS_PER_TASK, 1) * tasks(settings, gpus)
     if "cpus-per-task" in settings:
         raise BadUsage(f"{setting.label} and --cpus-per-task exclude each other; give one")
     if not gpus:
         raise setting.bad(": CPUs per GPU need --gpus or --gpu-mem")
-    return max(gpus * _whole(settings, "cpus-per-gpu"), tasks(settings, gpus))
+    return max(gpus * setting.value, tasks(settings, gpus))
 
 
-def _possible(settings: Mapping[str, Setting], cpus: int) -> int:
+def _possible(settings: Settings, cpus: int) -> int:
     """Return the number of CPUs. Raises BadUsage, with the options that ask for it, if they are too many."""
     if cpus > MOST_CPUS:
         named = [settings[slot] for slot in _OF_CPUS if slot in settings]
@@ -455,20 +475,12 @@ def _possible(settings: Mapping[str, Setting], cpus: int) -> int:
     return cpus
 
 
-def _whole(settings: Mapping[str, Setting], slot: str) -> int:
-    """Return the number of an option, 0 if it is not given."""
-    value = settings[slot].value if slot in settings else 0
-    assert isinstance(value, int)
-    return value
-
-
-def _cards(settings: Mapping[str, Setting], site: SubmitContext) -> tuple[int, int, str]:
+def _cards(settings: Settings, site: SubmitContext) -> tuple[int, int, str]:
     """Return (number of GPUs, share of each in ten-thousandths, type) of --gpus, --fgpu or --gres."""
-    setting = settings.get("gpus")
+    setting = settings.of(table.GPUS)
     if setting is None:
         return 0, 0, ""
     amount = setting.value
-    assert isinstance(amount, Amount)
     try:
         times = tasks(settings, 0) if setting.option.name == "gpus-per-task" else 1
         gpus, share = split_units(_in_gpus(setting, amount, site) * times)
@@ -481,7 +493,7 @@ def _cards(settings: Mapping[str, Setting], site: SubmitContext) -> tuple[int, i
     return gpus, share, amount.gpu_type
 
 
-def _in_gpus(setting: Setting, amount: Amount, site: SubmitContext) -> int:
+def _in_gpus(setting: Setting[Amount], amount: Amount, site: SubmitContext) -> int:
     if amount.unit == "gpu":
         return amount.size
     parts = site.fgpu_per_gpu if amount.unit == "fgpu" else site.shards_per_gpu
@@ -497,12 +509,11 @@ def _in_gpus(setting: Setting, amount: Amount, site: SubmitContext) -> int:
     return units
 
 
-def _gpu_memory(settings: Mapping[str, Setting], gpus: int, site: SubmitContext) -> tuple[int, GpuMemory]:
-    setting = settings.get("gpu-mem")
+def _gpu_memory(settings: Settings, gpus: int, site: SubmitContext) -> tuple[int, GpuMemory]:
+    setting = settings.of(table.GPU_MEM)
     if setting is None:
         return gpus, GpuMemory()
-    assert isinstance(setting.value, GpuMemory)
-    asked = settings.get("gpus")
+    asked = settings.of(table.GPUS)
     if asked is not None and not gpus:
         raise setting.bad(f": GPU memory needs a GPU, and {asked.label}={asked.text} asks for none")
     if 0 < setting.value.size < site.context_memory and setting.text[-1:].isdecimal():
@@ -511,10 +522,9 @@ def _gpu_memory(settings: Mapping[str, Setting], gpus: int, site: SubmitContext)
     return gpus or 1, setting.value
 
 
-def _gpu_type(setting: Setting | None, in_amount: str, gpus: int, site: SubmitContext) -> str:
+def _gpu_type(setting: Setting[str] | None, in_amount: str, gpus: int, site: SubmitContext) -> str:
     if setting is None:
         return in_amount
-    assert isinstance(setting.value, str)
     wanted = site.aliases.get(setting.value, setting.value)
     if in_amount and in_amount.lower() != wanted.lower():
         raise setting.bad(f": the amount of GPUs names another type, {in_amount}")
@@ -530,7 +540,7 @@ def _also(gpu_type: str, constraint: str) -> str:
     return "|".join(f"{gpu_type}&{terms}" for terms in constraint.split("|"))
 
 
-def _constraint(settings: Mapping[str, Setting], gpus: int, site: SubmitContext) -> FeatureNeeds:
+def _constraint(settings: Settings, gpus: int, site: SubmitContext) -> FeatureNeeds:
     """Return what --constraint needs. Raises BadUsage, with the features that there are."""
     if (setting := settings.get("constraint")) is None:
         return FeatureNeeds()
@@ -541,7 +551,7 @@ def _constraint(settings: Mapping[str, Setting], gpus: int, site: SubmitContext)
     return found
 
 
-def ignored_features(settings: Mapping[str, Setting], site: SubmitContext) -> list[str]:
+def ignored_features(settings: Settings, site: SubmitContext) -> list[str]:
     """Return a warning about features of --constraint that the site lets jobs ignore."""
     unknown = ", ".join(_constraint(settings, 1, site).unknown)
     is_told = unknown and "constraint" in site.ignores
@@ -558,11 +568,10 @@ def several_instances(demand: Demand) -> str:
     )
 
 
-def _host_memory(setting: Setting | None, cpus: int, gpus: int, site: SubmitContext) -> int:
+def _host_memory(setting: Setting[HostMemory] | None, cpus: int, gpus: int, site: SubmitContext) -> int:
     if setting is None:
         return 0
     memory = setting.value
-    assert isinstance(memory, HostMemory)
     if memory.per == "gpu" and not gpus:
         raise setting.bad(": memory per GPU needs --gpus or --gpu-mem (it is host memory; see --gpu-mem)")
     size = memory.size * {"job": 1, "cpu": cpus, "gpu": gpus}[memory.per]

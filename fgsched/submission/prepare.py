@@ -21,10 +21,10 @@ from fgsched.lifecycle.filenames import Values, is_one_for_all, left_alone
 from fgsched.lifecycle.jobscript import UnreadLine, command_line, directives
 from fgsched.lifecycle.jobvariables import without_outer_job
 from fgsched.protocol import Flags
-from fgsched.submission import controllerwarnings, jobwarnings, options
+from fgsched.submission import controllerwarnings, jobwarnings, options, table
 from fgsched.submission.checks import NoScript, Process, Source
-from fgsched.submission.options import Setting, demand
-from fgsched.submission.table import BY_NAME, HostMemory
+from fgsched.submission.options import AnySetting, Setting, Settings, demand
+from fgsched.submission.table import BY_NAME
 
 # -- the variables of the submitter that the job gets (--export) -----------------------------------
 
@@ -136,19 +136,15 @@ def _is_login_shell(script: str | bytes) -> bool:
     return len(words) > 1 and words[0].endswith("bash") and ("--login" in words or "-l" in words[1])
 
 
-def flags_of(settings: Mapping[str, Setting]) -> Flags:
+def flags_of(settings: Settings) -> Flags:
     return Flags(
-        parsable=is_on(settings, "parsable"),
-        quiet=is_on(settings, "quiet"),
-        json=is_on(settings, "json"),
-        wait=is_on(settings, "wait"),
-        explain=is_on(settings, "explain-options"),
-        test=is_on(settings, "test-only"),
+        parsable=settings.value(table.PARSABLE, False),
+        quiet=settings.value(table.QUIET, False),
+        json=settings.value(table.JSON, False),
+        wait=settings.value(table.WAIT, False),
+        explain=settings.value(table.EXPLAIN, False),
+        test=settings.value(table.TEST_ONLY, False),
     )
-
-
-def is_on(settings: Mapping[str, Setting], slot: str) -> bool:
-    return slot in settings and bool(settings[slot].value)
 
 
 _LONGEST_LINE = 4096  # characters of a submit line that are kept
@@ -177,7 +173,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     flags: Flags
     partition: str = "main"  # of a job that names none
     place: str = ""  # file and line of a list of submissions
-    settings: Mapping[str, Setting] = {}
+    settings: Settings = Settings()
 
     def explained(self) -> list[tuple[str, str, str]]:
         """Return (option, value, source) of each value in effect, for --explain-options."""
@@ -192,7 +188,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
 
 def prepare_in_foreground(
-    argv_options: Sequence[Setting], *, environ: Mapping[str, str], cwd: str, site: SubmitContext
+    argv_options: Sequence[AnySetting], *, environ: Mapping[str, str], cwd: str, site: SubmitContext
 ) -> Prepared:
     """Return the submission of a command of fgrun, for which the variables of sbatch have no effect.
 
@@ -230,13 +226,13 @@ class Surroundings(Protocol):
     def script(self, word: str | None, directory: str) -> Source:
         """Read the script that `word` names, or standard input; jobs run in `directory`. Raises BadUsage."""
 
-    def working_directory(self, setting: Setting | None) -> str:
+    def working_directory(self, setting: AnySetting | None) -> str:
         """Return an absolute directory that the submitter can enter. Raises BadUsage."""
 
     def check_interpreter(self, name: str, data: bytes, directory: str, path: str) -> None:
         """Refuse a script whose interpreter cannot be executed. Raises BadUsage."""
 
-    def check_container(self, setting: Setting, image: str, environ: Mapping[str, str]) -> None:
+    def check_container(self, setting: AnySetting, image: str, environ: Mapping[str, str]) -> None:
         """Refuse an image that does not exist, or that no container runtime of the host can run.
 
         Raises: BadValue, Refused.
@@ -248,10 +244,10 @@ class Surroundings(Protocol):
     def is_writable(self, directory: str) -> bool:
         """Tell whether the submitter can create files in a directory."""
 
-    def check_input(self, setting: Setting, values: Values, chdir: str) -> str:
+    def check_input(self, setting: AnySetting, values: Values, chdir: str) -> str:
         """Return a warning about an input file that the submitter cannot read; "" if there is none."""
 
-    def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> str:
+    def check_output(self, setting: AnySetting, values: Values, chdir: str, *, make: bool) -> str:
         """Check that the directory of an output file exists, or create it with `make`. Raises BadUsage.
 
         Return a warning; "" if there is none.
@@ -263,7 +259,7 @@ class _Script(Struct, frozen=True, eq=False):
 
     name: str  # of the job
     data: bytes
-    settings: Mapping[str, Setting]
+    settings: Settings
     warnings: tuple[str, ...] = ()
     slurm: bool = False  # it is written for Slurm
     program: str = ""  # "": a script; else how a shell calls the program
@@ -279,7 +275,7 @@ class Submitter:
         here: Surroundings,
         *,
         site: SubmitContext,
-        common: Sequence[Setting] = (),
+        common: Sequence[AnySetting] = (),
         is_batch: bool = True,
         name: str = "fgsub",
     ) -> None:
@@ -295,7 +291,7 @@ class Submitter:
         self._name = name
         settings, warnings = options.from_environment(here.environ)
         self._common = list(common)
-        self._before = {**options.latest(settings), **options.latest(common)}
+        self._before = Settings({**options.latest(settings), **options.latest(common)})
         self._of_slurm = options.from_slurm_environment(here.environ) if is_batch else ([], [])
         self._warnings = tuple(warnings)
         self._scripts: dict[tuple[str | None, str, bool, bool], _Script] = {}
@@ -307,26 +303,26 @@ class Submitter:
     def _is_slurm(self) -> bool:
         return self._name == "sbatch"
 
-    def prepare(self, settings: Sequence[Setting], words: Sequence[str]) -> Prepared:
-        before = {**self._before, **options.latest(settings)}
+    def prepare(self, settings: Sequence[AnySetting], words: Sequence[str]) -> Prepared:
+        before = Settings({**self._before, **options.latest(settings)})
         warnings = list[str]()
         if "ignore-sbatch" not in before:
             of_slurm, warnings = self._of_slurm
-            before = {**options.latest(of_slurm), **before}
+            before = Settings({**options.latest(of_slurm), **before})
         script = self._script(before.get("wrap"), words, before)
         line = submit_line([self._name, *_spelled(self._common), *_spelled(settings), *words])
         key = (script, *((each.option.name, each.text) for each in settings))
         plan = self._plans.get(key)
         if plan is None:
-            given = {**script.settings, **before}
+            given = Settings({**script.settings, **before})
             notes = [*self._known_partition(given), *self._known_reservation(given)]
-            plan = self._plan(script, self._of_partition(given) | given, words[1:], line)
+            plan = self._plan(script, Settings(self._of_partition(given) | given), words[1:], line)
             told = (*plan.warnings, *warnings, *notes)
             plan = self._plans[key] = structs.replace(plan, warnings=told)
             return plan
         return _with_words(plan, script, words[1:], line)
 
-    def _known_partition(self, given: dict[str, Setting]) -> list[str]:
+    def _known_partition(self, given: Settings) -> list[str]:
         """Remove an unknown partition, if the site then lets jobs run in its default; return a warning."""
         if "partition" not in given or "partition" not in self._site.ignores:
             return []
@@ -336,7 +332,7 @@ class Submitter:
         label = given.pop("partition").text
         return [f"--partition={label}: no such partition here; the job runs in {self._site.partition}"]
 
-    def _known_reservation(self, given: dict[str, Setting]) -> list[str]:
+    def _known_reservation(self, given: Settings) -> list[str]:
         """Remove an unknown reservation, if the site then lets jobs run without it; return a warning."""
         setting = given.get("reservation")
         if setting is None or "reservation" not in self._site.ignores:
@@ -346,8 +342,8 @@ class Submitter:
         del given["reservation"]
         return [f"--reservation={setting.text}: ignored, no such reservation here"]
 
-    def _of_partition(self, given: Mapping[str, Setting]) -> dict[str, Setting]:
-        """Add defaults of the partition for missing settings; its GPUs only if none are requested."""
+    def _of_partition(self, given: Settings) -> dict[str, AnySetting]:
+        """Return the defaults of the partition; its GPUs only if none are requested."""
         name = _text(given, "partition", self._site.partition).partition(",")[0]
         kept = self._site.defaults.get(name, {})
         asks = "gpus" in given or "gpu-mem" in given
@@ -357,11 +353,11 @@ class Submitter:
             if not (asks and own in ("gpus", "gpu-mem"))
         }
 
-    def _script(self, wrap: Setting | None, words: Sequence[str], before: Mapping[str, Setting]) -> _Script:
+    def _script(self, wrap: AnySetting | None, words: Sequence[str], before: Settings) -> _Script:
         if wrap is not None:
             if words:
                 raise BadUsage(f"--wrap takes no script and no arguments; remove {quoted(words[0])}")
-            return _Script("wrap", _wrapped(wrap.text), {}, slurm=self._is_slurm)
+            return _Script("wrap", _wrapped(wrap.text), Settings(), slurm=self._is_slurm)
         word = words[0] if words and words[0] != "-" else None
         directory = self._here.working_directory(before.get("chdir"))
         key = (word, directory, "ignore-sbatch" in before, "ignore-pbs" in before)
@@ -369,7 +365,7 @@ class Submitter:
             self._scripts[key] = self._read(*key, before.values())
         return self._scripts[key]
 
-    def _source(self, word: str | None, directory: str, settings: Iterable[Setting]) -> Source:
+    def _source(self, word: str | None, directory: str, settings: Iterable[AnySetting]) -> Source:
         """Return the text of the script. Raises BadUsage, with the option that has taken its name."""
         try:
             return self._here.script(word, directory)
@@ -388,12 +384,12 @@ class Submitter:
         directory: str,
         ignore_sbatch: bool,
         ignore_pbs: bool,
-        settings: Iterable[Setting],
+        settings: Iterable[AnySetting],
     ) -> _Script:
         source = self._source(word, directory, settings)
         if source.program:
             name = os.path.basename(source.program)
-            return _Script(name, b"", {}, program=source.program, slurm=self._is_slurm)
+            return _Script(name, b"", Settings(), program=source.program, slurm=self._is_slurm)
         found = directives(source.data, source.name, ignore_sbatch=ignore_sbatch, ignore_pbs=ignore_pbs)
         settings, warnings = options.from_script(found, source.name)
         return _Script(
@@ -406,9 +402,7 @@ class Submitter:
             unread=found.unread,
         )
 
-    def _plan(
-        self, script: _Script, settings: dict[str, Setting], args: Sequence[str], line: str
-    ) -> Prepared:
+    def _plan(self, script: _Script, settings: Settings, args: Sequence[str], line: str) -> Prepared:
         """Prepare a submission; `line` is its command line as it is kept with the job."""
         chdir = self._here.working_directory(settings.get("chdir"))
         name = _text(settings, "job-name", script.name)
@@ -430,7 +424,7 @@ class Submitter:
                 request=request,
                 script=_text_of(script, args),
                 environment=environment,
-                hold=is_on(settings, "hold"),
+                hold=settings.value(table.HOLD, False),
             ),
             warnings=(*self._warnings, *script.warnings, *warnings),
             flags=flags_of(settings),
@@ -438,7 +432,7 @@ class Submitter:
             settings=settings,
         )
 
-    def _about(self, script: _Script, settings: Mapping[str, Setting], request: Request) -> Iterator[str]:
+    def _about(self, script: _Script, settings: Settings, request: Request) -> Iterator[str]:
         """Yield warnings about a job. Raises BadUsage for what cannot work."""
         has_gpus = not {"gpus", "gpu-mem"}.isdisjoint(settings)
         yield from jobwarnings.about_unread(script.unread, script.label, has_gpus=has_gpus)
@@ -471,14 +465,14 @@ class Submitter:
 
     def _request(
         self,
-        settings: Mapping[str, Setting],
+        settings: Settings,
         of_words: Mapping[str, Any],
         *,
         chdir: str,
         name: str,
         slurm: bool,
     ) -> Request:
-        limit = settings.get("time")
+        limit = settings.of(table.TIME)
         amounts = demand(settings, self._site)
         return codec.made(
             Request,
@@ -487,25 +481,25 @@ class Submitter:
             **of_words,
             demand=amounts,
             tasks=options.tasks(settings, amounts.gpus),
-            task_cpus=_number(settings, "cpus-per-task") if "exclusive" in settings else 0,
+            task_cpus=settings.value(table.CPUS_PER_TASK, 0) if "exclusive" in settings else 0,
             partition=_text(settings, "partition", ""),
-            nice=_number(settings, "nice"),
-            time_limit=(limit.value or NO_LIMIT) if limit is not None and isinstance(limit.value, int) else 0,
+            nice=settings.value(table.NICE, 0),
+            time_limit=0 if limit is None else limit.value or NO_LIMIT,
             early_signal=_early_signal(settings, slurm=slurm),
             chdir=chdir,
             output=_text(settings, "output", output_of(self._name, is_array="array" in settings)),
             error=_text(settings, "error", ""),
             input=_text(settings, "input", "/dev/null"),
-            append="open-mode" in settings and settings["open-mode"].value == "append",
+            append=settings.value(table.OPEN_MODE, "truncate") == "append",
             comment=_text(settings, "comment", ""),
-            slurm_env=is_on(settings, "slurm-env") if "slurm-env" in settings else slurm,
+            slurm_env=settings.value(table.SLURM_ENV, slurm),
             **labels(settings),
             **conditions(settings, self._here),
             **_container(settings, chdir),
             **self._limits,
         )
 
-    def _environment(self, setting: Setting | None) -> tuple[dict[str, str], list[str]]:
+    def _environment(self, setting: AnySetting | None) -> tuple[dict[str, str], list[str]]:
         text = "ALL" if setting is None else setting.text
         if text not in self._environments:
             try:
@@ -514,7 +508,7 @@ class Submitter:
                 raise (error if setting is None else setting.bad(error.why)) from None
         return self._environments[text]
 
-    def _check_outputs(self, settings: Mapping[str, Setting], request: Request) -> Iterator[str]:
+    def _check_outputs(self, settings: Settings, request: Request) -> Iterator[str]:
         """Check the files of input and output; yield warnings."""
         if "output" not in settings and not self._here.is_writable(request.chdir):
             yield (
@@ -528,7 +522,7 @@ class Submitter:
             setting = settings.get(slot)
             if setting is not None:
                 values = self._values(request.name, setting.text)
-                made = is_on(settings, "mkdir")
+                made = settings.value(table.MKDIR, False)
                 yield self._here.check_output(setting, values, request.chdir, make=made)
                 if "array" in settings and not request.append and is_one_for_all(setting.text):
                     yield f"{setting.label}: all tasks of the array overwrite one file; %a is their index"
@@ -546,7 +540,7 @@ def submit_line(words: Sequence[str]) -> str:
     return command_line(words)[:_LONGEST_LINE]
 
 
-def _spelled(settings: Sequence[Setting]) -> list[str]:
+def _spelled(settings: Sequence[AnySetting]) -> list[str]:
     """Return options as words of a command line."""
     return [
         each.text
@@ -576,7 +570,7 @@ def _wrapped(command: str) -> bytes:
     return f"#!/bin/sh\n{command}\n".encode("utf-8", "surrogateescape")
 
 
-def _text(settings: Mapping[str, Setting], slot: str, default: str) -> str:
+def _text(settings: Settings, slot: str, default: str) -> str:
     return settings[slot].text if slot in settings else default
 
 
@@ -585,24 +579,18 @@ def output_of(name: str, *, is_array: bool) -> str:
     return ("slurm" if name == "sbatch" else "fg") + ("-%A_%a.out" if is_array else "-%j.out")
 
 
-def _early_signal(settings: Mapping[str, Setting], *, slurm: bool) -> EarlySignal | None:
+def _early_signal(settings: Settings, *, slurm: bool) -> EarlySignal | None:
     """Return the signal before the time limit. Without B:, Slurm does not send it to the script's shell."""
-    early = settings["signal"].value if "signal" in settings else None
-    if not isinstance(early, EarlySignal):
+    early = settings.value(table.SIGNAL, None)
+    if early is None:
         return None
     return structs.replace(early, target="children") if slurm and early.target == "all" else early
-
-
-def _number(settings: Mapping[str, Setting], slot: str) -> int:
-    value = settings[slot].value if slot in settings else 0
-    assert isinstance(value, int)
-    return value
 
 
 # -- labels, conditions, and inherited properties ---------------------------------------------------
 
 
-def conditions(settings: Mapping[str, Setting], here: Surroundings) -> dict[str, Any]:
+def conditions(settings: Settings, here: Surroundings) -> dict[str, Any]:
     """Return the fields of the request that these options set. Raises BadUsage."""
     found: dict[str, Any] = {}
     if "array" in settings:
@@ -628,33 +616,31 @@ def conditions(settings: Mapping[str, Setting], here: Surroundings) -> dict[str,
     return found
 
 
-def _check_times(settings: Mapping[str, Setting], found: Mapping[str, Any]) -> None:
+def _check_times(settings: Settings, found: Mapping[str, Any]) -> None:
     """Refuse a deadline that is too early for the time limit or the begin time."""
     if "deadline" not in found:
         return
-    limit = settings["time"].value if "time" in settings else 0
-    if found.get("begin", 0) + (limit if isinstance(limit, int) else 0) > found["deadline"]:
+    if found.get("begin", 0) + settings.value(table.TIME, 0) > found["deadline"]:
         what = " and ".join(f"--{name}" for name in ("begin", "time") if name in settings)
         raise BadUsage(
             f"{settings['deadline'].label}={settings['deadline'].text}: {what} leave no time for it"
         )
 
 
-def labels(settings: Mapping[str, Setting]) -> dict[str, Any]:
+def labels(settings: Settings) -> dict[str, Any]:
     """Return the fields that take the option text unchanged."""
     slots = ("account", "qos", "wckey", "reservation", "tier", "gpu-compute")
     return {slot.replace("-", "_"): settings[slot].text for slot in slots if slot in settings}
 
 
-def _container(settings: Mapping[str, Setting], chdir: str) -> dict[str, Any]:
+def _container(settings: Settings, chdir: str) -> dict[str, Any]:
     """Return the fields of a container; the path of an image is made absolute. Raises BadUsage without it."""
-    if "container" not in settings:
+    image = settings.value(table.CONTAINER, "")
+    if not image:
         for slot in ("container-mounts", "container-workdir"):
             if slot in settings:
                 raise BadUsage(f"{settings[slot].label} needs --container")
         return {}
-    image = settings["container"].value
-    assert isinstance(image, str)
     return {
         "container": os.path.normpath(os.path.join(chdir, image)) if is_path(image) else image,
         "container_mounts": _text(settings, "container-mounts", ""),
@@ -679,7 +665,7 @@ _OF_OPTIONS = {  # sbatch's output variables, each set if its option was given
 _IN_MEBIBYTES = {"mem-per-cpu": "SLURM_MEM_PER_CPU", "mem-per-gpu": "SLURM_MEM_PER_GPU"}
 
 
-def by_option(settings: Mapping[str, Setting], tasks: int) -> dict[str, str]:
+def by_option(settings: Settings, tasks: int) -> dict[str, str]:
     """Return the variables that Slurm gives a job for the options that were used.
 
     Programs decide by their presence: with SLURM_NTASKS, some expect to be started by srun.
@@ -688,12 +674,12 @@ def by_option(settings: Mapping[str, Setting], tasks: int) -> dict[str, str]:
     if not {"ntasks", "ntasks-per-node", "ntasks-per-gpu"}.isdisjoint(settings):
         found = dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(tasks))
     if "cpus-per-task" in settings:
-        cpus = str(settings["cpus-per-task"].value)
+        cpus = str(settings.value(table.CPUS_PER_TASK, 1))
         found |= {"SLURM_CPUS_PER_TASK": cpus, "SLURM_TRES_PER_TASK": f"cpu={cpus}"}
     for setting in settings.values():
         name = setting.option.name
         if name in _OF_OPTIONS:
             found[_OF_OPTIONS[name]] = setting.text
-        elif name in _IN_MEBIBYTES and isinstance(setting.value, HostMemory):
+        elif name in _IN_MEBIBYTES:
             found[_IN_MEBIBYTES[name]] = str(setting.value.size >> 20)
     return found

@@ -13,7 +13,7 @@ from fgsched.lifecycle.filenames import Values, expand, needs_the_job
 from fgsched.lifecycle.jobscript import accept
 from fgsched.protocol import LineQuestion, QuestionKind, SubmitLine
 from fgsched.submission.checks import NoScript, Process, Source, interpreter, is_program
-from fgsched.submission.options import Setting
+from fgsched.submission.options import AnySetting, Setting
 from fgsched.submission.table import BY_NAME
 
 _SYSTEM = ("/bin", "/usr/bin", "/usr/local/bin")
@@ -68,7 +68,7 @@ class Asking:
             accept(name, data)
         return Source(name, data, program)
 
-    def working_directory(self, setting: Setting | None) -> str:
+    def working_directory(self, setting: AnySetting | None) -> str:
         """Return the directory of the job, which the process has to check."""
         if setting is None:
             return self.cwd
@@ -86,7 +86,7 @@ class Asking:
         checks = None if is_in_path else [f"x{os.path.join(directory, program)}"]
         self._know(LineQuestion(kind="interpreter", words=(name, head, directory, path)), checks)
 
-    def check_container(self, setting: Setting, image: str, environ: Mapping[str, str]) -> None:
+    def check_container(self, setting: AnySetting, image: str, environ: Mapping[str, str]) -> None:
         """Ask about an image, and the container runtimes that the job would find."""
         named = environ.get("FG_CONTAINER_RUNTIME", "")
         self._know(_about(setting, "container", image, environ.get("PATH", os.defpath), named))
@@ -101,7 +101,7 @@ class Asking:
             return True
         return not self._know(LineQuestion(kind="writable", words=(directory,)), [f"w{directory}"])
 
-    def check_output(self, setting: Setting, values: Values, chdir: str, *, make: bool) -> str:
+    def check_output(self, setting: AnySetting, values: Values, chdir: str, *, make: bool) -> str:
         """Ask about an output file; return a warning if the process has one."""
         parent = os.path.dirname(setting.text)
         if needs_the_job(parent):
@@ -114,7 +114,7 @@ class Asking:
         question = _about(setting, "make" if make else "output", *words)
         return "".join(self._know(question, checks if is_plain else None))
 
-    def check_input(self, setting: Setting, values: Values, chdir: str) -> str:
+    def check_input(self, setting: AnySetting, values: Values, chdir: str) -> str:
         """Ask about an input file; return a warning if the process has one."""
         if setting.text == os.devnull:
             return ""
@@ -152,7 +152,7 @@ def _unusable(kind: QuestionKind) -> BadUsage:
     return BadUsage(f"malformed request: the answer to the question {kind!r} cannot be used")
 
 
-def _about(setting: Setting, kind: QuestionKind, *words: str) -> LineQuestion:
+def _about(setting: AnySetting, kind: QuestionKind, *words: str) -> LineQuestion:
     """Return a question about the value of an option."""
     return LineQuestion(
         kind=kind,

@@ -4,6 +4,7 @@ import math
 import re
 import time
 from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -355,12 +356,15 @@ def early_signal(text: str) -> EarlySignal:
 # -- options ---------------------------------------------------------------------------------------
 
 
-class Option(Struct, frozen=True, kw_only=True):
+Value = TypeVar("Value")
+
+
+class Option(Struct, Generic[Value], frozen=True, kw_only=True):
     """One option of fgsub. Options with the same `slot` set the same value; the later source wins."""
 
     name: str  # long, without dashes
     slot: str
-    parse: Callable[[str], object]
+    parse: Callable[[str], Value]
     short: str = ""
     metavar: str = ""  # "": a flag, which takes no value
     help: str = ""
@@ -374,7 +378,7 @@ class Option(Struct, frozen=True, kw_only=True):
     def is_flag(self) -> bool:
         return not self.metavar
 
-    def of(self, value: object) -> "Option":
+    def of(self, value: Value) -> "Option[Value]":
         """Return the option for this value: --gres without a GPU uses its own slot."""
         of_others = isinstance(value, Amount) and value.unit == "none"
         return replace(self, slot="gres") if of_others else self
@@ -390,9 +394,12 @@ _SHOWN = {  # in --help, which is one screen; the manual has all
 _VARIABLES = {"time": "FGSUB_TIMELIMIT", "ignore-sbatch": "FGSUB_IGNORE_SBATCH"}
 
 
+AnyOption = Option[Any]
+
+
 def _option(
-    names: str, metavar: str, parse: Callable[[str], object], help: str, *, slot: str = "", bare: str = ""
-) -> Option:
+    names: str, metavar: str, parse: Callable[[str], Value], help: str, *, slot: str = "", bare: str = ""
+) -> Option[Value]:
     """Return a row of the table. `names` is 'gpus G': the long name and an optional short one."""
     name, _, short = names.partition(" ")
     variable = "" if name in _NO_VARIABLE else f"FGSUB_{name.upper().replace('-', '_')}"
@@ -412,33 +419,60 @@ def _option(
 
 
 _FLAG, _NO = flag, no
-OPTIONS: tuple[Option, ...] = (
-    _option("gpus G", "[TYPE:]AMOUNT", gpus, "GPUs, or a fraction: 2, 0.5, 50%, 1/2, a100:1."),
-    _option("gpu-mem", "SIZE", gpu_memory, "Memory of each GPU: 8G or 50%; 0: all."),
+# Rows whose values the code asks for by name
+GPUS = _option("gpus G", "[TYPE:]AMOUNT", gpus, "GPUs, or a fraction: 2, 0.5, 50%, 1/2, a100:1.")
+GPU_MEM = _option("gpu-mem", "SIZE", gpu_memory, "Memory of each GPU: 8G or 50%; 0: all.")
+GRES = _option("gres", "LIST", gres, "gpu:[TYPE:]AMOUNT, shard:N, or a site resource NAME:N.", slot="gpus")
+GPU_TYPE = _option("gpu-type", "TYPE", gpu_type, "GPU model whose name contains TYPE.")
+CPUS_PER_TASK = _option("cpus-per-task c", "N", count, "Number of CPUs of each task; default: 1.")
+MEM = _option("mem", "SIZE", host_memory("job"), "Host memory: 8G; 0: all.")
+TIME = _option("time t", "LIMIT", parse_duration, "Time limit: minutes, H:M:S, D-H, 90s, 2h.")
+OPEN_MODE = _option("open-mode", "MODE", open_mode, "append to the output files, or truncate them.")
+MKDIR = _option("mkdir", "", _FLAG, "Create the directories of the output files.")
+CONTAINER = _option(
+    "container", "IMAGE", image, "Run in a container: a directory, a .sif file, or a registry's image."
+)
+NICE = _option("nice", "[N]", nice, "Lower the priority by N; default: 100.", bare="100")
+SIGNAL = _option("signal", "[B:|C:]SIG[@SEC]", early_signal, "Send SIG SEC seconds before the time limit.")
+REQUEUE = _option("requeue", "", _FLAG, "Requeue after a failure of the host (default).")
+HOLD = _option("hold H", "", _FLAG, "Submit the job held.")
+MAIL_USER = _option("mail-user", "ADDRESS", usable_addresses, "Address of these mails; default: your own.")
+WAIT = _option("wait W", "", _FLAG, "Wait for the end; exit with the job's code.")
+PARSABLE = _option("parsable", "", _FLAG, "Print only the job id.")
+QUIET = _option("quiet Q", "", _FLAG, "Print nothing.")
+JSON = _option("json", "", _FLAG, "Print a JSON object.")
+SLURM_ENV = _option("slurm-env", "", _FLAG, "Also set SLURM_ variables.")
+TEST_ONLY = _option("test-only", "", _FLAG, "Print when and where it would start; do not submit.")
+EXPLAIN = _option("explain-options", "", _FLAG, "Print each value and its source; do not submit.")
+NTASKS = _option("ntasks n", "N", count, "Number of tasks that srun starts; each has its CPUs.")
+NTASKS_PER_NODE = _option("ntasks-per-node", "N", count, "Same as --ntasks on the one host.")
+NTASKS_PER_GPU = _option("ntasks-per-gpu", "N", count, "Number of tasks for each GPU.")
+CPUS_PER_GPU = _option("cpus-per-gpu", "N", count, "Number of CPUs for each GPU.")
+OPTIONS: tuple[AnyOption, ...] = (
+    GPUS,
+    GPU_MEM,
     _option("fgpu", "N", fgpu, "Same as --gpus, in units of the site's fGPU.", slot="gpus"),
-    _option("gres", "LIST", gres, "gpu:[TYPE:]AMOUNT, shard:N, or a site resource NAME:N.", slot="gpus"),
+    GRES,
     _option("gpus-per-node", "[TYPE:]AMOUNT", gpus, "Same as --gpus.", slot="gpus"),
     _option("gpus-per-task", "[TYPE:]AMOUNT", gpus, "Same as --gpus.", slot="gpus"),
-    _option("gpu-type", "TYPE", gpu_type, "GPU model whose name contains TYPE."),
+    GPU_TYPE,
     _option("type", "TYPE", gpu_type, "Same as --gpu-type.", slot="gpu-type"),
     _option("constraint C", "LIST", constraint, "Features of the GPUs or the host: a100, a100&nvlink|h100."),
     _option("exclusive", "[user]", exclusive, "All CPUs and GPUs of the host.", bare="yes"),
-    _option("cpus-per-task c", "N", count, "Number of CPUs of each task; default: 1."),
-    _option("mem", "SIZE", host_memory("job"), "Host memory: 8G; 0: all."),
+    CPUS_PER_TASK,
+    MEM,
     _option("mem-per-cpu", "SIZE", host_memory("cpu"), "Host memory for each CPU.", slot="mem"),
     _option("mem-per-gpu", "SIZE", host_memory("gpu"), "Host memory for each GPU.", slot="mem"),
-    _option("time t", "LIMIT", parse_duration, "Time limit: minutes, H:M:S, D-H, 90s, 2h."),
+    TIME,
     _option("job-name J", "NAME", name, "Job name; default: the script's name."),
     _option("output o", "FILE", pattern, "Output: fg-%j.out; called as sbatch: slurm-%j.out."),
     _option("error e", "FILE", pattern, "Standard error; default: as the output."),
     _option("input i", "FILE", pattern, "Standard input; default: /dev/null."),
-    _option("open-mode", "MODE", open_mode, "append to the output files, or truncate them."),
-    _option("mkdir", "", _FLAG, "Create the directories of the output files."),
+    OPEN_MODE,
+    MKDIR,
     _option("chdir D", "DIR", path, "Working directory."),
     _option("export", "LIST", anything, "Environment: ALL, NONE or A,B=x."),
-    _option(
-        "container", "IMAGE", image, "Run in a container: a directory, a .sif file, or a registry's image."
-    ),
+    CONTAINER,
     _option("container-image", "IMAGE", image, "Same as --container.", slot="container"),
     _option("container-mounts", "LIST", mounts, "Mounts in the container: /SRC[:/DST[:ro]],…"),
     _option("container-workdir", "DIR", container_directory, "Working directory in the container."),
@@ -447,42 +481,43 @@ OPTIONS: tuple[Option, ...] = (
     _option("qos q", "NAME", label, "Quality of service."),
     _option("wckey", "NAME", tag, "Tag in the accounts, for fgreport users --by tag."),
     _option("reservation", "NAME", reservation, "Run in this reservation."),
-    _option("nice", "[N]", nice, "Lower the priority by N; default: 100.", bare="100"),
-    _option("signal", "[B:|C:]SIG[@SEC]", early_signal, "Send SIG SEC seconds before the time limit."),
+    NICE,
+    SIGNAL,
     _option("array a", "LIST[%N]", array, "Job array: 0-15, 1,5-9, 0-90:10; N at a time."),
     _option("dependency d", "LIST", dependency, "Start after jobs: afterok:7, afterany:7:8."),
     _option("kill-on-invalid-dep", "yes|no", yes_or_no, "Cancel if dependencies can never be met."),
     _option("begin b", "TIME", moment, "Earliest start: 18:00, tomorrow, now+2hours."),
     _option("deadline", "TIME", moment, "Latest end of the job."),
-    _option("requeue", "", _FLAG, "Requeue after a failure of the host (default)."),
+    REQUEUE,
     _option("no-requeue", "", _NO, "Never requeue.", slot="requeue"),
-    _option("hold H", "", _FLAG, "Submit the job held."),
+    HOLD,
     _option("tier", "LEVEL", tier, "Enforcement: driver, shim, watchdog or none."),
     _option("gpu-compute", "POLICY", gpu_compute, "Sharing of compute time: hard, fair or none."),
     _option("comment", "TEXT", comment, "Comment."),
     _option("mail-type", "LIST", parse_mail_types, "Events to send mails about: END, FAIL, ALL, NONE."),
-    _option("mail-user", "ADDRESS", usable_addresses, "Address of these mails; default: your own."),
+    MAIL_USER,
     _option("wrap", "COMMAND", command, "Run COMMAND instead of a script."),
     _option("batch", "FILE", path, "Submit each line of FILE; -: standard input."),
-    _option("wait W", "", _FLAG, "Wait for the end; exit with the job's code."),
-    _option("parsable", "", _FLAG, "Print only the job id."),
-    _option("quiet Q", "", _FLAG, "Print nothing."),
-    _option("json", "", _FLAG, "Print a JSON object."),
-    _option("slurm-env", "", _FLAG, "Also set SLURM_ variables."),
+    WAIT,
+    PARSABLE,
+    QUIET,
+    JSON,
+    SLURM_ENV,
     _option("no-slurm-env", "", _NO, "Set no SLURM_ variables.", slot="slurm-env"),
     _option("ignore-sbatch", "", _FLAG, "Do not read #SBATCH lines."),
     _option("ignore-pbs", "", _FLAG, "Do not read #PBS and #BSUB lines."),
-    _option("test-only", "", _FLAG, "Print when and where it would start; do not submit."),
-    _option("explain-options", "", _FLAG, "Print each value and its source; do not submit."),
-    _option("ntasks n", "N", count, "Number of tasks that srun starts; each has its CPUs."),
-    _option("ntasks-per-node", "N", count, "Same as --ntasks on the one host."),
+    TEST_ONLY,
+    EXPLAIN,
+    NTASKS,
+    NTASKS_PER_NODE,
     _option("tasks-per-node", "N", count, "Same as --ntasks-per-node.", slot="ntasks-per-node"),
-    _option("ntasks-per-gpu", "N", count, "Number of tasks for each GPU."),
-    _option("cpus-per-gpu", "N", count, "Number of CPUs for each GPU."),
+    NTASKS_PER_GPU,
+    CPUS_PER_GPU,
     _option("nodes N", "1", nodes, "Number of hosts: 1."),
 )
 
-IGNORED = Option(name="ignored", slot="ignored", parse=anything, metavar="OPTIONS", hidden=True)
+OTHER_GRES = replace(GRES, slot="gres")  # --gres without a GPU
+IGNORED: AnyOption = Option(name="ignored", slot="ignored", parse=anything, metavar="OPTIONS", hidden=True)
 
 # Slurm's options that fgsched does not have: 'name', 'name=' (takes a value), 'name?' (may take one).
 _CHANGES_MEANING = """container-id=
@@ -509,9 +544,9 @@ def _rows(names: str) -> dict[str, str]:
 HARMLESS = frozenset(_rows(_HARMLESS))  # a Slurm script works without them
 UNBUILT: dict[str, str] = {**_rows(_CHANGES_MEANING), **_rows(_HARMLESS)}  # name -> "", "=" or "?"
 UNBUILT_SHORT: dict[str, str] = _SHORT
-BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}
-BY_SHORT: dict[str, Option] = {option.short: option for option in OPTIONS if option.short}
-BY_VARIABLE: dict[str, Option] = {option.variable: option for option in OPTIONS if option.variable}
+BY_NAME: dict[str, AnyOption] = {option.name: option for option in OPTIONS}
+BY_SHORT: dict[str, AnyOption] = {option.short: option for option in OPTIONS if option.short}
+BY_VARIABLE: dict[str, AnyOption] = {option.variable: option for option in OPTIONS if option.variable}
 # The input variables of sbatch, and the options that they set. Slurm's other SBATCH_ variables are no input.
 BY_SLURM_VARIABLE: dict[str, str] = {
     "SBATCH_ARRAY_INX": "array",
