@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from contextlib import closing
 from datetime import UTC
 
 import pytest
@@ -247,3 +248,18 @@ def test_a_recovery_accepts_a_loss(killed):
     assert "with 2 jobs" in guard.recover(killed, "damaged-1")
     assert guard.damage(killed) == ""
     assert jobs_of(killed) == [1, 2]
+
+
+@pytest.mark.parametrize("row", ["1, 12, 0, x'6a', 0.0", "1, 'job', 0, 12, 0.0", "1, 12, 0, 12, NULL"])
+def test_a_damaged_count_of_commits_is_damage_and_no_internal_error(killed, row):
+    """A page of an older log can have other rows in the place of this one."""
+    table = "DROP TABLE commits; CREATE TABLE commits (only, count, rows, jobs, at)"
+    with closing(sqlite3.connect(killed)) as db, db:
+        db.executescript(f"{table}; INSERT INTO commits VALUES ({row})")
+    assert refused(killed)
+
+
+def test_a_lost_count_of_commits_is_damage_and_no_internal_error(killed):
+    with closing(sqlite3.connect(killed)) as db, db:
+        db.execute("DELETE FROM commits")
+    assert refused(killed)

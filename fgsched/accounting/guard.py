@@ -16,7 +16,7 @@ from fgsched.store import commits, wal
 from fgsched.store.commits import Commit, Record
 from fgsched.store.connection import Connection, Opened
 from fgsched.store.files import UNREADABLE, forget_damage
-from fgsched.store.opening import Kind, beside_of, compare_commits, looking, refusing, verify
+from fgsched.store.opening import Kind, beside_of, compare_commits, looking, numbers, refusing, verify
 from fgsched.store.schema import named
 from fgsched.store.sums import Sums
 from fgsched.system import disk, locks
@@ -38,7 +38,7 @@ def _last_commit(db: sqlite3.Connection, _path: Path) -> tuple[Commit, int]:
     name = db.execute(_SQL["get_meta"], {"key": "name"}).fetchone()
     if not db.execute(_SQL["count_commits"]).fetchone()[0]:
         return Commit(name[0] if name else "", 0), 0
-    count, rows, jobs, at = db.execute(_SQL["last_commit"]).fetchone()
+    count, rows, jobs, at = numbers(db.execute(_SQL["last_commit"]).fetchone())
     return Commit(name[0] if name else "", count, jobs, at), rows
 
 

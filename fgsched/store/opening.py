@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fgsched.domain.errors import StorageError
 from fgsched.store import commits, files, wal
@@ -299,13 +299,21 @@ def _reader(uri: str) -> sqlite3.Connection:
     return db
 
 
+def numbers(row: sqlite3.Row | tuple[Any, ...] | None) -> tuple[Any, ...]:
+    """Return the values of a row of numbers; a page of an older log can have any. Raises DatabaseError."""
+    values = tuple(row) if row is not None else (None,)
+    if not all(isinstance(value, int | float) for value in values):
+        raise sqlite3.DatabaseError("the row that counts the commits is damaged")
+    return values
+
+
 def _last_commit(db: sqlite3.Connection, path: Path) -> tuple[Commit, int]:
     """Return the last commit according to the queue, and the number of rows ever written."""
     version = version_of(db, str(path))
     if version == 0:
         return Commit("", 0), 0
-    row = db.execute(SQL["get_commits"]).fetchone()
-    return Commit(_name_of(db), row["count"], last_id(db)), row["rows"]
+    count, rows = numbers(db.execute(SQL["get_commits"]).fetchone())
+    return Commit(_name_of(db), count, last_id(db)), rows
 
 
 # -- the file itself ---------------------------------------------------------------------------------
