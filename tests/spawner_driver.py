@@ -96,6 +96,11 @@ class Launch:
         return b"".join(os.fsencode(word) + b"\0" for word in words)
 
 
+def result_text(path: Path) -> bytes:
+    """Return the text of a result: a file, or the link that is made where no file can be."""
+    return os.readlink(os.fsencode(path)) if path.is_symlink() else path.read_bytes().rstrip(b"\0")
+
+
 @dataclass(frozen=True)
 class Answer:
     magic: int
@@ -108,7 +113,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Result:
-    """One result link, read."""
+    """One result, read."""
 
     status: int
     cause: str
@@ -132,7 +137,7 @@ class Result:
 
     @classmethod
     def read(cls, path: Path) -> "Result":
-        version, status, cause, *rest = os.readlink(path).split(" ", 19)
+        version, status, cause, *rest = result_text(path).decode().split(" ", 19)
         assert version == "R4"
         return cls(int(status), cause, *map(int, rest[:16]), rest[16])
 
@@ -151,7 +156,7 @@ class Spawner:
         self, run: Path, *, owner: int = -1, before: Sequence[str] = (), room: int = 0, **env: str
     ) -> None:
         self.run = run
-        for name in ("claim", "result", "job"):
+        for name in ("claim", "result", "job", "spare"):
             (run / name).mkdir(parents=True, exist_ok=True)
             os.chown(run / name, owner, owner)
         self.socket, theirs = socket.socketpair()

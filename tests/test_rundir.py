@@ -114,7 +114,7 @@ def test_what_was_in_the_way_lies_in_quarantine_and_is_told_in_one_line_each(tmp
     kept = sorted(path.name.partition(".")[2] for path in (run.path / "quarantine").iterdir())
     assert kept == ["claim-1.1", "claim-notes", "result-1.1"]
     assert [line.partition(": ")[2] for line in caplog.messages] == [
-        f"a file instead of a link; moved to {run.path}/quarantine",
+        f"not a result; moved to {run.path}/quarantine",
         f"a directory instead of a link; moved to {run.path}/quarantine",
         f"not the name of an attempt; moved to {run.path}/quarantine",
     ]

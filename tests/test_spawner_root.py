@@ -490,7 +490,7 @@ def test_a_full_run_directory_is_a_shortage_of_the_host_and_no_failure(place, ho
 
 
 def test_a_run_directory_without_room_for_a_claim_runs_nothing(place, home):
-    options = "size=64k,nr_inodes=4,mode=755"  # the root, three directories
+    options = "size=64k,nr_inodes=5,mode=755"  # the root, four directories
     with tmpfs(place / "run", options), spawning(place) as one:
         job = one.launch("#!/bin/sh\n", **home)
         assert (job.answer.errno, os.listdir(one.run / "claim")) == (errno.ENOSPC, [])

@@ -443,6 +443,7 @@ class Launcher:
 
     def sweep(self, keep: Container[tuple[int, int]]) -> None:
         """Remove the files of all attempts but `keep`, (job, attempt)."""
+        self.run.remove_spares()
         for job, attempt in self.run.leftovers():
             if (job, attempt) not in keep and not is_server(job):
                 log.warning("job %d: removing the files that attempt %d left", job, attempt)

@@ -29,12 +29,15 @@ from fgsched.lifecycle.transitions import (
 from fgsched.system.cleaner import Cleaner, Quarantine, kind_of
 from fgsched.system.process import Identity, is_alive, is_own_supervisor, is_unreaped
 from fgsched.system.spaces import attempt_dirs, attempts
+from fgsched.system.spread import spread_below
 
 log = logging.getLogger(__name__)
 _WITHOUT_ERRNO = ("not a regular file", "its enforcement does not work")  # strerror adds nothing
 _TOMBSTONE = "T"  # claim of an abandoned attempt: no shepherd can claim it
 _UNREADABLE = "U"  # replaces a result that could not be read
 _KINDS = ("claim", "result", "job")
+_SPARE = "spare"  # what one job leaves to the next, for shepherds only
+_MAX_RESULT = 4096  # bytes
 _NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})", re.ASCII)  # JOB.ATTEMPT
 _MAX_MOVED = 64  # entries with unknown names that one call moves
 
@@ -42,7 +45,7 @@ _MAX_MOVED = 64  # entries with unknown names that one call moves
 class RunDir:
     """The directory of a queue with the claims, the results and the job directories of its attempts.
 
-    Claims and results are symbolic links, whose text is their content.
+    A claim is a symbolic link, whose text is its content. A result is a file or, in some cases, such a link.
     """
 
     def __init__(self, path: Path, boot: str) -> None:
@@ -69,12 +72,20 @@ class RunDir:
             OSError: a directory cannot be created.
         """
         if not self.path.exists():
+            self._spread()
             self.path.mkdir()
             self.path.chmod(0o711)
-        made = [name for name in _KINDS if self._create(self.path / name)]
+        made = [name for name in (*_KINDS, _SPARE) if self._create(self.path / name)]
         if self._lock < 0 or not _is_same(self._lock, self.path):
             self._lock_directory()
         return made
+
+    def _spread(self) -> None:
+        """Let the directory of each queue have its own place on the disk."""
+        with suppress(OSError):
+            parent = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            spread_below(parent)
+            os.close(parent)
 
     def _create(self, directory: Path) -> bool:
         """Create a directory that jobs of every user can pass; return False if it exists."""
@@ -100,7 +111,7 @@ class RunDir:
     def result(self, job: int, attempt: int) -> Result | None:
         """Return the result of an attempt; None if there is none yet, or it is not readable."""
         path = f"{self._results}{job}.{attempt}"
-        text = self._link(path)
+        text = self._text(path)
         if text is None or text == _UNREADABLE:
             return None
         try:
@@ -108,6 +119,20 @@ class RunDir:
         except (ValueError, OverflowError):
             self._move_away(path, "not a result")
             return None
+
+    def _text(self, path: str) -> str | None:
+        """Return the text of a result; None if there is none. What is neither file nor link is moved away."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return self._link(path)
+        try:
+            content = os.read(descriptor, _MAX_RESULT)
+        except OSError:
+            content = b""  # of a directory
+        finally:
+            os.close(descriptor)
+        return content.rstrip(b"\0").decode(errors="backslashreplace") if content else self._link(path)
 
     def _link(self, path: str) -> str | None:
         """Return the text of a link; None if there is none, or another kind of entry, which is moved away.
@@ -128,7 +153,7 @@ class RunDir:
                 os.symlink(_UNREADABLE, path)
 
     def _has_unreadable_result(self, job: int, attempt: int) -> bool:
-        return self._link(f"{self._results}{job}.{attempt}") == _UNREADABLE
+        return self._text(f"{self._results}{job}.{attempt}") == _UNREADABLE
 
     def seize(self, job: int, attempt: int) -> Seen:
         """Return the status of an attempt; after this call an attempt that was not claimed cannot start.
@@ -232,7 +257,9 @@ class RunDir:
         for kind, entry in self._entries():
             name = _NAME.fullmatch(entry.name)
             # With the host's controller a job directory may be a link into the space of its user.
-            wanted = ("a directory", "a link") if kind == "job" else ("a link",)
+            wanted = {"claim": ("a link",), "result": ("a file", "a link"), "job": ("a directory", "a link")}[
+                kind
+            ]
             if name is None:
                 foreign.append((entry.path, "not the name of an attempt"))
             elif (actual := kind_of(entry.path)) not in wanted:
@@ -241,6 +268,14 @@ class RunDir:
                 found.add((int(name[1]), int(name[2])))
         self._move_foreign(foreign)
         return sorted(found | attempts(self.path))
+
+    def remove_spares(self) -> None:
+        """Remove what spawners that were killed left for further jobs."""
+        with suppress(OSError), os.scandir(self.path / _SPARE) as entries:
+            for entry in entries:
+                spawner = entry.name.partition(".")[0]
+                if not (spawner.isdecimal() and is_own_supervisor(int(spawner))):
+                    self.cleaner.add(Path(entry.path))
 
     def _entries(self) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
         for kind in _KINDS:

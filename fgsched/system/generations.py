@@ -213,7 +213,8 @@ def remove_ended(queue_dir: Path, keep: Collection[Attempt], remove: Callable[[P
     for kind in (*_KINDS, _CLOSED):
         with suppress(OSError):
             os.rmdir(queue_dir / kind)
-    if (queue_dir / "quarantine").is_dir():
-        remove(queue_dir / "quarantine")
+    for kept in ("quarantine", "spare"):
+        if (queue_dir / kept).is_dir():
+            remove(queue_dir / kept)
     with suppress(OSError):
         os.rmdir(queue_dir)

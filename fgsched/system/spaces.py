@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fgsched.system import places
 from fgsched.system.safeopen import open_beneath
+from fgsched.system.spread import spread_below
 
 _MAX_TIDY, _MAX_TIDY_USER = 2.0, 0.5  # seconds of tidying: in all, and for one user
 _MAX_DIGITS = 18  # of a slot number
@@ -168,6 +169,7 @@ class Scratch:
                     raise
         self._hold(path)
         os.fchmod(self._root, self._mode)
+        spread_below(self._root)
         self._link.unlink(missing_ok=True)
         self._link.symlink_to(path)
 

@@ -1,7 +1,8 @@
 # The job's directory: created, given to the user at the end, removed completely. The private TMPDIR: emptied.
 #
-# Exports: empty_path, is_empty, job_region, lists_nothing, make_job_directory, open_here, region_seal.
-# Needs: state (Slot, fail, launch, path_of, place_of, read_small); text (put, put_number, work_path).
+# Exports: empty_path, is_dot, is_empty, job_region, lists_nothing, make_job_directory, open_here, region_seal.
+# Needs: spare (keeps_hook, keeps_region, keeps_script, take_directory); state (Slot, fail, launch, path_of, place_of, read_small);
+#   text (put, put_number, work_path).
 
 cdef uint64_t region_seal  # of the region created last
 cdef int job_region  # the region's descriptor, kept open: the user can replace the file at its path
@@ -100,17 +101,35 @@ cdef int make_link(Slot *slot) noexcept nogil:
     return 0
 
 
+cdef int make_hook_link(Slot *slot) noexcept nogil:
+    if launch.hook[0] and symlink(launch.hook, path_of(slot, b"/job/", b"/libfgshim.so")) < 0:
+        fail(slot, errno, b"symlink ", work_path)
+        return -1
+    return 0
+
+
+cdef int fill_again(Slot *slot) noexcept nogil:
+    """Make what the last job in this directory did not leave."""
+    global job_region, region_seal
+    if not keeps_script(slot) and make_script(slot) < 0:
+        return -1
+    job_region = keeps_region(slot)
+    region_seal = fg_region_seal_in(launch.region, launch.head.region_length) if job_region >= 0 else 0
+    if job_region < 0 and make_region(slot) < 0:
+        return -1
+    return 0 if keeps_hook(slot) else make_hook_link(slot)
+
+
 cdef int make_job_directory(Slot *slot) noexcept nogil:
     """Create the job's directory. It is complete before it is given to the user."""
+    if take_directory(slot):
+        return fill_again(slot)
     if mkdir(place_of(slot, b""), 0o700) < 0:
         fail(slot, errno, b"mkdir ", work_path)
         return -1
     if make_link(slot) < 0:
         return -1
-    if make_script(slot) < 0 or make_region(slot) < 0:
-        return -1
-    if launch.hook[0] and symlink(launch.hook, path_of(slot, b"/job/", b"/libfgshim.so")) < 0:
-        fail(slot, errno, b"symlink ", work_path)
+    if make_script(slot) < 0 or make_region(slot) < 0 or make_hook_link(slot) < 0:
         return -1
     if launch.hook[0] and launch.head.flags & OWN_MOUNTS:
         # Setuid programs find the hook, and the job's user cannot replace it.

@@ -37,6 +37,9 @@
  * ends */
 #define SHARES_MEMORY (CLONE_VM | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
 #define LAST_DESCRIPTOR (~0u)
+#ifndef RENAME_NOREPLACE   /* of libc since 2.28 */
+#define RENAME_NOREPLACE 1
+#endif
 #define UNFENCED "its enforcement does not work: "   /* the controller uses the same words */
 
 static inline int fg_is_regular(mode_t mode) { return S_ISREG(mode); }

@@ -22,7 +22,7 @@ cdef extern from "kernel.h" nogil:
     int ENFILE, ENOENT, ENOEXEC, ENOMEM, ENOSPC, ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EPERM, ESRCH, ETIMEDOUT
     int O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_APPEND
     int O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY, O_PATH
-    int F_SETFL, F_SETFD, F_DUPFD_CLOEXEC, FD_CLOEXEC, F_OK, R_OK, AT_FDCWD, AT_REMOVEDIR, SEEK_SET
+    int F_SETFL, F_SETFD, F_DUPFD_CLOEXEC, FD_CLOEXEC, F_OK, R_OK, AT_FDCWD, AT_REMOVEDIR, RENAME_NOREPLACE, SEEK_SET
     int SIGALRM, SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP, SIG_SETMASK, SIG_UNBLOCK
     int CLONE_PARENT, CLONE_VM, CLONE_VFORK, SHARES_MEMORY, CLONE_NEWNS, CLONE_NEWUSER
     int PRIO_PROCESS, SCHED_OTHER, IOPRIO_WHO_PROCESS
@@ -37,8 +37,9 @@ cdef extern from "kernel.h" nogil:
     int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_ANONYMOUS, MAP_NORESERVE, MADV_DONTDUMP, MADV_DONTNEED
     void *MAP_FAILED
     int MNT_DETACH, UMOUNT_NOFOLLOW
+    int DT_LNK, DT_REG
     int MSG_NOSIGNAL, MSG_DONTWAIT, POLLIN, POLLOUT, POLLHUP, SFD_CLOEXEC, SFD_NONBLOCK
-    long SYS_clone, SYS_close_range, SYS_getdents64, SYS_ioprio_set, SYS_keyctl, SYS_pidfd_open, SYS_pidfd_send_signal
+    long SYS_clone, SYS_close_range, SYS_getdents64, SYS_ioprio_set, SYS_keyctl, SYS_pidfd_open, SYS_pidfd_send_signal, SYS_renameat2
     long SYS_rt_sigaction, SYS_setgroups, SYS_setresgid, SYS_setresuid, SYS_waitid
 
     ctypedef int pid_t
@@ -77,6 +78,8 @@ cdef extern from "kernel.h" nogil:
     struct stat_t "stat":
         mode_t st_mode
         uid_t st_uid
+        unsigned long st_nlink
+        long st_size, st_blocks
     struct statvfs_t "statvfs":
         unsigned long f_flag
     struct signalfd_siginfo:
@@ -117,6 +120,7 @@ cdef extern from "kernel.h" nogil:
     char *strstr(const char *text, const char *part)
     char *strrchr(const char *text, int c)
     void *memchr(const void *where, int c, size_t length)
+    int memcmp(const void *one, const void *other, size_t length)
     void *memcpy(void *to, const void *source, size_t length)
     void *memmove(void *to, const void *source, size_t length)
     void *memmem(const void *where, size_t length, const void *what, size_t size)
@@ -150,6 +154,7 @@ cdef extern from "kernel.h" nogil:
     int renameat(int where, const char *path, int to, const char *name)
     long lseek(int fd, long at, int whence)
     int symlink(const char *text, const char *path)
+    int linkat(int from_, const char *path, int to, const char *name, int flags)
     ssize_t readlink(const char *path, char *to, size_t room)
     int chdir(const char *path)
     mode_t umask(mode_t mask)

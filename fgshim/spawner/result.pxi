@@ -1,8 +1,8 @@
 # The end of a job: sum up its usage, remove its files, store the result.
 #
 # Exports: finish, read_region.
-# Needs: cgroup (oom_kills, remove_cgroups); files (open_here); state (Slot, crash, path_of, place_of, wall);
-#   text (clean, put, put_field, put_number); user (empty_as_user, is_empty_for_user, remove_job_directory).
+# Needs: cgroup (oom_kills, remove_cgroups); files (open_here); spare (store_file); state (Slot, crash, path_of, place_of,
+#   wall); text (clean, put, put_field, put_number); user (empty_as_user, is_empty_for_user, remove_job_directory).
 
 cdef fg_region region_copy
 
@@ -111,8 +111,14 @@ cdef int store(Slot *slot, const char *text, char *detail) noexcept nogil:
     """
     cdef timespec wait
     cdef long pause = 10
-    while symlink(text, path_of(slot, b"/result/", b"")) < 0 and errno != EEXIST:
-        if fails_for_good(slot, errno):
+    cdef int error
+    while True:
+        error = store_file(slot, text)
+        if error and error != EEXIST:
+            error = errno if symlink(text, path_of(slot, b"/result/", b"")) < 0 else 0
+        if error == 0 or error == EEXIST:
+            break
+        if fails_for_good(slot, error):
             if detail[0] == 0:
                 slot.phase = GIVEN_UP
                 return 0

@@ -2,7 +2,7 @@
 #
 # Exports: serve.
 # Needs: controller (Kept, controller_lives, keep_start, start_controller); message (fits_space, incoming,
-#   parse); orphan (keeper, n_slots, n_taken, reap_all, tend_all); shepherd (shepherd); state (Answer, Head,
+#   parse); orphan (keeper, n_slots, n_taken, reap_all, tend_all); shepherd (shepherd); spare (remove_spares); state (Answer, Head,
 #   Slot, answer, forked_at, now, resting, slot_at, tell, tick); watch (mark, obey).
 
 cdef size_t have  # bytes in `incoming`
@@ -230,3 +230,4 @@ cdef void serve(int signals, int told) noexcept nogil:
                 pass_on(told)
         if awaited[0].revents & ~POLLOUT:
             receive()
+    remove_spares(n_slots)

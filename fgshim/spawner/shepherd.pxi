@@ -2,8 +2,8 @@
 #
 # Exports: shepherd.
 # Needs: cgroup (make_cgroups); child (start_child); files (make_job_directory); message (find_variables,
-#   large_launch); result (finish); state (Slot, answer, arguments, boot, channel, crash, forked_at, launch,
-#   now, path_of, resting, slot_at, space_of, spawner_pid, tell_over, tick); text (put, put_number); tree
+#   large_launch); result (finish); spare (claim_by_link, own_slot); state (Slot, answer, arguments, boot,
+#   channel, crash, forked_at, launch, now, path_of, resting, slot_at, space_of, spawner_pid, tell_over, tick); text (put, put_number); tree
 #   (stat_field); watch (set_limit, watch).
 
 
@@ -17,6 +17,9 @@ cdef int claim(Slot *slot, uint64_t ticks) noexcept nogil:
     cdef char text[128]
     cdef char *at = put(put_number(put(text, b"P:"), getpid()), b":")
     put(put(put_number(at, <int64_t> ticks), b":"), boot)
+    cdef int error = claim_by_link(slot, text)
+    if error == 0 or error == EEXIST:
+        return error
     return errno if symlink(text, path_of(slot, b"/claim/", b"")) < 0 else 0
 
 
@@ -99,12 +102,13 @@ cdef int is_clean() noexcept nogil:
 
 cdef void shepherd(int index) noexcept nogil:
     """Run a shepherd. Does not return."""
-    global channel
+    global channel, own_slot
     cdef Slot *slot = slot_at(index)
     cdef uint64_t ticks = start_ticks()
     setsid()
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     dup2(0, 2)
+    own_slot = index + 1
     channel = TELL
     syscall(SYS_close_range, TELL + 1, LAST_DESCRIPTOR, 0)
     while one_job(slot, ticks):

@@ -11,7 +11,6 @@ cdef extern from "outer_pid.h" nogil:
     uint64_t fg_owner_namespace()
     bint fg_region_may_have_ended(const fg_region_slot *slot)
     bint fg_slot_has_ended(const fg_region_slot *slot, uint64_t own, uint32_t *pid)
-    int memcmp(const void *one, const void *other, size_t length)
 
 cdef extern from "region_file.h" nogil:
     long FG_SLOTS_AT

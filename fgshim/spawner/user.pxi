@@ -1,7 +1,7 @@
 # Becoming the job's user: for good in a child, or for one look at the file system.
 #
 # Exports: become, empty_as_user, fork_as_user, is_empty_for_user, remove_job_directory, take_login_uid.
-# Needs: files (empty_path, lists_nothing, open_here); mounts (write_word); state (Head, Slot, now, path_of,
+# Needs: files (empty_path, lists_nothing, open_here); mounts (write_word); spare (leave_directory); state (Head, Slot, now, path_of,
 #   place_of, read_small); text (put_number, work_path).
 
 
@@ -134,6 +134,8 @@ cdef void remove_job_directory(const Slot *slot) noexcept nogil:
 
     A directory with a table of steps stays: the controller reads the table and removes the directory.
     """
+    if leave_directory(slot):
+        return
     cdef int fd = open_here(place_of(slot, b""), 1, O_PATH | O_DIRECTORY | O_CLOEXEC)
     if fd >= 0:
         unlinkat(fd, b"script", 0)
