@@ -11,11 +11,12 @@ import pytest
 from awaiting import PATIENCE
 from fgsched.slurm import inputs
 from fgsched.slurm.cpubind import read_binding
-from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.getopt import BadLine, parse
 from fgsched.slurm.srun import step_of
 from fgsched.slurm.step import StepRefused
 from fgsched.slurm.streams import file_name
 from fgsched.slurm.taskfile import read_programs
+from fgsched.views.getopt import known_of
 
 
 class Job:
@@ -55,7 +56,7 @@ def job(tmp_path):
 # -- the command line ----------------------------------------------------------------------------------
 
 
-KNOWN = options("jobs= job-name= label kill?", "j:jobs l:label k:kill")
+KNOWN = known_of("jobs= job-name= label kill?", "j:jobs l:label k:kill")
 
 
 def test_names_can_be_shortened_and_values_stand_in_the_word_or_after_it():

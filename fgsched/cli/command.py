@@ -14,6 +14,7 @@ import click
 from fgsched import __version__
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.text import shown
+from fgsched.views.getopt import Known, Unreadable
 
 _OUTPUT_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF}
 
@@ -97,7 +98,10 @@ class Friendly(click.Command):
 
 def _whole(command: click.Command, args: Iterable[str]) -> Iterator[str]:
     """Yield the arguments with whole names of options, as getopt_long takes them."""
-    names = {name: param for param in command.params for name in param.opts if name.startswith("--")}
+    names = {
+        name[2:]: param.name or "" for param in command.params for name in param.opts if name[:2] == "--"
+    }
+    known = Known(long=dict.fromkeys(names, "?"), short={}, same=names, never=("help",))
     rest = iter(args)
     for word in rest:
         if word == "--":
@@ -105,9 +109,9 @@ def _whole(command: click.Command, args: Iterable[str]) -> Iterator[str]:
             yield from rest
             return
         given, equals, value = word.partition("=")
-        if given.startswith("--") and given not in names and given != "--help":
-            fitting = {names[name].name: name for name in names if name.startswith(given)}
-            given = next(iter(fitting.values())) if len(fitting) == 1 else given
+        if given.startswith("--"):
+            with suppress(Unreadable):  # click reports it
+                given = f"--{known.whole(given[2:])}"
         yield f"{given}{equals}{value}"
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fgsched.slurm.getopt import BadLine, Options, options, parse
+from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import table
+from fgsched.views.getopt import Known, known_of
 
 
 def _named(prefix: str, names: str) -> dict[str, str]:
@@ -58,23 +59,8 @@ _SCANCEL = _named(
     "SCANCEL", "account batch ctld full hurry interactive name partition qos state user verbose wckey"
 )
 _SINFO = _named("SINFO", "all format partition sort")
-_OF_QUEUE = Options(  # of squeue, as fgq declares them
-    {
-        word[2:]: "" if one.kind == table.FLAG else "="
-        for one in table.OPTIONS
-        for word in one.spelled.split()
-        if word.startswith("--")
-    }
-    | {"steps": "?"},
-    {
-        word[1]: next(name[2:] for name in one.spelled.split() if name.startswith("--"))
-        for one in table.OPTIONS
-        for word in one.spelled.split()
-        if not word.startswith("--")
-    }
-    | {"s": "steps"},
-)
-_OF_CANCEL = options(
+_OF_QUEUE = Known({**table.KNOWN.long, "steps": "?"}, {**table.KNOWN.short, "s": "steps"})
+_OF_CANCEL = known_of(
     """signal= batch full children state= name= jobname= user= me partition= account= qos= interactive dry-run
     verbose strict reason= nodelist= quiet hurry ctld reservation= wckey= sibling= clusters=""",
     """s:signal b:batch f:full t:state n:name u:user p:partition A:account q:qos i:interactive v:verbose

@@ -10,13 +10,14 @@ from fgsched.domain.job import Request
 from fgsched.domain.states import JobState
 from fgsched.lifecycle.jobscript import command_line
 from fgsched.protocol import JobInfo
-from fgsched.slurm.getopt import options, parse
+from fgsched.slurm.getopt import parse
 from fgsched.slurm.inputs import of_salloc
 from fgsched.slurm.phrases import in_slurms_words
 from fgsched.slurm.step import StepRefused
 from fgsched.submission.options import AnySetting, heterogeneous
 from fgsched.submission.options import read as read_options
 from fgsched.views.display import host_name, shown_time
+from fgsched.views.getopt import known_of
 
 _OF_THE_JOB = (
     *("ntasks", "cpus-per-task", "nodes", "gpus", "gres", "gpus-per-task", "gpus-per-node", "exclusive"),
@@ -35,7 +36,7 @@ _OF_THE_STEP = (
 )
 _NO_SHELL = ["sleep", "infinity"]  # holds an allocation until its time limit or its cancellation
 _FLAGS = ("--slurm-env",)
-KNOWN = options(
+KNOWN = known_of(
     """ntasks= cpus-per-task= nodes= gpus= gres= gpus-per-task= gpus-per-node= exclusive? chdir= job-name=
     ntasks-per-node= tasks-per-node= ntasks-per-gpu= time= partition= account= qos= mem= mem-per-cpu=
     mem-per-gpu= exclude= constraint= nodelist= cpus-per-gpu= gpu-bind= gpu-freq= hint= threads-per-core=

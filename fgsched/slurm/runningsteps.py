@@ -11,10 +11,11 @@ from fgsched.domain.states import JobState
 from fgsched.domain.times import format_elapsed
 from fgsched.protocol import JobInfo
 from fgsched.slurm import showjob
-from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import choices
 from fgsched.views import job as view
 from fgsched.views.display import host_name, shown_time
+from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn, by_letters
 
 _FIELDS = (
@@ -23,7 +24,7 @@ _FIELDS = (
     *("host_memory", "time_limit"),
 )
 _RUNNING = [JobState.RUNNING, JobState.SUSPENDED]
-_KNOWN = options(
+_KNOWN = known_of(
     """steps? user= me jobs= states= partition= account= qos= name= noheader format= Format= sort= long all
     array clusters= nodelist= iterate= hide local federation verbose help noconvert""",
     """s:steps u:user j:jobs t:states p:partition A:account q:qos n:name h:noheader o:format O:Format S:sort

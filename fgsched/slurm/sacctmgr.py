@@ -9,11 +9,12 @@ from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.domain.policy import Limits, Qos
 from fgsched.slurm import tables
-from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views.display import host_name
+from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn
 
-KNOWN = options(
+KNOWN = known_of(
     "immediate noheader parsable parsable2 quiet readonly associations verbose version json",
     "i:immediate n:noheader p:parsable P:parsable2 Q:quiet r:readonly s:associations v:verbose V:version",
 )

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.getopt import BadLine, parse
+from fgsched.views.getopt import known_of
 
-KNOWN = options(
+KNOWN = known_of(
     "error-filter= help input-filter= label layout output-filter= pty quiet usage verbose",
     "h:help l:label Q:quiet v:verbose",
 )

@@ -9,12 +9,13 @@ from fgsched.client import Client, find_places
 from fgsched.domain.errors import NoSuchJob, Refused, StorageError
 from fgsched.domain.job import GpuState
 from fgsched.lifecycle import arrays
-from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.getopt import BadLine, parse
 from fgsched.slurm.hostlist import expand, fold
 from fgsched.views import gres
 from fgsched.views.display import host_name
+from fgsched.views.getopt import known_of
 
-_KNOWN = options(
+_KNOWN = known_of(
     "json yaml oneliner details all hide quiet verbose clusters= cluster= sibling local future federation",
     "o:oneliner d:details a:all Q:quiet v:verbose M:clusters F:future",
 )

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.domain.times import format_elapsed
-from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import choices
 from fgsched.views import job as view
+from fgsched.views.getopt import known_of
 
-KNOWN = options("help version debug local-time", "h:help v:version d:debug")
+KNOWN = known_of("help version debug local-time", "h:help v:version d:debug")
 _KIB = 1024
 _FIELDS = (  # of JobInfo
     *("id", "array", "task", "user", "gid", "state", "exit_code", "warning", "started_at", "elapsed"),
@@ -25,7 +26,7 @@ def answer(words: Sequence[str]) -> str:
     if ("version", "") in found:
         return "seff Version 2.1\n"
     if ("help", "") in found or not rest:
-        return "Usage: seff [Options] <JobID>\n"
+        return "Usage: seff [Known] <JobID>\n"
     names = choices.ids(rest[:1])
     with Client(find_places()) as client:
         jobs = client.call(protocol.ListHistory(fields=_FIELDS, ids=names)).jobs

@@ -11,14 +11,15 @@ from fgsched.client import Client, find_places
 from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
-from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.getopt import BadLine, parse
 from fgsched.slurm.inputs import of_sinfo
 from fgsched.slurm.phrases import oversubscribed
 from fgsched.views.display import host_name, shown_time
+from fgsched.views.getopt import known_of
 from fgsched.views.gres import typed
 from fgsched.views.listing import Format, LinePiece, TableColumn, by_letters, by_name
 
-KNOWN = options(
+KNOWN = known_of(
     """all bg cluster= clusters= dead exact federation format= Format= future hide iterate= json local long
     node nodes= Node Nodes noconvert noheader partition= responding list-reasons reservation sort= states=
     summarize usage verbose version yaml""",

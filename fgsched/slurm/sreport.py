@@ -9,11 +9,12 @@ from fgsched.client import Client, find_places
 from fgsched.domain.job import WHOLE
 from fgsched.domain.times import DAY, HOUR, parse_time
 from fgsched.slurm import tables
-from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import job as view
+from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn
 
-KNOWN = options(
+KNOWN = known_of(
     "all_clusters cluster= noheader parsable parsable2 quiet tres= time= verbose version local federation",
     "a:all_clusters M:cluster n:noheader p:parsable P:parsable2 Q:quiet T:tres t:time v:verbose V:version",
 )

@@ -8,13 +8,14 @@ from fgsched.domain.text import BadValue
 from fgsched.lifecycle.containers import options as options_of_container
 from fgsched.lifecycle.containers import parse_image, parse_mounts
 from fgsched.slurm.cpubind import read_binding
-from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.getopt import BadLine, parse
 from fgsched.slurm.inputs import of_srun, of_step
 from fgsched.slurm.running import run
 from fgsched.slurm.step import SrunStep, StepRefused
 from fgsched.slurm.taskfile import read_programs
+from fgsched.views.getopt import known_of
 
-KNOWN = options(
+KNOWN = known_of(
     """ntasks= cpus-per-task= nodes= label output= error= input= pty unbuffered cpu-bind= gpus= gres=
     gpus-per-task= gpus-per-node= exclusive? overlap exact nodelist= export= chdir= multi-prog job-name=
     kill-on-bad-exit? wait= quiet verbose ntasks-per-node= tasks-per-node= ntasks-per-gpu= open-mode=

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.slurm import tables
-from fgsched.slurm.getopt import options, parse
+from fgsched.slurm.getopt import parse
+from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn
 
-KNOWN = options(
+KNOWN = known_of(
     """all accounts= cluster= clusters= helpformat long format= noheader json parsable parsable2 partition
     users= user= Users verbose version accounts-only""",
     """a:all A:accounts M:clusters e:helpformat l:long o:format n:noheader h:noheader p:parsable P:parsable2

@@ -9,18 +9,19 @@ from fgsched.client import Client, find_places
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.states import JobState
 from fgsched.slurm import tables
-from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.getopt import BadLine, parse
 from fgsched.system.process import TreeUse, descendants, use_of
 from fgsched.views import choices
 from fgsched.views import job as view
 from fgsched.views.display import host_name
+from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn
 
 _FIELDS = (
     *("id", "array", "task", "tasks", "state", "attempt", "started_at", "ended_at", "elapsed", "suspended"),
     *("indices", "allocated", "ntasks", "now", "usage", "srun_steps"),
 )
-KNOWN = options(
+KNOWN = known_of(
     """allsteps helpformat fields= format= noheader jobs= noconvert parsable parsable2 pidformat verbose
     version""",
     """a:allsteps e:helpformat o:format n:noheader j:jobs p:parsable P:parsable2 i:pidformat v:verbose

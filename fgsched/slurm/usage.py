@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fgsched.cli.command import Command
 from fgsched.cli.install.slurmnames import NAMES
 from fgsched.cli.owncommand import Operand, OwnCommand
-from fgsched.slurm.getopt import Options
+from fgsched.views.getopt import Known
 
 _WORDS = {  # what follows a name
     "sacct": "[OPTION]...",
@@ -72,7 +72,7 @@ def command_of(name: str) -> Command:
     return OwnCommand(name, **about, options=_spelled(known), operands=own.operands)
 
 
-def _spelled(known: Options) -> Iterator[tuple[list[str], bool]]:
+def _spelled(known: Known) -> Iterator[tuple[list[str], bool]]:
     """Yield the spellings of each option, and whether it takes a value."""
     for name, kind in known.long.items():
         if name not in ("help", "usage", "version"):  # every name has them

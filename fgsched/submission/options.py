@@ -15,6 +15,7 @@ from fgsched.lifecycle.constraint import FeatureNeeds, needs
 from fgsched.lifecycle.jobscript import Directives
 from fgsched.submission import foreign, table
 from fgsched.submission.table import Amount, AnyOption, GpuMemory, HostMemory, Option
+from fgsched.views.getopt import Known, Unreadable, taken
 
 Value = TypeVar("Value")
 Default = TypeVar("Default")
@@ -119,94 +120,72 @@ class Reader(Struct, frozen=True):
             return
         raise BadUsage(f"{self.place}--{name} is not supported yet")
 
-    def whole_name(self, name: str) -> str:
-        """Return the option that a unique beginning means, as getopt_long does. Raises BadUsage."""
-        if name in self.more or name in table.BY_NAME or name in table.UNBUILT:
-            return name
-        if name in table.ASKS_FOR_HELP or len(name) < 2:
-            return name
-        fitting = [one for one in (*table.BY_NAME, *table.UNBUILT) if one.startswith(name)]
-        slots = {table.BY_NAME[one].slot if one in table.BY_NAME else one for one in fitting}
-        return min(fitting, key=len) if len(slots) == 1 and name not in table.MEANT else name
-
     def read(self, words: Sequence[str]) -> tuple[list[AnySetting], list[str]]:
         """Parse the options at the start of `words`; return them and the remaining words. Raises BadUsage."""
-        settings: list[AnySetting] = []
-        at = 0
-        while at < len(words):
-            word = words[at]
-            if word == "--":
-                return settings, list(words[at + 1 :])
-            if word[:1] in _DASHES and word.lstrip(_DASHES + "-")[:1].isalpha():
-                plain = "--" + word.lstrip(_DASHES + "-")
-                raise BadUsage(
-                    f"{self.place}{shown(word)} begins with the dash of a text, not with -", f"Type {plain}"
-                )
-            if len(word) < 2 or word[0] != "-":
-                break
-            following = words[at + 1] if at + 1 < len(words) else None
-            take = self._long if word[1] == "-" else self._short
-            at += 2 if take(word, following, settings) else 1
-        return settings, list(words[at:])
+        settings, operands = list[AnySetting](), list[str]()
+        known = table.KNOWN if not self.more else _with(self.more)
+        try:
+            for name, text in taken(known, words, operands, permute=False, is_value=_is_value):
+                settings += self._settings(name, text)
+        except Unreadable as error:
+            raise self._refused(error) from None
+        if operands and not _is_ended(words, operands):
+            self._refuse_dash(operands[0])
+        return settings, operands
 
-    def _long(self, word: str, following: str | None, settings: list[AnySetting]) -> bool:
-        """Parse '--name=value' or '--name value'; return whether the following word was the value."""
-        name, equals, text = word[2:].partition("=")
-        name = self.whole_name(name)
+    def _settings(self, name: str, text: str | None) -> Iterator[AnySetting]:
+        """Yield the setting of an option; nothing for one of Slurm that has no effect."""
         option = table.BY_NAME.get(name) or self.more.get(name)
         if option is None:
-            return self._other(name, text if equals else None, following)
-        if option.is_flag:
-            if equals:
-                raise BadUsage(f"{self.place}--{name} takes no value")
-            settings.append(self.setting(option, ""))
-            return False
-        if not equals and option.bare:
-            settings.append(self.setting(option, option.bare))
-            return False
-        if not equals:
-            text = self._following(name, following)
-        settings.append(self.setting(option, text))
-        return not equals
+            self.unbuilt(name, text)
+        else:
+            yield self.setting(option, option.bare if text is None else text)
 
-    def _short(self, word: str, following: str | None, settings: list[AnySetting]) -> bool:
-        """Parse '-G 0.5', '-G0.5' or flags -HQ; tell whether the following word was the value."""
-        for at, letter in enumerate(word[1:], start=2):
-            option = table.BY_SHORT.get(letter)
-            rest = word[at:]
-            if option is None:
-                name = table.UNBUILT_SHORT.get(letter)
-                if letter in table.ASKS_FOR_HELP:
-                    raise HelpAsked(f"{self.place}-{letter}", table.ASKS_FOR_HELP[letter])
-                if name is None:
-                    long = word[1:].partition("=")[0]
-                    meant = f"; did you mean -{shown(word)}?" if long in table.BY_NAME else ""
-                    raise BadUsage(f"{self.place}unknown option -{shown(letter)}{meant}")
-                kind = table.UNBUILT[name]
-                self.unbuilt(name, (rest or following) if kind == "=" else "")
-                if kind:
-                    return kind == "=" and not rest
-            elif option.is_flag:
-                settings.append(self.setting(option, ""))
-            else:
-                text = rest or self._following(option.name, following)
-                settings.append(self.setting(option, text))
-                return not rest
-        return False
+    def _refused(self, error: Unreadable) -> BadUsage:
+        """Return the error about a word that is no option, or lacks a value."""
+        name, letter = error.name, error.letter
+        if error.trouble == "needs a value":
+            return BadUsage(f"{self.place}--{name} needs a value")
+        if error.trouble == "takes no value":
+            return BadUsage(f"{self.place}--{name} takes no value")
+        spelled = letter or name
+        if spelled in table.ASKS_FOR_HELP and (letter or len(name) > 1):
+            return HelpAsked(f"{self.place}{'-' if letter else '--'}{spelled}", table.ASKS_FOR_HELP[spelled])
+        if error.trouble != "unknown letter":
+            return BadUsage(f"{self.place}{_unknown(name)}")
+        long = error.word[1:].partition("=")[0]
+        meant = f"; did you mean -{shown(error.word)}?" if long in table.BY_NAME else ""
+        return BadUsage(f"{self.place}unknown option -{shown(letter)}{meant}")
 
-    def _following(self, name: str, following: str | None) -> str:
-        if following is None or following.startswith("--"):
-            raise BadUsage(f"{self.place}--{name} needs a value")
-        return following
+    def _refuse_dash(self, word: str) -> None:
+        """Refuse an option that begins with the dash of a text. Raises BadUsage."""
+        if word[:1] in _DASHES and word.lstrip(_DASHES + "-")[:1].isalpha():
+            plain = "--" + word.lstrip(_DASHES + "-")
+            raise BadUsage(
+                f"{self.place}{shown(word)} begins with the dash of a text, not with -", f"Type {plain}"
+            )
 
-    def _other(self, name: str, value: str | None, following: str | None) -> bool:
-        if name in table.ASKS_FOR_HELP and len(name) > 1:
-            raise HelpAsked(f"{self.place}--{name}", table.ASKS_FOR_HELP[name])
-        if name in table.UNBUILT:
-            takes_following = table.UNBUILT[name] == "=" and value is None
-            self.unbuilt(name, following if takes_following else value)
-            return takes_following
-        raise BadUsage(f"{self.place}{_unknown(name)}")
+
+def _is_value(word: str) -> bool:
+    """Tell whether a word can be the value of the option before it: mostly a value was forgotten."""
+    return not word.startswith("--")
+
+
+def _is_ended(words: Sequence[str], operands: Sequence[str]) -> bool:
+    """Tell whether `--` ends the options."""
+    at = len(words) - len(operands)
+    return at > 0 and words[at - 1] == "--"
+
+
+def _with(more: Mapping[str, AnyOption]) -> Known:
+    """Return the options of the table and of one command."""
+    known = table.KNOWN
+    return Known(
+        {**known.long, **{option.name: option.kind for option in more.values()}},
+        known.short,
+        known.same,
+        known.never,
+    )
 
 
 def _unknown(name: str) -> str:

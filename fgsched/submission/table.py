@@ -20,6 +20,7 @@ from fgsched.lifecycle.dependencies import parse_dependency
 from fgsched.lifecycle.enforcement import TIERS
 from fgsched.lifecycle.filenames import ALLOWED, unknown
 from fgsched.lifecycle.mail import parse_mail_types, usable_addresses
+from fgsched.views.getopt import Known
 
 # -- values ----------------------------------------------------------------------------------------
 
@@ -378,6 +379,11 @@ class Option(Struct, Generic[Value], frozen=True, kw_only=True):
     def is_flag(self) -> bool:
         return not self.metavar
 
+    @property
+    def kind(self) -> str:
+        """How its value is given, as in `Known.long`."""
+        return "" if self.is_flag else "?" if self.bare else "="
+
     def of(self, value: Value) -> "Option[Value]":
         """Return the option for this value: --gres without a GPU uses its own slot."""
         of_others = isinstance(value, Amount) and value.unit == "none"
@@ -587,4 +593,10 @@ MEANT = {  # what users of other schedulers write, and what has that meaning her
     **dict.fromkeys(("command", "cmd", "exec"), "--wrap=COMMAND"),
     **dict.fromkeys(("gpu-model", "model", "gputype"), "--gpu-type=TYPE"),
 }
+KNOWN = Known(
+    long={**{option.name: option.kind for option in OPTIONS}, **UNBUILT},
+    short={**{option.short: option.name for option in OPTIONS if option.short}, **UNBUILT_SHORT},
+    same={option.name: option.slot for option in OPTIONS},
+    never={*MEANT, *"abcdefghijklmnopqrstuvwxyz"},  # a letter behind two hyphens is a slip
+)
 ASKS_FOR_HELP = {"help": "help", "h": "help", "usage": "help", "version": "version", "V": "version"}

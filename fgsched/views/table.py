@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from fgsched.domain.units import parse_count
+from fgsched.views.getopt import Known, Unreadable, taken
 
 LIST, TEXT, FLAG, COUNT = "list", "text", "flag", "count"
 COLOURS = ("auto", "always", "never")
@@ -78,7 +79,18 @@ OPTIONS = (
     Option("--start", FLAG, "start", "Print expected start times of pending jobs."),
     Option("--why", FLAG, "why", "Print all reasons why jobs are pending, and remedies."),
 )
-_BY_SPELLING = {word: option for option in OPTIONS for word in option.spelled.split()}
+_LONG = {word[2:]: option for option in OPTIONS for word in option.spelled.split() if word[1] == "-"}
+KNOWN = Known(
+    long={name: "" if option.kind == FLAG else "=" for name, option in _LONG.items()},
+    short={
+        word[1]: next(name[2:] for name in option.spelled.split() if name[1] == "-")
+        for option in OPTIONS
+        for word in option.spelled.split()
+        if word[1] != "-"
+    },
+    same={name: option.spelled for name, option in _LONG.items()},
+    never=("help",),
+)
 _NOTHING = {LIST: (), FLAG: False, TEXT: None, COUNT: None}
 
 
@@ -90,13 +102,11 @@ def read(words: Sequence[str]) -> dict[str, Any]:
         if option.name
     }
     operands = list[str]()
-    rest = iter(words)
-    for word in rest:
-        if len(word) > 1 and word[0] == "-":
-            for option, text in _taken(word, rest):
-                _put(found, option, text)
-        else:
-            operands.append(word)
+    try:
+        for name, text in taken(KNOWN, words, operands, permute=True, is_value=_is_value):
+            _put(found, _LONG[name], text)
+    except Unreadable:
+        raise Unread from None
     return found | {OPERANDS: tuple(operands)}
 
 
@@ -107,33 +117,5 @@ def _put(found: dict[str, Any], option: Option, text: str | None) -> None:
         found[option.name] = (*found[option.name], value) if option.kind == LIST else value
 
 
-def _taken(word: str, rest: Iterator[str]) -> Iterator[tuple[Option, str | None]]:
-    """Yield the options of a word with their values; None: the option takes none. Raises Unread."""
-    if word[1] == "-":
-        name, equals, text = word.partition("=")
-        option = _known(name)
-        if option.kind == FLAG and equals:
-            raise Unread
-        yield option, None if option.kind == FLAG else text if equals else _following(rest)
-        return
-    for at, letter in enumerate(word[1:], start=2):
-        option = _known(f"-{letter}")
-        if option.kind != FLAG:
-            yield option, word[at:] or _following(rest)
-            return
-        yield option, None
-
-
-def _known(spelled: str) -> Option:
-    option = _BY_SPELLING.get(spelled)
-    if option is None:
-        raise Unread
-    return option
-
-
-def _following(rest: Iterator[str]) -> str:
-    """Return the next word as a value. Raises Unread, if there is none or it looks like a long option."""
-    word = next(rest, None)
-    if word is None or word[:2] == "--":
-        raise Unread
-    return word
+def _is_value(word: str) -> bool:
+    return word[:2] != "--"
