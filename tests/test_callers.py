@@ -15,9 +15,9 @@ from fgsched.domain.text import quoted
 from fgsched.launch.launcher import _owner
 from fgsched.mail.letters import NO_MAIL, MailSettings
 from fgsched.scheduling.admission import AdmissionContext, Submitter
-from fgsched.system.accounts import Account
+from fgsched.system.hostusers import HostUser
 
-ANN = Account(name="ann", gid=100, home="/", groups=(100, 7), names=("users", "lab"))
+ANN = HostUser(name="ann", gid=100, home="/", groups=(100, 7), names=("users", "lab"))
 OPEN, SITE = Policy(), Config()
 OF_GROUPS = Policy(partitions=(Partition(access=Access(groups=("lab",))),))
 

@@ -20,8 +20,7 @@ from awaiting import until
 from builders import BOOT, PretendHost, World, a_demand, a_gpu, a_job, a_result, full_disk
 from crashing import Power, kill, kill_controller, power_cuts
 from cudapackages import NotHere
-from fgsched.controller.mpsservers import RunningDaemon
-from fgsched.controller.turn import ClientsEnded, JobEnded, JobStarted, ServerAnswered
+from fgsched.controller.turn import ClientsEnded, JobEnded, JobStarted, RunningDaemon, ServerAnswered
 from fgsched.domain.job import WHOLE, Hold, Job, MpsUse
 from fgsched.domain.states import JobState
 from fgsched.lifecycle import mps

@@ -35,7 +35,7 @@ from fgsched.mail import mailer
 from fgsched.simulate import workload
 from fgsched.slurm import sinfo, tables
 from fgsched.system import places
-from fgsched.system.accounts import Accounts
+from fgsched.system.hostusers import HostUsers
 from fgsched.system.spaces import Scratch
 from fgsched.system.unanswered import VALID, Unanswered, new_key
 from fgsched.views.listing import TableColumn
@@ -449,7 +449,7 @@ def test_an_answer_about_an_account_that_cannot_be_read_is_none(session):
         def read(self):
             return [b"7 7 7 61 2f 61\n" + session.encode(), b"8"]
 
-    accounts = Accounts(Answers())
+    accounts = HostUsers(Answers())
     accounts._sent[7] = 0.0
     accounts._helper.rest = lambda: None
     accounts.receive()

@@ -6,7 +6,7 @@ from fgsched import gpus
 from fgsched.accounting.process import AccountantProcess
 from fgsched.launch.spawner import Spawner
 from fgsched.mail.process import MailerProcess
-from fgsched.system.accounts import Accounts
+from fgsched.system.hostusers import HostUsers
 from fgsched.system.process import NO_CHILDREN, Children
 
 
@@ -15,9 +15,9 @@ class Beside(NamedTuple):
 
     spawner: Spawner
     sampler: gpus.AnySampler
-    accounts: Accounts
+    host_users: HostUsers
     inventory: gpus.Inventory
     accountant: AccountantProcess | None = None  # None: there are no accounts
     mailer: MailerProcess | None = None  # None: there are no mails
-    sessions: tuple[Accounts, ...] = ()  # with PAM sessions, for the start of jobs; none: PAM is not used
+    sessions: tuple[HostUsers, ...] = ()  # with PAM sessions, for the start of jobs; none: PAM is not used
     inherited: Children = NO_CHILDREN  # of this process before it executed itself again

@@ -10,7 +10,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -50,25 +50,6 @@ _FLUSH = 0.02  # seconds until the next attempt, if a message did not fit into t
 Then = Callable[[Answer], None]
 
 
-class Jobs(Protocol):
-    """The source of ended jobs: moving.Mover."""
-
-    def due(self, now: float) -> float | None:
-        """Return the seconds until there may be jobs to send; None: nothing is due."""
-
-    def take(self, now: float, wall: float) -> Sequence[JobAccount]:
-        """Return the next jobs to send; they are under way until one of the following is called.
-
-        `now` is in monotonic seconds, `wall` in epoch seconds.
-        """
-
-    def stored(self, jobs: Sequence[int], refused: Sequence[int]) -> None:
-        """Note that jobs are in the accounts, except for the refused ones."""
-
-    def back(self) -> None:
-        """Note that the jobs under way were not stored."""
-
-
 class _UnderWay(NamedTuple):
     number: int
     samples: list[EncodedSample]
@@ -79,7 +60,7 @@ class _UnderWay(NamedTuple):
 class Bookkeeper:
     """The controller's side of the accountant. No method blocks."""
 
-    def __init__(self, process: AccountantProcess, jobs: Jobs, clock: Callable[[], float]) -> None:
+    def __init__(self, process: AccountantProcess, jobs: Mover, clock: Callable[[], float]) -> None:
         """`clock` returns monotonic seconds."""
         self._process, self._jobs, self._clock = process, jobs, clock
         self._held = HeldSamples(_HELD)
@@ -256,17 +237,17 @@ class Books:
         jobtable: Callable[[], JobTable],
     ) -> None:
         """Look up moved jobs in the accounts; `jobtable` returns the present table."""
-        self.accounts = PastJobs(places.accounts)
-        store.use_moved(self.accounts)
-        self._mover = Mover(store, self.accounts, Site(jobtable, socket.gethostname()), config.move_after)
+        self.past_jobs = PastJobs(places.accounts)
+        store.use_moved(self.past_jobs)
+        self._mover = Mover(store, self.past_jobs, Site(jobtable, socket.gethostname()), config.move_after)
         self.keeper = Bookkeeper(accountant, self._mover, time.monotonic) if accountant is not None else None
         self._store = store
 
     def begin(self, watch: Callable[[Any, Callable[[], None]], None], watch_once: Watch, wall: float) -> None:
         """Take part in the event loop. `wall` in epoch seconds."""
         try:
-            self._store.raise_ids(self.accounts.last_id())
-            self.accounts.read_runs(wall - _REMEMBERED)
+            self._store.raise_ids(self.past_jobs.last_id())
+            self.past_jobs.read_runs(wall - _REMEMBERED)
         except Unreadable as error:
             log.warning("%s %s", error.cause, error.remedy)
         if self.keeper is not None:
@@ -332,4 +313,4 @@ class Books:
         """Send the waiting samples without waiting for an answer, and close the accounts."""
         if self.keeper is not None:
             self.keeper.finish()
-        self.accounts.close()
+        self.past_jobs.close()

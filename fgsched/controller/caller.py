@@ -1,7 +1,6 @@
 """The user who sends a request, and the rights of this user."""
 
-from collections.abc import Collection, Iterable
-from typing import Protocol
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -10,7 +9,7 @@ from fgsched.domain.errors import NoSuchJob, NotPermitted
 from fgsched.domain.job import Job
 from fgsched.domain.policy import Policy
 from fgsched.scheduling.admission import Submitter
-from fgsched.system.accounts import Account
+from fgsched.system.hostusers import HostUser
 
 
 class Caller(Struct, frozen=True):
@@ -86,34 +85,22 @@ class Caller(Struct, frozen=True):
             raise NotPermitted(f"only an operator may {what}", "Operators are root and those in [operators].")
 
 
-class OperatorSettings(Protocol):
-    """The settings that name the operators."""
-
-    @property
-    def operators(self) -> Collection[str]:
-        """Return the names of users."""
-
-    @property
-    def operator_groups(self) -> Collection[str]:
-        """Return the names of groups."""
-
-
-def is_operator(settings: OperatorSettings, uid: int, name: str, groups: Iterable[str], *, own: int) -> bool:
+def is_operator(config: Config, uid: int, name: str, groups: Iterable[str], *, own: int) -> bool:
     """Tell whether a user is an operator of the controller of user `own`.
 
     Args:
         groups: the names of the user's groups.
     """
-    if uid in {0, own} or name in settings.operators:
+    if uid in {0, own} or name in config.operators:
         return True
-    return any(group in settings.operator_groups for group in groups)
+    return any(group in config.operator_groups for group in groups)
 
 
 _MOST = 256  # users that are remembered
 
 
 class Callers:
-    """The callers by user, each made once for an account, a configuration and a policy.
+    """The callers by user, each made once for a user of the host, a configuration and a policy.
 
     A change of one of the three replaces its object: they are compared by identity.
     """
@@ -121,28 +108,28 @@ class Callers:
     def __init__(self, own: int) -> None:
         """`own`: the uid of the controller."""
         self._own = own
-        self._known: dict[tuple[int, int], tuple[Caller, Account | None, Config, Policy]] = {}
+        self._known: dict[tuple[int, int], tuple[Caller, HostUser | None, Config, Policy]] = {}
 
-    def of(self, uid: int, gid: int, account: Account | None, config: Config, policy: Policy) -> Caller:
+    def of(self, uid: int, gid: int, host_user: HostUser | None, config: Config, policy: Policy) -> Caller:
         """Return the user with this uid; `gid` is the group of the calling process."""
         known = self._known.get((uid, gid))
-        if known and known[1] is account and known[2] is config and known[3] is policy:
+        if known and known[1] is host_user and known[2] is config and known[3] is policy:
             return known[0]
         if len(self._known) >= _MOST:
             self._known.clear()
-        caller = self._made(uid, gid, account, config, policy)
-        self._known[uid, gid] = caller, account, config, policy
+        caller = self._made(uid, gid, host_user, config, policy)
+        self._known[uid, gid] = caller, host_user, config, policy
         return caller
 
-    def _made(self, uid: int, gid: int, account: Account | None, config: Config, policy: Policy) -> Caller:
-        name = account.name if account else str(uid)
-        if account and gid not in account.groups:  # the group of newgrp and sg counts for members only
-            gid = account.gid
-        groups = account.named if account else ()
+    def _made(self, uid: int, gid: int, host_user: HostUser | None, config: Config, policy: Policy) -> Caller:
+        name = host_user.name if host_user else str(uid)
+        if host_user and gid not in host_user.groups:  # the group of newgrp and sg counts for members only
+            gid = host_user.gid
+        groups = host_user.named if host_user else ()
         may = is_operator(config, uid, name, groups, own=self._own)
         named = groups if policy.uses_groups else ()
         is_confined = config.private_data and not may
-        has_account = account is not None or uid in {0, self._own}
+        has_account = host_user is not None or uid in {0, self._own}
         return Caller(uid, gid, name, may, named, is_confined=is_confined, has_account=has_account)
 
 

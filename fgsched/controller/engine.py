@@ -30,7 +30,7 @@ from fgsched.controller.followup import (
 from fgsched.controller.gpustate import BY_PROGRAM, GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.mailing import MailDesk
-from fgsched.controller.mpsservers import MpsHost, MpsServers
+from fgsched.controller.mpsservers import MpsServers
 from fgsched.controller.sitepolicy import SitePolicy
 from fgsched.controller.starting import Eligibility, Starter, begin, culprits
 from fgsched.controller.turn import (
@@ -49,6 +49,7 @@ from fgsched.controller.turn import (
     HostShort,
     JobEnded,
     JobStarted,
+    MpsHost,
     NoEpilogs,
     PrologFailed,
     Recovery,

@@ -77,7 +77,7 @@ def build(
         short=reports.short,
         watch=reports.watch,
         gone=reports.gone,
-        accounts=beside.sessions[0] if beside.sessions else beside.accounts,
+        host_users=beside.sessions[0] if beside.sessions else beside.host_users,
         cpus=reports.cpus,
         gate=reports.hooks.before(gate),
         context=reports.context,

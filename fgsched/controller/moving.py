@@ -274,7 +274,7 @@ class Site(NamedTuple):
 
 
 class Mover:
-    """The source of the accountant's jobs: bookkeeping.Jobs. `stored` or `back` follows each `take`."""
+    """The source of the accountant's jobs. `stored` or `back` follows each `take`."""
 
     def __init__(self, store: Store, accounts: PastJobs, site: Site, move_after: float) -> None:
         """`move_after`: seconds from the end of a job to its move."""

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from fgsched.config.load import Config
-from fgsched.controller.mpsservers import MpsServers, RunningDaemon
-from fgsched.controller.turn import ClientsEnded, Event, ServerAnswered
+from fgsched.controller.mpsservers import MpsServers
+from fgsched.controller.turn import ClientsEnded, Event, RunningDaemon, ServerAnswered
 from fgsched.domain.job import Gpu, Job, Request
 from fgsched.domain.states import JobState
 from fgsched.hooks.process import HookRunner

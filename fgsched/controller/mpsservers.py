@@ -6,7 +6,6 @@ in the run directory, so a controller that starts after a crash adopts each daem
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -18,7 +17,9 @@ from fgsched.controller.turn import (
     JobEnded,
     JobStarted,
     LaunchAttempt,
+    MpsHost,
     Remind,
+    RunningDaemon,
     ServerAnswered,
     StartFailed,
 )
@@ -31,42 +32,6 @@ from fgsched.lifecycle.transitions import Shepherd
 from fgsched.store import Allocation
 
 _PASSES = 4  # over the plan in one turn: each one can make further steps due
-
-
-class RunningDaemon(NamedTuple):
-    """A daemon that runs when a controller starts."""
-
-    id: int
-    number: int
-    shepherd: Shepherd
-
-
-class MpsHost(Protocol):
-    """The interface to the processes of daemons. Every call may be repeated after a crash."""
-
-    def directory(self, server: int, number: int) -> str:
-        """Return the directory of a daemon: its pipes and its log."""
-
-    def start(self, step: mps.StartDaemon) -> None:
-        """Launch a daemon. JobStarted or Failed follows."""
-
-    def ask(self, step: mps.AskDaemon) -> None:
-        """Ask a daemon for its server. ServerAnswered follows."""
-
-    def stop(self, step: mps.StopDaemon) -> None:
-        """End a daemon. JobEnded follows."""
-
-    def follow(self, server: MpsDaemon, shepherd: Shepherd) -> None:
-        """Watch the shepherd of a daemon. JobEnded follows, immediately if it has ended."""
-
-    def end_clients(self, job: Job) -> bool:
-        """Begin to end the work of a job on its GPU; False: that was done. ClientsEnded follows."""
-
-    def why_ended(self, server: int, number: int) -> str:
-        """Return why a daemon has ended, and remove what it left; "": it runs."""
-
-    def find(self, names: Iterable[tuple[int, int]]) -> list[RunningDaemon]:
-        """Return the daemons that run, `names` (id, number) among them. Remove the files of ended ones."""
 
 
 class NoMps:

@@ -28,7 +28,7 @@ from fgsched.lifecycle.launchspec import SIMULATED_LOAD, STEPS_LOAD, job_dir
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.protocol import OnGpu
 from fgsched.store.moved import Unreadable
-from fgsched.system.accounts import Accounts
+from fgsched.system.hostusers import HostUsers
 
 log = logging.getLogger("fgsched.controller")
 _NOT_ENDED = Ended(status=0)
@@ -48,16 +48,16 @@ class Sampling:
     """The samples of a controller."""
 
     def __init__(
-        self, engine: Engine, accounts: Accounts, send: Callable[..., None] | None, interval: float
+        self, engine: Engine, host_users: HostUsers, send: Callable[..., None] | None, interval: float
     ) -> None:
         """Begin without a look.
 
         Args:
-            accounts: looks up names of users.
+            host_users: looks up names of users.
             send: sends records to the accountant; None: the controller keeps no accounts.
             interval: seconds between two looks.
         """
-        self._engine, self._people = engine, UserNames(accounts)
+        self._engine, self._people = engine, UserNames(host_users)
         self._send = send or _discard
         self._samples = Samples(interval)
         self._since = time.time()
@@ -241,8 +241,8 @@ def waiting(kinds: Iterable[tuple[Demand, int, Shortfall]], size: int) -> Iterat
 class UserNames:
     """The names of users, without waiting for the name service."""
 
-    def __init__(self, accounts: Accounts, passwd: Path = Path("/etc/passwd")) -> None:
-        self._accounts, self._passwd = accounts, passwd
+    def __init__(self, host_users: HostUsers, passwd: Path = Path("/etc/passwd")) -> None:
+        self._host_users, self._passwd = host_users, passwd
         self._local: dict[int, str] | None = None
 
     def name(self, uid: int) -> str:
@@ -251,8 +251,8 @@ class UserNames:
             self._local = _local_names(self._passwd)
         if uid in self._local:
             return self._local[uid]
-        self._accounts.is_known(uid)  # it is looked up, if it is not known
-        found = self._accounts.cached(uid)
+        self._host_users.is_known(uid)  # it is looked up, if it is not known
+        found = self._host_users.cached(uid)
         return found.name if found else f"uid {uid}"
 
 

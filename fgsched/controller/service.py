@@ -96,7 +96,7 @@ class Controller:
         self._sampling = self._take_samples(config)
         checks = (launching.gate, launching.mounts, self._monitor.unresolved, self._earlier)
         users = (launching.spaces, launching.pids)
-        info = (launching.memory, beside.accounts, tier, *checks, *users)
+        info = (launching.memory, beside.host_users, tier, *checks, *users)
         notes = (lambda: self._books.trouble, lambda: store.trouble)
         about = ControllerInfo(places, config, inventory, *info, *notes)
         live = Live(
@@ -179,7 +179,7 @@ class Controller:
         """Return the object that records the use of the GPUs, if there are accounts."""
         keeper = self._books.keeper
         send = keeper.send if keeper is not None else None
-        found = Sampling(self._engine, self._beside.accounts, send, config.interval)
+        found = Sampling(self._engine, self._beside.host_users, send, config.interval)
         self._monitor.record = found.see if keeper is not None else None
         self._engine.mail.usage = found.usage
         return found
@@ -189,14 +189,14 @@ class Controller:
         clock, requests = time.monotonic, self._requests
         presence, cleaner, pruner = self._presence, self._cleaner, self._pruner
         retry = self._inventory_retry
-        lookups, waiters = [self._beside.accounts, *self._beside.sessions], requests.waiters
+        lookups, waiters = [self._beside.host_users, *self._beside.sessions], requests.waiters
         return [
             _Part("the waiters", self._tell_waiters, lambda: waiters.delay),
             _Part("the reservations", self._engine.tidy, _never),
             _Part("the GPU monitor", self._monitor.look, lambda: self._monitor.due),
             _Part("the inventory", lambda: retry.look(clock()), lambda: retry.due(clock())),
             _Part("the GPU time", self._gputime.look, lambda: self._gputime.due),
-            *(_Part("the accounts", one.expire, partial(getattr, one, "due")) for one in lookups),
+            *(_Part("the users of the host", one.expire, partial(getattr, one, "due")) for one in lookups),
             _Part("the run directory", lambda: presence.look(clock()), lambda: presence.due(clock())),
             _Part(
                 "the removal of old scripts",
@@ -311,7 +311,7 @@ class Controller:
         return f"{count} GPUs, {running} running jobs, {len(table.jobs) - running} pending jobs{trouble}"
 
     def _watch_edges(self) -> None:
-        accounts, presence = self._beside.accounts, self._presence
+        host_users, presence = self._beside.host_users, self._presence
         self._loop.watch(self._beside.sampler, self._monitor.see)
         self._books.begin(self._loop.watch, self._loop.watch_once, time.time())
         if self._beside.mailer is not None:
@@ -320,10 +320,10 @@ class Controller:
         self._later.begin()
         self._loop.watch(self._hooks, self._hooks.receive)
         self._loop.watch(self._mps, self._mps.receive)
-        self._sampling.begin(self._books.accounts)
-        accounts.answered = self._loop.known
-        if accounts.has_helper:
-            self._loop.watch(accounts, accounts.receive)
+        self._sampling.begin(self._books.past_jobs)
+        host_users.answered = self._loop.known
+        if host_users.has_helper:
+            self._loop.watch(host_users, host_users.receive)
         for sessions in self._beside.sessions:
             self._loop.watch(sessions, sessions.receive)
         if presence.source is not None:

@@ -21,7 +21,7 @@ from fgsched.store.ahead import Ahead
 from fgsched.store.opening import examine
 from fgsched.store.store import converted
 from fgsched.system import nice
-from fgsched.system.accounts import Accounts, of_host, of_sessions, of_user
+from fgsched.system.hostusers import HostUsers, of_host, of_sessions, of_user
 from fgsched.system.paths import Paths
 from fgsched.system.process import Children
 from fgsched.system.sdnotify import ServiceManager
@@ -57,14 +57,14 @@ def run(begun: Begun, ahead: Ahead | None) -> bool:
     places, held = begun.places, begun.held
     config = load(places)
     inventory, sampler = gpus.attach(config, begun.environ, option=begun.option)
-    accounts, sessions = _lookups(places, config)
+    host_users, sessions = _lookups(places, config)
     helpers = _accountant(places, config, held), _mailer(places, config, held), sessions
-    for one in (accounts, *sessions, sampler, begun.spawner):
+    for one in (host_users, *sessions, sampler, begun.spawner):
         held.callback(one.close)
     with closing(_opened(places, ahead)) as store:
         inventory = with_known_gpus(inventory, store, sampler)
         with closing(_own(inventory, config, places)) as owned:
-            beside = Beside(begun.spawner, sampler, accounts, inventory, *helpers, begun.inherited)
+            beside = Beside(begun.spawner, sampler, host_users, inventory, *helpers, begun.inherited)
             manager = ServiceManager(begun.environ if begun.is_service else {})
             controller = Controller(places, config, store, beside, manager)
             controller.answer_for(owned)
@@ -95,8 +95,8 @@ def _run(run: Callable[[Callable[[], None]], bool], places: Paths, ready: Callab
     return again
 
 
-def _lookups(places: Paths, config: Config) -> tuple[Accounts, tuple[Accounts, ...]]:
-    """Return the accounts of users and, if root's controller uses PAM, those with PAM sessions."""
+def _lookups(places: Paths, config: Config) -> tuple[HostUsers, tuple[HostUsers, ...]]:
+    """Return the users of the host and, if root's controller uses PAM, those with PAM sessions."""
     if places.mode == "user":
         return of_user(os.geteuid()), ()
     return of_host(), (of_sessions(config.pam_service),) if config.pam_service else ()

@@ -360,35 +360,78 @@ class NoEpilogs:
         """Never called."""
 
 
-class MpsEffects(Protocol):
-    """The interface to the MPS daemons."""
+class RunningDaemon(NamedTuple):
+    """A daemon that runs when a controller starts."""
 
-    def start(self, step: mps.StartDaemon) -> None: ...
-
-    def ask(self, step: mps.AskDaemon) -> None: ...
-
-    def stop(self, step: mps.StopDaemon) -> None: ...
-
-    def end_clients(self, job: Job) -> bool: ...
+    id: int
+    number: int
+    shepherd: Shepherd
 
 
-class EffectHost(Protocol):
-    """The interface of the engine for the executor."""
+class MpsHost(Protocol):
+    """The interface to the processes of daemons. Every call may be repeated after a crash."""
 
+    def directory(self, server: int, number: int) -> str:
+        """Return the directory of a daemon: its pipes and its log."""
+
+    def start(self, step: mps.StartDaemon) -> None:
+        """Launch a daemon. JobStarted or Failed follows."""
+
+    def ask(self, step: mps.AskDaemon) -> None:
+        """Ask a daemon for its server. ServerAnswered follows."""
+
+    def stop(self, step: mps.StopDaemon) -> None:
+        """End a daemon. JobEnded follows."""
+
+    def follow(self, server: mps.MpsDaemon, shepherd: Shepherd) -> None:
+        """Watch the shepherd of a daemon. JobEnded follows, immediately if it has ended."""
+
+    def end_clients(self, job: Job) -> bool:
+        """Begin to end the work of a job on its GPU; False: that was done. ClientsEnded follows."""
+
+    def why_ended(self, server: int, number: int) -> str:
+        """Return why a daemon has ended, and remove what it left; "": it runs."""
+
+    def find(self, names: Iterable[tuple[int, int]]) -> list[RunningDaemon]:
+        """Return the daemons that run, `names` (id, number) among them. Remove the files of ended ones."""
+
+
+class EngineContext(Protocol):
+    """The turn as it is made: its state, and how that is changed. The engine is one."""
+
+    jobtable: JobTable
+    store: Store
+    cards: GpuStates
     launcher: AttemptLauncher
     epilogs: Epilogs
-    cards: GpuStates
-    jobtable: JobTable
+    orphans: dict[int, float]
     undelivered: dict[int, float]  # job -> when an order to it was tried last
+    containment: Containment
 
     @property
     def mail(self) -> MailPost: ...
 
     @property
-    def mps_host(self) -> MpsEffects: ...
+    def mps_host(self) -> MpsHost: ...
+
+    @property
+    def policy(self) -> Policy: ...
+
+    @property
+    def limits(self) -> HostLimits: ...
+
+    def step(self, before: Job, after: Job, now: float) -> bool: ...
+
+    def change(self, before: Job, now: float, **changes: object) -> Job: ...
+
+    def end(self, job: Job, how: Finish, now: float) -> None: ...
+
+    def take_up(self, job: Job, seen: Seen, now: float) -> None: ...
+
+    def then(self, effect: Effect) -> None: ...
 
 
-def require_supervisor(host: EffectHost, job: Job) -> None:
+def require_supervisor(host: EngineContext, job: Job) -> None:
     """Check that a supervisor can carry out an order, before anything is stored. Raises Refused."""
     if job.state in _SUPERVISED and not host.launcher.has_supervisor(job):
         raise Refused(
@@ -407,7 +450,7 @@ def job_to_mark(effect: Effect) -> Job | None:
 class Executor:
     """Carries out one effect after another."""
 
-    def __init__(self, host: EffectHost) -> None:
+    def __init__(self, host: EngineContext) -> None:
         self._host = host
         orders: dict[type[Order], Callable[[AttemptLauncher, Job], bool]] = {
             CancelOrder: lambda launcher, job: launcher.cancel(job),
@@ -581,33 +624,5 @@ class PreemptionHost(Protocol):
     def step(self, before: Job, after: Job, now: float) -> bool: ...
 
     def change(self, before: Job, now: float, **changes: object) -> Job: ...
-
-    def then(self, effect: Effect) -> None: ...
-
-
-class EngineContext(Protocol):
-    """The turn as it is made: its state, and how that is changed. The engine is one."""
-
-    jobtable: JobTable
-    store: Store
-    cards: GpuStates
-    launcher: AttemptLauncher
-    orphans: dict[int, float]
-    undelivered: dict[int, float]
-    containment: Containment
-
-    @property
-    def policy(self) -> Policy: ...
-
-    @property
-    def limits(self) -> HostLimits: ...
-
-    def step(self, before: Job, after: Job, now: float) -> bool: ...
-
-    def change(self, before: Job, now: float, **changes: object) -> Job: ...
-
-    def end(self, job: Job, how: Finish, now: float) -> None: ...
-
-    def take_up(self, job: Job, seen: Seen, now: float) -> None: ...
 
     def then(self, effect: Effect) -> None: ...

@@ -2,11 +2,12 @@
 
 import select as polling
 from collections.abc import Mapping
-from typing import Protocol, cast
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fgsched.config.load import Config
 from fgsched.domain.job import Gpu
 from fgsched.gpus import vendors
 from fgsched.gpus.backend import INVENTORY, WAKE_FACTOR, LocalBackend, Vendor
@@ -15,38 +16,6 @@ from fgsched.gpus.selection import Selection, select
 from fgsched.gpus.simulated import SimulatedGpus
 
 _START_TIME = 10.0  # seconds beyond its deadlines that a starting supervisor may take to answer
-
-
-class GpuSettings(Protocol):
-    """The settings of GPUs in the configuration."""
-
-    @property
-    def devices(self) -> str:
-        """Return `[gpus] devices`."""
-
-    @property
-    def headroom(self) -> int:
-        """Return the bytes of each GPU that are kept free of jobs."""
-
-    @property
-    def oversubscribe(self) -> int:
-        """Return the ten-thousandths of each GPU that jobs may hold."""
-
-    @property
-    def oversubscribed_gpus(self) -> Mapping[int, int]:
-        """Return those of single GPUs, by index."""
-
-    @property
-    def share_instances(self) -> bool:
-        """Return whether parts of MIG instances are allocated."""
-
-    @property
-    def gpu_features(self) -> Mapping[int, tuple[str, ...]]:
-        """Return the features of the configuration by index."""
-
-    @property
-    def deadline(self) -> float:
-        """Return the seconds that the driver has for an answer."""
 
 
 class Inventory(Struct, frozen=True, kw_only=True):
@@ -75,7 +44,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
         return self.vendor.nodes(), self.vendor.nodes_of(self.gpus)
 
 
-def discover(config: GpuSettings, environ: Mapping[str, str], *, option: str = "") -> Inventory:
+def discover(config: Config, environ: Mapping[str, str], *, option: str = "") -> Inventory:
     """Return the current GPUs; without a driver there are none, and `note` says why.
 
     Raises:
@@ -86,9 +55,7 @@ def discover(config: GpuSettings, environ: Mapping[str, str], *, option: str = "
     return inventory
 
 
-def attach(
-    config: GpuSettings, environ: Mapping[str, str], *, option: str = ""
-) -> tuple[Inventory, AnySampler]:
+def attach(config: Config, environ: Mapping[str, str], *, option: str = "") -> tuple[Inventory, AnySampler]:
     """Return the current GPUs and a started sampler. For the controller, before it opens the queue.
 
     Args:
@@ -115,14 +82,14 @@ def attach(
     return Inventory(gpus=chosen, source=source, is_sampled=backend.is_sampled), local_sampler
 
 
-def check(config: GpuSettings) -> None:
+def check(config: Config) -> None:
     """Check how a configuration describes the GPUs; the driver is not asked. Raises BadUsage."""
     if named := vendors.described(_selection(config, {}, "").source):
         vendor, description = named
         vendor.check(description)
 
 
-def _selection(config: GpuSettings, environ: Mapping[str, str], option: str) -> Selection:
+def _selection(config: Config, environ: Mapping[str, str], option: str) -> Selection:
     selection = select(
         config.devices,
         environ,

@@ -37,8 +37,8 @@ from fgsched.lifecycle.launchspec import (
 from fgsched.lifecycle.mps import is_client, is_server, without_variables
 from fgsched.lifecycle.transitions import Result, Seen, Shepherd, ShepherdGone
 from fgsched.store import Allocation
-from fgsched.system.accounts import Account, Accounts
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups, remove_if_empty
+from fgsched.system.hostusers import HostUser, HostUsers
 from fgsched.system.logins import Logins
 from fgsched.system.process import (
     Identity,
@@ -135,7 +135,7 @@ class Ports(Struct, frozen=True):
     short: Callable[[Job, str], None]  # an attempt could not be started, but another one may succeed
     watch: Watch  # calls a function when a process has exited
     gone: Callable[[int], None]  # the shepherd of a job has exited
-    accounts: Accounts  # of the users as whom jobs are started
+    host_users: HostUsers  # as whom jobs are started
     gate: LaunchGate
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # GPU -> CPUs near it
     context: Callable[[str], tuple[int, bool]] = lambda model: (0, False)  # GPU model -> as of region.pack
@@ -163,7 +163,7 @@ class Launcher:
         self._ports = ports
         self._cgroups = cgroups
         self._following = Following(ports.watch, ports.gone)
-        self._accounts, self._logins = ports.accounts, Logins()
+        self._host_users, self._logins = ports.host_users, Logins()
         self._killed_at: dict[int, float] = {}  # job -> time of the first SIGKILL to its processes
         self._asked_at: dict[int, float] = {}  # job without a shepherd -> time of the order to end
         self._left: set[int] = set()  # ended jobs whose directories exist
@@ -187,12 +187,12 @@ class Launcher:
         self._ports.gate.open_for(launching)
 
     def _launch(self, job: Job, given: Sequence[Allocation]) -> None:
-        """Launch with the current account of the user, after a query of the name service if necessary."""
-        self._accounts.look_up(job.uid, partial(self._launch_as, job, given))
+        """Launch with the current data of the user, after a query of the name service if necessary."""
+        self._host_users.look_up(job.uid, partial(self._launch_as, job, given))
 
-    def _launch_as(self, job: Job, given: Sequence[Allocation], account: Account | None) -> None:
+    def _launch_as(self, job: Job, given: Sequence[Allocation], host_user: HostUser | None) -> None:
         try:
-            self.spawner.send(self._message(job, given, account))
+            self.spawner.send(self._message(job, given, host_user))
         except StorageError:
             raise
         except (FgschedError, ValueError, struct.error) as error:
@@ -203,12 +203,12 @@ class Launcher:
             log.exception("job %d: the launch message cannot be made", job.id)
             self._ports.failed(job, f"internal error: {type(error).__name__}: {error}")
 
-    def _message(self, job: Job, given: Sequence[Allocation], account: Account | None) -> bytes:
+    def _message(self, job: Job, given: Sequence[Allocation], host_user: HostUser | None) -> bytes:
         script, environment = self._ports.material(job.id)
         environment = without_variables(environment, f"{self.run.path}/job")
         cards = [AssignedGpu(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
-        owner = _owner(job, account, become=self._site.become_user)
-        owner = self._with_directories(job, owner, account)
+        owner = _owner(job, host_user, become=self._site.become_user)
+        owner = self._with_directories(job, owner, host_user)
         places = self._cgroups.of_job(job)
         spec = launch(job, cards, environment, site=self._site, owner=owner, cgroups=places)
         if shared := self._cgroups.shared(job, places):
@@ -217,23 +217,23 @@ class Launcher:
             spec, wrapped(script, job.request), self._region(job, given) if given and spec.hook else b""
         )
 
-    def _with_directories(self, job: Job, owner: JobOwner, account: Account | None) -> JobOwner:
+    def _with_directories(self, job: Job, owner: JobOwner, host_user: HostUser | None) -> JobOwner:
         """Return the owner with the directories and login limits of the user's jobs."""
         space = self._ports.spaces.of(job.uid) if self._ports.spaces else ""
         scratch = (
-            self._ports.scratch.of(job.uid, account.gid if account else owner.gid)
+            self._ports.scratch.of(job.uid, host_user.gid if host_user else owner.gid)
             if self._ports.scratch
             else ""
         )
         prefix = f"{space}/{self.run.path.name}-" if space else ""  # job ids are unique only in a queue
-        limits = self._limits(job, account) if self._site.become_user else {}
+        limits = self._limits(job, host_user) if self._site.become_user else {}
         return replace(owner, space=prefix, scratch=scratch, limits=limits)
 
-    def _limits(self, job: Job, account: Account | None) -> ResourceLimits:
+    def _limits(self, job: Job, host_user: HostUser | None) -> ResourceLimits:
         """Return the limits of the owner's login: of a PAM session, or those of limits.conf."""
-        if account is not None and account.limits is not None:
-            return account.limits
-        return self._logins.of(job.user, job.uid, account.by_name if account else {})
+        if host_user is not None and host_user.limits is not None:
+            return host_user.limits
+        return self._logins.of(job.user, job.uid, host_user.by_name if host_user else {})
 
     def _region(self, job: Job, given: Sequence[Allocation]) -> bytes:
         """Return the initial header of a job's region."""
@@ -249,14 +249,14 @@ class Launcher:
 
         `job` is no job of the queue: it names the daemon and its user. The program has no GPU memory limit.
         """
-        self._accounts.look_up(job.uid, partial(self._start_daemon_as, job, script, environment))
+        self._host_users.look_up(job.uid, partial(self._start_daemon_as, job, script, environment))
 
     def _start_daemon_as(
-        self, job: Job, script: bytes, environment: Mapping[str, str], account: Account | None
+        self, job: Job, script: bytes, environment: Mapping[str, str], host_user: HostUser | None
     ) -> None:
         try:
-            owner = _owner(job, account, become=self._site.become_user)
-            owner = self._with_directories(job, owner, account)
+            owner = _owner(job, host_user, become=self._site.become_user)
+            owner = self._with_directories(job, owner, host_user)
             spec = launch(job, (), b"", site=self._site, owner=owner)._replace(
                 hook="",
                 mounts="",
@@ -480,15 +480,15 @@ def _adopted(process: AdoptedProcess, boot: str) -> Identity:
     return Identity(process.pid, process.start, boot)
 
 
-def _owner(job: Job, account: Account | None, *, become: bool) -> JobOwner:
+def _owner(job: Job, host_user: HostUser | None, *, become: bool) -> JobOwner:
     """Return the account under which a job is started. Refuse if the uid now belongs to another user."""
     if not become:
-        return JobOwner(home=account.home if account else "/", gid=job.gid, groups=())
-    if account is None:
+        return JobOwner(home=host_user.home if host_user else "/", gid=job.gid, groups=())
+    if host_user is None:
         raise Refused(f"user {job.user} (uid {job.uid}) no longer exists")
-    if account.name != job.user:
-        raise Refused(f"uid {job.uid} now belongs to {account.name}, but the job belongs to {job.user}")
-    if account.refusal:
-        raise Refused(f"PAM refuses a session of {job.user}: {account.refusal}")
-    gid = job.gid if job.gid in account.groups else account.gid
-    return JobOwner(home=account.home, gid=gid, groups=account.groups)
+    if host_user.name != job.user:
+        raise Refused(f"uid {job.uid} now belongs to {host_user.name}, but the job belongs to {job.user}")
+    if host_user.refusal:
+        raise Refused(f"PAM refuses a session of {job.user}: {host_user.refusal}")
+    gid = job.gid if job.gid in host_user.groups else host_user.gid
+    return JobOwner(home=host_user.home, gid=gid, groups=host_user.groups)

@@ -1,7 +1,7 @@
 """Helper process that queries the host's name service, which may hang; the controller then kills it.
 
 It runs as a script without the rest of fgsched, to stay small. It reads a uid per packet from descriptor 0
-and answers with a packet for `fgsched.system.accounts`. It exits when the other end is closed.
+and answers with a packet for `fgsched.system.hostusers`. It exits when the other end is closed.
 """
 
 import grp

@@ -20,8 +20,8 @@ from fgsched.controller.upkeep import EarlierJobs
 from fgsched.domain.units import SubmitContext
 from fgsched.lifecycle.enforcement import MountPlan
 from fgsched.protocol import About, InternalErrors, LogLine, LogLines, ShowLog
-from fgsched.system.accounts import Accounts
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups
+from fgsched.system.hostusers import HostUsers
 from fgsched.system.paths import Paths
 from fgsched.system.spaces import Spaces
 
@@ -33,7 +33,7 @@ class ControllerInfo(Struct, frozen=True):
     config: Config
     inventory: gpus.Inventory
     memory: MemoryCgroup
-    accounts: Accounts
+    host_users: HostUsers
     tier: str  # how jobs are held to their share, if they do not say
     gate: EnforcementGate
     mounts: MountPlan

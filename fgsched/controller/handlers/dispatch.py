@@ -27,7 +27,7 @@ from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.hooking import HookDesk
 from fgsched.domain.units import SubmitContext
 from fgsched.server import ClientConnection
-from fgsched.system.accounts import Account
+from fgsched.system.hostusers import HostUser
 from fgsched.system.nice import hard_limits
 
 Call = type[protocol.Call[Any]]
@@ -90,27 +90,27 @@ class Dispatcher:
 
     def caller(self, connection: ClientConnection) -> Caller:
         """Return the user at the other end, as stated by the kernel."""
-        account = self._account(connection.uid)
+        host_user = self._host_user(connection.uid)
         return self._callers.of(
-            connection.uid, connection.gid, account, self.about.config, self._answers.policy
+            connection.uid, connection.gid, host_user, self.about.config, self._answers.policy
         )
 
     def knows(self, connection: ClientConnection) -> bool:
         """Tell whether the caller's account is known. Requests of root do not wait for it."""
-        return self.about.accounts.is_known(connection.uid) or connection.uid in (0, self._own)
+        return self.about.host_users.is_known(connection.uid) or connection.uid in (0, self._own)
 
     def has_account(self, uid: int) -> bool:
         """Tell whether the user database lists a uid; an unknown uid is queried in the background."""
-        if uid == self._own or not self.about.accounts.has_helper:
+        if uid == self._own or not self.about.host_users.has_helper:
             return True
-        self.about.accounts.is_known(uid)
-        return self.about.accounts.cached(uid) is not None
+        self.about.host_users.is_known(uid)
+        return self.about.host_users.cached(uid) is not None
 
-    def _account(self, uid: int) -> Account | None:
-        """Return the account of a uid. Raises Busy if the name service does not answer."""
+    def _host_user(self, uid: int) -> HostUser | None:
+        """Return the user with a uid. Raises Busy if the name service does not answer."""
         if uid in (0, self._own):
-            return self.about.accounts.cached(uid)
-        return self.about.accounts.of(uid)
+            return self.about.host_users.cached(uid)
+        return self.about.host_users.of(uid)
 
     def writer(self, kind: Call) -> Handler | None:
         """Return the handler of a call that is carried out in the turn; None for another call."""

@@ -61,11 +61,11 @@ def _person(about: ControllerInfo, uid: int) -> tuple[int, str] | None:
     """Return (gid, name) of a user who can own jobs of this controller. Raises Busy."""
     if about.places.mode == "user" and uid != os.geteuid():
         return None
-    about.accounts.is_known(uid)  # it is looked up, if it is not known
-    account = about.accounts.of(uid)
-    if account is None:
+    about.host_users.is_known(uid)  # it is looked up, if it is not known
+    host_user = about.host_users.of(uid)
+    if host_user is None:
         return (os.getegid(), str(uid)) if uid == os.geteuid() else None
-    return account.gid, account.name
+    return host_user.gid, host_user.name
 
 
 def rules(places: Paths, config: Config) -> Rules:

@@ -37,7 +37,7 @@ _PACKET = 1 << 18  # bytes
 Limits = dict[int, tuple[int, int]]  # resource -> (soft, hard); -1: unlimited
 
 
-class Account(Struct, frozen=True, kw_only=True):
+class HostUser(Struct, frozen=True, kw_only=True):
     """A user account of the host."""
 
     name: str
@@ -61,14 +61,14 @@ class Account(Struct, frozen=True, kw_only=True):
 
 
 class _Answer(NamedTuple):
-    account: Account | None  # None: there is no such account
+    account: HostUser | None  # None: there is no such account
     at: float  # seconds of the clock
 
 
-Then = Callable[[Account | None], None]
+Then = Callable[[HostUser | None], None]
 
 
-def parse(packet: bytes) -> tuple[int, Account | None]:
+def parse(packet: bytes) -> tuple[int, HostUser | None]:
     """Parse an answer of a helper as (uid, account)."""
     line, _, session = packet.decode().partition("\n")
     uid, *rest = line.split(" ")
@@ -79,7 +79,7 @@ def parse(packet: bytes) -> tuple[int, Account | None]:
     ]
     groups = tuple(int(gid) for gid in rest[1].split(","))
     limits, refusal = _session(session) if session else (None, "")
-    return int(uid), Account(
+    return int(uid), HostUser(
         name=name,
         gid=int(rest[0]),
         home=home,
@@ -97,7 +97,7 @@ def _session(text: str) -> tuple[Limits | None, str]:
     return limits or None, said.get("refusal", "")
 
 
-def look_up(uid: int) -> Account | None:
+def look_up(uid: int) -> HostUser | None:
     """Query the name service in this process; blocks until it answers."""
     return parse(names.answer(uid))[1]
 
@@ -183,7 +183,7 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ("LD_PRELOAD",) if name in os.environ}
 
 
-class Accounts:
+class HostUsers:
     """The cache of accounts, and the callbacks that wait for answers."""
 
     def __init__(
@@ -191,7 +191,7 @@ class Accounts:
         helper: Helper | None,
         clock: Callable[[], float] = time.monotonic,
         *,
-        known: dict[int, Account | None] | None = None,
+        known: dict[int, HostUser | None] | None = None,
     ) -> None:
         """Create a cache; without a helper, the accounts in `known` are the only ones and never expire."""
         self._helper, self._clock = helper, clock
@@ -211,7 +211,7 @@ class Accounts:
 
     # -- known accounts -----------------------------------------------------------------------------
 
-    def cached(self, uid: int) -> Account | None:
+    def cached(self, uid: int) -> HostUser | None:
         """Return the last answer for a user, of any age; None if there is no answer or no account."""
         return self._answers[uid].account if uid in self._answers else None
 
@@ -230,7 +230,7 @@ class Accounts:
             self._ask(uid)
         return age < (_USABLE if found and found.account else _FRESH)
 
-    def of(self, uid: int) -> Account | None:
+    def of(self, uid: int) -> HostUser | None:
         """Return the account of a user, None if there is none.
 
         Raises:
@@ -352,21 +352,21 @@ class Accounts:
             self._helper.close()
 
 
-def of_host() -> Accounts:
+def of_host() -> HostUsers:
     """Create the accounts of a controller for all users, and start the helper process."""
     helper = Helper()
     helper.start()
-    return Accounts(helper)
+    return HostUsers(helper)
 
 
-def of_sessions(service: str) -> Accounts:
+def of_sessions(service: str) -> HostUsers:
     """Create the accounts for which each look-up opens a PAM session of `service`, and start the process."""
     helper = Helper([sys.executable, "-I", "-S", str(Path(names.__file__).with_name("pam.py")), service])
     helper.start()
-    return Accounts(helper)
+    return HostUsers(helper)
 
 
-def of_user(uid: int) -> Accounts:
+def of_user(uid: int) -> HostUsers:
     """Create the accounts of a user's own controller: the user, and root, who may also use it."""
-    root = Account(name="root", gid=0, home="/root", groups=(0,))
-    return Accounts(None, known={0: root, uid: look_up(uid)})
+    root = HostUser(name="root", gid=0, home="/root", groups=(0,))
+    return HostUsers(None, known={0: root, uid: look_up(uid)})

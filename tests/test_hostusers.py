@@ -13,10 +13,10 @@ import pytest
 
 from fgsched.domain.errors import Busy
 from fgsched.system import names
-from fgsched.system.accounts import Account, Accounts, Helper, look_up, of_user, parse
+from fgsched.system.hostusers import Helper, HostUser, HostUsers, look_up, of_user, parse
 from live_host import PATIENCE, ROOT
 
-ANN = Account(name="ann", gid=7, home="/home/ann", groups=(7, 8), names=("ann", "lab"))
+ANN = HostUser(name="ann", gid=7, home="/home/ann", groups=(7, 8), names=("ann", "lab"))
 
 
 class Service:
@@ -45,7 +45,7 @@ class People:
     def __init__(self):
         self.now, self.there = 100.0, {7: ANN}
         self.service, self.woken = Service(), []
-        self.accounts = Accounts(self.service, lambda: self.now)
+        self.accounts = HostUsers(self.service, lambda: self.now)
         self.accounts.answered = self.woken.append
 
     def answer(self):
@@ -210,7 +210,7 @@ def test_names_come_as_they_are(monkeypatch):
     monkeypatch.setattr(names.pwd, "getpwuid", lambda uid: strange)
     monkeypatch.setattr(names.os, "getgrouplist", lambda name, gid: [8])
     monkeypatch.setattr(names, "_name", lambda gid: "")
-    account = Account(name="caf\udce9 x", gid=8, home="", groups=(8,), names=("",))
+    account = HostUser(name="caf\udce9 x", gid=8, home="", groups=(8,), names=("",))
     assert parse(names.answer(7)) == (7, account)
     assert (account.named, account.by_name) == ((), {"8": 8})
     assert (ANN.named, ANN.by_name) == (("ann", "lab"), {"7": 7, "8": 8, "ann": 7, "lab": 8})
@@ -228,6 +228,7 @@ def test_nothing_of_the_controller_asks_the_name_service_itself():
         "system/outputs.py",  # in the mailer and in fgreport
         "submission/checks.py",  # in the submitting process
         "views/choices.py",  # in the commands: the controller has its own reader of user names
+        "views/job.py",  # in the commands
         "system/userfiles.py",  # in fgctl and fgtail
         "system/names.py",
         "system/paths.py",
