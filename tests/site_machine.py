@@ -8,7 +8,6 @@ from builders import GIB, a_demand, a_gpu
 from crashing import Power
 from fgsched import protocol
 from fgsched.cli.changes import read_changes, words_by_key
-from fgsched.cli.wording import update_word
 from fgsched.config.load import Config
 from fgsched.config.schema import AccountSettings, PartitionSettings, UserSettings
 from fgsched.controller.caller import Caller
@@ -18,6 +17,7 @@ from fgsched.domain.policy import MODES
 from fgsched.domain.states import JobState
 from fgsched.domain.steps import finish
 from fgsched.domain.units import SubmitContext as Units
+from fgsched.views.wording import update_word
 from site_fixture import ROOT, Yard
 
 GPUS = [a_gpu(0), a_gpu(1), a_gpu(2, memory=40 * GIB)]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from fgsched.cli.wording import why
 from fgsched.domain.errors import Refused
 from fgsched.domain.policy import ChargeAccount, Limits, Partition, Policy, Qos, UserPolicy
 from fgsched.domain.states import Reason
 from fgsched.scheduling.limits import LimitedUser, UsageCount, check_pending, counts_in, scopes
+from fgsched.views.wording import why
 
 ANN, BOB = LimitedUser("ann", "lab", "high"), LimitedUser("bob", "lab", "high")
 ONE = Limits(running=1, pending=1, share=5000, gpu_seconds=600)

@@ -8,12 +8,12 @@ import pytest
 from builders import GIB, LIMITS, World, a_demand, a_gpu
 from fgsched import protocol
 from fgsched.cli import doctor, show
-from fgsched.cli.wording import why
 from fgsched.domain.job import WHOLE, Hold
 from fgsched.domain.states import JobState, Reason
 from fgsched.scheduling.placement import place, rooms
 from fgsched.slurm.phrases import oversubscribed
 from fgsched.system.paths import Paths
+from fgsched.views.wording import why
 from live_host import living
 
 DOUBLE = a_gpu(0, capacity=2 * WHOLE)

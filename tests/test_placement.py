@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import GIB, LIMITS, a_demand, a_gpu
-from fgsched.cli.wording import why
 from fgsched.domain.job import WHOLE, GpuState, Hold, HostLimits, Reading
 from fgsched.domain.states import Reason
 from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.placement import Room, charged, cost, is_of_type, place, rooms
+from fgsched.views.wording import why
 
 
 def free(*gpus, holds=(), readings=None):

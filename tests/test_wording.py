@@ -4,7 +4,6 @@ import pytest
 from msgspec.structs import replace
 
 from builders import a_job
-from fgsched.cli.wording import note, remedy, unknown_start, why
 from fgsched.domain.job import Hold, Preemption
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import (
@@ -19,6 +18,7 @@ from fgsched.domain.waiting import (
     preemption_of,
     suspension_of,
 )
+from fgsched.views.wording import note, remedy, unknown_start, why
 
 GATES = [
     *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR),

@@ -8,7 +8,6 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from fgsched import protocol
-from fgsched.cli import wording
 from fgsched.cli.command import write
 from fgsched.cli.terminal import wrapped
 from fgsched.client import Client
@@ -16,6 +15,7 @@ from fgsched.domain.job import Hold
 from fgsched.domain.states import JobState
 from fgsched.domain.units import format_indices, format_share
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial
+from fgsched.views import wording
 from fgsched.views.display import shown_time
 
 _UNKNOWN = ExpectedStart()

@@ -21,7 +21,7 @@ from fgsched.views.listing import TableColumn, plain
 
 def why(cause: Cause | None) -> str:
     """Return why a job does not run, as a sentence."""
-    from fgsched.cli import wording  # imported only if this column is selected
+    from fgsched.views import wording  # imported only if this column is selected
 
     return wording.why(cause)
 

@@ -131,7 +131,7 @@ def _why(job: protocol.JobInfo) -> str:
     """Return why a job does not run, as a sentence."""
     if job.cause is None:
         return ""
-    from fgsched.cli import wording  # a running job needs no words
+    from fgsched.views import wording  # a running job needs no words
 
     return wording.why(job.cause)
 

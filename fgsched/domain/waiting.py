@@ -1,6 +1,6 @@
 """The causes for which a job is pending or suspended, as data, and their derivation from the job's state.
 
-The controller determines the facts, the protocol transfers them, and `cli/wording.py` formats them as
+The controller determines the facts, the protocol transfers them, and `views/wording.py` formats them as
 sentences.
 """
 
