@@ -5,16 +5,16 @@ import pwd
 import re
 import sqlite3
 import time
+from functools import partial
 
 import msgspec
 import pytest
 
 from fgsched import protocol
-from fgsched.cli import acctfields
 from fgsched.cli.fgacct import Window, _window, in_order
 from fgsched.client import Client
 from fgsched.domain.states import JobState
-from fgsched.views import columns
+from fgsched.views import columns, documents
 from fgsched.views.listing import Delimited
 from jobinfos import completed
 from live_host import Home, living, zone_at_noon
@@ -326,9 +326,10 @@ def attributes_read(show, job):
 
 @pytest.mark.parametrize("job", [record(), record(state="PENDING", allocated=[], started_at=None)])
 def test_every_attribute_that_a_column_or_the_document_reads_is_asked_for(job):
+    asked = set(documents.fields(documents.keys_of("fgacct")))
     for column in columns.ACCOUNTS:
         assert attributes_read(column.cell, job) - {"step"} <= set(column.fields), column.heading
-    assert attributes_read(acctfields._document, job) <= set(acctfields.ASKED)
+    assert attributes_read(partial(documents.record, documents.keys_of("fgacct")), job) <= asked
 
 
 @pytest.mark.parametrize("name", ["Comment", "WorkDir", "SubmitLine", "StdOut", "StdErr"])

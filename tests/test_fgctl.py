@@ -31,7 +31,7 @@ def test_a_job_is_shown_with_all_that_it_was_given(home):
     expected = {
         **{"JobId": str(one), "JobName": "train", "JobState": "RUNNING", "ExitCode": "0:0", "NumCPUs": "1"},
         **{"ReqGpus": "1", "ReqFraction": "0.25", "GpuIdx": "0", "GpuFraction": "0.25", "GpuMem": "4096M"},
-        **{"GpuMemPeak": "0M", "Enforce": "shim", "TimeLimit": "UNLIMITED", "Comment": "first try"},
+        **{"GpuMemPeak": "Unknown", "Enforce": "shim", "TimeLimit": "UNLIMITED", "Comment": "first try"},
         **{"WorkDir": str(home.path), "StdOut": f"{home.path}/fg-{one}.out", "StdIn": "/dev/null"},
     }
     assert expected.items() <= shown.items()

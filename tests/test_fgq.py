@@ -9,12 +9,11 @@ import sys
 import pytest
 
 from builders import a_job
-from fgsched.cli import queueformat
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.fields import FIELDS, CallerView
 from fgsched.domain.errors import BadUsage
 from fgsched.protocol import JobInfo
-from fgsched.views import columns
+from fgsched.views import columns, documents
 from fgsched.views.columns import indices
 from fgsched.views.display import fit
 from live_host import Home, living
@@ -288,8 +287,8 @@ def test_the_controller_has_a_value_for_every_attribute_of_a_job():
 
 
 def test_every_column_and_key_needs_attributes_that_a_job_has():
-    asked = {field for column in queueformat.COLUMNS for field in (*column.fields, column.key)}
-    assert asked | set(queueformat.JSON_FIELDS) <= set(JobInfo.__struct_fields__)
+    asked = {field for column in columns.COLUMNS for field in (*column.fields, column.key)}
+    assert asked | set(documents.fields(documents.keys_of("fgq"))) <= set(JobInfo.__struct_fields__)
 
 
 def test_a_long_list_of_gpus_is_cut():

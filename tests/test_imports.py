@@ -13,8 +13,8 @@ SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "
 SOCKET |= {"math"}
 ALLOWED = {
     "fgsub": {"fgsub", "clickoptions", "command", "sentline"},
-    "fgq": {"fgq", "command", "listedoptions", "queueformat"},
-    "fgctl": {"fgctl", "acctfields", "command", "reservation", "show"},
+    "fgq": {"fgq", "command", "listedoptions"},
+    "fgctl": {"fgctl", "command", "reservation", "show"},
 }
 OF_THE_LIBRARY = {"fgsub": {"resource", "hashlib"}, "fgq": set(), "fgctl": set()}
 

@@ -14,11 +14,10 @@ from pathlib import Path
 import click
 import pytest
 
-from fgsched.cli.queueformat import COLUMNS
 from fgsched.config.keys import KEYS
 from fgsched.domain.errors import Exit
 from fgsched.domain.states import JobState, Reason
-from fgsched.views.columns import ACCOUNTS, LATER, LATER_IN_ACCOUNTS
+from fgsched.views.columns import ACCOUNTS, COLUMNS, LATER, LATER_IN_ACCOUNTS
 
 ROOT = Path(__file__).parent.parent
 MAN = ROOT / "man"

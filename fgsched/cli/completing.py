@@ -106,7 +106,7 @@ def _accounting_fields() -> Iterator[Value]:
 
 
 def _queue_fields() -> Iterator[Value]:
-    from fgsched.cli.queueformat import COLUMNS
+    from fgsched.views.columns import COLUMNS
 
     yield from ((name, "") for column in COLUMNS for name in column.names[:1])
 

@@ -11,14 +11,14 @@ import click
 from msgspec import Struct
 
 from fgsched import protocol
-from fgsched.cli import acctfields, steps, terminal
+from fgsched.cli import steps, terminal
 from fgsched.cli.command import CLUSTERS, COLOURS, Command, accepted, run, said_by, warn, write
 from fgsched.cli.knownnames import unknown
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.states import JobState
 from fgsched.domain.times import parse_time
-from fgsched.views import choices, columns
+from fgsched.views import choices, columns, documents
 from fgsched.views import job as view
 from fgsched.views.listing import Delimited, Format
 
@@ -30,6 +30,7 @@ _CHOOSING = (  # attributes that choose, order and colour jobs
     *("id", "array", "task", "tasks", "user", "name", "partition", "account", "qos", "state", "reason"),
     *("submitted_at", "started_at", "ended_at"),
 )
+_CLIENTS_OWN = ("starts_at", "step")  # attributes that the controller does not have
 _FITS = 9  # columns at most, of which a narrow window leaves out some
 _NEVER = 1e14  # after all jobs, also if the clock was set back
 
@@ -146,11 +147,11 @@ def _output(
     if options["batch_script"]:
         _print(_scripts(client, jobs))
     elif options["slurm_json"]:
-        from fgsched.cli import slurmdocuments as documents
+        from fgsched.cli import slurmdocuments
 
-        write(documents.accounts(jobs))
+        write(slurmdocuments.accounts(jobs))
     elif options["as_json"]:
-        write(acctfields.document(jobs))
+        write(documents.document(jobs, "fgacct"))
     elif options["parsable"] or options["parsable2"]:
         delimited = Delimited(_delimiter(options), options["parsable"])
         _print(delimited.lines(jobs, [piece.column for piece in form.pieces], header=header))
@@ -260,12 +261,12 @@ def _only_mine(options: dict[str, Any]) -> bool:
 
 def _asked(form: Format, options: dict[str, Any], *, wants_steps: bool) -> list[str]:
     """Return the attributes of jobs to ask for."""
-    if options["as_json"] or options["slurm_json"]:
-        shown: Iterable[str] = acctfields.ASKED
+    if options["slurm_json"]:
+        shown = documents.fields((*documents.SLURM_ACCOUNTS, *documents.SLURM_STEP))
     else:
-        shown = form.fields
+        shown = documents.fields(documents.keys_of("fgacct")) if options["as_json"] else form.fields
     rows = steps.FIELDS if wants_steps else ()
-    return [name for name in dict.fromkeys((*_CHOOSING, *shown, *rows)) if name != "step"]
+    return [name for name in dict.fromkeys((*_CHOOSING, *shown, *rows)) if name not in _CLIENTS_OWN]
 
 
 def _named(

@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from fgsched import protocol
-from fgsched.cli import queueformat
 from fgsched.cli.command import Command, run, said_by, warn, write
 from fgsched.cli.listedoptions import listed_options
 from fgsched.client import Client, find_places
@@ -50,7 +49,7 @@ def fgq(iterate: int | None, **options: Any) -> int:
     """Show pending and running jobs, and why jobs are pending."""
     if options["why"]:
         return _why(options)
-    wanted = query(options, _Here(), names=queueformat.BY_NAME, fields=_fields(options))
+    wanted = query(options, _Here(), fields=_fields(options))
     with Client(find_places()) as client:
         if not iterate:
             return _show(client, wanted, options)
@@ -64,11 +63,11 @@ def fgq(iterate: int | None, **options: Any) -> int:
 
 def _fields(options: dict[str, Any]) -> Sequence[str]:
     """Return the attributes of the document that is printed; a table has those of its columns."""
-    if options["slurm_json"]:
-        from fgsched.cli.slurmdocuments import FIELDS
+    if not options["slurm_json"] and not options["as_json"]:
+        return ()
+    from fgsched.views import documents  # a table does without
 
-        return FIELDS
-    return queueformat.JSON_FIELDS if options["as_json"] else ()
+    return documents.fields(documents.SLURM_QUEUE if options["slurm_json"] else documents.keys_of("fgq"))
 
 
 def _why(options: dict[str, Any]) -> int:
@@ -95,12 +94,16 @@ def _show(client: Client, wanted: Query, options: dict[str, Any]) -> int:
                 job.started_at = job.starts_at
     jobs = ordered(found, wanted.keys)
     rows = expanded(jobs) if options["expand"] else jobs
-    if options["slurm_json"]:
-        from fgsched.cli import slurmdocuments as documents
+    if options["as_json"]:
+        from fgsched.views import documents
 
-        write(documents.jobs(rows))
+        write(documents.document(rows, "fgq"))
+    elif options["slurm_json"]:
+        from fgsched.cli import slurmdocuments
+
+        write(slurmdocuments.jobs(rows))
     else:
-        write(queueformat.document(rows) if options["as_json"] else _table(rows, options, wanted))
+        write(_table(rows, options, wanted))
     return _account_for(client, call.where.id, jobs, is_recent=call.recent) if call.where.id else Exit.DONE
 
 

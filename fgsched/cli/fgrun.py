@@ -12,7 +12,7 @@ import click
 from msgspec import structs
 
 from fgsched import protocol
-from fgsched.cli import fgsub, wording
+from fgsched.cli import fgsub
 from fgsched.cli.clickoptions import OptionsCommand
 from fgsched.cli.command import Command, run
 from fgsched.cli.jupyter import JupyterServer, command_of
@@ -31,6 +31,7 @@ from fgsched.submission import table
 from fgsched.submission.options import AnySetting, given, read
 from fgsched.submission.request import parts
 from fgsched.system.unanswered import new_key
+from fgsched.views import wording
 
 
 def _option(

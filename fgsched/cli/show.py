@@ -14,7 +14,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_mebibytes, format_share, parse_indices
-from fgsched.views import choices, display
+from fgsched.views import choices, display, documents
 from fgsched.views import job as view
 from fgsched.views.display import shown_time
 
@@ -94,7 +94,7 @@ ASKED: dict[str, Callable[[Client, Sequence[str]], Sequence[Any]]] = {
 
 def _job(job: protocol.JobInfo) -> Group:
     request = job.request
-    said = _why(job)
+    said = view.why(job)
     return [
         [("JobId", job.id), *_array(job), ("JobName", request.name)],
         [("UserId", f"{job.user}({job.uid})"), ("GroupId", job.gid)],
@@ -125,15 +125,6 @@ def _job(job: protocol.JobInfo) -> Group:
         [("Detail", job.detail)] if job.detail else [],
         *([("Event", _step(step))] for step in _told_once(job.steps)),
     ]
-
-
-def _why(job: protocol.JobInfo) -> str:
-    """Return why a job does not run, as a sentence."""
-    if job.cause is None:
-        return ""
-    from fgsched.views import wording  # a running job needs no words
-
-    return wording.why(job.cause)
 
 
 def _array(job: protocol.JobInfo) -> list[tuple[str, object]]:
@@ -350,36 +341,9 @@ GROUPS: dict[str, Callable[[Any], Group]] = {
 
 # -- JSON -------------------------------------------------------------------------------------------
 
-_TIMES = ("submitted_at", "eligible_at", "started_at", "starts_at", "ended_at")
-_RENAMED = {"dependency": "depends", "bound_cpus": "cpus", "preemption": "eviction", "steps": "events"}
-_SHOWN = (  # attributes whose keys have their names
-    *("id", "array", "task", "tasks", "uid", "gid", "user", "partition", "state", "reason", "cause", "held"),
-    *("attempt", "restarts", "exit_code", "signal", "cancelled_by", "note", "detail", "refused", "warning"),
-    *("lost", "post_mortem", *_TIMES, "elapsed", "suspended", "gpu_compute", "allocated", "resources"),
-    *(
-        "tier",
-        "pacing",
-        "mps",
-        "oversubscribed",
-        "preload",
-        "other_gpus",
-        "cpu_seconds",
-        "max_rss",
-        "gpu_peak",
-        "refusals",
-        "oom_kills",
-    ),
-    *("is_private", "adopted", "request"),
-)
-
 
 def _job_document(job: protocol.JobInfo) -> dict[str, Any]:
-    """Return all about a job; times in both forms."""
-    ended = view.ended_at(job)
-    record = {name: to_builtins(getattr(job, name)) for name in _SHOWN} | {"ended_at": ended}
-    record |= {key: to_builtins(getattr(job, name)) for name, key in _RENAMED.items()}
-    record |= {"final": job.state.is_final, "why": _why(job)}
-    return record | {f"{key}_iso": display.iso(record[key]) for key in _TIMES}
+    return documents.record(documents.keys_of("fgctl"), job)
 
 
 def _gpu_document(found: protocol.GpuInfo) -> dict[str, Any]:

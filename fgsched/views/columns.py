@@ -1,8 +1,8 @@
 """The columns of jobs: of the queue by letter (-o) and by name (-O), and of the accounts by name.
 
 `COLUMNS` (fgq, squeue) and `ACCOUNTS` (fgacct, sacct) declare the heading, the value and the text of each
-column. The controller uses them, too, for clients without an interpreter; `cli/queueformat.py` adds columns
-that only a command can compute.
+column. The controller uses them, too, for clients without an interpreter, except for columns whose text is
+local to the reader.
 """
 
 import math
@@ -194,6 +194,10 @@ COLUMNS = (
     TableColumn("COMMENT", "comment", _optional, ("Comment",), "k"),
     TableColumn("COMMAND", "command", _optional, ("Command",), "o"),
     TableColumn("WORK_DIR", "chdir", _optional, ("WorkDir",), "Z"),
+    TableColumn("WHY", view.why, str, ("Why",), is_local=True),
+    TableColumn("STDOUT", view.stdout, names=("STDOUT",), is_local=True),
+    TableColumn("STDERR", view.stderr, names=("STDERR",), is_local=True),
+    TableColumn("STDIN", view.stdin, names=("STDIN",), is_local=True),
 )
 _OF_SLURM = {"DEPENDENCY": TableColumn("DEPENDENCY", "unmet", _optional)}  # that squeue shows differently
 _BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}

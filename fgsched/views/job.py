@@ -129,16 +129,32 @@ def last_reason(job: JobInfo) -> str:
     return Reason.NONE.word if job.reason in _OF_PENDING else job.reason.word
 
 
+@reads("cause")
+def why(job: JobInfo) -> str:
+    """Return why a job does not run, as a sentence; "": it runs or has ended."""
+    if job.cause is None:
+        return ""
+    from fgsched.views import wording  # most jobs need no words
+
+    return wording.why(job.cause)
+
+
 @reads("exit_code", "signal")
 def exit_status(job: JobInfo) -> str:
     """Return the exit code and the signal: 3:0."""
     return f"{job.exit_code}:{job.signal}"
 
 
-@reads("srun_steps", "step")
+@reads("srun_steps")
+def highest_exit_code(job: JobInfo) -> tuple[int, int]:
+    """Return the highest exit code of the steps, and its signal."""
+    return highest(job.srun_steps)
+
+
+@reads(highest_exit_code, "step")
 def highest_exit(job: JobInfo) -> str | None:
-    """Return the highest exit code of the steps, and its signal; None for a step."""
-    code, signal = highest(job.srun_steps)
+    """Return the highest exit code of the steps, and its signal, as text; None for a step."""
+    code, signal = highest_exit_code(job)
     return None if job.step else f"{code}:{signal}"
 
 

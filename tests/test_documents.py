@@ -1,0 +1,45 @@
+"""The JSON document of a job: one set of keys for all commands, Slurm's beside it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from fgsched.protocol import JobInfo
+from fgsched.views import documents
+from fgsched.views.documents import DETAILS, JOB, SLURM_ACCOUNTS, SLURM_QUEUE, SLURM_STEP, STEP, keys_of
+from test_job_view import RUNNING, Spy, jobs
+
+PAGE = Path(__file__).parent.parent / "man" / "fgq.1"
+
+
+@pytest.mark.parametrize("command", ["fgq", "fgacct", "fgctl"])
+def test_the_document_of_a_job_has_the_same_keys_in_all_commands(command):
+    names = {key.name for key in keys_of(command)}
+    assert {key.name for key in JOB} <= names
+    assert len(names) == len(keys_of(command)), "no key stands twice"
+
+
+def test_a_document_is_the_same_whichever_command_prints_it():
+    records = [documents.record(keys_of(command), RUNNING) for command in ("fgq", "fgacct", "fgctl")]
+    assert all(len({json.dumps(record[key.name]) for record in records}) == 1 for key in JOB)
+
+
+@pytest.mark.parametrize("key", [key.name for key in (*JOB, *DETAILS)])
+def test_every_key_is_described_in_the_manual(key):
+    section = PAGE.read_text().split(".SH JSON DOCUMENT OF A JOB")[1].split(".SH ")[0]
+    assert key.removesuffix("_iso") in section.replace("(", " ").replace(")", " ").replace(",", " ").split()
+
+
+@pytest.mark.parametrize("keys", [JOB, DETAILS, STEP, SLURM_QUEUE, SLURM_ACCOUNTS, SLURM_STEP])
+def test_a_document_asks_for_attributes_of_a_job(keys):
+    assert set(documents.fields(keys)) <= set(JobInfo.__struct_fields__)
+
+
+@pytest.mark.parametrize("keys", [JOB, STEP, SLURM_QUEUE, SLURM_ACCOUNTS, SLURM_STEP])
+@given(job=jobs)
+def test_a_document_reads_no_other_attribute_than_it_asks_for_and_is_json(keys, job):
+    spy = Spy(job)
+    json.dumps(documents.record(keys, spy))
+    assert spy.read <= {*documents.fields(keys), "step"}
