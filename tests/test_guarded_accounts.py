@@ -1,5 +1,6 @@
 """The accounts are guarded as the queue is: what is missing or damaged is an error with figures."""
 
+import random
 import shutil
 import sqlite3
 from contextlib import closing
@@ -8,6 +9,7 @@ from datetime import UTC
 import pytest
 
 from endedjobs import changed
+from faultydisk import FaultyDisk, why_not
 from fgsched.accounting import guard
 from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.ledger import Ledger, Reader
@@ -198,6 +200,33 @@ def test_a_log_that_is_removed_under_a_running_accountant_costs_nothing(tmp_path
     assert accountant.answer(batch(changed(JOB, id=4)), 1.0).error == ""
     accountant.close()
     assert (jobs_of(path), guard.damage(path)) == ([1, 2, 3, 4], "")
+
+
+def test_a_log_that_is_removed_costs_nothing_where_the_accountant_is_closed_next(tmp_path):
+    path = tmp_path / "accounts.db"
+    accountant = Accountant(path, UTC, KEEP)
+    assert accountant.answer(batch(CARD, changed(JOB, id=1)), 1.0).error == ""
+    path.with_name("accounts.db-wal").unlink()
+    accountant.close()
+    assert (jobs_of(path), guard.damage(path)) == ([1], "")
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("calls", range(12))
+def test_a_log_that_is_removed_costs_nothing_where_a_call_of_the_disk_fails_at_the_close(tmp_path, calls):
+    (tmp_path / "disk").mkdir()
+    path = tmp_path / "disk" / "accounts.db"
+    with FaultyDisk(tmp_path / "disk", random.Random(1)) as device:
+        accountant = Accountant(path, UTC, KEEP)
+        for number in range(1, 40):
+            assert accountant.answer(batch(CARD, changed(JOB, id=number)), 1.0).error == ""
+        with closing(sqlite3.connect(path)) as reader:  # with it, SQLite makes no checkpoint at the close
+            reader.execute("SELECT count(*) FROM job").fetchone()
+            path.with_name("accounts.db-wal").unlink()
+            device.arm(calls, "EIO")
+            accountant.close()
+            device.disarm()
+        assert jobs_of(path) == list(range(1, 40))
 
 
 def test_a_log_that_is_removed_before_the_first_message_of_an_accountant_costs_nothing(killed):

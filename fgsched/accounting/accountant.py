@@ -136,15 +136,17 @@ class Accountant:
         """Close the file; it is opened again by the next message."""
         if self._ledger is not None:
             with suppress(Exception):  # a failing disk
+                if self._file == _identity(self._path) and self._log != _identity(self._log_file):
+                    self._ledger.rescue()
+            with suppress(Exception):
                 self._ledger.close()
         self._ledger = None
 
     def _opened(self) -> Ledger:
         """Return the open accounts. Raises StorageError or OSError if they are missing or unfit."""
-        if self._ledger is not None and self._file == _identity(self._path):
-            if self._log == _identity(self._log_file):
-                return self._ledger
-            self._ledger.rescue()
+        files = self._file, self._log
+        if self._ledger is not None and files == (_identity(self._path), _identity(self._log_file)):
+            return self._ledger
         self.close()
         self._remove_log_of_replaced()
         if marker.expect(self._path):

@@ -131,6 +131,7 @@ log = logging.getLogger(__name__)
 AT_ONCE = 2**14  # pages (64 MiB) that are checked before the queue is opened; the others are checked later
 _SLICE = 128  # pages that are checked in one step later
 _LONG = 1000  # frames of the write-ahead log at which a checkpoint is made
+_TRIES = 3  # checkpoints at a close: if the log was removed, nothing else has its pages afterwards
 _CHANGES = 250  # changed rows after which the size of the log is checked
 
 
@@ -215,25 +216,31 @@ class Opened:
         if is_busy or done != size:
             raise StorageError("the log of the queue cannot be written into its file", "Repeat the command.")
 
-    def checkpoint(self) -> None:
-        """Write all pages of the log into the file; make their checksums durable before the log restarts."""
+    def checkpoint(self) -> bool:
+        """Write all pages of the log into the file; make their checksums durable before the log restarts.
+
+        Return whether the file has them now. Otherwise the log stays as it is, and grows.
+        """
         if self._sums is None or self._is_held:
-            return
+            return True
         pages = wal.pages(self._log)
         point("checkpoint_before")
         try:
             is_busy, size, done = self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.DatabaseError as error:
             log.warning("no checkpoint could be made: %s", error)
-            return  # the log stays as it is, and grows
-        if is_busy or done != size or not self._sums.is_there:
-            return
+            return False
+        if is_busy or done != size:
+            return False
+        if not self._sums.is_there:
+            return True
         point("checkpoint_without_sums")
         try:
             self._sums.refresh(pages, self._state(self._sums))
         except (OSError, sqlite3.DatabaseError) as error:
             self._do_without(error)
         point("checkpoint_with_sums")
+        return True
 
     def _do_without(self, error: Exception) -> None:
         """Discard the checksums: wrong ones would refuse an intact queue."""
@@ -274,7 +281,7 @@ class Opened:
 
     def close(self) -> None:
         with suppress(StorageError):
-            self.checkpoint()
+            any(self.checkpoint() for _ in range(_TRIES))
         self.db.close()
         self.record.close()
         if self._sums is not None:
