@@ -16,7 +16,8 @@ cdef extern from "arbiter.h":
         int place
     ctypedef struct fg_arbiter:
         fg_turn_job *job
-        fg_held_turn turn, guest
+        fg_held_turn turn
+    bint fg_arbiter_is_guest(const fg_arbiter *, int place)
     void fg_arbiter_init(fg_arbiter *)
     int fg_arbiter_join(fg_arbiter *, uint32_t policy, uint32_t share)
     void fg_arbiter_leave(fg_arbiter *, int place)
@@ -88,10 +89,9 @@ cdef class Arbiter:
     def holder(self) -> int:
         return self.arbiter.turn.place
 
-    @property
-    def guest(self) -> int:
-        """Return the place of the job that launches beside work of the holder that runs on; -1: there is none."""
-        return self.arbiter.guest.place
+    def is_guest(self, int place) -> bool:
+        """Return whether a job launches beside the one that has the turn."""
+        return fg_arbiter_is_guest(&self.arbiter, place)
 
 
 cdef class Launcher:

@@ -77,12 +77,7 @@ def test_a_late_host_leaves_the_gpu_to_others(simulator):
     assert late < 0.85 * prompt
 
 
-MISSED = {  # docs/design/measurements.md has the figures and the reasons
-    "4 of 25: a training that pauses 3 ms",
-}
-
-
-@pytest.mark.parametrize("name", [name for name in MIXES if name not in MISSED])
+@pytest.mark.parametrize("name", MIXES)
 def test_turns_give_jobs_their_shares_and_answers_in_time(simulator, name):
     mix = MIXES[name]
     assert mix.misses(simulator.outcome(mix, range(10), turns=1)) == []
@@ -101,6 +96,16 @@ def test_shares_hold_on_other_gpus_and_hosts_that_wake_threads_late(simulator, h
     for jobs in (sharing("25 75", PRODUCT), sharing("25 75", "kernel=5000", "kernel=50")):
         small, large = simulator.run(jobs, turns=1, **host)
         assert (small.gpu, large.gpu) == (pytest.approx(25, abs=5), pytest.approx(75, abs=5))
+
+
+LATE = {"late": 200, "very_often": 0.05, "very_late": 4000}
+
+
+@pytest.mark.parametrize("kernel", [50_000, 500_000])
+def test_a_hook_that_wakes_late_keeps_the_turn_for_its_long_kernel(simulator, kernel):
+    jobs = sharing("25 75", f"kernel={kernel}", PRODUCTS)
+    small, large = simulator.run(jobs, turns=1, seconds=60, **LATE)
+    assert (small.gpu, large.gpu) == (pytest.approx(25, abs=3), pytest.approx(71, abs=4))
 
 
 def test_a_job_that_is_stopped_in_its_turn_leaves_the_gpu_to_the_others(simulator):

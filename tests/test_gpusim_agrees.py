@@ -48,6 +48,7 @@ def by_turnsim(program, jobs, seconds, *options):
 ALIKE = [name for name, mix in MIXES.items() if None not in map(translated, mix.jobs)]
 APART = {  # points
     "50: 50 us and one in 8 of 5 ms, 50: 50 us": 5,  # the hooks expect the next kernel differently
+    "75: 5 ms, 25: requests": 4,
     "75: 500 ms, 25: requests": 4,  # the hook of gpusim asks for more time beyond the end of requests
 }
 

@@ -185,7 +185,7 @@ static uint64_t keep(fg_gpu_turns *g, fg_turn_page *page, uint64_t now) {
     if (end > now) {
         worked = now;
         if (word != FG_TURN_NONE) g->overdue = 0;
-        uint64_t soon = end < now + FG_TURN_LEASE / 2 ? end - now : FG_TURN_LEASE / 2;
+        uint64_t soon = end < now + FG_TURN_LEASE / 4 ? end - now : FG_TURN_LEASE / 4;
         if (word != FG_TURN_NONE) return soon;
         if (soon > 2 * FG_MARK_DUE) return soon - FG_MARK_DUE;
         if (!g->overdue) g->overdue = now;

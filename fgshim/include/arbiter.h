@@ -8,7 +8,9 @@
  *
  * A kernel cannot be interrupted, but the GPU gives time slices to every process that has work. So while the last kernel
  * of a closed turn still runs, a job that used much less than its share for seconds may launch beside it, as a guest.
- * Each of the two is charged its part of the time. Two jobs that always have work never meet in this way.
+ * Each of them is charged its part of the time. Two jobs that always have work never meet in this way. In the same way
+ * jobs launch beside each other that pause after little work, and that have not even their shares together: to pass
+ * the turn on takes longer than the GPU takes to change between them.
  *
  * Pure: no function reads a clock or calls the system. Times are nanoseconds of one monotonic clock, shares are
  * ten-thousandths. How to drive it, in the arbiter's process as in a simulator:
@@ -40,9 +42,10 @@
 #include "pace.h"
 
 #define FG_ARBITER_JOBS 64
+#define FG_GUESTS 7
 #define FG_AHEAD (1 * FG_MS)          /* the most work that the holder queues */
 #define FG_AHEAD_ALONE (8 * FG_MS)    /* the same while no other job is active */
-#define FG_TURN_LEASE (5 * FG_MS)          /* the validity of `until` */
+#define FG_TURN_LEASE (10 * FG_MS)         /* the validity of `until` */
 #define FG_UNCONFIRMED (200 * FG_US)  /* the end of a lease is taken for the end of the work after this time */
 #define FG_WITHOUT_WORK (300 * FG_US) /* a holder without work for this time gives the turn up */
 #define FG_LEAST_PATIENCE (50 * FG_US)    /* the same for a job that was seen not to return so soon */
@@ -54,6 +57,7 @@
 #define FG_UNINTERRUPTED (2 * FG_MS)  /* the part of a turn that no modest job interrupts */
 #define FG_TURN_START (3 * FG_MS)     /* the most credit that a job saves before it begins a turn */
 #define FG_ACTIVE (100 * FG_MS)       /* a job is active for this time after it wanted or had the turn */
+#define FG_PAUSE (20 * FG_MS)         /* jobs that launch beside each other because they pause go after this time without work */
 #define FG_RECENT (100 * FG_MS)       /* what a job used recently decays in this time */
 #define FG_USUAL (2000 * FG_MS)       /* what a job usually uses: the same over this time, or eight of the longest kernels */
 #define FG_KERNEL_MEMORY (5000 * FG_MS)   /* the longest kernel is forgotten in this time */
@@ -73,6 +77,9 @@ typedef struct {
     int strays;               /* its work ran on beyond FG_LONGEST_CLOSE: it is charged until that has ended */
     double credit;            /* ns */
     double recent, usual;     /* ns charged in about the last FG_RECENT, and for much longer */
+    double worked;            /* the same as `usual` of the time in which it had work on the GPU */
+    double pauses;            /* the part of its recent turns that it gave up for lack of work */
+    double known;             /* ns of which both are known: less than that for a new job */
     uint64_t active;          /* when it last wanted or had the turn; 0: never */
     uint64_t rested;          /* the end of its work when it gave a turn up for lack of work; 0: it came back since */
     uint64_t patience;        /* how long it may be without work in its turn */
@@ -89,8 +96,8 @@ typedef struct {
 
 typedef struct {
     fg_turn_job job[FG_ARBITER_JOBS];
-    fg_held_turn turn, guest; /* guest: beside work that runs on after the end of `turn` */
-    uint32_t guests;          /* counts their begins and ends */
+    fg_held_turn turn, guest[FG_GUESTS];   /* guest: beside the job that has the turn; without a turn there is none */
+    uint32_t guests;          /* counts when there begin and cease to be guests: odd while there are */
     uint64_t now;             /* of the last step */
     int others;               /* processes that have work and take no turns */
     double longest;           /* ns that work lasted beyond what a holder may queue */
@@ -99,7 +106,8 @@ typedef struct {
 
 static inline void fg_arbiter_init(fg_arbiter *a) {
     memset(a, 0, sizeof *a);
-    a->turn.place = a->guest.place = -1;
+    a->turn.place = -1;
+    for (int i = 0; i < FG_GUESTS; i++) a->guest[i].place = -1;
 }
 
 static inline double fg_turn_part(const fg_turn_job *j) { return (double)j->share / FG_WHOLE; }
@@ -117,22 +125,44 @@ static inline int fg_arbiter_join(fg_arbiter *a, uint32_t policy, uint32_t share
         if (j->share) continue;
         *j = (fg_turn_job){.policy = policy, .share = share, .patience = FG_WITHOUT_WORK};
         j->credit = fg_turn_part(j) * (double)FG_PERIOD;
-        j->usual = fg_turn_part(j) / 4 * fg_arbiter_usual(a);   /* modest at first; if it always has work, not for long */
+        j->known = 5 * (double)FG_RECENT;
+        j->usual = fg_turn_part(j) / 4 * j->known;   /* modest at first; if it always has work, not for long */
         return i;
     }
     return -1;
 }
 
+/* Return the guest that came first, or NULL. */
+static inline fg_held_turn *fg_arbiter_first_guest(fg_arbiter *a) {
+    fg_held_turn *first = NULL;
+    for (fg_held_turn *g = a->guest; g < a->guest + FG_GUESTS; g++)
+        if (g->place >= 0 && (!first || g->opened < first->opened)) first = g;
+    return first;
+}
+
+static inline int fg_arbiter_is_guest(const fg_arbiter *a, int place) {
+    for (int i = 0; i < FG_GUESTS; i++) if (a->guest[i].place == place) return 1;
+    return 0;
+}
+
+/* Whether jobs launch beside each other, because all of them pause. */
+static inline int fg_arbiter_is_joint(const fg_arbiter *a) { return a->guests % 2 && a->turn.place >= 0 && !a->turn.closed; }
+
 static inline void fg_held_release(fg_arbiter *a, fg_held_turn *turn) {
+    fg_held_turn *guest = fg_arbiter_first_guest(a), none = {-1, 0, 0};
+    int had_guests = guest != NULL;
     a->job[turn->place].word = FG_TURN_NONE;
-    a->guests += a->guest.place >= 0;
-    if (turn == &a->turn) *turn = a->guest;   /* it is no guest any more: it has the GPU for itself */
-    a->guest = (fg_held_turn){-1, 0, 0};
+    *turn = none;
+    if (turn == &a->turn && guest) {   /* it has the turn now */
+        *turn = *guest;
+        *guest = none;
+    }
+    a->guests += had_guests && !fg_arbiter_first_guest(a);
 }
 
 /* Forget a job that has ended. Its turn passes on in the next step. */
 static inline void fg_arbiter_leave(fg_arbiter *a, int place) {
-    if (a->guest.place == place) fg_held_release(a, &a->guest);
+    for (int i = 0; i < FG_GUESTS; i++) if (a->guest[i].place == place) fg_held_release(a, &a->guest[i]);
     if (a->turn.place == place) fg_held_release(a, &a->turn);
     a->job[place] = (fg_turn_job){0};
 }
@@ -176,8 +206,13 @@ static inline int fg_turn_is_modest(const fg_turn_job *j) {
 }
 
 /* The same for seconds: a job that has waited for a long kernel of another one is modest, but not this. */
-static inline int fg_turn_is_usually_modest(const fg_arbiter *a, const fg_turn_job *j) {
-    return j->usual < fg_turn_part(j) / 2 * fg_arbiter_usual(a);
+static inline int fg_turn_is_usually_modest(const fg_turn_job *j) {
+    return j->usual < fg_turn_part(j) / 2 * j->known;
+}
+
+/* Whether a job pauses after its work, and has not quite its share, whatever the reason. */
+static inline int fg_turn_is_light(const fg_turn_job *j) {
+    return j->pauses > 0.75 && j->worked < fg_turn_part(j) * 0.95 * j->known;
 }
 
 static inline uint64_t fg_sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -191,7 +226,10 @@ static inline void fg_turn_earn(const fg_arbiter *a, fg_turn_job *j, double pass
     j->credit += passed * fg_turn_part(j);
     if (j->credit > most) j->credit = most;
     j->recent *= (double)FG_RECENT / ((double)FG_RECENT + passed);
-    j->usual *= fg_arbiter_usual(a) / (fg_arbiter_usual(a) + passed);
+    double kept = fg_arbiter_usual(a) / (fg_arbiter_usual(a) + passed);
+    j->usual *= kept;
+    j->worked *= kept;
+    j->known = j->known * kept + passed;
 }
 
 static inline void fg_turn_charge(fg_turn_job *j, double passed) {
@@ -220,29 +258,45 @@ static inline double fg_turn_cost(fg_turn_job *j, uint64_t had, int is_alone, do
     return counted;
 }
 
-/* Return what the guest had since the last step: half of the time in which it had work. */
-static inline double fg_arbiter_guest_had(const fg_arbiter *a, const fg_turn_view *views, uint64_t now) {
-    if (a->guest.place < 0) return 0;
-    uint64_t until = views[a->guest.place].until < now ? views[a->guest.place].until : now;
-    return until > a->now ? (double)(until - a->now) / 2 : 0;
+/* Return how long a job has had work since the last step. */
+static inline double fg_arbiter_worked(const fg_arbiter *a, const fg_turn_view *v, uint64_t now) {
+    uint64_t until = fg_sooner(v->until, now);
+    return a->now && until > a->now ? (double)(until - a->now) : 0;
+}
+
+/* Return how many jobs have had work since the last step; the GPU gave each of them a part of the time. */
+static inline int fg_arbiter_working(const fg_arbiter *a, const fg_turn_view *views, uint64_t now) {
+    int working = a->turn.place >= 0 && fg_arbiter_worked(a, &views[a->turn.place], now) > 0;
+    for (int i = 0; i < FG_GUESTS; i++)
+        working += a->guest[i].place >= 0 && fg_arbiter_worked(a, &views[a->guest[i].place], now) > 0;
+    return working ? working : 1;
+}
+
+static inline double fg_arbiter_guests_had(const fg_arbiter *a, const fg_turn_view *views, int working, uint64_t now) {
+    double had = 0;
+    for (int i = 0; i < FG_GUESTS; i++)
+        if (a->guest[i].place >= 0) had += fg_arbiter_worked(a, &views[a->guest[i].place], now) / working;
+    return had;
 }
 
 /* Credit all jobs, and charge the jobs that have the turn, for the time since the last step. */
 static inline void fg_arbiter_pass(fg_arbiter *a, const fg_turn_view *views, uint64_t now) {
     double passed = a->now && now > a->now ? (double)(now - a->now) : 0;
-    double guest_had = fg_arbiter_guest_had(a, views, now);
+    int working = fg_arbiter_working(a, views, now), is_joint = fg_arbiter_is_joint(a);
+    double guests_had = fg_arbiter_guests_had(a, views, working, now);
     int is_alone = fg_arbiter_active(a) <= 1 && !a->others;
-    a->lost += guest_had;
+    a->lost += guests_had;
     for (int i = 0; i < FG_ARBITER_JOBS; i++) {
         fg_turn_job *j = &a->job[i];
         if (!j->share) continue;
         fg_turn_learn_patience(j, &views[i]);
-        int is_guest = a->guest.place == i, has_turn = is_guest || (a->turn.place == i && j->word != FG_TURN_PARKED);
+        int is_guest = fg_arbiter_is_guest(a, i), has_turn = is_guest || (a->turn.place == i && j->word != FG_TURN_PARKED);
         if (has_turn || fg_turn_waits(j, &views[i])) j->active = now;
         double cost = fg_turn_cost(j, views[i].had, is_alone, passed);
-        double held = is_guest ? guest_had : passed - guest_had;
-        if (has_turn && guest_had > 0) cost = held;
-        if (has_turn) j->held += (uint64_t)held;
+        double part = fg_arbiter_worked(a, &views[i], now) / working, held = is_guest || is_joint ? part : passed - guests_had;
+        if (has_turn && (is_guest || guests_had > 0)) cost = held > 0 ? held : 0;
+        if (has_turn) j->worked += part;
+        if (has_turn && held > 0) j->held += (uint64_t)held;
         if (has_turn || j->strays) fg_turn_charge(j, cost / (1 + a->others));
         if (j->strays && views[i].until <= now) j->strays = 0;
         fg_turn_earn(a, j, passed);
@@ -303,7 +357,7 @@ static inline double fg_arbiter_left(const fg_arbiter *a, const fg_turn_view *vi
 
 static inline void fg_held_open(fg_arbiter *a, fg_held_turn *turn, int place) {
     *turn = (fg_held_turn){place, a->now, 0};
-    a->guests += turn == &a->guest;
+    a->guests += turn != &a->turn && a->guests % 2 == 0;
     a->job[place].word = FG_TURN_HELD;
     a->job[place].unanswered = 0;
 }
@@ -311,6 +365,7 @@ static inline void fg_held_open(fg_arbiter *a, fg_held_turn *turn, int place) {
 static inline void fg_held_close(fg_arbiter *a, fg_held_turn *turn) {
     a->job[turn->place].word = FG_TURN_NONE;
     turn->closed = a->now;
+    a->job[turn->place].pauses *= 7. / 8;
     if (turn == &a->turn) a->lost = 0;
 }
 
@@ -325,9 +380,17 @@ static inline void fg_held_drain(fg_arbiter *a, fg_held_turn *turn, const fg_tur
     fg_held_release(a, turn);
 }
 
+/* Whether a job waits that must not launch beside others. */
+static inline int fg_arbiter_has_heavy(const fg_arbiter *a, const fg_turn_view *views) {
+    for (int i = 0; i < FG_ARBITER_JOBS; i++)
+        if (fg_turn_waits(&a->job[i], &views[i]) && a->job[i].credit > 0 && !fg_turn_is_light(&a->job[i])) return 1;
+    return 0;
+}
+
 /* Return when the holder has been without work for too long. */
-static inline uint64_t fg_held_idle_at(const fg_arbiter *a, const fg_held_turn *turn, const fg_turn_view *view) {
-    uint64_t until = fg_turn_until(view, a->now);
+static inline uint64_t fg_held_idle_at(const fg_arbiter *a, const fg_held_turn *turn, const fg_turn_view *views) {
+    uint64_t until = fg_turn_until(&views[turn->place], a->now);
+    if (fg_arbiter_is_joint(a) && !fg_arbiter_has_heavy(a, views)) return (until > turn->opened ? until : turn->opened) + FG_PAUSE;
     return until > turn->opened ? until + a->job[turn->place].patience : turn->opened + FG_FIRST_LAUNCH;
 }
 
@@ -335,9 +398,10 @@ static inline uint64_t fg_held_idle_at(const fg_arbiter *a, const fg_held_turn *
 static inline void fg_held_rest(fg_arbiter *a, fg_held_turn *turn, const fg_turn_view *views) {
     fg_turn_job *j = &a->job[turn->place];
     const fg_turn_view *view = &views[turn->place];
-    int is_wanted = turn == &a->guest || fg_arbiter_rival(a, views) >= 0 || (j->policy == FG_PACE_HARD && j->credit <= 0);
+    int is_wanted = turn != &a->turn || fg_arbiter_rival(a, views) >= 0 || (j->policy == FG_PACE_HARD && j->credit <= 0);
     if (fg_turn_until(view, a->now) <= turn->opened) j->unanswered = view->wants;
     else j->rested = fg_turn_until(view, a->now);
+    j->pauses = j->pauses * 7 / 8 + 1. / 8;
     if (is_wanted) fg_held_release(a, turn);
     else j->word = FG_TURN_PARKED;
 }
@@ -353,7 +417,7 @@ static inline void fg_arbiter_judge(fg_arbiter *a, const fg_turn_view *views) {
     if (a->turn.closed) fg_held_drain(a, &a->turn, view);
     else if (j->word == FG_TURN_PARKED) {
         if (fg_arbiter_rival(a, views) >= 0) fg_held_close(a, &a->turn);   /* not released: it may just have launched */
-    } else if (a->now >= fg_held_idle_at(a, &a->turn, view)) fg_held_rest(a, &a->turn, views);
+    } else if (a->now >= fg_held_idle_at(a, &a->turn, views)) fg_held_rest(a, &a->turn, views);
     else {
         if (fg_arbiter_rival(a, views) < 0 && j->policy == FG_PACE_FAIR && j->credit <= 0)
             fg_arbiter_give_rest(a, views, fg_arbiter_spread(a));
@@ -361,35 +425,48 @@ static inline void fg_arbiter_judge(fg_arbiter *a, const fg_turn_view *views) {
     }
 }
 
-static inline void fg_arbiter_judge_guest(fg_arbiter *a, const fg_turn_view *views) {
-    const fg_turn_job *j = &a->job[a->guest.place];
-    const fg_turn_view *view = &views[a->guest.place];
-    if (a->guest.closed) fg_held_drain(a, &a->guest, view);
-    else if (a->now >= fg_held_idle_at(a, &a->guest, view)) fg_held_rest(a, &a->guest, views);
-    else if (j->credit <= 0 || !fg_turn_is_usually_modest(a, j)) fg_held_close(a, &a->guest);
+static inline void fg_arbiter_judge_guest(fg_arbiter *a, fg_held_turn *guest, const fg_turn_view *views) {
+    const fg_turn_job *j = &a->job[guest->place];
+    const fg_turn_view *view = &views[guest->place];
+    int is_light = fg_turn_is_light(j) && (a->turn.closed || fg_turn_is_light(&a->job[a->turn.place]));
+    int may_stay = j->credit > 0 && (is_light || (a->turn.closed && fg_turn_is_usually_modest(j)));
+    if (guest->closed) fg_held_drain(a, guest, view);
+    else if (a->now >= fg_held_idle_at(a, guest, views)) fg_held_rest(a, guest, views);
+    else if (!may_stay) fg_held_close(a, guest);
+}
+
+/* Whether a job that waits may be a guest: of a turn that was closed, or of an open one of another job that pauses. */
+static inline int fg_turn_may_be_guest(const fg_arbiter *a, const fg_turn_job *j) {
+    return a->turn.closed ? a->guests % 2 == 0 && fg_turn_is_usually_modest(j) : fg_turn_is_light(j);
 }
 
 /* Return the waiting job with the most credit for its share that may be a guest, or -1. */
 static inline int fg_arbiter_next_guest(const fg_arbiter *a, const fg_turn_view *views) {
-    int best = -1;
+    int best = -1, is_open = a->turn.place >= 0 && !a->turn.closed;
+    if (a->turn.place < 0 || (is_open && !fg_turn_is_light(&a->job[a->turn.place]))) return -1;
     for (int i = 0; i < FG_ARBITER_JOBS; i++) {
         const fg_turn_job *j = &a->job[i];
-        if (a->turn.place == i || !fg_turn_waits(j, &views[i]) || j->credit <= 0 || !fg_turn_is_usually_modest(a, j)) continue;
+        if (a->turn.place == i || !fg_turn_waits(j, &views[i]) || j->credit <= 0) continue;
+        if (!fg_turn_may_be_guest(a, j)) {
+            if (is_open) return -1;   /* it waits for the end of the turn: no further job may lengthen that */
+            continue;
+        }
         if (best < 0 || fg_turn_claim(j) > fg_turn_claim(&a->job[best])) best = i;
     }
     return best;
 }
 
-/* Return when the rest of a closed turn is too long to wait for. */
+/* Return when a guest may come: when the rest of a closed turn is too long to wait for. */
 static inline uint64_t fg_arbiter_guest_at(const fg_arbiter *a, const fg_turn_view *views) {
-    int is_long = fg_turn_until(&views[a->turn.place], a->now) > a->now + FG_AHEAD;
+    int is_long = !a->turn.closed || fg_turn_until(&views[a->turn.place], a->now) > a->now + FG_AHEAD;
     return is_long ? a->now : a->turn.closed + FG_AHEAD;
 }
 
-/* Let a job launch beside the last work of a turn that was closed. */
 static inline void fg_arbiter_invite(fg_arbiter *a, const fg_turn_view *views) {
-    int place = a->turn.place >= 0 && a->turn.closed && a->guest.place < 0 ? fg_arbiter_next_guest(a, views) : -1;
-    if (place >= 0 && a->now >= fg_arbiter_guest_at(a, views)) fg_held_open(a, &a->guest, place);
+    for (fg_held_turn *guest = a->guest; guest < a->guest + FG_GUESTS; guest++) {
+        int place = guest->place < 0 ? fg_arbiter_next_guest(a, views) : -1;
+        if (place >= 0 && a->now >= fg_arbiter_guest_at(a, views)) fg_held_open(a, guest, place);
+    }
 }
 
 /* The credit with which a hard job begins a turn. */
@@ -437,10 +514,16 @@ static inline uint64_t fg_held_over_at(const fg_arbiter *a, const fg_held_turn *
     return fg_sooner((until > turn->closed ? until : turn->closed) + FG_UNCONFIRMED, turn->closed + FG_LONGEST_CLOSE);
 }
 
-static inline uint64_t fg_guest_wake(const fg_arbiter *a, const fg_turn_view *views) {
-    if (a->guest.place < 0) return fg_arbiter_next_guest(a, views) >= 0 ? fg_arbiter_guest_at(a, views) : UINT64_MAX;
-    if (a->guest.closed) return fg_held_over_at(a, &a->guest, views);
-    return fg_sooner(fg_held_idle_at(a, &a->guest, &views[a->guest.place]), a->now + FG_UNINTERRUPTED);   /* its credit */
+static inline uint64_t fg_guest_wake(const fg_arbiter *a, const fg_held_turn *guest, const fg_turn_view *views) {
+    if (guest->place < 0) return fg_arbiter_next_guest(a, views) >= 0 ? fg_arbiter_guest_at(a, views) : UINT64_MAX;
+    if (guest->closed) return fg_held_over_at(a, guest, views);
+    return fg_sooner(fg_held_idle_at(a, guest, views), a->now + FG_UNINTERRUPTED);   /* its credit */
+}
+
+static inline uint64_t fg_guests_wake(const fg_arbiter *a, const fg_turn_view *views) {
+    uint64_t at = UINT64_MAX;
+    for (int i = 0; i < FG_GUESTS; i++) at = fg_sooner(at, fg_guest_wake(a, &a->guest[i], views));
+    return at;
 }
 
 /* Return the time of the next step; UINT64_MAX: at the next event. */
@@ -448,11 +531,11 @@ static inline uint64_t fg_arbiter_wake(const fg_arbiter *a, const fg_turn_view *
     double in = fg_arbiter_next_start(a, views);
     uint64_t at = UINT64_MAX;
     if (a->turn.place >= 0 && a->turn.closed) {
-        at = fg_sooner(fg_held_over_at(a, &a->turn, views), fg_guest_wake(a, views));
+        at = fg_sooner(fg_held_over_at(a, &a->turn, views), fg_guests_wake(a, views));
         in = 1e18;
     } else if (a->turn.place >= 0 && a->job[a->turn.place].word == FG_TURN_HELD) {
         double left = fg_arbiter_left(a, views);
-        at = fg_held_idle_at(a, &a->turn, &views[a->turn.place]);
+        at = fg_sooner(fg_held_idle_at(a, &a->turn, views), fg_guests_wake(a, views));
         if (left < in) in = left;
     }
     if (in < 1e17 && a->now + (uint64_t)in < at) at = a->now + (uint64_t)in;
@@ -465,7 +548,7 @@ static inline uint64_t fg_arbiter_ahead(const fg_arbiter *a) { return fg_arbiter
 /* Decide what each job may do from now on. views[k]: what the job at place k says. Return when to decide again. */
 static inline uint64_t fg_arbiter_step(fg_arbiter *a, const fg_turn_view views[FG_ARBITER_JOBS], uint64_t now) {
     fg_arbiter_pass(a, views, now);
-    if (a->guest.place >= 0) fg_arbiter_judge_guest(a, views);
+    for (int i = 0; i < FG_GUESTS; i++) if (a->guest[i].place >= 0) fg_arbiter_judge_guest(a, &a->guest[i], views);
     if (a->turn.place >= 0) fg_arbiter_judge(a, views);
     fg_arbiter_invite(a, views);
     if (a->turn.place < 0) fg_arbiter_choose(a, views);

@@ -207,7 +207,7 @@ static void keep(process *p) {   /* the hook's thread */
         p->keeper = word == FG_TURN_HELD ? now + FG_MS : NEVER;
         return;
     }
-    uint64_t soon = end < now + FG_TURN_LEASE / 2 ? end : now + FG_TURN_LEASE / 2;
+    uint64_t soon = end < now + FG_TURN_LEASE / 4 ? end : now + FG_TURN_LEASE / 4;
     if (word == FG_TURN_NONE && soon <= now + 2 * FG_MARK_DUE) p->keeper = now + 5 * FG_US;   /* it asks without sleeping */
     else p->keeper = (word == FG_TURN_NONE ? soon - FG_MARK_DUE : soon) + little_late();
 }

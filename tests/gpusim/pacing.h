@@ -9,7 +9,7 @@
 #include "program.h"
 #include "arbiter.h"
 
-#define MARGIN (3 * MS)             /* a lease lasts for so long beyond the expected end of the work */
+#define MARGIN (8 * MS)             /* a lease lasts for so long beyond the expected end of the work */
 #define LOOK (1 * MS)               /* the watcher looks at least so often while there is work */
 #define SUBTURN (10 * MS)           /* the most time that one process of a job launches while others of it wait */
 #define IDLE (100 * US)             /* a process without work for this time lets another one of the job launch */
@@ -258,7 +258,7 @@ static void has_finished(process *program)
     if (!seat)
         return;
     double took = (double)(now - seat->last_done);
-    if (pacing.arbiter.guest.place < 0 || !seat->each || took < seat->each)     /* else another job had a part of it */
+    if (pacing.arbiter.guests % 2 == 0 || !seat->each || took < seat->each)     /* else another job had a part of it */
         seat->each += seat->each ? (took - seat->each) / WEIGHT : took;
     seat->had += (ns)took;
     seat->last_done = now;
