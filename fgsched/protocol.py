@@ -150,13 +150,13 @@ class About(Struct, frozen=True, kw_only=True):
     mode: str
     state: str  # directory
     run: str  # directory
-    source: str  # source of the GPUs: nvml, sim or none
+    source: str  # of the GPUs: that of a vendor, or none
     note: str
     enforce: str  # default enforcement level of jobs
     fence: str  # why the enforcement check failed; "": it passed
     unresolved_pids: list[int]
     earlier_jobs: list[EarlierJob]
-    visible: str | None  # CUDA_VISIBLE_DEVICES of the controller
+    visible: str | None  # the words that select GPUs, in the environment of the controller
     started_at: float  # seconds since the epoch
     host: str
     gpus: int  # number
@@ -175,6 +175,7 @@ class About(Struct, frozen=True, kw_only=True):
     run_space: int  # bytes of each user in the run directory
     site: SubmitContext
     config: dict[str, Any]  # setting -> value
+    selection: str = ""  # variable with the words that select GPUs
     queue_size: int = 0  # bytes of the file
     accounts_size: int = 0  # bytes of the file
     accounts_note: str = ""  # why nothing can be stored in the accounts; "": it can

@@ -24,6 +24,7 @@ from fgsched.domain import policy
 from fgsched.domain.errors import BadUsage, Refused, Unreachable
 from fgsched.domain.job import HostLimits
 from fgsched.domain.states import Tier
+from fgsched.gpus.nvidia import MPS
 from fgsched.lifecycle.mps import MpsSettings
 from fgsched.system.paths import Paths
 from fgsched.system.safeopen import refuse_unless_safe
@@ -293,7 +294,7 @@ def test_every_key_is_read(configured):
         features={"avx512": FeatureSettings(), "nvlink": FeatureSettings(gpus=(0, 1))},
         per_gpu={"1": PerGpuSettings(mps="off", oversubscribe=20_000)},
     )
-    assert found.mps_on([0, 1, 2]) == MpsSettings(gpus=frozenset({0, 2}), program="")
+    assert found.mps_on([0, 1, 2], MPS) == MpsSettings(gpus=frozenset({0, 2}), program="", service=MPS)
     assert found.gpu_features == {0: ("nvlink",), 1: ("nvlink",)}
     assert (found.site.aliases, found.site.features) == ({"rtx8000": "a100"}, ("avx512",))
     assert (found.site.ignores, found.site.cpus) == (("constraint", "partition", "reservation"), 12)

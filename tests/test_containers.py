@@ -12,6 +12,7 @@ from fgsched.containers.inside import ContainerFence, Inside, without_nested
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Request
 from fgsched.domain.text import BadValue
+from fgsched.gpus.nvidia import FACTS
 from fgsched.gpus.nvidia.containers import devices
 from fgsched.lifecycle.containers import (
     Mount,
@@ -348,7 +349,7 @@ def test_podman_reads_settings_beside_those_of_the_site_and_older_versions_inste
     ("variable", "more"), [("CONTAINERS_CONF", []), ("CONTAINERS_CONF_OVERRIDE", [{"append": True}])]
 )
 def test_settings_of_podman_show_the_hook_and_pass_the_variables_of_the_job(variable, more):
-    text = podman_settings(variable, ["/run/fg"], '/opt/a "b"/libfgshim.so', preload=True)
+    text = podman_settings(variable, ["/run/fg"], '/opt/a "b"/libfgshim.so', FACTS.selecting, preload=True)
     assert tomllib.loads(text) == {
         "containers": {
             "label": False,
@@ -368,7 +369,9 @@ def test_settings_of_podman_show_the_hook_and_pass_the_variables_of_the_job(vari
             ],
         }
     }
-    assert "ld.so.preload" not in podman_settings(variable, ["/run/fg"], "/hook", preload=False)
+    assert "ld.so.preload" not in podman_settings(
+        variable, ["/run/fg"], "/hook", FACTS.selecting, preload=False
+    )
 
 
 def test_settings_of_podman_that_the_user_has_named_are_kept():

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from builders import World, a_demand, a_gpu, a_job
 from fgsched.domain.states import JobState
 from fgsched.domain.units import format_indices
+from fgsched.gpus.nvidia import FACTS
 from fgsched.launch.spawner import cpu_words, pack
 from fgsched.lifecycle.launchspec import CpuBinding, JobOwner, LaunchContext, launch
 from fgsched.system.nice import cpu_binding
@@ -73,7 +74,7 @@ def test_cpus_beyond_those_of_any_kernel_are_left_out_of_the_message():
 
 def test_the_launch_has_the_binding_that_was_written_down_with_the_job():
     site = LaunchContext(
-        host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False
+        vendor=FACTS, host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False
     )
     job = replace(a_job(state=JobState.RUNNING), cpus="0,65")
     spec = launch(job, (), b"", site=site, owner=JobOwner(home="/", gid=1, groups=()))

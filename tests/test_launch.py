@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from builders import BOOT, a_job
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.states import JobState
+from fgsched.gpus.nvidia import FACTS
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.spawner import pack
 from fgsched.lifecycle.launchspec import JobOwner, LaunchContext, launch
@@ -17,7 +18,9 @@ from fgsched.lifecycle.transitions import Unclaimed
 from spawner_driver import NO_NEW_PRIVILEGES
 
 _FLAGS_AT = 20  # bytes before the flags in a launch message
-SITE = LaunchContext(host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False)
+SITE = LaunchContext(
+    vendor=FACTS, host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False
+)
 
 
 def a_launch(**more):

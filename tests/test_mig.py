@@ -25,6 +25,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.waiting import Shortfall
 from fgsched.gpus import READING, discover, mig, simulated
 from fgsched.gpus.backend import GpuReport
+from fgsched.gpus.nvidia import FACTS
 from fgsched.gpus.nvidia.nodes import nodes, nodes_of
 from fgsched.gpus.sampler import _Selected
 from fgsched.gpus.selection import Selection
@@ -303,7 +304,9 @@ def test_the_level_follows_from_the_instances():
 def test_a_job_is_told_the_uuid_of_its_instance():
     job = a_job(1, state=JobState.RUNNING)
     hold = Hold(gpu=110, share=WHOLE, memory=20 * GIB)
-    site = LaunchContext(host="h", run="/r", hook="/h", tmp="/t", kill_wait=1, become_user=False)
+    site = LaunchContext(
+        vendor=FACTS, host="h", run="/r", hook="/h", tmp="/t", kill_wait=1, become_user=False
+    )
     told = variables(job, [AssignedGpu(hold=hold, uuid="MIG-a")], site=site, tmpdir="/t", error_file="e")
     about = {name: told[name] for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "FG_JOB_GPUS")}
     assert about == {

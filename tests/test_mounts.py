@@ -12,6 +12,7 @@ from fgsched.config.load import Config
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Hold
 from fgsched.domain.states import JobState
+from fgsched.gpus.nvidia import FACTS
 from fgsched.gpus.nvidia.nodes import nodes, nodes_of
 from fgsched.launch.spawner import pack
 from fgsched.lifecycle.enforcement import MountPlan, others_of, preload_of
@@ -78,7 +79,14 @@ def launched(mounts: str):
     job = a_job(state=JobState.RUNNING, tier="shim", mounts=mounts)
     given = [AssignedGpu(hold=Hold(gpu=1, share=5000, memory=GIB), uuid="GPU-a")]
     site = LaunchContext(
-        host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=True, mounts=ROOTS
+        vendor=FACTS,
+        host="h",
+        run="/run/fg",
+        hook="/hook",
+        tmp="/tmp/fg-",
+        kill_wait=5,
+        become_user=True,
+        mounts=ROOTS,
     )
     return launch(job, given, b"", site=site, owner=JobOwner(home="/", gid=1, groups=()))
 

@@ -23,6 +23,7 @@ from cudapackages import NotHere
 from fgsched.controller.turn import ClientsEnded, JobEnded, JobStarted, RunningDaemon, ServerAnswered
 from fgsched.domain.job import WHOLE, Hold, Job, MpsUse
 from fgsched.domain.states import JobState
+from fgsched.gpus.nvidia import MPS
 from fgsched.lifecycle import mps
 from fgsched.lifecycle.enforcement import COMPUTE_NONE
 from fgsched.lifecycle.mps import MpsDaemon, Phase
@@ -33,7 +34,7 @@ from live_host import PATIENCE, Home, living
 # -- decisions --------------------------------------------------------------------------------------
 
 NOW = 1.8e9  # seconds since the epoch
-SETTINGS = mps.MpsSettings(gpus=frozenset({0, 1, 3}), program="/usr/bin/nvidia-cuda-mps-control")
+SETTINGS = mps.MpsSettings(gpus=frozenset({0, 1, 3}), program="/usr/bin/nvidia-cuda-mps-control", service=MPS)
 
 
 class PretendMps:
@@ -182,7 +183,7 @@ def test_the_part_of_the_threads_is_the_share_of_one_gpu_with_mps(job, compute, 
 
 def test_without_the_control_program_jobs_run_and_say_why_they_do_not_use_mps():
     world = MpsWorld([a_gpu(0)])
-    world.engine.mps.settings = mps.MpsSettings(gpus=frozenset({0}), program="")
+    world.engine.mps.settings = mps.MpsSettings(gpus=frozenset({0}), program="", service=MPS)
     world.submit([a_demand(5000)])
     world.settle()
     why = "nvidia-cuda-mps-control is not installed"
@@ -324,8 +325,8 @@ def test_a_power_cut_at_any_effect_leaves_no_daemon_behind_and_starts_none_twice
 
 def test_a_job_that_a_client_submits_does_not_inherit_its_daemon():
     client = b"A=1\0CUDA_MPS_PIPE_DIRECTORY=/run/job/1.1\0CUDA_MPS_LOG_DIRECTORY=/run/job/1.1\0"
-    assert mps.without_variables(client, "/run/job") == b"A=1\0"
-    assert mps.without_variables(client, "/other/job") == client
+    assert mps.without_variables(client, "/run/job", MPS) == b"A=1\0"
+    assert mps.without_variables(client, "/other/job", MPS) == client
 
 
 @pytest.mark.parametrize(
@@ -357,7 +358,7 @@ def test_the_control_program_speaks_the_protocol_that_the_desk_expects(tmp_path,
     program = nvidias() if kind == "nvidia" else fakemps.install(tmp_path / "mps", "serverless")
     pipes = tmp_path / "p"
     pipes.mkdir()
-    env = mps.daemon_variables(str(pipes), "")
+    env = mps.daemon_variables(str(pipes), "", MPS)
 
     def said(words: str) -> tuple[int, str, str]:
         done = subprocess.run(

@@ -5,6 +5,7 @@ import pytest
 from builders import a_demand, a_job
 from fgsched.domain.job import Hold, Request
 from fgsched.domain.states import JobState
+from fgsched.gpus.nvidia import FACTS
 from fgsched.lifecycle.jobvariables import OF_FENCE, is_of_job
 from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, merge_environment, variables
 from fgsched.slurm.environment import of_step
@@ -12,7 +13,14 @@ from fgsched.slurm.step import SrunStep
 from fgsched.submission.prepare import exported
 
 SITE = LaunchContext(
-    host="node", run="/run/fg", hook="", tmp="/tmp", kill_wait=30, become_user=False, simulates=True
+    vendor=FACTS,
+    host="node",
+    run="/run/fg",
+    hook="",
+    tmp="/tmp",
+    kill_wait=30,
+    become_user=False,
+    simulates=True,
 )
 
 
@@ -37,7 +45,9 @@ USERS = {"HOME": "/home/ann", "FG_HOME": "/q", "FG_CONFIG": "/c", "FGSUB_TIME": 
 
 def test_every_variable_of_a_job_and_of_a_step_is_known_as_such():
     step = of_step(SrunStep(command=("true",), tasks=2, gpus=1), outer(), 1, ["GPU-0"])
-    unknown = [name for name in outer() | step if not is_of_job(name) and name not in OF_FENCE]
+    unknown = [
+        name for name in outer() | step if not is_of_job(name) and name not in OF_FENCE | FACTS.of_jobs
+    ]
     assert unknown == []
 
 

@@ -6,11 +6,14 @@ from msgspec.structs import replace
 from builders import a_demand, a_job
 from fgsched.domain.job import Hold, Request
 from fgsched.domain.states import JobState
+from fgsched.gpus.nvidia import FACTS
 from fgsched.lifecycle.enforcement import MountPlan
 from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, variables
 from fgsched.lifecycle.visible import translated, words_of
 
-SITE = LaunchContext(host="node", run="/run/fg", hook="", tmp="/tmp", kill_wait=30, become_user=False)
+SITE = LaunchContext(
+    vendor=FACTS, host="node", run="/run/fg", hook="", tmp="/tmp", kill_wait=30, become_user=False
+)
 
 
 def slurm_of(*, share=0, **more):

@@ -21,7 +21,7 @@ from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import WHOLE, Gpu, GpuState
 from fgsched.domain.units import format_mebibytes, format_share
-from fgsched.lifecycle import mps
+from fgsched.gpus import vendors
 from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store import Store, files
 from fgsched.store.connection import may_lose_commits, version
@@ -408,9 +408,11 @@ def _mps(places: Paths, seen: _Seen) -> CheckResult:
     config = _config(places)
     if not config.has_mps:
         return CheckResult("MPS", OK, "no GPU has MPS")
-    if config.mps_program:
-        return CheckResult("MPS", OK, f"one daemon for each user and GPU, by {config.mps_program}")
-    text = f"{config.mps_control or mps.PROGRAM} is not installed: the hook paces jobs instead"
+    service = vendors.of_host().facts.service
+    if found := config.mps_program(service):
+        return CheckResult("MPS", OK, f"one daemon for each user and GPU, by {found}")
+    program = config.mps_control or service.program
+    text = f"{program} is not installed: the hook paces jobs instead"
     return CheckResult("MPS", WARN, text, "Install NVIDIA's package with it, or set mps_control in [gpus].")
 
 

@@ -158,7 +158,7 @@ def _described(about: protocol.About, counts: dict[str, int], places: Paths, *, 
         "state": about.state,
     }
     if about.visible is not None:
-        lines["limited by"] = f"CUDA_VISIBLE_DEVICES={about.visible}"
+        lines["limited by"] = f"{about.selection}={about.visible}"
     for word, warnings in (
         ("variables", about_variables(os.environ, about.site)),
         ("limits", about_limits(rlimits(), about.site)),

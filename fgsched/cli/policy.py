@@ -20,6 +20,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes
+from fgsched.gpus import vendors
 from fgsched.views.display import host_name, text_table
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def strangers(*, is_dry: bool, now: float) -> str:
         Unreachable: the controller is not running.
     """
     config = load(find_places())
-    rules = config.stranger_rules
+    rules = config.stranger_rules(vendors.of_host().facts.service)
     if rules.action == "off" and not is_dry:
         return ""
     with Client(find_places(), may_start=False) as client:
@@ -183,7 +184,7 @@ def _reported(now: float) -> list[Warned]:
 
 def _report(client: Client, due: list[Stranger], config: "Config", now: float) -> None:
     """Mail the administrator, and the users if the site wants that, and then record it."""
-    rules = config.stranger_rules
+    rules = config.stranger_rules(vendors.of_host().facts.service)
     _post(rules.to, *policies.stranger_report(due, host_name(), now), config)
     for user, own in groupby(sorted(due, key=lambda one: one.user), key=lambda one: one.user):
         if rules.action == "warn" and _is_account(user):

@@ -17,6 +17,7 @@ from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.states import JobState
 from fgsched.domain.units import format_share
 from fgsched.domain.waiting import ExpectedStart
+from fgsched.gpus import vendors
 from fgsched.protocol import GpuInfo, JobInfo
 from fgsched.reports import folder, present
 from fgsched.reports.facts import ReportReader
@@ -214,7 +215,7 @@ def _gpu(info: GpuInfo, jobs: Sequence[JobInfo], kinds: Kinds) -> GpuNow:
     return GpuNow(
         gpu=gpu.index,
         uuid=gpu.uuid,
-        model=gpu.model.removeprefix("NVIDIA ").removeprefix("GeForce ").removeprefix("Tesla "),
+        model=vendors.short_model(gpu.model),
         total=gpu.total,
         shares=tuple(sorted(shares, key=lambda one: one.job)),
         down=_down(info),

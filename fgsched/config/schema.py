@@ -29,9 +29,8 @@ from fgsched.domain.policy import (
     Weights,
 )
 from fgsched.domain.units import SubmitContext
+from fgsched.domain.vendor import ShareService
 from fgsched.hooks.settings import HookSettings
-from fgsched.lifecycle.mps import PROGRAM as MPS_PROGRAM
-from fgsched.lifecycle.mps import SERVER as MPS_SERVER
 from fgsched.lifecycle.mps import MpsSettings
 from fgsched.lifecycle.visible import VisibleDevices
 from fgsched.mail.letters import MailSettings
@@ -471,14 +470,13 @@ class Config(Struct, frozen=True, kw_only=True):
             partitions=self.idle_partitions,
         )
 
-    @property
-    def stranger_rules(self) -> StrangerRules:
-        """Return the settings of the watch for GPU processes of no job."""
+    def stranger_rules(self, service: ShareService) -> StrangerRules:
+        """Return the settings of the watch for GPU processes of no job. `service`: the vendor's MPS."""
         return StrangerRules(
             action=self.strangers,
             grace=self.strangers_grace,
             users=self.strangers_users,
-            commands=(*self.strangers_commands, *([MPS_SERVER] if self.has_mps else [])),
+            commands=(*self.strangers_commands, *([service.server] if self.has_mps else [])),
             to=self.strangers_to,
         )
 
@@ -503,11 +501,11 @@ class Config(Struct, frozen=True, kw_only=True):
             most_per_hour=self.mail_max_per_hour,
         )
 
-    def mps_on(self, gpus: Iterable[int]) -> MpsSettings:
+    def mps_on(self, gpus: Iterable[int], service: ShareService) -> MpsSettings:
         """Return the settings of MPS on a host with the GPUs of these indices."""
         words = {int(index): one.mps for index, one in self.per_gpu.items()}
         chosen = frozenset(index for index in gpus if (words.get(index) or self.mps) == "user")
-        return MpsSettings(gpus=chosen, program=self.mps_program if chosen else "")
+        return MpsSettings(gpus=chosen, program=self.mps_program(service) if chosen else "", service=service)
 
     @property
     def oversubscribed_gpus(self) -> dict[int, int]:
@@ -519,10 +517,9 @@ class Config(Struct, frozen=True, kw_only=True):
         """Tell whether a GPU has MPS."""
         return "user" in (self.mps, *(one.mps for one in self.per_gpu.values()))
 
-    @property
-    def mps_program(self) -> str:
+    def mps_program(self, service: ShareService) -> str:
         """Return the path of the control program of MPS; "": it is not there."""
-        places = [self.mps_control] if self.mps_control else [f"/usr/bin/{MPS_PROGRAM}"]
+        places = [self.mps_control] if self.mps_control else [f"/usr/bin/{service.program}"]
         return next((os.path.realpath(path) for path in places if os.access(path, os.X_OK)), "")
 
     @property

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from fgsched.store import Allocation
 from fgsched.system import cgroups
 
 log = logging.getLogger(__name__)
-_DRIVER = Path("/proc/driver/nvidia/version")
 _PATIENCE = 60.0  # seconds after which a query is considered lost with its process
 _NOT_HELD = "its enforcement does not work: "
 
@@ -26,11 +26,20 @@ _NOT_HELD = "its enforcement does not work: "
 class EnforcementGate:
     """`open_for` launches a job at once, or when the answer has arrived in `hear`."""
 
-    def __init__(self, sampler: gpus.AnySampler, *, run: str, hook: Path, is_real: bool) -> None:
+    def __init__(
+        self,
+        sampler: gpus.AnySampler,
+        *,
+        run: str,
+        hook: Path,
+        is_real: bool,
+        driver: Callable[[], str] = str,
+    ) -> None:
+        """`driver` returns a text that changes with the loaded driver."""
         self._sampler = sampler
         self._run = run
         self._hook = hook
-        self._is_real = is_real
+        self._is_real, self._driver = is_real, driver
         self._proved = ""  # for which driver and hook the verdict is
         self._verdict = ""  # why enforcement does not work; "": it works
         self._asked_at: float | None = None
@@ -60,9 +69,7 @@ class EnforcementGate:
     def _key(self) -> str:
         """Return a key that changes with the loaded driver and the build of the hook."""
         about = os.stat(self._hook) if self._hook.exists() else None
-        driver = ""
-        with suppress(OSError):
-            driver = _DRIVER.read_text()
+        driver = self._driver()
         return f"{(about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size) if about else None}{driver}"
 
     def _ask(self, card: Allocation) -> None:

@@ -27,6 +27,7 @@ from fgsched.domain.fence import FENCE_DIR, FenceReply, FenceRequest
 from fgsched.domain.job import Demand, Gpu, Hold, Job
 from fgsched.domain.states import JobState, Tier
 from fgsched.domain.units import format_share
+from fgsched.domain.vendor import VendorFacts
 from fgsched.gpus.ownership import holder_of
 from fgsched.launch.fence import ATTEMPT, PODMAN_SETTINGS, FenceDirectory, choose, members, remove, seal_of
 from fgsched.lifecycle.containers import variables
@@ -96,15 +97,17 @@ class Fence:
         self._request, self._config = request, config
         self._process = _opened(request.pid)
         inventory, self._sampler = gpus.attach(config, os.environ, option=request.gpus)
+        self._vendor = inventory.vendor.facts
         if not inventory.gpus:
-            raise Refused(
-                f"there are no GPUs: {inventory.note}", "nvidia-smi -L lists the GPUs of the driver."
-            )
+            remedy = f"{self._vendor.listing} lists the GPUs of the driver."
+            raise Refused(f"there are no GPUs: {inventory.note}", remedy)
         self._gpus = inventory.gpus
         place = FenceDirectory(Path(request.run))
         with place.locked():
             place.sweep()
-            chosen = choose(request.demand, self._gpus, self._first_reading(), place.given())
+            chosen = choose(
+                request.demand, self._gpus, self._first_reading(), place.given(), self._vendor.listing
+            )
             _refuse_owned(gpu for gpu, _ in chosen)
             self._make(place, chosen)
         self._watchdog = Watchdog(request.run, watchdog_policy(config), self._hear)
@@ -128,7 +131,7 @@ class Fence:
         head: bytes = region.pack(number, ATTEMPT, limits, pacing, [(memory, False)] * len(limits))
         self.folder = place.path(number)
         self._is_watched = place.create(number, head, fgshim.library())  # locked until this process ends
-        self.environment = _variables(self.folder, chosen, self._config.visible_devices)
+        self.environment = _variables(self.folder, chosen, self._config.visible_devices, self._vendor)
         if why := _prove(self.folder, number, head, self.environment):
             remove(self.folder)
             raise Refused(f"the fence does not work: {why}", "Examine LD_PRELOAD and LD_LIBRARY_PATH.")
@@ -235,7 +238,9 @@ def _as_job(number: int, demand: Demand, holds: tuple[Hold, ...]) -> Job:
     )
 
 
-def _variables(folder: Path, chosen: list[tuple[Gpu, Hold]], setting: VisibleDevices) -> dict[str, str]:
+def _variables(
+    folder: Path, chosen: list[tuple[Gpu, Hold]], setting: VisibleDevices, vendor: VendorFacts
+) -> dict[str, str]:
     """Return the variables of the programs in a fence."""
     preloads = [f"{folder}/libfgshim.so", *filter(None, [os.environ.get("LD_PRELOAD")])]
     hook = str(fgshim.library())
@@ -244,20 +249,22 @@ def _variables(folder: Path, chosen: list[tuple[Gpu, Hold]], setting: VisibleDev
     return {
         "LD_PRELOAD": ":".join(preloads),
         FENCE_DIR: str(folder),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": words,
+        **dict(vendor.constant),
+        vendor.selection: words,
         "FG_GPU_FRACTION": format_share(sum(hold.share for _, hold in chosen)),
         "FG_GPU_MEM_MB": str(chosen[0][1].memory >> 20),
         "FG_GPU_UUIDS": ",".join(uuid for _, uuid in gpus),
         WORDS: words,
         **variables(str(folder), hook, installed(), preload=False),
-        **_podman(folder, hook),
+        **_podman(folder, hook, vendor),
     }
 
 
-def _podman(folder: Path, hook: str) -> dict[str, str]:
+def _podman(folder: Path, hook: str, vendor: VendorFacts) -> dict[str, str]:
     """Return the variable with the settings of podman for a fence, unless the user has named settings."""
-    own = write_podman_settings(folder / PODMAN_SETTINGS, [str(folder)], hook, preload=False)
+    own = write_podman_settings(
+        folder / PODMAN_SETTINGS, [str(folder)], hook, vendor.selecting, preload=False
+    )
     return {name: path for name, path in own.items() if not os.environ.get(name)}
 
 

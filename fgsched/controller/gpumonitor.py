@@ -34,11 +34,11 @@ _SOON = 0.1  # seconds between two queries while a GPU still lists an ended job
 _AGAIN = 0.5  # the same while the watchdog suspects a running job
 _PATIENCE = 60.0  # seconds after which an unanswered query is lost
 
-# -- the size of CUDA contexts ----------------------------------------------------------------------
+# -- the size of contexts ---------------------------------------------------------------------------
 
 
 class ContextCosts:
-    """Record the smallest measured size of a CUDA context on each GPU model.
+    """Record the smallest measured size of a context on each GPU model.
 
     Larger measurements are ignored, because they can include other memory outside the hook, such as code.
     """

@@ -79,7 +79,7 @@ class GpuTime:
                     measure(borrower, rows, own, ahead)
 
     def mechanism(self, job: Job) -> str:
-        """Return the method of pacing: "nvml" or "events", by which it measures; "mps:50"; "": no pacing."""
+        """Return the method of pacing: by which it measures, such as "events"; "mps:50"; "": no pacing."""
         if job.mps is not None and job.mps.word:
             return job.mps.word
         paced = self._jobs.get((job.id, job.attempt))

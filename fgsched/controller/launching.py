@@ -16,6 +16,7 @@ from fgsched.controller.hooking import HookDesk
 from fgsched.domain.job import Job
 from fgsched.domain.policy import Policy
 from fgsched.domain.states import Tier
+from fgsched.domain.vendor import VendorFacts
 from fgsched.launch.launcher import Cgroups, Launcher, Ports
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Watch
@@ -64,9 +65,12 @@ def build(
 ) -> LaunchParts:
     """Create the launcher and its parts for a queue with the run directory `run`."""
     inventory, is_real = beside.inventory, beside.inventory.is_real
+    vendor = inventory.vendor
     memory = cgroups.find(store.name)
     device = cgroups.for_devices(store.name) if inventory.limits and os.geteuid() == 0 else None
-    gate = EnforcementGate(beside.sampler, run=str(run.path), hook=library(), is_real=is_real)
+    gate = EnforcementGate(
+        beside.sampler, run=str(run.path), hook=library(), is_real=is_real, driver=vendor.driver_state
+    )
     mounts = find_mounts(config.preload, places.run, inventory.nodes, may_make=places.mode == "system")
     spaces, pids = _of_users(places, config, store.name)
     ports = Ports(
@@ -83,11 +87,11 @@ def build(
         context=reports.context,
         compute=lambda job: compute_policy_of(job, reports.policy()),
     )
-    context = launch_context(places, run.path, config, mounts)
+    context = launch_context(places, run.path, config, mounts, vendor.facts)
     simulates = inventory.is_sampled and not is_real
-    context = msgspec.structs.replace(context, proves=is_real, simulates=simulates)
+    context = msgspec.structs.replace(context, proves=is_real and vendor.facts.is_hooked, simulates=simulates)
     launcher = Launcher(run, beside.spawner, context, ports, Cgroups(memory, device, pids))
-    tier = (Tier.DRIVER if device else Tier.SHIM).value
+    tier = (Tier.DRIVER if device else Tier.SHIM if vendor.facts.is_hooked else Tier.NONE).value
     return LaunchParts(launcher, gate, mounts, memory, tier, spaces, pids)
 
 
@@ -101,10 +105,12 @@ def run_directory(places: Paths, store: Store) -> RunDir:
     return RunDir(own, boot_id())
 
 
-def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) -> LaunchContext:
+def launch_context(
+    places: Paths, run: Path, config: Config, mounts: MountPlan, vendor: VendorFacts
+) -> LaunchContext:
     """Return the values that are equal for all launches."""
     podman = containers.write_podman_settings(
-        run / "containers.conf", [str(places.run)], str(library()), preload=bool(mounts.how)
+        run / "containers.conf", [str(places.run)], str(library()), vendor.selecting, preload=bool(mounts.how)
     )
     return LaunchContext(
         host=socket.gethostname(),
@@ -113,6 +119,7 @@ def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) 
         tmp=config.tmp,
         kill_wait=config.kill_wait,
         become_user=places.mode == "system",
+        vendor=vendor,
         no_new_privileges=config.no_new_privileges,
         visible={one.name: one.visible_env for one in config.policy.resources},
         visible_devices=config.visible_devices,

@@ -17,8 +17,9 @@ from pathlib import Path
 from fgsched.config.load import Config
 from fgsched.controller.mpsservers import MpsServers
 from fgsched.controller.turn import ClientsEnded, Event, RunningDaemon, ServerAnswered
-from fgsched.domain.job import Gpu, Job, Request
+from fgsched.domain.job import Job, Request
 from fgsched.domain.states import JobState
+from fgsched.gpus.inventory import Inventory
 from fgsched.hooks.process import HookRunner
 from fgsched.hooks.settings import HookRun, Ran
 from fgsched.launch.launcher import Launcher
@@ -52,9 +53,10 @@ class MpsDesk:
         """Be the host of `servers`, with the processes of `launcher`."""
         self._servers, self._launcher, servers.host = servers, launcher, self
 
-    def obey(self, config: Config, gpus: Iterable[Gpu]) -> None:
-        """Use these settings for jobs that start from now on. `gpus`: of the host."""
-        self._servers.settings = config.mps_on(gpu.index for gpu in gpus if gpu.mig is None)
+    def obey(self, config: Config, inventory: Inventory) -> None:
+        """Use these settings for jobs that start from now on."""
+        whole = [gpu.index for gpu in inventory.gpus if gpu.mig is None]
+        self._servers.settings = config.mps_on(whole, inventory.vendor.facts.service)
 
     @property
     def launcher(self) -> Launcher:
@@ -105,7 +107,10 @@ class MpsDesk:
         """Launch a daemon. JobStarted or Failed follows."""
         server, place = step.server, self.directory(step.server.id, step.server.number)
         script = f"#!/bin/sh\nexec {shlex.quote(self._servers.settings.program)} -f\n"
-        environment = mps.daemon_variables(place, server.uuid) | {"HOME": "/", "FG_JOB_DIR": place}
+        environment = mps.daemon_variables(place, server.uuid, self._servers.settings.service) | {
+            "HOME": "/",
+            "FG_JOB_DIR": place,
+        }
         self.launcher.start_daemon(_pseudo(server, place), script.encode(), environment)
 
     def follow(self, server: MpsDaemon, shepherd: Shepherd) -> None:
@@ -235,7 +240,7 @@ class MpsDesk:
         run = HookRun(
             path=self._servers.settings.program,
             seconds=seconds,
-            environment=mps.daemon_variables(place, ""),
+            environment=mps.daemon_variables(place, "", self._servers.settings.service),
             input=words,
             keep=_KEEP,
             uid=uid,

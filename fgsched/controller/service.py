@@ -139,7 +139,7 @@ class Controller:
     def _furnish(self, config: Config) -> None:
         """Give the engine its log, its settings, the epilog and the MPS daemons."""
         self._mps.attach(self._engine.mps, self._launcher)
-        self._mps.obey(config, self._beside.inventory.gpus)
+        self._mps.obey(config, self._beside.inventory)
         self._engine.binding = cpu_binding(config.cpu_binding)
         self._engine.epilogs = self._hooks
         self._engine.log = decision_log()
@@ -365,14 +365,15 @@ class Controller:
         dispatcher.about = replace(dispatcher.about, config=config)
         self._requests.jobs.rules = rules(self._places, config)
         run = self._launcher.run.path
-        self._launcher.reconfigure(launch_context(self._places, run, config, self._engine.mounts))
+        vendor = self._beside.inventory.vendor.facts
+        self._launcher.reconfigure(launch_context(self._places, run, config, self._engine.mounts, vendor))
         self._engine.binding = cpu_binding(config.cpu_binding)
         self._monitor.interval = config.interval
         self._monitor.watchdog.policy = watchdog_policy(config)
         self._contexts.default = config.context_memory
         self._mailroom.obey(config.mails)
         self._hooks.obey(config.hooks)
-        self._mps.obey(config, self._beside.inventory.gpus)
+        self._mps.obey(config, self._beside.inventory)
         self._pruner.obey(_keep(config), time.monotonic())
         self._books.obey(config)
         self._sampling.obey(config.interval)

@@ -225,7 +225,7 @@ class AdoptedProcess(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class MpsUse(Struct, frozen=True, kw_only=True, gc=False):
-    """How a job uses the Multi-Process Service (MPS) of NVIDIA on its GPU."""
+    """How a job uses the Multi-Process Service (MPS) on its GPU."""
 
     server: int  # number of its daemon among those of the user and GPU; 0: none
     percent: int  # of the threads of the GPU
@@ -403,7 +403,7 @@ class MigInstance(Struct, frozen=True, kw_only=True, gc=False):
 class Gpu(Struct, frozen=True, kw_only=True, gc=False):
     """One GPU of the host, or one MIG instance."""
 
-    index: int  # in the order of NVML and nvidia-smi; see gpus/mig.py for that of a MIG instance
+    index: int  # in the order of the driver; see gpus/mig.py for that of a MIG instance
     uuid: str
     model: str
     total: int  # bytes

@@ -34,7 +34,7 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     shards_per_gpu: int = 0  # 0: the site defines none
     fgpu_per_gpu: int = 0  # 0: the site defines none
     share_step: int = 1  # ten-thousandths; shares are multiples of this
-    context_memory: int = 0  # bytes: the smallest charge of a CUDA context on a GPU of the host; 0: unknown
+    context_memory: int = 0  # bytes: the smallest charge of a context on a GPU of the host; 0: unknown
     undefined: tuple[str, ...] = ()  # options whose names the site does not define: "account", "qos"
     known: tuple[str, ...] = ()  # of them, what jobs of this user have: "account=NAME", "qos=NAME"
     own: bool = True  # whether the controller is the user's, and not that of the host

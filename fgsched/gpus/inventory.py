@@ -2,12 +2,11 @@
 
 import select as polling
 from collections.abc import Mapping
-from typing import cast
+from typing import Protocol, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.config.load import Config
 from fgsched.domain.job import Gpu
 from fgsched.gpus import vendors
 from fgsched.gpus.backend import INVENTORY, WAKE_FACTOR, LocalBackend, Vendor
@@ -16,6 +15,38 @@ from fgsched.gpus.selection import Selection, select
 from fgsched.gpus.simulated import SimulatedGpus
 
 _START_TIME = 10.0  # seconds beyond its deadlines that a starting supervisor may take to answer
+
+
+class GpuSettings(Protocol):
+    """The settings of GPUs. Reports need names of models from here, and the configuration needs reports."""
+
+    @property
+    def devices(self) -> str:
+        """Return `[gpus] devices`."""
+
+    @property
+    def headroom(self) -> int:
+        """Return the bytes of each GPU that are kept free of jobs."""
+
+    @property
+    def oversubscribe(self) -> int:
+        """Return the ten-thousandths of each GPU that jobs may hold."""
+
+    @property
+    def oversubscribed_gpus(self) -> Mapping[int, int]:
+        """Return those of single GPUs, by index."""
+
+    @property
+    def share_instances(self) -> bool:
+        """Return whether parts of MIG instances are allocated."""
+
+    @property
+    def gpu_features(self) -> Mapping[int, tuple[str, ...]]:
+        """Return the features of the configuration by index."""
+
+    @property
+    def deadline(self) -> float:
+        """Return the seconds that the driver has for an answer."""
 
 
 class Inventory(Struct, frozen=True, kw_only=True):
@@ -44,7 +75,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
         return self.vendor.nodes(), self.vendor.nodes_of(self.gpus)
 
 
-def discover(config: Config, environ: Mapping[str, str], *, option: str = "") -> Inventory:
+def discover(config: GpuSettings, environ: Mapping[str, str], *, option: str = "") -> Inventory:
     """Return the current GPUs; without a driver there are none, and `note` says why.
 
     Raises:
@@ -55,7 +86,9 @@ def discover(config: Config, environ: Mapping[str, str], *, option: str = "") ->
     return inventory
 
 
-def attach(config: Config, environ: Mapping[str, str], *, option: str = "") -> tuple[Inventory, AnySampler]:
+def attach(
+    config: GpuSettings, environ: Mapping[str, str], *, option: str = ""
+) -> tuple[Inventory, AnySampler]:
     """Return the current GPUs and a started sampler. For the controller, before it opens the queue.
 
     Args:
@@ -82,14 +115,14 @@ def attach(config: Config, environ: Mapping[str, str], *, option: str = "") -> t
     return Inventory(gpus=chosen, source=source, is_sampled=backend.is_sampled), local_sampler
 
 
-def check(config: Config) -> None:
+def check(config: GpuSettings) -> None:
     """Check how a configuration describes the GPUs; the driver is not asked. Raises BadUsage."""
     if named := vendors.described(_selection(config, {}, "").source):
         vendor, description = named
         vendor.check(description)
 
 
-def _selection(config: Config, environ: Mapping[str, str], option: str) -> Selection:
+def _selection(config: GpuSettings, environ: Mapping[str, str], option: str) -> Selection:
     selection = select(
         config.devices,
         environ,

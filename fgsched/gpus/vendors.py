@@ -37,6 +37,14 @@ def variables_of_jobs() -> frozenset[str]:
     return frozenset().union(*(vendor.facts.of_jobs for vendor in VENDORS))
 
 
-def brands() -> tuple[str, ...]:
-    """Return the words that short names of models leave out."""
-    return tuple(dict.fromkeys(word for vendor in VENDORS for word in vendor.facts.brands))
+def short_model(model: str) -> str:
+    """Return the name of a GPU model without the names of its vendor and product line at its beginning."""
+    for brand in (word for vendor in VENDORS for word in vendor.facts.brands):
+        model = model.removeprefix(f"{brand} ")
+    return model
+
+
+def shortest_model(model: str) -> str:
+    """Return the name of a GPU model without the words that most models of its vendor have."""
+    common = {word for vendor in VENDORS for word in (*vendor.facts.brands, *vendor.facts.series)}
+    return " ".join(word for word in model.split() if word not in common)

@@ -127,13 +127,18 @@ def _is_below(pid: int, root: int, above: Mapping[int, int]) -> bool:
 
 
 def choose(
-    demand: Demand, gpus: tuple[Gpu, ...], readings: Mapping[int, Reading], given: Mapping[str, int]
+    demand: Demand,
+    gpus: tuple[Gpu, ...],
+    readings: Mapping[int, Reading],
+    given: Mapping[str, int],
+    listing: str = "",
 ) -> list[tuple[Gpu, Hold]]:
     """Return the GPUs of a fence, in the order of their use, and the part of each.
 
     Args:
         readings: the present use of each GPU, by index.
         given: {UUID: bytes} of the user's other fences.
+        listing: command that lists the GPUs of the driver, for messages.
 
     Raises:
         Refused: too few GPUs have the type and the memory.
@@ -143,7 +148,7 @@ def choose(
     fitting = [one for one in parts if given.get(one[0].uuid, 0) + one[1].memory <= one[0].usable]
     fitting.sort(key=lambda one: (given.get(one[0].uuid, 0), _used(readings, one[0].index), one[0].index))
     if len(fitting) < demand.gpus:
-        raise Refused(*_too_few(demand, parts, given))
+        raise Refused(*_too_few(demand, parts, given, listing))
     return fitting[: demand.gpus]
 
 
@@ -151,10 +156,12 @@ def _used(readings: Mapping[int, Reading], index: int) -> int:
     return readings[index].used if index in readings else 0
 
 
-def _too_few(demand: Demand, parts: list[tuple[Gpu, Hold]], given: Mapping[str, int]) -> tuple[str, str]:
+def _too_few(
+    demand: Demand, parts: list[tuple[Gpu, Hold]], given: Mapping[str, int], listing: str
+) -> tuple[str, str]:
     """Return the cause and the remedy if too few GPUs can have a fence."""
     if len(parts) < demand.gpus:
-        return f"there are {len(parts)} GPUs to choose from, and {demand.gpus} are needed", "nvidia-smi -L"
+        return f"there are {len(parts)} GPUs to choose from, and {demand.gpus} are needed", listing
     about = "; ".join(
         f"GPU {gpu.index}: {format_mebibytes(hold.memory)} of {format_mebibytes(gpu.usable)}"
         + (f", and your other fences have {format_mebibytes(given[gpu.uuid])}" if gpu.uuid in given else "")

@@ -205,7 +205,7 @@ class Launcher:
 
     def _message(self, job: Job, given: Sequence[Allocation], host_user: HostUser | None) -> bytes:
         script, environment = self._ports.material(job.id)
-        environment = without_variables(environment, f"{self.run.path}/job")
+        environment = without_variables(environment, f"{self.run.path}/job", self._site.vendor.service)
         cards = [AssignedGpu(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
         owner = _owner(job, host_user, become=self._site.become_user)
         owner = self._with_directories(job, owner, host_user)

@@ -40,7 +40,7 @@ class Slot(Struct, frozen=True):
 
     @property
     def has_context(self) -> bool:
-        """Return whether the process has a CUDA context on the GPU."""
+        """Return whether the process has a context on the GPU."""
         return bool(self.process.contexts[self.position])
 
 

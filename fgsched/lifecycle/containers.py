@@ -125,7 +125,7 @@ def variables(folder: str, hook: str, runtimes: Sequence[str], *, preload: bool)
 PODMAN = "CONTAINERS_CONF_OVERRIDE"  # names settings in addition to those of the site and the user
 OLDER_PODMAN = "CONTAINERS_CONF"  # names the only settings that are read
 _APPENDS = (4, 8)  # the first version of podman whose settings can extend a list
-_PASSED = ("LD_PRELOAD", "FG_JOB_DIR", "FG_FENCE_DIR", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+_PASSED = ("LD_PRELOAD", "FG_JOB_DIR", "FG_FENCE_DIR")
 
 
 def podman_variable(version: str, *, has_settings: bool) -> str:
@@ -142,7 +142,9 @@ def podman_variable(version: str, *, has_settings: bool) -> str:
     return "" if has_settings else OLDER_PODMAN
 
 
-def podman_settings(variable: str, shown: Sequence[str], hook: str, *, preload: bool) -> str:
+def podman_settings(
+    variable: str, shown: Sequence[str], hook: str, of_gpus: Sequence[str], *, preload: bool
+) -> str:
     """Return settings (containers.conf) by which podman shows a container the hook of the job around it.
 
     The settings are the same for all jobs: variables have the values of the process that starts podman.
@@ -151,12 +153,13 @@ def podman_settings(variable: str, shown: Sequence[str], hook: str, *, preload: 
         variable: that of `podman_variable`.
         shown: directories that contain the directories of jobs.
         hook: the file to which the link in a job's directory leads.
+        of_gpus: the variables by which programs find the GPUs of a job.
         preload: jobs have an /etc/ld.so.preload of their own.
     """
     volumes = [*(f"{path}:{path}" for path in shown), f"{hook}:{hook}:ro"]
     volumes += ["/etc/ld.so.preload:/etc/ld.so.preload:ro"] if preload else []
     more = ["{append = true}"] if variable == PODMAN else []
-    lists = {"env": _PASSED, "volumes": volumes}
+    lists = {"env": (*_PASSED, *of_gpus), "volumes": volumes}
     lines = [f"{name} = [{', '.join([*map(_quoted, values), *more])}]" for name, values in lists.items()]
     return "\n".join(["[containers]", "label = false", *lines, ""])
 

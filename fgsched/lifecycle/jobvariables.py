@@ -32,13 +32,7 @@ _NAMES = frozenset(
         *("SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST", "SLURM_GPUS_ON_NODE"),
     }
 )
-OF_FENCE = frozenset(
-    {
-        *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "TMPDIR"),
-        *("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
-        *("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
-    }
-)
+OF_FENCE = frozenset({"TMPDIR"})  # with the variables of the GPU vendors
 
 
 def is_of_job(name: str) -> bool:
@@ -46,7 +40,10 @@ def is_of_job(name: str) -> bool:
     return name in _NAMES or name.startswith(_PREFIXES)
 
 
-def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the variables of the job and the step in which it was read."""
-    fence = OF_FENCE if MARK in environ else frozenset()
+def without_outer_job(environ: Mapping[str, str], of_gpus: frozenset[str]) -> dict[str, str]:
+    """Return an environment without the variables of the job and the step in which it was read.
+
+    `of_gpus`: the variables of jobs of every GPU vendor.
+    """
+    fence = OF_FENCE | of_gpus if MARK in environ else frozenset()
     return {name: text for name, text in environ.items() if not is_of_job(name) and name not in fence}

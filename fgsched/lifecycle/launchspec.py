@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from fgsched.domain.job import Hold, Job, Request, is_instance
 from fgsched.domain.units import format_indices, format_share, parse_indices
+from fgsched.domain.vendor import VendorFacts
 from fgsched.lifecycle import containers, mps
 from fgsched.lifecycle.arrays import variables as array_variables
 from fgsched.lifecycle.enforcement import MountPlan, is_hooked, others_of, preload_of
@@ -59,6 +60,7 @@ class LaunchContext(Struct, frozen=True, kw_only=True):
     tmp: str  # parent of private temporary directories; users can have separate ones
     kill_wait: float  # seconds between SIGTERM and SIGKILL
     become_user: bool  # system mode
+    vendor: VendorFacts  # of the GPUs of the host
     no_new_privileges: bool = False  # setuid programs run as the job's user
     visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable with its indices
     visible_devices: VisibleDevices = "numbers"
@@ -151,7 +153,6 @@ _SLURM = {  # our variable -> those of Slurm with its value
     ),  # the others only if an option was given: programs ask for presence
     "FG_CPUS_ON_NODE": ("SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE"),
     "FG_JOB_GPUS": ("SLURM_JOB_GPUS",),
-    "CUDA_VISIBLE_DEVICES": ("GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES"),
     "TMPDIR": ("SLURM_TMPDIR",),
     **{
         f"FG_{name}": (f"SLURM_{name}",)
@@ -198,7 +199,7 @@ def variables(
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
         **(_variables_of_site(job, given, site) if given else _programs(site)),
-        **_gpu_variables(tuple(given), _words(job, given, site)),
+        **_gpu_variables(tuple(given), _words(job, given, site), site.vendor),
         **_resource_variables(job, site.visible),
         **_array_variables(job),
     }
@@ -209,7 +210,7 @@ def variables(
     if request.demand.host_memory:
         own["FG_MEM_PER_NODE"] = str(request.demand.host_memory >> 20)
     if request.slurm_env:
-        own.update(_slurm(job, own))
+        own.update(_slurm(job, own, site.vendor))
     return own
 
 
@@ -244,7 +245,7 @@ def _mps_variables(job: Job, memory: int, site: LaunchContext) -> dict[str, str]
     if job.mps is None or name is None or not is_client(job):
         return {}
     uid, gpu, number = name
-    return mps.variables(job.mps, job_dir(site.run, mps.id_of(uid, gpu), number), memory)
+    return mps.variables(job.mps, job_dir(site.run, mps.id_of(uid, gpu), number), memory, site.vendor.service)
 
 
 def _container_variables(job: Job, directory: str, site: LaunchContext) -> dict[str, str]:
@@ -257,7 +258,7 @@ def _container_variables(job: Job, directory: str, site: LaunchContext) -> dict[
 
 
 def _words(job: Job, given: Sequence[AssignedGpu], site: LaunchContext) -> tuple[str, ...]:
-    """Return the words of CUDA_VISIBLE_DEVICES. The server of MPS numbers GPUs in its own way."""
+    """Return the words that select the job's GPUs. The server of MPS numbers GPUs in its own way."""
     hooked = is_hooked(job.tier, has_cards=True)
     setting = "uuids" if is_client(job) and not hooked else site.visible_devices
     gpus = [(card.hold.gpu, card.uuid) for card in given]
@@ -265,24 +266,26 @@ def _words(job: Job, given: Sequence[AssignedGpu], site: LaunchContext) -> tuple
 
 
 @lru_cache(maxsize=256)
-def _gpu_variables(given: tuple[AssignedGpu, ...], words: tuple[str, ...]) -> Mapping[str, str]:
+def _gpu_variables(
+    given: tuple[AssignedGpu, ...], words: tuple[str, ...], vendor: VendorFacts
+) -> Mapping[str, str]:
     """Return the variables that select the job's GPUs; an empty list hides all GPUs."""
     indices = ",".join(str(card.hold.gpu) for card in given)
     if not given:
-        return {"CUDA_VISIBLE_DEVICES": "", "FG_JOB_GPUS": "", "FG_GPUS_ON_NODE": "0"}
+        return {vendor.selection: "", "FG_JOB_GPUS": "", "FG_GPUS_ON_NODE": "0"}
     uuids = ",".join(card.uuid for card in given)
     share = sum(card.hold.share for card in given)
     cpus = format_indices(cpu for card in given for cpu in card.cpus)
     return {
-        "CUDA_VISIBLE_DEVICES": ",".join(words),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        vendor.selection: ",".join(words),
+        **dict(vendor.constant),
         "FG_JOB_GPUS": indices,
         "FG_GPUS_ON_NODE": str(len(given)),
         "FG_GPU_FRACTION": format_share(share),
         "FG_GPU_MEM_MB": str(given[0].hold.memory >> 20),
         "FG_GPU_UUIDS": uuids,
         WORDS: ",".join(words),
-        **({"NVIDIA_VISIBLE_DEVICES": uuids} if any(is_instance(card.uuid) for card in given) else {}),
+        **({vendor.uuids: uuids} if vendor.uuids and any(is_instance(card.uuid) for card in given) else {}),
         **({"FG_GPU_CPUS": cpus} if cpus else {}),
     }
 
@@ -307,9 +310,10 @@ def _array_variables(job: Job) -> dict[str, str]:
     return {f"FG_{name}": str(value) for name, value in about.items()}
 
 
-def _slurm(job: Job, own: Mapping[str, str]) -> dict[str, str]:
+def _slurm(job: Job, own: Mapping[str, str], vendor: VendorFacts) -> dict[str, str]:
     """Return the variables that Slurm sets in the shell of a batch script, as far as one host has them."""
-    found = {twin: value for name, value in own.items() if value for twin in _SLURM.get(name, ())}
+    twins = {**_SLURM, vendor.selection: vendor.aliases}
+    found = {twin: value for name, value in own.items() if value for twin in twins.get(name, ())}
     for name in ("SLURM_RESTART_COUNT", "SLURM_GPUS_ON_NODE"):
         if found.get(name) == "0":  # then Slurm does not set it
             del found[name]

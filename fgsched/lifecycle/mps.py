@@ -1,4 +1,4 @@
-"""The Multi-Process Service (MPS) of NVIDIA: the jobs that use it, and the steps of its control daemons.
+"""The Multi-Process Service (MPS) of a vendor: the jobs that use it, and the steps of its control daemons.
 
 A GPU has one daemon for each user whose jobs use MPS there. It is started before the first of these jobs is
 launched, and ended after the last one. `plan` decides and does no I/O; `controller/mpsservers.py` keeps the
@@ -9,15 +9,14 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fgsched.domain.job import WHOLE, Job, MpsUse
 from fgsched.domain.states import JobState
+from fgsched.domain.vendor import ShareService
 from fgsched.lifecycle.enforcement import COMPUTE_NONE
 
-PROGRAM = "nvidia-cuda-mps-control"
-SERVER = "nvidia-cuda-mps-server"
 MOST_JOBS = 48  # on one GPU: the clients that every GPU since Volta and every driver takes
 START_TIME = 20.0  # seconds in which a daemon must have started a server
 DUE_TIME = 30.0  # seconds in which an earlier daemon of the user and GPU must have ended
@@ -60,6 +59,7 @@ class MpsSettings(Struct, frozen=True, kw_only=True):
 
     gpus: frozenset[int] = frozenset()  # indices of the GPUs with MPS
     program: str = ""  # the control program; "": it is not installed
+    service: ShareService = field(default_factory=ShareService)  # of the vendor of the GPUs
 
 
 OFF = MpsSettings()
@@ -79,45 +79,39 @@ def percent_of(job: Job, compute: str, settings: MpsSettings) -> int:
     return 100 if compute == COMPUTE_NONE else max(1, job.holds[0].share * 100 // WHOLE)
 
 
-def variables(use: MpsUse, directory: str, memory: int) -> dict[str, str]:
+def variables(use: MpsUse, directory: str, memory: int, service: ShareService) -> dict[str, str]:
     """Return the variables of a client.
 
     `directory`: of the daemon. `memory`: limit of each process in bytes.
     """
-    return {
-        "CUDA_MPS_PIPE_DIRECTORY": directory,
-        "CUDA_MPS_LOG_DIRECTORY": directory,
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(use.percent),
-        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={memory >> 20}M",  # 0: the only GPU that the job sees
-    }
+    values = {"directory": directory, "percent": use.percent, "mebibytes": memory >> 20}
+    return {name: template.format(**values) for name, template in service.client}
 
 
-def without_variables(environment: bytes, jobs: str) -> bytes:
+def without_variables(environment: bytes, jobs: str, service: ShareService) -> bytes:
     """Return a submitted environment without the variables of a client, if a client submitted it.
 
     `jobs`: directory of all job directories. The daemon of another job serves another GPU, or has ended.
     """
-    if f"CUDA_MPS_PIPE_DIRECTORY={jobs}/".encode() not in environment:
+    if not service.directory or f"{service.directory}={jobs}/".encode() not in environment:
         return environment
-    kept = [entry for entry in environment.split(b"\0")[:-1] if not entry.startswith(b"CUDA_MPS_")]
+    kept = [entry for entry in environment.split(b"\0")[:-1] if not entry.startswith(service.prefix.encode())]
     return b"".join(entry + b"\0" for entry in kept)
 
 
-def daemon_variables(directory: str, uuid: str) -> dict[str, str]:
+def daemon_variables(directory: str, uuid: str, service: ShareService) -> dict[str, str]:
     """Return the variables of a daemon and of the commands to it. `uuid`: of its GPU."""
     return {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "LC_ALL": "C",
-        "CUDA_MPS_PIPE_DIRECTORY": directory,
-        "CUDA_MPS_LOG_DIRECTORY": directory,
-        "CUDA_VISIBLE_DEVICES": uuid,
+        **{name: text.format(directory=directory, uuid=uuid) for name, text in service.daemon},
     }
 
 
 def refusal(settings: MpsSettings, directory: str) -> str:
     """Return why no daemon can be started with this directory; "": it can."""
     if not settings.program:
-        return f"{PROGRAM} is not installed"
+        return f"{settings.service.program} is not installed"
     if len(directory) > _LONGEST_PATH:
         return f"the path of its directory is longer than {_LONGEST_PATH} bytes"
     return ""

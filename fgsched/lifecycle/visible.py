@@ -1,4 +1,4 @@
-"""The words with which CUDA_VISIBLE_DEVICES selects the GPUs of a job."""
+"""The words with which a variable of the vendor selects the GPUs of a job."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -14,11 +14,11 @@ def words_of(
 ) -> tuple[str, ...]:
     """Return the word for each GPU of a job.
 
-    With the hook a number is a position among the GPUs of the job, in CUDA and in NVML. Without it the driver
+    With the hook a number is a position among the GPUs of the job, for every library. Without it the driver
     counts the GPUs whose device nodes the job can open, in the order of their indices.
 
-    CUDA shows a process one MIG instance, and frameworks count GPUs with NVML, which counts whole ones. A job
-    with several instances therefore has UUIDs. Without the hook no number selects an instance for sure.
+    The driver shows a process one MIG instance, and frameworks count with a library that counts whole GPUs. A
+    job with several instances therefore has UUIDs. Without the hook no number selects an instance for sure.
 
     Args:
         gpus: (index, UUID) of each.
@@ -35,7 +35,7 @@ def words_of(
 
 
 def translated(words: str, environ: Mapping[str, str], into: str) -> str:
-    """Return a list of words of CUDA_VISIBLE_DEVICES in a job as another variable of the job lists its GPUs.
+    """Return a list of words that select GPUs in a job as another variable of the job lists its GPUs.
 
     Words that select no GPU of the job are left as they are, and so are all words outside jobs.
 

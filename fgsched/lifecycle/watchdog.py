@@ -1,7 +1,7 @@
 """Decide what a query of the GPUs requires for one job: charge memory, warn, or end the job.
 
 The driver reports the memory of a process on a GPU; the hook's slots contain the memory that the hook
-granted. The difference is CUDA contexts, other memory that no call requests, or memory allocated without the
+granted. The difference is contexts, other memory that no call requests, or memory allocated without the
 hook.
 """
 

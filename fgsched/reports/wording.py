@@ -7,6 +7,7 @@ from typing import Protocol
 
 from fgsched.accounting.periods import Period
 from fgsched.domain.times import format_time
+from fgsched.gpus import vendors
 from fgsched.reports.model import Cell, Definition, Event, Given, Number, Phrase, Words
 
 DASH = "–"
@@ -109,7 +110,7 @@ def number_word(value: int) -> str:
 
 def model_name(model: str) -> str:
     """Return a GPU's model without its maker."""
-    return model.removeprefix("NVIDIA ").removeprefix("GeForce ").removeprefix("Tesla ") or "GPU"
+    return vendors.short_model(model) or "GPU"
 
 
 def type_word(model: str, others: Iterable[str]) -> str:

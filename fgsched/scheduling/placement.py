@@ -231,7 +231,7 @@ def place(
 def _alike(found: Sequence[tuple[Room, Hold]], number: int) -> list[tuple[Room, Hold]]:
     """Return the smallest MIG instances if there are enough of them, otherwise the whole GPUs.
 
-    CUDA shows a process either whole GPUs or a MIG instance.
+    The driver shows a process either whole GPUs or a MIG instance.
     """
     instances = sorted((room.gpu.usable, at) for at, (room, _) in enumerate(found) if room.gpu.mig)
     if len(instances) < number:

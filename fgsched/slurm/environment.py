@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 
+from fgsched.gpus import vendors
 from fgsched.lifecycle.visible import translated
 from fgsched.slurm.step import SrunStep
 
@@ -40,8 +41,9 @@ def of_step(step: SrunStep, environ: Mapping[str, str], number: int, gpus: list[
 
 
 def _of_gpus(words: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the GPUs of a step: the words for CUDA, and the indices on the host."""
-    return {"CUDA_VISIBLE_DEVICES": words, "SLURM_STEP_GPUS": translated(words, environ, "FG_JOB_GPUS")}
+    """Return the variables of the GPUs of a step: the words that select them, and the indices on the host."""
+    selection = vendors.of_job(environ).facts.selection
+    return {selection: words, "SLURM_STEP_GPUS": translated(words, environ, "FG_JOB_GPUS")}
 
 
 def of_task(base: Mapping[str, str], task: int) -> dict[str, str]:
@@ -54,7 +56,8 @@ def _exported(text: str, environ: Mapping[str, str]) -> dict[str, str]:
     words = [word for word in text.split(",") if word]
     kept = dict(environ)
     if "ALL" not in words:
-        own = ("FG_", "SLURM_", "CUDA_", "LD_PRELOAD", "TMPDIR", "PATH", "HOME", "USER")
+        of_gpus = vendors.of_job(environ).facts.prefix or "FG_"
+        own = ("FG_", "SLURM_", of_gpus, "LD_PRELOAD", "TMPDIR", "PATH", "HOME", "USER")
         kept = {name: value for name, value in environ.items() if name.startswith(own) or name in words}
     given = dict(word.split("=", 1) for word in words if "=" in word)
     return kept | {name: os.path.expandvars(value) for name, value in given.items()}

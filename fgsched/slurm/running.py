@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
+from fgsched.gpus import vendors
 from fgsched.slurm import slots
 from fgsched.slurm.environment import of_step, of_task
 from fgsched.slurm.step import SrunStep, StepRefused
@@ -51,7 +52,8 @@ def code_of(status: int) -> int:
 
 
 def _gpus_of_job(environ: Mapping[str, str]) -> list[str]:
-    return [name for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    selection = vendors.of_job(environ).facts.selection
+    return [name for name in environ.get(selection, "").split(",") if name]
 
 
 def _chosen_gpus(step: SrunStep, environ: Mapping[str, str], own: int, held: ExitStack) -> list[int]:
@@ -101,7 +103,8 @@ def _too_much(why: str, environ: Mapping[str, str]) -> str:
 def _of(step: SrunStep, base: Mapping[str, str], task: int, gpus: list[str]) -> dict[str, str]:
     found = of_task(base, task)
     if step.gpus_each:
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[task * step.gpus_each : (task + 1) * step.gpus_each])
+        selection = vendors.of_job(base).facts.selection
+        found[selection] = ",".join(gpus[task * step.gpus_each : (task + 1) * step.gpus_each])
     return found
 
 

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.text import lazy_regex, shown
+from fgsched.domain.text import shown
 from fgsched.domain.units import SubmitContext
+from fgsched.gpus import vendors
 from fgsched.lifecycle.jobscript import UnreadLine
 from fgsched.submission import foreign, table
 from fgsched.submission.options import AnySetting, Setting, Settings
@@ -27,23 +28,25 @@ def about_unread(lines: Sequence[UnreadLine], name: str, *, has_gpus: bool) -> l
     return warnings
 
 
-_OWN_GPUS = lazy_regex(
-    rb"(?<![$\w{])CUDA_VISIBLE_DEVICES(?:=|[\'\"]\][ \t]*=(?!=)[ \t]*)[\'\"]?([0-9]+(?:,[0-9]+)*)(?![\w$])"
-    rb"|(?:setenv|set[ \t]+-\w+)[ \t]+CUDA_VISIBLE_DEVICES[ \t]+[\'\"]?([0-9]+(?:[, ][0-9]+)*)"
+_SELECTION = (  # an assignment of the variable that selects GPUs, in a shell or another language
+    r"(?<![$\w{])VARIABLE(?:=|[\'\"]\][ \t]*=(?!=)[ \t]*)[\'\"]?([0-9]+(?:,[0-9]+)*)(?![\w$])"
+    r"|(?:setenv|set[ \t]+-\w+)[ \t]+VARIABLE[ \t]+[\'\"]?([0-9]+(?:[, ][0-9]+)*)"
 )
 
 
 def about_own_gpus(script: bytes, name: str, gpus: int) -> Iterator[str]:
     """Yield a warning about each line that selects a GPU by a number that no GPU of the job has."""
-    if b"CUDA_VISIBLE_DEVICES" not in script:
+    variable = vendors.of_host().facts.selection
+    if variable.encode() not in script:
         return
+    selection = re.compile(_SELECTION.replace("VARIABLE", variable).encode())
     for number, line in enumerate(script.split(b"\n"), 1):
-        match = None if line.lstrip().startswith(b"#") else _OWN_GPUS.search(line)
+        match = None if line.lstrip().startswith(b"#") else selection.search(line)
         value = (match[1] or match[2]).decode() if match else ""
         if any(int(index) >= gpus for index in re.findall("[0-9]+", value)):
             place = name if name == "--wrap" else f"{name}: line {number}"
             yield (
-                f"{place}: CUDA_VISIBLE_DEVICES={value} selects a GPU that the job does not have:"
+                f"{place}: {variable}={value} selects a GPU that the job does not have:"
                 f" {_numbers(gpus)}; leave it out"
             )
 

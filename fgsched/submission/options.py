@@ -11,6 +11,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import MOST_CPUS, WHOLE, Demand
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext, format_mebibytes, format_share, neighbours, split_units
+from fgsched.gpus import vendors
 from fgsched.lifecycle.constraint import FeatureNeeds, needs
 from fgsched.lifecycle.jobscript import Directives
 from fgsched.submission import foreign, table
@@ -496,8 +497,8 @@ def _gpu_memory(settings: Settings, gpus: int, site: SubmitContext) -> tuple[int
     if asked is not None and not gpus:
         raise setting.bad(f": GPU memory needs a GPU, and {asked.label}={asked.text} asks for none")
     if 0 < setting.value.size < site.context_memory and setting.text[-1:].isdecimal():
-        context = format_mebibytes(site.context_memory)
-        raise setting.bad(f" is in MiB, less than the {context} of a CUDA context here; request more")
+        size, context = format_mebibytes(site.context_memory), vendors.of_host().facts.context
+        raise setting.bad(f" is in MiB, less than the {size} of a {context} here; request more")
     return gpus or 1, setting.value
 
 
@@ -541,9 +542,10 @@ def several_instances(demand: Demand) -> str:
     """Return a warning about a request for several MIG instances; "" for any other one."""
     if demand.gpus < 2 or not _INSTANCES.search(demand.gpu_type):
         return ""
+    vendor = vendors.of_host().facts
     return (
-        f"the job gets {demand.gpus} MIG instances, and CUDA shows a process only the first of"
-        " CUDA_VISIBLE_DEVICES: give each process another one"
+        f"the job gets {demand.gpus} MIG instances, and {vendor.runtime} shows a process only the first of"
+        f" {vendor.selection}: give each process another one"
     )
 
 

@@ -15,6 +15,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext
+from fgsched.gpus import vendors
 from fgsched.lifecycle.arrays import parse_array
 from fgsched.lifecycle.containers import is_path
 from fgsched.lifecycle.filenames import Values, is_one_for_all, left_alone
@@ -53,7 +54,7 @@ def exported(text: str, environ: Mapping[str, str]) -> tuple[dict[str, str], lis
     explicit: dict[str, str] = {}
     for name, value in _tokens(text):
         if value is None and name.upper() == "ALL":
-            result = without_outer_job(sane)
+            result = without_outer_job(sane, vendors.variables_of_jobs())
         elif value is None and name.upper() == "NONE":
             result = _login(sane)
         elif not _NAME.fullmatch(name):

@@ -26,7 +26,9 @@ def _program(name: str) -> str:
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), "")
 
 
-def write_podman_settings(file: Path, shown: Sequence[str], hook: str, *, preload: bool) -> dict[str, str]:
+def write_podman_settings(
+    file: Path, shown: Sequence[str], hook: str, of_gpus: Sequence[str], *, preload: bool
+) -> dict[str, str]:
     """Write the settings of podman for containers that jobs start; return the variable that names them.
 
     Returns {} without podman, if the file cannot be written, or if the site's settings would be hidden.
@@ -36,7 +38,7 @@ def write_podman_settings(file: Path, shown: Sequence[str], hook: str, *, preloa
     variable = podman_variable(version, has_settings=any(place.exists() for place in _OF_THE_SITE))
     if not variable:
         return {}
-    text = podman_settings(variable, shown, hook, preload=preload)
+    text = podman_settings(variable, shown, hook, of_gpus, preload=preload)
     try:
         fresh = file.with_name(f".{file.name}")
         fresh.write_text(text)

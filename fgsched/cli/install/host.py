@@ -18,7 +18,7 @@ from fgsched.cli.install.texts import OPERATORS, Hardware, InstalledGpu
 from fgsched.cli.shells import COMMANDS
 from fgsched.config.schema import Config
 from fgsched.domain.errors import FgschedError, Refused
-from fgsched.gpus import discover
+from fgsched.gpus import discover, vendors
 from fgsched.system.safeopen import refuse_unless_safe
 from fgshim import library, spawner
 
@@ -26,7 +26,6 @@ _PREFIXES = ("usr", "usr/local")  # where shells, man and init systems look
 _FIRST_USER, _LAST_USER = 1000, 60_000  # uids of people
 _UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 SENDMAIL = "/usr/sbin/sendmail"
-_DRIVER = Path("/proc/driver/nvidia")  # the kernel has it, even if the libraries fail
 _LOCAL = Path("/usr/local")
 _SHARED = {  # directory below the prefix: pattern of our files in it
     "share/man/man1": "fg*.1",
@@ -99,7 +98,7 @@ def hardware() -> Hardware:
     try:
         found = discover(Config(), {})
         cards = tuple(InstalledGpu(one.index, one.model, one.total) for one in found.gpus)
-        note, is_unknown = found.note, _DRIVER.exists()
+        note, is_unknown = found.note, vendors.of_host().has_driver()
     except FgschedError as error:
         cards, note, is_unknown = (), error.cause, True
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

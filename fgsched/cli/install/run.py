@@ -18,6 +18,7 @@ from fgsched.cli.install.texts import OPERATORS
 from fgsched.cli.stopping import end_all, stop
 from fgsched.client import Client, NotRunning
 from fgsched.domain.errors import NotPermitted, Refused
+from fgsched.gpus import vendors
 from fgsched.system import cgroups, generations
 from fgsched.system.paths import INITIALISED, SYSTEM_RUN, Paths
 
@@ -129,7 +130,7 @@ def _state_of_unit() -> str:
 
 
 def _advice(about: protocol.About) -> str:
-    kind = "simulated GPU" if about.source == "sim" else "GPU"
+    kind = "simulated GPU" if not vendors.named(about.source).facts.is_real else "GPU"
     return (
         f"Tell the users of this host ({about.gpus} {kind}{'' if about.gpus == 1 else 's'}):\n"
         "  fginfo                                  see the GPUs\n"

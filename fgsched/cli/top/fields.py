@@ -8,6 +8,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime, format_time
 from fgsched.domain.units import GIBIBYTE, format_indices, format_share
+from fgsched.gpus import vendors
 from fgsched.protocol import JobInfo
 from fgsched.reports.layout import cut, pad
 from fgsched.views import job as view
@@ -30,9 +31,7 @@ def percent(part: float | None) -> str:
 
 def short_model(model: str) -> str:
     """Return the name of a model without the words that all models have."""
-    return " ".join(
-        word for word in clean(model).split() if word not in ("NVIDIA", "RTX", "GeForce", "Tesla")
-    )
+    return vendors.shortest_model(clean(model))
 
 
 class TopColumn(NamedTuple):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -47,7 +48,7 @@ class ControllerInfo(Struct, frozen=True):
 
     def described(self, site: SubmitContext, errors: InternalErrors, *, operator: bool) -> About:
         """Return the answer to `ping`; `operator` tells whether the caller is one."""
-        places, inventory, memory = self.places, self.inventory, self.memory
+        places, memory = self.places, self.memory
         return About(
             version=__version__,
             protocol=PROTOCOL,
@@ -55,16 +56,13 @@ class ControllerInfo(Struct, frozen=True):
             mode=places.mode,
             state=str(places.state),
             run=str(places.run),
-            source=inventory.source,
-            note=f"{inventory.note}; asked again until it answers" if inventory.is_late else inventory.note,
+            **_of_gpus(self.inventory),
             enforce=self.tier,
             fence=self.gate.verdict,
             unresolved_pids=list(self.unresolved.pids),
             earlier_jobs=self.earlier.told(),
-            visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
             started_at=self.started_at,
             host=socket.gethostname(),
-            gpus=len(inventory.gpus),
             host_memory_held_by=f"cgroup {memory.kind}" if memory.kind else "",
             host_memory_note=memory.note,
             pids_held=bool(self.pids and self.pids.kind),
@@ -85,6 +83,18 @@ class ControllerInfo(Struct, frozen=True):
             accounts_note=self.accounts_note(),
             queue_note=self.queue_note(),
         )
+
+
+def _of_gpus(inventory: gpus.Inventory) -> dict[str, Any]:
+    """Return the fields about the GPUs, and what limits them."""
+    selection = inventory.vendor.facts.selection
+    return {
+        "source": inventory.source,
+        "note": f"{inventory.note}; asked again until it answers" if inventory.is_late else inventory.note,
+        "gpus": len(inventory.gpus),
+        "visible": os.environ.get(selection),
+        "selection": selection,
+    }
 
 
 def _size(file: Path) -> int:

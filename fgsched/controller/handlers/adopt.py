@@ -18,6 +18,7 @@ from fgsched.domain.errors import BadUsage, Busy, FgschedError, NotPermitted, Re
 from fgsched.domain.job import WHOLE, AdoptedProcess, Demand, Hold, Reading, Request
 from fgsched.domain.states import Tier
 from fgsched.domain.units import format_mebibytes, format_share
+from fgsched.gpus import vendors
 from fgsched.launch import adopted as program
 from fgsched.lifecycle.enforcement import COMPUTE_NONE
 from fgsched.scheduling.admission import admit
@@ -201,9 +202,10 @@ class AdoptHandlers:
         readings = self._engine.cards.readings
         found = uses_of(call.pid, readings, _parents_of(readings.values()))
         if not found:
+            query = vendors.of_host().facts.query
             raise Refused(
                 f"process {call.pid} uses no GPU",
-                "nvidia-smi and fgreport strangers list GPU processes; one that has just begun is seen soon.",
+                f"{query} and fgreport strangers list GPU processes; one that has just begun is seen soon.",
             )
         for pid in sorted({pid for use in found.values() for pid in use.pids}):
             if (job := self._job_of(pid)) is not None:

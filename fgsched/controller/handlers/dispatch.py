@@ -177,4 +177,4 @@ class Beyond(Struct, frozen=True):
     read: Mapping[Call, Handler]  # handlers of calls that are answered at once
     job_of: Callable[[int], int | None]  # returns the running job of a process
     hooks: HookDesk  # programs of the site
-    context: Callable[[str], tuple[int, bool]]  # GPU model -> bytes of a CUDA context, whether measured
+    context: Callable[[str], tuple[int, bool]]  # GPU model -> bytes of a context, whether measured

@@ -254,7 +254,7 @@ class QueryHandlers:
         }
 
     def context_memory(self, context: Callable[[str], tuple[int, bool]]) -> int:
-        """Return the smallest charge of a CUDA context on a GPU of the host, in bytes; 0 without GPUs."""
+        """Return the smallest charge of a context on a GPU of the host, in bytes; 0 without GPUs."""
         return min((context(gpu.model)[0] for gpu in self._engine.cards.gpus), default=0)
 
     @property

@@ -13,32 +13,35 @@ from pathlib import Path
 from fgsched.domain.job import Gpu
 from fgsched.domain.vendor import ShareService, VendorFacts
 from fgsched.gpus.backend import Backend
-from fgsched.gpus.nvidia import containers, nodes
+from fgsched.gpus.nvidia import nodes
 
 _DRIVER = Path("/proc/driver/nvidia")  # the kernel has it, even if the libraries fail
-_MPS_PLACE = {"CUDA_MPS_PIPE_DIRECTORY": "{directory}", "CUDA_MPS_LOG_DIRECTORY": "{directory}"}
+_MPS_PLACE = (("CUDA_MPS_PIPE_DIRECTORY", "{directory}"), ("CUDA_MPS_LOG_DIRECTORY", "{directory}"))
 MPS = ShareService(
     program="nvidia-cuda-mps-control",
     server="nvidia-cuda-mps-server",
     directory="CUDA_MPS_PIPE_DIRECTORY",
     prefix="CUDA_MPS_",
-    client={
-        **_MPS_PLACE,
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "{percent}",
-        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0={mebibytes}M",  # 0: the only GPU that the job sees
-    },
-    daemon={**_MPS_PLACE, "CUDA_VISIBLE_DEVICES": "{uuid}"},
+    client=(
+        *_MPS_PLACE,
+        ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "{percent}"),
+        ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0={mebibytes}M"),  # 0: the only GPU that the job sees
+    ),
+    daemon=(*_MPS_PLACE, ("CUDA_VISIBLE_DEVICES", "{uuid}")),
 )
 FACTS = VendorFacts(
+    name="NVIDIA",
     source="nvml",
     selection="CUDA_VISIBLE_DEVICES",
     aliases=("GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES"),
-    constant={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+    constant=(("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),),
     uuids="NVIDIA_VISIBLE_DEVICES",
     no_uuids="void",
     prefix="CUDA_",
     service=MPS,
     brands=("NVIDIA", "GeForce", "Tesla"),
+    series=("RTX",),
+    runtime="CUDA",
     context="CUDA context",
     listing="nvidia-smi -L",
     query="nvidia-smi",
@@ -81,12 +84,18 @@ class Nvidia:
 
     def container_nodes(self, uuids: Sequence[str]) -> tuple[str, ...]:
         """Return the device nodes that a container with these GPUs needs."""
+        from fgsched.gpus.nvidia import containers
+
         return containers.devices(uuids)
 
     def container_files(self) -> tuple[str, ...]:
         """Return the libraries and programs of the driver that a container needs."""
+        from fgsched.gpus.nvidia import containers
+
         return containers.driver_files()
 
     def has_cdi(self) -> bool:
         """Tell whether the host describes its GPUs for containers."""
+        from fgsched.gpus.nvidia import containers
+
         return containers.has_cdi()
