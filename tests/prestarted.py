@@ -37,7 +37,6 @@ _PACKET = 1 << 17  # bytes
 _HIGH = 200  # the first descriptor above those of the process that forks; a shell may allow 256
 _COMMANDS = [f"fgsched.cli.{path.stem}" for path in sorted((ROOT / "fgsched/cli").glob("fg*.py"))]
 _CONTROLLER = "fgsched.controller.__main__"
-_LATER = "fgsched.controller.serving"  # which a controller imports while it reads its queue
 
 
 class Popen(subprocess.Popen[str]):
@@ -145,7 +144,7 @@ def _serve(end: socket.socket) -> None:
 
 
 def _import_all() -> None:
-    for name in (*_COMMANDS, _CONTROLLER, _LATER, "fgsched.slurm.names", "json", "logging"):
+    for name in (*_COMMANDS, _CONTROLLER, "fgsched.slurm.names", "json", "logging"):
         importlib.import_module(name)
     for name in (*_COMMANDS, _CONTROLLER):  # each runs as __main__
         del sys.modules[name]

@@ -375,8 +375,8 @@ def test_many_jobs_that_cannot_be_marked_cost_a_start_two_rounds(count, monkeypa
     for job in range(2, count + 2):
         damage(world, job, "outcome", "Y")
     reads = []
-    read, save = Store.open_rows, Store.save
-    monkeypatch.setattr(Store, "open_rows", lambda store: reads.append(1) or read(store))
+    read, save = Store.open_past, Store.save
+    monkeypatch.setattr(Store, "open_past", lambda store: reads.append(1) or read(store))
     refused = range(2, count + 2)
     monkeypatch.setattr(
         Store,

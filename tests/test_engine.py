@@ -351,7 +351,7 @@ def test_a_queue_that_cannot_be_read_again_after_an_error_is_written_no_more(mon
     def blame(now):
         world.engine.containment.blame(1, ZeroDivisionError())
 
-    monkeypatch.setattr(world.engine.store, "open_rows", unreadable)
+    monkeypatch.setattr(world.engine.store, "open_past", unreadable)
     world.turn(ClientRequest(blame, lambda error: refused.append(error.cause)))
     assert (len(rounds), refused, world.engine.is_broken) == (1, ["the queue cannot be read"], True)
 

@@ -1,12 +1,11 @@
-"""Pending jobs that are read in parts: the same jobs as row by row, whatever a row contains."""
-
-import sqlite3
+"""Jobs that are pending as submitted are read like all others, whatever a row contains."""
 
 import pytest
 
 from builders import a_demand, new_jobs
-from fgsched.store import Store, freshrows
-from fgsched.store.rows import past_of
+from fgsched.domain.job import Request
+from fgsched.store import Store
+from fgsched.store.rows import fresh_past_of, past_of, request_text
 from fgsched.store.schema import COLUMNS, SQL
 
 CHANGED = [one for one in COLUMNS if one.name not in ("id", "ended_at")]
@@ -14,8 +13,7 @@ TIMES = (5.0, 1_764_111_222.333444, 0.1, 2.0**31 + 2.0**-21, 1e-300)
 
 
 @pytest.fixture
-def store(monkeypatch):
-    monkeypatch.setattr(freshrows, "MOST", 3)  # several parts, of which the last is empty
+def store():
     store = Store(":memory:")
     for number, at in enumerate(TIMES):
         for user in ("ann", "bob", "ünïcode"):
@@ -29,20 +27,28 @@ def store(monkeypatch):
 
 
 def row_by_row(store):
-    return [past_of(row) for row in store._db.execute(SQL["open_jobs"])]
+    return [past_of(row) for row in store._db.execute("SELECT * FROM job WHERE ended_at IS NULL ORDER BY id")]
 
 
-def undecoded(store):
-    return list(store.open_rows().pending.rows)
-
-
-def test_jobs_of_several_parts_owners_and_times_are_read_exactly_and_in_order(store):
+def test_jobs_of_several_owners_and_times_are_read_exactly_and_in_order(store):
     assert store.open_past() == row_by_row(store)
     assert [past.job.submitted_at for past in store.open_past()][::3] == list(TIMES)
 
 
-def test_only_a_time_that_is_no_multiple_of_the_unit_is_read_with_its_row(store):
-    assert undecoded(store) == [1, 2, 3, 4, 5, 6, 10, 11, 12]
+def test_only_jobs_as_submitted_are_read_as_such(store):
+    store._db.execute("UPDATE job SET note = 'x' WHERE id = 4")
+    assert [row["id"] for row in store._db.execute(SQL["fresh_jobs"])] == [1, 2, 3, *range(5, 16)]
+    assert [row["id"] for row in store._db.execute(SQL["changed_jobs"])] == [4]
+
+
+@pytest.mark.parametrize("at", ["soon", None, -1.0, 2.0**60, b""])
+def test_a_time_of_submission_that_is_damaged_is_left_to_the_reader_of_damaged_rows(at):
+    assert fresh_past_of(1, 7, 8, "ann", request_text(Request(name="x")), at) is None
+
+
+@pytest.mark.parametrize(("uid", "gid"), [(-1, 8), (7, 2**32), ("7", 8)])
+def test_an_absurd_owner_is_left_to_the_reader_of_damaged_rows(uid, gid):
+    assert fresh_past_of(1, uid, gid, "ann", request_text(Request(name="x")), 1.0) is None
 
 
 @pytest.mark.parametrize("column", CHANGED, ids=[one.name for one in CHANGED])
@@ -55,23 +61,14 @@ def test_a_job_with_another_value_in_any_column_is_read_as_row_by_row(store, col
     assert store.open_past() == row_by_row(store)
 
 
-def test_a_separator_in_a_damaged_text_does_not_shift_the_other_rows(store):
-    whole = store.open_past()
-    store._db.execute("UPDATE job SET request = request || char(30) || request WHERE id = 2")
-    found = store.open_past()
-    assert [bool(past.damage) for past in found[:3]] == [False, True, False]
-    assert found[:1] + found[2:] == whole[:1] + whole[2:]
-
-
 def test_a_text_that_is_not_utf_8_damages_only_its_own_job(store):
     store._db.execute("UPDATE job SET request = CAST(x'7bff7d' AS TEXT) WHERE id = 2")
     assert [past.job.id for past in store.open_past() if past.damage] == [2]
 
 
-def test_requests_that_are_too_long_for_one_list_are_read(store):
-    store._db.execute("UPDATE job SET request = json_set(request, '$.comment', ?) WHERE id < 4", ["c" * 5000])
-    store._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 12_000)
-    assert store.open_past() == row_by_row(store)
+def test_a_job_as_submitted_that_holds_a_gpu_is_read_with_its_hold(store):
+    store._db.execute("INSERT INTO hold (job, gpu, share, memory) VALUES (2, 0, 100, 0)")
+    assert [len(past.job.holds) for past in store.open_past()][:3] == [0, 1, 0]
 
 
 def test_an_empty_queue_has_no_jobs():

@@ -1,25 +1,19 @@
-"""A queue that is long enough to be read before it is opened, after its controller was killed."""
+"""A queue with thousands of jobs, after its controller was killed."""
 
 import os
 import secrets
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from typing import NamedTuple
 
 import pytest
 
-from crashing import copy_files, kill_controller
-from fgsched.controller.serving import _opened
-from fgsched.store import ahead, freshrows
-from fgsched.system.paths import Paths
+from crashing import kill_controller
 from live_host import Home, living
 
 CONFIG = '[mail]\nsend = "off"\n[partitions.main]\n[partitions.night]\nstate = "down"\n'
-COUNT = freshrows.MOST + 200  # jobs: two parts
+COUNT = 4296  # jobs
 EVERY = 8  # one job of so many is held in partition main; the others wait in partition night
 CANCELLED, NICED = 5, 4199  # jobs that are changed before the controller is killed
-AS_SUBMITTED = COUNT - COUNT // EVERY - 1  # jobs: neither held nor cancelled
 FIELDS = ("id", "name", "user", "partition", "state", "reason", "held", "nice", "command", "submitted_at")
 
 
@@ -29,7 +23,6 @@ class Killed(NamedTuple):
     home: Home
     array: int  # the id of a held array, the last of the jobs
     before: list[object]  # the open jobs, as the controller had them
-    copied: Paths  # a copy of the files that it left
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +35,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
         assert home.run("fgctl", "update", f"job={NICED}", "nice=7").status == 0
         before = list(home.queue(*FIELDS))
         kill_controller(home)
-        copied = Paths.find({"FG_HOME": str(path / "copy")}, os.geteuid())
-        copy_files(home.places.queue, copied.state)
-        yield Killed(home, array, before, copied)
+        yield Killed(home, array, before)
 
 
 def is_held(job: int) -> bool:
@@ -92,18 +83,3 @@ def test_after_a_kill_all_jobs_are_there_once_and_some_run_and_some_are_cancelle
     ended = {job: "COMPLETED" for job in run} | {job: "CANCELLED" for job in cancelled[:2]}
     rows = [f"{job} job{job} {ended[job]}" for job in sorted(ended, key=int)]
     assert home.run("fgq", *listed, "-t", "all", "-j", ",".join(ended)).lines == rows
-
-
-@pytest.mark.parametrize("is_changed", [False, True])
-def test_a_queue_that_another_program_changes_while_it_is_read_is_read_again(killed, tmp_path, is_changed):
-    places = Paths.find({"FG_HOME": str(tmp_path / "home")}, os.geteuid())
-    begun = ahead.read_ahead(copy_files(killed.copied.queue, places.state))
-    assert begun is not None, "the queue is shorter than the queues that are read ahead"
-    if is_changed:
-        with closing(sqlite3.connect(places.queue)) as db, db:
-            db.execute("UPDATE job SET note = 'changed' WHERE id = 4097")
-    with closing(_opened(places, begun)) as store:
-        assert len(store._ahead[0].rows if store._ahead else ()) == (0 if is_changed else AS_SUBMITTED)
-        found = {past.job.id: past.job for past in store.open_past()}
-    assert found.keys() == {*range(1, COUNT + 1), killed.array} - {CANCELLED}
-    assert found[4097].note == ("changed" if is_changed else "")

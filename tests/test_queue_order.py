@@ -4,16 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import a_demand
-from fgsched.scheduling.limits import NO_OWNER
-from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import Queue, QueuedJob
 
 DEMAND = a_demand(1)
-KIND = JobClass(DEMAND, 0, ("main",), NO_OWNER, 0, "")
 times = st.integers(0, 5).map(float)
 changes = st.lists(
     st.one_of(
-        st.tuples(st.just("extend"), st.lists(times, min_size=1, max_size=6)),
         st.tuples(st.just("add"), st.integers(0, 12), times),
         st.tuples(st.just("remove"), st.integers(0, 12)),
     ),
@@ -22,12 +18,8 @@ changes = st.lists(
 
 
 def carry_out(change, queue, known):
-    """Make one change; `known` is {id: begin of the wait}. New jobs have the next ids."""
+    """Make one change; `known` is {id: begin of the wait}."""
     match change:
-        case ("extend", since):
-            new = dict(enumerate(since, max(known, default=0) + 1))
-            known |= new
-            queue.extend(KIND, new)
         case ("add", job_id, since):
             known[job_id] = since
             queue.add(QueuedJob(job_id, DEMAND, since=since))

@@ -1,28 +1,49 @@
-"""Run the controller process: take the lock, start the spawner, read the queue, serve.
+"""Run the controller process: take the lock, start spawner and helper processes, open the queue, serve."""
 
-The modules that are needed to read the queue are few. The others are imported while other threads read it.
-"""
-
-import gc
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from typing import NamedTuple
 
+from fgsched import gpus
+from fgsched.accounting.process import AccountantProcess
+from fgsched.config.load import Config, load
+from fgsched.controller.accountant import accountant_of
+from fgsched.controller.beside import Beside
+from fgsched.controller.gpustate import with_known_gpus
+from fgsched.controller.service import Controller
+from fgsched.gpus.ownership import Ownership, own
 from fgsched.launch.spawner import Spawner
-from fgsched.store.ahead import read_ahead
+from fgsched.mail.process import MailerProcess
+from fgsched.store import Store
 from fgsched.system import nice
+from fgsched.system.hostusers import HostUsers, of_host, of_sessions, of_user
 from fgsched.system.ownhost import QueueOwner, claim, hold_jobs_lock, refuse_without_locks, this_host
 from fgsched.system.paths import Paths, taken
 from fgsched.system.private import close_to_others
 from fgsched.system.process import Children, boot_id, children
 from fgsched.system.runplace import keep_from_cleaners, placed
-from fgsched.system.startmark import show_start
+from fgsched.system.sdnotify import ServiceManager
+from fgsched.system.startmark import clear_start, show_start
 from fgshim import spawner
 
 log = logging.getLogger("fgsched.controller")
+
+
+class Begun(NamedTuple):
+    """How the controller was started, and what it has before its queue."""
+
+    places: Paths
+    environ: Mapping[str, str]
+    option: str  # the value of --gpus
+    is_service: bool  # notify the service manager
+    ready: Callable[[], None]  # to be called once requests are accepted
+    spawner: Spawner
+    inherited: Children  # of this process before it executed itself again
+    held: ExitStack  # closes the helper processes, after the queue
 
 
 def serve(
@@ -47,7 +68,6 @@ def serve(
         Refused: another controller allocates the GPUs.
         StorageError: the queue cannot be used.
     """
-    gc.disable()  # until the queue is loaded: modules and jobs are many objects without cycles
     _prepare(places)
     inherited = Children(children(os.getpid()))
     with taken(places), ExitStack() as held:
@@ -56,12 +76,8 @@ def serve(
         child = Spawner(spawner(), locks)
         arguments = _arguments(places, option, is_service=is_service)
         _show(places, child, arguments, environ)
-        ahead = read_ahead(places.queue)
-        if ahead is not None:
-            held.callback(ahead.close)
-        from fgsched.controller.serving import Begun, run  # meanwhile
-
-        again = run(Begun(places, environ, option, is_service, ready, child, inherited, held), ahead)
+        begun = Begun(places, environ, option, is_service, ready, child, inherited, held)
+        again = _run(begun)
     if again:
         _execute_again(arguments)
 
@@ -119,3 +135,67 @@ def _arguments(places: Paths, option: str, *, is_service: bool) -> list[str]:
     kept = [*(("--gpus", option) if option else ()), *(["--system"] if places.mode == "system" else [])]
     kept += ["--service"] if is_service else []
     return [sys.executable, "-I", "-m", "fgsched.controller", *kept]
+
+
+def _run(begun: Begun) -> bool:
+    """Run the controller until it is stopped; return whether to execute the process again."""
+    places, held = begun.places, begun.held
+    config = load(places)
+    inventory, sampler = gpus.attach(config, begun.environ, option=begun.option)
+    host_users, sessions = _lookups(places, config)
+    helpers = _accountant(places, config, held), _mailer(places, config, held), sessions
+    for one in (host_users, *sessions, sampler, begun.spawner):
+        held.callback(one.close)
+    with closing(Store(places.queue)) as store:
+        inventory = with_known_gpus(inventory, store, sampler)
+        with closing(_own(inventory, config, places)) as owned:
+            beside = Beside(begun.spawner, sampler, host_users, inventory, *helpers, begun.inherited)
+            manager = ServiceManager(begun.environ if begun.is_service else {})
+            controller = Controller(places, config, store, beside, manager)
+            controller.answer_for(owned)
+            return _served(controller.run, places, begun.ready)
+
+
+def _served(run: Callable[[Callable[[], None]], bool], places: Paths, ready: Callable[[], None]) -> bool:
+    """Run the controller; return whether to execute it again, shown before its lock is released."""
+
+    def announce() -> None:
+        clear_start(places.socket)
+        ready()
+
+    with nice.before_jobs():
+        again = run(announce)
+    if again:
+        show_start(places.socket)
+    return again
+
+
+def _lookups(places: Paths, config: Config) -> tuple[HostUsers, tuple[HostUsers, ...]]:
+    """Return the users of the host and, if root's controller uses PAM, those with PAM sessions."""
+    if places.mode == "user":
+        return of_user(os.geteuid()), ()
+    return of_host(), (of_sessions(config.pam_service),) if config.pam_service else ()
+
+
+def _accountant(places: Paths, config: Config, held: ExitStack) -> AccountantProcess | None:
+    accountant = accountant_of(places, config)
+    if accountant is not None:
+        held.callback(accountant.close)
+    return accountant
+
+
+def _mailer(places: Paths, config: Config, held: ExitStack) -> MailerProcess | None:
+    """Return the mailer, which `MailRoom` starts in the first round; None if its queue cannot be made."""
+    try:
+        mailer = MailerProcess(places.mail, config.mails)
+    except OSError as error:
+        log.warning("no mails are sent: %s", error)
+        return None
+    held.callback(mailer.close)
+    return mailer
+
+
+def _own(inventory: gpus.Inventory, config: Config, places: Paths) -> Ownership:
+    """Take the real GPUs of the inventory. Raises Refused if another controller gives them out."""
+    real = inventory.gpus if inventory.is_real else ()
+    return own(real, exclusive=config.exclusive, is_root=places.mode == "system")

@@ -85,7 +85,7 @@ from fgsched.lifecycle.transitions import (
     withdraw,
 )
 from fgsched.scheduling.planner import JobStart
-from fgsched.store import JobRecord, OpenRows, StorageBroken, Store, is_fatal
+from fgsched.store import JobRecord, StorageBroken, Store, is_fatal
 
 _AFTER_UNDONE = 1.0  # seconds after a turn that could not be stored, until it is repeated without an event
 _LONGEST = 300.0  # seconds until the clock, which may be set, is read again while a job waits for a time
@@ -350,12 +350,10 @@ class Engine:
 
     def _read_book(self) -> None:
         self.charges.read()
-        found = self.store.open_rows()
-        while bad := self._filled_table(found):
+        records = self.store.open_past()
+        while bad := self._filled_table(records):
             for job_id, error in bad.items():
                 self.containment.set_aside(job_id, error)
-            found = self.store.open_rows()  # the table took over a part
-        records = found.records
         self.jobtable.given = {
             past.job.id: past.allocated for past in records if past.job.id in self.jobtable.holding
         }
@@ -364,24 +362,14 @@ class Engine:
                 self.containment.damage(past.job, past.damage)
         self.mail.resume()
 
-    def _filled_table(self, found: OpenRows) -> dict[int, Exception]:
-        """Build the job table from the open jobs; return the error of each job that it cannot contain."""
-        self.jobtable = JobTable(made=self.store.tasks.made)
-        aside = [number for number in self.containment.aside if number in found.pending.rows]
-        for number in aside:
-            self.jobtable.set_aside(found.pending.decoded(number))
-        self.jobtable.put_pending(found.pending)
-        bad = dict[int, Exception]()
-        self._put_each(found.records, bad)
-        return bad
-
-    def _put_each(self, found: Iterable[JobRecord], bad: dict[int, Exception]) -> None:
-        """Put jobs into the table; add the error of each job that it cannot contain to `bad`.
+    def _filled_table(self, records: Iterable[JobRecord]) -> dict[int, Exception]:
+        """Build the job table from the open jobs; return the error of each job that it cannot contain.
 
         A failed `put` may leave the table inconsistent. Therefore each later job that fails is also tried in
         an empty table, and is reported only if it fails there, too.
         """
-        for past in found:
+        self.jobtable, bad = JobTable(made=self.store.tasks.made), dict[int, Exception]()
+        for past in records:
             if past.job.id in self.containment.aside:
                 self.jobtable.set_aside(past.job)
                 continue
@@ -390,6 +378,7 @@ class Engine:
             error = _failure_of(self.jobtable, past.job)
             if error and (not bad or _failure_of(JobTable(made=self.store.tasks.made), past.job)):
                 bad[past.job.id] = error
+        return bad
 
     def _resume_cleaning(self, now: float) -> None:
         for job in self.jobtable.holding.values():

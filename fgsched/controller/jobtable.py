@@ -4,25 +4,21 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import islice
 
 from msgspec.structs import replace
 
-from fgsched.controller.openjobs import OpenJobs
 from fgsched.controller.waitindex import Arrays, WaitIndex
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, Preemption, Readings
 from fgsched.domain.policy import MAIN
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import Running
-from fgsched.scheduling.fragmentation import RECENT, Recent
+from fgsched.scheduling.fragmentation import Recent
 from fgsched.scheduling.limits import Key, LimitedUser, counts_in
 from fgsched.scheduling.placement import HostRoom, Room, rooms
 from fgsched.scheduling.planner import Plan, Queue, QueuedJob, Snapshot
 from fgsched.scheduling.priority import JobClass, PriorityBasis
-from fgsched.scheduling.queue import joined
 from fgsched.store import Allocation
-from fgsched.store.rows import Pending
 
 _NOTHING = Demand(cpus=0)
 
@@ -153,7 +149,7 @@ class JobTable:
         self, jobs: Iterable[Job] = (), made: Callable[[int], Iterable[int]] = lambda array: ()
     ) -> None:
         """`made(array)` returns the indices of an array that have rows of their own."""
-        self.jobs = OpenJobs()
+        self.jobs: dict[int, Job] = {}
         self.holding: dict[int, Job] = {}
         self.given: dict[int, tuple[Allocation, ...]] = {}  # allocations of jobs
         self.aside: dict[int, Job] = {}  # jobs excluded after an error; they keep their allocations
@@ -183,7 +179,7 @@ class JobTable:
             self._runs.changed(job.id)
             self._count(before, -1)
         if job.state.is_final:
-            self.jobs.pop(job.id)
+            self.jobs.pop(job.id, None)
         else:
             self.jobs[job.id] = job
         if job.preemption is not None:
@@ -204,21 +200,9 @@ class JobTable:
             self._offer_rest(job)
         self.is_torn = False
 
-    def put_pending(self, pending: Pending) -> None:
-        """Take in new pending jobs without decoding them."""
-        rows = pending.rows
-        self.revision, self.is_torn = self.revision + len(rows), True
-        for number in reversed([*islice(reversed(rows), RECENT)]):
-            self._recent.add(rows[number].kind(number).request.demand)
-        self.jobs.take_over(rows)
-        waits: dict[JobClass, dict[int, float]] = {}
-        for alike, since in pending.times.items():
-            kind = class_of(alike.job)
-            waits[kind] = joined(waits.get(kind, {}), since)
-            self._queued[alike.request.partition, owner_of(alike.job)] += len(since)
-        for kind, since in waits.items():
-            self._queue.extend(kind, since)
-        self.is_torn = False
+    def in_order(self) -> list[Job]:
+        """Return the open jobs at this time, by id."""
+        return sorted(self.jobs.values(), key=lambda job: job.id)
 
     def set_aside(self, job: Job) -> None:
         """Count the allocation of a job, and exclude the job from all other processing."""

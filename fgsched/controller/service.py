@@ -7,7 +7,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -344,9 +343,9 @@ class Controller:
         except StorageError as error:
             raise _no_space(self._places.state) from error
         self._loop.faults.run("the jobs of earlier queues", lambda: self._earlier.look(time.time()))
-        with _loading():
-            self._engine.recover(time.time())
-            self._engine.turn([], time.time())
+        self._engine.recover(time.time())
+        self._engine.turn([], time.time())
+        _collect_rarely()
 
     def _store_gpus(self) -> None:
         """Store the GPUs that are here now. Nothing is written if the queue has them already."""
@@ -430,16 +429,10 @@ def _never() -> None:
     """Return None, for a part that runs only after rounds of the event loop."""
 
 
-@contextmanager
-def _loading() -> Iterator[None]:
-    """Disable garbage collection while the jobs are read, and make it rare afterwards."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.set_threshold(_YOUNG)
-        gc.enable()
-        gc.freeze()
+def _collect_rarely() -> None:
+    """Search cycles rarely from now on, and not among the jobs and modules that are there."""
+    gc.set_threshold(_YOUNG)
+    gc.freeze()
 
 
 def _keep(config: Config) -> JobRetention:

@@ -1,10 +1,9 @@
 """The eligible pending jobs, grouped into job classes, in order."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from heapq import heappop, heappush, merge
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 from itertools import islice
-from typing import TypeVar
 
 from msgspec import Struct
 
@@ -31,59 +30,11 @@ class QueuedJob(Struct, frozen=True, gc=False):
         return JobClass(self.demand, self.time_limit, self.partitions, self.who, self.nice, self.reservation)
 
 
-Value = TypeVar("Value")
-
-
-def joined(first: dict[int, Value], other: dict[int, Value]) -> dict[int, Value]:
-    """Return one of the dicts with all entries. Nothing is copied if the first one is empty."""
-    if not first:
-        return other
-    first.update(other)
-    return first
-
-
-class _Run:
-    """Jobs that were added at once, in order. It takes a fifth of the memory of entries in a heap."""
-
-    __slots__ = ("_at", "_ids", "_times")
-
-    def __init__(self, waits: Mapping[int, float]) -> None:
-        """Take {id: begin of the wait}."""
-        self._ids, self._times, self._at = [*waits], [*waits.values()], 0
-        if self._times != sorted(self._times):
-            entries = sorted(zip(self._times, self._ids, strict=True))
-            self._times, self._ids = [when for when, _ in entries], [job_id for _, job_id in entries]
-
-    @property
-    def first(self) -> tuple[float, int] | None:
-        """The first entry; None if there is none."""
-        return (self._times[self._at], self._ids[self._at]) if self._at < len(self._ids) else None
-
-    def drop_first(self) -> None:
-        self._at += 1
-
-    def copy(self) -> "_Run":
-        """Return an independent run. The lists do not change, and are shared."""
-        if self._at >= len(self._ids):
-            return _EMPTY
-        copied = _Run.__new__(_Run)
-        copied._ids, copied._times, copied._at = self._ids, self._times, self._at
-        return copied
-
-    def __iter__(self) -> Iterator[tuple[float, int]]:
-        """Yield the present entries; what is dropped meanwhile is included."""
-        for at in range(self._at, len(self._ids)):
-            yield self._times[at], self._ids[at]
-
-
-_EMPTY = _Run({})  # it is never changed: a run has all its jobs from the start
-
-
 class ClassQueue:
     """The jobs of one class. Its first job is kept up to date, so that a plan only examines that."""
 
     __slots__ = (
-        *("_heap", "_run", "_since", "cpus", "first", "gpus", "host_memory", "kind", "memory", "share"),
+        *("_heap", "_since", "cpus", "first", "gpus", "host_memory", "kind", "memory", "share"),
         "standing",
     )
 
@@ -92,7 +43,6 @@ class ClassQueue:
         self.standing = standing  # priority without the part of the age
         self.first: tuple[float, int] = (0.0, 0)  # (begin of the wait, id) of the first job in order
         self._heap: list[tuple[float, int]] = []  # may contain jobs that are no longer pending
-        self._run = _EMPTY  # the same, of further jobs
         self._since: dict[int, float] = {}  # of the pending entries
         demand = kind.demand
         self.gpus = demand.gpus
@@ -108,7 +58,7 @@ class ClassQueue:
         copied.kind, copied.standing, copied.first = self.kind, self.standing, self.first
         copied.gpus, copied.share, copied.memory = self.gpus, self.share, self.memory
         copied.cpus, copied.host_memory = self.cpus, self.host_memory
-        copied._heap, copied._run, copied._since = self._heap.copy(), self._run.copy(), self._since.copy()
+        copied._heap, copied._since = self._heap.copy(), self._since.copy()
         return copied
 
     @property
@@ -122,16 +72,6 @@ class ClassQueue:
             heappush(self._heap, (since, job_id))
             self._tidy()  # the job may have another entry
 
-    def extend(self, waits: dict[int, float]) -> None:
-        """Add new jobs: {id: begin of the wait}. The dict is not used by the caller any more."""
-        if self._run.first is None:
-            self._run = _Run(waits)
-        else:
-            self._heap += zip(waits.values(), waits.keys(), strict=True)
-            self._heap.sort()  # a sorted list is a heap, and new jobs are mostly in order
-        self._since = joined(self._since, waits)
-        self._tidy()
-
     def remove(self, job_id: int) -> None:
         del self._since[job_id]
         self._tidy()
@@ -141,14 +81,10 @@ class ClassQueue:
         heap = self._heap
         while heap and not self._has(heap[0]):
             heappop(heap)
-        while (head := self._run.first) is not None and not self._has(head):
-            self._run.drop_first()
         if len(heap) > 2 * len(self._since) + 16:
             self._heap = heap = sorted((when, job_id) for job_id, when in self._since.items())
         if heap:
-            self.first = heap[0] if head is None else min(head, heap[0])
-        elif head is not None:
-            self.first = head
+            self.first = heap[0]
 
     def _has(self, entry: tuple[float, int]) -> bool:
         when, job_id = entry
@@ -160,7 +96,7 @@ class ClassQueue:
     def in_order(self) -> Iterator[tuple[float, int]]:
         """Yield (eligible since, id) of each job in order. Works on a copy."""
         last: tuple[float, int] | None = None
-        for entry in merge(self._run, _popped(self._heap.copy())):
+        for entry in _popped(self._heap.copy()):
             if entry != last and self._has(entry):
                 yield entry
             last = entry
@@ -233,12 +169,6 @@ class Queue:
             self._counts[job.id] = job.count
         else:
             self._counts.pop(job.id, None)
-
-    def extend(self, kind: JobClass, waits: dict[int, float]) -> None:
-        """Add new jobs of one class: {id: begin of the wait}. The dict is not used by the caller any more."""
-        group = self._group(kind)
-        self._group_of = joined(self._group_of, dict.fromkeys(waits, group))
-        group.extend(waits)
 
     def _group(self, kind: JobClass) -> ClassQueue:
         group = self._groups.get(kind)

@@ -1,6 +1,6 @@
 """Store the queue and the accounting data in one SQLite file, used by one process through one connection.
 
-`opening` and `freshrows` are used alone first: a controller imports the rest while it reads its queue.
+The accountant and the reporter use `wal` and `schema` without the rest.
 """
 
 from importlib import import_module
@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fgsched.store.rows import Allocation, JobRecord, NewJob
-    from fgsched.store.store import OpenRows, StorageBroken, Store, is_fatal
+    from fgsched.store.store import StorageBroken, Store, is_fatal
 
 __all__ = [
     "Allocation",
     "DiskError",
     "JobRecord",
     "NewJob",
-    "OpenRows",
     "StorageBroken",
     "Store",
     "is_fatal",

@@ -60,8 +60,8 @@ class Examined(NamedTuple):
             return _opened(self)
 
 
-def examine(path: Path, *, is_log_written: bool = False) -> Examined:
-    """Check a queue, or begin a new one. `is_log_written`: `write_log_again` was called before.
+def examine(path: Path) -> Examined:
+    """Check a queue, or begin a new one.
 
     Raises:
         StorageError: with the remedy.
@@ -69,20 +69,11 @@ def examine(path: Path, *, is_log_written: bool = False) -> Examined:
     is_new = _expect(path)
     sums = Sums(path)
     with refusing(path, sums):
-        if not is_log_written:
-            write_log_again(path)
+        wal.write_again(path.with_name(f"{path.name}-wal"))  # durable before anything relies on it
         beside = _of_new(path) if is_new else beside_of(path, RECOVER)
         if is_new:
             sums.discard()
         return Examined(path, sums, beside, is_new, holds=not is_new and verify(path, beside, sums, QUEUE))
-
-
-def write_log_again(path: Path) -> None:
-    """Make the commits in the log durable before anything relies on them. No program may have the queue open.
-
-    A sync of an earlier controller may have failed, or it was killed before it. Raises OSError.
-    """
-    wal.write_again(path.with_name(f"{path.name}-wal"))
 
 
 @contextmanager

@@ -151,30 +151,15 @@ INSERT INTO event (job, attempt, at, old, new, reason) VALUES (:job, :attempt, :
 -- name: events_of_job
 SELECT attempt, at, old, new, reason FROM event WHERE job = :job ORDER BY id;
 
--- name: open_jobs
--- A job with a hold is open, even if a damaged row shows another state.
-SELECT * FROM job WHERE id IN (SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold) ORDER BY id;
-
--- name: end_of_part
--- The last id of the next jobs without an end.
-SELECT max(id) FROM (SELECT id FROM job WHERE ended_at IS NULL AND id > :after ORDER BY id LIMIT :most);
-
 -- name: fresh_jobs
--- Jobs without an end, as one row: lists of their columns, with commas or char(30). The request is given for
--- a job that is pending as submitted: all other columns have the defaults of a new row, or are not read for such a job.
--- Times are integers, as the text of a float is not exact; the few that are no multiple of 2^-22 s count as changed.
--- So do long requests: SQLite limits the length of the list. The length of a BLOB is known without counting characters.
-SELECT count(*), CAST(group_concat(id) AS BLOB), CAST(group_concat(uid) AS BLOB),
-  CAST(group_concat(gid) AS BLOB), CAST(group_concat(user, char(30)) AS BLOB),
-  CAST(group_concat(
-    CASE WHEN {as_submitted} AND submitted_at = CAST(submitted_at * 4194304 AS INTEGER) / 4194304.0
-      AND length(CAST(request AS BLOB)) <= 4096 THEN request ELSE '' END, char(30)) AS BLOB),
-  CAST(group_concat(CAST(submitted_at * 4194304 AS INTEGER)) AS BLOB)
-FROM job WHERE ended_at IS NULL AND id > :after AND id <= :last;
+-- Jobs that are pending as submitted: all other columns have the defaults of a new row, or are not read for such a job.
+SELECT id, uid, gid, user, request, submitted_at FROM job
+WHERE ended_at IS NULL AND {as_submitted} AND id NOT IN (SELECT job FROM hold) ORDER BY id;
 
--- name: ended_holders
--- Jobs that have an end and a hold.
-SELECT DISTINCT job FROM hold WHERE job IN (SELECT id FROM job WHERE ended_at IS NOT NULL);
+-- name: changed_jobs
+-- All other open jobs. A job with a hold is open, even if a damaged row shows another state.
+SELECT * FROM job WHERE id IN (
+  SELECT id FROM job WHERE ended_at IS NULL AND ({as_submitted}) IS NOT TRUE UNION SELECT job FROM hold) ORDER BY id;
 
 -- name: get_job
 SELECT * FROM job WHERE id = :id;

@@ -2,11 +2,8 @@
 
 import json
 import math
-import re
 import sqlite3
-from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -19,7 +16,6 @@ from fgsched.domain.job import Ended, Hold, Job, Request
 from fgsched.domain.states import JobState
 from fgsched.domain.text import storable
 from fgsched.domain.usage import JobUsage
-from fgsched.store.freshrows import SEPARATOR, FreshRow, Owner, Part
 from fgsched.store.schema import DEFAULTS, EMPTY_ROW, OF_END, OF_JOB, SAVED, StoredColumn
 
 _MOST = 10**7  # attempts, slots, restarts or tasks that a job can have
@@ -160,285 +156,24 @@ def _shared(request: Request) -> Request:
 _request = lru_cache(maxsize=4096)(parse_request)  # arrays of equal jobs have equal texts
 
 
-# -- pending jobs whose rows are decoded when they are needed ------------------------------------------
+# -- jobs that are pending as submitted: most jobs of a long queue -------------------------------------
 
 
-class AlikeJobs(Struct, frozen=True, gc=False, eq=False):
-    """Pending jobs of one owner whose requests are equal but for name, arguments and submission line."""
-
-    job: Job  # one of them
-
-    @property
-    def request(self) -> Request:
-        """The request of one of them."""
-        return self.job.request
-
-
-class PendingJobs:
-    """Pending jobs as submitted, whose rows were checked and are not decoded yet."""
-
-    __slots__ = ("_kinds", "_texts", "_times", "ids")
-
-    def __init__(
-        self, ids: list[int], kinds: list[AlikeJobs], texts: bytes | list[bytes], times: list[float]
-    ) -> None:
-        """`ids` are in order, `texts` the requests as JSON, `times` those of submission."""
-        self.ids, self._kinds, self._texts, self._times = ids, kinds, texts, times
-
-    def by_kind(self) -> Iterator[tuple[AlikeJobs, dict[int, float]]]:
-        """Yield {id: time of submission}, in seconds since the epoch, of each kind."""
-        first = self._kinds[0]
-        if self._kinds.count(first) == len(self._kinds):
-            yield first, dict(zip(self.ids, self._times, strict=True))
-            return
-        found: dict[AlikeJobs, dict[int, float]] = {}
-        for number, kind, at in zip(self.ids, self._kinds, self._times, strict=True):
-            found.setdefault(kind, {})[number] = at
-        yield from found.items()
-
-    def kind(self, number: int) -> AlikeJobs:
-        """Return the kind of one of the jobs."""
-        return self._kinds[bisect_left(self.ids, number)]
-
-    def job(self, number: int) -> Job:
-        """Return one of the jobs, decoded."""
-        if isinstance(self._texts, bytes):
-            self._texts = self._texts.split(SEPARATOR)
-        at = bisect_left(self.ids, number)
-        request = _request(self._texts[at].decode())
-        return self._kinds[at].job.changed(id=number, request=request, submitted_at=self._times[at])
-
-
-class Pending:
-    """All pending jobs that are not decoded yet, by id and by kind."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, PendingJobs] = {}  # in order
-        self.times: dict[AlikeJobs, dict[int, float]] = {}  # of submission, in seconds since the epoch
-
-    def add(self, some: PendingJobs) -> None:
-        """Add jobs after the others."""
-        self.rows.update(dict.fromkeys(some.ids, some))
-        for kind, times in some.by_kind():
-            self.times.setdefault(kind, {}).update(times)
-
-    def decoded(self, number: int) -> Job:
-        """Remove one of the jobs, and return it decoded."""
-        some = self.rows.pop(number)
-        del self.times[some.kind(number)][number]
-        return some.job(number)
-
-
-_NAME, _ARGS, _LINE = '{"name":"', ',"args":["', ',"submit_line":"'
-_SHORT = 4096  # characters up to which no string of a request can be too long, except its name
-_LONGEST_NAME = 255
-
-
-def _common_part(text: str) -> str | None:
-    """Return the JSON of a request without the texts of name, arguments and submission line.
-
-    A request is valid if another one with the same common part is valid. None: this cannot be seen in the
-    text. Without backslashes, a quotation mark always begins or ends a string. Control characters, which are
-    not in the text, mark the places of the line and the arguments.
-    """
-    if "\\" in text or "\1" in text or "\2" in text or len(text) > _SHORT or text[: len(_NAME)] != _NAME:
+def fresh_past_of(
+    number: int, uid: int, gid: int, user: str, request: str, submitted_at: float
+) -> JobRecord | None:
+    """Return a job as submitted at a fifth of the cost of `past_of`; None: its row is damaged."""
+    try:
+        job = _waiting(uid, gid, user).changed(
+            id=number, request=_request(request), submitted_at=submitted_at
+        )
+        is_sound = 0.0 <= submitted_at < _LATEST
+    except Exception:  # `past_of` names the damage
         return None
-    end = text.index('"', len(_NAME))
-    if end > len(_NAME) + _LONGEST_NAME:
-        return None
-    varying, rest = text[len(_NAME) : end], text[end:]
-    line = rest.find(_LINE)
-    if line >= 0:
-        last = rest.index('"', line + len(_LINE))
-        varying += rest[line + len(_LINE) : last]
-        rest = rest[:line] + "\1" + rest[last:]
-    args = rest.find(_ARGS)
-    if args >= 0:
-        last = rest.index('"]', args + len(_ARGS))
-        words = rest[args + len(_ARGS) : last].replace('","', "")
-        if '"' in words or "\1" in words:
-            return None
-        varying += words
-        rest = rest[:args] + "\2" + rest[last:]
-    return rest if varying.isprintable() else None  # no control character, which JSON does not allow
-
-
-_Pattern = Callable[[bytes], object]  # of requests
-
-
-class _Kind(NamedTuple):
-    """What one decoded request says about the rows that are like it."""
-
-    alike: AlikeJobs | None  # None: each of them is decoded
-    pattern: bytes  # of requests that differ in name and submission line, and are valid therefore; b"": none
-    has: _Pattern  # whether a request matches
-
-    def has_all(self, requests: bytes, count: int) -> bool:
-        """Return whether these are so many requests that match. It costs a tenth of looking at each."""
-        return bool(self.pattern) and _repeated(self.pattern, count)(requests) is not None
-
-
-def _kind(alike: AlikeJobs | None, text: str) -> _Kind:
-    """Return the kind of a request that `_common_part` accepted."""
-    name, line = text.index('"', len(_NAME)), text.find(_LINE)
-    if alike is None or line < name:
-        return _Kind(alike, b"", _never)
-    begin = line + len(_LINE)
-    pattern = _pattern(text[name:begin].encode(), text[text.index('"', begin) :].encode())
-    return _Kind(alike, pattern, re.compile(pattern).fullmatch if pattern else _never)
-
-
-def _pattern(middle: bytes, tail: bytes) -> bytes:
-    """Return a pattern of requests. It costs a sixth of `_common_part`, which follows where it fails.
-
-    `middle`: the JSON from the end of the name to the begin of the submission line; `tail`: from its end.
-    """
-    plain = rb"[ !#-\[\]-~]"  # ASCII without control characters, quotation mark and backslash
-    longest = _SHORT - len(_NAME) - _LONGEST_NAME - len(middle) - len(tail)
-    if longest < 0:
-        return b""
-    name, line = rb"%b{0,%d}+" % (plain, _LONGEST_NAME), rb"%b{0,%d}+" % (plain, longest)
-    return re.escape(_NAME.encode()) + name + re.escape(middle) + line + re.escape(tail)
-
-
-@lru_cache(maxsize=8)
-def _repeated(pattern: bytes, count: int) -> _Pattern:
-    return re.compile(rb"%b(?:%b%b){%d}+" % (pattern, SEPARATOR, pattern, count - 1)).fullmatch
-
-
-def _never(text: bytes) -> None:
-    """Match no request."""
-
-
-_UNKNOWN = _Kind(None, b"", _never)
-_Rows = list[PendingJobs | JobRecord | int]
-Read = tuple[Pending, list[JobRecord | int]]  # ids: of rows that were changed or are damaged
-
-
-class PendingRows:
-    """Converts parts, and decodes one row of each kind only."""
-
-    def __init__(self) -> None:
-        self._kinds: dict[tuple[str | None, Owner], _Kind] = {}
-        self._latest: dict[Owner, deque[_Kind]] = {}  # some kinds, whose patterns are tried first
-
-    def read_all(self, parts: Iterable[Part]) -> Read:
-        """Return the jobs of all parts, each converted as soon as it is there."""
-        pending, others = Pending(), list[JobRecord | int]()
-        for one in (one for part in parts for one in self.read(part)):
-            if isinstance(one, PendingJobs):
-                pending.add(one)
-            else:
-                others.append(one)
-        return pending, others
-
-    def read(self, part: Part) -> _Rows:
-        """Return the jobs in order. A row that was changed or is damaged gives its id: `past_of` reads it."""
-        if (whole := self._alike(part)) is not None:
-            return [whole]
-        return self.read_each(part.rows())
-
-    def _alike(self, part: Part) -> PendingJobs | None:
-        """Return the jobs of a part if all are of the kind of the first one."""
-        owner = part.owner
-        kind = self._kind_of_first(part.requests, owner) if owner is not None else _UNKNOWN
-        if kind.alike is None or not kind.has_all(part.requests, part.height):
-            return None
-        times = part.times
-        if min(times) < 0.0 or max(times) >= _LATEST:
-            return None
-        return PendingJobs(part.ids, [kind.alike] * part.height, part.requests, times)
-
-    def _kind_of_first(self, requests: bytes, owner: Owner) -> _Kind:
-        try:
-            return self._kind_of(requests.partition(SEPARATOR)[0], owner)
-        except Exception:  # it was changed or is damaged
-            return _UNKNOWN
-
-    def read_each(self, rows: Iterable[FreshRow]) -> _Rows:
-        """Return the jobs as `read` does, which may be of several kinds."""
-        found = _Found()
-        last = _UNKNOWN
-        of: Owner | None = None
-        for number, owner, text, at in rows:
-            one: JobRecord | int = number
-            try:
-                if text and 0.0 <= at < _LATEST:
-                    if owner != of or not last.has(text):
-                        last, of = self._latest_kind_of(text, owner), owner
-                    if last.alike is not None:
-                        found.add_pending(number, last.alike, text, at)
-                        continue
-                    one = fresh_past_of(number, owner, text, at) or number
-            except Exception:
-                one = number
-            found.add(one)
-        return found.all()
-
-    def _latest_kind_of(self, request: bytes, owner: Owner) -> _Kind:
-        for kind in self._latest.get(owner, ()):
-            if kind.has(request):
-                return kind
-        kind = self._kind_of(request, owner)
-        if kind.pattern:
-            self._latest.setdefault(owner, deque(maxlen=_TRIED)).append(kind)
-        return kind
-
-    def _kind_of(self, request: bytes, owner: Owner) -> _Kind:
-        text = request.decode()
-        key = _common_part(text), owner
-        return self._kinds[key] if key in self._kinds else self._learn(key, text)
-
-    def _learn(self, key: tuple[str | None, Owner], text: str) -> _Kind:
-        """Decode a request of a new kind."""
-        common, owner = key
-        if common is None or len(self._kinds) >= _MOST_KINDS:
-            return _UNKNOWN
-        request = _request(text)
-        job = _waiting(*owner).changed(request=request)
-        is_plain = not (request.begin or request.deadline or request.dependency or request.array)
-        self._kinds[key] = _kind(AlikeJobs(job) if is_plain else None, text)
-        return self._kinds[key]
-
-
-class _Found:
-    """Collects the jobs of a part in order."""
-
-    def __init__(self) -> None:
-        self._all: _Rows = []
-        self._pending: list[tuple[int, AlikeJobs, bytes, float]] = []
-
-    def add_pending(self, number: int, alike: AlikeJobs, text: bytes, at: float) -> None:
-        self._pending.append((number, alike, text, at))
-
-    def add(self, one: JobRecord | int) -> None:
-        self._close()
-        self._all.append(one)
-
-    def _close(self) -> None:
-        if self._pending:
-            ids, kinds, texts, times = map(list, zip(*self._pending, strict=True))
-            self._all.append(PendingJobs(ids, kinds, texts, times))
-            self._pending = []
-
-    def all(self) -> _Rows:
-        self._close()
-        return self._all
+    return JobRecord(job, ()) if is_sound else None
 
 
 _LATEST = 2.0**40  # seconds since the epoch
-_MOST_KINDS = 4096
-_TRIED = 4  # kinds of an owner: a pattern costs a sixth of `_common_part`
-
-
-def fresh_past_of(number: int, owner: Owner, request: bytes, submitted_at: float) -> JobRecord | None:
-    """Return a job as submitted at a quarter of the cost of `past_of`; None: its row is damaged."""
-    try:
-        found = _request(request.decode())
-        job = _waiting(*owner).changed(id=number, request=found, submitted_at=submitted_at)
-    except Exception:  # `past_of` names the damage
-        return None
-    return JobRecord(job, ())
 
 
 @lru_cache(maxsize=256)

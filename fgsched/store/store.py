@@ -3,10 +3,10 @@
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
@@ -14,10 +14,8 @@ from fgsched.domain.job import Gpu, GpuState, Hold, Job, Request
 from fgsched.domain.text import storable
 from fgsched.scheduling.priority import AccountUser, Usage
 from fgsched.scheduling.runtimes import CompletedRun, work_of
-from fgsched.store.ahead import Ahead, Counts, counts_of
 from fgsched.store.blobs import Blobs, Idle
 from fgsched.store.connection import Connection, Insert, Opened, Statement
-from fgsched.store.freshrows import read_parts
 from fgsched.store.moved import MovedJobs, NothingMoved, Part, Step
 from fgsched.store.opening import last_id, open_queue, raise_ids
 from fgsched.store.outbox import Outbox
@@ -25,12 +23,10 @@ from fgsched.store.rows import (
     Allocation,
     JobRecord,
     NewJob,
-    Pending,
-    PendingRows,
-    Read,
     allocated_text,
     columns_of,
     fixed_columns_of,
+    fresh_past_of,
     past_of,
     request_text,
 )
@@ -72,34 +68,12 @@ def _lenient(text: bytes) -> str:
     return text.decode(errors="surrogateescape")
 
 
-def _id_of(record: JobRecord) -> int:
-    return record.job.id
-
-
 def _mark_of(row: sqlite3.Row) -> tuple[GpuState, str, float]:
     """Return (state, note, since) of a GPU; one with unreadable data is drained."""
     try:
         return GpuState(row["state"]), row["note"], row["at"]
     except ValueError:
         return GpuState.DRAINED, f"its state in the queue cannot be read: {row['state']!r:.80}", row["at"]
-
-
-def converted(ahead: Ahead) -> Read | None:
-    """Return the jobs that were read ahead, and close the connections; None if they cannot be read."""
-    try:
-        return PendingRows().read_all(ahead.parts())
-    except (sqlite3.Error, UnicodeDecodeError, MemoryError) as error:
-        log.warning("the queue is read again: %s", error)
-        return None
-    finally:
-        ahead.close()
-
-
-class OpenRows(NamedTuple):
-    """All open jobs: those pending as submitted, and all others in order."""
-
-    pending: Pending
-    records: list[JobRecord]
 
 
 class Store:
@@ -112,7 +86,6 @@ class Store:
         self._db, self._record = self._opened.db, self._opened.record
         self._last_id: int | None = None  # None: it is to be read
         self.trouble = ""  # why the queue cannot be written; "": the last transaction with changes was stored
-        self._ahead: Read | None = None  # pending jobs that were read ahead
         self.blobs = Blobs(self._db, SQL)
         self.submissions = Submissions(self._db, SQL)
         self.idle = Idle(self._db, SQL, self.blobs, self._opened.look_soon)
@@ -375,39 +348,18 @@ class Store:
 
     def open_past(self) -> list[JobRecord]:
         """Return every open job in order, with its allocation."""
-        found = self.open_rows()
-        pending = (some.job(number) for number, some in found.pending.rows.items())
-        return sorted([*found.records, *(JobRecord(job, ()) for job in pending)], key=_id_of)
-
-    def open_rows(self) -> OpenRows:
-        """Return every open job; jobs that are pending as submitted are not decoded."""
         holds: dict[int, list[Hold]] = {}
         for row in self._db.execute(SQL["all_holds"]):
             hold = Hold(gpu=row["gpu"], share=row["share"], memory=row["memory"])
             holds.setdefault(row["job"], []).append(hold)
-        ahead, self._ahead = self._ahead, None
-        pending, others = ahead or PendingRows().read_all(read_parts(self._db))
-        ended: list[int] = [row["job"] for row in self._rows("ended_holders")]
-        unread = list(map(type, others)).count(int)
-        if 2 * unread > len(pending.rows) + len(others):
-            rows = self._rows("open_jobs")
-            return OpenRows(Pending(), [past_of(row, tuple(holds.get(row["id"], ()))) for row in rows])
-        records = [
-            self._open_past(one, holds.get(one, ())) if isinstance(one, int) else one
-            for one in (*others, *ended)
-        ]
-        return OpenRows(pending, sorted(records, key=_id_of))
+        changed = [past_of(row, tuple(holds.get(row["id"], ()))) for row in self._rows("changed_jobs")]
+        fresh = self._read(
+            "fresh_jobs", {}, lambda rows: [fresh_past_of(*row) or self._past_of(row["id"]) for row in rows]
+        )
+        return sorted([*fresh, *changed], key=lambda record: record.job.id)
 
-    def use_ahead(self, rows: Read, counts: Counts) -> None:
-        """Make the next `open_rows` return jobs that were read before, if the queue has not changed since.
-
-        Until then no job may be written.
-        """
-        if counts_of(self._db) == counts:
-            self._ahead = rows
-
-    def _open_past(self, number: int, holds: Iterable[Hold]) -> JobRecord:
-        return past_of(self._rows("get_job", {"id": number})[0], tuple(holds))
+    def _past_of(self, job_id: int) -> JobRecord:
+        return past_of(self._rows("get_job", {"id": job_id})[0])
 
     def past(self, job_id: int) -> JobRecord | None:
         """Return one job, open or ended, or None."""

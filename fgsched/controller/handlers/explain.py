@@ -180,7 +180,7 @@ class ExplainHandlers:
 
     def _listed_starts(self, caller: Caller, now: float) -> Steps[LongAnswer[protocol.Starts]]:
         snapshot, wanted, later = self._scene(now), set[int](), dict[int, ExpectedStart]()
-        for piece in cut(self._engine.jobtable.jobs.rows()):
+        for piece in cut(self._engine.jobtable.in_order()):
             for job in piece:
                 if job.state is JobState.PENDING and caller.may_see(job):
                     if snapshot.queue.kind(job.id) is not None:

@@ -64,7 +64,7 @@ class PriorityHandlers:
         weights = self._engine.policy.weights
         rows = (
             [self._info(job, now) for job in piece if job.state is JobState.PENDING and caller.may_see(job)]
-            for piece in cut(self._engine.jobtable.jobs.rows())
+            for piece in cut(self._engine.jobtable.in_order())
         )
         return LongAnswer("jobs", rows, lambda: protocol.Priorities(weights=weights, jobs=[]))
 

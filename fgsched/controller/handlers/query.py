@@ -394,7 +394,7 @@ class _Snapshot:
 
     def __init__(self, jobtable: JobTable) -> None:
         self.jobtable, self.revision = jobtable, jobtable.revision
-        self.jobs = jobtable.jobs.rows()
+        self.jobs = jobtable.in_order()
 
 
 def _bare(job: Job) -> Job:
