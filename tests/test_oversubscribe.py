@@ -13,6 +13,7 @@ from fgsched.domain.states import JobState, Reason
 from fgsched.scheduling.placement import place, rooms
 from fgsched.slurm.phrases import oversubscribed
 from fgsched.system.paths import Paths
+from fgsched.views import layouts
 from fgsched.views.wording import why
 from live_host import living
 
@@ -82,9 +83,9 @@ def test_commands_mark_an_oversubscribed_gpu_and_its_jobs(tmp_path):
         job = home.client.call(protocol.ShowJob(id=first))
         [gpu] = home.client.call(protocol.ListGpus()).gpus
         assert (job.oversubscribed, job.allocated[0].memory) == (2 * WHOLE, 8 * GIB)
-        lines = show.text(show.GROUPS["job"](job), oneliner=False)
+        lines = layouts.text([show.GROUPS["job"](job)], oneliner=False)
         assert "Oversubscribe=2 (GPU memory up to its limit is not guaranteed)" in lines
-        lines = show.text(show.GROUPS["gpu"](gpu), oneliner=False)
+        lines = layouts.text([show.GROUPS["gpu"](gpu)], oneliner=False)
         assert "Fraction=2  FreeFraction=0\n   Oversubscribe=2\n" in lines
 
 

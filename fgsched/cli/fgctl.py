@@ -15,7 +15,7 @@ from fgsched.domain.text import shown
 from fgsched.domain.units import parse_ids, parse_indices
 from fgsched.protocol import Call, Outcome, Outcomes
 from fgsched.system.userfiles import create_own
-from fgsched.views import choices
+from fgsched.views import choices, layouts
 
 _UNBUILT = (*("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "completing", "version"),)
 _jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
@@ -51,7 +51,7 @@ def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> Non
         write(show.document(what, records))
         return
     groups = [show.GROUPS[what](record) for record in records]
-    write("".join(show.text(group, oneliner=oneliner) for group in groups))
+    write(layouts.text(groups, oneliner=oneliner))
 
 
 def _show_log(words: Sequence[str], *, as_json: bool) -> None:

@@ -8,13 +8,12 @@ from typing import Any
 from msgspec import Struct
 
 from fgsched import protocol
-from fgsched.cli import show
 from fgsched.client import Client
 from fgsched.domain.errors import Refused
 from fgsched.domain.units import format_mebibytes, parse_count
 from fgsched.gpus.processnames import ProcessNames
 from fgsched.system.process import started_at
-from fgsched.views import display
+from fgsched.views import display, layouts
 from fgsched.views.display import iso, shown_time
 
 
@@ -61,7 +60,7 @@ def _user(uid: int) -> str:
 
 def text(found: HostProcess, *, oneliner: bool) -> str:
     """Return the process as Key=Value."""
-    lines: show.Group = [
+    lines: layouts.Group = [
         [("Pid", found.pid), *_job(found)],
         [("UserId", found.user or "unknown"), ("Command", found.command or "unknown")],
         [("ProcessStart", shown_time(found.started_at, unknown="Unknown")), *_limits(found.job)],
@@ -77,7 +76,7 @@ def text(found: HostProcess, *, oneliner: bool) -> str:
     ]
     if not found.info.on_gpus:
         lines.append([("Gpu", "none")])
-    return show.text(lines, oneliner=oneliner)
+    return layouts.text([lines], oneliner=oneliner)
 
 
 def _job(found: HostProcess) -> Iterable[tuple[str, object]]:

@@ -1,6 +1,6 @@
 """`fgctl show`: all data of a job, a GPU, a partition, a reservation or the configuration."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import to_builtins
@@ -9,22 +9,12 @@ from msgspec.structs import asdict
 from fgsched import protocol
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import Demand, MigInstance, OomReport, Preemption, Request
+from fgsched.domain.job import MigInstance
 from fgsched.domain.states import JobState
-from fgsched.domain.text import clean
-from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_mebibytes, format_share, parse_indices
-from fgsched.views import choices, display, documents
-from fgsched.views import job as view
+from fgsched.views import choices, display, documents, layouts
 from fgsched.views.display import shown_time
-
-Group = list[list[tuple[str, object]]]  # lines of (key, value)
-
-
-def text(group: Group, *, oneliner: bool) -> str:
-    """Return Key=Value pairs with two blanks between them; lines after the first are indented."""
-    lines = ["  ".join(f"{key}={clean(str(value))}" for key, value in line) for line in group if line]
-    return "  ".join(lines) + "\n" if oneliner else "\n   ".join(lines) + "\n\n"
+from fgsched.views.layouts import Group
 
 
 def document(what: str, found: Sequence[Any]) -> str:
@@ -92,180 +82,8 @@ ASKED: dict[str, Callable[[Client, Sequence[str]], Sequence[Any]]] = {
 # -- how to say it ----------------------------------------------------------------------------------
 
 
-def _job(job: protocol.JobInfo) -> Group:
-    request = job.request
-    said = view.why(job)
-    return [
-        [("JobId", job.id), *_array(job), ("JobName", request.name)],
-        [("UserId", f"{job.user}({job.uid})"), ("GroupId", job.gid)],
-        [("JobState", job.state.value), ("Reason", job.reason.value), ("Held", job.held or "no")],
-        [("Why", said)] if said else [],
-        [("ExitCode", view.exit_status(job)), ("Attempt", job.attempt)],
-        [("Requeue", int(request.requeue)), ("Restarts", job.restarts), *_suspended(job)],
-        _preemption(job.preemption),
-        [("Dependency", job.dependency or "(null)")],
-        _window(request),
-        [("Reservation", request.reservation)] if request.reservation else [],
-        [("RunTime", format_runtime(job.elapsed)), ("TimeLimit", format_limit(request.time_limit))],
-        [("SubmitTime", _time(job.submitted_at)), ("EligibleTime", _time(job.eligible_at))],
-        [("StartTime", _time(view.start(job))), ("EndTime", _time(view.end(job)))],
-        [("Partition", job.partition), *_host_needs(request.demand)],
-        *_gpu_lines(job),
-        *_post_mortem(job.post_mortem),
-        [("OOMKills", job.oom_kills)] if job.oom_kills else [],
-        [("Refused", job.refused)] if job.refused else [],
-        [("Unhooked", job.unhooked)] if job.unhooked else [],
-        [("Warning", job.warning)] if job.warning else [],
-        *([] if job.is_private else _secrets(job)),
-        [("CancelReason", job.note)] if job.note else [],
-        [("Comment", request.comment)] if request.comment else [],
-        [("WCKey", request.wckey)] if request.wckey else [],
-        [("Container", request.container)] if request.container else [],
-        [("MailType", request.mail_type), ("MailUser", view.mail_user(job))] if request.mail_type else [],
-        [("Detail", job.detail)] if job.detail else [],
-        *([("Event", _step(step))] for step in _told_once(job.steps)),
-    ]
-
-
-def _array(job: protocol.JobInfo) -> list[tuple[str, object]]:
-    if job.array is None:
-        return []
-    most = job.request.throttle
-    throttle = [("ArrayTaskThrottle", most)] if most else []
-    return [("ArrayJobId", job.array), ("ArrayTaskId", view.array_tasks(job) or ""), *throttle]
-
-
-def _suspended(job: protocol.JobInfo) -> list[tuple[str, object]]:
-    return [("SuspendedTime", format_runtime(job.suspended))] if job.suspended else []
-
-
-def _preemption(found: Preemption | None) -> list[tuple[str, object]]:
-    """Return the last preemption."""
-    if not found:
-        return []
-    return [
-        ("PreemptedBy", found.by),
-        ("PreemptTime", _time(found.at)),
-        ("PreemptMode", found.mode.upper()),
-    ]
-
-
-def _window(request: Request) -> list[tuple[str, object]]:
-    times = (("BeginTime", request.begin), ("Deadline", request.deadline))
-    return [(key, _time(float(at))) for key, at in times if at]
-
-
 def _time(epoch: float | None) -> str:
     return shown_time(epoch, unknown="Unknown")
-
-
-def _host_needs(demand: Demand) -> list[tuple[str, object]]:
-    memory = demand.host_memory
-    return [("NumCPUs", demand.cpus), ("ReqMem", format_mebibytes(memory) if memory else "not counted")]
-
-
-def _gpu_lines(job: protocol.JobInfo) -> Group:
-    """Return the requested GPUs, the allocated GPUs and the enforcement of a job."""
-    demand, given = job.request.demand, job.allocated
-    asked = format_share(demand.share * demand.gpus)
-    lines: Group = [[("ReqGpus", demand.gpus), ("ReqFraction", asked), ("ReqGpuMem", _asked(demand))]]
-    if demand.gpu_type:
-        lines[0].append(("ReqGpuType", demand.gpu_type))
-    if given:
-        lines += [
-            [
-                ("GpuIdx", view.gpu_list(job)),
-                ("GpuFraction", format_share(view.allocated_share(job))),
-                ("GpuMem", format_mebibytes(given[0].memory)),
-                ("GpuMemPeak", _or_unknown(view.gpu_peak(job), format_mebibytes)),
-                ("Refusals", job.refusals),
-            ],
-            [("GpuUuid", ",".join(one.uuid for one in given))],
-            [("CPUs", _cpus(job))],
-            [("GpuCompute", job.gpu_compute), ("Pacing", job.pacing or "none")],
-        ]
-    others: list[tuple[str, object]] = [("OtherGpus", job.other_gpus)] if given else []
-    if demand.gpus and not given and not job.state.is_final:  # decided when it starts
-        held: list[tuple[str, object]] = [("Enforce", "(null)"), ("Preload", "(null)")]
-    else:
-        held = [("Enforce", _enforced(job)), *_mps(job), ("Preload", job.preload), *others]
-    if job.oversubscribed:
-        lines.append([("Oversubscribe", f"{format_share(job.oversubscribed)} ({_NOT_GUARANTEED})")])
-    return [*lines, [*held, ("MaxRSS", _or_unknown(view.host_peak(job), format_mebibytes))], *_adopted(job)]
-
-
-_NOT_GUARANTEED = "GPU memory up to its limit is not guaranteed"
-
-
-def _enforced(job: protocol.JobInfo) -> str:
-    """Return the enforcement level, and the part of the threads if MPS limits it."""
-    return ",".join(filter(None, (job.tier, job.mps.word if job.mps else "")))
-
-
-def _mps(job: protocol.JobInfo) -> list[tuple[str, object]]:
-    """Return why a job on a GPU with MPS does not use it."""
-    use = job.mps
-    return [("Mps", f"{use.state} ({use.why})")] if use and use.state in ("refused", "lost") else []
-
-
-def _adopted(job: protocol.JobInfo) -> Group:
-    """Return the adopted process of a job, and why nothing is enforced."""
-    if job.adopted is None:
-        return []
-    why = "nothing limits it, because it was started outside of fgsched"
-    return [[("Adopted", f"process {job.adopted.pid}; {why}")]]
-
-
-def _cpus(job: protocol.JobInfo) -> str:
-    return f"{job.bound_cpus} (near GPU {view.gpu_list(job)})" if job.bound_cpus else "any"
-
-
-def _post_mortem(found: OomReport | None) -> Group:
-    """Return why a job ran out of device memory."""
-    if not found:
-        return []
-    from fgsched.views.columns import others
-
-    sizes = (("OomAsked", found.asked), ("OomHeld", found.held), ("OomLimit", found.limit))
-    return [
-        [
-            ("OomKind", "gpu"),
-            ("OomGpu", found.gpu),
-            *((name, format_mebibytes(size)) for name, size in sizes),
-        ],
-        [("OomOthers", others(found))],
-    ]
-
-
-def _asked(demand: Demand) -> str:
-    if demand.memory_part:
-        return f"{format_share(demand.memory_part)} of the GPU"
-    return format_mebibytes(demand.memory) if demand.memory else "by fraction"
-
-
-def _secrets(job: protocol.JobInfo) -> Group:
-    request, its = job.request, view.files(job)
-    return [
-        [("SubmitLine", request.submit_line)] if request.submit_line else [],
-        [("WorkDir", request.chdir)],
-        [("StdErr", its.stderr)],
-        [("StdIn", its.stdin)],
-        [("StdOut", its.stdout)],
-    ]
-
-
-def _told_once(steps: Sequence[protocol.StateChange]) -> Iterator[protocol.StateChange]:
-    """Return the steps, without repetitions of the same state, attempt and reason."""
-    told = None
-    for step in steps:
-        what = (step.attempt, step.after, step.reason)
-        if step.before != step.after or what != told:
-            yield step
-        told = what
-
-
-def _step(step: protocol.StateChange) -> str:
-    return f"{_time(step.at)},attempt={step.attempt},{step.before}->{step.after},{step.reason}"
 
 
 def _gpu(found: protocol.GpuInfo) -> Group:
@@ -332,7 +150,7 @@ def _settings(about: protocol.About) -> Group:
 
 
 GROUPS: dict[str, Callable[[Any], Group]] = {
-    "job": _job,
+    "job": layouts.of_fgctl,
     "gpu": _gpu,
     "partition": _partition,
     "reservation": _reservation,

@@ -10,9 +10,8 @@ from fgsched.client import Client, find_places
 from fgsched.domain.states import JobState
 from fgsched.domain.times import format_elapsed
 from fgsched.protocol import JobInfo
-from fgsched.slurm import showjob
 from fgsched.slurm.getopt import BadLine, parse
-from fgsched.views import choices
+from fgsched.views import choices, layouts
 from fgsched.views import job as view
 from fgsched.views.display import host_name, shown_time
 from fgsched.views.getopt import known_of
@@ -110,10 +109,10 @@ def shown(named: Sequence[str], given: Mapping[str, str]) -> str:
         raise BadLine(f"Job step {named[0]} not found", prefix="")
     if not rows:
         return "No job steps in the system\n"
-    return showjob.text(map(_record, rows), oneliner="oneliner" in given)
+    return layouts.text(map(_record, rows), oneliner="oneliner" in given, between=" ")
 
 
-def _record(row: JobInfo) -> list[showjob.Line]:
+def _record(row: JobInfo) -> layouts.Group:
     return [
         [
             ("StepId", view.step_label(row)),

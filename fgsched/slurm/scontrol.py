@@ -11,7 +11,7 @@ from fgsched.domain.job import GpuState
 from fgsched.lifecycle import arrays
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.slurm.hostlist import expand, fold
-from fgsched.views import gres
+from fgsched.views import gres, layouts
 from fgsched.views.display import host_name
 from fgsched.views.getopt import known_of
 
@@ -111,7 +111,6 @@ def _jobs(named: Sequence[str], given: Mapping[str, str]) -> str:
     """Return jobs in Slurm's layout. Raises BadLine: a job does not exist."""
     from fgsched.cli import show
     from fgsched.cli import slurmdocuments as documents
-    from fgsched.slurm import showjob
 
     with Client(find_places()) as client:
         try:
@@ -122,9 +121,8 @@ def _jobs(named: Sequence[str], given: Mapping[str, str]) -> str:
         return documents.jobs(jobs)
     if not jobs:
         return "No jobs in the system\n"
-    return showjob.text(
-        (showjob.job(job, details="details" in given) for job in jobs), oneliner="oneliner" in given
-    )
+    shown = [layouts.of_scontrol(job, details="details" in given) for job in jobs]
+    return layouts.text(shown, oneliner="oneliner" in given, between=" ")
 
 
 def _steps(named: Sequence[str], given: Mapping[str, str]) -> str:
@@ -137,7 +135,7 @@ def _partitions(named: Sequence[str], given: Mapping[str, str]) -> str:
     """Return partitions in Slurm's layout. Raises BadLine: a partition does not exist."""
     from fgsched.cli import slurmdocuments as documents
     from fgsched.cli.showpartition import partitions
-    from fgsched.slurm import showjob
+    from fgsched.slurm.partitions import partition
 
     with Client(find_places()) as client:
         try:
@@ -146,7 +144,7 @@ def _partitions(named: Sequence[str], given: Mapping[str, str]) -> str:
             raise BadLine(f"Partition {named[0]} not found", prefix="") from None
     if "json" in given:
         return documents.partitions(found)
-    return showjob.text(map(showjob.partition, found), oneliner="oneliner" in given)
+    return layouts.text(map(partition, found), oneliner="oneliner" in given, between=" ")
 
 
 def arguments(words: Sequence[str]) -> list[str]:

@@ -35,8 +35,8 @@ def fields_of(value: str | Value) -> tuple[str, ...]:
 
 
 def values() -> dict[str, Value]:
-    """Return all derived values by name."""
-    return {value.__name__: value for value in _FIELDS}
+    """Return all derived values by module and name."""
+    return {f"{value.__module__}.{value.__qualname__}": value for value in _FIELDS}
 
 
 def reads(*sources: str | Value) -> Callable[[_V], _V]:

@@ -88,6 +88,11 @@ class Format(Struct, frozen=True):
         """The attributes that the columns need."""
         return list(dict.fromkeys(field for piece in self.pieces for field in piece.column.fields))
 
+    def without_last(self) -> "Format":
+        """Return the format without its last column."""
+        kept = self.pieces[:-1]
+        return Format(self.before, (*kept[:-1], replace(kept[-1], after=self.pieces[-1].after)))
+
     def header(self) -> str:
         """Return the line of headings."""
         return self._line([piece.column.heading for piece in self.pieces])
@@ -168,17 +173,18 @@ def by_name(match: re.Match[str], column: TableColumn) -> LinePiece:
     return LinePiece(column, width, bool(match[2]), match[4] or "")
 
 
-def marked(columns: Iterable[tuple[TableColumn, int | None]], *, end: str = "") -> Format:
+def marked(columns: Iterable[tuple[TableColumn, int | None]], *, end: str = "", mark: str = _MARK) -> Format:
     """Return the format of columns with a blank between them; a text that does not fit ends with a mark.
 
     Args:
         columns: each with its width; negative: aligned at the left; None: as the column has it.
         end: the text after the last column.
+        mark: the end of a text that is cut.
     """
     pieces = [
-        LinePiece(column, column.width, not column.left, " ", _MARK)
+        LinePiece(column, column.width, not column.left, " ", mark)
         if width is None
-        else LinePiece(column, abs(width), width >= 0, " ", _MARK)
+        else LinePiece(column, abs(width), width >= 0, " ", mark)
         for column, width in columns
     ]
     return Format("", (*pieces[:-1], replace(pieces[-1], after=end)))

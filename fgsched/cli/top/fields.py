@@ -1,7 +1,6 @@
 """The columns of the list of jobs in fgtop, and the text about one job."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 from fgsched.cli.top.snapshot import Now, kinds
 from fgsched.domain.states import JobState
@@ -12,9 +11,11 @@ from fgsched.gpus import vendors
 from fgsched.protocol import JobInfo
 from fgsched.reports.layout import cut, pad
 from fgsched.views import job as view
+from fgsched.views.listing import Format, TableColumn, marked
 
 _DASH = "–"
-_WIDE = 100  # terminal columns from which all columns are shown
+_WIDE = 100  # terminal columns from which most columns are shown
+_VERY_WIDE = 160  # terminal columns from which all columns are shown
 _IDLE = 0.01  # SM share up to which a job is idle
 
 
@@ -32,15 +33,6 @@ def percent(part: float | None) -> str:
 def short_model(model: str) -> str:
     """Return the name of a model without the words that all models have."""
     return vendors.shortest_model(clean(model))
-
-
-class TopColumn(NamedTuple):
-    """A column with its width in terminal columns."""
-
-    head: str
-    width: int
-    show: Callable[[JobInfo, Now], str]
-    right: bool = True
 
 
 def _sm(job: JobInfo, now: Now) -> str:
@@ -89,43 +81,51 @@ def _id(job: JobInfo, now: Now) -> str:
     return f"{job.array}_[" if job.array is not None and job.task is None else view.label(job)
 
 
-def columns(width: int) -> list[TopColumn]:
-    """Return the columns for a screen of so many terminal columns."""
-    is_wide = width >= _WIDE
-    name = 22 if is_wide else 15
-    found = [
-        TopColumn("JOBID", 7 if is_wide else 6, _id),
-        TopColumn("USER", 8, lambda job, now: job.user, right=False),
-        TopColumn("NAME", 40 if width >= 160 else name, lambda job, now: job.name, right=False),
-        TopColumn("ST", 3 if is_wide else 2, lambda job, now: job.state.code, right=False),
-        TopColumn("GPU", 4 if is_wide else 3, lambda job, now: format_indices(job.indices)),
-        TopColumn("SHARE", 5, _share),
-        TopColumn("SM", 4, _sm),
-        TopColumn("MEMORY", 12 if is_wide else 8, _memory(1 if is_wide else 0)),
+def format_for(width: int) -> Format:
+    """Return the format of the rows, (job, use), of a screen of so many terminal columns."""
+    is_wide, is_very_wide = width >= _WIDE, width >= _VERY_WIDE
+    accounts = [_of_job("ACCOUNT", "account", 10), _of_job("PARTITION", "partition", 10)]
+    chosen = [
+        _column("JOBID", 7 if is_wide else 6, _id),
+        _of_job("USER", "user", 8),
+        *(accounts if is_very_wide else []),
+        _of_job("NAME", "name", 40 if is_very_wide else 22 if is_wide else 15),
+        _column("ST", 3 if is_wide else 2, lambda job, now: job.state.code, left=True),
+        _column("GPU", 4 if is_wide else 3, lambda job, now: format_indices(job.indices)),
+        _column("SHARE", 5, _share),
+        _column("SM", 4, _sm),
+        _column("MEMORY", 12 if is_wide else 8, _memory(1 if is_wide else 0)),
+        *([_column("TIME", 10, _time)] if is_wide else []),
+        _column("LEFT", 10, _left),
     ]
-    if is_wide:
-        found.append(TopColumn("TIME", 10, _time))
-    if width >= 160:
-        found.insert(2, TopColumn("ACCOUNT", 10, lambda job, now: job.account, right=False))
-        found.insert(3, TopColumn("PARTITION", 10, lambda job, now: job.partition, right=False))
-    return [*found, TopColumn("LEFT", 10, _left)]
+    return marked(((column, None) for column in chosen), mark="…")
 
 
-def head(found: Sequence[TopColumn]) -> str:
+def _column(
+    heading: str, width: int, text: Callable[[JobInfo, Now], str], *, left: bool = False
+) -> TableColumn:
+    """Return a column of rows (job, use)."""
+    return TableColumn(heading, lambda row: text(*row), width=width, left=left)
+
+
+def _of_job(heading: str, attribute: str, width: int) -> TableColumn:
+    """Return a column with an attribute of the job."""
+    return TableColumn(heading, lambda row: getattr(row[0], attribute), width=width, left=True)
+
+
+def head(form: Format) -> str:
     """Return the line above the jobs."""
-    texts = [pad(cut(one.head, one.width), one.width, right=one.right) for one in found]
-    last = "STATE OF SHARE / REASON" if sum(one.width for one in found) > 80 else ""
-    return " ".join(texts) + f"  {last}"
+    last = "STATE OF SHARE / REASON" if sum(piece.width for piece in form.pieces) > 80 else ""
+    return f"{form.header()}  {last}"
 
 
-def row(found: Sequence[TopColumn], job: JobInfo, now: Now, width: int) -> tuple[str, str, str]:
+def row(form: Format, job: JobInfo, now: Now, width: int) -> tuple[str, str, str]:
     """Return the cells of a job, its state of share or reason, and the style of that."""
-    cells = [pad(cut(clean(one.show(job, now)), one.width), one.width, right=one.right) for one in found]
     if job.state is JobState.PENDING and width < _WIDE:
-        found, cells = found[:-1], cells[:-1]  # the reason needs the room of the time that is left
-    room = max(0, width - sum(one.width for one in found) - len(found) - 2)
+        form = form.without_last()  # the reason needs the room of the time that is left
+    room = max(0, width - sum(piece.width for piece in form.pieces) - len(form.pieces) - 2)
     word, kind = _last(job, now, is_wide=width >= _WIDE)
-    return " ".join(cells), f"  {pad(cut(word, room), room)}", kind
+    return form.formatter()((job, now)), f"  {pad(cut(word, room), room)}", kind
 
 
 def _last(job: JobInfo, now: Now, *, is_wide: bool) -> tuple[str, str]:

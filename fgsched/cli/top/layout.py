@@ -299,15 +299,15 @@ def _spark(values: Sequence[float | None], most: float, view: View) -> str:
 
 
 def _jobs(frame: Frame, view: View, jobs: Sequence[JobInfo], rows: int) -> list[Line]:
-    columns = fields.columns(view.width)
-    lines: list[Line] = [[StyledText(f" {fields.head(columns)}", "soft")]]
+    form = fields.format_for(view.width)
+    lines: list[Line] = [[StyledText(f" {fields.head(form)}", "soft")]]
     if not jobs:
         word = "No job passes the filter." if view.filter or view.is_mine else "No job is in the queue."
         word = word if frame.host else "Waiting for the controller."
         lines.append([StyledText(f" {word}", "soft")])
     for job in jobs[view.top : view.top + rows]:
         is_selected = job.id == view.selected
-        text, last, kind = fields.row(columns, job, frame.of(job), view.width)
+        text, last, kind = fields.row(form, job, frame.of(job), view.width)
         style = "select" if is_selected else "soft" if job.state is JobState.PENDING else "ink"
         mark = ">" if is_selected else " "
         lines.append([StyledText(mark + text, style), StyledText(last, "select" if is_selected else kind)])
