@@ -395,7 +395,7 @@ def test_failed_jobs_have_the_last_lines_of_their_output(tmp_path):
     ledger = Ledger(path)
     failed = changed(JOB, state="FAILED", exit_code=1, ended_at=90_000.0, usage=None)
     with ledger.write():
-        ledger.add_jobs([failed, replace(failed, id=8, ended_at=90_001.0)])
+        ledger.add_jobs([failed, changed(failed, id=8, ended_at=90_001.0)])
     ledger.close()
     lines = {7: ["Traceback", "\x1b[31mOSError: <disk>"], 8: []}
     with facts_of(path, Choice(since="1970-01-02", until="1970-01-03")) as facts:

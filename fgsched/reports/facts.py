@@ -1,12 +1,13 @@
 """Query the accounts for reports: sums that SQL makes, and rows of few columns."""
 
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -33,31 +34,50 @@ from fgshim.grouping import Grouping, Numbers, group, ordered
 _ADJOINING = 1.0  # seconds between two times of a process that are one
 _ENDLESS = 120.0  # seconds at an end of a period without samples that are a gap
 _ROUNDED = 0.001  # GPU seconds that remain where sums are rounded
-_SQL = schema.named(Path(__file__).with_name("reports.sql").read_text())
-_FAILED = {"FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"}
+_FAILED = ("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 _LONG = 60 * DAY  # seconds of a period: the least for which days are summed instead of hours
 _MOST_STEPS = 200  # slots of a GPU's row
 Record = TypeVar("Record", bound=Struct)
+
+# -- answers ---------------------------------------------------------------------------------------------
+# reports.sql has the name of a record in braces in the place of its columns. A field is the column of its
+# name, or the expression of its type, in which {} is the name.
+
+Sum = Annotated[float, "sum({})"]
+Highest = Annotated[int, "max({})"]
+OfUsage = Annotated[float | None, "json_extract(detail, '$.usage.{}')"]
+OfDetail = Annotated[int | None, "json_extract(detail, '$.{}')"]
+CardUuid = Annotated[str, "card.uuid"]
+JobId = Annotated[int, "job.id"]
+Wait = Annotated[float | None, "started_at - eligible_at"]
+Count = Annotated[int, "count(*)"]
+_HAS_FAILED = f"state IN {_FAILED}"
+_GPU_TYPE = "coalesce(json_extract(nullif(kept_field(kept, 'request'), ''), '$.demand.gpu_type'), '')"
+
+
+def _of_memory(of_gpu: str, of_host: str) -> str:
+    """Return a column of jobs that ran out of GPU memory, or a field of `detail` for host memory."""
+    return f"CASE oom WHEN 'gpu' THEN {of_gpu} ELSE coalesce(json_extract(detail, '$.{of_host}'), 0) END"
 
 
 class CardTotals(Struct, frozen=True, kw_only=True):
     """The use of a GPU in a period; times in GPU seconds."""
 
-    card: str  # UUID
-    sampled: float
-    active: float
-    held: float
-    empty: float
-    free: float
-    external: float
-    down: float
-    packed: float
-    used: float
-    memory: float  # byte-seconds
-    peak: int  # bytes
-    temperature: int | None
-    energy: float | None  # joules
-    throttled: float  # seconds
+    card: CardUuid
+    sampled: Sum
+    active: Sum
+    held: Sum
+    empty: Sum
+    free: Sum
+    external: Sum
+    down: Sum
+    packed: Sum
+    used: Sum
+    memory: Sum  # byte-seconds
+    peak: Highest  # bytes
+    temperature: Annotated[int | None, "max({})"]
+    energy: Annotated[float | None, "sum({})"]  # joules
+    throttled: Sum  # seconds
 
     @property
     def charged(self) -> float:
@@ -72,36 +92,36 @@ class CardTotals(Struct, frozen=True, kw_only=True):
 class CardSlot(Struct, frozen=True, kw_only=True):
     """The use of a GPU in one slot of a period, in GPU seconds."""
 
-    card: str  # UUID
-    slot: int
-    sampled: float
-    active: float
-    held: float
-    empty: float
-    external: float
-    down: float
+    card: CardUuid
+    slot: Annotated[int, "CAST((at + :slack - :since) / :step AS INTEGER)"]
+    sampled: Sum
+    active: Sum
+    held: Sum
+    empty: Sum
+    external: Sum
+    down: Sum
 
 
 class ChargedSpan(Struct, frozen=True):
     """The charge of all GPUs in one hour or day, in GPU seconds."""
 
     at: int
-    charged: float
-    sampled: float
-    down: float
+    charged: Annotated[float, "sum(active + held + empty)"]
+    sampled: Sum
+    down: Sum
 
 
 class OwnerTotals(Struct, frozen=True, kw_only=True):
     """The use of a GPU by the jobs of an owner in a period, in GPU seconds."""
 
-    owner: Owner
-    card: str  # UUID
-    charged: float
-    active: float
-    held: float
-    empty: float
-    used: float
-    memory: float  # byte-seconds
+    owner: Annotated[Owner, "owner_use.owner"]
+    card: CardUuid
+    charged: Sum
+    active: Sum
+    held: Sum
+    empty: Sum
+    used: Sum
+    memory: Sum  # byte-seconds
 
 
 class JobTotals(Struct, frozen=True, kw_only=True):
@@ -140,32 +160,32 @@ class WaitGroup(Struct, frozen=True):
 class Example(Struct, frozen=True, kw_only=True):
     """The use of one job. Times in seconds; None: not measured."""
 
-    elapsed: float
+    elapsed: Annotated[float, "ended_at - started_at"]
     state: str
-    sampled: float | None
+    sampled: OfUsage
     charged: float  # GPU seconds
     used: float | None  # GPU seconds
-    peak: int  # bytes
-    cpus: int | None
-    cpu_seconds: float | None
-    empty: float | None  # GPU seconds
-    held: float | None  # GPU seconds
-    first_process: float | None
-    busy: float | None
-    with_process: float | None
-    longest_idle: float | None
+    peak: Annotated[int, "gpu_peak"]  # bytes
+    cpus: OfDetail
+    cpu_seconds: Annotated[float | None, "json_extract(detail, '$.{}')"]
+    empty: OfUsage  # GPU seconds
+    held: OfUsage  # GPU seconds
+    first_process: OfUsage
+    busy: OfUsage
+    with_process: OfUsage
+    longest_idle: OfUsage
 
 
 class MemoryRefusal(Struct, frozen=True, kw_only=True):
     """A job that reached its limit of GPU memory, or of host memory."""
 
-    id: int
+    id: JobId
     user: str
     name: str
     ended_at: float
-    memory: int  # bytes of each GPU, or of the host
-    peak: int  # bytes; of the host: of the largest process
-    refused: int | None  # bytes of the largest refused allocation; None: not recorded
+    memory: Annotated[int, _of_memory("memory", "host_memory")]  # bytes of each GPU, or of the host
+    peak: Annotated[int, _of_memory("gpu_peak", "max_rss")]  # bytes; of the host: of the largest process
+    refused: OfDetail  # bytes of the largest refused allocation; None: not recorded
 
 
 class ForeignRun(Struct, frozen=True, kw_only=True):
@@ -187,36 +207,36 @@ class WarnedJobs(Struct, frozen=True):
 
     user: str
     name: str
-    warnings: int
-    last: float  # epoch seconds
+    warnings: Count
+    last: Annotated[float, "max(warned.at)"]  # epoch seconds
 
 
 class TopJob(Struct, frozen=True, kw_only=True):
     """One of the largest jobs of a period. Times in seconds."""
 
-    id: int
+    id: JobId
     user: str
     name: str
     state: str
     charged: float  # GPU seconds
     idle: float | None  # GPU seconds; None: not measured
-    wait: float | None  # None: it never started
+    wait: Wait  # None: it never started
     ended_at: float  # epoch seconds
 
 
 class FailedJob(Struct, frozen=True, kw_only=True):
     """A job that failed."""
 
-    id: int
+    id: JobId
     uid: int
     user: str
     name: str
     state: str
     oom: str
     ended_at: float  # epoch seconds
-    exit_code: int | None
-    signal: int | None
-    output: str | None
+    exit_code: OfDetail
+    signal: OfDetail
+    output: Annotated[str | None, "NULL"]  # `failed_jobs` looks it up
 
 
 class FailuresOfName(Struct, frozen=True, kw_only=True):
@@ -224,9 +244,9 @@ class FailuresOfName(Struct, frozen=True, kw_only=True):
 
     user: str
     name: str
-    jobs: int
-    failed: int
-    charged: float  # GPU seconds of the failed jobs
+    jobs: Count
+    failed: Annotated[int, f"total({_HAS_FAILED})"]
+    charged: Annotated[float, f"total(charged * ({_HAS_FAILED}))"]  # GPU seconds of the failed jobs
 
 
 class Slowdowns(Struct, frozen=True):
@@ -243,10 +263,10 @@ class DemandTotals(Struct, frozen=True, kw_only=True):
     reason: str
     lacking: str
     model: str
-    seconds: float  # in which at least one job waited for this
-    job_seconds: float
-    gpu_seconds: float
-    most: int
+    seconds: Sum  # in which at least one job waited for this
+    job_seconds: Sum
+    gpu_seconds: Sum
+    most: Highest
 
 
 class NamedJobs(Struct, frozen=True, kw_only=True):
@@ -254,8 +274,8 @@ class NamedJobs(Struct, frozen=True, kw_only=True):
 
     user: str
     name: str
-    jobs: int
-    charged: float  # GPU seconds
+    jobs: Count
+    charged: Sum  # GPU seconds
 
 
 class PastRun(Struct, frozen=True, kw_only=True):
@@ -270,13 +290,31 @@ class PastRun(Struct, frozen=True, kw_only=True):
     share: int  # ten-thousandths of each GPU
     memory: int  # bytes of each GPU
     time_limit: int  # seconds; 0: none
-    gpu_type: str  # that it requested; "": any
+    gpu_type: Annotated[str, _GPU_TYPE]  # that it requested; "": any
+
+
+def _columns(kind: type[Struct]) -> str:
+    """Return the columns of a record, as in a SELECT."""
+    columns = []
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        expressions = getattr(hint, "__metadata__", ())
+        columns.append(f"{expressions[0].replace('{}', name)} AS {name}" if expressions else name)
+    return ", ".join(columns)
+
+
+def _statements() -> dict[str, str]:
+    """Return the statements of reports.sql, with their columns."""
+    kinds: tuple[type[Struct], ...] = (CardTotals, CardSlot, ChargedSpan, OwnerTotals, Example, MemoryRefusal)
+    kinds += (WarnedJobs, TopJob, FailedJob, FailuresOfName, DemandTotals, NamedJobs, PastRun)
+    parts = {kind.__name__: _columns(kind) for kind in kinds} | {"has_failed": _HAS_FAILED}
+    text = Path(__file__).with_name("reports.sql").read_text()
+    return schema.named(re.sub(r"\{(\w+)\}", lambda part: parts[part[1]], text))
 
 
 class ReportReader(Reader):
     """A reader of the accounts that has the queries of reports."""
 
-    statements: Mapping[str, str] = {**Reader.statements, **_SQL}
+    statements: Mapping[str, str] = {**Reader.statements, **_statements()}
 
     def __init__(self, path: Path | str, timeout: float = 5.0) -> None:
         """Open the file at `path`; `timeout`: seconds to wait for a file that is being recovered."""
@@ -562,11 +600,11 @@ class Facts:
 
     def refusals(self, most: int) -> list[MemoryRefusal]:
         """Return the last jobs that met their limit of GPU memory, `most` of them."""
-        return self.reader.records(MemoryRefusal, "refusals", most=most, **self._of_user)
+        return self.reader.records(MemoryRefusal, "refusals", oom="gpu", most=most, **self._of_user)
 
     def host_refusals(self, most: int) -> list[MemoryRefusal]:
         """Return the last jobs of which the kernel killed a process for host memory, `most` of them."""
-        return self.reader.records(MemoryRefusal, "host_refusals", most=most, **self._of_user)
+        return self.reader.records(MemoryRefusal, "refusals", oom="host", most=most, **self._of_user)
 
     @cached_property
     def foreign(self) -> list[ForeignRun]:

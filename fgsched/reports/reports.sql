@@ -1,4 +1,5 @@
--- The questions of reports. Periods are epoch seconds, from :since up to :until.
+-- The questions of reports. Periods are epoch seconds, from :since up to :until. A name in braces: the columns
+-- of that record in facts.py.
 
 -- name: first_hour
 SELECT at FROM card_use WHERE span = 3600 ORDER BY at LIMIT 1;
@@ -8,29 +9,24 @@ SELECT id, uid, user, account, partition, qos, tag FROM owner;
 
 -- name: card_totals
 -- What each GPU did in a period.
-SELECT card.uuid AS card, sum(sampled) AS sampled, sum(active) AS active, sum(held) AS held, sum(empty) AS empty,
-  sum(free) AS free, sum(external) AS external, sum(down) AS down, sum(packed) AS packed, sum(used) AS used,
-  sum(memory) AS memory, max(peak) AS peak, max(temperature) AS temperature, sum(energy) AS energy,
-  sum(throttled) AS throttled
+SELECT {CardTotals}
 FROM card_use JOIN card ON card.id = card_use.card
 WHERE span = :span AND at >= :since AND at < :until
 GROUP BY card.id ORDER BY card.gpu, card.uuid;
 
 -- name: card_slots
 -- What each GPU did in each of the slots that divide a period. Days may begin up to :slack seconds early.
-SELECT card.uuid AS card, CAST((at + :slack - :since) / :step AS INTEGER) AS slot, sum(sampled) AS sampled,
-  sum(active) AS active, sum(held) AS held, sum(empty) AS empty, sum(external) AS external, sum(down) AS down
+SELECT {CardSlot}
 FROM card_use JOIN card ON card.id = card_use.card
 WHERE span = :span AND at >= :since AND at < :until
 GROUP BY card.id, slot ORDER BY card.gpu, slot;
 
 -- name: charged_by_span
-SELECT at, sum(active + held + empty) AS charged, sum(sampled) AS sampled, sum(down) AS down
+SELECT {ChargedSpan}
 FROM card_use WHERE span = :span AND at >= :since AND at < :until GROUP BY at ORDER BY at;
 
 -- name: owner_totals
-SELECT owner_use.owner, card.uuid AS card, sum(charged) AS charged, sum(active) AS active, sum(held) AS held,
-  sum(empty) AS empty, sum(used) AS used, sum(memory) AS memory
+SELECT {OwnerTotals}
 FROM owner_use JOIN card ON card.id = owner_use.card
 WHERE span = :span AND at >= :since AND at < :until
 GROUP BY owner_use.owner, owner_use.card ORDER BY owner_use.owner, card.gpu;
@@ -124,13 +120,7 @@ GROUP BY name, gpus, share;
 
 -- name: examples
 -- The latest jobs of one owner with one name and request.
-SELECT ended_at - started_at AS elapsed, state, charged, used, gpu_peak AS peak,
-  json_extract(detail, '$.usage.sampled') AS sampled,
-  json_extract(detail, '$.cpus') AS cpus, json_extract(detail, '$.cpu_seconds') AS cpu_seconds,
-  json_extract(detail, '$.usage.empty') AS empty, json_extract(detail, '$.usage.held') AS held,
-  json_extract(detail, '$.usage.first_process') AS first_process, json_extract(detail, '$.usage.busy') AS busy,
-  json_extract(detail, '$.usage.with_process') AS with_process,
-  json_extract(detail, '$.usage.longest_idle') AS longest_idle
+SELECT {Example}
 FROM job
 WHERE id IN (SELECT id FROM job WHERE ended_at >= :first AND ended_at <= :last AND +owner = :owner
   AND started_at IS NOT NULL AND name = :name AND gpus = :gpus AND share = :share
@@ -138,19 +128,11 @@ WHERE id IN (SELECT id FROM job WHERE ended_at >= :first AND ended_at <= :last A
 ORDER BY id DESC;
 
 -- name: refusals
--- Jobs that met their limit of GPU memory, the latest.
-SELECT job.id, owner.user, job.name, job.ended_at, job.memory, job.gpu_peak AS peak,
-  json_extract(detail, '$.refused') AS refused
+-- Jobs that met their limit of GPU memory, or of which the kernel killed a process for host memory, the latest; the
+-- peak of host memory is of the largest process.
+SELECT {MemoryRefusal}
 FROM job JOIN owner ON owner.id = job.owner
-WHERE job.ended_at >= :since AND job.ended_at < :until AND job.oom = 'gpu' AND (:user = '' OR owner.user = :user)
-ORDER BY job.ended_at DESC, job.id DESC LIMIT :most;
-
--- name: host_refusals
--- Jobs of which the kernel killed a process for host memory, the latest; `peak` is of the largest process.
-SELECT job.id, owner.user, job.name, job.ended_at, coalesce(json_extract(detail, '$.host_memory'), 0) AS memory,
-  coalesce(json_extract(detail, '$.max_rss'), 0) AS peak, NULL AS refused
-FROM job JOIN owner ON owner.id = job.owner
-WHERE job.ended_at >= :since AND job.ended_at < :until AND job.oom = 'host' AND (:user = '' OR owner.user = :user)
+WHERE job.ended_at >= :since AND job.ended_at < :until AND job.oom = :oom AND (:user = '' OR owner.user = :user)
 ORDER BY job.ended_at DESC, job.id DESC LIMIT :most;
 
 -- name: drivers
@@ -158,28 +140,25 @@ SELECT at, detail FROM health WHERE kind = 'driver' AND at < :until ORDER BY at;
 
 -- name: warned_jobs
 -- Warnings of policies, by user and job name.
-SELECT owner.user, job.name, count(*) AS warnings, max(warned.at) AS last
+SELECT {WarnedJobs}
 FROM warned JOIN job ON job.id = warned.job JOIN owner ON owner.id = job.owner
 WHERE warned.at < :until AND warned.dry = 0 AND warned.at >= :since
 GROUP BY owner.user, job.name;
 
 -- name: jobs_by_charge
-SELECT job.id, owner.user, job.name, job.state, job.charged, job.idle, job.started_at - job.eligible_at AS wait,
-  job.ended_at
+SELECT {TopJob}
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user) AND job.charged > 0
 ORDER BY job.charged DESC, job.id LIMIT :most;
 
 -- name: jobs_by_idle
-SELECT job.id, owner.user, job.name, job.state, job.charged, job.idle, job.started_at - job.eligible_at AS wait,
-  job.ended_at
+SELECT {TopJob}
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user) AND job.idle > 0
 ORDER BY job.idle DESC, job.id LIMIT :most;
 
 -- name: jobs_by_wait
-SELECT job.id, owner.user, job.name, job.state, job.charged, job.idle, job.started_at - job.eligible_at AS wait,
-  job.ended_at
+SELECT {TopJob}
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)
   AND job.started_at >= job.eligible_at
@@ -187,19 +166,15 @@ ORDER BY wait DESC, job.id LIMIT :most;
 
 -- name: failed_jobs
 -- The latest jobs that failed.
-SELECT job.id, owner.uid, owner.user, job.name, job.state, job.oom, job.ended_at,
-  json_extract(detail, '$.exit_code') AS exit_code, json_extract(detail, '$.signal') AS signal, NULL AS output
+SELECT {FailedJob}
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)
-  AND job.state IN ('FAILED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')
+  AND {has_failed}
 ORDER BY job.ended_at DESC, job.id DESC LIMIT :most;
 
 -- name: failures_by_name
 -- Names of jobs that failed repeatedly.
-SELECT owner.user, job.name, count(*) AS jobs,
-  total(job.state IN ('FAILED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')) AS failed,
-  total(CASE WHEN job.state IN ('FAILED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')
-    THEN job.charged END) AS charged
+SELECT {FailuresOfName}
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)
 GROUP BY owner.user, job.name HAVING failed >= 3 ORDER BY failed DESC, owner.user, job.name LIMIT :most;
@@ -212,14 +187,13 @@ FROM job WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NU
   AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user));
 
 -- name: demand_totals
-SELECT reason, lacking, model, sum(seconds) AS seconds, sum(job_seconds) AS job_seconds,
-  sum(gpu_seconds) AS gpu_seconds, max(most) AS most
+SELECT {DemandTotals}
 FROM demand WHERE span = :span AND at >= :since AND at < :until
 GROUP BY reason, lacking, model ORDER BY sum(job_seconds) DESC, reason, lacking, model;
 
 -- name: without_process
 -- Jobs with GPUs that were sampled and had no process on one, by user and name.
-SELECT owner.user, job.name, count(*) AS jobs, sum(job.charged) AS charged
+SELECT {NamedJobs}
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user) AND job.gpus > 0
   AND job.started_at IS NOT NULL AND job.idle >= 0.99 * job.charged AND job.charged >= 600
@@ -232,11 +206,9 @@ WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL AND gp
 
 -- name: runs
 -- The latest jobs that ended in a period, for a replay: what they asked for, and how long they ran.
-SELECT id, user, eligible_at, started_at, ended_at, gpus, share, memory, time_limit,
-  coalesce(json_extract(nullif(kept_field(kept, 'request'), ''), '$.demand.gpu_type'), '') AS gpu_type
+SELECT {PastRun}
 FROM (
-  SELECT job.id, owner.user, job.eligible_at, job.started_at, job.ended_at, job.gpus, job.share, job.memory,
-    job.time_limit, job.kept
+  SELECT job.*, owner.user
   FROM job JOIN owner ON owner.id = job.owner
   WHERE job.ended_at >= :since AND job.ended_at < :until AND job.started_at IS NOT NULL AND job.gpus > 0
   ORDER BY job.ended_at DESC, job.id DESC LIMIT :most)
