@@ -38,7 +38,7 @@ class VendorFacts(Struct, frozen=True, kw_only=True):
     brands: tuple[str, ...] = ()  # words that a short name of a model leaves out
     series: tuple[str, ...] = ()  # further words that only narrow columns leave out
     runtime: str  # the vendor's library for programs on GPUs, for messages
-    context: str  # what a process allocates on a GPU before anything else, for messages
+    context: str = "context"  # what a process allocates on a GPU before anything else, for messages
     listing: str = ""  # command that lists the GPUs of the driver
     query: str = ""  # program that lists the processes on the GPUs
     apptainer: str = ""  # option of apptainer and singularity that shows the driver in a container
