@@ -10,8 +10,9 @@ from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import GIBIBYTE
 from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.mail import PARTS
-from fgsched.mail.advice import advised, run_seconds
+from fgsched.mail.advice import advised
 from fgsched.mail.letters import JobMail
+from fgsched.protocol import JobInfo
 from fgsched.reports.mail import Notice, ResourceUse
 from fgsched.reports.numbers import brief_hours, duration_text
 from fgsched.views import job as view
@@ -49,8 +50,8 @@ def _result(mail: JobMail) -> list[str]:
         return _of_summary(mail)
     found = []
     if mail.event == "BEGIN":
-        found.append(f"Queued time {format_elapsed(_waited(mail))}")
-    elif (ran := run_seconds(mail)) is not None:
+        found.append(f"Queued time {_waited(mail)}")
+    elif (ran := mail.run_seconds) is not None:
         found.append(f"Run time {format_elapsed(ran)}")
     if mail.event in ("END", "FAIL", "TIME_LIMIT"):
         found += [mail.state, f"ExitCode {mail.exit_code}"]
@@ -64,8 +65,9 @@ def _of_summary(mail: JobMail) -> list[str]:
     return [state, f"ExitCode [{mail.exits[0]}-{mail.exits[1]}]"]
 
 
-def _waited(mail: JobMail) -> float:
-    return max(0.0, (mail.started_at or mail.at) - (mail.eligible_at or mail.submitted_at))
+def _waited(mail: JobMail) -> str:
+    waited = view.waited(mail.info())
+    return "" if waited is None else format_elapsed(waited)
 
 
 # -- the notice ----------------------------------------------------------------------------------------
@@ -87,7 +89,7 @@ def notice(
     return Notice(
         subject=subject(mail),
         host=host,
-        job=f"{mail.array}_*" if mail.is_summary else _number(mail),
+        job=f"{mail.array}_*" if mail.is_summary else view.label(mail.info()),
         name=mail.name,
         user=mail.user,
         state=mail.state,
@@ -104,17 +106,13 @@ def notice(
     )
 
 
-def _number(mail: JobMail) -> str:
-    return str(mail.job) if mail.task is None else f"{mail.array}_{mail.task}"
-
-
 def _sentence(mail: JobMail) -> str:
     """Return one sentence about the event."""
-    ran = run_seconds(mail)
+    ran = mail.run_seconds
     if mail.is_summary and mail.event in ("END", "FAIL"):
         return f"{mail.completed} of {mail.tasks} tasks completed."
     if mail.event == "BEGIN":
-        return f"Started after waiting {format_elapsed(_waited(mail))}."
+        return f"Started after waiting {_waited(mail)}."
     if mail.event == "INVALID_DEPEND":
         return "The dependency of the job can never be met, so the job will not start."
     if mail.event == "REQUEUE":
@@ -134,26 +132,31 @@ def _exit(mail: JobMail) -> str:
 
 def _used(mail: JobMail, usage: JobUsage | None) -> list[ResourceUse]:
     """Return the amounts that an ended job used, each with the requested amount."""
-    ran = run_seconds(mail)
-    if mail.is_summary or mail.ended_at is None or not ran:
+    job = mail.info(usage)
+    if mail.is_summary or mail.ended_at is None or not job.elapsed:
         return []
-    found = [*_of_gpus(mail, usage), _of_memory("Host memory", mail.max_rss or None, mail.host_memory)]
-    cpus = mail.cpu_seconds / ran
-    found.append(ResourceUse(label="CPUs", text=f"{cpus:.1f} of {mail.cpus}", part=cpus / mail.cpus))
-    text, limit = format_elapsed(ran), mail.time_limit
-    text += f" of {format_elapsed(limit)}" if limit else ""
-    return [*found, ResourceUse(label="Time", text=text, part=ran / limit if limit else None)]
+    memory = _of_memory("Host memory", view.host_peak(job), job.host_memory)
+    cpus = mail.cpu_seconds / job.elapsed
+    processors = ResourceUse(label="CPUs", text=f"{cpus:.1f} of {job.cpus}", part=cpus / job.cpus)
+    text = format_elapsed(job.elapsed)
+    text += f" of {format_elapsed(job.time_limit)}" if job.time_limit else ""
+    return [
+        *_of_gpus(job),
+        memory,
+        processors,
+        ResourceUse(label="Time", text=text, part=view.time_part(job)),
+    ]
 
 
-def _of_gpus(mail: JobMail, usage: JobUsage | None) -> list[ResourceUse]:
-    if not mail.gpus:
+def _of_gpus(job: JobInfo) -> list[ResourceUse]:
+    if not job.allocated:
         return []
-    found = [_of_memory("GPU memory", view.peak(mail.gpu_peak, usage), mail.memory)]
-    if usage is not None and usage.used is not None and usage.sampled:
-        count = len(mail.gpus)
+    uses = [_of_memory("GPU memory", view.gpu_peak(job), view.gpu_memory(job) or 0)]
+    mean, count = view.mean_sm(job), len(job.allocated)
+    if mean is not None:
         text = f"mean of {count} GPU{'s' if count > 1 else ''}"
-        found.append(ResourceUse(label="SM share", text=text, part=usage.used / usage.sampled / count))
-    return found
+        uses.append(ResourceUse(label="SM share", text=text, part=mean))
+    return uses
 
 
 def _of_memory(label: str, used: int | None, asked: int) -> ResourceUse:
@@ -192,7 +195,7 @@ def _where(mail: JobMail, usage: JobUsage | None) -> list[tuple[str, str]]:
     is_over = mail.ended_at is not None and mail.event in ("END", "FAIL", "TIME_LIMIT")
     rows = [
         ("GPU", _cards(mail, usage)),
-        ("Waited", format_elapsed(_waited(mail)) if mail.started_at else ""),
+        ("Waited", _waited(mail)),
     ]
     rows += [("Started", _moment(mail.started_at)), ("Ended", _moment(mail.ended_at))]
     if usage is not None and mail.ended_at is not None:
@@ -201,7 +204,7 @@ def _where(mail: JobMail, usage: JobUsage | None) -> list[tuple[str, str]]:
         errors = mail.errors if mail.errors != mail.output else ""
         rows += [("Restarts", str(mail.restarts or "")), ("Output", mail.output), ("Errors", errors)]
     if is_over:
-        rows += [("Details", f"fgacct -j {mail.array if mail.is_summary else _number(mail)}")]
+        rows += [("Details", f"fgacct -j {mail.array if mail.is_summary else view.label(mail.info())}")]
         rows += [("Run again", _again(mail))]
     return rows
 

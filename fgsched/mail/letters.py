@@ -7,8 +7,10 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from fgsched.domain.job import OomReport
+from fgsched.domain.states import JobState
 from fgsched.domain.text import storable
 from fgsched.domain.usage import JobUsage
+from fgsched.protocol import Allocation, JobInfo
 
 
 class MailSettings(Struct, frozen=True, kw_only=True):
@@ -101,6 +103,54 @@ class JobMail(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
     restarts: int = 0
     total: int = 0  # bytes of its smallest GPU
     usage: JobUsage | None = None  # sums of samples; None: there are none
+
+    @property
+    def run_seconds(self) -> float | None:
+        """Return the run time in seconds, without suspended time; None: the job was not started."""
+        if self.started_at is None:
+            return None
+        end = self.at if self.ended_at is None else self.ended_at
+        return max(0.0, end - self.started_at - self.suspended)
+
+    def info(self, usage: JobUsage | None = None) -> JobInfo:
+        """Return the job as clients receive it, for the values of the view; `usage`: sums of its samples."""
+        return JobInfo(
+            id=self.job,
+            array=self.array or None,
+            task=self.task,
+            name=self.name,
+            user=self.user,
+            uid=self.uid,
+            gid=self.gid,
+            state=JobState(self.state),
+            exit_code=self.exit_code,
+            signal=self.signal,
+            restarts=self.restarts,
+            warning=self.warning,
+            detail=self.detail,
+            post_mortem=self.oom,
+            submitted_at=self.submitted_at,
+            eligible_at=self.eligible_at or self.submitted_at,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            elapsed=self.run_seconds or 0.0,
+            suspended=self.suspended,
+            time_limit=self.time_limit,
+            gpus=len(self.gpus),
+            cpus=self.cpus,
+            ntasks=self.ntasks,
+            host_memory=self.host_memory,
+            allocated=[self._allocation(gpu) for gpu in self.gpus],
+            gpu_peak=self.gpu_peak,
+            max_rss=self.max_rss,
+            cpu_seconds=self.cpu_seconds,
+            usage=usage,
+        )
+
+    def _allocation(self, gpu: int) -> Allocation:
+        return Allocation(
+            gpu=gpu, uuid="", model=self.model, share=self.share, memory=self.memory, charged=self.share
+        )
 
 
 Letter = Message | JobMail

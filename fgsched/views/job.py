@@ -372,12 +372,9 @@ def gpu_peak(job: JobInfo) -> int | None:
 
     The hook counts 0 on a simulated GPU, too, so its 0 says nothing.
     """
-    return peak(job.gpu_peak if job.tier != "none" else 0, job.usage) if job.allocated else None
-
-
-def peak(counted: int, usage: JobUsage | None) -> int | None:
-    """Return the most bytes on one GPU of a job with these samples; `counted`: by the hook."""
-    sampled = sampled_peak(usage)
+    if not job.allocated:
+        return None
+    sampled, counted = sampled_peak(job.usage), job.gpu_peak if job.tier != "none" else 0
     return max(counted, sampled or 0) if counted or sampled is not None else None
 
 
