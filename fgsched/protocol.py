@@ -90,6 +90,7 @@ class Outcome(Struct, kw_only=True, omit_defaults=True):
     outcome: str = ""  # such as "cancelled"; "over": the job had already ended
     state: str = ""  # of a job that had already ended
     error: Problem | None = None
+    warnings: tuple[str, ...] = ()  # about a change with which the job can never start
 
 
 class Outcomes(Struct, frozen=True, kw_only=True):

@@ -62,6 +62,18 @@ LINES = {  # what is typed: (exit status, part of the answer)
         0,
         "--dependency=afterok:1 can never be met, because that job has ended otherwise",
     ),
+    "fgctl update job=2 dependency=afterok:1": (
+        0,
+        "fgctl: warning: dependency=afterok:1 can never be met, because that job has ended otherwise",
+    ),
+    "fgctl update job=2 dependency=afternotok:1": (0, ""),
+    "fgctl update job=2 dependency=afterok:1?afternotok:1": (0, ""),
+    "fgctl update partition=part max_mem=8": (2, "max_mem=8 has no unit, and would be MiB; did you mean 8G"),
+    "fgctl create partition=big gpu_mem=24": (
+        2,
+        "gpu_mem=24 has no unit, and would be MiB; did you mean 24G",
+    ),
+    "fgctl update partition=part max_mem=8G": (0, ""),
     "fgsub -d afterok:999 ok.sh": (1, "job 999 does not exist"),
     # files
     "fgsub --hold -i nowhere ok.sh": (0, "--input: there is no "),
@@ -107,6 +119,7 @@ def lab(tmp_path_factory):
         for name, text in FILES.items():
             (home.path / name).write_text(text)
         assert home.ended("exit 1", share=0) == 1
+        assert home.run("fgsub", "--hold", "--wrap=true").status == 0
         yield home
 
 

@@ -51,7 +51,9 @@ def test_an_exclusive_job_has_all_cpus_and_gpus_whatever_else_it_requests(argv, 
     [
         (("--exclusive", "-c", "4"), 4),
         (("--exclusive", "-c", "4", "-n", "2"), 4),
-        (("--exclusive", "-n", "2"), 0),
+        (("--exclusive", "-n", "2"), 1),
+        (("--exclusive",), 1),
+        (("--exclusive", "--cpus-per-gpu", "2"), 0),
         (("-c", "4"), 0),
     ],
 )

@@ -509,6 +509,27 @@ def test_a_size_without_a_unit_is_refused_whatever_its_type(configured):
         assert "is not a size" in refusal(configured, f"[gpus]\nheadroom = {written}")
 
 
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        ("partitions.long", "max_mem"),
+        ("partitions.long", "mem"),
+        ("partitions.long", "max_gpu_mem"),
+        ("partitions.long", "gpu_mem"),
+        ("host", "memory"),
+        ("gpus", "headroom"),
+        ("fence", "tolerance"),
+        ("fence", "context_memory"),
+        ("jobs", "run_space"),
+    ],
+)
+def test_a_small_size_without_a_unit_is_refused_with_the_one_that_is_meant(configured, table, key):
+    said = refusal(configured, f'[{table}]\n{key} = "8"')
+    assert f'{table}.{key} = "8" has no unit, and would be MiB; did you mean "8G"? Else write "8M".' in said
+    for written in ("300", "300M", "2G"):
+        configured(f'[{table}]\n{key} = "{written}"')
+
+
 @pytest.mark.parametrize("mode", [0o666, 0o664])
 def test_a_file_that_others_can_write_does_not_rule_the_host(tmp_path, mode):
     path = tmp_path / "fgsched.toml"

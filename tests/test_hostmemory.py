@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from awaiting import until_written
 from fgsched.domain.job import Ended
 from fgsched.domain.states import JobState
 from fgsched.lifecycle.hostmemory import memory_note
@@ -99,6 +100,24 @@ def test_every_view_shows_the_kill_of_a_child_for_host_memory_with_the_figure(tm
         assert [name for name, text in shown.items() if note not in text] == []
         assert shown["fgacct"].startswith("OUT_OF_MEMORY|0:125|")
         assert home.run("fgacct", "-nP", "-j", str(job), "-o", "OOMKills,OOMKind").out == "1|host\n"
+
+
+@pytest.mark.cgroup
+@needs_cgroup
+def test_a_kill_of_a_job_that_still_runs_is_shown_while_it_runs(tmp_path):
+    with living(tmp_path / "home") as home:
+        killed = home.path / "killed"
+        script = CHILD.replace("exit 0", f"echo yes >{killed}; exec sleep 1000000")
+        job = home.submit(script, demand={"cpus": 1, "host_memory": 50 * MIB})
+        until_written(killed)
+        home.until_running(job)
+        shown = home.run("fgctl", "show", "job", str(job)).out
+        assert "JobState=RUNNING" in shown
+        assert "OOMKills=1" in shown
+        note = "the kernel killed 1 process of this job for host memory: the job requested 50M (--mem)"
+        assert f"Warning={note}" in shown
+        assert home.run("fgacct", "-nP", "-j", str(job), "-o", "OOMKills,Warning").out == f"1|{note}\n"
+        home.client.ask("cancel", ids=[job])
 
 
 def test_without_a_count_a_killed_job_near_its_request_is_probably_out_of_memory(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli import show
-from fgsched.cli.command import CommandGroup, output, run, warn, write
+from fgsched.cli.command import CommandGroup, output, run, said_by, warn, write
 from fgsched.cli.reservation import is_about_reservation, reservation_call
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
@@ -69,7 +69,9 @@ def _each(call: Call[Outcomes]) -> int:
 
 
 def _reported(outcomes: Sequence[Outcome]) -> int:
-    """Print the errors; the largest exit status."""
+    """Print the errors and the warnings; the largest exit status."""
+    for text in dict.fromkeys(text for one in outcomes for text in one.warnings):
+        click.echo(f"{said_by('fgctl')}: warning: {text}", err=True)
     errors = [one.error for one in outcomes if one.error is not None]
     for error in errors:
         warn("fgctl", error.cause, error.remedy)

@@ -10,6 +10,7 @@ from fgsched.domain import times, units
 from fgsched.lifecycle.mail import is_address
 
 FOREVER = -1  # of a Retention
+_LEAST_WITHOUT_UNIT = 256 << 20  # bytes
 _LARGEST_WEIGHT = 1e6  # of a model of GPU
 _LONGEST_RETENTION = 100 * 366 * 86_400  # seconds
 
@@ -45,9 +46,22 @@ def _gpu_request(value: object) -> str:
     return text
 
 
+class Unlikely(ValueError):
+    """A value that can be read, and was probably meant otherwise. Its text says how."""
+
+
+def _size(value: object) -> int:
+    """Return the bytes of a size. A small number is MiB without a unit, and often meant as GiB."""
+    text = _text(value)
+    size = units.parse_bytes(text)
+    if 0 < size < _LEAST_WITHOUT_UNIT and text[-1].isdecimal():
+        raise Unlikely(f'has no unit, and would be MiB; did you mean "{text}G"? Else write "{text}M"')
+    return size
+
+
 def _gpu_memory(value: object) -> str:
     text = _text(value)
-    units.parse_share(text) if text.endswith("%") else units.parse_bytes(text)
+    units.parse_share(text) if text.endswith("%") else _size(text)
     return text
 
 
@@ -152,7 +166,7 @@ Bytes = Annotated[
     int,
     Form(
         takes='a size such as "256M"',
-        read=lambda value: units.parse_bytes(_text(value)),
+        read=_size,
         show=lambda size: f'"{units.format_mebibytes(round(size))}"',
     ),
 ]

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from msgspec import Meta, Struct, convert, to_builtins
 from msgspec.structs import fields, replace
 
-from fgsched.config.forms import NAMES, WHOLE, Form
+from fgsched.config.forms import NAMES, WHOLE, Form, Unlikely
 from fgsched.config.schema import (
     NAME,
     NAME_RULE,
@@ -167,6 +167,8 @@ def decode_values(values: Mapping[str, str]) -> dict[str, Any]:
         key = _KEYS[name]
         try:
             found[name] = key.decode(_as_toml(key, text))
+        except Unlikely as error:
+            raise BadUsage(f"{name}={shown(text)} {error}".replace('"', "")) from None
         except ValueError:
             raise BadUsage(f"{name}={shown(text)} is not {key.allowed}") from None
     return found

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from fgsched.config.forms import Unlikely
 from fgsched.config.keys import KEYS, SECTIONS, TABLES, ConfigKey
 from fgsched.config.schema import NAME, NAME_RULE, Config, PartitionSettings
 from fgsched.config.syntax import syntax_error, unreadable_value
@@ -183,6 +184,8 @@ def _read_entry(source: _Source, table: str, name: str, entry: object) -> Struct
 def _decode(source: _Source, path: Sequence[str], key: ConfigKey, value: object) -> Any:
     try:
         return key.decode(value)
+    except Unlikely as error:
+        raise source.error(path, f'{".".join(path)} = "{value}" {error}.') from None
     except ValueError:
         shown = f'"{value}"' if isinstance(value, str) else str(value)
         raise source.error(path, f"{'.'.join(path)} = {shown} is not {key.allowed}.") from None

@@ -103,6 +103,7 @@ class Controller:
             usage=self._sampling.usage,
             now=self._sampling.now,
             srun_steps=self._launcher.steps,
+            oom_kills=self._launcher.oom_kills,
         )
         built = (self._engine, self._loop, self._launcher, live, about)
         self._later = LaterHandlers(places, self._books, self._loop, self._settings, self._engine.log)

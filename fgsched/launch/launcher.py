@@ -37,7 +37,7 @@ from fgsched.lifecycle.launchspec import (
 from fgsched.lifecycle.mps import is_client, is_server, without_variables
 from fgsched.lifecycle.transitions import Result, Seen, Shepherd, ShepherdGone
 from fgsched.store import Allocation
-from fgsched.system.cgroups import MemoryCgroup, PidsCgroups, remove_if_empty
+from fgsched.system.cgroups import MemoryCgroup, PidsCgroups, oom_kills, remove_if_empty
 from fgsched.system.hostusers import HostUser, HostUsers
 from fgsched.system.logins import Logins
 from fgsched.system.process import (
@@ -449,6 +449,12 @@ class Launcher:
                 log.warning("job %d: removing the files that attempt %d left", job, attempt)
                 self.run.forget(job, attempt)
                 self.run.clear(job, attempt)
+
+    def oom_kills(self, job: Job) -> int:
+        """Return how many processes of a running job the kernel has killed for host memory."""
+        if not (job.state.holds and job.request.demand.host_memory):
+            return 0
+        return max((oom_kills(Path(place)) for place, _ in self._cgroups.of_job(job)), default=0)
 
     def tidy(self, slots: set[int]) -> None:
         """Remove empty directories and cgroups of users.

@@ -482,7 +482,7 @@ class Submitter:
             **of_words,
             demand=amounts,
             tasks=options.tasks(settings, amounts.gpus),
-            task_cpus=settings.value(table.CPUS_PER_TASK, 0) if "exclusive" in settings else 0,
+            task_cpus=_cpus_of_tasks(settings),
             partition=_text(settings, "partition", ""),
             nice=settings.value(table.NICE, 0),
             time_limit=0 if limit is None else limit.value or NO_LIMIT,
@@ -569,6 +569,13 @@ def _with_words(plan: Prepared, script: _Script, args: Sequence[str], line: str)
 
 def _wrapped(command: str) -> bytes:
     return f"#!/bin/sh\n{command}\n".encode("utf-8", "surrogateescape")
+
+
+def _cpus_of_tasks(settings: Settings) -> int:
+    """Return the CPUs of each task of an exclusive job, as in Slurm one by default; 0: those of the job."""
+    if "exclusive" not in settings or "cpus-per-gpu" in settings:
+        return 0
+    return settings.value(table.CPUS_PER_TASK, 1)
 
 
 def _text(settings: Settings, slot: str, default: str) -> str:

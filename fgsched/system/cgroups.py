@@ -78,6 +78,15 @@ def _find(queue: str, controller: str) -> tuple[str, Path, str]:
     return "", Path("/"), "; ".join(reasons)
 
 
+def oom_kills(directory: Path) -> int:
+    """Return how many processes of a cgroup the kernel has killed for memory; 0 if it does not count them."""
+    for name in ("memory.events", "memory.oom_control"):
+        with suppress(OSError, ValueError):
+            fields = dict(line.split() for line in (directory / name).read_text().splitlines())
+            return int(fields["oom_kill"])
+    return 0
+
+
 def make(directory: Path) -> None:
     """Create a cgroup that all users can read, so that jobs see their limits; it may exist.
 

@@ -19,6 +19,7 @@ from fgsched.domain.usage import JobUsage
 from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
 from fgsched.lifecycle.arrays import format_array, split_reference
 from fgsched.lifecycle.enforcement import compute_policy_of, is_hooked, others_of, preload_of
+from fgsched.lifecycle.hostmemory import kills_note
 from fgsched.lifecycle.transitions import suspended_seconds
 from fgsched.scheduling.placement import cost, is_suitable
 from fgsched.scheduling.priority import JobClass
@@ -37,6 +38,7 @@ class Live(NamedTuple):
     usage: Callable[[Job], JobUsage | None] = lambda job: None  # sums of samples
     now: Callable[[Job], list[protocol.OnGpu]] = lambda job: []  # what the last look showed
     srun_steps: Callable[[Job], list[JobStep]] = lambda job: []  # of a running job
+    oom_kills: Callable[[Job], int] = lambda job: 0  # of a running job, by the kernel, for host memory
 
 
 _NO_LIVE = Live()
@@ -72,6 +74,10 @@ class CallerView:
         given = [protocol.Allocation(**one._asdict()) for one in record.allocated]
         self._allocated[record.job.id] = given if record.job.attempt else []
         return record.job
+
+    def oom_kills(self, job: Job) -> int:
+        """Return how many processes of a job the kernel killed for host memory, also while it runs."""
+        return job.ended.oom_kills if job.ended else self.live.oom_kills(job)
 
     def allocated(self, job: Job) -> list[protocol.Allocation]:
         """Return the parts of GPUs that a job has, or had in its last attempt."""
@@ -247,6 +253,10 @@ _COMPUTED: dict[str, Getter] = {
     "refused": lambda look, job: look.refused(job),
     "unhooked": lambda look, job: look.unhooked(job),
     "lost": lambda look, job: job.supervisor_lost,
+    "oom_kills": lambda look, job: look.oom_kills(job),
+    "warning": lambda look, job: (
+        job.warning or kills_note(look.oom_kills(job), job.request.demand.host_memory)
+    ),
     "eligible_at": lambda look, job: eligible(job),
     "deadline": lambda look, job: job.request.deadline or None,
     "elapsed": lambda look, job: elapsed(job, look.now),

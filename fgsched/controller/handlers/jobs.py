@@ -255,9 +255,10 @@ class JobHandlers:
 
     def _about_dependencies(self, jobs: Sequence[NewJob], now: float) -> tuple[str, ...]:
         """Return warnings about dependencies that can never be met."""
-        depending = [job.request for job in jobs if job.request.dependency]
-        unmet = UnmetConditions(self._engine, now)
-        return tuple(dict.fromkeys(filter(None, map(unmet.warning, depending))))
+        unmet, kill_invalid = UnmetConditions(self._engine, now), self.rules.kill_invalid
+        requests = [job.request for job in jobs if job.request.dependency]
+        texts = [unmet.warning(request, kill_invalid=kill_invalid) for request in requests]
+        return tuple(dict.fromkeys(filter(None, texts)))
 
     def tried(self, caller: Caller, batch: protocol.Batch[Any], now: float) -> list[NewJob]:
         """Return the jobs that a submission would make, or refuse it as `submit` does; nothing is stored."""
@@ -382,7 +383,16 @@ class JobHandlers:
                 engine.change(after, now)
             if is_limited and job.state is not JobState.PENDING:
                 self._relimit(after, said, now)
+            if "dependency" in changed_fields(changes):
+                self._warn_of_dependency(after.request, said, now)
         return said
+
+    def _warn_of_dependency(self, request: Request, said: Outcome, now: float) -> None:
+        if not request.dependency:
+            return
+        unmet = UnmetConditions(self._engine, now)
+        text = unmet.warning(request, kill_invalid=self.rules.kill_invalid, option="dependency")
+        said.warnings = tuple(dict.fromkeys(filter(None, (*said.warnings, text))))
 
     def _relimit(self, job: Job, said: Outcome, now: float) -> None:
         """Send the new time limit to a running job. A starting job receives it when it has a shepherd."""

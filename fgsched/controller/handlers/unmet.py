@@ -24,15 +24,19 @@ class UnmetConditions:
         parts = [self._part(term, may_have_failed=may_have_failed) for term in dependency.terms]
         return ("?" if dependency.one_will_do else ",").join(parts)
 
-    def warning(self, request: Request) -> str:
-        """Return a warning about a dependency that can never be met; "" if there is none."""
+    def warning(self, request: Request, *, kill_invalid: bool, option: str = "--dependency") -> str:
+        """Return a warning about a dependency that can never be met; "" if there is none.
+
+        `kill_invalid`: the site cancels such jobs, unless the request says otherwise. `option`: as typed.
+        """
         dependency = parse_dependency(request.dependency)
         impossible = [term for term in dependency.terms if self._is_impossible(term)]
         if not impossible or (dependency.one_will_do and len(impossible) < len(dependency.terms)):
             return ""
-        rest = "is cancelled" if request.kill_invalid == "yes" else "waits until you change it or cancel it"
+        is_cancelled = request.kill_invalid == "yes" or (kill_invalid and not request.kill_invalid)
+        rest = "is cancelled" if is_cancelled else "waits until you change it or cancel it"
         terms = ("?" if dependency.one_will_do else ",").join(map(str, impossible))
-        return f"--dependency={terms} can never be met, because that job has ended otherwise; this job {rest}"
+        return f"{option}={terms} can never be met, because that job has ended otherwise; this job {rest}"
 
     def _part(self, term: Term, *, may_have_failed: bool) -> str:
         has_failed = may_have_failed and self._is_impossible(term)
