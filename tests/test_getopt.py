@@ -75,6 +75,11 @@ def test_names_that_mean_one_option_make_no_beginning_ambiguous():
     assert list(taken(known, ["--nt=3"], [], permute=False)) == [("ntasks", "3")]
 
 
+@pytest.mark.parametrize("words", [["-j", ""], ["--jobs", ""], ["--jobs="]])
+def test_an_empty_value_is_a_value(words):
+    assert list(taken(KNOWN, words, [], permute=False)) == [("jobs", "")]
+
+
 def test_an_optional_value_stands_in_the_word():
     known = known_of("nice? hold", "n:nice H:hold")
     words = ["--nice", "--nice=7", "-n5", "-Hn", "-H", "x"]

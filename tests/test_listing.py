@@ -1,13 +1,21 @@
-"""The options of fgq: the parser without click says what click says; and what the controller leaves alone."""
+"""The options of the table are read as click reads them; what the controller leaves alone."""
 
 import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from builders import World, a_demand, a_gpu
 from fgsched import protocol
+from fgsched.cli.fgcancel import fgcancel
+from fgsched.cli.fgeff import fgeff
+from fgsched.cli.fgprio import fgprio
 from fgsched.cli.fgq import fgq
+from fgsched.cli.fgshare import fgshare
+from fgsched.cli.fgstat import fgstat
+from fgsched.cli.fgtop import fgtop
+from fgsched.cli.listedoptions import OPERANDS, Listed
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers import queueline
 from fgsched.controller.handlers.fields import Live
@@ -15,51 +23,70 @@ from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.domain.errors import BadUsage
 from fgsched.views import choices, table
 
-WORDS = sorted(
-    {spelled for option in table.OPTIONS for spelled in option.spelled.split()}
-    | {
-        "--user=ann",
-        "--noheader=1",
-        "--sort=-i",
-        "-o%i",
-        "-hl",
-        "-ho",
-        "-lj7",
-        "--color=never",
-        "--color=red",
-    }
-    | {"--states=", "--jo", "--nope", "-5", "-", "--", "", "7", "ann", "R,PD", "-i3", "-i0", "%i %T", "é"}
-)
+SPELLED = {
+    "fgq": (
+        *("--user=ann", "--noheader=1", "--sort=-i", "-o%i", "-hl", "-ho", "-lj7", "--color=never"),
+        *("--color=red", "--states=", "--jo", "-i3", "-i0", "%i %T", "--form", "--Form"),
+    ),
+    "fgcancel": (
+        *("--user=ann", "--state=", "-fv", "-sTERM", "-s", "-bs", "--sig=9", "--me", "--job", "-v7"),
+        *("--reason", "--reason=x y", "--dry", "--int"),
+    ),
+}
+WORDS = ("--nope", "-5", "-", "--", "", "7", "ann", "R,PD", "é", "--clust", "--h", "--he")
+COMMANDS = {
+    "fgq": (fgq, table.QUEUE),
+    "fgcancel": (fgcancel, table.CANCEL),
+    "fgprio": (fgprio, table.PRIORITY),
+    "fgshare": (fgshare, table.SHARE),
+    "fgstat": (fgstat, table.USE),
+    "fgeff": (fgeff, table.EFFICIENCY),
+    "fgtop": (fgtop, table.SCREEN),
+}
 
 
-def by_click(words: list[str]) -> dict[str, object] | None:
-    """The values that click reads; None: it refuses the line, or prints help."""
-    context = click.Context(fgq, info_name="fgq")
+def by_click(command: Listed, words: list[str]) -> tuple[object, list[str]] | None:
+    """The options and operands that click reads; None: it refuses the line, or prints help."""
+    context = click.Context(command, info_name=command.name)
     try:
-        super(type(fgq), fgq).parse_args(context, list(words))
+        super(Listed, command).parse_args(context, list(words))
     except (click.UsageError, click.exceptions.Exit):
         return None
-    return context.params
+    operands = context.params.pop(OPERANDS, ())
+    return command.row.record(**context.params), list(operands)
 
 
-@given(st.lists(st.sampled_from(WORDS), max_size=5))
-def test_a_line_that_is_read_without_click_has_the_values_that_click_reads(words):
+@pytest.mark.parametrize("name", COMMANDS)
+@given(st.data())
+def test_a_line_that_is_read_without_click_has_the_values_that_click_reads(name, data):
+    command, row = COMMANDS[name]
+    spelled = [word for option in row.options for word in option.spelled.split()]
+    words = data.draw(st.lists(st.sampled_from([*spelled, *SPELLED.get(name, ()), *WORDS]), max_size=5))
     try:
-        ours = table.read(words)
+        ours = row.read(words)
+        command._operands(ours[1])
     except table.Unread:
         return
-    assert ours == by_click(words)
+    assert ours == by_click(command, words)
 
 
 def test_the_lines_of_programs_are_read_without_click():
-    read = table.read(["-h", "-o", "%i %T", "--me", "-tR,PD", "-j", "7", "--jobs=8", "-hr", "-S", "-p"])
+    words = ["-h", "-o", "%i %T", "--me", "-tR,PD", "-j", "7", "--jobs=8", "-hr", "-S", "-p"]
+    read, operands = table.QUEUE.read(words)
     usual = {"noheader": True, "form": "%i %T", "me": True, "states": ("R,PD",), "jobs": ("7", "8")}
-    assert {name: value for name, value in read.items() if value} == {
+    assert {name: value for name, value in asdict(read).items() if value} == {
         **usual,
         "expand": True,
         "sort": "-p",
         "colour": "auto",
     }
+    assert operands == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_a_field_of_the_record_of_its_command(name):
+    row = COMMANDS[name][1]
+    assert {option.name for option in row.options if option.name} == set(row.record.__struct_fields__)
 
 
 LONG = {"_MOST": ("-h",), "_MOST_NAMED": ("-j", "1,2"), "_MOST_TASKS": ("-r",)}

@@ -2,14 +2,15 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Set
-from typing import Any, Literal
+from typing import Literal
 
 import click
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.cli.command import CLUSTERS, Command, accepted, run, said_by, warn, write
+from fgsched.cli.command import run, said_by, warn, write
 from fgsched.cli.knownnames import unknown
+from fgsched.cli.listedoptions import Listed, listed
 from fgsched.cli.stepsignals import UnsignalledStep, signal_steps
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
@@ -20,19 +21,16 @@ from fgsched.protocol import Outcome
 from fgsched.views import choices
 from fgsched.views import job as view
 from fgsched.views.choices import Name
+from fgsched.views.table import CANCEL, CancelOptions
 
 Target = Literal["all", "shell", "children"]
 _AT_ONCE = 10_000  # ids in one request
 _TERM, _KILL = 15, 9
-_FILTERS = {
-    **{"states": "--state", "names": "--name", "users": "--user"},
-    **{"partitions": "--partition", "accounts": "--account", "qualities": "--qos"},
-}
 _STEP = lazy_regex(r"[0-9_]+\.(?:[0-9]{1,9}|batch)")
 _FIELDS = ("id", "array", "task", "tasks", "name", "partition", "user", "state")
 
 
-class _Cancel(Command):
+class _Cancel(Listed):
     """A command that takes -5 for a wrong job id, not for an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -44,65 +42,41 @@ class _Cancel(Command):
             raise
 
 
-@click.command(cls=_Cancel, epilog="fgcancel 7 10-14")
-@click.option("-w", "--nodelist", metavar="LIST", expose_value=False, hidden=True, help="Accepted; one host.")
-@CLUSTERS
-@accepted("-Q --quiet,-H --hurry,-c --ctld", "-R --reservation,--wckey,--sibling")
-@click.option("-s", "--signal", "named", metavar="SIG", help="Send SIG instead; only TERM and KILL cancel.")
-@click.option("-b", "--batch", is_flag=True, help="Signal only the shell of the script.")
-@click.option("-f", "--full", is_flag=True, help="Signal the shell and its children (default).")
-@click.option("--children", is_flag=True, help="Signal only the processes that the shell started.")
-@click.option("-t", "--state", "states", multiple=True, metavar="LIST", help="Select jobs in these states.")
-@click.option(
-    "-n", "--name", "--jobname", "names", multiple=True, metavar="LIST", help="Select jobs with these names."
-)
-@click.option("-u", "--user", "users", multiple=True, metavar="LIST", help="Select jobs of these users.")
-@click.option("--me", is_flag=True, help="Select your own jobs.")
-@click.option(
-    "-p", "--partition", "partitions", multiple=True, metavar="LIST", help="Select jobs in these partitions."
-)
-@click.option(
-    "-A", "--account", "accounts", multiple=True, metavar="LIST", help="Select jobs of these accounts."
-)
-@click.option("-q", "--qos", "qualities", multiple=True, metavar="LIST", help="Select jobs with these QOS.")
-@click.option("-i", "--interactive", is_flag=True, help="Ask for confirmation of each job.")
-@click.option("--dry-run", is_flag=True, help="Print the selected jobs and do nothing.")
-@click.option("-v", "--verbose", is_flag=True, help="Report every job on standard error.")
-@click.option("--strict", is_flag=True, help="Treat an ended job as an error.")
-@click.option("--reason", default="", metavar="TEXT", help="Reason, recorded with the job.")
-@click.argument("words", nargs=-1, metavar="[ID|FIRST-LAST|-]...")
-def fgcancel(
-    words: Sequence[str], named: str | None, batch: bool, full: bool, children: bool, **given: Any
-) -> int:
+@listed(CANCEL, operands="[ID|FIRST-LAST|-]...", epilog="fgcancel 7 10-14", cls=_Cancel)
+def fgcancel(options: CancelOptions, operands: Sequence[str]) -> int:
     """Cancel jobs, or send them a signal."""
-    if batch + full + children > 1:
+    if options.batch + options.full + options.children > 1:
         raise BadUsage(
             "-b is the shell only, --children the other processes, -f all of them; give one of them"
         )
-    number = parse_signal(named) if named is not None else None
-    if batch and number is None:
+    number = parse_signal(options.signal) if options.signal is not None else None
+    if options.batch and number is None:
         number = _TERM
-    is_filtered = _has_filters(given)
-    if not words and not is_filtered:
+    is_filtered = _has_filters(options)
+    if not operands and not is_filtered:
         raise click.UsageError("no job is named: give ids, or a filter such as --me")
-    if given["interactive"] and "-" in words:
+    if options.interactive and "-" in operands:
         raise BadUsage("-i reads its answers where - reads the ids", "Give the ids as arguments.")
-    whole, steps = _without_steps(_listed(words))
+    whole, steps = _without_steps(_listed(operands))
     ids = choices.ids(whole)
     with Client(find_places()) as client:
-        steps = {} if given["dry_run"] else steps
+        steps = {} if options.dry_run else steps
         failed = max((_told(one) for one in signal_steps(client, steps, number)), default=Exit.DONE)
         if steps and not whole:
             return failed
-        if is_filtered or given["interactive"] or given["dry_run"]:
-            ids = _chosen(client, ids if words else None, **given)
-        if given["dry_run"]:
+        if is_filtered or options.interactive or options.dry_run:
+            ids = _chosen(client, ids if operands else None, options)
+        if options.dry_run:
             return Exit.DONE
         target: Target = (
-            "shell" if batch else "children" if children and number not in (None, _KILL) else "all"
+            "shell"
+            if options.batch
+            else "children"
+            if options.children and number not in (None, _KILL)
+            else "all"
         )
-        outcomes = _act(client, ids, number=number, target=target, reason=given["reason"])
-        return max((_report(one, number, **given) for one in outcomes), default=failed)
+        outcomes = _act(client, ids, number=number, target=target, reason=options.reason)
+        return max((_report(one, number, options) for one in outcomes), default=failed)
 
 
 def _without_steps(words: Iterable[str]) -> tuple[list[str], dict[str, set[str]]]:
@@ -122,14 +96,22 @@ def _told(one: UnsignalledStep) -> int:
     return one.code
 
 
-def _has_filters(given: dict[str, Any]) -> bool:
+def _has_filters(options: CancelOptions) -> bool:
     """Tell whether there are filters. Raises BadUsage for an empty one, which would select every job."""
-    for name, option in _FILTERS.items():
-        if any(not choices.words([text]) for text in given[name]):
+    filters = {
+        "--state": options.states,
+        "--name": options.name,
+        "--user": options.user,
+        "--partition": options.partition,
+        "--account": options.account,
+        "--qos": options.qos,
+    }
+    for option, texts in filters.items():
+        if any(not choices.words([text]) for text in texts):
             raise BadUsage(
                 f"{option} is empty", "Give a value, or omit the option. Is a shell variable unset?"
             )
-    return given["me"] or any(given[name] for name in _FILTERS)
+    return options.me or any(filters.values())
 
 
 def _listed(words: Sequence[str]) -> Iterator[str]:
@@ -141,30 +123,30 @@ def _listed(words: Sequence[str]) -> Iterator[str]:
             yield from (listed for line in sys.stdin for listed in line.split())
 
 
-def _chosen(client: Client, only: Sequence[Name] | None, **given: Any) -> list[Name]:
+def _chosen(client: Client, only: Sequence[Name] | None, options: CancelOptions) -> list[Name]:
     """Return the open jobs that references and filters select, after confirmation if requested."""
-    users = choices.users(given["users"])
+    users = choices.users(options.user)
     _may(client, users)
-    if given["me"]:
+    if options.me:
         users = [choices.me()] if not users or choices.me() in users else [""]
     where = protocol.Where(
-        name=choices.words(given["names"]) or None,
-        partition=choices.words(given["partitions"]) or None,
-        account=choices.words(given["accounts"]) or None,
-        qos=choices.words(given["qualities"]) or None,
+        name=choices.words(options.name) or None,
+        partition=choices.words(options.partition) or None,
+        account=choices.words(options.account) or None,
+        qos=choices.words(options.qos) or None,
         user=users or None,
-        state=list(choices.states(given["states"])) if given["states"] else None,
+        state=list(choices.states(options.states)) if options.states else None,
     )
     is_filtered = where != protocol.Where()
     where = replace(where, id=only)
     found = client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs
     if not found and said_by("fgcancel") == "fgcancel" and (wrong := unknown(client, where)):
         raise wrong
-    if not found and is_filtered and given["verbose"]:
+    if not found and is_filtered and options.verbose:
         click.echo(f"{said_by('fgcancel')}: no active jobs match", err=True)
     here = {job.id for job in found} | {job.array for job in found}
     rest = [] if is_filtered or only is None else [one for one in only if not _is_among(one, here)]
-    return [*rest, *(_within(job, only) for job in found if _agreed(job, given))]
+    return [*rest, *(_within(job, only) for job in found if _agreed(job, options))]
 
 
 def _is_among(name: Name, here: Set[int | None]) -> bool:
@@ -191,13 +173,13 @@ def _may(client: Client, users: Iterable[str]) -> None:
         )
 
 
-def _agreed(job: protocol.JobInfo, given: dict[str, Any]) -> bool:
+def _agreed(job: protocol.JobInfo, options: CancelOptions) -> bool:
     """Tell whether to cancel a job: not in a dry run, and only after a yes with --interactive."""
     about = f"job_id={view.label(job)} name={clean(job.name)} partition={job.partition}"
-    if given["dry_run"]:
+    if options.dry_run:
         write(f"Would cancel {about} user={clean(job.user)} state={job.state.value}\n")
         return False
-    if not given["interactive"]:
+    if not options.interactive:
         return True
     click.echo(f"Cancel {about} [y/n]? ", nl=False, err=True)
     return bool(sys.stdin) and sys.stdin.readline().strip().lower() in {"y", "yes"}
@@ -217,7 +199,7 @@ def _act(
             yield from () if ends else answer.jobs
 
 
-def _report(one: Outcome, number: int | None, *, verbose: bool, strict: bool, **_: Any) -> int:
+def _report(one: Outcome, number: int | None, options: CancelOptions) -> int:
     """Print the outcome of one job if necessary; return its exit status."""
     what = "Kill job error" if number in (None, _TERM, _KILL) else "Signal job error"
     if one.error is not None and one.error.exit == Exit.NO_SUCH_JOB and said_by("fgcancel") == "scancel":
@@ -228,12 +210,12 @@ def _report(one: Outcome, number: int | None, *, verbose: bool, strict: bool, **
         return error.exit
     if one.outcome == "over":
         said = f"job {one.id} already {one.state}"
-        if strict:
+        if options.strict:
             warn("fgcancel", said)
-        elif verbose:
+        elif options.verbose:
             click.echo(f"{said_by('fgcancel')}: {said}", err=True)
-        return Exit.NO_SUCH_JOB if strict else Exit.DONE
-    if verbose:
+        return Exit.NO_SUCH_JOB if options.strict else Exit.DONE
+    if options.verbose:
         click.echo(_done(one, number), err=True)
     return Exit.DONE
 

@@ -7,7 +7,8 @@ import click
 from msgspec import to_builtins
 
 from fgsched import protocol
-from fgsched.cli.command import Command, run, warn, write
+from fgsched.cli.command import run, warn, write
+from fgsched.cli.listedoptions import listed
 from fgsched.cli.terminal import listing
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit
@@ -15,37 +16,29 @@ from fgsched.domain.policy import Weights
 from fgsched.domain.units import format_indices, parse_ids
 from fgsched.protocol import PriorityInfo
 from fgsched.views import choices, display
+from fgsched.views.table import PRIORITY, PriorityOptions
 
 _NAMES = ("age", "fairshare", "size", "partition", "qos")
 _FRONT, _LONG = ("JOBID", "PARTITION"), ("USER", "ACCOUNT", "QOSNAME")
 _FACTORS = ("PRIORITY", "AGE", "FAIRSHARE", "JOBSIZE", "PARTPRIO", "QOS", "NICE")
-_LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 
 
-@click.command(cls=Command, epilog="fgprio -u ann")
-@click.option("-j", "--jobs", **_LIST, help="Jobs with these ids: 7,10-14.")
-@click.option("-u", "--user", **_LIST, help="Jobs of these users.")
-@click.option("-p", "--partition", **_LIST, help="Jobs of these partitions.")
-@click.option("-l", "--long", is_flag=True, help="Also print user, account and QOS.")
-@click.option("-n", "--norm", is_flag=True, help="Print factors from 0 to 1, without weights.")
-@click.option("-w", "--weights", is_flag=True, help="Print the weights.")
-@click.option("-h", "--noheader", is_flag=True, help="Print no header.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as a JSON object.")
-def fgprio(**options: Any) -> int:
+@listed(PRIORITY, epilog="fgprio -u ann")
+def fgprio(options: PriorityOptions) -> int:
     """Show the priority of pending jobs and its factors."""
-    ids = [job for text in options["jobs"] for job in parse_ids(text)]
+    ids = [job for text in options.jobs for job in parse_ids(text)]
     with Client(find_places()) as client:
         answer = client.call(protocol.ListPriorities())
     jobs = _chosen(answer.jobs, ids, options)
-    if options["as_json"]:
+    if options.as_json:
         write(display.document(jobs=[_record(job) for job in jobs], weights=to_builtins(answer.weights)))
-    elif options["weights"]:
-        write(_weights(answer.weights, header=not options["noheader"]))
+    elif options.weights:
+        write(_weights(answer.weights, header=not options.noheader))
     else:
-        headings = (*_FRONT, *(_LONG if options["long"] else ()), *_of_caller(_FACTORS))
+        headings = (*_FRONT, *(_LONG if options.long else ()), *_of_caller(_FACTORS))
         rows = [_row(job, answer.weights, options) for job in jobs]
         cut = ("PARTITION", "USER", "ACCOUNT", "QOSNAME")
-        write(listing(headings, rows, header=not options["noheader"], cut=cut, minor=(*_LONG, *_FACTORS[1:])))
+        write(listing(headings, rows, header=not options.noheader, cut=cut, minor=(*_LONG, *_FACTORS[1:])))
     missing = sorted(set(ids) - {job.id for job in answer.jobs})
     if missing:
         warn("fgprio", f"no pending job: {format_indices(missing)}", "fgq lists the jobs there are.")
@@ -53,9 +46,9 @@ def fgprio(**options: Any) -> int:
     return Exit.DONE
 
 
-def _chosen(jobs: Iterable[PriorityInfo], ids: Sequence[int], options: dict[str, Any]) -> list[PriorityInfo]:
+def _chosen(jobs: Iterable[PriorityInfo], ids: Sequence[int], options: PriorityOptions) -> list[PriorityInfo]:
     """Return the chosen jobs by descending priority."""
-    users, partitions = choices.users(options["user"]), choices.words(options["partition"])
+    users, partitions = choices.users(options.user), choices.words(options.partition)
     found = [
         job
         for job in jobs
@@ -66,12 +59,12 @@ def _chosen(jobs: Iterable[PriorityInfo], ids: Sequence[int], options: dict[str,
     return sorted(found, key=lambda job: (-job.priority, job.id))
 
 
-def _row(job: PriorityInfo, weights: Weights, options: dict[str, Any]) -> list[str]:
+def _row(job: PriorityInfo, weights: Weights, options: PriorityOptions) -> list[str]:
     front = [str(job.id), job.partitions]
-    if options["long"]:
+    if options.long:
         front += [job.user, job.account or "(null)", job.qos_name]
     factors = [_number(part) for part in _factors(job)]
-    if options["norm"]:
+    if options.norm:
         pairs = zip(_factors(job), _factors(weights), strict=True)
         factors = [f"{part / weight if weight else 0.0:.7f}" for part, weight in pairs]
     return [*front, _number(job.priority), *factors, str(job.nice)]

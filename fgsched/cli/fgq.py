@@ -4,20 +4,19 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
 
 import click
 
 from fgsched import protocol
-from fgsched.cli.command import Command, run, said_by, warn, write
-from fgsched.cli.listedoptions import listed_options
+from fgsched.cli.command import run, said_by, warn, write
+from fgsched.cli.listedoptions import listed
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit
 from fgsched.domain.states import JobState
-from fgsched.views import choices, table
+from fgsched.views import choices
 from fgsched.views.columns import expanded, ordered
 from fgsched.views.query import Query, absent, query
+from fgsched.views.table import QUEUE, QueueOptions
 
 
 class _Here:
@@ -31,56 +30,43 @@ class _Here:
     me = staticmethod(choices.me)
 
 
-class _Fgq(Command):
-    """fgq: click parses only the lines that `table.read` leaves alone."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments."""
-        if not ctx.resilient_parsing:
-            with suppress(table.Unread):
-                ctx.params = table.read(args)
-                return []
-        return super().parse_args(ctx, args)
-
-
-@click.command(cls=_Fgq, params=listed_options(table.OPTIONS), epilog="fgq --why 18")
-@click.argument(table.OPERANDS, nargs=-1, metavar="[JOB]...")
-def fgq(iterate: int | None, **options: Any) -> int:
+@listed(QUEUE, operands="[JOB]...", epilog="fgq --why 18")
+def fgq(options: QueueOptions, operands: Sequence[str]) -> int:
     """Show pending and running jobs, and why jobs are pending."""
-    if options["why"]:
-        return _why(options)
-    wanted = query(options, _Here(), fields=_fields(options))
+    if options.why:
+        return _why(options, operands)
+    wanted = query(options, operands, _Here(), fields=_fields(options))
     with Client(find_places()) as client:
-        if not iterate:
+        if not options.iterate:
             return _show(client, wanted, options)
         while True:
             write(f"{time.strftime('%a %b %d %H:%M:%S %Y')}\n")
             _show(client, wanted, options)
             write("\n")
             sys.stdout.flush()
-            time.sleep(iterate)
+            time.sleep(options.iterate)
 
 
-def _fields(options: dict[str, Any]) -> Sequence[str]:
+def _fields(options: QueueOptions) -> Sequence[str]:
     """Return the attributes of the document that is printed; a table has those of its columns."""
-    if not options["slurm_json"] and not options["as_json"]:
+    if not options.slurm_json and not options.as_json:
         return ()
     from fgsched.views import documents  # a table does without
 
-    return documents.fields(documents.SLURM_QUEUE if options["slurm_json"] else documents.keys_of("fgq"))
+    return documents.fields(documents.SLURM_QUEUE if options.slurm_json else documents.keys_of("fgq"))
 
 
-def _why(options: dict[str, Any]) -> int:
+def _why(options: QueueOptions, operands: Sequence[str]) -> int:
     """Explain the named jobs; without a name, the caller's pending jobs."""
     from fgsched.cli.prospects import show_why
 
-    names = choices.ids([*options["jobs"], *options["named"]])
+    names = choices.ids([*options.jobs, *operands])
     with Client(find_places()) as client:
-        show_why(client, names or None, as_json=options["as_json"])
+        show_why(client, names or None, as_json=options.as_json)
     return Exit.DONE
 
 
-def _show(client: Client, wanted: Query, options: dict[str, Any]) -> int:
+def _show(client: Client, wanted: Query, options: QueueOptions) -> int:
     call = wanted.call
     found = client.call(call).jobs
     if not found and said_by("fgq") == "fgq":  # to squeue no job has such a name
@@ -89,16 +75,16 @@ def _show(client: Client, wanted: Query, options: dict[str, Any]) -> int:
         from fgsched.cli.prospects import add_starts
 
         add_starts(client, found)
-        if options["start"]:  # --json has the expected start under this name
+        if options.start:  # --json has the expected start under this name
             for job in found:
                 job.started_at = job.starts_at
     jobs = ordered(found, wanted.keys)
-    rows = expanded(jobs) if options["expand"] else jobs
-    if options["as_json"]:
+    rows = expanded(jobs) if options.expand else jobs
+    if options.as_json:
         from fgsched.views import documents
 
         write(documents.document(rows, "fgq"))
-    elif options["slurm_json"]:
+    elif options.slurm_json:
         from fgsched.cli import slurmdocuments
 
         write(slurmdocuments.jobs(rows))
@@ -115,23 +101,23 @@ def _refuse_unknown(client: Client, where: protocol.Where) -> None:
         raise wrong
 
 
-def _table(jobs: Sequence[protocol.JobInfo], options: dict[str, Any], wanted: Query) -> str:
+def _table(jobs: Sequence[protocol.JobInfo], options: QueueOptions, wanted: Query) -> str:
     """Return the table: fitted to a terminal, else with fixed widths."""
-    chosen = options["form"] is not None or options["names"] is not None or options["as_slurm"]
+    chosen = options.form is not None or options.names is not None or options.as_slurm
     chosen = chosen or said_by("fgq") == "squeue"
     form = wanted.form
-    is_plain = options["colour"] == "never" or (options["colour"] == "auto" and not _is_terminal())
+    is_plain = options.colour == "never" or (options.colour == "auto" and not _is_terminal())
     if is_plain and (chosen or not _is_terminal()):
-        header = [] if options["noheader"] else [form.header()]
+        header = [] if options.noheader else [form.header()]
         return "".join(f"{line}\n" for line in [*header, *form.lines(jobs)])
     from fgsched.cli import terminal  # a program that reads the table does without
 
-    colour = terminal.wants_colour(options["colour"])
+    colour = terminal.wants_colour(options.colour)
     if not chosen and _is_terminal():
-        lines = terminal.fitted(form, jobs, header=not options["noheader"], colour=colour)
+        lines = terminal.fitted(form, jobs, header=not options.noheader, colour=colour)
     else:
         rows = terminal.painted_lines(form, jobs) if colour else form.lines(jobs)
-        lines = [*([] if options["noheader"] else [form.header()]), *rows]
+        lines = [*([] if options.noheader else [form.header()]), *rows]
     return "".join(f"{line}\n" for line in lines)
 
 

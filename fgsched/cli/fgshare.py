@@ -1,46 +1,36 @@
 """fgshare: show fair-share shares, usage and the fair-share factor, as sshare does."""
 
-from typing import Any
-
-import click
 from msgspec import to_builtins
 
 from fgsched import protocol
-from fgsched.cli.command import Command, run, write
+from fgsched.cli.command import run, write
+from fgsched.cli.listedoptions import listed
 from fgsched.cli.terminal import listing
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.views import choices, display
+from fgsched.views.table import SHARE, ShareOptions
 
 _HEADINGS = ("Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare")
 _MINOR = ("NormShares", "RawUsage", "EffectvUsage")  # a narrow window leaves them out
-_LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 
 
-@click.command(cls=Command, epilog="fgshare --all")
-@click.option("-a", "--all", "all_users", is_flag=True, help="Show all users, not only yourself.")
-@click.option("-u", "--users", **_LIST, help="Show these users.")
-@click.option("-A", "--accounts", **_LIST, help="Show these accounts.")
-@click.option("-m", "--accounts-only", is_flag=True, help="Show accounts without users.")
-@click.option("-p", "--parsable", is_flag=True, help="Separate columns with |, also at the end.")
-@click.option("-P", "--parsable2", is_flag=True, help="Separate columns with |.")
-@click.option("-h", "-n", "--noheader", is_flag=True, help="Print no header.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as a JSON object.")
-def fgshare(**options: Any) -> int:
+@listed(SHARE, epilog="fgshare --all")
+def fgshare(options: ShareOptions) -> int:
     """Show fair-share usage of accounts and users."""
-    if options["all_users"] and options["users"]:
+    if options.all_users and options.users:
         raise BadUsage("-a shows all users, -u some; give one of them")
-    users = None if options["all_users"] else choices.users(options["users"]) or [choices.me()]
-    accounts = choices.words(options["accounts"])
+    users = None if options.all_users else choices.users(options.users) or [choices.me()]
+    accounts = choices.words(options.accounts)
     with Client(find_places()) as client:
         answer = client.call(protocol.ListShares())
     rows = [
         row
         for row in answer.shares
         if (not accounts or row.account in accounts)
-        and (not row.user or (not options["accounts_only"] and (users is None or row.user in users)))
+        and (not row.user or (not options.accounts_only and (users is None or row.user in users)))
     ]
-    if options["as_json"]:
+    if options.as_json:
         write(display.document(shares=to_builtins(rows), half_life=answer.half_life))
     else:
         write(_text([_cells(row) for row in rows], options))
@@ -61,11 +51,11 @@ def _cells(row: protocol.ShareInfo) -> list[str]:
     ]
 
 
-def _text(rows: list[list[str]], options: dict[str, Any]) -> str:
-    if not (options["parsable"] or options["parsable2"]):
-        return listing(_HEADINGS, rows, header=not options["noheader"], cut=_HEADINGS[:2], minor=_MINOR)
-    lines = [*([] if options["noheader"] else [list(_HEADINGS)]), *rows]
-    end = "|" if options["parsable"] else ""
+def _text(rows: list[list[str]], options: ShareOptions) -> str:
+    if not (options.parsable or options.parsable2):
+        return listing(_HEADINGS, rows, header=not options.noheader, cut=_HEADINGS[:2], minor=_MINOR)
+    lines = [*([] if options.noheader else [list(_HEADINGS)]), *rows]
+    end = "|" if options.parsable else ""
     return "".join("|".join(cells) + f"{end}\n" for cells in lines)
 
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import click
 from msgspec import to_builtins
 
 from fgsched import protocol
 from fgsched.cli import terminal
-from fgsched.cli.command import Command, run, warn, write
+from fgsched.cli.command import run, warn, write
+from fgsched.cli.listedoptions import listed
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.job import WHOLE
@@ -21,6 +21,7 @@ from fgsched.protocol import JobInfo
 from fgsched.system.process import TreeUse, use_of
 from fgsched.views import choices, display
 from fgsched.views import job as view
+from fgsched.views.table import USE, UseOptions
 
 _ASKED = (
     *("id", "array", "task", "tasks", "name", "user", "uid", "state", "elapsed", "indices", "memory"),
@@ -46,28 +47,23 @@ _UNKNOWN = "-"
 _STATES = (JobState.RUNNING, JobState.SUSPENDED)
 
 
-@click.command(cls=Command, epilog="fgstat 1207")
-@click.option("--self", "own", is_flag=True, help="The job in which the command runs.")
-@click.option("-a", "--allusers", is_flag=True, help="Jobs of all users.")
-@click.option("-h", "--noheader", is_flag=True, help="Print no header.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as a JSON object.")
-@click.argument("named", nargs=-1, metavar="[JOB]...")
-def fgstat(**options: Any) -> int:
+@listed(USE, epilog="fgstat 1207", operands="[JOB]...")
+def fgstat(options: UseOptions, operands: Sequence[str]) -> int:
     """Show what running jobs use of GPUs, CPUs and memory."""
-    ids = _ids(options, os.environ)
+    ids = _ids(options, operands, os.environ)
     where = protocol.Where(id=ids or None, state=_STATES)
     with Client(find_places()) as client:
         found = client.call(protocol.ListQueue(fields=_ASKED, where=where)).jobs
-        all_users = bool(ids) or options["allusers"] or os.geteuid() == 0
+        all_users = bool(ids) or options.allusers or os.geteuid() == 0
         jobs = [job for job in found if all_users or job.uid == os.geteuid()]
         uses = {job.id: _use(client, job) for job in jobs}
     is_missing = bool(ids) and not jobs
-    if options["as_json"]:
+    if options.as_json:
         write(display.document(jobs=[_document(job, uses[job.id]) for job in jobs]))
     elif not is_missing:
         rows = [_row(job, uses[job.id]) for job in jobs]
         table = terminal.listing(
-            _HEADINGS, rows, header=not options["noheader"], cut=("NAME", "USER"), minor=_MINOR
+            _HEADINGS, rows, header=not options.noheader, cut=("NAME", "USER"), minor=_MINOR
         )
         write(table)
     if is_missing:
@@ -76,11 +72,11 @@ def fgstat(**options: Any) -> int:
     return Exit.DONE
 
 
-def _ids(options: Mapping[str, Any], environ: Mapping[str, str]) -> list[choices.Name]:
+def _ids(options: UseOptions, operands: Sequence[str], environ: Mapping[str, str]) -> list[choices.Name]:
     """Return the jobs that are named. Raises BadUsage if --self is used outside of a job."""
-    if not options["own"]:
-        return choices.ids(options["named"])
-    if options["named"]:
+    if not options.own:
+        return choices.ids(operands)
+    if operands:
         raise BadUsage("--self shows one job: name no other")
     if "FG_JOB_ID" not in environ:
         raise BadUsage("--self is for commands in a job", "Outside of a job, name it: fgstat 12")

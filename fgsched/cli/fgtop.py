@@ -4,45 +4,34 @@ import locale
 import os
 import sys
 import time
-from typing import Any
-
-import click
 
 from fgsched import protocol
-from fgsched.cli.command import Command, run, write
+from fgsched.cli.command import run, write
+from fgsched.cli.listedoptions import listed
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
-from fgsched.domain.units import parse_count
+from fgsched.views.table import SCREEN, ScreenOptions
 
 _PLAIN = 120  # columns of --once where there is no terminal
 
 
-@click.command(cls=Command, epilog="fgtop --read-only")
-@click.option("-i", "--interval", type=parse_count, default="2", metavar="SECONDS", help="Default: 2.")
-@click.option("--read-only", is_flag=True, help="Jobs cannot be cancelled from the screen.")
-@click.option("-u", "--user", "filter", default="", metavar="TEXT", help="Begin with this filter.")
-@click.option("--me", is_flag=True, help="Begin with your own jobs.")
-@click.option("--once", is_flag=True, help="Print the screen once, with all jobs, and exit.")
-@click.option("--ascii", "as_ascii", is_flag=True, help="Use ASCII characters only.")
-@click.option("--json", "as_json", is_flag=True, help="Print GPUs and jobs as a JSON object, and exit.")
-def fgtop(**options: Any) -> int:
+@listed(SCREEN, epilog="fgtop --read-only")
+def fgtop(options: ScreenOptions) -> int:
     """Watch GPUs, jobs and the queue."""
     from fgsched.cli.top import plain  # needs the layout, which --help does not
     from fgsched.cli.top.view import View
 
     view = View(
-        interval=options["interval"],
-        ascii=options["as_ascii"] or not _is_unicode(),
-        filter=options["filter"],
-        is_mine=options["me"],
+        interval=options.interval,
+        ascii=options.as_ascii or not _is_unicode(),
+        filter=options.filter,
+        is_mine=options.me,
     )
-    if options["as_json"] or options["once"]:
+    if options.as_json or options.once:
         with Client(find_places()) as client:
-            frame, history, reader = plain.look(client, time.time(), may_change=not options["read_only"])
+            frame, history, reader = plain.look(client, time.time(), may_change=not options.read_only)
         columns = _columns()
-        write(
-            plain.document(frame) if options["as_json"] else plain.text(frame, history, view, reader, columns)
-        )
+        write(plain.document(frame) if options.as_json else plain.text(frame, history, view, reader, columns))
         return Exit.DONE
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadUsage(
@@ -52,7 +41,7 @@ def fgtop(**options: Any) -> int:
         client.call(protocol.ListGpus())  # an error is printed before the screen is taken
     from fgsched.cli.top.screen import show  # Textual takes a quarter of a second
 
-    show(view, may_change=not options["read_only"])
+    show(view, may_change=not options.read_only)
     return Exit.DONE
 
 

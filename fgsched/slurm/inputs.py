@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import table
-from fgsched.views.getopt import Known, known_of
+from fgsched.views.getopt import Known
 
 
 def _named(prefix: str, names: str) -> dict[str, str]:
@@ -59,14 +59,9 @@ _SCANCEL = _named(
     "SCANCEL", "account batch ctld full hurry interactive name partition qos state user verbose wckey"
 )
 _SINFO = _named("SINFO", "all format partition sort")
-_OF_QUEUE = Known({**table.KNOWN.long, "steps": "?"}, {**table.KNOWN.short, "s": "steps"})
-_OF_CANCEL = known_of(
-    """signal= batch full children state= name= jobname= user= me partition= account= qos= interactive dry-run
-    verbose strict reason= nodelist= quiet hurry ctld reservation= wckey= sibling= clusters=""",
-    """s:signal b:batch f:full t:state n:name u:user p:partition A:account q:qos i:interactive v:verbose
-    w:nodelist Q:quiet H:hurry c:ctld R:reservation M:clusters""",
-)
-_READ = {"squeue": (_SQUEUE, _OF_QUEUE), "scancel": (_SCANCEL, _OF_CANCEL)}
+_OF_QUEUE = table.known_of("fgq")
+_OF_QUEUE = Known({**_OF_QUEUE.long, "steps": "?"}, {**_OF_QUEUE.short, "s": "steps"})
+_READ = {"squeue": (_SQUEUE, _OF_QUEUE), "scancel": (_SCANCEL, table.known_of("fgcancel"))}
 _ONE_OF = {"Format": ("format", "Format", "long", "start", "json"), "user": ("user", "me")}
 
 

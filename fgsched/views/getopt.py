@@ -111,7 +111,7 @@ def _short(
             continue
         if kind == "=" and not value:
             value = _following(rest, is_value, Unreadable("needs a value", name, letter=letter, word=word))
-        yield name, value or None
+        yield name, value if value or kind == "=" else None
         return
 
 

@@ -1,7 +1,7 @@
 """Turn the options of fgq into a request for jobs and a format of rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from fgsched.domain.text import shown
 from fgsched.views import choices, columns
 from fgsched.views.columns import Names
 from fgsched.views.listing import Format, TableColumn
-from fgsched.views.table import OPERANDS
+from fgsched.views.table import QueueOptions
 
 _SORT, _SORT_STARTS = "P,t,-p,i", "S,i"
 EXPECTED = {"starts_at", "likely", "known"}  # attributes that come from a separate request
@@ -43,7 +43,8 @@ class Query(Struct, frozen=True):
 
 
 def query(
-    options: Mapping[str, Any],
+    options: QueueOptions,
+    operands: Sequence[str],
     reader: Reader,
     *,
     names: Names = columns.BY_NAME,
@@ -57,29 +58,29 @@ def query(
 
     Raises: BadUsage.
     """
-    if options[OPERANDS]:
-        word = shown(options[OPERANDS][0])
+    if operands:
+        word = shown(operands[0])
         raise BadUsage(f"unexpected extra argument {word}", "Name jobs with -j, or after --why.")
     form = _format(options, reader, names)
     if reader.name == "squeue":
         form = columns.of_slurm(form)
-    keys = columns.sort_keys(options["sort"] or (_SORT_STARTS if options["start"] else _SORT), names)
+    keys = columns.sort_keys(options.sort or (_SORT_STARTS if options.start else _SORT), names)
     wanted = dict.fromkeys([*(fields or form.fields), *(column.key for column, _ in keys), *_NAMES])
-    starts = options["start"] or not wanted.keys().isdisjoint(EXPECTED)
+    starts = options.start or not wanted.keys().isdisjoint(EXPECTED)
     if starts:
         wanted["started_at"] = None
     call = protocol.ListQueue(
         fields=[name for name in wanted if name not in EXPECTED],
         where=_where(options, reader),
-        recent=options["recent"] or any(state.is_final for state in choices.states(options["states"])),
+        recent=options.recent or any(state.is_final for state in choices.states(options.states)),
     )
     return Query(call, form, keys, starts)
 
 
-def _format(options: Mapping[str, Any], reader: Reader, known: Names) -> Format:
+def _format(options: QueueOptions, reader: Reader, known: Names) -> Format:
     """Return the row format that the options select."""
-    form, names, long, as_slurm = (options[key] for key in ("form", "names", "long", "as_slurm"))
-    if long and options["start"]:
+    form, names, long, as_slurm = options.form, options.names, options.long, options.as_slurm
+    if long and options.start:
         raise BadUsage("-l and --start each choose the columns; give one of them")
     if sum((form is not None, names is not None, as_slurm or long)) > 1:
         raise BadUsage("-o, -O, -l and --slurm-columns each choose the columns; give one of them")
@@ -87,35 +88,35 @@ def _format(options: Mapping[str, Any], reader: Reader, known: Names) -> Format:
         return columns.named(names, known)
     if form is not None:
         return columns.percent(form)
-    if reader.name == "squeue" and reader.usual and not (long or options["start"]):
+    if reader.name == "squeue" and reader.usual and not (long or options.start):
         return columns.percent(reader.usual)
     if as_slurm or reader.name == "squeue":
         return columns.percent(_slurm(options))
-    if options["start"]:
+    if options.start:
         return columns.named(columns.START)
     return columns.named(columns.LONG if long else columns.QUEUE)
 
 
-def _slurm(options: Mapping[str, Any]) -> str:
-    if options["start"]:
+def _slurm(options: QueueOptions) -> str:
+    if options.start:
         return columns.SLURM_START
-    return columns.SLURM_LONG if options["long"] else columns.SLURM
+    return columns.SLURM_LONG if options.long else columns.SLURM
 
 
-def _where(options: Mapping[str, Any], reader: Reader) -> protocol.Where:
-    states = list(choices.states(options["states"])) if options["states"] else None
-    if options["nodelist"]:
+def _where(options: QueueOptions, reader: Reader) -> protocol.Where:
+    states = list(choices.states(options.states)) if options.states else None
+    if options.nodelist:
         states = [state for state in states or JobState if state is not JobState.PENDING]  # on no node
-    if options["start"] and states is None:
+    if options.start and states is None:
         states = [JobState.PENDING]
     return protocol.Where(
-        id=choices.ids(options["jobs"], _MOST_JOBS) or None,
-        user=reader.users(options["user"]) + [reader.me()] * options["me"] or None,
+        id=choices.ids(options.jobs, _MOST_JOBS) or None,
+        user=[*reader.users(options.user), *([reader.me()] if options.me else [])] or None,
         state=states,
-        partition=choices.words(options["partition"]) or None,
-        name=choices.words(options["name"]) or None,
-        account=choices.words(options["account"]) or None,
-        qos=choices.words(options["qos"]) or None,
+        partition=choices.words(options.partition) or None,
+        name=choices.words(options.name) or None,
+        account=choices.words(options.account) or None,
+        qos=choices.words(options.qos) or None,
     )
 
 

@@ -1,6 +1,6 @@
 """Show the queue to a program without a parser of its own (`fgshim/front`): its command line in, text out."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Any
 
@@ -12,6 +12,7 @@ from fgsched.server import LongAnswer, cut
 from fgsched.views import choices, table
 from fgsched.views.columns import expanded, order_of
 from fgsched.views.query import Query, absent, query
+from fgsched.views.table import QueueOptions
 
 _MOST = 20_000  # open jobs: they are sorted at once, which takes some 20 ms
 _MOST_TASKS = 5_000  # rows of single tasks: those of one array are formatted at once
@@ -20,7 +21,6 @@ _LONGEST_LINE = 4096  # characters of all words: lists of jobs are parsed at onc
 _MOST_CELLS = 64  # columns, each of them once, as a user's texts can be long
 _WIDEST = 4096  # characters of a row without the texts of the job
 _MOST_KEYS = 16  # by which rows are sorted, one after the other
-_COMMANDS = ("why", "start", "as_json", "slurm_json", "iterate")  # options of the Python command
 
 
 class _Elsewhere(Exception):
@@ -67,8 +67,8 @@ class QueueLineHandlers:
     def _pieces(self, caller: Caller, call: protocol.QueueLine, now: float) -> Iterator[list[str]]:
         if sum(map(len, call.words)) > _LONGEST_LINE:
             raise _Elsewhere
-        options = table.read(call.words)
-        wanted = query(options, _QueueCaller(caller, call))
+        options, operands = table.QUEUE.read(call.words)
+        wanted = query(options, operands, _QueueCaller(caller, call))
         named = wanted.call.where.id or ()
         if call.name == "fgq" and not self._answers.knows(wanted.call.where):
             raise _Elsewhere
@@ -81,11 +81,11 @@ class QueueLineHandlers:
                 raise _Elsewhere
         return _lines(rows, wanted, options)
 
-    def _is_long(self, named: int, options: Mapping[str, Any]) -> bool:
+    def _is_long(self, named: int, options: QueueOptions) -> bool:
         """Tell whether the answer would take the controller so long that other users would notice."""
         if self._answers.size > _MOST or named > _MOST_NAMED:
             return True
-        return options["expand"] and self._answers.pending_tasks > _MOST_TASKS
+        return options.expand and self._answers.pending_tasks > _MOST_TASKS
 
 
 def _is_costly(wanted: Query) -> bool:
@@ -97,26 +97,28 @@ def _is_costly(wanted: Query) -> bool:
     return is_large or len(wanted.keys) > _MOST_KEYS
 
 
-def _is_local(wanted: Query, options: Mapping[str, Any]) -> bool:
+def _is_local(wanted: Query, options: QueueOptions) -> bool:
     """Tell whether the text depends on the reader: on its time zone, its terminal, or further requests."""
     local = any(piece.column.is_local for piece in wanted.form.pieces)
-    return local or wanted.starts or options["colour"] == "always" or any(options[name] for name in _COMMANDS)
+    other_form = options.why or options.start or options.as_json or options.slurm_json
+    repeats = options.iterate is not None
+    return local or wanted.starts or other_form or repeats or options.colour == "always"
 
 
-def _lines(rows: Iterable[list[JobInfo]], wanted: Query, options: Mapping[str, Any]) -> Iterator[list[str]]:
+def _lines(rows: Iterable[list[JobInfo]], wanted: Query, options: QueueOptions) -> Iterator[list[str]]:
     """Yield the table in pieces; nothing in the steps in which rows are collected."""
     orders = [order_of(column) for column, _ in wanted.keys]
     form = wanted.form.formatter()
     found: list[tuple[Any, ...]] = []
     for piece in rows:
         for job in piece:
-            shown = expanded([job]) if options["expand"] else (job,)
+            shown = expanded([job]) if options.expand else (job,)
             text = "".join([f"{form(each)}\n" for each in shown])
             found.append((*[order(job) for order in orders], text))
         yield []
     for place, (_, is_descending) in reversed(list(enumerate(wanted.keys))):
         found.sort(key=itemgetter(place), reverse=is_descending)
-    if not options["noheader"]:
+    if not options.noheader:
         yield [f"{wanted.form.header()}\n"]
     for part in cut(found):
         yield ["".join([row[-1] for row in part])]
