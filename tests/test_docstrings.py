@@ -57,7 +57,7 @@ def _functions(parent: ast.Module | ast.ClassDef, module: str) -> Iterator[Funct
                 where=f"{module}:{node.lineno} {node.name}",
                 node=node,
                 text=ast.get_docstring(node) or "",
-                is_command=bool(re.search(r"\.command\b|\.group\b", marks)),
+                is_command=bool(re.search(r"\.command\b|\.group\b|\blisted\b", marks)),
             )
 
 

@@ -89,6 +89,7 @@ OF_PYTHON = {
     "a long argument": ("train.sh", "x" * 5000),
     "many arguments": ("train.sh", *map(str, range(2000))),
     "a long option": ("--comment", "y" * 4090, "train.sh"),
+    "words that are no scripts": ("train.sh", "logs", "fifo", "/dev/null", "socket", ".", "-", "no\udcff"),
     "a long command": ("--gpus=0", f"--wrap=true {'z' * 5000}"),
 }
 
@@ -99,6 +100,10 @@ def test_a_line_that_the_controller_reads_makes_the_job_of_a_list_with_this_line
     (site.path / "found.sh").write_text("#!/usr/bin/env found\n")
     (site.path / "long.sh").write_text(SCRIPT + "# more\n" * 20_000)
     (tmp_path / "found").write_text("#!/bin/sh\n")
+    with suppress(FileExistsError):
+        os.mkfifo(site.path / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener, suppress(OSError):
+        listener.bind(str(site.path / "socket"))
     (tmp_path / "found").chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     env = {"TZ": "Asia/Tokyo", "FGSUB_ACCOUNT": "lab", "PATH": path}
@@ -117,9 +122,13 @@ def test_a_line_that_the_controller_reads_makes_the_job_of_a_list_with_this_line
 def facts(home, job):
     """What a job is, but for its number and time."""
     found = home.history(job)[0]
-    own = {"id", "array", "submitted_at", "submitted_at_iso"}
+    own = {"id", "array", "job_id", "array_job_id", "priority", "submit_time", "submit_time_iso"}
+    own |= {"submitted_at", "submitted_at_iso"}
     script = home.client.call(protocol.ShowScript(id=job)).script
-    return {**{name: value for name, value in found.items() if name not in own}, "script": script}
+    kept = {name: value for name, value in found.items() if name not in own}
+    names = [name for name in kept if name.startswith("std_")]
+    files = {name: str(kept[name]).removeprefix(str(home.path)).replace(str(job), "%j") for name in names}
+    return {**kept, **files, "script": script}
 
 
 def test_a_job_has_the_variables_that_the_python_command_gives_it(site):

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.cli.batch import parse_batch, read_lines
+from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.submitline import LineHandlers
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import Demand
@@ -808,4 +809,6 @@ def test_a_long_variable_that_is_an_option_is_read_by_the_submitter(length, is_r
     handlers = LineHandlers(
         lambda caller, call, now: protocol.Submitted(first=1, count=1), lambda caller: SubmitContext()
     )
-    assert handlers.submit_line(None, call, 0.0).elsewhere is not is_read
+    assert (
+        handlers.submit_line(Caller(1000, 1000, "ann", is_operator=False), call, 0.0).elsewhere is not is_read
+    )

@@ -187,7 +187,11 @@ def _script(word: str) -> bytes:
         descriptor = os.open(word, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return b""
-    with open(descriptor, "rb") as file:
+    try:
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        text = file.read(MAX_LINE_SCRIPT + 1) if is_file else b""
+        text = os.read(descriptor, MAX_LINE_SCRIPT + 1) if is_file else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
     return text if len(text) <= MAX_LINE_SCRIPT and text.startswith(b"#!") and b"\0" not in text else b""

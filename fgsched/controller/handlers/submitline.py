@@ -44,8 +44,9 @@ class LineHandlers:
     def submit_line(self, caller: Caller, call: SubmitLine, now: float) -> LineSubmitted:
         """Queue the job of a line, or ask its sender about it.
 
-        Raises: BadUsage or Refused for a wrong line.
+        Raises: BadUsage or Refused for a wrong line; NotPermitted for a uid without an account.
         """
+        caller.must_have_account()
         here, site = Asking(call), self._site(caller)
         try:
             job = _prepared(call, here, site)
