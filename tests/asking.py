@@ -8,6 +8,7 @@ import msgspec
 from awaiting import PATIENCE
 from fgsched import codec, protocol
 from fgsched.client import Client
+from fgsched.controller.handlers.registration import handlers_of
 
 DECODER = codec.Decoder(protocol.CALLS)
 
@@ -22,9 +23,7 @@ def carried_out(
 ) -> Any:
     """Have the one of `handlers` that knows the request `name` carry it out."""
     call = as_call(name, **arguments)
-    calls = [one.calls for one in handlers if hasattr(one, "calls")]
-    calls += [one.writing_calls for one in handlers if hasattr(one, "writing_calls")]
-    return next(some[type(call)] for some in calls if type(call) in some)(caller, call, now)
+    return handlers_of(handlers)[type(call)](caller, call, now)
 
 
 def plain(answer: Any) -> Any:

@@ -12,6 +12,7 @@ from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.registration import HandlingWay, handlers_of
 from fgsched.domain.job import WHOLE, HostLimits
 from fgsched.domain.steps import finish
 from fgsched.scheduling.placement import HostRoom as Left
@@ -34,7 +35,7 @@ class Operations:
 
     def __init__(self, world):
         handlers = ExplainHandlers(world.engine, lambda caller, call, now: []), PriorityHandlers(world.engine)
-        self.calls = {kind: handler for one in handlers for kind, handler in one.calls.items()}
+        self.calls = handlers_of(handlers, HandlingWay.READS)
         self.decoder = codec.Decoder([*self.calls, Submission])
         self._world = world
 
@@ -199,7 +200,7 @@ def test_an_answer_is_of_the_time_at_which_its_question_began(host):
 def test_a_copy_of_a_queue_changes_independently():
     jobs = [QueuedJob(number, a_demand(1000 + number % 3), since=float(-number)) for number in range(1, 9)]
     queue = Queue(jobs[:6])
-    queue.extend(jobs[6].kind, {job.id: job.since for job in jobs[6:] if job.kind == jobs[6].kind})
+    queue.add(jobs[6])
     copied = queue.copy()
     before = {number: queue.entry(number) for number in range(1, 9)}
     assert {number: copied.entry(number) for number in range(1, 9)} == before
@@ -257,14 +258,15 @@ def test_a_step_of_a_plan_looks_at_a_bounded_part_of_a_long_queue_with_many_clas
 
 def test_a_copy_of_a_queue_changes_without_the_queue():
     queue = Queue()
-    queue.extend(QueuedJob(1, a_demand(1000), 600).kind, {1: 1.0, 2: 2.0})
+    for job in (1, 2):
+        queue.add(QueuedJob(job, a_demand(1000), 600, since=float(job)))
     for job in (3, 4):
         queue.add(QueuedJob(job, a_demand(2000), 600, since=float(job)))
     copied = queue.copy()
     for each, gone in ((copied, 1), (queue, 3)):
         each.remove(gone)
         each.add(QueuedJob(gone + 10, a_demand(1000), 600, since=9.0))
-        each.extend(QueuedJob(1, a_demand(3000), 60).kind, {gone + 20: 5.0})
+        each.add(QueuedJob(gone + 20, a_demand(3000), 60, since=5.0))
     assert [sorted(job for group in each.groups for job in group.ids) for each in (copied, queue)] == [
         [2, 3, 4, 11, 21],
         [1, 2, 4, 13, 23],

@@ -592,7 +592,7 @@ def test_an_operator_cannot_have_it_go_on_while_the_other_has_its_part():
     comes(world, memory=4 * GIB)
     root = Caller(0, 0, "root", is_operator=True)
     with world.store.write():
-        answer = RunningJobHandlers(world.engine).resume(root, ResumeJobs(ids=[1]), world.now)
+        answer = RunningJobHandlers(world.engine).resume_jobs(root, ResumeJobs(ids=[1]), world.now)
     assert "job 1 is preempted by job 2" in str(answer)
     assert states(world, 1, 2) == ["SUSPENDED", "RUNNING"]
 

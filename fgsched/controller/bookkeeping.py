@@ -29,7 +29,6 @@ from fgsched.accounting.messages import (
 from fgsched.accounting.process import AccountantProcess
 from fgsched.accounting.records import JobAccount, Warned
 from fgsched.config.load import Config
-from fgsched.controller.accountant import keep_of
 from fgsched.controller.heldsamples import EncodedSample, HeldSamples
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.moving import Mover, PastJobs, Site
@@ -314,3 +313,16 @@ class Books:
         if self.keeper is not None:
             self.keeper.finish()
         self.past_jobs.close()
+
+
+def accountant_of(places: Paths, config: Config) -> AccountantProcess | None:
+    """Return the accountant, which `Bookkeeper` starts in the first round; None without accounts.
+
+    On two processors its imports would delay the first answer.
+    """
+    return AccountantProcess(places.accounts, keep_of(config)) if config.accounting else None
+
+
+def keep_of(config: Config) -> Keep:
+    """Return how long samples are kept."""
+    return Keep(minutes=config.keep_minutes, hours=config.keep_hours, days=config.keep_days)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from fgsched import gpus
 from fgsched.accounting.process import AccountantProcess
 from fgsched.config.load import Config, load
-from fgsched.controller.accountant import accountant_of
-from fgsched.controller.beside import Beside
+from fgsched.controller.bookkeeping import accountant_of
 from fgsched.controller.gpustate import with_known_gpus
+from fgsched.controller.launching import HelperProcesses
 from fgsched.controller.service import Controller
 from fgsched.gpus.ownership import Ownership, own
 from fgsched.launch.spawner import Spawner
@@ -143,15 +143,17 @@ def _run(begun: Begun) -> bool:
     config = load(places)
     inventory, sampler = gpus.attach(config, begun.environ, option=begun.option)
     host_users, sessions = _lookups(places, config)
-    helpers = _accountant(places, config, held), _mailer(places, config, held), sessions
+    writers = _accountant(places, config, held), _mailer(places, config, held)
     for one in (host_users, *sessions, sampler, begun.spawner):
         held.callback(one.close)
     with closing(Store(places.queue)) as store:
         inventory = with_known_gpus(inventory, store, sampler)
         with closing(_own(inventory, config, places)) as owned:
-            beside = Beside(begun.spawner, sampler, host_users, inventory, *helpers, begun.inherited)
+            helpers = HelperProcesses(
+                begun.spawner, sampler, host_users, inventory, *writers, sessions, begun.inherited
+            )
             manager = ServiceManager(begun.environ if begun.is_service else {})
-            controller = Controller(places, config, store, beside, manager)
+            controller = Controller(places, config, store, helpers, manager)
             controller.answer_for(owned)
             return _served(controller.run, places, begun.ready)
 

@@ -5,12 +5,14 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec.structs
 from msgspec import Struct
 
+from fgsched import gpus
+from fgsched.accounting.process import AccountantProcess
 from fgsched.config.load import Config
-from fgsched.controller.beside import Beside
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.hooking import HookDesk
 from fgsched.domain.job import Job
@@ -20,15 +22,31 @@ from fgsched.domain.vendor import VendorFacts
 from fgsched.launch.launcher import Cgroups, Launcher, Ports
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Watch
+from fgsched.launch.spawner import Spawner
 from fgsched.lifecycle.enforcement import MountPlan, compute_policy_of
 from fgsched.lifecycle.launchspec import LaunchContext
+from fgsched.mail.process import MailerProcess
 from fgsched.store import Store
 from fgsched.system import cgroups, containers, generations
+from fgsched.system.hostusers import HostUsers
 from fgsched.system.mounts import find as find_mounts
 from fgsched.system.paths import Paths
-from fgsched.system.process import boot_id
+from fgsched.system.process import NO_CHILDREN, Children, boot_id
 from fgsched.system.spaces import Scratch, Spaces
 from fgshim import library
+
+
+class HelperProcesses(NamedTuple):
+    """The GPUs and the helper processes. Accountant and mailer are started when requests are accepted."""
+
+    spawner: Spawner
+    sampler: gpus.AnySampler
+    host_users: HostUsers
+    inventory: gpus.Inventory
+    accountant: AccountantProcess | None = None  # None: there are no accounts
+    mailer: MailerProcess | None = None  # None: there are no mails
+    sessions: tuple[HostUsers, ...] = ()  # with PAM sessions, for the start of jobs; none: PAM is not used
+    inherited: Children = NO_CHILDREN  # of this process before it executed itself again
 
 
 class Reports(Struct, frozen=True):
@@ -61,15 +79,15 @@ _COMMANDS = Path(__file__).parents[1] / "cli" / "bin"  # and last: another envir
 
 
 def build(
-    places: Paths, config: Config, store: Store, beside: Beside, run: RunDir, reports: Reports
+    places: Paths, config: Config, store: Store, helpers: HelperProcesses, run: RunDir, reports: Reports
 ) -> LaunchParts:
     """Create the launcher and its parts for a queue with the run directory `run`."""
-    inventory, is_real = beside.inventory, beside.inventory.is_real
+    inventory, is_real = helpers.inventory, helpers.inventory.is_real
     vendor = inventory.vendor
     memory = cgroups.find(store.name)
     device = cgroups.for_devices(store.name) if inventory.limits and os.geteuid() == 0 else None
     gate = EnforcementGate(
-        beside.sampler, run=str(run.path), hook=library(), is_real=is_real, driver=vendor.driver_state
+        helpers.sampler, run=str(run.path), hook=library(), is_real=is_real, driver=vendor.driver_state
     )
     mounts = find_mounts(config.preload, places.run, inventory.nodes, may_make=places.mode == "system")
     spaces, pids = _of_users(places, config, store.name)
@@ -81,7 +99,7 @@ def build(
         short=reports.short,
         watch=reports.watch,
         gone=reports.gone,
-        host_users=beside.sessions[0] if beside.sessions else beside.host_users,
+        host_users=helpers.sessions[0] if helpers.sessions else helpers.host_users,
         cpus=reports.cpus,
         gate=reports.hooks.before(gate),
         context=reports.context,
@@ -90,7 +108,7 @@ def build(
     context = launch_context(places, run.path, config, mounts, vendor.facts)
     simulates = inventory.is_sampled and not is_real
     context = msgspec.structs.replace(context, proves=is_real and vendor.facts.is_hooked, simulates=simulates)
-    launcher = Launcher(run, beside.spawner, context, ports, Cgroups(memory, device, pids))
+    launcher = Launcher(run, helpers.spawner, context, ports, Cgroups(memory, device, pids))
     tier = (Tier.DRIVER if device else Tier.SHIM if vendor.facts.is_hooked else Tier.NONE).value
     return LaunchParts(launcher, gate, mounts, memory, tier, spaces, pids)
 

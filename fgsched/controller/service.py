@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,8 +15,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from fgsched import __version__, gpus
-from fgsched.config.load import Config
-from fgsched.controller.beside import Beside
+from fgsched.config.load import Config, load
+from fgsched.controller.audit import Audit, file_writer
 from fgsched.controller.bookkeeping import Books
 from fgsched.controller.decisionlog import decision_log
 from fgsched.controller.enforcementcheck import EnforcementGate
@@ -25,14 +26,29 @@ from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog, wa
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.about import ControllerInfo
-from fgsched.controller.handlers.dispatch import Beyond
+from fgsched.controller.handlers.adopt import AdoptHandlers, host_user_of
+from fgsched.controller.handlers.books import BooksHandlers
+from fgsched.controller.handlers.dispatch import Dispatcher
+from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.fields import Live
-from fgsched.controller.handlers.later import LaterHandlers
+from fgsched.controller.handlers.jobs import JobHandlers, rules_of
+from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
+from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.processes import ProcessHandlers
-from fgsched.controller.handlers.requests import Requests, rules
+from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.reports import ReportHandlers
+from fgsched.controller.handlers.reservations import ReservationHandlers
+from fgsched.controller.handlers.subscribe import EventReaders
 from fgsched.controller.hooking import HookDesk
 from fgsched.controller.inventoryretry import InventoryRetry, is_needed
-from fgsched.controller.launching import Reports, build, launch_context, run_directory
+from fgsched.controller.launching import (
+    HelperProcesses,
+    LaunchParts,
+    Reports,
+    build,
+    launch_context,
+    run_directory,
+)
 from fgsched.controller.mailing import MailRoom
 from fgsched.controller.mpsdesk import MpsDesk
 from fgsched.controller.sampling import Sampling, job_loads
@@ -40,7 +56,9 @@ from fgsched.controller.turn import ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, JobRetention, Presence, Pruner
 from fgsched.domain.errors import StorageError
 from fgsched.gpus.ownership import Ownership, dismiss
+from fgsched.launch import regions
 from fgsched.launch.arbiter import Arbiter
+from fgsched.launch.unhooked import Unhooked
 from fgsched.server import listen
 from fgsched.store import StorageBroken, Store
 from fgsched.system.nice import cpu_binding
@@ -71,16 +89,16 @@ class Controller:
     """The engine with everything around it."""
 
     def __init__(
-        self, places: Paths, config: Config, store: Store, beside: Beside, manager: ServiceManager
+        self, places: Paths, config: Config, store: Store, helpers: HelperProcesses, manager: ServiceManager
     ) -> None:
-        self._places, self._store, self._beside, self._manager = places, store, beside, manager
-        run, inventory = run_directory(places, store), beside.inventory
-        self._loop = EventLoop(self._listener(), beside.spawner)
+        self._places, self._store, self._helpers, self._manager = places, store, helpers, manager
+        run = run_directory(places, store)
+        self._loop = EventLoop(self._listener(), helpers.spawner)
         self._presence, self._cleaner = Presence(places, run, self._listen_again), run.cleaner
-        self._gpus = _gpu_states(config, beside)
+        self._gpus = _gpu_states(config, helpers)
         self._contexts = ContextCosts(config.context_memory)
         self._hooks, self._mps = self._site_programs(config), self._mps_daemons()
-        launching = build(places, config, store, beside, run, self._reports())
+        launching = build(places, config, store, helpers, run, self._launch_reports())
         self._launcher = launching.launcher
         watch, remove = self._loop.watch_once, self._cleaner.add
         self._earlier = EarlierJobs(places.run, run.path, self._gpus, watch=watch, remove=remove)
@@ -90,24 +108,10 @@ class Controller:
         self._furnish(config)
         self._monitor_gpus(launching.gate, config)
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
-        self._books = Books(beside.accountant, places, config, store, lambda: self._engine.jobtable)
-        self._mailroom = MailRoom(self._engine.mail, beside.mailer)
+        self._books = Books(helpers.accountant, places, config, store, lambda: self._engine.jobtable)
+        self._mailroom = MailRoom(self._engine.mail, helpers.mailer)
         self._sampling = self._take_samples(config)
-        checks = (launching.gate, launching.mounts, self._monitor.unresolved, self._earlier)
-        users = (launching.spaces, launching.pids)
-        info = (launching.memory, beside.host_users, tier, *checks, *users)
-        notes = (lambda: self._books.trouble, lambda: store.trouble)
-        about = ControllerInfo(places, config, inventory, *info, *notes)
-        live = Live(
-            self._gputime.mechanism,
-            usage=self._sampling.usage,
-            now=self._sampling.now,
-            srun_steps=self._launcher.steps,
-            oom_kills=self._launcher.oom_kills,
-        )
-        built = (self._engine, self._loop, self._launcher, live, about)
-        self._later = LaterHandlers(places, self._books, self._loop, self._settings, self._engine.log)
-        self._requests = Requests(*built, self._beyond())
+        self._dispatcher = self._dispatching(self._described(launching, config), self._live())
         self._parts = self._timed()
 
     def answer_for(self, owned: Ownership) -> None:
@@ -115,13 +119,68 @@ class Controller:
         for listener in owned.listeners:
             self._loop.watch(listener, partial(dismiss, listener))
 
-    def _beyond(self) -> Beyond:
-        """Return the handlers and callbacks outside of the engine."""
-        user_name, monitor = self._sampling.user_name, self._monitor
-        processes = ProcessHandlers(monitor, user_name, lambda: self._engine.jobtable.jobs)
-        read = processes.calls
-        return Beyond(
-            self._reconfigure, self._later.calls, read, monitor.job_of, self._hooks, self._contexts.of
+    def _described(self, launching: LaunchParts, config: Config) -> ControllerInfo:
+        """Return the description of the controller for `ping`."""
+        return ControllerInfo(
+            places=self._places,
+            config=config,
+            inventory=self._helpers.inventory,
+            memory=launching.memory,
+            host_users=self._helpers.host_users,
+            tier=launching.tier,
+            gate=launching.gate,
+            mounts=launching.mounts,
+            unresolved=self._monitor.unresolved,
+            earlier=self._earlier,
+            context=self._contexts.of,
+            spaces=launching.spaces,
+            pids=launching.pids,
+            accounts_note=lambda: self._books.trouble,
+            queue_note=lambda: self._store.trouble,
+        )
+
+    def _live(self) -> Live:
+        """Return the sources of values of a running job that its record lacks."""
+        return Live(
+            self._gputime.mechanism,
+            usage=self._sampling.usage,
+            now=self._sampling.now,
+            srun_steps=self._launcher.steps,
+            oom_kills=self._launcher.oom_kills,
+            refusal=partial(regions.refusal, str(self._launcher.run.path)),
+            unhooked=Unhooked(self._launcher.shepherd).of,
+        )
+
+    def _dispatching(self, about: ControllerInfo, live: Live) -> Dispatcher:
+        """Return the dispatcher with the handlers of all requests."""
+        self._reports = ReportHandlers(about.places.accounts, self._loop, self._settings)
+        self._readers = EventReaders(self._engine.log, self._loop)
+        self._jobs = JobHandlers(self._engine, rules_of(about.places, about.config))
+        actions = ConfigActions(lambda: load(about.places), self._reconfigure)
+        self._partitions = PartitionHandlers(self._engine, actions)
+        self._audit = Audit(
+            file_writer(about.places.audit, time.time), lambda number: self._engine.jobtable.named(number)
+        )
+        self._loop.witness = self._audit.witness
+        engine, loop, jobs, launcher = self._engine, self._loop, self._jobs, self._launcher
+        person = partial(host_user_of, about)
+        return Dispatcher(
+            [
+                self._partitions,
+                ReservationHandlers(engine),
+                PriorityHandlers(engine),
+                ExplainHandlers(engine, jobs.tried),
+                AdoptHandlers(engine, jobs, self._monitor.job_of, person, sys.executable),
+                ProcessHandlers(self._monitor, self._sampling.user_name, lambda: engine.jobtable.jobs),
+                BooksHandlers(self._books, loop),
+                self._reports,
+                self._readers,
+            ],
+            jobs=jobs,
+            answers=QueryHandlers(engine, launcher.pids, live),
+            loop=loop,
+            about=about,
+            hooks=self._hooks,
         )
 
     def _site_programs(self, config: Config) -> HookDesk:
@@ -139,7 +198,7 @@ class Controller:
     def _furnish(self, config: Config) -> None:
         """Give the engine its log, its settings, the epilog and the MPS daemons."""
         self._mps.attach(self._engine.mps, self._launcher)
-        self._mps.obey(config, self._beside.inventory)
+        self._mps.obey(config, self._helpers.inventory)
         self._engine.binding = cpu_binding(config.cpu_binding)
         self._engine.epilogs = self._hooks
         self._engine.log = decision_log()
@@ -147,16 +206,16 @@ class Controller:
 
     def _settings(self) -> Config:
         """Return the settings in force."""
-        return self._requests.dispatcher.about.config
+        return self._dispatcher.about.config
 
     def _monitor_gpus(self, gate: EnforcementGate, config: Config) -> None:
-        sampler, run = self._beside.sampler, str(self._launcher.run.path)
+        sampler, run = self._helpers.sampler, str(self._launcher.run.path)
         faults, reported = self._loop.faults, self._loop.happened
         watchdog = Watchdog(run, watchdog_policy(config), reported, self._learn, faults)
         self._monitor = GpuMonitor(
             self._engine, self._launcher, sampler, watchdog, gate, interval=config.interval
         )
-        is_real = self._beside.inventory.is_real
+        is_real = self._helpers.inventory.is_real
         arbiter = Arbiter(spawner(), Path(run) / "arbiter")
         self._gputime = GpuTime(self._engine, sampler, arbiter, run=run, is_real=is_real)
         self._monitor.measured = self._gputime.measured
@@ -171,25 +230,25 @@ class Controller:
         def restart() -> None:
             self._loop.stopping = self._loop.stopping or _GPUS_ANSWER
 
-        ask = partial(self._beside.sampler.ask, gpus.INVENTORY)
-        needed = is_needed(self._beside.inventory)
+        ask = partial(self._helpers.sampler.ask, gpus.INVENTORY)
+        needed = is_needed(self._helpers.inventory)
         return InventoryRetry(needed=needed, ask=ask, answered=restart, now=time.monotonic())
 
     def _take_samples(self, config: Config) -> Sampling:
         """Return the object that records the use of the GPUs, if there are accounts."""
         keeper = self._books.keeper
         send = keeper.send if keeper is not None else None
-        found = Sampling(self._engine, self._beside.host_users, send, config.interval)
+        found = Sampling(self._engine, self._helpers.host_users, send, config.interval)
         self._monitor.record = found.see if keeper is not None else None
         self._engine.mail.usage = found.usage
         return found
 
     def _timed(self) -> list[_Part]:
         """Return the parts that run after each round. An exception in one part does not affect the others."""
-        clock, requests = time.monotonic, self._requests
+        clock = time.monotonic
         presence, cleaner, pruner = self._presence, self._cleaner, self._pruner
         retry = self._inventory_retry
-        lookups, waiters = [self._beside.host_users, *self._beside.sessions], requests.waiters
+        lookups, waiters = [self._helpers.host_users, *self._helpers.sessions], self._dispatcher.waiters
         return [
             _Part("the waiters", self._tell_waiters, lambda: waiters.delay),
             _Part("the reservations", self._engine.tidy, _never),
@@ -211,7 +270,7 @@ class Controller:
             _Part("the bookkeeping", lambda: self._books.look(time.time()), lambda: self._books.due),
             _Part("the programs of the site", self._hooks.look, lambda: self._hooks.due),
             _Part("the MPS daemons", self._mps.look, lambda: self._mps.due),
-            _Part("the readers of events", self._later.readers.look, lambda: self._later.readers.due),
+            _Part("the readers of events", self._readers.look, lambda: self._readers.due),
             _Part("the mails", lambda: self._mailroom.look(clock()), lambda: self._mailroom.due(clock())),
             _Part("the service manager", self._show_life, lambda: self._manager.due(clock())),
         ]
@@ -229,7 +288,7 @@ class Controller:
         """Record the size of a process's contexts on a GPU, in bytes."""
         self._contexts.learn(self._gpus.gpu(gpu).model, size)
 
-    def _reports(self) -> Reports:
+    def _launch_reports(self) -> Reports:
         return Reports(
             failed=self._loop.failed,
             short=self._loop.short,
@@ -247,7 +306,7 @@ class Controller:
         Raises: StorageError, if the queue cannot be used.
         """
         self._recover()
-        self._loop.begin(self._engine, self._requests.dispatcher)
+        self._loop.begin(self._engine, self._dispatcher)
         self._watch_edges()
         with self._loop.signals(_OBEYED, self._take_signals):
             ready()
@@ -258,7 +317,7 @@ class Controller:
         self._cleaner.close()
         self._loop.faults.run("the samples", self._sampling.finish)
         self._books.close()
-        self._later.close()
+        self._reports.close()
         self._hooks.close()
         self._mps.close([*self._engine.jobtable.holding.values()])
         self._stopped()
@@ -272,7 +331,7 @@ class Controller:
 
     def _started(self) -> None:
         """Log that requests are accepted from now on, and notify the service manager."""
-        inventory = self._beside.inventory
+        inventory = self._helpers.inventory
         self._engine.log.note(
             "controller-start",
             pid=os.getpid(),
@@ -305,31 +364,31 @@ class Controller:
     @property
     def _status(self) -> str:
         """Return the text for `systemctl status`."""
-        table, count = self._engine.jobtable, len(self._beside.inventory.gpus)
+        table, count = self._engine.jobtable, len(self._helpers.inventory.gpus)
         running = len(table.holding)
         trouble = f"; {self._store.trouble}" if self._store.trouble else ""
         return f"{count} GPUs, {running} running jobs, {len(table.jobs) - running} pending jobs{trouble}"
 
     def _watch_edges(self) -> None:
-        host_users, presence = self._beside.host_users, self._presence
-        self._loop.watch(self._beside.sampler, self._monitor.see)
+        host_users, presence = self._helpers.host_users, self._presence
+        self._loop.watch(self._helpers.sampler, self._monitor.see)
         self._books.begin(self._loop.watch, self._loop.watch_once, time.time())
-        if self._beside.mailer is not None:
-            self._loop.watch(self._beside.mailer, self._mailroom.receive)
-            self._beside.mailer.begin(self._loop.watch_once, lambda: None)
-        self._later.begin()
+        if self._helpers.mailer is not None:
+            self._loop.watch(self._helpers.mailer, self._mailroom.receive)
+            self._helpers.mailer.begin(self._loop.watch_once, lambda: None)
+        self._reports.begin()
         self._loop.watch(self._hooks, self._hooks.receive)
         self._loop.watch(self._mps, self._mps.receive)
         self._sampling.begin(self._books.past_jobs)
         host_users.answered = self._loop.known
         if host_users.has_helper:
             self._loop.watch(host_users, host_users.receive)
-        for sessions in self._beside.sessions:
+        for sessions in self._helpers.sessions:
             self._loop.watch(sessions, sessions.receive)
         if presence.source is not None:
             self._loop.watch(presence.source, lambda: presence.heard(time.monotonic()))
 
-        self._beside.inherited.watch(self._loop.watch_once)
+        self._helpers.inherited.watch(self._loop.watch_once)
 
     def _after_round(self) -> None:
         self._file_check.step(time.monotonic())  # damage that it finds stops the controller
@@ -354,18 +413,18 @@ class Controller:
             if dropped := self._store.drop_orphan_holds():
                 log.warning("%d holds without a job are dropped from the queue", dropped)
             marks = self._store.card_marks()  # before the GPUs that are here now take the indices
-            self._store.put_cards(self._beside.inventory.gpus)
+            self._store.put_cards(self._helpers.inventory.gpus)
             self._gpus.restore(marks)
             for gpu in self._gpus.changed():
                 self._store.mark_card(gpu)
 
     def _reconfigure(self, config: Config) -> None:
         """Use the settings that can change in a running controller."""
-        dispatcher = self._requests.dispatcher
+        dispatcher = self._dispatcher
         dispatcher.about = replace(dispatcher.about, config=config)
-        self._requests.jobs.rules = rules(self._places, config)
+        self._jobs.rules = rules_of(self._places, config)
         run = self._launcher.run.path
-        vendor = self._beside.inventory.vendor.facts
+        vendor = self._helpers.inventory.vendor.facts
         self._launcher.reconfigure(launch_context(self._places, run, config, self._engine.mounts, vendor))
         self._engine.binding = cpu_binding(config.cpu_binding)
         self._monitor.interval = config.interval
@@ -373,7 +432,7 @@ class Controller:
         self._contexts.default = config.context_memory
         self._mailroom.obey(config.mails)
         self._hooks.obey(config.hooks)
-        self._mps.obey(config, self._beside.inventory)
+        self._mps.obey(config, self._helpers.inventory)
         self._pruner.obey(_keep(config), time.monotonic())
         self._books.obey(config)
         self._sampling.obey(config.interval)
@@ -400,8 +459,8 @@ class Controller:
             self._books.ended()
             self._sampling.ended(ended)
             self._mps.forget(ended)
-        self._requests.waiters.over(ended, self._engine.jobtable)
-        self._requests.waiters.tell(self._engine.jobtable, time.time())
+        self._dispatcher.waiters.over(ended, self._engine.jobtable)
+        self._dispatcher.waiters.tell(self._engine.jobtable, time.time())
 
     def _take_signals(self, numbers: set[int]) -> None:
         """Stop at SIGTERM and SIGINT, restart at SIGUSR1, and reread the configuration at SIGHUP."""
@@ -410,8 +469,8 @@ class Controller:
         if numbers & _ENDING:
             self._loop.stopping = "asked by a signal"
         if signal.SIGHUP in numbers:
-            self._requests.audit.note(by="SIGHUP", action="reconfigure")
-            reread = self._requests.partitions.hang_up
+            self._audit.note(by="SIGHUP", action="reconfigure")
+            reread = self._partitions.hang_up
             self._loop.happened(ClientRequest(reread, lambda error: log.error("%s", error), by="SIGHUP"))
 
 
@@ -440,14 +499,14 @@ def _keep(config: Config) -> JobRetention:
     return JobRetention(config.keep_scripts, config.keep_scripts_size)
 
 
-def _gpu_states(config: Config, beside: Beside) -> GpuStates:
+def _gpu_states(config: Config, helpers: HelperProcesses) -> GpuStates:
     states = GpuStates(
-        beside.inventory.gpus,
-        sampled=beside.inventory.is_sampled,
-        ask=lambda: beside.sampler.ask(gpus.READING),
+        helpers.inventory.gpus,
+        sampled=helpers.inventory.is_sampled,
+        ask=lambda: helpers.sampler.ask(gpus.READING),
         interval=config.interval,
         clean_timeout=config.clean_timeout,
         fatal=config.drain_on_xid,
     )
-    states.is_unknown = beside.inventory.is_late and beside.inventory.source == "none"
+    states.is_unknown = helpers.inventory.is_late and helpers.inventory.source == "none"
     return states

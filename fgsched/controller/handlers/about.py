@@ -40,6 +40,7 @@ class ControllerInfo(Struct, frozen=True):
     mounts: MountPlan
     unresolved: UnresolvedPids
     earlier: EarlierJobs
+    context: Callable[[str], tuple[int, bool]]  # GPU model -> bytes of a context, and whether measured
     spaces: Spaces | None = None  # of the users, in the run directory of a host's controller
     pids: PidsCgroups | None = None  # of the users, where a host's controller can make them
     accounts_note: Callable[[], str] = str  # returns why nothing can be stored in the accounts

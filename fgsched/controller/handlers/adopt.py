@@ -1,9 +1,9 @@
 """Make a process that was started outside of fgsched a job: it holds its share and is accounted."""
 
+import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
+from fgsched.controller.handlers.about import ControllerInfo
 from fgsched.controller.handlers.jobs import JobHandlers
+from fgsched.controller.handlers.registration import writes
 from fgsched.controller.starting import begin
 from fgsched.controller.turn import AskGpus
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, NotPermitted, Refused
@@ -151,10 +153,8 @@ class AdoptHandlers:
         """
         self._engine, self._jobs, self._job_of = engine, jobs, job_of
         self._person, self._python = person, python
-        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.Adopt: self.adopt
-        }
 
+    @writes(protocol.Adopt)
     def adopt(self, caller: Caller, call: protocol.Adopt, now: float) -> protocol.Adopted:
         """Start a job for a process. Everything is checked before anything is stored.
 
@@ -275,3 +275,14 @@ class AdoptHandlers:
         engine.jobtable.put(job)
         begin(engine, start._replace(job_id=job.id), now)
         return job.id
+
+
+def host_user_of(about: ControllerInfo, uid: int) -> tuple[int, str] | None:
+    """Return (gid, name) of a user who can own jobs of this controller. Raises Busy."""
+    if about.places.mode == "user" and uid != os.geteuid():
+        return None
+    about.host_users.is_known(uid)  # it is looked up, if it is not known
+    host_user = about.host_users.of(uid)
+    if host_user is None:
+        return (os.getegid(), str(uid)) if uid == os.geteuid() else None
+    return host_user.gid, host_user.name

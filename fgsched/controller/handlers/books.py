@@ -6,14 +6,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fgsched import protocol
 from fgsched.accounting.messages import Answer
 from fgsched.accounting.records import Warned
 from fgsched.controller.bookkeeping import Books
 from fgsched.controller.caller import Caller
-from fgsched.controller.eventloop import Apart, EventLoop
+from fgsched.controller.eventloop import EventLoop
+from fgsched.controller.handlers.registration import serves_apart
 from fgsched.domain.errors import Exit, FgschedError, NotPermitted, Refused, StorageError
 from fgsched.server import ClientConnection
 from fgsched.system.safeopen import refuse_unless_safe
@@ -24,12 +24,8 @@ class BooksHandlers:
 
     def __init__(self, books: Books, loop: EventLoop) -> None:
         self._books, self._loop = books, loop
-        self.calls: dict[type[protocol.Call[Any]], Apart] = {
-            protocol.BackUp: self._back_up,
-            protocol.ArchiveJobs: self._archive,
-            protocol.NoteWarning: self._note,
-        }
 
+    @serves_apart(protocol.BackUp)
     def _back_up(self, connection: ClientConnection, caller: Caller, call: protocol.BackUp) -> None:
         _refuse_others(caller)
         _refuse_unsafe(call.file)
@@ -37,6 +33,7 @@ class BooksHandlers:
         self._books.back_up(call.file, partial(self._told, connection, kept))
         connection.is_waiting = True
 
+    @serves_apart(protocol.ArchiveJobs)
     def _archive(self, connection: ClientConnection, caller: Caller, call: protocol.ArchiveJobs) -> None:
         _refuse_others(caller)
         _refuse_unsafe(call.file)
@@ -44,6 +41,7 @@ class BooksHandlers:
         self._books.archive(call.file, call.before, partial(self._told, connection, kept))
         connection.is_waiting = True
 
+    @serves_apart(protocol.NoteWarning)
     def _note(self, connection: ClientConnection, caller: Caller, call: protocol.NoteWarning) -> None:
         caller.must_operate("record warnings")
         warned = Warned(

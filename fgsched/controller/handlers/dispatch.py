@@ -1,27 +1,21 @@
 """Authenticate a request and dispatch it to its handler."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched import codec, protocol
-from fgsched.config.load import Config
 from fgsched.controller.caller import Caller, Callers
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
 from fgsched.controller.handlers.about import ControllerInfo, log_lines
-from fgsched.controller.handlers.adopt import AdoptHandlers
-from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.filtering import SubmitFilter
 from fgsched.controller.handlers.jobs import JobHandlers
-from fgsched.controller.handlers.partitions import PartitionHandlers
-from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.queueline import QueueLineHandlers
-from fgsched.controller.handlers.reservations import ReservationHandlers
+from fgsched.controller.handlers.registration import HandlingWay, handlers_of, reads, serves_apart
 from fgsched.controller.handlers.submitline import LineHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.hooking import HookDesk
@@ -33,56 +27,28 @@ from fgsched.system.nice import hard_limits
 Call = type[protocol.Call[Any]]
 
 
-class Handlers(Struct, frozen=True):
-    """The handlers of jobs, partitions, priorities, explanations and reservations."""
-
-    jobs: JobHandlers
-    site: PartitionHandlers
-    standings: PriorityHandlers
-    prospects: ExplainHandlers
-    reservations: ReservationHandlers
-    adopt: AdoptHandlers
-
-
 class Dispatcher:
-    """Passes each request to the handler of its operation."""
+    """Passes each request to its registered handler."""
 
     def __init__(
         self,
-        handlers: Handlers,
+        handlers: Iterable[object],
+        *,
+        jobs: JobHandlers,
         answers: QueryHandlers,
-        waiters: WaitHandlers,
         loop: EventLoop,
         about: ControllerInfo,
-        beyond: "Beyond",
+        hooks: HookDesk,
     ) -> None:
-        """`beyond` has the handlers of further calls."""
-        self._answers, self._waiters, self._loop = answers, waiters, loop
-        self._jobs, self._context = handlers.jobs, beyond.context
-        self._filter = SubmitFilter(beyond.hooks, loop, handlers.jobs.submit)
-        self._writers: dict[Call, Handler] = {
-            **handlers.jobs.calls,
-            **LineHandlers(handlers.jobs.submit, self._site, self._is_filtered).calls,
-            **handlers.site.calls,
-            **handlers.standings.writing_calls,
-            **handlers.reservations.writing_calls,
-            **handlers.adopt.calls,
-        }
-        self._readers: dict[Call, Handler] = {
-            protocol.Ping: self._ping,
-            protocol.ShowLog: self._log,
-            **answers.calls,
-            **QueueLineHandlers(answers).calls,
-            **handlers.standings.calls,
-            **handlers.prospects.calls,
-            **handlers.reservations.calls,
-            **beyond.read,
-        }
-        self._apart: dict[Call, Apart] = {
-            protocol.Wait: self._wait,
-            protocol.Stop: self._stop,
-            **beyond.apart,
-        }
+        """Collect the handlers of all requests; `handlers` are further objects with registered methods."""
+        self._answers, self._loop, self._jobs = answers, loop, jobs
+        self.waiters = WaitHandlers(loop.finish, loop.faults)
+        self._filter = SubmitFilter(hooks, loop, jobs.submit)
+        lines = LineHandlers(jobs.submit, self._site, self._is_filtered)
+        objects = [self, jobs, answers, lines, QueueLineHandlers(answers), *handlers]
+        self._writers: dict[Call, Handler] = handlers_of(objects, HandlingWay.WRITES)
+        self._readers: dict[Call, Handler] = handlers_of(objects, HandlingWay.READS)
+        self._apart: dict[Call, Apart] = handlers_of(objects, HandlingWay.APART)
         self.decoder = codec.Decoder([*self._writers, *self._readers, *self._apart])
         self.about = about
         self._own = os.geteuid()
@@ -129,6 +95,7 @@ class Dispatcher:
     def _is_filtered(self) -> bool:
         return self._filter.is_configured
 
+    @reads(protocol.Ping)
     def _ping(self, caller: Caller, call: protocol.Ping, now: float) -> protocol.About:
         """Describe the controller, with the settings that clients need to parse amounts."""
         return self.about.described(self._site(caller), self._loop.faults.told(), operator=caller.is_operator)
@@ -139,7 +106,7 @@ class Dispatcher:
         has_mailer = self._jobs.rules.mail.way != "off"  # a program that came later is found by reconfigure
         return replace(
             site,
-            context_memory=self._answers.context_memory(self._context),
+            context_memory=self._answers.context_memory(self.about.context),
             gpu_features=self._answers.gpu_features,
             partition_gpus=self._answers.partition_gpus,
             mails=has_mailer,
@@ -150,9 +117,11 @@ class Dispatcher:
             config_file=str(self.about.places.config_file),
         )
 
+    @reads(protocol.ShowLog)
     def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:
         return log_lines(self._answers.log, caller, call)
 
+    @serves_apart(protocol.Wait)
     def _wait(self, connection: ClientConnection, caller: Caller, call: protocol.Wait) -> None:
         caller.must_have_account()
         self._loop.refuse_to_wait(connection)
@@ -160,21 +129,11 @@ class Dispatcher:
 
     def _look_for(self, connection: ClientConnection, caller: Caller, call: protocol.Wait) -> Iterator[None]:
         over, keys = yield from self._answers.waited(caller, call.ids)
-        self._loop.finish(connection, partial(self._waiters.add, connection, over, keys, call))
+        self._loop.finish(connection, partial(self.waiters.add, connection, over, keys, call))
 
+    @serves_apart(protocol.Stop)
     def _stop(self, connection: ClientConnection, caller: Caller, call: protocol.Stop) -> None:
         caller.must_operate("stop the controller")
         answer = protocol.Stopped(pid=os.getpid(), running=self._answers.running)
         self._loop.finish(connection, lambda: connection.succeed(answer))
         self._loop.stopping = "asked by a command"
-
-
-class Beyond(Struct, frozen=True):
-    """Other parts of the controller that requests use."""
-
-    obey: Callable[[Config], None]  # applies a reread configuration
-    apart: Mapping[Call, Apart]  # handlers of calls that are answered later
-    read: Mapping[Call, Handler]  # handlers of calls that are answered at once
-    job_of: Callable[[int], int | None]  # returns the running job of a process
-    hooks: HookDesk  # programs of the site
-    context: Callable[[str], tuple[int, bool]]  # GPU model -> bytes of a context, whether measured

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,6 +14,7 @@ from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.jobref import References, name_of
+from fgsched.controller.handlers.registration import reads
 from fgsched.controller.jobtable import pending
 from fgsched.controller.preemption import outlook, preemption_notes
 from fgsched.controller.waitindex import opens
@@ -47,14 +47,10 @@ class ExplainHandlers:
         """Take `tried`, which returns the jobs that a trial submission would make."""
         self._engine, self._tried = engine, tried
         self._references = References(engine)
-        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.ExplainJobs: self.why,
-            protocol.ListStarts: self.starts,
-            protocol.Test: self.test,
-        }
 
     # -- why ------------------------------------------------------------------------------------
 
+    @reads(protocol.ExplainJobs)
     def why(
         self, caller: Caller, call: protocol.ExplainJobs, now: float
     ) -> LongQuestion[protocol.Explanations]:
@@ -174,6 +170,7 @@ class ExplainHandlers:
 
     # -- when -----------------------------------------------------------------------------------
 
+    @reads(protocol.ListStarts)
     def starts(self, caller: Caller, call: protocol.ListStarts, now: float) -> LongQuestion[protocol.Starts]:
         """Return the latest and the likely starts of the pending jobs that the caller may see."""
         return LongQuestion(partial(self._listed_starts, caller))
@@ -256,6 +253,7 @@ class ExplainHandlers:
 
     # -- test -----------------------------------------------------------------------------------
 
+    @reads(protocol.Test)
     def test(self, caller: Caller, call: protocol.Test, now: float) -> LongQuestion[protocol.Trials]:
         """Return the expected starts of a trial submission, without queueing its jobs.
 

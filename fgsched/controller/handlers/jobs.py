@@ -9,11 +9,13 @@ from msgspec import UNSET, Struct, structs, to_builtins
 from msgspec.structs import replace
 
 from fgsched import protocol
+from fgsched.config.load import Config
 from fgsched.controller import turn
 from fgsched.controller.caller import Caller
 from fgsched.controller.containment import told
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.jobref import References, name_of
+from fgsched.controller.handlers.registration import writes
 from fgsched.controller.handlers.submit import (
     AdmissionGround,
     Conditions,
@@ -32,7 +34,6 @@ from fgsched.domain.times import format_limit
 from fgsched.lifecycle.arrays import size
 from fgsched.mail.letters import NO_MAIL, MailSettings
 from fgsched.protocol import (
-    Call,
     DemandChanges,
     JobChanges,
     Outcome,
@@ -45,6 +46,7 @@ from fgsched.protocol import (
 )
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit, check_plain
 from fgsched.store import NewJob
+from fgsched.system.paths import Paths
 
 _LONGEST_NOTE = 255  # characters
 FIRST_USER = 1000  # uids below it are root's and of services
@@ -132,12 +134,8 @@ class RunningJobHandlers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._actions = JobActions(engine)
-        self.calls: dict[type[Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            Requeue: self.requeue,
-            Suspend: self.suspend,
-            ResumeJobs: self.resume,
-        }
 
+    @writes(Requeue)
     def requeue(self, caller: Caller, call: Requeue, now: float) -> Outcomes:
         """End running jobs and requeue them, held if `hold` is set. Raises Refused."""
 
@@ -151,6 +149,7 @@ class RunningJobHandlers:
 
         return self._actions.each(caller, call.ids, act, now, meant=_is_under_way)
 
+    @writes(Suspend)
     def suspend(self, caller: Caller, call: Suspend, now: float) -> Outcomes:
         """Suspend running jobs and their time limits; they keep their allocations. Raises Refused."""
         caller.must_operate("suspend jobs: what they hold stays taken")
@@ -168,7 +167,8 @@ class RunningJobHandlers:
 
         return self._actions.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.RUNNING)
 
-    def resume(self, caller: Caller, call: ResumeJobs, now: float) -> Outcomes:
+    @writes(ResumeJobs)
+    def resume_jobs(self, caller: Caller, call: ResumeJobs, now: float) -> Outcomes:
         """Resume suspended jobs. Raises Refused."""
         caller.must_operate("resume jobs")
 
@@ -210,30 +210,33 @@ def _must_not_be_adopted(job: Job, what: str) -> None:
         )
 
 
-class JobHandlers:
+def rules_of(places: Paths, config: Config) -> Rules:
+    """Return the rules for submissions from the configuration."""
+    may_be_root = places.mode == "user" or config.allow_root_jobs
+    return Rules(
+        config.max_script,
+        config.default_time,
+        least_uid=0 if may_be_root else FIRST_USER,
+        tiers=config.tiers,
+        kill_invalid=config.kill_invalid_depend,
+        max_jobs=config.max_jobs_per_user,
+        max_material=config.max_bytes_per_user,
+        kept_material=config.keep_scripts_size,
+        mail=config.mails,
+    )
+
+
+class JobHandlers(RunningJobHandlers):
     """The handlers for jobs and GPUs. Each is called as handler(caller, call, now) within the transaction."""
 
     def __init__(self, engine: Engine, rules: Rules) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self.rules = rules
-        self._actions = JobActions(engine)
         self._references = References(engine)
         self._quota = MaterialQuota(engine.store)
         self.labels = Labels()
-        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.Submit: self.submit,
-            protocol.Update: self.update,
-            protocol.DrainGpu: self.drain,
-            protocol.ResumeGpu: self.resume,
-            protocol.Cancel: self.cancel,
-            protocol.Signal: self.signal,
-            protocol.Join: self.join,
-            protocol.HoldJobs: self.hold,
-            protocol.UserHold: self.uhold,
-            protocol.Release: self.release,
-            **RunningJobHandlers(engine).calls,
-        }
 
+    @writes(protocol.Submit)
     def submit(self, caller: Caller, call: protocol.Submit, now: float) -> protocol.Submitted:
         """Queue jobs; a key that was used before returns the ids of the jobs that it made then."""
         engine, key = self._engine, call.key
@@ -309,10 +312,12 @@ class JobHandlers:
             default_time=self.rules.default_time,
         )
 
+    @writes(protocol.Cancel)
     def cancel(self, caller: Caller, call: protocol.Cancel, now: float) -> Outcomes:
         """Cancel jobs. The outcome of a job that has already ended is "over", with its state."""
         return self._actions.each(caller, call.ids, partial(self._cancel, call.reason), now)
 
+    @writes(protocol.Signal)
     def signal(self, caller: Caller, call: protocol.Signal, now: float) -> Outcomes:
         """Send running jobs a signal: the batch shell, its children, or all processes. Raises Refused."""
 
@@ -328,6 +333,7 @@ class JobHandlers:
 
         return self._actions.each(caller, call.ids, act, now)
 
+    @writes(protocol.Join)
     def join(self, caller: Caller, call: protocol.Join, now: float) -> Outcomes:
         """Start an agent in running jobs of the caller. Raises Refused, and NotPermitted for other users."""
 
@@ -343,18 +349,22 @@ class JobHandlers:
 
         return self._actions.each(caller, call.ids, act, now)
 
+    @writes(protocol.HoldJobs)
     def hold(self, caller: Caller, call: protocol.HoldJobs, now: float) -> Outcomes:
         """Hold pending jobs. Only an operator can release a job that an operator holds."""
         return self._actions.each(caller, call.ids, self._hold, now, meant=_waits)
 
+    @writes(protocol.UserHold)
     def uhold(self, caller: Caller, call: protocol.UserHold, now: float) -> Outcomes:
         """Keep pending jobs from starting; their owner can release them."""
         return self._actions.each(caller, call.ids, self._hold_as_user, now, meant=_waits)
 
+    @writes(protocol.Release)
     def release(self, caller: Caller, call: protocol.Release, now: float) -> Outcomes:
         """Release held jobs."""
         return self._actions.each(caller, call.ids, self._release, now, meant=_waits)
 
+    @writes(protocol.Update)
     def update(self, caller: Caller, call: protocol.Update, now: float) -> Outcome:
         """Change the request of a job, as far as its state permits.
 
@@ -400,6 +410,7 @@ class JobHandlers:
         if job.state is not JobState.STARTING:
             self._engine.then(turn.RelimitOrder(told, said))
 
+    @writes(protocol.DrainGpu)
     def drain(self, caller: Caller, call: protocol.DrainGpu, now: float) -> protocol.GpuIndex:
         """Drain a GPU: start no new jobs on it. Raises BadUsage without a reason."""
         caller.must_operate("drain a GPU")
@@ -409,6 +420,7 @@ class JobHandlers:
         self._engine.cards.drain(index, f"{note} [{caller.name}]", now)
         return protocol.GpuIndex(gpu=index)
 
+    @writes(protocol.ResumeGpu)
     def resume(self, caller: Caller, call: protocol.ResumeGpu, now: float) -> protocol.GpuIndex:
         """Return a drained GPU to service."""
         caller.must_operate("resume a GPU")

@@ -5,7 +5,6 @@ Changes of partitions by operators are stored in the queue and override the file
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from msgspec import Struct
 
@@ -15,6 +14,7 @@ from fgsched.config.keys import KEYS, decode_values, key_of
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
+from fgsched.controller.handlers.registration import writes
 from fgsched.controller.sitepolicy import Overrides
 from fgsched.controller.turn import NO_REPLY, ApplyConfig, SendReply
 from fgsched.domain.errors import FgschedError, Refused
@@ -34,13 +34,8 @@ class PartitionHandlers:
 
     def __init__(self, engine: Engine, actions: ConfigActions) -> None:
         self._engine, self._actions = engine, actions
-        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.Reconfigure: self.reconfigure,
-            protocol.CreatePartition: self.create,
-            protocol.UpdatePartition: self.update,
-            protocol.DeletePartition: self.delete,
-        }
 
+    @writes(protocol.Reconfigure)
     def reconfigure(self, caller: Caller, call: protocol.Reconfigure, now: float) -> protocol.Reconfigured:
         """Reread the configuration file. If it has an error, the present settings remain.
 
@@ -80,6 +75,7 @@ class PartitionHandlers:
 
     # -- partitions -----------------------------------------------------------------------------
 
+    @writes(protocol.CreatePartition)
     def create(self, caller: Caller, call: protocol.CreatePartition, now: float) -> protocol.PartitionName:
         """Add a partition after those of the configuration file.
 
@@ -93,6 +89,7 @@ class PartitionHandlers:
             )
         return self._put(self._engine.site.overrides | {name: _checked(call.values)}, name, "create")
 
+    @writes(protocol.UpdatePartition)
     def update(self, caller: Caller, call: protocol.UpdatePartition, now: float) -> protocol.PartitionName:
         """Change settings of a partition; an empty value restores the one of the configuration file.
 
@@ -107,6 +104,7 @@ class PartitionHandlers:
             overrides | {name: {key: text for key, text in values.items() if text}}, name, "update"
         )
 
+    @writes(protocol.DeletePartition)
     def delete(self, caller: Caller, call: protocol.DeletePartition, now: float) -> protocol.PartitionName:
         """Remove a partition that an operator created and that has no jobs.
 

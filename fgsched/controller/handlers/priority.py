@@ -1,14 +1,13 @@
 """Handle the requests about the order of jobs: partitions, priorities, shares; and `top`."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 from msgspec.structs import asdict, replace
 
 from fgsched import protocol
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
+from fgsched.controller.handlers.registration import reads, writes
 from fgsched.controller.jobtable import owner_of, pending
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import NICEST, Job
@@ -23,18 +22,10 @@ class PriorityHandlers:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.ListPartitions: self.partitions,
-            protocol.ListPriorities: self.priorities,
-            protocol.ListShares: self.shares,
-            protocol.ListAssociations: self.associations,
-        }
-        self.writing_calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.PutFirst: self.put_first
-        }
 
     # -- partitions -----------------------------------------------------------------------------
 
+    @reads(protocol.ListPartitions)
     def partitions(self, caller: Caller, call: protocol.ListPartitions, now: float) -> protocol.Partitions:
         """Return every partition in order, with its GPUs and its jobs."""
         counts: dict[str, dict[str, int]] = {}
@@ -56,6 +47,7 @@ class PriorityHandlers:
 
     # -- priorities -----------------------------------------------------------------------------
 
+    @reads(protocol.ListPriorities)
     def priorities(
         self, caller: Caller, call: protocol.ListPriorities, now: float
     ) -> LongAnswer[protocol.Priorities]:
@@ -93,6 +85,7 @@ class PriorityHandlers:
         engine = self._engine
         engine.charges.bring_up_to_date(engine.jobtable, engine.policy, engine.cards.gpus, engine.limits, now)
 
+    @reads(protocol.ListShares)
     def shares(self, caller: Caller, call: protocol.ListShares, now: float) -> protocol.Shares:
         """Return the shares, the usage and the fair-share factor of accounts and users."""
         engine = self._engine
@@ -103,6 +96,7 @@ class PriorityHandlers:
             half_life=engine.policy.weights.half_life,
         )
 
+    @reads(protocol.ListAssociations)
     def associations(
         self, caller: Caller, call: protocol.ListAssociations, now: float
     ) -> protocol.Associations:
@@ -114,6 +108,7 @@ class PriorityHandlers:
 
     # -- top ------------------------------------------------------------------------------------
 
+    @writes(protocol.PutFirst)
     def put_first(self, caller: Caller, call: protocol.PutFirst, now: float) -> protocol.Lowered:
         """Put a pending job before its owner's other jobs of the same partition, account and QOS.
 

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from fgsched import gpus, protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.gpumonitor import GpuMonitor, Seen
+from fgsched.controller.handlers.registration import reads
 from fgsched.domain.job import Job
 from fgsched.system.process import started_with
 
@@ -33,10 +33,6 @@ class ProcessHandlers:
         self._since: dict[tuple[int, int], float] = {}  # (GPU, pid) -> epoch seconds
         self._seen_at: float | None = None
         monitor.shown = self._see
-        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.ListGpuProcesses: self._list,
-            protocol.ShowProcess: self._show,
-        }
 
     def _see(self, seen: Seen, answer: gpus.GpuAnswer) -> None:
         """Keep a look at the GPUs. A GPU that did not answer keeps the times of its processes."""
@@ -48,9 +44,11 @@ class ProcessHandlers:
             for one in reading.processes:
                 self._since[index, one.pid] = before.get((index, one.pid), self._seen_at)
 
+    @reads(protocol.ListGpuProcesses)
     def _list(self, caller: Caller, call: protocol.ListGpuProcesses, now: float) -> protocol.GpuProcesses:
         return protocol.GpuProcesses(processes=self._processes(caller), seen_at=self._seen_at)
 
+    @reads(protocol.ShowProcess)
     def _show(self, caller: Caller, call: protocol.ShowProcess, now: float) -> protocol.ProcessInfo:
         on_gpus = [one for one in self._processes(caller) if one.pid == call.pid]
         job = next((one.job for one in on_gpus), None) or self._monitor.job_of(call.pid)

@@ -13,6 +13,7 @@ from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.fields import FIELDS, AttributeFilter, CallerView, Live, getters
 from fgsched.controller.handlers.jobref import References
+from fgsched.controller.handlers.registration import reads
 from fgsched.controller.handlers.wait import Key
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
@@ -47,16 +48,6 @@ class QueryHandlers:
         self._live = live or Live()
         self._verdict, self._checked_at = "", 0.0  # of the queue file
         self._last: Callable[[], _Snapshot | None] = lambda: None
-        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.ListQueue: self.queue,
-            protocol.ShowJob: self.job,
-            protocol.ShowJobs: self.jobs,
-            protocol.ListHistory: self.history,
-            protocol.ShowScript: self.script,
-            protocol.ListPids: self.pids,
-            protocol.ListGpus: self.gpus,
-            protocol.CheckQueue: self.check,
-        }
 
     def knows(self, where: protocol.Where) -> bool:
         """Tell whether jobs can have the partitions, accounts and qualities of service of a filter."""
@@ -66,6 +57,7 @@ class QueryHandlers:
 
     # -- jobs -----------------------------------------------------------------------------------
 
+    @reads(protocol.ListQueue)
     def queue(self, caller: Caller, call: protocol.ListQueue, now: float) -> LongAnswer[protocol.JobInfos]:
         """Return the wanted attributes of the open jobs and, with `recent`, of jobs that have just ended."""
         return LongAnswer("jobs", self.rows(caller, call, now), lambda: protocol.JobInfos(jobs=[]))
@@ -133,10 +125,12 @@ class QueryHandlers:
             self._last = ref(last)
         return last
 
+    @reads(protocol.ShowJob)
     def job(self, caller: Caller, call: protocol.ShowJob, now: float) -> protocol.JobInfo:
         """Return all attributes of one job."""
         return self._full(self._one(call.id, caller), caller, now)
 
+    @reads(protocol.ShowJobs)
     def jobs(
         self, caller: Caller, call: protocol.ShowJobs, now: float
     ) -> LongAnswer[protocol.JobInfos] | protocol.JobInfos:
@@ -167,6 +161,7 @@ class QueryHandlers:
                 raise Refused(f"{name} is an array of {rows} rows", f"Name one task, such as {name}_0.")
         return found[0]
 
+    @reads(protocol.ShowScript)
     def script(self, caller: Caller, call: protocol.ShowScript, now: float) -> protocol.Script:
         """Return the script as it was submitted.
 
@@ -187,6 +182,7 @@ class QueryHandlers:
             )
         return protocol.Script(script=script.decode(errors="surrogateescape"))
 
+    @reads(protocol.ListPids)
     def pids(self, caller: Caller, call: protocol.ListPids, now: float) -> protocol.Pids:
         """Return the processes of a job. Raises NotPermitted for all but the owner and operators."""
         job = self._one(call.id, caller).job
@@ -273,6 +269,7 @@ class QueryHandlers:
 
     # -- history --------------------------------------------------------------------------------
 
+    @reads(protocol.ListHistory)
     def history(
         self, caller: Caller, call: protocol.ListHistory, now: float
     ) -> LongAnswer[protocol.HistoryPage]:
@@ -322,6 +319,7 @@ class QueryHandlers:
 
     # -- the host -------------------------------------------------------------------------------
 
+    @reads(protocol.ListGpus)
     def gpus(self, caller: Caller, call: protocol.ListGpus, now: float) -> protocol.Gpus:
         """Return all GPUs with their free capacity, last reading and the jobs that the caller may see."""
         engine = self._engine
@@ -363,6 +361,7 @@ class QueryHandlers:
             found[job.state.value] = found.get(job.state.value, 0) + self._engine.jobtable.tasks(job)
         return found
 
+    @reads(protocol.CheckQueue)
     def check(self, caller: Caller, call: protocol.CheckQueue, now: float) -> protocol.QueueCheck:
         """Check the queue file. Requests during a check, which can take long, get the previous result."""
         if caller.is_operator or not self._verdict or not 0 <= now - self._checked_at < _CHECKED:

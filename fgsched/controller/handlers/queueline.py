@@ -1,12 +1,13 @@
 """Show the queue to a program without a parser of its own (`fgshim/front`): its command line in, text out."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any
 
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.registration import reads
 from fgsched.protocol import JobInfo, QueueLines
 from fgsched.server import LongAnswer, cut
 from fgsched.views import choices, table
@@ -52,10 +53,8 @@ class QueueLineHandlers:
 
     def __init__(self, answers: QueryHandlers) -> None:
         self._answers = answers
-        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.QueueLine: self.queue_line
-        }
 
+    @reads(protocol.QueueLine)
     def queue_line(self, caller: Caller, call: protocol.QueueLine, now: float) -> LongAnswer[QueueLines]:
         """Return the rows of a line, or say that it is read elsewhere. Raises BadUsage for a wrong line."""
         try:

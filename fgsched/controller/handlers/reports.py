@@ -4,13 +4,13 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fgsched import protocol
 from fgsched.accounting.periods import Choice
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
-from fgsched.controller.eventloop import Apart, EventLoop
+from fgsched.controller.eventloop import EventLoop
+from fgsched.controller.handlers.registration import serves_apart
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, NotPermitted, OurFault, StorageError
 from fgsched.reports.process import ReporterProcess
 from fgsched.reports.request import WITHOUT_NAMES, Made, ReportRequest
@@ -28,7 +28,6 @@ class ReportHandlers:
         self._loop, self._config = loop, config
         self._asked: dict[int, ClientConnection] = {}
         self._reporter = ReporterProcess(accounts, loop.watch_once, self._answered)
-        self.calls: dict[type[protocol.Call[Any]], Apart] = {protocol.MakeReport: self._make}
 
     def begin(self) -> None:
         """Take part in the event loop."""
@@ -38,6 +37,7 @@ class ReportHandlers:
         """End the reporter."""
         self._reporter.close()
 
+    @serves_apart(protocol.MakeReport)
     def _make(self, connection: ClientConnection, caller: Caller, call: protocol.MakeReport) -> None:
         caller.must_have_account()
         request = self._request(caller, call)

@@ -1,7 +1,6 @@
 """Handle the requests about reservations, which are stored beside the queue."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -9,6 +8,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
+from fgsched.controller.handlers.registration import reads, writes
 from fgsched.controller.sitepolicy import ReservationRecord
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import WHOLE, Job
@@ -25,17 +25,10 @@ class ReservationHandlers:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.writing_calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.CreateReservation: self.create,
-            protocol.UpdateReservation: self.update,
-            protocol.DeleteReservation: self.delete,
-        }
-        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.ListReservations: self.reservations
-        }
 
     # -- requests -------------------------------------------------------------------------------
 
+    @reads(protocol.ListReservations)
     def reservations(
         self, caller: Caller, call: protocol.ListReservations, now: float
     ) -> protocol.Reservations:
@@ -48,6 +41,7 @@ class ReservationHandlers:
             ]
         )
 
+    @writes(protocol.CreateReservation)
     def create(
         self, caller: Caller, call: protocol.CreateReservation, now: float
     ) -> protocol.ReservationName:
@@ -69,6 +63,7 @@ class ReservationHandlers:
         self._keep([one for one in records if one.name != name] + [record], name, "create", now)
         return protocol.ReservationName(reservation=name)
 
+    @writes(protocol.UpdateReservation)
     def update(
         self, caller: Caller, call: protocol.UpdateReservation, now: float
     ) -> protocol.ReservationName:
@@ -83,6 +78,7 @@ class ReservationHandlers:
         self._keep([record if one.name == name else one for one in records], name, "update", now)
         return protocol.ReservationName(reservation=name)
 
+    @writes(protocol.DeleteReservation)
     def delete(
         self, caller: Caller, call: protocol.DeleteReservation, now: float
     ) -> protocol.ReservationName:

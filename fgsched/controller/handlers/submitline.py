@@ -1,12 +1,12 @@
 """Read the command line of fgsub, and submit its job."""
 
 from collections.abc import Callable
-from typing import Any
 
 from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.controller.caller import Caller
+from fgsched.controller.handlers.registration import writes
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.units import SubmitContext
 from fgsched.protocol import LineRead, LineSubmitted, Problem, SubmitLine
@@ -37,10 +37,8 @@ class LineHandlers:
     ) -> None:
         """`is_filtered`: whether the site has a submit filter. Then the client gets what was read."""
         self._submit, self._site, self._is_filtered = submit, site, is_filtered
-        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            SubmitLine: self.submit_line
-        }
 
+    @writes(SubmitLine)
     def submit_line(self, caller: Caller, call: SubmitLine, now: float) -> LineSubmitted:
         """Queue the job of a line, or ask its sender about it.
 

@@ -4,13 +4,14 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog
-from fgsched.controller.eventloop import Apart, EventLoop
+from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.events import IDLE, EventRing
+from fgsched.controller.handlers.registration import serves_apart
 from fgsched.server import ClientConnection
 
 _PATIENCE = 10.0  # seconds after which a reader gets an empty answer
@@ -36,8 +37,8 @@ class EventReaders:
         self._waiting: list[_Subscriber] = []
         self._looked = 0  # number of the last event that was looked at
         self._asked_at = 0.0  # when the last reader asked
-        self.calls: dict[type[protocol.Call[Any]], Apart] = {protocol.Events: self.ask}
 
+    @serves_apart(protocol.Events)
     def ask(self, connection: ClientConnection, caller: Caller, call: protocol.Events) -> None:
         """Answer a reader now or later. Raises Busy if the user waits on too many connections."""
         self._loop.refuse_to_wait(connection)
