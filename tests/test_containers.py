@@ -100,12 +100,13 @@ def test_bubblewrap_makes_mount_points_that_an_image_lacks_and_binds_the_rest():
     ]
 
 
-def test_bubblewrap_shows_of_the_job_directory_the_files_of_the_fence_alone():
+def test_bubblewrap_shows_the_files_of_the_fence_and_below_them_the_job_directory():
     words = runtimes.bubblewrap(inside(fence=FENCE), IMAGE)
     found = options_of(words)
     assert found[found.index(("--tmpfs", JOB)) :] == [
         ("--tmpfs", JOB),
         ("--ro-bind", FENCE.hook, FENCE.link),
+        ("--bind", JOB, f"{JOB}/host"),
         ("--bind", FENCE.region, FENCE.region),
         ("--ro-bind", FENCE.prover, f"{JOB}/fgprove"),
         ("--chdir", "/home/ann"),

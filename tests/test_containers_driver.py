@@ -3,12 +3,14 @@
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 import fgshim
 import images
+from awaiting import PATIENCE, rest
 from driver_host import hosting
 from fakecuda import Card
 from fakecuda.job import answers
@@ -80,6 +82,18 @@ def test_a_job_has_its_share_in_a_container(host, runtime, tmp_path):
     about = host.job(1)
     assert about["refusals"] == 2
     assert about["gpu_peak"] >= 10 * GIB + CONTEXT
+
+
+def test_a_job_takes_turns_in_a_container(host, runtime):
+    line = f"LD_LIBRARY_PATH={host.driver.folder} exec {host.driver.launcher} kernel 1000000 100000000 5"
+    options = ("--gpus=0.5", f"--container={runtime.image}", "--output=/dev/null")
+    job = int(host.run("fgsub", "--parsable", *options, "--wrap", line).out)
+    deadline = time.monotonic() + PATIENCE
+    while host.job(job)["pacing"] != "turns":
+        assert time.monotonic() < deadline, host.job(job)["pacing"]
+        rest()
+    assert host.run("fgcancel", str(job)).status == 0
+    host.wait(job)
 
 
 def test_streams_and_exit_code_of_a_foreground_job_pass(host, runtime):

@@ -43,6 +43,14 @@ def until(host, job, **wanted):
     return found
 
 
+def until_lent(host, job, is_right):
+    """Wait until the loan of a job is right, in ten-thousandths of its first card."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_right(lent := budget(host, job).lent):
+        assert time.monotonic() < deadline, lent
+        rest()
+
+
 def launching(host, *options):
     """A job that launches kernels of a millisecond until it is cancelled."""
     line = f"exec {host.driver.launcher} kernel 1000000 100000000 5"
@@ -101,11 +109,11 @@ def test_a_partition_and_the_site_say_what_a_job_gets_that_asks_for_nothing(driv
 
 def test_a_job_that_is_alone_is_lent_the_card_and_a_hard_one_nothing(host):
     fair, hard = launching(host, "--gpus=0.5"), None
-    until(host, fair, pacing="nvml")
-    assert budget(host, fair).lent == 10_000
+    until(host, fair, pacing="turns")
+    until_lent(host, fair, lambda lent: lent == 10_000)
     hard = launching(host, "--gpus=0.25", "--gpu-compute=hard")
-    until(host, hard, pacing="events")  # the driver does not tell what one of two jobs used
-    until(host, fair, pacing="events")
+    until(host, hard, pacing="turns")
+    until_lent(host, fair, lambda lent: lent <= 7500)
     assert budget(host, hard).lent == 0
     assert budget(host, fair).lent <= 7500
 
@@ -113,19 +121,16 @@ def test_a_job_that_is_alone_is_lent_the_card_and_a_hard_one_nothing(host):
 def test_a_job_whose_neighbour_came_and_went_is_lent_the_card_again(host):
     job = launching(host, "--gpus=0.5")
     other = launching(host, "--gpus=0.5")
-    until(host, other, pacing="events")
-    assert budget(host, job).lent < 10_000
+    until(host, other, pacing="turns")
+    until_lent(host, job, lambda lent: lent < 10_000)
     assert host.run("fgcancel", str(other)).status == 0
     host.wait(other)
-    deadline = time.monotonic() + PATIENCE
-    while budget(host, job).lent < 10_000:
-        assert time.monotonic() < deadline
-    until(host, job, pacing="nvml")
+    until_lent(host, job, lambda lent: lent == 10_000)
 
 
 def test_a_region_that_its_job_cut_short_is_left_alone(host):
     job = launching(host, "--gpus=0.5")
-    until(host, job, pacing="nvml")
+    until(host, job, pacing="turns")
     with open(host.places.run / "job" / f"{job}.1" / "region", "r+b") as file:
         file.truncate(100)
     other, fakejob = host.live("--gpus=0.25")

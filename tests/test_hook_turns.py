@@ -186,6 +186,28 @@ def test_an_arbiter_without_a_controller_serves_the_jobs_that_run(sharing, arbit
     assert arbiter.process.poll() is None
 
 
+def test_jobs_of_an_arbiter_that_hangs_go_on(sharing, arbiter):
+    """A launch that waits for it goes after two seconds, and is paced by the budget of its job then."""
+    jobs, pages = sharing(("hard", 5000), ("hard", 5000))
+    first = sharing.start(jobs[0], "kernel", 200_000, FOREVER)
+    second = sharing.start(jobs[1], "kernel", 200_000, 5000)
+    until(lambda: pages[0].word == HELD, "the first one has the turn")
+    arbiter.process.send_signal(signal.SIGSTOP)
+    assert told(second) == (0, 5000)
+    assert first.poll() is None
+    arbiter.process.send_signal(signal.SIGCONT)
+
+
+def test_a_job_that_got_no_place_takes_turns_when_one_is_free(tmp_path):
+    with Arbiter(tmp_path / "lock") as arbiter:
+        for number in range(region.TURN_JOBS + 1):
+            (folder := tmp_path / str(number)).mkdir()
+            last = arbiter.add(number, folder, "fair", 100)
+        until((tmp_path / str(region.TURN_JOBS - 1) / "turns").exists, "all others have a place")
+        arbiter.remove(0)
+        until(last.exists, "the last one has the place of the first one")
+
+
 def test_a_job_without_a_place_is_named_with_the_reason(tmp_path):
     log = tmp_path / "log"
     with log.open("w") as file, Arbiter(tmp_path / "lock", file) as arbiter:

@@ -8,6 +8,9 @@ from fgsched.containers.inside import DRIVER, Inside
 from fgsched.lifecycle.containers import Mount, is_path
 
 _OWN = frozenset({"/proc", "/dev", "/sys", "/run", "/tmp"})  # directories of the host, not of an image
+_OF_THE_HOST_AT = (
+    "host"  # the job's directory below the one with the files of its fence: the socket of turns comes late
+)
 _OF_THE_HOST = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/localtime")
 
 
@@ -92,6 +95,7 @@ def _fenced(inside: Inside) -> list[str]:
     if fence is None:
         return []
     found = ["--tmpfs", fence.folder, "--ro-bind", fence.hook, fence.link]
+    found += ["--bind", fence.folder, f"{fence.folder}/{_OF_THE_HOST_AT}"]
     found += ["--bind", fence.region, fence.region] if fence.region else []
     return found + (["--ro-bind", fence.prover, fence.prover_link] if fence.prover else [])
 
@@ -143,6 +147,7 @@ def _volumes_of_fence(inside: Inside) -> list[str]:
     if fence is None:
         return []
     found = [f"--tmpfs={fence.folder}", f"--volume={fence.hook}:{fence.link}:ro"]
+    found += [f"--volume={fence.folder}:{fence.folder}/{_OF_THE_HOST_AT}"]
     found += [f"--volume={fence.region}:{fence.region}"] if fence.region else []
     return found + ([f"--volume={fence.prover}:{fence.prover_link}:ro"] if fence.prover else [])
 

@@ -79,11 +79,16 @@ class GpuTime:
                     measure(borrower, rows, own, ahead)
 
     def mechanism(self, job: Job) -> str:
-        """Return the method of pacing: by which it measures, such as "events"; "mps:50"; "": no pacing."""
+        """Return the method of pacing: "turns", "mps:50" or "" (none); without turns "nvml" or "events".
+
+        The latter two are the measurements of the budgets by which a job is paced that takes no turns.
+        """
         if job.mps is not None and job.mps.word:
             return job.mps.word
         paced = self._jobs.get((job.id, job.attempt))
         found = [one for one in paced.borrowers.values() if one.policy != COMPUTE_NONE] if paced else []
+        if found and self._arbiter.is_connected((job.id, job.attempt)):
+            return "turns"
         return found[0].mechanism if found else ""
 
     def close(self) -> None:

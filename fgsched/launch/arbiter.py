@@ -13,6 +13,9 @@ import fgshim.region as region
 log = logging.getLogger(__name__)
 JobKey = tuple[int, int]  # number and attempt
 _BETWEEN_STARTS = 1.0  # seconds: an arbiter may end at once, each time
+_BETWEEN_QUESTIONS = 1.0  # whether it is at work
+_PATIENCE = 2.0  # for the answer, in steps that are not late themselves
+_LATE = 0.5  # a controller whose steps are later than this cannot blame the arbiter
 
 
 class TurnShare(NamedTuple):
@@ -32,6 +35,26 @@ class TurnJob(NamedTuple):
     shares: tuple[TurnShare, ...]
 
 
+class _Silence:
+    """The time since the arbiter last answered. Late steps of the controller count for little."""
+
+    def __init__(self, now: float) -> None:
+        self._since = self._now = now
+        self.is_asked = False
+        self.asked_for = 0.0  # seconds
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether to ask the arbiter."""
+        return not self.is_asked and self._now - self._since >= _BETWEEN_QUESTIONS
+
+    def pass_to(self, now: float) -> None:
+        """Count the time until now."""
+        if self.is_asked:
+            self.asked_for += min(now - self._now, _LATE)
+        self._now = now
+
+
 class Arbiter:
     """The arbiter's process and the socket to it. The process is started for the first job."""
 
@@ -44,6 +67,8 @@ class Arbiter:
         self._jobs: dict[JobKey, TurnJob] = {}
         self._others: dict[int, int] = {}
         self._flying: dict[JobKey, int] = {}
+        self._connected: set[JobKey] = set()
+        self._silence: _Silence | None = None
 
     def update(self, jobs: Mapping[JobKey, TurnJob], now: float) -> None:
         """Tell the arbiter which jobs take turns. A new arbiter replaces one that has ended.
@@ -52,6 +77,7 @@ class Arbiter:
             jobs: all running jobs that take turns.
             now: seconds of a monotonic clock.
         """
+        self._hear(now)
         if self._process is not None and self._process.poll() is not None:
             log.warning("the arbiter of shared GPUs has ended with status %d", self._process.returncode)
             self.close()
@@ -67,6 +93,10 @@ class Arbiter:
         for key in jobs.keys() - self._jobs.keys():
             if self._send(_introduction(key, jobs[key])):
                 self._jobs[key] = jobs[key]
+
+    def is_connected(self, key: JobKey) -> bool:
+        """Return whether a process of a job takes turns."""
+        return key in self._connected
 
     def count_others(self, gpu: int, processes: int) -> None:
         """Tell how many processes have work on a GPU and take no turns."""
@@ -84,6 +114,37 @@ class Arbiter:
             self._socket.close()
         self._socket = self._process = None
         self._jobs, self._others, self._flying = {}, {}, {}
+        self._connected, self._silence = set(), None
+
+    def _hear(self, now: float) -> None:
+        """Read what the arbiter has sent. One that does not answer is ended: its jobs would wait for it."""
+        while words := self._receive():
+            if words[0] == "p":
+                self._silence = None
+            elif words[0] == "c":
+                key = (int(words[1]), int(words[2]))
+                (self._connected.add if int(words[3]) else self._connected.discard)(key)
+        if self._process is None:
+            return
+        if self._silence is None:
+            self._silence = _Silence(now)
+        self._silence.pass_to(now)
+        if self._silence.is_due and self._send("p"):
+            self._silence.is_asked = True
+        if self._silence.asked_for > _PATIENCE:
+            log.warning("the arbiter of shared GPUs does not answer: another one is started")
+            self._process.kill()
+            self._process.wait()
+            self.close()
+
+    def _receive(self) -> list[str]:
+        """Return the words of the next message; none: there is no message."""
+        if self._socket is None:
+            return []
+        try:
+            return self._socket.recv(256).decode("ascii", "replace").split()
+        except OSError:
+            return []
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -20,6 +20,8 @@
 #include "turn_client.h"
 
 #define FG_ASK_AGAIN (250 * FG_MS)    /* between two attempts to connect */
+#define FG_ASK_SELDOM (5000 * FG_MS)  /* the same after an arbiter that did not answer */
+#define FG_LONGEST_SILENCE (2000 * FG_MS)     /* an arbiter that is asked and takes no step for this time hangs */
 #define FG_CHECK (100 * FG_MS)        /* how often the connection is checked in a turn */
 #define FG_SPIN (300 * FG_US)         /* how long the end of the last work is waited for without sleep */
 #define FG_WANT_AGAIN (20 * FG_MS)    /* the wait of a launch until it says again that it waits */
@@ -41,7 +43,7 @@ static const pthread_mutex_t unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 static int connection = -1, has_thread, sleeps;   /* sleeps: the thread waits until it is woken; atomic */
 static uint32_t seat, flight, bell;   /* flight: index in fg_pace.flying; bell: a futex, for the thread; atomic */
 static ino_t inode;                   /* of the connection: a program may close any descriptor */
-static uint64_t asked, checked, worked, patience;
+static uint64_t asked, checked, worked, patience, ask_again = FG_ASK_AGAIN;
 static fg_stopwatch keeper_watch;
 static int (*enter_context)(void *);
 static void (*leave_context)(void);
@@ -98,27 +100,34 @@ static void check(uint64_t now) {
     if (!is_ours() || receive_byte(connection) == 0) disconnect();
 }
 
+static int connect_to(int folder, const char *name) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct timeval patience_of_welcome = {0, 200000};
+    int made = (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    strcpy(address.sun_path, "/proc/self/fd/");
+    fg_owner_number((uint32_t)folder, address.sun_path + strlen(address.sun_path));
+    strcat(strcat(address.sun_path, "/"), name);
+    for (int which = 0; made >= 0 && which < 2; which++)   /* an arbiter that hangs holds no launch up */
+        syscall(SYS_setsockopt, made, SOL_SOCKET, which ? SO_SNDTIMEO : SO_RCVTIMEO, &patience_of_welcome, sizeof patience_of_welcome);
+    if (made < 0 || !syscall(SYS_connect, made, (struct sockaddr *)&address, sizeof address)) return made;
+    close_file(made);
+    return -1;
+}
+
 /* Connect to the socket beside this library. Its directory is opened first: a path may be longer than an address. */
 static int connect_here(void) {
     const struct link_map *own = fg_own_map();
     const char *end = own && own->l_name ? strrchr(own->l_name, '/') : NULL;
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct timeval patience_of_welcome = {0, 200000};
     char path[4096];
     if (!end || (size_t)(end - own->l_name) >= sizeof path) return -1;
     memcpy(path, own->l_name, (size_t)(end - own->l_name));
     path[end - own->l_name] = 0;
     int folder = (int)syscall(SYS_openat, AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int made = (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    strcpy(address.sun_path, "/proc/self/fd/");
-    fg_owner_number((uint32_t)folder, address.sun_path + strlen(address.sun_path));
-    strcat(address.sun_path, "/" FG_TURN_SOCKET);
-    for (int which = 0; made >= 0 && which < 2; which++)   /* an arbiter that hangs holds no launch up */
-        syscall(SYS_setsockopt, made, SOL_SOCKET, which ? SO_SNDTIMEO : SO_RCVTIMEO, &patience_of_welcome, sizeof patience_of_welcome);
-    int failed = folder < 0 || made < 0 || syscall(SYS_connect, made, (struct sockaddr *)&address, sizeof address);
-    if (folder >= 0) close_file(folder);
-    if (failed && made >= 0) close_file(made);
-    return failed ? -1 : made;
+    if (folder < 0) return -1;
+    int made = connect_to(folder, FG_TURN_SOCKET);
+    if (made < 0) made = connect_to(folder, FG_TURN_SOCKET_OF_HOST);
+    close_file(folder);
+    return made;
 }
 
 static void take_pages(const fg_turn_welcome *welcome, const int *files, uint32_t count) {
@@ -141,6 +150,7 @@ static void receive_welcome(void) {
     uint32_t count = head && head->cmsg_type == SCM_RIGHTS ? (uint32_t)((head->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : 0;
     if (count) memcpy(files, CMSG_DATA(head), count * sizeof(int));
     int is_good = got == sizeof welcome && welcome.magic == FG_TURN_MAGIC && welcome.seat < FG_TURN_SEATS && welcome.pages == count;
+    ask_again = got < 0 ? FG_ASK_SELDOM : FG_ASK_AGAIN;
     if (is_good) {
         seat = welcome.seat;
         take_pages(&welcome, files, count);
@@ -153,7 +163,7 @@ static void receive_welcome(void) {
 /* Try now and then to connect. Under the lock. */
 static void ask_for_turns(uint64_t now) {
     struct stat status;
-    if (connection >= 0 || (asked && now - asked < FG_ASK_AGAIN)) return;
+    if (connection >= 0 || (asked && now - asked < ask_again)) return;
     asked = now;
     connection = connect_here();
     if (connection >= 0 && !file_status(connection, &status)) {
@@ -258,10 +268,17 @@ static void start_keeper(void) {
 }
 
 /* -- a launch ------------------------------------------------------------------------------------------------------ */
-/* Say that a launch waits, and wait until a word of the page changes. */
-static void wait_for_turn(fg_turn_page *page, uint32_t *word, uint32_t value, uint64_t now) {
+/* Say that a launch waits, and wait until a word of the page changes. `since`: when it began to wait. An arbiter that
+   was asked since then and has taken no step hangs: the process takes no more turns until it answers. */
+static void wait_for_turn(fg_turn_page *page, uint32_t *word, uint32_t value, uint64_t since, uint64_t now) {
+    uint64_t beat = __atomic_load_n(&page->beat, __ATOMIC_RELAXED), silent = beat > since ? beat : since;
     if (pthread_mutex_lock(&lock)) return;
     check(now);
+    if (beat && now > silent && now - silent > FG_LONGEST_SILENCE) {
+        disconnect();
+        asked = now;
+        ask_again = FG_ASK_SELDOM;
+    }
     put(&page->seat[seat].wants, now);
     poke();
     int is_asleep = __atomic_load_n(&sleeps, __ATOMIC_ACQUIRE);
@@ -314,18 +331,17 @@ static int note_launch(fg_gpu_turns *g, fg_turn_page *page, fg_pace *pace, void 
 
 static int enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *watch) {
     fg_gpu_turns *g = &gpus[gpu];
-    uint64_t since = 0, wait = 0, now;
+    uint64_t since = 0, behind = 0, wait = 0, now;
     for (;;) {
         fg_turn_page *page = page_of(gpu);
         uint32_t word = page ? peek(&page->word) : FG_TURN_HELD;
         now = fg_clock();
         uint32_t launcher = page ? peek(&page->launcher) : FG_LAUNCHER_ANY;
-        if (word == FG_TURN_NONE) {
-            wait_for_turn(page, &page->word, word, now);
-            continue;
-        }
-        if (launcher != FG_LAUNCHER_ANY && launcher != seat + 1) {
-            wait_for_turn(page, &page->launcher, launcher, now);
+        int is_behind = launcher != FG_LAUNCHER_ANY && launcher != seat + 1;
+        if (word == FG_TURN_NONE || is_behind) {
+            if (!behind) behind = now;
+            if (word == FG_TURN_NONE) wait_for_turn(page, &page->word, word, behind, now);
+            else wait_for_turn(page, &page->launcher, launcher, behind, now);
             continue;
         }
         if (word == FG_TURN_PARKED) resume(page);

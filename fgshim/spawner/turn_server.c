@@ -5,6 +5,10 @@
  *     - JOB ATTEMPT                                                      it has ended
  *     o GPU COUNT             so many processes of jobs of policy none have work there
  *     f JOB ATTEMPT COUNT     so many processes of this job have work, as its region says
+ *     p                                                                is it at work?
+ * and gets datagrams of text from it:
+ *     p                                                                it is
+ *     c JOB ATTEMPT COUNT                                              so many processes of the job are connected: none, or more now
  * It makes a page for each job and GPU, and listens at `turns` in the job's directory, where the hook connects. It outlives
  * its controller. The next controller starts another arbiter, which ends this one by the lock, and sends it all running jobs.
  * The hooks notice the end of a connection, and are paced by their budgets until they are connected again. */
@@ -51,6 +55,7 @@ static gpu gpus[GPUS];
 static turn_job *jobs[JOBS];
 static connection connections[CONNECTIONS];
 static int n_connections, controller;
+static char *waiting[JOBS];   /* the messages about jobs that got no place */
 static int spare = -1;   /* a descriptor for accept_or_refuse */
 
 static uint64_t nanoseconds(void) {
@@ -104,6 +109,7 @@ static void show(turn_job *j, unsigned at, int is_contended) {
     int word = fg_arbiter_word(&j->of[at]->arbiter, j->place[at]), before = j->shown[at];
     uint32_t current = __atomic_load_n(&page->word, __ATOMIC_ACQUIRE);
     __atomic_store_n(&page->ahead, fg_arbiter_ahead(&j->of[at]->arbiter), __ATOMIC_RELAXED);
+    __atomic_store_n(&page->beat, j->of[at]->arbiter.now, __ATOMIC_RELAXED);
     __atomic_store_n(&page->guests, j->of[at]->arbiter.guests, __ATOMIC_RELAXED);
     __atomic_store_n(&page->is_contended, (uint32_t)is_contended, __ATOMIC_RELAXED);
     j->shown[at] = word;
@@ -114,6 +120,15 @@ static void show(turn_job *j, unsigned at, int is_contended) {
 static int is_connected(const turn_job *j) {
     for (int i = 0; i < FG_TURN_SEATS; i++) if (j->taken[i]) return 1;
     return 0;
+}
+
+/* Tell the controller whether a job has connected processes. It counts all jobs anew when it is told of them. */
+static void tell_connected(const turn_job *j) {
+    char text[64];
+    int count = 0;
+    for (int i = 0; i < FG_TURN_SEATS; i++) count += j->taken[i];
+    if (controller >= 0 && count < 2 && snprintf(text, sizeof text, "c %lu %u %d", j->job, j->attempt, count) > 0)
+        send(controller, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static void step(gpu *g, uint64_t now) {
@@ -143,6 +158,7 @@ static void hang_up(int at) {
     connection *c = &connections[at];
     for (unsigned k = 0; k < c->job->pages; k++) memset(&c->job->page[k]->seat[c->seat], 0, sizeof(fg_turn_seat));
     c->job->taken[c->seat] = 0;
+    tell_connected(c->job);
     mark_due(c->job);
     close(c->fd);
     *c = connections[--n_connections];
@@ -189,6 +205,7 @@ static void accept_process(turn_job *j) {
     }
     j->taken[seat] = 1;
     connections[n_connections++] = (connection){fd, j, seat};
+    tell_connected(j);
 }
 
 static void hear(int at) {
@@ -289,12 +306,13 @@ static const char *start_job(turn_job *j, unsigned count, char *at) {
     return why ? why : listen_in(j, at + 1);
 }
 
-static void add_job(char *at) {
+/* Return why the job takes no turns, or NULL. */
+static const char *add_job(char *at) {
     unsigned long number = strtoul(at, &at, 10);
     unsigned attempt = (unsigned)strtoul(at, &at, 10), uid = (unsigned)strtoul(at, &at, 10), count = (unsigned)strtoul(at, &at, 10);
     int place = 0;
     while (place < JOBS && jobs[place]) place++;
-    if (find_job(number, attempt) >= 0) return;
+    if (find_job(number, attempt) >= 0) return NULL;
     turn_job *j = place < JOBS ? calloc(1, sizeof *j) : NULL;
     const char *why = place < JOBS ? strerror(ENOMEM) : "too many jobs take turns";
     if (j) {
@@ -302,17 +320,52 @@ static void add_job(char *at) {
         jobs[place] = j;
         why = start_job(j, count, at);
     }
-    if (why) dprintf(2, "fgspawn: job %lu takes no turns: %s\n", number, why);
     if (why && j) drop_job(place);
+    return why;
+}
+
+/* Add a job. One that gets no place is tried again when another one has ended. */
+static void add_or_wait(char *at) {
+    int place = 0;
+    char *copy = strdup(at);
+    const char *why = add_job(at);
+    while (place < JOBS && waiting[place]) place++;
+    if (why) dprintf(2, "fgspawn: job %lu takes no turns: %s\n", strtoul(copy, NULL, 10), why);
+    if (why && place < JOBS) waiting[place] = copy;
+    else free(copy);
+}
+
+static void add_waiting(void) {
+    for (int i = 0; i < JOBS; i++) {
+        char *copy = waiting[i] ? strdup(waiting[i]) : NULL;
+        if (copy && !add_job(copy)) {
+            free(waiting[i]);
+            waiting[i] = NULL;
+        }
+        free(copy);
+    }
+}
+
+static void forget_waiting(unsigned long job, unsigned attempt) {
+    for (int i = 0; i < JOBS; i++) {
+        char *at = waiting[i];
+        if (!at || strtoul(at, &at, 10) != job || strtoul(at, &at, 10) != attempt) continue;
+        free(waiting[i]);
+        waiting[i] = NULL;
+    }
 }
 
 static void obey(char *text) {
     char *at = text + 1;
-    if (*text == '+') add_job(at);
+    if (*text == '+') add_or_wait(at);
+    if (*text == 'p') send(controller, "p", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (*text == '-') {
         unsigned long number = strtoul(at, &at, 10);
-        int place = find_job(number, (unsigned)strtoul(at, &at, 10));
+        unsigned attempt = (unsigned)strtoul(at, &at, 10);
+        int place = find_job(number, attempt);
+        forget_waiting(number, attempt);
         if (place >= 0) drop_job(place);
+        add_waiting();
     }
     if (*text == 'f') {
         unsigned long number = strtoul(at, &at, 10);
