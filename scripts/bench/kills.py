@@ -10,11 +10,13 @@ from pathlib import Path
 
 import bench
 
+import arbiter
 from fakecuda import Card, FakeDriver
 from fakecuda.job import HISTORY, Job, Live, make_job
 
 LIMIT = 1 << 30
 A_JOB = 250  # kills in one job
+GRAPH = ("alloc 1", "stream", "capture", "async 16M", "afree 1", "graph", "instantiate 2")
 STEPS, STEPS_LOCKED = 2500, 250  # instructions after a command at most; of those under the region's lock
 
 
@@ -28,28 +30,53 @@ class Tally:
     refused: int = 0
     inexact: int = 0
     waits: list[float] = field(default_factory=list)
+    launches: list[float] = field(default_factory=list)  # of a neighbour, with turns
 
 
 def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argparse.Namespace) -> None:
     """Run jobs one after the other, each with one process that is never killed."""
     luck, usage_count, jobs = random.Random(asked.seed), Tally(), 0
     [card] = driver.cards(Card(memory=8 << 30))
-    while usage_count.killed < asked.kills:
-        job = make_job(driver, folder / f"kills{jobs}", [(card, LIMIT)])
-        survivor = job.start()
-        survivor.say("alloc 1")
-        survivor.say("free 0")
-        for at in range(min(A_JOB, asked.kills - usage_count.killed)):
-            kill_one(job, luck, usage_count)
-            look(survivor, at + 1, usage_count)
-        survivor.end()
-        jobs += 1
+    with arbiter.Arbiter(folder / f"lock{asked.seed}") as turns:
+        while usage_count.killed < asked.kills:
+            job, other = (in_turns(driver, folder, card, turns, 2 * jobs + at) for at in (0, 1))
+            survivor, neighbour = job.start(), other.start()
+            survivor.say("alloc 1")
+            survivor.say("free 0")
+            for command in GRAPH:
+                neighbour.say(command)
+            for at in range(min(A_JOB, asked.kills - usage_count.killed)):
+                kill_one(job, luck, usage_count)
+                look(survivor, at + 1, usage_count)
+                launch(neighbour, usage_count)
+            survivor.end()
+            neighbour.end()
+            for number in (2 * jobs, 2 * jobs + 1):
+                turns.remove(number)
+            jobs += 1
     report(table, usage_count, asked.seed)
+
+
+def in_turns(driver: FakeDriver, folder: Path, card: Card, turns: arbiter.Arbiter, number: int) -> Job:
+    """Create a job with half of the GPU that takes turns with another one."""
+    job = make_job(driver, folder / f"kills{number}", [(card, LIMIT)], job=number, pacing=[("fair", 5000)])
+    path = turns.add(number, job.folder, "fair", 5000)
+    while not path.exists():
+        time.sleep(0.01)
+    return job
+
+
+def launch(neighbour: Live, usage_count: Tally) -> None:
+    """Launch in the other job: a process that was killed in its turn must not hold it."""
+    begun = time.monotonic()
+    neighbour.say("launch 3")
+    usage_count.launches.append(time.monotonic() - begun)
 
 
 def kill_one(job: Job, luck: random.Random, usage_count: Tally) -> None:
     """Run a process through every family of calls, and kill it within a random command."""
-    is_locked, at = luck.random() < 1 / 3, luck.randrange(len(HISTORY))
+    is_locked = luck.random() < 1 / 3
+    at = luck.randrange(is_locked, len(HISTORY))  # the first call runs long before it takes the lock
     steps = luck.randrange(1, STEPS_LOCKED if is_locked else STEPS)
     extra = {"STEPKILL_LOCK": str(job.region_file)} if is_locked else {}
     words = [job.driver.stepkill, str(steps), job.driver.program, *HISTORY[:at], "kill 19", *HISTORY[at:]]
@@ -81,6 +108,7 @@ def report(table: bench.Table, usage_count: Tally, seed: int) -> None:
     table.add("next allocations of all of the limit that were refused", usage_count.refused, "")
     table.add("counts that were not exact after it", usage_count.inexact, "")
     table.add("longest such allocation", max(usage_count.waits) * 1000, "ms", "of the clock, on this host")
+    table.add("longest launch of another job", max(usage_count.launches) * 1000, "ms", "in turns with these")
     if usage_count.refused or usage_count.inexact:
         table.end()
         sys.exit("a dead process was in the way")
