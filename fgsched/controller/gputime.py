@@ -79,9 +79,9 @@ class GpuTime:
                     measure(borrower, rows, own, ahead)
 
     def mechanism(self, job: Job) -> str:
-        """Return the method of pacing: "turns", "mps:50" or "" (none); without turns "nvml" or "events".
+        """Return the method of pacing: "turns"; "mps:50"; "": none.
 
-        The latter two are the measurements of the budgets by which a job is paced that takes no turns.
+        A job without turns is paced by a budget: by which measurement, such as "events".
         """
         if job.mps is not None and job.mps.word:
             return job.mps.word
