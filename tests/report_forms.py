@@ -5,11 +5,9 @@ import html
 import io
 import re
 
-from fgsched.reports.export import as_csv, names
+from fgsched.reports.export import as_csv, as_markdown, find, names
 from fgsched.reports.html import as_html
 from fgsched.reports.mail import report_mail
-from fgsched.reports.markdown import as_markdown
-from fgsched.reports.tables import find
 from fgsched.reports.text import as_text
 
 FRAME = {  # words and numbers of the frame of a form that are in no sentence of JSON

@@ -13,8 +13,16 @@ from fgsched.domain.states import JobState
 from fgsched.domain.text import width_of as width
 from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.jobscript import directives
-from fgsched.reports.efficiency import groups, needs_of, proposal_of, run_of
-from fgsched.reports.proposal import MeasuredNeeds, Proposal, for_slurm, propose
+from fgsched.reports.efficiency import (
+    MeasuredNeeds,
+    Proposal,
+    for_slurm,
+    groups,
+    needs_of,
+    proposal_of,
+    propose,
+    run_of,
+)
 from fgsched.submission.options import from_script
 from fgsched.submission.table import Amount, GpuMemory
 from fgsched.views import job as view

@@ -31,7 +31,7 @@ from fgsched.gpus.sampler import _Selected
 from fgsched.gpus.selection import Selection
 from fgsched.lifecycle.enforcement import MountPlan, check_tier, tier_of
 from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, variables
-from fgsched.reports.people import groups_of
+from fgsched.reports.users import groups_of
 from fgsched.scheduling.placement import is_of_type, is_suitable, place, rooms
 from fgsched.submission.options import several_instances
 from fgsched.views import gres

@@ -17,9 +17,8 @@ from fgsched.accounting.periods import Choice
 from fgsched.accounting.records import Card, CardUse, Minute, Owner, OwnerUse
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import width_of as width
-from fgsched.reports.export import as_csv, as_json, names
+from fgsched.reports.export import as_csv, as_json, as_markdown, names
 from fgsched.reports.facts import Facts
-from fgsched.reports.markdown import as_markdown
 from fgsched.reports.model import ClassBar, Given, Table
 from fgsched.reports.overview import overview
 from fgsched.reports.registry import Wish

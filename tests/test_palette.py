@@ -5,7 +5,7 @@ from math import atan2, cos, degrees, exp, hypot, radians, sin
 
 import pytest
 
-from fgsched.reports.palette import DARK, DARK_TEXT, LIGHT, WALL, variables
+from fgsched.reports.drawing import DARK, DARK_TEXT, LIGHT, WALL, variables
 
 # Machado, Oliveira and Fernandes, 2009: severity 1.0, in linear RGB
 SIGHTS = {

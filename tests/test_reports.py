@@ -23,10 +23,9 @@ from fgsched.domain.text import width_of as width
 from fgsched.reports import waste
 from fgsched.reports.charge import weight_of
 from fgsched.reports.ended import Repeated
-from fgsched.reports.export import as_csv, as_json, names, table_as_csv
+from fgsched.reports.export import as_csv, as_json, as_markdown, names, table_as_csv
 from fgsched.reports.facts import Example
 from fgsched.reports.html import as_html
-from fgsched.reports.markdown import as_markdown
 from fgsched.reports.model import (
     Column,
     Given,

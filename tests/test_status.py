@@ -19,7 +19,7 @@ from fgsched.accounting.records import Card, CardUse, Minute, Owner, OwnerUse
 from fgsched.cli import statuspage
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.protocol import GpuInfo
-from fgsched.reports import present
+from fgsched.reports import status
 from fgsched.reports.facts import ReportReader
 from fgsched.reports.metrics import MOST_USERS, OTHERS, as_metrics
 from fgsched.reports.model import CLASSES
@@ -433,4 +433,4 @@ def test_memory_of_processes_outside_of_jobs_is_not_charged(external, free, jobs
         **{"gpu": a_gpu(0), "usable": 16 * GIB, "free_share": 10_000, "free_memory": free * GIB},
         **{"external": external * GIB, "jobs": jobs, "seen": None, "kept_as": ""},
     )
-    assert present._charged(info) == charged
+    assert status._charged(info) == charged

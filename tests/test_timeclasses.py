@@ -21,10 +21,9 @@ from fgsched.accounting.periods import Choice, chosen
 from fgsched.accounting.records import CLASSES, Card, Owner
 from fgsched.accounting.samples import Samples
 from fgsched.reports import numbers
-from fgsched.reports.export import as_json
+from fgsched.reports.export import as_json, as_markdown
 from fgsched.reports.facts import Facts, ReportReader
 from fgsched.reports.html import as_html
-from fgsched.reports.markdown import as_markdown
 from fgsched.reports.registry import Wish, kind
 from fgsched.reports.text import as_text
 

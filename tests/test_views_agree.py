@@ -13,9 +13,9 @@ from fgsched.cli.top.view import TopUser, View
 from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import ExpectedStart
-from fgsched.reports import present
 from fgsched.reports.export import as_json
 from fgsched.reports.metrics import as_metrics
+from fgsched.reports.status import status as status_report
 from fgsched.reports.wall import wall_page
 from topframes import CARDS, JOBS, NOW
 
@@ -54,7 +54,7 @@ def test_a_gpu_that_takes_no_jobs_shows_its_jobs_and_its_state_in_every_view(sta
     item = re.findall(r"(?s)<li><div class=\"id\">.*?</li>", wall_page(status))[gpu]
     assert "down: " in item
     assert all(user in item for user in users if f"{user}</bdi>" in item)
-    report = json.loads(as_json(present.status(cards, JOBS, {}, "hopper", NOW)))
+    report = json.loads(as_json(status_report(cards, JOBS, {}, "hopper", NOW)))
     row = report["sections"][0]["parts"][0]["rows"][gpu]
     assert state.value in json.dumps(row)
     assert all(user in json.dumps(row) for user in users)
@@ -94,7 +94,7 @@ def test_the_next_to_start_are_the_same_in_every_view_and_no_held_or_dependent_j
         905: ExpectedStart(not_before=NOW + 3600),
     }
     status = state_of(Answers(gpus=CARDS, jobs=jobs, starts=starts), {}, NOW, "hopper")
-    report = json.loads(as_json(present.status(CARDS, jobs, starts, "hopper", NOW)))
+    report = json.loads(as_json(status_report(CARDS, jobs, starts, "hopper", NOW)))
     (part,) = next(one for one in report["sections"] if one["key"] == "next")["parts"]
     shown = [(row[1]["text"], row[5]["text"].startswith("not before")) for row in part["rows"]]
     assert shown == [("user901", False), ("user905", True), ("user903", False)]

@@ -10,8 +10,8 @@ import click
 from fgsched.cli.command import write
 from fgsched.domain.units import parse_count
 from fgsched.reports import folder
-from fgsched.reports.blank import blank
 from fgsched.reports.layout import ascii_only
+from fgsched.reports.making import blank
 from fgsched.reports.model import Report
 from fgsched.reports.registry import FORMATS, Style, written
 from fgsched.reports.request import Records

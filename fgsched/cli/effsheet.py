@@ -10,10 +10,17 @@ from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import GIBIBYTE, format_share
 from fgsched.protocol import JobInfo
-from fgsched.reports.efficiency import JobRun, RunGroup, charge_sentences, groups, hours, proposal_of
+from fgsched.reports.efficiency import (
+    JobRun,
+    Proposal,
+    RunGroup,
+    charge_sentences,
+    groups,
+    hours,
+    proposal_of,
+)
 from fgsched.reports.layout import WIDTH, ascii_only, cut, eighths, pad, paragraph
 from fgsched.reports.numbers import brief_hours
-from fgsched.reports.proposal import Proposal
 from fgsched.views import display
 from fgsched.views import job as view
 from fgsched.views.display import shown_time

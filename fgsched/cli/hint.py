@@ -13,7 +13,7 @@ from fgsched.domain.errors import FgschedError
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
 from fgsched.domain.units import GIBIBYTE
-from fgsched.reports.proposal import ROOM_MEMORY, gibibytes_up
+from fgsched.reports.efficiency import ROOM_MEMORY, gibibytes_up
 from fgsched.system.places import replace_file
 from fgsched.views import job as view
 from fgsched.views.job import fields_of

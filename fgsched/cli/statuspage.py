@@ -19,7 +19,8 @@ from fgsched.domain.units import format_share
 from fgsched.domain.waiting import ExpectedStart
 from fgsched.gpus import vendors
 from fgsched.protocol import GpuInfo, JobInfo
-from fgsched.reports import folder, present
+from fgsched.reports import folder
+from fgsched.reports import status as present
 from fgsched.reports.facts import ReportReader
 from fgsched.reports.model import Report, TimeClass
 from fgsched.reports.registry import FORMATS, Style, written

@@ -2,8 +2,14 @@
 
 from fgsched.domain.usage import JobUsage
 from fgsched.mail.letters import JobMail
-from fgsched.reports.efficiency import JobRun, charge_sentences, needs_of
-from fgsched.reports.proposal import MeasuredNeeds, for_slurm, propose
+from fgsched.reports.efficiency import (
+    JobRun,
+    MeasuredNeeds,
+    charge_sentences,
+    for_slurm,
+    needs_of,
+    propose,
+)
 
 _LEAST_RUN = 60.0  # seconds: a shorter run shows little of what a job needs
 

@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 from msgspec import structs
 
 from fgsched.reports import drawing
+from fgsched.reports.drawing import DARK, LIGHT, variables
 from fgsched.reports.model import (
     CLASSES,
     DASH,
@@ -32,7 +33,6 @@ from fgsched.reports.model import (
     Table,
     Words,
 )
-from fgsched.reports.palette import DARK, LIGHT, variables
 
 TEMPLATES = Path(__file__).parent / "templates"
 LABELLED = 13.0  # per cent of the bar of classes from which a class is labelled inside of it

@@ -1,35 +1,290 @@
 """The reports on failures, on health, and on processes outside of jobs."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 
 from fgsched.accounting.ledger import HOUR
+from fgsched.accounting.records import HealthEvent
 from fgsched.reports import frame, numbers
-from fgsched.reports.facts import CardTotals, Facts, FailedJob, FailuresOfName
-from fgsched.reports.failures import KINDS, host_limits, kind_of, kinds, limits
-from fgsched.reports.hardware import byte_hours, events, is_quiet, processes
+from fgsched.reports.facts import (
+    CardTotals,
+    Facts,
+    FailedJob,
+    FailuresOfName,
+    ForeignRun,
+    JobTotals,
+    MemoryRefusal,
+)
 from fgsched.reports.model import (
+    Bar,
     Cell,
     Column,
     Given,
     Headline,
+    Line,
     Number,
     Paragraphs,
     Part,
+    Phrase,
+    Piece,
     Report,
     Section,
     Table,
     Words,
 )
 from fgsched.reports.registry import Wish
-from fgsched.reports.timeclasses import down_times
-from fgsched.reports.wording import dash, event, job_cells, model_name, named, sentence
+from fgsched.reports.timeclasses import DownTime, down_times, explained
+from fgsched.reports.wording import (
+    XIDS,
+    counts,
+    dash,
+    event,
+    job_cells,
+    long_time,
+    model_name,
+    named,
+    sentence,
+)
 
+KINDS = (
+    *("FAILED", "TIMEOUT", "GPU out of memory", "host out of memory", "host or GPU fault", "cancelled"),
+    *("deadline", "preempted"),
+)
+_ALWAYS = 6  # kinds that have a row even without a job
+_STATES = {
+    "FAILED": "FAILED",
+    "TIMEOUT": "TIMEOUT",
+    "NODE_FAIL": "host or GPU fault",
+    "CANCELLED": "cancelled",
+    "DEADLINE": "deadline",
+    "PREEMPTED": "preempted",
+}
+_NO_EVENT = "No Xid event, no uncorrectable ECC error, no drained card."
+_NO_FOREIGN = "No process outside fgsched used a GPU."
+_THROTTLES = {
+    "power": "power cap reached",
+    "hardware": "clocks lowered by the hardware",
+    "thermal": "clocks lowered by heat",
+    "heat": "clocks lowered by heat",
+}
 _SHORT = {  # heads of the table by user
     "GPU out of memory": "GPU mem.",
     "host out of memory": "Host mem.",
     "host or GPU fault": "Fault",
 }
 _BY_USER = KINDS[:5]
+
+
+def kind_of(job: JobTotals) -> str:
+    """Return the kind of failure, one of KINDS; "" for success."""
+    if job.state == "OUT_OF_MEMORY":
+        return "GPU out of memory" if job.oom == "gpu" else "host out of memory"
+    return _STATES.get(job.state, "")
+
+
+def failures_section(facts: Facts, most: int = 5) -> Section:
+    """Return the section of an overview."""
+    if not facts.ended:
+        return Section("failures", "Failures", "", (Paragraphs((sentence("No job ended."),)),))
+    by_kind = kinds(facts)
+    if not any(kind_of(job) for job in facts.jobs):
+        text = f"None of {numbers.counted(facts.ended, 'job')} ended in failure."
+        return Section("failures", "Failures", "", (Paragraphs((sentence(text),)),))
+    say = f"{facts.failed:,} of {numbers.counted(facts.ended, 'job')} ended in failure."
+    refusals, killed = facts.refusals(most), facts.host_refusals(most)
+    parts = (by_kind, *([limits(refusals)] if refusals else []), *([host_limits(killed)] if killed else []))
+    return Section("failures", "Failures", say, parts)
+
+
+def kinds(facts: Facts) -> Table:
+    """Return the table of the kinds of failure."""
+    now, users = _by_kind(facts.jobs)
+    before, _ = _by_kind(facts.before.jobs)
+    largest = max(now[kind] for kind in KINDS)
+    is_compared = facts.before.is_known
+    columns = (
+        Column("kind", "How it ended"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("bar", "Number of jobs", in_text=False, minor=True),
+        Column("change", "Change", unit="jobs"),
+        Column("users", "Most often"),
+    )
+    rows = []
+    for at, kind in enumerate(KINDS):
+        if at >= _ALWAYS and not now[kind] and not before[kind]:
+            continue
+        bar = Bar((Piece("count", now[kind] / largest),) if now[kind] else ())
+        change: Cell = numbers.by_count(now[kind], before[kind], -1) if is_compared else Words("")
+        rows.append((Words(kind), numbers.count(now[kind]), bar, change, counts(users[kind].items())))
+    heads = columns if is_compared else tuple(column for column in columns if column.key != "change")
+    kept = [at for at, column in enumerate(columns) if column in heads]
+    return Table("kinds", heads, tuple(tuple(row[at] for at in kept) for row in rows))
+
+
+def _by_kind(jobs: Iterable[JobTotals]) -> tuple[Counter[str], dict[str, Counter[str]]]:
+    """Count jobs by kind of failure, and by kind and user."""
+    kinds_of_jobs: Counter[str] = Counter()
+    users: dict[str, Counter[str]] = defaultdict(Counter)
+    for job in jobs:
+        kinds_of_jobs[kind_of(job)] += job.jobs
+        users[kind_of(job)][job.owner.user] += job.jobs
+    return kinds_of_jobs, users
+
+
+def limits(refusals: Iterable[MemoryRefusal]) -> Table:
+    """Return the table of jobs that reached their GPU memory limit, with a limit that would suffice."""
+    columns = (
+        Column("job", "Job"),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("limit", "Limit", right=True, unit="bytes"),
+        Column("refused", "Refused", right=True, unit="bytes"),
+        Column("line", "Would fit"),
+    )
+    rows = tuple(_limit_row(refusal) for refusal in refusals)
+    return Table("limits", columns, rows, title="Jobs that met their GPU memory limit")
+
+
+def host_limits(
+    refusals: Iterable[MemoryRefusal], title: str = "Jobs that met their host memory limit"
+) -> Table:
+    """Return the table of jobs of which the kernel killed a process for host memory."""
+    columns = (
+        Column("job", "Job"),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("asked", "Asked", right=True, unit="bytes"),
+        Column("largest", "Largest process", right=True, unit="bytes"),
+    )
+    rows = tuple(
+        (
+            *job_cells(refusal),
+            numbers.gibibytes(refusal.memory or None),
+            numbers.gibibytes(refusal.peak or None),
+        )
+        for refusal in refusals
+    )
+    empty = "The kernel killed no process of a job for host memory."
+    return Table("host_limits", columns, rows, title=title, empty=empty)
+
+
+def _limit_row(refusal: MemoryRefusal) -> tuple[Cell, ...]:
+    refused = numbers.unknown("bytes")
+    if refusal.refused:
+        refused = Number(refusal.refused, "bytes", f"+{numbers.gibibytes(refusal.refused).text}")
+    needed = max(refusal.memory, refusal.peak + (refusal.refused or refusal.memory // 4))
+    fits = -int(-needed * 1.05 // numbers.GIB)
+    return (
+        *job_cells(refusal),
+        Number(refusal.memory, "bytes", f"{numbers.plain_gibibytes(refusal.memory)} GiB"),
+        refused,
+        Line((f"--gpu-mem={fits}G",)),
+    )
+
+
+def health_and_foreign(facts: Facts) -> Section:
+    """Return the section of an overview."""
+    parts: tuple[Part, ...] = (events(facts), processes(facts, most=10))
+    return Section("health", "Health and external use", "", parts)
+
+
+def events(facts: Facts, title: str = "Events") -> Part:
+    """Return the table of the events of the GPUs, or a sentence if there was none."""
+    gpus = {card.uuid: card.gpu for card in facts.cards}
+    rows: list[tuple[float, int, tuple[Cell, ...]]] = []
+    downs = [(card, down) for card in facts.cards for down in down_times(facts, card)]
+    for card, down in downs:
+        text = _down_text(down, facts.period.until)
+        rows.append((down.since, card.gpu, (gpu_cell(card.gpu), event(down.since), text)))
+    causes = {(card.uuid, down.since, down.reason.lower().split(" ")[-1]) for card, down in downs}
+    for health in facts.health:
+        if health.kind != "state" and (health.card, health.at, health.detail) not in causes:
+            gpu = gpus.get(health.card)
+            text = Phrase((Given(_described(health)),))
+            rows.append((health.at, -1 if gpu is None else gpu, (gpu_cell(gpu), event(health.at), text)))
+    if not rows:
+        return Paragraphs((sentence(_NO_EVENT),), key="events")
+    columns = (Column("card", "Card"), Column("time", "Time"), Column("event", "Event"))
+    ordered = sorted(rows, key=lambda row: (row[0], row[1], str(row[2])))
+    return Table("events", columns, tuple(cells for _, _, cells in ordered), title=title)
+
+
+def _down_text(down: DownTime, end: float) -> Phrase:
+    """Return the reason of a time in which a GPU was down, and when it was back; `end`: of the period."""
+    why, until = explained(down.reason), long_time(down.until)
+    back = "not back" if down.until >= end else f"back {until}" if down.is_back else f"seen until {until}"
+    return Phrase((Words("down: " if why else "down"), Given(why), Words(f"; {back}")))
+
+
+def gpu_cell(gpu: int | None) -> Cell:
+    """Return the cell of a GPU index."""
+    return Number(None, "", "–") if gpu is None else Number(gpu, "", f"GPU {gpu}")
+
+
+def _described(health: HealthEvent) -> str:
+    if health.kind == "xid":
+        number = health.detail.split(" ")[0].removesuffix(":")
+        meaning = XIDS.get(number)
+        return f"Xid {health.detail}" + (f" ({meaning})" if meaning and " " not in health.detail else "")
+    if health.kind == "ecc":
+        return f"uncorrectable ECC errors: {health.detail} since the driver was loaded"
+    if health.kind == "remap":
+        return f"memory rows remapped: {health.detail}"
+    if health.kind == "throttle":
+        return _THROTTLES.get(health.detail, f"clocks limited: {health.detail}")
+    return f"{health.kind}: {health.detail}"
+
+
+def processes(facts: Facts, most: int = 0, title: str = "Processes outside fgsched") -> Part:
+    """Return the table of processes outside of jobs, the longest first, or a sentence."""
+    runs = facts.foreign[:most] if most else facts.foreign
+    rest = len(facts.foreign) - len(runs)
+    if not runs:
+        return Paragraphs((sentence(_NO_FOREIGN),), key="processes")
+    columns = (
+        Column("user", "User"),
+        Column("pid", "PID", right=True, minor=True),
+        Column("command", "Command"),
+        Column("card", "Card"),
+        Column("memory", "Memory", right=True, unit="bytes"),
+        Column("since", "From", in_text=not most),
+        Column("until", "To", in_text=False),
+        Column("time", "Time", right=True, unit="hours"),
+    )
+    rows = tuple(_process(facts, run) for run in runs)
+    caption = (
+        f"The longest {len(runs)} of {len(facts.foreign):,}; fgreport strangers lists all." if rest else ""
+    )
+    return Table("processes", columns, rows, title=title, caption=caption)
+
+
+def _process(facts: Facts, run: ForeignRun) -> tuple[Cell, ...]:
+    gpus = {card.uuid: card.gpu for card in facts.cards}
+    time = numbers.hours(run.seconds)
+    return (
+        Given(run.user),
+        Number(run.pid, "", str(run.pid)) if run.pid else Words("several"),
+        Given(run.command),
+        gpu_cell(gpus.get(run.card)),
+        numbers.gibibytes(run.peak),
+        event(run.since),
+        event(run.until),
+        Number(time.value, "hours", f"{time.text} h"),
+    )
+
+
+def byte_hours(runs: Sequence[ForeignRun]) -> float:
+    """Return the memory of processes outside of jobs in GiB-hours."""
+    return sum(run.memory for run in runs) / numbers.GIB / HOUR
+
+
+def is_quiet(facts: Facts) -> bool:
+    """Tell whether no GPU had an event, and the driver stayed the same."""
+    return (
+        not facts.health
+        and not facts.has_new_driver
+        and not any(down_times(facts, card) for card in facts.cards)
+    )
 
 
 # -- failures ------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from fgsched.domain.text import clean
+from fgsched.reports.drawing import DARK, LIGHT
 from fgsched.reports.html import as_html, environment, shown, with_names
 from fgsched.reports.layout import WIDTH, ascii_only, cut, eighths, paragraph
 from fgsched.reports.model import ClassBar, Report
-from fgsched.reports.palette import DARK, LIGHT
 from fgsched.reports.text import as_text
 
 LARGEST = 100_000  # bytes of the HTML of a mail; Gmail cuts longer ones

@@ -1,4 +1,4 @@
-"""Make a report that another process has requested."""
+"""Make a report that another process has requested, and say in a sentence if it is about nothing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +11,17 @@ from fgsched.accounting.ledger import Ledger
 from fgsched.accounting.periods import chosen
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import HostLimits
+from fgsched.domain.text import clean
+from fgsched.domain.times import format_time
 from fgsched.reports.facts import Facts, ReportReader
+from fgsched.reports.layout import paragraph
 from fgsched.reports.model import Report
 from fgsched.reports.registry import Replayed, Wish, kind
 from fgsched.reports.request import Records, ReportRequest
 
 Replay = Callable[[Facts, HostLimits], tuple[Replayed, ...]]
+_OTHERS = "--since, --week and --month choose another period; fgacct shows jobs at once."
+_DATE = "%Y-%m-%d"
 
 
 @contextmanager
@@ -63,3 +68,32 @@ def make(accounts: Path, request: ReportRequest, now: float, replay: Replay) -> 
             return which.make(facts, wish), records_of(facts)
     finally:
         reader.close()
+
+
+def blank(made: Report, records: Records, user: str, now: float) -> str:
+    """Return the text that replaces a report about nothing, in lines of 78 columns; else "".
+
+    Args:
+        user: of whom `me` reports.
+        now: epoch seconds.
+    """
+    said = _sentences(made, records, user, now)
+    return "".join(f"{line}\n" for line in paragraph(said))
+
+
+def _sentences(made: Report, records: Records, user: str, now: float) -> str:
+    label = made.period.label
+    if records.begin is None:
+        return (
+            "Nothing is accounted yet: the accounts begin about ten minutes after the first job has ended "
+            "(move_after in fgsched.toml), and fgacct shows jobs at once."
+        )
+    nothing = f"Nothing was accounted in the period {label}; the accounts begin on"
+    first = format_time(records.begin, _DATE)
+    if records.begin >= made.period.until and first == format_time(now, _DATE):
+        return f"{nothing} {first}. --since today reports this day up to the last full hour."
+    if records.begin >= made.period.until:
+        return f"{nothing} {first}. --since {first} reports the time since then."
+    if made.kind == "me" and made.quiet:
+        return f"No job of {clean(user)} ran in the period {label}. {_OTHERS}"
+    return f"{nothing} {first}. {_OTHERS}" if records.is_empty else ""

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 from fgsched.reports import frame, numbers
 from fgsched.reports.facts import Facts
-from fgsched.reports.failures import failures
-from fgsched.reports.hardware import health_and_foreign
+from fgsched.reports.incidents import failures_section, health_and_foreign
 from fgsched.reports.model import Report
-from fgsched.reports.people import users
+from fgsched.reports.queueing import waits_section
 from fgsched.reports.registry import Wish
 from fgsched.reports.timeclasses import gpus, hours_of_the_week, where_the_time_went
-from fgsched.reports.waits import waits
+from fgsched.reports.users import users_section
 from fgsched.reports.waste import WasteFinding, findings, wastes
 from fgsched.reports.wording import earlier_name, number_word
 
@@ -36,9 +35,9 @@ def overview(facts: Facts, wish: Wish) -> Report:
             where_the_time_went(facts),
             gpus(facts),
             hours_of_the_week(facts),
-            users(facts),
-            waits(facts),
-            failures(facts),
+            users_section(facts),
+            waits_section(facts),
+            failures_section(facts),
             wastes(facts, proposals),
             health_and_foreign(facts),
         ),

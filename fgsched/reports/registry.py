@@ -67,7 +67,7 @@ _MODULES: dict[str, tuple[str, Default]] = {
     "waits": ("queueing", "week"),
     "failures": ("incidents", "day"),
     "utilization": ("utilization", "week"),
-    "waste": ("wasted", "week"),
+    "waste": ("waste", "week"),
     "strangers": ("incidents", "day"),
     "health": ("incidents", "day"),
     "capacity": ("capacity", "30 days"),
@@ -95,7 +95,7 @@ def _text(report: Report, style: Style) -> str:
 
 
 def _markdown(report: Report, style: Style) -> str:
-    from fgsched.reports.markdown import as_markdown
+    from fgsched.reports.export import as_markdown
 
     return as_markdown(report)
 

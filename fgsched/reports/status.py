@@ -1,9 +1,10 @@
-"""The present state of the host as data, for the wall page and for metrics, and the sums of the accounts.
+"""The present state of the host: as data for the wall page and for metrics, and as a report.
 
 Times are in seconds, sizes in bytes, shares from 0 to 1 of one GPU.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import TypeVar
 
 import msgspec
@@ -12,12 +13,48 @@ from msgspec.structs import replace
 
 from fgsched.accounting.periods import Period
 from fgsched.accounting.records import Card, Owner
+from fgsched.domain.job import GpuState
+from fgsched.domain.states import JobState, Reason
+from fgsched.domain.times import format_time
+from fgsched.domain.units import format_share
+from fgsched.domain.waiting import ExpectedStart
+from fgsched.protocol import GpuInfo, JobInfo
+from fgsched.reports import numbers
 from fgsched.reports.facts import Facts, ReportReader
-from fgsched.reports.model import CLASSES, TimeClass
+from fgsched.reports.model import (
+    CLASSES,
+    Bar,
+    Cell,
+    Column,
+    Figures,
+    Given,
+    Headline,
+    Number,
+    Phrase,
+    Piece,
+    Report,
+    Section,
+    Span,
+    Table,
+    TimeClass,
+    Words,
+)
+from fgsched.reports.wording import dash, job_cells, long_time, model_name
 
 Record = TypeVar("Record", bound=Struct)
 _RECENT = 300  # seconds: the maximum age of the minute that gives the present class of a job
 _EVER = Period(since=0.0, until=1e11, noun="period", closed=True)
+_WHOLE = 10_000  # ten-thousandths
+ATTRIBUTES = (  # of jobs that `status` needs
+    *("id", "name", "user", "state", "reason", "indices", "share", "gpus", "elapsed", "time_limit"),
+    *("submitted_at", "priority"),
+)
+_RUNNING = {JobState.RUNNING, JobState.STARTING, JobState.SUSPENDED, JobState.COMPLETING}
+_BLOCKED = {  # reasons of jobs that do not start until something else happens
+    *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.PROLOG_FAILED),
+    *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER),
+}
+_ISO = "%Y-%m-%dT%H:%M:%S%z"
 
 
 class GpuPart(Struct, frozen=True, kw_only=True):
@@ -176,3 +213,225 @@ def kinds_of(reader: ReportReader, now: float) -> dict[tuple[int, str], TimeClas
 def _largest(seconds: Iterable[float]) -> TimeClass:
     parts = list(seconds)
     return CLASSES[parts.index(max(parts))]
+
+
+def status(
+    gpus: Sequence[GpuInfo],
+    jobs: Sequence[JobInfo],
+    starts: Mapping[int, ExpectedStart],
+    host: str,
+    now: float,
+) -> Report:
+    """Return the report on the present state; `now` is in epoch seconds."""
+    running = sorted((job for job in jobs if job.state in _RUNNING), key=lambda job: job.id)
+    waiting = sum(job.state is JobState.PENDING for job in jobs)
+    sections = (
+        Section("gpus", "GPUs", "", (_gpu_table(gpus, jobs),)),
+        Section("running", "Running", "", (_running(running),)),
+        Section("next", "Next to start", "", (_next(next_jobs(jobs, starts)[:5], starts),)),
+    )
+    return Report(
+        kind="status",
+        title="GPUs now",
+        host=host,
+        period=_moment(now),
+        lede=(_lede(gpus, len(running), waiting),),
+        figures=_figures(gpus, len(running), waiting),
+        sections=sections,
+        definitions=(),
+        notes=(
+            f"Written {long_time(now)}. Charged: the larger of the shares of time and of memory of the jobs.",
+        ),
+        main="gpus",
+        quiet=not running and not waiting,
+    )
+
+
+def next_jobs(jobs: Iterable[JobInfo], starts: Mapping[int, ExpectedStart]) -> list[JobInfo]:
+    """Return the pending jobs that are neither held nor dependent, in the order of their expected starts."""
+
+    def order(job: JobInfo) -> tuple[float, float, int]:
+        start = starts[job.id].at if job.id in starts else None
+        return start or inf, -(job.priority or 0.0), job.id
+
+    pending = (job for job in jobs if job.state is JobState.PENDING and job.reason not in _BLOCKED)
+    return sorted(pending, key=order)
+
+
+def unreachable(cause: str, host: str, now: float) -> Report:
+    """Return the report of a host whose controller does not answer; `now` is in epoch seconds."""
+    return Report(
+        kind="status",
+        title="GPUs now",
+        host=host,
+        period=_moment(now),
+        lede=("The controller does not answer.",),
+        figures=Figures(()),
+        sections=(Section("gpus", "GPUs", "The state of the GPUs is unknown.", ()),),
+        definitions=(),
+        notes=(f"Written {long_time(now)}: {cause}.",),
+        main="gpus",
+    )
+
+
+def _moment(now: float) -> Span:
+    iso, name = format_time(now, _ISO), format_time(now, "%Y-%m-%d %H:%M")
+    return Span(now, now, iso, iso, name, long_time(now), "moment", False)
+
+
+def _charged(info: GpuInfo) -> float:
+    """Return the charged part of a GPU, from 0 to 1; memory of processes outside of jobs is not charged."""
+    held = info.gpu.logical_memory - info.free_memory - info.external
+    memory = held / info.usable if info.usable and info.jobs else 0.0
+    return max(0.0, min(1.0, max((info.gpu.capacity - info.free_share) / _WHOLE, memory)))
+
+
+def _lede(gpus: Sequence[GpuInfo], running: int, waiting: int) -> str:
+    charged = sum(_charged(info) for info in gpus)
+    cards = numbers.counted(len(gpus), "card")
+    return (
+        f"{charged:.1f} of {cards} charged, {numbers.counted(running, 'job')} running, {waiting:,} waiting."
+    )
+
+
+def _figures(gpus: Sequence[GpuInfo], running: int, waiting: int) -> Figures:
+    charged = sum(_charged(info) for info in gpus)
+    down = sum(1.0 - _charged(info) for info in gpus if info.is_down)
+    return Figures(
+        (
+            Headline(
+                "charged",
+                "Cards charged",
+                Number(charged, "cards", f"{charged:.1f}"),
+                f"of {numbers.counted(len(gpus), 'card')}",
+            ),
+            Headline("running", "Running", numbers.count(running), "jobs with an allocation"),
+            Headline("waiting", "Waiting", numbers.count(waiting), "pending jobs, an array once"),
+            Headline(
+                "down",
+                "Down",
+                Number(down, "cards", f"{down:.1f}"),
+                "drained, suspect or failed, and not charged",
+            ),
+        )
+    )
+
+
+# -- GPUs ----------------------------------------------------------------------------------------------
+
+
+def _gpu_table(gpus: Sequence[GpuInfo], jobs: Sequence[JobInfo]) -> Table:
+    columns = (
+        Column("gpu", "Card"),
+        Column("model", "Model", minor=True),
+        Column("bar", "Charged share"),
+        Column("charged", "Charged", right=True, unit="%"),
+        Column("sm", "SM", right=True, unit="%"),
+        Column("memory", "Memory", right=True, unit="bytes"),
+        Column("outside", "Outside", right=True, unit="bytes", minor=True),
+        Column("jobs", "Users"),
+    )
+    rows = tuple(_gpu_row(info, jobs) for info in sorted(gpus, key=lambda info: info.gpu.index))
+    return Table("gpus", columns, rows, empty="The host has no GPU.")
+
+
+def _gpu_row(info: GpuInfo, jobs: Sequence[JobInfo]) -> tuple[Cell, ...]:
+    gpu, seen = info.gpu, info.seen
+    is_down = info.is_down
+    total = numbers.grouped(gpu.total / numbers.GIB)
+    memory = numbers.unknown("bytes")
+    if seen is not None and not seen.error:
+        memory = Number(seen.used, "bytes", f"{numbers.grouped(seen.used / numbers.GIB)} / {total} GiB")
+    sm = numbers.unknown("%")
+    if seen is not None and seen.utilisation is not None:
+        sm = Number(seen.utilisation, "%", f"{seen.utilisation} %")
+    charged = _charged(info)
+    pieces = ((Piece("count", charged),) if charged else ()) + (
+        (Piece("down", 1.0 - charged),) if is_down and charged < 1.0 else ()
+    )
+    users = _users(gpu.index, jobs)
+    state = _why_down(info) if is_down else ()
+    return (
+        Number(gpu.index, "", f"GPU {gpu.index}"),
+        Words(model_name(gpu.model)),
+        Bar(pieces),
+        numbers.rate(charged, 1.0),
+        sm,
+        memory,
+        numbers.gibibytes(info.external) if info.external else dash(),
+        Phrase((*state, Words("; "), *users.parts))
+        if is_down and charged
+        else Phrase(state)
+        if is_down
+        else users,
+    )
+
+
+def _why_down(info: GpuInfo) -> tuple[Words | Given, ...]:
+    """Return the state of a GPU that takes no jobs, and the reason if there is one."""
+    why = info.gpu.note or (info.seen.error if info.seen else "")
+    state = info.gpu.state.value if info.gpu.state is not GpuState.OK else "no answer"
+    return (Words(f"{state}: "), Given(why)) if why else (Words(state),)
+
+
+def _users(gpu: int, jobs: Sequence[JobInfo]) -> Phrase:
+    """Return the users of a GPU with their shares."""
+    parts: list[Words | Given] = []
+    for job in jobs:
+        if gpu in job.indices and job.share is not None:
+            share = format_share(job.share // len(job.indices))
+            parts += [Words(", " if parts else ""), Given(job.user), Words(f" {share}")]
+    return Phrase(tuple(parts) or (Words("–"),))
+
+
+# -- jobs ----------------------------------------------------------------------------------------------
+
+
+def _running(jobs: Sequence[JobInfo]) -> Table:
+    columns = (
+        Column("job", "Job", right=True),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("share", "GPUs", right=True),
+        Column("on", "On"),
+        Column("elapsed", "Time", right=True, unit="seconds"),
+        Column("left", "Time left", right=True, unit="seconds"),
+    )
+    rows = tuple(
+        (
+            *job_cells(job),
+            Words(format_share(job.share or 0)),
+            Words(", ".join(str(index) for index in job.indices) or "–"),
+            numbers.duration(job.elapsed),
+            numbers.duration(max(0.0, job.time_limit - job.elapsed) if job.time_limit else None),
+        )
+        for job in jobs
+    )
+    return Table("running", columns, rows, empty="No job runs.")
+
+
+def _next(jobs: Sequence[JobInfo], starts: Mapping[int, ExpectedStart]) -> Table:
+    columns = (
+        Column("job", "Job", right=True),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("share", "GPUs", right=True),
+        Column("reason", "Reason"),
+        Column("start", "By"),
+    )
+    rows = tuple(
+        (
+            *job_cells(job),
+            Words(format_share(job.share or 0)),
+            Words(job.reason.value),
+            _by(starts.get(job.id)),
+        )
+        for job in jobs
+    )
+    return Table("next", columns, rows, empty="No job waits that is neither held nor dependent.")
+
+
+def _by(start: ExpectedStart | None) -> Cell:
+    if start is None or start.at is None:
+        return dash()
+    return Words(long_time(start.at) if start.latest else f"not before {long_time(start.at)}")

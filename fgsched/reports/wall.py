@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 from fgsched.domain.text import width_of
 from fgsched.domain.times import format_time
+from fgsched.reports.drawing import DARK, variables
 from fgsched.reports.html import environment
 from fgsched.reports.layout import cut
 from fgsched.reports.model import TimeClass
 from fgsched.reports.numbers import duration_text
-from fgsched.reports.palette import DARK, variables
 from fgsched.reports.status import GpuNow, GpuPart, Status, WaitingJob
 
 REFRESH = 60  # seconds after which a browser loads the page again
