@@ -624,7 +624,7 @@ def _execute(ready: int, log: int, options: tuple[str, ...]) -> "subprocess.Pope
     """Execute a controller in its own session, so that no terminal interrupts it."""
     import subprocess  # only the command that starts a controller needs it
 
-    from fgsched.system.loader import put_aside
+    from fgsched.system.preloading import put_aside
 
     return subprocess.Popen(
         [sys.executable, "-I", "-m", "fgsched.controller", str(ready), *options],

@@ -19,6 +19,7 @@ from fgsched.domain.job import (
     Demand,
     Gpu,
     GpuState,
+    JobUsage,
     Label,
     MpsUse,
     Name,
@@ -33,7 +34,6 @@ from fgsched.domain.policy import ChargeAccount, Partition, Qos, Reservation, Us
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import restore_bytes
 from fgsched.domain.units import SubmitContext
-from fgsched.domain.usage import JobUsage
 from fgsched.domain.waiting import Cause, ExpectedStart, Explanation, Trial
 
 Answer = TypeVar("Answer")

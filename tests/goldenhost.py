@@ -24,9 +24,8 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.accounting.ledger import Ledger
 from fgsched.accounting.records import JobSample
-from fgsched.domain.job import Job
+from fgsched.domain.job import Job, JobUsage
 from fgsched.domain.states import JobState
-from fgsched.domain.usage import JobUsage
 from fgsched.store.store import Store
 from live_host import PATIENCE, Home, attempts, without_waiting
 

@@ -32,7 +32,7 @@ from fgsched.accounting.records import (
     OwnerUse,
     Warned,
 )
-from fgsched.domain.usage import JobUsage
+from fgsched.domain.job import JobUsage
 
 ZONE = "Europe/Berlin"
 GIB = 1 << 30

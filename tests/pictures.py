@@ -16,7 +16,7 @@ from fgsched.config.load import Config
 from fgsched.reports.html import as_html
 from fgsched.reports.mail import notice_html
 from fgsched.reports.registry import NAMES, Wish, kind
-from fgsched.simulate.onemore import one_more_card
+from fgsched.simulate.replay import one_more_card
 from reporting import NOW, facts_of
 from test_report_mails import COMPLETED
 from test_status import STATUS, page

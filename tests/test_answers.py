@@ -14,7 +14,7 @@ from fgsched import protocol
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import BadValue
 from fgsched.domain.times import parse_time
-from fgsched.system import logout
+from fgsched.system import logins
 from live_host import living
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
@@ -247,7 +247,7 @@ def test_hard_limits_of_the_command_that_started_the_controller_bind_no_job_with
     ],
 )
 def test_a_logout_that_ends_the_controller_is_named(cgroup, kills, lingers, why):
-    answer = logout.reason(cgroup, kills=kills, lingers=lingers)
+    answer = logins.reason(cgroup, kills=kills, lingers=lingers)
     assert why in answer
     assert bool(why) is bool(answer)
 

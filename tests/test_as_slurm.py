@@ -6,9 +6,9 @@ import pytest
 
 from fgsched.domain.times import parse_duration
 from fgsched.domain.units import SubmitContext
-from fgsched.slurm.environment import of_step
 from fgsched.slurm.scontrol import _entity as entity
 from fgsched.slurm.srun import step_of
+from fgsched.slurm.step import of_step
 from fgsched.submission import options
 from fgsched.submission.checks import Process
 from fgsched.submission.prepare import Submitter

@@ -12,9 +12,9 @@ import pytest
 from awaiting import until_stopped
 from fgsched.domain.errors import Exit
 from fgsched.interactive import link
+from fgsched.interactive.agent import HeldTerminal, Watcher
 from fgsched.interactive.connected import Connected, ConnectionPlan, Detached
-from fgsched.interactive.signals import Signals
-from fgsched.interactive.watcher import HeldTerminal, Watcher
+from fgsched.interactive.terminal import Signals
 from interactive_driver import Typist, call, finish, last, start
 from live_host import PATIENCE, living
 
@@ -167,7 +167,7 @@ def test_a_caller_whose_terminal_was_taken_reads_no_output_that_is_for_the_next_
 
 
 def test_a_terminal_is_given_to_another_caller_when_the_former_one_has_left_it(terminal, monkeypatch):
-    monkeypatch.setattr("fgsched.interactive.watcher._HANDOVER", PATIENCE)
+    monkeypatch.setattr("fgsched.interactive.agent._HANDOVER", PATIENCE)
     name = link.new_name()
     held = HeldTerminal(name, terminal[0])
     ours, former = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

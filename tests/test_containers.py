@@ -7,13 +7,13 @@ import tomllib
 import pytest
 
 import fgshim
-from fgsched.containers import enter, runtimes
-from fgsched.containers.inside import ContainerFence, Inside, without_nested
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Request
 from fgsched.domain.text import BadValue
 from fgsched.gpus.nvidia import FACTS
 from fgsched.gpus.nvidia.containers import devices
+from fgsched.interactive import containers, runtimes
+from fgsched.interactive.runtimes import ContainerFence, Inside, without_nested
 from fgsched.lifecycle.containers import (
     Mount,
     choose,
@@ -256,9 +256,9 @@ def test_a_script_of_a_job_enters_its_container_and_is_unchanged_behind_two_line
     text = wrapped(script, Request(name="a", container="/img", container_mounts="/a:/it's"))
     first, second, rest = text.split(b"\n", 2)
     assert (first, rest) == (b"#!/bin/sh", script)
-    assert second.startswith(b'exec "$FG_PYTHON" -I -m fgsched.containers.enter --image=/img ')
+    assert second.startswith(b'exec "$FG_PYTHON" -I -m fgsched.interactive.containers --image=/img ')
     (tmp_path / "script").write_bytes(text)
-    words = enter._script_words([str(tmp_path / "script"), "x y"], str(tmp_path))
+    words = containers._script_words([str(tmp_path / "script"), "x y"], str(tmp_path))
     assert words == ["/usr/bin/python3", "-u", str(tmp_path / "script"), "x y"]
     assert (tmp_path / "script").read_bytes() == script
 
@@ -267,7 +267,7 @@ def test_a_command_of_fgrun_enters_the_container():
     request = Request(name="a", container="ubuntu", container_workdir="/w")
     line = entering(request, ["python", "a b"])
     assert line == (
-        "\"$FG_PYTHON\" -I -m fgsched.containers.enter --image=ubuntu --workdir=/w -- python 'a b'"
+        "\"$FG_PYTHON\" -I -m fgsched.interactive.containers --image=ubuntu --workdir=/w -- python 'a b'"
     )
     assert entering(Request(name="a"), ["python", "a b"]) == "python 'a b'"
 
@@ -275,7 +275,7 @@ def test_a_command_of_fgrun_enters_the_container():
 def test_a_step_of_srun_enters_a_container_of_its_own():
     environ = {"FG_PYTHON": "/py", "FG_JOB_ID": "7"}
     step = srun.step_of(["--container-image=ubuntu", "--container-mounts=/a", "hostname"], environ)
-    enters = ("/py", "-I", "-m", "fgsched.containers.enter", "--image=ubuntu", "--mounts=/a", "--")
+    enters = ("/py", "-I", "-m", "fgsched.interactive.containers", "--image=ubuntu", "--mounts=/a", "--")
     assert step.program(0) == (*enters, "hostname")
     for words in (["--container-mounts=/a"], ["--container=-x"], ["--container=u", "--container-mounts=a"]):
         with pytest.raises(srun.StepRefused):
@@ -311,8 +311,8 @@ def test_a_container_without_the_hook_has_the_uuids_of_the_job_or_step(words):
         ("GPU-a", "GPU-a"),
         ("", ""),
     ):
-        assert enter._visible(listed, environ, hooked=False) == uuids
-        assert enter._visible(listed, environ, hooked=True) == listed
+        assert containers._visible(listed, environ, hooked=False) == uuids
+        assert containers._visible(listed, environ, hooked=True) == listed
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_a_container_without_the_hook_has_the_uuids_of_the_job_or_step(words):
 )
 def test_a_missing_image_is_named(tmp_path, image, cause):
     with pytest.raises(Refused) as raised:
-        enter._runtime(image.format(folder=tmp_path), {})
+        containers._runtime(image.format(folder=tmp_path), {})
     assert raised.value.cause == cause.format(folder=tmp_path)
 
 
@@ -384,10 +384,10 @@ def test_settings_of_podman_that_the_user_has_named_are_kept():
 
 def test_of_an_oci_bundle_the_root_directory_is_used(tmp_path):
     (tmp_path / "rootfs").mkdir()
-    assert enter._located(str(tmp_path)) == str(tmp_path)
+    assert containers._located(str(tmp_path)) == str(tmp_path)
     (tmp_path / "config.json").touch()
-    assert enter._located(str(tmp_path)) == f"{tmp_path}/rootfs"
-    assert enter._located("ubuntu:24.04") == "ubuntu:24.04"
+    assert containers._located(str(tmp_path)) == f"{tmp_path}/rootfs"
+    assert containers._located("ubuntu:24.04") == "ubuntu:24.04"
 
 
 def test_mounts_need_a_container_whose_image_exists(submit, tmp_path):

@@ -18,12 +18,12 @@ from live_host import ROOT
 PASSING = {
     "the run directory, which a restart of the host empties": [
         *("interactive/link.py", "launch/fence.py", "launch/rundir.py", "server.py", "slurm/slots.py"),
-        *("slurm/steprecord.py", "system/containers.py", "system/generations.py", "system/paths.py"),
+        *("slurm/slots.py", "system/containers.py", "system/generations.py", "system/paths.py"),
         *("system/runplace.py", "system/startmark.py", "system/cleaner.py"),
     ],
     "directories of jobs, which are emptied at their ends": ["system/spaces.py"],
     "the namespace of one job, or a directory of one test": [
-        *("containers/enter.py", "gpus/hooktest.py", "system/mounts.py"),
+        *("interactive/containers.py", "gpus/hooktest.py", "system/mounts.py"),
     ],
     "keys of submissions, which only repeat a command on the same boot": ["system/unanswered.py"],
     "the record of the host, a link that is only moved away": ["system/ownhost.py"],
@@ -32,11 +32,11 @@ PASSING = {
     "locks": ["accounting/guard.py", "accounting/accountant.py", "mail/mailer.py", "hooks/runner.py"],
     "pipes and terminals": [
         *("cli/notifying.py", "controller/__main__.py", "controller/fencing.py", "gpus/supervisor.py"),
-        *("interactive/terminal.py", "simulate/reporter.py", "slurm/streams.py", "slurm/terminal.py"),
+        *("interactive/terminal.py", "simulate/reporter.py", "slurm/streams.py", "slurm/streams.py"),
         *("system/capture.py", "system/names.py", "system/pam.py", "mail/process.py", "cli/command.py"),
         *("interactive/agent.py", "interactive/connected.py"),
     ],
-    "settings of the kernel": ["system/cgroups.py", "system/identity.py", "system/nice.py"],
+    "settings of the kernel": ["system/cgroups.py", "system/safeopen.py", "system/nice.py"],
     "the index of a log, which SQLite makes anew": ["store/opening.py", "store/recovering.py"],
     "a copy in a directory that is removed": ["accounting/backup.py", "store/recovering.py"],
     "links and stamps of an installation, which `fgsched init` makes again": [

@@ -8,10 +8,9 @@ from msgspec import structs
 
 from fgsched import protocol
 from fgsched.cli.effsheet import Sheet, document
-from fgsched.domain.job import Demand, OomReport, Request
+from fgsched.domain.job import Demand, JobUsage, OomReport, Request
 from fgsched.domain.states import JobState
 from fgsched.domain.text import width_of as width
-from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.jobscript import directives
 from fgsched.reports.efficiency import (
     MeasuredNeeds,

@@ -12,7 +12,7 @@ import pytest
 
 from fgsched.interactive import link, terminal
 from fgsched.interactive.connected import Connected, ConnectionPlan
-from fgsched.interactive.signals import Signals
+from fgsched.interactive.terminal import Signals
 from interactive_driver import Typist, call, finish, last, start
 from live_host import PATIENCE, living
 

@@ -12,7 +12,7 @@ import pytest
 from awaiting import rest
 from crashing import controller_of, kill
 from fgsched import protocol
-from fgsched.cli.waiting import ProgressLine
+from fgsched.cli.fgwait import ProgressLine
 from live_host import PATIENCE
 
 

@@ -22,11 +22,11 @@ from fakehost import hosting, why_not
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.filtering import SubmitFilter
+from fgsched.controller.hooking import environment, safe
 from fgsched.controller.turn import EpilogDone, PrologFailed
 from fgsched.domain.errors import Busy, FgschedError, Refused
 from fgsched.domain.job import WHOLE, GpuState, Job, Request
 from fgsched.domain.states import JobState, Reason
-from fgsched.hooks.environment import environment, safe
 from fgsched.hooks.filtering import Unusable, judged
 from fgsched.hooks.permissions import refuse_unsafe_program
 from fgsched.hooks.process import HookRunner

@@ -465,7 +465,7 @@ def check_a_check_that_cannot_end(host):
 
 _IMPATIENT = """
 import sys
-from fgsched.cli.install.checking import check
+from fgsched.cli.install.host import check
 from fgsched.cli.install.run import places
 from fgsched.client import Client
 from fgsched.domain.errors import Refused

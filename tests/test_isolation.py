@@ -10,7 +10,7 @@ import pytest
 
 from fgsched import __version__
 from fgsched.cli.install import slurmnames
-from fgsched.system import loader
+from fgsched.system import preloading
 from live_host import PATIENCE, living
 
 pytestmark = pytest.mark.compiler
@@ -108,7 +108,7 @@ def test_a_controller_starts_and_jobs_get_the_variables(hostile, tmp_path):
 
 
 def test_variables_that_were_put_aside_come_back_for_users_alone(monkeypatch):
-    monkeypatch.setattr(loader, "_own", {})
+    monkeypatch.setattr(preloading, "_own", {})
     environ = {
         "FG_CALLER_LD_LIBRARY_PATH": "/a:/own/lib",
         "LD_LIBRARY_PATH": "/own/lib",
@@ -116,12 +116,12 @@ def test_variables_that_were_put_aside_come_back_for_users_alone(monkeypatch):
     }
     users = {"LD_LIBRARY_PATH": "/a:/own/lib", "LD_AUDIT": "x"}
     restored = dict(environ)
-    loader.restore(restored)
+    preloading.restore(restored)
     assert restored == users
-    assert loader.put_aside(users) == environ
-    assert loader.of_users(environ) == users
-    monkeypatch.setattr(loader, "_own", {})
-    assert loader.put_aside(users) == users, "no native command has started this process"
+    assert preloading.put_aside(users) == environ
+    assert preloading.of_users(environ) == users
+    monkeypatch.setattr(preloading, "_own", {})
+    assert preloading.put_aside(users) == users, "no native command has started this process"
 
 
 @pytest.mark.parametrize(

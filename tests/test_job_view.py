@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from fgsched.cli import show
 from fgsched.cli.effsheet import Sheet
-from fgsched.domain.job import Demand, Request
+from fgsched.domain.job import Demand, JobUsage, Request
 from fgsched.domain.states import JobState, Reason
-from fgsched.domain.usage import JobUsage
 from fgsched.protocol import Allocation, JobInfo
 from fgsched.reports.efficiency import run_of
 from fgsched.views import job as view

@@ -31,7 +31,7 @@ from fgsched.domain.jobsteps import (
     stored,
 )
 from fgsched.domain.states import JobState
-from fgsched.launch import jobsteps
+from fgsched.launch import launcher
 
 HOSTILE = 'a|b,"c"\n\x1b[31m=1+1é\udcff' + "x" * 100
 
@@ -134,22 +134,22 @@ def job(tmp_path):
 
 def test_only_a_file_of_the_user_on_the_way_to_it_is_read(tmp_path, job):
     table = tmp_path / "job" / "7.1" / "steps" / "table"
-    assert jobsteps.read(tmp_path, job) == []
+    assert launcher.read(tmp_path, job) == []
     table.write_bytes(table_of([step(0)]))
-    assert jobsteps.read(tmp_path, job) == [step(0)]
-    assert jobsteps.read(tmp_path, job.changed(uid=12345)) == []
+    assert launcher.read(tmp_path, job) == [step(0)]
+    assert launcher.read(tmp_path, job.changed(uid=12345)) == []
     table.rename(tmp_path / "elsewhere")
     table.symlink_to(tmp_path / "elsewhere")
-    assert jobsteps.read(tmp_path, job) == [], "a link"
+    assert launcher.read(tmp_path, job) == [], "a link"
     table.unlink()
     os.mkfifo(table)
-    assert jobsteps.read(tmp_path, job) == [], "a FIFO, which does not block"
+    assert launcher.read(tmp_path, job) == [], "a FIFO, which does not block"
 
 
 def test_a_step_whose_srun_is_gone_does_not_run(tmp_path, job):
     gone = step(0, pid=2**22, start=1)
     (tmp_path / "job" / "7.1" / "steps" / "table").write_bytes(table_of([gone]))
-    assert jobsteps.read_running(tmp_path, job, "boot") == [closed(gone, None)]
+    assert launcher.read_running(tmp_path, job, "boot") == [closed(gone, None)]
 
 
 # -- what srun records ---------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_srun_records_each_step(tmp_path, job):
     srun(tmp_path, "-n2", "-c2", "--gpus=1", "true")
     srun(tmp_path, "-J", HOSTILE, "sh", "-c", "exit 3")
     srun(tmp_path, "-o", "missing/out", "true")
-    first, second, third = jobsteps.read(tmp_path, job)
+    first, second, third = launcher.read(tmp_path, job)
     assert (first.name, first.tasks, first.cpus, first.gpus, first.state.value) == (
         "true",
         2,

@@ -8,7 +8,7 @@ import pytest
 from fgsched.domain.errors import Refused
 from fgsched.domain.states import JobState
 from fgsched.interactive.connected import ConnectionPlan
-from fgsched.interactive.joining import join
+from fgsched.interactive.session import join
 from fgsched.protocol import JobInfo
 from interactive_driver import Typist, call, finish, start
 from live_host import living

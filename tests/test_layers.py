@@ -21,7 +21,7 @@ LAYERS = {
         *("submission", "views", "hooks", "reports"),
     },
     "controller": {"controller", "simulate"},
-    "cli": {"cli", "slurm", "interactive", "containers"},
+    "cli": {"cli", "slurm", "interactive"},
 }
 PURE = {"domain", "lifecycle", "scheduling"}
 RANK = {part: rank for rank, parts in enumerate(LAYERS.values()) for part in parts}

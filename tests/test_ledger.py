@@ -21,7 +21,7 @@ from fgsched.accounting.records import (
     Warned,
 )
 from fgsched.domain.errors import StorageError
-from fgsched.domain.usage import JobUsage
+from fgsched.domain.job import JobUsage
 
 ANN = Owner(uid=1001, user="ann", account="vision", partition="gpu", tag="paper")
 CARD = Card(uuid="GPU-0", gpu=0, model="A100", total=80 << 30, since=0.0, until=10_000.0)

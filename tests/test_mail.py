@@ -12,18 +12,25 @@ from msgspec.structs import replace
 from awaiting import PATIENCE, until
 from builders import GIB, World, a_demand, a_gpu, a_job, a_result
 from fgsched.domain.errors import Refused
-from fgsched.domain.job import Ended, OomReport
+from fgsched.domain.job import Ended, JobUsage, OomReport
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.text import BadValue
-from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.mail import events, next_part, parse_mail_types, parse_mail_user
 from fgsched.mail import jobtext
-from fgsched.mail.addresses import check_address, host_name, resolved
-from fgsched.mail.composing import compose
-from fgsched.mail.letters import JobMail, MailSettings, Message, from_bytes, to_bytes
+from fgsched.mail.letters import (
+    JobMail,
+    MailSettings,
+    Message,
+    check_address,
+    from_bytes,
+    host_name,
+    resolved,
+    to_bytes,
+)
 from fgsched.mail.mailer import Mailer
 from fgsched.mail.process import MailerProcess
 from fgsched.mail.spool import Full, Spool
+from fgsched.mail.transport import compose
 from fgsched.reports.mail import notice_mail, notice_text
 from fgsched.store.moved import NothingMoved, Unreadable
 from mailserver import serving

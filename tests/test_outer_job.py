@@ -8,8 +8,7 @@ from fgsched.domain.states import JobState
 from fgsched.gpus.nvidia import FACTS
 from fgsched.lifecycle.jobvariables import OF_FENCE, is_of_job
 from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, merge_environment, variables
-from fgsched.slurm.environment import of_step
-from fgsched.slurm.step import SrunStep
+from fgsched.slurm.step import SrunStep, of_step
 from fgsched.submission.prepare import exported
 
 SITE = LaunchContext(

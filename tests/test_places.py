@@ -23,14 +23,13 @@ from fgsched.cli.cron import install_units
 from fgsched.cli.install import slurmnames
 from fgsched.cli.install.carry import Carrier, Manifest
 from fgsched.cli.install.plan import Make, Want
-from fgsched.containers import enter
 from fgsched.domain import text
 from fgsched.domain.errors import Exit, FgschedError
 from fgsched.domain.job import Request
 from fgsched.gpus.nvidia import FACTS
 from fgsched.hooks.filtering import MOST_OUTPUT, judged
 from fgsched.hooks.settings import Ran
-from fgsched.interactive import link
+from fgsched.interactive import containers, link
 from fgsched.mail import mailer
 from fgsched.simulate import workload
 from fgsched.slurm import sinfo, tables
@@ -518,4 +517,4 @@ def test_files_of_people_may_begin_with_a_byte_order_mark(tmp_path):
 
 
 def test_a_container_needs_no_tmpdir():
-    assert enter._environment({"FG_JOB_DIR": "/none"}, FACTS)["TMPDIR"] == "/tmp"
+    assert containers._environment({"FG_JOB_DIR": "/none"}, FACTS)["TMPDIR"] == "/tmp"

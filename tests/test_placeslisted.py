@@ -41,25 +41,25 @@ PLACES = {
         *("accounting/accountant", "accounting/backup", "accounting/guard", "accounting/ledger", "client"),
         *("controller/audit", "controller/decisionlog", "hooks/runner", "mail/mailer", "mail/spool"),
         *("store/opening", "store/recovering", "store/schema", "store/sums"),
-        *("system/disk", "system/ownhost", "system/paths", "system/private"),
+        *("system/disk", "system/ownhost", "system/paths", "system/runplace"),
     },
     "run directory: of the controller's user, and writable by nobody else": {
         *("gpus/hooktest", "launch/fence", "launch/rundir", "server", "system/cleaner", "system/containers"),
-        *("system/generations", "system/mounts", "system/runplace", "system/startmark"),
+        *("system/generations", "system/mounts", "system/startmark"),
     },
     "shared: through descriptors, with type, owner and links examined at each use": {
         *("reports/folder", "cli/install/carry", "cli/install/slurmnames", "system/places"),
         *("system/safeopen", "system/spaces", "system/unanswered"),
     },
     "of a user: with the rights of this user only": {
-        *("cli/fgctl", "cli/notifying", "containers/enter", "interactive/agent", "interactive/link"),
-        *("slurm/slots", "slurm/steprecord", "slurm/streams", "submission/checks", "system/userfiles"),
+        *("cli/fgctl", "cli/notifying", "interactive/containers", "interactive/agent", "interactive/link"),
+        *("slurm/slots", "slurm/streams", "submission/checks", "system/userfiles"),
     },
     "image or host that root installs: refused unless only root can change it": {"cli/install/run"},
     "new directory with a random name, of this user only": {"cli/doctor", "cli/enforcement"},
     "of the kernel: /proc, /sys, control groups, memory, /dev/null": {
         *("cli/command", "controller/enforcementcheck", "controller/fencing", "interactive/connected"),
-        *("mail/process", "system/capture", "system/cgroups", "system/identity", "system/nice"),
+        *("mail/process", "system/capture", "system/cgroups", "system/nice"),
     },
 }
 LISTED = [module for modules in PLACES.values() for module in modules]

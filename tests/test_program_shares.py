@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgsched.hooks.runner import MOST, WaitingRequests
 from fgsched.hooks.settings import HookRun
-from fgsched.hooks.shares import MOST, WaitingRequests
 
 
 def a_run(owner, number=0):

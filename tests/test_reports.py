@@ -40,7 +40,7 @@ from fgsched.reports.model import (
 from fgsched.reports.registry import NAMES, Wish, kind
 from fgsched.reports.text import as_text
 from fgsched.reports.waste import use_of
-from fgsched.simulate.onemore import one_more_card
+from fgsched.simulate.replay import one_more_card
 from fgsched.submission.table import OPTIONS
 from reporting import NOW, facts_of, hostile_plan, is_expected
 from test_ledger import CARD, JOB, USAGE

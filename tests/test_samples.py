@@ -20,7 +20,7 @@ from fgsched.accounting.records import (
     Owner,
 )
 from fgsched.accounting.samples import FORWARD, LATE, SILENT, STOPPED, Samples
-from fgsched.domain.usage import JobUsage
+from fgsched.domain.job import JobUsage
 
 GIB = 1 << 30
 NOON = 1_700_000_040  # the begin of a minute

@@ -15,8 +15,7 @@ from fgsched.domain.job import WHOLE, Demand, HostLimits
 from fgsched.domain.policy import Limits, Partition, Policy
 from fgsched.gpus.simulated import parse
 from fgsched.simulate import SimHost, Task, replay
-from fgsched.simulate.metrics import measure, percentile
-from fgsched.simulate.svg import svg
+from fgsched.simulate.metrics import measure, percentile, svg
 from fgsched.simulate.workload import generate, known, read, runnable
 from live_host import zone_at_noon
 

@@ -10,7 +10,7 @@ from importlib import import_module
 
 import pytest
 
-from fgsched.domain.usage import JobUsage
+from fgsched.domain.job import JobUsage
 from fgsched.protocol import JobInfo
 from fgsched.slurm import scontrol, sstat
 from fgsched.slurm.getopt import BadLine

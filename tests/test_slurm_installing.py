@@ -117,7 +117,7 @@ def test_functions_of_the_shell_reach_the_command(tmp_path, monkeypatch):
     program = others(tmp_path, "sinfo", b"")
     for each in (python, program):
         each.chmod(0o755)
-    monkeypatch.setattr(installing.namecompletions, "command_line", lambda name: str(python))
+    monkeypatch.setattr(installing, "command_line", lambda name: str(python))
     program.write_bytes(installing.program("sinfo"))
     environ = {
         "BASH_FUNC_module%%": "() { echo loaded; }",
@@ -136,7 +136,7 @@ def test_the_prompts_of_the_caller_reach_the_command_as_they_are(name, tmp_path,
     program = others(tmp_path, name, b"")
     for each in (python, program):
         each.chmod(0o755)
-    monkeypatch.setattr(installing.namecompletions, "command_line", lambda name: str(python))
+    monkeypatch.setattr(installing, "command_line", lambda name: str(python))
     program.write_bytes(installing.program(name))
     marker = tmp_path / "evaluated"
     environ = {

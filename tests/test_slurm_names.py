@@ -15,9 +15,9 @@ from fgsched.domain.job import Request
 from fgsched.mail.letters import MailSettings
 from fgsched.slurm import usage
 from fgsched.slurm.getopt import BadLine
-from fgsched.slurm.hostlist import expand, fold
 from fgsched.slurm.names import OWN, arguments, status_of
 from fgsched.slurm.phrases import in_slurms_words
+from fgsched.slurm.scontrol import expand, fold
 from live_host import PATIENCE
 
 HERE = Path(__file__).parent

@@ -10,12 +10,10 @@ import pytest
 
 from awaiting import PATIENCE
 from fgsched.slurm import inputs
-from fgsched.slurm.cpubind import read_binding
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.slurm.srun import step_of
-from fgsched.slurm.step import StepRefused
+from fgsched.slurm.step import StepRefused, read_binding, read_programs
 from fgsched.slurm.streams import file_name
-from fgsched.slurm.taskfile import read_programs
 from fgsched.views.getopt import known_of
 
 

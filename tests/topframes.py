@@ -4,9 +4,8 @@ from msgspec import structs
 
 from fgsched import protocol
 from fgsched.cli.top.snapshot import FIELDS, LookHistory
-from fgsched.domain.job import Gpu, GpuState, Reading
+from fgsched.domain.job import Gpu, GpuState, JobUsage, Reading
 from fgsched.domain.states import JobState, Reason
-from fgsched.domain.usage import JobUsage
 
 GIB = 1 << 30
 NOW = 1_794_493_387.0  # Thu 12 Nov 2026 14:23:07 UTC

@@ -30,8 +30,8 @@ from fgsched.accounting.records import (
     to_json,
 )
 from fgsched.domain.errors import FgschedError, Refused, StorageError
+from fgsched.domain.job import JobUsage
 from fgsched.domain.text import storable
-from fgsched.domain.usage import JobUsage
 from fgsched.store import wal
 from fgsched.store.connection import Connection, Opened
 from fgsched.store.opening import beside_of

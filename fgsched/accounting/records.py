@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from fgsched.domain.job import JobUsage
 from fgsched.domain.text import storable
-from fgsched.domain.usage import JobUsage
 
 CLASSES = ("active", "held", "empty", "free", "external", "down")
 

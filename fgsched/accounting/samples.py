@@ -24,8 +24,7 @@ from fgsched.accounting.records import (
     Owner,
     OwnerUse,
 )
-from fgsched.domain.job import WHOLE
-from fgsched.domain.usage import JobUsage
+from fgsched.domain.job import WHOLE, JobUsage
 
 COMPUTING = 100  # ten-thousandths of a GPU's compute time above which a process computes
 _MINUTE = 60  # seconds

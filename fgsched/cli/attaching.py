@@ -14,13 +14,13 @@ from fgsched import protocol
 from fgsched.cli import fgtail
 from fgsched.cli.command import output
 from fgsched.cli.fgrun import left
-from fgsched.cli.waiting import exit_code
+from fgsched.cli.fgwait import exit_code
 from fgsched.client import Client
 from fgsched.domain.errors import NotPermitted, Refused
 from fgsched.domain.states import JobState
 from fgsched.interactive import link
 from fgsched.interactive.connected import Connected, ConnectionPlan, Detached, Interrupted
-from fgsched.interactive.signals import Signals
+from fgsched.interactive.terminal import Signals
 from fgsched.lifecycle.launchspec import job_dir
 from fgsched.views import choices
 from fgsched.views import job as view

@@ -26,10 +26,9 @@ from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store import Store, files
 from fgsched.store.connection import may_lose_commits, version
 from fgsched.store.recovering import Recovered, recover
-from fgsched.system import cgroups, generations, logout, mounts, ownhost
+from fgsched.system import cgroups, generations, logins, mounts, ownhost
 from fgsched.system.paths import Paths, taken
-from fgsched.system.private import open_to_others
-from fgsched.system.runplace import file_system
+from fgsched.system.runplace import file_system, open_to_others
 from fgshim import library, spawner
 
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
@@ -304,7 +303,7 @@ def _logout(places: Paths, seen: _Seen) -> CheckResult:
     """Warn if the end of a login ends the user's controller and its jobs."""
     if seen.about is None or places.mode == "system":
         return CheckResult("logout", OK, "no controller of a user runs here")
-    if why := logout.reason_for(seen.about.pid, _user()):
+    if why := logins.reason_for(seen.about.pid, _user()):
         remedy = "loginctl enable-linger; fgsched stop; systemd-run --user --scope fgsched start"
         return CheckResult("logout", WARN, f"the last logout ends the controller and its jobs: {why}", remedy)
     return CheckResult("logout", OK, "a logout ends neither the controller nor its jobs")

@@ -18,8 +18,7 @@ from msgspec.structs import asdict, astuple
 
 from fgsched import protocol
 from fgsched.cli.command import output, write
-from fgsched.cli.install.checking import as_user
-from fgsched.cli.install.host import ordinary_user
+from fgsched.cli.install.host import as_user, ordinary_user
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit, Refused
 from fgsched.domain.job import Demand, Request

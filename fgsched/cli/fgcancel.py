@@ -11,7 +11,7 @@ from fgsched import protocol
 from fgsched.cli.command import run, said_by, warn, write
 from fgsched.cli.knownnames import unknown
 from fgsched.cli.listedoptions import Listed, listed
-from fgsched.cli.stepsignals import UnsignalledStep, signal_steps
+from fgsched.cli.steps import UnsignalledStep, signal_steps
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
 from fgsched.domain.text import clean, lazy_regex

@@ -107,7 +107,7 @@ def _archive(before: str, file: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each event.")
 def _subscribe(as_json: bool) -> None:
     """Print the events of jobs and GPUs as they happen."""
-    from fgsched.cli.subscribing import subscribe
+    from fgsched.cli.events import subscribe
 
     subscribe(output(), as_json=as_json)
 
@@ -167,7 +167,7 @@ def _update(words: Sequence[str]) -> int:
     given = words_by_key(words)
     named = [given.pop(key) for key in ("job", "jobid") if key in given]
     if given.keys() & {"nodename", "node"}:
-        from fgsched.cli.node import update_node
+        from fgsched.cli.changes import update_node
 
         with Client(find_places()) as client:
             update_node(client, given)
@@ -318,7 +318,7 @@ def _single(word: str) -> int | str:
 @click.argument("word", metavar="ID")
 def _wait_job(word: str) -> None:
     """Wait until a job runs."""
-    from fgsched.cli.awaitrun import wait_until_running
+    from fgsched.cli.events import wait_until_running
 
     with Client(find_places()) as client:
         wait_until_running(client, _single(word))
@@ -353,11 +353,11 @@ def _listpids(word: str) -> None:
 @click.argument("word", metavar="PID")
 def _pidinfo(word: str, oneliner: bool, as_json: bool) -> None:
     """Show the job, the step and the GPU memory of a process."""
-    from fgsched.cli import pidinfo
+    from fgsched.cli import processes
 
     with Client(find_places()) as client:
-        found = pidinfo.find(client, word)
-    write(pidinfo.document(found) if as_json else pidinfo.text(found, oneliner=oneliner))
+        found = processes.find(client, word)
+    write(processes.document(found) if as_json else processes.text(found, oneliner=oneliner))
 
 
 @fgctl.command("adopt")
@@ -369,11 +369,11 @@ def _pidinfo(word: str, oneliner: bool, as_json: bool) -> None:
 @click.argument("word", metavar="PID")
 def _adopt(word: str, cards: str, **options: str | None) -> None:
     """Make a process that was started outside of fgsched a job."""
-    from fgsched.cli import adopting
+    from fgsched.cli import processes
 
     given = {name.replace("_", "-"): text for name, text in options.items() if text is not None}
     with Client(find_places()) as client:
-        write(adopting.adopt(client, word, given, cards))
+        write(processes.adopt(client, word, given, cards))
 
 
 @fgctl.command("write", hidden=True)

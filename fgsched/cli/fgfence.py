@@ -13,8 +13,7 @@ import msgspec
 from fgsched.cli.command import Command, run, write
 from fgsched.client import find_places
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
-from fgsched.domain.fence import FENCE_DIR, FenceReply, FenceRequest
-from fgsched.domain.job import Demand
+from fgsched.domain.job import FENCE_DIR, Demand, FenceReply, FenceRequest
 from fgsched.domain.text import BadValue, lazy_regex, quoted
 from fgsched.domain.units import split_units
 from fgsched.submission import table

@@ -15,16 +15,15 @@ from fgsched import protocol
 from fgsched.cli import fgsub
 from fgsched.cli.clickoptions import OptionsCommand
 from fgsched.cli.command import Command, run
+from fgsched.cli.fgwait import exit_code
 from fgsched.cli.jupyter import JupyterServer, command_of
-from fgsched.cli.waiting import exit_code
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Request
 from fgsched.domain.states import JobState
 from fgsched.interactive import link
 from fgsched.interactive.connected import ConnectionPlan, Detached, Interrupted
-from fgsched.interactive.joining import join
-from fgsched.interactive.session import Session
+from fgsched.interactive.session import Session, join
 from fgsched.lifecycle.containers import entering
 from fgsched.submission import prepare as submission
 from fgsched.submission import table

@@ -103,7 +103,7 @@ def _stop(kill: bool, system: bool) -> int:
 @_system
 def _restart(system: bool) -> None:
     """Restart the controller; running jobs continue."""
-    from fgsched.cli.restarting import restart
+    from fgsched.cli.stopping import restart
 
     write(restart(_places(system)))
 
@@ -112,7 +112,7 @@ def _restart(system: bool) -> None:
 @_system
 def _upgrade(system: bool) -> None:
     """Check the installed version, and restart with it."""
-    from fgsched.cli.restarting import upgrade
+    from fgsched.cli.stopping import upgrade
 
     write(upgrade(_places(system)))
 

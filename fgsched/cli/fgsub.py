@@ -223,7 +223,7 @@ def _print_json(client: Client, ids: range) -> None:
 
 
 def _wait(client: Client, ids: range) -> int:
-    from fgsched.cli.waiting import exit_code, wait_for
+    from fgsched.cli.fgwait import exit_code, wait_for
 
     as_slurm = said_by("fgsub") == "sbatch" or os.environ.get("FG_WAIT_COMPAT") == "1"
     return exit_code(wait_for(client, ids), compatible=as_slurm)

@@ -1,18 +1,89 @@
-"""fgwait: wait until jobs have ended, and exit with their exit code."""
+"""fgwait: wait for jobs at a terminal, with their progress, and exit as they did."""
 
 import re
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Iterable, Sequence
 
 import click
 
 from fgsched import protocol
 from fgsched.cli.command import Command, run, warn, write
-from fgsched.cli.waiting import exit_code, wait_for
 from fgsched.client import Client, TimedOut, find_places
+from fgsched.domain.errors import Unreachable
 from fgsched.domain.text import BadValue
 from fgsched.views import choices, display
 
+_QUIET = 2.0  # seconds before progress is shown
+_RESTART = 60.0  # seconds that a controller may be away
+_BETWEEN = 0.5  # seconds between two attempts to reach it
 _TOO_LATE = 124  # as timeout(1) has it
+
+
+class ProgressLine:
+    """A progress line on a terminal's standard error, from the third second on."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._is_shown = False
+        self.wanted = sys.stderr is not None and sys.stderr.isatty()
+
+    def tell(self, counts: protocol.Progress) -> None:
+        if self.wanted and time.monotonic() - self._since >= _QUIET:
+            text = f"{counts.done} done, {counts.running} running, {counts.pending} pending"
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            self._is_shown = True
+
+    def clear(self) -> None:
+        if self._is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def wait_for(
+    client: Client, ids: Sequence[int | str], *, any_will_do: bool = False, patience: float | None = None
+) -> list[protocol.JobEnd]:
+    """Wait until all jobs, or the first of them, have ended; return their final states.
+
+    A restart of the controller does not end the wait. `patience` is in seconds; None: no limit.
+
+    Raises: TimedOut after `patience`; Unreachable if there is no controller.
+    """
+    until = None if patience is None else time.monotonic() + patience
+    gone_at: float | None = None
+    while True:
+        left = None if until is None else max(0.0, until - time.monotonic())
+        try:
+            return _ask(client, ids, any_will_do, left)
+        except TimedOut:
+            raise
+        except Unreachable:
+            now = time.monotonic()
+            gone_at = gone_at or now
+            if not client.was_there or now - gone_at > _RESTART or (left is not None and not left):
+                raise
+            time.sleep(_BETWEEN)
+
+
+def _ask(
+    client: Client, ids: Sequence[int | str], any_will_do: bool, patience: float | None
+) -> list[protocol.JobEnd]:
+    progress = ProgressLine()
+    call = protocol.Wait(ids=list(ids), any=any_will_do, progress=progress.wanted)
+    try:
+        return client.call(call, patience=patience, progress=progress.tell).jobs
+    finally:
+        progress.clear()
+
+
+def exit_code(jobs: Iterable[protocol.JobEnd], *, compatible: bool = False) -> int:
+    """Return the largest exit code; a job that a signal ended counts 128 + signal, or 1 if `compatible`."""
+    return max((_code(job, compatible) for job in jobs), default=0)
+
+
+def _code(job: protocol.JobEnd, compatible: bool) -> int:
+    if job.signal:
+        return 1 if compatible else 128 + job.signal
+    return 1 if job.exit_code == 0 and job.state != "COMPLETED" else job.exit_code
 
 
 def _seconds(ctx: click.Context, option: click.Parameter, text: str | None) -> float | None:

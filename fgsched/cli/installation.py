@@ -47,10 +47,10 @@ def _image(text: str) -> Path:
 def _completion(shell: str) -> None:
     """Print the completions of all commands, for eval in a shell."""
     from fgsched.cli import shells
-    from fgsched.cli.install import namecompletions, slurmnames
+    from fgsched.cli.install import slurmnames
 
     names = slurmnames.own_in_path(os.environ)
-    write(shells.all_at_once(shell, {name: namecompletions.command_line(name) for name in names}))
+    write(shells.all_at_once(shell, {name: slurmnames.command_line(name) for name in names}))
 
 
 @click.command("slurm-names")

@@ -10,8 +10,7 @@ from fgsched.client import find_places
 from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted, Refused, StorageError
 from fgsched.lifecycle.mail import parse_mail_user
-from fgsched.mail.addresses import check_address, host_name
-from fgsched.mail.letters import Attachment, MailSettings, Message, to_bytes
+from fgsched.mail.letters import Attachment, MailSettings, Message, check_address, host_name, to_bytes
 from fgsched.mail.mailer import Mailer
 from fgsched.mail.spool import Spool
 from fgsched.reports.mail import report_mail

@@ -3,18 +3,19 @@
 import grp
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 from msgspec import structs
 
 from fgsched import protocol
 from fgsched.accounting import marker
 from fgsched.accounting.periods import Choice, chosen
-from fgsched.cli.delivering import deliver
+from fgsched.cli.command import write
 from fgsched.client import Client, NotRunning, find_places
 from fgsched.config.load import load
 from fgsched.config.schema import Config
@@ -22,9 +23,10 @@ from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
 from fgsched.domain.units import parse_count
 from fgsched.reports import folder
 from fgsched.reports.facts import Facts, FailedJob, ReportReader
-from fgsched.reports.making import empty_accounts, records_of
+from fgsched.reports.layout import ascii_only
+from fgsched.reports.making import blank, empty_accounts, records_of
 from fgsched.reports.model import Report
-from fgsched.reports.registry import ALIASES, FORMATS, Style, Wish, kind
+from fgsched.reports.registry import ALIASES, FORMATS, Style, Wish, kind, written
 from fgsched.reports.request import WITHOUT_NAMES, Records
 from fgsched.system.outputs import last_lines
 from fgsched.views import choices
@@ -34,6 +36,34 @@ _PATIENCE = 300.0  # seconds that a report of the controller may take, with thos
 _TAIL = 5  # lines of the output of a failed job
 _TAILS = 15.0  # seconds for all of them, if file systems do not answer
 _LATE = 60.0  # seconds after its end in which a job's output may still change
+
+
+def deliver(
+    made: Report, records: Records, formats: Sequence[str], style: Style, options: Mapping[str, Any]
+) -> None:
+    """Write a report as the options ask for, unless --only-if finds nothing to report. Raises FgschedError.
+
+    Text on standard output about a period without records is one sentence; files and mails are whole.
+    """
+    if options["only_if"] and made.quiet:
+        return
+    is_shown = not (options["output"] or options["to"])
+    if is_shown and (lines := blank(made, records, options["user"] or choices.me(), time.time())):
+        if list(formats) == ["text"]:
+            write(ascii_only(lines) if style.ascii else lines)
+            return
+        click.echo(f"fgreport: note: {lines}", err=True, nl=False)
+    texts = {name: written(made, name, style) for name in formats}
+    if options["output"]:
+        by_suffix = {FORMATS[name].suffix: text for name, text in texts.items()}
+        keep = parse_count(options["keep"]) if options["keep"] else 0
+        folder.add(Path(options["output"]), made, by_suffix, keep)
+    if options["to"]:
+        from fgsched.cli.posting import post
+
+        post(made, texts, options, time.time())
+    for text in texts.values() if is_shown else ():
+        write(text)
 
 
 def report(options: Mapping[str, Any]) -> None:
@@ -159,7 +189,7 @@ def _wish(options: Mapping[str, Any], facts: Facts, now: float) -> Wish:
         quotas = {name: 60.0 * one.gpu_minutes for name, one in config.accounts.items() if one.gpu_minutes}
         return structs.replace(wish, quotas=quotas, weights=dict(config.weights))
     if options["report"] == "capacity":
-        from fgsched.simulate.onemore import one_more_card  # it costs time that the other reports do not need
+        from fgsched.simulate.replay import one_more_card  # it costs time that the other reports do not need
 
         return structs.replace(wish, replays=one_more_card(facts, load(find_places()).limits))
     return wish

@@ -230,7 +230,7 @@ def _document(
 
 
 def _draw(path: str, found: "Metrics", title: str) -> None:
-    from fgsched.simulate.svg import svg
+    from fgsched.simulate.metrics import svg
     from fgsched.system.places import replace_file
 
     try:

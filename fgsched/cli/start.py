@@ -7,13 +7,13 @@ from collections.abc import Callable
 from importlib import import_module
 
 from fgsched.cli.shells import COMMANDS
-from fgsched.system import loader
+from fgsched.system import preloading
 
 
 def main() -> None:
     """Run the command that a native program leaves to Python with `fgsched-python NAME KEY ARGUMENT…`."""
     try:
-        loader.restore(os.environ)
+        preloading.restore(os.environ)
         run = _function(_named_command())
     except KeyboardInterrupt:
         os._exit(128 + signal.SIGINT)

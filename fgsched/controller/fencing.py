@@ -23,8 +23,7 @@ from fgsched.controller.gpumonitor import Seen, Watchdog, watchdog_policy
 from fgsched.controller.turn import WatchdogFinding
 from fgsched.domain import job as domain
 from fgsched.domain.errors import FgschedError, Refused
-from fgsched.domain.fence import FENCE_DIR, FenceReply, FenceRequest
-from fgsched.domain.job import Demand, Gpu, Hold, Job
+from fgsched.domain.job import FENCE_DIR, Demand, FenceReply, FenceRequest, Gpu, Hold, Job
 from fgsched.domain.states import JobState, Tier
 from fgsched.domain.units import format_share
 from fgsched.domain.vendor import VendorFacts

@@ -19,8 +19,7 @@ from fgsched.domain.states import JobState
 from fgsched.gpus import external
 from fgsched.gpus.mig import GONE
 from fgsched.launch.launcher import Launcher
-from fgsched.launch.regions import Slot, charge, charged, see, slots
-from fgsched.launch.unhooked import HOOK
+from fgsched.launch.regions import HOOK, Slot, charge, charged, see, slots
 from fgsched.lifecycle.launchspec import job_dir
 from fgsched.lifecycle.watchdog import UNENFORCED, JobOnGpu, LastQuery, ProcessUse, WatchdogPolicy, judge
 from fgsched.system.preloading import why_not_preloaded

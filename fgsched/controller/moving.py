@@ -22,9 +22,8 @@ from fgsched.controller.usage import charged_seconds
 from fgsched.controller.waitindex import eligible
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import Ended, Job
+from fgsched.domain.job import Ended, Job, JobUsage
 from fgsched.domain.states import JobState, Reason
-from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.filenames import output_path
 from fgsched.scheduling.runtimes import CompletedRun, work_of, work_of_request
 from fgsched.store import JobRecord, StorageBroken, Store

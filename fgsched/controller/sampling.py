@@ -19,9 +19,8 @@ from fgsched.controller.gpumonitor import Seen
 from fgsched.controller.gpustate import BY_ITSELF
 from fgsched.controller.moving import PastJobs, owner_of
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import WHOLE, Demand, Ended, Gpu, GpuProcess, Job, Reading
+from fgsched.domain.job import WHOLE, Demand, Ended, Gpu, GpuProcess, Job, JobUsage, Reading
 from fgsched.domain.states import JobState
-from fgsched.domain.usage import JobUsage
 from fgsched.domain.waiting import Shortfall
 from fgsched.gpus.simulated import JobLoad, parse_load
 from fgsched.lifecycle.launchspec import SIMULATED_LOAD, STEPS_LOAD, job_dir

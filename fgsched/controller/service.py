@@ -58,7 +58,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.gpus.ownership import Ownership, dismiss
 from fgsched.launch import regions
 from fgsched.launch.arbiter import Arbiter
-from fgsched.launch.unhooked import Unhooked
+from fgsched.launch.regions import Unhooked
 from fgsched.server import listen
 from fgsched.store import StorageBroken, Store
 from fgsched.system.nice import cpu_binding

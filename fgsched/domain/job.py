@@ -36,6 +36,7 @@ Word = Annotated[str, Meta(pattern=_NO_NUL)]
 MOST_CPUS = 65_536  # of a job; and units of a resource, and tasks
 _Count = Annotated[int, Meta(ge=1, le=MOST_CPUS)]
 _Rlimit = Annotated[int, Meta(ge=-1, le=2**63 - 1)]  # -1: unlimited
+FENCE_DIR = "FG_FENCE_DIR"  # variable of the programs in a fence
 
 
 class Demand(
@@ -493,3 +494,43 @@ class HostLimits(Struct, frozen=True, kw_only=True, gc=False):
     max_requeue: int = 5  # failures of the host after which a job is held
     spread: bool = False  # placement prefers the emptier GPU
     kill_wait: float = 30  # seconds between SIGTERM and SIGKILL
+
+
+class FenceRequest(Struct, frozen=True, kw_only=True):
+    """What fgfence asks for."""
+
+    demand: Demand
+    pid: int  # the fence lasts at least as long as this process
+    follows: bool  # the descendants of this process are in the fence
+    run: str  # the user's run directory
+    gpus: str = ""  # GPUs to choose from, as a list of indices; "": as the environment says
+    compute: str = "none"  # how launches are paced: none or hard
+
+
+class FenceReply(Struct, frozen=True, kw_only=True):
+    """The variables of the programs in a fence, or why there is no fence."""
+
+    environment: Mapping[str, str] = {}
+    cause: str = ""
+    remedy: str = ""
+
+
+class JobUsage(Struct, frozen=True, kw_only=True):
+    """What the samples of a job's GPUs showed, summed over its GPUs and attempts."""
+
+    sampled: float  # seconds in which the job was running and was sampled
+    charged: float  # GPU seconds in these: active + held + empty
+    active: float
+    held: float
+    empty: float
+    used: float | None  # GPU seconds: SM share x time; None: the driver measures none, as on MIG
+    memory: float  # byte-seconds
+    peak: int  # bytes, the maximum on one GPU
+    with_process: float  # seconds with a process on a GPU
+    busy: float  # seconds with an SM share above 1 %
+    longest_idle: float  # seconds without
+    first_process: float | None = None  # seconds from the start to the first GPU process
+    energy: float | None = None  # joules
+    read: int = 0  # bytes of input
+    written: int = 0  # bytes of output
+    neighbours: tuple[tuple[int, float], ...] = ()  # (job, seconds on the same GPU)

@@ -14,7 +14,7 @@ from collections import deque
 from contextlib import suppress
 
 from fgsched.gpus.backend import HOOK_TEST, INVENTORY, WAKE_FACTOR, GpuReport, dump, load
-from fgsched.system import loader
+from fgsched.system import preloading
 from fgsched.system.helper import Helper
 
 _MAX_PAUSE = 300.0  # seconds
@@ -24,7 +24,7 @@ _CHUNK = 1 << 16  # bytes
 def _child(module: str, *arguments: str) -> Helper:
     """Start a child process that answers questions: a probe, or a test of the hook."""
     # The library of the driver may be where only the caller's LD_LIBRARY_PATH leads.
-    helper = Helper(module, environ=loader.of_users(os.environ), is_single=True)
+    helper = Helper(module, environ=preloading.of_users(os.environ), is_single=True)
     helper.launch(*arguments, now=time.monotonic())
     return helper
 

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from fgsched.interactive import link, terminal
-from fgsched.interactive.signals import FORWARDED, Signals
+from fgsched.interactive.terminal import FORWARDED, Signals
 
 _LOOK = 0.5  # seconds between two looks at what reports nothing
 _TWICE = 1.0  # seconds within which a second interrupt cancels the job

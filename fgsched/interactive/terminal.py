@@ -1,15 +1,20 @@
-"""The caller's terminal: raw mode, window size, and copying that never waits for a slow reader."""
+"""The terminal of the caller: raw mode, window size, copying that never waits, and signals as events."""
 
 import errno
 import fcntl
 import os
+import signal
 import struct
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from types import TracebackType
 
 _CHUNK = 1 << 16  # bytes
 _END_OF_INPUT = b"\x04"  # as a terminal in its usual mode reads it
+FORWARDED = (signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # while the job is pending
+_ALL = (*FORWARDED, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH)
 
 
 class Feed:
@@ -146,3 +151,37 @@ def write_all(descriptor: int, data: bytes) -> None:
     """Write everything, however slow the reader is."""
     while data:
         data = data[os.write(descriptor, data) :]
+
+
+class Signals:
+    """Catches signals for a block; `fileno` is readable when there are some."""
+
+    def __enter__(self) -> "Signals":
+        self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._descriptor = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        self._before = {
+            number: signal.signal(number, lambda *_: None)
+            for number in _ALL
+            if signal.getsignal(number) is not signal.SIG_IGN  # nohup
+        }
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.set_wakeup_fd(self._descriptor)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._reading)
+        os.close(self._writing)
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+        return self._reading
+
+    def take(self) -> Iterable[int]:
+        """Return the signals that arrived since the last call."""
+        try:
+            return os.read(self._reading, 256)
+        except BlockingIOError:
+            return b""

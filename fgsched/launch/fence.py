@@ -16,8 +16,7 @@ import fgshim.region as region
 from msgspec import Struct
 
 from fgsched.domain.errors import Refused
-from fgsched.domain.fence import FENCE_DIR
-from fgsched.domain.job import Demand, Gpu, GpuState, Hold, Reading
+from fgsched.domain.job import FENCE_DIR, Demand, Gpu, GpuState, Hold, Reading
 from fgsched.domain.units import format_mebibytes
 from fgsched.lifecycle.launchspec import job_dir
 from fgsched.scheduling.placement import cost, is_suitable

@@ -1,7 +1,9 @@
 """Launch attempts of jobs, follow their shepherds, send them commands, and clean up after them."""
 
 import logging
+import os
 import signal
+import stat
 import struct
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -15,9 +17,9 @@ from msgspec.structs import replace
 
 from fgsched.domain.errors import FgschedError, Refused, StorageError
 from fgsched.domain.job import AdoptedProcess, Job
-from fgsched.domain.jobsteps import JobStep, stored
+from fgsched.domain.jobsteps import TABLE, JobStep, closed, read_table, stored
 from fgsched.domain.states import Tier
-from fgsched.launch import jobsteps, shepherds
+from fgsched.launch import shepherds
 from fgsched.launch.adopted import ORDER
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Following, Watch
@@ -53,8 +55,10 @@ from fgsched.system.process import (
     started_below,
     supervisor_above,
 )
+from fgsched.system.safeopen import open_beneath
 from fgsched.system.spaces import Scratch, Spaces
 
+NAME = "steps/table"  # in the directory of a job
 log = logging.getLogger(__name__)
 _SLACK = 10.0  # seconds after the grace period in which the spawner may still end an inherited job
 _SCAN_MAX_AGE = 0.1  # seconds for which a scan of all processes is reused
@@ -63,6 +67,53 @@ _LAST_WAIT = LAST_WAIT / 1000  # seconds
 _DAEMON_GRACE = 1000  # milliseconds between SIGTERM and SIGKILL for a daemon
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
 _NEVER_HANDLED = (signal.SIGKILL, signal.SIGSTOP)
+
+
+def is_left(run: Path, job: Job) -> bool:
+    """Return whether the directory of a job still exists; its shepherd leaves one that has steps."""
+    return os.path.lexists(f"{run}/job/{job.id}.{job.attempt}")
+
+
+def read(run: Path, job: Job) -> list[JobStep]:
+    """Return the steps of a job by number; [] if there are none or they cannot be read.
+
+    Links and mounts of the user are not followed, and a file that would block is not opened.
+    """
+    try:
+        return read_table(_table(f"{run}/job/{job.id}.{job.attempt}", job.uid))
+    except OSError:
+        return []
+
+
+def read_running(run: Path, job: Job, boot: str) -> list[JobStep]:
+    """Return the steps of a running job by number; a step whose srun was killed has ended.
+
+    Args:
+        boot: id of the current boot.
+    """
+    return [
+        step if not step.pid or is_alive(Identity(step.pid, step.start, boot)) else closed(step, None)
+        for step in read(run, job)
+    ]
+
+
+def _table(directory: str, owner: int) -> bytes:
+    """Return the table of a job's steps. Raises OSError."""
+    if os.path.islink(directory):  # in system mode, into the space of the user
+        directory = os.readlink(directory)
+    above, name = os.path.split(directory)
+    place = os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        descriptor = open_beneath(f"{name}/{NAME}", place, os.O_RDONLY)
+    finally:
+        os.close(place)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != owner:
+            return b""
+        return os.pread(descriptor, TABLE, 0)
+    finally:
+        os.close(descriptor)
 
 
 class PendingLaunch(Struct, frozen=True):
@@ -366,17 +417,17 @@ class Launcher:
 
     def _with_steps(self, job: Job, seen: Result | ShepherdGone) -> Result | ShepherdGone:
         """Add the steps that the directory of an ended job has; `forget` removes the directory."""
-        if not jobsteps.is_left(self.run.path, job):
+        if not is_left(self.run.path, job):
             return seen
         self._left.add(job.id)
-        steps = jobsteps.read(self.run.path, job)
+        steps = read(self.run.path, job)
         if isinstance(seen, Result):
             return seen._replace(srun_steps=stored(steps, seen.ended_at))
         return replace(seen, srun_steps=stored(steps, None))
 
     def steps(self, job: Job) -> list[JobStep]:
         """Return the steps of a running job, by number."""
-        return jobsteps.read_running(self.run.path, job, self.boot)
+        return read_running(self.run.path, job, self.boot)
 
     def kill_remaining(self, job: Job) -> bool:
         """Kill the processes of a job without a shepherd; return True once there are none.

@@ -9,7 +9,7 @@ from fgsched.domain.job import Request
 from fgsched.domain.text import BadValue
 from fgsched.lifecycle.jobscript import command_line
 
-ENTER = '"$FG_PYTHON" -I -m fgsched.containers.enter'  # in a shell of a job
+ENTER = '"$FG_PYTHON" -I -m fgsched.interactive.containers'  # in a shell of a job
 HEADER_LINES = 2  # before the text of a script that runs in a container
 _MODES = {"": True, "rw": True, "ro": False}
 
@@ -52,13 +52,13 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
 
 
 def options(image: str, mounts: str, workdir: str) -> list[str]:
-    """Return the words of `fgsched.containers.enter` for these options."""
+    """Return the words of `fgsched.interactive.containers` for these options."""
     more = [f"--mounts={mounts}"] if mounts else []
     return [f"--image={image}", *more, *([f"--workdir={workdir}"] if workdir else [])]
 
 
 def of_request(request: Request) -> list[str]:
-    """Return the words of `fgsched.containers.enter` for a request with a container."""
+    """Return the words of `fgsched.interactive.containers` for a request with a container."""
     return options(request.container, request.container_mounts, request.container_workdir)
 
 

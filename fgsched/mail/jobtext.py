@@ -4,19 +4,26 @@ import shlex
 import time
 from collections.abc import Sequence
 
-from fgsched.domain.job import WHOLE, OomReport
+from fgsched.domain.job import WHOLE, JobUsage, OomReport
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import GIBIBYTE
-from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.mail import PARTS
-from fgsched.mail.advice import advised
 from fgsched.mail.letters import JobMail
 from fgsched.protocol import JobInfo
+from fgsched.reports.efficiency import (
+    JobRun,
+    MeasuredNeeds,
+    charge_sentences,
+    for_slurm,
+    needs_of,
+    propose,
+)
 from fgsched.reports.mail import Notice, ResourceUse
 from fgsched.reports.numbers import brief_hours, duration_text
 from fgsched.views import job as view
 
+_LEAST_RUN = 60.0  # seconds: a shorter run shows little of what a job needs
 _UNKNOWN = "–"
 _CHANGED = "The file was changed after the end of the job, so its lines are not shown."
 _SHOWN = 5  # other jobs on the same GPU
@@ -27,6 +34,34 @@ _VERBS = {
 }
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def advised(mail: JobMail, usage: JobUsage | None) -> tuple[list[str], list[str]]:
+    """Return sentences about the next run and the words of its header line; nothing if the request fits.
+
+    Only a completed run shows what a job needs. After GPU memory ran out, the line asks for enough memory.
+    """
+    ran = mail.run_seconds
+    if mail.is_summary or mail.ended_at is None or ran is None:
+        return [], []
+    needs = _refused(mail) if mail.state == "OUT_OF_MEMORY" else None
+    if needs is None and mail.state == "COMPLETED" and ran >= _LEAST_RUN:
+        needs = needs_of([JobRun(job=mail.info(usage), total=mail.total or None)])
+    found = propose(needs) if needs is not None else None
+    if found is None:
+        return [], []
+    found = for_slurm(found) if mail.slurm else found
+    charge = charge_sentences(found, usage.charged if usage is not None else 0.0)
+    return [" ".join([*found.reasons, *charge])], [found.mark, *found.tokens]
+
+
+def _refused(mail: JobMail) -> MeasuredNeeds | None:
+    """Return the bytes that a job without enough GPU memory needed; None if no allocation was refused."""
+    if mail.oom is None or not mail.oom.asked:
+        return None
+    return MeasuredNeeds(
+        gpus=len(mail.gpus), share=mail.share, memory=None, refused=mail.oom.held + mail.oom.asked
+    )
 
 
 def subject(mail: JobMail) -> str:

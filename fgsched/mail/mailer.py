@@ -19,13 +19,22 @@ from msgspec.structs import replace
 from fgsched.accounting.ledger import Reader
 from fgsched.crash import point
 from fgsched.domain.errors import Refused, StorageError
+from fgsched.domain.job import JobUsage
 from fgsched.domain.text import clean
-from fgsched.domain.usage import JobUsage
-from fgsched.mail.addresses import host_name, resolved, sender_of
-from fgsched.mail.composing import compose
-from fgsched.mail.letters import JobMail, Letter, MailSettings, Message, from_bytes, is_cut_short, to_bytes
+from fgsched.mail.letters import (
+    JobMail,
+    Letter,
+    MailSettings,
+    Message,
+    from_bytes,
+    host_name,
+    is_cut_short,
+    resolved,
+    sender_of,
+    to_bytes,
+)
 from fgsched.mail.spool import Spool
-from fgsched.mail.transport import Later, Never, send
+from fgsched.mail.transport import Later, Never, compose, send
 from fgsched.system import locks
 from fgsched.system.outputs import tail
 

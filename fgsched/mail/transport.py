@@ -1,22 +1,28 @@
-"""Give a message to the local sendmail or to an SMTP server, within a deadline."""
+"""Compose a message, and give it to the local sendmail or to an SMTP server within a deadline."""
 
+import email.policy
+import email.utils
 import os
 import signal
 import smtplib
 import ssl
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from email.message import EmailMessage
 from pathlib import Path
 from types import FrameType
 
-from fgsched.mail.letters import MailSettings
+from fgsched.domain.text import storable
+from fgsched.mail.letters import MailSettings, Message, sender_of
 from fgsched.system import capture
 
 _TEMPORARY = 75  # exit status of sendmail, from sysexits.h
 _PERMANENT = {64, 65, 67, 68}  # usage, data, no such user, no such host
 _ABOUT_MESSAGE = (smtplib.SMTPSenderRefused, smtplib.SMTPDataError)  # other refusals are of the server
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+_POLICY = email.policy.SMTP.clone(max_line_length=998)  # filters read subjects line by line
+_LONGEST_SUBJECT = 400  # characters
 
 
 class Later(Exception):
@@ -136,3 +142,27 @@ def _text(said: bytes | str) -> str:
 
 
 _WAYS = {"sendmail": _by_sendmail, "smtp": _by_smtp}
+
+
+def compose(name: str, message: Message, to: Iterable[str], settings: MailSettings, host: str) -> bytes:
+    """Return the bytes of a message. `name` becomes its Message-ID, so that a repetition has the same one."""
+    mail = EmailMessage(policy=_POLICY)
+    mail["From"] = f"fgsched <{sender_of(settings, host)}>"
+    mail["To"] = ", ".join(to)
+    mail["Subject"] = _header(message.subject)
+    mail["Date"] = email.utils.formatdate(message.at, localtime=True)
+    mail["Message-ID"] = f"<{name}@{host}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content(storable(message.text), cte="quoted-printable")
+    if message.html:
+        mail.add_alternative(storable(message.html), subtype="html", cte="quoted-printable")
+    for one in message.attachments:
+        main, _, sub = one.kind.partition("/")
+        mail.add_attachment(one.data, maintype=main, subtype=sub, filename=one.name)
+    return mail.as_bytes()
+
+
+def _header(text: str) -> str:
+    """Return a text for a header: on one line, without control characters."""
+    shown = "".join(char if char.isprintable() else " " for char in storable(text))
+    return " ".join(shown[:_LONGEST_SUBJECT].split())

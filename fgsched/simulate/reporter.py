@@ -49,7 +49,7 @@ def answer(accounts: Path, line: bytes, now: float) -> Made:
 
 
 def _replay(facts: Facts, limits: HostLimits) -> tuple[Replayed, ...]:
-    from fgsched.simulate.onemore import one_more_card  # it costs memory that the other reports do not need
+    from fgsched.simulate.replay import one_more_card  # it costs memory that the other reports do not need
 
     return one_more_card(facts, limits)
 

@@ -12,9 +12,8 @@ from types import FrameType
 
 from fgsched.gpus import vendors
 from fgsched.slurm import slots
-from fgsched.slurm.environment import of_step, of_task
-from fgsched.slurm.step import SrunStep, StepRefused
-from fgsched.slurm.steprecord import Recorded
+from fgsched.slurm.slots import Recorded
+from fgsched.slurm.step import SrunStep, StepRefused, of_step, of_task
 from fgsched.slurm.streams import Inputs, Outputs
 from fgsched.system.process import CANCEL_STEP, descendants, kill
 
@@ -34,7 +33,7 @@ def run(step: SrunStep, environ: Mapping[str, str]) -> int:
         with Recorded(environ, step, number, chosen) as recorded:
             base = of_step(step, environ, number, gpus)
             if step.terminal:
-                from fgsched.slurm.terminal import spawn
+                from fgsched.slurm.streams import spawn
 
                 recorded.status = spawn(step.program(0), _of(step, base, 0, gpus), step.directory)
                 return code_of(recorded.status)

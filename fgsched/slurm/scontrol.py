@@ -1,6 +1,7 @@
 """Answer the requests of scontrol that fgctl does not have: host lists, nodes, configuration."""
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from fgsched import protocol
@@ -10,11 +11,12 @@ from fgsched.domain.errors import NoSuchJob, Refused, StorageError
 from fgsched.domain.job import GpuState
 from fgsched.lifecycle import arrays
 from fgsched.slurm.getopt import BadLine, parse
-from fgsched.slurm.hostlist import expand, fold
 from fgsched.views import gres, layouts
 from fgsched.views.display import host_name
 from fgsched.views.getopt import known_of
 
+_MOST = 65_536  # hosts of one range
+_PART = re.compile(r"([^\[\],]*)(?:\[([0-9,-]*)\])?([^\[\],]*)")
 _KNOWN = known_of(
     "json yaml oneliner details all hide quiet verbose clusters= cluster= sibling local future federation",
     "o:oneliner d:details a:all Q:quiet v:verbose M:clusters F:future",
@@ -22,6 +24,57 @@ _KNOWN = known_of(
 _OF_JOBS = ("hold", "release", "requeue", "requeuehold", "suspend", "resume", "top", "uhold", "wait_job")
 _NONE = ("licenses", "topology", "burstbuffer", "dwstat", "federation", "frontend")
 VERSION = "22.05.8"  # of the Slurm whose answers these are
+
+
+def expand(text: str) -> list[str]:
+    """Return the names of a list, in its order; numbers keep their width. Raises BadLine."""
+    names: list[str] = []
+    for part in re.split(r",(?![^\[]*\])", text):
+        match = _PART.fullmatch(part)
+        if not part:
+            continue
+        if match is None:
+            raise BadLine(f"Invalid hostlist: {part}")
+        before, ranges, after = match.groups()
+        names += [f"{before}{number}{after}" for number in _numbers(ranges)] if ranges else [part]
+    return names
+
+
+def fold(names: list[str]) -> str:
+    """Return names as a host list; names that differ only in a final number become one range."""
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        match = re.fullmatch(r"(.*?)([0-9]+)", name)
+        groups.setdefault(match[1] if match else f"{name}\0", []).append(match[2] if match else "")
+    return ",".join(_folded(before, numbers) for before, numbers in groups.items())
+
+
+def _numbers(ranges: str) -> list[str]:
+    found = []
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or "0").isdecimal():
+            raise BadLine(f"Invalid hostlist: [{ranges}]")
+        if not 0 <= int(last or first) - int(first) <= _MOST:
+            raise BadLine(f"Invalid hostlist: [{ranges}]")
+        width = len(first)
+        found += [str(number).zfill(width) for number in range(int(first), int(last or first) + 1)]
+    return found
+
+
+def _folded(before: str, numbers: list[str]) -> str:
+    if before.endswith("\0"):
+        return before[:-1]
+    if len(numbers) == 1:
+        return f"{before}{numbers[0]}"
+    runs: list[list[str]] = []
+    for number in sorted(numbers, key=int):
+        if runs and int(number) == int(runs[-1][-1]) + 1 and len(number) == len(runs[-1][-1]):
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    listed = ",".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f"{before}[{listed}]"
 
 
 def answer(words: Sequence[str], environ: Mapping[str, str]) -> str | None:

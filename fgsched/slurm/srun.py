@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from fgsched.domain.text import BadValue
 from fgsched.lifecycle.containers import options as options_of_container
 from fgsched.lifecycle.containers import parse_image, parse_mounts
-from fgsched.slurm.cpubind import read_binding
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.slurm.inputs import of_srun, of_step
 from fgsched.slurm.running import run
-from fgsched.slurm.step import SrunStep, StepRefused
-from fgsched.slurm.taskfile import read_programs
+from fgsched.slurm.step import SrunStep, StepRefused, read_binding, read_programs
 from fgsched.views.getopt import known_of
 
 KNOWN = known_of(
@@ -96,7 +94,7 @@ def _enters(given: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, 
             parse_mounts(mounts)
     except BadValue as error:
         raise StepRefused(f"srun: error: {error.cause}", 1) from None
-    return environ["FG_PYTHON"], "-I", "-m", "fgsched.containers.enter", *words, "--"
+    return environ["FG_PYTHON"], "-I", "-m", "fgsched.interactive.containers", *words, "--"
 
 
 def _check_host(given: Mapping[str, str]) -> None:

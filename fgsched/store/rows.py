@@ -12,10 +12,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.domain.job import Ended, Hold, Job, Request
+from fgsched.domain.job import Ended, Hold, Job, JobUsage, Request
 from fgsched.domain.states import JobState
 from fgsched.domain.text import storable
-from fgsched.domain.usage import JobUsage
 from fgsched.store.schema import DEFAULTS, EMPTY_ROW, OF_END, OF_JOB, SAVED, StoredColumn
 
 _MOST = 10**7  # attempts, slots, restarts or tasks that a job can have

@@ -5,15 +5,23 @@ The rules are in /etc/security, in the form of limits.conf(5).
 
 import os
 import resource
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from fgsched.domain.text import lazy_regex
 from fgsched.lifecycle.launchspec import UNLIMITED, ResourceLimits, lower
 
 _INIT_LIMITS = Path("/proc/1/limits")
+_LINGER = Path("/var/lib/systemd/linger")
+_SESSION = lazy_regex(r"/session-[^/\s]+\.scope")
+_MANAGER = lazy_regex(r"/user@[0-9]+\.service")
+_DEADLINE = 5  # seconds for a question to logind
+
+
 _FILE, _FOLDER = Path("/etc/security/limits.conf"), Path("/etc/security/limits.d")
 _MAX_AGE = 5.0  # seconds for which the files are not read again
 _KIB, _MINUTE = 1024, 60
@@ -216,3 +224,35 @@ def _read_text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def reason(cgroups: str, *, kills: bool, lingers: bool) -> str:
+    """Return why the last logout of a user ends a process; "" if it does not.
+
+    Args:
+        cgroups: those of the process, as /proc/PID/cgroup has them.
+        kills: `KillUserProcesses` of logind.
+        lingers: whether the user's manager stays without a login.
+    """
+    if _MANAGER.search(cgroups):
+        return "" if lingers else "it runs below the user's service manager, which ends without linger"
+    if _SESSION.search(cgroups) and kills:
+        return "logind has KillUserProcesses=yes"
+    return ""
+
+
+def reason_for(pid: int, user: str) -> str:
+    """Return why the last logout of a user ends a process; "" if it does not, or if that is unknown."""
+    with suppress(OSError):
+        cgroups = Path(f"/proc/{pid}/cgroup").read_text()
+        return reason(cgroups, kills=_kills(), lingers=(_LINGER / user).exists())
+    return ""
+
+
+def _kills() -> bool:
+    """Return whether logind ends all processes of a session at its end."""
+    command = ["loginctl", "show-session", "--property=KillUserProcesses", "--value"]
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=True)
+        return done.stdout.strip() == "yes"
+    return False

@@ -19,6 +19,8 @@ from fgsched.system.limits import name_of
 _PRIORITY = 10  # nice steps: with thirty busy jobs on a CPU the controller still gets a quarter of it
 _OOM_SCORE_ADJ = -500  # as in the systemd unit
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
+
+
 _STATUS, _CAP_SYS_RESOURCE = Path("/proc/self/status"), 24
 _AUTOGROUP = Path("/proc/self/autogroup")  # with autogroups the nice value of the session counts
 

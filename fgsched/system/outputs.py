@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from fgsched.system.identity import become
+from fgsched.system.safeopen import become
 
 _BYTES = 1 << 14  # of output that is examined
 _MOST = 2 * _BYTES  # that the reader may write; its process belongs to the user

@@ -1,6 +1,10 @@
-"""Tell why a library that is preloaded by the environment is not in a process."""
+"""Variables of the dynamic loader, and why a preloaded library is not in a process.
+
+Jobs and commands of users get these variables, and the own interpreters do not.
+"""
 
 import struct
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
@@ -10,6 +14,8 @@ _SEGMENT = struct.Struct("<IIQQQQQQ")
 _INTERPRETER = 3  # type of the segment that names the dynamic linker
 _AT_SECURE = 23  # entry of the auxiliary vector: 1 if the program has privileges that its user lacks
 _MOST_SEGMENTS = 128
+_ASIDE = "FG_CALLER_"  # before the name of a variable that is put aside
+_VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT")
 
 
 def why_not_preloaded(pid: int) -> str:
@@ -52,3 +58,34 @@ def _is_secure(pid: int) -> bool:
         return False
     pairs = struct.iter_unpack("@LL", data[: len(data) // 16 * 16])
     return (_AT_SECURE, 1) in pairs
+
+
+_own: dict[str, str | None] = {}  # variable that was put aside -> its value for the own interpreters
+
+
+def restore(environ: MutableMapping[str, str]) -> None:
+    """Give the variables back to the environment; the loader of this process has read it."""
+    for name in _VARIABLES:
+        if (value := environ.pop(_ASIDE + name, None)) is not None:
+            _own[name] = environ.get(name)
+            environ[name] = value
+
+
+def put_aside(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for another own interpreter: the variables are put aside as for this process."""
+    changed = dict(environ)
+    for name, own in _own.items():
+        if (value := changed.pop(name, None)) is not None:
+            changed[_ASIDE + name] = value
+        if own is not None:
+            changed[name] = own
+    return changed
+
+
+def of_users(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with the variables as the caller of the first command had them."""
+    changed = dict(environ)
+    for name in _VARIABLES:
+        if (value := changed.pop(_ASIDE + name, None)) is not None:
+            changed[name] = value
+    return changed

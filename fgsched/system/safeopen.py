@@ -1,12 +1,23 @@
-"""Open only safe files: no other user can change them, and no user's link or mount leads to them."""
+"""Open only safe files, and become another user for good in a child process that root has forked.
+
+A file is safe if no other user can change it, and no user's link or mount leads to it.
+"""
 
 import ctypes
 import os
 import struct
+from collections.abc import Sequence
+from contextlib import suppress
 from errno import ENOSYS
 from pathlib import Path
 
 from fgsched.domain.errors import Refused
+
+_LOGIN_UID = Path("/proc/self/loginuid")
+_UNSET = "4294967295"
+_KEYCTL = {"x86_64": 250, "aarch64": 219}
+_JOIN_SESSION_KEYRING = 1
+
 
 # -- files that root relies on ------------------------------------------------
 
@@ -63,3 +74,38 @@ def open_beneath(path: str, place: int, flags: int) -> int:
     if number == ENOSYS:
         return os.open(path, flags, dir_fd=place)
     raise OSError(number, os.strerror(number), path)
+
+
+def become(uid: int, gid: int, groups: Sequence[int]) -> None:
+    """Take a session, the login uid, an empty keyring, groups and ids of a user, between fork and exec.
+
+    Once the process has executed a program, its user can trace it and use whatever root has left to it: a
+    terminal, into which it could type, or keys.
+
+    Raises:
+        OSError: the step failed; no program may be executed.
+    """
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    take_login_uid(uid)
+    if number := _KEYCTL.get(os.uname().machine):  # where a sandbox refuses the call, it refuses every use
+        _LIBC.syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None)
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def take_login_uid(uid: int) -> None:
+    """Set the login uid of the kernel's audit: a process without one can choose that of any user.
+
+    Kernels without audit have none. One that is set already cannot be changed without a capability.
+
+    Raises:
+        OSError: it stays unset.
+    """
+    try:
+        with suppress(FileNotFoundError):
+            _LOGIN_UID.write_text(str(uid))
+    except OSError:
+        if _LOGIN_UID.read_text() == _UNSET:
+            raise

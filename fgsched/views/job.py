@@ -10,12 +10,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from fgsched.domain.job import WHOLE, OomReport
+from fgsched.domain.job import WHOLE, JobUsage, OomReport
 from fgsched.domain.jobsteps import highest
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import HOUR
 from fgsched.domain.units import GIBIBYTE, format_indices, format_mebibytes, format_share
-from fgsched.domain.usage import JobUsage
 from fgsched.lifecycle.launchspec import Files
 from fgsched.protocol import JobInfo
 

@@ -2,7 +2,7 @@
  *
  * `fgsched-python`, which the installer of the package wrote, names the interpreter in its first lines. `-I` makes
  * that ignore PYTHONHOME, PYTHONPATH and their like. Jobs shall get the variables of the loader: they are put aside
- * under other names, and fgsched/system/loader.py restores them.
+ * under other names, and fgsched/system/preloading.py restores them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 #include "front.h"
 
-#define ASIDE "FG_CALLER_" /* as in fgsched/system/loader.py */
+#define ASIDE "FG_CALLER_" /* as in fgsched/system/preloading.py */
 
 static const char *const of_loader[] = {"LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"};
 

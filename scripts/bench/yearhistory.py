@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
 from fgsched.accounting.records import Card, CardUse, Demand, ForeignUse, JobAccount, Minute, Owner, OwnerUse
 from fgsched.controller.moving import account_of
-from fgsched.domain.job import WHOLE, Ended, HostLimits, Job, Request
+from fgsched.domain.job import WHOLE, Ended, HostLimits, Job, JobUsage, Request
 from fgsched.domain.states import JobState, Reason
-from fgsched.domain.usage import JobUsage
 from fgsched.gpus.simulated import parse
 from fgsched.simulate import SimHost, replay
 from fgsched.simulate.metrics import TaskOutcome

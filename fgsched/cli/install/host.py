@@ -1,28 +1,36 @@
-"""Find out what this host has, for `fgsched init`."""
+"""Find out what this host has, for `fgsched init`, and check it with a job of an ordinary user."""
 
 import grp
 import os
 import pwd
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
+from fgsched import protocol
 from fgsched.cli.install.plan import PathContent
 from fgsched.cli.install.texts import OPERATORS, Hardware, InstalledGpu
 from fgsched.cli.shells import COMMANDS
+from fgsched.client import Client, TimedOut
 from fgsched.config.schema import Config
 from fgsched.domain.errors import FgschedError, Refused
+from fgsched.domain.states import JobState
 from fgsched.gpus import discover, vendors
-from fgsched.system.safeopen import refuse_unless_safe
+from fgsched.system.safeopen import become, refuse_unless_safe
 from fgshim import library, spawner
 
 _PREFIXES = ("usr", "usr/local")  # where shells, man and init systems look
+_PATIENCE = 120.0  # seconds that the submission, and then the job, may take
+
+
 _FIRST_USER, _LAST_USER = 1000, 60_000  # uids of people
 _UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 SENDMAIL = "/usr/sbin/sendmail"
@@ -175,3 +183,74 @@ def ordinary_user(environ: Mapping[str, str], accounts: Callable[[], Iterable[pw
     named = [one.pw_name for one in people if one.pw_name == environ.get("SUDO_USER")]
     logins = [one.pw_name for one in people if not one.pw_shell.endswith(("nologin", "false"))]
     return next(iter([*named, *logins]), "nobody")
+
+
+def check(client: Client, user: str, gpus: int, *, patience: float = _PATIENCE) -> str:
+    """Run a job of an ordinary user on all GPUs; return what was found.
+
+    Args:
+        gpus: number of GPUs that the job requests; 0: none.
+        patience: seconds that the job may take.
+
+    Raises:
+        Refused: the job was refused, failed, or did not end in time; it is cancelled then.
+    """
+    job = _submitted(user, gpus)
+    try:
+        (ended,) = client.call(protocol.Wait(ids=[job]), patience=patience).jobs
+    except TimedOut:
+        raise _too_late(client, job, user, patience) from None
+    if ended.state != JobState.COMPLETED.value:
+        why = f"{ended.state}, exit status {ended.exit_code}"
+        raise Refused(f"the job of {user} failed: {why}", "fgsched doctor --system may tell why.")
+    return f"checked: a job of {user} ran" + (f" on {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "")
+
+
+def as_user(name: str) -> dict[str, Any]:
+    """Return the arguments with which `subprocess` runs a program as a user, without root's environment.
+
+    Raises:
+        KeyError: there is no such user.
+    """
+    account = pwd.getpwnam(name)
+    groups = os.getgrouplist(name, account.pw_gid)
+    return {
+        "preexec_fn": partial(become, account.pw_uid, account.pw_gid, groups),
+        "env": {"PATH": os.defpath, "HOME": account.pw_dir, "USER": name},
+        "cwd": "/",
+        "stdin": subprocess.DEVNULL,
+    }
+
+
+def _submitted(user: str, gpus: int) -> int:
+    """Submit the job as its user; return its id. Raises Refused."""
+    test = f'test "$(id -u)" = {pwd.getpwnam(user).pw_uid} && test -n "$FG_JOB_ID"'
+    demand = [f"--gpus={gpus}"] if gpus else []
+    words = ["--parsable", "--time=1", "--chdir=/", "--output=/dev/null", "-J", "check"]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-m", "fgsched.cli.fgsub", *words, *demand, f"--wrap={test}"],
+            **as_user(user),
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        why = f"fgsub, as {user}, did not submit a job within {_PATIENCE:.0f} seconds"
+        raise Refused(why, "fgsched doctor --system may tell why.") from None
+    if done.returncode:
+        why = done.stderr.strip() or f"exit status {done.returncode}"
+        raise Refused(f"the job of {user} failed: {why}", "fgsched doctor --system may tell why.")
+    return int(done.stdout)
+
+
+def _too_late(client: Client, job: int, user: str, patience: float) -> Refused:
+    """Cancel the job; return an error with the state in which it was."""
+    wanted = protocol.ListQueue(where=protocol.Where(id=[job]), fields=("id", "state", "reason"), recent=True)
+    (seen,) = client.call(wanted).jobs
+    client.call(protocol.Cancel(ids=[job]))
+    why = f"it was {seen.state.value} ({seen.reason.value})"
+    return Refused(
+        f"job {job} of {user} did not end within {patience:.0f} seconds: {why}, and is cancelled",
+        "fginfo -l shows which GPUs accept jobs. Then run: fgsched init --check",
+    )

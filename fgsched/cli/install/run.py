@@ -12,7 +12,7 @@ from fgsched.cli.command import warn, write
 from fgsched.cli.install import host as hosts
 from fgsched.cli.install import plan, slurmnames, wanted
 from fgsched.cli.install.carry import STATE, Carrier, Manifest, below, run
-from fgsched.cli.install.checking import check
+from fgsched.cli.install.host import check
 from fgsched.cli.install.plan import Action, LeavePath, Make, Remove, Undo
 from fgsched.cli.install.texts import OPERATORS
 from fgsched.cli.stopping import end_all, stop

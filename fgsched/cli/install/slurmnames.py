@@ -2,11 +2,12 @@
 
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from fgsched.cli.install import namecompletions
+from fgsched.cli import shells
 from fgsched.domain.errors import Refused
 from fgsched.system import places
 from fgsched.system.paths import written
@@ -30,6 +31,48 @@ _USUAL = ("/usr/local/bin",)  # of all users, whatever PATH root has
 _HEAD = 400  # bytes of a file in which the mark is
 _NOT_IN_PATH = "{0} is not in PATH. Add to ~/.bashrc: export PATH={0}:$PATH\n"
 _ADMINISTRATORS = 0o002  # a group of administrators can write to /usr/local/bin
+
+
+def command_line(name: str) -> str:
+    """Return the command line that runs the command of a name, or prints its words.
+
+    It is not the name itself, which could be that of a real Slurm by then. The native programs protect the
+    interpreter from the caller's variables.
+    """
+    native = Path(sys.executable).with_name("fgq" if name in ("squeue", "scancel") else "fgsub")
+    if native.exists():
+        return f"{shlex.quote(str(native))} --named={name}"
+    return f"{shlex.quote(sys.executable)} -I -m fgsched.slurm.names {name}"
+
+
+def shell_folders(programs: Path) -> dict[str, Path]:
+    """Return the directory of each shell for names in this directory.
+
+    There are none unless it is a `bin` beside a `share`: shells look there, as beside ~/.local/bin.
+    """
+    if programs.name != "bin" or not (programs.parent / "share").is_dir():
+        return {}
+    return {shell: programs.parent / place for shell, place in shells.FOLDERS.items()}
+
+
+def files(programs: Path, names: Iterable[str], mark: str) -> dict[Path, str]:
+    """Return the files for names in this directory, with their text.
+
+    `mark`: a comment at the beginning of each.
+    """
+    return {
+        place / shells.FILES[shell].replace("NAME", name): _marked(
+            shells.file_text(shell, name, command_line(name)), mark
+        )
+        for shell, place in shell_folders(programs).items()
+        for name in names
+    }
+
+
+def _marked(text: str, mark: str) -> str:
+    """Insert a comment, after the line that zsh must find first."""
+    first, rest = text.split("\n", 1)
+    return f"{first}\n{mark}\n{rest}" if first.startswith("#compdef") else f"{mark}\n{text}"
 
 
 def command_of(name: str) -> str:
@@ -56,7 +99,7 @@ def install(folder: Path, environ: Mapping[str, str]) -> str:
     """
     _make(folder)
     _refuse_others(folder, environ)
-    for place in namecompletions.folders(folder).values():
+    for place in shell_folders(folder).values():
         _make(place)
     for name in names():
         _write(folder / name, program(name), 0o755)
@@ -103,7 +146,7 @@ def own_in_path(environ: Mapping[str, str]) -> list[str]:
 
 def program(name: str) -> bytes:
     """Return the program of one name."""
-    command = namecompletions.command_line(name)
+    command = command_line(name)
     before = _prompts(name) if name in _WITH_PROMPTS else b""
     return b'%s\n%s\n%sexec %s "$@"\n' % (_SHELL, _MARK, before, os.fsencode(command))
 
@@ -114,11 +157,11 @@ def _prompts(name: str) -> bytes:
 
 
 def _completions(folder: Path) -> dict[Path, str]:
-    return namecompletions.files(folder, names(), _MARK.decode())
+    return files(folder, names(), _MARK.decode())
 
 
 def _about_completions(folder: Path, done: str) -> str:
-    shares = namecompletions.folders(folder)
+    shares = shell_folders(folder)
     return f"completions for {', '.join(shares)}: {done} {folder.parent / 'share'}\n" if shares else ""
 
 

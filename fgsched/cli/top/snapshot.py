@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from fgsched.domain.job import WHOLE
+from fgsched.domain.job import WHOLE, JobUsage
 from fgsched.domain.states import JobState
-from fgsched.domain.usage import JobUsage
 from fgsched.protocol import GpuInfo, JobInfo, OnGpu
 
 FIELDS = (  # attributes of JobInfo

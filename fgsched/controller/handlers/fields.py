@@ -12,10 +12,9 @@ from fgsched.controller.handlers.unmet import UnmetConditions
 from fgsched.controller.jobtable import JobTable, class_of
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import WHOLE, Demand, Ended, Hold, Job, Request
+from fgsched.domain.job import WHOLE, Demand, Ended, Hold, Job, JobUsage, Request
 from fgsched.domain.jobsteps import JobStep, read_stored
 from fgsched.domain.states import JobState
-from fgsched.domain.usage import JobUsage
 from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
 from fgsched.lifecycle.arrays import format_array, split_reference
 from fgsched.lifecycle.enforcement import compute_policy_of, is_hooked, others_of, preload_of

@@ -21,8 +21,7 @@ from fgsched.lifecycle.arrays import bits_of, lowest, parse_array, size
 from fgsched.lifecycle.dependencies import LAST, Term, for_task, parse_dependency
 from fgsched.lifecycle.enforcement import check_tier
 from fgsched.lifecycle.mail import parse_mail_types
-from fgsched.mail.addresses import check_address
-from fgsched.mail.letters import MailSettings
+from fgsched.mail.letters import MailSettings, check_address
 from fgsched.protocol import Batch
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit, check_plain
 from fgsched.scheduling.limits import LimitedUser, check_pending

@@ -1,6 +1,6 @@
 """Execute a command in a container with the GPUs and the limits of this job.
 
-`python -I -m fgsched.containers.enter --image=IMAGE [--mounts=LIST] [--workdir=DIR] -- COMMAND [ARGUMENT]…`
+`python -I -m fgsched.interactive.containers --image=IMAGE [--mounts=LIST] [--workdir=DIR] -- COMMAND …`
 or, for the script of a job, `… --script FILE [ARGUMENT]…`. The container runtime replaces this process.
 """
 
@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from fgsched.containers import runtimes
-from fgsched.containers.inside import ContainerFence, Inside, without_nested
 from fgsched.domain.errors import FgschedError, Refused
 from fgsched.domain.vendor import VendorFacts
 from fgsched.gpus import vendors
+from fgsched.interactive import runtimes
 from fgsched.interactive.agent import execute
+from fgsched.interactive.runtimes import ContainerFence, Inside, without_nested
 from fgsched.launch.fence import seal_of
 from fgsched.lifecycle.containers import HEADER_LINES, RUNTIMES, Mount, choose, is_path, parse_mounts
 from fgsched.lifecycle.visible import translated

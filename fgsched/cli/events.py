@@ -1,13 +1,14 @@
-"""Wait until a job runs: fgctl wait_job."""
+"""Follow events: `fgctl wait_job` waits until a job runs, `fgctl subscribe` prints them."""
 
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 from fgsched import protocol
-from fgsched.client import Client
+from fgsched.client import Client, find_places
 from fgsched.domain.errors import NoSuchJob, Refused
 from fgsched.domain.states import JobState
-from fgsched.hooks.subscription import follow
+from fgsched.hooks.subscription import BEGUN, follow, lines_of
 from fgsched.lifecycle.arrays import split_reference
 from fgsched.views.choices import spelled
 
@@ -50,3 +51,15 @@ def _states(client: Client, name: int | str) -> set[JobState]:
     if all(state.is_final for state in states):
         raise Refused(f"job {name} has ended: {page.jobs[-1].state.value}", f"fgacct -j {name} shows it.")
     return states
+
+
+def subscribe(output: TextIO, *, as_json: bool) -> None:
+    """Print events until the reader goes away. The first JSON object says that the subscription has begun."""
+    with Client(find_places(), may_start=False) as client:
+        batches = follow(client, "")
+        next(batches)
+        output.write(f"{BEGUN}\n" if as_json else "")
+        output.flush()
+        for batch in batches:
+            output.writelines(f"{line}\n" for line in lines_of(batch, as_json=as_json))
+            output.flush()

@@ -1,1 +1,0 @@
-"""Containers of jobs: the hook, the GPUs and the directories of a job inside the user's image."""
