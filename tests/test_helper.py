@@ -18,6 +18,7 @@ from fgsched.accounting.periods import Choice
 from fgsched.accounting.process import AccountantProcess
 from fgsched.controller.bookkeeping import Bookkeeper
 from fgsched.gpus.backend import READING
+from fgsched.gpus.nvidia import FACTS
 from fgsched.gpus.sampler import Sampler
 from fgsched.gpus.selection import Selection
 from fgsched.hooks.process import HookRunner, RelayProcess
@@ -171,7 +172,7 @@ class Readings(Owner):
     """Questions about GPUs: they are asked one after another, and again when the supervisor has ended."""
 
     def build(self):
-        self.sampler, self.todo = Sampler(Selection(), PATIENCE), []
+        self.sampler, self.todo = Sampler(Selection(), PATIENCE, FACTS.source), []
         self.sampler.start()
         self.helper = self.sampler._supervisor
         self.loop.watch(self.sampler, self.read)
