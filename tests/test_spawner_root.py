@@ -16,7 +16,7 @@ import pytest
 
 from awaiting import rest
 from fixtures_spawner import NEEDS_SPAWNER
-from spawner_driver import BECOME_USER, CANCEL, Gate, Result, is_gone, spawning
+from spawner_driver import BECOME_USER, CANCEL, Gate, Result, await_end, is_gone, spawning
 
 pytestmark = [
     *NEEDS_SPAWNER,
@@ -494,6 +494,49 @@ def test_a_run_directory_without_room_for_a_claim_runs_nothing(place, home):
     with tmpfs(place / "run", options), spawning(place) as one:
         job = one.launch("#!/bin/sh\n", **home)
         assert (job.answer.errno, os.listdir(one.run / "claim")) == (errno.ENOSPC, [])
+
+
+def fill(run):
+    """Leave no inode in the run directory; return how it has room again."""
+    made = []
+    with suppress(OSError):
+        while True:
+            made.append(run / f"filler{len(made)}")
+            made[-1].touch()
+    return lambda: [path.unlink() for path in made[:-1]]
+
+
+def refuse_writes(run):
+    """Mount the run directory for reading only; return how it is writable again."""
+    subprocess.run(["mount", "-o", "remount,ro", run], check=True)
+    return lambda: subprocess.run(["mount", "-o", "remount,rw", run], check=True)
+
+
+@pytest.mark.parametrize("refuse", [fill, refuse_writes])
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_result_is_kept_in_memory_until_the_disk_takes_it(place, refuse, number):
+    """The second job has the files of the first one, where it can."""
+    gate, go = Gate(place / "gate"), Gate(place / "go")
+    with tmpfs(place / "run", "size=1m,nr_inodes=60,mode=755"), spawning(place) as one:
+        for job in range(1, number):
+            one.launch("#!/bin/sh\n", job=job).over()
+        job = one.launch(f"#!/bin/sh\necho up >{gate.path}; read -r line <{go.path}; exit 7\n", job=9)
+        gate.line()
+        accept = refuse(place / "run")
+        os.write(go.fd, b"go\n")
+        until_stored_or_asleep(job)
+        assert refuse is fill or not os.path.lexists(job.link)
+        accept()
+        assert job.result().exit_code == 7
+        await_end(job.answer.pid)
+        assert os.listdir(place / "run/job") == []
+
+
+def until_stored_or_asleep(job):
+    """Wait until the shepherd has stored the result, or has been refused and pauses."""
+    calls = Path(f"/proc/{job.answer.pid}/wchan")
+    while not os.path.lexists(job.link) and "nanosleep" not in calls.read_text():
+        rest()
 
 
 def test_a_full_disk_of_the_users_is_a_failure(spawner, place, home):

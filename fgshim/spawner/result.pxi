@@ -104,7 +104,7 @@ cdef int fails_for_good(const Slot *slot, int error) noexcept nogil:
 
 
 cdef int store(Slot *slot, const char *text, char *detail) noexcept nogil:
-    """Store the result; retry until the disk accepts it. Return 0 if it never can be stored.
+    """Store the result; retry until the disk accepts it. Return 0 if it never can be stored, 2 if it had to wait.
 
     The text is tried without its detail before it is given up. The controller then records that the
     status is unknown.
@@ -129,7 +129,7 @@ cdef int store(Slot *slot, const char *text, char *detail) noexcept nogil:
         nanosleep(&wait, NULL)
         pause = pause * 2 if pause < 5000 else 10000
     slot.phase = STORED
-    return 1
+    return 1 if pause == 10 else 2
 
 
 cdef int finish(Slot *slot) noexcept nogil:
@@ -154,5 +154,7 @@ cdef int finish(Slot *slot) noexcept nogil:
     crash(b"shepherd_before_result")
     is_stored = store(slot, text, detail)
     job_region = 0  # is_clean closes the descriptor
+    if is_stored == 2:
+        remove_job_directory(slot)  # the disk may have refused that, too
     crash(b"shepherd_after_result")
     return is_stored
