@@ -108,7 +108,7 @@ def test_a_line_that_the_controller_reads_makes_the_job_of_a_list_with_this_line
     path = f"{tmp_path}:{os.environ['PATH']}"
     env = {"TZ": "Asia/Tokyo", "FGSUB_ACCOUNT": "lab", "PATH": path}
     words = ["--hold", *(word for word in line if word != "--parsable")]
-    (site.path / "jobs.txt").write_text(command_line(words).replace("\n", " ") + "\n")
+    (site.path / "jobs.txt").write_bytes(os.fsencode(command_line(words).replace("\n", " ") + "\n"))
     words = [word.replace("\n", " ") for word in words]
     read = call(site, *PYTHON, *words, env=env)
     listed = call(site, *PYTHON, "--batch=jobs.txt", env=env)
