@@ -123,6 +123,17 @@ def test_a_fair_job_has_the_rest_of_the_gpu(simulator):
     assert (hard.gpu, fair.gpu) == (pytest.approx(25, abs=3), pytest.approx(75, abs=4))
 
 
+@pytest.mark.parametrize("hard", [1, 2, 3])
+@pytest.mark.parametrize("free", [1, 2])
+def test_jobs_beside_some_without_turns_have_their_shares_or_what_they_would_have_without_turns(
+    simulator, hard, free
+):
+    jobs = (f"share=25,{PRODUCT}",) * hard + (f"share=25,none,{PRODUCT}",) * free
+    turns, none = (simulator.run(jobs, turns=on, seconds=10) for on in (1, 0))
+    for job, without in list(zip(turns, none, strict=True))[:hard]:
+        assert job.gpu >= min(25, without.gpu) - 4.5
+
+
 def test_a_hard_job_has_its_share_beside_one_that_takes_no_turns(simulator):
     hard, free = simulator.run(sharing("25 50", "kernel=5000", f"none,{PRODUCT}"), turns=1, seconds=20)
     assert (hard.gpu, free.gpu) == (pytest.approx(25, abs=4), pytest.approx(72, abs=5))

@@ -97,7 +97,7 @@ typedef struct {
 typedef struct {
     fg_turn_job job[FG_ARBITER_JOBS];
     fg_held_turn turn, guest[FG_GUESTS];   /* guest: beside the job that has the turn; without a turn there is none */
-    uint32_t guests;          /* counts when there begin and cease to be guests: odd while there are */
+    uint32_t guests;          /* counts when the GPU begins and ceases to be shared with guests or others: odd while it is */
     uint64_t now;             /* of the last step */
     int others;               /* processes that have work and take no turns */
     double longest;           /* ns that work lasted beyond what a holder may queue */
@@ -133,9 +133,9 @@ static inline int fg_arbiter_join(fg_arbiter *a, uint32_t policy, uint32_t share
 }
 
 /* Return the guest that came first, or NULL. */
-static inline fg_held_turn *fg_arbiter_first_guest(fg_arbiter *a) {
-    fg_held_turn *first = NULL;
-    for (fg_held_turn *g = a->guest; g < a->guest + FG_GUESTS; g++)
+static inline const fg_held_turn *fg_arbiter_first_guest(const fg_arbiter *a) {
+    const fg_held_turn *first = NULL;
+    for (const fg_held_turn *g = a->guest; g < a->guest + FG_GUESTS; g++)
         if (g->place >= 0 && (!first || g->opened < first->opened)) first = g;
     return first;
 }
@@ -146,18 +146,17 @@ static inline int fg_arbiter_is_guest(const fg_arbiter *a, int place) {
 }
 
 /* Whether jobs launch beside each other, because all of them pause. */
-static inline int fg_arbiter_is_joint(const fg_arbiter *a) { return a->guests % 2 && a->turn.place >= 0 && !a->turn.closed; }
+static inline int fg_arbiter_is_joint(const fg_arbiter *a) { return fg_arbiter_first_guest(a) && a->turn.place >= 0 && !a->turn.closed; }
 
 static inline void fg_held_release(fg_arbiter *a, fg_held_turn *turn) {
-    fg_held_turn *guest = fg_arbiter_first_guest(a), none = {-1, 0, 0};
-    int had_guests = guest != NULL;
+    const fg_held_turn *guest = fg_arbiter_first_guest(a);
+    fg_held_turn none = {-1, 0, 0};
     a->job[turn->place].word = FG_TURN_NONE;
     *turn = none;
     if (turn == &a->turn && guest) {   /* it has the turn now */
         *turn = *guest;
-        *guest = none;
+        a->guest[guest - a->guest] = none;
     }
-    a->guests += had_guests && !fg_arbiter_first_guest(a);
 }
 
 /* Forget a job that has ended. Its turn passes on in the next step. */
@@ -297,7 +296,7 @@ static inline void fg_arbiter_pass(fg_arbiter *a, const fg_turn_view *views, uin
         if (has_turn && (is_guest || guests_had > 0)) cost = held > 0 ? held : 0;
         if (has_turn) j->worked += part;
         if (has_turn && held > 0) j->held += (uint64_t)held;
-        if (has_turn || j->strays) fg_turn_charge(j, cost / (1 + a->others));
+        if (has_turn || j->strays) fg_turn_charge(j, cost * working / (working + a->others));
         if (j->strays && views[i].until <= now) j->strays = 0;
         fg_turn_earn(a, j, passed);
     }
@@ -357,7 +356,6 @@ static inline double fg_arbiter_left(const fg_arbiter *a, const fg_turn_view *vi
 
 static inline void fg_held_open(fg_arbiter *a, fg_held_turn *turn, int place) {
     *turn = (fg_held_turn){place, a->now, 0};
-    a->guests += turn != &a->turn && a->guests % 2 == 0;
     a->job[place].word = FG_TURN_HELD;
     a->job[place].unanswered = 0;
 }
@@ -380,10 +378,19 @@ static inline void fg_held_drain(fg_arbiter *a, fg_held_turn *turn, const fg_tur
     fg_held_release(a, turn);
 }
 
+/* Whether a job gets less than its share, because processes that take no turns have most of each turn. */
+static inline int fg_turn_is_owed(const fg_arbiter *a, const fg_turn_job *j) {
+    return a->others && j->credit > fg_turn_part(j) * fg_arbiter_period(a, FG_KERNELS_A_PERIOD) / 2;
+}
+
+static inline int fg_turn_joins(const fg_arbiter *a, const fg_turn_job *j) {
+    return fg_turn_is_light(j) || fg_turn_is_owed(a, j);
+}
+
 /* Whether a job waits that must not launch beside others. */
 static inline int fg_arbiter_has_heavy(const fg_arbiter *a, const fg_turn_view *views) {
     for (int i = 0; i < FG_ARBITER_JOBS; i++)
-        if (fg_turn_waits(&a->job[i], &views[i]) && a->job[i].credit > 0 && !fg_turn_is_light(&a->job[i])) return 1;
+        if (fg_turn_waits(&a->job[i], &views[i]) && a->job[i].credit > 0 && !fg_turn_joins(a, &a->job[i])) return 1;
     return 0;
 }
 
@@ -428,7 +435,7 @@ static inline void fg_arbiter_judge(fg_arbiter *a, const fg_turn_view *views) {
 static inline void fg_arbiter_judge_guest(fg_arbiter *a, fg_held_turn *guest, const fg_turn_view *views) {
     const fg_turn_job *j = &a->job[guest->place];
     const fg_turn_view *view = &views[guest->place];
-    int is_light = fg_turn_is_light(j) && (a->turn.closed || fg_turn_is_light(&a->job[a->turn.place]));
+    int is_light = fg_turn_joins(a, j) && (a->turn.closed || fg_turn_joins(a, &a->job[a->turn.place]));
     int may_stay = j->credit > 0 && (is_light || (a->turn.closed && fg_turn_is_usually_modest(j)));
     if (guest->closed) fg_held_drain(a, guest, view);
     else if (a->now >= fg_held_idle_at(a, guest, views)) fg_held_rest(a, guest, views);
@@ -437,13 +444,13 @@ static inline void fg_arbiter_judge_guest(fg_arbiter *a, fg_held_turn *guest, co
 
 /* Whether a job that waits may be a guest: of a turn that was closed, or of an open one of another job that pauses. */
 static inline int fg_turn_may_be_guest(const fg_arbiter *a, const fg_turn_job *j) {
-    return a->turn.closed ? a->guests % 2 == 0 && fg_turn_is_usually_modest(j) : fg_turn_is_light(j);
+    return a->turn.closed ? !fg_arbiter_first_guest(a) && fg_turn_is_usually_modest(j) : fg_turn_joins(a, j);
 }
 
 /* Return the waiting job with the most credit for its share that may be a guest, or -1. */
 static inline int fg_arbiter_next_guest(const fg_arbiter *a, const fg_turn_view *views) {
     int best = -1, is_open = a->turn.place >= 0 && !a->turn.closed;
-    if (a->turn.place < 0 || (is_open && !fg_turn_is_light(&a->job[a->turn.place]))) return -1;
+    if (a->turn.place < 0 || (is_open && !fg_turn_joins(a, &a->job[a->turn.place]))) return -1;
     for (int i = 0; i < FG_ARBITER_JOBS; i++) {
         const fg_turn_job *j = &a->job[i];
         if (a->turn.place == i || !fg_turn_waits(j, &views[i]) || j->credit <= 0) continue;
@@ -543,7 +550,7 @@ static inline uint64_t fg_arbiter_wake(const fg_arbiter *a, const fg_turn_view *
 }
 
 /* Return the most work, in ns, that the holder may queue from now on. */
-static inline uint64_t fg_arbiter_ahead(const fg_arbiter *a) { return fg_arbiter_active(a) > 1 ? FG_AHEAD : FG_AHEAD_ALONE; }
+static inline uint64_t fg_arbiter_ahead(const fg_arbiter *a) { return fg_arbiter_active(a) > 1 && !a->others ? FG_AHEAD : FG_AHEAD_ALONE; }
 
 /* Decide what each job may do from now on. views[k]: what the job at place k says. Return when to decide again. */
 static inline uint64_t fg_arbiter_step(fg_arbiter *a, const fg_turn_view views[FG_ARBITER_JOBS], uint64_t now) {
@@ -552,6 +559,7 @@ static inline uint64_t fg_arbiter_step(fg_arbiter *a, const fg_turn_view views[F
     if (a->turn.place >= 0) fg_arbiter_judge(a, views);
     fg_arbiter_invite(a, views);
     if (a->turn.place < 0) fg_arbiter_choose(a, views);
+    a->guests += (fg_arbiter_first_guest(a) || a->others) != (int)(a->guests % 2);
     return fg_arbiter_wake(a, views);
 }
 #endif
