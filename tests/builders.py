@@ -23,7 +23,7 @@ from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, Request
 from fgsched.domain.states import JobState
 from fgsched.lifecycle.transitions import Alive, Result, Seen, Shepherd, ShepherdGone, Unclaimed
-from fgsched.store import Allocation, NewJob
+from fgsched.store import GpuAllocation, NewJob
 
 GIB = 2**30
 LIMITS = HostLimits(cpus=1000, host_memory=2**50)
@@ -98,7 +98,7 @@ class PretendHost:
 
     # -- the Launcher that the conductor sees -----------------------------------------------------
 
-    def start(self, job: Job, given: Sequence[Allocation]) -> None:
+    def start(self, job: Job, given: Sequence[GpuAllocation]) -> None:
         """Spawner and shepherd at once: the claim is taken, and the job runs, unless somebody was first."""
         attempt = self.attempt(job)
         if attempt.claim:

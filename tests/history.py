@@ -20,16 +20,16 @@ from msgspec.structs import replace
 from endedjobs import an_ended_job
 from fgsched.accounting.ledger import DAY, HOUR, Ledger
 from fgsched.accounting.records import (
-    Card,
-    CardUse,
-    Demand,
     ForeignUse,
     Gap,
+    GpuRecord,
+    GpuUseRecord,
     HealthEvent,
     JobAccount,
     Minute,
     Owner,
     OwnerUse,
+    WaitingRecord,
     Warned,
 )
 from fgsched.domain.job import JobUsage
@@ -509,7 +509,7 @@ class Writer:
         self.runs, self.demand = simulate(plan)
         self.end = ts(plan.since + timedelta(days=7 - plan.since.weekday(), weeks=plan.weeks - 1))
         self.cards = [
-            Card(
+            GpuRecord(
                 uuid=f"GPU-{gpu:04d}",
                 gpu=gpu,
                 model=model,
@@ -641,10 +641,10 @@ class Writer:
             demand=self._demand(since, length),
         )
 
-    def _demand(self, since: float, length: int) -> tuple[Demand, ...]:
+    def _demand(self, since: float, length: int) -> tuple[WaitingRecord, ...]:
         part = length / HOUR
         return tuple(
-            Demand(
+            WaitingRecord(
                 at=int(since),
                 reason="Resources",
                 lacking=lack,
@@ -657,7 +657,7 @@ class Writer:
             for lack, minutes in sorted(self.demand.get(int(since // HOUR * HOUR), {}).items())
         )
 
-    def _card(self, card, near, foreign, since, until, owners) -> list[CardUse]:
+    def _card(self, card, near, foreign, since, until, owners) -> list[GpuUseRecord]:
         sampled = until - since - self.lost(since, until)
         if sampled <= 0:
             return []
@@ -705,7 +705,7 @@ class Writer:
         free = max(0.0, sampled - sum(sums) - down)
         external = min(free, outside)
         return [
-            CardUse(
+            GpuUseRecord(
                 at=int(since),
                 card=card.uuid,
                 sampled=sampled,

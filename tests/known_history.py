@@ -11,8 +11,8 @@ from msgspec import Struct
 import history
 from endedjobs import an_ended_job
 from fgsched.accounting.ledger import DAY, HOUR, Ledger
-from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook, Waiting
-from fgsched.accounting.records import Card, Gap, HealthEvent, JobAccount, JobSample, Minute, Owner
+from fgsched.accounting.looks import GpuLook, JobLook, Look, ProcessLook, Waiting
+from fgsched.accounting.records import Gap, GpuRecord, HealthEvent, JobAccount, JobSample, Minute, Owner
 from fgsched.accounting.samples import Samples
 
 STEP = 300  # seconds
@@ -172,7 +172,7 @@ def _job(world: World, job: Job, step: int, owner: Owner) -> JobLook:
     return JobLook(id=job.id, owner=owner, started_at=world.at(started), charged=charged)
 
 
-def _card(world: World, gpu: int, step: int, holding: list[Job]) -> CardLook:
+def _card(world: World, gpu: int, step: int, holding: list[Job]) -> GpuLook:
     own = [
         ProcessLook(pid=job.id * 100 + at, memory=process.memory * GIB, busy=process.sm, job=job.id)
         for job in holding
@@ -193,7 +193,7 @@ def _card(world: World, gpu: int, step: int, holding: list[Job]) -> CardLook:
     downs = (down for down in world.downs if down.gpu == gpu and down.since <= step < down.until)
     down = next(downs, None)
     is_hot = any(hot == gpu and since <= step < until for hot, since, until in world.hot)
-    return CardLook(
+    return GpuLook(
         uuid=uuid(gpu),
         size=world.models[gpu][1] * GIB,
         used=sum(process.memory for process in (*own, *foreign)),
@@ -233,7 +233,9 @@ def write(world: World, path: Path) -> None:
     end = int(world.at(world.steps))
     with ledger.write():
         ledger.add_cards(
-            Card(uuid=uuid(gpu), gpu=gpu, model=model, total=size * GIB, since=world.begin, until=float(end))
+            GpuRecord(
+                uuid=uuid(gpu), gpu=gpu, model=model, total=size * GIB, since=world.begin, until=float(end)
+            )
             for gpu, (model, size) in enumerate(world.models)
         )
         _sample(world, ledger, owners)
@@ -269,7 +271,7 @@ def _before(world: World, owners: dict[int, Owner]) -> Look:
     first = look(world, 0, owners)
     fields = {name: getattr(first, name) for name in Look.__struct_fields__}
     cards = tuple(
-        CardLook(
+        GpuLook(
             uuid=card.uuid,
             size=card.size,
             energy=0,

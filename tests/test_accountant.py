@@ -17,10 +17,10 @@ from awaiting import PATIENCE
 from endedjobs import changed
 from fgsched.accounting import marker
 from fgsched.accounting.accountant import Accountant, serve
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Reader
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, LedgerReader
 from fgsched.accounting.messages import Answer, Keep, batch_line, encoded, parse_answer
 from fgsched.accounting.process import AccountantProcess
-from fgsched.accounting.records import CardUse, Gap, HealthEvent, JobSample, Minute
+from fgsched.accounting.records import Gap, GpuUseRecord, HealthEvent, JobSample, Minute
 from fgsched.accounting.spans import day_of, hour_of
 from test_ledger import CARD, JOB, USAGE
 
@@ -46,18 +46,18 @@ def batch(*records, number=1):
 
 
 def minute(at, card="GPU-0", **more):
-    return Minute(at=at, cards=(CardUse(at=at, card=card, sampled=60.0, free=60.0, **more),))
+    return Minute(at=at, cards=(GpuUseRecord(at=at, card=card, sampled=60.0, free=60.0, **more),))
 
 
 def sums(path, span):
-    reader = Reader(path)
+    reader = LedgerReader(path)
     found = [(use.at, use.sampled) for use in reader.card_uses(span, 0, 1e10)]
     reader.close()
     return found
 
 
 def jobs(path):
-    reader = Reader(path)
+    reader = LedgerReader(path)
     found = list(reader.jobs(0, 1e10))
     reader.close()
     return found
@@ -142,7 +142,7 @@ def test_new_accounts_appear_with_all_their_tables(accountant, path, monkeypatch
     seen, link = [], os.link
 
     def noted(here, there):
-        Reader(here).close()
+        LedgerReader(here).close()
         seen.append(there.exists())
         return link(here, there)
 

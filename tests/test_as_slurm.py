@@ -11,7 +11,7 @@ from fgsched.slurm.srun import step_of
 from fgsched.slurm.step import of_step
 from fgsched.submission import options
 from fgsched.submission.checks import Process
-from fgsched.submission.prepare import Submitter
+from fgsched.submission.prepare import SubmissionPreparer
 from fgsched.views.choices import states
 
 SITE = SubmitContext(
@@ -23,7 +23,7 @@ def submission(*argv, called="sbatch", site=SITE):
     """Return the request and the variables of Slurm of a wrapped job."""
     settings, words = options.read([*argv, "--wrap=true"])
     process = Process({"PATH": os.environ["PATH"]}, "/tmp")
-    job = Submitter(process, site=site, name=called).prepare(settings, words).submission
+    job = SubmissionPreparer(process, site=site, name=called).prepare(settings, words).submission
     return job.request, {name: text for name, text in job.environment.items() if name.startswith("SLURM_")}
 
 
@@ -125,7 +125,7 @@ def test_any_text_is_an_address_of_mails(text):
 
 def test_a_mail_user_that_is_no_address_is_named():
     settings, words = options.read(["--mail-type=END", "--mail-user=$USER@example.org", "--wrap=true"])
-    job = Submitter(Process({}, "/tmp"), site=SITE, name="sbatch").prepare(settings, words)
+    job = SubmissionPreparer(Process({}, "/tmp"), site=SITE, name="sbatch").prepare(settings, words)
     assert job.warnings == ("--mail-user=$USER@example.org is not an address; mails go to your own address",)
 
 

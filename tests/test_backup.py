@@ -9,7 +9,7 @@ import pytest
 
 from endedjobs import changed
 from fgsched.accounting.backup import archive, back_up
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, LedgerReader
 from fgsched.domain.errors import Refused
 from live_host import living
 from test_accountant import minute, sums
@@ -37,7 +37,7 @@ def ledger(tmp_path):
 
 
 def ids(path):
-    reader = Reader(path)
+    reader = LedgerReader(path)
     found = [job.id for job in reader.jobs(0, 1e10)]
     reader.close()
     return found
@@ -57,10 +57,10 @@ def test_an_archive_takes_old_jobs_minutes_and_hours_and_leaves_days(ledger, tmp
 
 
 def test_archived_jobs_are_as_they_were(ledger, tmp_path):
-    reader = Reader(ledger.path)
+    reader = LedgerReader(ledger.path)
     before = list(reader.jobs(0, 4 * DAY))
     archive(ledger, tmp_path / "old.db", 4 * DAY)
-    old = Reader(tmp_path / "old.db")
+    old = LedgerReader(tmp_path / "old.db")
     assert list(old.jobs(0, 4 * DAY)) == before
     old.close()
     reader.close()
@@ -68,7 +68,7 @@ def test_archived_jobs_are_as_they_were(ledger, tmp_path):
 
 def test_the_ids_of_archived_jobs_are_not_used_again(ledger, tmp_path):
     archive(ledger, tmp_path / "old.db", 100 * DAY)
-    reader = Reader(ledger.path)
+    reader = LedgerReader(ledger.path)
     assert (list(reader.jobs(0, 1e10)), reader.last_id()) == ([], 9)
     reader.close()
 

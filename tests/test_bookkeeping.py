@@ -7,10 +7,10 @@ import signal
 import pytest
 from msgspec.structs import replace
 
-from fgsched.accounting.ledger import HOUR, MINUTE, Reader
+from fgsched.accounting.ledger import HOUR, MINUTE, LedgerReader
 from fgsched.accounting.messages import Archive, Keep, encoded
 from fgsched.accounting.process import AccountantProcess
-from fgsched.accounting.records import Card, Gap, JobSample, Warned
+from fgsched.accounting.records import Gap, GpuRecord, JobSample, Warned
 from fgsched.controller.bookkeeping import Bookkeeper
 from fgsched.controller.heldsamples import LOST, HeldSamples
 from fgsched.domain.errors import Exit, Refused
@@ -86,7 +86,7 @@ def books(tmp_path):
 
 
 def gaps(path):
-    reader = Reader(path)
+    reader = LedgerReader(path)
     found = reader.gaps(0, 1e10)
     reader.close()
     return found
@@ -188,11 +188,11 @@ def test_of_a_card_and_a_job_only_the_last_sample_is_held():
     for peak in range(100):
         held.add(CARD)
         held.add(sample(7, peak))
-    assert kinds(held) == ["Card", "JobSample"]
+    assert kinds(held) == ["GpuRecord", "JobSample"]
     taken = held.take(1 << 20)
     held.add(sample(7, peak=1000))
     held.back(taken)
-    assert kinds(held) == ["Card", "JobSample"]
+    assert kinds(held) == ["GpuRecord", "JobSample"]
     assert b'"peak":1000' in bytes(list(held.all())[1].data), "the newer one stays"
 
 
@@ -202,8 +202,8 @@ def test_samples_that_are_about_no_time_are_bounded_too(caplog):
     for job in range(1000):
         held.add(sample(job))
         held.add(warned(job))
-    assert sum(one.size for one in held.all() if one.kind is not Card) <= 2000
-    assert kinds(held)[0] == "Card", "minutes need it"
+    assert sum(one.size for one in held.all() if one.kind is not GpuRecord) <= 2000
+    assert kinds(held)[0] == "GpuRecord", "minutes need it"
     assert kinds(held)[1:] == ["JobSample"] * (len(held) - 1), "events are dropped before samples of jobs"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 

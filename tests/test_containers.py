@@ -406,11 +406,11 @@ def submit():
     from fgsched.domain.units import SubmitContext
     from fgsched.submission import options
     from fgsched.submission.checks import Process
-    from fgsched.submission.prepare import Submitter
+    from fgsched.submission.prepare import SubmissionPreparer
 
     def submitted(*words):
         settings, rest = options.read(words)
         here = Process({}, "/", None)
-        return Submitter(here, site=SubmitContext()).prepare(settings, rest).submission.request
+        return SubmissionPreparer(here, site=SubmitContext()).prepare(settings, rest).submission.request
 
     return submitted

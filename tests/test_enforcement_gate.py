@@ -11,9 +11,9 @@ from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.domain.states import JobState
 from fgsched.gpus.hooktest import LIMIT, verdict
 from fgsched.launch.launcher import PendingLaunch
-from fgsched.store import Allocation
+from fgsched.store import GpuAllocation
 
-CARD = Allocation(0, "GPU-0", "A100", 5000, 1 << 30, 5000)
+CARD = GpuAllocation(0, "GPU-0", "A100", 5000, 1 << 30, 5000)
 
 
 class Asked:

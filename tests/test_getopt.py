@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.views.getopt import Known, Unreadable, known_of, taken
+from fgsched.views.getopt import Known, UnreadableWord, known_of, taken
 
 KNOWN = known_of("jobs= job-name= label long iterate=", "j:jobs l:label L:long i:iterate")
 LONG = [f"{name}{kind}" for name, kind in KNOWN.long.items()]
@@ -48,7 +48,7 @@ def read(words: list[str], *, permute: bool) -> tuple[list[tuple[str, str]], lis
     operands = list[str]()
     try:
         found = list(taken(KNOWN, words, operands, permute=permute))
-    except Unreadable:
+    except UnreadableWord:
         return None
     return [(name, value or "") for name, value in found], operands
 
@@ -100,7 +100,7 @@ def test_an_optional_value_stands_in_the_word():
     ],
 )
 def test_the_trouble_with_a_word_is_named(words, trouble):
-    with pytest.raises(Unreadable) as raised:
+    with pytest.raises(UnreadableWord) as raised:
         list(taken(KNOWN, words, [], permute=True, is_value=lambda word: word[:2] != "--"))
     error = raised.value
     assert (error.trouble, error.name, error.letter) == trouble

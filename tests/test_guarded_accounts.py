@@ -12,7 +12,7 @@ from endedjobs import changed
 from faultydisk import FaultyDisk, why_not
 from fgsched.accounting import guard
 from fgsched.accounting.accountant import Accountant
-from fgsched.accounting.ledger import Ledger, Reader
+from fgsched.accounting.ledger import Ledger, LedgerReader
 from fgsched.controller.moving import PastJobs
 from fgsched.domain.errors import StorageError
 from fgsched.store import commits
@@ -24,7 +24,7 @@ FRAME, HEADER = 24 + 4096, 32
 
 
 def jobs_of(path):
-    reader = Reader(path)
+    reader = LedgerReader(path)
     try:
         return [job.id for job in reader.jobs(0, 1e10)]
     finally:
@@ -244,7 +244,7 @@ def test_many_commits_keep_checksums_while_a_reader_holds_an_old_state(tmp_path)
     path = tmp_path / "accounts.db"
     accountant = Accountant(path, UTC, KEEP)
     accountant.answer(batch(CARD), 1.0)
-    reader = Reader(path)
+    reader = LedgerReader(path)
     with reader.reading():
         assert list(reader.jobs(0, 1e10)) == []
         for number in range(1, 300):

@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 import history
-from fgsched.accounting.ledger import DAY, HOUR, Reader
+from fgsched.accounting.ledger import DAY, HOUR, LedgerReader
 
 PLANS = {"fortnight": history.FORTNIGHT, "one card": history.ONE_CARD, "empty": history.EMPTY}
 
@@ -14,7 +14,7 @@ PLANS = {"fortnight": history.FORTNIGHT, "one card": history.ONE_CARD, "empty": 
 def reader(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("history") / "accounts.db"
     history.write(PLANS[request.param], path)
-    reader = Reader(path)
+    reader = LedgerReader(path)
     yield reader
     reader.close()
 

@@ -31,7 +31,7 @@ from fgsched.hooks.filtering import Unusable, judged
 from fgsched.hooks.permissions import refuse_unsafe_program
 from fgsched.hooks.process import HookRunner
 from fgsched.hooks.settings import HookRun, Ran
-from fgsched.store import Allocation
+from fgsched.store import GpuAllocation
 from fgsched.system.process import is_own_supervisor
 from fgshim import spawner
 from live_host import PATIENCE, Home, living
@@ -198,7 +198,10 @@ def test_a_value_that_a_user_chose_reaches_no_shell_of_root():
 
 def test_a_program_has_exactly_the_documented_variables():
     job = a_job(7, state=JobState.COMPLETING, attempt=2, outcome=JobState.FAILED, array=5, task=3)
-    given = (Allocation(0, "GPU-0", "A100", 2500, 1, 2500), Allocation(2, "GPU-2", "A100", 2500, 1, 2500))
+    given = (
+        GpuAllocation(0, "GPU-0", "A100", 2500, 1, 2500),
+        GpuAllocation(2, "GPU-2", "A100", 2500, 1, 2500),
+    )
     found = environment("epilog", job, given, "gpu1")
     manual = (Path(__file__).parent.parent / "man" / "fgsched.toml.5").read_text()
     assert [name for name in found if name not in manual] == []

@@ -13,7 +13,7 @@ import pytest
 
 from fgsched.domain.errors import Busy
 from fgsched.system import names
-from fgsched.system.hostusers import Helper, HostUser, HostUsers, look_up, of_user, parse
+from fgsched.system.hostusers import HostUser, HostUsers, LookupHelpers, look_up, of_user, parse
 from live_host import PATIENCE, ROOT
 
 ANN = HostUser(name="ann", gid=7, home="/home/ann", groups=(7, 8), names=("ann", "lab"))
@@ -240,7 +240,7 @@ def test_nothing_of_the_controller_asks_the_name_service_itself():
 
 @pytest.fixture
 def helper():
-    helper = Helper()
+    helper = LookupHelpers()
     yield helper
     helper.close()
 

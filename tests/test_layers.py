@@ -236,3 +236,9 @@ def string_keys(path: Path) -> Iterator[tuple[str, str]]:
                 func=ast.Attribute(value=owner, attr="get"), args=[ast.Constant(value=str(key)), *_]
             ):
                 yield ast.unparse(owner), key
+
+
+def test_a_class_name_exists_once():
+    nodes = [node for path in MODULES for node in ast.walk(tree_of(path))]
+    names = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []

@@ -6,25 +6,25 @@ import pytest
 from msgspec.structs import replace
 
 from endedjobs import an_ended_job, changed
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader, Unfit
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, LedgerReader, Unfit
 from fgsched.accounting.records import (
-    Card,
-    CardUse,
-    Demand,
     ForeignUse,
     Gap,
+    GpuRecord,
+    GpuUseRecord,
     HealthEvent,
     Minute,
     Owner,
     OwnerUse,
     Profile,
+    WaitingRecord,
     Warned,
 )
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import JobUsage
 
 ANN = Owner(uid=1001, user="ann", account="vision", partition="gpu", tag="paper")
-CARD = Card(uuid="GPU-0", gpu=0, model="A100", total=80 << 30, since=0.0, until=10_000.0)
+CARD = GpuRecord(uuid="GPU-0", gpu=0, model="A100", total=80 << 30, since=0.0, until=10_000.0)
 USAGE = JobUsage(
     sampled=60.0,
     charged=30.0,
@@ -59,8 +59,8 @@ JOB = an_ended_job(
 )
 
 
-def card_use(at: int, **more: object) -> CardUse:
-    return CardUse(
+def card_use(at: int, **more: object) -> GpuUseRecord:
+    return GpuUseRecord(
         at=at, card="GPU-0", sampled=60.0, active=20.0, held=10.0, free=30.0, peak=at, jobs=1, **more
     )
 
@@ -85,7 +85,7 @@ def ledger(path):
 
 @pytest.fixture
 def reader(ledger, path):
-    reader = Reader(path)
+    reader = LedgerReader(path)
     yield reader
     reader.close()
 
@@ -139,7 +139,7 @@ def test_minutes_add_up_to_hours_and_these_to_days(ledger, reader):
                 **{"at": at, "card": "GPU-0", "user": "eve", "command": "python", "pid": 9, "peak": at},
                 **{"since": at, "until": at + 60, "seconds": 60.0},
             )
-            waits = Demand(
+            waits = WaitingRecord(
                 at=at, reason="Resources", lacking="share", model="", seconds=60, job_seconds=120, most=2
             )
             ledger.add_minute(
@@ -202,7 +202,7 @@ def test_events_of_health_warnings_and_gaps_are_read_back(ledger, reader):
 
 
 def test_a_failed_transaction_leaves_nothing_behind(ledger, reader):
-    unknown = Minute(at=0, cards=(CardUse(at=0, card="GPU-9", sampled=60.0),))
+    unknown = Minute(at=0, cards=(GpuUseRecord(at=0, card="GPU-9", sampled=60.0),))
 
     def write():
         with ledger.write():
@@ -222,7 +222,7 @@ def test_accounts_that_are_refused_do_not_stay_open(ledger, path):
     ledger.close()
     before = os.listdir("/proc/self/fd")
     errors = []  # they keep what was made on the way
-    for kind in (Ledger, Reader):
+    for kind in (Ledger, LedgerReader):
         with pytest.raises(StorageError) as error:
             kind(path)
         errors.append(error.value)
@@ -231,7 +231,7 @@ def test_accounts_that_are_refused_do_not_stay_open(ledger, path):
 
 def test_a_file_of_another_version_is_refused(ledger, path):
     ledger._db.execute("PRAGMA user_version = 9")
-    for opener in (Ledger, Reader):
+    for opener in (Ledger, LedgerReader):
         with pytest.raises(StorageError, match="version 9"):
             opener(path)
 
@@ -246,7 +246,7 @@ def test_the_profile_of_a_name_has_the_last_completed_runs_of_its_user(ledger, p
     )
     with ledger.write():
         ledger.add_jobs([run, changed(run, id=8, ended_at=200.0, usage=bigger), *others])
-    reader = Reader(path)
+    reader = LedgerReader(path)
     assert reader.profile(1001, "train", 0.0) == Profile(
         runs=2, peak=2**32, memory=1.75 * 2**30, used=0.75, elapsed=120.0, longest=180.0
     )

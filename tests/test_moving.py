@@ -19,7 +19,7 @@ from crashing import PowerCut
 from endedjobs import changed
 from fgsched.accounting import marker
 from fgsched.accounting.accountant import Accountant
-from fgsched.accounting.ledger import Reader
+from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.messages import batch_line, encoded
 from fgsched.accounting.records import JobAccount, Owner, to_json
 from fgsched.controller.jobtable import JobTable
@@ -28,7 +28,7 @@ from fgsched.controller.waitindex import eligible
 from fgsched.crash import MOVING
 from fgsched.domain.job import WHOLE, Ended, Hold, Job, OomReport, Preemption, Request
 from fgsched.domain.states import JobState, Reason
-from fgsched.store import Allocation, JobRecord, NewJob, Store
+from fgsched.store import GpuAllocation, JobRecord, NewJob, Store
 from fgsched.store.moved import Unreadable
 from fgsched.store.rows import record_of
 from live_host import attempts, living, zone_at_noon
@@ -42,7 +42,7 @@ times = st.floats(0, 2e9, allow_nan=False)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 counts = st.integers(0, 1000)
 allocations = st.builds(
-    Allocation,
+    GpuAllocation,
     st.integers(0, 15),
     st.just("GPU-1"),
     st.just("A100"),
@@ -149,7 +149,7 @@ def test_each_attempt_is_charged():
         ended_at=150.0,
         ended=Ended(status=0),
     )
-    given_gpu = Allocation(0, "GPU-0", "A100", 2500, GIB, 5000)
+    given_gpu = GpuAllocation(0, "GPU-0", "A100", 2500, GIB, 5000)
     assert account_of(JobRecord(job, (given_gpu,)), ()).charged == 50.0 / 2
     known = job.changed(charged_before=7.0)
     assert account_of(JobRecord(known, (given_gpu,)), ()).charged == 7.0 + 50.0 / 2
@@ -211,7 +211,7 @@ class World:
                 started_at=self.wall,
                 reason=Reason.NONE,
             )
-            given_gpu = (Allocation(0, "GPU-0", "Simulated", 5000, GIB, 5000),)
+            given_gpu = (GpuAllocation(0, "GPU-0", "Simulated", 5000, GIB, 5000),)
             assert self.store.start(job, begun, given_gpu)
         self.wall += 5
         over = {"holds": (), "ended_at": self.wall, "ended": Ended(status=0)}
@@ -298,7 +298,7 @@ class World:
     def in_accounts(self):
         if not self.path.exists():
             return []
-        reader = Reader(self.path)
+        reader = LedgerReader(self.path)
         found = [job.id for job in reader.jobs(0, 1e12)]
         reader.close()
         return found
@@ -585,7 +585,7 @@ def of_queue(path):
 
 
 def of_accounts(path):
-    reader = Reader(path / "accounts.db")
+    reader = LedgerReader(path / "accounts.db")
     found = {job.id for job in reader.jobs(0, 1e12)}
     reader.close()
     return found

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import history
 from endedjobs import an_ended_job
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, LedgerReader
 from fgsched.accounting.periods import Choice
-from fgsched.accounting.records import Card, CardUse, Minute, Owner, OwnerUse
+from fgsched.accounting.records import GpuRecord, GpuUseRecord, Minute, Owner, OwnerUse
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import width_of as width
 from fgsched.reports.export import as_csv, as_json, as_markdown, names
@@ -125,7 +125,7 @@ def _written(path, minutes):
     """Write minutes of up to three cards; return the seconds of each class, and what owners were charged."""
     owner, slow, begin = Owner(uid=1, user="ann"), Counter(), int(history.ts(history.at(2026, 11, 10)))
     cards = [
-        Card(uuid=f"GPU-{at}", gpu=at, model="A100", total=80 << 30, since=begin, until=begin + DAY)
+        GpuRecord(uuid=f"GPU-{at}", gpu=at, model="A100", total=80 << 30, since=begin, until=begin + DAY)
         for at in range(3)
     ]
     ledger = Ledger(path)
@@ -136,7 +136,7 @@ def _written(path, minutes):
             values = [part / 2 for part in parts]
             slow.update(dict(enumerate(values)))
             names = ("active", "held", "empty", "free", "external", "down")
-            use = CardUse(
+            use = GpuUseRecord(
                 at=begin + 60 * minute,
                 card=f"GPU-{card}",
                 sampled=sampled,
@@ -175,7 +175,7 @@ def test_the_six_classes_of_any_history_are_the_sums_of_its_minutes_and_add_up_t
 
 
 def test_hours_and_days_of_a_made_history_give_the_same_sums(paths):
-    reader = Reader(paths / "fortnight.db")
+    reader = LedgerReader(paths / "fortnight.db")
     sums = {}
     for span in (HOUR, DAY, MINUTE):
         sums[span] = [

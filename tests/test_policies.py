@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from awaiting import LOOKS, PATIENCE, rest, until
-from fgsched.accounting.ledger import Ledger, Reader
+from fgsched.accounting.ledger import Ledger, LedgerReader
 from fgsched.accounting.policies import (
     IdleJob,
     IdleRules,
@@ -21,7 +21,7 @@ from fgsched.accounting.policies import (
     stranger_report,
     strangers,
 )
-from fgsched.accounting.records import Card, Minute, Owner, OwnerUse, Warned
+from fgsched.accounting.records import GpuRecord, Minute, Owner, OwnerUse, Warned
 from fgsched.cli import policy
 from fgsched.cli.policy import idle
 from fgsched.domain.errors import StorageError
@@ -138,7 +138,7 @@ def idle_home(tmp_path, server, action):
 def make_idle(home, job, until):
     """Write ten minutes of an idle job, before `until`."""
     ledger = Ledger(home.path / "accounts.db")
-    card = Card(uuid="GPU-x", gpu=0, model="A100", total=1, since=until - 9000, until=until)
+    card = GpuRecord(uuid="GPU-x", gpu=0, model="A100", total=1, since=until - 9000, until=until)
     with ledger.write():
         ledger.add_cards([card])
         for use in minutes(job=job, since=until - 660, until=until):
@@ -147,7 +147,7 @@ def make_idle(home, job, until):
 
 
 def actions(home):
-    reader = Reader(home.path / "accounts.db")
+    reader = LedgerReader(home.path / "accounts.db")
     found = [(one.job, one.finding, one.action) for one in reader.warnings(0, 1e11)]
     reader.close()
     return found
@@ -302,7 +302,7 @@ def test_a_process_of_no_job_is_mailed_to_the_administrator_and_to_its_user(shar
 def has_accounts(home):
     """Whether the accountant has made the accounts."""
     try:
-        Reader(home.path / "accounts.db").close()
+        LedgerReader(home.path / "accounts.db").close()
     except StorageError:
         return False
     return True

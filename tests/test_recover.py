@@ -14,7 +14,7 @@ from crashing import QUEUE_FILES, Countdown, PowerCut, copy_files, kill_controll
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.domain.job import Ended, Hold
 from fgsched.domain.states import JobState
-from fgsched.store import Allocation, Store, wal
+from fgsched.store import GpuAllocation, Store, wal
 from fgsched.store.recovering import recover
 from fgsched.system.disk import Kernel
 from live_host import ROOT, living
@@ -34,7 +34,7 @@ def start(store, job):
     begun = job.advance(JobState.STARTING, attempt=1, holds=(hold,), boot=BOOT, started_at=6.0)
     runs = begun.advance(JobState.RUNNING)
     with store.write():
-        store.start(job, begun, (Allocation(0, "GPU-0", "Simulated", 5000, GIB, 5000),))
+        store.start(job, begun, (GpuAllocation(0, "GPU-0", "Simulated", 5000, GIB, 5000),))
         store.run(begun, runs, now=7.0)
     return runs
 

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import history
 import report_forms
-from fgsched.accounting.ledger import Reader
+from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.periods import Choice, chosen
 from fgsched.reports.export import as_json
 from fgsched.reports.facts import Facts, ReportReader
@@ -223,7 +223,7 @@ def test_the_counters_of_the_metrics_are_the_sums_of_the_history(path):
 def test_the_totals_of_ended_jobs_are_those_of_the_history(path):
     """What fgacct and the reports of Slurm's names add up: each job with its charge, use and idle time."""
     truth = Truth(HISTORY, 0, HISTORY.steps)
-    with closing(Reader(path)) as reader:
+    with closing(LedgerReader(path)) as reader:
         jobs = {job.id: job for job in reader.jobs(0, 1 << 40)}
     assert jobs.keys() == {job.id for job in truth.ended}
     for job in truth.ended:

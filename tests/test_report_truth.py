@@ -7,8 +7,8 @@ import pytest
 
 import history
 from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger
-from fgsched.accounting.looks import CardLook, Look
-from fgsched.accounting.records import Card, CardUse, ForeignUse, Gap, HealthEvent, Minute
+from fgsched.accounting.looks import GpuLook, Look
+from fgsched.accounting.records import ForeignUse, Gap, GpuRecord, GpuUseRecord, HealthEvent, Minute
 from fgsched.accounting.samples import Samples
 from fgsched.reports.export import as_json
 from fgsched.reports.mail import report_mail
@@ -32,7 +32,7 @@ def a_week(path, processes, gaps=()):
         ledger = Ledger(path)
         with ledger.write():
             ledger.add_cards(
-                [Card(uuid="GPU-0", gpu=0, model="A100", total=80 * GIB, since=at(0, 0), until=at(7, 0))]
+                [GpuRecord(uuid="GPU-0", gpu=0, model="A100", total=80 * GIB, since=at(0, 0), until=at(7, 0))]
             )
         for day in range(7):
             with ledger.write():
@@ -59,7 +59,7 @@ def a_minute(begin, processes, gaps):
         uses.append(ForeignUse(at=begin, card="GPU-0", **fields))
     return Minute(
         at=begin,
-        cards=(CardUse(at=begin, card="GPU-0", sampled=MINUTE, free=MINUTE, peak=2 * GIB),),
+        cards=(GpuUseRecord(at=begin, card="GPU-0", sampled=MINUTE, free=MINUTE, peak=2 * GIB),),
         foreign=tuple(uses),
     )
 
@@ -162,6 +162,6 @@ def test_a_gpu_that_came_back_while_no_controller_ran_is_not_shown_as_down(tmp_p
 
 
 def test_a_controller_records_at_its_start_that_a_gpu_is_up():
-    look = Look(wall=1000.0, clock=1.0, cards=(CardLook(uuid="GPU-0", size=GIB),))
+    look = Look(wall=1000.0, clock=1.0, cards=(GpuLook(uuid="GPU-0", size=GIB),))
     (event,) = [one for one in Samples(interval=5.0, since=900.0).look(look) if isinstance(one, HealthEvent)]
     assert (event.kind, event.detail) == ("state", "ok")

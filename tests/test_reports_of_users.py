@@ -11,7 +11,7 @@ import pytest
 from endedjobs import an_ended_job
 from fakehost import CONFIG, UIDS, hosting, why_not
 from fgsched.accounting.ledger import Ledger
-from fgsched.accounting.records import Card, Owner
+from fgsched.accounting.records import GpuRecord, Owner
 from fgsched.domain.errors import Exit
 from fgsched.domain.job import WHOLE
 from fgsched.system.process import identify
@@ -44,7 +44,7 @@ def host():
     with hosting(config=CONFIG, started=False) as one:
         made = one.path / "accounts.db"
         ledger = Ledger(made)
-        card = Card(uuid="GPU-1", gpu=0, model="A100", total=80 << 30, since=WHEN, until=WHEN + DAY)
+        card = GpuRecord(uuid="GPU-1", gpu=0, model="A100", total=80 << 30, since=WHEN, until=WHEN + DAY)
         with ledger.write():
             ledger.add_cards([card])
             ledger.add_jobs([job(900_001, "alice"), job(900_002, "bob")])

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook, Waiting
+from fgsched.accounting.looks import GpuLook, JobLook, Look, ProcessLook, Waiting
 from fgsched.accounting.records import (
     CLASSES,
-    CardUse,
-    Demand,
     ForeignUse,
     Gap,
+    GpuUseRecord,
     HealthEvent,
     JobSample,
     Minute,
     Owner,
+    WaitingRecord,
 )
 from fgsched.accounting.samples import FORWARD, LATE, SILENT, STOPPED, Samples
 from fgsched.domain.job import JobUsage
@@ -31,7 +31,7 @@ ANN, BOB = Owner(uid=1, user="ann"), Owner(uid=2, user="bob")
 def a_card(*processes, uuid="GPU-a", **fields):
     used = sum(one.memory for one in processes)
     foreign = sum(one.memory for one in processes if one.job is None)
-    return CardLook(
+    return GpuLook(
         **{"uuid": uuid, "size": 16 * GIB, "used": used, "foreign": foreign} | fields, processes=processes
     )
 
@@ -134,7 +134,7 @@ def test_a_card_has_the_figures_of_its_looks():
     assert one_minute(
         look, hot, look | {"cards": (a_card(runs(), temperature=65, throttled=("heat",), energy=3000),)}
     ).cards == (
-        CardUse(
+        GpuUseRecord(
             at=NOON,
             card="GPU-a",
             sampled=10.0,
@@ -176,7 +176,7 @@ def test_what_jobs_wait_for_is_summed_up():
     lacks = Waiting(reason="Resources", lacking="share", model="A100", jobs=3, share=15_000)
     more = Waiting(reason="Resources", lacking="share", model="A100", jobs=5, share=25_000)
     assert one_minute({}, {"waiting": (lacks,)}, {"waiting": (more,)}).demand == (
-        Demand(
+        WaitingRecord(
             at=NOON,
             reason="Resources",
             lacking="share",

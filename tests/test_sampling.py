@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from awaiting import LOOKS, until
-from fgsched.accounting.ledger import MINUTE, Reader
+from fgsched.accounting.ledger import MINUTE, LedgerReader
 from fgsched.accounting.records import CLASSES
 from live_host import PATIENCE, Home
 
@@ -67,7 +67,7 @@ def is_mostly_active(usage):
 
 def accounts(home):
     home.leave()
-    return Reader(home.places.accounts)
+    return LedgerReader(home.places.accounts)
 
 
 def test_the_use_of_jobs_and_gpus_reaches_the_accounts(scripted):
@@ -129,7 +129,7 @@ def test_a_controller_that_starts_again_continues_the_sums_of_running_jobs(scrip
     home.disconnect()
     assert select.select([ended], [], [], PATIENCE)[0]
     os.close(ended)
-    before = Reader(home.places.accounts)
+    before = LedgerReader(home.places.accounts)
     was = before.sample(job)
     before.close()
     home.run("fgq", "-h", env={"FG_SIM_SCRIPT": str(script)})

@@ -12,7 +12,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Demand, EarlySignal, Ended, Hold, Job, OomReport, Preemption, Request
 from fgsched.domain.states import JobState, Reason
 from fgsched.scheduling.priority import Usage
-from fgsched.store import Allocation, Store, schema
+from fgsched.store import GpuAllocation, Store, schema
 from fgsched.store.opening import refuse_newer_file
 from fgsched.store.schema import PARTS, StoredColumn
 
@@ -29,7 +29,7 @@ def hold(share, gpu=0):
 
 
 def given(share, gpu=0):
-    return (Allocation(gpu, f"GPU-{gpu}", "Simulated", share, share * GIB // 1000, share),)
+    return (GpuAllocation(gpu, f"GPU-{gpu}", "Simulated", share, share * GIB // 1000, share),)
 
 
 def job(number, name, request=None, **fields):

@@ -15,7 +15,7 @@ from builders import a_gpu
 from endedjobs import an_ended_job
 from fgsched.accounting.backup import archive
 from fgsched.accounting.ledger import MINUTE, Ledger
-from fgsched.accounting.records import Card, CardUse, Minute, Owner, OwnerUse
+from fgsched.accounting.records import GpuRecord, GpuUseRecord, Minute, Owner, OwnerUse
 from fgsched.cli import statuspage
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.protocol import GpuInfo
@@ -255,7 +255,7 @@ def test_users_beyond_the_first_are_summed(tmp_path):
     count = MOST_USERS + 20
     with ledger.write():
         ledger.add_cards(
-            [Card(uuid="GPU-0", gpu=0, model="A100", total=80 * GIB, since=begin, until=begin + 60)]
+            [GpuRecord(uuid="GPU-0", gpu=0, model="A100", total=80 * GIB, since=begin, until=begin + 60)]
         )
         owners = tuple(
             OwnerUse(
@@ -268,7 +268,7 @@ def test_users_beyond_the_first_are_summed(tmp_path):
             )
             for at in range(1, count + 1)
         )
-        card = CardUse(at=begin, card="GPU-0", sampled=60, active=60)
+        card = GpuUseRecord(at=begin, card="GPU-0", sampled=60, active=60)
         ledger.add_minute(Minute(at=begin, cards=(card,), owners=owners))
         ledger.roll(3600, begin, begin + 3600)
         ledger.roll(86_400, begin, begin + 86_400)
@@ -290,12 +290,14 @@ def with_days(path, seconds):
     ledger, owner = Ledger(path), Owner(uid=1, user="ann", partition="gpu")
     times = {"submitted_at": 1.0, "eligible_at": 1.0, "started_at": 2.0}
     with ledger.write():
-        ledger.add_cards([Card(uuid="GPU-0", gpu=0, model="A100", total=1, since=DAYS[0], until=DAYS[-1])])
+        ledger.add_cards(
+            [GpuRecord(uuid="GPU-0", gpu=0, model="A100", total=1, since=DAYS[0], until=DAYS[-1])]
+        )
         for job, at in enumerate(DAYS, 1):
             about = {"owner": owner, "name": "x", "state": "FAILED", "reason": "None", **times}
             ledger.add_jobs([an_ended_job(id=job, ended_at=at + 9.0, **about)])
             use = {"active": seconds, "used": seconds / 3}
-            card = CardUse(at=at, card="GPU-0", sampled=60, energy=0.1, **use)
+            card = GpuUseRecord(at=at, card="GPU-0", sampled=60, energy=0.1, **use)
             own = OwnerUse(at=at, owner=owner, card="GPU-0", job=job, charged=1.0, **use)
             ledger.add_minute(Minute(at=at, cards=(card,), owners=(own,)))
             ledger.roll(3600, at, at + 3600)
@@ -360,7 +362,7 @@ def test_the_last_minute_tells_what_a_job_does_on_each_gpu(tmp_path):
     ledger = Ledger(path)
     with ledger.write():
         ledger.add_cards(
-            Card(uuid=f"GPU-{at}", gpu=at, model="A100", total=80 * GIB, since=begin, until=begin + 120)
+            GpuRecord(uuid=f"GPU-{at}", gpu=at, model="A100", total=80 * GIB, since=begin, until=begin + 120)
             for at in range(2)
         )
         for at, name in ((begin, "active"), (begin + MINUTE, "held")):
@@ -368,7 +370,7 @@ def test_the_last_minute_tells_what_a_job_does_on_each_gpu(tmp_path):
                 OwnerUse(at=at, owner=owner, card="GPU-0", job=7, charged=60, **{name: 60.0}),
                 OwnerUse(at=at, owner=owner, card="GPU-1", job=7, charged=60, empty=60),
             )
-            cards = tuple(CardUse(at=at, card=f"GPU-{gpu}", sampled=60, free=60) for gpu in range(2))
+            cards = tuple(GpuUseRecord(at=at, card=f"GPU-{gpu}", sampled=60, free=60) for gpu in range(2))
             ledger.add_minute(Minute(at=at, cards=cards, owners=uses))
     ledger.close()
     reader = ReportReader(path)

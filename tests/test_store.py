@@ -14,7 +14,7 @@ from builders import BOOT, GIB, a_demand, a_gpu, new_jobs
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.job import WHOLE, Ended, GpuState, Hold, Request
 from fgsched.domain.states import JobState, Reason
-from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
+from fgsched.store import DiskError, GpuAllocation, NewJob, StorageBroken, Store
 from fgsched.store.connection import Statement
 from fgsched.store.opening import open_queue, refuse_newer_file
 from fgsched.store.rows import past_of
@@ -41,7 +41,7 @@ def start(store, job, *, gpu=0, share=5000, memory=GIB):
     hold = Hold(gpu=gpu, share=share, memory=memory)
     after = job.advance(JobState.STARTING, attempt=1, holds=(hold,), boot=BOOT, started_at=6.0)
     with store.write():
-        given = (Allocation(gpu, "GPU-0", "Simulated", share, memory, share),)
+        given = (GpuAllocation(gpu, "GPU-0", "Simulated", share, memory, share),)
         return store.start(job, after, given), after
 
 
@@ -479,7 +479,7 @@ def test_a_step_of_an_earlier_attempt_moves_nothing(store):
     hold = Hold(gpu=0, share=1, memory=1)
     second = again.advance(JobState.STARTING, attempt=2, holds=(hold,), boot=BOOT, started_at=8.0)
     with store.write():
-        assert store.start(again, second, (Allocation(0, "GPU-0", "Simulated", 1, 1, 1),))
+        assert store.start(again, second, (GpuAllocation(0, "GPU-0", "Simulated", 1, 1, 1),))
         assert not store.run(first, first.advance(JobState.RUNNING), now=9.0)
         assert not store.save(first, first.advance(JobState.FAILED, ended_at=9.0, holds=()), now=9.0)
         assert store.run(second, second.advance(JobState.RUNNING), now=9.0)

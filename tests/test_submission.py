@@ -22,7 +22,7 @@ from fgsched.domain.units import SubmitContext
 from fgsched.lifecycle.jobscript import command_line
 from fgsched.submission import options
 from fgsched.submission.checks import Process
-from fgsched.submission.prepare import Submitter
+from fgsched.submission.prepare import SubmissionPreparer
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/ann", "A": "1"}
 GIB = 1 << 30
@@ -63,7 +63,9 @@ class Here:
     def prepare(self, *argv, site=None, stdin=None, called="fgsub", **variables):
         given_options, words = options.read(argv)
         process = Process({**ENVIRON, **variables}, str(self.path), stdin or Terminal())
-        return Submitter(process, site=site or SubmitContext(), name=called).prepare(given_options, words)
+        return SubmissionPreparer(process, site=site or SubmitContext(), name=called).prepare(
+            given_options, words
+        )
 
     def request(self, *argv, **more):
         return self.prepare(*argv, **more).submission.request

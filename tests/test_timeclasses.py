@@ -15,10 +15,10 @@ from msgspec import Struct
 import history
 from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.ledger import DAY, HOUR
-from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook
+from fgsched.accounting.looks import GpuLook, JobLook, Look, ProcessLook
 from fgsched.accounting.messages import FOREVER, Keep, batch_line, encoded
 from fgsched.accounting.periods import Choice, chosen
-from fgsched.accounting.records import CLASSES, Card, Owner
+from fgsched.accounting.records import CLASSES, GpuRecord, Owner
 from fgsched.accounting.samples import Samples
 from fgsched.reports import numbers
 from fgsched.reports.export import as_json, as_markdown
@@ -68,7 +68,7 @@ class Event(Struct, frozen=True):
             processes.append(ProcessLook(pid=7, memory=GIB, busy=busy, job=1))
         if self.foreign:
             processes.append(ProcessLook(pid=8, memory=self.foreign * GIB, busy=0, job=None, user="eve"))
-        card = CardLook(
+        card = GpuLook(
             uuid="GPU-a",
             size=SIZE * GIB,
             used=sum(one.memory for one in processes),
@@ -99,7 +99,7 @@ def written(path: Path, events: list[Event], begin: int, zone: ZoneInfo) -> None
     """Write what Samples make of the looks to accounts, as the accountant does."""
     samples, wall = Samples(INTERVAL), float(begin)
     records = [
-        Card(uuid="GPU-a", gpu=0, model="A100", total=SIZE * GIB, since=begin - DAY, until=begin + DAY)
+        GpuRecord(uuid="GPU-a", gpu=0, model="A100", total=SIZE * GIB, since=begin - DAY, until=begin + DAY)
     ]
     records += samples.look(Event(seconds=0).look(wall))
     for event in events:

@@ -10,14 +10,14 @@ from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.units import SubmitContext
 from fgsched.submission import options
 from fgsched.submission.checks import Process
-from fgsched.submission.prepare import Submitter
+from fgsched.submission.prepare import SubmissionPreparer
 from fgsched.views.display import host_name
 
 
 def refused(*argv, path="/tmp"):
     """Return the cause and the remedy of a refused command line."""
     process = Process({"PATH": os.environ["PATH"]}, str(path))
-    submitter = Submitter(process, site=SubmitContext(), name="fgsub")
+    submitter = SubmissionPreparer(process, site=SubmitContext(), name="fgsub")
     with pytest.raises(BadUsage) as refusal:
         submitter.prepare(*options.read(argv))
     return refusal.value.cause, refusal.value.remedy
@@ -75,7 +75,7 @@ def test_an_interpreter_that_can_be_executed_is_taken(tmp_path, first):
     (tmp_path / "job.sh").write_text(f"{first}\ntrue\n")
     settings, words = options.read(["job.sh"])
     process = Process({"PATH": os.environ["PATH"]}, str(tmp_path))
-    assert Submitter(process, site=SubmitContext()).prepare(settings, words)
+    assert SubmissionPreparer(process, site=SubmitContext()).prepare(settings, words)
 
 
 @pytest.mark.parametrize("command", [("fgsub",), ("fgsub", "--test-only")])
@@ -98,7 +98,7 @@ class Reader(Process):
 
 
 def test_a_directory_in_which_the_output_cannot_be_created_is_named():
-    submitter = Submitter(Reader({}, "/srv"), site=SubmitContext())
+    submitter = SubmissionPreparer(Reader({}, "/srv"), site=SubmitContext())
     assert submitter.prepare(*options.read(["--wrap=true"])).warnings == (
         "you cannot create fg-%j.out in /srv; the job fails if that is so at its start:"
         " name another file with --output",
@@ -172,7 +172,9 @@ def test_a_reservation_of_the_node_has_all_gpus(home, nodes):
 def prepared(*argv, site=None, path="/tmp", environ=None):
     """Return a submission, whose warnings the command prints."""
     process = Process({"PATH": os.environ["PATH"], **(environ or {})}, str(path), io.BytesIO())
-    return Submitter(process, site=site or SubmitContext(), name="fgsub").prepare(*options.read(argv))
+    return SubmissionPreparer(process, site=site or SubmitContext(), name="fgsub").prepare(
+        *options.read(argv)
+    )
 
 
 @pytest.mark.parametrize(

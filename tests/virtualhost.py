@@ -16,7 +16,7 @@ from fgsched.controller.turn import Event, HostShort, JobEnded, JobStarted, Star
 from fgsched.domain.job import Job, Reading
 from fgsched.launch.launcher import PendingLaunch
 from fgsched.lifecycle.transitions import Alive, Result, Seen, Shepherd, ShepherdGone, Unclaimed
-from fgsched.store import Allocation
+from fgsched.store import GpuAllocation
 
 EPOCH = 1_700_000_000.0  # wall time at the begin of a world
 _KILL_WAIT = 30.0  # seconds that a job may take to end on order
@@ -123,7 +123,7 @@ class VirtualHost:
         self.lingering: list[Lingering] = []
         self.tolerated: Counter[int] = Counter()  # cards that operators are returning to service
         self.sent: dict[tuple[int, int], int] = {}  # launch under way -> life that sent it
-        self.launching: Callable[[Job, Sequence[Allocation]], None] = lambda job, given: None
+        self.launching: Callable[[Job, Sequence[GpuAllocation]], None] = lambda job, given: None
         self.executing: Callable[[tuple[int, int]], None] = lambda key: None
         self.gate: Callable[[PendingLaunch], None] = lambda launching: launching.go()
         self.signals: Counter[int] = Counter()  # job -> signals that its supervisor took
@@ -190,12 +190,12 @@ class VirtualHost:
 
     # -- the Launcher of the controller ---------------------------------------------------------------
 
-    def start(self, job: Job, given: Sequence[Allocation]) -> None:
+    def start(self, job: Job, given: Sequence[GpuAllocation]) -> None:
         self.launching(job, given)
         refuse = lambda why: self.post(StartFailed(job.id, job.attempt, why))  # noqa: E731
         self.gate(PendingLaunch(job, given, go=lambda: self._send(job, given), refuse=refuse))
 
-    def _send(self, job: Job, given: Sequence[Allocation]) -> None:
+    def _send(self, job: Job, given: Sequence[GpuAllocation]) -> None:
         if self._chance(self.faults.unlaunched / 2, "launch refused"):
             self.unrun.add(job.id)
             self.post(StartFailed(job.id, job.attempt, "could not be launched: Permission denied"))
@@ -331,7 +331,7 @@ class VirtualHost:
 
     # -- spawners and shepherds -----------------------------------------------------------------------
 
-    def _launch(self, job: Job, given: Sequence[Allocation], spawner: int, boots: int) -> None:
+    def _launch(self, job: Job, given: Sequence[GpuAllocation], spawner: int, boots: int) -> None:
         """A spawner that still lives forks a shepherd, which claims the attempt unless somebody has."""
         if spawner not in self.spawners or boots != self.boots:
             return
@@ -353,7 +353,9 @@ class VirtualHost:
         else:
             self._execute(key, found, job, given)
 
-    def _execute(self, key: tuple[int, int], found: Attempt, job: Job, given: Sequence[Allocation]) -> None:
+    def _execute(
+        self, key: tuple[int, int], found: Attempt, job: Job, given: Sequence[GpuAllocation]
+    ) -> None:
         now = self.agenda.now
         self.executing(key)
         found.run = Run(*key, began=self.agenda.wall, charged=sum(one.charged for one in given))

@@ -12,7 +12,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE, Job
 from fgsched.domain.states import JobState, Reason
 from fgsched.mail.letters import JobMail
-from fgsched.store import Allocation
+from fgsched.store import GpuAllocation
 from fgsched.store.moved import Unreadable
 from virtualcontroller import Asked, Life, is_waiting
 from virtualprograms import Program
@@ -130,7 +130,7 @@ class Checks:
             if is_waiting(job):
                 self._must(table.reason(job) is not Reason.NONE, f"job {job.id} waits for no reason")
 
-    def launching(self, job: Job, given: Sequence[Allocation]) -> None:
+    def launching(self, job: Job, given: Sequence[GpuAllocation]) -> None:
         """A card that lists a job which did not leave it in time gets no other job."""
         life = self._world.life
         if life is None:

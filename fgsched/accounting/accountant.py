@@ -25,10 +25,10 @@ from fgsched.accounting.messages import (
     UNREADABLE,
     Answer,
     Backup,
-    Batch,
     Keep,
     Message,
     Order,
+    RecordBatch,
     line,
     parse_batch,
     parse_message,
@@ -187,7 +187,7 @@ class Accountant:
         for end in ("wal", "shm"):
             disk.remove(self._path.with_name(f"{self._path.name}-{end}"), missing_ok=True)
 
-    def _store(self, ledger: Ledger, batch: Batch, now: float) -> tuple[int, ...]:
+    def _store(self, ledger: Ledger, batch: RecordBatch, now: float) -> tuple[int, ...]:
         """Write a batch; return the jobs that cannot be stored."""
         _each(ledger, batch.cards, lambda card: ledger.add_cards([card]))
         _each(ledger, batch.samples, lambda sample: ledger.add_samples([sample]))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, LedgerReader
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.system import places
 
@@ -110,7 +110,7 @@ def archive(ledger: Ledger, file: Path, before: int) -> int:
     other = Ledger(file)
     try:
         other.claim(ledger.name)
-        reader = Reader(ledger.path)
+        reader = LedgerReader(ledger.path)
         try:
             _copy_cards(reader, other)
             moved = _move_jobs(ledger, reader, other, before)
@@ -124,12 +124,12 @@ def archive(ledger: Ledger, file: Path, before: int) -> int:
     return moved
 
 
-def _copy_cards(reader: Reader, other: Ledger) -> None:
+def _copy_cards(reader: LedgerReader, other: Ledger) -> None:
     with other.write():
         other.add_cards(reader.cards(0, float("inf")))
 
 
-def _move_jobs(ledger: Ledger, reader: Reader, other: Ledger, before: int) -> int:
+def _move_jobs(ledger: Ledger, reader: LedgerReader, other: Ledger, before: int) -> int:
     moved = 0
     while jobs := reader.first_jobs(before, _BATCH):
         with other.write():
@@ -140,7 +140,9 @@ def _move_jobs(ledger: Ledger, reader: Reader, other: Ledger, before: int) -> in
     return moved
 
 
-def _move_spans(ledger: Ledger, reader: Reader, other: Ledger, *, span: int, step: int, before: int) -> None:
+def _move_spans(
+    ledger: Ledger, reader: LedgerReader, other: Ledger, *, span: int, step: int, before: int
+) -> None:
     while (first := ledger.first_span(span)) is not None and first < before:
         until = min(before, first + step)
         with other.write():

@@ -14,11 +14,10 @@ from msgspec import Struct
 
 from fgsched.accounting import guard, marker
 from fgsched.accounting.records import (
-    Card,
-    CardUse,
-    Demand,
     ForeignUse,
     Gap,
+    GpuRecord,
+    GpuUseRecord,
     HealthEvent,
     JobAccount,
     JobSample,
@@ -26,6 +25,7 @@ from fgsched.accounting.records import (
     Owner,
     OwnerUse,
     Profile,
+    WaitingRecord,
     Warned,
     to_json,
 )
@@ -51,7 +51,7 @@ _SETTINGS = (
     "temp_store = MEMORY",
 )
 _RANGE = 1000  # ids of a row of id_range
-_RANGES = 4  # that a call of Reader.history examines
+_RANGES = 4  # that a call of LedgerReader.history examines
 _STEP = 3600  # seconds of minutes that are deleted in one transaction; of hours, 60 times that
 _ROLLED = ("card_use", "owner_use", "foreign_run", "demand")
 _OWNER = Owner.__struct_fields__
@@ -170,7 +170,7 @@ class Ledger:
         self._owners.clear()
         self._cards.clear()
 
-    def add_cards(self, cards: Iterable[Card]) -> None:
+    def add_cards(self, cards: Iterable[GpuRecord]) -> None:
         for card in cards:
             row = msgspec.structs.asdict(card) | {"model": storable(card.model)}
             self._cards[card.uuid] = self._db.execute(SQL["put_card"], row).fetchone()[0]
@@ -288,7 +288,7 @@ class Ledger:
         found = self._db.execute(SQL["first_at"], {"span": span}).fetchone()["at"]
         return None if found is None else int(found)
 
-    def copy_spans(self, reader: "Reader", span: int, since: int, until: int) -> None:
+    def copy_spans(self, reader: "LedgerReader", span: int, since: int, until: int) -> None:
         """Add the spans of one length of other accounts that begin in a period (epoch seconds)."""
         parts: tuple[tuple[str, Iterator[Struct]], ...] = (
             ("add_card_use", reader.card_uses(span, since, until)),
@@ -379,7 +379,7 @@ class Ledger:
         return self._cards[uuid]
 
 
-class Reader:
+class LedgerReader:
     """Read access to the accounts. All queries inside `reading()` see the file at one time."""
 
     statements: Mapping[str, str] = SQL
@@ -518,14 +518,14 @@ class Reader:
 
     # -- samples and events ---------------------------------------------------------------------
 
-    def cards(self, since: float, until: float) -> list[Card]:
+    def cards(self, since: float, until: float) -> list[GpuRecord]:
         """Return the GPUs that were seen in a period (epoch seconds), by index."""
-        return [_record(Card, row) for row in self._ask("cards", since=since, until=until)]
+        return [_record(GpuRecord, row) for row in self._ask("cards", since=since, until=until)]
 
-    def card_uses(self, span: int, since: float, until: float) -> Iterator[CardUse]:
+    def card_uses(self, span: int, since: float, until: float) -> Iterator[GpuUseRecord]:
         """Yield the use of GPUs in each MINUTE, HOUR or DAY that begins in a period (epoch seconds)."""
         for row in self._ask("card_uses", span=span, since=since, until=until):
-            yield _record(CardUse, row)
+            yield _record(GpuUseRecord, row)
 
     def owner_uses(self, span: int, since: float, until: float) -> Iterator[OwnerUse]:
         """Yield the use by the jobs of owners in each span that begins in a period (epoch seconds)."""
@@ -542,10 +542,10 @@ class Reader:
         for row in self._ask("foreign_runs", span=span, since=since, until=until):
             yield _record(ForeignUse, row)
 
-    def demands(self, span: int, since: float, until: float) -> Iterator[Demand]:
+    def demands(self, span: int, since: float, until: float) -> Iterator[WaitingRecord]:
         """Yield the demand of pending jobs in each span that begins in a period (epoch seconds)."""
         for row in self._ask("demands", span=span, since=since, until=until):
-            yield _record(Demand, row)
+            yield _record(WaitingRecord, row)
 
     def sample(self, job: int) -> JobUsage | None:
         """Return the sums of samples of a job that is still in the queue; None: there are none."""

@@ -19,7 +19,7 @@ class ProcessLook(Struct, frozen=True, kw_only=True, gc=False):
     has_ended: bool = False
 
 
-class CardLook(Struct, frozen=True, kw_only=True):
+class GpuLook(Struct, frozen=True, kw_only=True):
     """A GPU."""
 
     uuid: str
@@ -63,7 +63,7 @@ class Look(Struct, frozen=True, kw_only=True):
 
     wall: float  # epoch seconds
     clock: float  # monotonic seconds
-    cards: tuple[CardLook, ...] = ()
+    cards: tuple[GpuLook, ...] = ()
     jobs: tuple[JobLook, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     error: str = ""  # why there is no look

@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from fgsched.accounting.records import (
-    Card,
     Gap,
+    GpuRecord,
     HealthEvent,
     JobAccount,
     JobSample,
@@ -17,10 +17,10 @@ from fgsched.accounting.records import (
     to_json,
 )
 
-Sample = Card | JobSample | Minute | HealthEvent | Warned | Gap
+Sample = GpuRecord | JobSample | Minute | HealthEvent | Warned | Gap
 FIELD_OF: dict[type[Struct], str] = {
     JobAccount: "jobs",
-    Card: "cards",
+    GpuRecord: "cards",
     JobSample: "samples",
     Minute: "minutes",
     HealthEvent: "health",
@@ -29,12 +29,12 @@ FIELD_OF: dict[type[Struct], str] = {
 }
 
 
-class Batch(Struct, frozen=True, kw_only=True, tag="batch"):
+class RecordBatch(Struct, frozen=True, kw_only=True, tag="batch"):
     """Records for one transaction."""
 
     number: int
     jobs: tuple[JobAccount, ...] = ()
-    cards: tuple[Card, ...] = ()
+    cards: tuple[GpuRecord, ...] = ()
     samples: tuple[JobSample, ...] = ()
     minutes: tuple[Minute, ...] = ()
     health: tuple[HealthEvent, ...] = ()
@@ -109,7 +109,7 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Order = Backup | Archive
-Message = Batch | Keep | Backup | Archive
+Message = RecordBatch | Keep | Backup | Archive
 FOREVER = -1
 UNREADABLE = -1  # number of the answer to a message that cannot be parsed
 _encoder = msgspec.json.Encoder()
@@ -140,7 +140,7 @@ def parse_message(text: bytes) -> Message:
     return _messages.decode(text)
 
 
-def parse_batch(text: bytes) -> tuple[Batch, list[Unparsed]]:
+def parse_batch(text: bytes) -> tuple[RecordBatch, list[Unparsed]]:
     """Return the batch of a line without the records that cannot be parsed, and these records.
 
     Raises:
@@ -156,7 +156,7 @@ def parse_batch(text: bytes) -> tuple[Batch, list[Unparsed]]:
                 job = msgspec.json.decode(record, type=_Job).row.id if kind is JobAccount else 0
                 left.append(Unparsed(bytes(record).decode(errors="replace"), f"{field}: {error}", job))
         fields[field] = tuple(found)
-    return Batch(number=raw.number, **fields), left
+    return RecordBatch(number=raw.number, **fields), left
 
 
 def parse_answer(text: bytes) -> Answer:

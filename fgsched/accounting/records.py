@@ -26,7 +26,7 @@ class Owner(Struct, frozen=True, kw_only=True, gc=False):
     tag: str = ""  # --wckey
 
 
-class Card(Struct, frozen=True, kw_only=True, gc=False):
+class GpuRecord(Struct, frozen=True, kw_only=True, gc=False):
     """A GPU that the host has or had."""
 
     uuid: str
@@ -86,7 +86,7 @@ class Profile(Struct, frozen=True, kw_only=True, gc=False):
     longest: float  # seconds
 
 
-class CardUse(Struct, frozen=True, kw_only=True, gc=False):
+class GpuUseRecord(Struct, frozen=True, kw_only=True, gc=False):
     """The use of one GPU in a span. The six classes are GPU seconds and add up to `sampled`."""
 
     at: int  # begin of the span
@@ -142,7 +142,7 @@ class ForeignUse(Struct, frozen=True, kw_only=True, gc=False):
     used: float = 0.0  # GPU seconds
 
 
-class Demand(Struct, frozen=True, kw_only=True, gc=False):
+class WaitingRecord(Struct, frozen=True, kw_only=True, gc=False):
     """The pending jobs that waited for the same resource in a span."""
 
     at: int
@@ -182,10 +182,10 @@ class Minute(Struct, frozen=True, kw_only=True):
     """The samples of one minute, or of the part of it since the controller's last report."""
 
     at: int
-    cards: tuple[CardUse, ...] = ()
+    cards: tuple[GpuUseRecord, ...] = ()
     owners: tuple[OwnerUse, ...] = ()
     foreign: tuple[ForeignUse, ...] = ()
-    demand: tuple[Demand, ...] = ()
+    demand: tuple[WaitingRecord, ...] = ()
 
 
 class Gap(Struct, frozen=True, kw_only=True, gc=False):

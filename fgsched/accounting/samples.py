@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook, Waiting
+from fgsched.accounting.looks import GpuLook, JobLook, Look, ProcessLook, Waiting
 from fgsched.accounting.messages import Sample
 from fgsched.accounting.records import (
     DRIVER,
-    CardUse,
-    Demand,
     ForeignUse,
     Gap,
+    GpuUseRecord,
     HealthEvent,
     JobSample,
     Minute,
     Owner,
     OwnerUse,
+    WaitingRecord,
 )
 from fgsched.domain.job import WHOLE, JobUsage
 
@@ -65,10 +65,10 @@ class ForeignPart(NamedTuple):
     used: float  # of the card's compute time
 
 
-class CardPart(NamedTuple):
+class GpuLookPart(NamedTuple):
     """The use of one card since the last look."""
 
-    card: CardLook
+    card: GpuLook
     jobs: tuple[JobPart, ...]
     foreign: tuple[ForeignPart, ...]
     energy: float | None  # joules
@@ -77,7 +77,7 @@ class CardPart(NamedTuple):
 Group = int | tuple[str, str]  # a job, or user and command of foreign processes
 
 
-def divided(card: CardLook, jobs: Iterable[tuple[JobLook, float, str]], energy: float | None) -> CardPart:
+def divided(card: GpuLook, jobs: Iterable[tuple[JobLook, float, str]], energy: float | None) -> GpuLookPart:
     """Divide the use of a card among its jobs and foreign processes.
 
     Args:
@@ -107,7 +107,7 @@ def divided(card: CardLook, jobs: Iterable[tuple[JobLook, float, str]], energy: 
                 part=part,
             )
         )
-    return CardPart(card, tuple(parts), tuple(_foreign(groups, shares)), energy)
+    return GpuLookPart(card, tuple(parts), tuple(_foreign(groups, shares)), energy)
 
 
 def _groups(processes: Iterable[ProcessLook], jobs: list[JobLook]) -> dict[Group, list[ProcessLook]]:
@@ -126,7 +126,7 @@ def _groups(processes: Iterable[ProcessLook], jobs: list[JobLook]) -> dict[Group
     return groups
 
 
-def _shares(card: CardLook, groups: Mapping[Group, list[ProcessLook]]) -> dict[Group, float]:
+def _shares(card: GpuLook, groups: Mapping[Group, list[ProcessLook]]) -> dict[Group, float]:
     """Return the part of the compute time of each group; a group whose part is unknown is left out."""
     parts = {
         group: sum(process.busy or 0 for process in own) / WHOLE
@@ -139,7 +139,7 @@ def _shares(card: CardLook, groups: Mapping[Group, list[ProcessLook]]) -> dict[G
     return {group: share / total for group, share in parts.items()}
 
 
-def _kind(own: list[ProcessLook], used: float | None, card: CardLook) -> str:
+def _kind(own: list[ProcessLook], used: float | None, card: GpuLook) -> str:
     """Return the class of a job's charged share. A process whose use cannot be measured counts as active."""
     if used is not None and used * WHOLE > COMPUTING:
         return "active"
@@ -149,7 +149,7 @@ def _kind(own: list[ProcessLook], used: float | None, card: CardLook) -> str:
 
 
 def _by_charge(
-    card: CardLook, groups: Mapping[Group, list[ProcessLook]], charged: Mapping[int, float]
+    card: GpuLook, groups: Mapping[Group, list[ProcessLook]], charged: Mapping[int, float]
 ) -> dict[Group, float]:
     """Return weights of the jobs with processes where no compute time is measured."""
     if card.utilisation is not None or any(one.busy is not None for own in groups.values() for one in own):
@@ -214,7 +214,12 @@ class _MinuteSums:
         self._demand: dict[tuple[str, str, str], list[float]] = {}  # seconds, jobs x s, GPUs x s, most
 
     def add(
-        self, parts: Iterable[CardPart], waiting: Iterable[Waiting], since: float, seconds: float, part: float
+        self,
+        parts: Iterable[GpuLookPart],
+        waiting: Iterable[Waiting],
+        since: float,
+        seconds: float,
+        part: float,
     ) -> None:
         """Add `seconds` of this minute from `since`, in epoch seconds.
 
@@ -233,7 +238,7 @@ class _MinuteSums:
             sums[2] += seconds * kind.share / WHOLE
             sums[3] = max(sums[3], kind.jobs)
 
-    def _add_card(self, one: CardPart, seconds: float, part: float) -> None:
+    def _add_card(self, one: GpuLookPart, seconds: float, part: float) -> None:
         card, sums = one.card, self._cards.setdefault(one.card.uuid, _Sum())
         sums.seconds += seconds
         for job in one.jobs:
@@ -297,7 +302,7 @@ class _MinuteSums:
                 for sums in times
             ),
             demand=tuple(
-                Demand(
+                WaitingRecord(
                     at=self.at,
                     reason=reason,
                     lacking=lacking,
@@ -311,8 +316,8 @@ class _MinuteSums:
             ),
         )
 
-    def _card(self, uuid: str, sums: _Sum) -> CardUse:
-        return CardUse(
+    def _card(self, uuid: str, sums: _Sum) -> GpuUseRecord:
+        return GpuUseRecord(
             at=self.at,
             card=uuid,
             sampled=sums.seconds,
@@ -507,7 +512,7 @@ class Samples:
         self._add_jobs(parts, seconds, look.wall)
         return self._add_minutes(parts, look, seconds)
 
-    def _part(self, card: CardLook, last: Look, look: Look, seconds: float) -> CardPart:
+    def _part(self, card: GpuLook, last: Look, look: Look, seconds: float) -> GpuLookPart:
         processes = tuple(self._recognised(one) for one in card.processes)
         jobs = [
             (job, _part_of(job, look.wall, seconds), self._kinds.get((job.id, card.uuid), "empty"))
@@ -534,7 +539,7 @@ class Samples:
             has_ended=True,
         )
 
-    def _add_jobs(self, parts: Iterable[CardPart], seconds: float, wall: float) -> None:
+    def _add_jobs(self, parts: Iterable[GpuLookPart], seconds: float, wall: float) -> None:
         own: dict[int, list[JobPart]] = {}
         others: dict[int, set[int]] = {}
         for card in parts:
@@ -548,7 +553,7 @@ class Samples:
             self._jobs[job].add(its, others[job] - {job}, seconds, wall)
         self._kinds = {key: kind for key, kind in self._kinds.items() if key[0] in own}
 
-    def _add_minutes(self, parts: list[CardPart], look: Look, seconds: float) -> list[Sample]:
+    def _add_minutes(self, parts: list[GpuLookPart], look: Look, seconds: float) -> list[Sample]:
         samples: list[Sample] = []
         begin = look.wall - seconds
         if look.wall < self._until - _STEP:  # the clock was set back
@@ -577,11 +582,11 @@ class Samples:
         return [JobSample(job=job, usage=self._jobs[job].usage()) for job in jobs]
 
 
-def _with(card: CardLook, processes: tuple[ProcessLook, ...]) -> CardLook:
+def _with(card: GpuLook, processes: tuple[ProcessLook, ...]) -> GpuLook:
     if processes == card.processes:
         return card
     fields = {name: getattr(card, name) for name in card.__struct_fields__}
-    return CardLook(**fields | {"processes": processes})
+    return GpuLook(**fields | {"processes": processes})
 
 
 def _part_of(job: JobLook, wall: float, seconds: float) -> float:
@@ -617,7 +622,7 @@ def _first_events(look: Look, *, is_continued: bool) -> Iterator[HealthEvent]:
         yield HealthEvent(at=look.wall, card=look.cards[0].uuid, kind=DRIVER, detail=look.driver)
 
 
-def _state(card: CardLook) -> str:
+def _state(card: GpuLook) -> str:
     return f"{card.state}: {card.why[:_LONGEST_REASON]}" if card.why else card.state
 
 
@@ -632,7 +637,7 @@ def _events(last: Look, look: Look) -> Iterator[HealthEvent]:
                 yield HealthEvent(at=look.wall, card=card.uuid, kind=kind, detail=detail)
 
 
-def _changes(was: CardLook, card: CardLook) -> Iterator[tuple[str, str]]:
+def _changes(was: GpuLook, card: GpuLook) -> Iterator[tuple[str, str]]:
     if card.state != was.state:
         yield "state", _state(card)
     if (card.ecc or 0) > (was.ecc or 0):

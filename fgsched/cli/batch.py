@@ -13,7 +13,7 @@ from fgsched.lifecycle.jobscript import Unclosed, shell_words
 from fgsched.submission import options
 from fgsched.submission.checks import Process
 from fgsched.submission.options import AnySetting
-from fgsched.submission.prepare import Prepared, Submitter
+from fgsched.submission.prepare import Prepared, SubmissionPreparer
 
 _LARGEST = 256 << 20  # bytes of a list
 
@@ -55,7 +55,7 @@ def parse_batch(
     shared = [setting for setting in common if setting.option.name != "batch"]
     if any(setting.option.name == "wrap" for setting in shared):
         raise BadUsage("--wrap and --batch exclude each other; give one")
-    submitter = Submitter(Process(environ, cwd), site=site, common=shared)
+    submitter = SubmissionPreparer(Process(environ, cwd), site=site, common=shared)
     prepared: list[Prepared] = []
     for number, line in enumerate(lines, start=1):
         bare = line.strip()
@@ -68,7 +68,7 @@ def parse_batch(
     return prepared
 
 
-def _prepare(submitter: Submitter, line: str) -> Prepared:
+def _prepare(submitter: SubmissionPreparer, line: str) -> Prepared:
     if "\0" in line:
         raise BadUsage("a NUL byte cannot be part of a command line")
     try:

@@ -14,7 +14,7 @@ import click
 from fgsched import __version__
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.text import shown
-from fgsched.views.getopt import Known, Unreadable
+from fgsched.views.getopt import Known, UnreadableWord
 
 _OUTPUT_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF}
 
@@ -110,7 +110,7 @@ def _whole(command: click.Command, args: Iterable[str]) -> Iterator[str]:
             return
         given, equals, value = word.partition("=")
         if given.startswith("--"):
-            with suppress(Unreadable):  # click reports it
+            with suppress(UnreadableWord):  # click reports it
                 given = f"--{known.whole(given[2:])}"
         yield f"{given}{equals}{value}"
 

@@ -21,7 +21,7 @@ from fgsched.domain.units import SubmitContext
 from fgsched.protocol import Flags, LineRead, Ping, Test
 from fgsched.submission.checks import Process
 from fgsched.submission.options import AnySetting, given, read
-from fgsched.submission.prepare import Prepared, Submitter
+from fgsched.submission.prepare import Prepared, SubmissionPreparer
 from fgsched.submission.request import NO_GPU, explained, parts, says_no_gpu, submitted, wants_hint, warnings
 from fgsched.submission.table import ASKS_FOR_HELP
 from fgsched.system.unanswered import new_key
@@ -90,7 +90,7 @@ def _read_here(client: Client, key: sentline.SubmissionKey, line: Sequence[str],
     batch = given(settings, "batch")
     name = said_by("fgsub")
     if batch is None:
-        jobs = [Submitter(process, site=site, name=name).prepare(settings, words)]
+        jobs = [SubmissionPreparer(process, site=site, name=name).prepare(settings, words)]
     else:
         jobs = _list(batch, settings, words, process, site)
     click.echo(warnings(jobs, name), err=True, nl=False)

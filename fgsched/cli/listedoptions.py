@@ -9,7 +9,7 @@ import click
 from fgsched.cli.command import Command
 from fgsched.domain.units import parse_count
 from fgsched.views import table
-from fgsched.views.table import COUNT, FLAG, LIST, Option
+from fgsched.views.table import COUNT, FLAG, LIST, ListOption
 
 OPERANDS = "operands"  # words that are no options
 
@@ -17,7 +17,7 @@ OPERANDS = "operands"  # words that are no options
 class Listed(Command):
     """A command of the table; its callback gets `options`, a record, and `operands` if it takes any."""
 
-    row: table.Command[Any]
+    row: table.TableCommand[Any]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. click parses only the lines that it has to report, and completes others."""
@@ -41,7 +41,7 @@ class Listed(Command):
 
 
 def listed(
-    row: table.Command[Any], *, epilog: str, operands: str = "", cls: type[Listed] = Listed
+    row: table.TableCommand[Any], *, epilog: str, operands: str = "", cls: type[Listed] = Listed
 ) -> Callable[[Callable[..., int]], Listed]:
     """Return a decorator that makes a command of the table; `operands`: how its usage shows them."""
 
@@ -56,7 +56,7 @@ def listed(
     return made
 
 
-def _options(row: table.Command[Any]) -> Sequence[click.Parameter]:
+def _options(row: table.TableCommand[Any]) -> Sequence[click.Parameter]:
     return [
         click.Option(
             [*option.spelled.split(), *([option.name] if option.name else [])],
@@ -73,7 +73,7 @@ def _options(row: table.Command[Any]) -> Sequence[click.Parameter]:
     ]
 
 
-def _type(option: Option) -> Any:
+def _type(option: ListOption) -> Any:
     if option.values:
         return click.Choice(option.values)
     return parse_count if option.kind == COUNT else None

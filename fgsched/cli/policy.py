@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fgsched import protocol
 from fgsched.accounting import marker, policies
-from fgsched.accounting.ledger import DAY, MINUTE, Reader
+from fgsched.accounting.ledger import DAY, MINUTE, LedgerReader
 from fgsched.accounting.policies import IdleJob, IdleRules, RunningJob, Stranger
 from fgsched.accounting.records import Warned
 from fgsched.client import Client, find_places
@@ -77,7 +77,7 @@ def _found(rules: IdleRules, jobs: list[RunningJob], now: float) -> list[IdleJob
 
 
 @contextmanager
-def _accounts() -> Iterator[Reader | None]:
+def _accounts() -> Iterator[LedgerReader | None]:
     """Read the accounts at one time; None if they have not begun. Raises NotPermitted or StorageError."""
     path = find_places().accounts
     if path.exists() and not os.access(path, os.R_OK):
@@ -86,7 +86,7 @@ def _accounts() -> Iterator[Reader | None]:
         marker.refuse_missing(path)
         yield None
         return
-    reader = Reader(path)
+    reader = LedgerReader(path)
     try:
         with reader.reading():
             yield reader
@@ -94,7 +94,7 @@ def _accounts() -> Iterator[Reader | None]:
         reader.close()
 
 
-def _known(reader: Reader, job: RunningJob) -> RunningJob:
+def _known(reader: LedgerReader, job: RunningJob) -> RunningJob:
     from msgspec.structs import replace
 
     usage = reader.sample(job.id)

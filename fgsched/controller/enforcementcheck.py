@@ -15,7 +15,7 @@ from pathlib import Path
 from fgsched import gpus
 from fgsched.domain.states import Tier
 from fgsched.launch.launcher import PendingLaunch
-from fgsched.store import Allocation
+from fgsched.store import GpuAllocation
 from fgsched.system import cgroups
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class EnforcementGate:
         driver = self._driver()
         return f"{(about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size) if about else None}{driver}"
 
-    def _ask(self, card: Allocation) -> None:
+    def _ask(self, card: GpuAllocation) -> None:
         if self._asked_at is not None and time.monotonic() - self._asked_at < _PATIENCE:
             return  # the answer will follow
         self._asked_at = time.monotonic()

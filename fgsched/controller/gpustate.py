@@ -11,7 +11,7 @@ from fgsched.domain.job import Gpu, GpuState, Hold, Job, Reading
 from fgsched.gpus import vendors
 from fgsched.gpus.simulated import is_simulated
 from fgsched.scheduling.placement import charged
-from fgsched.store import Allocation, Store
+from fgsched.store import GpuAllocation, Store
 
 _NEVER = float("-inf")
 _ANSWER = 2.0  # seconds in which an asked driver answers, and the client repeats its request
@@ -69,10 +69,12 @@ class GpuStates:
     def gpu(self, index: int) -> Gpu:
         return self._gpus[index]
 
-    def allocation(self, hold: Hold) -> Allocation:
+    def allocation(self, hold: Hold) -> GpuAllocation:
         """Return a hold with the data of its GPU, for accounting."""
         gpu = self._gpus[hold.gpu]
-        return Allocation(hold.gpu, gpu.uuid, gpu.model, hold.share, hold.memory, charged(hold, gpu.usable))
+        return GpuAllocation(
+            hold.gpu, gpu.uuid, gpu.model, hold.share, hold.memory, charged(hold, gpu.usable)
+        )
 
     def __contains__(self, index: int) -> bool:
         return index in self._gpus

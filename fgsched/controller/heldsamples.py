@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec import Raw, Struct
 
 from fgsched.accounting.messages import Sample, encoded
-from fgsched.accounting.records import Card, Gap, JobSample, Minute
+from fgsched.accounting.records import Gap, GpuRecord, JobSample, Minute
 
 log = logging.getLogger("fgsched.controller")
 LOST = "samples could not be stored"
@@ -38,7 +38,7 @@ class EncodedSample(NamedTuple):
 def record_of(sample: Sample) -> EncodedSample:
     """Encode a sample."""
     kind, data = type(sample), encoded(sample)
-    if isinstance(sample, Card):
+    if isinstance(sample, GpuRecord):
         return EncodedSample(kind, data, key=sample.uuid)
     if isinstance(sample, JobSample):
         return EncodedSample(kind, data, key=sample.job)
@@ -101,8 +101,8 @@ class HeldSamples:
         return chain(self._last.values(), lost, self._jobs.values(), self._events, self._timed)
 
     def _put(self, one: EncodedSample, *, is_newer: bool = True) -> None:
-        if one.kind in (Card, JobSample):
-            place = self._last if one.kind is Card else self._jobs
+        if one.kind in (GpuRecord, JobSample):
+            place = self._last if one.kind is GpuRecord else self._jobs
             before = place.get(one.key)
             if before is not None and not is_newer:
                 return

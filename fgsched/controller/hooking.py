@@ -15,7 +15,7 @@ from fgsched.hooks.filtering import MOST_OUTPUT, is_refusal
 from fgsched.hooks.process import HookRunner, RelayProcess
 from fgsched.hooks.settings import NO_HOOKS, HookRun, HookSettings, Ran, base
 from fgsched.launch.launcher import LaunchGate, PendingLaunch
-from fgsched.store import Allocation
+from fgsched.store import GpuAllocation
 from fgsched.system.helper import Watch
 
 _LONGEST = 128  # characters of a value
@@ -43,7 +43,7 @@ _SLURM = {  # our variable -> the variables of Slurm with its value
 }
 
 
-def environment(hook: str, job: Job, given: Sequence[Allocation], host: str) -> dict[str, str]:
+def environment(hook: str, job: Job, given: Sequence[GpuAllocation], host: str) -> dict[str, str]:
     """Return the variables of a prolog or epilog. Values that the job's owner chose are made safe."""
     request = job.request
     own = {
@@ -191,7 +191,7 @@ class HookDesk:
         """Tell whether the epilog of this job is running."""
         return job_id in self._ending
 
-    def run(self, job: Job, given: Sequence[Allocation]) -> None:
+    def run(self, job: Job, given: Sequence[GpuAllocation]) -> None:
         """Run the epilog of an attempt, if it had a prolog; EpilogDone follows."""
         if not self.settings.epilog or job.adopted is not None:  # it was removed from the configuration
             self._report(EpilogDone(job.id, job.attempt))

@@ -18,7 +18,7 @@ from fgsched.scheduling.limits import Key, LimitedUser, counts_in
 from fgsched.scheduling.placement import HostRoom, Room, rooms
 from fgsched.scheduling.planner import Plan, Queue, QueuedJob, Snapshot
 from fgsched.scheduling.priority import JobClass, PriorityBasis
-from fgsched.store import Allocation
+from fgsched.store import GpuAllocation
 
 _NOTHING = Demand(cpus=0)
 
@@ -151,7 +151,7 @@ class JobTable:
         """`made(array)` returns the indices of an array that have rows of their own."""
         self.jobs: dict[int, Job] = {}
         self.holding: dict[int, Job] = {}
-        self.given: dict[int, tuple[Allocation, ...]] = {}  # allocations of jobs
+        self.given: dict[int, tuple[GpuAllocation, ...]] = {}  # allocations of jobs
         self.aside: dict[int, Job] = {}  # jobs excluded after an error; they keep their allocations
         self.unreadable: set[int] = set()  # jobs with damaged rows, which are not started
         self.is_torn = False  # a `put` failed half-way: the indexes may contradict each other

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from fgsched.accounting import marker
-from fgsched.accounting.ledger import Reader
+from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.records import JobAccount, Owner
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.usage import charged_seconds
@@ -110,7 +110,7 @@ class PastJobs:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._reader: Reader | None = None
+        self._reader: LedgerReader | None = None
         self._file: tuple[int, int] | None = None  # device and inode of the open file
         self._runs: deque[tuple[float, CompletedRun]] = deque(
             maxlen=_REMEMBERED
@@ -229,7 +229,7 @@ class PastJobs:
             return reader.job(job_id) if reader else None
 
     @contextmanager
-    def _reading(self) -> Iterator[Reader | None]:
+    def _reading(self) -> Iterator[LedgerReader | None]:
         """Open the accounts if they are not open; None if there are none yet. Raises Unreadable."""
         try:
             yield self._opened()
@@ -238,7 +238,7 @@ class PastJobs:
             cause = f"jobs that have moved cannot be looked up: {error.cause}"
             raise Unreadable(cause, error.remedy) from None
 
-    def _opened(self) -> Reader | None:
+    def _opened(self) -> LedgerReader | None:
         try:
             found = self._path.stat()
         except FileNotFoundError:
@@ -250,7 +250,7 @@ class PastJobs:
             self.close()
             if not found.st_size:
                 return None  # it is being made
-            self._reader, self._file = Reader(self._path, timeout=_PATIENCE_OF_READER), file
+            self._reader, self._file = LedgerReader(self._path, timeout=_PATIENCE_OF_READER), file
         else:
             self._reader.compare()
         return self._reader

@@ -29,7 +29,7 @@ from fgsched.lifecycle import mps
 from fgsched.lifecycle.enforcement import compute_policy_of
 from fgsched.lifecycle.mps import MpsDaemon, MpsSettings, Name, Phase
 from fgsched.lifecycle.transitions import Shepherd
-from fgsched.store import Allocation
+from fgsched.store import GpuAllocation
 
 _PASSES = 4  # over the plan in one turn: each one can make further steps due
 
@@ -98,7 +98,7 @@ class MpsServers:
 
     # -- jobs -----------------------------------------------------------------------------------
 
-    def wish(self, job: Job, given: Sequence[Allocation], policy: Policy, now: float) -> MpsUse | None:
+    def wish(self, job: Job, given: Sequence[GpuAllocation], policy: Policy, now: float) -> MpsUse | None:
         """Return how a job that starts uses MPS; None: its GPUs have none."""
         if not self.settings.gpus or len(given) != 1:
             return None
@@ -115,7 +115,7 @@ class MpsServers:
         self._servers[server.name] = server
         return MpsUse(server=server.number, percent=percent)
 
-    def _new(self, job: Job, card: Allocation, now: float) -> MpsDaemon:
+    def _new(self, job: Job, card: GpuAllocation, now: float) -> MpsDaemon:
         self._number = number = max(self._number + 1, mps.number_at(now))
         until = now + mps.DUE_TIME
         who = MpsDaemon(uid=job.uid, gid=job.gid, user=job.user, gpu=card.gpu, uuid=card.uuid, number=number)

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from fgsched import gpus
-from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook, Waiting
+from fgsched.accounting.looks import GpuLook, JobLook, Look, ProcessLook, Waiting
 from fgsched.accounting.messages import Sample
-from fgsched.accounting.records import Card
+from fgsched.accounting.records import GpuRecord
 from fgsched.accounting.samples import Samples
 from fgsched.controller.engine import Engine
 from fgsched.controller.gpumonitor import Seen
@@ -146,10 +146,10 @@ class Sampling:
             waiting=self._demand(clock),
         )
 
-    def _card(self, gpu: Gpu, reading: Reading, seen: Seen, people: Mapping[int, gpus.Person]) -> CardLook:
+    def _card(self, gpu: Gpu, reading: Reading, seen: Seen, people: Mapping[int, gpus.Person]) -> GpuLook:
         there = [self._process(one, seen.owners, people) for one in reading.processes]
         gone = [ProcessLook(pid=one.pid, busy=one.busy, has_ended=True) for one in reading.past]
-        return CardLook(
+        return GpuLook(
             uuid=gpu.uuid,
             size=gpu.usable,
             used=reading.used,
@@ -205,9 +205,9 @@ class Sampling:
             self._cards, self._cards_at = gpus_now, clock
             self._send(*self._cards_of(wall))
 
-    def _cards_of(self, wall: float) -> Iterator[Card]:
+    def _cards_of(self, wall: float) -> Iterator[GpuRecord]:
         for gpu in self._cards:
-            yield Card(
+            yield GpuRecord(
                 uuid=gpu.uuid, gpu=gpu.index, model=gpu.model, total=gpu.total, since=self._since, until=wall
             )
 

@@ -19,7 +19,7 @@ from fgsched.lifecycle import mps
 from fgsched.lifecycle.transitions import Finish, Seen, Shepherd
 from fgsched.lifecycle.watchdog import Fault
 from fgsched.protocol import Outcome, Problem
-from fgsched.store import Allocation, Store
+from fgsched.store import GpuAllocation, Store
 
 # -- events ----------------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ class AttemptLauncher(Protocol):
 
     boot: str
 
-    def start(self, job: Job, given: Sequence[Allocation]) -> None:
+    def start(self, job: Job, given: Sequence[GpuAllocation]) -> None:
         """Begin an attempt, leaving a trace that `seize` finds. JobStarted or StartFailed follows."""
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
@@ -200,7 +200,7 @@ class LaunchAttempt(Struct, frozen=True):
     """Start an attempt on its allocated GPUs."""
 
     job: Job
-    given: Sequence[Allocation]
+    given: Sequence[GpuAllocation]
 
 
 class Follow(Struct, frozen=True):
@@ -228,7 +228,7 @@ class RunEpilog(Struct, frozen=True):
     """Run the site's epilog for an ended attempt. EpilogDone follows."""
 
     job: Job
-    given: Sequence[Allocation]
+    given: Sequence[GpuAllocation]
 
 
 class Order(Struct, frozen=True):
@@ -343,7 +343,7 @@ class Epilogs(Protocol):
     def runs(self, job_id: int) -> bool:
         """Tell whether the epilog of this job is running."""
 
-    def run(self, job: Job, given: Sequence[Allocation]) -> None:
+    def run(self, job: Job, given: Sequence[GpuAllocation]) -> None:
         """Run the epilog of an attempt; EpilogDone follows. It may be repeated after a crash."""
 
 
@@ -356,7 +356,7 @@ class NoEpilogs:
         """Return False."""
         return False
 
-    def run(self, job: Job, given: Sequence[Allocation]) -> None:
+    def run(self, job: Job, given: Sequence[GpuAllocation]) -> None:
         """Never called."""
 
 

@@ -19,7 +19,7 @@ from fgsched.scheduling.priority import (
     factors,
     standings,
 )
-from fgsched.store import Allocation
+from fgsched.store import GpuAllocation
 
 MOST_ACCOUNTS = 256  # of one user that the site does not define, with recorded usage
 
@@ -55,7 +55,7 @@ class UsageCharges:
         self._usage = self._store.usage()
         self._unwritten.clear()
 
-    def charge(self, job: Job, given: Iterable[Allocation], now: float, policy: Policy) -> None:
+    def charge(self, job: Job, given: Iterable[GpuAllocation], now: float, policy: Policy) -> None:
         """Charge the holds of an attempt that has ended. Needs a transaction."""
         gpus, period = charged_gpus(given), charged_period(job, now)
         if not gpus or period is None:  # the row may be damaged
@@ -121,12 +121,12 @@ class UsageCharges:
             jobtable.reorder(self._order)
 
 
-def charged_gpus(given: Iterable[Allocation]) -> float:
+def charged_gpus(given: Iterable[GpuAllocation]) -> float:
     """Return the charged number of GPUs of an allocation: 0.5 is half of one GPU."""
     return sum(one.charged for one in given) / WHOLE
 
 
-def charged_seconds(job: Job, given: Iterable[Allocation], now: float) -> float:
+def charged_seconds(job: Job, given: Iterable[GpuAllocation], now: float) -> float:
     """Return the GPU seconds that the current attempt of a job is charged for, until `now` if it runs."""
     begin, end = charged_period(job, now) or (now, now)
     return (end - begin) * charged_gpus(given)

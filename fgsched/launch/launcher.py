@@ -38,7 +38,7 @@ from fgsched.lifecycle.launchspec import (
 )
 from fgsched.lifecycle.mps import is_client, is_server, without_variables
 from fgsched.lifecycle.transitions import Result, Seen, Shepherd, ShepherdGone
-from fgsched.store import Allocation
+from fgsched.store import GpuAllocation
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups, oom_kills, remove_if_empty
 from fgsched.system.hostusers import HostUser, HostUsers
 from fgsched.system.logins import Logins
@@ -120,7 +120,7 @@ class PendingLaunch(Struct, frozen=True):
     """A launch that waits until its enforcement has been verified."""
 
     job: Job
-    given: Sequence[Allocation]
+    given: Sequence[GpuAllocation]
     go: Callable[[], None]
     refuse: Callable[[str], None]  # takes the reason
     cgroup: str = ""  # directory in which the driver limits the job; "" if it does not
@@ -226,7 +226,7 @@ class Launcher:
         """Use `site` for jobs that start from now on; `proves` and `simulates` stay."""
         self._site = replace(site, proves=self._site.proves, simulates=self._site.simulates)
 
-    def start(self, job: Job, given: Sequence[Allocation]) -> None:
+    def start(self, job: Job, given: Sequence[GpuAllocation]) -> None:
         """Start an attempt once its enforcement is verified; a failure is reported to the ports."""
         launching = PendingLaunch(
             job,
@@ -237,11 +237,11 @@ class Launcher:
         )
         self._ports.gate.open_for(launching)
 
-    def _launch(self, job: Job, given: Sequence[Allocation]) -> None:
+    def _launch(self, job: Job, given: Sequence[GpuAllocation]) -> None:
         """Launch with the current data of the user, after a query of the name service if necessary."""
         self._host_users.look_up(job.uid, partial(self._launch_as, job, given))
 
-    def _launch_as(self, job: Job, given: Sequence[Allocation], host_user: HostUser | None) -> None:
+    def _launch_as(self, job: Job, given: Sequence[GpuAllocation], host_user: HostUser | None) -> None:
         try:
             self.spawner.send(self._message(job, given, host_user))
         except StorageError:
@@ -254,7 +254,7 @@ class Launcher:
             log.exception("job %d: the launch message cannot be made", job.id)
             self._ports.failed(job, f"internal error: {type(error).__name__}: {error}")
 
-    def _message(self, job: Job, given: Sequence[Allocation], host_user: HostUser | None) -> bytes:
+    def _message(self, job: Job, given: Sequence[GpuAllocation], host_user: HostUser | None) -> bytes:
         script, environment = self._ports.material(job.id)
         environment = without_variables(environment, f"{self.run.path}/job", self._site.vendor.service)
         cards = [AssignedGpu(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
@@ -286,7 +286,7 @@ class Launcher:
             return host_user.limits
         return self._logins.of(job.user, job.uid, host_user.by_name if host_user else {})
 
-    def _region(self, job: Job, given: Sequence[Allocation]) -> bytes:
+    def _region(self, job: Job, given: Sequence[GpuAllocation]) -> bytes:
         """Return the initial header of a job's region."""
         limits = [(one.gpu, one.uuid, one.memory) for one in given]
         policy = enforcement.COMPUTE_NONE if is_client(job) else self._ports.compute(job)

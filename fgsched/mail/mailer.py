@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from fgsched.accounting.ledger import Reader
+from fgsched.accounting.ledger import LedgerReader
 from fgsched.crash import point
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.job import JobUsage
@@ -219,7 +219,7 @@ class Mailer:
         if not letter.gpus or letter.ended_at is None or not path.exists():
             return None
         with suppress(StorageError):
-            reader = Reader(path)
+            reader = LedgerReader(path)
             try:
                 return reader.sample(letter.job)
             finally:

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Reader, kept_field
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, LedgerReader, kept_field
 from fgsched.accounting.periods import Period
-from fgsched.accounting.records import DRIVER, Card, ForeignUse, Gap, HealthEvent, Owner
+from fgsched.accounting.records import DRIVER, ForeignUse, Gap, GpuRecord, HealthEvent, Owner
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import is_instance
 from fgsched.reports.ended import (
@@ -60,7 +60,7 @@ def _of_memory(of_gpu: str, of_host: str) -> str:
     return f"CASE oom WHEN 'gpu' THEN {of_gpu} ELSE coalesce(json_extract(detail, '$.{of_host}'), 0) END"
 
 
-class CardTotals(Struct, frozen=True, kw_only=True):
+class GpuTotals(Struct, frozen=True, kw_only=True):
     """The use of a GPU in a period; times in GPU seconds."""
 
     card: CardUuid
@@ -89,7 +89,7 @@ class CardTotals(Struct, frozen=True, kw_only=True):
         return self.active, self.held, self.empty, self.free, self.external, self.down
 
 
-class CardSlot(Struct, frozen=True, kw_only=True):
+class GpuSlot(Struct, frozen=True, kw_only=True):
     """The use of a GPU in one slot of a period, in GPU seconds."""
 
     card: CardUuid
@@ -304,17 +304,17 @@ def _columns(kind: type[Struct]) -> str:
 
 def _statements() -> dict[str, str]:
     """Return the statements of reports.sql, with their columns."""
-    kinds: tuple[type[Struct], ...] = (CardTotals, CardSlot, ChargedSpan, OwnerTotals, Example, MemoryRefusal)
+    kinds: tuple[type[Struct], ...] = (GpuTotals, GpuSlot, ChargedSpan, OwnerTotals, Example, MemoryRefusal)
     kinds += (WarnedJobs, TopJob, FailedJob, FailuresOfName, DemandTotals, NamedJobs, PastRun)
     parts = {kind.__name__: _columns(kind) for kind in kinds} | {"has_failed": _HAS_FAILED}
     text = Path(__file__).with_name("reports.sql").read_text()
     return schema.named(re.sub(r"\{(\w+)\}", lambda part: parts[part[1]], text))
 
 
-class ReportReader(Reader):
+class ReportReader(LedgerReader):
     """A reader of the accounts that has the queries of reports."""
 
-    statements: Mapping[str, str] = {**Reader.statements, **_statements()}
+    statements: Mapping[str, str] = {**LedgerReader.statements, **_statements()}
 
     def __init__(self, path: Path | str, timeout: float = 5.0) -> None:
         """Open the file at `path`; `timeout`: seconds to wait for a file that is being recovered."""
@@ -413,12 +413,12 @@ class Facts:
         return DAY if last else self.span
 
     @cached_property
-    def cards(self) -> list[Card]:
+    def cards(self) -> list[GpuRecord]:
         return self.reader.cards(self.period.since, self.period.until)
 
     @cached_property
-    def totals(self) -> list[CardTotals]:
-        return self.reader.records(CardTotals, "card_totals", span=self.sum_span, **self._bounds)
+    def totals(self) -> list[GpuTotals]:
+        return self.reader.records(GpuTotals, "card_totals", span=self.sum_span, **self._bounds)
 
     @cached_property
     def step(self) -> int:
@@ -429,9 +429,9 @@ class Facts:
         return HOUR * -(-hours // _MOST_STEPS)
 
     @cached_property
-    def slots(self) -> list[CardSlot]:
+    def slots(self) -> list[GpuSlot]:
         return self.reader.records(
-            CardSlot,
+            GpuSlot,
             "card_slots",
             span=self.span,
             step=self.step,
@@ -439,10 +439,10 @@ class Facts:
             **self._bounds,
         )
 
-    def fine_slots(self, since: float, until: float, step: int) -> list[CardSlot]:
+    def fine_slots(self, since: float, until: float, step: int) -> list[GpuSlot]:
         """Return slots of `step` seconds of a period (epoch seconds), from the samples of minutes."""
         return self.reader.records(
-            CardSlot, "card_slots", span=MINUTE, step=step, slack=0, since=since, until=until
+            GpuSlot, "card_slots", span=MINUTE, step=step, slack=0, since=since, until=until
         )
 
     @cached_property

@@ -7,11 +7,11 @@ from fgsched.accounting.ledger import HOUR
 from fgsched.accounting.records import HealthEvent
 from fgsched.reports import frame, numbers
 from fgsched.reports.facts import (
-    CardTotals,
     Facts,
     FailedJob,
     FailuresOfName,
     ForeignRun,
+    GpuTotals,
     JobTotals,
     MemoryRefusal,
 )
@@ -509,7 +509,7 @@ def _gpu_table(facts: Facts) -> Part:
     return Table("gpus", columns, rows, empty="No GPU was seen.")
 
 
-def _measured(found: CardTotals | None) -> tuple[Cell, ...]:
+def _measured(found: GpuTotals | None) -> tuple[Cell, ...]:
     if found is None:
         return dash(), dash(), dash(), dash()
     hours = [

@@ -9,14 +9,14 @@ SELECT id, uid, user, account, partition, qos, tag FROM owner;
 
 -- name: card_totals
 -- What each GPU did in a period.
-SELECT {CardTotals}
+SELECT {GpuTotals}
 FROM card_use JOIN card ON card.id = card_use.card
 WHERE span = :span AND at >= :since AND at < :until
 GROUP BY card.id ORDER BY card.gpu, card.uuid;
 
 -- name: card_slots
 -- What each GPU did in each of the slots that divide a period. Days may begin up to :slack seconds early.
-SELECT {CardSlot}
+SELECT {GpuSlot}
 FROM card_use JOIN card ON card.id = card_use.card
 WHERE span = :span AND at >= :since AND at < :until
 GROUP BY card.id, slot ORDER BY card.gpu, slot;

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.accounting.periods import Period
-from fgsched.accounting.records import Card, Owner
+from fgsched.accounting.records import GpuRecord, Owner
 from fgsched.domain.job import GpuState
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import format_time
@@ -136,7 +136,7 @@ class Status(Struct, frozen=True, kw_only=True):
         return {name: sum(parts[name] for parts in found) for name in CLASSES}
 
 
-class CardSum(Struct, frozen=True, kw_only=True):
+class GpuSum(Struct, frozen=True, kw_only=True):
     """The use of a GPU since the accounts were made, in seconds."""
 
     card: str  # UUID
@@ -172,8 +172,8 @@ class EndedJobs(Struct, frozen=True, kw_only=True):
 class AccountTotals(Struct, frozen=True, kw_only=True):
     """The sums of the accounts since they were made. None falls: archives and old days are in them."""
 
-    cards: list[Card]
-    totals: list[CardSum]
+    cards: list[GpuRecord]
+    totals: list[GpuSum]
     owners: list[OwnerSum]
     jobs: list[EndedJobs]
 
@@ -184,7 +184,7 @@ def sums(reader: ReportReader) -> AccountTotals:
     facts = Facts(reader, _EVER)
     return AccountTotals(
         cards=facts.cards,
-        totals=reader.records(CardSum, "counted_cards", since=since),
+        totals=reader.records(GpuSum, "counted_cards", since=since),
         owners=_owned(facts, OwnerSum, "counted_owners", since=since),
         jobs=_owned(facts, EndedJobs, "counted_jobs"),
     )

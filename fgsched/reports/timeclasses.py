@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from fgsched.accounting.ledger import DAY, HOUR
 from fgsched.accounting.periods import Period
-from fgsched.accounting.records import Card, HealthEvent
+from fgsched.accounting.records import GpuRecord, HealthEvent
 from fgsched.reports import numbers
-from fgsched.reports.facts import CardSlot, ChargedSpan, Facts
+from fgsched.reports.facts import ChargedSpan, Facts, GpuSlot
 from fgsched.reports.model import (
     CLASSES,
     ClassBar,
@@ -96,7 +96,7 @@ def gpus(facts: Facts) -> Section:
     if not facts.cards:
         return Section("gpus", "GPUs", "", (Paragraphs((sentence("No GPU was seen."),)),))
     length = int(facts.period.until - facts.period.since)
-    slots: dict[str, list[CardSlot]] = defaultdict(list)
+    slots: dict[str, list[GpuSlot]] = defaultdict(list)
     for slot in facts.slots:
         slots[slot.card].append(slot)
     rows = tuple(
@@ -112,7 +112,7 @@ def gpus(facts: Facts) -> Section:
     return Section("gpus", "GPUs", _most_and_least(rows), (part,))
 
 
-def _gpu_row(facts: Facts, card: Card, steps: tuple[Step | None, ...]) -> GpuRow:
+def _gpu_row(facts: Facts, card: GpuRecord, steps: tuple[Step | None, ...]) -> GpuRow:
     totals = next((totals for totals in facts.totals if totals.card == card.uuid), None)
     sampled = totals.sampled if totals else 0.0
     peak = totals.peak if totals else 0
@@ -130,7 +130,7 @@ def _gpu_row(facts: Facts, card: Card, steps: tuple[Step | None, ...]) -> GpuRow
     )
 
 
-def steps_of(slots: Sequence[CardSlot], length: int, step: int) -> tuple[Step | None, ...]:
+def steps_of(slots: Sequence[GpuSlot], length: int, step: int) -> tuple[Step | None, ...]:
     """Return the steps of a GPU in `length` seconds; None where less than half of a step has samples."""
     steps: list[Step | None] = [None] * -(-length // step)
     for slot in slots:
@@ -149,7 +149,7 @@ class DownTime(NamedTuple):
     is_back: bool  # it was seen to be back at `until`
 
 
-def down_times(facts: Facts, card: Card) -> list[DownTime]:
+def down_times(facts: Facts, card: GpuRecord) -> list[DownTime]:
     """Return the times in which a GPU was down."""
     begin, reason = _down_at_begin(facts.states_before, card)
     events = [event for event in facts.health if event.card == card.uuid]
@@ -193,12 +193,12 @@ def is_up(event: HealthEvent) -> bool:
     return event.detail.lower().split(":")[0].split(" ")[0] in _UP
 
 
-def _down_at_begin(events: Sequence[HealthEvent], card: Card) -> tuple[float | None, str]:
+def _down_at_begin(events: Sequence[HealthEvent], card: GpuRecord) -> tuple[float | None, str]:
     last = next((one for one in reversed(events) if one.card == card.uuid), None)
     return (None, "") if last is None or is_up(last) else (last.at, last.detail)
 
 
-def _down_notes(facts: Facts, card: Card) -> list[Phrase]:
+def _down_notes(facts: Facts, card: GpuRecord) -> list[Phrase]:
     notes = []
     for down in down_times(facts, card):
         whole = down.since <= facts.period.since and down.until >= facts.period.until
@@ -217,7 +217,7 @@ def explained(detail: str) -> str:
     return f"Xid {number}, {XIDS[number]}" if number in XIDS else reason
 
 
-def _foreign_notes(facts: Facts, card: Card) -> list[Phrase]:
+def _foreign_notes(facts: Facts, card: GpuRecord) -> list[Phrase]:
     """Return the longest times of processes outside of jobs, in their order, and how many more there are."""
     runs = [run for run in facts.foreign if run.card == card.uuid and run.seconds >= HOUR / 2]
     notes = []

@@ -5,7 +5,7 @@ from collections import defaultdict
 from fgsched.accounting.ledger import DAY, HOUR
 from fgsched.domain.job import is_instance
 from fgsched.reports import frame, numbers
-from fgsched.reports.facts import CardSlot, Facts
+from fgsched.reports.facts import Facts, GpuSlot
 from fgsched.reports.model import (
     Cell,
     Column,
@@ -116,7 +116,7 @@ def _table(facts: Facts) -> Table:
 def _last_day(facts: Facts) -> Section:
     """Return the last 24 hours of the period in steps of five minutes, as far as minutes are kept."""
     since, until = max(facts.period.since, facts.period.until - DAY), facts.period.until
-    slots: dict[str, list[CardSlot]] = defaultdict(list)
+    slots: dict[str, list[GpuSlot]] = defaultdict(list)
     for slot in facts.fine_slots(since, until, _FINE):
         slots[slot.card].append(slot)
     title = "Last 24 hours"

@@ -31,7 +31,7 @@ class _Shape(Struct, frozen=True):
     weight: int
 
 
-class _Card(Struct, frozen=True):
+class _GpuProfile(Struct, frozen=True):
     """The free capacity of one GPU for each shape, in ten-thousandths."""
 
     idle: int
@@ -52,7 +52,7 @@ class Fragmentation:
         self._step = step
         self._reach, self._fill = reach, fill
         self._ids: dict[tuple[object, ...], int] = {}
-        self._cards: list[_Card] = []
+        self._cards: list[_GpuProfile] = []
         self._last: dict[int, tuple[Room, int]] = {}  # of each card, the room of the last request
         self._hosts: dict[tuple[int, ...], int] = {}
         self._cached_limits: tuple[int, list[int]] = (-1, [])  # the last result of `_caps`
@@ -93,7 +93,7 @@ class Fragmentation:
             found = self._hosts[key] = self._measure(cpus, known) if known and self._shapes else 0
         return found
 
-    def _profile(self, gpu: Gpu, share: int, memory: int) -> _Card:
+    def _profile(self, gpu: Gpu, share: int, memory: int) -> _GpuProfile:
         idle = max(0, min(share, memory * WHOLE // max(1, gpu.usable)))
         copies, used = [], []
         for shape in self._shapes:
@@ -111,9 +111,9 @@ class Fragmentation:
             for shape, out, taken in zip(self._shapes, lost, used, strict=True)
             if shape.demand.gpus == 1
         )
-        return _Card(idle, lost, tuple(copies), tuple(used), waste)
+        return _GpuProfile(idle, lost, tuple(copies), tuple(used), waste)
 
-    def _measure(self, cpus: int, cards: Sequence[_Card]) -> int:
+    def _measure(self, cpus: int, cards: Sequence[_GpuProfile]) -> int:
         """Return the waste of the GPUs, and that caused by CPUs and requests for several GPUs."""
         total = sum(card.waste for card in cards)
         copies = map(sum, zip(*(card.copies for card in cards), strict=True))
@@ -129,7 +129,7 @@ class Fragmentation:
             self._cached_limits = (cpus, limits)
         return self._cached_limits[1]
 
-    def _added(self, position: int, cpus: int, cards: Sequence[_Card], count: int) -> int:
+    def _added(self, position: int, cpus: int, cards: Sequence[_GpuProfile], count: int) -> int:
         shape = self._shapes[position]
         demand = shape.demand
         idle = sum(card.idle for card in cards)

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 from msgspec import structs
 
-from fgsched.accounting.records import Card
+from fgsched.accounting.records import GpuRecord
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.preemption import Preempter, use_claims
 from fgsched.controller.turn import Effect, PreemptOrder, ResumeOrder, SuspendOrder
@@ -23,7 +23,7 @@ from fgsched.scheduling.planner import JobStart, Plan
 from fgsched.scheduling.priority import AccountUser, Usage
 from fgsched.simulate.metrics import Simulated, TaskOutcome, TaskRun
 from fgsched.simulate.workload import Task, runnable
-from fgsched.store import Allocation
+from fgsched.store import GpuAllocation
 
 _MOST = 2_000  # jobs that are replayed: the latest; a replay of more of them would take minutes
 _UNLIMITED = 1 << 62
@@ -53,7 +53,7 @@ class _NoStore:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cards:
+class _UsableGpus:
     """The state of the GPUs: usable, and without processes outside of jobs."""
 
     gpus: tuple[Gpu, ...]
@@ -73,7 +73,7 @@ class VirtualHost:
     def __init__(self, tasks: Sequence[Task], site: SimHost, jobtable: JobTable) -> None:
         """Create a host without jobs; `tasks` has the task of job 1 first."""
         self.jobtable, self.policy, self.limits = jobtable, site.policy, site.limits
-        self.cards = _Cards(site.gpus)
+        self.cards = _UsableGpus(site.gpus)
         self.started: set[int] = set()  # jobs that have started
         self.outcomes: dict[int, TaskOutcome] = {}
         self._tasks = tasks
@@ -137,9 +137,11 @@ class VirtualHost:
             self._schedule_end(after)
         return bool(starting)
 
-    def _allocation(self, hold: Hold) -> Allocation:
+    def _allocation(self, hold: Hold) -> GpuAllocation:
         gpu = self._gpus[hold.gpu]
-        return Allocation(gpu.index, gpu.uuid, gpu.model, hold.share, hold.memory, charged(hold, gpu.usable))
+        return GpuAllocation(
+            gpu.index, gpu.uuid, gpu.model, hold.share, hold.memory, charged(hold, gpu.usable)
+        )
 
     # -- jobs end -------------------------------------------------------------------------------
 
@@ -363,7 +365,7 @@ def _waits(tasks: Sequence[Task], host: SimHost) -> list[float]:
     return sorted(outcome.wait for outcome in replay(tasks, host).outcomes)
 
 
-def _gpu(index: int, card: Card) -> Gpu:
+def _gpu(index: int, card: GpuRecord) -> Gpu:
     return Gpu(index=index, uuid=card.uuid, model=card.model, total=card.total)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fgsched.views.getopt import Known, Unreadable, taken
+from fgsched.views.getopt import Known, UnreadableWord, taken
 
 
 class BadLine(Exception):
@@ -22,12 +22,12 @@ def parse(known: Known, words: Sequence[str], *, permute: bool) -> tuple[list[tu
     operands = list[str]()
     try:
         given = list(taken(known, words, operands, permute=permute))
-    except Unreadable as error:
+    except UnreadableWord as error:
         raise BadLine(_message(error)) from None
     return [(name, (value or "").strip()) for name, value in given], operands
 
 
-def _message(error: Unreadable) -> str:
+def _message(error: UnreadableWord) -> str:
     match error.trouble:
         case "unknown":
             return f"unrecognized option '--{error.name}'"

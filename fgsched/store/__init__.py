@@ -8,12 +8,12 @@ from sqlite3 import OperationalError as DiskError
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fgsched.store.rows import Allocation, JobRecord, NewJob
+    from fgsched.store.rows import GpuAllocation, JobRecord, NewJob
     from fgsched.store.store import StorageBroken, Store, is_fatal
 
 __all__ = [
-    "Allocation",
     "DiskError",
+    "GpuAllocation",
     "JobRecord",
     "NewJob",
     "StorageBroken",

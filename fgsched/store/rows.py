@@ -20,7 +20,7 @@ from fgsched.store.schema import DEFAULTS, EMPTY_ROW, OF_END, OF_JOB, SAVED, Sto
 _MOST = 10**7  # attempts, slots, restarts or tasks that a job can have
 
 
-class Allocation(NamedTuple):
+class GpuAllocation(NamedTuple):
     """The part of one GPU that was allocated to a job, with the GPU's data. Stored as a JSON array."""
 
     gpu: int  # index
@@ -62,7 +62,7 @@ class JobRecord(Struct, frozen=True, gc=False):
     """A job with its allocations, for accounting."""
 
     job: Job
-    allocated: tuple[Allocation, ...]
+    allocated: tuple[GpuAllocation, ...]
     damage: str = ""  # the columns of the row that cannot be read, and why; "": none
     usage: JobUsage | None = None  # sums of samples; None: none, or not read
 
@@ -115,10 +115,10 @@ def _read(column: StoredColumn, value: Any) -> Any:
     return value if column.read is None else column.read(value)
 
 
-def allocations(row: Row) -> tuple[Allocation, ...]:
+def allocations(row: Row) -> tuple[GpuAllocation, ...]:
     """Return the allocations of the job in a row. Raises ValueError or TypeError if they are damaged."""
     text = row["allocated"]
-    return msgspec.convert(json.loads(text), tuple[Allocation, ...]) if text else ()
+    return msgspec.convert(json.loads(text), tuple[GpuAllocation, ...]) if text else ()
 
 
 _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Request).decode
@@ -293,12 +293,12 @@ def _likely_state(row: dict[str, Any], holds: tuple[Hold, ...]) -> dict[str, Any
 
 
 @lru_cache(maxsize=256)
-def allocated_text(allocated: tuple[Allocation, ...]) -> str:
+def allocated_text(allocated: tuple[GpuAllocation, ...]) -> str:
     """Return the allocations of a job as JSON. Consecutive jobs with equal allocations share one text."""
     return json.dumps([list(one) for one in allocated])
 
 
-def fixed_columns_of(job: Job, allocated: Sequence[Allocation]) -> dict[str, Any]:
+def fixed_columns_of(job: Job, allocated: Sequence[GpuAllocation]) -> dict[str, Any]:
     """Return the columns that repair_job writes: no step of a job changes them after its start."""
     return {
         "id": job.id,

@@ -20,7 +20,7 @@ from fgsched.store.moved import MovedJobs, NothingMoved, Part, Step
 from fgsched.store.opening import last_id, open_queue, raise_ids
 from fgsched.store.outbox import Outbox
 from fgsched.store.rows import (
-    Allocation,
+    GpuAllocation,
     JobRecord,
     NewJob,
     allocated_text,
@@ -253,7 +253,7 @@ class Store:
 
     # -- steps ----------------------------------------------------------------------------------
 
-    def start(self, before: Job, after: Job, allocated: tuple[Allocation, ...]) -> bool:
+    def start(self, before: Job, after: Job, allocated: tuple[GpuAllocation, ...]) -> bool:
         """Store a job as STARTING with its holds; False if its state had changed meanwhile."""
         step = {
             "id": after.id,
@@ -298,7 +298,7 @@ class Store:
         self.steps.note(before, after, now)
         return True
 
-    def repair(self, job: Job, allocated: Sequence[Allocation]) -> None:
+    def repair(self, job: Job, allocated: Sequence[GpuAllocation]) -> None:
         """Write all columns of a damaged row, first the columns that later changes do not write.
 
         The rules of the schema compare columns of both groups, so they are checked after the second

@@ -16,7 +16,7 @@ from fgsched.lifecycle.constraint import FeatureNeeds, needs
 from fgsched.lifecycle.jobscript import Directives
 from fgsched.submission import foreign, table
 from fgsched.submission.table import Amount, AnyOption, GpuMemory, HostMemory, Option
-from fgsched.views.getopt import Known, Unreadable, taken
+from fgsched.views.getopt import Known, UnreadableWord, taken
 
 Value = TypeVar("Value")
 Default = TypeVar("Default")
@@ -84,7 +84,7 @@ _DASHES = "\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}
 _HETEROGENEOUS = ("hetjob", "packjob", ":")  # words between the headers of two components
 
 
-class Reader(Struct, frozen=True):
+class OptionReader(Struct, frozen=True):
     """Parses the words of one source, and handles Slurm's unsupported options for that source."""
 
     source: str = ""
@@ -128,7 +128,7 @@ class Reader(Struct, frozen=True):
         try:
             for name, text in taken(known, words, operands, permute=False, is_value=_is_value):
                 settings += self._settings(name, text)
-        except Unreadable as error:
+        except UnreadableWord as error:
             raise self._refused(error) from None
         if operands and not _is_ended(words, operands):
             self._refuse_dash(operands[0])
@@ -142,7 +142,7 @@ class Reader(Struct, frozen=True):
         else:
             yield self.setting(option, option.bare if text is None else text)
 
-    def _refused(self, error: Unreadable) -> BadUsage:
+    def _refused(self, error: UnreadableWord) -> BadUsage:
         """Return the error about a word that is no option, or lacks a value."""
         name, letter = error.name, error.letter
         if error.trouble == "needs a value":
@@ -212,7 +212,7 @@ def read(
     the command beside those of the table.
     """
     ignored: dict[str, str] = {}
-    settings, rest = Reader(ignored=ignored, more=more or {}).read(words)
+    settings, rest = OptionReader(ignored=ignored, more=more or {}).read(words)
     if rest[:1] == [":"]:
         raise heterogeneous("':' between the options of several components")
     if ignored:
@@ -235,7 +235,7 @@ def from_script(found: Directives, name: str) -> tuple[list[AnySetting], list[st
     ignored: dict[str, str] = {}
     warnings: list[str] = []
     for line in found.lines:
-        reader = Reader(name, line.number, found.family, ignored)
+        reader = OptionReader(name, line.number, found.family, ignored)
         words = line.words
         if found.family.startswith("#"):
             translation = foreign.read(found.family, words, f"{name}:{line.number}")
@@ -280,7 +280,7 @@ def from_environment(environ: Mapping[str, str]) -> tuple[list[AnySetting], list
                 raise BadUsage(f"{variable}: --{name} is not supported yet")
             warnings.append(f"{shown(variable)} is not an option of fgsub")
         elif not option.is_flag or _is_set(environ[variable]):
-            settings.append(Reader(variable).setting(option, environ[variable]))
+            settings.append(OptionReader(variable).setting(option, environ[variable]))
     return settings, warnings
 
 
@@ -295,9 +295,9 @@ def from_slurm_environment(environ: Mapping[str, str]) -> tuple[list[AnySetting]
         name, text = table.BY_SLURM_VARIABLE[variable], environ[variable]
         option = table.BY_NAME.get(name)
         if option is not None and option.is_flag:
-            settings += [Reader(variable).setting(option, "")] if _is_set(text) else []
+            settings += [OptionReader(variable).setting(option, "")] if _is_set(text) else []
         elif option is not None and (text or option.bare):
-            settings.append(Reader(variable).setting(option, text or option.bare))
+            settings.append(OptionReader(variable).setting(option, text or option.bare))
         elif option is None and name in table.HARMLESS:
             ignored.append(variable)
         elif option is None and text:

@@ -195,7 +195,7 @@ def prepare_in_foreground(
 
     Raises BadUsage.
     """
-    submitter = Submitter(Process(environ, cwd), site=site, is_batch=False)
+    submitter = SubmissionPreparer(Process(environ, cwd), site=site, is_batch=False)
     return submitter.prepare(argv_options, ())
 
 
@@ -268,7 +268,7 @@ class _Script(Struct, frozen=True, eq=False):
     unread: tuple[UnreadLine, ...] = ()
 
 
-class Submitter:
+class SubmissionPreparer:
     """Prepares several submissions of one call; shared parts are read once."""
 
     def __init__(

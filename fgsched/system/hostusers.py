@@ -102,7 +102,7 @@ def look_up(uid: int) -> HostUser | None:
     return parse(names.answer(uid))[1]
 
 
-class Helper:
+class LookupHelpers:
     """The helper processes, and the socket that they share and their successors inherit."""
 
     def __init__(self, command: list[str] | None = None) -> None:
@@ -188,7 +188,7 @@ class HostUsers:
 
     def __init__(
         self,
-        helper: Helper | None,
+        helper: LookupHelpers | None,
         clock: Callable[[], float] = time.monotonic,
         *,
         known: dict[int, HostUser | None] | None = None,
@@ -354,14 +354,16 @@ class HostUsers:
 
 def of_host() -> HostUsers:
     """Create the accounts of a controller for all users, and start the helper process."""
-    helper = Helper()
+    helper = LookupHelpers()
     helper.start()
     return HostUsers(helper)
 
 
 def of_sessions(service: str) -> HostUsers:
     """Create the accounts for which each look-up opens a PAM session of `service`, and start the process."""
-    helper = Helper([sys.executable, "-I", "-S", str(Path(names.__file__).with_name("pam.py")), service])
+    helper = LookupHelpers(
+        [sys.executable, "-I", "-S", str(Path(names.__file__).with_name("pam.py")), service]
+    )
     helper.start()
     return HostUsers(helper)
 

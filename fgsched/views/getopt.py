@@ -11,7 +11,7 @@ from msgspec import Struct
 Trouble = Literal["unknown", "unknown letter", "ambiguous", "takes no value", "needs a value"]
 
 
-class Unreadable(Exception):
+class UnreadableWord(Exception):
     """Raised for a word that the options of a command do not allow."""
 
     def __init__(
@@ -39,13 +39,13 @@ class Known(Struct, frozen=True):
     never: Collection[str] = ()  # words that are no beginnings of a name
 
     def whole(self, given: str) -> str:
-        """Return the name that a unique beginning means. Raises Unreadable."""
+        """Return the name that a unique beginning means. Raises UnreadableWord."""
         if given in self.long:
             return given
         fitting = [] if given in self.never else [name for name in self.long if name.startswith(given)]
         if len({self.same.get(name, name) for name in fitting}) == 1:
             return min(fitting, key=len)
-        raise Unreadable("ambiguous" if fitting else "unknown", given, fitting=fitting)
+        raise UnreadableWord("ambiguous" if fitting else "unknown", given, fitting=fitting)
 
 
 def known_of(names: str, short: str) -> Known:
@@ -69,7 +69,7 @@ def taken(
         permute: options can follow operands; otherwise the first operand ends the options.
         is_value: whether the word behind an option that takes a value can be this value.
 
-    Raises: Unreadable for the first word that the options do not allow.
+    Raises: UnreadableWord for the first word that the options do not allow.
     """
     rest = iter(words)
     for word in rest:
@@ -92,9 +92,9 @@ def _long(
     name = known.whole(given)
     kind = known.long[name]
     if equals and not kind:
-        raise Unreadable("takes no value", name, word=word)
+        raise UnreadableWord("takes no value", name, word=word)
     if kind == "=" and not equals:
-        return name, _following(rest, is_value, Unreadable("needs a value", name, word=word))
+        return name, _following(rest, is_value, UnreadableWord("needs a value", name, word=word))
     return name, value if equals else None
 
 
@@ -104,18 +104,20 @@ def _short(
     for at, letter in enumerate(word[1:], start=2):
         name = known.short.get(letter)
         if name is None:
-            raise Unreadable("unknown letter", "", letter=letter, word=word)
+            raise UnreadableWord("unknown letter", "", letter=letter, word=word)
         kind, value = known.long[name], word[at:]
         if not kind:
             yield name, None
             continue
         if kind == "=" and not value:
-            value = _following(rest, is_value, Unreadable("needs a value", name, letter=letter, word=word))
+            value = _following(
+                rest, is_value, UnreadableWord("needs a value", name, letter=letter, word=word)
+            )
         yield name, value if value or kind == "=" else None
         return
 
 
-def _following(rest: Iterator[str], is_value: Callable[[str], bool], trouble: Unreadable) -> str:
+def _following(rest: Iterator[str], is_value: Callable[[str], bool], trouble: UnreadableWord) -> str:
     word = next(rest, None)
     if word is None or not is_value(word):
         raise trouble

@@ -20,7 +20,7 @@ _NAMES = ("id", "array", "task", "tasks")  # the parts of a job's name
 _MOST_JOBS = 100_000  # that a line may name: the controller reads it, too
 
 
-class Reader(Protocol):
+class QueueReader(Protocol):
     """The process that reads the queue."""
 
     name: str  # fgq or squeue
@@ -45,7 +45,7 @@ class Query(Struct, frozen=True):
 def query(
     options: QueueOptions,
     operands: Sequence[str],
-    reader: Reader,
+    reader: QueueReader,
     *,
     names: Names = columns.BY_NAME,
     fields: Sequence[str] = (),
@@ -77,7 +77,7 @@ def query(
     return Query(call, form, keys, starts)
 
 
-def _format(options: QueueOptions, reader: Reader, known: Names) -> Format:
+def _format(options: QueueOptions, reader: QueueReader, known: Names) -> Format:
     """Return the row format that the options select."""
     form, names, long, as_slurm = options.form, options.names, options.long, options.as_slurm
     if long and options.start:
@@ -103,7 +103,7 @@ def _slurm(options: QueueOptions) -> str:
     return columns.SLURM_LONG if options.long else columns.SLURM
 
 
-def _where(options: QueueOptions, reader: Reader) -> protocol.Where:
+def _where(options: QueueOptions, reader: QueueReader) -> protocol.Where:
     states = list(choices.states(options.states)) if options.states else None
     if options.nodelist:
         states = [state for state in states or JobState if state is not JobState.PENDING]  # on no node

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from fgsched.domain.units import parse_count
-from fgsched.views.getopt import Known, Unreadable, taken
+from fgsched.views.getopt import Known, UnreadableWord, taken
 
 LIST, TEXT, FLAG, COUNT = "list", "text", "flag", "count"
 COLOURS = ("auto", "always", "never")
@@ -23,7 +23,7 @@ class Unread(Exception):
     """Raised for a line that click reports."""
 
 
-class Option(Struct, frozen=True):
+class ListOption(Struct, frozen=True):
     """An option: its spellings, its kind, and the field of the record that takes its value ("": ignored)."""
 
     spelled: str  # "-u --user"
@@ -59,10 +59,12 @@ class Option(Struct, frozen=True):
             raise Unread from None
 
 
-def _ignored(helps: Mapping[str, str], flags: str, values: str = "") -> list[Option]:
+def _ignored(helps: Mapping[str, str], flags: str, values: str = "") -> list[ListOption]:
     """Return options without a meaning on one host: "--local,-P --priority"."""
-    rows = [Option(spelled, FLAG, "", helps, hidden=True) for spelled in flags.split(",")]
-    return rows + [Option(spelled, TEXT, "", helps, hidden=True) for spelled in values.split(",") if spelled]
+    rows = [ListOption(spelled, FLAG, "", helps, hidden=True) for spelled in flags.split(",")]
+    return rows + [
+        ListOption(spelled, TEXT, "", helps, hidden=True) for spelled in values.split(",") if spelled
+    ]
 
 
 class QueueOptions(Struct, frozen=True):
@@ -174,38 +176,40 @@ class ScreenOptions(Struct, frozen=True):
 
 _EVERYTHING = "Print everything as a JSON object."
 OPTIONS = (
-    Option("-j --jobs", LIST, "jobs", {"fgprio": "Jobs with these ids: 7,10-14."}, "LIST"),
-    Option("-n --name", LIST, "name", {"fgeff": "Compare the runs of jobs with these names."}, "LIST"),
-    Option("-i --interval", COUNT, "interval", {"fgtop": "Default: 2."}, "SECONDS", default="2"),
-    Option("--read-only", FLAG, "read_only", {"fgtop": "Jobs cannot be cancelled from the screen."}),
-    Option("-u --user", TEXT, "filter", {"fgtop": "Begin with this filter."}, "TEXT", default=""),
-    Option("-a --all", FLAG, "all_users", {"fgshare": "Show all users, not only yourself."}),
-    Option("-u --users", LIST, "users", {"fgshare": "Show these users."}, "LIST"),
-    Option("-A --accounts", LIST, "accounts", {"fgshare": "Show these accounts."}, "LIST"),
-    Option("-m --accounts-only", FLAG, "accounts_only", {"fgshare": "Show accounts without users."}),
-    Option("-p --parsable", FLAG, "parsable", {"fgshare": "Separate columns with |, also at the end."}),
-    Option("-P --parsable2", FLAG, "parsable2", {"fgshare": "Separate columns with |."}),
-    Option("-h -n --noheader", FLAG, "noheader", {"fgshare": "Print no header."}),
-    Option("--self", FLAG, "own", {"fgstat": "The job in which the command runs."}),
-    Option("-a --allusers", FLAG, "allusers", {"fgstat": "Jobs of all users."}),
-    Option(
+    ListOption("-j --jobs", LIST, "jobs", {"fgprio": "Jobs with these ids: 7,10-14."}, "LIST"),
+    ListOption("-n --name", LIST, "name", {"fgeff": "Compare the runs of jobs with these names."}, "LIST"),
+    ListOption("-i --interval", COUNT, "interval", {"fgtop": "Default: 2."}, "SECONDS", default="2"),
+    ListOption("--read-only", FLAG, "read_only", {"fgtop": "Jobs cannot be cancelled from the screen."}),
+    ListOption("-u --user", TEXT, "filter", {"fgtop": "Begin with this filter."}, "TEXT", default=""),
+    ListOption("-a --all", FLAG, "all_users", {"fgshare": "Show all users, not only yourself."}),
+    ListOption("-u --users", LIST, "users", {"fgshare": "Show these users."}, "LIST"),
+    ListOption("-A --accounts", LIST, "accounts", {"fgshare": "Show these accounts."}, "LIST"),
+    ListOption("-m --accounts-only", FLAG, "accounts_only", {"fgshare": "Show accounts without users."}),
+    ListOption("-p --parsable", FLAG, "parsable", {"fgshare": "Separate columns with |, also at the end."}),
+    ListOption("-P --parsable2", FLAG, "parsable2", {"fgshare": "Separate columns with |."}),
+    ListOption("-h -n --noheader", FLAG, "noheader", {"fgshare": "Print no header."}),
+    ListOption("--self", FLAG, "own", {"fgstat": "The job in which the command runs."}),
+    ListOption("-a --allusers", FLAG, "allusers", {"fgstat": "Jobs of all users."}),
+    ListOption(
         *("-w --nodelist", TEXT, "nodelist", {"fgq": "Only jobs on the host: no pending ones."}, "LIST"),
         hidden=True,
     ),
-    Option("-w --nodelist", TEXT, "", {"fgcancel": "Accepted; one host."}, "LIST", hidden=True),
-    Option("-M --clusters --cluster", TEXT, "", _QUEUE | _CANCEL, "LIST", hidden=True),
-    Option("--sibling", FLAG, "", _QUEUE, hidden=True),
+    ListOption("-w --nodelist", TEXT, "", {"fgcancel": "Accepted; one host."}, "LIST", hidden=True),
+    ListOption("-M --clusters --cluster", TEXT, "", _QUEUE | _CANCEL, "LIST", hidden=True),
+    ListOption("--sibling", FLAG, "", _QUEUE, hidden=True),
     *_ignored(_QUEUE, "--local,--hide,--federation,--noconvert,--array-unique,-P --priority,-v --verbose"),
     *_ignored(_CANCEL, "-Q --quiet,-H --hurry,-c --ctld", "-R --reservation,--wckey,--sibling"),
-    Option(
+    ListOption(
         "-s --signal", TEXT, "signal", {"fgcancel": "Send SIG instead; only TERM and KILL cancel."}, "SIG"
     ),
-    Option("-b --batch", FLAG, "batch", {"fgcancel": "Signal only the shell of the script."}),
-    Option("-f --full", FLAG, "full", {"fgcancel": "Signal the shell and its children (default)."}),
-    Option("--children", FLAG, "children", {"fgcancel": "Signal only the processes that the shell started."}),
-    Option("-t --state", LIST, "states", {"fgcancel": "Select jobs in these states."}, "LIST"),
-    Option("-n --name --jobname", LIST, "name", {"fgcancel": "Select jobs with these names."}, "LIST"),
-    Option(
+    ListOption("-b --batch", FLAG, "batch", {"fgcancel": "Signal only the shell of the script."}),
+    ListOption("-f --full", FLAG, "full", {"fgcancel": "Signal the shell and its children (default)."}),
+    ListOption(
+        "--children", FLAG, "children", {"fgcancel": "Signal only the processes that the shell started."}
+    ),
+    ListOption("-t --state", LIST, "states", {"fgcancel": "Select jobs in these states."}, "LIST"),
+    ListOption("-n --name --jobname", LIST, "name", {"fgcancel": "Select jobs with these names."}, "LIST"),
+    ListOption(
         *("-u --user", LIST, "user"),
         {
             "fgq": "Jobs of these users.",
@@ -215,15 +219,15 @@ OPTIONS = (
         },
         "LIST",
     ),
-    Option(
+    ListOption(
         "--me",
         FLAG,
         "me",
         {"fgq": "Your own jobs.", "fgcancel": "Select your own jobs.", "fgtop": "Begin with your own jobs."},
     ),
-    Option("-j --jobs", LIST, "jobs", {"fgq": "Jobs with these ids: 7,10-14."}, "LIST"),
-    Option("-t --states", LIST, "states", {"fgq": "Jobs in these states: R,PD, or all."}, "LIST"),
-    Option(
+    ListOption("-j --jobs", LIST, "jobs", {"fgq": "Jobs with these ids: 7,10-14."}, "LIST"),
+    ListOption("-t --states", LIST, "states", {"fgq": "Jobs in these states: R,PD, or all."}, "LIST"),
+    ListOption(
         *("-p --partition", LIST, "partition"),
         {
             "fgq": "Jobs of these partitions.",
@@ -232,42 +236,48 @@ OPTIONS = (
         },
         "LIST",
     ),
-    Option(
+    ListOption(
         *("-A --account", LIST, "account"),
         {"fgq": "Jobs of these accounts.", "fgcancel": "Select jobs of these accounts."},
         "LIST",
     ),
-    Option("-q --qos", LIST, "qos", {"fgq": "Jobs of these qualities of service."}, "LIST", hidden=True),
-    Option("-q --qos", LIST, "qos", {"fgcancel": "Select jobs with these QOS."}, "LIST"),
-    Option("-n --name", LIST, "name", {"fgq": "Jobs with these names."}, "LIST", hidden=True),
-    Option("--recent", FLAG, "recent", {"fgq": "Also jobs that ended in the last 5 minutes."}, hidden=True),
-    Option("-i --interactive", FLAG, "interactive", {"fgcancel": "Ask for confirmation of each job."}),
-    Option("--dry-run", FLAG, "dry_run", {"fgcancel": "Print the selected jobs and do nothing."}),
-    Option("-v --verbose", FLAG, "verbose", {"fgcancel": "Report every job on standard error."}),
-    Option("--strict", FLAG, "strict", {"fgcancel": "Treat an ended job as an error."}),
-    Option("--reason", TEXT, "reason", {"fgcancel": "Reason, recorded with the job."}, "TEXT", default=""),
-    Option(
+    ListOption("-q --qos", LIST, "qos", {"fgq": "Jobs of these qualities of service."}, "LIST", hidden=True),
+    ListOption("-q --qos", LIST, "qos", {"fgcancel": "Select jobs with these QOS."}, "LIST"),
+    ListOption("-n --name", LIST, "name", {"fgq": "Jobs with these names."}, "LIST", hidden=True),
+    ListOption(
+        "--recent", FLAG, "recent", {"fgq": "Also jobs that ended in the last 5 minutes."}, hidden=True
+    ),
+    ListOption("-i --interactive", FLAG, "interactive", {"fgcancel": "Ask for confirmation of each job."}),
+    ListOption("--dry-run", FLAG, "dry_run", {"fgcancel": "Print the selected jobs and do nothing."}),
+    ListOption("-v --verbose", FLAG, "verbose", {"fgcancel": "Report every job on standard error."}),
+    ListOption("--strict", FLAG, "strict", {"fgcancel": "Treat an ended job as an error."}),
+    ListOption(
+        "--reason", TEXT, "reason", {"fgcancel": "Reason, recorded with the job."}, "TEXT", default=""
+    ),
+    ListOption(
         "-l --long",
         FLAG,
         "long",
         {"fgq": "Print more columns.", "fgprio": "Also print user, account and QOS."},
     ),
-    Option("-o --format", TEXT, "form", {"fgq": "Columns by letter, as squeue -o: '%.8i %j %T'."}, "FORMAT"),
-    Option("-O --Format", TEXT, "names", {"fgq": "Columns by name: JobID:8,Why:60."}, "LIST"),
-    Option("-S --sort", TEXT, "sort", {"fgq": "Sort by these columns; - for descending order."}, "KEYS"),
-    Option("-n --norm", FLAG, "norm", {"fgprio": "Print factors from 0 to 1, without weights."}),
-    Option("-w --weights", FLAG, "weights", {"fgprio": "Print the weights."}),
-    Option(
+    ListOption(
+        "-o --format", TEXT, "form", {"fgq": "Columns by letter, as squeue -o: '%.8i %j %T'."}, "FORMAT"
+    ),
+    ListOption("-O --Format", TEXT, "names", {"fgq": "Columns by name: JobID:8,Why:60."}, "LIST"),
+    ListOption("-S --sort", TEXT, "sort", {"fgq": "Sort by these columns; - for descending order."}, "KEYS"),
+    ListOption("-n --norm", FLAG, "norm", {"fgprio": "Print factors from 0 to 1, without weights."}),
+    ListOption("-w --weights", FLAG, "weights", {"fgprio": "Print the weights."}),
+    ListOption(
         *("-h --noheader", FLAG, "noheader"), dict.fromkeys(("fgq", "fgprio", "fgstat"), "Print no header.")
     ),
-    Option("-S --starttime", TEXT, "starttime", {"fgeff": "Jobs since then; default: -30d."}, "TIME"),
-    Option("--last", COUNT, "last", {"fgeff": "Runs of a name; default: 20."}, "N", default="20"),
-    Option("--once", FLAG, "once", {"fgtop": "Print the screen once, with all jobs, and exit."}),
-    Option("--ascii", FLAG, "as_ascii", dict.fromkeys(("fgeff", "fgtop"), "Use ASCII characters only.")),
-    Option("-i --iterate", COUNT, "iterate", {"fgq": "Repeat at this interval."}, "SECONDS"),
-    Option("--slurm-columns", FLAG, "as_slurm", {"fgq": "Print exactly the columns of squeue."}),
-    Option("--color", TEXT, "colour", {"fgq": "Colours."}, hidden=True, values=COLOURS, default="auto"),
-    Option(
+    ListOption("-S --starttime", TEXT, "starttime", {"fgeff": "Jobs since then; default: -30d."}, "TIME"),
+    ListOption("--last", COUNT, "last", {"fgeff": "Runs of a name; default: 20."}, "N", default="20"),
+    ListOption("--once", FLAG, "once", {"fgtop": "Print the screen once, with all jobs, and exit."}),
+    ListOption("--ascii", FLAG, "as_ascii", dict.fromkeys(("fgeff", "fgtop"), "Use ASCII characters only.")),
+    ListOption("-i --iterate", COUNT, "iterate", {"fgq": "Repeat at this interval."}, "SECONDS"),
+    ListOption("--slurm-columns", FLAG, "as_slurm", {"fgq": "Print exactly the columns of squeue."}),
+    ListOption("--color", TEXT, "colour", {"fgq": "Colours."}, hidden=True, values=COLOURS, default="auto"),
+    ListOption(
         "--json",
         FLAG,
         "as_json",
@@ -278,23 +288,23 @@ OPTIONS = (
             "fgtop": "Print GPUs and jobs as a JSON object, and exit.",
         },
     ),
-    Option("--slurm-json", FLAG, "slurm_json", {"fgq": "Print Slurm's JSON."}, hidden=True),
-    Option("-a --all", FLAG, "", {"fgq": "Accepted; no partition is hidden."}, hidden=True),
-    Option("-r --array", FLAG, "expand", {"fgq": "Print one line for each array task."}),
-    Option("--start", FLAG, "start", {"fgq": "Print expected start times of pending jobs."}),
-    Option("--why", FLAG, "why", {"fgq": "Print all reasons why jobs are pending, and remedies."}),
+    ListOption("--slurm-json", FLAG, "slurm_json", {"fgq": "Print Slurm's JSON."}, hidden=True),
+    ListOption("-a --all", FLAG, "", {"fgq": "Accepted; no partition is hidden."}, hidden=True),
+    ListOption("-r --array", FLAG, "expand", {"fgq": "Print one line for each array task."}),
+    ListOption("--start", FLAG, "start", {"fgq": "Print expected start times of pending jobs."}),
+    ListOption("--why", FLAG, "why", {"fgq": "Print all reasons why jobs are pending, and remedies."}),
 )
 Record = TypeVar("Record")
 
 
-class Command(Struct, Generic[Record], frozen=True):
+class TableCommand(Struct, Generic[Record], frozen=True):
     """A command of the table, and the record of its options."""
 
     name: str
     record: type[Record]
 
     @property
-    def options(self) -> list[Option]:
+    def options(self) -> list[ListOption]:
         """The options that the command has."""
         return [option for option in OPTIONS if self.name in option.helps]
 
@@ -306,12 +316,12 @@ class Command(Struct, Generic[Record], frozen=True):
         try:
             for name, text in taken(known, words, operands, permute=True, is_value=_is_value):
                 _put(values, by_name[name], text)
-        except Unreadable:
+        except UnreadableWord:
             raise Unread from None
         return self.record(**values), operands
 
 
-def _put(values: dict[str, Any], option: Option, text: str | None) -> None:
+def _put(values: dict[str, Any], option: ListOption, text: str | None) -> None:
     """Store the value of an option; the last one counts, and lists grow."""
     value = True if text is None else option.parse(text)
     if option.name:
@@ -334,10 +344,10 @@ def known_of(command: str) -> Known:
     )
 
 
-QUEUE = Command("fgq", QueueOptions)
-CANCEL = Command("fgcancel", CancelOptions)
-PRIORITY = Command("fgprio", PriorityOptions)
-SHARE = Command("fgshare", ShareOptions)
-USE = Command("fgstat", UseOptions)
-EFFICIENCY = Command("fgeff", EfficiencyOptions)
-SCREEN = Command("fgtop", ScreenOptions)
+QUEUE = TableCommand("fgq", QueueOptions)
+CANCEL = TableCommand("fgcancel", CancelOptions)
+PRIORITY = TableCommand("fgprio", PriorityOptions)
+SHARE = TableCommand("fgshare", ShareOptions)
+USE = TableCommand("fgstat", UseOptions)
+EFFICIENCY = TableCommand("fgeff", EfficiencyOptions)
+SCREEN = TableCommand("fgtop", ScreenOptions)

@@ -10,8 +10,17 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
-from fgsched.accounting.records import Card, CardUse, Demand, ForeignUse, JobAccount, Minute, Owner, OwnerUse
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, LedgerReader
+from fgsched.accounting.records import (
+    ForeignUse,
+    GpuRecord,
+    GpuUseRecord,
+    JobAccount,
+    Minute,
+    Owner,
+    OwnerUse,
+    WaitingRecord,
+)
 from fgsched.controller.moving import account_of
 from fgsched.domain.job import WHOLE, Ended, HostLimits, Job, JobUsage, Request
 from fgsched.domain.states import JobState, Reason
@@ -19,7 +28,7 @@ from fgsched.gpus.simulated import parse
 from fgsched.simulate import SimHost, replay
 from fgsched.simulate.metrics import TaskOutcome
 from fgsched.simulate.workload import Task, generate, read
-from fgsched.store import Allocation, JobRecord
+from fgsched.store import GpuAllocation, JobRecord
 
 YEAR = 365 * DAY
 _CARDS, _GIB = 16, 1 << 30
@@ -77,7 +86,7 @@ def make(path: Path, *, jobs: int, users: int, until: float, seed: int = 1, minu
 
 def kept(path: Path, until: float) -> Year:
     """Return the year of a file that an earlier run made."""
-    reader = Reader(path)
+    reader = LedgerReader(path)
     jobs = reader.last_id()
     reader.close()
     began = until // DAY * DAY - YEAR
@@ -117,9 +126,9 @@ def _owners(users: int) -> list[Owner]:
     ]
 
 
-def _cards(began: float, until: float) -> list[Card]:
+def _cards(began: float, until: float) -> list[GpuRecord]:
     return [
-        Card(uuid=f"GPU-{one}", gpu=one, model="A100", total=80 * _GIB, since=began, until=until)
+        GpuRecord(uuid=f"GPU-{one}", gpu=one, model="A100", total=80 * _GIB, since=began, until=until)
         for one in range(_CARDS)
     ]
 
@@ -193,12 +202,12 @@ def _request(task: Task, number: int, owner: Owner, factor: float) -> Request:
     )
 
 
-def _given(outcome: TaskOutcome, number: int) -> tuple[Allocation, ...]:
+def _given(outcome: TaskOutcome, number: int) -> tuple[GpuAllocation, ...]:
     """Return an allocation on cards that follow from the number of the job."""
     demand = outcome.task.demand
     share = demand.share or WHOLE
     return tuple(
-        Allocation(card, f"GPU-{card}", "A100", share, 80 * _GIB * share // WHOLE, share)
+        GpuAllocation(card, f"GPU-{card}", "A100", share, 80 * _GIB * share // WHOLE, share)
         for card in {(number + place) % _CARDS for place in range(max(1, demand.gpus))}
     )
 
@@ -290,7 +299,7 @@ def _minute(at: int, owners: list[tuple[int, Owner, float]], waited: float, piec
             ),
         ),
         demand=(
-            Demand(
+            WaitingRecord(
                 at=at,
                 reason="Resources",
                 lacking="share",
@@ -303,8 +312,8 @@ def _minute(at: int, owners: list[tuple[int, Owner, float]], waited: float, piec
     )
 
 
-def _card_use(at: int, card: int, charged: float, length: float) -> CardUse:
-    return CardUse(
+def _card_use(at: int, card: int, charged: float, length: float) -> GpuUseRecord:
+    return GpuUseRecord(
         at=at,
         card=f"GPU-{card}",
         sampled=length,

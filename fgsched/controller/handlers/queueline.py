@@ -24,7 +24,7 @@ _WIDEST = 4096  # characters of a row without the texts of the job
 _MOST_KEYS = 16  # by which rows are sorted, one after the other
 
 
-class _Elsewhere(Exception):
+class _ForReader(Exception):
     """Raised if only the reading process knows what a line means."""
 
 
@@ -37,11 +37,11 @@ class _QueueCaller:
         self.usual = call.usual
 
     def users(self, texts: Iterable[str]) -> list[str]:
-        """Return the caller for its own name or uid. Raises _Elsewhere for a user who is to be looked up."""
+        """Return the caller for its own name or uid. Raises _ForReader for a user who is to be looked up."""
         own = {self._caller.name, str(self._caller.uid)}
         found = choices.words(texts)
         if not own.issuperset(found):
-            raise _Elsewhere
+            raise _ForReader
         return [self._caller.name for _ in found]
 
     def me(self) -> str:
@@ -59,25 +59,25 @@ class QueueLineHandlers:
         """Return the rows of a line, or say that it is read elsewhere. Raises BadUsage for a wrong line."""
         try:
             pieces: Iterable[list[str]] = self._pieces(caller, call, now)
-        except (table.Unread, _Elsewhere):
+        except (table.Unread, _ForReader):
             return LongAnswer("lines", (), lambda: QueueLines(lines=[], elsewhere=True))
         return LongAnswer("lines", pieces, lambda: QueueLines(lines=[]))
 
     def _pieces(self, caller: Caller, call: protocol.QueueLine, now: float) -> Iterator[list[str]]:
         if sum(map(len, call.words)) > _LONGEST_LINE:
-            raise _Elsewhere
+            raise _ForReader
         options, operands = table.QUEUE.read(call.words)
         wanted = query(options, operands, _QueueCaller(caller, call))
         named = wanted.call.where.id or ()
         if call.name == "fgq" and not self._answers.knows(wanted.call.where):
-            raise _Elsewhere
+            raise _ForReader
         if self._is_long(len(named), options) or _is_costly(wanted) or _is_local(wanted, options):
-            raise _Elsewhere
+            raise _ForReader
         rows: Iterable[list[JobInfo]] = self._answers.rows(caller, wanted.call, now)
         if named:
             rows = list(rows)
             if absent(named, [job for piece in rows for job in piece]):
-                raise _Elsewhere
+                raise _ForReader
         return _lines(rows, wanted, options)
 
     def _is_long(self, named: int, options: QueueOptions) -> bool:

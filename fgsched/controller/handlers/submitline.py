@@ -11,7 +11,7 @@ from fgsched.domain.errors import FgschedError
 from fgsched.domain.units import SubmitContext
 from fgsched.protocol import LineRead, LineSubmitted, Problem, SubmitLine
 from fgsched.submission.options import HelpAsked, given, read
-from fgsched.submission.prepare import Prepared, Submitter
+from fgsched.submission.prepare import Prepared, SubmissionPreparer
 from fgsched.submission.questions import Asking, Unknown
 from fgsched.submission.request import (
     NO_GPU,
@@ -48,7 +48,7 @@ class LineHandlers:
         here, site = Asking(call), self._site(caller)
         try:
             job = _prepared(call, here, site)
-        except (HelpAsked, _Elsewhere):
+        except (HelpAsked, _ForWorker):
             return _ELSEWHERE
         except (Unknown, FgschedError):
             if not here.open:
@@ -84,18 +84,18 @@ class LineHandlers:
         )
 
 
-class _Elsewhere(Exception):
+class _ForWorker(Exception):
     """Raised for a line that takes too long to be read here: a list of submissions, or a long option."""
 
 
 def _prepared(call: SubmitLine, here: Asking, site: SubmitContext) -> Prepared:
-    """Return the submission of a line. Raises Unknown, _Elsewhere, HelpAsked, or the refusal of the line."""
+    """Return the submission of a line. Raises Unknown, _ForWorker, HelpAsked, or the refusal of the line."""
     if any(len(variable) > _LONGEST for variable in call.environ if variable.startswith(_PREFIXES)):
-        raise _Elsewhere
+        raise _ForWorker
     settings, words = read(call.words)
     if given(settings, "batch") is not None:
-        raise _Elsewhere
-    return Submitter(here, site=site, name=call.name).prepare(settings, words)
+        raise _ForWorker
+    return SubmissionPreparer(here, site=site, name=call.name).prepare(settings, words)
 
 
 def _asked(call: SubmitLine, here: Asking) -> LineSubmitted:

@@ -60,7 +60,7 @@ class Here:
 def scripts(target: str, seed: int, size: int) -> Row:
     from fgsched.domain.errors import BadUsage, Refused
     from fgsched.submission import options
-    from fgsched.submission.prepare import Submitter
+    from fgsched.submission.prepare import SubmissionPreparer
 
     row, luck = Row(target, seed, 0), random.Random(seed)
     site, headers, unplaced = options.SubmitContext(), examples(), list[str]()
@@ -68,7 +68,7 @@ def scripts(target: str, seed: int, size: int) -> Row:
     for number in range(size):
         data = mutated(luck, headers)
         try:
-            Submitter(Here(data), site=site).prepare([], ["job.sh"])
+            SubmissionPreparer(Here(data), site=site).prepare([], ["job.sh"])
         except Refused as error:
             refused += 1
             if not error.cause.startswith("Job dependency problem"):  # as a controller says it

@@ -217,7 +217,7 @@ def is_end(found: tuple[str, int], code: int) -> bool:
 
 def accounts(state: Path) -> dict[int, tuple[str, int]]:
     """Return the moved jobs; the accounts are made when the first job moves."""
-    from fgsched.accounting.ledger import Ledger, Reader
+    from fgsched.accounting.ledger import Ledger, LedgerReader
 
     path = state / "accounts.db"
     if not path.exists() or not path.stat().st_size:
@@ -225,7 +225,7 @@ def accounts(state: Path) -> dict[int, tuple[str, int]]:
     ledger = Ledger(path)
     whole = ledger._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
     ledger.close()
-    reader = Reader(path)
+    reader = LedgerReader(path)
     found = {job.id: (str(job.row["state"]), job.exit_code) for job in reader.jobs(0, 1e12)}
     reader.close()
     return found if whole == "ok" else {0: (f"accounts: {whole}", 0)}

@@ -69,13 +69,13 @@ def tried(it: bench.Home, name: str, **words: Any) -> Any:
 
 def judge(it: bench.Home, ids: list[int], row: Row) -> None:
     """Wait until all jobs are in the accounts; compare their times."""
-    from fgsched.accounting.ledger import Reader
+    from fgsched.accounting.ledger import LedgerReader
 
     until, found = time.monotonic() + 120, []
     while len(found) < len(ids) and time.monotonic() < until:
         time.sleep(1)
         with suppress(Exception):
-            reader = Reader(it.places.accounts)
+            reader = LedgerReader(it.places.accounts)
             found = list(reader.jobs(0, 1e12))
             reader.close()
     lines = [line.split() for line in (it.path / "used").read_text().splitlines()]
