@@ -7,8 +7,8 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
+from endedjobs import changed
 from fgsched.accounting.accountant import Accountant
 from fgsched.cli import doctor
 from fgsched.domain.errors import FgschedError
@@ -31,7 +31,7 @@ def places(tmp_path):
     store, accountant = Store(places.queue), Accountant(places.accounts, UTC, KEEP)
     for number in range(1, 9):
         submit(store, number, 3)
-        accountant.answer(batch(CARD, replace(JOB, id=number), minute(60 * number)), 1.0)
+        accountant.answer(batch(CARD, changed(JOB, id=number), minute(60 * number)), 1.0)
     shutil.copytree(places.queue.parent, tmp_path / "kept")
     store.close()
     accountant.close()

@@ -89,7 +89,7 @@ def judge(it: bench.Home, ids: list[int], row: Row) -> None:
     for job, seconds in own.items():
         if job not in accounts:
             continue
-        told = accounts[job].cpu_seconds
+        told = float(accounts[job].row.get("cpu_seconds", 0.0))
         sums[0], sums[1] = sums[0] + told, sums[1] + seconds
         row.worst = max(row.worst, abs(told - seconds) * 1000)
         if abs(told - seconds) > PART * seconds + MORE:
