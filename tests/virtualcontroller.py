@@ -234,13 +234,16 @@ class Life:
         """Prolog, epilog and mails, with runner and mailer in virtual time."""
         host, engine = self.site.host, self.engine
         desk = HookDesk(
-            Path("/nowhere"), "system", lambda pidfd, ended: None, lambda event: host.inbox.append(event)
+            Path("/nowhere"),
+            "system",
+            watch=lambda pidfd, ended: None,
+            report=lambda event: host.inbox.append(event),
+            under_way=lambda job: engine.jobtable.under_way(job),
+            gate=_Open(),  # type: ignore[arg-type]
         )
         desk._runner.close()
         desk._runner = self.runner  # type: ignore[assignment]
         desk.obey(self.site.config.hooks)
-        desk.under_way = lambda job: engine.jobtable.under_way(job)
-        desk.before(_Open())  # type: ignore[arg-type]
         engine.epilogs, host.gate = desk, desk.open_for
         self.mailroom = MailRoom(engine.mail, self.mailer)  # type: ignore[arg-type]
 

@@ -92,29 +92,32 @@ _LONGEST = 300.0  # seconds until the clock, which may be set, is read again whi
 _SOON = 0.1  # seconds between two attempts to end the processes of a job without a shepherd
 
 
+NO_MOUNTS, NO_BINDING = MountPlan(), CpuBinding()
+
+
 class Engine:
     """The engine of the controller. All durable state is in the store, so a crash loses none."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that it needs
         self,
         store: Store,
         launcher: AttemptLauncher,
         cards: GpuStates,
         *,
         limits: HostLimits,
-        tier: str,
+        tier: str,  # how jobs are held to their share of device memory on this host
         faults: Faults | None = None,
+        mounts: MountPlan = NO_MOUNTS,  # the private mounts of jobs
+        binding: CpuBinding = NO_BINDING,  # to which CPUs jobs are bound; as policy
+        epilogs: Epilogs | None = None,
+        log: DecisionLog | None = None,
     ) -> None:
-        self.store = store
-        self.launcher = launcher
-        self.cards = cards
+        """Begin without jobs; `recover` reads them. Without `epilogs` and `log` there are none."""
+        self.store, self.launcher, self.cards = store, launcher, cards
         self.site = SitePolicy(store, cards, limits)
         self.charges = UsageCharges(store.kept)
-        self._starter = Starter()
-        self.mounts = MountPlan()  # the private mounts of jobs
-        self.binding = CpuBinding()  # to which CPUs they are bound; as policy
-        self.tier = tier  # how jobs are held to their share of device memory on this host
-        self.jobtable = JobTable()
+        self.mounts, self.binding, self.tier = mounts, binding, tier
+        self._starter, self.jobtable = Starter(), JobTable()
         self.eligibility = Eligibility(self)
         self.orphans: dict[int, float] = {}  # jobs without a shepherd -> end of their processes
         self.undelivered: dict[int, float] = {}  # job -> when an order to it was tried last
@@ -123,13 +126,12 @@ class Engine:
         self.ended: list[Job] = []  # since the last call of the caller
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
         self.faults = faults or Faults()
-        self.log = DecisionLog()
+        self.log = log or DecisionLog()
         self.mail = MailDesk(self)
         self.mps = MpsServers()
-        self.epilogs: Epilogs = NoEpilogs()
+        self.epilogs: Epilogs = epilogs or NoEpilogs()
         self.containment = Containment(self.faults)
-        self._after: list[Effect] = []
-        self._executor = Executor(self)
+        self._executor, self._after = Executor(self), list[Effect]()
         self._faulted: list[Event] = []  # effects that failed for a job, for the next turn
         self._plans_again_at = -math.inf  # planning failed, and is left out until then
         self._ended_before: list[Job] = []  # the part of `ended` that earlier turns committed

@@ -54,6 +54,10 @@ Witness = Callable[[Caller, int, protocol.Call[Any], float], Told | None]  # int
 Apart = Callable[[ClientConnection, Caller, Any], None]  # answers by itself, maybe later
 
 
+def _no_witness(caller: Caller, pid: int, call: protocol.Call[Any], now: float) -> None:
+    """Take no notice of a request."""
+
+
 class Operations(Protocol):
     """What the loop requires of the dispatcher."""
 
@@ -78,7 +82,6 @@ class EventLoop:
     def __init__(self, listener: socket.socket, spawner: Spawner) -> None:
         self.selector = selectors.EpollSelector()
         self.faults = Faults()
-        self.witness: Witness = lambda caller, pid, call, now: None
         self._spawner = spawner
         self._boot = ""
         self._events: list[Event] = []
@@ -88,9 +91,9 @@ class EventLoop:
         self.stopping = ""
         self.selector.register(spawner, selectors.EVENT_READ, self._hear_spawner)
 
-    def begin(self, engine: Engine, operations: Operations) -> None:
-        self._engine = engine
-        self._operations = operations
+    def begin(self, engine: Engine, operations: Operations, witness: Witness = _no_witness) -> None:
+        """Serve requests from now on; `witness` learns of each one that changes something."""
+        self._engine, self._operations, self._witness = engine, operations, witness
         self._clients.has_account = operations.has_account
         self._boot = engine.launcher.boot
 
@@ -257,12 +260,12 @@ class EventLoop:
         """Execute a request; return the seconds that its turn will probably take."""
         caller, kind = self._operations.caller(connection), type(request)
         if writer := self._operations.writer(kind):
-            told = self.witness(caller, connection.pid, request, time.monotonic())
+            told = self._witness(caller, connection.pid, request, time.monotonic())
             return self._take_in(connection, partial(writer, caller, request), caller.name, told)
         if reader := self._operations.reader(kind):
             self._answer(connection, partial(reader, caller, request))
         elif apart := self._operations.served_apart(kind):
-            told = self.witness(caller, connection.pid, request, time.monotonic())
+            told = self._witness(caller, connection.pid, request, time.monotonic())
             _observed(partial(apart, connection, caller, request), told)
         else:
             raise OurFault(f"{protocol.name_of(kind)} has no handler")

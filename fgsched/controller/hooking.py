@@ -89,22 +89,33 @@ class HookDesk:
     It is the gate that every launch passes (`open_for`), and the engine's interface to the epilog.
     """
 
-    def __init__(self, lock: Path, mode: str, watch: Watch, report: Report) -> None:
-        """`lock`: path of the runner's lock; `mode`: user or system; `report` takes events of the turn."""
+    def __init__(
+        self,
+        lock: Path,
+        mode: str,
+        *,
+        watch: Watch,
+        report: Report,
+        under_way: Callable[[int], Job | None],
+        gate: LaunchGate,
+    ) -> None:
+        """Run no program yet.
+
+        Args:
+            lock: path of the runner's lock.
+            mode: user or system.
+            report: takes events of the turn.
+            under_way: returns a job that was started and has not ended, by its id.
+            gate: opens after the prolog.
+        """
         self.settings: HookSettings = NO_HOOKS
-        self.under_way: Callable[[int], Job | None] = lambda job: None
+        self._under_way, self._gate = under_way, gate
         self._runner, self._report = HookRunner(lock, watch), report
         self._relay = RelayProcess(mode, watch)
-        self._gate: LaunchGate | None = None
         self._ending: set[int] = set()  # jobs whose epilog runs
         self._host = socket.gethostname()
 
     # -- the edges ------------------------------------------------------------------------------
-
-    def before(self, gate: LaunchGate) -> "HookDesk":
-        """Return the gate that runs the prolog, and then opens `gate`."""
-        self._gate = gate
-        return self
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when `receive` has outcomes."""
@@ -141,7 +152,6 @@ class HookDesk:
 
     def open_for(self, launching: PendingLaunch) -> None:
         """Launch a job after its prolog; at once if the site has none, or the process runs already."""
-        assert self._gate is not None, "before() comes first"
         if not self.settings.prolog or launching.job.adopted is not None:
             self._gate.open_for(launching)
             return
@@ -154,8 +164,7 @@ class HookDesk:
         self._runner.run(run, partial(self._prolog_done, launching))
 
     def _prolog_done(self, launching: PendingLaunch, ran: Ran) -> None:
-        assert self._gate is not None
-        job, now = launching.job, self.under_way(launching.job.id)
+        job, now = launching.job, self._under_way(launching.job.id)
         if now is None or now.attempt != job.attempt:
             return  # it was ended meanwhile, and its epilog runs
         if ran.problem:

@@ -14,12 +14,11 @@ from fgsched import gpus
 from fgsched.accounting.process import AccountantProcess
 from fgsched.config.load import Config
 from fgsched.controller.enforcementcheck import EnforcementGate
-from fgsched.controller.hooking import HookDesk
 from fgsched.domain.job import Job
 from fgsched.domain.policy import Policy
 from fgsched.domain.states import Tier
 from fgsched.domain.vendor import VendorFacts
-from fgsched.launch.launcher import Cgroups, Launcher, Ports
+from fgsched.launch.launcher import Cgroups, Launcher, LaunchGate, Ports
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Watch
 from fgsched.launch.spawner import Spawner
@@ -59,14 +58,13 @@ class Reports(Struct, frozen=True):
     cpus: Callable[[int], tuple[int, ...]]  # the CPUs near a GPU
     context: Callable[[str], tuple[int, bool]]  # GPU model -> as of region.pack
     policy: Callable[[], Policy]
-    hooks: HookDesk  # runs the prolog
+    gate: LaunchGate  # what every launch passes
 
 
 class LaunchParts(Struct, frozen=True):
     """The launcher and its parts."""
 
     launcher: Launcher
-    gate: EnforcementGate
     mounts: MountPlan
     memory: cgroups.MemoryCgroup
     tier: str  # best enforcement level of the host
@@ -86,9 +84,6 @@ def build(
     vendor = inventory.vendor
     memory = cgroups.find(store.name)
     device = cgroups.for_devices(store.name) if inventory.limits and os.geteuid() == 0 else None
-    gate = EnforcementGate(
-        helpers.sampler, run=str(run.path), hook=library(), is_real=is_real, driver=vendor.driver_state
-    )
     mounts = find_mounts(config.preload, places.run, inventory.nodes, may_make=places.mode == "system")
     spaces, pids = _of_users(places, config, store.name)
     ports = Ports(
@@ -101,7 +96,7 @@ def build(
         gone=reports.gone,
         host_users=helpers.sessions[0] if helpers.sessions else helpers.host_users,
         cpus=reports.cpus,
-        gate=reports.hooks.before(gate),
+        gate=reports.gate,
         context=reports.context,
         compute=lambda job: compute_policy_of(job, reports.policy()),
     )
@@ -110,7 +105,19 @@ def build(
     context = msgspec.structs.replace(context, proves=is_real and vendor.facts.is_hooked, simulates=simulates)
     launcher = Launcher(run, helpers.spawner, context, ports, Cgroups(memory, device, pids))
     tier = (Tier.DRIVER if device else Tier.SHIM if vendor.facts.is_hooked else Tier.NONE).value
-    return LaunchParts(launcher, gate, mounts, memory, tier, spaces, pids)
+    return LaunchParts(launcher, mounts, memory, tier, spaces, pids)
+
+
+def enforcement_gate(helpers: HelperProcesses, run: RunDir) -> EnforcementGate:
+    """Return the gate that checks the enforcement before a launch."""
+    inventory = helpers.inventory
+    return EnforcementGate(
+        helpers.sampler,
+        run=str(run.path),
+        hook=library(),
+        is_real=inventory.is_real,
+        driver=inventory.vendor.driver_state,
+    )
 
 
 def run_directory(places: Paths, store: Store) -> RunDir:

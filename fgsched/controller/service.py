@@ -46,6 +46,7 @@ from fgsched.controller.launching import (
     LaunchParts,
     Reports,
     build,
+    enforcement_gate,
     launch_context,
     run_directory,
 )
@@ -97,16 +98,28 @@ class Controller:
         self._presence, self._cleaner = Presence(places, run, self._listen_again), run.cleaner
         self._gpus = _gpu_states(config, helpers)
         self._contexts = ContextCosts(config.context_memory)
+        self._gate = enforcement_gate(helpers, run)
         self._hooks, self._mps = self._site_programs(config), self._mps_daemons()
         launching = build(places, config, store, helpers, run, self._launch_reports())
         self._launcher = launching.launcher
         watch, remove = self._loop.watch_once, self._cleaner.add
         self._earlier = EarlierJobs(places.run, run.path, self._gpus, watch=watch, remove=remove)
         limits, tier, faults = config.limits, launching.tier, self._loop.faults
-        self._engine = Engine(store, self._launcher, self._gpus, limits=limits, tier=tier, faults=faults)
-        self._engine.mounts = launching.mounts
-        self._furnish(config)
-        self._monitor_gpus(launching.gate, config)
+        self._engine = Engine(
+            store,
+            self._launcher,
+            self._gpus,
+            limits=limits,
+            tier=tier,
+            faults=faults,
+            mounts=launching.mounts,
+            binding=cpu_binding(config.cpu_binding),
+            epilogs=self._hooks,
+            log=decision_log(),
+        )
+        self._engine.site.configure(config)
+        self._begin_mps(config)
+        self._monitor_gpus(self._gate, config)
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
         self._books = Books(helpers.accountant, places, config, store, lambda: self._engine.jobtable)
         self._mailroom = MailRoom(self._engine.mail, helpers.mailer)
@@ -128,7 +141,7 @@ class Controller:
             memory=launching.memory,
             host_users=self._helpers.host_users,
             tier=launching.tier,
-            gate=launching.gate,
+            gate=self._gate,
             mounts=launching.mounts,
             unresolved=self._monitor.unresolved,
             earlier=self._earlier,
@@ -161,7 +174,6 @@ class Controller:
         self._audit = Audit(
             file_writer(about.places.audit, time.time), lambda number: self._engine.jobtable.named(number)
         )
-        self._loop.witness = self._audit.witness
         engine, loop, jobs, launcher = self._engine, self._loop, self._jobs, self._launcher
         person = partial(host_user_of, about)
         return Dispatcher(
@@ -186,23 +198,25 @@ class Controller:
     def _site_programs(self, config: Config) -> HookDesk:
         """Return the part that runs prolog and epilog."""
         lock, mode = self._places.run / "hooks.lock", self._places.mode
-        desk = HookDesk(lock, mode, self._loop.watch_once, self._loop.happened)
+        desk = HookDesk(
+            lock,
+            mode,
+            watch=self._loop.watch_once,
+            report=self._loop.happened,
+            under_way=lambda job: self._engine.jobtable.under_way(job),
+            gate=self._gate,
+        )
         desk.obey(config.hooks)
-        desk.under_way = lambda job: self._engine.jobtable.under_way(job)
         return desk
 
     def _mps_daemons(self) -> MpsDesk:
         """Return the part that starts and ends the MPS daemons of users."""
         return MpsDesk(self._places.run / "mps.lock", self._loop.watch_once, self._loop.happened)
 
-    def _furnish(self, config: Config) -> None:
-        """Give the engine its log, its settings, the epilog and the MPS daemons."""
+    def _begin_mps(self, config: Config) -> None:
+        """Give the engine the MPS daemons."""
         self._mps.attach(self._engine.mps, self._launcher)
         self._mps.obey(config, self._helpers.inventory)
-        self._engine.binding = cpu_binding(config.cpu_binding)
-        self._engine.epilogs = self._hooks
-        self._engine.log = decision_log()
-        self._engine.site.configure(config)
 
     def _settings(self) -> Config:
         """Return the settings in force."""
@@ -297,7 +311,7 @@ class Controller:
             cpus=lambda index: self._gpus.gpu(index).cpus,
             context=self._contexts.of,
             policy=lambda: self._engine.policy,
-            hooks=self._hooks,
+            gate=self._hooks,
         )
 
     def run(self, ready: Callable[[], None]) -> bool:
@@ -306,7 +320,7 @@ class Controller:
         Raises: StorageError, if the queue cannot be used.
         """
         self._recover()
-        self._loop.begin(self._engine, self._dispatcher)
+        self._loop.begin(self._engine, self._dispatcher, self._audit.witness)
         self._watch_edges()
         with self._loop.signals(_OBEYED, self._take_signals):
             ready()
