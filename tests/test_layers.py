@@ -8,6 +8,8 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "fgsched"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -242,3 +244,14 @@ def test_a_class_name_exists_once():
     nodes = [node for path in MODULES for node in ast.walk(tree_of(path))]
     names = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
     assert sorted(name for name in set(names) if names.count(name) > 1) == []
+
+
+@pytest.mark.parametrize("package", ["cli", "controller", "gpus", "reports", "store"])
+def test_the_face_of_a_package_has_a_line_for_each_of_its_modules(package):
+    folder = PACKAGE / package
+    parts = {path.stem for path in folder.glob("*.py")} | {
+        path.parent.name for path in folder.glob("*/__init__.py")
+    }
+    face = ast.get_docstring(tree_of(folder / "__init__.py")) or ""
+    named = {line.split()[0] for line in face.splitlines()[2:] if line.strip()}
+    assert parts - {"__init__"} <= named

@@ -1,0 +1,60 @@
+"""The commands, and what they share.
+
+attaching       fgctl attach: connect the caller's terminal to that of a running job
+batch           read `fgsub --batch`: a list of submissions, one command line of fgsub in each line
+changes         `fgctl update`: changes of a request, a partition or this host from KEY=VALUE words
+clickoptions    show the options of a submission to click, for help and completion
+command         common behaviour of all commands: help, version, errors with cause and remedy, exit codes
+completing      complete values that the controller or a table knows: job ids, partitions, states, fields
+cron            the reports and policies that run regularly, as lines of a crontab or as systemd timers
+doctor          the checks of `fgsched doctor`: each is OK, a warning, or a failure with a remedy
+doctormig       the check of `fgsched doctor` about MIG: the instances of each card
+effsheet        write the efficiency of jobs as text of 78 columns, and as JSON
+enforcement     `fgsched doctor --enforcement`: run jobs that try to exceed their share
+events          follow events: `fgctl wait_job` waits until a job runs, `fgctl subscribe` prints them
+fgacct          fgacct: show accounting data of jobs, as sacct does
+fgcancel        fgcancel: cancel jobs, or send them a signal
+fgctl           fgctl: show and change jobs, GPUs, partitions and reservations, as scontrol does
+fgeff           fgeff: show how well jobs used what they asked for, as seff does
+fgfence         fgfence: run a command with a part of a GPU, without a queue
+fginfo          fginfo: show partitions and GPUs, as sinfo shows partitions and nodes
+fgprio          fgprio: show the priority of pending jobs and its factors, as sprio does
+fgq             fgq: show the queue, as squeue does
+fgreport        fgreport: report the use of the GPUs, by user, and waste
+fgrun           fgrun: run a command as a job in the foreground
+fgsched         fgsched: start, stop and check the controller
+fgshare         fgshare: show fair-share shares, usage and the fair-share factor, as sshare does
+fgstat          fgstat: show what running jobs use now, as sstat does
+fgsub           fgsub: submit a script or a list of submissions, and print the ids
+fgtail          fgtail: print and follow the output of a job with the rights of the caller
+fgtop           fgtop: watch GPUs and jobs, full screen
+fgwait          fgwait: wait for jobs at a terminal, with their progress, and exit as they did
+hint            tell a person at the submission that earlier runs used much less GPU memory
+installation    the subcommands of fgsched that install it: init, uninstall, slurm-names and completion
+jupyter         fgrun --jupyter: start Jupyter on a port of the job
+knownnames      ask which partitions, accounts and qualities of service there are
+listedoptions   commands with the options of `views/table.py`, which click shows in help and completion
+logs            print the controller's log: from files or the journal (`fgsched logs`)
+notifying       write a message to the error file of a running job
+owncommand      show click the options of a program that reads them itself
+policy          carry out the policies of the site: on jobs that do not use their GPUs
+posting         send a report by mail, as the options --to and --subject of fgreport ask
+processes       `fgctl pidinfo` and `fgctl adopt`: processes of jobs, and a process that becomes a job
+prospects       show reasons, remedies and expected starts of pending jobs: fgq --why and --start
+reporting       make the report that a command line asks for, and write it to the terminal or to a folder
+reservation     translate KEY=VALUE words into requests about reservations, and format reservations
+sentline        send the command line of fgsub to the controller, which reads it, and answer what it asks
+shells          the completions of the commands for bash, zsh and fish
+show            `fgctl show`: all data of a job, a GPU, a partition, a reservation or the configuration
+showpartition   show partitions: defaults, limits, access, GPUs and jobs
+simulating      fgsched simulate: replay jobs on this host or another one in virtual time
+slurmdocuments  JSON documents with the keys of Slurm's data parser (v0.0.38): jobs, accounted jobs
+start           start a command as a program
+statuspage      write the present state of the host: as a report, as a page for a wall screen
+steps           steps of jobs, with names such as 12.batch and 12_3.0: rows of fgacct
+stopping        stop the controller, or restart it with the installed version
+terminal        fit tables to the width of a terminal, and colour states and reasons
+usageerrors     say what is wrong with a command line that click refuses
+install         the parts of `fgsched init`, `fgsched uninstall` and `fgsched slurm-names`
+top             the parts of fgtop
+"""

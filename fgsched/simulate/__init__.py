@@ -6,8 +6,7 @@ synthetic   generated workloads
 host        the simulated host and the ends of its jobs
 clock       virtual time: tasks are submitted, start, are preempted and end
 outcome     the runs of each task
-metrics     wait times, utilisation and preemption costs
-svg         the curves as a picture
+metrics     wait times, utilisation and preemption costs, and their curves
 reporter    process beside the controller that makes reports, some of them by a replay
 """
 

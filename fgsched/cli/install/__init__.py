@@ -3,9 +3,8 @@
 plan    what must be there, what is there, and the actions that follow: values only
 texts   the contents of the files that are written
 wanted  what this host needs: files, links and commands
-host    find out what this host has
+host    find out what this host has, and check it with a job
 carry   carry out the actions, and keep the manifest of what was made
-slurmnames  the names of Slurm in a directory of PATH
-namecompletions  the completions of these names
+slurmnames  the names of Slurm in a directory of PATH, and their completions
 run     the commands: plan, carry out, start, check, and say what was done
 """
