@@ -278,7 +278,7 @@ class World:
         """Nothing is left to do at this moment, so that a further turn changes nothing."""
         self.checks.rest(life)
         self._rests += 1
-        is_sure = life.is_settled and not self.power_fails and not self.disk.is_full
+        is_sure = life.is_settled and not (self.power_fails or self.disk.is_full or life.engine.is_undone)
         if self._rests % 5 == 0 and is_sure:
             self._dues = None
             before = dict(life.engine.jobtable.jobs)

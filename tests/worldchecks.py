@@ -210,7 +210,7 @@ class Checks:
 
     def idle_turn(self, life: Life, before: dict[int, Job]) -> None:
         """A turn in which nothing happens changes nothing."""
-        if life.engine.policy.weights.fairshare or life.engine.is_undone:
+        if life.engine.policy.weights.fairshare:
             return
         after = life.engine.jobtable.jobs
         changed = [number for number, job in after.items() if before.get(number) != job]
