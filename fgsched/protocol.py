@@ -1199,5 +1199,5 @@ def name_of(kind: type[Call[Any]]) -> str:
 def answer_of(kind: type[Call[Answer]]) -> type[Answer]:
     """Return the type of the answer to a call of `kind`."""
     bases = (base for one in kind.__mro__ for base in getattr(one, "__orig_bases__", ()))
-    found: type[Answer] = next(args[0] for base in bases if (args := get_args(base)))
-    return found
+    answer: type[Answer] = next(args[0] for base in bases if (args := get_args(base)))
+    return answer

@@ -171,8 +171,8 @@ def _refuse_too_many(line: bytes | bytearray) -> None:
     if line.count(b"{") + line.count(b"[") <= _CONTAINERS and line.count(b",") <= _ITEMS:
         return
     containers = items = 0
-    for found in _STRUCTURE.finditer(line):
-        mark = found[0]
+    for match in _STRUCTURE.finditer(line):
+        mark = match[0]
         items += mark == b","
         containers += mark in (b"{", b"[")
         if containers > _CONTAINERS or items > _ITEMS:

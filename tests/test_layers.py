@@ -208,13 +208,16 @@ def _modules(program: str) -> set[str]:
 
 
 # Dictionaries that a module makes itself: options of a command, settings by name, the environment.
-OWN = {"options", "given", "settings", "before", "environ", "os.environ", "environment", "_card_words(words)"}
+OWN = {
+    *("options", "given", "settings", "before", "environ", "os.environ", "environment"),
+    *("_card_words(words)", "card_words"),
+}
 OWN_OF = {
     "submission/prepare.py": {"found"},
     "cli/completing.py": {"context.params"},
     "cli/enforcement.py": {"found", "said[0]"},
     "cli/fgwait.py": {"job"},
-    "cli/logs.py": {"found"},
+    "cli/logs.py": {"match"},
     "cli/slurmdocuments.py": {"rows[job.id]"},
     "controller/handlers/explain.py": {"guesses"},
 }

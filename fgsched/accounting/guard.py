@@ -146,8 +146,8 @@ def recover(path: Path, ending: str) -> str:
         wal.restore_name(path.with_name(f"{path.name}-wal"))
         if not (why := damage(path)):
             return ""
-        kept = [file for file in _files(path) if file.exists()]
-        for file in kept:
+        files = [file for file in _files(path) if file.exists()]
+        for file in files:
             from shutil import copy2  # 0.2 MiB, and only a repair needs it
 
             copy2(file, file.with_name(f"{file.name}.{ending}"))

@@ -216,9 +216,9 @@ class Ledger:
 
     def add_samples(self, samples: Iterable[JobSample]) -> None:
         """Store the sums of samples of jobs that are in the queue; a later record of a job replaces it."""
-        for one in samples:
-            if self._db.execute(SQL["find_end"], {"id": one.job}).fetchone() is None:
-                row = {"job": one.job, "usage": msgspec.json.encode(one.usage).decode()}
+        for sample in samples:
+            if self._db.execute(SQL["find_end"], {"id": sample.job}).fetchone() is None:
+                row = {"job": sample.job, "usage": msgspec.json.encode(sample.usage).decode()}
                 self._db.execute(SQL["put_sample"], row)
 
     def add_minute(self, minute: Minute) -> None:
@@ -238,8 +238,8 @@ class Ledger:
             self._db.execute(SQL["add_health"], self._row(event))
 
     def add_warned(self, warnings: Iterable[Warned]) -> None:
-        for one in warnings:
-            self._db.execute(SQL["add_warned"], msgspec.structs.asdict(one))
+        for warning in warnings:
+            self._db.execute(SQL["add_warned"], msgspec.structs.asdict(warning))
 
     def add_gap(self, gap: Gap) -> None:
         self._db.execute(SQL["add_gap"], msgspec.structs.asdict(gap))
@@ -345,9 +345,11 @@ class Ledger:
 
     def _job_row(self, job: JobAccount) -> dict[str, Any]:
         usage = job.usage or self._sampled(job.id)
-        rest = {name: job.row[name] for name in job.row if name not in (*_ROW_IN_TABLE, *_ROW_IN_OWNER)}
-        detail = {name: rest.pop(name) for name in _ROW_IN_DETAIL if name in rest} | _changed(job, _IN_DETAIL)
-        kept = {name: rest.pop(name) for name in _ROW_IN_KEPT if name in rest} | _changed(job, _KEPT)
+        job_row = {name: job.row[name] for name in job.row if name not in (*_ROW_IN_TABLE, *_ROW_IN_OWNER)}
+        detail = {name: job_row.pop(name) for name in _ROW_IN_DETAIL if name in job_row} | _changed(
+            job, _IN_DETAIL
+        )
+        kept = {name: job_row.pop(name) for name in _ROW_IN_KEPT if name in job_row} | _changed(job, _KEPT)
         return {
             **{column: job.row.get(name, _EMPTY.get(name)) for name, column in _ROW_IN_TABLE.items()},
             **{name: getattr(job, name) for name in _IN_TABLE},
@@ -355,7 +357,7 @@ class Ledger:
             "used": usage.used if usage else None,
             "idle": usage.held + usage.empty if usage else None,
             "detail": to_json(detail | {"usage": usage} if usage else detail).decode(),
-            "kept": _compressed(to_json(kept | {"columns": rest})),
+            "kept": _compressed(to_json(kept | {"columns": job_row})),
         }
 
     def _sampled(self, job: int) -> JobUsage | None:
@@ -481,7 +483,7 @@ class LedgerReader:
     def last_of(self, uid: int) -> int | None:
         """Return the id of the last submission of a user, a job or an array, or None."""
         owners = [row["id"] for row in self._ask("owners_of_uid", uid=uid)]
-        found = [row["id"] for one in owners for row in self._ask("last_of_owner", owner=one)]
+        found = [row["id"] for owner in owners for row in self._ask("last_of_owner", owner=owner)]
         return max(found, default=None)
 
     def last_id(self) -> int:
@@ -507,14 +509,14 @@ class LedgerReader:
         period = {"since": since, "until": until, "after": after}
         ranges = [row["first"] for row in self._ask("ranges", most=_RANGES, **period)]
         statement = "jobs_of_range" if uid is None else "jobs_of_range_and_user"
-        found: list[JobAccount] = []
+        job_accounts: list[JobAccount] = []
         for first in ranges:
             values = period | {"after": max(after, first - 1), "beyond": first + _RANGE}
-            values |= {"page": page - len(found), "uid": uid}
-            found += map(_job_of, self._ask(statement, **values))
-            if len(found) >= page:
-                return found, found[-1].id
-        return found, ranges[-1] + _RANGE - 1 if len(ranges) == _RANGES else None
+            values |= {"page": page - len(job_accounts), "uid": uid}
+            job_accounts += map(_job_of, self._ask(statement, **values))
+            if len(job_accounts) >= page:
+                return job_accounts, job_accounts[-1].id
+        return job_accounts, ranges[-1] + _RANGE - 1 if len(ranges) == _RANGES else None
 
     # -- samples and events ---------------------------------------------------------------------
 
@@ -549,8 +551,8 @@ class LedgerReader:
 
     def sample(self, job: int) -> JobUsage | None:
         """Return the sums of samples of a job that is still in the queue; None: there are none."""
-        found = next(self._ask("find_sample", job=job), None)
-        return msgspec.json.decode(found["usage"], type=JobUsage) if found else None
+        sample = next(self._ask("find_sample", job=job), None)
+        return msgspec.json.decode(sample["usage"], type=JobUsage) if sample else None
 
     def begin(self) -> float | None:
         """Return the time of the first record, in epoch seconds; None: there is none."""

@@ -146,17 +146,21 @@ def parse_batch(text: bytes) -> tuple[RecordBatch, list[Unparsed]]:
     Raises:
         msgspec.MsgspecError: the line is no batch.
     """
-    raw, fields, left = msgspec.json.decode(text, type=_Raw), dict[str, tuple[Any, ...]](), list[Unparsed]()
+    raw, fields, unparseds = (
+        msgspec.json.decode(text, type=_Raw),
+        dict[str, tuple[Any, ...]](),
+        list[Unparsed](),
+    )
     for kind, field in FIELD_OF.items():
-        found = []
+        structs = []
         for record in getattr(raw, field):
             try:
-                found.append(msgspec.json.decode(record, type=kind))
+                structs.append(msgspec.json.decode(record, type=kind))
             except msgspec.MsgspecError as error:
                 job = msgspec.json.decode(record, type=_Job).row.id if kind is JobAccount else 0
-                left.append(Unparsed(bytes(record).decode(errors="replace"), f"{field}: {error}", job))
-        fields[field] = tuple(found)
-    return RecordBatch(number=raw.number, **fields), left
+                unparseds.append(Unparsed(bytes(record).decode(errors="replace"), f"{field}: {error}", job))
+        fields[field] = tuple(structs)
+    return RecordBatch(number=raw.number, **fields), unparseds
 
 
 def parse_answer(text: bytes) -> Answer:

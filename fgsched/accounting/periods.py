@@ -117,7 +117,7 @@ def chosen(choice: Choice, default: Default, now: float) -> Period:
     Without a choice it is the last whole day, the last seven or thirty whole days, or the last month.
     Raises BadUsage if options contradict each other, and for a reversed period or one in the future.
     """
-    given = [
+    names = [
         name
         for name, value in (
             ("--since or --until", choice.since or choice.until),
@@ -127,8 +127,8 @@ def chosen(choice: Choice, default: Default, now: float) -> Period:
         )
         if value
     ]
-    if len(given) > 1:
-        raise BadUsage(f"{given[0]} and {given[1]} exclude each other", "Choose the period with one of them.")
+    if len(names) > 1:
+        raise BadUsage(f"{names[0]} and {names[1]} exclude each other", "Choose the period with one of them.")
     if choice.week:
         return _clipped(*_week(choice.week), "week", now)
     if choice.month:

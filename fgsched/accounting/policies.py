@@ -81,7 +81,9 @@ def idle_jobs(
         if one.policy == IDLE and not one.dry:
             before.setdefault(one.job, []).append(one)
     found = [_judge(rules, job, minutes.get(job.id, []), before.get(job.id, []), now) for job in jobs]
-    return sorted((one for one in found if one is not None), key=lambda one: one.job.id)
+    return sorted(
+        (idle_job for idle_job in found if idle_job is not None), key=lambda idle_job: idle_job.job.id
+    )
 
 
 def _judge(
@@ -200,31 +202,31 @@ def strangers(
         one.finding for one in warned if one.policy == STRANGERS and not one.dry and one.at > now - _AGAIN
     }
     parts: dict[int, list[GpuProcessInfo]] = {}
-    for one in processes:
-        if one.job is None and not rules.allows(one.user, one.command):
-            parts.setdefault(one.pid, []).append(one)
-    found = [_stranger(rules, own, reported) for own in parts.values()]
-    old = [one for one in found if one.since <= now - rules.grace]
-    return sorted(old, key=lambda one: (-one.memory, one.pid))
+    for process in processes:
+        if process.job is None and not rules.allows(process.user, process.command):
+            parts.setdefault(process.pid, []).append(process)
+    found = [_stranger(rules, part, reported) for part in parts.values()]
+    old = [stranger for stranger in found if stranger.since <= now - rules.grace]
+    return sorted(old, key=lambda stranger: (-stranger.memory, stranger.pid))
 
 
 def _stranger(rules: StrangerRules, parts: "list[GpuProcessInfo]", reported: set[str]) -> Stranger:
     """Combine the entries of one process on several GPUs."""
-    found = Stranger(
+    stranger = Stranger(
         pid=parts[0].pid,
         user=parts[0].user or "unknown",
         command=parts[0].command or "unknown",
-        gpus=tuple(sorted({one.gpu for one in parts})),
-        memory=sum(one.memory for one in parts),
-        since=min(one.since for one in parts),
+        gpus=tuple(sorted({part.gpu for part in parts})),
+        memory=sum(part.memory for part in parts),
+        since=min(part.since for part in parts),
         action="warn" if rules.action == "warn" else "report",
     )
-    return structs.replace(found, action="") if found.finding in reported else found
+    return structs.replace(stranger, action="") if stranger.finding in reported else stranger
 
 
 def stranger_report(found: Iterable[Stranger], host: str, now: float) -> tuple[str, str]:
     """Return subject and text of the mail to the administrator. `now` in epoch seconds."""
-    lines = [line for one in found for line in _described(one, now)]
+    lines = [line for stranger in found for line in _described(stranger, now)]
     number = sum(line.startswith("  Process") for line in lines)
     what = "process" if number == 1 else "processes"
     text = (
@@ -239,7 +241,7 @@ def stranger_report(found: Iterable[Stranger], host: str, now: float) -> tuple[s
 
 def stranger_warning(found: Iterable[Stranger], host: str, now: float) -> tuple[str, str]:
     """Return subject and text of the mail to the user of the processes. `now` in epoch seconds."""
-    lines = [line for one in found for line in _described(one, now)]
+    lines = [line for stranger in found for line in _described(stranger, now)]
     text = (
         f"You use GPUs of {host} outside of fgsched. Other users wait for the memory that you hold.\n\n"
         + "\n".join(lines)

@@ -93,17 +93,17 @@ def divided(card: GpuLook, jobs: Iterable[tuple[JobLook, float, str]], energy: f
     weights = shares if any(shares.values()) else _by_charge(card, groups, charged)
     parts = []
     for job, part, before in holders:
-        own, used = groups.get(job.id, []), shares.get(job.id)
-        kind = _kind(own, used, card)
+        process_looks, used = groups.get(job.id, []), shares.get(job.id)
+        kind = _kind(process_looks, used, card)
         parts.append(
             JobPart(
                 job=job,
                 charged=charged[job.id] * scale,
                 kind=before if job.is_ending and kind == "empty" else kind,
-                used=used if own and card.utilisation is None else used or 0.0,
-                memory=sum(one.memory for one in own),
+                used=used if process_looks and card.utilisation is None else used or 0.0,
+                memory=sum(process_look.memory for process_look in process_looks),
                 energy=_energy(energy, job.id, weights),
-                has_process=any(not one.has_ended for one in own),
+                has_process=any(not process_look.has_ended for process_look in process_looks),
                 part=part,
             )
         )
@@ -152,7 +152,9 @@ def _by_charge(
     card: GpuLook, groups: Mapping[Group, list[ProcessLook]], charged: Mapping[int, float]
 ) -> dict[Group, float]:
     """Return weights of the jobs with processes where no compute time is measured."""
-    if card.utilisation is not None or any(one.busy is not None for own in groups.values() for one in own):
+    if card.utilisation is not None or any(
+        process_look.busy is not None for group in groups.values() for process_look in group
+    ):
         return {}
     return {job: share for job, share in charged.items() if job in groups}
 
@@ -167,11 +169,11 @@ def _energy(energy: float | None, job: int, weights: Mapping[Group, float]) -> f
 def _foreign(
     groups: Mapping[Group, list[ProcessLook]], shares: Mapping[Group, float]
 ) -> Iterator[ForeignPart]:
-    for group, own in groups.items():
+    for group, process_looks in groups.items():
         if isinstance(group, tuple):
-            whole = sum(one.busy or 0 for one in own)
-            for one in own:
-                part = (one.busy or 0) / whole if whole else 1 / len(own)
+            whole = sum(process_look.busy or 0 for process_look in process_looks)
+            for one in process_looks:
+                part = (one.busy or 0) / whole if whole else 1 / len(process_looks)
                 yield ForeignPart(*group, one.pid, one.memory, shares.get(group, 0.0) * part)
 
 
@@ -225,12 +227,12 @@ class _MinuteSums:
 
         `part`: their share of the time since the last look.
         """
-        for one in parts:
-            self._add_card(one, seconds, part)
-            for job in one.jobs:
-                self._add_job(one.card.uuid, job, seconds, part)
-            for foreign in one.foreign:
-                self._add_foreign(one.card.uuid, foreign, since, seconds)
+        for look_part in parts:
+            self._add_card(look_part, seconds, part)
+            for job in look_part.jobs:
+                self._add_job(look_part.card.uuid, job, seconds, part)
+            for foreign in look_part.foreign:
+                self._add_foreign(look_part.card.uuid, foreign, since, seconds)
         for kind in waiting:
             sums = self._demand.setdefault((kind.reason, kind.lacking, kind.model), [0.0, 0.0, 0.0, 0])
             sums[0] += seconds
@@ -462,15 +464,15 @@ class Samples:
 
     def usage(self, job: int) -> JobUsage | None:
         """Return the sums of a job's samples up to now; None: there are none."""
-        found = self._jobs.get(job)
-        return found.usage() if found else self._known.get(job)
+        job_sums = self._jobs.get(job)
+        return job_sums.usage() if job_sums else self._known.get(job)
 
     def end(self, job: int, *, read: int = 0, written: int = 0) -> list[JobSample]:
         """Return the sums of a job that has ended, and forget it; `read` and `written` in bytes."""
-        known, found = self._known.pop(job, None), self._jobs.pop(job, None)
-        if found is None and known is None:
+        job_usage, job_sums = self._known.pop(job, None), self._jobs.pop(job, None)
+        if job_sums is None and job_usage is None:
             return []
-        return [JobSample(job=job, usage=(found or _JobSums(known)).usage(read, written))]
+        return [JobSample(job=job, usage=(job_sums or _JobSums(job_usage)).usage(read, written))]
 
     def look(self, look: Look) -> list[Sample]:
         """Add a look; return the records that it completes."""
@@ -485,7 +487,9 @@ class Samples:
             samples += _events(last, look)
             samples += self._counted(last, look)
         self._lost = False
-        self._pids = {one.pid: one for card in look.cards for one in card.processes if not one.has_ended}
+        self._pids = {
+            process.pid: process for card in look.cards for process in card.processes if not process.has_ended
+        }
         return samples
 
     def finish(self) -> list[Sample]:
@@ -513,13 +517,13 @@ class Samples:
         return self._add_minutes(parts, look, seconds)
 
     def _part(self, card: GpuLook, last: Look, look: Look, seconds: float) -> GpuLookPart:
-        processes = tuple(self._recognised(one) for one in card.processes)
+        processes = tuple(self._recognised(process) for process in card.processes)
         jobs = [
             (job, _part_of(job, look.wall, seconds), self._kinds.get((job.id, card.uuid), "empty"))
             for job in look.jobs
             if card.uuid in job.charged
         ]
-        before = next((one.energy for one in last.cards if one.uuid == card.uuid), None)
+        before = next((gpu_look.energy for gpu_look in last.cards if gpu_look.uuid == card.uuid), None)
         card_part = divided(_with(card, processes), jobs, _consumed(before, card.energy))
         for part in card_part.jobs:
             self._kinds[part.job.id, card.uuid] = part.kind
@@ -540,18 +544,18 @@ class Samples:
         )
 
     def _add_jobs(self, parts: Iterable[GpuLookPart], seconds: float, wall: float) -> None:
-        own: dict[int, list[JobPart]] = {}
+        grouped_job_parts: dict[int, list[JobPart]] = {}
         others: dict[int, set[int]] = {}
         for card in parts:
             there = {part.job.id for part in card.jobs}
             for part in card.jobs:
-                own.setdefault(part.job.id, []).append(part)
+                grouped_job_parts.setdefault(part.job.id, []).append(part)
                 others.setdefault(part.job.id, set()).update(there)
-        for job, its in own.items():
+        for job, its in grouped_job_parts.items():
             if job not in self._jobs:
                 self._jobs[job] = _JobSums(self._known.pop(job, None))
             self._jobs[job].add(its, others[job] - {job}, seconds, wall)
-        self._kinds = {key: kind for key, kind in self._kinds.items() if key[0] in own}
+        self._kinds = {key: kind for key, kind in self._kinds.items() if key[0] in grouped_job_parts}
 
     def _add_minutes(self, parts: list[GpuLookPart], look: Look, seconds: float) -> list[Sample]:
         samples: list[Sample] = []

@@ -42,10 +42,10 @@ def attach(client: Client, reference: choices.Name) -> int:
     if job.is_private or job.uid != os.geteuid():
         raise NotPermitted(f"job {reference} belongs to another user", "Only its owner may attach to it.")
     _refuse_unless_running(job)
-    found = _AGENT.search(client.call(protocol.ShowScript(id=job.id)).script)
+    match = _AGENT.search(client.call(protocol.ShowScript(id=job.id)).script)
     try:
-        if found is None or not _on_terminal(client, job, found[1]):
-            _follow(client, job, is_foreground=found is not None)
+        if match is None or not _on_terminal(client, job, match[1]):
+            _follow(client, job, is_foreground=match is not None)
     except Interrupted as interrupted:
         return 128 + interrupted.number
     except Detached as detached:

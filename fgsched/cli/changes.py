@@ -151,12 +151,12 @@ def _amount(key: str, text: str, site: SubmitContext) -> dict[str, Any]:
     option, fields = _AMOUNTS[key]
     value = _value(key, text, BY_NAME[option].parse)
     asked = demand(Settings({BY_NAME[option].slot: Setting(BY_NAME[option], text, value, key)}), site)
-    found = {field: getattr(asked, field) for field in fields}
+    amount = {field: getattr(asked, field) for field in fields}
     if key == "gpus" and (asked.gpu_type or not asked.gpus):
-        found["gpu_type"] = asked.gpu_type
+        amount["gpu_type"] = asked.gpu_type
     if key == "gpus" and not asked.gpus:
-        found |= {"memory": 0, "memory_part": 0}
-    return found
+        amount |= {"memory": 0, "memory_part": 0}
+    return amount
 
 
 def is_about_partition(words: Sequence[str]) -> bool:

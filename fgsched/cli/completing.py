@@ -68,20 +68,22 @@ def _jobs() -> Iterator[Value]:
 
 
 def _users() -> Iterator[Value]:
-    found = _asked(protocol.ListQueue(fields=("id", "user"))).jobs
-    yield from ((user, "") for user in dict.fromkeys(job.user for job in found))
+    jobs = _asked(protocol.ListQueue(fields=("id", "user"))).jobs
+    yield from ((user, "") for user in dict.fromkeys(job.user for job in jobs))
 
 
 def _partitions() -> Iterator[Value]:
-    yield from ((one.partition.name, "") for one in _asked(protocol.ListPartitions()).partitions)
+    yield from ((partition.partition.name, "") for partition in _asked(protocol.ListPartitions()).partitions)
 
 
 def _reservations() -> Iterator[Value]:
-    yield from ((one.reservation.name, "") for one in _asked(protocol.ListReservations()).reservations)
+    yield from (
+        (reservation.reservation.name, "") for reservation in _asked(protocol.ListReservations()).reservations
+    )
 
 
 def _gpus() -> Iterator[Value]:
-    yield from ((str(one.gpu.index), one.gpu.model) for one in _asked(protocol.ListGpus()).gpus)
+    yield from ((str(gpu.gpu.index), gpu.gpu.model) for gpu in _asked(protocol.ListGpus()).gpus)
 
 
 def _gpu_types() -> Iterator[Value]:

@@ -118,7 +118,7 @@ def _ask(places: Paths) -> _Seen:
             return _Seen(None, "", frozenset(), error.cause, error.remedy)
         jobs = client.call(protocol.ListQueue(fields=("id",))).jobs
         queue, open_jobs = client.call(protocol.CheckQueue()).queue, frozenset(job.id for job in jobs)
-        found = tuple(one.gpu for one in client.call(protocol.ListGpus()).gpus)
+        found = tuple(gpu.gpu for gpu in client.call(protocol.ListGpus()).gpus)
         return _Seen(about, queue, open_jobs, gpus=found)
 
 
@@ -269,20 +269,20 @@ def _accounts(places: Paths, seen: _Seen) -> CheckResult:
 
 def _private(places: Paths, seen: _Seen) -> CheckResult:
     """Warn if other users can read files of the state."""
-    found = open_to_others(places)
-    if not found:
+    paths = open_to_others(places)
+    if not paths:
         return CheckResult("privacy", OK, "no other user can read the queue, the accounts or the logs")
-    text = f"other users can read {', '.join(map(str, found))}"
+    text = f"other users can read {', '.join(map(str, paths))}"
     return CheckResult("privacy", WARN, text, "fgsched restart makes them private.")
 
 
 def _space(places: Paths, seen: _Seen) -> CheckResult:
     """Check the space for the queue: on a full disk nothing is submitted, and no controller starts."""
     place = next(path for path in (places.state, *places.state.parents) if path.exists())
-    found = os.statvfs(place)
-    left = found.f_bavail * found.f_frsize
+    statvfs_result = os.statvfs(place)
+    left = statvfs_result.f_bavail * statvfs_result.f_frsize
     text = f"{left >> 20}M are left for {places.state}"
-    if found.f_files and not found.f_favail:
+    if statvfs_result.f_files and not statvfs_result.f_favail:
         left, text = 0, f"no new file can be made in {places.state}: its disk has no inode left"
     if left >= _SPACE:
         return CheckResult("disk", OK, text)
@@ -320,8 +320,8 @@ def _cgroup(places: Paths, seen: _Seen) -> CheckResult:
     if seen.about:
         held, note = seen.about.host_memory_held_by, seen.about.host_memory_note
     else:
-        found = cgroups.probe()
-        held, note = (f"cgroup {found.kind}" if found.kind else ""), found.note
+        memory_cgroup = cgroups.probe()
+        held, note = (f"cgroup {memory_cgroup.kind}" if memory_cgroup.kind else ""), memory_cgroup.note
     if held:
         return CheckResult("cgroup", OK, f"the host memory of jobs is limited by {held}")
     return CheckResult("cgroup", WARN, f"the host memory of jobs is counted but not enforced: {note}")
@@ -355,8 +355,8 @@ def _preload(places: Paths, seen: _Seen) -> CheckResult:
     else:
         config = _config(places)
         with tempfile.TemporaryDirectory(prefix="fg-") as run:
-            found = mounts.find(config.preload, Path(run), gpus.discover(config, os.environ).nodes)
-        word, note, others = found.word, found.note, found.others
+            mount_plan = mounts.find(config.preload, Path(run), gpus.discover(config, os.environ).nodes)
+        word, note, others = mount_plan.word, mount_plan.note, mount_plan.others
     if word == "namespace":
         return CheckResult(
             "preload", OK, f"jobs keep the hook in {mounts.PRELOAD}; their other GPUs are {others}"
@@ -368,8 +368,8 @@ def _driver(places: Paths, seen: _Seen) -> CheckResult:
     if seen.about:
         count, source, note = seen.about.gpus, seen.about.source, seen.about.note
     else:
-        found = gpus.discover(_config(places), os.environ)
-        count, source, note = len(found.gpus), found.source, found.note
+        inventory = gpus.discover(_config(places), os.environ)
+        count, source, note = len(inventory.gpus), inventory.source, inventory.note
     visible = seen.about.visible if seen.about else os.environ.get("CUDA_VISIBLE_DEVICES")
     limited = f"; limited by CUDA_VISIBLE_DEVICES={visible}" if visible is not None else ""
     plural = "" if count == 1 else "s"
@@ -408,8 +408,8 @@ def _mps(places: Paths, seen: _Seen) -> CheckResult:
     if not config.has_mps:
         return CheckResult("MPS", OK, "no GPU has MPS")
     service = vendors.of_host().facts.service
-    if found := config.mps_program(service):
-        return CheckResult("MPS", OK, f"one daemon for each user and GPU, by {found}")
+    if mps_program := config.mps_program(service):
+        return CheckResult("MPS", OK, f"one daemon for each user and GPU, by {mps_program}")
     program = config.mps_control or service.program
     text = f"{program} is not installed: the hook paces jobs instead"
     return CheckResult("MPS", WARN, text, "Install NVIDIA's package with it, or set mps_control in [gpus].")
@@ -467,16 +467,16 @@ def _leftovers(places: Paths, seen: _Seen) -> CheckResult:
     claims = [places.run / name for name in ("claim", "result")]
     if any(folder.exists() and not os.access(folder, os.R_OK) for folder in claims):
         return CheckResult("claims", OK, "only root can read them")
-    found = {
+    leftovers = {
         int(entry.name.partition(".")[0])
         for folder in claims
         if folder.is_dir()
         for entry in folder.iterdir()
         if entry.name.partition(".")[0].isdigit() and entry.is_symlink() and os.readlink(entry) != "T"
     }
-    if found and not seen.about:
-        return CheckResult("claims", OK, f"jobs that run or ended without a controller: {len(found)}")
-    left = sorted(found - seen.open_jobs)
+    if leftovers and not seen.about:
+        return CheckResult("claims", OK, f"jobs that run or ended without a controller: {len(leftovers)}")
+    left = sorted(leftovers - seen.open_jobs)
     if left:
         return CheckResult(
             "claims", WARN, f"left over: {left}", "The next start of the controller removes them."
@@ -497,7 +497,7 @@ def _internal(places: Paths, seen: _Seen) -> CheckResult:
 def _earlier(places: Paths, seen: _Seen) -> CheckResult:
     """Find running jobs of an earlier queue."""
     if seen.about:
-        found = [(one.job, one.pid) for one in seen.about.earlier_jobs]
+        found = [(earlier_job.job, earlier_job.pid) for earlier_job in seen.about.earlier_jobs]
     elif not os.access(places.run, os.R_OK | os.X_OK):
         found = []
     else:
@@ -506,7 +506,7 @@ def _earlier(places: Paths, seen: _Seen) -> CheckResult:
         jobs = [
             job for place in generations.others(places.run, own) for job in generations.living_jobs(place)
         ]
-        found = [(one.job, one.processes[0].pid) for one in jobs]
+        found = [(job.job, job.processes[0].pid) for job in jobs]
     if not found:
         return CheckResult("earlier", OK, "no job of an earlier queue runs")
     listed = ", ".join(f"job {job} (pid {pid})" for job, pid in found)

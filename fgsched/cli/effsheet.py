@@ -39,7 +39,9 @@ class Sheet(Struct, frozen=True):
     def jobs(self, runs: Sequence[JobRun], last: int) -> str:
         """Return a sheet for each job; the tasks of an array share a table of the `last` ones."""
         tables = [
-            one for one in groups(runs, last) if len(one.runs) > 1 and all(run.job.array for run in one.runs)
+            run_group
+            for run_group in groups(runs, last)
+            if len(run_group.runs) > 1 and all(run.job.array for run in run_group.runs)
         ]
         listed = {run.job.array for group in tables for run in group.runs}
         singles = [self.job(run) for run in runs if run.job.array not in listed or not run.job.array]
@@ -153,15 +155,15 @@ def _head(run: JobRun, host: str) -> Iterator[str]:
 
 
 def _next(runs: Sequence[JobRun]) -> Iterator[str]:
-    found = proposal_of(runs)
-    if found is None:
+    proposal = proposal_of(runs)
+    if proposal is None:
         return
     yield ""
     yield "For the next run"
-    charge = charge_sentences(found, sum(view.charged_seconds(run.job) for run in runs), len(runs))
-    yield from paragraph(" ".join([*found.reasons, *charge]), "  ")
+    charge = charge_sentences(proposal, sum(view.charged_seconds(run.job) for run in runs), len(runs))
+    yield from paragraph(" ".join([*proposal.reasons, *charge]), "  ")
     yield ""
-    yield from _pasted(found)
+    yield from _pasted(proposal)
 
 
 def _pasted(found: Proposal) -> Iterator[str]:
@@ -201,11 +203,11 @@ def _where(run: JobRun) -> Iterator[str]:
 
 
 def _gpus(job: JobInfo) -> str:
-    models = ", ".join(dict.fromkeys(clean(one.model) for one in job.allocated))
+    models = ", ".join(dict.fromkeys(clean(allocation.model) for allocation in job.allocated))
     where = f"{view.gpu_list(job)} ({models})"
     if job.usage is None:
         return where
-    shared = sorted(job.usage.neighbours, key=lambda one: -one[1])
+    shared = sorted(job.usage.neighbours, key=lambda neighbour: -neighbour[1])
     jobs = ", ".join(f"{job} ({format_elapsed(seconds)})" for job, seconds in shared)
     return f"{where}, with jobs {jobs}" if shared else f"{where}, no other job on it"
 
@@ -281,7 +283,7 @@ def _names(found: Sequence[RunGroup]) -> Iterator[str]:
 
 
 def _lines_to_paste(all_groups: Sequence[RunGroup]) -> Iterator[str]:
-    found = [(one, made) for one in all_groups if (made := one.proposal) is not None]
+    found = [(run_group, made) for run_group in all_groups if (made := run_group.proposal) is not None]
     found.sort(key=lambda pair: (-pair[0].returned, pair[0].name))
     if not found:
         return
@@ -304,7 +306,7 @@ def document(runs: Sequence[JobRun]) -> str:
 
 
 def _document(run: JobRun) -> dict[str, Any]:
-    job, found = run.job, proposal_of([run])
+    job, proposal = run.job, proposal_of([run])
     return {
         "job_id": job.id,
         "name": job.name,
@@ -331,5 +333,5 @@ def _document(run: JobRun) -> dict[str, Any]:
         "max_rss": view.host_peak(job),
         "warning": job.warning or None,
         "usage": to_builtins(job.usage),
-        "next_run": None if found is None else found.line,
+        "next_run": None if proposal is None else proposal.line,
     }

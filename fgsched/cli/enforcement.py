@@ -64,9 +64,9 @@ def tested(*, as_json: bool) -> int:
 
 def _print_object(rows: Iterable[EnforcementResult]) -> bool:
     """Print all results as one JSON object; return whether no test failed."""
-    known = list(rows)
-    holds = all(row.verdict != FAILS for row in known)
-    write(json.dumps({"holds": holds, "checks": [asdict(row) for row in known]}) + "\n")
+    enforcement_results = list(rows)
+    holds = all(row.verdict != FAILS for row in enforcement_results)
+    write(json.dumps({"holds": holds, "checks": [asdict(row) for row in enforcement_results]}) + "\n")
     return holds
 
 
@@ -100,7 +100,7 @@ def enforced(client: Client) -> Iterator[EnforcementResult]:
         what = "the GPUs are simulated" if about.source == "sim" else about.note or "no GPU was found"
         remedy = "Run this on a host with a GPU; fginfo -g shows the GPUs of the controller."
         raise Refused(f"there is nothing to enforce: {what}", remedy)
-    limit = min([_LIMIT, *(one.usable // 4 for one in answer.gpus)]) >> 20 << 20
+    limit = min([_LIMIT, *(gpu.usable // 4 for gpu in answer.gpus)]) >> 20 << 20
     with tempfile.TemporaryDirectory(prefix="fg-doctor-") as folder:
         host = _Trials(client, Path(folder), limit)
         yield from _by_driver(host, answer.enforce)

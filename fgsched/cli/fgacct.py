@@ -314,15 +314,15 @@ def in_order(
     """
     page = list(jobs)
     new = dict.fromkeys(job.array for job in page if job.array is not None and job.array not in shown)
-    found: dict[int | None, list[protocol.JobInfo]] = {}
+    grouped_job_infos: dict[int | None, list[protocol.JobInfo]] = {}
     for row in rows_of(list(new)) if new else ():
-        found.setdefault(row.array, []).append(row)
+        grouped_job_infos.setdefault(row.array, []).append(row)
     for job in page:
-        if job.array is None or (job.array in new and job.array not in found):
+        if job.array is None or (job.array in new and job.array not in grouped_job_infos):
             yield job
         elif job.array not in shown:
             shown.add(job.array)
-            yield from found[job.array]
+            yield from grouped_job_infos[job.array]
 
 
 def _print(lines: Iterable[str]) -> None:

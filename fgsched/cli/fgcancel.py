@@ -61,7 +61,7 @@ def fgcancel(options: CancelOptions, operands: Sequence[str]) -> int:
     ids = choices.ids(whole)
     with Client(find_places()) as client:
         steps = {} if options.dry_run else steps
-        failed = max((_told(one) for one in signal_steps(client, steps, number)), default=Exit.DONE)
+        failed = max((_told(step) for step in signal_steps(client, steps, number)), default=Exit.DONE)
         if steps and not whole:
             return failed
         if is_filtered or options.interactive or options.dry_run:
@@ -76,7 +76,7 @@ def fgcancel(options: CancelOptions, operands: Sequence[str]) -> int:
             else "all"
         )
         outcomes = _act(client, ids, number=number, target=target, reason=options.reason)
-        return max((_report(one, number, options) for one in outcomes), default=failed)
+        return max((_report(outcome, number, options) for outcome in outcomes), default=failed)
 
 
 def _without_steps(words: Iterable[str]) -> tuple[list[str], dict[str, set[str]]]:
@@ -139,14 +139,14 @@ def _chosen(client: Client, only: Sequence[Name] | None, options: CancelOptions)
     )
     is_filtered = where != protocol.Where()
     where = replace(where, id=only)
-    found = client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs
-    if not found and said_by("fgcancel") == "fgcancel" and (wrong := unknown(client, where)):
+    jobs = client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs
+    if not jobs and said_by("fgcancel") == "fgcancel" and (wrong := unknown(client, where)):
         raise wrong
-    if not found and is_filtered and options.verbose:
+    if not jobs and is_filtered and options.verbose:
         click.echo(f"{said_by('fgcancel')}: no active jobs match", err=True)
-    here = {job.id for job in found} | {job.array for job in found}
+    here = {job.id for job in jobs} | {job.array for job in jobs}
     rest = [] if is_filtered or only is None else [one for one in only if not _is_among(one, here)]
-    return [*rest, *(_within(job, only) for job in found if _agreed(job, options))]
+    return [*rest, *(_within(job, only) for job in jobs if _agreed(job, options))]
 
 
 def _is_among(name: Name, here: Set[int | None]) -> bool:
@@ -157,7 +157,7 @@ def _within(job: protocol.JobInfo, names: Sequence[Name] | None) -> Name:
     """Return the name of a job; of pending tasks, only the tasks that were named."""
     if job.tasks is None or names is None or job.array in names:
         return choices.exactly(job)
-    mine = [one for one in names if isinstance(one, str) and one.startswith(f"{job.array}_")]
+    mine = [name for name in names if isinstance(name, str) and name.startswith(f"{job.array}_")]
     wanted = 0
     for one in mine:
         wanted |= parse_tasks(one.partition("_")[2].strip("[]"))

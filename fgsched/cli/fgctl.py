@@ -70,9 +70,9 @@ def _each(call: Call[Outcomes]) -> int:
 
 def _reported(outcomes: Sequence[Outcome]) -> int:
     """Print the errors and the warnings; the largest exit status."""
-    for text in dict.fromkeys(text for one in outcomes for text in one.warnings):
+    for text in dict.fromkeys(text for outcome in outcomes for text in outcome.warnings):
         click.echo(f"{said_by('fgctl')}: warning: {text}", err=True)
-    errors = [one.error for one in outcomes if one.error is not None]
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     for error in errors:
         warn("fgctl", error.cause, error.remedy)
     return max((error.exit for error in errors), default=Exit.DONE)
@@ -84,8 +84,8 @@ def _backup(file: str) -> None:
     """Copy the queue and the accounts into a new file."""
     call = protocol.BackUp(file=os.path.abspath(file))
     with Client(find_places()) as client:
-        kept = client.call(call, patience=None)
-    write(f"{call.file}: {kept.bytes} bytes\n")
+        archive_contents = client.call(call, patience=None)
+    write(f"{call.file}: {archive_contents.bytes} bytes\n")
 
 
 @fgctl.command("archive")
@@ -99,8 +99,10 @@ def _archive(before: str, file: str) -> None:
 
     at = int(parse_time(before, time.time()))
     with Client(find_places()) as client:
-        kept = client.call(protocol.ArchiveJobs(file=os.path.abspath(file), before=at), patience=None)
-    write(f"{os.path.abspath(file)}: {kept.jobs} jobs moved\n")
+        archive_contents = client.call(
+            protocol.ArchiveJobs(file=os.path.abspath(file), before=at), patience=None
+        )
+    write(f"{os.path.abspath(file)}: {archive_contents.jobs} jobs moved\n")
 
 
 @fgctl.command("subscribe")
@@ -259,12 +261,12 @@ def _top(words: Sequence[str]) -> int:
 def _card_words(words: Sequence[str], *allowed: str) -> dict[str, str]:
     from fgsched.cli.changes import words_by_key
 
-    given = words_by_key(words)
-    if unknown := set(given) - {"gpu", *allowed}:
+    card_words = words_by_key(words)
+    if unknown := set(card_words) - {"gpu", *allowed}:
         raise BadUsage(f"{shown(min(unknown))} is not one of {' '.join(('gpu', *allowed))}")
-    if "gpu" not in given:
+    if "gpu" not in card_words:
         raise BadUsage("gpu=N is missing", "fginfo -g lists the GPUs.")
-    return given
+    return card_words
 
 
 def _gpus(client: Client, text: str) -> Sequence[int]:
@@ -278,10 +280,10 @@ def _gpus(client: Client, text: str) -> Sequence[int]:
 @click.argument("words", nargs=-1, required=True, metavar="gpu=N reason=TEXT")
 def _drain(words: Sequence[str]) -> None:
     """Drain GPUs: start no new jobs on them."""
-    given = _card_words(words, "reason")
+    card_words = _card_words(words, "reason")
     with Client(find_places()) as client:
-        for index in _gpus(client, given["gpu"]):
-            client.call(protocol.DrainGpu(gpu=index, reason=given.get("reason", "")))
+        for index in _gpus(client, card_words["gpu"]):
+            client.call(protocol.DrainGpu(gpu=index, reason=card_words.get("reason", "")))
 
 
 @fgctl.command("resume")
@@ -356,8 +358,8 @@ def _pidinfo(word: str, oneliner: bool, as_json: bool) -> None:
     from fgsched.cli import processes
 
     with Client(find_places()) as client:
-        found = processes.find(client, word)
-    write(processes.document(found) if as_json else processes.text(found, oneliner=oneliner))
+        host_process = processes.find(client, word)
+    write(processes.document(host_process) if as_json else processes.text(host_process, oneliner=oneliner))
 
 
 @fgctl.command("adopt")

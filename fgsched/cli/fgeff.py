@@ -28,9 +28,9 @@ def fgeff(options: EfficiencyOptions, operands: Sequence[str]) -> int:
     _refuse_contradictions(options, operands)
     missing: list[choices.Name] = []
     with Client(find_places()) as client:
-        totals = {one.gpu.uuid: one.gpu.total for one in client.call(protocol.ListGpus()).gpus}
-        found = list(_jobs(client, options, operands, efficiency.ASKED, missing))
-    runs = [efficiency.run_of(job, totals) for job in found if operands or job.started_at is not None]
+        totals = {gpu.gpu.uuid: gpu.gpu.total for gpu in client.call(protocol.ListGpus()).gpus}
+        jobs = list(_jobs(client, options, operands, efficiency.ASKED, missing))
+    runs = [efficiency.run_of(job, totals) for job in jobs if operands or job.started_at is not None]
     if options.as_json:
         write(effsheet.document(runs if operands else sorted(runs, key=efficiency.place_of)))
     else:

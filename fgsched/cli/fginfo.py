@@ -87,22 +87,22 @@ def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
     if len(wanted) > 1:
         raise BadUsage("-g, -l, -R, -T, -s, -N and --types are different tables; give one of them")
     with Client(find_places()) as client:
-        there = HostInfo(
+        host_info = HostInfo(
             client.call(protocol.ListGpus()),
             client.call(protocol.ListPartitions()).partitions,
             client.call(protocol.ListReservations()).reservations,
         )
     if as_json:
-        write(_document(there))
+        write(_document(host_info))
     else:
-        headings, rows = _VIEWS[wanted[0] if wanted else ""](there)
+        headings, rows = _VIEWS[wanted[0] if wanted else ""](host_info)
         write(listing(headings.split(), rows, header=not noheader, cut=_CUT, minor=_MINOR))
     return Exit.DONE
 
 
 def _of(partition: PartitionInfo, there: HostInfo) -> list[GpuInfo]:
     """Return the GPUs that a partition may use."""
-    return [one for one in there.gpus if one.gpu.index in partition.cards]
+    return [gpu for gpu in there.gpus if gpu.gpu.index in partition.cards]
 
 
 def _name(info: PartitionInfo) -> str:
@@ -143,7 +143,7 @@ def _node(there: HostInfo) -> Table:
 
 
 def _gpus(there: HostInfo) -> Table:
-    return "GPU TYPE STATE FRAC(A/T) MEM(A/U/T) UTIL TEMP JOBS EXTERNAL", [_gpu(one) for one in there.gpus]
+    return "GPU TYPE STATE FRAC(A/T) MEM(A/U/T) UTIL TEMP JOBS EXTERNAL", [_gpu(gpu) for gpu in there.gpus]
 
 
 def _gpu(info: GpuInfo) -> list[str]:
@@ -220,9 +220,9 @@ def _reservations(there: HostInfo) -> Table:
 
 def _types(there: HostInfo) -> Table:
     rows = []
-    for model in dict.fromkeys(one.gpu.model for one in there.gpus):
-        alike = [one for one in there.gpus if one.gpu.model == model]
-        sizes = dict.fromkeys(format_mebibytes(one.usable) for one in alike)
+    for model in dict.fromkeys(gpu.gpu.model for gpu in there.gpus):
+        alike = [gpu for gpu in there.gpus if gpu.gpu.model == model]
+        sizes = dict.fromkeys(format_mebibytes(gpu.usable) for gpu in alike)
         rows.append([model.replace(" ", "_"), _amounts(alike), ",".join(sizes)])
     return "TYPE GPUS(A/I/O/T) MEM", rows
 
@@ -245,14 +245,14 @@ def _or_dash(number: int | None, unit: str) -> str:
 
 def _units(gpus: Sequence[GpuInfo]) -> tuple[int, int, int]:
     """Return the ten-thousandths of these GPUs that are allocated, idle, and out of use."""
-    allocated = sum(one.gpu.capacity - one.free_share for one in gpus)
-    idle = sum(one.free_share for one in gpus if one.gpu.state is GpuState.OK)
+    allocated = sum(gpu.gpu.capacity - gpu.free_share for gpu in gpus)
+    idle = sum(gpu.free_share for gpu in gpus if gpu.gpu.state is GpuState.OK)
     return allocated, idle, _total(gpus) - allocated - idle
 
 
 def _total(gpus: Sequence[GpuInfo]) -> int:
     """Return the ten-thousandths of these GPUs that jobs may hold."""
-    return sum(one.gpu.capacity for one in gpus)
+    return sum(gpu.gpu.capacity for gpu in gpus)
 
 
 def _amounts(gpus: Sequence[GpuInfo]) -> str:
@@ -275,7 +275,7 @@ def _fullness(allocated: int, idle: int) -> str:
 
 def _host_state(gpus: Sequence[GpuInfo]) -> str:
     """Return the combined state of all GPUs, in sinfo's terms for a node."""
-    states = {_state(one) for one in gpus}
+    states = {_state(gpu) for gpu in gpus}
     if states and states <= {"drain", "drng", "suspect", "down"}:
         return "down" if states == {"down"} else "drng" if "drng" in states else "drain"
     allocated, idle, _ = _units(gpus)
@@ -285,8 +285,8 @@ def _host_state(gpus: Sequence[GpuInfo]) -> str:
 def _document(there: HostInfo) -> str:
     answer = there.answer
     return display.document(
-        partitions=[_partition_record(one, there) for one in there.partitions],
-        gpus=[_gpu_record(one) for one in there.gpus],
+        partitions=[_partition_record(partition, there) for partition in there.partitions],
+        gpus=[_gpu_record(gpu) for gpu in there.gpus],
         enforce=answer.enforce,
         cpus=to_builtins(answer.cpus),
         memory=to_builtins(answer.memory),
@@ -298,14 +298,14 @@ def _document(there: HostInfo) -> str:
 
 
 def _partition_record(info: PartitionInfo, there: HostInfo) -> dict[str, Any]:
-    gpus, one = _of(info, there), info.partition
+    gpus, record = _of(info, there), info.partition
     allocated, idle, other = _units(gpus)
     return {
-        "name": one.name,
-        "is_default": one.is_default,
-        "avail": one.state,
+        "name": record.name,
+        "is_default": record.is_default,
+        "avail": record.state,
         "state": _host_state(gpus),
-        "time_limit": one.most.time or None,
+        "time_limit": record.most.time or None,
         "gpus": {
             "allocated": display.gpu_number(allocated),
             "idle": display.gpu_number(idle),
@@ -313,15 +313,15 @@ def _partition_record(info: PartitionInfo, there: HostInfo) -> dict[str, Any]:
             "total": len(gpus) if _total(gpus) == len(gpus) * WHOLE else _total(gpus) / WHOLE,
         },
         "job_counts": info.jobs,
-        "defaults": to_builtins(one.defaults),
-        "most": to_builtins(one.most),
-        "total": to_builtins(one.total),
-        "per_user": to_builtins(one.per_user),
-        "per_account": to_builtins(one.per_account),
-        "access": to_builtins(one.access),
+        "defaults": to_builtins(record.defaults),
+        "most": to_builtins(record.most),
+        "total": to_builtins(record.total),
+        "per_user": to_builtins(record.per_user),
+        "per_account": to_builtins(record.per_account),
+        "access": to_builtins(record.access),
         "cards": info.cards,
-        "placement": one.placement,
-        "gpu_compute": one.gpu_compute,
+        "placement": record.placement,
+        "gpu_compute": record.gpu_compute,
     }
 
 

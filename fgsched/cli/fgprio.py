@@ -49,14 +49,14 @@ def fgprio(options: PriorityOptions) -> int:
 def _chosen(jobs: Iterable[PriorityInfo], ids: Sequence[int], options: PriorityOptions) -> list[PriorityInfo]:
     """Return the chosen jobs by descending priority."""
     users, partitions = choices.users(options.user), choices.words(options.partition)
-    found = [
+    priorities = [
         job
         for job in jobs
         if (not ids or job.id in ids)
         and (not users or job.user in users)
         and (not partitions or set(partitions) & set(job.partitions.split(",")))
     ]
-    return sorted(found, key=lambda job: (-job.priority, job.id))
+    return sorted(priorities, key=lambda job: (-job.priority, job.id))
 
 
 def _row(job: PriorityInfo, weights: Weights, options: PriorityOptions) -> list[str]:

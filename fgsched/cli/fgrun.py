@@ -268,7 +268,10 @@ def _forecast(client: Client, job: int) -> str:
     if not jobs or jobs[0].state is not JobState.PENDING:
         return ""
     about = jobs[0]
-    why = next((text for one in about.blockers if (text := wording.why(one.cause))), "") or about.reason.value
+    why = (
+        next((text for blocker in about.blockers if (text := wording.why(blocker.cause))), "")
+        or about.reason.value
+    )
     ahead = f"{about.start.before} jobs end before it" if about.start and about.start.before else ""
     return "; ".join(
         [part for part in (f"job {job}: {why}", ahead, *wording.starts(about.start)[-1:]) if part]

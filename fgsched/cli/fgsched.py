@@ -213,12 +213,17 @@ def _doctor(enforcement: bool, recover: bool, system: bool, as_json: bool) -> in
     failed = any(finding.verdict == FAIL for finding in findings)
     if as_json:
         shown = [
-            {"check": one.check, "verdict": one.verdict, "text": one.text, "remedy": one.remedy}
-            for one in findings
+            {
+                "check": check_result.check,
+                "verdict": check_result.verdict,
+                "text": check_result.text,
+                "remedy": check_result.remedy,
+            }
+            for check_result in findings
         ]
         write(json.dumps({"healthy": not failed, "checks": shown}) + "\n")
     else:
-        write("".join(f"{one}\n" for one in findings))
+        write("".join(f"{check_result}\n" for check_result in findings))
     return Exit.REFUSED if failed else Exit.DONE
 
 
@@ -312,8 +317,8 @@ def _cron(is_print: bool, install: bool, systemd: bool, to: str, metrics: str) -
 
     if is_print and install:
         raise BadUsage("--print and --install exclude each other")
-    found = cron.run(to=to, is_install=install, is_systemd=systemd, environ=os.environ, metrics=metrics)
-    write(found)
+    done = cron.run(to=to, is_install=install, is_systemd=systemd, environ=os.environ, metrics=metrics)
+    write(done)
 
 
 @fgsched.group("policy", cls=CommandGroup)

@@ -101,10 +101,10 @@ def _read_here(client: Client, key: sentline.SubmissionKey, line: Sequence[str],
         write("".join(map(explained, jobs)))
         return 0
     with _placed(jobs):
-        found = LineRead(**parts(jobs))
+        line_read = LineRead(**parts(jobs))
         if flags.test:
-            return _test(client, found)
-        ids = _submit(client, key, found)
+            return _test(client, line_read)
+        ids = _submit(client, key, line_read)
     hint = is_for_person and site.hints and wants_hint(jobs[0], os.environ)
     return _finish(client, ids, flags, jobs[0].submission.request.name if hint else "")
 

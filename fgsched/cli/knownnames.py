@@ -14,7 +14,7 @@ def unknown(client: Client, where: protocol.Where) -> BadUsage | None:
     declared = client.call(protocol.ListAssociations())
     return choices.unknown(
         where,
-        [one.partition.name for one in partitions],
-        [one.name for one in declared.accounts],
-        [one.name for one in declared.qos],
+        [partition.partition.name for partition in partitions],
+        [account.name for account in declared.accounts],
+        [qos.name for qos in declared.qos],
     )

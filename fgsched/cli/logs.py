@@ -37,11 +37,11 @@ _ABOUT = re.compile(  # time and level, or the journal's prefix; then the job
 
 def is_about(line: str, job: int) -> bool:
     """Return whether a line of the log is about a job, or about a task of the array with this id."""
-    found = _ABOUT.match(line)
-    if found is None:
+    match = _ABOUT.match(line)
+    if match is None:
         return False
-    first, count = int(found["job"]), int(found["count"] or 1)
-    return first <= job < first + count or found["array"] == str(job)
+    first, count = int(match["job"]), int(match["count"] or 1)
+    return first <= job < first + count or match["array"] == str(job)
 
 
 def show(places: Paths, *, job: int = 0, lines: int | None = None, follow: bool = False) -> None:
@@ -164,10 +164,10 @@ def asked(client: Client, words: Sequence[str]) -> list[LogLine]:
     if len(names) > 1 or not all(isinstance(name, int) for name in names):
         raise BadUsage(f"{shown(' '.join(words))} is not the id of one job or array")
     job = next((name for name in names if isinstance(name, int)), 0)
-    found = client.call(ShowLog(job=job)).lines
-    if job and not found:
+    log_lines = client.call(ShowLog(job=job)).lines
+    if job and not log_lines:
         raise NoSuchJob(f"the controller has no line about job {job}", f"fgacct -j {job} shows an ended job.")
-    return found
+    return log_lines
 
 
 def text(lines: Sequence[LogLine]) -> str:

@@ -46,11 +46,11 @@ def idle(*, is_dry: bool, now: float) -> str:
     if rules.action == "off" and not is_dry:
         return ""
     with Client(find_places(), may_start=False) as client:
-        found = _found(rules, _running(client), now)
+        idle_jobs = _found(rules, _running(client), now)
         if not is_dry:
-            for one in found:
-                _act(client, one, config)
-    return _table(found, now)
+            for idle_job in idle_jobs:
+                _act(client, idle_job, config)
+    return _table(idle_jobs, now)
 
 
 def _running(client: Client) -> list[RunningJob]:
@@ -70,10 +70,10 @@ def _found(rules: IdleRules, jobs: list[RunningJob], now: float) -> list[IdleJob
     with _accounts() as reader:
         if reader is None:
             return []
-        known = [_known(reader, job) for job in jobs]
+        running_jobs = [_known(reader, job) for job in jobs]
         uses = reader.owner_uses(MINUTE, now - rules.window, now)
         warned = reader.warnings(min(job.started_at for job in jobs), now + 1)
-        return policies.idle_jobs(rules, known, uses, warned, now)
+        return policies.idle_jobs(rules, running_jobs, uses, warned, now)
 
 
 @contextmanager
@@ -134,15 +134,15 @@ def _table(found: list[IdleJob], now: float) -> str:
         return ""
     rows = [
         [
-            str(one.job.id),
-            one.job.user,
-            one.job.partition,
-            format_runtime(now - one.job.started_at),
-            f"{one.charged / 3600:.1f}",
-            one.finding,
-            one.action or "none yet",
+            str(idle_job.job.id),
+            idle_job.job.user,
+            idle_job.job.partition,
+            format_runtime(now - idle_job.job.started_at),
+            f"{idle_job.charged / 3600:.1f}",
+            idle_job.finding,
+            idle_job.action or "none yet",
         ]
-        for one in found
+        for idle_job in found
     ]
     head = ["JOBID", "USER", "PARTITION", "TIME", "GPU-HOURS", "FINDING", "ACTION"]
     return text_table(head, rows, header=True)
@@ -170,7 +170,7 @@ def strangers(*, is_dry: bool, now: float) -> str:
     with Client(find_places(), may_start=False) as client:
         processes = client.call(protocol.ListGpuProcesses()).processes
         found = policies.strangers(rules, processes, _reported(now), now)
-        due = [one for one in found if one.action]
+        due = [stranger for stranger in found if stranger.action]
         if due and not is_dry:
             _report(client, due, config, now)
     return _stranger_table(found, now)
@@ -186,7 +186,9 @@ def _report(client: Client, due: list[Stranger], config: "Config", now: float) -
     """Mail the administrator, and the users if the site wants that, and then record it."""
     rules = config.stranger_rules(vendors.of_host().facts.service)
     _post(rules.to, *policies.stranger_report(due, host_name(), now), config)
-    for user, own in groupby(sorted(due, key=lambda one: one.user), key=lambda one: one.user):
+    for user, own in groupby(
+        sorted(due, key=lambda stranger: stranger.user), key=lambda stranger: stranger.user
+    ):
         if rules.action == "warn" and _is_account(user):
             _post(user, *policies.stranger_warning(own, host_name(), now), config)
     for one in due:
@@ -208,14 +210,14 @@ def _stranger_table(found: list[Stranger], now: float) -> str:
         return ""
     rows = [
         [
-            str(one.pid),
-            clean(one.user),
-            format_indices(one.gpus),
-            format_mebibytes(one.memory),
-            format_runtime(now - one.since),
-            one.action or "none today",
-            clean(one.command),
+            str(stranger.pid),
+            clean(stranger.user),
+            format_indices(stranger.gpus),
+            format_mebibytes(stranger.memory),
+            format_runtime(now - stranger.since),
+            stranger.action or "none today",
+            clean(stranger.command),
         ]
-        for one in found
+        for stranger in found
     ]
     return text_table(["PID", "USER", "GPU", "MEM", "TIME", "ACTION", "COMMAND"], rows, header=True)

@@ -74,8 +74,8 @@ def post_message(message: Message, settings: MailSettings) -> None:
 def _message(
     report: Report, texts: Mapping[str, str], options: Mapping[str, Any], to: tuple[str, ...], now: float
 ) -> Message:
-    made = report_mail(report, ascii=options["as_ascii"])
-    files = {made.page_name: made.page} if made.page else {}
+    mail_content = report_mail(report, ascii=options["as_ascii"])
+    files = {mail_content.page_name: mail_content.page} if mail_content.page else {}
     stem = f"{report.kind}-{report.period.name.replace('..', '_').replace(':', '')}"
     files |= {
         f"{stem}.{FORMATS[name].suffix}": text for name, text in texts.items() if name not in ("text", "html")
@@ -84,8 +84,10 @@ def _message(
         Attachment(name=name, kind=_KINDS[name.rpartition(".")[2]], data=text.encode(errors="replace"))
         for name, text in files.items()
     )
-    subject = options["subject"] or made.subject
-    return Message(at=now, to=to, subject=subject, text=made.text, html=made.html, attachments=attached)
+    subject = options["subject"] or mail_content.subject
+    return Message(
+        at=now, to=to, subject=subject, text=mail_content.text, html=mail_content.html, attachments=attached
+    )
 
 
 _KINDS = {"html": "text/html", "csv": "text/csv", "json": "application/json", "md": "text/markdown"}

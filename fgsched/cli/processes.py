@@ -78,12 +78,12 @@ def text(found: HostProcess, *, oneliner: bool) -> str:
         [("ProcessStart", shown_time(found.started_at, unknown="Unknown")), *_limits(found.job)],
         *(
             [
-                ("Gpu", one.gpu),
-                ("GpuMem", format_mebibytes(one.memory)),
-                ("GpuUtil", "unknown" if one.busy is None else f"{one.busy / 100:g}%"),
-                ("Since", shown_time(one.since)),
+                ("Gpu", gpu.gpu),
+                ("GpuMem", format_mebibytes(gpu.memory)),
+                ("GpuUtil", "unknown" if gpu.busy is None else f"{gpu.busy / 100:g}%"),
+                ("Since", shown_time(gpu.since)),
             ]
-            for one in found.info.on_gpus
+            for gpu in found.info.on_gpus
         ),
     ]
     if not found.info.on_gpus:
@@ -110,13 +110,13 @@ def document(found: HostProcess) -> str:
     """Return the process as a JSON object."""
     on_gpus: list[dict[str, Any]] = [
         {
-            "gpu": one.gpu,
-            "memory": one.memory,
-            "busy": None if one.busy is None else one.busy / 10_000,
-            "since": one.since,
-            "since_iso": iso(one.since),
+            "gpu": gpu.gpu,
+            "memory": gpu.memory,
+            "busy": None if gpu.busy is None else gpu.busy / 10_000,
+            "since": gpu.since,
+            "since_iso": iso(gpu.since),
         }
-        for one in found.info.on_gpus
+        for gpu in found.info.on_gpus
     ]
     about = {
         "pid": found.pid,
@@ -177,7 +177,7 @@ def _seconds(limit: AnySetting | None) -> int:
 
 def demand_of(settings: Mapping[str, AnySetting], site: SubmitContext) -> Demand:
     """Return what options ask for, read as by fgsub. Raises BadUsage."""
-    return demand(Settings((one.option.slot, one) for one in settings.values()), site)
+    return demand(Settings((setting.option.slot, setting) for setting in settings.values()), site)
 
 
 def said(pid: int, found: protocol.Adopted) -> str:

@@ -27,9 +27,9 @@ def add_starts(client: Client, jobs: Iterable[protocol.JobInfo]) -> None:
     is_asked = any(job.state is JobState.PENDING for job in jobs)
     starts = dict(client.call(protocol.ListStarts()).starts) if is_asked else {}
     for job in jobs:
-        found = starts.get(job.id, _UNKNOWN)
-        job.starts_at = found.at if job.started_at is None else job.started_at
-        job.likely, job.known = found.likely, _known(found)
+        expected_start = starts.get(job.id, _UNKNOWN)
+        job.starts_at = expected_start.at if job.started_at is None else job.started_at
+        job.likely, job.known = expected_start.likely, _known(expected_start)
 
 
 def _known(start: ExpectedStart) -> str:

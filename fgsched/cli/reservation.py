@@ -52,7 +52,7 @@ def is_about_reservation(words: Sequence[str]) -> bool:
 
 
 def _by_key(words: Sequence[str]) -> tuple[str, dict[str, str]]:
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     name = every = ""
     for word in words:
         key, equals, text = word.partition("=")
@@ -61,21 +61,21 @@ def _by_key(words: Sequence[str]) -> tuple[str, dict[str, str]]:
             from fgsched.cli.changes import no_pair
 
             raise no_pair(word)
-        if plain in found or (plain in _NAMES and name):
+        if plain in by_key or (plain in _NAMES and name):
             raise BadUsage(f"{shown(key)} is given twice")
         if plain in _NAMES:
             name = text
         elif plain == "nodes":
             every = _every_gpu(text)
         elif plain in _READ:
-            found[plain] = text
+            by_key[plain] = text
         else:
             raise BadUsage(f"{shown(key)} is not a key of a reservation", f"Keys: {' '.join(KEYS)}")
-    if every and not found.keys() & {"gpu", "gpus"}:
-        found["gpu"] = every
+    if every and not by_key.keys() & {"gpu", "gpus"}:
+        by_key["gpu"] = every
     if not name:
         raise BadUsage("reservation=NAME is missing", "fgctl show reservation lists the reservations.")
-    return name, found
+    return name, by_key
 
 
 def _every_gpu(nodes: str) -> str:
@@ -191,7 +191,7 @@ def _cards(client: Client, given: Record) -> Record:
     if "gpu" in given:
         cards = given.pop("gpu")
         given["cards"] = (
-            [one.gpu.index for one in client.call(protocol.ListGpus()).gpus] if cards is None else cards
+            [gpu.gpu.index for gpu in client.call(protocol.ListGpus()).gpus] if cards is None else cards
         )
         given.setdefault("share", WHOLE)
     return given
@@ -203,8 +203,8 @@ def _window(client: Client, name: str, given: Record) -> Record:
         return given
     if "end" in given:
         raise BadUsage("endtime= and duration= say the same; give one")
-    found = client.call(protocol.ListReservations()).reservations
-    there = {one.reservation.name: one.reservation.start for one in found}
+    reservations = client.call(protocol.ListReservations()).reservations
+    there = {reservation.reservation.name: reservation.reservation.start for reservation in reservations}
     start = given.setdefault("start", there.get(name, math.floor(time.time())))
     return {key: value for key, value in given.items() if key != "duration"} | {
         "end": start + given["duration"]
@@ -213,28 +213,31 @@ def _window(client: Client, name: str, given: Record) -> Record:
 
 def named(client: Client, words: Sequence[str]) -> list[ReservationInfo]:
     """Return the named reservations, or all. Raises Refused for a name that no reservation has."""
-    there = {one.reservation.name: one for one in client.call(protocol.ListReservations()).reservations}
+    reservations = {
+        reservation.reservation.name: reservation
+        for reservation in client.call(protocol.ListReservations()).reservations
+    }
     for word in words:
-        if word not in there:
+        if word not in reservations:
             raise Refused(
                 f"invalid reservation name: {shown(word)}",
-                f"There is {', '.join(there) or 'none'}: fgctl create reservation=NAME makes one.",
+                f"There is {', '.join(reservations) or 'none'}: fgctl create reservation=NAME makes one.",
             )
-    return [there[name] for name in dict.fromkeys(words or there)]
+    return [reservations[name] for name in dict.fromkeys(words or reservations)]
 
 
 def record(info: ReservationInfo) -> dict[str, Any]:
     """Return a reservation for a JSON document."""
-    one = info.reservation
+    reservation = info.reservation
     return {
-        "name": one.name,
-        "start": one.start,
-        "end": one.end,
+        "name": reservation.name,
+        "start": reservation.start,
+        "end": reservation.end,
         "is_active": info.is_active,
-        "cards": to_builtins(one.holds),
-        **to_builtins(one.access),
-        "flags": _flags_of(one),
-        "by": one.by,
+        "cards": to_builtins(reservation.holds),
+        **to_builtins(reservation.access),
+        "flags": _flags_of(reservation),
+        "by": reservation.by,
         "running": info.running,
         "pending": info.pending,
     }
@@ -246,22 +249,22 @@ def _flags_of(one: Reservation) -> list[str]:
 
 def lines(info: ReservationInfo) -> list[list[tuple[str, object]]]:
     """Return the lines of (key, value)."""
-    one = info.reservation
+    reservation = info.reservation
     return [
-        [("ReservationName", one.name), ("State", _state(info))],
-        [("StartTime", shown_time(one.start)), ("EndTime", shown_time(one.end))],
-        [("Duration", format_runtime(one.end - one.start))],
+        [("ReservationName", reservation.name), ("State", _state(info))],
+        [("StartTime", shown_time(reservation.start)), ("EndTime", shown_time(reservation.end))],
+        [("Duration", format_runtime(reservation.end - reservation.start))],
         [
-            ("Users", ",".join(one.access.users) or "(null)"),
-            ("Groups", ",".join(one.access.groups) or "(null)"),
-            ("Accounts", ",".join(one.access.accounts) or "(null)"),
+            ("Users", ",".join(reservation.access.users) or "(null)"),
+            ("Groups", ",".join(reservation.access.groups) or "(null)"),
+            ("Accounts", ",".join(reservation.access.accounts) or "(null)"),
         ],
         [
-            ("GpuIdx", format_indices(hold.gpu for hold in one.holds)),
-            ("GpuFraction", format_share(sum(hold.share for hold in one.holds))),
-            ("GpuMem", ",".join(dict.fromkeys(format_mebibytes(hold.memory) for hold in one.holds))),
+            ("GpuIdx", format_indices(hold.gpu for hold in reservation.holds)),
+            ("GpuFraction", format_share(sum(hold.share for hold in reservation.holds))),
+            ("GpuMem", ",".join(dict.fromkeys(format_mebibytes(hold.memory) for hold in reservation.holds))),
         ],
-        [("Flags", ",".join(_flags_of(one)).upper() or "(null)"), ("CreatedBy", one.by)],
+        [("Flags", ",".join(_flags_of(reservation)).upper() or "(null)"), ("CreatedBy", reservation.by)],
         [("JobsRunning", len(info.running)), ("JobsPending", len(info.pending))],
     ]
 
@@ -275,16 +278,16 @@ HEADINGS = "RESV_NAME STATE START_TIME END_TIME DURATION GPUS GPUIDX USERS"
 
 def row(info: ReservationInfo) -> list[str]:
     """Return a row of fginfo's table."""
-    one = info.reservation
-    whose = [*one.access.users, *(f"@{name}" for name in one.access.groups)]
-    whose += [f"account:{name}" for name in one.access.accounts]
+    reservation = info.reservation
+    whose = [*reservation.access.users, *(f"@{name}" for name in reservation.access.groups)]
+    whose += [f"account:{name}" for name in reservation.access.accounts]
     return [
-        one.name,
+        reservation.name,
         _state(info),
-        shown_time(one.start),
-        shown_time(one.end),
-        format_runtime(one.end - one.start),
-        format_share(sum(hold.share for hold in one.holds)),
-        format_indices(hold.gpu for hold in one.holds) or "-",
-        ",".join(whose) or ",".join(_flags_of(one)) or "-",
+        shown_time(reservation.start),
+        shown_time(reservation.end),
+        format_runtime(reservation.end - reservation.start),
+        format_share(sum(hold.share for hold in reservation.holds)),
+        format_indices(hold.gpu for hold in reservation.holds) or "-",
+        ",".join(whose) or ",".join(_flags_of(reservation)) or "-",
     ]

@@ -171,12 +171,12 @@ def read(client: Client, line: SubmitLine, key: SubmissionKey, process: Process)
 
 def _scripts(words: Sequence[str]) -> dict[str, str]:
     """Return the texts of words that name small scripts."""
-    found: dict[str, str] = {}
+    scripts: dict[str, str] = {}
     for word in words:
-        text = _script(word) if len(found) < _MOST_SCRIPTS else b""
+        text = _script(word) if len(scripts) < _MOST_SCRIPTS else b""
         if text:
-            found[word] = text.decode("utf-8", "surrogateescape")
-    return found
+            scripts[word] = text.decode("utf-8", "surrogateescape")
+    return scripts
 
 
 def _script(word: str) -> bytes:

@@ -45,12 +45,12 @@ def _open(client: Client) -> list[choices.Name]:
 
 
 def _gpus(client: Client, words: Sequence[str]) -> list[protocol.GpuInfo]:
-    there = {one.gpu.index: one for one in client.call(protocol.ListGpus()).gpus}
-    wanted = [index for word in words for index in parse_indices(word)] or list(there)
+    gpus = {gpu.gpu.index: gpu for gpu in client.call(protocol.ListGpus()).gpus}
+    wanted = [index for word in words for index in parse_indices(word)] or list(gpus)
     for index in wanted:
-        if index not in there:
+        if index not in gpus:
             raise Refused(f"this host has no GPU {index}", "fginfo -g lists its GPUs.")
-    return [there[index] for index in wanted]
+    return [gpus[index] for index in wanted]
 
 
 def _partitions(client: Client, words: Sequence[str]) -> list[Any]:
@@ -136,7 +136,7 @@ def _reservation(found: protocol.ReservationInfo) -> Group:
 
 def _settings(about: protocol.About) -> Group:
     """Return the settings of the running controller, one a line."""
-    own = {
+    settings = {
         **{"version": about.version, "mode": about.mode, "host": about.host, "pid": about.pid},
         **{"source": about.source, "state": about.state, "run": about.run},
     }
@@ -146,7 +146,7 @@ def _settings(about: protocol.About) -> Group:
         name: KEYS[name].form.show(value).strip('"') if name in KEYS else value
         for name, value in about.config.items()
     }
-    return [[(name, value)] for name, value in (own | shown).items()]
+    return [[(name, value)] for name, value in (settings | shown).items()]
 
 
 GROUPS: dict[str, Callable[[Any], Group]] = {

@@ -29,7 +29,9 @@ class ShownPartition(Struct, frozen=True):
 
 def partitions(client: Client, words: Sequence[str]) -> list[ShownPartition]:
     """Return the named partitions, or all. Raises Refused for a name that no partition has."""
-    there = {one.partition.name: one for one in client.call(protocol.ListPartitions()).partitions}
+    there = {
+        partition.partition.name: partition for partition in client.call(protocol.ListPartitions()).partitions
+    }
     for word in words:
         if word not in there:
             raise Refused(
@@ -37,10 +39,12 @@ def partitions(client: Client, words: Sequence[str]) -> list[ShownPartition]:
             )
     host = client.call(protocol.ListGpus())
     found = [there[name] for name in dict.fromkeys(words or there)]
-    gpus = {one.gpu.index: one.gpu for one in host.gpus}
+    gpus = {gpu.gpu.index: gpu.gpu for gpu in host.gpus}
     return [
-        ShownPartition(one, host.cpus, host.memory, [gpus[index] for index in one.cards if index in gpus])
-        for one in found
+        ShownPartition(
+            partition, host.cpus, host.memory, [gpus[index] for index in partition.cards if index in gpus]
+        )
+        for partition in found
     ]
 
 
@@ -53,26 +57,26 @@ def record(found: ShownPartition) -> dict[str, Any]:
 
 def lines(found: ShownPartition) -> list[Line]:
     """Return the lines of (key, value)."""
-    one, info = found.info.partition, found.info
-    scopes = ((one.total, ""), (one.per_user, "PerUser"), (one.per_account, "PerAccount"))
+    partition, info = found.info.partition, found.info
+    scopes = ((partition.total, ""), (partition.per_user, "PerUser"), (partition.per_account, "PerAccount"))
     rules = {
-        "Placement": one.placement,
-        "MaxJobsPerGpu": one.max_jobs_per_gpu,
-        "GpuCompute": one.gpu_compute,
+        "Placement": partition.placement,
+        "MaxJobsPerGpu": partition.max_jobs_per_gpu,
+        "GpuCompute": partition.gpu_compute,
     }
     return [
-        [("PartitionName", one.name)],  # alone on its line, as programs expect it of scontrol
-        [("State", one.state.upper()), ("Default", "YES" if one.is_default else "NO")],
-        _access(one.access),
-        _defaults(one.defaults),
-        _most(one.most),
+        [("PartitionName", partition.name)],  # alone on its line, as programs expect it of scontrol
+        [("State", partition.state.upper()), ("Default", "YES" if partition.is_default else "NO")],
+        _access(partition.access),
+        _defaults(partition.defaults),
+        _most(partition.most),
         *(_limits(limits, per) for limits, per in scopes if limits != Limits()),
         [("Gpus", format_indices(info.cards)), ("TotalGpus", len(info.cards))],
         [("TotalCPUs", found.cpus.total), ("FreeCPUs", found.cpus.free)],
         [("TotalNodes", 1), ("MaxNodes", 1), ("Nodes", host_name())],
         [("TotalMem", format_mebibytes(found.memory.total))],
         [(key, value) for key, value in rules.items() if value],
-        _precedence(one.preempt, one.preempt_rule),
+        _precedence(partition.preempt, partition.preempt_rule),
         [(f"Jobs{state.capitalize()}", count) for state, count in sorted(info.jobs.items())],
     ]
 

@@ -93,7 +93,7 @@ def _running() -> "tuple[Gpu, ...]":
 
     try:
         with Client(find_places(), may_start=False) as client:
-            return tuple(found.gpu for found in client.call(protocol.ListGpus()).gpus)
+            return tuple(gpu.gpu for gpu in client.call(protocol.ListGpus()).gpus)
     except FgschedError:
         return ()
 

@@ -40,7 +40,7 @@ def accounts(found: Iterable[JobInfo]) -> str:
 
 def nodes(answer: protocol.Gpus, partitions: Sequence[protocol.PartitionInfo]) -> str:
     """Return the host as sinfo --json and scontrol show node --json have it."""
-    used, usable = answer.cpus.total - answer.cpus.free, [one.gpu for one in answer.gpus]
+    used, usable = answer.cpus.total - answer.cpus.free, [gpu.gpu for gpu in answer.gpus]
     is_drained = bool(usable) and all(gpu.state is not GpuState.OK for gpu in usable)
     node = {
         "architecture": os.uname().machine,
@@ -54,8 +54,8 @@ def nodes(answer: protocol.Gpus, partitions: Sequence[protocol.PartitionInfo]) -
         "alloc_memory": (answer.memory.total - answer.memory.free) >> 20,
         "free_memory": answer.memory.free >> 20,
         "gres": gres.plain(usable),
-        "gres_used": f"gpu:{sum(one.gpu.capacity - one.free_share for one in answer.gpus) / WHOLE:g}",
-        "partitions": [one.partition.name for one in partitions],
+        "gres_used": f"gpu:{sum(gpu.gpu.capacity - gpu.free_share for gpu in answer.gpus) / WHOLE:g}",
+        "partitions": [partition.partition.name for partition in partitions],
         "state": "idle" if not used else "allocated" if not answer.cpus.free else "mixed",
         "state_flags": ["DRAIN"] if is_drained else [],
         "reason": next((gpu.note for gpu in usable if gpu.note), ""),
@@ -68,21 +68,21 @@ def nodes(answer: protocol.Gpus, partitions: Sequence[protocol.PartitionInfo]) -
 
 def partitions(found: Iterable[ShownPartition]) -> str:
     """Return partitions as scontrol show partition --json has them."""
-    return _document(partitions=[_partition(one) for one in found])
+    return _document(partitions=[_partition(shown_partition) for shown_partition in found])
 
 
 def _partition(found: ShownPartition) -> dict[str, Any]:
-    one = found.info.partition
+    partition = found.info.partition
     return {
-        "name": one.name,
-        "state": one.state.upper(),
-        "flags": ["default"] if one.is_default else [],
+        "name": partition.name,
+        "state": partition.state.upper(),
+        "flags": ["default"] if partition.is_default else [],
         "nodes": host_name(),
         "total_cpus": found.cpus.total,
         "total_nodes": 1,
-        "maximums": {"time": one.most.time // 60 if one.most.time else -1, "nodes": 1},
-        "default_time_limit": one.defaults.time // 60 if one.defaults.time else -1,
-        "allowed_groups": ",".join(one.access.groups),
-        "allowed_accounts": ",".join(one.access.accounts),
+        "maximums": {"time": partition.most.time // 60 if partition.most.time else -1, "nodes": 1},
+        "default_time_limit": partition.defaults.time // 60 if partition.defaults.time else -1,
+        "allowed_groups": ",".join(partition.access.groups),
+        "allowed_accounts": ",".join(partition.access.accounts),
         "tres": f"cpu={found.cpus.total},mem={found.memory.total >> 20}M,node=1",
     }

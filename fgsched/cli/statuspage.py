@@ -218,7 +218,7 @@ def _gpu(info: GpuInfo, jobs: Sequence[JobInfo], kinds: Kinds) -> GpuNow:
         uuid=gpu.uuid,
         model=vendors.short_model(gpu.model),
         total=gpu.total,
-        shares=tuple(sorted(shares, key=lambda one: one.job)),
+        shares=tuple(sorted(shares, key=lambda share: share.job)),
         down=_down(info),
         used=max(0, seen.used - info.external) if seen else 0,
         external=info.external,

@@ -127,14 +127,16 @@ def _signal(client: Client, job: protocol.JobInfo, step: str, number: int | None
     """Signal one step of a job; return whether it runs."""
     if step == BATCH:
         call = protocol.Signal(ids=[job.id], signal=number or SIGTERM, target="shell")
-        return all(one.error is None for one in client.call(call).jobs)
-    found = next((one for one in job.srun_steps if str(one.number) == step and _runs(one)), None)
+        return all(outcome.error is None for outcome in client.call(call).jobs)
+    found = next(
+        (job_step for job_step in job.srun_steps if str(job_step.number) == step and _runs(job_step)), None
+    )
     # The user of the job wrote the pid: it must be one of the job's processes.
     if found is None or found.pid not in client.call(protocol.ListPids(id=job.id)).pids:
         return False
     if number in (None, SIGTERM):
         return kill(Identity(found.pid, found.start, boot_id()), CANCEL_STEP)
-    sent = [kill(one, number or SIGKILL) for one in descendants(found.pid)]
+    sent = [kill(descendant, number or SIGKILL) for descendant in descendants(found.pid)]
     return any(sent)
 
 

@@ -37,20 +37,20 @@ def stop_nearest(places: Paths, *, is_kill: bool = False) -> str:
 
     A user has both if the own one was started before the host had one. The errors are those of `stop`.
     """
-    own = _running_beside(places)
-    if own is None:
+    paths = _running_beside(places)
+    if paths is None:
         return stop(places, is_kill=is_kill)
-    stopped = stop(own, is_kill=is_kill)
+    stopped = stop(paths, is_kill=is_kill)
     return f"your own {stopped}The controller of the host continues.\n"
 
 
 def _running_beside(places: Paths) -> Paths | None:
     """Return the paths of the caller's own controller if it runs and is not the one that commands use."""
     with suppress(NotRunning, BadUsage):
-        own = places.own(os.environ, os.geteuid())
-        if own != places:
-            connect(own, may_start=False).close()
-            return own
+        paths = places.own(os.environ, os.geteuid())
+        if paths != places:
+            connect(paths, may_start=False).close()
+            return paths
     return None
 
 
@@ -157,8 +157,8 @@ def _check_settings(places: Paths) -> None:
 def refuse_other_build(places: Paths) -> None:
     """Refuse an upgrade while jobs run with a hook of another layout. Raises Refused."""
     with suppress(OSError):
-        found = list(places.run.glob("job/*/region"))
-        foreign = [path.parent.name for path in found if regions.is_of_another_build(path)]
+        paths = list(places.run.glob("job/*/region"))
+        foreign = [path.parent.name for path in paths if regions.is_of_another_build(path)]
         if foreign:
             listed = ", ".join(sorted(foreign)[:_LISTED])
             raise Refused(

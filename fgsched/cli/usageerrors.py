@@ -48,7 +48,7 @@ def _options(context: click.Context | None) -> list[click.Option]:
 def _named(param: click.Parameter | None, context: click.Context | None) -> str:
     """Return an option by its long name, an argument by its name in the usage."""
     if isinstance(param, click.Option):
-        return next((one for one in param.opts if one.startswith("--")), param.opts[0])
+        return next((opt for opt in param.opts if opt.startswith("--")), param.opts[0])
     if param is None:
         return "the argument"
     return param.make_metavar(context or click.Context(click.Command(""))).strip("[].")
@@ -93,8 +93,8 @@ def _no_option(error: click.NoSuchOption, context: click.Context | None) -> str:
     from difflib import get_close_matches
 
     word = error.option_name
-    names = [one for option in _options(context) if not option.hidden for one in option.opts if one[1] == "-"]
-    near = [one for one in get_close_matches(word, names, 1) if one[2] in word[2:4]]
+    names = [opt for option in _options(context) if not option.hidden for opt in option.opts if opt[1] == "-"]
+    near = [match for match in get_close_matches(word, names, 1) if match[2] in word[2:4]]
     return f"No such option {shown(word)}" + (f"; did you mean {near[0]}?" if near else "")
 
 
@@ -114,8 +114,8 @@ def _extra(extra: str, words: Sequence[str], context: click.Context | None, reme
     word = extra.split()[0] if extra.split() else extra
     at = list(words).index(word) if word in words else 0
     before = words[at - 1] if at else ""
-    flags = {one for option in _options(context) if option.is_flag for one in option.opts}
-    lists = [one for option in _options(context) for one in option.opts if one in _LISTS]
+    flags = {opt for option in _options(context) if option.is_flag for opt in option.opts}
+    lists = [opt for option in _options(context) for opt in option.opts if opt in _LISTS]
     cause = f"unexpected extra argument {' '.join(map(shown, extra.split()))}"
     if before in flags:
         cause = f"{before} takes no value; {cause}"

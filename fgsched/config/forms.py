@@ -109,10 +109,10 @@ def _domain(value: object) -> str:
 
 
 def _addresses(value: object) -> tuple[str, ...]:
-    found = tuple(convert(value, list[str]))
-    for one in found:
+    addresses = tuple(convert(value, list[str]))
+    for one in addresses:
         _domain(one[1:]) if one.startswith("@") and len(one) > 1 else _address(one or "@")
-    return found
+    return addresses
 
 
 def _retention(value: object) -> int:

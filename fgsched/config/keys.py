@@ -100,7 +100,7 @@ def _words(plain: Any) -> list[str]:
     """Return the words of a Literal or of a union of Literals."""
     if get_origin(plain) is Literal:
         return [*get_args(plain)]
-    return [word for one in get_args(plain) for word in _words(one)]
+    return [word for argument in get_args(plain) for word in _words(argument)]
 
 
 TABLES: dict[str, type[Struct]] = {

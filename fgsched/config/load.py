@@ -167,8 +167,8 @@ def check_preemption(policy: Policy) -> Policy:
     Raises:
         BadUsage: a partition or QOS would preempt another of the same or a higher priority.
     """
-    if (found := find_rule_error(policy)) is not None:
-        raise BadUsage(found.why, found.remedy)
+    if (rule_error := find_rule_error(policy)) is not None:
+        raise BadUsage(rule_error.why, rule_error.remedy)
     return policy
 
 
@@ -210,8 +210,10 @@ def _parse(path: Path, data: bytes) -> Config:
         else:
             values |= _read_table(source, table, entries)
     config = Config(**values)
-    if (found := find_rule_error(config.policy)) is not None:
-        raise source.error([found.table, found.name, "preempt"], f"{found.why}.", found.remedy)
+    if (rule_error := find_rule_error(config.policy)) is not None:
+        raise source.error(
+            [rule_error.table, rule_error.name, "preempt"], f"{rule_error.why}.", rule_error.remedy
+        )
     return config
 
 
@@ -230,12 +232,12 @@ def _read_table(source: _Source, table: str, entries: Mapping[str, object]) -> d
 
 def _read_named(source: _Source, table: str, entries: Mapping[str, object]) -> dict[str, Struct]:
     """Return the settings of each name in a table such as [partitions]."""
-    found = {name: _read_entry(source, table, name, entry) for name, entry in entries.items()}
-    if sum(isinstance(one, PartitionSettings) and one.default for one in found.values()) > 1:
+    structs = {name: _read_entry(source, table, name, entry) for name, entry in entries.items()}
+    if sum(isinstance(struct, PartitionSettings) and struct.default for struct in structs.values()) > 1:
         raise source.error(
             [table], "more than one partition is the default.", "Set default = true in only one of them."
         )
-    return found
+    return structs
 
 
 def _read_entry(source: _Source, table: str, name: str, entry: object) -> Struct:

@@ -446,7 +446,7 @@ class Config(Struct, frozen=True, kw_only=True):
         Unless a partition is declared the default, `main` is added as the last one.
         """
         partitions = dict(self.partitions)
-        if not any(one.default for one in partitions.values()):
+        if not any(partition.default for partition in partitions.values()):
             partitions[MAIN] = replace(partitions.get(MAIN) or PartitionSettings(), default=True)
         qos = {NORMAL: QosSettings()} | self.qos if self.qos else {}
         return Policy(
@@ -483,9 +483,9 @@ class Config(Struct, frozen=True, kw_only=True):
     @property
     def mails(self) -> MailSettings:
         """Return how mails are sent."""
-        found = "smtp" if self.smtp_host else "sendmail" if os.access(self.sendmail, os.X_OK) else "off"
+        mails = "smtp" if self.smtp_host else "sendmail" if os.access(self.sendmail, os.X_OK) else "off"
         return MailSettings(
-            way=found if self.mail == "auto" else self.mail,
+            way=mails if self.mail == "auto" else self.mail,
             sender=self.mail_from,
             domain=self.mail_domain,
             sendmail=self.sendmail,
@@ -515,7 +515,7 @@ class Config(Struct, frozen=True, kw_only=True):
     @property
     def has_mps(self) -> bool:
         """Tell whether a GPU has MPS."""
-        return "user" in (self.mps, *(one.mps for one in self.per_gpu.values()))
+        return "user" in (self.mps, *(gpu_settings.mps for gpu_settings in self.per_gpu.values()))
 
     def mps_program(self, service: ShareService) -> str:
         """Return the path of the control program of MPS; "": it is not there."""
@@ -578,11 +578,11 @@ class Config(Struct, frozen=True, kw_only=True):
     @property
     def gpu_features(self) -> dict[int, tuple[str, ...]]:
         """Return {index: features} of the GPUs that have some."""
-        found: dict[int, tuple[str, ...]] = {}
-        for name, one in self.features.items():
-            for index in one.gpus:
-                found[index] = (*found.get(index, ()), name)
-        return found
+        gpu_features: dict[int, tuple[str, ...]] = {}
+        for name, feature_settings in self.features.items():
+            for index in feature_settings.gpus:
+                gpu_features[index] = (*gpu_features.get(index, ()), name)
+        return gpu_features
 
 
 # -- the tables with one entry per name -------------------------------------------------------------

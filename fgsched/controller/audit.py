@@ -106,8 +106,8 @@ def _names(call: Call) -> Sequence[int | str]:
         return ()
     if isinstance(call, protocol.Update | protocol.PutFirst):
         return (call.id,)
-    found: Sequence[int | str] = getattr(call, "ids", ())
-    return found
+    names: Sequence[int | str] = getattr(call, "ids", ())
+    return names
 
 
 def _number(name: int | str) -> int:
@@ -147,8 +147,8 @@ def _results(
         yield "", _why(answer)
         return
     found: dict[tuple[str, str], list[str]] = {}
-    known = [job for job in owners.values() if job is not None]
-    tasks = {f"{job.array}_{job.task}": job for job in known}  # a task can be named by the id of its row
+    jobs = [job for job in owners.values() if job is not None]
+    tasks = {f"{job.array}_{job.task}": job for job in jobs}  # a task can be named by the id of its row
     for outcome in _outcomes(answer, owners):
         job = owners.get(outcome.id) or tasks.get(str(outcome.id)) or owners.get(_number(outcome.id))
         if job is not None and job.uid != uid:

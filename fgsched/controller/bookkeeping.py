@@ -140,7 +140,11 @@ class Bookkeeper:
     def finish(self) -> None:
         """Send the held samples without waiting for an answer. For the end of the controller."""
         if self._held and self._process.pid:
-            self._process.send(batch_line(0, [(one.kind, one.data) for one in self._held.all()]))
+            self._process.send(
+                batch_line(
+                    0, [(encoded_sample.kind, encoded_sample.data) for encoded_sample in self._held.all()]
+                )
+            )
 
     # -- messages -------------------------------------------------------------------------------
 
@@ -150,7 +154,9 @@ class Bookkeeper:
         samples = self._held.take(_MESSAGE - size)
         self._number += 1
         self._under_way = _UnderWay(self._number, samples, [job.id for job in jobs])
-        self._process.send(batch_line(self._number, [*((one.kind, one.data) for one in samples), *records]))
+        self._process.send(
+            batch_line(self._number, [*((sample.kind, sample.data) for sample in samples), *records])
+        )
 
     def _send_order(self, order: Order, begin: Callable[[], None], then: Then) -> None:
         self._number += 1

@@ -283,21 +283,21 @@ class Clients:
         if uid == 0:
             return False
         if user.share is self._unlisted:
-            count = sum(len(one.connections) for one in self._unlisted_users.values())
+            count = sum(len(client_user.connections) for client_user in self._unlisted_users.values())
             return user.asking >= _UNLISTED_EACH or count >= min(_UNLISTED, self._most // 4)
         if self._total < self._most:
             return False
-        users = sum(1 for one in self._users.values() if one.connections) + 1
+        users = sum(1 for client_user in self._users.values() if client_user.connections) + 1
         fair = max(4, self._most // (2 * users))
         return self._total >= self._most + self._most // 2 or len(user.connections) >= fair
 
     def _user(self, uid: int) -> ClientUser:
-        found = self._users.get(uid)
-        if found is None:
+        client_user = self._users.get(uid)
+        if client_user is None:
             if len(self._users) > _KEPT:
                 self._forget_idle()
-            found = self._users[uid] = ClientUser(FairPosition())
-        return found
+            client_user = self._users[uid] = ClientUser(FairPosition())
+        return client_user
 
     def _forget_idle(self) -> None:
         for uid, user in list(self._users.items()):
@@ -391,15 +391,19 @@ class Clients:
     def _may_buffer(self, uid: int, user: ClientUser) -> bool:
         """Tell whether small requests of a user may be buffered: uids without an account have one budget."""
         if user.share is self._unlisted:
-            return sum(one.small_input for one in self._unlisted_users.values()) < _INPUT
-        small = self._input - sum([one.input - one.small_input for one in self._large])
+            return sum(client_user.small_input for client_user in self._unlisted_users.values()) < _INPUT
+        small = self._input - sum(
+            [client_user.input - client_user.small_input for client_user in self._large]
+        )
         return user.small_input < _INPUT and (uid == 0 or small < _ALL_INPUT)
 
     def _may_be_large(self, user: ClientUser) -> bool:
         """Tell whether a user may send a large request. Uids without an account send one at a time."""
         if user.large is not None or len(self._large) >= _LARGE:
             return False
-        return user.share is not self._unlisted or not any(one.large for one in self._unlisted_users.values())
+        return user.share is not self._unlisted or not any(
+            client_user.large for client_user in self._unlisted_users.values()
+        )
 
     def _is_over(self, user: ClientUser) -> bool:
         """Tell whether a user has too many unread answers to be served."""

@@ -143,8 +143,8 @@ def _run(begun: Begun) -> bool:
     inventory, sampler = gpus.attach(config, begun.environ, option=begun.option)
     host_users, sessions = _lookups(places, config)
     writers = _accountant(places, config, held), _mailer(places, config, held)
-    for one in (host_users, *sessions, sampler, begun.spawner):
-        held.callback(one.close)
+    for session in (host_users, *sessions, sampler, begun.spawner):
+        held.callback(session.close)
     with closing(Store(places.queue)) as store:
         inventory = with_known_gpus(inventory, store, sampler)
         with closing(_own(inventory, config, places)) as owned:

@@ -200,8 +200,8 @@ def _moved(before: Job, after: Job) -> tuple[int, str] | None:
         case _, JobState.PENDING:
             return _returned(after)
         case _, JobState.SUSPENDED:
-            found = after.suspending_preemption
-            return INFO, _preempted(found) if found is not None else "event=suspend"
+            preemption = after.suspending_preemption
+            return INFO, _preempted(preemption) if preemption is not None else "event=suspend"
         case JobState.SUSPENDED, JobState.RUNNING:
             return INFO, "event=resume"
         case _, JobState.RUNNING:
@@ -385,13 +385,13 @@ class LogFile(LogHandler):
     def _mind(self) -> None:
         ours = os.fstat(self._descriptor)
         try:
-            found = self._path.lstat()
+            status = self._path.lstat()
         except OSError:
             self._reopen()
             return
-        if not os.path.samestat(ours, found):
+        if not os.path.samestat(ours, status):
             self._reopen()
-        elif found.st_size >= MOST:
+        elif status.st_size >= MOST:
             with suppress(OSError):  # if it cannot be moved, it grows
                 os.rename(self._path, f"{self._path}.1")
                 self._reopen()
@@ -434,10 +434,10 @@ def _is_writable(descriptor: int) -> bool:
 def handler(path: Path, environ: Mapping[str, str], descriptor: int = 2) -> LogHandler:
     """Return the handler for a descriptor: for the journal, for the log file, or for any other file."""
     with suppress(OSError):
-        found = os.fstat(descriptor)
-        if environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}":
+        status = os.fstat(descriptor)
+        if environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}":
             return _formatting(LogHandler(descriptor), leveled)
-        if os.path.samestat(found, path.lstat()):
+        if os.path.samestat(status, path.lstat()):
             return _formatting(LogFile(path, descriptor), dated)
     return _formatting(LogHandler(descriptor), dated)
 
@@ -452,8 +452,8 @@ def writer(handlers: Sequence[logging.Handler]) -> Callable[[Sequence[DecisionLi
     own = [(one, _prefix_of(one)) for one in handlers if isinstance(one, LogHandler)]
 
     def write(lines: Sequence[DecisionLine]) -> None:
-        for one, prefix in own:
-            one.put("\n".join([prefix(line.at, line.level) + line.text for line in lines]))
+        for log_handler, prefix in own:
+            log_handler.put("\n".join([prefix(line.at, line.level) + line.text for line in lines]))
 
     return write
 

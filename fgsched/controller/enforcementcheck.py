@@ -87,7 +87,7 @@ class EnforcementGate:
         except OSError as error:
             launching.refuse(f"{_NOT_HELD}{launching.cgroup}: {error.strerror}")
             return
-        cards = {one.uuid: one.memory for one in launching.given}
+        cards = {gpu_allocation.uuid: gpu_allocation.memory for gpu_allocation in launching.given}
         question = f"{gpus.LIMIT} {json.dumps({'path': launching.cgroup, 'cards': cards})}"
         self._limiting[question] = launching
         self._sampler.ask(question)

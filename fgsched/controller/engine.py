@@ -612,15 +612,15 @@ class Engine:
     def step(self, before: Job, after: Job, now: float, *, over: Job | None = None) -> bool:
         """Store one step of a job. `over`: the record of the attempt that ends, if `before` lacks its end."""
         is_released = bool(before.holds) and not after.holds
-        attempt, given = over or before, self.jobtable.given.get(before.id, ())
+        attempt, gpu_allocations = over or before, self.jobtable.given.get(before.id, ())
         if is_released and not after.state.is_final:
-            charged = before.charged_before + charged_seconds(attempt, given, now)
+            charged = before.charged_before + charged_seconds(attempt, gpu_allocations, now)
             after = after.changed(charged_before=charged)
         if not self.store.save(before, after, now=now):
             return False
         self.log.step(before, after)
         if is_released:
-            self.charges.charge(attempt, given, now, self.policy)
+            self.charges.charge(attempt, gpu_allocations, now, self.policy)
         self.jobtable.put(after)
         self.mail.note(before, after, now)
         if after.state.is_final:
@@ -722,9 +722,9 @@ class Engine:
     def _sweep(self) -> None:
         """Remove the traces of ended attempts, also where the job is still being cleaned up."""
         under_way = (job for job in self.jobtable.holding.values() if job.state is not JobState.COMPLETING)
-        there = (*under_way, *self.jobtable.aside.values())
+        jobs = (*under_way, *self.jobtable.aside.values())
         try:
-            self.launcher.sweep({(job.id, job.attempt) for job in there})
+            self.launcher.sweep({(job.id, job.attempt) for job in jobs})
         except Exception as error:
             self.faults.note("what earlier jobs left behind", error)
 

@@ -51,17 +51,17 @@ class EventRing:
         if lost is not None and seen + 1 < first:
             lost, seen = first - 1 - seen, first - 1
         skipped = max(0, seen + 1 - first)
-        found = self._page(skipped)
-        end = found[-1].seq if found else max(seen, self._last)
-        visible = [shown for event in found if (shown := _shown(event, uid))]
+        page = self._page(skipped)
+        end = page[-1].seq if page else max(seen, self._last)
+        visible = [shown for event in page if (shown := _shown(event, uid))]
         return EventBatch(events=visible, cursor=f"{self._name}.{end}", lost=lost)
 
     def _page(self, skipped: int) -> list[StreamedEvent]:
         """Return a page of events; the last ones, for which most readers wait, are found from the end."""
-        left = len(self._events) - skipped
-        if left > _PAGE:
+        page = len(self._events) - skipped
+        if page > _PAGE:
             return list(islice(self._events, skipped, skipped + _PAGE))
-        return list(islice(reversed(self._events), max(0, left)))[::-1]
+        return list(islice(reversed(self._events), max(0, page)))[::-1]
 
     def _place(self, cursor: str) -> tuple[int, int | None]:
         """Return (number of the last seen event, 0), or (0, None) for a cursor of another controller."""

@@ -172,7 +172,7 @@ class Fence:
 
     def _look(self, answer: gpus.GpuAnswer) -> None:
         """Judge the programs by one reading. A reading without processes shows none of the fence."""
-        listed = {one.pid for reading in answer.readings.values() for one in reading.processes}
+        listed = {process.pid for reading in answer.readings.values() for process in reading.processes}
         owners = dict.fromkeys(listed & self._members() if listed else (), self._job.id)
         self._watchdog.look(Seen(answer.readings, set(), owners), {self._job.id: self._job})
 
@@ -261,10 +261,10 @@ def _variables(
 
 def _podman(folder: Path, hook: str, vendor: VendorFacts) -> dict[str, str]:
     """Return the variable with the settings of podman for a fence, unless the user has named settings."""
-    own = write_podman_settings(
+    settings = write_podman_settings(
         folder / PODMAN_SETTINGS, [str(folder)], hook, vendor.selecting, preload=False
     )
-    return {name: path for name, path in own.items() if not os.environ.get(name)}
+    return {name: path for name, path in settings.items() if not os.environ.get(name)}
 
 
 def _prove(folder: Path, number: int, head: bytes, environment: dict[str, str]) -> str:

@@ -127,7 +127,8 @@ def interpreted(
     left = {pid for pid in listed if pid not in above and pid < _PIDS}
     there: set[int] = set()
     for job, is_held in [*((job, True) for job in ended), *((job, False) for job in stayed)]:
-        own = {one.pid for one in marked(job_dir(run, job.id, job.attempt), job.uid)} if listed else set()
+        identities = marked(job_dir(run, job.id, job.attempt), job.uid) if listed else ()
+        own = {identity.pid for identity in identities}
         ours |= own if is_held else set()
         if any(_is_on(readings.get(hold.gpu), own | left) for hold in job.holds):
             there.add(job.id)
@@ -282,13 +283,15 @@ def _on_gpus(job: Job, seen: Seen, counted: Mapping[int, Mapping[int, Slot]]) ->
         if uses or is_ours:
             limit = limits.get(index)
             why = reading.error if reading.error == GONE else ""
-            one = JobOnGpu(gpu=index, limit=limit, uses=uses, is_lost=reading.is_lost, why_lost=why)
-            on_gpus.append(one)
+            job_on_gpu = JobOnGpu(gpu=index, limit=limit, uses=uses, is_lost=reading.is_lost, why_lost=why)
+            on_gpus.append(job_on_gpu)
     return on_gpus
 
 
 def _uses(reading: Reading, pids: set[int], counted: Mapping[int, Slot]) -> tuple[ProcessUse, ...]:
-    return tuple(_use(one, counted.get(one.pid)) for one in reading.processes if one.pid in pids)
+    return tuple(
+        _use(process, counted.get(process.pid)) for process in reading.processes if process.pid in pids
+    )
 
 
 def _use(seen: GpuProcess, slot: Slot | None) -> ProcessUse:
@@ -389,12 +392,12 @@ class GpuMonitor:
     def _supervisors(self, jobs: Iterable[Job]) -> dict[int, int]:
         """Return {pid: job} of the shepherds and of the adopted processes that run."""
         jobs = list(jobs)
-        found = adopted_pids(jobs)
+        supervisors = adopted_pids(jobs)
         for job in jobs:
             with self._engine.faults.contained(f"the supervisor of job {job.id}"):
                 if shepherd := self._shepherds.shepherd(job):
-                    found[shepherd.pid] = job.id
-        return found
+                    supervisors[shepherd.pid] = job.id
+        return supervisors
 
     def _interpreted(self, answer: gpus.GpuAnswer) -> Seen:
         jobtable = self._engine.jobtable

@@ -302,13 +302,13 @@ def with_known_gpus(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySa
     if not inventory.failed:
         return _with_known_indices(inventory, store, sampler)
     known = [remembered(gpu) for gpu in store.known_cards() if gpu.uuid and not is_simulated(gpu.uuid)]
-    found = tuple(
+    known_gpus = tuple(
         _silent(gpu, inventory.note) for gpu in sampler.chosen(known) if gpu.total or inventory.gpus
     )
-    if not any(gpu.total for gpu in found):
+    if not any(gpu.total for gpu in known_gpus):
         return inventory
-    sampler.watch(found)
-    return replace(inventory, gpus=found, source=vendors.of_host().facts.source, is_sampled=True)
+    sampler.watch(known_gpus)
+    return replace(inventory, gpus=known_gpus, source=vendors.of_host().facts.source, is_sampled=True)
 
 
 def _silent(gpu: Gpu, note: str) -> Gpu:
@@ -320,8 +320,8 @@ def _silent(gpu: Gpu, note: str) -> Gpu:
 
 def _with_known_indices(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySampler) -> gpus.Inventory:
     """Return the inventory with the indices of MIG instances that the queue file names."""
-    found = settled(inventory.gpus, store.known_cards(), store.held_cards())
-    if found == inventory.gpus:
+    known_indices = settled(inventory.gpus, store.known_cards(), store.held_cards())
+    if known_indices == inventory.gpus:
         return inventory
-    sampler.watch(found)
-    return replace(inventory, gpus=found)
+    sampler.watch(known_indices)
+    return replace(inventory, gpus=known_indices)

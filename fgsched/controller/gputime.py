@@ -73,10 +73,10 @@ class GpuTime:
         indices = {gpu.uuid: gpu.index for gpu in self._engine.cards.gpus}
         ahead = time.monotonic_ns() - time.time_ns()
         for paced in self._jobs.values():
-            own = set(region.pids(paced.fd))
+            pids = set(region.pids(paced.fd))
             for uuid, rows in answer.uses.items():
                 if borrower := paced.borrowers.get(indices.get(uuid, -1)):
-                    measure(borrower, rows, own, ahead)
+                    measure(borrower, rows, pids, ahead)
 
     def mechanism(self, job: Job) -> str:
         """Return the method of pacing: "turns"; "mps:50"; "": none.
@@ -86,7 +86,11 @@ class GpuTime:
         if job.mps is not None and job.mps.word:
             return job.mps.word
         paced = self._jobs.get((job.id, job.attempt))
-        found = [one for one in paced.borrowers.values() if one.policy != COMPUTE_NONE] if paced else []
+        found = (
+            [borrower for borrower in paced.borrowers.values() if borrower.policy != COMPUTE_NONE]
+            if paced
+            else []
+        )
         if found and self._arbiter.is_connected((job.id, job.attempt)):
             return "turns"
         return found[0].mechanism if found else ""
@@ -131,14 +135,16 @@ class GpuTime:
         return _OFTEN if self._is_busy() else _SELDOM
 
     def _is_busy(self) -> bool:
-        return any(not one.is_quiet for paced in self._jobs.values() for one in paced.borrowers.values())
+        return any(
+            not borrower.is_quiet for paced in self._jobs.values() for borrower in paced.borrowers.values()
+        )
 
     def _by_card(self) -> dict[int, list[region.Borrower]]:
-        found: dict[int, list[region.Borrower]] = {}
+        by_card: dict[int, list[region.Borrower]] = {}
         for paced in self._jobs.values():
             for index, borrower in paced.borrowers.items():
-                found.setdefault(index, []).append(borrower)
-        return found
+                by_card.setdefault(index, []).append(borrower)
+        return by_card
 
     def _looked(self, borrowers: list[region.Borrower]) -> list[region.Borrower]:
         """Return the borrowers whose regions are readable."""

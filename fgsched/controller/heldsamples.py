@@ -82,17 +82,17 @@ class HeldSamples:
         taken = [] if self._lost is None else [self._gap(*self._lost)]
         self._lost = None
         while len(self) and (size > 0 or not taken):
-            one = self._first()
-            self._size -= one.size
-            size -= one.size
-            taken.append(one)
+            encoded_sample = self._first()
+            self._size -= encoded_sample.size
+            size -= encoded_sample.size
+            taken.append(encoded_sample)
         self._has_told = False
         return taken
 
     def back(self, records: Iterable[EncodedSample]) -> None:
         """Put back samples from `take`, except where a newer one of the same card or job is held."""
-        for one in reversed(list(records)):
-            self._put(one, is_newer=False)
+        for record in reversed(list(records)):
+            self._put(record, is_newer=False)
         self._drop_excess()
 
     def all(self) -> Iterator[EncodedSample]:
@@ -122,13 +122,15 @@ class HeldSamples:
     def _drop_excess(self) -> None:
         while self._size > self._most and (self._timed or self._events or self._jobs):
             if self._timed:
-                one = self._timed.popleft()
-                since, until = self._lost or (one.since, one.until)
-                self._lost = min(since, one.since), max(until, one.until)
+                encoded_sample = self._timed.popleft()
+                since, until = self._lost or (encoded_sample.since, encoded_sample.until)
+                self._lost = min(since, encoded_sample.since), max(until, encoded_sample.until)
             else:
-                one = self._events.popleft() if self._events else self._jobs.pop(next(iter(self._jobs)))
+                encoded_sample = (
+                    self._events.popleft() if self._events else self._jobs.pop(next(iter(self._jobs)))
+                )
                 self._tell()
-            self._size -= one.size
+            self._size -= encoded_sample.size
 
     def _tell(self) -> None:
         if not self._has_told:

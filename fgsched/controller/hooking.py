@@ -56,8 +56,8 @@ def environment(hook: str, job: Job, given: Sequence[GpuAllocation], host: str) 
         "FG_JOB_ACCOUNT": safe(request.account),
         "FG_JOB_QOS": safe(request.qos),
         "FG_JOB_NODELIST": safe(host),
-        "FG_JOB_GPUS": ",".join(str(one.gpu) for one in given),
-        "FG_GPU_UUIDS": ",".join(one.uuid for one in given),
+        "FG_JOB_GPUS": ",".join(str(gpu_allocation.gpu) for gpu_allocation in given),
+        "FG_GPU_UUIDS": ",".join(gpu_allocation.uuid for gpu_allocation in given),
         "FG_GPUS_ON_NODE": str(len(given)),
         "FG_CPUS_ON_NODE": str(request.demand.cpus),
         "FG_RESTART_COUNT": str(job.restarts),
@@ -65,7 +65,7 @@ def environment(hook: str, job: Job, given: Sequence[GpuAllocation], host: str) 
         "FG_SLOT": str(job.slot),
     }
     if given:
-        own["FG_GPU_FRACTION"] = format_share(sum(one.share for one in given))
+        own["FG_GPU_FRACTION"] = format_share(sum(gpu_allocation.share for gpu_allocation in given))
     if job.task is not None:
         own |= {"FG_ARRAY_JOB_ID": str(job.array), "FG_ARRAY_TASK_ID": str(job.task)}
     slurm = {twin: value for name, value in own.items() for twin in _SLURM.get(name, ())}

@@ -138,7 +138,9 @@ def claims(queue: Queue, made: Iterable[Preemption]) -> Counter[JobClass]:
     claim is pending since it made that claim. So if it was preempted before, for a job that still has its own
     claim, that claim is older: the order of the claims is also the order in which these jobs have to start.
     """
-    waiting = dict.fromkeys(one.by for one in sorted(made, key=lambda one: one.at))
+    waiting = dict.fromkeys(
+        preemption.by for preemption in sorted(made, key=lambda preemption: preemption.at)
+    )
     return Counter(kind for one in waiting if (kind := queue.kind(one)) is not None)
 
 
@@ -316,10 +318,10 @@ class JobTable:
         """Return the lowest free indices of the site's own resources for a job."""
         found = []
         for name, count in demand.resources:
-            there = self.order.policy.resource(name)
+            resource = self.order.policy.resource(name)
             held = (dict(job.resources).get(name, ()) for job in self._busy())
             taken = {index for indices in held for index in indices}
-            free = [index for index in range(there.count if there else 0) if index not in taken]
+            free = [index for index in range(resource.count if resource else 0) if index not in taken]
             found.append((name, tuple(free[:count])))
         return tuple(found)
 
@@ -350,14 +352,14 @@ class JobTable:
     def host(self, limits: HostLimits) -> HostRoom:
         """Return the free CPUs, host memory and resources of the site."""
         busy = [demand_of(job) for job in self._busy()]
-        left = {one.name: one.count for one in self.order.policy.resources}
-        for name, count in (each for demand in busy for each in demand.resources):
-            left[name] = left.get(name, 0) - count
+        host = {resource.name: resource.count for resource in self.order.policy.resources}
+        for name, count in (resource for demand in busy for resource in demand.resources):
+            host[name] = host.get(name, 0) - count
         return HostRoom(
             limits.cpus - sum(demand.cpus for demand in busy),
             limits.host_memory - sum(demand.host_memory for demand in busy),
             self._recent.measure(limits.share_step),
-            left,
+            host,
         )
 
     def _holds(self) -> Iterator[tuple[Hold, bool]]:

@@ -125,9 +125,9 @@ def run_directory(places: Paths, store: Store) -> RunDir:
 
     Its ids continue after the highest id in the files of earlier queues.
     """
-    own = generations.directory_of(places.run, store.name)
-    store.raise_ids(generations.highest_id(places.run, own))
-    return RunDir(own, boot_id())
+    directory = generations.directory_of(places.run, store.name)
+    store.raise_ids(generations.highest_id(places.run, directory))
+    return RunDir(directory, boot_id())
 
 
 def launch_context(
@@ -146,7 +146,7 @@ def launch_context(
         become_user=places.mode == "system",
         vendor=vendor,
         no_new_privileges=config.no_new_privileges,
-        visible={one.name: one.visible_env for one in config.policy.resources},
+        visible={resource.name: resource.visible_env for resource in config.policy.resources},
         visible_devices=config.visible_devices,
         mounts=mounts,
         programs=str(_NAMES_OF_SLURM),

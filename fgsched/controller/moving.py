@@ -59,18 +59,18 @@ def account_of(
     """
     job, demand = record.job, record.job.request.demand
     end = job.ended or Ended(status=0)
-    given = record.allocated[0] if record.allocated else None
+    gpu_allocation = record.allocated[0] if record.allocated else None
     since = eligible(job)
     return JobAccount(
         row=row_of(record),
         owner=owner_of(job),
         eligible_at=job.submitted_at if since is None else since,
         time_limit=job.request.time_limit,
-        share=given.share if given else demand.share,
-        memory=given.memory if given else demand.memory,
+        share=gpu_allocation.share if gpu_allocation else demand.share,
+        memory=gpu_allocation.memory if gpu_allocation else demand.memory,
         cpus=demand.cpus,
         host_memory=demand.host_memory,
-        model=given.model if given else "",
+        model=gpu_allocation.model if gpu_allocation else "",
         exit_code=end.exit_code,
         signal=end.signal,
         oom=_OOM.get(job.reason, ""),
@@ -145,24 +145,28 @@ class PastJobs:
 
     def past(self, job_id: int) -> JobRecord | None:
         """Return one job, or None. Raises Unreadable."""
-        found = self._account(job_id)
-        return _record(found) if found else None
+        job_account = self._account(job_id)
+        return _record(job_account) if job_account else None
 
     def task(self, array: int, task: int) -> JobRecord | None:
         """Return one task of an array, or None. Raises Unreadable."""
         with self._reading() as reader:
-            found = reader.task(array, task) if reader else None
-        return _record(found) if found else None
+            job_account = reader.task(array, task) if reader else None
+        return _record(job_account) if job_account else None
 
     def of_array(self, array: int, after: int, page: int) -> list[JobRecord]:
         """Return at most `page` tasks of an array behind the index `after`. Raises Unreadable."""
         with self._reading() as reader:
-            return [_record(one) for one in reader.of_array(array, after, page)] if reader else []
+            return (
+                [_record(job_account) for job_account in reader.of_array(array, after, page)]
+                if reader
+                else []
+            )
 
     def rest_of(self, array: int) -> list[JobRecord]:
         """Return the row of the tasks of an array that ended together. Raises Unreadable."""
         with self._reading() as reader:
-            return [_record(one) for one in reader.rest_of(array)] if reader else []
+            return [_record(job_account) for job_account in reader.rest_of(array)] if reader else []
 
     def ended(self, array: int) -> dict[int, bool]:
         """Return {index: completed} of the tasks of an array. Raises Unreadable."""
@@ -179,8 +183,8 @@ class PastJobs:
     def samples_of(self, jobs: Iterable[int]) -> dict[int, JobUsage]:
         """Return the sums of samples of jobs that are in the queue, by job id. Raises Unreadable."""
         with self._reading() as reader:
-            found = {job: reader.sample(job) for job in jobs} if reader else {}
-        return {job: usage for job, usage in found.items() if usage is not None}
+            job_usages = {job: reader.sample(job) for job in jobs} if reader else {}
+        return {job: usage for job, usage in job_usages.items() if usage is not None}
 
     def sampled_until(self) -> float | None:
         """Return the end of the last sample, in epoch seconds; None: there is none. Raises Unreadable."""
@@ -194,13 +198,13 @@ class PastJobs:
 
     def steps(self, job_id: int) -> list[Step]:
         """Return the state changes of a job, in order. Raises Unreadable."""
-        found = self._account(job_id)
-        return list(found.steps) if found else []
+        job_account = self._account(job_id)
+        return list(job_account.steps) if job_account else []
 
     def material(self, job_id: int) -> tuple[str, str]:
         """Return the references of a job's script and environment in the queue. Raises Unreadable."""
-        found = self._account(job_id)
-        script, _, environment = found.script.partition(" ") if found else ("", "", "")
+        job_account = self._account(job_id)
+        script, _, environment = job_account.script.partition(" ") if job_account else ("", "", "")
         return script, environment
 
     def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> Part:
@@ -211,14 +215,16 @@ class PastJobs:
         with self._reading() as reader:
             if reader is None:
                 return Part([], None)
-            found, upto = reader.history(since=since, until=until, uid=uid, after=after, page=page)
-        return Part([_record(one) for one in found], upto)
+            job_accounts, upto = reader.history(since=since, until=until, uid=uid, after=after, page=page)
+        return Part([_record(job_account) for job_account in job_accounts], upto)
 
     def ended_since(self, since: float) -> list[JobRecord]:
         """Return jobs that ended after `since` (epoch seconds), ordered by id. Raises Unreadable."""
         with self._reading() as reader:
-            found = list(reader.jobs(since, float("inf"))) if reader else []
-        return sorted((_record(one) for one in found), key=lambda record: record.job.id)
+            job_accounts = list(reader.jobs(since, float("inf"))) if reader else []
+        return sorted(
+            (_record(job_account) for job_account in job_accounts), key=lambda record: record.job.id
+        )
 
     def runs_since(self, since: float) -> list[CompletedRun]:
         """Return the runs that completed after `since` (epoch seconds), latest first."""
@@ -240,15 +246,15 @@ class PastJobs:
 
     def _opened(self) -> LedgerReader | None:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
             self.close()
             marker.refuse_missing(self._path)
             return None
-        file = found.st_dev, found.st_ino
+        file = status.st_dev, status.st_ino
         if self._reader is None or file != self._file:
             self.close()
-            if not found.st_size:
+            if not status.st_size:
                 return None  # it is being made
             self._reader, self._file = LedgerReader(self._path, timeout=_PATIENCE_OF_READER), file
         else:
@@ -311,7 +317,7 @@ class Mover:
             self._delete(now)
             return ()
         chosen = self._chosen(now, wall)
-        self._under_way = {one.id: one for one in chosen}
+        self._under_way = {job_account.id: job_account for job_account in chosen}
         if chosen:
             point("controller_before_sending_jobs")
         return chosen
@@ -322,7 +328,7 @@ class Mover:
         for one in refused:
             log.warning("job %d stays in the queue: the accounts refuse it", one)
         self._left.update(refused)
-        self._stored |= {one: sent[one] for one in jobs if one in sent and one not in refused}
+        self._stored |= {job: sent[job] for job in jobs if job in sent and job not in refused}
 
     def back(self) -> None:
         """Note that the jobs under way were not stored; they are found again in the next round."""

@@ -154,14 +154,14 @@ class MpsDesk:
 
     def find(self, names: Iterable[tuple[int, int]]) -> list[RunningDaemon]:
         """Return the daemons that run, `names` (id, number) among them. Remove the files of ended ones."""
-        found = []
+        running_daemons = []
         for server, number in sorted({*self._left(), *names}):
             seen = self.launcher.seize(_named(server, number))
             if isinstance(seen, Alive):
-                found.append(RunningDaemon(server, number, seen.shepherd))
+                running_daemons.append(RunningDaemon(server, number, seen.shepherd))
             elif not isinstance(seen, Unclaimed):
                 self.why_ended(server, number)
-        return found
+        return running_daemons
 
     def _left(self) -> Iterator[tuple[int, int]]:
         """Yield (id, number) of the daemons that have a claim, a result or a directory."""

@@ -92,7 +92,7 @@ class MpsServers:
 
     def due(self, now: float) -> float | None:
         """Return the seconds until a turn is needed; None: it is not. `now`: seconds since the epoch."""
-        times = (min(one.until or one.asks_at, one.asks_at) for one in self._servers.values())
+        times = (min(server.until or server.asks_at, server.asks_at) for server in self._servers.values())
         due = min(times, default=float("inf"))
         return None if due == float("inf") else max(0.0, due - now)
 
@@ -138,13 +138,15 @@ class MpsServers:
             ):
                 self._ended(server, number, why, now)
             case JobEnded(job=server):
-                for one in self._of(server):
-                    if why := self.host.why_ended(server, one.number):
-                        self._ended(server, one.number, why, now)
+                for mps_daemon in self._of(server):
+                    if why := self.host.why_ended(server, mps_daemon.number):
+                        self._ended(server, mps_daemon.number, why, now)
 
     def _of(self, server: int) -> list[MpsDaemon]:
         key = mps.key_of(server)
-        return [one for one in self._servers.values() if one.key == key and one.lives]
+        return [
+            mps_daemon for mps_daemon in self._servers.values() if mps_daemon.key == key and mps_daemon.lives
+        ]
 
     def _started(self, engine: EngineContext, server: MpsDaemon, shepherd: Shepherd, now: float) -> None:
         self.host.follow(server, shepherd)
@@ -155,8 +157,8 @@ class MpsServers:
 
     def _ended(self, server: int, number: int, why: str, now: float) -> None:
         name = (*mps.key_of(server), number)
-        known = self._servers.pop(name, None)
-        after = mps.ended(known, f"its daemon has ended: {why}", now) if known else None
+        mps_daemon = self._servers.pop(name, None)
+        after = mps.ended(mps_daemon, f"its daemon has ended: {why}", now) if mps_daemon else None
         if after is not None:
             self._servers[name] = after
 
@@ -228,18 +230,18 @@ class MpsServers:
         """Find the daemons that an earlier controller started."""
         self._number = mps.number_at(now)  # an earlier controller may have used it in this second
         names = {name for job in mps.uses(jobs) if (name := mps.name_of(job)) is not None}
-        for found in self.host.find((mps.id_of(uid, gpu), number) for uid, gpu, number in names):
-            uid, gpu = mps.key_of(found.id)
+        for running_daemon in self.host.find((mps.id_of(uid, gpu), number) for uid, gpu, number in names):
+            uid, gpu = mps.key_of(running_daemon.id)
             server = replace(
-                MpsDaemon(uid=uid, gid=0, user="", gpu=gpu, uuid="", number=found.number),
+                MpsDaemon(uid=uid, gid=0, user="", gpu=gpu, uuid="", number=running_daemon.number),
                 phase=Phase.STARTING,
                 lives=True,
                 until=now + mps.START_TIME,
                 asks_at=now,
             )
             self._servers[server.name] = server
-            self._number = max(self._number, found.number)
-            self.host.follow(server, found.shepherd)
+            self._number = max(self._number, running_daemon.number)
+            self.host.follow(server, running_daemon.shepherd)
         self._is_checked = False
 
 

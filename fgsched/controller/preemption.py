@@ -53,7 +53,7 @@ class Preempter:
             for victim in chosen:
                 _preempt(host, victim, entry.id, now)
             gone = {victim.job.id for victim in chosen}
-            occupants = [one for one in occupants if one.job.id not in gone]
+            occupants = [occupant for occupant in occupants if occupant.job.id not in gone]
             snapshot = without(snapshot, chosen)
             starts, served = snapshot.plan().starts, served + 1
         return served > 0
@@ -62,10 +62,10 @@ class Preempter:
         self, host: PreemptionHost, snapshot: Snapshot, entry: QueuedJob, occupants: list[Occupant]
     ) -> None:
         """Note when a job's preempt_exempt ends, because no event reports it."""
-        for one in occupants:
+        for occupant in occupants:
             for name in entry.partitions:
-                how = preempt_rule_for(host.policy, entry.kind, name, one.job)
-                when = one.since + how.exempt if how is not None else 0.0
+                how = preempt_rule_for(host.policy, entry.kind, name, occupant.job)
+                when = occupant.since + how.exempt if how is not None else 0.0
                 if when > snapshot.now:
                     host.jobtable.wait_index.ring(when, entry.id)
 
@@ -81,8 +81,8 @@ class Preempter:
 
 def use_claims(host: PreemptionHost, job_id: int, now: float) -> None:
     """End the room claims of a job, or of an array of which a task has started."""
-    for job, found in host.jobtable.claimed_by(job_id):
-        host.change(job, now, preemption=replace(found, used=True))
+    for job, preemption in host.jobtable.claimed_by(job_id):
+        host.change(job, now, preemption=replace(preemption, used=True))
 
 
 def _scene(host: PreemptionHost, now: float) -> Snapshot:
@@ -126,17 +126,19 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
     """Record a preemption, then send the order."""
     job = host.jobtable.jobs[victim.job.id]
     until = now + victim.grace + host.limits.kill_wait
-    found = Preemption(by=by, at=now, mode=victim.mode, attempt=job.attempt, grace=victim.grace, until=until)
+    preemption = Preemption(
+        by=by, at=now, mode=victim.mode, attempt=job.attempt, grace=victim.grace, until=until
+    )
     log.info("job %d: preempted for job %d (%s), after %.0f GPU s", job.id, by, victim.mode, victim.loss)
     if victim.mode != SUSPEND:
-        asked = host.change(job, now, preemption=found)
-        host.then(PreemptOrder(asked))
+        change = host.change(job, now, preemption=preemption)
+        host.then(PreemptOrder(change))
         return
     aside = job.advance(
         JobState.SUSPENDED,
         suspended_at=now,
         holds=tuple(replace(hold, share=0) for hold in job.holds),
-        preemption=found,
+        preemption=preemption,
         reason=Reason.PREEMPTED,
     )
     host.step(job, aside, now)
@@ -145,7 +147,7 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
 
 def _whole(host: PreemptionHost, job: Job) -> tuple[Hold, ...]:
     """Return the allocation of the job before its suspension."""
-    return tuple(one.hold for one in host.jobtable.given.get(job.id, ()))
+    return tuple(gpu_allocation.hold for gpu_allocation in host.jobtable.given.get(job.id, ()))
 
 
 def has_room(host: PreemptionHost, job: Job, now: float) -> bool:
@@ -200,8 +202,8 @@ def preemption_notes(jobtable: JobTable, job: Job) -> list[Note]:
     """Return the preemptions in which a job is the preempted or the preempting job."""
     if job.is_suspended_by_preemption:
         return [suspension_of(job)]
-    if (found := preemption_of(job)) is not None:
-        return [found]
+    if (preemption := preemption_of(job)) is not None:
+        return [preemption]
     going = [
         (one.id, order.until)
         for one in jobtable.holding.values()
@@ -220,10 +222,10 @@ def outlook(host: PreemptionHost, snapshot: Snapshot, entry: QueuedJob) -> list[
     if chosen := victims(snapshot, entry, occupants):
         return [Outlook(victims=tuple(victim.job.id for victim in chosen))]
     free_at = [
-        one.since + how.exempt
-        for one in occupants
+        occupant.since + how.exempt
+        for occupant in occupants
         for name in entry.partitions
-        if (how := preempt_rule_for(host.policy, entry.kind, name, one.job)) is not None
+        if (how := preempt_rule_for(host.policy, entry.kind, name, occupant.job)) is not None
     ]
     if not free_at:
         return [Outlook(no_candidates=True)]

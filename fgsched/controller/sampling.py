@@ -92,14 +92,17 @@ class Sampling:
 
     def now(self, job: Job) -> list[OnGpu]:
         """Return the use of each GPU by a running job in the last look."""
-        charged = {one.uuid: one.gpu for one in self._engine.jobtable.given.get(job.id, ())}
+        charged = {
+            gpu_allocation.uuid: gpu_allocation.gpu
+            for gpu_allocation in self._engine.jobtable.given.get(job.id, ())
+        }
         found = []
         for card in self._look_before.cards if self._look_before is not None else ():
             if card.uuid in charged:
-                own = [one for one in card.processes if one.job == job.id]
-                busy = [one.busy for one in own if one.busy is not None]
-                total = sum(busy) if busy or not own else None
-                memory = sum(one.memory for one in own)
+                process_looks = [process for process in card.processes if process.job == job.id]
+                busy = [process_look.busy for process_look in process_looks if process_look.busy is not None]
+                total = sum(busy) if busy or not process_looks else None
+                memory = sum(process_look.memory for process_look in process_looks)
                 found.append(OnGpu(gpu=charged[card.uuid], memory=memory, busy=total))
         return found
 
@@ -115,8 +118,8 @@ class Sampling:
         """Send the sums of jobs that have ended."""
         records: list[Sample] = []
         for job in jobs:
-            found = job.ended or _NOT_ENDED
-            for record in self._samples.end(job.id, read=found.disk_read, written=found.disk_written):
+            ended = job.ended or _NOT_ENDED
+            for record in self._samples.end(job.id, read=ended.disk_read, written=ended.disk_written):
                 self._ended[job.id] = record.usage
                 records.append(record)
         for job_id in list(self._ended)[: max(0, len(self._ended) - _ENDED)]:
@@ -147,14 +150,17 @@ class Sampling:
         )
 
     def _card(self, gpu: Gpu, reading: Reading, seen: Seen, people: Mapping[int, gpus.Person]) -> GpuLook:
-        there = [self._process(one, seen.owners, people) for one in reading.processes]
-        gone = [ProcessLook(pid=one.pid, busy=one.busy, has_ended=True) for one in reading.past]
+        process_looks = [self._process(process, seen.owners, people) for process in reading.processes]
+        looks = [
+            ProcessLook(pid=gpu_process.pid, busy=gpu_process.busy, has_ended=True)
+            for gpu_process in reading.past
+        ]
         return GpuLook(
             uuid=gpu.uuid,
             size=gpu.usable,
             used=reading.used,
             foreign=reading.external,
-            processes=(*there, *gone),
+            processes=(*process_looks, *looks),
             state=gpu.state.value,
             why=gpu.note.removesuffix(BY_ITSELF),
             utilisation=reading.utilisation,
@@ -180,13 +186,15 @@ class Sampling:
     def _jobs(self) -> Iterator[JobLook]:
         jobtable = self._engine.jobtable
         for job in jobtable.holding.values():
-            given = jobtable.given.get(job.id, ())
-            if given and job.started_at is not None:
+            gpu_allocations = jobtable.given.get(job.id, ())
+            if gpu_allocations and job.started_at is not None:
                 yield JobLook(
                     id=job.id,
                     owner=owner_of(job),
                     started_at=job.started_at,
-                    charged={one.uuid: one.charged for one in given},
+                    charged={
+                        gpu_allocation.uuid: gpu_allocation.charged for gpu_allocation in gpu_allocations
+                    },
                     is_ending=job.state is JobState.COMPLETING,
                 )
 
@@ -251,20 +259,20 @@ class UserNames:
         if uid in self._local:
             return self._local[uid]
         self._host_users.is_known(uid)  # it is looked up, if it is not known
-        found = self._host_users.cached(uid)
-        return found.name if found else f"uid {uid}"
+        host_user = self._host_users.cached(uid)
+        return host_user.name if host_user else f"uid {uid}"
 
 
 def _local_names(passwd: Path) -> dict[int, str]:
     """Return the names of the users in a file of the host."""
-    found: dict[int, str] = {}
+    local_names: dict[int, str] = {}
     with suppress(OSError), passwd.open(errors="replace") as file:
         for line in file.read(_LONGEST_PASSWD).splitlines():
             name, _, rest = line.partition(":")
             uid = rest.split(":")[1:2]
             if uid and uid[0].isdecimal():
-                found.setdefault(int(uid[0]), name)
-    return found
+                local_names.setdefault(int(uid[0]), name)
+    return local_names
 
 
 # -- loads of jobs on simulated GPUs -------------------------------------------------------------------

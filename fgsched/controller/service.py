@@ -252,10 +252,10 @@ class Controller:
         """Return the object that records the use of the GPUs, if there are accounts."""
         keeper = self._books.keeper
         send = keeper.send if keeper is not None else None
-        found = Sampling(self._engine, self._helpers.host_users, send, config.interval)
-        self._monitor.record = found.see if keeper is not None else None
-        self._engine.mail.usage = found.usage
-        return found
+        sampling = Sampling(self._engine, self._helpers.host_users, send, config.interval)
+        self._monitor.record = sampling.see if keeper is not None else None
+        self._engine.mail.usage = sampling.usage
+        return sampling
 
     def _timed(self) -> list[_Part]:
         """Return the parts that run after each round. An exception in one part does not affect the others."""
@@ -269,7 +269,10 @@ class Controller:
             _Part("the GPU monitor", self._monitor.look, lambda: self._monitor.due),
             _Part("the inventory", lambda: retry.look(clock()), lambda: retry.due(clock())),
             _Part("the GPU time", self._gputime.look, lambda: self._gputime.due),
-            *(_Part("the users of the host", one.expire, partial(getattr, one, "due")) for one in lookups),
+            *(
+                _Part("the users of the host", lookup.expire, partial(getattr, lookup, "due"))
+                for lookup in lookups
+            ),
             _Part("the run directory", lambda: presence.look(clock()), lambda: presence.due(clock())),
             _Part(
                 "the removal of old scripts",
@@ -490,8 +493,8 @@ class Controller:
 
 def _no_space(state: Path) -> StorageError:
     """Return the error for a queue that must be written at the start, on a full disk."""
-    found = os.statvfs(state)
-    free = found.f_bavail * found.f_frsize
+    statvfs_result = os.statvfs(state)
+    free = statvfs_result.f_bavail * statvfs_result.f_frsize
     return StorageError(
         f"the controller cannot start: the file system of {state} is full: {free} bytes are free,"
         f" and {_NEEDED} are needed to store the GPUs of this host, which have changed",

@@ -174,8 +174,8 @@ class SitePolicy:
 
     def tidy(self, now: float) -> None:
         """Forget the reservations that ended before `now` (seconds since the epoch)."""
-        if any(one.end <= now for one in self.policy.reservations):
-            left = tuple(one for one in self.policy.reservations if one.end > now)
+        if any(reservation.end <= now for reservation in self.policy.reservations):
+            left = tuple(reservation for reservation in self.policy.reservations if reservation.end > now)
             self.policy = structs.replace(self.policy, reservations=left)
 
     def next_due(self, now: float) -> float | None:

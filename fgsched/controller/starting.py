@@ -123,8 +123,10 @@ class Eligibility:
             return None
         if term.task is not None or past.job.array != past.job.id:
             return fact_of(past.job)
-        found = store.tasks.sum(past.job.id)
-        return Fact(found.over == found.rows, found.over > found.completed, found.started_at)
+        array_sum = store.tasks.sum(past.job.id)
+        return Fact(
+            array_sum.over == array_sum.rows, array_sum.over > array_sum.completed, array_sum.started_at
+        )
 
     def _never(self, job: Job, now: float) -> None:
         """Mark a job whose dependency can never be met, or cancel it if that is configured."""
@@ -188,10 +190,10 @@ class Eligibility:
         """Return the end time of the last corresponding task."""
         terms = parse_dependency(rest.depends).terms
         try:
-            found = [self._engine.store.tasks.get(term.job, task) for term in terms]
+            job_records = [self._engine.store.tasks.get(term.job, task) for term in terms]
         except Unreadable:
             return 0.0
-        return max((past.job.ended_at or 0.0 for past in found if past), default=0.0)
+        return max((past.job.ended_at or 0.0 for past in job_records if past), default=0.0)
 
     def task_of(self, job: Job) -> Job | None:
         """Return the job to start for an entry of the queue; None if its array is at its limit."""
@@ -264,9 +266,9 @@ def begin(host: StartHost, start: JobStart, now: float) -> None:
     job = host.eligibility.task_of(host.jobtable.jobs[start.job_id])
     if job is None:
         return  # other rows of its array use the last free places
-    given = tuple(host.cards.allocation(hold) for hold in start.holds)
+    gpu_allocations = tuple(host.cards.allocation(hold) for hold in start.holds)
     gpus = [(host.cards.gpu(hold.gpu), hold.share) for hold in start.holds]
-    tier = tier_of(job.request.tier, host.tier, gpus) if given else "none"
+    tier = tier_of(job.request.tier, host.tier, gpus) if gpu_allocations else "none"
     after = job.advance(
         JobState.STARTING,
         attempt=job.attempt + 1,
@@ -279,19 +281,22 @@ def begin(host: StartHost, start: JobStart, now: float) -> None:
         boot=host.launcher.boot,
         started_at=now,
         tier=tier,
-        mounts=host.mounts.of([one.uuid for one in given], hooked=is_hooked(tier, has_cards=bool(given))),
+        mounts=host.mounts.of(
+            [gpu_allocation.uuid for gpu_allocation in gpu_allocations],
+            hooked=is_hooked(tier, has_cards=bool(gpu_allocations)),
+        ),
         cpus=host.binding.of(host.cards.near(start.holds), job.request.demand.cpus, host.jobtable.bound()),
     )
-    if host.store.start(job, after, given):
+    if host.store.start(job, after, gpu_allocations):
         host.log.step(job, after)
         host.jobtable.put(after)
-        host.jobtable.given[after.id] = given
+        host.jobtable.given[after.id] = gpu_allocations
         use_claims(host, start.job_id, now)
-        use = host.mps.wish(after, given, host.policy, now)
+        use = host.mps.wish(after, gpu_allocations, host.policy, now)
         if use != after.mps:  # the last attempt may have used it
             after = host.change(after, now, mps=use)
         if use is None or use.state == "refused":
-            host.then(LaunchAttempt(after, given))
+            host.then(LaunchAttempt(after, gpu_allocations))
 
 
 # -- jobs for which planning fails -----------------------------------------------------------------

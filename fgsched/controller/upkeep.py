@@ -243,7 +243,7 @@ class Pruner:
 
     def _round_over(self, now: float, wall: float) -> None:
         if self._removed:
-            size = sum(one.size for one in self._removed) / (1 << 20)
+            size = sum(unused.size for unused in self._removed) / (1 << 20)
             log.info("removed scripts and environments of ended jobs: %d, %.1f MiB", len(self._removed), size)
         self._removed, self._place, self._since = [], (-1, ""), 0.0
         if now < self._whole_at:
@@ -277,7 +277,7 @@ class EarlierJobs:
         """Find jobs of earlier queues; remove files of ended ones, mark GPUs of the others as suspect."""
         before = self.jobs
         self.jobs = self._found()
-        while not all([self._follow(one.processes[0]) for one in self.jobs]):
+        while not all([self._follow(job.processes[0]) for job in self.jobs]):
             self.jobs = self._found()  # one ended a moment ago
         generations.link(self._run, self._own)
         self._tell(before)
@@ -289,16 +289,16 @@ class EarlierJobs:
         """Return the jobs as `ping` shows them."""
         return [
             EarlierJob(
-                queue=one.queue,
-                job=one.job,
-                pid=one.processes[0].pid,
-                gpus=None if one.cards is None else sorted(one.cards),
+                queue=job.queue,
+                job=job.job,
+                pid=job.processes[0].pid,
+                gpus=None if job.cards is None else sorted(job.cards),
             )
-            for one in self.jobs
+            for job in self.jobs
         ]
 
     def _found(self) -> tuple[Earlier, ...]:
-        found = list[Earlier]()
+        earliers = list[Earlier]()
         for place in generations.others(self._run, self._own):
             try:
                 generations.close(place)
@@ -306,11 +306,11 @@ class EarlierJobs:
                 log.warning("launches of an earlier queue may still begin in %s: %s", place, error)
             alive = generations.living_jobs(place)
             generations.remove_ended(place, {(one.job, one.attempt) for one in alive}, self._remove)
-            found += alive
-        return tuple(found)
+            earliers += alive
+        return tuple(earliers)
 
     def _tell(self, before: tuple[Earlier, ...]) -> None:
-        known, left = {one[:3] for one in before}, {one[:3] for one in self.jobs}
+        known, left = {one[:3] for one in before}, {job[:3] for job in self.jobs}
         for one in self.jobs:
             if one[:3] not in known:
                 cards = "any card" if one.cards is None else f"cards {', '.join(sorted(one.cards)) or 'none'}"

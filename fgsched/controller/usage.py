@@ -72,7 +72,7 @@ class UsageCharges:
         Where the site defines no accounts, a user can name any, and each of them is a row.
         """
         account, user = owner
-        if owner in self._usage or any(one.name == account for one in policy.accounts):
+        if owner in self._usage or any(charge_account.name == account for charge_account in policy.accounts):
             return owner
         invented = sum(1 for _, name in self._usage if name == user)
         return owner if invented < MOST_ACCOUNTS else ("", user)
@@ -87,9 +87,9 @@ class UsageCharges:
         """Return the charged GPU seconds of each owner, decayed to `now`, including running jobs."""
         half_life = policy.weights.half_life
         found = {owner: usage.now(now, half_life) for owner, usage in self._usage.items()}
-        for job_id, given in jobtable.given.items():
+        for job_id, gpu_allocations in jobtable.given.items():
             job = jobtable.holding[job_id]
-            gpus, period = charged_gpus(given), charged_period(job, now)
+            gpus, period = charged_gpus(gpu_allocations), charged_period(job, now)
             if gpus and period is not None:
                 more = accrued(gpus, *period, now=now, half_life=half_life)
                 found[owner_of(job)] = found.get(owner_of(job), 0.0) + more
@@ -123,7 +123,7 @@ class UsageCharges:
 
 def charged_gpus(given: Iterable[GpuAllocation]) -> float:
     """Return the charged number of GPUs of an allocation: 0.5 is half of one GPU."""
-    return sum(one.charged for one in given) / WHOLE
+    return sum(gpu_allocation.charged for gpu_allocation in given) / WHOLE
 
 
 def charged_seconds(job: Job, given: Iterable[GpuAllocation], now: float) -> float:

@@ -46,7 +46,7 @@ class Arrays:
     @property
     def pending(self) -> int:
         """Return the number of pending tasks of all arrays."""
-        return sum(one.rest.bit_count() for one in self._arrays.values())
+        return sum(array.rest.bit_count() for array in self._arrays.values())
 
     def put(self, before: Job | None, job: Job) -> None:
         """Take in the state of a row."""

@@ -88,28 +88,28 @@ def record(step: JobStep) -> bytes:
 
 def number_in(slot: bytes) -> int | None:
     """Return the number of the step in a slot; None if it has none."""
-    found = _parsed(slot)
-    return found.number if found else None
+    job_step = _parsed(slot)
+    return job_step.number if job_step else None
 
 
 def read_table(table: bytes) -> list[JobStep]:
     """Return the steps of a table by number; slots without a valid record are left out."""
-    found = []
+    job_steps = []
     for at in range(0, min(len(table), TABLE), SLOT):
         step = _parsed(table[at : at + SLOT])
         if step is not None and offset(step.number) == at:
-            found.append(step)
-    return sorted(found, key=lambda step: step.number)
+            job_steps.append(step)
+    return sorted(job_steps, key=lambda step: step.number)
 
 
 def _parsed(slot: bytes) -> JobStep | None:
     try:
-        found = _record.decode(slot.strip(b" \n\0"))
+        job_step = _record.decode(slot.strip(b" \n\0"))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    is_consistent = (found.ended_at is None) is (found.state is JobState.RUNNING)
-    known = found.state is JobState.RUNNING or found.state in _ENDS
-    return replace(found, name=clean(found.name)) if is_consistent and known else None
+    is_consistent = (job_step.ended_at is None) is (job_step.state is JobState.RUNNING)
+    known = job_step.state is JobState.RUNNING or job_step.state in _ENDS
+    return replace(job_step, name=clean(job_step.name)) if is_consistent and known else None
 
 
 # -- the steps of an ended job ------------------------------------------------
@@ -121,12 +121,12 @@ def stored(steps: Sequence[JobStep], ended_at: float | None) -> str:
     Of steps that need more, the middle ones are left out: 500 usual steps need 48 KiB. A step without an end
     was killed with the job at `ended_at` (seconds since the epoch; None: unknown).
     """
-    found = [closed(one, ended_at) for one in steps]
-    size = len(_encode(found))
+    job_steps = [closed(step, ended_at) for step in steps]
+    size = len(_encode(job_steps))
     if size > STORED:
-        half = len(found) * STORED // (size * 2) * 3 // 4
-        found = [*found[:half], *found[-half:]]
-    return _encode(found).decode() if found else ""
+        half = len(job_steps) * STORED // (size * 2) * 3 // 4
+        job_steps = [*job_steps[:half], *job_steps[-half:]]
+    return _encode(job_steps).decode() if job_steps else ""
 
 
 def closed(step: JobStep, at: float | None) -> JobStep:

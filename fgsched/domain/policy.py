@@ -212,13 +212,15 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def uses_groups(self) -> bool:
         """Whether access depends on the user's groups anywhere."""
-        access = [one.access for one in self.partitions] + [one.access for one in self.qos]
-        return any(rule.groups for rule in (*access, *(one.access for one in self.reservations)))
+        access = [partition.access for partition in self.partitions] + [qos.access for qos in self.qos]
+        return any(
+            rule.groups for rule in (*access, *(reservation.access for reservation in self.reservations))
+        )
 
     @cached_property
     def preempts(self) -> bool:
         """Whether any job can preempt another."""
-        return any(one.preempt for one in self.partitions) or any(one.preempt for one in self.qos)
+        return any(partition.preempt for partition in self.partitions) or any(qos.preempt for qos in self.qos)
 
     def _all_limits(self) -> Iterator[Limits]:
         for partition in self.partitions:
@@ -230,24 +232,24 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _partitions(self) -> dict[str, Partition]:
-        return {one.name: one for one in self.partitions}
+        return {partition.name: partition for partition in self.partitions}
 
     def partition(self, name: str) -> Partition | None:
         return self._partitions.get(name)
 
     @property
     def default(self) -> Partition:
-        return next((one for one in self.partitions if one.is_default), self.partitions[0])
+        return next((partition for partition in self.partitions if partition.is_default), self.partitions[0])
 
     def told(self, site: SubmitContext) -> SubmitContext:
         """Return the settings with which clients parse amounts."""
         return replace(
             site,
-            resources=tuple(one.name for one in self.resources),
+            resources=tuple(resource.name for resource in self.resources),
             partition=self.default.name,
-            partitions=tuple(one.name for one in self.partitions),
-            reservations=tuple(one.name for one in self.reservations),
-            defaults={one.name: one.defaults.options() for one in self.partitions},
+            partitions=tuple(partition.name for partition in self.partitions),
+            reservations=tuple(reservation.name for reservation in self.reservations),
+            defaults={partition.name: partition.defaults.options() for partition in self.partitions},
             undefined=tuple(
                 name for name, names in (("account", self.accounts), ("qos", self.qos)) if not names
             ),
@@ -257,28 +259,28 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
         name = name or NORMAL
         if not self.qos:
             return Qos(name=name)
-        return next((one for one in self.qos if one.name == name), None)
+        return next((qos for qos in self.qos if qos.name == name), None)
 
     def account(self, name: str) -> ChargeAccount:
-        return next((one for one in self.accounts if one.name == name), ChargeAccount(name=name))
+        return next((account for account in self.accounts if account.name == name), ChargeAccount(name=name))
 
     def user(self, name: str) -> UserPolicy:
-        return next((one for one in self.users if one.name == name), UserPolicy(name=name))
+        return next((user for user in self.users if user.name == name), UserPolicy(name=name))
 
     def reservation(self, name: str) -> Reservation | None:
-        return next((one for one in self.reservations if one.name == name), None)
+        return next((reservation for reservation in self.reservations if reservation.name == name), None)
 
     def kept_as(self, gpu: int, now: float) -> str:
         """Return sinfo's word for a GPU that is wholly reserved at `now` (epoch seconds), or ""."""
-        for one in self.reservations:
-            if one.start <= now < one.end and any(
-                hold.gpu == gpu and hold.share == WHOLE for hold in one.holds
+        for reservation in self.reservations:
+            if reservation.start <= now < reservation.end and any(
+                hold.gpu == gpu and hold.share == WHOLE for hold in reservation.holds
             ):
-                return "maint" if one.is_maintenance else "resv"
+                return "maint" if reservation.is_maintenance else "resv"
         return ""
 
     def resource(self, name: str) -> Resource | None:
-        return next((one for one in self.resources if one.name == name), None)
+        return next((resource for resource in self.resources if resource.name == name), None)
 
 
 # -- errors of the settings of preemption -----------------------------------------------------------
@@ -295,16 +297,16 @@ class RuleError(Struct, frozen=True, gc=False):
 
 def find_rule_error(policy: Policy) -> RuleError | None:
     """Return the first error in the preemption settings, or None."""
-    found = [*_partition_errors(policy), *_qos_errors(policy)]
-    both = [one for one in policy.qos if one.preempt]
-    if both and any(one.preempt for one in policy.partitions):
+    rule_errors = [*_partition_errors(policy), *_qos_errors(policy)]
+    both = [qos for qos in policy.qos if qos.preempt]
+    if both and any(partition.preempt for partition in policy.partitions):
         why = f"quality of service {both[0].name} preempts, and partitions do too"
-        found.append(RuleError("qos", both[0].name, why, "Leave preempt at the ones or at the others."))
-    return found[0] if found else None
+        rule_errors.append(RuleError("qos", both[0].name, why, "Leave preempt at the ones or at the others."))
+    return rule_errors[0] if rule_errors else None
 
 
 def _partition_errors(policy: Policy) -> Iterator[RuleError]:
-    names = [one.name for one in policy.partitions]
+    names = [partition.name for partition in policy.partitions]
     for position, one in enumerate(policy.partitions):
         for name in one.preempt:
             later = names[position + 1 :]
@@ -318,11 +320,11 @@ def _partition_errors(policy: Policy) -> Iterator[RuleError]:
 
 
 def _qos_errors(policy: Policy) -> Iterator[RuleError]:
-    there = {one.name: one for one in policy.qos}
+    qoses = {qos.name: qos for qos in policy.qos}
     for one in policy.qos:
         lower = [other.name for other in policy.qos if other.priority < one.priority]
         for name in one.preempt:
-            if name not in there:
+            if name not in qoses:
                 yield _unknown_name("qos", one.name, name, lower)
             elif name not in lower:
                 why = f"quality of service {one.name} cannot preempt {name}, whose priority is not lower"

@@ -43,17 +43,17 @@ _NOT_PLAIN = lazy_regex("[\0-\x1f\x7f\ud800-\udfff]")
 def storable(text: str) -> str:
     """Return `text` as UTF-8: a byte that is not UTF-8, and NUL, become \\xe9; at most 64 Ki characters."""
     text = text[:_LONGEST_STORED]
-    return text if text.isprintable() else _UNSTORABLE.sub(lambda found: _escaped(found[0]), text)
+    return text if text.isprintable() else _UNSTORABLE.sub(lambda match: _escaped(match[0]), text)
 
 
 def escape_bytes(text: str) -> str:
     """Return `text` as valid UTF-8: NUL and two hexadecimal digits for each byte that is not UTF-8."""
-    return _BYTE.sub(lambda found: f"\0{ord(found[0]) & 0xFF:02x}", text)
+    return _BYTE.sub(lambda match: f"\0{ord(match[0]) & 0xFF:02x}", text)
 
 
 def without_halves(text: str) -> str:
     """Return `text` with each half of a surrogate pair as its escape, such as \\ud83d: it has no UTF-8."""
-    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def has_no_utf8(value: object) -> bool:

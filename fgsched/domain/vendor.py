@@ -52,5 +52,5 @@ class VendorFacts(Struct, frozen=True, kw_only=True):
     @property
     def of_jobs(self) -> frozenset[str]:
         """The variables that a job gets, and a job that is submitted inside must not inherit."""
-        own = (*self.selecting, *self.aliases, self.uuids, *(name for name, _ in self.service.client))
-        return frozenset(name for name in own if name)
+        of_jobs = (*self.selecting, *self.aliases, self.uuids, *(name for name, _ in self.service.client))
+        return frozenset(name for name in of_jobs if name)

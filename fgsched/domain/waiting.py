@@ -191,19 +191,22 @@ def _not_before(job: Job, reason: Reason) -> float:
 
 def suspension_of(job: Job) -> Suspended:
     """Return the cause of a suspension, and the memory that the job keeps."""
-    found = job.suspending_preemption
+    preemption = job.suspending_preemption
     return Suspended(
-        by=found.by if found else None, kept=tuple(KeptMemory(hold.gpu, hold.memory) for hold in job.holds)
+        by=preemption.by if preemption else None,
+        kept=tuple(KeptMemory(hold.gpu, hold.memory) for hold in job.holds),
     )
 
 
 def preemption_of(job: Job) -> Preempted | None:
     """Return the present preemption of a job, or the one that ended its last run, or None."""
-    found = job.preemption
-    if found is None:
+    preemption = job.preemption
+    if preemption is None:
         return None
     if job.is_being_preempted:
-        return Preempted(by=found.by, mode=found.mode, at=found.at, until=found.until)
-    if job.state is JobState.PREEMPTED or (job.state is JobState.PENDING and found.attempt == job.attempt):
-        return Preempted(by=found.by, mode=found.mode, at=found.at)
+        return Preempted(by=preemption.by, mode=preemption.mode, at=preemption.at, until=preemption.until)
+    if job.state is JobState.PREEMPTED or (
+        job.state is JobState.PENDING and preemption.attempt == job.attempt
+    ):
+        return Preempted(by=preemption.by, mode=preemption.mode, at=preemption.at)
     return None

@@ -49,12 +49,12 @@ def _test_hook(question: dict[str, Any]) -> str:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    own = {
+    environment = {
         "LD_PRELOAD": str(folder / "libfgshim.so"),
         "CUDA_VISIBLE_DEVICES": "0",  # the only GPU of the region
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
-    return {**os.environ, **own}
+    return {**os.environ, **environment}
 
 
 def verdict(output: str, error_output: str, refusals: int) -> str:

@@ -40,8 +40,8 @@ def index_of(card: int, number: int) -> int:
 
 def profile_of(model: str) -> str:
     """Return the profile in the name of a MIG instance; "" if there is none."""
-    found = _PROFILE.search(model.rpartition(" MIG ")[2])
-    return found[0] if found else ""
+    match = _PROFILE.search(model.rpartition(" MIG ")[2])
+    return match[0] if match else ""
 
 
 def devices(nvml: Any, card: Any, index: int) -> list[Device]:

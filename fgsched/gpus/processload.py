@@ -45,8 +45,8 @@ class LoadMeter:
         """
         if now < self.seen - _LONGEST:  # the clock was set back
             self.seen = self._since = now
-        rows = Counter(one.pid for one in samples)
-        end = max((one.at for one in samples), default=self.seen)
+        rows = Counter(sample.pid for sample in samples)
+        end = max((sample.at for sample in samples), default=self.seen)
         length = max(0, min(_LONGEST, end - self.seen))
         for one in samples:
             sums = self._sums.setdefault(one.pid, [0, 0])

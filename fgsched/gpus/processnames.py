@@ -55,5 +55,5 @@ def command(words: list[bytes]) -> str:
     if not names[0].lstrip("-").rstrip("0123456789.").startswith(_INTERPRETERS):
         return names[0][:_LONGEST]
     is_module = names[1:2] == ["-m"]
-    script = names[2:3] if is_module else [one for one in names[1:2] if not one.startswith("-")]
+    script = names[2:3] if is_module else [name for name in names[1:2] if not name.startswith("-")]
     return " ".join([names[0], *script])[:_LONGEST]

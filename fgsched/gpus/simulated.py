@@ -80,22 +80,22 @@ def _part(read: Callable[[str], Value], part: str, text: str) -> Value:
 
 def _profiles(listed: str, card: Gpu, text: str) -> list[str]:
     """Return the profiles in a list such as 3g.40gb/2x1g.10gb. Raises BadUsage if they do not fit the GPU."""
-    found = [_PROFILE.fullmatch(one) for one in listed.split("/")]
-    shapes = [one for one in found if one for _ in range(int(one[1] or 1))]
-    memory = sum(int(one[4]) for one in shapes) << 30
-    if not all(found) or sum(int(one[3]) for one in shapes) > _MOST_SLICES or memory > card.total:
+    matches = [_PROFILE.fullmatch(word) for word in listed.split("/")]
+    shapes = [match for match in matches if match for _ in range(int(match[1] or 1))]
+    memory = sum(int(shape[4]) for shape in shapes) << 30
+    if not all(matches) or sum(int(shape[3]) for shape in shapes) > _MOST_SLICES or memory > card.total:
         raise BadUsage(
             f"{shown(text)}: {shown(listed)} is no layout of MIG instances of such a GPU.",
             f"Write profiles such as mig=3g.40gb/2x1g.10gb: at most {_MOST_SLICES}g and its memory together.",
         )
     if card.index >= _MOST_CARDS:
         raise BadUsage(f"{shown(text)} has too many GPUs for MIG.", f"Use at most {_MOST_CARDS}.")
-    return [one[2] for one in shapes]
+    return [shape[2] for shape in shapes]
 
 
 def _instances(card: Gpu, profiles: Iterable[str]) -> list[Gpu]:
     """Return the MIG instances of a simulated GPU."""
-    found = []
+    instances = []
     for number, profile in enumerate(profiles):
         place = MigInstance(
             profile=profile,
@@ -106,10 +106,10 @@ def _instances(card: Gpu, profiles: Iterable[str]) -> list[Gpu]:
         )
         index, size = mig.index_of(card.index, number), profile.partition(".")[2].partition("gb")[0]
         model, own = f"{card.model} MIG {profile}", f"{_MIG_UUID}{index:012x}"
-        found.append(
+        instances.append(
             replace(card, index=index, uuid=own, model=model, total=int(size) << 30, links=(), mig=place)
         )
-    return found
+    return instances
 
 
 def _links(index: int, group: range, near: Near | None) -> tuple[tuple[int, int], ...]:
@@ -243,7 +243,7 @@ class SimulatedGpus(Struct, frozen=True, kw_only=True):
         people: dict[int, Person] = {}
         for gpu in self.gpus:
             about = script.get(str(gpu.index), {})
-            reading = _reading(gpu, about, [one for one in loads if gpu.index in one.gpus])
+            reading = _reading(gpu, about, [load for load in loads if gpu.index in load.gpus])
             energy = self.meter.read(gpu.uuid, reading.power, now)
             shown[gpu.uuid] = reading if "energy" in about else replace(reading, energy=energy)
             people |= _people(about)
@@ -283,7 +283,7 @@ def _reading(gpu: Gpu, about: dict[str, Any], loads: Iterable[JobLoad] = ()) -> 
         GpuProcess(pid=one["pid"], memory=_bytes(one["memory"]), busy=_busy(one))
         for one in about.get("processes", ())
     ]
-    processes += [GpuProcess(pid=one.pid, memory=one.memory, busy=one.busy) for one in loads]
+    processes += [GpuProcess(pid=load.pid, memory=load.memory, busy=load.busy) for load in loads]
     if foreign := _bytes(about.get("used", 0)):
         processes.append(GpuProcess(pid=FOREIGN_PID, memory=foreign))
     return Reading(

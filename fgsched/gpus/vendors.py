@@ -23,8 +23,8 @@ def named(source: str) -> Vendor:
 def described(source: str) -> tuple[Vendor, str] | None:
     """Return the vendor and the description in a setting such as "sim:4x80G:H100"; None: it has none."""
     name, colon, description = source.partition(":")
-    found = [vendor for vendor in VENDORS if colon and vendor.facts.source == name]
-    return (found[0], description) if found else None
+    vendors = [vendor for vendor in VENDORS if colon and vendor.facts.source == name]
+    return (vendors[0], description) if vendors else None
 
 
 def of_job(environ: Mapping[str, str]) -> Vendor:

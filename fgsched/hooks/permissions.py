@@ -77,15 +77,15 @@ def _refuse_program_of_root_alone(name: str, path: Path) -> None:
 def _refuse_foreign(name: str, path: Path, owner: int) -> None:
     writers = 0o022 if owner == 0 else 0o002
     for place in (path, *path.parents):
-        found = place.stat()
-        sticky = place != path and found.st_mode & stat.S_ISVTX  # only the owner of an entry can replace it
-        if found.st_uid not in (0, owner):
+        status = place.stat()
+        sticky = place != path and status.st_mode & stat.S_ISVTX  # only the owner of an entry can replace it
+        if status.st_uid not in (0, owner):
             raise Refused(
-                f"{name}: {place} belongs to uid {found.st_uid}, who could change the program {path}.",
+                f"{name}: {place} belongs to uid {status.st_uid}, who could change the program {path}.",
                 f"chown root {place}",
             )
-        if found.st_mode & writers and not sticky:
-            mode = stat.S_IMODE(found.st_mode)
+        if status.st_mode & writers and not sticky:
+            mode = stat.S_IMODE(status.st_mode)
             raise Refused(
                 f"{name}: {place} can be written by others (mode {mode:04o}), who could change {path}.",
                 f"chmod go-w {place}",

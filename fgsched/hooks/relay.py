@@ -152,10 +152,10 @@ def _log(text: str) -> None:
 def batches(places: Paths) -> Iterator[list[str]]:
     """Yield the lines of each batch of events. Raises FgschedError if there is no controller for a minute."""
     with Client(places, may_start=False) as client:
-        found = follow(client, "")
-        next(found)
+        event_batches = follow(client, "")
+        next(event_batches)
         yield [BEGUN]
-        for batch in found:
+        for batch in event_batches:
             yield list(lines_of(batch, as_json=True))
 
 

@@ -113,12 +113,12 @@ class Runner:
             while self._round():
                 pass
         finally:
-            for one in self._running.values():
-                _signal(one, signal.SIGKILL)
-                one.process.wait()
+            for running_program in self._running.values():
+                _signal(running_program, signal.SIGKILL)
+                running_program.process.wait()
 
     def _round(self) -> bool:
-        due = min((one.kill_at for one in self._running.values()), default=None)
+        due = min((running_program.kill_at for running_program in self._running.values()), default=None)
         timeout = None if due is None else max(0.0, due - self._clock())
         for key, _ in self._selector.select(timeout):
             if key.fd in self._outputs:
@@ -127,9 +127,9 @@ class Runner:
                 self._ended(self._running.pop(key.fd))
             elif key.fd == self._source and not self._read():
                 return False
-        for one in self._running.values():
-            if one.kill_at <= self._clock():
-                self._end_late(one)
+        for program in self._running.values():
+            if program.kill_at <= self._clock():
+                self._end_late(program)
         for waiting in self._waiting.values():
             while run := waiting.next():
                 self._start(run)
@@ -158,8 +158,8 @@ class Runner:
             self._tell(Ran(number=run.number, problem="could not be executed", said=storable(why)))
             return
         pidfd = os.pidfd_open(process.pid)
-        one = _RunningProgram(run, process, pidfd, output, errors, self._clock() + run.seconds)
-        self._running[pidfd] = one
+        running_program = _RunningProgram(run, process, pidfd, output, errors, self._clock() + run.seconds)
+        self._running[pidfd] = running_program
         self._selector.register(pidfd, selectors.EVENT_READ)
         for one_output in (output, errors):
             one_output.close_writer()

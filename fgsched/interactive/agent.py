@@ -56,8 +56,8 @@ class HeldTerminal:
 
     def reads(self, *, is_watched: bool) -> list[int | link.Listener]:
         """Return what to wait for; the output is read here unless a caller reads it."""
-        asked: list[int | link.Listener] = [] if self.listener is None else [self.listener]
-        return asked if is_watched or not self._is_in_use else [*asked, self.master]
+        reads: list[int | link.Listener] = [] if self.listener is None else [self.listener]
+        return reads if is_watched or not self._is_in_use else [*reads, self.master]
 
     def keep_output(self) -> None:
         """Read once, so that the command does not wait; the last 64 KiB are kept."""

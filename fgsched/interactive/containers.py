@@ -97,7 +97,7 @@ def _drop_own_binds(fence: ContainerFence) -> None:
     """Remove the job's own mounts from the variables of apptainer and singularity, which would warn."""
     for name in (f"{runtime}_BIND" for runtime in RUNTIMES):
         binds = os.environ.get(name, "").split(",")
-        os.environ[name] = ",".join(one for one in binds if not one.startswith((fence.folder, fence.hook)))
+        os.environ[name] = ",".join(bind for bind in binds if not bind.startswith((fence.folder, fence.hook)))
 
 
 def _located(image: str) -> str:
@@ -148,8 +148,8 @@ def _script_words(argv: Sequence[str], folder: str) -> list[str]:
 def _mounts(asked: str, environ: Mapping[str, str]) -> tuple[Mount, ...]:
     """Return the directories that a job has on the host (home, work, temporary), and the user's mounts."""
     usual = ["/tmp", environ.get("HOME", ""), os.getcwd(), _tmpdir(environ)]
-    found = [Mount(path, path) for path in usual if path not in ("", "/") and os.path.isdir(path)]
-    return without_nested(found) + (parse_mounts(asked) if asked else ())
+    mounts = [Mount(path, path) for path in usual if path not in ("", "/") and os.path.isdir(path)]
+    return without_nested(mounts) + (parse_mounts(asked) if asked else ())
 
 
 # -- GPUs ----------------------------------------------------------------------------------------------
@@ -166,14 +166,17 @@ def _uuids(environ: Mapping[str, str]) -> list[str]:
 
 def _environment(environ: Mapping[str, str], vendor: VendorFacts) -> dict[str, str]:
     """Return the variables that the image must not override."""
-    found = {"TMPDIR": _tmpdir(environ)}
+    environment = {"TMPDIR": _tmpdir(environ)}
     if vendor.uuids:
-        found[vendor.uuids] = environ.get("FG_GPU_UUIDS") or vendor.no_uuids
+        environment[vendor.uuids] = environ.get("FG_GPU_UUIDS") or vendor.no_uuids
     link = f"{environ['FG_JOB_DIR']}/libfgshim.so"
     hooked = os.path.exists(link)
     words = environ.get(vendor.selection, "")
-    found |= {vendor.selection: _visible(words, environ, hooked=hooked), "HOME": environ.get("HOME", "/")}
-    return found | ({"LD_PRELOAD": link} if hooked else {})
+    environment |= {
+        vendor.selection: _visible(words, environ, hooked=hooked),
+        "HOME": environ.get("HOME", "/"),
+    }
+    return environment | ({"LD_PRELOAD": link} if hooked else {})
 
 
 def _visible(words: str, environ: Mapping[str, str], *, hooked: bool) -> str:

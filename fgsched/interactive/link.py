@@ -169,8 +169,8 @@ class Listener:
         self._sockets.append(listener)
 
     def _listen_below(self, directory: Path) -> None:
-        for made in (directory.parent.parent, directory.parent, directory):
-            made.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (directory.parent.parent, directory.parent, directory):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = _opened(directory)
         _remove_abandoned(self._directory)
         self._listen(_below(self._directory, self._name))
@@ -187,8 +187,8 @@ def listen(name: str, directory: Path | None = None) -> Listener:
 def _opened(directory: Path) -> int:
     """Open a directory that only this user can enter. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    found = os.fstat(descriptor)
-    if found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
+    status = os.fstat(descriptor)
+    if status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077:
         return descriptor
     os.close(descriptor)
     raise PermissionError(f"{directory} is not a directory that only you can enter")

@@ -231,10 +231,10 @@ def _volumes_of_fence(inside: Inside) -> list[str]:
     fence = inside.fence
     if fence is None:
         return []
-    found = [f"--tmpfs={fence.folder}", f"--volume={fence.hook}:{fence.link}:ro"]
-    found += [f"--volume={fence.folder}:{fence.folder}/{_OF_THE_HOST_AT}"]
-    found += [f"--volume={fence.region}:{fence.region}"] if fence.region else []
-    return found + ([f"--volume={fence.prover}:{fence.prover_link}:ro"] if fence.prover else [])
+    volumes = [f"--tmpfs={fence.folder}", f"--volume={fence.hook}:{fence.link}:ro"]
+    volumes += [f"--volume={fence.folder}:{fence.folder}/{_OF_THE_HOST_AT}"]
+    volumes += [f"--volume={fence.region}:{fence.region}"] if fence.region else []
+    return volumes + ([f"--volume={fence.prover}:{fence.prover_link}:ro"] if fence.prover else [])
 
 
 def _gpus(inside: Inside, *, by_name: bool) -> list[str]:

@@ -157,8 +157,8 @@ class _Controller:
 
     def select(self, sources: list[link.Listener | Signals]) -> list[object]:
         """Wait for news or for one of the sources, at most half a second."""
-        own = [self._watch] if self._watch.fileno() >= 0 else []
-        return list(select.select([*sources, *own], [], [], _LOOK)[0])
+        watches = [self._watch] if self._watch.fileno() >= 0 else []
+        return list(select.select([*sources, *watches], [], [], _LOOK)[0])
 
 
 class _StatusLine:

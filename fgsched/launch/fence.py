@@ -39,12 +39,12 @@ class FenceDirectory(Struct, frozen=True):
         """Create the directory, and keep other fences from starting and ending. Raises Refused."""
         folder = self.run / "job"
         self.run.parent.parent.mkdir(parents=True, exist_ok=True)
-        for each in (self.run.parent, self.run, folder):
-            each.mkdir(mode=0o700, exist_ok=True)
-            found = each.lstat()
-            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-            if not is_own or stat.S_IMODE(found.st_mode) & 0o022:
-                raise Refused(f"{each} belongs to another user, or others can write there", "Remove it.")
+        for path in (self.run.parent, self.run, folder):
+            path.mkdir(mode=0o700, exist_ok=True)
+            status = path.lstat()
+            is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+            if not is_own or stat.S_IMODE(status.st_mode) & 0o022:
+                raise Refused(f"{path} belongs to another user, or others can write there", "Remove it.")
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             locks.lock(descriptor, folder, "another fgfence")
@@ -144,7 +144,7 @@ def choose(
     """
     able = [gpu for gpu in gpus if gpu.state is GpuState.OK and is_suitable(gpu, demand)]
     parts = [(gpu, cost(demand, gpu)) for gpu in able]
-    fitting = [one for one in parts if given.get(one[0].uuid, 0) + one[1].memory <= one[0].usable]
+    fitting = [part for part in parts if given.get(part[0].uuid, 0) + part[1].memory <= part[0].usable]
     fitting.sort(key=lambda one: (given.get(one[0].uuid, 0), _used(readings, one[0].index), one[0].index))
     if len(fitting) < demand.gpus:
         raise Refused(*_too_few(demand, parts, given, listing))

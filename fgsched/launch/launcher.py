@@ -108,8 +108,8 @@ def _table(directory: str, owner: int) -> bytes:
     finally:
         os.close(place)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != owner:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
             return b""
         return os.pread(descriptor, TABLE, 0)
     finally:
@@ -257,7 +257,12 @@ class Launcher:
     def _message(self, job: Job, given: Sequence[GpuAllocation], host_user: HostUser | None) -> bytes:
         script, environment = self._ports.material(job.id)
         environment = without_variables(environment, f"{self.run.path}/job", self._site.vendor.service)
-        cards = [AssignedGpu(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
+        cards = [
+            AssignedGpu(
+                hold=gpu_allocation.hold, uuid=gpu_allocation.uuid, cpus=self._ports.cpus(gpu_allocation.gpu)
+            )
+            for gpu_allocation in given
+        ]
         owner = _owner(job, host_user, become=self._site.become_user)
         owner = self._with_directories(job, owner, host_user)
         places = self._cgroups.of_job(job)
@@ -288,10 +293,12 @@ class Launcher:
 
     def _region(self, job: Job, given: Sequence[GpuAllocation]) -> bytes:
         """Return the initial header of a job's region."""
-        limits = [(one.gpu, one.uuid, one.memory) for one in given]
+        limits = [
+            (gpu_allocation.gpu, gpu_allocation.uuid, gpu_allocation.memory) for gpu_allocation in given
+        ]
         policy = enforcement.COMPUTE_NONE if is_client(job) else self._ports.compute(job)
-        budgets = [(policy, one.share) for one in given]
-        contexts = [self._ports.context(one.model) for one in given]
+        budgets = [(policy, gpu_allocation.share) for gpu_allocation in given]
+        contexts = [self._ports.context(gpu_allocation.model) for gpu_allocation in given]
         head: bytes = region.pack(job.id, job.attempt, limits, budgets, contexts)
         return head
 
@@ -399,7 +406,9 @@ class Launcher:
         process would continue without a job.
         """
         shepherd = self.shepherd(job) if job.adopted is not None else None
-        return shepherd is None or any(handles(one.pid, ORDER) for one in descendants(shepherd.pid))
+        return shepherd is None or any(
+            handles(descendant.pid, ORDER) for descendant in descendants(shepherd.pid)
+        )
 
     def _supervisor(self, job: Job) -> Identity | None:
         """Return the spawner that inherited the job, or the shepherd or spawner above its processes."""
@@ -407,8 +416,8 @@ class Launcher:
             return holder
         left = marked(job_dir(str(self.run.path), job.id, job.attempt), job.uid)
         parent_of = parents() if left else {}
-        found = (supervisor_above(one.pid, parent_of) for one in left)
-        return next((one for one in found if one is not None), None)
+        identities = (supervisor_above(identity.pid, parent_of) for identity in left)
+        return next((identity for identity in identities if identity is not None), None)
 
     def seize(self, job: Job) -> Seen:
         """Return the status of an attempt; after this call an attempt that was not claimed cannot start."""
@@ -437,12 +446,16 @@ class Launcher:
         is_late = self._is_late(job)
         if not is_late and self._has_spawner(job):
             return False  # its processes need not have the variables of the job any more
-        left, parent_of = self._living(job)
+        identities, parent_of = self._living(job)
         # A spawner that inherited the job carries out orders and reports its end, unless it hangs.
-        orphaned = [one for one in left if is_late or supervisor_above(one.pid, parent_of) is None]
+        orphaned = [
+            identity
+            for identity in identities
+            if is_late or supervisor_above(identity.pid, parent_of) is None
+        ]
         for one in orphaned:
             kill(one, signal.SIGKILL)
-        return not left or (len(orphaned) == len(left) and self._survives(job, left))
+        return not identities or (len(orphaned) == len(identities) and self._survives(job, identities))
 
     def _has_spawner(self, job: Job) -> bool:
         """Tell whether a spawner has taken a job over from its killed shepherd, or is to do so."""
@@ -460,8 +473,8 @@ class Launcher:
             self._scanned_at = now
             self._processes, self._parents = started_below(f"{self.run.path}/job/"), parents()
         place = job_dir(str(self.run.path), job.id, job.attempt)
-        known = [one for one in self._processes.get(place, ()) if is_alive(one)]
-        left = [one for one in known if may_be_of(one.pid, job.uid)]
+        identities = [identity for identity in self._processes.get(place, ()) if is_alive(identity)]
+        left = [identity for identity in identities if may_be_of(identity.pid, job.uid)]
         return left or marked(place, job.uid), self._parents
 
     def _survives(self, job: Job, left: Sequence[Identity]) -> bool:
@@ -469,7 +482,7 @@ class Launcher:
         now = time.monotonic()
         if now - self._killed_at.setdefault(job.id, now) < _LAST_WAIT:
             return False
-        pids = ", ".join(str(one.pid) for one in left)
+        pids = ", ".join(str(identity.pid) for identity in left)
         log.warning("job %d: processes %s survive SIGKILL and are left behind", job.id, pids)
         return True
 
@@ -522,10 +535,10 @@ class Launcher:
     def pids(self, job: Job) -> list[int]:
         """Return the pids of a running job, its batch shell first."""
         shepherd = self.shepherd(job)
-        own = [one.pid for one in descendants(shepherd.pid)] if shepherd else []
+        own = [descendant.pid for descendant in descendants(shepherd.pid)] if shepherd else []
         if job.adopted is None or not is_alive(_adopted(job.adopted, job.boot)):
             return own
-        return [*own, job.adopted.pid, *(one.pid for one in descendants(job.adopted.pid))]
+        return [*own, job.adopted.pid, *(descendant.pid for descendant in descendants(job.adopted.pid))]
 
     def shepherd(self, job: Job) -> Shepherd | None:
         """Return the living shepherd of a job, if there is one."""

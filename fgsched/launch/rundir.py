@@ -75,10 +75,10 @@ class RunDir:
             self._spread()
             self.path.mkdir()
             self.path.chmod(0o711)
-        made = [name for name in (*_KINDS, _SPARE) if self._create(self.path / name)]
+        names = [name for name in (*_KINDS, _SPARE) if self._create(self.path / name)]
         if self._lock < 0 or not _is_same(self._lock, self.path):
             self._lock_directory()
-        return made
+        return names
 
     def _spread(self) -> None:
         """Let the directory of each queue have its own place on the disk."""
@@ -253,7 +253,7 @@ class RunDir:
         Entries with other names or of another kind go into quarantine.
         """
         self.mend()
-        found, foreign = set(), list[tuple[str, str]]()
+        leftovers, foreign = set(), list[tuple[str, str]]()
         for kind, entry in self._entries():
             name = _NAME.fullmatch(entry.name)
             # With the host's controller a job directory may be a link into the space of its user.
@@ -265,9 +265,9 @@ class RunDir:
             elif (actual := kind_of(entry.path)) not in wanted:
                 foreign.append((entry.path, f"{actual} instead of {wanted[0]}"))
             elif kind == "job" or self._link(entry.path) != _TOMBSTONE:
-                found.add((int(name[1]), int(name[2])))
+                leftovers.add((int(name[1]), int(name[2])))
         self._move_foreign(foreign)
-        return sorted(found | attempts(self.path))
+        return sorted(leftovers | attempts(self.path))
 
     def remove_spares(self) -> None:
         """Remove what spawners that were killed left for further jobs."""

@@ -139,10 +139,10 @@ def for_task(text: str, task: int) -> str:
 
 def left(dependency: Dependency, standings: dict[Term, ConditionState]) -> Dependency | None:
     """Return the unmet part of a dependency: without terms if it is met, None if it is impossible."""
-    found = [standings[term] for term in dependency.terms]
+    condition_states = [standings[term] for term in dependency.terms]
     still = tuple(term for term in dependency.terms if standings[term] is ConditionState.OPEN)
     if dependency.one_will_do:
-        if ConditionState.MET in found:
+        if ConditionState.MET in condition_states:
             return Dependency(())
         return Dependency(still, one_will_do=True) if still else None
-    return None if ConditionState.NEVER in found else Dependency(still)
+    return None if ConditionState.NEVER in condition_states else Dependency(still)

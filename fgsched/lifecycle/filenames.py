@@ -76,13 +76,13 @@ def expand(pattern: str, values: Values) -> str:
 @lru_cache(maxsize=256)
 def _parts(pattern: str) -> tuple[tuple[str, str, int], ...]:
     """Return (text, following letter, width) of each item, and the remaining text."""
-    found, at = [], 0
+    parts, at = [], 0
     for match in _ITEM.finditer(pattern):
         width, letter = match.groups()
         if letter and letter in _OFFERED:
-            found.append((pattern[at : match.start()], letter, min(int(width[:9] or 0), _WIDEST)))
+            parts.append((pattern[at : match.start()], letter, min(int(width[:9] or 0), _WIDEST)))
             at = match.end()
-    return (*found, (pattern[at:], "", 0))
+    return (*parts, (pattern[at:], "", 0))
 
 
 def unknown(pattern: str) -> list[str]:

@@ -357,14 +357,14 @@ def _with_binds(base: bytes, own: Mapping[str, str]) -> Mapping[str, str]:
 
     Settings of podman that the user has named are kept.
     """
-    found = {}
+    with_binds = {}
     for name in _OF_CONTAINERS:
         if name not in own:
             continue
         _, is_set, rest = (b"\0" + base).partition(f"\0{name}=".encode())
         if is_set and (value := rest.partition(b"\0")[0].decode(errors="surrogateescape")):
-            found[name] = f"{own[name]},{value}" if name.endswith("_BIND") else value
-    return {**own, **found} if found else own
+            with_binds[name] = f"{own[name]},{value}" if name.endswith("_BIND") else value
+    return {**own, **with_binds} if with_binds else own
 
 
 @lru_cache(maxsize=64)

@@ -19,15 +19,15 @@ _ADDRESS = lazy_regex(
 
 def parse_mail_types(text: str) -> str:
     """Parse a list of mail types into its canonical form; "" is none. Raises BadValue."""
-    found: set[str] = set()
+    mail_types: set[str] = set()
     for word in text.upper().split(","):
         name = word.strip()
         if name == "NONE":
             return ""
         if name not in TYPES and name not in _WITHOUT_EFFECT and name != "ALL":
             raise BadValue(text, f": {word!r} is not one of NONE, ALL, {', '.join(TYPES)}")
-        found |= _ALL if name == "ALL" else {name}
-    return ",".join(name for name in TYPES if name in found)
+        mail_types |= _ALL if name == "ALL" else {name}
+    return ",".join(name for name in TYPES if name in mail_types)
 
 
 def usable_addresses(text: str) -> str:

@@ -95,8 +95,10 @@ def without_variables(environment: bytes, jobs: str, service: ShareService) -> b
     """
     if not service.directory or f"{service.directory}={jobs}/".encode() not in environment:
         return environment
-    kept = [entry for entry in environment.split(b"\0")[:-1] if not entry.startswith(service.prefix.encode())]
-    return b"".join(entry + b"\0" for entry in kept)
+    entries = [
+        entry for entry in environment.split(b"\0")[:-1] if not entry.startswith(service.prefix.encode())
+    ]
+    return b"".join(entry + b"\0" for entry in entries)
 
 
 def daemon_variables(directory: str, uuid: str, service: ShareService) -> dict[str, str]:
@@ -225,8 +227,10 @@ def number_at(now: float) -> int:
 
 def usable(servers: Mapping[Name, MpsDaemon], key: Key) -> MpsDaemon | None:
     """Return the daemon that a job of this user and GPU would use, or the broken one that prevents it."""
-    found = [one for one in servers.values() if one.key == key and one.phase is not Phase.ENDING]
-    return found[0] if found else None
+    mps_daemons = [
+        server for server in servers.values() if server.key == key and server.phase is not Phase.ENDING
+    ]
+    return mps_daemons[0] if mps_daemons else None
 
 
 def plan(
@@ -256,7 +260,7 @@ def plan(
 
 
 def _has_other(servers: Iterable[MpsDaemon], server: MpsDaemon) -> bool:
-    return any(one.key == server.key and one.name != server.name for one in servers)
+    return any(mps_daemon.key == server.key and mps_daemon.name != server.name for mps_daemon in servers)
 
 
 def _let_in(own: Iterable[Job], jobs: Iterable[Job], gpu: int) -> Iterator[Step]:

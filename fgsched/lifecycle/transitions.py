@@ -191,8 +191,8 @@ def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
 
 def _ended_in_grace(job: Job, result: Result) -> bool:
     """Tell whether a job ended by itself in the grace time of its preemption."""
-    found = job.ending_preemption
-    return found is not None and found.grace > 0 and result.ended_at >= found.at
+    preemption = job.ending_preemption
+    return preemption is not None and preemption.grace > 0 and result.ended_at >= preemption.at
 
 
 _CONDEMNED = {

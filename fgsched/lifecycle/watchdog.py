@@ -134,8 +134,10 @@ def judge(
     found = [fault for on_gpu in seen for fault in _faults(on_gpu, tier, policy, charged)]
     with_slot = {key: use for key, use in uses.items() if use.memory and use.mark is not None}
     in_both = {key: use for key, use in with_slot.items() if key in before.estimates}
-    faults, kept = frozenset((fault.reason, fault.gpu) for fault in found), before.of(silent)
-    memory = LastQuery(faults | kept.faults, {**kept.estimates, **estimates}, {**kept.charged, **charged})
+    faults, last_query = frozenset((fault.reason, fault.gpu) for fault in found), before.of(silent)
+    memory = LastQuery(
+        faults | last_query.faults, {**last_query.estimates, **estimates}, {**last_query.charged, **charged}
+    )
     again = [fault for fault in found if (fault.reason, fault.gpu) in before.faults]
     ends = [fault for fault in again if policy.kills or fault.reason is Reason.GPU_LOST]
     return Verdict(

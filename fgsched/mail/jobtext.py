@@ -47,12 +47,12 @@ def advised(mail: JobMail, usage: JobUsage | None) -> tuple[list[str], list[str]
     needs = _refused(mail) if mail.state == "OUT_OF_MEMORY" else None
     if needs is None and mail.state == "COMPLETED" and ran >= _LEAST_RUN:
         needs = needs_of([JobRun(job=mail.info(usage), total=mail.total or None)])
-    found = propose(needs) if needs is not None else None
-    if found is None:
+    proposal = propose(needs) if needs is not None else None
+    if proposal is None:
         return [], []
-    found = for_slurm(found) if mail.slurm else found
-    charge = charge_sentences(found, usage.charged if usage is not None else 0.0)
-    return [" ".join([*found.reasons, *charge])], [found.mark, *found.tokens]
+    proposal = for_slurm(proposal) if mail.slurm else proposal
+    charge = charge_sentences(proposal, usage.charged if usage is not None else 0.0)
+    return [" ".join([*proposal.reasons, *charge])], [proposal.mark, *proposal.tokens]
 
 
 def _refused(mail: JobMail) -> MeasuredNeeds | None:
@@ -83,14 +83,14 @@ def _result(mail: JobMail) -> list[str]:
     """Return the parts of a subject after the event."""
     if mail.is_summary:
         return _of_summary(mail)
-    found = []
+    result = []
     if mail.event == "BEGIN":
-        found.append(f"Queued time {_waited(mail)}")
+        result.append(f"Queued time {_waited(mail)}")
     elif (ran := mail.run_seconds) is not None:
-        found.append(f"Run time {format_elapsed(ran)}")
+        result.append(f"Run time {format_elapsed(ran)}")
     if mail.event in ("END", "FAIL", "TIME_LIMIT"):
-        found += [mail.state, f"ExitCode {mail.exit_code}"]
-    return found
+        result += [mail.state, f"ExitCode {mail.exit_code}"]
+    return result
 
 
 def _of_summary(mail: JobMail) -> list[str]:
@@ -258,7 +258,7 @@ def _charge(usage: JobUsage) -> str:
 
 def _neighbours(usage: JobUsage) -> str:
     """Return the jobs that shared its GPUs for the longest times."""
-    longest = sorted(usage.neighbours, key=lambda one: (-one[1], one[0]))
+    longest = sorted(usage.neighbours, key=lambda neighbour: (-neighbour[1], neighbour[0]))
     shown = [f"job {job} for {duration_text(seconds)}" for job, seconds in longest[:_SHOWN]]
     more = [f"{len(longest) - _SHOWN} more"] if len(longest) > _SHOWN else []
     return ", ".join([*shown, *more])

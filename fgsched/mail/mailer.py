@@ -208,8 +208,14 @@ class Mailer:
 
         host, usage = self._host.partition(".")[0], self._usage(letter)
         notice = jobtext.notice(letter, usage, output.lines, host, is_changed=output.is_changed)
-        made = notice_mail(notice)
-        return Message(at=letter.at, to=letter.to, subject=made.subject, text=made.text, html=made.html)
+        mail_content = notice_mail(notice)
+        return Message(
+            at=letter.at,
+            to=letter.to,
+            subject=mail_content.subject,
+            text=mail_content.text,
+            html=mail_content.html,
+        )
 
     def _usage(self, letter: JobMail) -> JobUsage | None:
         """Return the samples of a job, from the letter or else from the accounts; None: there are none."""

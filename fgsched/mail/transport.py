@@ -130,9 +130,9 @@ def _password(settings: MailSettings) -> str:
 def _judge(refused: Mapping[str, tuple[int, bytes]], to: Sequence[str]) -> None:
     """Raise Later or Never for refused recipients: temporarily refused ones are tried again."""
     said = "; ".join(f"{who}: {code} {_text(text)}" for who, (code, text) in refused.items())
-    left = [who for who in to if who in refused and 400 <= refused[who][0] < 500]
-    if left:
-        raise Later(said, left=left, is_of_server=False)
+    whos = [who for who in to if who in refused and 400 <= refused[who][0] < 500]
+    if whos:
+        raise Later(said, left=whos, is_of_server=False)
     raise Never(said)
 
 
@@ -156,9 +156,9 @@ def compose(name: str, message: Message, to: Iterable[str], settings: MailSettin
     mail.set_content(storable(message.text), cte="quoted-printable")
     if message.html:
         mail.add_alternative(storable(message.html), subtype="html", cte="quoted-printable")
-    for one in message.attachments:
-        main, _, sub = one.kind.partition("/")
-        mail.add_attachment(one.data, maintype=main, subtype=sub, filename=one.name)
+    for attachment in message.attachments:
+        main, _, sub = attachment.kind.partition("/")
+        mail.add_attachment(attachment.data, maintype=main, subtype=sub, filename=attachment.name)
     return mail.as_bytes()
 
 

@@ -108,8 +108,8 @@ def share_for(sm: float) -> int:
 def propose(needs: MeasuredNeeds) -> Proposal | None:
     """Return options for the next run; None if the request fits, or too little was measured."""
     gpu = _gpu(needs)
-    rest = [part for part in (_host_memory(needs), _cpus(needs), _time(needs)) if part is not None]
-    parts = [*([gpu] if gpu is not None else []), *rest]
+    proposals = [part for part in (_host_memory(needs), _cpus(needs), _time(needs)) if part is not None]
+    parts = [*([gpu] if gpu is not None else []), *proposals]
     if not parts:
         return None
     return Proposal(
@@ -235,10 +235,10 @@ def _largest(values: Iterable[_N | None]) -> _N | None:
 
 def _refused(job: JobInfo) -> int | None:
     """Return the bytes that a job which ran out of GPU memory would have needed on one GPU."""
-    found = job.post_mortem
-    if job.state is not JobState.OUT_OF_MEMORY or found is None or not found.asked:
+    oom_report = job.post_mortem
+    if job.state is not JobState.OUT_OF_MEMORY or oom_report is None or not oom_report.asked:
         return None
-    return found.held + found.asked
+    return oom_report.held + oom_report.asked
 
 
 def _shows_needs(run: JobRun) -> bool:
@@ -251,10 +251,10 @@ def _shows_needs(run: JobRun) -> bool:
 def proposal_of(runs: Sequence[JobRun]) -> Proposal | None:
     """Return options for the next run; None if the request fits, or no run shows what the job needs."""
     ended = [run for run in runs if view.is_measured(run.job)]
-    found = propose(needs_of(ended)) if any(map(_shows_needs, ended)) else None
-    if found is None or not ended[-1].job.request.slurm_env:
-        return found
-    return for_slurm(found)
+    proposal = propose(needs_of(ended)) if any(map(_shows_needs, ended)) else None
+    if proposal is None or not ended[-1].job.request.slurm_env:
+        return proposal
+    return for_slurm(proposal)
 
 
 def charge_sentences(found: Proposal, charged: float, runs: int = 1) -> list[str]:
@@ -297,13 +297,13 @@ class RunGroup(Struct, frozen=True, kw_only=True):
     @property
     def longest(self) -> float:
         """The longest run time, in seconds."""
-        return max(one.job.elapsed for one in self.runs)
+        return max(run.job.elapsed for run in self.runs)
 
     @property
     def sm(self) -> float | None:
         """The mean SM share as a part of the charged share, weighted by the charged time."""
-        known = [run.job.usage for run in self.runs if run.job.usage]
-        return _ratio([(usage.used, usage.charged) for usage in known if usage.used is not None])
+        job_usages = [run.job.usage for run in self.runs if run.job.usage]
+        return _ratio([(usage.used, usage.charged) for usage in job_usages if usage.used is not None])
 
     @property
     def idle_part(self) -> float | None:
@@ -325,8 +325,8 @@ class RunGroup(Struct, frozen=True, kw_only=True):
     @property
     def returned(self) -> float:
         """The GPU seconds that the runs would not have been charged with these options."""
-        found = self.proposal
-        return 0.0 if found is None or found.charge is None else self.charged * (1 - found.charge)
+        proposal = self.proposal
+        return 0.0 if proposal is None or proposal.charge is None else self.charged * (1 - proposal.charge)
 
 
 def _ratio(parts: Sequence[tuple[float, float]]) -> float | None:
@@ -342,11 +342,14 @@ def place_of(run: JobRun) -> tuple[int, int]:
 
 def groups(runs: Sequence[JobRun], last: int) -> list[RunGroup]:
     """Return runs by user and name, at most `last` of each, the groups with the largest charge first."""
-    found: dict[tuple[str, str], list[JobRun]] = {}
-    for one in sorted(runs, key=place_of):
-        found.setdefault((one.job.user, one.job.name), []).append(one)
-    made = [RunGroup(user=user, name=name, runs=tuple(of[-last:])) for (user, name), of in found.items()]
-    return sorted(made, key=lambda group: (-group.charged, group.user, group.name))
+    grouped_job_runs: dict[tuple[str, str], list[JobRun]] = {}
+    for job_run in sorted(runs, key=place_of):
+        grouped_job_runs.setdefault((job_run.job.user, job_run.job.name), []).append(job_run)
+    run_groups = [
+        RunGroup(user=user, name=name, runs=tuple(of[-last:]))
+        for (user, name), of in grouped_job_runs.items()
+    ]
+    return sorted(run_groups, key=lambda group: (-group.charged, group.user, group.name))
 
 
 def hours(seconds: float) -> float:

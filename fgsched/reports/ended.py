@@ -69,9 +69,9 @@ class Named(Struct, frozen=True):
 
 def endings(source: EndedJobsReader, values: Values) -> list[Ending]:
     """Return jobs by owner, size, model, state and kind of OOM."""
-    found = _by_ending(0)
-    source.group("endings", found, **values)
-    return _endings(found)
+    grouping = _by_ending(0)
+    source.group("endings", grouping, **values)
+    return _endings(grouping)
 
 
 def named(source: EndedJobsReader, values: Values, most: int) -> Named | None:
@@ -91,9 +91,9 @@ def most_charged(groups: Iterable[Group], users: dict[int, str]) -> list[Repeate
 
 def waits(source: EndedJobsReader, values: Values) -> Numbers:
     """Return the waits of the jobs that started, in seconds."""
-    found = Grouping((0, 0), (), collected=0, least=0.0)
-    source.group("waits", found, **values)
-    groups = found.groups()
+    grouping = Grouping((0, 0), (), collected=0, least=0.0)
+    source.group("waits", grouping, **values)
+    groups = grouping.groups()
     return groups[0].values if groups else Numbers()
 
 

@@ -84,7 +84,9 @@ def _(part: Figures) -> Table:
         Column("note", "Of"),
     )
     heads = (*columns, Column("change", "Change"))
-    rows = ((Words(one.label), one.number, Words(one.note), one.change or Words("")) for one in part.items)
+    rows = (
+        (Words(item.label), item.number, Words(item.note), item.change or Words("")) for item in part.items
+    )
     return _made(part, heads, rows)
 
 
@@ -98,8 +100,8 @@ def _(part: ClassBar) -> Table:
         Column("change", "Change", unit="points"),
     )
     rows: list[tuple[Cell, ...]] = [
-        (Words(one.name), Words(one.meaning), one.hours, one.share, one.change or Words(""))
-        for one in part.classes
+        (Words(kind.name), Words(kind.meaning), kind.hours, kind.share, kind.change or Words(""))
+        for kind in part.classes
     ]
     total: tuple[Cell, ...] = (Words("total"), Words(""), part.hours, part.share, Words(""))
     return Table(key=part.key, columns=columns, rows=tuple(rows), total=total)
@@ -207,18 +209,18 @@ def _(part: Wastes) -> Table:
     )
     rows = (
         (
-            Number(one.rank, "", str(one.rank)),
-            one.user,
-            one.job,
-            one.jobs,
-            Words(one.asked),
-            Words(one.evidence),
-            one.returned,
-            one.charged,
-            one.line,
-            Words(one.warned),
+            Number(item.rank, "", str(item.rank)),
+            item.user,
+            item.job,
+            item.jobs,
+            Words(item.asked),
+            Words(item.evidence),
+            item.returned,
+            item.charged,
+            item.line,
+            Words(item.warned),
         )
-        for one in part.items
+        for item in part.items
     )
     return _made(part, columns, rows)
 
@@ -296,7 +298,7 @@ def as_markdown(report: Report) -> str:
     for section in report.sections:
         lines += _section(section)
     lines += ["", "## Definitions", ""] if report.definitions else []
-    lines += [f"- **{own(one.term)}**: {own(one.text)}" for one in report.definitions]
+    lines += [f"- **{own(definition.term)}**: {own(definition.text)}" for definition in report.definitions]
     lines += ["", *(own(note) for note in report.notes)]
     return "\n".join(lines) + "\n"
 

@@ -452,12 +452,12 @@ class Facts:
     @cached_property
     def owners(self) -> dict[int, Owner]:
         """Return {number: owner}, only of the chosen user if there is one."""
-        found = {}
+        owners = {}
         for row in self.reader.ask("all_owners"):
             owner = Owner(**{name: row[name] for name in Owner.__struct_fields__})
             if not self.user or owner.user == self.user:
-                found[row["id"]] = owner
-        return found
+                owners[row["id"]] = owner
+        return owners
 
     @cached_property
     def uses(self) -> list[OwnerTotals]:
@@ -466,9 +466,9 @@ class Facts:
     @cached_property
     def jobs(self) -> list[JobTotals]:
         """Return how many jobs ended in which way, by owner and model."""
-        found: dict[tuple[int, str, str, str], list[Ending]] = defaultdict(list)
+        grouped_endings: dict[tuple[int, str, str, str], list[Ending]] = defaultdict(list)
         for one in self._ended:
-            found[one.owner, one.model, one.state, one.oom].append(one)
+            grouped_endings[one.owner, one.model, one.state, one.oom].append(one)
         return [
             JobTotals(
                 owner=self.owners[owner],
@@ -478,7 +478,7 @@ class Facts:
                 jobs=sum(one.jobs for one in ended),
                 charged=sum(one.charged for one in ended),
             )
-            for (owner, model, state, oom), ended in sorted(found.items(), key=itemgetter(0))
+            for (owner, model, state, oom), ended in sorted(grouped_endings.items(), key=itemgetter(0))
         ]
 
     @cached_property
@@ -638,7 +638,11 @@ class Facts:
     @cached_property
     def states_before(self) -> list[HealthEvent]:
         """Return the changes of state up to the period: a GPU may have been down when it began."""
-        return [one for one in self.reader.health(0, self.period.since) if one.kind == "state"]
+        return [
+            health_event
+            for health_event in self.reader.health(0, self.period.since)
+            if health_event.kind == "state"
+        ]
 
     @cached_property
     def gaps(self) -> list[Gap]:
@@ -662,7 +666,7 @@ class Facts:
 
     @cached_property
     def sampled(self) -> float:
-        return sum(one.sampled for one in self.totals)
+        return sum(total.sampled for total in self.totals)
 
     @cached_property
     def lost(self) -> float:
@@ -677,7 +681,7 @@ class Facts:
     @cached_property
     def classes(self) -> tuple[float, ...]:
         """Return the GPU seconds of the six time classes, in the order of model.CLASSES."""
-        return tuple(sum(one.classes[at] for one in self.totals) for at in range(6))
+        return tuple(sum(total.classes[at] for total in self.totals) for at in range(6))
 
     @cached_property
     def charged(self) -> float:
@@ -690,17 +694,17 @@ class Facts:
     @cached_property
     def measured(self) -> float:
         """Return the charged GPU seconds of which compute time is measured: not those on MIG instances."""
-        left = self.charged - sum(one.charged for one in self.uses if is_instance(one.card))
+        left = self.charged - sum(use.charged for use in self.uses if is_instance(use.card))
         return left if left > _ROUNDED else 0.0
 
     @cached_property
     def used(self) -> float:
-        return sum(one.used for one in self.uses)
+        return sum(use.used for use in self.uses)
 
     @cached_property
     def ended(self) -> int:
-        return sum(one.jobs for one in self.jobs)
+        return sum(job.jobs for job in self.jobs)
 
     @cached_property
     def failed(self) -> int:
-        return sum(one.jobs for one in self.jobs if one.has_failed)
+        return sum(job.jobs for job in self.jobs if job.has_failed)

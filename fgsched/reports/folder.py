@@ -86,8 +86,8 @@ def _prune(folder: Path, kind: str, form: str, keep: int) -> None:
 
 def _files(folder: Path) -> list[tuple[str, str, str]]:
     """Return kind, period and name of the reports in a folder."""
-    found = [(_FILE.fullmatch(path.name), path.name) for path in folder.iterdir()]
-    return sorted((match["kind"], match["period"], name) for match, name in found if match)
+    files = [(_FILE.fullmatch(path.name), path.name) for path in folder.iterdir()]
+    return sorted((match["kind"], match["period"], name) for match, name in files if match)
 
 
 def _index(folder: Path, host: str) -> str:

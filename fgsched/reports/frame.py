@@ -66,9 +66,9 @@ def _origin(facts: Facts, now: float) -> tuple[str, ...]:
             f"Made by fgreport {__version__} from the records of {facts.host}, {_zone(facts.period)}.",
             "The period is closed: the report comes out the same when it is made again.",
         )
-    made, until = format_time(now, "%Y-%m-%d %H:%M %Z"), format_time(facts.period.until, "%Y-%m-%d %H:%M")
+    origin, until = format_time(now, "%Y-%m-%d %H:%M %Z"), format_time(facts.period.until, "%Y-%m-%d %H:%M")
     return (
-        f"Made {made} by fgreport {__version__} from the records of {facts.host}.",
+        f"Made {origin} by fgreport {__version__} from the records of {facts.host}.",
         f"The period has not ended: it is reported up to {until}.",
     )
 
@@ -89,10 +89,9 @@ def _without_samples(facts: Facts) -> tuple[str, ...]:
     more = len(facts.gaps) - len(shown)
     if not shown:
         return (f"Without samples: {numbers.brief_hours(facts.lost)} GPU-hours.",)
-    rest = f", and {more} more times" if more > 0 else ""
-    return (
-        f"Without samples: {', '.join(shown)}{rest}; {numbers.brief_hours(facts.lost)} GPU-hours in all.",
-    )
+    without_samples = f", and {more} more times" if more > 0 else ""
+    hours = numbers.brief_hours(facts.lost)
+    return (f"Without samples: {', '.join(shown)}{without_samples}; {hours} GPU-hours in all.",)
 
 
 # -- headline figures ----------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def user(text: str) -> Markup:
 
 def output(text: str) -> Markup:
     """Return a line of a program's output; its blanks stay."""
-    blank = re.sub(r"  +", lambda found: "\xa0" * (len(found[0]) - 1) + " ", shown(text.expandtabs()))
+    blank = re.sub(r"  +", lambda match: "\xa0" * (len(match[0]) - 1) + " ", shown(text.expandtabs()))
     return Markup("<bdi>{}</bdi>").format(blank)
 
 
@@ -183,8 +183,8 @@ def _number(value: Number) -> Markup:
     text = own(value.text)
     if not value.value and not value.text[:1].isalpha():  # "GPU 0" is a name
         return Markup('<span class="zero">{}</span>').format(text)
-    first, slash, rest = text.partition(" / ")
-    return first + Markup(' <span class="soft">/ {}</span>').format(Markup(rest)) if slash else text
+    first, slash, markup = text.partition(" / ")
+    return first + Markup(' <span class="soft">/ {}</span>').format(Markup(markup)) if slash else text
 
 
 def _change(value: Change, unit: str) -> Markup:
@@ -204,7 +204,7 @@ def _change(value: Change, unit: str) -> Markup:
 def _line(value: Line) -> Markup:
     if len(value.tokens) == 1:
         return Markup('<code class="whole">{}</code>').format(shown(value.tokens[0]))
-    tokens = Markup(" ").join(Markup("<span>{}</span>").format(shown(one)) for one in value.tokens)
+    tokens = Markup(" ").join(Markup("<span>{}</span>").format(shown(token)) for token in value.tokens)
     return Markup('<pre class="short">{}</pre>').format(tokens)
 
 
@@ -213,7 +213,9 @@ def _line(value: Line) -> Markup:
 
 def class_label(part: ClassBar) -> str:
     """Describe the bar of classes."""
-    return "Time classes: " + ", ".join(f"{one.name} {one.share.text}" for one in part.classes)
+    return "Time classes: " + ", ".join(
+        f"{class_share.name} {class_share.share.text}" for class_share in part.classes
+    )
 
 
 def gpu_label(row: GpuRow) -> str:
@@ -258,7 +260,7 @@ def _joined(row: tuple[Cell, ...], at: int) -> tuple[Cell, ...]:
 def is_stacked(table: Table) -> bool:
     """Tell whether a table becomes blocks on a phone: it has bars of classes or lines, or is too wide."""
     drawn = any(
-        is_long_line(cell) or (isinstance(cell, Bar) and any(one.kind != "count" for one in cell.pieces))
+        is_long_line(cell) or (isinstance(cell, Bar) and any(piece.kind != "count" for piece in cell.pieces))
         for row in table.rows
         for cell in row
     )

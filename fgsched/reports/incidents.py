@@ -117,8 +117,8 @@ def kinds(facts: Facts) -> Table:
         change: Cell = numbers.by_count(now[kind], before[kind], -1) if is_compared else Words("")
         rows.append((Words(kind), numbers.count(now[kind]), bar, change, counts(users[kind].items())))
     heads = columns if is_compared else tuple(column for column in columns if column.key != "change")
-    kept = [at for at, column in enumerate(columns) if column in heads]
-    return Table("kinds", heads, tuple(tuple(row[at] for at in kept) for row in rows))
+    ats = [at for at, column in enumerate(columns) if column in heads]
+    return Table("kinds", heads, tuple(tuple(row[at] for at in ats) for row in rows))
 
 
 def _by_kind(jobs: Iterable[JobTotals]) -> tuple[Counter[str], dict[str, Counter[str]]]:
@@ -376,7 +376,7 @@ def _repeated(facts: Facts, most: int) -> Part:
         Column("jobs", "Jobs", right=True, unit="jobs"),
         Column("charged", "GPU-hours lost", right=True, unit="GPU-hours"),
     )
-    rows = tuple(_repeated_row(one) for one in facts.failures_by_name(most))
+    rows = tuple(_repeated_row(failure) for failure in facts.failures_by_name(most))
     return Table("repeated", columns, rows, empty="No name of jobs failed three times.")
 
 
@@ -439,8 +439,8 @@ def _failed_row(job: FailedJob, *, has_paths: bool) -> tuple[Cell, ...]:
 
 def health(facts: Facts, wish: Wish) -> Report:
     """Return the report on the health of the GPUs."""
-    down = sum(one.down for one in facts.totals)
-    kinds_of_events = Counter(one.kind for one in facts.health)
+    down = sum(total.down for total in facts.totals)
+    kinds_of_events = Counter(health_event.kind for health_event in facts.health)
     body = frame.Body(
         kind="health",
         title="Health of the GPUs",
@@ -486,7 +486,7 @@ def _driver(facts: Facts) -> tuple[Section, ...]:
 
 
 def _gpu_table(facts: Facts) -> Part:
-    totals = {one.card: one for one in facts.totals}
+    totals = {total.card: total for total in facts.totals}
     columns = (
         Column("gpu", "Card"),
         Column("model", "Model"),
@@ -496,7 +496,7 @@ def _gpu_table(facts: Facts) -> Part:
         Column("energy", "Energy", right=True, unit="kWh"),
         Column("events", "Events", right=True, unit="events"),
     )
-    counts = Counter(one.card for one in facts.health)
+    counts = Counter(health_event.card for health_event in facts.health)
     rows = tuple(
         (
             Number(card.gpu, "", f"GPU {card.gpu}"),
@@ -530,8 +530,8 @@ def _measured(found: GpuTotals | None) -> tuple[Cell, ...]:
 
 def strangers(facts: Facts, wish: Wish) -> Report:
     """Return the report on GPU processes that belong to no job."""
-    users = {one.user for one in facts.foreign}
-    longest = sum(one.seconds for one in facts.foreign)
+    users = {foreign_run.user for foreign_run in facts.foreign}
+    longest = sum(foreign_run.seconds for foreign_run in facts.foreign)
     held = byte_hours(facts.foreign)
     body = frame.Body(
         kind="strangers",
@@ -563,7 +563,7 @@ def strangers(facts: Facts, wish: Wish) -> Report:
 def _foreign_lede(facts: Facts, users: int) -> tuple[str, ...]:
     if not facts.foreign:
         return ("No process outside fgsched used a GPU.",)
-    cards = len({one.card for one in facts.foreign})
+    cards = len({foreign_run.card for foreign_run in facts.foreign})
     return (
         f"{numbers.counted(users, 'user')} ran processes outside fgsched"
         f" on {numbers.counted(cards, 'card')}.",

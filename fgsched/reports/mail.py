@@ -45,7 +45,9 @@ def report_mail(report: Report, *, ascii: bool = False) -> MailContent:
 
 def report_html(report: Report) -> str:
     """Return the short form of a report: at most LARGEST bytes, without drawings."""
-    sections = [one for one in report.sections if report.kind != "overview" or one.key not in _ATTACHED]
+    sections = [
+        section for section in report.sections if report.kind != "overview" or section.key not in _ATTACHED
+    ]
     for rows in _ROWS:
         html = _rendered(
             "mail-report.html.j2", report=report, sections=sections, rows=rows, preheader=_preheader(report)
@@ -58,7 +60,7 @@ def report_html(report: Report) -> str:
 def _preheader(report: Report) -> str:
     """Return the text that mail programs show beside the subject in a list: the figures."""
     figures = [
-        f"{one.label} {one.number.text}" for one in report.figures.items if one.number.value is not None
+        f"{item.label} {item.number.text}" for item in report.figures.items if item.number.value is not None
     ]
     return ", ".join(figures[:4])
 
@@ -78,7 +80,7 @@ def name(text: str) -> Markup:
 
 def widths(part: ClassBar) -> list[int]:
     """Return the widths of the time classes in whole per cent, which add up to 100."""
-    exact = [one.share.value or 0.0 for one in part.classes]
+    exact = [kind.share.value or 0.0 for kind in part.classes]
     whole = [int(value) for value in exact]
     order = sorted(range(len(exact)), key=lambda at: (whole[at] - exact[at], at))
     for at in order[: 100 - sum(whole)]:
@@ -165,10 +167,10 @@ def _used(notice: Notice, ascii: bool) -> list[str]:
     if not notice.used:
         return []
     rows = []
-    for one in notice.used:
-        drawn = "" if one.part is None else _drawn(one.part, ascii)
-        share = "" if one.part is None else f"{100 * one.part:.0f} %"
-        rows.append(f"  {one.label:<14}{drawn:<{_BAR}}{one.text:>30}{share:>12}")
+    for resource_use in notice.used:
+        drawn = "" if resource_use.part is None else _drawn(resource_use.part, ascii)
+        share = "" if resource_use.part is None else f"{100 * resource_use.part:.0f} %"
+        rows.append(f"  {resource_use.label:<14}{drawn:<{_BAR}}{resource_use.text:>30}{share:>12}")
     return ["Used, of the request", _RULE, *rows, _RULE]
 
 
@@ -179,7 +181,7 @@ def _drawn(part: float, ascii: bool) -> str:
 
 
 def _sentences(title: str, sentences: tuple[str, ...]) -> list[str]:
-    lines = [line for one in sentences for line in paragraph(clean(one), "  ")]
+    lines = [line for sentence in sentences for line in paragraph(clean(sentence), "  ")]
     return [title, *lines] if lines else []
 
 

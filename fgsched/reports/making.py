@@ -77,8 +77,8 @@ def blank(made: Report, records: Records, user: str, now: float) -> str:
         user: of whom `me` reports.
         now: epoch seconds.
     """
-    said = _sentences(made, records, user, now)
-    return "".join(f"{line}\n" for line in paragraph(said))
+    sentences = _sentences(made, records, user, now)
+    return "".join(f"{line}\n" for line in paragraph(sentences))
 
 
 def _sentences(made: Report, records: Records, user: str, now: float) -> str:

@@ -26,22 +26,22 @@ _OF_GPU: tuple[tuple[str, str, Callable[[GpuNow], float | None]], ...] = (
     (
         "fgsched_gpu_up",
         "1 if the GPU takes jobs, 0 if it is drained, suspect or failed.",
-        lambda one: not one.down,
+        lambda gpu_now: not gpu_now.down,
     ),
-    ("fgsched_gpu_memory_bytes", "Size of the memory of the GPU.", lambda one: one.total),
-    ("fgsched_gpu_memory_jobs_bytes", "Memory that jobs use.", lambda one: one.used),
+    ("fgsched_gpu_memory_bytes", "Size of the memory of the GPU.", lambda gpu_now: gpu_now.total),
+    ("fgsched_gpu_memory_jobs_bytes", "Memory that jobs use.", lambda gpu_now: gpu_now.used),
     (
         "fgsched_gpu_memory_external_bytes",
         "Memory that processes outside fgsched use.",
-        lambda one: one.external,
+        lambda gpu_now: gpu_now.external,
     ),
     (
         "fgsched_gpu_sm_ratio",
         "Part of the time in which a kernel ran, from 0 to 1.",
-        lambda one: None if one.sm is None else one.sm / 100,
+        lambda gpu_now: None if gpu_now.sm is None else gpu_now.sm / 100,
     ),
-    ("fgsched_gpu_temperature_celsius", "Temperature of the GPU.", lambda one: one.temperature),
-    ("fgsched_gpu_power_watts", "Power that the GPU takes.", lambda one: one.power),
+    ("fgsched_gpu_temperature_celsius", "Temperature of the GPU.", lambda gpu_now: gpu_now.temperature),
+    ("fgsched_gpu_power_watts", "Power that the GPU takes.", lambda gpu_now: gpu_now.power),
 )
 
 

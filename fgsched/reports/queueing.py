@@ -60,8 +60,8 @@ def waits_section(facts: Facts) -> Section:
 def by_size(found: Iterable[WaitGroup]) -> Quantiles:
     """Return the distribution of waits by size class."""
     classes: dict[str, list[Numbers]] = defaultdict(list)
-    for one in found:
-        classes[size_of(one)].append(one.waits)
+    for wait_group in found:
+        classes[size_of(wait_group)].append(wait_group.waits)
     names = [*SIZES, *([NO_GPU] if NO_GPU in classes else [])]
     return distribution([(name, classes[name]) for name in names], key="sizes")
 
@@ -256,7 +256,7 @@ def demand_section(facts: Facts) -> Section:
         Column("gpu_hours", "GPU-hours asked", short="GPU-hours", right=True, unit="GPU-hours"),
         Column("most", "Most at once", short="at once", right=True, unit="jobs"),
     )
-    rows = tuple(_demand_row(one) for one in facts.demands)
+    rows = tuple(_demand_row(demand) for demand in facts.demands)
     table = Table("demand", columns, rows, empty="No job waited for resources.")
     return Section("demand", "What jobs waited for", "", (table,))
 

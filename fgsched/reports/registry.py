@@ -84,8 +84,8 @@ def kind(name: str) -> ReportKind:
     if name not in _MODULES:
         raise BadUsage(f"there is no report '{name[:40]}'", f"Reports: {', '.join((*NAMES, 'status'))}.")
     module, default = _MODULES[name]
-    found = import_module(f"fgsched.reports.{module}")
-    return ReportKind(make=getattr(found, name), default=default)
+    module_type = import_module(f"fgsched.reports.{module}")
+    return ReportKind(make=getattr(module_type, name), default=default)
 
 
 def _text(report: Report, style: Style) -> str:

@@ -86,14 +86,14 @@ class GpuNow(Struct, frozen=True, kw_only=True):
     @property
     def scaled(self) -> tuple[GpuPart, ...]:
         """The shares, reduced in proportion if their sum exceeds the GPU, as the accounts do."""
-        whole = max(1.0, sum(one.share for one in self.shares))
-        return tuple(replace(one, share=one.share / whole) for one in self.shares)
+        whole = max(1.0, sum(share.share for share in self.shares))
+        return tuple(replace(share, share=share.share / whole) for share in self.shares)
 
     def classes(self) -> dict[TimeClass, float]:
         """Return the parts of the GPU by time class; they add up to 1."""
         parts = dict.fromkeys(CLASSES, 0.0)
-        for one in self.scaled:
-            parts[one.kind] += one.share
+        for gpu_part in self.scaled:
+            parts[gpu_part.kind] += gpu_part.share
         rest = max(0.0, 1.0 - sum(parts.values()))
         if self.down:
             parts["down"] = rest
@@ -128,12 +128,12 @@ class Status(Struct, frozen=True, kw_only=True):
     @property
     def charged(self) -> float:
         """The number of charged GPUs."""
-        return sum(one.share for gpu in self.gpus for one in gpu.scaled)
+        return sum(gpu_part.share for gpu in self.gpus for gpu_part in gpu.scaled)
 
     def classes(self) -> dict[TimeClass, float]:
         """Return the number of GPUs by time class."""
-        found = [gpu.classes() for gpu in self.gpus]
-        return {name: sum(parts[name] for parts in found) for name in CLASSES}
+        classes = [gpu.classes() for gpu in self.gpus]
+        return {name: sum(parts[name] for parts in classes) for name in CLASSES}
 
 
 class GpuSum(Struct, frozen=True, kw_only=True):
@@ -204,10 +204,10 @@ def kinds_of(reader: ReportReader, now: float) -> dict[tuple[int, str], TimeClas
 
     `now` is in epoch seconds. A minute that began more than five minutes ago does not count.
     """
-    found: dict[tuple[int, str], TimeClass] = {}
+    kinds: dict[tuple[int, str], TimeClass] = {}
     for row in reader.ask("last_minute", since=now - _RECENT):
-        found[row["job"], row["card"]] = _largest((row["active"], row["held"], row["empty"]))
-    return found
+        kinds[row["job"], row["card"]] = _largest((row["active"], row["held"], row["empty"]))
+    return kinds
 
 
 def _largest(seconds: Iterable[float]) -> TimeClass:

@@ -47,8 +47,8 @@ def as_text(report: Report, *, ascii: bool = False) -> str:
     for section in report.sections:
         lines += _section(section, ascii)
     lines += ["", *_heading("Definitions")] if report.definitions else []
-    for one in report.definitions:
-        lines += paragraph(f"{one.term}: {one.text}", "  ", "")
+    for definition in report.definitions:
+        lines += paragraph(f"{definition.term}: {definition.text}", "  ", "")
     lines += ["", *[line for note in report.notes for line in paragraph(clean(note))]]
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return ascii_only(text) if ascii else text
@@ -113,16 +113,17 @@ def _(part: Figures, ascii: bool) -> Iterator[str]:
 
 @part_lines.register
 def _(part: ClassBar, ascii: bool) -> Iterator[str]:
-    shares = [(one.share.value or 0.0) / 100 for one in part.classes]
+    shares = [(kind.share.value or 0.0) / 100 for kind in part.classes]
     if part.share.value:
         yield "".join(
             FILLS[one.name] * room for one, room in zip(part.classes, cells(shares, WIDTH), strict=True)
         )
         yield f"0{'25':>20}{'50':>19}{'75':>19}{'100 %':>19}"
         yield ""
-    for one in part.classes:
-        change = f"   {_change(one.change)}" if one.change else ""
-        yield f"{FILLS[one.name] * 2}  {one.name:<16}{one.hours.text:>11} h{one.share.text:>11}{change}"
+    for class_share in part.classes:
+        change = f"   {_change(class_share.change)}" if class_share.change else ""
+        fill, hours, share = FILLS[class_share.name] * 2, class_share.hours.text, class_share.share.text
+        yield f"{fill}  {class_share.name:<16}{hours:>11} h{share:>11}{change}"
     lost = f"   {part.lost.text} h without samples" if (part.lost.value or 0) >= 0.05 else ""
     yield f"    {'total':<16}{part.hours.text:>11} h{part.share.text:>11}{lost}"
 

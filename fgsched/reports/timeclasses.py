@@ -194,7 +194,7 @@ def is_up(event: HealthEvent) -> bool:
 
 
 def _down_at_begin(events: Sequence[HealthEvent], card: GpuRecord) -> tuple[float | None, str]:
-    last = next((one for one in reversed(events) if one.card == card.uuid), None)
+    last = next((event for event in reversed(events) if event.card == card.uuid), None)
     return (None, "") if last is None or is_up(last) else (last.at, last.detail)
 
 

@@ -168,17 +168,17 @@ def columns(by: str, *, wide: bool) -> tuple[Column, ...]:
 def table(facts: Facts, by: str, *, most: int = 0, wide: bool = False, empty: str) -> Table:
     """Return the table of the groups of a period: the `most` largest, and one row for the others."""
     groups = groups_of(facts, by, has_memory=wide)
-    shown, rest = (groups[:most], groups[most:]) if most and len(groups) > most + 1 else (groups, [])
+    shown, usage_groups = (groups[:most], groups[most:]) if most and len(groups) > most + 1 else (groups, [])
     total = total_of(groups, "total")
     total.waits = [facts.all_waits]
-    others = total_of(rest, f"{len(rest)} others")
-    others.waits = [wait for group in rest for wait in group.waits]
-    lines = [*shown, *([others] if rest else [])]
+    others = total_of(usage_groups, f"{len(usage_groups)} others")
+    others.waits = [wait for group in usage_groups for wait in group.waits]
+    lines = [*shown, *([others] if usage_groups else [])]
     shares = numbers.shares([group.charged for group in lines])
     largest = max((group.charged for group in lines), default=0.0)
     heads = columns(by, wide=wide)
     rows = [
-        _row(group, share, largest, heads, is_sum=bool(rest) and at == len(lines) - 1)
+        _row(group, share, largest, heads, is_sum=bool(usage_groups) and at == len(lines) - 1)
         for at, (group, share) in enumerate(zip(lines, shares, strict=True))
     ]
     whole = Number(100.0, "%", "100.0 %") if total.charged else numbers.unknown("%")

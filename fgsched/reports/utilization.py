@@ -64,9 +64,9 @@ def _lede(facts: Facts) -> tuple[str, ...]:
 
 
 def _packing(facts: Facts) -> Headline:
-    packed = sum(one.packed for one in facts.totals)
+    packed = sum(total.packed for total in facts.totals)
     now = numbers.share(facts.charged, packed)
-    before = numbers.share(facts.before.charged, sum(one.packed for one in facts.before.totals))
+    before = numbers.share(facts.before.charged, sum(total.packed for total in facts.before.totals))
     note = frame.fraction(facts.charged, packed)
     return Headline("packing", "Packing factor", now, note, numbers.points(now, before, 1))
 
@@ -126,8 +126,11 @@ def _last_day(facts: Facts) -> Section:
     rows = []
     for card in facts.cards:
         mine = slots[card.uuid]
-        sampled, active = sum(one.sampled for one in mine), sum(one.active for one in mine)
-        charged = active + sum(one.held + one.empty for one in mine)
+        sampled, active = (
+            sum(gpu_slot.sampled for gpu_slot in mine),
+            sum(gpu_slot.active for gpu_slot in mine),
+        )
+        charged = active + sum(gpu_slot.held + gpu_slot.empty for gpu_slot in mine)
         rows.append(
             GpuRow(
                 gpu=card.gpu,

@@ -98,13 +98,16 @@ def _account(name: str, submitter: Submitter, policy: Policy) -> str:
     """Return the account to charge; it must be declared, if any account is, and open to the user."""
     if not name or not policy.accounts:
         return name
-    allowed = [one for one in policy.accounts if not one.users or submitter.user in one.users]
-    if name not in {one.name for one in policy.accounts}:
-        raise Refused(f"invalid account: {shown(name)}", _choice([one.name for one in allowed], "account"))
-    if name not in {one.name for one in allowed}:
+    allowed = [account for account in policy.accounts if not account.users or submitter.user in account.users]
+    if name not in {account.name for account in policy.accounts}:
+        raise Refused(
+            f"invalid account: {shown(name)}",
+            _choice([charge_account.name for charge_account in allowed], "account"),
+        )
+    if name not in {charge_account.name for charge_account in allowed}:
         raise Refused(
             f"{submitter.user} may not charge account {name}",
-            _choice([one.name for one in allowed], "account"),
+            _choice([charge_account.name for charge_account in allowed], "account"),
         )
     return name
 
@@ -132,7 +135,7 @@ def _check_access(partition: Partition, submitter: Submitter, account: str) -> N
 def _check_quality(name: str, submitter: Submitter, account: str, policy: Policy) -> None:
     quality = policy.quality(name)
     if quality is None:
-        allowed = ", ".join(one.name for one in policy.qos)
+        allowed = ", ".join(qos.name for qos in policy.qos)
         raise Refused(f"invalid quality of service: {shown(name)}", f"This host has {allowed}.")
     if not submitter.is_operator and not quality.access.admits(submitter.user, submitter.groups, account):
         raise Refused(f"{submitter.user} may not use --qos={quality.name}", "Leave --qos out.")
@@ -142,7 +145,7 @@ def _check_resources(demand: Demand, policy: Policy) -> None:
     for name, count in demand.resources:
         there = policy.resource(name)
         if there is None:
-            allowed = ", ".join(["gpu", *(one.name for one in policy.resources)])
+            allowed = ", ".join(["gpu", *(resource.name for resource in policy.resources)])
             raise Refused(
                 f"invalid generic resource specification: there is no {shown(name)} here",
                 f"This host has {allowed}.",
@@ -177,11 +180,11 @@ def _check_reservation(
     if context.are_gpus_unknown:
         return
     demand, step = request.demand, context.limits.share_step
-    kept = {hold.gpu: hold for hold in reservation.holds}
+    holds = {hold.gpu: hold for hold in reservation.holds}
     fitting = [
         gpu
         for gpu in context.gpus
-        if gpu.index in kept and is_suitable(gpu, demand) and _is_within(demand, gpu, kept[gpu.index], step)
+        if gpu.index in holds and is_suitable(gpu, demand) and _is_within(demand, gpu, holds[gpu.index], step)
     ]
     if len(fitting) < demand.gpus:
         cards = ", ".join(f"{format_share(hold.share)} of GPU {hold.gpu}" for hold in reservation.holds)

@@ -35,7 +35,7 @@ class Capacity:
         self._free = list(free)
         self._at = {room.gpu.index: position for position, room in enumerate(self._free)}
         self._usable = {room.gpu.index: room.gpu.usable for room in self._free}
-        self._limits = {one.name: one.limits(limits) for one in policy.partitions}
+        self._limits = {partition.name: partition.limits(limits) for partition in policy.partitions}
         self._full: set[tuple[Demand, str, str | int]] = set()  # demands that did not fit
         self._calendar = Calendar.of(policy.reservations, self._running, self._free, now)
         self._blocked: set[tuple[str, LimitedUser]] = set()  # (partition, owner) at a limit of running jobs
@@ -77,9 +77,9 @@ class Capacity:
                 continue
             if self.blocking_rule(kind, name) is not None:
                 continue
-            found = self._place(kind, name)
-            if not isinstance(found, Shortfall):
-                return name, found
+            place = self._place(kind, name)
+            if not isinstance(place, Shortfall):
+                return name, place
         return None
 
     def rule(self, kind: JobClass, name: str) -> Shortfall | None:
@@ -153,37 +153,41 @@ class Capacity:
 
         if not is_enough(self._free) or is_enough(self.rooms_for(kind, name)):
             return None
-        found = self._calendar.blocking_reservation(until, is_enough)
-        window = {"need": kind.time_limit, "left": found.start, "total": found.end}
-        return Shortfall(Reason.RESERVATION, "room", who=found.name, **window)
+        blocking_reservation = self._calendar.blocking_reservation(until, is_enough)
+        window = {
+            "need": kind.time_limit,
+            "left": blocking_reservation.start,
+            "total": blocking_reservation.end,
+        }
+        return Shortfall(Reason.RESERVATION, "room", who=blocking_reservation.name, **window)
 
     def _place(self, kind: JobClass, name: str) -> tuple[Hold, ...] | Shortfall:
         """Return the holds of a job of the class in a partition beside all reservations, or the shortfall."""
         partition = self._policy.partition(name)
         assert partition is not None
         demand, limits, rooms = kind.demand, self._limits[name], self.rooms_for(kind, name)
-        found = attempt(demand, rooms, self._host, limits)
-        if isinstance(found, Shortfall):
+        place = attempt(demand, rooms, self._host, limits)
+        if isinstance(place, Shortfall):
             self._full.add((demand, name, self._visibility(kind)))
-            return self.reserved_for_others(kind, name, demand) or found
+            return self.reserved_for_others(kind, name, demand) or place
         if self._usage.has_limits and demand.gpus and not demand.share:
-            rooms, found = self._affordable(kind, name, rooms, found)
+            rooms, place = self._affordable(kind, name, rooms, place)
         until, pool = self._until(kind), kind.reservation
         relevant = [backfill for backfill in self.backfills.values() if not backfill.is_over(until)]
-        if not all(backfill.allows(demand, found, until, pool) for backfill in relevant):
-            found = self._place_beside(kind, rooms, limits, relevant)
-        if not isinstance(found, Shortfall) and self._usage.has_limits:
-            usage = self._usage_of(kind, name, found)
+        if not all(backfill.allows(demand, place, until, pool) for backfill in relevant):
+            place = self._place_beside(kind, rooms, limits, relevant)
+        if not isinstance(place, Shortfall) and self._usage.has_limits:
+            usage = self._usage_of(kind, name, place)
             if (shortfall := self._usage.blocking_limit(*usage)) is not None:
                 return shortfall
             if any(self.uses_up_limit_of(backfill, usage) for backfill in self.backfills.values()):
                 return Shortfall(Reason.RESERVED_FOR_TOP)
-        return found
+        return place
 
     def uses_up_limit_of(self, backfill: BackfillReservation, usage: LimitUsage) -> bool:
         """Tell whether a job with this usage would use up a limit that a reserved job needs."""
-        kept = backfill.usage if backfill.at < math.inf else None
-        return kept is not None and not self._usage.has_room_beside(kept, usage)
+        limit_usage = backfill.usage if backfill.at < math.inf else None
+        return limit_usage is not None and not self._usage.has_room_beside(limit_usage, usage)
 
     def _affordable(
         self, kind: JobClass, name: str, rooms: Sequence[Room], found: tuple[Hold, ...]
@@ -218,8 +222,8 @@ class Capacity:
             for room in rooms
             if all(backfill.has_room(cost(demand, room.gpu, step)) for backfill in here)
         ]
-        found = attempt(demand, left, self._host, limits) if left else reserved
-        return reserved if isinstance(found, Shortfall) else found
+        place = attempt(demand, left, self._host, limits) if left else reserved
+        return reserved if isinstance(place, Shortfall) else place
 
     def _usage_of(self, kind: JobClass, name: str, holds: Sequence[Hold]) -> LimitUsage:
         """Return the usage of limits by a job with these holds."""
@@ -245,12 +249,14 @@ class Capacity:
         assert partition is not None
         rooms, limits, before = self._rooms(partition), self._limits[name], self.backfills.values()
         if self._policy.reservations:
-            found = self._earliest(kind, partition)
+            backfill_reservation = self._earliest(kind, partition)
         else:
-            found = reserve(kind.demand, self._running, rooms, self._host, limits=limits, before=before)
-        if found is not None and self._usage.has_limits:
-            found.usage = self._least_usage(kind, partition)
-        return found
+            backfill_reservation = reserve(
+                kind.demand, self._running, rooms, self._host, limits=limits, before=before
+            )
+        if backfill_reservation is not None and self._usage.has_limits:
+            backfill_reservation.usage = self._least_usage(kind, partition)
+        return backfill_reservation
 
     def _earliest(self, kind: JobClass, partition: Partition) -> BackfillReservation | None:
         """Return the earliest backfill reservation beside operators' reservations; capacity can shrink."""
@@ -263,12 +269,12 @@ class Capacity:
                     free[hold.gpu] = free[hold.gpu].less(hold)
         limits = self._limits[partition.name]
         ends = sorted({job.until for job in self._running if job.until > self._now})
+        reservations = self._policy.reservations
+        later = {float(reservation.end) for reservation in reservations if reservation.end > self._now}
         tried = 0
-        for at in sorted(
-            {*ends, *(float(one.end) for one in self._policy.reservations if one.end > self._now)}
-        ):
-            rooms, left = after_ends((job for job in self._running if job.until <= at), free, host)
-            if isinstance(attempt(kind.demand, rooms, left, limits), Shortfall):
+        for at in sorted(later.union(ends)):
+            rooms, host_room = after_ends((job for job in self._running if job.until <= at), free, host)
+            if isinstance(attempt(kind.demand, rooms, host_room, limits), Shortfall):
                 continue
             tried += at in ends
             if tried > _MAX_ENDS and at in ends[:-1]:
@@ -279,16 +285,14 @@ class Capacity:
                 continue
             alive = [job for job in self._running if job.until > at]
             until = at + kind.time_limit if kind.time_limit else math.inf
-            rooms = list(
-                Calendar.of(self._policy.reservations, alive, rooms, at).rooms(kind.reservation, until)
-            )
-            found = attempt(kind.demand, rooms, left, limits)
+            rooms = list(Calendar.of(reservations, alive, rooms, at).rooms(kind.reservation, until))
+            found = attempt(kind.demand, rooms, host_room, limits)
             if not isinstance(found, Shortfall):
                 there = {room.gpu.index: room for room in rooms}
                 spare = {hold.gpu: there[hold.gpu].less(hold) for hold in found}
-                left, max_jobs = left.less(kind.demand), limits.max_jobs_per_gpu
+                host_room, max_jobs = host_room.less(kind.demand), limits.max_jobs_per_gpu
                 return BackfillReservation(
-                    at, kind.demand, found, spare, left, pool=kind.reservation, max_jobs=max_jobs
+                    at, kind.demand, found, spare, host_room, pool=kind.reservation, max_jobs=max_jobs
                 )
         return None
 
@@ -298,8 +302,8 @@ class Capacity:
         for name in kind.partitions:
             shortfall = self.blocking_rule(kind, name)
             if shortfall is None:
-                found = self._place(kind, name)
-                shortfall = found if isinstance(found, Shortfall) else None
+                place = self._place(kind, name)
+                shortfall = place if isinstance(place, Shortfall) else None
             if shortfall is not None:
                 first = first or shortfall
         return first

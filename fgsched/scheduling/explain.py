@@ -32,13 +32,13 @@ def blockers(snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None) ->
     if any(start.job_id == job.id for start in decided.starts):
         return []
     kind, capacity = job.kind, snapshot.capacity()
-    found = [each for name in kind.partitions for each in _in_partition(snapshot, capacity, kind, name)]
-    if not any(each.cause.reason is not Reason.RESERVED_FOR_TOP for each in found):
+    found = [blocker for name in kind.partitions for blocker in _in_partition(snapshot, capacity, kind, name)]
+    if not any(blocker.cause.reason is not Reason.RESERVED_FOR_TOP for blocker in found):
         found += _reservations(snapshot, kind, decided)
     shown = decided.shortfall(kind)
-    if shown is not None and all(each.cause != shown for each in found):
+    if shown is not None and all(blocker.cause != shown for blocker in found):
         found.append(Blocker(shown, partition=kind.partitions[0]))
-    return sorted(dict.fromkeys(found), key=lambda each: each.cause != shown)
+    return sorted(dict.fromkeys(found), key=lambda fromkey: fromkey.cause != shown)
 
 
 def _in_partition(snapshot: Snapshot, capacity: Capacity, kind: JobClass, name: str) -> Iterator[Blocker]:
@@ -162,7 +162,7 @@ def advice(
     Between the steps the queue of `snapshot` may have a changed job.
     """
     decided = decided or (yield from snapshot.plan_in_steps())
-    found: list[StartAdvice] = []
+    start_advices: list[StartAdvice] = []
     tries = 0
     for changes in _changes(snapshot, job, decided):
         for change in changes:  # the smallest change first: the first that is sufficient is taken
@@ -172,9 +172,9 @@ def advice(
             start = (yield from _start_with(snapshot, change.job)) if tries <= most else None
             yield
             if start is not None:
-                found.append(StartAdvice(change, start))
+                start_advices.append(StartAdvice(change, start))
                 break
-    return sorted(found, key=lambda each: each.change.size)
+    return sorted(start_advices, key=lambda start_advice: start_advice.change.size)
 
 
 def _may_fit(snapshot: Snapshot, job: QueuedJob) -> bool:
@@ -358,7 +358,7 @@ def forecast(
     queue of `snapshot` is changed by the steps, and restored at the end.
     """
     later = _begun(snapshot, ends)
-    found: dict[int, Expected] = {}
+    expecteds: dict[int, Expected] = {}
     taken: list[QueuedJob] = []
     missing, at = set(wanted), snapshot.now
     try:
@@ -374,14 +374,14 @@ def forecast(
             for start in decided.starts:
                 if start.job_id in missing:
                     missing.discard(start.job_id)
-                    found[start.job_id] = Expected(at, start.holds, start.partition, tuple(later.over))
+                    expecteds[start.job_id] = Expected(at, start.holds, start.partition, tuple(later.over))
                 _take(snapshot, later, start, taken, length=length, at=at)
             if not missing or (at := later.end_next()) == math.inf:
-                return Forecast(found)
+                return Forecast(expecteds)
             yield
     finally:
         _put_back(snapshot, taken)
-    return Forecast(found, is_cut_off=True)
+    return Forecast(expecteds, is_cut_off=True)
 
 
 def _begun(snapshot: Snapshot, ends: Callable[[Running], float]) -> _Later:

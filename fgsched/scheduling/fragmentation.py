@@ -78,20 +78,22 @@ class Fragmentation:
         if gpu.state is not GpuState.OK:
             return -1
         key = (gpu.model, gpu.usable, share, memory)
-        found = self._ids.get(key)
-        if found is None:
-            found = self._ids[key] = len(self._cards)
+        number = self._ids.get(key)
+        if number is None:
+            number = self._ids[key] = len(self._cards)
             self._cards.append(self._profile(gpu, share, memory))
-        return found
+        return number
 
     def host(self, cpus: int, cards: Iterable[int]) -> int:
         """Return the fragmentation of a host with these free CPUs and GPUs."""
         key = (cpus, *sorted(cards))
-        found = self._hosts.get(key)
-        if found is None:
-            known = [self._cards[card] for card in key[1:] if card >= 0]
-            found = self._hosts[key] = self._measure(cpus, known) if known and self._shapes else 0
-        return found
+        host = self._hosts.get(key)
+        if host is None:
+            gpu_profiles = [self._cards[card] for card in key[1:] if card >= 0]
+            host = self._hosts[key] = (
+                self._measure(cpus, gpu_profiles) if gpu_profiles and self._shapes else 0
+            )
+        return host
 
     def _profile(self, gpu: Gpu, share: int, memory: int) -> _GpuProfile:
         idle = max(0, min(share, memory * WHOLE // max(1, gpu.usable)))
@@ -125,7 +127,9 @@ class Fragmentation:
     def _caps(self, cpus: int) -> list[int]:
         """Return how many requests of each shape the CPUs permit; -1 for a shape with several GPUs."""
         if self._cached_limits[0] != cpus:
-            limits = [cpus // max(1, one.demand.cpus) if one.demand.gpus == 1 else -1 for one in self._shapes]
+            limits = [
+                cpus // max(1, shape.demand.cpus) if shape.demand.gpus == 1 else -1 for shape in self._shapes
+            ]
             self._cached_limits = (cpus, limits)
         return self._cached_limits[1]
 
@@ -163,8 +167,8 @@ class Recent:
 
     def measure(self, step: int) -> Fragmentation:
         """Return the measure, which is recomputed when an eighth of the requests is new."""
-        made = self._measures.get(step)
-        if made is None or made.is_full or self._new > len(self._requests) // 8:
+        measure = self._measures.get(step)
+        if measure is None or measure.is_full or self._new > len(self._requests) // 8:
             mix = Counter(self._requests)
             mix[_WHOLE_CARD] += 1 + len(self._requests) // _EXPECTED
             self._measures = {step: Fragmentation(mix.most_common(_SHAPES), step=step)}

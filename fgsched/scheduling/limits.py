@@ -125,42 +125,42 @@ class UsageCount:
     def take(self, partition: str, who: LimitedUser, share: int, seconds: float) -> None:
         """Count a running job with `share` ten-thousandths that may still use `seconds` GPU seconds."""
         for scope in self._of(partition, who):
-            found = self._used_in.setdefault(scope.key, _ScopeUsage())
-            found.jobs += 1
-            found.share += share
-            found.seconds += seconds
+            scope_usage = self._used_in.setdefault(scope.key, _ScopeUsage())
+            scope_usage.jobs += 1
+            scope_usage.share += share
+            scope_usage.seconds += seconds
 
     def blocking_limit(
         self, partition: str, who: LimitedUser, share: int, seconds: float
     ) -> Shortfall | None:
         """Return the limit that one more job with `share` ten-thousandths would exceed, or None."""
-        found = self.blocking_limits(partition, who, share, seconds)
-        return next((shortfall for _, shortfall in found), None)
+        blocking_limits = self.blocking_limits(partition, who, share, seconds)
+        return next((shortfall for _, shortfall in blocking_limits), None)
 
     def blocking_limits(
         self, partition: str, who: LimitedUser, share: int, seconds: float
     ) -> Iterator[tuple[Scope, Shortfall]]:
         """Yield every limit that one more job with `share` ten-thousandths would exceed."""
         for scope in self._of(partition, who):
-            limits, found = scope.limits, self._used_in.get(scope.key, _UNUSED)
-            if limits.running and found.jobs >= limits.running:
+            limits, scope_usage = scope.limits, self._used_in.get(scope.key, _UNUSED)
+            if limits.running and scope_usage.jobs >= limits.running:
                 yield (
                     scope,
                     Shortfall(
                         scope.jobs,
                         "running",
                         need=1,
-                        left=limits.running - found.jobs,
+                        left=limits.running - scope_usage.jobs,
                         total=limits.running,
                         who=scope.label,
                     ),
                 )
-            if limits.share and found.share + share > limits.share:
-                left = limits.share - found.share
+            if limits.share and scope_usage.share + share > limits.share:
+                left = limits.share - scope_usage.share
                 label, most = scope.label, limits.share
                 yield scope, Shortfall(scope.gpus, "gpus", need=share, left=left, total=most, who=label)
             if limits.gpu_seconds:
-                left_s = limits.gpu_seconds - self._used.get(scope.key, 0.0) - found.seconds
+                left_s = limits.gpu_seconds - self._used.get(scope.key, 0.0) - scope_usage.seconds
                 if seconds > left_s or left_s <= 0:
                     need, left, total = -(-int(seconds) // 60), int(left_s) // 60, limits.gpu_seconds // 60
                     reason = Reason.ACCOUNT_GPU_MINUTES
@@ -175,9 +175,9 @@ class UsageCount:
         for scope in self._of(part.partition, part.who):
             if scope.key not in shared:
                 continue
-            limits, found = scope.limits, self._used_in.get(scope.key, _UNUSED)
-            share, seconds = (found.share, found.seconds + self._used.get(scope.key, 0.0))
-            if limits.running and found.jobs + 2 > limits.running:
+            limits, scope_usage = scope.limits, self._used_in.get(scope.key, _UNUSED)
+            share, seconds = (scope_usage.share, scope_usage.seconds + self._used.get(scope.key, 0.0))
+            if limits.running and scope_usage.jobs + 2 > limits.running:
                 return False
             if limits.share and share + part.share + other.share > limits.share:
                 return False

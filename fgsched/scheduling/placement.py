@@ -165,10 +165,10 @@ def is_of_type(gpu: Gpu, wanted: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _has(model: str, features: tuple[str, ...], profile: str, is_named: bool, wanted: str) -> bool:
-    name, own = _plain(model), {_plain(feature) for feature in features}
+    name, own_features = _plain(model), {_plain(feature) for feature in features}
 
     def names_instance(term: str) -> bool:
-        return term in own or bool(profile and _names_profile(term, name, profile.lower()))
+        return term in own_features or bool(profile and _names_profile(term, name, profile.lower()))
 
     def has(term: str) -> bool:
         return names_instance(term) or term in name

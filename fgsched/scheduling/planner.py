@@ -357,13 +357,13 @@ class Snapshot(Struct, frozen=True):
 def demand_parts(demand: Demand) -> list[Demand]:
     """Return the parts of a demand that can be short independently."""
     nothing = Demand(cpus=0)
-    found = [replace(nothing, cpus=demand.cpus)]
+    demands = [replace(nothing, cpus=demand.cpus)]
     if demand.host_memory:
-        found.append(replace(nothing, host_memory=demand.host_memory))
-    found += [replace(nothing, resources=((name, count),)) for name, count in demand.resources]
+        demands.append(replace(nothing, host_memory=demand.host_memory))
+    demands += [replace(nothing, resources=((name, count),)) for name, count in demand.resources]
     if demand.gpus:
-        found.append(replace(demand, cpus=0, host_memory=0, resources=()))
-    return found
+        demands.append(replace(demand, cpus=0, host_memory=0, resources=()))
+    return demands
 
 
 def ends_by(job: Running, time: float) -> bool:

@@ -27,13 +27,13 @@ _RANK = {SUSPEND: 0, REQUEUE: 1, CANCEL: 2}
 
 def preempt_rule_for(policy: Policy, kind: JobClass, partition: str, job: Running) -> PreemptRule | None:
     """Return the rule by which a running job may be preempted for this job class in a partition, or None."""
-    its, own = policy.partition(job.partition), policy.quality(job.who.qos)
+    its, qos = policy.partition(job.partition), policy.quality(job.who.qos)
     there, quality = policy.partition(partition), policy.quality(kind.who.qos)
     by_partition = its is not None and there is not None and its.name in there.preempt
-    by_quality = own is not None and quality is not None and own.name in quality.preempt
+    by_quality = qos is not None and quality is not None and qos.name in quality.preempt
     if not (by_partition or by_quality):
         return None
-    ways = [one.preempt_rule for one in (own, its) if one is not None]
+    ways = [one.preempt_rule for one in (qos, its) if one is not None]
     modes = [way.mode for way in ways if way.mode] or [REQUEUE]
     if OFF in modes:
         return None
@@ -116,9 +116,9 @@ def _with(room: Room, hold: Hold, *, remainder: bool) -> Room:
 def without(snapshot: Snapshot, victims: Sequence[Victim]) -> Snapshot:
     """Return the snapshot after these jobs were preempted."""
     gone = {victim.job.id for victim in victims}
-    left = [job for victim in victims if (job := victim.remainder) is not None]
+    jobs = [job for victim in victims if (job := victim.remainder) is not None]
     rooms, host = freed(snapshot.free, snapshot.host, victims)
-    running = [job for job in snapshot.running if job.id not in gone] + left
+    running = [job for job in snapshot.running if job.id not in gone] + jobs
     return replace(snapshot, running=running, free=rooms, host=host)
 
 
@@ -129,15 +129,15 @@ def candidates(
     policy = snapshot.queue.order.policy
     usable = {room.gpu.index: room.gpu.usable for room in snapshot.free}
     found = []
-    for one in occupants:
-        how = preempt_rule_for(policy, kind, partition, one.job)
-        age = max(0.0, snapshot.now - one.since)
-        if how is None or age < how.exempt or one.job.reservation not in ("", kind.reservation):
+    for occupant in occupants:
+        how = preempt_rule_for(policy, kind, partition, occupant.job)
+        age = max(0.0, snapshot.now - occupant.since)
+        if how is None or age < how.exempt or occupant.job.reservation not in ("", kind.reservation):
             continue
-        mode = CANCEL if how.mode == REQUEUE and not one.may_requeue else how.mode
-        share = sum(charged(hold, usable.get(hold.gpu, 0)) for hold in one.job.holds)
+        mode = CANCEL if how.mode == REQUEUE and not occupant.may_requeue else how.mode
+        share = sum(charged(hold, usable.get(hold.gpu, 0)) for hold in occupant.job.holds)
         loss = 0.0 if mode == SUSPEND else age * share / WHOLE
-        found.append(Victim(one.job, mode, how.grace, loss, age))
+        found.append(Victim(occupant.job, mode, how.grace, loss, age))
     return sorted(found, key=lambda victim: victim.cost)
 
 
@@ -176,7 +176,7 @@ def _precedes_all(after: Snapshot, job: QueuedJob, chosen: Iterable[Victim]) -> 
     with after.with_claim(job.kind):
         where = next((start.partition for start in after.plan().starts if start.job_id == job.id), "")
     return where != "" and all(
-        preempt_rule_for(policy, job.kind, where, each.job) is not None for each in chosen
+        preempt_rule_for(policy, job.kind, where, victim.job) is not None for victim in chosen
     )
 
 
@@ -204,8 +204,8 @@ def victim_sets(demand: Demand, found: Sequence[Victim], capacity: _FreeCapacity
 
 
 def _set_cost(chosen: Sequence[Victim]) -> tuple[float, int, float, list[int]]:
-    loss, age = sum(one.loss for one in chosen), sum(one.age for one in chosen)
-    return loss, len(chosen), age, sorted(one.job.id for one in chosen)
+    loss, age = sum(victim.loss for victim in chosen), sum(victim.age for victim in chosen)
+    return loss, len(chosen), age, sorted(victim.job.id for victim in chosen)
 
 
 def _sufficient_sets(
@@ -213,13 +213,13 @@ def _sufficient_sets(
 ) -> Iterator[Sequence[Victim]]:
     """Yield sets that free enough: single jobs, pairs, all jobs of a GPU, and jobs added cheapest first."""
     few = found[:_MAX_PAIRED]
-    for chosen in [*((one,) for one in found), *combinations(few, 2)]:
+    for chosen in [*((victim,) for victim in found), *combinations(few, 2)]:
         if capacity.without(chosen).fits_now(demand):
             yield chosen
     yield _completed_set(demand, (), found, capacity)
     cleared = _by_gpu(demand, found, capacity)
     for first in range(max(0, len(cleared) - demand.gpus + 1) if demand.gpus else 0):
-        together = {one.job.id: one for card in cleared[first : first + demand.gpus] for one in card}
+        together = {victim.job.id: victim for card in cleared[first : first + demand.gpus] for victim in card}
         yield _completed_set(demand, tuple(together.values()), found, capacity)
 
 
@@ -227,7 +227,7 @@ def _by_gpu(demand: Demand, found: Sequence[Victim], capacity: _FreeCapacity) ->
     """Return for each GPU that can be cleared enough the jobs to remove from it, cheapest GPU first."""
     cleared = []
     for room in capacity.rooms:
-        here = [one for one in found if any(hold.gpu == room.gpu.index for hold in one.job.holds)]
+        here = [victim for victim in found if any(hold.gpu == room.gpu.index for hold in victim.job.holds)]
         taken: list[Victim] = []
         while (enough := _has_room(demand, room, taken, capacity.limits)) is False and here:
             taken.append(here.pop(0))
@@ -246,7 +246,7 @@ def _completed_set(
 ) -> Sequence[Victim]:
     """Add the cheapest other jobs one by one until the set frees enough."""
     chosen = list(chosen)
-    others = iter([one for one in found if one not in chosen])
+    others = iter([victim for victim in found if victim not in chosen])
     while not capacity.without(chosen).fits_now(demand):
         chosen.append(next(others))
     return chosen

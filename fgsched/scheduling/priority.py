@@ -68,12 +68,12 @@ class PriorityBasis(Struct, frozen=True, kw_only=True):
 
     def _place(self, name: str) -> float:
         """Return 1 for the first partition, and less for each later one."""
-        names = [one.name for one in self.policy.partitions]
+        names = [partition.name for partition in self.policy.partitions]
         return 1.0 - names.index(name) / len(names) if name in names else 0.0
 
     def _quality(self, name: str) -> float:
         quality = self.policy.quality(name)
-        highest = max((one.priority for one in self.policy.qos), default=0)
+        highest = max((qos.priority for qos in self.policy.qos), default=0)
         return quality.priority / highest if quality and highest else 0.0
 
     def _size(self, demand: Demand) -> float:
@@ -140,7 +140,7 @@ def standings(
     A user's own usage counts fully. If there are several accounts, a part of the usage of the other users of
     the account counts as well, in proportion to the user's shares.
     """
-    members: dict[str, set[str]] = {one.name: set() for one in policy.accounts}
+    members: dict[str, set[str]] = {charge_account.name: set() for charge_account in policy.accounts}
     for owner, user in (*used, *owners):
         members.setdefault(owner, set()).add(user)
     total = sum(used.values())

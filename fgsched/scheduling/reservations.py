@@ -42,12 +42,12 @@ class Calendar(Struct):
     def of(
         cls, reservations: Iterable[Reservation], running: Sequence[Running], free: Sequence[Room], now: float
     ) -> "Calendar":
-        current = [one for one in reservations if one.end > now]
-        made = cls(current, free, now)
-        for at in sorted({max(now, one.start) for one in current}):
-            made._boundaries.append(_Boundary(at, _free_at(current, running, free, at, is_now=at == now)))
-        made._held = {one.name: _members(one, running) for one in current}
-        return made
+        current = [reservation for reservation in reservations if reservation.end > now]
+        calendar = cls(current, free, now)
+        for at in sorted({max(now, reservation.start) for reservation in current}):
+            calendar._boundaries.append(_Boundary(at, _free_at(current, running, free, at, is_now=at == now)))
+        calendar._held = {reservation.name: _members(reservation, running) for reservation in current}
+        return calendar
 
     def relevant(self, until: float) -> int:
         """Return the number of capacity changes before `until` (epoch seconds)."""
@@ -64,7 +64,7 @@ class Calendar(Struct):
         if count not in self._seen:
             moments = [boundary.rooms for boundary in self._boundaries[:count]]
             self._seen[count] = [
-                _minimum(room, [there[room.gpu.index] for there in moments]) for room in self.free
+                _minimum(room, [moment[room.gpu.index] for moment in moments]) for room in self.free
             ]
         return self._seen[count]
 
@@ -88,13 +88,17 @@ class Calendar(Struct):
         for count, boundary in enumerate(self._boundaries, 1):
             if boundary.at >= until or not is_enough(self._open(count)):
                 break
-        active = [one for one in self.reservations if one.start <= boundary.at < one.end]
-        return max(active, key=lambda one: (one.start, one.name))
+        active = [
+            reservation
+            for reservation in self.reservations
+            if reservation.start <= boundary.at < reservation.end
+        ]
+        return max(active, key=lambda reservation: (reservation.start, reservation.name))
 
     def take(self, holds: Iterable[Hold], until: float, name: str) -> None:
         """Remove the holds of a job of reservation `name` ("": none) until `until` (epoch seconds)."""
         self._seen.clear()
-        of_it = {one.name: one for one in self.reservations}.get(name)
+        of_it = {reservation.name: reservation for reservation in self.reservations}.get(name)
         for hold in holds:
             if of_it is not None:
                 taken, bytes_ = self._held[name].get(hold.gpu, _NONE)
@@ -170,7 +174,9 @@ def reservation_rule(
 
 def boundaries(reservations: Iterable[Reservation], now: float) -> list[float]:
     """Return the times at which reservations begin or end, in order."""
-    return sorted({float(at) for one in reservations for at in (one.start, one.end) if at > now})
+    return sorted(
+        {float(at) for reservation in reservations for at in (reservation.start, reservation.end) if at > now}
+    )
 
 
 def find_overbooking(
@@ -211,15 +217,15 @@ def conflicting_jobs(
         for hold in job.holds:
             if hold.gpu in free:
                 free[hold.gpu] = _reduced(free[hold.gpu], -hold.share, -hold.memory)
-    beside = [one for one in others if one.name != reservation.name and _overlap(one, reservation)]
+    beside = [other for other in others if other.name != reservation.name and _overlap(other, reservation)]
     starts = {max(now, reservation.start, one.start) for one in beside} | {max(now, reservation.start)}
-    found: set[int] = set()
+    jobs: set[int] = set()
     for at in starts:
         left = _free_at(beside, outside, free.values(), at, is_now=at == now)
         shortfall = {hold.gpu for hold in reservation.holds if _lacks(left.get(hold.gpu), hold)}
         stay = [job for job in outside if at == now or job.until > at]
-        found |= {job.id for job in stay if shortfall & {hold.gpu for hold in job.holds}}
-    return sorted(found)
+        jobs |= {job.id for job in stay if shortfall & {hold.gpu for hold in job.holds}}
+    return sorted(jobs)
 
 
 def _lacks(room: Room | None, hold: Hold) -> bool:

@@ -69,9 +69,9 @@ class RunHistory:
     def __init__(self, runs: Iterable[CompletedRun] = ()) -> None:
         self._runs: dict[Work, list[CompletedRun]] = {}
         for run in runs:
-            kept = self._runs.setdefault((run.uid, run.work), []) if run.work else []
-            if len(kept) < KEPT:
-                kept.append(run)
+            completed_runs = self._runs.setdefault((run.uid, run.work), []) if run.work else []
+            if len(completed_runs) < KEPT:
+                completed_runs.append(run)
 
     def likely(self, work: Work, time_limit: int, part: float = 0.5, *, elapsed: float = 0.0) -> float | None:
         """Return the seconds that `part` of the runs did not exceed; None: not known.

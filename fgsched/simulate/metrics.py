@@ -199,18 +199,18 @@ def measure(simulated: Simulated) -> Metrics:
     rows = [_waits(name, some) for name, some in by_class.items() if some]
     if outcomes:
         rows.append(_waits("all", outcomes))
-    first = min((one.task.submitted for one in outcomes), default=0.0)
-    last_submission = max((one.task.submitted for one in outcomes), default=0.0)
-    last = max((one.ended for one in outcomes), default=0.0)
+    first = min((task_outcome.task.submitted for task_outcome in outcomes), default=0.0)
+    last_submission = max((task_outcome.task.submitted for task_outcome in outcomes), default=0.0)
+    last = max((task_outcome.ended for task_outcome in outcomes), default=0.0)
     overtaken = _overtaken(outcomes)
     return Metrics(
         waits=tuple(rows),
         was=_recorded_waits(outcomes),
-        longest=max(overtaken, key=lambda one: one.wait, default=None),
-        most=max(overtaken, key=lambda one: (one.by, one.wait), default=None),
+        longest=max(overtaken, key=lambda overtaken: overtaken.wait, default=None),
+        most=max(overtaken, key=lambda overtaken: (overtaken.by, overtaken.wait), default=None),
         made_room=_preemption_cost(outcomes),
         unstarted=simulated.unstarted,
-        gpu_hours=_hours(run for one in outcomes for run in one.runs),
+        gpu_hours=_hours(run for task_outcome in outcomes for run in task_outcome.runs),
         allocated=_allocated(outcomes, simulated.cards, first, last_submission),
         overall=_allocated(outcomes, simulated.cards, first, last),
         hours=(last - first) / _HOUR,
@@ -224,15 +224,17 @@ def _hours(runs: Iterable[TaskRun]) -> float:
 
 
 def _preemption_cost(outcomes: Iterable[TaskOutcome]) -> PreemptionCost | None:
-    preempted = [one for one in outcomes if one.requeued or one.suspended or one.is_cancelled]
+    preempted = [
+        outcome for outcome in outcomes if outcome.requeued or outcome.suspended or outcome.is_cancelled
+    ]
     if not preempted:
         return None
     return PreemptionCost(
         jobs=len(preempted),
-        requeued=sum(one.requeued for one in preempted),
-        cancelled=sum(one.is_cancelled for one in preempted),
-        suspended=sum(one.suspended for one in preempted),
-        gpu_hours=_hours(run for one in preempted for run in one.lost_runs),
+        requeued=sum(task_outcome.requeued for task_outcome in preempted),
+        cancelled=sum(task_outcome.is_cancelled for task_outcome in preempted),
+        suspended=sum(task_outcome.suspended for task_outcome in preempted),
+        gpu_hours=_hours(run for task_outcome in preempted for run in task_outcome.lost_runs),
     )
 
 
@@ -241,8 +243,11 @@ def _class(demand: Demand) -> str:
 
 
 def _waits(name: str, outcomes: Sequence[TaskOutcome]) -> Waits:
-    waits = sorted(one.wait for one in outcomes)
-    runs = ((one.wait + one.suspended_time + one.lost, max(_SHORTEST, one.ran)) for one in outcomes)
+    waits = sorted(outcome.wait for outcome in outcomes)
+    runs = (
+        (outcome.wait + outcome.suspended_time + outcome.lost, max(_SHORTEST, outcome.ran))
+        for outcome in outcomes
+    )
     return Waits(
         name=name,
         jobs=len(waits),
@@ -257,7 +262,7 @@ def _waits(name: str, outcomes: Sequence[TaskOutcome]) -> Waits:
 
 def _recorded_waits(outcomes: Iterable[TaskOutcome]) -> Waits | None:
     """Return the wait times that the trace recorded."""
-    real = [_recorded(one, waited) for one in outcomes if (waited := one.task.waited) is not None]
+    real = [_recorded(outcome, waited) for outcome in outcomes if (waited := outcome.task.waited) is not None]
     return _waits("as it was", real) if real else None
 
 
@@ -274,20 +279,24 @@ def percentile(ordered: Sequence[float], part: int) -> float:
 def _overtaken(outcomes: Iterable[TaskOutcome]) -> list[Overtaken]:
     """Count for each job the jobs that were submitted later and started earlier."""
     later: list[float] = []  # sorted starts of the jobs that were submitted later
-    found = []
-    for number, one in reversed(list(enumerate(outcomes, 1))):
-        found.append(
-            Overtaken(job=one.task.id or number, by=bisect(later, one.started - 1e-9), wait=one.wait)
+    overtakens = []
+    for number, task_outcome in reversed(list(enumerate(outcomes, 1))):
+        overtakens.append(
+            Overtaken(
+                job=task_outcome.task.id or number,
+                by=bisect(later, task_outcome.started - 1e-9),
+                wait=task_outcome.wait,
+            )
         )
-        insort(later, one.started)
-    return found
+        insort(later, task_outcome.started)
+    return overtakens
 
 
 def _allocated(outcomes: Iterable[TaskOutcome], cards: int, begin: float, end: float) -> float:
     """Return the part of the GPUs that was allocated between two times in seconds, from 0 to 1."""
     if end <= begin or not cards:
         return 0.0
-    runs = (run for one in outcomes for run in one.runs)
+    runs = (run for outcome in outcomes for run in outcome.runs)
     held = sum(max(0.0, min(run.ended, end) - max(run.began, begin)) * run.share for run in runs)
     return held / (cards * WHOLE * (end - begin))
 
@@ -297,9 +306,9 @@ def _curve(outcomes: Sequence[TaskOutcome], cards: int, begin: float, end: float
     if end <= begin:
         return
     interval = (end - begin) / _POINTS
-    runs = (run for one in outcomes for run in one.runs)
+    runs = (run for outcome in outcomes for run in outcome.runs)
     held = _areas([(run.began - begin, run.ended - begin, run.share) for run in runs], interval)
-    waits = (wait for one in outcomes for wait in one.waits)
+    waits = (wait for outcome in outcomes for wait in outcome.waits)
     waiting = _areas([(since - begin, until - begin, 1) for since, until in waits], interval)
     for number, (share, jobs) in enumerate(zip(held, waiting, strict=True), 1):
         of_all = share / interval / (cards * WHOLE) if cards else 0.0

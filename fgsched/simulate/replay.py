@@ -89,8 +89,8 @@ class VirtualHost:
     def step(self, before: Job, after: Job, now: float, *, over: Job | None = None) -> bool:
         """Replace a job by its next state, and charge a run that ended; `over` is its record."""
         if before.holds and not after.holds:
-            given = self.jobtable.given.get(before.id, ())
-            self._charges.charge(over or before, given, now, self.policy)
+            gpu_allocations = self.jobtable.given.get(before.id, ())
+            self._charges.charge(over or before, gpu_allocations, now, self.policy)
         self._record(before, after, now)
         self.jobtable.put(after)
         return True
@@ -211,8 +211,8 @@ class VirtualHost:
             share = sum(hold.share for hold in after.holds)
             self._runs.setdefault(after.id, []).append(TaskRun(after.attempt, now, now, share))
         if after.state.is_final:
-            task, found = self._tasks[after.id - 1], tuple(self._runs.pop(after.id))
-            self.outcomes[after.id] = TaskOutcome(task=task, runs=found, state=after.state)
+            task, task_runs = self._tasks[after.id - 1], tuple(self._runs.pop(after.id))
+            self.outcomes[after.id] = TaskOutcome(task=task, runs=task_runs, state=after.state)
 
 
 def _is_running(job: Job) -> bool:
@@ -339,12 +339,12 @@ def one_more_card(facts: Facts, limits: HostLimits, most: int = _MOST) -> tuple[
     host = SimHost(gpus=gpus, limits=limits, policy=Policy())
     tasks, _ = runnable([_task(run) for run in latest], gpus, limits)
     now = _waits(tasks, host)
-    found = []
+    replayeds = []
     for model in dict.fromkeys(card.model for card in facts.cards):
         card = next(card for card in facts.cards if card.model == model)
         added = structs.replace(_gpu(len(gpus), card), uuid="one-more")
         then = _waits(tasks, SimHost(gpus=(*gpus, added), limits=limits, policy=Policy()))
-        found.append(
+        replayeds.append(
             Replayed(
                 model=model_name(model),
                 jobs=len(tasks),
@@ -357,7 +357,7 @@ def one_more_card(facts: Facts, limits: HostLimits, most: int = _MOST) -> tuple[
                 ninety=quantile(then, 90) or 0.0,
             )
         )
-    return tuple(found)
+    return tuple(replayeds)
 
 
 def _waits(tasks: Sequence[Task], host: SimHost) -> list[float]:

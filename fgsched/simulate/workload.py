@@ -131,14 +131,14 @@ def read(file: str, text: str) -> Workload:
 def _accounts(file: str, text: str) -> Workload:
     try:
         jobs = read_json(text)["jobs"]
-        found = [_job(job) for job in jobs]
+        accounts = [_job(job) for job in jobs]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise BadUsage(
             f"{file}: this is not the output of fgacct --json: {error!r}", "Use fgacct --json -a -S …"
         ) from error
-    tasks = [task for task in found if task]
+    tasks = [task for task in accounts if task]
     return Workload.of(
-        tasks, f"{counted(len(tasks), 'job')} of {Path(file).name}", left_out=len(found) - len(tasks)
+        tasks, f"{counted(len(tasks), 'job')} of {Path(file).name}", left_out=len(accounts) - len(tasks)
     )
 
 

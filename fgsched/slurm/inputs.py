@@ -110,10 +110,10 @@ def with_variables(name: str, words: Sequence[str], environ: Mapping[str, str]) 
     if not any(variable in environ for variable in variables):
         return list(words)
     try:
-        given = {option for option, _ in parse(known, words, permute=True)[0]}
+        options = {option for option, _ in parse(known, words, permute=True)[0]}
     except BadLine:  # the command refuses it
         return list(words)
-    return [*_spelled(variables, environ, given), *words]
+    return [*_spelled(variables, environ, options), *words]
 
 
 def _spelled(variables: Mapping[str, str], environ: Mapping[str, str], given: Iterable[str]) -> list[str]:

@@ -221,8 +221,8 @@ def _rows(kind: str, asked: Mapping[str, str], *, related: bool) -> list[Any]:
     with Client(find_places()) as client:
         there = client.call(protocol.ListAssociations())
     if kind == "qos":
-        known = there.qos or [Qos(name="normal")]
-        return [one for one in known if _named(asked.get("qos", ""), one.name)]
+        qoses = there.qos or [Qos(name="normal")]
+        return [qos for qos in qoses if _named(asked.get("qos", ""), qos.name)]
     rows = associations(there)
     if kind == "user" and not related:
         rows = list({row.user: row for row in rows if row.user}.values())

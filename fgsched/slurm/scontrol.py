@@ -192,12 +192,12 @@ def _partitions(named: Sequence[str], given: Mapping[str, str]) -> str:
 
     with Client(find_places()) as client:
         try:
-            found = partitions(client, named)
+            shown_partitions = partitions(client, named)
         except Refused:
             raise BadLine(f"Partition {named[0]} not found", prefix="") from None
     if "json" in given:
-        return documents.partitions(found)
-    return layouts.text(map(partition, found), oneliner="oneliner" in given, between=" ")
+        return documents.partitions(shown_partitions)
+    return layouts.text(map(partition, shown_partitions), oneliner="oneliner" in given, between=" ")
 
 
 def arguments(words: Sequence[str]) -> list[str]:
@@ -250,10 +250,10 @@ def _node() -> str:
         host = client.call(protocol.ListGpus())
     name, used = host_name(), host.cpus.total - host.cpus.free
     state = "IDLE" if not used else "ALLOCATED" if not host.cpus.free else "MIXED"
-    if host.gpus and all(one.gpu.state is not GpuState.OK for one in host.gpus):
+    if host.gpus and all(gpu.gpu.state is not GpuState.OK for gpu in host.gpus):
         state += "+DRAIN"
     total, free = host.memory.total >> 20, host.memory.free >> 20
-    gpus = gres.plain(one.gpu for one in host.gpus) or "(null)"
+    gpus = gres.plain(gpu.gpu for gpu in host.gpus) or "(null)"
     tres = f"cpu={host.cpus.total},mem={total}M,billing={host.cpus.total}"
     tres += f",gres/gpu={len(host.gpus)}" if host.gpus else ""
     return (

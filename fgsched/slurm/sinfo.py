@@ -61,19 +61,19 @@ class SinfoRow(NamedTuple):
     @property
     def cards(self) -> list[protocol.GpuInfo]:
         """The GPUs of the partition."""
-        return [one for one in self.host.gpus if one.gpu.index in self.info.cards]
+        return [gpu for gpu in self.host.gpus if gpu.gpu.index in self.info.cards]
 
     @property
     def state(self) -> str:
         """The state of the node in its short form: idle, mix, alloc, drain, drng or down."""
         gpus, used = self.host.gpus, self.host.cpus.total - self.host.cpus.free
-        if gpus and all(one.gpu.state is not GpuState.OK for one in gpus):
-            if all(one.gpu.state is GpuState.DOWN for one in gpus):
+        if gpus and all(gpu.gpu.state is not GpuState.OK for gpu in gpus):
+            if all(gpu.gpu.state is GpuState.DOWN for gpu in gpus):
                 return "down"
             return "drng" if used else "drain"
-        if not used and all(one.free_share == one.gpu.capacity for one in gpus):
+        if not used and all(gpu.free_share == gpu.gpu.capacity for gpu in gpus):
             return "idle"
-        return "mix" if self.host.cpus.free and (not gpus or any(one.free_share for one in gpus)) else "alloc"
+        return "mix" if self.host.cpus.free and (not gpus or any(gpu.free_share for gpu in gpus)) else "alloc"
 
 
 def _amounts(row: SinfoRow) -> str:
@@ -102,25 +102,25 @@ def _default_time(row: SinfoRow) -> str:
 
 
 def _gres(row: SinfoRow) -> str:
-    return typed(one.gpu for one in row.cards) or "(null)"
+    return typed(card.gpu for card in row.cards) or "(null)"
 
 
 def _gres_used(row: SinfoRow) -> str:
-    used = sum(one.gpu.capacity - one.free_share for one in row.cards) / WHOLE
+    used = sum(card.gpu.capacity - card.free_share for card in row.cards) / WHOLE
     return f"gpu:{used:g}" if row.cards else "gpu:0"
 
 
 def _reason(row: SinfoRow) -> str:
-    return next((one.gpu.note for one in row.host.gpus if one.gpu.note), "none")
+    return next((gpu.gpu.note for gpu in row.host.gpus if gpu.gpu.note), "none")
 
 
 def _noted(row: SinfoRow) -> str:
-    at = next((one.gpu.noted_at for one in row.host.gpus if one.gpu.note), None)
+    at = next((gpu.gpu.noted_at for gpu in row.host.gpus if gpu.gpu.note), None)
     return shown_time(at, unknown="Unknown")
 
 
 def _features(row: SinfoRow) -> str:
-    return ",".join(dict.fromkeys(one.gpu.model.replace(" ", "_") for one in row.cards)) or "(null)"
+    return ",".join(dict.fromkeys(card.gpu.model.replace(" ", "_") for card in row.cards)) or "(null)"
 
 
 def _load() -> str:
@@ -186,7 +186,7 @@ COLUMNS = (
     ),
     TableColumn(
         "OVERSUBS",
-        lambda row: oversubscribed(one.gpu for one in row.cards),
+        lambda row: oversubscribed(card.gpu for card in row.cards),
         names=("oversubscribe",),
         letter="h",
     ),
@@ -287,17 +287,17 @@ def _of_letter(letter: str) -> TableColumn:
 
 def _of_name(part: str) -> LinePiece:
     match = _NAMED.fullmatch(part.strip())
-    known = {name: column for column in COLUMNS for name in column.names}
-    if match is None or match[1].lower() not in known:
+    table_columns = {name: column for column in COLUMNS for name in column.names}
+    if match is None or match[1].lower() not in table_columns:
         raise BadLine(f"error: Invalid job format specification: {part}")
-    return by_name(match, known[match[1].lower()])
+    return by_name(match, table_columns[match[1].lower()])
 
 
 def _reservations(found: Sequence[protocol.ReservationInfo]) -> str:
     lines = ["RESV_NAME     STATE           START_TIME             END_TIME     DURATION  NODELIST\n"]
-    for one in found:
-        its = one.reservation
-        state = "ACTIVE" if one.is_active else "INACTIVE"
+    for reservation in found:
+        its = reservation.reservation
+        state = "ACTIVE" if reservation.is_active else "INACTIVE"
         times = f"{shown_time(its.start):>19}  {shown_time(its.end):>19}"
         lines.append(
             f"{its.name:<10} {state:>9}  {times}  {format_runtime(its.end - its.start):>11}  {host_name()}\n"

@@ -150,7 +150,7 @@ class Recorded:
         """Record that a step begins; `gpus` are positions among the GPUs of the job."""
         folder = steps_folder(environ)
         self._file = f"{folder}/table" if folder else ""
-        own = identify(os.getpid())
+        identity = identify(os.getpid())
         self._step = started(
             JobStep(
                 number=number,
@@ -160,7 +160,7 @@ class Recorded:
                 gpus=tuple(gpus),
                 started_at=time.time(),
                 pid=os.getpid(),
-                start=own.start if own else 0,
+                start=identity.start if identity else 0,
             )
         )
         self.status = 1 << 8  # of a step that could not be started

@@ -45,38 +45,38 @@ def read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 def step_of(words: Sequence[str], environ: Mapping[str, str]) -> SrunStep:
     """Return the step that a command line describes. Raises BadLine or Refusal."""
-    given, command = read(words)
-    given = of_step(environ, given)
-    if set("./%").intersection(given.get("gpus-per-task", "")):
-        del given["gpus-per-task"]  # fractions: the tasks share the GPUs of the job
-    _check_host(given)
+    step, command = read(words)
+    step = of_step(environ, step)
+    if set("./%").intersection(step.get("gpus-per-task", "")):
+        del step["gpus-per-task"]  # fractions: the tasks share the GPUs of the job
+    _check_host(step)
     if not command:
         raise StepRefused("srun: fatal: No command given to execute.", 1)
-    tasks = _tasks(given, environ)
+    tasks = _tasks(step, environ)
     return SrunStep(
         command=tuple(command),
-        programs=read_programs(command, tasks) if "multi-prog" in given else (),
+        programs=read_programs(command, tasks) if "multi-prog" in step else (),
         tasks=tasks,
-        cpus=_number(given, "cpus-per-task", _cpus_of_job(environ) or "1"),
-        has_cpus="cpus-per-task" in given or bool(_cpus_of_job(environ)),
-        gpus=_gpus(given, tasks),
-        gpus_each=_amount(given["gpus-per-task"]) if "gpus-per-task" in given else 0,
-        overlaps="overlap" in given,
-        label="label" in given,
-        output=given.get("output", ""),
-        error=given.get("error", ""),
-        input=given.get("input", ""),
-        append=given.get("open-mode", "")[:1] == "a",
-        directory=given.get("chdir", ""),
-        export=given.get("export", "ALL"),
-        kill_on_bad_exit=given.get("kill-on-bad-exit", "0") != "0",
-        wait=_number(given, "wait", "0"),
-        patience=_number(given, "immediate", "0") if given.get("immediate") else int("immediate" in given),
-        binding=read_binding(given.get("cpu-bind", ""), tasks),
-        quiet="quiet" in given,
-        terminal="pty" in given,
-        name=given.get("job-name", os.path.basename(command[0])),
-        enters=_enters(given, environ),
+        cpus=_number(step, "cpus-per-task", _cpus_of_job(environ) or "1"),
+        has_cpus="cpus-per-task" in step or bool(_cpus_of_job(environ)),
+        gpus=_gpus(step, tasks),
+        gpus_each=_amount(step["gpus-per-task"]) if "gpus-per-task" in step else 0,
+        overlaps="overlap" in step,
+        label="label" in step,
+        output=step.get("output", ""),
+        error=step.get("error", ""),
+        input=step.get("input", ""),
+        append=step.get("open-mode", "")[:1] == "a",
+        directory=step.get("chdir", ""),
+        export=step.get("export", "ALL"),
+        kill_on_bad_exit=step.get("kill-on-bad-exit", "0") != "0",
+        wait=_number(step, "wait", "0"),
+        patience=_number(step, "immediate", "0") if step.get("immediate") else int("immediate" in step),
+        binding=read_binding(step.get("cpu-bind", ""), tasks),
+        quiet="quiet" in step,
+        terminal="pty" in step,
+        name=step.get("job-name", os.path.basename(command[0])),
+        enters=_enters(step, environ),
     )
 
 
@@ -111,8 +111,8 @@ def _check_host(given: Mapping[str, str]) -> None:
 
 def _cpus_of_job(environ: Mapping[str, str]) -> str:
     """Return the CPUs of each task that the job or the caller has set for its steps, or ""."""
-    asked = dict(part.partition("=")[::2] for part in environ.get("SLURM_TRES_PER_TASK", "").split(","))
-    return environ.get("SRUN_CPUS_PER_TASK") or asked.get("cpu", "")
+    cpus = dict(part.partition("=")[::2] for part in environ.get("SLURM_TRES_PER_TASK", "").split(","))
+    return environ.get("SRUN_CPUS_PER_TASK") or cpus.get("cpu", "")
 
 
 def _tasks(given: Mapping[str, str], environ: Mapping[str, str]) -> int:
@@ -135,8 +135,8 @@ def _gpus(given: Mapping[str, str], tasks: int) -> int:
         return _amount(given["gpus-per-task"]) * tasks
     if "gpus" in given or "gpus-per-node" in given:
         return _amount(given.get("gpus") or given["gpus-per-node"])
-    asked = [part for part in given.get("gres", "").split(",") if part.partition(":")[0] == "gpu"]
-    return _amount(asked[0].removeprefix("gpu").removeprefix(":")) if asked else 0
+    parts = [part for part in given.get("gres", "").split(",") if part.partition(":")[0] == "gpu"]
+    return _amount(parts[0].removeprefix("gpu").removeprefix(":")) if parts else 0
 
 
 def _amount(text: str) -> int:

@@ -139,6 +139,6 @@ def _rows(named: Sequence[str], *, all_steps: bool) -> list[SstatRow]:
 def _row(step: protocol.JobInfo, pids: list[int]) -> SstatRow:
     """Return a step with its processes: those of its srun, or of the job for the batch step."""
     if step.srun_steps:
-        below = {one.pid for one in descendants(step.srun_steps[0].pid)}
+        below = {descendant.pid for descendant in descendants(step.srun_steps[0].pid)}
         pids = [pid for pid in pids if pid in below]
     return SstatRow(step, pids, use_of(pids))

@@ -100,7 +100,7 @@ def read_binding(text: str, tasks: int) -> TaskBinding:
 def _numbers(words: list[str], base: int, text: str) -> list[int]:
     """Return the numbers of a list; 2*3 means 2,2,2. Raises StepRefused."""
     limit = _MOST if base == 10 else 1 << _MOST
-    found = []
+    numbers = []
     for word in words:
         one, star, count = word.partition("*")
         try:
@@ -109,8 +109,8 @@ def _numbers(words: list[str], base: int, text: str) -> list[int]:
             raise _refusal(text) from None
         if not (0 <= number < limit and 0 < times <= _MOST and (number or base == 10)):
             raise _refusal(text)
-        found += [number] * times
-    return found
+        numbers += [number] * times
+    return numbers
 
 
 def _for_tasks(masks: list[int], tasks: int) -> tuple[int, ...]:

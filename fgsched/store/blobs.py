@@ -147,17 +147,17 @@ class Idle:
 
     def beyond(self, size: int, most: int) -> list[Unused]:
         """Return up to `most` oldest blobs of users whose ended jobs use more than `size` bytes."""
-        found: list[Unused] = []
+        unuseds: list[Unused] = []
         self.noted = 0
         for row in self._db.execute(self._sql["idle_beyond"], {"most": size}).fetchall():
             excess = row["excess"]
-            own = self._db.execute(self._sql["idle_of_user"], {"uid": row["uid"], "most": most})
-            for one in (Unused(*each) for each in own):
+            cursor = self._db.execute(self._sql["idle_of_user"], {"uid": row["uid"], "most": most})
+            for one in (Unused(*each) for each in cursor):
                 if excess <= 0:
                     break
-                found.append(one)
+                unuseds.append(one)
                 excess -= one.size
-        return found[:most]
+        return unuseds[:most]
 
     def prune(self, unused: Iterable[Unused], most: int) -> list[Unused]:
         """Delete blobs until `most` bytes are deleted, and return them. Blobs of open jobs are kept."""

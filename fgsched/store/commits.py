@@ -53,10 +53,10 @@ def read_commit(path: Path) -> Commit | None:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    found = list(_records(data))
-    if not found:
+    records = list(_records(data))
+    if not records:
         raise Damaged(f"no record in {path} is whole")
-    return max(found, key=lambda commit: commit.number)
+    return max(records, key=lambda commit: commit.number)
 
 
 def _records(data: bytes) -> Iterator[Commit]:

@@ -43,8 +43,8 @@ def remember_damage(queue: Path, pages: Iterable[int]) -> None:
 def known_damage(queue: Path) -> list[int]:
     """Return the pages that an earlier controller found damaged."""
     with suppress(OSError, ValueError, TypeError):
-        found = json.loads(queue.with_suffix(DAMAGE_END).read_bytes())
-        return [int(page) for page in found if int(page) > 0]
+        damage = json.loads(queue.with_suffix(DAMAGE_END).read_bytes())
+        return [int(page) for page in damage if int(page) > 0]
     return []
 
 

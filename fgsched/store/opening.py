@@ -186,8 +186,8 @@ def compare_commits(path: Path, beside: Commit | None, found: Commit, kind: Kind
 
 
 def _marked_name(path: Path) -> str | None:
-    known = files.read_marker(path)
-    return None if known is None else known.queue
+    marker = files.read_marker(path)
+    return None if marker is None else marker.queue
 
 
 def _other(path: Path, name: str, expected: str) -> str:
@@ -230,15 +230,15 @@ def _compared(
 ) -> bool:
     """Tell whether the checksums hold; `bad` are the pages that differ."""
     with looking(path, is_shared=kind.is_shared) as db:
-        found, rows = kind.told(db, path)
-        compare_commits(path, beside, found, kind)
-        now, was = State(found.queue, found.number, rows, sums.changes), sums.state
+        commit, rows = kind.told(db, path)
+        compare_commits(path, beside, commit, kind)
+        now, was = State(commit.queue, commit.number, rows, sums.changes), sums.state
         holds = was is not None and was.queue == now.queue and (is_logged or was == now)
         if bad and holds and is_logged:
             holds = _without_log(path, sums, kind) == was  # else another program made a checkpoint
         if bad and holds:
             raise files.damage_error(path, bad, kind.remedy)
-        if sums.is_there and not holds and found.queue:
+        if sums.is_there and not holds and commit.queue:
             log.warning("%s was written by another program: only its structure can be checked", path)
         if not holds or path.stat().st_size <= _CHECKED:
             _check(db)
@@ -248,8 +248,8 @@ def _compared(
 def _without_log(path: Path, sums: Sums, kind: Kind) -> State:
     """Return the state of the file without its log."""
     with looking(path, how="immutable=1", is_shared=kind.is_shared) as db:
-        found, rows = kind.told(db, path)
-    return State(found.queue, found.number, rows, sums.changes)
+        commit, rows = kind.told(db, path)
+    return State(commit.queue, commit.number, rows, sums.changes)
 
 
 @contextmanager
@@ -356,7 +356,7 @@ def _expect(path: Path) -> bool:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     was_here = files.marker_path(path).exists()
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         if was_here:
             raise StorageError(
@@ -366,15 +366,15 @@ def _expect(path: Path) -> bool:
             ) from None
         os.close(disk.open_file(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         return True
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise StorageError(f"{path} is not a regular file", "Move it away; the queue is kept in a file.")
-    if found.st_uid != os.geteuid():
-        raise StorageError(f"{path} belongs to uid {found.st_uid}", "Only its owner may open it.")
-    if found.st_mode & 0o022:
+    if status.st_uid != os.geteuid():
+        raise StorageError(f"{path} belongs to uid {status.st_uid}", "Only its owner may open it.")
+    if status.st_mode & 0o022:
         raise StorageError(f"{path} is writable by others", f"Look who changed it, then: chmod 600 {path}")
-    if found.st_size == 0 and was_here:
+    if status.st_size == 0 and was_here:
         raise StorageError(f"{path} is empty, and there was a queue here before", RECOVER)
-    return found.st_size == 0
+    return status.st_size == 0
 
 
 def _check(db: sqlite3.Connection) -> None:

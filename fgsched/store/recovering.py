@@ -178,13 +178,13 @@ def _is_of_other_version(copy: Path, new: Path) -> bool:
 
 def _texts(path: Path) -> dict[bytes, bytes]:
     """Return the definitions of the tables and indexes that can be read, by name."""
-    found: dict[bytes, bytes] = {}
+    texts: dict[bytes, bytes] = {}
     with closing(sqlite3.connect(path)) as db, suppress(*UNREADABLE):
         db.text_factory = bytes
         db.execute("PRAGMA writable_schema = ON")  # a definition that is wrong is no error
         for name, text in db.execute(RECOVER_SQL["definitions"]):
-            found[name] = text
-    return found
+            texts[name] = text
+    return texts
 
 
 def _looked_through(copy: Path, _new: Path) -> Path:
@@ -375,8 +375,8 @@ class _Rows:
             over = {"state": "CANCELLED", "held": "", "ended_at": self._now}
             return row | over | {"warning": "its script was lost with the damaged queue"}
         attempt = self._started.get(row["id"], 0)
-        said = _RAN.format(attempt) if attempt > (row["attempt"] or 0) else _HELD
-        return row | {"held": "admin", "reason": "JobHeldAdmin", "warning": said}
+        job = _RAN.format(attempt) if attempt > (row["attempt"] or 0) else _HELD
+        return row | {"held": "admin", "reason": "JobHeldAdmin", "warning": job}
 
     def _replace(self, blob: object) -> None:
         """Insert an empty blob for a lost script or environment."""
@@ -455,10 +455,10 @@ def _take_back(path: Path, place: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     for name in (path.name, *_beside_names(path)):
-        kept = path.with_name(f"{name}.{found['ending']}")
+        with_name = path.with_name(f"{name}.{found['ending']}")
         if name not in found["names"]:
             disk.remove(path.with_name(name), missing_ok=True)
-        elif kept.exists():
-            disk.rename(kept, path.with_name(name))
+        elif with_name.exists():
+            disk.rename(with_name, path.with_name(name))
     disk.sync_directory(path.parent)
     disk.remove(unfinished)

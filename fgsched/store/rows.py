@@ -87,8 +87,12 @@ def past_of(row: Row, holds: tuple[Hold, ...] = ()) -> JobRecord:
     return record
 
 
-_PLAIN = [(one.field, one.name) for one in OF_JOB if one.read is None]
-_CODED = [(one.field, one.name, one.read) for one in OF_JOB if one.read is not None]
+_PLAIN = [(stored_column.field, stored_column.name) for stored_column in OF_JOB if stored_column.read is None]
+_CODED = [
+    (stored_column.field, stored_column.name, stored_column.read)
+    for stored_column in OF_JOB
+    if stored_column.read is not None
+]
 
 
 def job_of(row: Row, holds: tuple[Hold, ...] = ()) -> Job:
@@ -108,7 +112,9 @@ def job_of(row: Row, holds: tuple[Hold, ...] = ()) -> Job:
 def _ended(row: Row) -> Ended | None:
     if row["ended_at"] is None and row["status"] is None:
         return None
-    return Ended(**{one.field: _read(one, row[one.name]) for one in OF_END})
+    return Ended(
+        **{stored_column.field: _read(stored_column, row[stored_column.name]) for stored_column in OF_END}
+    )
 
 
 def _read(column: StoredColumn, value: Any) -> Any:
@@ -295,7 +301,7 @@ def _likely_state(row: dict[str, Any], holds: tuple[Hold, ...]) -> dict[str, Any
 @lru_cache(maxsize=256)
 def allocated_text(allocated: tuple[GpuAllocation, ...]) -> str:
     """Return the allocations of a job as JSON. Consecutive jobs with equal allocations share one text."""
-    return json.dumps([list(one) for one in allocated])
+    return json.dumps([list(gpu_allocation) for gpu_allocation in allocated])
 
 
 def fixed_columns_of(job: Job, allocated: Sequence[GpuAllocation]) -> dict[str, Any]:
@@ -316,10 +322,12 @@ class _Writer:
     """Converts the fields of a record to columns. Fields without a codec are fetched together."""
 
     def __init__(self, columns: Sequence[StoredColumn]) -> None:
-        plain = [one for one in columns if one.write is None]
-        self._names = tuple(one.name for one in plain)
-        self._values = attrgetter(*(one.path for one in plain))
-        self._coded = [(one.name, one.path, one.write) for one in columns if one.write is not None]
+        plain = [column for column in columns if column.write is None]
+        self._names = tuple(stored_column.name for stored_column in plain)
+        self._values = attrgetter(*(stored_column.path for stored_column in plain))
+        self._coded = [
+            (column.name, column.path, column.write) for column in columns if column.write is not None
+        ]
 
     def row(self, record: Struct) -> dict[str, Any]:
         row = dict(zip(self._names, self._values(record), strict=True))

@@ -48,7 +48,7 @@ class StoredColumn(Struct, frozen=True):
 
 
 def _columns(record: type[Struct], without: set[str]) -> tuple[StoredColumn, ...]:
-    return tuple(_column(one) for one in msgspec.structs.fields(record) if one.name not in without)
+    return tuple(_column(field) for field in msgspec.structs.fields(record) if field.name not in without)
 
 
 def _column(field: msgspec.structs.FieldInfo) -> StoredColumn:
@@ -128,11 +128,15 @@ def _adjusted(column: StoredColumn) -> StoredColumn:
 
 OF_JOB = tuple(map(_adjusted, _columns(Job, _ELSEWHERE)))
 OF_END = tuple(map(_adjusted, _columns(Ended, set())))
-SAVED = tuple(one for one in OF_JOB if one.field not in _FROM_SUBMISSION | _FROM_START)  # by each step
+SAVED = tuple(
+    stored_column for stored_column in OF_JOB if stored_column.field not in _FROM_SUBMISSION | _FROM_START
+)  # by each step
 # While a job is COMPLETING, its end has this column: `ended_at` is of jobs in a final state.
 CLEANING = StoredColumn("cleaning_since", "ended_at", "REAL", None, "ended_at")
 COLUMNS = (*OF_JOB, *OF_END, CLEANING)
-DEFAULTS: dict[str, int | float | str | None] = {one.name: one.default for one in COLUMNS}
+DEFAULTS: dict[str, int | float | str | None] = {
+    stored_column.name: stored_column.default for stored_column in COLUMNS
+}
 EMPTY_ROW = DEFAULTS | {"partition": "", "gpus": 0, "allocated": ""}
 
 
@@ -153,16 +157,29 @@ def _cases(states: list[JobState], result: int) -> str:
     return " ".join(f"WHEN '{state.value}' THEN {result}" for state in states)
 
 
-_ALL = (*(one.name for one in COLUMNS), *OTHERS)
+_ALL = (*(stored_column.name for stored_column in COLUMNS), *OTHERS)
 _SUBMITTED = {"id", "uid", "gid", "user", "submitted_at", "partition"}  # differ between new jobs
 # Columns that are not read for a job that was not started and has no status of an end.
-_UNREAD = {"resources", "ended_at", *(one.field for one in OF_END if one.field != "status")}
+_UNREAD = {
+    "resources",
+    "ended_at",
+    *(stored_column.field for stored_column in OF_END if stored_column.field != "status"),
+}
 PARTS = {  # replacements for the names in braces in the *.sql files
     "columns": ", ".join(_ALL),
     "values": ", ".join(f":{name}" for name in _ALL),
-    "changes": ", ".join(f"{one.name} = :{one.name}" for one in (*SAVED, *OF_END, CLEANING)),
+    "changes": ", ".join(
+        f"{stored_column.name} = :{stored_column.name}" for stored_column in (*SAVED, *OF_END, CLEANING)
+    ),
     "as_submitted": " AND ".join(
-        ["allocated = ''", *(_is_default(one) for one in COLUMNS if one.field not in _SUBMITTED | _UNREAD)]
+        [
+            "allocated = ''",
+            *(
+                _is_default(stored_column)
+                for stored_column in COLUMNS
+                if stored_column.field not in _SUBMITTED | _UNREAD
+            ),
+        ]
     ),
     "any_state": _cases(list(JobState), 1),
     "open_state": _cases([state for state in JobState if not state.is_final], 0),
@@ -191,7 +208,7 @@ def named(text: str) -> dict[str, str]:
 def source(name: str) -> str:
     """Return the text of a file of statements, with its parts filled in."""
     text = (Path(__file__).parent / name).read_text()
-    return _PART.sub(lambda found: PARTS.get(found[1], found[0]), text)
+    return _PART.sub(lambda match: PARTS.get(match[1], match[0]), text)
 
 
 SQL = named(source("queries.sql"))

@@ -503,11 +503,11 @@ def _merged(here: Part, moved: Part, page: int) -> Part:
         return here
     ends = [part.upto for part in (here, moved) if part.upto is not None]
     upto = min(ends, default=None)
-    found = {record.job.id: record for record in (*moved.records, *here.records)}
-    ids = sorted(one for one in found if upto is None or one <= upto)
+    job_records = {record.job.id: record for record in (*moved.records, *here.records)}
+    ids = sorted(one for one in job_records if upto is None or one <= upto)
     if len(ids) > page:
         ids, upto = ids[:page], ids[page - 1]
-    return Part([found[one] for one in ids], upto)
+    return Part([job_records[job_id] for job_id in ids], upto)
 
 
 # -- the steps of jobs ---------------------------------------------------------------------------------

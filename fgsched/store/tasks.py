@@ -36,10 +36,10 @@ class Tasks:
         """
         opened_at = max(array.opened_at, opened_at)
         place = {"array": array.id, "task": task, "depends": depends, "opened_at": opened_at}
-        made = self._db.execute(self._sql["keep_task" if is_last else "make_task"], place)
-        if not made.rowcount:
+        cursor = self._db.execute(self._sql["keep_task" if is_last else "make_task"], place)
+        if not cursor.rowcount:
             return None
-        number = array.id if is_last else int(made.lastrowid or 0)
+        number = array.id if is_last else int(cursor.lastrowid or 0)
         if not is_last:
             self._assigned(number)
         return replace(array, id=number, task=task, depends=depends, opened_at=opened_at)
@@ -101,7 +101,7 @@ class Tasks:
 def _added(here: ArraySum, moved: ArraySum) -> ArraySum:
     """Return the totals of an array of which a part has moved."""
     has_waiting = here.started_at is None and here.over < here.rows
-    times = [one.started_at for one in (here, moved) if one.started_at is not None]
+    times = [array_sum.started_at for array_sum in (here, moved) if array_sum.started_at is not None]
     started_at = None if has_waiting else max(times, default=None)
     return ArraySum(
         here.rows + moved.rows, here.over + moved.over, here.completed + moved.completed, started_at

@@ -29,15 +29,15 @@ def read(mark: str, words: Sequence[str], place: str) -> Translation:
     Raises BadUsage for a request of GPUs or a dependency that has no translation: without it, the job would
     run as another one.
     """
-    found = _of_pbs(words) if mark == "#PBS" else _of_lsf(words)
-    for part in found.unknown:
+    translation = _of_pbs(words) if mark == "#PBS" else _of_lsf(words)
+    for part in translation.unknown:
         if _GPU.search(part) or part.lower().startswith(_LINKED) or "depend" in part:
             raise BadUsage(
                 f"{place}: {mark} {command_line(words)}: {part} has no translation here",
                 "Write it as an option of fgsub, such as #FG --gpus=1 or #FG --dependency=afterok:7;"
                 " --ignore-pbs ignores the lines of PBS and LSF.",
             )
-    return found
+    return translation
 
 
 def asks_for_gpus(text: str) -> bool:

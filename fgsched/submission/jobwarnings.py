@@ -87,8 +87,8 @@ def about_addresses(setting: Setting[str] | None) -> list[str]:
     """Warn of a text that is no address, which Slurm takes as well."""
     if setting is None or not setting.text or setting.value == setting.text:
         return []
-    kept = setting.value or "your own address"
-    return [f"{setting.label}={shown(setting.text)} is not an address; mails go to {kept}"]
+    addresses = setting.value or "your own address"
+    return [f"{setting.label}={shown(setting.text)} is not an address; mails go to {addresses}"]
 
 
 def about_number(setting: AnySetting) -> Iterator[str]:

@@ -251,7 +251,9 @@ def from_script(found: Directives, name: str) -> tuple[list[AnySetting], list[st
             word = shown(rest[0] if rest else "--")
             raise BadUsage(f"{reader.place}{word} is not an option (invalid directive)")
         settings.extend(given)
-    warnings += [f"{name}: line {each.line}: {said}" for each in settings if (said := unexpanded(each))]
+    warnings += [
+        f"{name}: line {setting.line}: {said}" for setting in settings if (said := unexpanded(setting))
+    ]
     if ignored:
         warnings.append(f"{name}: ignored, without effect here: {', '.join(ignored)}")
     return settings, warnings
@@ -261,11 +263,11 @@ def unexpanded(setting: AnySetting) -> str:
     """Return a warning about a variable or tilde in a header, which is not expanded, or ""."""
     if not setting.line or setting.option.name in ("comment", "export"):
         return ""
-    found = _EXPANDABLE.search(setting.text)
-    if not found:
+    match = _EXPANDABLE.search(setting.text)
+    if not match:
         return ""
-    letter = _INSTEAD.get(found[2] or found[1], "") if setting.option.slot in _WITH_LETTERS else ""
-    return f"{shown(found[1])} is not expanded in headers" + (f"; use {letter}" if letter else "")
+    letter = _INSTEAD.get(match[2] or match[1], "") if setting.option.slot in _WITH_LETTERS else ""
+    return f"{shown(match[1])} is not expanded in headers" + (f"; use {letter}" if letter else "")
 
 
 def from_environment(environ: Mapping[str, str]) -> tuple[list[AnySetting], list[str]]:
@@ -302,8 +304,8 @@ def from_slurm_environment(environ: Mapping[str, str]) -> tuple[list[AnySetting]
             ignored.append(variable)
         elif option is None and text:
             raise BadUsage(f"{variable}: --{name} is not supported yet")
-    told = [f"ignored, without effect here: {', '.join(ignored)}"] if ignored else []
-    return settings, told
+    environment = [f"ignored, without effect here: {', '.join(ignored)}"] if ignored else []
+    return settings, environment
 
 
 def _is_set(text: str) -> bool:
@@ -399,7 +401,7 @@ def _gpus_of_host(settings: Settings, site: SubmitContext) -> int:
 
 def _resources(settings: Settings, site: SubmitContext) -> tuple[tuple[str, int], ...]:
     """Return the site resources of --gres. Raises BadUsage for an unknown resource."""
-    found: dict[str, int] = {}
+    resources: dict[str, int] = {}
     for setting in filter(None, (settings.of(table.GPUS), settings.of(table.OTHER_GRES))):
         for name, count in setting.value.resources:
             if name not in site.resources:
@@ -410,8 +412,8 @@ def _resources(settings: Settings, site: SubmitContext) -> tuple[tuple[str, int]
                 raise setting.bad(
                     f": invalid generic resource specification, there is no {quoted(name)} here; {hint}"
                 )
-            found[name] = count
-    return tuple(sorted(found.items()))
+            resources[name] = count
+    return tuple(sorted(resources.items()))
 
 
 def _nearest(word: str, known: tuple[str, ...]) -> str:
@@ -450,7 +452,7 @@ def _possible(settings: Settings, cpus: int) -> int:
     """Return the number of CPUs. Raises BadUsage, with the options that ask for it, if they are too many."""
     if cpus > MOST_CPUS:
         named = [settings[slot] for slot in _OF_CPUS if slot in settings]
-        asked = " ".join(f"{one.label}={one.text}" for one in named)
+        asked = " ".join(f"{setting.label}={setting.text}" for setting in named)
         raise BadUsage(f"{asked}: {cpus} CPUs; limit {MOST_CPUS}")
     return cpus
 
@@ -467,7 +469,7 @@ def _cards(settings: Settings, site: SubmitContext) -> tuple[int, int, str]:
     except ValueError as error:
         raise setting.bad(str(error)) from None
     if share % WHOLE and share % site.share_step:
-        low, high = (format_share(each) for each in neighbours(share, site.share_step))
+        low, high = (format_share(neighbour) for neighbour in neighbours(share, site.share_step))
         step = format_share(site.share_step)
         raise setting.bad(f" is not a multiple of this site's step of {step}; use {low} or {high} of a GPU")
     return gpus, share, amount.gpu_type
@@ -524,11 +526,11 @@ def _constraint(settings: Settings, gpus: int, site: SubmitContext) -> FeatureNe
     """Return what --constraint needs. Raises BadUsage, with the features that there are."""
     if (setting := settings.get("constraint")) is None:
         return FeatureNeeds()
-    found = needs(setting.text, site, has_gpus=gpus > 0)
-    if not found.is_met:
+    feature_needs = needs(setting.text, site, has_gpus=gpus > 0)
+    if not feature_needs.is_met:
         listed = ", ".join(dict.fromkeys((*site.features, *site.aliases, *site.gpu_features))) or "none"
-        raise setting.bad(f": no such feature here: {', '.join(found.unknown)}; there are {listed}")
-    return found
+        raise setting.bad(f": no such feature here: {', '.join(feature_needs.unknown)}; there are {listed}")
+    return feature_needs
 
 
 def ignored_features(settings: Settings, site: SubmitContext) -> list[str]:

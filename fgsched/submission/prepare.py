@@ -102,9 +102,9 @@ def _without_hook(environment: dict[str, str]) -> dict[str, str]:
     preload = environment.get("LD_PRELOAD", "")
     if _HOOK not in preload:
         return environment
-    kept = [path for path in re.split(r"[ :]+", preload) if path and not path.endswith(f"/{_HOOK}")]
+    paths = [path for path in re.split(r"[ :]+", preload) if path and not path.endswith(f"/{_HOOK}")]
     rest = {name: value for name, value in environment.items() if name != "LD_PRELOAD"}
-    return {**rest, "LD_PRELOAD": ":".join(kept)} if kept else rest
+    return {**rest, "LD_PRELOAD": ":".join(paths)} if paths else rest
 
 
 def _check_size(environment: Mapping[str, str]) -> None:
@@ -312,7 +312,7 @@ class SubmissionPreparer:
             before = Settings({**options.latest(of_slurm), **before})
         script = self._script(before.get("wrap"), words, before)
         line = submit_line([self._name, *_spelled(self._common), *_spelled(settings), *words])
-        key = (script, *((each.option.name, each.text) for each in settings))
+        key = (script, *((setting.option.name, setting.text) for setting in settings))
         plan = self._plans.get(key)
         if plan is None:
             given = Settings({**script.settings, **before})
@@ -346,11 +346,11 @@ class SubmissionPreparer:
     def _of_partition(self, given: Settings) -> dict[str, AnySetting]:
         """Return the defaults of the partition; its GPUs only if none are requested."""
         name = _text(given, "partition", self._site.partition).partition(",")[0]
-        kept = self._site.defaults.get(name, {})
+        of_partition = self._site.defaults.get(name, {})
         asks = "gpus" in given or "gpu-mem" in given
         return {
             BY_NAME[own].slot: Setting(BY_NAME[own], text, BY_NAME[own].parse(text), f"partition {name}")
-            for own, text in kept.items()
+            for own, text in of_partition.items()
             if not (asks and own in ("gpus", "gpu-mem"))
         }
 
@@ -544,10 +544,10 @@ def submit_line(words: Sequence[str]) -> str:
 def _spelled(settings: Sequence[AnySetting]) -> list[str]:
     """Return options as words of a command line."""
     return [
-        each.text
-        if each.option.slot == "ignored"
-        else f"--{each.option.name}" + ("" if each.option.is_flag else f"={each.text}")
-        for each in settings
+        setting.text
+        if setting.option.slot == "ignored"
+        else f"--{setting.option.name}" + ("" if setting.option.is_flag else f"={setting.text}")
+        for setting in settings
     ]
 
 

@@ -171,12 +171,12 @@ def _is_of_system(program: str, folders: Sequence[str]) -> bool:
 
 def _variables(call: SubmitLine) -> Mapping[str, str]:
     """Return the variables as Python has them: of two with one name the first."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for variable in call.environ:
         name, equals, value = variable.partition("=")
         if equals:
-            found.setdefault(name, value)
-    return found
+            variables.setdefault(name, value)
+    return variables
 
 
 # -- the process: it answers -----------------------------------------------------------------------

@@ -56,10 +56,10 @@ def find(queue: str) -> MemoryCgroup:
 
 def probe() -> MemoryCgroup:
     """Find the memory cgroup that a controller would have here; nothing is left of it."""
-    found = find(f"probe-{os.getpid()}")
-    if found.kind == "v2":
-        remove_if_empty(found.root)
-    return found
+    memory_cgroup = find(f"probe-{os.getpid()}")
+    if memory_cgroup.kind == "v2":
+        remove_if_empty(memory_cgroup.root)
+    return memory_cgroup
 
 
 def _find(queue: str, controller: str) -> tuple[str, Path, str]:

@@ -315,10 +315,10 @@ def _truncate(entry: "os.DirEntry[str]", parent: int) -> bool:
     except OSError:
         return False  # not writable, or another kind of entry by now: remove it as it is
     try:
-        found = os.fstat(descriptor)
-        if found.st_nlink > 1 or not _is_large(found):
+        status = os.fstat(descriptor)
+        if status.st_nlink > 1 or not _is_large(status):
             return False  # a hard link elsewhere may use the content
-        os.ftruncate(descriptor, _reduced_size(descriptor, found))
+        os.ftruncate(descriptor, _reduced_size(descriptor, status))
     finally:
         os.close(descriptor)
     return True
@@ -399,14 +399,14 @@ def kind_of(path: str) -> str:
         mode = os.lstat(path).st_mode
     except OSError:
         return "nothing"
-    known = {
+    kind = {
         stat.S_IFLNK: "a link",
         stat.S_IFDIR: "a directory",
         stat.S_IFREG: "a file",
         stat.S_IFIFO: "a FIFO",
         stat.S_IFSOCK: "a socket",
     }
-    return known.get(stat.S_IFMT(mode), "a device")
+    return kind.get(stat.S_IFMT(mode), "a device")
 
 
 def _short(path: str) -> str:

@@ -73,8 +73,8 @@ def others(run: Path, own: Path) -> list[Path]:
 
 def highest_id(run: Path, own: Path) -> int:
     """Return the highest job id of which an earlier queue has left files; 0 if there are none."""
-    found = (job for queue_dir in others(run, own) for job, _ in _attempts(queue_dir))
-    return max((job for job in found if job < _MAX_ID), default=0)
+    jobs = (job for queue_dir in others(run, own) for job, _ in _attempts(queue_dir))
+    return max((job for job in jobs if job < _MAX_ID), default=0)
 
 
 def last_attempts(queue_dir: Path) -> dict[int, int]:
@@ -137,15 +137,19 @@ def living_jobs(queue_dir: Path) -> list[Earlier]:
     """Return the jobs of an earlier queue, or of one without a controller, that have living processes."""
     attempts = _attempts(queue_dir)
     below = started_below(f"{queue_dir}/job/") if attempts else {}
-    found = [_earlier(queue_dir, attempt, below) for attempt in sorted(attempts)]
-    return [one for one in found if one.processes]
+    earliers = [_earlier(queue_dir, attempt, below) for attempt in sorted(attempts)]
+    return [one for one in earliers if one.processes]
 
 
 def _earlier(queue_dir: Path, attempt: Attempt, below: Mapping[str, Sequence[Identity]]) -> Earlier:
     directory = job_dir(str(queue_dir), *attempt)
     owner = _owner(directory)
-    own = [one for one in below.get(directory, ()) if owner is None or may_be_of(one.pid, owner)]
-    return Earlier(queue_dir.name, *attempt, (*_shepherd(queue_dir, *attempt), *own), _gpus_of(own))
+    identities = [
+        identity for identity in below.get(directory, ()) if owner is None or may_be_of(identity.pid, owner)
+    ]
+    return Earlier(
+        queue_dir.name, *attempt, (*_shepherd(queue_dir, *attempt), *identities), _gpus_of(identities)
+    )
 
 
 def _owner(directory: str) -> int | None:

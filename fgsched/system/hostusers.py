@@ -122,10 +122,10 @@ class LookupHelpers:
             OSError: the process cannot be started.
         """
         end = self._theirs.fileno()
-        one = subprocess.Popen(
+        popen = subprocess.Popen(
             self._command, stdin=end, stdout=subprocess.DEVNULL, cwd="/", env=_environment()
         )
-        self.processes.append(one)
+        self.processes.append(popen)
 
     def ask(self, uid: int, busy: int = 0) -> None:
         """Send one question; starts a helper process unless one is idle.
@@ -136,15 +136,15 @@ class LookupHelpers:
         Raises:
             OSError: a process cannot be started, or the question cannot be sent.
         """
-        self.processes = [one for one in self.processes if one.poll() is None]
+        self.processes = [process for process in self.processes if process.poll() is None]
         while len(self.processes) <= busy:
             self.start()
         self._ours.send(b"%d" % uid)
 
     def rest(self) -> None:
         """Kill all helpers but one, when no question is unanswered."""
-        for one in self.processes[1:]:
-            one.kill()
+        for process in self.processes[1:]:
+            process.kill()
 
     def read(self) -> list[bytes]:
         """Return the answers that have arrived; never blocks."""
@@ -159,9 +159,9 @@ class LookupHelpers:
 
         Does not wait: a process that hangs in the kernel does not exit at once.
         """
-        for one in self.processes:
-            one.kill()
-            one.poll()
+        for process in self.processes:
+            process.kill()
+            process.poll()
         self.processes = []
         with suppress(OSError):
             while True:  # discard unread questions, which the next helper would read
@@ -171,9 +171,9 @@ class LookupHelpers:
         """Kill the helpers and close the socket."""
         processes = self.processes
         self.abandon()
-        for one in processes:
+        for process in processes:
             with suppress(subprocess.TimeoutExpired):
-                one.wait(0.1)
+                process.wait(0.1)
         self._ours.close()
         self._theirs.close()
 
@@ -222,13 +222,13 @@ class HostUsers:
         """
         if self._helper is None:
             return True
-        found, now = self._answers.get(uid), self._clock()
-        age = now - found.at if found else _USABLE
+        answer, now = self._answers.get(uid), self._clock()
+        age = now - answer.at if answer else _USABLE
         if age >= _FRESH:
             if now - self._failed.get(uid, -_RETRY) < _RETRY:
                 return True
             self._ask(uid)
-        return age < (_USABLE if found and found.account else _FRESH)
+        return age < (_USABLE if answer and answer.account else _FRESH)
 
     def of(self, uid: int) -> HostUser | None:
         """Return the account of a user, None if there is none.
@@ -246,8 +246,8 @@ class HostUsers:
         If the name service does not answer within 5 seconds, `then` gets the last answer. Without a last
         answer the look-up is repeated until there is one.
         """
-        found = self._answers.get(uid)
-        if self._helper is None or (found and self._clock() - found.at < _FRESH):
+        answer = self._answers.get(uid)
+        if self._helper is None or (answer and self._clock() - answer.at < _FRESH):
             then(self.cached(uid))
             return
         self._waiting.setdefault(uid, []).append(then)

@@ -116,7 +116,7 @@ def _in_range(text: str, ids: Iterable[int]) -> bool:
         return False
     if not low:
         return int(high) in ids
-    return any(int(low) <= one and (not high or one <= int(high)) for one in ids)
+    return any(int(low) <= job_id and (not high or job_id <= int(high)) for job_id in ids)
 
 
 def value_of(item: str, text: str) -> int | None:
@@ -143,7 +143,7 @@ def limits_of(user: LoginOwner, lines: Sequence[LimitsLine], base: ResourceLimit
     Args:
         base: the limits before pam_limits changes them.
     """
-    found: dict[tuple[int, str], tuple[int, int]] = {}  # (resource, soft or hard) -> (precedence, value)
+    limits: dict[tuple[int, str], tuple[int, int]] = {}  # (resource, soft or hard) -> (precedence, value)
     for line in lines:
         rank = precedence(line.domain, user)
         if rank > _ANYBODY and not line.item:
@@ -153,9 +153,9 @@ def limits_of(user: LoginOwner, lines: Sequence[LimitsLine], base: ResourceLimit
             continue
         for kind in ("soft", "hard") if line.kind == "-" else (line.kind,):
             key = (_ITEMS[line.item][0], kind)
-            if rank >= found.get(key, (0, 0))[0]:
-                found[key] = (rank, value)
-    return {number: _pair(number, found, limit) for number, limit in base.items()}
+            if rank >= limits.get(key, (0, 0))[0]:
+                limits[key] = (rank, value)
+    return {number: _pair(number, limits, limit) for number, limit in base.items()}
 
 
 def _pair(
@@ -168,13 +168,13 @@ def _pair(
 
 def parse_limits(text: str) -> ResourceLimits:
     """Parse the text of /proc/<pid>/limits."""
-    found = {}
+    limits = {}
     for line in text.splitlines()[1:]:
         name, words = line[:26].strip(), line[26:].split()
         if name in _NAMES and len(words) >= 2:
             soft, hard = (UNLIMITED if word == "unlimited" else int(word) for word in words[:2])
-            found[_NAMES[name]] = (soft, hard)
-    return found
+            limits[_NAMES[name]] = (soft, hard)
+    return limits
 
 
 class Logins:

@@ -83,8 +83,8 @@ def _try_mounts(how: str, run: Path) -> str:
         command: list[str | Path] = [spawner(), "mounts", how, preload, "/bin/cat", "/proc/self/maps"]
         done = capture.run(command, seconds=_DEADLINE)
     if done.status:
-        said = done.errors.decode(errors="replace").strip()
-        return f"no mounts can be made here: {said or f'status {done.status}'}"
+        try_mounts = done.errors.decode(errors="replace").strip()
+        return f"no mounts can be made here: {try_mounts or f'status {done.status}'}"
     if b"/libfgshim.so\n" not in done.output:
         return f"the linker of this host does not load what {PRELOAD} names"
     return ""

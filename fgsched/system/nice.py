@@ -41,7 +41,7 @@ _MINIMUMS = (
     _Minimum(resource.RLIMIT_FSIZE, 1 << 30, "1 GiB"),
     _Minimum(resource.RLIMIT_NPROC, 64, "64"),
 )
-_RAISED = tuple(one.limit for one in _MINIMUMS)
+_RAISED = tuple(minimum.limit for minimum in _MINIMUMS)
 _KEPT_SIGNALS = {
     signal.SIGKILL,
     signal.SIGSTOP,
@@ -129,12 +129,12 @@ def refuse_unfit_limits() -> None:
     Raises:
         Refused: a hard limit is so low that a controller would be killed or could not work.
     """
-    for one in _MINIMUMS:
-        _, hard = resource.getrlimit(one.limit)
-        if hard != resource.RLIM_INFINITY and hard < one.value:
+    for minimum in _MINIMUMS:
+        _, hard = resource.getrlimit(minimum.limit)
+        if hard != resource.RLIM_INFINITY and hard < minimum.value:
             raise Refused(
-                f"the controller cannot run with the hard limit of {name_of(one.limit)} of this shell: "
-                f"{hard}, and it needs {one.text}",
+                f"the controller cannot run with the hard limit of {name_of(minimum.limit)} of this shell: "
+                f"{hard}, and it needs {minimum.text}",
                 "Start it from a shell without that limit: fgsched start",
             )
 

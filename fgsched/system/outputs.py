@@ -70,13 +70,13 @@ def _rights(uid: int, gid: int | None) -> dict[str, Any] | None:
     if uid == 0:
         return {}
     try:
-        found = pwd.getpwuid(uid)
+        struct_passwd = pwd.getpwuid(uid)
     except (KeyError, OSError):
         return None if gid is None else {"preexec_fn": partial(become, uid, gid, [gid])}
-    group = found.pw_gid if gid is None else gid
+    group = struct_passwd.pw_gid if gid is None else gid
     groups: Sequence[int] = [group]
     with suppress(OSError):
-        groups = os.getgrouplist(found.pw_name, group)
+        groups = os.getgrouplist(struct_passwd.pw_name, group)
     return {"preexec_fn": partial(become, uid, group, groups)}
 
 

@@ -66,11 +66,11 @@ class _Session:
         self._call("pam_acct_mgmt", _SILENT)
         self._call("pam_setcred", _SILENT | _ESTABLISH)
         self._call("pam_open_session", _SILENT)
-        found = [(number, *resource.getrlimit(number)) for number in range(_RESOURCES)]
+        limits = [(number, *resource.getrlimit(number)) for number in range(_RESOURCES)]
         self._pam.pam_close_session(self._handle, _SILENT)
         self._pam.pam_setcred(self._handle, _SILENT | _DELETE)
         self._pam.pam_end(self._handle, 0)
-        return found
+        return limits
 
 
 def _asked(service: str, user: str) -> dict[str, object]:
@@ -104,9 +104,9 @@ def _in_a_child(service: str, user: str) -> bytes:
             os._exit(0)
     os.close(writing)
     with open(reading, "rb") as pipe:
-        said = pipe.read()
+        a_child = pipe.read()
     os.waitpid(child, 0)
-    return said or b'{"refusal": "the session ended unexpectedly"}'
+    return a_child or b'{"refusal": "the session ended unexpectedly"}'
 
 
 def answer(uid: int) -> bytes:

@@ -224,15 +224,15 @@ class Paths(Struct, frozen=True, kw_only=True):
 
     def _check(self, directory: Path, owner: int) -> None:
         """Check the type, owner and mode of a directory: any user can create entries in /tmp."""
-        found = directory.lstat()
-        if stat.S_ISLNK(found.st_mode):
+        status = directory.lstat()
+        if stat.S_ISLNK(status.st_mode):
             fault = "is a symbolic link"
-        elif not stat.S_ISDIR(found.st_mode):
+        elif not stat.S_ISDIR(status.st_mode):
             fault = "is not a directory"
-        elif found.st_uid != owner:
-            fault = f"belongs to uid {found.st_uid}, not to uid {owner}"
-        elif found.st_mode & 0o022:
-            fault = f"can be changed by others (mode {stat.S_IMODE(found.st_mode):04o})"
+        elif status.st_uid != owner:
+            fault = f"belongs to uid {status.st_uid}, not to uid {owner}"
+        elif status.st_mode & 0o022:
+            fault = f"can be changed by others (mode {stat.S_IMODE(status.st_mode):04o})"
         else:
             return
         raise Unreachable(
@@ -285,10 +285,10 @@ def _run_of(state: Path, uid: int) -> tuple[Path, Path | None]:
 def is_private(path: Path, uid: int) -> bool:
     """Return whether this is a directory of the user that others cannot change."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o022
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == uid and not status.st_mode & 0o022
 
 
 def linked(path: Path, owner: int) -> Path | None:

@@ -54,8 +54,8 @@ def make_own(name: str | Path, parent: int | None = None) -> int:
 def is_still(descriptor: int, path: str) -> bool:
     """Return whether a path leads to the open directory, and it is still this user's alone."""
     with suppress(OSError):
-        found = os.lstat(path)
-        return is_own(found) and os.path.samestat(found, os.fstat(descriptor))
+        status = os.lstat(path)
+        return is_own(status) and os.path.samestat(status, os.fstat(descriptor))
     return False
 
 
@@ -98,11 +98,11 @@ def _walked(path: str, *, make: bool, mode: int | None) -> int:
     try:
         while left:
             at = _entered(name := left.pop(), descriptor, make=make, mode=mode)
-            found = os.fstat(at)
-            if stat.S_ISLNK(found.st_mode):
+            status = os.fstat(at)
+            if stat.S_ISLNK(status.st_mode):
                 try:
                     links += 1
-                    target = _followed(at, found, os.fstat(descriptor), links)
+                    target = _followed(at, status, os.fstat(descriptor), links)
                 finally:
                     os.close(at)
                 left.extend(reversed(Path(target).parts))
@@ -113,7 +113,7 @@ def _walked(path: str, *, make: bool, mode: int | None) -> int:
                 continue
             os.close(descriptor)
             descriptor = at
-            if not stat.S_ISDIR(found.st_mode):
+            if not stat.S_ISDIR(status.st_mode):
                 raise NotADirectoryError(ENOTDIR, f"{name} is not a directory")
     except BaseException:
         os.close(descriptor)

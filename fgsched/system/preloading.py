@@ -32,7 +32,9 @@ def why_not_preloaded(pid: int) -> str:
         return str(error)
     if linker.startswith("ld-musl"):
         return "it uses the C library musl"
-    return "" if any(one.startswith(b"LD_PRELOAD=") for one in variables) else "LD_PRELOAD was removed"
+    return (
+        "" if any(variable.startswith(b"LD_PRELOAD=") for variable in variables) else "LD_PRELOAD was removed"
+    )
 
 
 def _linker_of(program: BinaryIO) -> str:

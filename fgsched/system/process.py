@@ -179,8 +179,8 @@ def marked(job_dir: str | os.PathLike[str], uid: int | None = None) -> list[Iden
         uid: the owner of the job; processes of other users than the owner and root are omitted.
     """
     mark = b"FG_JOB_DIR=" + os.fsencode(job_dir)
-    found = [identity for pid in _pids() if (identity := identify(pid)) and mark in _environment(pid)]
-    return found if uid is None else [one for one in found if may_be_of(one.pid, uid)]
+    identities = [identity for pid in _pids() if (identity := identify(pid)) and mark in _environment(pid)]
+    return identities if uid is None else [one for one in identities if may_be_of(one.pid, uid)]
 
 
 def may_be_of(pid: int, uid: int) -> bool:
@@ -203,12 +203,12 @@ def owner_of(pid: int) -> int | None:
 
 def started_below(directory: str) -> dict[str, list[Identity]]:
     """Return {FG_JOB_DIR: processes} of the living processes whose FG_JOB_DIR starts with `directory`."""
-    found: dict[str, list[Identity]] = {}
+    grouped_identities: dict[str, list[Identity]] = {}
     for pid in _pids():
         job_dir = started_with(pid, "FG_JOB_DIR")
         if job_dir.startswith(directory) and (identity := identify(pid)):
-            found.setdefault(job_dir, []).append(identity)
-    return found
+            grouped_identities.setdefault(job_dir, []).append(identity)
+    return grouped_identities
 
 
 def started_with(pid: int, name: str) -> str:
@@ -276,10 +276,10 @@ def use_of(pids: Sequence[int]) -> TreeUse:
     """Return what living processes use together; a process that has ended is left out."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     words = [found for pid in pids if (found := _words(pid))]
-    io = [one for one in map(_io, pids) if one is not None]
+    io = [pid for pid in map(_io, pids) if pid is not None]
     return TreeUse(
-        cpu_seconds=sum(int(one[at]) for one in words for at in (11, 12, 13, 14)) / ticks,
-        rss=sum(int(one[21]) for one in words) * page,
+        cpu_seconds=sum(int(word[at]) for word in words for at in (11, 12, 13, 14)) / ticks,
+        rss=sum(int(word[21]) for word in words) * page,
         read=sum(one.get("read_bytes", 0) for one in io) if io else None,
         written=sum(one.get("write_bytes", 0) for one in io) if io else None,
     )

@@ -170,9 +170,9 @@ def keep_from_cleaners(run: Path) -> int:
 
 def _is_safe(directory: Path, uid: int) -> bool:
     """Return whether no other user can rename entries of ours in a shared directory."""
-    found = directory.lstat()
-    return stat.S_ISDIR(found.st_mode) and (
-        bool(found.st_mode & stat.S_ISVTX) if found.st_mode & 0o022 else found.st_uid in (0, uid)
+    status = directory.lstat()
+    return stat.S_ISDIR(status.st_mode) and (
+        bool(status.st_mode & stat.S_ISVTX) if status.st_mode & 0o022 else status.st_uid in (0, uid)
     )
 
 
@@ -241,13 +241,13 @@ def close_to_others(places: Paths) -> list[Path]:
 
     A queue that others could write stays as it is, and is refused when it is opened.
     """
-    found = [path for path in open_to_others(places) if path != places.queue or not _mode(path) & _WRITERS]
-    for path in found:
+    paths = [path for path in open_to_others(places) if path != places.queue or not _mode(path) & _WRITERS]
+    for path in paths:
         try:
             os.chmod(path, _mode(path) & ~_OTHERS, follow_symlinks=True)
         except OSError:  # a read-only file system: the caller names the path all the same
             continue
-    return found
+    return paths
 
 
 def _ours(places: Paths) -> Iterator[Path]:
@@ -265,8 +265,8 @@ def _ours(places: Paths) -> Iterator[Path]:
 def _mode(path: Path) -> int:
     """Return the permissions of a file or directory of this user; 0 for anything else."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return 0
-    is_plain = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-    return stat.S_IMODE(found.st_mode) if is_plain and found.st_uid == os.geteuid() else 0
+    is_plain = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return stat.S_IMODE(status.st_mode) if is_plain and status.st_uid == os.geteuid() else 0

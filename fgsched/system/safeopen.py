@@ -35,16 +35,16 @@ def refuse_unless_safe(path: Path, *, owner: int, writers: int = 0o022) -> None:
     """
     path = path.resolve()
     for place in (path, *path.parents):
-        found = place.stat()
+        status = place.stat()
         # In a sticky directory only the owner of a file can replace it.
-        sticky = place != path and found.st_mode & 0o1000
-        if found.st_uid not in (0, owner):
+        sticky = place != path and status.st_mode & 0o1000
+        if status.st_uid not in (0, owner):
             raise Refused(
-                f"{place} belongs to uid {found.st_uid}, but root relies on {path}.", f"chown root {place}"
+                f"{place} belongs to uid {status.st_uid}, but root relies on {path}.", f"chown root {place}"
             )
-        if found.st_mode & writers and not sticky:
+        if status.st_mode & writers and not sticky:
             raise Refused(
-                f"{path} is writable by others ({place} has mode {found.st_mode & 0o7777:04o}).",
+                f"{path} is writable by others ({place} has mode {status.st_mode & 0o7777:04o}).",
                 f"chmod go-w {place}",
             )
 

@@ -187,11 +187,11 @@ class Scratch:
     def _has(self, uid: int, gid: int) -> bool:
         """Return whether the user's directory is there, after making it if it is missing."""
         try:
-            found = os.stat(str(uid), dir_fd=self._root, follow_symlinks=False)
+            status = os.stat(str(uid), dir_fd=self._root, follow_symlinks=False)
         except FileNotFoundError:
             self._make(str(uid), uid, gid)
             return True
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == uid
+        return stat.S_ISDIR(status.st_mode) and status.st_uid == uid
 
     def _make(self, name: str, uid: int, gid: int) -> None:
         """Create a directory so that it always belongs to the user, even after a crash.

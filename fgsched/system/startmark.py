@@ -17,11 +17,11 @@ def _link(socket: Path) -> Path:
 
 def show_start(socket: Path) -> None:
     """Name this process as the controller that is starting. On a full disk it starts without the link."""
-    link, own = _link(socket), identify(os.getpid())
-    if own is not None:
+    link, identity = _link(socket), identify(os.getpid())
+    if identity is not None:
         with suppress(OSError):
             link.unlink(missing_ok=True)
-            link.symlink_to(f"{own.pid}:{own.start}:{own.boot}")
+            link.symlink_to(f"{identity.pid}:{identity.start}:{identity.boot}")
 
 
 def clear_start(socket: Path) -> None:
@@ -34,7 +34,7 @@ def starting(socket: Path) -> int:
     """Return the pid of the controller that is starting; 0 if none is."""
     try:
         pid, start, boot = os.readlink(_link(socket)).split(":")
-        found = Identity(int(pid), int(start), boot)
+        identity = Identity(int(pid), int(start), boot)
     except (OSError, ValueError):
         return 0
-    return found.pid if is_alive(found) else 0
+    return identity.pid if is_alive(identity) else 0

@@ -104,10 +104,10 @@ def _abandoned(directory: int, digest: str, now: float) -> Iterator[tuple[str, s
     """Yield the names and keys of equal requests whose process has exited; remove keys that are too old."""
     for match in filter(None, map(_NAME.fullmatch, os.listdir(directory))):
         with suppress(FileNotFoundError):
-            found = os.stat(match[0], dir_fd=directory, follow_symlinks=False)
-            if not stat.S_ISREG(found.st_mode) or found.st_size:
+            status = os.stat(match[0], dir_fd=directory, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode) or status.st_size:
                 continue  # not a key
-            if abs(now - found.st_mtime) > VALID:
+            if abs(now - status.st_mtime) > VALID:
                 os.unlink(match[0], dir_fd=directory)
             elif match[1] == digest and not is_alive(Identity(int(match[3]), int(match[4]), boot_id())):
                 yield match[0], match[2]

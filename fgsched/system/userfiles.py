@@ -46,8 +46,8 @@ def create_own(path: str, mode: int) -> int:
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, mode)
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_uid != os.geteuid():
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid != os.geteuid():
         os.close(descriptor)
         raise FileExistsError(EEXIST, os.strerror(EEXIST), path)
     os.ftruncate(descriptor, 0)

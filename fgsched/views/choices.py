@@ -47,16 +47,16 @@ def words(texts: Iterable[str]) -> list[str]:
 
 def states(texts: Iterable[str]) -> set[JobState]:
     """Return states by their long or short names, in any case; 'all' means every state. Raises BadUsage."""
-    found: set[JobState] = set()
+    job_states: set[JobState] = set()
     for word in words(texts):
         if word.lower() == "all":
-            found.update(JobState)
+            job_states.update(JobState)
         elif word.upper() in _BY_WORD:
-            found.add(_BY_WORD[word.upper()])
+            job_states.add(_BY_WORD[word.upper()])
         elif word.upper() not in _NEVER:
             allowed = " ".join(f"{state.value} ({state.code})" for state in JobState)
             raise BadUsage(f"Invalid job state specified: {shown(word)}", f"There are: all {allowed}")
-    return found
+    return job_states
 
 
 def unknown(

@@ -271,8 +271,8 @@ def _cpu_seconds(seconds: float | None) -> str:
     """Return CPU seconds in Slurm's form: 0 until they are measured, thousandths below an hour."""
     if seconds is not None and seconds >= HOUR:
         return format_elapsed(seconds)
-    minutes, rest = divmod(seconds or 0.0, MINUTE)
-    return f"{int(minutes):02d}:{int(rest):02d}.{int(rest % 1 * 1000):03d}"
+    minutes, cpu_seconds = divmod(seconds or 0.0, MINUTE)
+    return f"{int(minutes):02d}:{int(cpu_seconds):02d}.{int(cpu_seconds % 1 * 1000):03d}"
 
 
 def _moment(epoch: float | None) -> str:
@@ -463,7 +463,9 @@ def named(text: str, known: Names = BY_NAME) -> Format:
 
 def of_slurm(form: Format) -> Format:
     """Return a format with the texts of squeue, which names the state of each condition of a dependency."""
-    pieces = (replace(one, column=_OF_SLURM.get(one.column.heading, one.column)) for one in form.pieces)
+    pieces = (
+        replace(piece, column=_OF_SLURM.get(piece.column.heading, piece.column)) for piece in form.pieces
+    )
     return replace(form, pieces=tuple(pieces))
 
 

@@ -89,10 +89,10 @@ def iso(epoch: float | None) -> str | None:
 
 def time_fields(**moments: float | None) -> dict[str, float | str | None]:
     """Expand submit=1.0 (epoch seconds) to submit_time and submit_time_iso."""
-    found: dict[str, float | str | None] = {}
+    fields: dict[str, float | str | None] = {}
     for name, epoch in moments.items():
-        found |= {f"{name}_time": epoch, f"{name}_time_iso": iso(epoch)}
-    return found
+        fields |= {f"{name}_time": epoch, f"{name}_time_iso": iso(epoch)}
+    return fields
 
 
 def gpu_number(units: int | None) -> float | None:

@@ -298,14 +298,14 @@ def of_fgctl(job: JobInfo) -> Group:
 
 def _without_repetitions(changes: Sequence[StateChange]) -> list[StateChange]:
     """Return the changes of state, without repetitions of one state, attempt and reason."""
-    kept: list[StateChange] = []
+    state_changes: list[StateChange] = []
     last = None
     for change in changes:
         what = (change.attempt, change.after, change.reason)
         if change.before != change.after or what != last:
-            kept.append(change)
+            state_changes.append(change)
         last = what
-    return kept
+    return state_changes
 
 
 def _event(change: StateChange) -> str:

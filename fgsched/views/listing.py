@@ -90,8 +90,8 @@ class Format(Struct, frozen=True):
 
     def without_last(self) -> "Format":
         """Return the format without its last column."""
-        kept = self.pieces[:-1]
-        return Format(self.before, (*kept[:-1], replace(kept[-1], after=self.pieces[-1].after)))
+        line_pieces = self.pieces[:-1]
+        return Format(self.before, (*line_pieces[:-1], replace(line_pieces[-1], after=self.pieces[-1].after)))
 
     def header(self) -> str:
         """Return the line of headings."""
@@ -159,7 +159,7 @@ def by_letters(
     for match, following in zip(matches, [*matches[1:], None], strict=True):
         after = text[match.end() : following.start() if following else len(text)]
         if match[3] == "all":
-            listed = [LinePiece(each, after="|") for each in every if each.letter]
+            listed = [LinePiece(table_column, after="|") for table_column in every if table_column.letter]
             pieces += [*listed[:-1], replace(listed[-1], after=after)]
         else:
             width = column_width(match[2] or "")

@@ -215,7 +215,10 @@ def note(found: Note) -> str:
     """Return one sentence on the part that preemption has in a job."""
     match found:
         case Suspended():
-            kept = ", ".join(f"{format_mebibytes(one.memory)} on GPU {one.gpu}" for one in found.kept)
+            kept = ", ".join(
+                f"{format_mebibytes(kept_memory.memory)} on GPU {kept_memory.gpu}"
+                for kept_memory in found.kept
+            )
             by = "suspended" if found.by is None else f"suspended: preempted by job {found.by}"
             return f"{by}; keeps {kept}" if kept else by
         case Preempted(until=None):

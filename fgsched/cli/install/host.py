@@ -104,9 +104,9 @@ def _beside(name: str) -> Path:
 def hardware() -> Hardware:
     """Return the GPUs, CPUs and memory of this host."""
     try:
-        found = discover(Config(), {})
-        cards = tuple(InstalledGpu(one.index, one.model, one.total) for one in found.gpus)
-        note, is_unknown = found.note, vendors.of_host().has_driver()
+        inventory = discover(Config(), {})
+        cards = tuple(InstalledGpu(gpu.index, gpu.model, gpu.total) for gpu in inventory.gpus)
+        note, is_unknown = inventory.note, vendors.of_host().has_driver()
     except FgschedError as error:
         cards, note, is_unknown = (), error.cause, True
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -163,8 +163,8 @@ def _below(root: Path, path: str) -> Path:
 
 def look(root: Path, paths: Iterable[str]) -> dict[str, PathContent]:
     """Return what is at each of these paths; a path that is not there is left out."""
-    found = {path: _found(_below(root, path)) for path in paths}
-    return {path: one for path, one in found.items() if one is not None}
+    path_contents = {path: _found(_below(root, path)) for path in paths}
+    return {path: one for path, one in path_contents.items() if one is not None}
 
 
 def _found(path: Path) -> PathContent | None:
@@ -179,9 +179,15 @@ def _found(path: Path) -> PathContent | None:
 
 def ordinary_user(environ: Mapping[str, str], accounts: Callable[[], Iterable[pwd.struct_passwd]]) -> str:
     """Return the user who ran sudo; otherwise the first user with a login shell, or "nobody"."""
-    people = [one for one in accounts() if _FIRST_USER <= one.pw_uid <= _LAST_USER]
-    named = [one.pw_name for one in people if one.pw_name == environ.get("SUDO_USER")]
-    logins = [one.pw_name for one in people if not one.pw_shell.endswith(("nologin", "false"))]
+    people = [account for account in accounts() if _FIRST_USER <= account.pw_uid <= _LAST_USER]
+    named = [
+        struct_passwd.pw_name for struct_passwd in people if struct_passwd.pw_name == environ.get("SUDO_USER")
+    ]
+    logins = [
+        struct_passwd.pw_name
+        for struct_passwd in people
+        if not struct_passwd.pw_shell.endswith(("nologin", "false"))
+    ]
     return next(iter([*named, *logins]), "nobody")
 
 

@@ -140,7 +140,10 @@ def to_install(
         found: what is on disk at the paths; a path that is not there is left out.
         manifest: what earlier runs made.
     """
-    decided = (_of(one, found.get(one.path), manifest.get(one.path)) for one in with_parents(wants, found))
+    decided = (
+        _of(parent, found.get(parent.path), manifest.get(parent.path))
+        for parent in with_parents(wants, found)
+    )
     return [action for action in decided if action is not None]
 
 

@@ -86,7 +86,7 @@ def planned(host: hosts.InstallHost, manifest: Manifest, root: Path, to: str) ->
     if root != _HOST:  # a container may mount an empty state directory over that of its image
         wants = [want for want in wants if want.path != str(INITIALISED)]
     files = plan.to_install(wants, hosts.look(root, plan.paths(wants)), entries)
-    units = [one for one in files if isinstance(one, Make) and "/systemd/system/fgsched" in one.want.path]
+    units = [file for file in files if isinstance(file, Make) and "/systemd/system/fgsched" in file.want.path]
     groups = wanted.group_commands(host, entries, str(root))
     return [*files, *groups, *wanted.unit_commands(host, entries, str(root), is_new=bool(units))]
 
@@ -229,9 +229,9 @@ def _refuse_while_jobs_run() -> None:
     """Refuse to remove the queue of jobs that run without a controller. Raises Refused."""
     run = places().run
     found = [
-        one.job
+        job.job
         for place in (generations.others(run, Path()) if run.is_dir() else ())
-        for one in generations.living_jobs(place)
+        for job in generations.living_jobs(place)
     ]
     if found:
         raise Refused(

@@ -58,7 +58,9 @@ def _processors(hardware: Hardware) -> str:
 def _cards(hardware: Hardware) -> tuple[list[str], str]:
     """Return the comment about the GPUs, and the value of `devices`."""
     if hardware.cards:
-        listed = [f"GPU {one.index}: {one.name}, {format_mebibytes(one.memory)}" for one in hardware.cards]
+        listed = [
+            f"GPU {card.index}: {card.name}, {format_mebibytes(card.memory)}" for card in hardware.cards
+        ]
         return ["The GPUs of this host when this file was written:", *listed], "auto"
     if hardware.is_unknown:
         return [f"The GPUs could not be asked when this file was written: {hardware.note}"], "auto"

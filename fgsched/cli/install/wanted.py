@@ -107,4 +107,4 @@ def unit_commands(
 def _due(
     command: RunCommand, manifest: Mapping[str, ManifestEntry], *, is_there: bool
 ) -> Iterator[RunCommand]:
-    return (one for one in to_run(command, manifest.get(command.key), is_there=is_there))
+    return (run_command for run_command in to_run(command, manifest.get(command.key), is_there=is_there))

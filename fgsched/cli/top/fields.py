@@ -146,8 +146,8 @@ def _last(job: JobInfo, now: Now, *, is_wide: bool) -> tuple[str, str]:
 
 def _without_process(job: JobInfo) -> list[int]:
     """Return the GPUs of a job of several GPUs on which it has no process; none if it has none anywhere."""
-    found = [gpu for gpu, kind in kinds(job).items() if kind == "reserved-empty"]
-    return found if len(found) < len(job.allocated) else []
+    gpus = [gpu for gpu, kind in kinds(job).items() if kind == "reserved-empty"]
+    return gpus if len(gpus) < len(job.allocated) else []
 
 
 def about(job: JobInfo) -> list[str]:

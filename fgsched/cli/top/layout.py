@@ -144,7 +144,10 @@ def _classes(frame: Frame, view: View) -> Line:
     forms = [(found, True, 3), (found, True, 2), (most, False, 2), (most, False, 1)]
     forms = forms if view.width >= _WIDE else forms[2:]
     lines = [_legend(shown, view, is_long=is_long, gap=gap) for shown, is_long, gap in forms]
-    return next((line for line in lines if sum(width_of(one.text) for one in line) <= view.width), lines[-1])
+    return next(
+        (line for line in lines if sum(width_of(styled_text.text) for styled_text in line) <= view.width),
+        lines[-1],
+    )
 
 
 def _legend(found: Sequence[tuple[str, float]], view: View, *, is_long: bool, gap: int) -> Line:
@@ -290,8 +293,12 @@ def _spark(values: Sequence[float | None], most: float, view: View) -> str:
     levels = _ASCII_LEVELS if view.ascii else _LEVELS
     top = len(levels) - 1
     return "".join(
-        " " if one is None else levels[round(max(0.0, min(1.0, one / most)) * top)] if most > 0 else levels[0]
-        for one in values
+        " "
+        if value is None
+        else levels[round(max(0.0, min(1.0, value / most)) * top)]
+        if most > 0
+        else levels[0]
+        for value in values
     )
 
 
@@ -321,9 +328,9 @@ def _detail(frame: Frame, history: LookHistory, view: View, jobs: Sequence[JobIn
     job = jobs[selected(jobs, view)]
     title = f"── {job.id} {cut(clean(job.name), view.width // 2)} "
     rule = title + "─" * (view.width - width_of(title))
-    found = _about(frame, history, view, job)[:4]
-    blank: list[Line] = [[]] * (4 - len(found))
-    return [[StyledText(rule, "soft")], *found, *blank]
+    grouped_styled_texts = _about(frame, history, view, job)[:4]
+    blank: list[Line] = [[]] * (4 - len(grouped_styled_texts))
+    return [[StyledText(rule, "soft")], *grouped_styled_texts, *blank]
 
 
 def _about(frame: Frame, history: LookHistory, view: View, job: JobInfo) -> list[Line]:
@@ -332,7 +339,7 @@ def _about(frame: Frame, history: LookHistory, view: View, job: JobInfo) -> list
         return lines
     now, points = frame.of(job), history.jobs.get(job.id, ())
     room = max(10, min(60, view.width - 40))
-    given = sum(one.memory for one in job.allocated)
+    given = sum(allocation.memory for allocation in job.allocated)
     gpus, since = max(1, len(job.allocated)), frame.at - KEPT
     each = " of each GPU" if gpus > 1 else ""
     held = None if now.memory is None else now.memory / gpus

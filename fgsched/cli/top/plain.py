@@ -43,8 +43,8 @@ def text(frame: Frame, history: LookHistory, view: View, reader: TopUser, column
     gpus = len(frame.gpus)
     height = max(_LEAST, 2 * (gpus + 4), gpus + len(jobs) + 8)
     view = replace(view, width=columns, height=height, has_detail=False)
-    made = layout.screen(frame, history, view, reader, now=frame.at)
-    lines = layout.plain(made.lines[:-1]).rstrip("\n").splitlines()
+    screen = layout.screen(frame, history, view, reader, now=frame.at)
+    lines = layout.plain(screen.lines[:-1]).rstrip("\n").splitlines()
     return "\n".join(" " + line[1:] if line.startswith(">") else line for line in lines) + "\n"
 
 

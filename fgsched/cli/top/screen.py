@@ -107,8 +107,8 @@ class Top(App[None]):
         event.prevent_default()
         key = event.character if event.is_printable and event.character else event.key
         key = "space" if key == " " else key
-        made = self._made
-        self._view, action = press(made.view, key, made.jobs, self._reader, made.rows)
+        screen = self._made
+        self._view, action = press(screen.view, key, screen.jobs, self._reader, screen.rows)
         self._act(action)
         self._draw()
 
@@ -163,8 +163,8 @@ class Top(App[None]):
                     said = done.error.cause if done.error else f"job {action.job}: {done.outcome}"
                     changes: dict[str, Any] = {"message": said}
                 else:
-                    found = client.call(protocol.ExplainJobs(ids=[action.job])).jobs
-                    lines = tuple(line for one in found for line in explained(one))
+                    explanations = client.call(protocol.ExplainJobs(ids=[action.job])).jobs
+                    lines = tuple(line for explanation in explanations for line in explained(explanation))
                     changes = {"panel": "why", "panel_top": 0, "why": lines}
         except FgschedError as error:
             changes = {"message": error.cause}

@@ -64,7 +64,12 @@ class Frame(Struct, frozen=True, kw_only=True):
         If the charges exceed the GPU, they are reduced in proportion, as in the accounts.
         """
         holding = (job for job in self.jobs if job.state.holds)
-        found = [(job, one.charged) for job in holding for one in job.allocated if one.gpu == gpu]
+        found = [
+            (job, allocation.charged)
+            for job in holding
+            for allocation in job.allocated
+            if allocation.gpu == gpu
+        ]
         whole = max(WHOLE, sum(charged for _, charged in found))
         return sorted(((job, charged / whole) for job, charged in found), key=lambda pair: pair[0].id)
 
@@ -79,8 +84,8 @@ class Frame(Struct, frozen=True, kw_only=True):
     @property
     def charged(self) -> float:
         """The number of charged GPUs, with the parts of jobs that the reader may not see."""
-        parts = (part for one in self.gpus for _, part in self.on(one.gpu.index))
-        hidden = sum(one.hidden for one in self.gpus)
+        parts = (part for gpu in self.gpus for _, part in self.on(gpu.gpu.index))
+        hidden = sum(gpu.hidden for gpu in self.gpus)
         return (sum(round(part * WHOLE) for part in parts) + hidden) / WHOLE  # 6.95 and not 6.949999
 
 
@@ -127,11 +132,11 @@ def gpu_classes(frame: Frame, info: GpuInfo) -> dict[str, float]:
             for name, part in zip(_MEASURED, now.parts, strict=True):
                 parts[name] += part * share
     parts["charged"] += info.hidden / WHOLE
-    rest = max(0.0, 1.0 - sum(parts.values()))
-    outside = min(rest, info.external / info.gpu.total) if info.gpu.total else 0.0
+    classes = max(0.0, 1.0 - sum(parts.values()))
+    outside = min(classes, info.external / info.gpu.total) if info.gpu.total else 0.0
     if info.is_down:
-        return parts | {"down": rest}
-    return parts | {"external": outside, "free": rest - outside}
+        return parts | {"down": classes}
+    return parts | {"external": outside, "free": classes - outside}
 
 
 # -- history -------------------------------------------------------------------------------------------

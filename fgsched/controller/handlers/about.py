@@ -100,15 +100,20 @@ def _of_gpus(inventory: gpus.Inventory) -> dict[str, Any]:
 
 def _size(file: Path) -> int:
     """Return the bytes of a file with its write-ahead log; 0: it is missing."""
-    found = 0
+    size = 0
     for path in (file, file.with_name(f"{file.name}-wal")):
         with suppress(OSError):
-            found += path.stat().st_size
-    return found
+            size += path.stat().st_size
+    return size
 
 
 def log_lines(log: DecisionLog, caller: Caller, call: ShowLog) -> LogLines:
     """Return the lines in memory that the caller may see: all for operators, else those about own jobs."""
     uid = None if caller.is_operator else caller.uid
-    found = log.lines(uid=uid, job=call.job)
-    return LogLines(lines=[LogLine(at=one.at, level=LEVELS[one.level], text=one.text) for one in found])
+    lines = log.lines(uid=uid, job=call.job)
+    return LogLines(
+        lines=[
+            LogLine(at=decision_line.at, level=LEVELS[decision_line.level], text=decision_line.text)
+            for decision_line in lines
+        ]
+    )

@@ -42,17 +42,20 @@ class GpuUse(Struct, frozen=True):
 
 def uses_of(pid: int, readings: Mapping[int, Reading], above: Mapping[int, int]) -> dict[int, GpuUse]:
     """Return what a process and its descendants use, by GPU. `above`: {pid: parent pid}."""
-    found: dict[int, GpuUse] = {}
+    gpu_uses: dict[int, GpuUse] = {}
     for index, reading in readings.items():
-        own = [one for one in reading.processes if _is_below(one.pid, pid, above)]
-        if own:
-            found[index] = GpuUse(sum(one.memory for one in own), tuple(one.pid for one in own))
-    return found
+        gpu_processes = [process for process in reading.processes if _is_below(process.pid, pid, above)]
+        if gpu_processes:
+            gpu_uses[index] = GpuUse(
+                sum(gpu_process.memory for gpu_process in gpu_processes),
+                tuple(gpu_process.pid for gpu_process in gpu_processes),
+            )
+    return gpu_uses
 
 
 def _parents_of(readings: Iterable[Reading]) -> dict[int, int]:
     """Return {pid: parent pid} of the processes on GPUs and their ancestors; other processes are not read."""
-    pids = {one.pid for reading in readings for one in reading.processes}
+    pids = {process.pid for reading in readings for process in reading.processes}
     return {child: parent for pid in pids for child, parent in ancestry(pid).items()}
 
 
@@ -169,7 +172,7 @@ class AdoptHandlers:
         if (known := self._engine.store.submitted(who[0], call.key)) is not None:
             past = self._engine.store.past(known.start)
             assert past is not None
-            return _answer(known.start, [one.hold for one in past.allocated])
+            return _answer(known.start, [gpu_allocation.hold for gpu_allocation in past.allocated])
         uses = self._uses(call, now)
         request, start = self._request(caller, call, uses, who)
         job = self._started(call.key, process, request, who, start, now)
@@ -200,20 +203,20 @@ class AdoptHandlers:
             self._engine.then(AskGpus())
             raise Busy("the GPUs did not answer yet", "Repeat the command.")
         readings = self._engine.cards.readings
-        found = uses_of(call.pid, readings, _parents_of(readings.values()))
-        if not found:
+        gpu_uses = uses_of(call.pid, readings, _parents_of(readings.values()))
+        if not gpu_uses:
             query = vendors.of_host().facts.query
             raise Refused(
                 f"process {call.pid} uses no GPU",
                 f"{query} and fgreport strangers list GPU processes; one that has just begun is seen soon.",
             )
-        for pid in sorted({pid for use in found.values() for pid in use.pids}):
+        for pid in sorted({pid for use in gpu_uses.values() for pid in use.pids}):
             if (job := self._job_of(pid)) is not None:
                 raise Refused(f"process {pid}, which it started, belongs to job {job}", "Adopt another one.")
-        if missing := set(call.gpus) - found.keys():
-            listed = ",".join(map(str, sorted(found)))
+        if missing := set(call.gpus) - gpu_uses.keys():
+            listed = ",".join(map(str, sorted(gpu_uses)))
             raise Refused(f"process {call.pid} does not use GPU {min(missing)}", f"It uses GPU {listed}.")
-        return {index: use for index, use in found.items() if not call.gpus or index in call.gpus}
+        return {index: use for index, use in gpu_uses.items() if not call.gpus or index in call.gpus}
 
     def _request(
         self, caller: Caller, call: protocol.Adopt, uses: Mapping[int, GpuUse], who: _Who

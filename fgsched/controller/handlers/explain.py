@@ -114,7 +114,7 @@ class ExplainHandlers:
         """Add the names of jobs that are tasks of arrays, as the queue shows them."""
         jobs, found = self._engine.jobtable.jobs, []
         for blocker in blockers:
-            there = [jobs[one] for one in blocker.lift.jobs if one in jobs]
+            there = [jobs[job] for job in blocker.lift.jobs if job in jobs]
             if any(job.array for job in there) and len(there) == len(blocker.lift.jobs):
                 called = tuple(str(name_of(job)) for job in there)
                 blocker = replace(blocker, lift=replace(blocker.lift, called=called))
@@ -125,16 +125,16 @@ class ExplainHandlers:
         """Return the gates that keep a pending job out of the queue."""
         if job.state is not JobState.PENDING:
             return []
-        jobtable, found = self._engine.jobtable, []
+        jobtable, gates = self._engine.jobtable, []
         closed = jobtable.wait_index.closed(job)
         if job.held:
-            found.append(Blocker(gate_of(job, jobtable.reason(job))))
+            gates.append(Blocker(gate_of(job, jobtable.reason(job))))
         if closed is not None:
             gate = gate_of(job, closed)
             if closed is Reason.DEPENDENCY_NEVER:
                 gate = replace(gate, broken=self._broken(job))
-            found.append(Blocker(gate, Unblock(at=opens(job) or None)))
-        return found
+            gates.append(Blocker(gate, Unblock(at=opens(job) or None)))
+        return gates
 
     def _broken(self, job: Job) -> str:
         """Return which jobs and tasks made a dependency impossible, such as "8_2 is FAILED"."""
@@ -146,20 +146,20 @@ class ExplainHandlers:
     def _against(self, term: Term) -> list[str]:
         """Return the jobs and tasks whose end contradicts one condition. Raises Unreadable."""
         tasks = self._engine.store.tasks
-        own = tasks.get(term.job, term.task) if term.task is not None else None
-        past = own or self._engine.store.past(term.job)
+        job_record = tasks.get(term.job, term.task) if term.task is not None else None
+        past = job_record or self._engine.store.past(term.job)
         if past is None or term.kind == "singleton":
             return []
         wrong = term.kind == "afternotok"
-        if own is None and past.job.array == past.job.id and not wrong:
+        if job_record is None and past.job.array == past.job.id and not wrong:
             failed = sorted(
                 task for task, is_completed in tasks.ended(past.job.id).items() if not is_completed
             )
             rows = [one.job for task in failed[: _CULPRITS + 1] if (one := tasks.get(past.job.id, task))]
         else:
             rows = [past.job]
-        ended = [one for one in rows if one.state.is_final and (one.state is JobState.COMPLETED) == wrong]
-        return [f"{name_of(one)} is {one.state.value}" for one in ended]
+        ended = [row for row in rows if row.state.is_final and (row.state is JobState.COMPLETED) == wrong]
+        return [f"{name_of(job)} is {job.state.value}" for job in ended]
 
     def _scene(self, now: float) -> Snapshot:
         """Return the present input of a plan, with a queue of its own."""
@@ -185,8 +185,8 @@ class ExplainHandlers:
                     elif opens(job) > now:
                         later[job.id] = ExpectedStart(not_before=opens(job))
             yield
-        found, _ = yield from self._starts(snapshot, wanted)
-        rows = sorted((later | found).items(), key=lambda pair: pair[0])
+        expected_starts, _ = yield from self._starts(snapshot, wanted)
+        rows = sorted((later | expected_starts).items(), key=lambda pair: pair[0])
         return LongAnswer("starts", cut(rows), lambda: protocol.Starts(starts=[]))
 
     def _starts(self, snapshot: Snapshot, wanted: set[int]) -> Steps[tuple[dict[int, ExpectedStart], bool]]:
@@ -201,14 +201,14 @@ class ExplainHandlers:
             guesses[name] = (yield from forecast(snapshot, *lengths, wanted)).starts
             yield
         known_runs = cache(lambda job_id: self._likely(history, job_id, 0.5, snapshot.now) is not None)
-        found = {}
+        expected_starts = {}
         for job_id in wanted:
             best = guesses["likely"].get(job_id) or worst.starts.get(job_id)
             if best is not None:
                 yield
                 known = sum(map(known_runs, best.before))
                 is_guess = not best.before or known > 0  # else nothing but the limits is known
-                found[job_id] = ExpectedStart(
+                expected_starts[job_id] = ExpectedStart(
                     latest=_at(worst.starts.get(job_id)),
                     likely=_at(guesses["likely"].get(job_id)) if is_guess else None,
                     late=_at(guesses["late"].get(job_id)) if is_guess else None,
@@ -217,7 +217,7 @@ class ExplainHandlers:
                     before=len(best.before),
                     known=known,
                 )
-        return found, worst.is_cut_off
+        return expected_starts, worst.is_cut_off
 
     def _likely(self, history: RunHistory, job_id: int, part: float, now: float) -> float | None:
         """Return how many seconds a job is likely to run in total; None: not known."""
@@ -262,15 +262,15 @@ class ExplainHandlers:
         return LongQuestion(partial(self._test, caller, call))
 
     def _test(self, caller: Caller, call: protocol.Test, now: float) -> Steps[protocol.Trials]:
-        made = self._tried(caller, call, now)
+        new_jobs = self._tried(caller, call, now)
         first = self._engine.store.last_id() + 1
         who = (caller.uid, caller.gid, caller.name)
-        jobs = [new.job(number, who, now) for number, new in enumerate(made[:_MOST], first)]
+        jobs = [new.job(number, who, now) for number, new in enumerate(new_jobs[:_MOST], first)]
         snapshot, trials = self._scene(now), list[Trial]()
         for job in jobs:
             trials.append((yield from self._trial(snapshot, job, now)))
             yield
-        return protocol.Trials(jobs=trials, left_out=max(0, len(made) - _MOST))
+        return protocol.Trials(jobs=trials, left_out=max(0, len(new_jobs) - _MOST))
 
     def _trial(self, snapshot: Snapshot, job: Job, now: float) -> Steps[Trial]:
         entry = replace(pending(job), count=1)
@@ -313,12 +313,12 @@ def _blockers_and_advice(
     sufficient = yield from advice(snapshot, entry, decided, most=tries)
     changes = [
         Advice(
-            option=each.change.option,
-            before=each.change.before,
-            after=each.change.after,
-            gpus=tuple(hold.gpu for hold in each.start.holds),
+            option=start_advice.change.option,
+            before=start_advice.change.before,
+            after=start_advice.change.after,
+            gpus=tuple(hold.gpu for hold in start_advice.start.holds),
         )
-        for each in sufficient
+        for start_advice in sufficient
     ]
     return blockers(snapshot, entry, decided), changes
 
@@ -333,5 +333,5 @@ def _at(expected: Expected | None) -> float | None:
 
 def _holds(snapshot: Snapshot, entry: QueuedJob) -> tuple[Hold, ...]:
     """Return the holds of a queue entry if it started now; empty if it cannot start."""
-    start = next((one for one in snapshot.plan().starts if one.job_id == entry.id), None)
+    start = next((job_start for job_start in snapshot.plan().starts if job_start.job_id == entry.id), None)
     return start.holds if start else ()

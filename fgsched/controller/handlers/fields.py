@@ -70,8 +70,8 @@ class CallerView:
         """Cache the allocation and the usage of a job for its attributes; return the job."""
         if record.usage is not None:
             self._usage[record.job.id] = record.usage
-        given = [protocol.Allocation(**one._asdict()) for one in record.allocated]
-        self._allocated[record.job.id] = given if record.job.attempt else []
+        allocations = [protocol.Allocation(**gpu_allocation._asdict()) for gpu_allocation in record.allocated]
+        self._allocated[record.job.id] = allocations if record.job.attempt else []
         return record.job
 
     def oom_kills(self, job: Job) -> int:
@@ -88,7 +88,7 @@ class CallerView:
         """Return the present allocation of a job; GPUs that are no longer there are left out."""
         cards = self.engine.cards
         present = (cards.allocation(hold) for hold in job.holds if hold.gpu in cards)
-        return [protocol.Allocation(**one._asdict()) for one in present]
+        return [protocol.Allocation(**gpu_allocation._asdict()) for gpu_allocation in present]
 
     def usage(self, job: Job) -> JobUsage | None:
         """Return the sums of samples of a job; None: there are none."""
@@ -124,7 +124,7 @@ class CallerView:
     def place(self, job: Job) -> int:
         """Return the position of the job's partition; of several, the first."""
         if not self._places:
-            named = enumerate(one.name for one in self.engine.policy.partitions)
+            named = enumerate(partition.name for partition in self.engine.policy.partitions)
             self._places = {name: place for place, name in named}
         names = (job.partition or job.request.partition).split(",")
         return min(self._places.get(name, len(self._places)) for name in names)
@@ -175,7 +175,7 @@ class CallerView:
         """Return the largest capacity of the oversubscribed GPUs that a job holds; 0: it holds none."""
         cards = self.engine.cards
         capacities = (cards.gpu(hold.gpu).capacity for hold in job.holds if hold.gpu in cards)
-        return max((one for one in capacities if one > WHOLE), default=0)
+        return max((capacity for capacity in capacities if capacity > WHOLE), default=0)
 
     def steps(self, job: Job) -> list[protocol.StateChange]:
         return [protocol.StateChange(*step) for step in self.engine.store.steps.of(job.id)]

@@ -73,8 +73,14 @@ class SubmitFilter:
 
     def _refuse_more(self, connection: ClientConnection, uid: int) -> None:
         """Note that a user waits for the filter. Raises Busy if this user has many submissions there."""
-        known = self._waiting.get(uid, [])
-        waiting = [one for one in known if one is not connection and one.is_waiting and not one.is_closed]
+        client_connections = self._waiting.get(uid, [])
+        waiting = [
+            client_connection
+            for client_connection in client_connections
+            if client_connection is not connection
+            and client_connection.is_waiting
+            and not client_connection.is_closed
+        ]
         if len(waiting) >= _MOST:
             raise Busy(f"uid {uid} has {_MOST} submissions that the submit filter has not answered")
         self._waiting[uid] = [*waiting, connection]

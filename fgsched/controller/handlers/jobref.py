@@ -49,14 +49,14 @@ class References:
         rows = self.seen_rows(reference, caller)
         for row in rows:
             caller.must_own(row)
-        found: list[Job] = []
+        jobs: list[Job] = []
         for row in rows:
             array = self._engine.jobtable.arrays.get(row.array) if row.is_rest else None
             if wanted is None or array is None or not array.rest & ~wanted:
-                found.append(row)
+                jobs.append(row)
                 continue
-            found += [self._engine.eligibility.split(row, task) for task in tasks(array.rest & wanted)]
-        return found
+            jobs += [self._engine.eligibility.split(row, task) for task in tasks(array.rest & wanted)]
+        return jobs
 
     def seen_past(self, reference: Any, caller: Caller) -> list[JobRecord]:
         """Return all rows of a reference from accounting. Raises NoSuchJob as `seen_rows` does."""
@@ -65,7 +65,7 @@ class References:
     def seen_parts(self, reference: Any, caller: Caller) -> Iterator[list[JobRecord]]:
         """Yield the rows of a reference in parts: an array may have very many. Raises as `seen_past` does."""
         number, wanted = split_reference(reference)
-        store, known = self._engine.store, self._engine.jobtable.jobs
+        store, jobs = self._engine.store, self._engine.jobtable.jobs
         job = self._one(reference, number, caller)
         if wanted is None and job.array == number:
             parts: Iterable[list[JobRecord]] = store.tasks.parts(number)
@@ -76,7 +76,7 @@ class References:
         is_empty = True
         for part in parts:
             is_empty = is_empty and not part
-            yield [JobRecord(known.get(past.job.id, past.job), past.allocated) for past in part]
+            yield [JobRecord(jobs.get(past.job.id, past.job), past.allocated) for past in part]
         if is_empty:
             raise no_such_job(reference)
 
@@ -113,15 +113,15 @@ class References:
         """Return the rows of these tasks. `first` is the row with the array's id."""
         number = first.id
         self._refuse_missing(first, wanted)
-        found: dict[int, Job] = {}
+        jobs: dict[int, Job] = {}
         if array is not None:
             for row in (self._engine.jobtable.jobs[one] for one in sorted(array.rows)):
                 its = array.rest if row.task is None else 1 << row.task
                 if its & wanted:
-                    found[row.id] = row
+                    jobs[row.id] = row
                     wanted &= ~its
         for task in tasks(wanted):
             past = self._engine.store.tasks.get(number, task)
             row = past.job if past else first  # the rest was cancelled as it stood
-            found[row.id] = row
-        return list(found.values())
+            jobs[row.id] = row
+        return list(jobs.values())

@@ -92,16 +92,16 @@ class JobActions:
 
         For a whole array, apply it only to the rows for which `meant` is true, if there are any.
         """
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         for name in dict.fromkeys(names):
             try:
                 rows = self._references.own_rows(name, caller)
             except FgschedError as error:
-                found.append(_failed(name, error))
+                outcomes.append(_failed(name, error))
                 continue
             chosen = [row for row in rows if meant(row)] if type(name) is int else rows
-            found += [self._one(caller, row, act, now) for row in chosen or rows[:1]]
-        return Outcomes(jobs=found)
+            outcomes += [self._one(caller, row, act, now) for row in chosen or rows[:1]]
+        return Outcomes(jobs=outcomes)
 
     def _one(self, caller: Caller, row: Job, act: Act, now: float) -> Outcome:
         """Apply the action to one row.
@@ -143,8 +143,8 @@ class RunningJobHandlers:
             _must_be_under_way(job)
             _must_not_be_adopted(job, "started again")
             held = "" if not call.hold else "user" if caller.owns(job) else "admin"
-            asked = self._engine.change(job, now, wish="requeue", held=held)
-            self._engine.then(turn.RequeueOrder(asked))
+            change = self._engine.change(job, now, wish="requeue", held=held)
+            self._engine.then(turn.RequeueOrder(change))
             return Outcome(id=name_of(job), outcome="requeued")
 
         return self._actions.each(caller, call.ids, act, now, meant=_is_under_way)
@@ -161,9 +161,9 @@ class RunningJobHandlers:
             turn.require_supervisor(self._engine, job)
             after = job.advance(JobState.SUSPENDED, suspended_at=now)
             self._engine.step(job, after, now)
-            said = Outcome(id=name_of(job), outcome="suspended")
-            self._engine.then(turn.SuspendOrder(after, said))
-            return said
+            outcome = Outcome(id=name_of(job), outcome="suspended")
+            self._engine.then(turn.SuspendOrder(after, outcome))
+            return outcome
 
         return self._actions.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.RUNNING)
 
@@ -175,16 +175,16 @@ class RunningJobHandlers:
         def act(caller: Caller, job: Job, now: float) -> Outcome:
             if job.state is not JobState.SUSPENDED:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only suspended jobs can be resumed.")
-            found = job.suspending_preemption
-            if found is not None and not has_room(self._engine, job, now):
+            preemption = job.suspending_preemption
+            if preemption is not None and not has_room(self._engine, job, now):
                 raise Refused(
-                    f"job {job.id} is preempted by job {found.by}: its part of the GPU is not free",
+                    f"job {job.id} is preempted by job {preemption.by}: its part of the GPU is not free",
                     "It resumes automatically as soon as its part is free.",
                 )
             turn.require_supervisor(self._engine, job)
-            said = Outcome(id=name_of(job), outcome="resumed")
-            go_on(self._engine, job, now, said)
-            return said
+            outcome = Outcome(id=name_of(job), outcome="resumed")
+            go_on(self._engine, job, now, outcome)
+            return outcome
 
         return self._actions.each(
             caller, call.ids, act, now, meant=lambda job: job.state is JobState.SUSPENDED
@@ -406,9 +406,9 @@ class JobHandlers(RunningJobHandlers):
 
     def _relimit(self, job: Job, said: Outcome, now: float) -> None:
         """Send the new time limit to a running job. A starting job receives it when it has a shepherd."""
-        told = self._engine.change(job, now, relimited=True)
+        change = self._engine.change(job, now, relimited=True)
         if job.state is not JobState.STARTING:
-            self._engine.then(turn.RelimitOrder(told, said))
+            self._engine.then(turn.RelimitOrder(change, said))
 
     @writes(protocol.DrainGpu)
     def drain(self, caller: Caller, call: protocol.DrainGpu, now: float) -> protocol.GpuIndex:

@@ -126,7 +126,7 @@ class PartitionHandlers:
 
     def _must_exist(self, name: str) -> None:
         if self._engine.policy.partition(name) is None:
-            legal = ", ".join(one.name for one in self._engine.policy.partitions)
+            legal = ", ".join(partition.name for partition in self._engine.policy.partitions)
             raise Refused(f"invalid partition name specified: {name[:80]}", f"This host has {legal}.")
 
     def _put(self, overrides: Overrides, name: str, action: str) -> protocol.PartitionName:

@@ -35,15 +35,17 @@ class PriorityHandlers:
                 of_it[job.state.value] = of_it.get(job.state.value, 0) + self._engine.jobtable.tasks(job)
         return protocol.Partitions(
             partitions=[
-                protocol.PartitionInfo(partition=one, cards=self._cards(one), jobs=counts.get(one.name, {}))
-                for one in self._engine.policy.partitions
+                protocol.PartitionInfo(
+                    partition=partition, cards=self._cards(partition), jobs=counts.get(partition.name, {})
+                )
+                for partition in self._engine.policy.partitions
             ]
         )
 
     def _cards(self, partition: Partition) -> list[int]:
         """Return the indices of the GPUs of this host that a partition may use."""
-        there = [gpu.index for gpu in self._engine.cards.gpus]
-        return [index for index in there if not partition.cards or index in partition.cards]
+        cards = [gpu.index for gpu in self._engine.cards.gpus]
+        return [index for index in cards if not partition.cards or index in partition.cards]
 
     # -- priorities -----------------------------------------------------------------------------
 

@@ -41,8 +41,8 @@ class ProcessHandlers:
         for index, reading in seen.readings.items():
             if reading.error:
                 self._since |= {key: since for key, since in before.items() if key[0] == index}
-            for one in reading.processes:
-                self._since[index, one.pid] = before.get((index, one.pid), self._seen_at)
+            for process in reading.processes:
+                self._since[index, process.pid] = before.get((index, process.pid), self._seen_at)
 
     @reads(protocol.ListGpuProcesses)
     def _list(self, caller: Caller, call: protocol.ListGpuProcesses, now: float) -> protocol.GpuProcesses:
@@ -50,8 +50,8 @@ class ProcessHandlers:
 
     @reads(protocol.ShowProcess)
     def _show(self, caller: Caller, call: protocol.ShowProcess, now: float) -> protocol.ProcessInfo:
-        on_gpus = [one for one in self._processes(caller) if one.pid == call.pid]
-        job = next((one.job for one in on_gpus), None) or self._monitor.job_of(call.pid)
+        on_gpus = [process for process in self._processes(caller) if process.pid == call.pid]
+        job = next((gpu.job for gpu in on_gpus), None) or self._monitor.job_of(call.pid)
         if job is not None and not self._is_shown(caller, job):
             job = None
         step = started_with(call.pid, "SLURM_STEP_ID") if job is not None else ""
@@ -61,10 +61,10 @@ class ProcessHandlers:
     def _processes(self, caller: Caller) -> list[protocol.GpuProcessInfo]:
         """Return the processes on the GPUs that the caller may see."""
         return [
-            self._process(index, one.pid, one.memory, one.busy)
+            self._process(index, process.pid, process.memory, process.busy)
             for index, reading in self._seen.readings.items()
-            for one in reading.processes
-            if self._may_see(caller, one.pid)
+            for process in reading.processes
+            if self._may_see(caller, process.pid)
         ]
 
     def _may_see(self, caller: Caller, pid: int) -> bool:

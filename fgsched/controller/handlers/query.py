@@ -52,8 +52,8 @@ class QueryHandlers:
     def knows(self, where: protocol.Where) -> bool:
         """Tell whether jobs can have the partitions, accounts and qualities of service of a filter."""
         policy = self._engine.policy
-        known = ([one.name for one in names] for names in (policy.partitions, policy.accounts, policy.qos))
-        return choices.unknown(where, *known) is None
+        knows = ([name.name for name in names] for names in (policy.partitions, policy.accounts, policy.qos))
+        return choices.unknown(where, *knows) is None
 
     # -- jobs -----------------------------------------------------------------------------------
 
@@ -152,14 +152,14 @@ class QueryHandlers:
             NoSuchJob: there is no such job, or the site hides it from the caller.
             Refused: it names several jobs.
         """
-        found: list[JobRecord] = []
+        job_records: list[JobRecord] = []
         for part in self._references.seen_parts(name, caller):
-            found += part
-            if len(found) > 1:
+            job_records += part
+            if len(job_records) > 1:
                 number, _ = split_reference(name)
                 rows = self._engine.store.tasks.sum(number).rows
                 raise Refused(f"{name} is an array of {rows} rows", f"Name one task, such as {name}_0.")
-        return found[0]
+        return job_records[0]
 
     @reads(protocol.ShowScript)
     def script(self, caller: Caller, call: protocol.ShowScript, now: float) -> protocol.Script:
@@ -277,12 +277,16 @@ class QueryHandlers:
         wanted, look = getters(call.fields), self._look(caller, now)
         page = _Page()
         if call.ids is not None:
-            found = self._named(call.ids, page, caller)
+            grouped_job_records = self._named(call.ids, page, caller)
         else:
-            found = self._window(call, page, caller.uid if caller.is_confined else call.uid)
+            grouped_job_records = self._window(call, page, caller.uid if caller.is_confined else call.uid)
         rows = (
-            [self._info(look, look.know(one), wanted) for one in piece if caller.may_see(one.job)]
-            for piece in found
+            [
+                self._info(look, look.know(job_record), wanted)
+                for job_record in piece
+                if caller.may_see(job_record.job)
+            ]
+            for piece in grouped_job_records
         )
         return LongAnswer("jobs", rows, page.rest)
 
@@ -291,14 +295,14 @@ class QueryHandlers:
     ) -> Iterator[list[JobRecord]]:
         left, after = protocol.PAGE, call.after
         while left:
-            found = self._engine.store.history(
+            history = self._engine.store.history(
                 since=call.since, until=call.until, uid=uid, after=after, page=min(left, _ROWS)
             )
-            yield found.records
-            left -= len(found.records)
-            if found.upto is None:
+            yield history.records
+            left -= len(history.records)
+            if history.upto is None:
                 return
-            after = found.upto
+            after = history.upto
         page.next = after
 
     def _named(
@@ -309,11 +313,11 @@ class QueryHandlers:
             split_reference(one)
 
         def found() -> Iterator[list[JobRecord]]:
-            for one in ids:
+            for job_id in ids:
                 try:
-                    yield from self._references.seen_parts(one, caller)
+                    yield from self._references.seen_parts(job_id, caller)
                 except NoSuchJob:
-                    page.missing.append(one)
+                    page.missing.append(job_id)
 
         return found()
 
@@ -356,10 +360,10 @@ class QueryHandlers:
         )
 
     def _counts(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for job in self._engine.jobtable.jobs.values():
-            found[job.state.value] = found.get(job.state.value, 0) + self._engine.jobtable.tasks(job)
-        return found
+            counts[job.state.value] = counts.get(job.state.value, 0) + self._engine.jobtable.tasks(job)
+        return counts
 
     @reads(protocol.CheckQueue)
     def check(self, caller: Caller, call: protocol.CheckQueue, now: float) -> protocol.QueueCheck:

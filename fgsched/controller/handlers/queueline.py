@@ -39,10 +39,10 @@ class _QueueCaller:
     def users(self, texts: Iterable[str]) -> list[str]:
         """Return the caller for its own name or uid. Raises _ForReader for a user who is to be looked up."""
         own = {self._caller.name, str(self._caller.uid)}
-        found = choices.words(texts)
-        if not own.issuperset(found):
+        words = choices.words(texts)
+        if not own.issuperset(words):
             raise _ForReader
-        return [self._caller.name for _ in found]
+        return [self._caller.name for _ in words]
 
     def me(self) -> str:
         return self._caller.name

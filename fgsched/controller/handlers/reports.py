@@ -41,7 +41,9 @@ class ReportHandlers:
     def _make(self, connection: ClientConnection, caller: Caller, call: protocol.MakeReport) -> None:
         caller.must_have_account()
         request = self._request(caller, call)
-        if len(self._asked) >= _MOST or any(one.uid == caller.uid for one in self._asked.values()):
+        if len(self._asked) >= _MOST or any(
+            client_connection.uid == caller.uid for client_connection in self._asked.values()
+        ):
             raise Busy("other reports are being made", "Repeat the command later.", after=_PAUSE)
         try:
             number = self._reporter.ask(request)

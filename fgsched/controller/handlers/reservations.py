@@ -34,10 +34,14 @@ class ReservationHandlers:
     ) -> protocol.Reservations:
         """Return all active and future reservations with their jobs."""
         jobs = self._engine.jobtable.jobs.values()
-        reservations = sorted(self._engine.policy.reservations, key=lambda one: (one.start, one.name))
+        reservations = sorted(
+            self._engine.policy.reservations, key=lambda reservation: (reservation.start, reservation.name)
+        )
         return protocol.Reservations(
             reservations=[
-                _info(one, filter(caller.may_see, jobs), now) for one in reservations if one.end > now
+                _info(reservation, filter(caller.may_see, jobs), now)
+                for reservation in reservations
+                if reservation.end > now
             ]
         )
 
@@ -51,7 +55,9 @@ class ReservationHandlers:
         """
         name = _checked_name(caller, call.name, "create")
         records = self._engine.site.records
-        if any(one.name == name and one.end > now for one in records):
+        if any(
+            reservation_record.name == name and reservation_record.end > now for reservation_record in records
+        ):
             raise Refused(
                 f"there is a reservation {name} already", f"fgctl update reservation={name} changes it."
             )
@@ -60,7 +66,13 @@ class ReservationHandlers:
         record = self._settled(
             ReservationRecord(name=name, start=int(now), end=call.end, by=caller.name), call, now
         )
-        self._keep([one for one in records if one.name != name] + [record], name, "create", now)
+        self._keep(
+            [reservation_record for reservation_record in records if reservation_record.name != name]
+            + [record],
+            name,
+            "create",
+            now,
+        )
         return protocol.ReservationName(reservation=name)
 
     @writes(protocol.UpdateReservation)
@@ -75,7 +87,15 @@ class ReservationHandlers:
         records = self._engine.site.records
         record = self._settled(self._found(records, name, now), call, now)
         self._must_keep_jobs(self._engine.site.reservation(record), now)
-        self._keep([record if one.name == name else one for one in records], name, "update", now)
+        self._keep(
+            [
+                record if reservation_record.name == name else reservation_record
+                for reservation_record in records
+            ],
+            name,
+            "update",
+            now,
+        )
         return protocol.ReservationName(reservation=name)
 
     @writes(protocol.DeleteReservation)
@@ -94,7 +114,7 @@ class ReservationHandlers:
             raise Refused(
                 f"jobs of reservation {name} run: {format_indices(running)}", "Wait for them, or cancel them."
             )
-        self._keep([one for one in records if one.name != name], name, "delete", now)
+        self._keep([record for record in records if record.name != name], name, "delete", now)
         return protocol.ReservationName(reservation=name)
 
     def _keep(self, records: Iterable[ReservationRecord], name: str, action: str, now: float) -> None:
@@ -131,7 +151,7 @@ class ReservationHandlers:
 
     def _must_be_declared(self, accounts: Iterable[str]) -> None:
         """Check the accounts, if the site declares any: no job can be charged to others. Raises Refused."""
-        declared = [one.name for one in self._engine.policy.accounts]
+        declared = [account.name for account in self._engine.policy.accounts]
         for name in accounts:
             if declared and name not in declared:
                 raise Refused(f"invalid account: {shown(name)}", f"There is {', '.join(declared)}.")
@@ -163,7 +183,11 @@ class ReservationHandlers:
     def _problem(self, record: ReservationRecord, now: float) -> Refused | None:
         """Return why the record conflicts: another reservation, or jobs that may run then."""
         engine, reservation = self._engine, self._engine.site.reservation(record)
-        others = [self._engine.site.reservation(one) for one in self._engine.site.records if one.end > now]
+        others = [
+            self._engine.site.reservation(reservation_record)
+            for reservation_record in self._engine.site.records
+            if reservation_record.end > now
+        ]
         usable = {gpu.index: gpu.usable for gpu in engine.cards.gpus}
         if over := find_overbooking(reservation, others, usable):
             return Refused(
@@ -236,10 +260,10 @@ def _checked_name(caller: Caller, name: str, what: str) -> str:
 
 
 def _info(reservation: Reservation, jobs: Iterable[Job], now: float) -> protocol.ReservationInfo:
-    own = [job for job in jobs if job.request.reservation == reservation.name]
+    info = [job for job in jobs if job.request.reservation == reservation.name]
     return protocol.ReservationInfo(
         reservation=reservation,
         is_active=reservation.start <= now < reservation.end,
-        running=[job.id for job in own if job.state.holds],
-        pending=[job.id for job in own if job.state is JobState.PENDING],
+        running=[job.id for job in info if job.state.holds],
+        pending=[job.id for job in info if job.state is JobState.PENDING],
     )

@@ -34,9 +34,9 @@ class UnmetConditions:
         if not impossible or (dependency.one_will_do and len(impossible) < len(dependency.terms)):
             return ""
         is_cancelled = request.kill_invalid == "yes" or (kill_invalid and not request.kill_invalid)
-        rest = "is cancelled" if is_cancelled else "waits until you change it or cancel it"
+        warning = "is cancelled" if is_cancelled else "waits until you change it or cancel it"
         terms = ("?" if dependency.one_will_do else ",").join(map(str, impossible))
-        return f"{option}={terms} can never be met, because that job has ended otherwise; this job {rest}"
+        return f"{option}={terms} can never be met, because that job has ended otherwise; this job {warning}"
 
     def _part(self, term: Term, *, may_have_failed: bool) -> str:
         has_failed = may_have_failed and self._is_impossible(term)

@@ -70,7 +70,9 @@ class WaitHandlers:
 
     def _refuse_too_many(self, uid: int, more: int) -> None:
         """Refuse a user who would wait for too many jobs, because each entry uses memory. Raises Busy."""
-        kept = [len(one.open) + len(one.over) for one in self._waiters if one.connection.uid == uid]
+        kept = [
+            len(waiter.open) + len(waiter.over) for waiter in self._waiters if waiter.connection.uid == uid
+        ]
         if kept and sum(kept) + more > _MOST:
             raise Busy(f"uid {uid} waits for {sum(kept)} jobs already", "End some waiting commands.")
 
@@ -83,7 +85,9 @@ class WaitHandlers:
             with self._faults.contained(f"the end of job {job.id}"):
                 ended |= dict.fromkeys(_keys(job, jobtable), job)
         if ended:
-            self._waiters = [one for one in self._waiters if not self._is_served(one, ended, jobtable)]
+            self._waiters = [
+                waiter for waiter in self._waiters if not self._is_served(waiter, ended, jobtable)
+            ]
 
     def _is_served(self, waiter: _Waiter, ended: dict[Key, Job], jobtable: JobTable) -> bool:
         """Tell whether a waiter is answered. A waiter that causes an error is dropped and may retry."""
@@ -117,9 +121,9 @@ class WaitHandlers:
         for key, job in ended.items():
             if key in waiter.open or job.array in waiter.whole:
                 waiter.over[job.id] = how_it_ended(job)
-        gone = {array for array in waiter.whole if jobtable.arrays.get(array) is None}
-        waiter.whole -= gone
-        waiter.open.difference_update(ended, ((array, None) for array in gone))  # as long as what ended
+        arrays = {array for array in waiter.whole if jobtable.arrays.get(array) is None}
+        waiter.whole -= arrays
+        waiter.open.difference_update(ended, ((array, None) for array in arrays))  # as long as what ended
         return self._answered(waiter)
 
     def _answered(self, waiter: _Waiter) -> bool:

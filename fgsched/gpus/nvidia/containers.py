@@ -57,9 +57,9 @@ def driver_files() -> tuple[str, ...]:
     """Return the libraries of the GPU driver that the host's dynamic linker finds, and nvidia-smi."""
     known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
     rows = (line.split() for line in known.splitlines() if "x86-64" in line and " => " in line)
-    found = {row[0]: row[-1] for row in rows if _DRIVER_FILES.fullmatch(row[0])}
+    files = {row[0]: row[-1] for row in rows if _DRIVER_FILES.fullmatch(row[0])}
     program = shutil.which("nvidia-smi")
-    return (*found.values(), *([program] if program and found else []))
+    return (*files.values(), *([program] if program and files else []))
 
 
 def has_cdi() -> bool:

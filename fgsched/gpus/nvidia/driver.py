@@ -58,15 +58,19 @@ class Driver:
 
     def answer(self, want: str) -> GpuReport:
         """Answer one question of the probe."""
-        kind, _, rest = want.partition(" ")
+        kind, _, answer = want.partition(" ")
         if kind == LIMIT:
-            return GpuReport(want=want, error=self.set_limits(read_json(rest)))
+            return GpuReport(want=want, error=self.set_limits(read_json(answer)))
         if want == USE:
             return GpuReport(want=want, uses=self.use())
         if want == INVENTORY:
             return GpuReport(want=want, gpus=tuple(self.inventory()), limits=self.has_limits())
         readings = self.reading()
-        pids = {one.pid for reading in readings.values() for one in (*reading.processes, *reading.past)}
+        pids = {
+            gpu_process.pid
+            for reading in readings.values()
+            for gpu_process in (*reading.processes, *reading.past)
+        }
         people, layouts = self._names.of(pids), self._layouts
         return GpuReport(want=want, readings=readings, people=people, driver=self._version, layouts=layouts)
 
@@ -106,10 +110,10 @@ class Driver:
         if isinstance(found, nvml.NVMLError):
             return []  # no new measurement, or a GPU without measurements
         rows = [one for one in found if one.timeStamp > since and one.pid]
-        until = max((one.timeStamp for one in rows), default=since)
+        until = max((row.timeStamp for row in rows), default=since)
         self._used_until[uuid] = until
         start = max(since, until - _MAX_INTERVAL)
-        return [[one.pid, min(100, one.smUtil), start, until] for one in rows]
+        return [[row.pid, min(100, row.smUtil), start, until] for row in rows]
 
     def has_limits(self) -> bool:
         """Return whether the driver can limit the GPU memory of a cgroup (r615 and later)."""
@@ -148,12 +152,12 @@ class Driver:
         try:
             limit = nvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=path.encode(), softLimit=0, hardLimit=size)
             nvml.nvmlDeviceSetMemoryLimits_v1(handle, limit)
-            found = _limits_question(nvml, path.encode())
-            nvml.nvmlDeviceGetMemoryLimits_v1(handle, found)
+            set_limit = _limits_question(nvml, path.encode())
+            nvml.nvmlDeviceGetMemoryLimits_v1(handle, set_limit)
         except nvml.NVMLError as error:
             return f"the driver says: {error}"
-        if found.hardLimit != size:
-            return f"the driver reports a limit of {found.hardLimit} bytes instead of {size}"
+        if set_limit.hardLimit != size:
+            return f"the driver reports a limit of {set_limit.hardLimit} bytes instead of {size}"
         return ""
 
     def _answering(self) -> list[Any]:
@@ -166,10 +170,12 @@ class Driver:
         if gpu.note != _MIG:
             return [gpu]
         try:
-            found = [self._instance(gpu, one) for one in mig.devices(self._nvml, self._handles[index], index)]
+            gpus = [
+                self._instance(gpu, device) for device in mig.devices(self._nvml, self._handles[index], index)
+            ]
         except self._nvml.NVMLError as error:
             return [replace(gpu, note=f"the driver says about its MIG instances: {error}")]
-        return found or [replace(gpu, note=mig.NO_INSTANCES)]
+        return gpus or [replace(gpu, note=mig.NO_INSTANCES)]
 
     def _instance(self, card: Gpu, device: mig.Device) -> Gpu:
         """Return a MIG instance; compute instances that share its memory have equal parts of it."""
@@ -213,11 +219,11 @@ class Driver:
     def _instances(self, index: int, card: Reading) -> dict[str, Reading]:
         """Return {UUID: reading} of the instances of a GPU in MIG mode, with the health of the GPU."""
         try:
-            found = mig.devices(self._nvml, self._handles[index], index)
+            devices = mig.devices(self._nvml, self._handles[index], index)
         except self._nvml.NVMLError:
             return {}  # the layout is unknown: the instances have no reading
-        self._layouts[self._uuids[index]] = tuple(one.uuid for one in found)
-        return {one.uuid: self._read_instance(one, card) for one in found}
+        self._layouts[self._uuids[index]] = tuple(device.uuid for device in devices)
+        return {device.uuid: self._read_instance(device, card) for device in devices}
 
     def _read_instance(self, device: mig.Device, card: Reading) -> Reading:
         """Return the reading of an instance. The driver measures no utilisation, power or energy of it."""
@@ -225,7 +231,7 @@ class Driver:
             _, _, used = self._memory(device.handle)
             processes = self._processes(device.handle)
             if device.parts > 1:  # the memory of the other compute instances is counted as well
-                used = sum(one.memory for one in processes)
+                used = sum(process.memory for process in processes)
         except self._nvml.NVMLError as error:
             return Reading(gpu=device.index, used=0, error=f"the driver says: {error}")
         return Reading(
@@ -297,10 +303,12 @@ class Driver:
         if not self._sample(handle, uuid):
             return processes, ()
         loads = self._meters[uuid].take()
-        there = {one.pid for one in processes}
+        there = {process.pid for process in processes}
         gone = [GpuProcess(pid=pid, memory=0, **load._asdict()) for pid, load in loads.items()]
-        known = [replace(one, **loads.get(one.pid, IDLE)._asdict()) for one in processes]
-        return tuple(known), tuple(one for one in gone if one.pid not in there)
+        gpu_processes = [replace(process, **loads.get(process.pid, IDLE)._asdict()) for process in processes]
+        return tuple(gpu_processes), tuple(
+            gpu_process for gpu_process in gone if gpu_process.pid not in there
+        )
 
     def _sample(self, handle: Any, uuid: str) -> bool:
         """Take in the driver's new samples of processes; return False for a GPU that takes none."""
@@ -413,14 +421,14 @@ class Driver:
 
 def _reason(nvml: Any, error: Any) -> str:
     """Return why the driver cannot be used."""
-    known = {
+    reason = {
         nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "the driver's library libnvidia-ml.so.1 was not found",
         nvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
         nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver in the kernel and its library have different "
         "versions: load the new driver, or restart the host",
         nvml.NVML_ERROR_NO_PERMISSION: "this user may not use the NVIDIA devices",
     }
-    return known.get(error.value, f"the driver says: {error}")
+    return reason.get(error.value, f"the driver says: {error}")
 
 
 class _XidEvents:

@@ -14,8 +14,8 @@ def nodes(minor: int, place: MigInstance, *, about: Path = _CAPABILITIES, device
     Args:
         minor: number of the device node of the GPU.
     """
-    own = about / f"gpu{minor}" / "mig" / f"gi{place.gpu_instance}"
-    files = (own / "access", own / f"ci{place.compute_instance}" / "access")
+    path = about / f"gpu{minor}" / "mig" / f"gi{place.gpu_instance}"
+    files = (path / "access", path / f"ci{place.compute_instance}" / "access")
     return tuple(node for file in files if (node := _node(file, devices)))
 
 

@@ -13,8 +13,8 @@ _DRIVER = Path("/proc/driver/nvidia")
 
 def nodes(*, about: Path = _DRIVER, devices: Path = _DEVICES) -> tuple[str, ...]:
     """Return the device nodes of GPUs and MIG instances, without the nodes for control and unified memory."""
-    found = (path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
-    return (*sorted(map(str, found)), *instancefiles.all_nodes(about=about / "capabilities", devices=devices))
+    paths = (path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
+    return (*sorted(map(str, paths)), *instancefiles.all_nodes(about=about / "capabilities", devices=devices))
 
 
 def nodes_of(
@@ -36,5 +36,5 @@ def nodes_of(
 
 def _address(pci: str) -> tuple[str, ...]:
     """Return a PCI address in one form: 0000:1B:00.0 and 00000000:1b:00.0 are equal."""
-    domain, _, rest = pci.lower().partition(":")
-    return domain[-4:], rest
+    domain, _, address = pci.lower().partition(":")
+    return domain[-4:], address
