@@ -10,7 +10,7 @@ from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
 from fgsched.lifecycle.dependencies import ConditionState, Term, fact_of, judge
 from fgsched.lifecycle.transitions import charged_period
-from test_dependencies import a_hall
+from test_dependencies import a_world
 from test_engine import a_world_that_tries_again
 from test_hooks import HookedWorld
 
@@ -79,19 +79,19 @@ class Ledger:
 
 
 def test_the_holds_of_a_job_that_is_requeued_while_its_gpu_is_cleaned_are_released_once():
-    hall, ledger = a_hall(), Ledger()
-    ledger.watch(hall)
-    cards = hall.engine.cards
+    world, ledger = a_world(), Ledger()
+    ledger.watch(world)
+    cards = world.engine.cards
     cards.needs_cleaning = True
-    hall.outcomes("requeue", 1)
-    hall.settle()
-    assert (hall.job(1).state, ledger.charged) == (JobState.COMPLETING, [])
+    world.outcomes("requeue", 1)
+    world.settle()
+    assert (world.job(1).state, ledger.charged) == (JobState.COMPLETING, [])
     cards.needs_cleaning = False
-    hall.settle()
-    job = hall.job(1)
-    assert (job.state, job.attempt, len(hall.holds())) == (JobState.RUNNING, 2, 1)
+    world.settle()
+    job = world.job(1)
+    assert (job.state, job.attempt, len(world.holds())) == (JobState.RUNNING, 2, 1)
     assert [charge[:2] for charge in ledger.charged] == [(1, 1)]
-    assert list(hall.engine.jobtable.holding[1].holds) == hall.holds()
+    assert list(world.engine.jobtable.holding[1].holds) == world.holds()
 
 
 @pytest.mark.parametrize("cleaning", [0, 1000], ids=["at once", "after 1000 s"])
@@ -113,33 +113,33 @@ def test_an_attempt_is_charged_until_the_end_in_its_result_and_not_until_its_gpu
 
 @pytest.mark.parametrize("cleaning", [0, 1000], ids=["at once", "after 1000 s"])
 def test_a_requeued_attempt_is_charged_until_its_end_in_the_accounts(cleaning):
-    hall = a_hall()
-    hall.host.requeue = lambda job: True
-    hall.engine.cards.needs_cleaning = True
-    hall.outcomes("requeue", 1)
-    hall.now += 500
-    began = hall.now - 400
-    hall.host.finish(1, 1, a_result(15, "requeue", started_at=began, ended_at=began + 100))
-    hall.turn()
-    hall.now += cleaning
-    hall.engine.cards.needs_cleaning = False
-    hall.settle()
-    assert hall.job(1).attempt == 2
-    share = sum(one.charged for one in hall.engine.jobtable.given[1]) / WHOLE
-    assert hall.job(1).charged_before == pytest.approx(100 * share)
+    world = a_world()
+    world.host.requeue = lambda job: True
+    world.engine.cards.needs_cleaning = True
+    world.outcomes("requeue", 1)
+    world.now += 500
+    began = world.now - 400
+    world.host.finish(1, 1, a_result(15, "requeue", started_at=began, ended_at=began + 100))
+    world.turn()
+    world.now += cleaning
+    world.engine.cards.needs_cleaning = False
+    world.settle()
+    assert world.job(1).attempt == 2
+    share = sum(one.charged for one in world.engine.jobtable.given[1]) / WHOLE
+    assert world.job(1).charged_before == pytest.approx(100 * share)
 
 
 def test_the_time_limit_stands_still_while_a_job_is_suspended_also_the_second_time():
-    hall = a_hall(a_demand(WHOLE), time_limit=600)
-    before = hall.job(1).deadline
+    world = a_world(a_demand(WHOLE), time_limit=600)
+    before = world.job(1).deadline
     for seconds in (50, 70):
-        hall.outcomes("suspend", 1)
-        hall.now += seconds
-        hall.outcomes("resume_jobs", 1)
-    assert hall.job(1).deadline - before == 50 + 70 + 2
-    hall.start()
-    hall.settle()
-    assert hall.engine.jobtable.holding[1].deadline - before == 50 + 70 + 2
+        world.outcomes("suspend", 1)
+        world.now += seconds
+        world.outcomes("resume_jobs", 1)
+    assert world.job(1).deadline - before == 50 + 70 + 2
+    world.start()
+    world.settle()
+    assert world.engine.jobtable.holding[1].deadline - before == 50 + 70 + 2
 
 
 ENDS = [state for state in JobState if state.is_final]
@@ -161,32 +161,32 @@ def test_only_a_completed_job_satisfies_afterok_and_only_another_end_afternotok(
 
 
 def test_a_job_that_waits_for_the_success_of_a_cancelled_one_never_starts():
-    hall = a_hall(a_demand(WHOLE), a_demand(WHOLE))
-    hall.submit([a_demand(100)], dependency="afterok:2")
-    hall.outcomes("cancel", 2)
-    hall.settle()
-    assert hall.job(2).state is JobState.CANCELLED
-    assert hall.job(3).state is JobState.PENDING
-    assert 3 not in hall.host.runs
+    world = a_world(a_demand(WHOLE), a_demand(WHOLE))
+    world.submit([a_demand(100)], dependency="afterok:2")
+    world.outcomes("cancel", 2)
+    world.settle()
+    assert world.job(2).state is JobState.CANCELLED
+    assert world.job(3).state is JobState.PENDING
+    assert 3 not in world.host.runs
 
 
 def test_a_gpu_that_is_clean_after_its_job_was_requeued_releases_nothing_again():
     """An epilog that an earlier controller began ended the attempt while its GPU was cleaned."""
-    hall, ledger = a_hall(), Ledger()
-    ledger.watch(hall)
-    cards = hall.engine.cards
+    world, ledger = a_world(), Ledger()
+    ledger.watch(world)
+    cards = world.engine.cards
     cards.needs_cleaning = True
-    hall.outcomes("requeue", 1)
-    hall.settle()
-    assert (hall.job(1).state, cards.is_cleaning, ledger.charged) == (JobState.COMPLETING, True, [])
-    hall.turn(EpilogDone(1, 1))
+    world.outcomes("requeue", 1)
+    world.settle()
+    assert (world.job(1).state, cards.is_cleaning, ledger.charged) == (JobState.COMPLETING, True, [])
+    world.turn(EpilogDone(1, 1))
     assert [charge[:2] for charge in ledger.charged] == [(1, 1)]
-    hall.settle()
+    world.settle()
     cards.needs_cleaning = False
-    hall.settle()
-    job = hall.job(1)
+    world.settle()
+    job = world.job(1)
     assert (job.state, job.attempt, job.held, job.warning) == (JobState.RUNNING, 2, "", "")
-    assert (len(hall.holds()), [charge[:2] for charge in ledger.charged]) == (1, [(1, 1)])
+    assert (len(world.holds()), [charge[:2] for charge in ledger.charged]) == (1, [(1, 1)])
 
 
 def test_an_attempt_that_is_withdrawn_keeps_its_gpu_until_its_epilog_has_run():

@@ -43,7 +43,7 @@ def kinds(world):
     return [(type(one).__name__, one.job.id) for one in performed if not isinstance(one, SendReply)]
 
 
-def test_a_turn_leaves_its_effects_as_values_with_launches_before_the_removal_of_files():
+def test_a_turn_leaves_its_effects_as_values_in_order():
     world = Recording([a_gpu(0)])
     world.submit([a_demand(WHOLE)] * 2)
     assert kinds(world) == [("LaunchAttempt", 1)]
@@ -51,7 +51,7 @@ def test_a_turn_leaves_its_effects_as_values_with_launches_before_the_removal_of
     assert kinds(world) == [("Follow", 1)]
     world.host.finish(1, 1, a_result())
     world.turn()
-    assert kinds(world) == [("LaunchAttempt", 2), ("Forget", 1)]
+    assert kinds(world) == [("Forget", 1), ("LaunchAttempt", 2)]
 
 
 def test_a_launch_has_the_job_as_it_was_committed():

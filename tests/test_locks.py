@@ -42,7 +42,7 @@ WAITS = {  # a lock of the code: (the file that is locked, the statements that w
     ),
     "another fgfence": (
         "job",
-        "from fgsched.launch.fence import Place\nwith Place(run=home).locked(): pass",
+        "from fgsched.launch.fence import FenceDirectory\nwith FenceDirectory(run=home).locked(): pass",
     ),
     "the number of the step": (
         "job/1.1/steps/next",
@@ -111,7 +111,9 @@ def test_a_reader_of_accounts_that_another_program_locks_names_that_program(tmp_
         "db.execute('PRAGMA locking_mode = EXCLUSIVE'); db.execute('BEGIN EXCLUSIVE'); print(flush=True);"
         "sys.stdin.read()"
     )
-    reads = "import sys; from fgsched.accounting.ledger import Reader; Reader(sys.argv[1], 600.0).close()"
+    reads = (
+        "import sys; from fgsched.accounting import ledger; ledger.LedgerReader(sys.argv[1], 600.0).close()"
+    )
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", code, path], stdin=pipe, stdout=pipe, text=True) as holder:
         assert holder.stdout.readline() == "\n"

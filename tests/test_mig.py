@@ -256,9 +256,9 @@ def test_a_fence_on_one_device_has_number_0_and_on_several_instances_their_uuids
         ([first, second], f"{first.uuid},{second.uuid}"),
     ):
         held = [(gpu, Hold(gpu=gpu.index, share=WHOLE, memory=GIB)) for gpu in chosen]
-        told = _variables(tmp_path, held, "numbers")
+        told = _variables(tmp_path, held, "numbers", FACTS)
         assert (told["CUDA_VISIBLE_DEVICES"], told["FG_GPU_DEVICES"]) == (words, words)
-        assert _variables(tmp_path, held, "uuids")["CUDA_VISIBLE_DEVICES"] == told["FG_GPU_UUIDS"]
+        assert _variables(tmp_path, held, "uuids", FACTS)["CUDA_VISIBLE_DEVICES"] == told["FG_GPU_UUIDS"]
 
 
 # What is not measured
