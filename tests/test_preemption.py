@@ -288,6 +288,20 @@ def test_none_of_those_who_make_room_could_be_spared_and_the_job_starts(
         assert fewer.plan().starts == (), "one fewer is not enough"
 
 
+def test_a_suspended_job_keeps_its_place_among_the_running_jobs():
+    """A plan can depend on their order; with another one the job was resumed and suspended again in each turn."""
+    snapshot, occupants = a_scene(NIGHT, [day(5000, GIB)], policy=a_policy(SUSPEND))
+    chosen = victims(snapshot, day(5000, GIB), occupants)
+    assert len(chosen) == 1
+    assert [job.id for job in without(snapshot, chosen).running] == [1, 2, 3, 4]
+    snapshot, occupants = a_scene(NIGHT, [day(5000, GIB)], policy=a_policy(REQUEUE))
+    assert [job.id for job in without(snapshot, victims(snapshot, day(5000, GIB), occupants)).running] == [
+        1,
+        2,
+        4,
+    ]
+
+
 @settings(max_examples=100, deadline=None)
 @given(RUNNING, st.sampled_from([1000, 5000, WHOLE]), st.integers(1, 12))
 def test_no_single_job_and_no_pair_would_have_been_cheaper(drawn, share, gibs):

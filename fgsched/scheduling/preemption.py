@@ -114,11 +114,13 @@ def _with(room: Room, hold: Hold, *, remainder: bool) -> Room:
 
 
 def without(snapshot: Snapshot, victims: Sequence[Victim]) -> Snapshot:
-    """Return the snapshot after these jobs were preempted."""
-    gone = {victim.job.id for victim in victims}
-    jobs = [job for victim in victims if (job := victim.remainder) is not None]
+    """Return the snapshot after these jobs were preempted.
+
+    A suspended job keeps its place among the running jobs: a plan can depend on their order.
+    """
+    remainders = {victim.job.id: victim.remainder for victim in victims}
     rooms, host = freed(snapshot.free, snapshot.host, victims)
-    running = [job for job in snapshot.running if job.id not in gone] + jobs
+    running = [left for job in snapshot.running if (left := remainders.get(job.id, job)) is not None]
     return replace(snapshot, running=running, free=rooms, host=host)
 
 
