@@ -289,7 +289,7 @@ def test_none_of_those_who_make_room_could_be_spared_and_the_job_starts(
 
 
 def test_a_suspended_job_keeps_its_place_among_the_running_jobs():
-    """A plan can depend on their order; with another one the job was resumed and suspended again in each turn."""
+    """A plan can depend on their order; else the job could be resumed and suspended again in each turn."""
     snapshot, occupants = a_scene(NIGHT, [day(5000, GIB)], policy=a_policy(SUSPEND))
     chosen = victims(snapshot, day(5000, GIB), occupants)
     assert len(chosen) == 1
