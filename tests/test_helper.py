@@ -251,6 +251,7 @@ def test_a_relay_that_is_killed_is_started_again(loop):
 
     loop.run(lambda: len(pids) == 3, look)
     relay.close()
+    assert [pid for pid in pids[:-1] if os.path.exists(f"/proc/{pid}")] == [], "the killed ones are collected"
 
 
 # -- the mechanism -------------------------------------------------------------------------------------

@@ -204,6 +204,7 @@ def test_a_job_that_got_no_place_takes_turns_when_one_is_free(tmp_path):
             (folder := tmp_path / str(number)).mkdir()
             last = arbiter.add(number, folder, "fair", 100)
         until((tmp_path / str(region.TURN_JOBS - 1) / "turns").exists, "all others have a place")
+        assert not last.exists()
         arbiter.remove(0)
         until(last.exists, "the last one has the place of the first one")
 

@@ -222,5 +222,7 @@ def test_the_directory_of_a_queue_lies_apart_from_the_files_of_other_programs(tm
 
 def test_a_file_system_without_the_flag_is_no_error():
     directory = os.open("/proc/self", os.O_RDONLY)
+    with pytest.raises(OSError, match="ioctl"):
+        ioctl(directory, 0x80006601 | 8 << 16, array("l", [0]))
     spread_below(directory)
     os.close(directory)

@@ -17,7 +17,7 @@ class ShareService(Struct, frozen=True, kw_only=True):
     directory: str = ""  # variable with the directory of the daemon
     prefix: str = ""  # of the variables of a client
     client: Pairs = ()  # the variables of a client, with the templates of their values
-    daemon: Pairs = ()  # the same, for the daemon and the commands to it
+    daemon: Pairs = ()  # the variables of the daemon and of commands to it, with templates of their values
 
 
 class VendorFacts(Struct, frozen=True, kw_only=True):

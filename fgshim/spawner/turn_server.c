@@ -122,7 +122,7 @@ static int is_connected(const turn_job *j) {
     return 0;
 }
 
-/* Tell the controller whether a job has connected processes. It counts all jobs anew when it is told of them. */
+/* Tell the controller whether a job has connected processes. It counts all jobs again for each message. */
 static void tell_connected(const turn_job *j) {
     char text[64];
     int count = 0;
