@@ -257,6 +257,26 @@ def test_many_commits_keep_checksums_while_a_reader_holds_an_old_state(tmp_path)
     assert (len(jobs_of(path)), guard.damage(path)) == (599, "")
 
 
+def test_a_recovery_after_half_of_a_checkpoint_makes_the_indexes_again(killed):
+    """The indexes of jobs have the ten jobs of the log, and their table does not; the log is lost."""
+    log = killed.with_name("accounts.db-wal")
+    data = log.read_bytes()
+    with closing(sqlite3.connect(f"file:{killed}?immutable=1", uri=True)) as db:
+        roots = {row[0] for row in db.execute("SELECT rootpage FROM sqlite_master WHERE type = 'index'")}
+    with killed.open("rb+") as file:
+        for start in range(HEADER, len(data), FRAME):
+            page = int.from_bytes(data[start : start + 4], "big")
+            if page in roots:
+                file.seek((page - 1) * 4096)
+                file.write(data[start + 24 : start + FRAME])
+    log.unlink()
+    assert "lack their last" in refused(killed)
+    guard.recover(killed, "damaged-1")
+    with closing(sqlite3.connect(killed)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert jobs_of(killed) == [1, 2]
+
+
 def test_a_recovery_repairs_the_log_and_accepts_what_is_there(killed):
     log = killed.with_name("accounts.db-wal")
     data = bytearray(log.read_bytes())

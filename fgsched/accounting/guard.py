@@ -153,6 +153,7 @@ def recover(path: Path, ending: str) -> str:
             copy2(file, file.with_name(f"{file.name}.{ending}"))
         pages = _mend_log(path)
         commit = _readable(path, why)
+        _rebuild_indexes(path, why)
         disk.remove(commits.commit_file(path), missing_ok=True)
         Record(commits.commit_file(path), commit).close()
         disk.remove(path.with_suffix(".sums"), missing_ok=True)
@@ -186,6 +187,23 @@ def _mend_log(path: Path) -> tuple[int, ...]:
             disk.remove(path.with_name(f"{path.name}-shm"), missing_ok=True)
             return mended.damaged
     return ()
+
+
+def _rebuild_indexes(path: Path, why: str) -> None:
+    """Make the indexes again: half of a checkpoint can leave jobs in an index that their table lacks.
+
+    Raises:
+        StorageError: the accounts cannot be read or written.
+    """
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("REINDEX")
+            answer = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    except UNREADABLE as error:
+        answer = str(error)
+    if answer != "ok":
+        raise StorageError(f"{why}; its indexes cannot be made again: {answer}", "Bring a backup back.")
 
 
 def _readable(path: Path, why: str) -> Commit:
