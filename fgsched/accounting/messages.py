@@ -146,21 +146,21 @@ def parse_batch(text: bytes) -> tuple[RecordBatch, list[Unparsed]]:
     Raises:
         msgspec.MsgspecError: the line is no batch.
     """
-    raw, fields, unparseds = (
+    raw, fields, faulty = (
         msgspec.json.decode(text, type=_Raw),
         dict[str, tuple[Any, ...]](),
         list[Unparsed](),
     )
     for kind, field in FIELD_OF.items():
-        structs = []
+        records = []
         for record in getattr(raw, field):
             try:
-                structs.append(msgspec.json.decode(record, type=kind))
+                records.append(msgspec.json.decode(record, type=kind))
             except msgspec.MsgspecError as error:
                 job = msgspec.json.decode(record, type=_Job).row.id if kind is JobAccount else 0
-                unparseds.append(Unparsed(bytes(record).decode(errors="replace"), f"{field}: {error}", job))
-        fields[field] = tuple(structs)
-    return RecordBatch(number=raw.number, **fields), unparseds
+                faulty.append(Unparsed(bytes(record).decode(errors="replace"), f"{field}: {error}", job))
+        fields[field] = tuple(records)
+    return RecordBatch(number=raw.number, **fields), faulty
 
 
 def parse_answer(text: bytes) -> Answer:

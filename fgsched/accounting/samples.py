@@ -172,9 +172,9 @@ def _foreign(
     for group, process_looks in groups.items():
         if isinstance(group, tuple):
             whole = sum(process_look.busy or 0 for process_look in process_looks)
-            for one in process_looks:
-                part = (one.busy or 0) / whole if whole else 1 / len(process_looks)
-                yield ForeignPart(*group, one.pid, one.memory, shares.get(group, 0.0) * part)
+            for look in process_looks:
+                part = (look.busy or 0) / whole if whole else 1 / len(process_looks)
+                yield ForeignPart(*group, look.pid, look.memory, shares.get(group, 0.0) * part)
 
 
 # -- sums ----------------------------------------------------------------------------------------------
@@ -544,18 +544,18 @@ class Samples:
         )
 
     def _add_jobs(self, parts: Iterable[GpuLookPart], seconds: float, wall: float) -> None:
-        grouped_job_parts: dict[int, list[JobPart]] = {}
+        parts_of_job: dict[int, list[JobPart]] = {}
         others: dict[int, set[int]] = {}
         for card in parts:
             there = {part.job.id for part in card.jobs}
             for part in card.jobs:
-                grouped_job_parts.setdefault(part.job.id, []).append(part)
+                parts_of_job.setdefault(part.job.id, []).append(part)
                 others.setdefault(part.job.id, set()).update(there)
-        for job, its in grouped_job_parts.items():
+        for job, job_parts in parts_of_job.items():
             if job not in self._jobs:
                 self._jobs[job] = _JobSums(self._known.pop(job, None))
-            self._jobs[job].add(its, others[job] - {job}, seconds, wall)
-        self._kinds = {key: kind for key, kind in self._kinds.items() if key[0] in grouped_job_parts}
+            self._jobs[job].add(job_parts, others[job] - {job}, seconds, wall)
+        self._kinds = {key: kind for key, kind in self._kinds.items() if key[0] in parts_of_job}
 
     def _add_minutes(self, parts: list[GpuLookPart], look: Look, seconds: float) -> list[Sample]:
         samples: list[Sample] = []

@@ -279,10 +279,10 @@ def _private(places: Paths, seen: _Seen) -> CheckResult:
 def _space(places: Paths, seen: _Seen) -> CheckResult:
     """Check the space for the queue: on a full disk nothing is submitted, and no controller starts."""
     place = next(path for path in (places.state, *places.state.parents) if path.exists())
-    statvfs_result = os.statvfs(place)
-    left = statvfs_result.f_bavail * statvfs_result.f_frsize
+    space = os.statvfs(place)
+    left = space.f_bavail * space.f_frsize
     text = f"{left >> 20}M are left for {places.state}"
-    if statvfs_result.f_files and not statvfs_result.f_favail:
+    if space.f_files and not space.f_favail:
         left, text = 0, f"no new file can be made in {places.state}: its disk has no inode left"
     if left >= _SPACE:
         return CheckResult("disk", OK, text)

@@ -314,15 +314,15 @@ def in_order(
     """
     page = list(jobs)
     new = dict.fromkeys(job.array for job in page if job.array is not None and job.array not in shown)
-    grouped_job_infos: dict[int | None, list[protocol.JobInfo]] = {}
+    rows_of_array: dict[int | None, list[protocol.JobInfo]] = {}
     for row in rows_of(list(new)) if new else ():
-        grouped_job_infos.setdefault(row.array, []).append(row)
+        rows_of_array.setdefault(row.array, []).append(row)
     for job in page:
-        if job.array is None or (job.array in new and job.array not in grouped_job_infos):
+        if job.array is None or (job.array in new and job.array not in rows_of_array):
             yield job
         elif job.array not in shown:
             shown.add(job.array)
-            yield from grouped_job_infos[job.array]
+            yield from rows_of_array[job.array]
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -493,8 +493,8 @@ class Controller:
 
 def _no_space(state: Path) -> StorageError:
     """Return the error for a queue that must be written at the start, on a full disk."""
-    statvfs_result = os.statvfs(state)
-    free = statvfs_result.f_bavail * statvfs_result.f_frsize
+    space = os.statvfs(state)
+    free = space.f_bavail * space.f_frsize
     return StorageError(
         f"the controller cannot start: the file system of {state} is full: {free} bytes are free,"
         f" and {_NEEDED} are needed to store the GPUs of this host, which have changed",

@@ -298,7 +298,7 @@ class EarlierJobs:
         ]
 
     def _found(self) -> tuple[Earlier, ...]:
-        earliers = list[Earlier]()
+        living = list[Earlier]()
         for place in generations.others(self._run, self._own):
             try:
                 generations.close(place)
@@ -306,8 +306,8 @@ class EarlierJobs:
                 log.warning("launches of an earlier queue may still begin in %s: %s", place, error)
             alive = generations.living_jobs(place)
             generations.remove_ended(place, {(one.job, one.attempt) for one in alive}, self._remove)
-            earliers += alive
-        return tuple(earliers)
+            living += alive
+        return tuple(living)
 
     def _tell(self, before: tuple[Earlier, ...]) -> None:
         known, left = {one[:3] for one in before}, {job[:3] for job in self.jobs}

@@ -183,8 +183,8 @@ def _number(value: Number) -> Markup:
     text = own(value.text)
     if not value.value and not value.text[:1].isalpha():  # "GPU 0" is a name
         return Markup('<span class="zero">{}</span>').format(text)
-    first, slash, markup = text.partition(" / ")
-    return first + Markup(' <span class="soft">/ {}</span>').format(Markup(markup)) if slash else text
+    first, slash, rest = text.partition(" / ")
+    return first + Markup(' <span class="soft">/ {}</span>').format(Markup(rest)) if slash else text
 
 
 def _change(value: Change, unit: str) -> Markup:

@@ -328,9 +328,9 @@ def _detail(frame: Frame, history: LookHistory, view: View, jobs: Sequence[JobIn
     job = jobs[selected(jobs, view)]
     title = f"── {job.id} {cut(clean(job.name), view.width // 2)} "
     rule = title + "─" * (view.width - width_of(title))
-    grouped_styled_texts = _about(frame, history, view, job)[:4]
-    blank: list[Line] = [[]] * (4 - len(grouped_styled_texts))
-    return [[StyledText(rule, "soft")], *grouped_styled_texts, *blank]
+    about = _about(frame, history, view, job)[:4]
+    blank: list[Line] = [[]] * (4 - len(about))
+    return [[StyledText(rule, "soft")], *about, *blank]
 
 
 def _about(frame: Frame, history: LookHistory, view: View, job: JobInfo) -> list[Line]:

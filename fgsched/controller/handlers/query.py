@@ -277,16 +277,16 @@ class QueryHandlers:
         wanted, look = getters(call.fields), self._look(caller, now)
         page = _Page()
         if call.ids is not None:
-            grouped_job_records = self._named(call.ids, page, caller)
+            pieces = self._named(call.ids, page, caller)
         else:
-            grouped_job_records = self._window(call, page, caller.uid if caller.is_confined else call.uid)
+            pieces = self._window(call, page, caller.uid if caller.is_confined else call.uid)
         rows = (
             [
                 self._info(look, look.know(job_record), wanted)
                 for job_record in piece
                 if caller.may_see(job_record.job)
             ]
-            for piece in grouped_job_records
+            for piece in pieces
         )
         return LongAnswer("jobs", rows, page.rest)
 
