@@ -116,7 +116,7 @@ def test_a_full_disk_keeps_no_queue_from_opening_that_has_its_record(killed, mon
         raise OSError(ENOSPC, os.strerror(ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("fgsched.store.commits.disk.replace_file", full)
+        patch.setattr("fgsched.store.files.disk.replace_file", full)
         store = Store(killed)
         submit(store, 11)
         store.close()
@@ -124,7 +124,7 @@ def test_a_full_disk_keeps_no_queue_from_opening_that_has_its_record(killed, mon
     killed.with_name("queue.commits").unlink()
     killed.with_name("queue.initialised").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("fgsched.store.commits.disk.replace_file", full)
+        patch.setattr("fgsched.store.files.disk.replace_file", full)
         with pytest.raises(StorageError, match="cannot be opened: "):
             Store(killed)
     assert ids(killed) == list(range(1, 12))

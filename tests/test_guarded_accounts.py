@@ -15,8 +15,8 @@ from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.ledger import Ledger, LedgerReader
 from fgsched.controller.moving import PastJobs
 from fgsched.domain.errors import StorageError
-from fgsched.store import commits
-from fgsched.store.moved import Unreadable
+from fgsched.store import files
+from fgsched.store.store import Unreadable
 from test_accountant import CARD, JOB, KEEP, batch, minute
 
 COMMITS = 12
@@ -107,13 +107,13 @@ def test_a_flipped_bit_in_any_frame_of_the_log_is_no_silent_loss(killed, tmp_pat
 
 def test_an_accountant_that_starts_after_a_loss_of_power_writes_the_number_of_the_last_commit_again(killed):
     file = killed.with_suffix(".commits")
-    latest = commits.read_commit(file)
+    latest = files.read_commit(file)
     older = latest._replace(number=latest.number - 3, last_job=COMMITS - 3)  # never synchronised
-    commits.Record(file, older).close()
+    files.Record(file, older).close()
     accountant = Accountant(killed, UTC, KEEP)
     accountant.begin()
     accountant.close()
-    assert commits.read_commit(file)[:3] == latest[:3]
+    assert files.read_commit(file)[:3] == latest[:3]
 
 
 def test_an_accountant_makes_no_accounts_before_it_has_something_to_store(tmp_path):

@@ -32,7 +32,7 @@ from fgsched.mail.process import MailerProcess
 from fgsched.mail.spool import Full, Spool
 from fgsched.mail.transport import compose
 from fgsched.reports.mail import notice_mail, notice_text
-from fgsched.store.moved import NothingMoved, Unreadable
+from fgsched.store.store import NothingMoved, Unreadable
 from mailserver import serving
 from test_engine import cancel
 

@@ -29,8 +29,8 @@ from fgsched.crash import MOVING
 from fgsched.domain.job import WHOLE, Ended, Hold, Job, OomReport, Preemption, Request
 from fgsched.domain.states import JobState, Reason
 from fgsched.store import GpuAllocation, JobRecord, NewJob, Store
-from fgsched.store.moved import Unreadable
 from fgsched.store.rows import record_of
+from fgsched.store.store import Unreadable
 from live_host import attempts, living, zone_at_noon
 from test_accountant import KEEP
 from test_records import requests

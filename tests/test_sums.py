@@ -17,7 +17,7 @@ from crashing import QUEUE_FILES, copy_files
 from fgsched.controller.upkeep import FileCheck
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.domain.job import Request
-from fgsched.store import NewJob, Store, connection, opening, sums, wal
+from fgsched.store import NewJob, Store, connection, files, opening, wal
 from live_host import living
 
 ANN = (1, 1, "ann")
@@ -179,7 +179,7 @@ def test_a_kill_around_a_checkpoint_is_no_damage(tmp_path, point, nth):
     for _ in (1, 2):
         found = len([row for row in content(path) if len(row) > 40])
         assert found in {100 + 3 * acknowledged, 103 + 3 * acknowledged}
-    checked = sums.Sums(path)
+    checked = files.Sums(path)
     assert checked.damaged(1, checked.pages, ()) == []
     checked.close()
 
@@ -295,7 +295,7 @@ def test_sums_that_cannot_be_written_are_done_without(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(sums.Sums, "_put", full)
+        patch.setattr(files.Sums, "_put", full)
         store._opened.checkpoint()
     assert not path.with_name("queue.sums").exists()
     submit(store, 3, 50)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fgsched.accounting import guard
 from fgsched.domain.errors import StorageError
-from fgsched.store import commits
+from fgsched.store import files
 
 
 class Books:
@@ -27,7 +27,7 @@ class Books:
     def has_log(self) -> bool:
         """Whether jobs are in the log that are not in the file, and the commit file knows them."""
         try:
-            known = commits.read_commit(commits.commit_file(self.path))
+            known = files.read_commit(files.commit_file(self.path))
             is_known = known is not None and self._log.exists() and known.number == self._commits()
             return is_known and self._jobs() != self._jobs(is_log_used=False)
         except sqlite3.DatabaseError:  # half of a checkpoint is in the file: only a backup would help

@@ -41,7 +41,7 @@ from fgsched.domain.job import Gpu, Job
 from fgsched.domain.states import JobState, Reason
 from fgsched.launch.launcher import PendingLaunch
 from fgsched.lifecycle.watchdog import Fault
-from fgsched.store.moved import Unreadable
+from fgsched.store.store import Unreadable
 from fgsched.system.helper import Watch
 from virtualhost import Agenda, VirtualHost
 from virtualprograms import MAILS, Post, Programs, VirtualMailer, VirtualRunner

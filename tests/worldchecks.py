@@ -13,7 +13,7 @@ from fgsched.domain.job import WHOLE, Job
 from fgsched.domain.states import JobState, Reason
 from fgsched.mail.letters import JobMail
 from fgsched.store import GpuAllocation
-from fgsched.store.moved import Unreadable
+from fgsched.store.store import Unreadable
 from virtualcontroller import Asked, Life, is_waiting
 from virtualprograms import Program
 from virtualusers import Known

@@ -12,13 +12,11 @@ from pathlib import Path
 from fgsched.accounting import marker
 from fgsched.domain.errors import StorageError
 from fgsched.domain.times import format_time
-from fgsched.store import commits, wal
-from fgsched.store.commits import Commit, Record
+from fgsched.store import wal
 from fgsched.store.connection import Connection, Opened
-from fgsched.store.files import UNREADABLE, forget_damage
+from fgsched.store.files import UNREADABLE, Commit, Record, Sums, commit_file, forget_damage
 from fgsched.store.opening import Kind, beside_of, compare_commits, looking, numbers, refusing, verify
 from fgsched.store.schema import named
-from fgsched.store.sums import Sums
 from fgsched.system import disk, locks
 
 _HOME = Path(__file__).parent
@@ -80,7 +78,7 @@ class Guarded:
             if not db.execute(_SQL["count_commits"]).fetchone()[0]:
                 db.executescript(f"BEGIN;{_script(db)};COMMIT;")
             commit, _ = _last_commit(db, self._path)
-            record = Record(commits.commit_file(self._path), commit, is_new=self._beside is None)
+            record = Record(commit_file(self._path), commit, is_new=self._beside is None)
             opened = Opened(db, record, path=self._path, sums=self._sums, remedy=REMEDY)
         opened.begin(holds=self._holds)
         return opened
@@ -154,8 +152,8 @@ def recover(path: Path, ending: str) -> str:
         pages = _mend_log(path)
         commit = _readable(path, why)
         _rebuild_indexes(path, why)
-        disk.remove(commits.commit_file(path), missing_ok=True)
-        Record(commits.commit_file(path), commit).close()
+        disk.remove(commit_file(path), missing_ok=True)
+        Record(commit_file(path), commit).close()
         disk.remove(path.with_suffix(".sums"), missing_ok=True)
         forget_damage(path)
     doubtful = f" The log was damaged where it has page {', '.join(map(str, pages))}." if pages else ""
@@ -174,7 +172,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _files(path: Path) -> list[Path]:
-    beside = (commits.commit_file(path), path.with_suffix(".sums"))
+    beside = (commit_file(path), path.with_suffix(".sums"))
     return [path, path.with_name(f"{path.name}-wal"), *beside]
 
 

@@ -34,7 +34,7 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.controller.moving import Mover, PastJobs, Site
 from fgsched.domain.errors import FgschedError, OurFault, Refused, StorageError
 from fgsched.store import Store
-from fgsched.store.moved import Unreadable
+from fgsched.store.store import Unreadable
 from fgsched.system.helper import Watch
 from fgsched.system.paths import Paths
 

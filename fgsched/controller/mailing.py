@@ -22,8 +22,8 @@ from fgsched.lifecycle import mail
 from fgsched.lifecycle.filenames import output_path
 from fgsched.mail.letters import JobMail, Letter, MailSettings, Message, to_bytes
 from fgsched.mail.process import MailerProcess
-from fgsched.store.moved import Unreadable
 from fgsched.store.rows import ArraySum
+from fgsched.store.store import Unreadable
 
 _HOUR = 3600.0
 log = logging.getLogger("fgsched.controller")

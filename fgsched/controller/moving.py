@@ -27,8 +27,8 @@ from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.filenames import output_path
 from fgsched.scheduling.runtimes import CompletedRun, work_of, work_of_request
 from fgsched.store import JobRecord, StorageBroken, Store
-from fgsched.store.moved import Part, Step, Unreadable
 from fgsched.store.rows import ArraySum, record_of, row_of
+from fgsched.store.store import Part, Step, Unreadable
 
 log = logging.getLogger("fgsched.controller")
 _REMEMBERED = 2000  # runs, for forecasts

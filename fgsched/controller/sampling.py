@@ -26,7 +26,7 @@ from fgsched.gpus.simulated import JobLoad, parse_load
 from fgsched.lifecycle.launchspec import SIMULATED_LOAD, STEPS_LOAD, job_dir
 from fgsched.lifecycle.transitions import Shepherd
 from fgsched.protocol import OnGpu
-from fgsched.store.moved import Unreadable
+from fgsched.store.store import Unreadable
 from fgsched.system.hostusers import HostUsers
 
 log = logging.getLogger("fgsched.controller")

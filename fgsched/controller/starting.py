@@ -30,7 +30,7 @@ from fgsched.lifecycle.dependencies import (
 from fgsched.lifecycle.enforcement import MountPlan, is_hooked, tier_of
 from fgsched.lifecycle.launchspec import CpuBinding
 from fgsched.scheduling.planner import JobStart, Queue, QueuedJob, Snapshot
-from fgsched.store.moved import Unreadable
+from fgsched.store.store import Unreadable
 
 # -- eligibility: begin times, deadlines, dependencies, arrays -------------------------------------
 

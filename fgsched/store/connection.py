@@ -14,9 +14,8 @@ from fgsched.crash import point
 from fgsched.domain.errors import StorageError
 from fgsched.domain.text import storable
 from fgsched.store import files, wal
-from fgsched.store.commits import Record
+from fgsched.store.files import Record, State, Sums
 from fgsched.store.schema import SQL
-from fgsched.store.sums import State, Sums
 
 
 class Connection(sqlite3.Connection):

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fgsched.domain.errors import StorageError
-from fgsched.store import commits, files, wal
-from fgsched.store.commits import Commit, Record
+from fgsched.store import files, wal
 from fgsched.store.connection import AT_ONCE, Connection, Opened
-from fgsched.store.files import PAGE, RECOVER, UNREADABLE, Marker
+from fgsched.store.files import PAGE, RECOVER, UNREADABLE, Commit, Marker, Record, State, Sums
 from fgsched.store.schema import SQL, adapt, migrate, refuse_newer, version_of
-from fgsched.store.sums import State, Sums
 from fgsched.system import disk
 
 log = logging.getLogger(__name__)
@@ -120,7 +118,7 @@ def _recorded(db: sqlite3.Connection, path: Path, beside: Commit | None) -> Reco
         raise_ids(db, beside.last_job)
     name = _name_of(db) or os.urandom(4).hex()
     now = Commit(name, db.execute(SQL["get_commits"]).fetchone()["count"], last_id(db))
-    record = Record(commits.commit_file(path), now, is_new=beside is None or beside.queue != name)
+    record = Record(files.commit_file(path), now, is_new=beside is None or beside.queue != name)
     files.write_marker(path, Marker(name, _named(db, name)))
     return record
 
@@ -156,8 +154,8 @@ def _named(db: sqlite3.Connection, name: str) -> float:
 def beside_of(path: Path, remedy: str) -> Commit | None:
     """Return the commit file's record, or None. Raises StorageError if it is damaged."""
     try:
-        return commits.read_commit(commits.commit_file(path))
-    except commits.Damaged as error:
+        return files.read_commit(files.commit_file(path))
+    except files.Damaged as error:
         raise StorageError(
             f"{error}: it cannot tell whether {path.name} has all its commits", remedy
         ) from None
@@ -165,8 +163,8 @@ def beside_of(path: Path, remedy: str) -> Commit | None:
 
 def _of_new(path: Path) -> Commit | None:
     """Return the record that an earlier queue left, from whose ids those of a new one continue."""
-    with suppress(commits.Damaged):
-        return commits.read_commit(commits.commit_file(path))
+    with suppress(files.Damaged):
+        return files.read_commit(files.commit_file(path))
     return None
 
 
@@ -176,7 +174,7 @@ def compare_commits(path: Path, beside: Commit | None, found: Commit, kind: Kind
     if not found.queue and known is None:
         return  # it was being made
     if beside is None and known is not None and (found.number or not kind.is_shared):
-        cause = f"{commits.commit_file(path)} is missing: it tells whether {path.name} has all its commits"
+        cause = f"{files.commit_file(path)} is missing: it tells whether {path.name} has all its commits"
         raise StorageError(cause, kind.remedy)
     names = [name for name in (known, beside and beside.queue) if name is not None and name != found.queue]
     if names and found.queue:

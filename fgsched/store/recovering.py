@@ -13,9 +13,8 @@ from typing import Any
 
 from fgsched.domain.errors import StorageError
 from fgsched.domain.states import JobState
-from fgsched.store import commits, files, sums, wal
-from fgsched.store.commits import Commit
-from fgsched.store.files import PAGE, UNREADABLE, Marker
+from fgsched.store import files, wal
+from fgsched.store.files import PAGE, UNREADABLE, Commit, Marker
 from fgsched.store.opening import open_queue, raise_ids
 from fgsched.store.schema import SQL as QUERIES
 from fgsched.store.schema import named, source
@@ -213,7 +212,7 @@ def _recovered(copy: Path, again: Path) -> bool:
 
 
 _TABLES = ("blob", "job", "card", "meta", "submission", "usage", "event")  # each after the tables it names
-_BESIDE = (commits.FILE, sums.FILE)
+_BESIDE = (files.COMMITS_FILE, files.SUMS_FILE)
 _UNFINISHED = "unfinished.json"  # in the directory of a recovery: the files that it replaces
 _HELD = "it may have run in commits that the damaged queue lost: see that it did not before you release it"
 _RAN = (
@@ -301,8 +300,8 @@ def _copy_log(log: Path, copy: Path) -> list[int]:
 
 
 def _beside(path: Path) -> Commit | None:
-    with suppress(commits.Damaged):
-        return commits.read_commit(path.with_name(commits.FILE))
+    with suppress(files.Damaged):
+        return files.read_commit(path.with_name(files.COMMITS_FILE))
     return None
 
 

@@ -2,24 +2,28 @@
 
 import json
 import logging
+import math
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Gpu, GpuState, Hold, Job, Request
+from fgsched.domain.states import JobState
 from fgsched.domain.text import storable
+from fgsched.lifecycle.arrays import bits_from, bits_of
 from fgsched.scheduling.priority import AccountUser, Usage
 from fgsched.scheduling.runtimes import CompletedRun, work_of
 from fgsched.store.blobs import Blobs, Idle
 from fgsched.store.connection import Connection, Insert, Opened, Statement
-from fgsched.store.moved import MovedJobs, NothingMoved, Part, Step
 from fgsched.store.opening import last_id, open_queue, raise_ids
-from fgsched.store.outbox import Outbox
 from fgsched.store.rows import (
+    ArraySum,
     GpuAllocation,
     JobRecord,
     NewJob,
@@ -31,9 +35,116 @@ from fgsched.store.rows import (
     request_text,
 )
 from fgsched.store.schema import SQL
-from fgsched.store.settled import Settled
-from fgsched.store.submissions import Submissions
-from fgsched.store.tasks import Tasks
+
+# -- ended jobs that have moved from the queue to the accounts ------------------------------------
+
+Step = tuple[int, float, str, str, str]  # attempt, epoch seconds, from, to, reason
+
+
+class Unreadable(StorageError):
+    """Jobs that have moved cannot be looked up."""
+
+
+class Part(NamedTuple):
+    """Some jobs of a history, ordered by id."""
+
+    records: list[JobRecord]
+    upto: int | None  # every job of the history up to this id was examined; None: all were
+
+
+class MovedJobs(Protocol):
+    """Jobs that have moved. Each method may raise Unreadable."""
+
+    def past(self, job_id: int) -> JobRecord | None:
+        """Return one job, or None."""
+
+    def task(self, array: int, task: int) -> JobRecord | None:
+        """Return one task of an array, or None."""
+
+    def of_array(self, array: int, after: int, page: int) -> list[JobRecord]:
+        """Return at most `page` tasks of an array behind the index `after`, in order."""
+
+    def rest_of(self, array: int) -> list[JobRecord]:
+        """Return the row of the tasks of an array that ended together before they started."""
+
+    def ended(self, array: int) -> dict[int, bool]:
+        """Return {index: completed} of the tasks of an array."""
+
+    def sum(self, array: int) -> ArraySum:
+        """Return the totals of an array."""
+
+    def last_of(self, uid: int) -> int | None:
+        """Return the id of the last submission of a user, or None."""
+
+    def steps(self, job_id: int) -> list[Step]:
+        """Return the state changes of a job, in order."""
+
+    def material(self, job_id: int) -> tuple[str, str]:
+        """Return the references of a job's script and environment in the queue; "": none."""
+
+    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> Part:
+        """Return jobs that existed from `since` to `until` (epoch seconds), as Store.history."""
+
+    def ended_since(self, since: float) -> list[JobRecord]:
+        """Return jobs that ended after `since` (epoch seconds), ordered by id."""
+
+    def runs_since(self, since: float) -> list[CompletedRun]:
+        """Return the runs that completed after `since` (epoch seconds), latest first."""
+
+
+class NothingMoved:
+    """No job has moved."""
+
+    def past(self, job_id: int) -> JobRecord | None:
+        """Return None."""
+        return None
+
+    def task(self, array: int, task: int) -> JobRecord | None:
+        """Return None."""
+        return None
+
+    def of_array(self, array: int, after: int, page: int) -> list[JobRecord]:
+        """Return an empty list."""
+        return []
+
+    def rest_of(self, array: int) -> list[JobRecord]:
+        """Return an empty list."""
+        return []
+
+    def ended(self, array: int) -> dict[int, bool]:
+        """Return an empty mapping."""
+        return {}
+
+    def sum(self, array: int) -> ArraySum:
+        """Return the totals of nothing."""
+        return ArraySum(0, 0, 0, None)
+
+    def last_of(self, uid: int) -> int | None:
+        """Return None."""
+        return None
+
+    def steps(self, job_id: int) -> list[Step]:
+        """Return an empty list."""
+        return []
+
+    def material(self, job_id: int) -> tuple[str, str]:
+        """Return no references."""
+        return "", ""
+
+    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> Part:
+        """Return no jobs, whatever the period (epoch seconds)."""
+        return Part([], None)
+
+    def ended_since(self, since: float) -> list[JobRecord]:
+        """Return an empty list, whatever the time (epoch seconds)."""
+        return []
+
+    def runs_since(self, since: float) -> list[CompletedRun]:
+        """Return an empty list, whatever the time (epoch seconds)."""
+        return []
+
+
+# -- the queue ------------------------------------------------------------------------------------
 
 _ADD = Insert(SQL["add_job"])
 _START, _RUN, _SAVE, _HOLD, _DROP = (
@@ -543,3 +654,220 @@ class EventLog:
         """Return (attempt, epoch seconds, from, to, reason) of each state change of a job, in order."""
         found: list[Step] = [tuple(row) for row in self._db.execute(self._get, {"job": job_id})]
         return found or self.moved.steps(job_id)
+
+
+# -- mails that a transaction makes due -----------------------------------------------------------
+
+
+class Outbox:
+    """Mails by name, until they are durable in the queue of mails. Writes require an open transaction."""
+
+    def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str]) -> None:
+        self._db, self._sql = db, sql
+
+    def put(self, name: str, text: str) -> None:
+        """Keep a text, or replace it."""
+        self._db.execute(self._sql["put_meta"], {"key": f"mail:{name}", "value": text})
+
+    def drop(self, name: str) -> None:
+        """Delete a text; a missing one is ignored."""
+        self._db.execute(self._sql["drop_meta"], {"key": f"mail:{name}"})
+
+    def all(self) -> list[tuple[str, str]]:
+        """Return (name, text) of all."""
+        rows = self._db.execute(self._sql["mails"])
+        return [(row["key"].removeprefix("mail:"), row["value"]) for row in rows]
+
+    def exits(self, array: int) -> tuple[int, int]:
+        """Return the lowest and highest exit code of the tasks of an array."""
+        row = self._db.execute(self._sql["exits_of_array"], {"array": array}).fetchone()
+        return int(row["lowest"] or 0), int(row["highest"] or 0)
+
+
+# -- ended jobs that can leave the queue ----------------------------------------------------------
+
+
+class SettledRow(NamedTuple):
+    """An ended job."""
+
+    id: int
+    ended_at: float  # epoch seconds
+    array: int  # 0: none
+    task: int | None
+
+
+class Settled:
+    """Ended rows, which are deleted after they have been stored elsewhere.
+
+    All writes require an open transaction of the store.
+    """
+
+    def __init__(
+        self, db: sqlite3.Connection, statements: Mapping[str, str], many_pages: Callable[[], None]
+    ) -> None:
+        """`many_pages()` is called before deletions, which change many pages with few rows."""
+        self._db, self._sql, self._many_pages = db, statements, many_pages
+
+    def after(self, place: tuple[float, int], before: float, most: int) -> list[SettledRow]:
+        """Return up to `most` jobs that ended until `before` (epoch seconds), in the order of (end, id).
+
+        The first one follows `place`, an (end, id).
+        """
+        values = {"at": place[0], "id": place[1], "before": before, "most": most}
+        rows = self._db.execute(self._sql["settled"], values)
+        return [SettledRow(row[0], row[1], row[2] or 0, row[3]) for row in rows]
+
+    def first_end(self) -> float | None:
+        """Return the first end of a job in the queue (epoch seconds); None if no job has ended."""
+        found = self._db.execute(self._sql["first_end"]).fetchone()["ended_at"]
+        return None if found is None else float(found)
+
+    def is_referred_to(self, job_id: int) -> bool:
+        """Tell whether other rows refer to this one as the row of their array."""
+        return self._db.execute(self._sql["other_row"], {"id": job_id}).fetchone() is not None
+
+    def material(self, job_id: int) -> tuple[str, str]:
+        """Return references to the script and the environment of a job; "": it is no longer kept."""
+        row = self._db.execute(self._sql["references"], {"id": job_id}).fetchone()
+        return row["script"] or "", row["environment"] or ""
+
+    def remove(self, ids: Iterable[int]) -> None:
+        """Delete ended jobs with their events. The row of an array follows those of its tasks."""
+        self._many_pages()
+        for job_id in sorted(ids, reverse=True):
+            self._db.execute(self._sql["remove_events"], {"id": job_id})
+            self._db.execute(self._sql["remove_job"], {"id": job_id})
+
+
+# -- submissions by their keys --------------------------------------------------------------------
+
+
+class Submissions:
+    """The submissions by user and key. All writes require an open transaction."""
+
+    def __init__(self, db: Connection, sql: Mapping[str, str]) -> None:
+        self._db, self._sql = db, sql
+        self._find, self._add = Statement(sql["find_submission"]), Insert(sql["add_submission"])
+
+    def find(self, uid: int, key: str) -> range | None:
+        """Return the ids of an earlier submission with this key, or None."""
+        row = self._find.do(self._db, {"uid": uid, "key": key}).fetchone()
+        return range(row["first"], row["first"] + row["count"]) if row else None
+
+    def add(self, uid: int, key: str, ids: range, now: float) -> None:
+        """Store a submission."""
+        self._db.defer(self._add, [(uid, key, ids.start, len(ids), now)])
+
+    def forget_old(self, after: tuple[int, str], before: float, most: int) -> tuple[int, str] | None:
+        """Delete submissions older than `before` (epoch seconds), from (uid, key) `after` on.
+
+        Return the last place, or None at the end.
+        """
+        place = {"uid": after[0], "key": after[1], "most": most}
+        rows = self._db.execute(self._sql["old_submissions"], place).fetchall()
+        for row in rows:
+            if row["at"] < before:
+                self._db.execute(self._sql["drop_submission"], {"uid": row["uid"], "key": row["key"]})
+        return (rows[-1]["uid"], rows[-1]["key"]) if len(rows) == most else None
+
+
+# -- rows of an array -----------------------------------------------------------------------------
+
+
+_PAGE = 100  # rows that are read at a time
+
+
+class Tasks:
+    """Rows of arrays: one for the pending tasks, and one for each started task, here and in the accounts.
+
+    All writes use the open transaction of the store.
+    """
+
+    def __init__(
+        self, db: sqlite3.Connection, statements: Mapping[str, str], assigned: Callable[[int], None]
+    ) -> None:
+        """`assigned(id)` is called when a row has been given a new job id."""
+        self._db = db
+        self._sql = statements
+        self._assigned = assigned
+        self.moved: MovedJobs = NothingMoved()
+
+    def make(
+        self, array: Job, task: int, *, is_last: bool, depends: str = "", opened_at: float = 0.0
+    ) -> Job | None:
+        """Give a pending task its own row; the last task takes the row of the array.
+
+        None if the array is not pending.
+        """
+        opened_at = max(array.opened_at, opened_at)
+        place = {"array": array.id, "task": task, "depends": depends, "opened_at": opened_at}
+        cursor = self._db.execute(self._sql["keep_task" if is_last else "make_task"], place)
+        if not cursor.rowcount:
+            return None
+        number = array.id if is_last else int(cursor.lastrowid or 0)
+        if not is_last:
+            self._assigned(number)
+        return replace(array, id=number, task=task, depends=depends, opened_at=opened_at)
+
+    def made(self, array: int) -> list[int]:
+        """Return the indices of the tasks of an open array that have their own rows."""
+        return [row["array_task"] for row in self._db.execute(self._sql["tasks_made"], {"array": array})]
+
+    def rest(self, array: Job) -> int:
+        """Return the tasks that the row of the array represents, as a bit set."""
+        own = {*self.made(array.id), *self.moved.ended(array.id)}
+        return bits_of(array.request.array) & ~bits_from(own)
+
+    def ended(self, array: int) -> dict[int, bool]:
+        """Return {index: completed} of ended tasks."""
+        rows = self._db.execute(self._sql["ends_of_array"], {"array": array})
+        here = {row["array_task"]: row["state"] == JobState.COMPLETED.value for row in rows}
+        return self.moved.ended(array) | here
+
+    def get(self, array: int, task: int) -> JobRecord | None:
+        row = self._db.execute(self._sql["get_task"], {"array": array, "task": task}).fetchone()
+        return past_of(row) if row else self.moved.task(array, task)
+
+    def of(self, array: int) -> list[JobRecord]:
+        """Return every row of an array; empty if there is no such array."""
+        return [record for part in self.parts(array) for record in part]
+
+    def parts(self, array: int) -> Iterator[list[JobRecord]]:
+        """Yield the rows of an array by index, the row of its waiting tasks last: there may be 100,001."""
+        after: float = -1
+        while after < math.inf:
+            place = {"array": array, "after": after, "page": _PAGE}
+            rows = self._db.execute(self._sql["tasks_of_array"], place)
+            here = {int(row["array_task"]): past_of(row) for row in rows}
+            moved = {record.job.task or 0: record for record in self.moved.of_array(array, int(after), _PAGE)}
+            after = min((max(page) for page in (here, moved) if len(page) == _PAGE), default=math.inf)
+            both = moved | here if moved else here
+            yield [record for task, record in sorted(both.items()) if task <= after]
+        rest = self._db.execute(self._sql["rest_of_array"], {"array": array}).fetchone()
+        yield [past_of(rest)] if rest is not None else self.moved.rest_of(array)
+
+    def sum(self, array: int) -> ArraySum:
+        """Return the totals of an array. Raises Unreadable."""
+        here, moved = self.sum_of_queue(array), self.moved.sum(array)
+        return _added(here, moved) if moved.rows else here
+
+    def sum_of_queue(self, array: int) -> ArraySum:
+        """Return the totals of the rows of an array that have not moved."""
+        row = self._db.execute(self._sql["sum_of_array"], {"array": array}).fetchone()
+        return ArraySum(row["count"], int(row["over"]), int(row["completed"]), row["started_at"])
+
+    def last_of(self, uid: int) -> int | None:
+        """Return the id of a user's last submission, a job or an array, or None."""
+        row = self._db.execute(self._sql["last_of_user"], {"uid": uid}).fetchone()
+        found = [self.moved.last_of(uid), int(row["id"]) if row else None]
+        return max((one for one in found if one is not None), default=None)
+
+
+def _added(here: ArraySum, moved: ArraySum) -> ArraySum:
+    """Return the totals of an array of which a part has moved."""
+    has_waiting = here.started_at is None and here.over < here.rows
+    times = [array_sum.started_at for array_sum in (here, moved) if array_sum.started_at is not None]
+    started_at = None if has_waiting else max(times, default=None)
+    return ArraySum(
+        here.rows + moved.rows, here.over + moved.over, here.completed + moved.completed, started_at
+    )

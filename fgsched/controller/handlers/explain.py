@@ -30,7 +30,7 @@ from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.runtimes import RunHistory, work_of
 from fgsched.server import LongAnswer, LongQuestion, cut
 from fgsched.store import NewJob
-from fgsched.store.moved import Unreadable
+from fgsched.store.store import Unreadable
 
 _MOST = 50  # jobs in one answer
 _CULPRITS = 3  # jobs and tasks that a sentence about a dependency names

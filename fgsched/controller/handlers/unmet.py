@@ -4,7 +4,7 @@ from fgsched.controller.engine import Engine
 from fgsched.domain.job import Job, Request
 from fgsched.domain.states import Reason
 from fgsched.lifecycle.dependencies import ConditionState, Term, judge, parse_dependency
-from fgsched.store.moved import Unreadable
+from fgsched.store.store import Unreadable
 
 
 class UnmetConditions:
