@@ -8,7 +8,22 @@ from hypothesis import given
 
 from fgsched.protocol import JobInfo
 from fgsched.views import documents
-from fgsched.views.documents import DETAILS, JOB, SLURM_ACCOUNTS, SLURM_QUEUE, SLURM_STEP, STEP, keys_of
+from fgsched.views.documents import keys_of
+from fgsched.views.fields import (
+    ACCOUNTS,
+    COLUMNS,
+    CONSTANTS,
+    DETAILS,
+    FGCTL,
+    FIELDS,
+    JOB,
+    OLD,
+    SCONTROL_DETAILS,
+    SLURM_ACCOUNTS,
+    SLURM_QUEUE,
+    SLURM_STEP,
+    STEP,
+)
 from test_job_view import RUNNING, Spy, jobs
 
 PAGE = Path(__file__).parent.parent / "man" / "fgq.1"
@@ -43,3 +58,40 @@ def test_a_document_reads_no_other_attribute_than_it_asks_for_and_is_json(keys, 
     spy = Spy(job)
     json.dumps(documents.record(keys, spy))
     assert spy.read <= {*documents.fields(keys), "step"}
+
+
+def leaves(keys, before=""):
+    """The names of keys; those of an object have its name before a dot."""
+    for key in keys:
+        yield from (
+            leaves(key.value, f"{before}{key.name}.") if isinstance(key.value, tuple) else [before + key.name]
+        )
+
+
+SHOWN = {
+    "queue": [column.names[0] for column in COLUMNS],
+    "accounts": [column.heading for column in ACCOUNTS],
+    "fgctl": [pair.key.strip() for line in FGCTL for pair in line],
+    "scontrol": [pair.key.strip() for line in SCONTROL_DETAILS for pair in line],
+    "json": [*leaves(JOB)],
+    "details": [*leaves(DETAILS)],
+    "step": [*leaves(STEP)],
+    "squeue": [*leaves(SLURM_QUEUE)],
+    "sacct": [*leaves(SLURM_ACCOUNTS)],
+    "sacct_step": [*leaves(SLURM_STEP)],
+    "old_fgq": [*leaves(OLD["fgq"])],
+    "old_fgctl": [*leaves(OLD["fgctl"])],
+}
+
+
+def test_every_place_of_a_value_stands_in_the_order_of_an_output():
+    for output, names in SHOWN.items():
+        places = [
+            place for row in [*FIELDS.values(), CONSTANTS] for place in row if output in place.outputs.split()
+        ]
+        declared = [place.name for place in places]
+        assert len(set(declared)) == len(declared), output
+        of_both = [place.name for place in places if place.outputs == "fgctl scontrol"]
+        in_both = {*SHOWN["fgctl"], *SHOWN["scontrol"]}
+        assert not set(of_both) - in_both, output
+        assert not set(declared) - set(names) - set(of_both), output

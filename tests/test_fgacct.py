@@ -14,7 +14,7 @@ from fgsched import protocol
 from fgsched.cli.fgacct import Window, _window, in_order
 from fgsched.client import Client
 from fgsched.domain.states import JobState
-from fgsched.views import columns, documents
+from fgsched.views import columns, documents, fields
 from fgsched.views.listing import Delimited
 from jobinfos import completed
 from live_host import Home, living, zone_at_noon
@@ -288,7 +288,7 @@ def test_waiting_for_ones_turn_is_not_kept_as_a_reason(reason):
     ],
 )
 def test_memory_is_rounded_up_in_the_unit_asked_for(size, unit, expected):
-    assert columns.amount(size, unit) == expected
+    assert fields.amount(size, unit) == expected
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def attributes_read(show, job):
 @pytest.mark.parametrize("job", [record(), record(state="PENDING", allocated=[], started_at=None)])
 def test_every_attribute_that_a_column_or_the_document_reads_is_asked_for(job):
     asked = set(documents.fields(documents.keys_of("fgacct")))
-    for column in columns.ACCOUNTS:
+    for column in fields.ACCOUNTS:
         assert attributes_read(column.cell, job) - {"step"} <= set(column.fields), column.heading
     assert attributes_read(partial(documents.record, documents.keys_of("fgacct")), job) <= asked
 

@@ -13,9 +13,9 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.fields import FIELDS, CallerView
 from fgsched.domain.errors import BadUsage
 from fgsched.protocol import JobInfo
-from fgsched.views import columns, documents
-from fgsched.views.columns import indices
+from fgsched.views import columns, documents, fields
 from fgsched.views.display import fit
+from fgsched.views.fields import indices
 from live_host import Home, living
 
 HEADER = "             JOBID PARTITION     NAME     USER ST       TIME   GPUS    GPUMEM GPU(REASON)"
@@ -287,7 +287,7 @@ def test_the_controller_has_a_value_for_every_attribute_of_a_job():
 
 
 def test_every_column_and_key_needs_attributes_that_a_job_has():
-    asked = {field for column in columns.COLUMNS for field in (*column.fields, column.key)}
+    asked = {field for column in fields.COLUMNS for field in (*column.fields, column.key)}
     assert asked | set(documents.fields(documents.keys_of("fgq"))) <= set(JobInfo.__struct_fields__)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import fgsched
-from fgsched.views import columns
+from fgsched.views import fields
 from fgsched.views.listing import Delimited, TableColumn, marked
 
 PACKAGE = Path(fgsched.__file__).parent
@@ -37,7 +37,7 @@ def test_a_column_of_jobs_is_blank_in_the_row_of_a_step():
 
 
 def test_every_column_of_jobs_declares_the_attributes_that_it_reads():
-    assert all(column.fields for column in (*columns.COLUMNS, *columns.ACCOUNTS))
+    assert all(column.fields for column in (*fields.COLUMNS, *fields.ACCOUNTS))
 
 
 def test_cells_of_tables_are_cut_and_padded_in_the_engine_alone():

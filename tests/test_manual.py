@@ -17,7 +17,8 @@ import pytest
 from fgsched.config.keys import KEYS
 from fgsched.domain.errors import Exit
 from fgsched.domain.states import JobState, Reason
-from fgsched.views.columns import ACCOUNTS, COLUMNS, LATER, LATER_IN_ACCOUNTS
+from fgsched.views.columns import LATER, LATER_IN_ACCOUNTS
+from fgsched.views.fields import ACCOUNTS, COLUMNS
 
 ROOT = Path(__file__).parent.parent
 MAN = ROOT / "man"

@@ -23,7 +23,7 @@ class Owner(Struct, frozen=True, kw_only=True, gc=False):
     account: str = ""
     partition: str = ""
     qos: str = ""
-    tag: str = ""  # --wckey
+    tag: str = ""  # of the use, as the user gave it
 
 
 class GpuRecord(Struct, frozen=True, kw_only=True, gc=False):

@@ -102,13 +102,13 @@ def _mail_types() -> Iterator[Value]:
 
 
 def _accounting_fields() -> Iterator[Value]:
-    from fgsched.views.columns import ACCOUNTS
+    from fgsched.views.fields import ACCOUNTS
 
     yield from ((column.heading, "") for column in ACCOUNTS)
 
 
 def _queue_fields() -> Iterator[Value]:
-    from fgsched.views.columns import COLUMNS
+    from fgsched.views.fields import COLUMNS
 
     yield from ((name, "") for column in COLUMNS for name in column.names[:1])
 

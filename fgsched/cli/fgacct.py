@@ -20,6 +20,7 @@ from fgsched.domain.states import JobState
 from fgsched.domain.times import parse_time
 from fgsched.views import choices, columns, documents
 from fgsched.views import job as view
+from fgsched.views.fields import ACCOUNTS
 from fgsched.views.listing import Delimited, Format
 
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
@@ -262,7 +263,7 @@ def _only_mine(options: dict[str, Any]) -> bool:
 def _asked(form: Format, options: dict[str, Any], *, wants_steps: bool) -> list[str]:
     """Return the attributes of jobs to ask for."""
     if options["slurm_json"]:
-        shown = documents.fields((*documents.SLURM_ACCOUNTS, *documents.SLURM_STEP))
+        shown = documents.fields(documents.keys_of("sacct"))
     else:
         shown = documents.fields(documents.keys_of("fgacct")) if options["as_json"] else form.fields
     rows = steps.FIELDS if wants_steps else ()
@@ -331,7 +332,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _field_list() -> str:
-    names = [column.heading for column in columns.ACCOUNTS]
+    names = [column.heading for column in ACCOUNTS]
     rows = [names[at : at + 4] for at in range(0, len(names), 4)]
     return "".join("".join(f"{name:<19}" for name in row).rstrip() + "\n" for row in rows)
 

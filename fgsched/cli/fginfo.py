@@ -19,8 +19,8 @@ from fgsched.domain.units import format_indices, format_mebibytes, format_share
 from fgsched.lifecycle.enforcement import tier_of
 from fgsched.protocol import GpuInfo, PartitionInfo
 from fgsched.views import display
-from fgsched.views.columns import indices
 from fgsched.views.display import host_name, shown_time
+from fgsched.views.fields import indices
 
 _UNDER_WAY = (JobState.RUNNING, JobState.STARTING, JobState.COMPLETING)
 _OUT = {

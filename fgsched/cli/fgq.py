@@ -53,7 +53,7 @@ def _fields(options: QueueOptions) -> Sequence[str]:
         return ()
     from fgsched.views import documents  # a table does without
 
-    return documents.fields(documents.SLURM_QUEUE if options.slurm_json else documents.keys_of("fgq"))
+    return documents.fields(documents.keys_of("squeue" if options.slurm_json else "fgq"))
 
 
 def _why(options: QueueOptions, operands: Sequence[str]) -> int:

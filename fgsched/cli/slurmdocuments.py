@@ -11,6 +11,7 @@ from fgsched.domain.job import WHOLE, GpuState
 from fgsched.protocol import JobInfo
 from fgsched.views import documents, gres
 from fgsched.views.display import host_name
+from fgsched.views.fields import SLURM_ACCOUNTS, SLURM_QUEUE, SLURM_STEP
 
 
 def _document(**more: Any) -> str:
@@ -26,12 +27,12 @@ def _document(**more: Any) -> str:
 
 def jobs(found: Iterable[JobInfo]) -> str:
     """Return jobs as squeue --json and scontrol show job --json have them."""
-    return _document(jobs=[documents.record(documents.SLURM_QUEUE, job) for job in found])
+    return _document(jobs=[documents.record(SLURM_QUEUE, job) for job in found])
 
 
 def accounts(found: Iterable[JobInfo]) -> str:
     """Return jobs as sacct --json has them; each object contains its steps."""
-    keys, step_keys = documents.SLURM_ACCOUNTS, documents.SLURM_STEP
+    keys, step_keys = SLURM_ACCOUNTS, SLURM_STEP
     return _document(jobs=documents.nested(found, keys, step_keys, with_steps=True))
 
 

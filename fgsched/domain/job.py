@@ -148,6 +148,22 @@ class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
             _check_word("gpu_compute", self.gpu_compute, GPU_COMPUTE)
 
 
+# the fields of a request that all users may see
+PUBLIC = (
+    "name",
+    "partition",
+    "account",
+    "wckey",
+    "qos",
+    "reservation",
+    "nice",
+    "demand",
+    "time_limit",
+    "tasks",
+    "requeue",
+)
+
+
 def read_request(values: object) -> Request:
     """Create a request from plain values. Raises BadUsage, which names the invalid field."""
     try:

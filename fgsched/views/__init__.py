@@ -1,9 +1,10 @@
-"""Show jobs: each value once (`job`), and the tables that name and format values.
+"""Show jobs: each value once (`job`), its columns, keys and pairs in one row (`fields`), and their engines.
 
 - `job`: the derived values of a job, with the attributes that each reads; None is unknown
+- `fields`: the table of values: every column, key of a document and pair of a layout, and their orders
 - `listing`: the table engine: columns as data, formats, delimiters
-- `columns`: the columns of jobs for fgq and squeue, fgacct and sacct
-- `layouts`: the Key=Value layouts of fgctl show job and scontrol show job
+- `columns`: formats and sort keys of fgq and squeue, fgacct and sacct, read from a user's text
+- `layouts`: Key=Value pairs in lines, as fgctl show and scontrol show print them
 - `documents`: the JSON document of a job, and Slurm's documents
 - `wording`: sentences on why a job does not run
 - `query`, `table`, `choices`: options that choose jobs and columns

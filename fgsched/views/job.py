@@ -105,6 +105,24 @@ def _group(gid: int) -> str:
         return str(gid)
 
 
+@reads("request", "array")
+def throttle(job: JobInfo) -> int | None:
+    """Return the number of tasks of an array that may run at the same time; None: the job is in no array."""
+    return job.request.throttle if job.array is not None else None
+
+
+@reads("request")
+def container(job: JobInfo) -> str:
+    """Return the image in which the script runs; "": none."""
+    return job.request.container
+
+
+@reads("request")
+def mail_types(job: JobInfo) -> str:
+    """Return the events of which mails are sent; "": none."""
+    return job.request.mail_type
+
+
 @reads("request", "user")
 def mail_user(job: JobInfo) -> str | None:
     """Return the addresses of a job's mails; None: it sends none."""
@@ -128,6 +146,24 @@ def last_reason(job: JobInfo) -> str:
     return Reason.NONE.word if job.reason in _OF_PENDING else job.reason.word
 
 
+@reads("state", "reason")
+def present_reason(job: JobInfo) -> str:
+    """Return the reason of a job; of an ended one, that of the accounts."""
+    return last_reason(job) if job.state.is_final else job.reason.word
+
+
+@reads("state")
+def holds(job: JobInfo) -> bool:
+    """Tell whether a job holds its resources."""
+    return job.state.holds
+
+
+@reads("state", "attempt")
+def was_on_host(job: JobInfo) -> bool:
+    """Tell whether a job holds resources of the host, or held some."""
+    return job.state.holds or (job.state.is_final and bool(job.attempt))
+
+
 @reads("cause")
 def why(job: JobInfo) -> str:
     """Return why a job does not run, as a sentence; "": it runs or has ended."""
@@ -142,6 +178,12 @@ def why(job: JobInfo) -> str:
 def exit_status(job: JobInfo) -> str:
     """Return the exit code and the signal: 3:0."""
     return f"{job.exit_code}:{job.signal}"
+
+
+@reads("exit_code", "signal")
+def wait_status(job: JobInfo) -> int:
+    """Return the exit code and the signal as wait(2) has them."""
+    return (job.exit_code << 8) | job.signal
 
 
 @reads("srun_steps")
@@ -208,6 +250,24 @@ def start(job: JobInfo) -> float | None:
     return job.starts_at or job.started_at
 
 
+@reads("starts_at", "state")
+def expected_start(job: JobInfo) -> float | None:
+    """Return the expected start of a pending job."""
+    return job.starts_at if job.state is JobState.PENDING else None
+
+
+@reads("request")
+def begin_time(job: JobInfo) -> float | None:
+    """Return the earliest start that was requested."""
+    return float(job.request.begin) if job.request.begin else None
+
+
+@reads("started_at", "submitted_at")
+def last_evaluation(job: JobInfo) -> float:
+    """Return the time at which Slurm would have considered a job last: its start, or its submission."""
+    return job.started_at or job.submitted_at
+
+
 @reads("time_limit", "elapsed")
 def time_left(job: JobInfo) -> float | None:
     """Return the seconds up to the time limit; None: there is no limit."""
@@ -243,6 +303,18 @@ def gpu_list(job: JobInfo) -> str:
     return format_indices(part.gpu for part in job.allocated)
 
 
+@reads("allocated")
+def gpu_indices(job: JobInfo) -> list[int]:
+    """Return the indices of the GPUs of the last attempt."""
+    return [part.gpu for part in job.allocated]
+
+
+@reads("allocated")
+def gpu_uuids(job: JobInfo) -> str:
+    """Return the UUIDs of the GPUs of the last attempt."""
+    return ",".join(part.uuid for part in job.allocated)
+
+
 @reads("allocated", "gpu_type")
 def gpu_models(job: JobInfo) -> str:
     """Return the models of the allocated GPUs, or the requested type; "": any."""
@@ -268,6 +340,12 @@ def requested_share(job: JobInfo) -> int | None:
     return each * gpus if each or not gpus else allocated_share(job) or None
 
 
+@reads("request")
+def requested_fraction(job: JobInfo) -> int:
+    """Return the requested share of all GPUs, as given; 0: it follows from the memory."""
+    return job.request.demand.share * job.request.demand.gpus
+
+
 @reads(allocated_share, "share", "gpus")
 def tres_share(job: JobInfo) -> int:
     """Return the share of all GPUs as Slurm's TRES have it: whole GPUs if it is unknown."""
@@ -279,6 +357,36 @@ def gpu_memory(job: JobInfo) -> int | None:
     """Return the allocated bytes of each GPU; None: no GPU, or not equal on all GPUs."""
     sizes = {part.memory for part in job.allocated}
     return sizes.pop() if len(sizes) == 1 else None
+
+
+@reads("allocated")
+def memory_limit(job: JobInfo) -> int | None:
+    """Return the allocated bytes of the first GPU."""
+    return job.allocated[0].memory if job.allocated else None
+
+
+@reads("gpus", "memory")
+def memory_of_gpus(job: JobInfo) -> int | None:
+    """Return the bytes of each GPU, present or expected; None: they depend on the GPU."""
+    return job.memory if job.gpus else 0
+
+
+@reads("gpus", "gpu_compute")
+def compute_policy(job: JobInfo) -> str | None:
+    """Return the mode in which the compute time of the GPUs is shared; None: the job requests no GPU."""
+    return job.gpu_compute if job.gpus else None
+
+
+@reads("gpus", "allocated", "state")
+def is_decided(job: JobInfo) -> bool:
+    """Tell whether the enforcement of a job is known: it is decided when the job starts."""
+    return not job.gpus or bool(job.allocated) or job.state.is_final
+
+
+@reads(is_decided, "preload")
+def decided_preload(job: JobInfo) -> str | None:
+    """Return how the hook is preloaded; None: it is not decided."""
+    return job.preload if is_decided(job) else None
 
 
 @reads("request", "allocated")
@@ -311,6 +419,12 @@ def allocated_cpus(job: JobInfo) -> int:
 def cpu_time(job: JobInfo) -> float:
     """Return the seconds of all CPUs of a job."""
     return job.elapsed * job.cpus
+
+
+@reads("elapsed", "cpus")
+def whole_cpu_time(job: JobInfo) -> int:
+    """Return the whole seconds of all CPUs of a job."""
+    return int(job.elapsed) * job.cpus
 
 
 @reads(waited, "cpus")
@@ -533,6 +647,18 @@ def time_part(job: JobInfo) -> float | None:
 
 
 # -- files: shown to the owner and to operators ------------------------------------------------------
+
+
+@reads("is_private")
+def is_visible(job: JobInfo) -> bool:
+    """Tell whether the caller may see the request of a job."""
+    return not job.is_private
+
+
+@reads("is_private", "warning")
+def visible_warning(job: JobInfo) -> str:
+    """Return the warning of a job whose request the caller may see."""
+    return "" if job.is_private else job.warning
 
 
 @reads("id", "array", "task", "user", "uid", "restarts", "allocated", "request", "is_private")

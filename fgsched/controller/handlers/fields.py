@@ -12,7 +12,7 @@ from fgsched.controller.handlers.unmet import UnmetConditions
 from fgsched.controller.jobtable import JobTable, class_of
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import WHOLE, Demand, Ended, Hold, Job, JobUsage, Request
+from fgsched.domain.job import PUBLIC, WHOLE, Demand, Ended, Hold, Job, JobUsage, Request
 from fgsched.domain.jobsteps import JobStep, read_stored
 from fgsched.domain.states import JobState
 from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
@@ -159,7 +159,7 @@ class CallerView:
         """Return the request, or for other users its public attributes only."""
         if self._caller.may_see_secrets(job):
             return job.request
-        return Request(**{name: getattr(job.request, name) for name in _PUBLIC})
+        return Request(**{name: getattr(job.request, name) for name in PUBLIC})
 
     def refused(self, job: Job) -> str:
         return "" if self.is_private(job) else self.live.refusal(job)
@@ -219,20 +219,6 @@ def _ended(job: Job) -> Ended:
     return job.ended or _NOT_ENDED
 
 
-# The attributes of a request that all users may see.
-_PUBLIC = (
-    "name",
-    "partition",
-    "account",
-    "wckey",
-    "qos",
-    "reservation",
-    "nice",
-    "demand",
-    "time_limit",
-    "tasks",
-    "requeue",
-)
 _CLIENTS_OWN = ("starts_at", "likely", "known", "step")  # attributes that the client fills in
 _COMPUTED: dict[str, Getter] = {
     "state": lambda look, job: JobState.COMPLETING if _is_ending(job) else job.state,
@@ -301,7 +287,7 @@ def _plain(name: str) -> Getter:
         return lambda look, job: getattr(job.ended or _NOT_ENDED, name)
     if name in Demand.__struct_fields__:
         return lambda look, job: getattr(job.request.demand, name)
-    assert name in _PUBLIC, f"{name} of a request is its owner's: say in _COMPUTED who may see it"
+    assert name in PUBLIC, f"{name} of a request is its owner's: say in _COMPUTED who may see it"
     return lambda look, job: getattr(job.request, name)
 
 

@@ -1,0 +1,1223 @@
+"""The table of what people see of a job: one row for each value, with its place in every output.
+
+A row names a value, an attribute of `JobInfo` or a function of `views/job.py`, and then the columns, keys and
+pairs that show it, each with its text. The order of each output is at the end. A column or key is added by a
+place in the row of its value, and by its name in the order.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import to_builtins
+
+from fgsched.domain.job import WHOLE, MpsUse, OomReport
+from fgsched.domain.states import JobState, Reason
+from fgsched.domain.times import HOUR, MINUTE, format_elapsed, format_limit, format_runtime
+from fgsched.domain.units import GIBIBYTE, format_indices, format_mebibytes, format_share
+from fgsched.protocol import JobInfo
+from fgsched.views import job as view
+from fgsched.views.display import gpu_number, host_name, iso, shown_time
+from fgsched.views.job import Value, reads
+from fgsched.views.listing import TableColumn, plain
+
+_LONGEST_LIST = 64  # characters of a list of indices
+_UNIT = {"K": 10, "M": 20, "G": 30}
+_NOT_GUARANTEED = "GPU memory up to its limit is not guaranteed"
+_ADOPTED = "nothing limits it, because it was started outside of fgsched"
+
+# -- texts: of a value that is unknown or empty, too ----------------------------------------------------
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _or_null(value: Any) -> Any:
+    return value or None
+
+
+def _or_zero(value: Any) -> Any:
+    return value or 0
+
+
+def _or_blank(text: str | None) -> str:
+    return text or ""
+
+
+def null(text: str | None) -> str:
+    """Return a text; Slurm's word for an empty one."""
+    return text or "(null)"
+
+
+def word_of(state: JobState | Reason) -> str:
+    """Return the word of a state or reason in tables."""
+    return state.word
+
+
+def _name_of(state: JobState | Reason) -> str:
+    return str(state.value)
+
+
+def _digits(value: Any) -> str:
+    return str(int(value))
+
+
+def _whole(number: float | None) -> int:
+    return int(number or 0)
+
+
+def _rounded(number: float | None) -> int:
+    return round(number or 0)
+
+
+def _rounded_text(number: float | None) -> str:
+    return str(_rounded(number))
+
+
+def _rounded_or_blank(number: float | None) -> str:
+    return "" if number is None else str(round(number))
+
+
+def _host_if(holds: Callable[[Any], bool], other: str = "") -> Callable[[Any], str]:
+    """Return the text of a value for which the host is shown if it holds, else `other`."""
+    return lambda value: host_name() if holds(value) else other
+
+
+def _holds(state: JobState) -> bool:
+    return state.holds
+
+
+def _code(state: JobState) -> str:
+    return state.code
+
+
+def _is_final(state: JobState) -> bool:
+    return state.is_final
+
+
+def indices(held: Sequence[int]) -> str:
+    """Return GPU indices as a list, cut if it is long."""
+    return _cut(format_indices(held))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_LIST else text[: _LONGEST_LIST - 1] + "…"
+
+
+def _label(label: str) -> str:
+    """Return the displayed id of a job; a long list of tasks is cut."""
+    number, bracket, tasks = label.partition("[")
+    return f"{number}[{_cut(tasks[:-1])}]" if bracket else label
+
+
+# sizes, shares and other amounts
+
+
+def amount(size: int | None, unit: str = "M") -> str:
+    """Return bytes in a unit ("K", "M", "G" or "" for bytes), rounded up; gibibytes with two decimals."""
+    if size is None:
+        return ""
+    if not unit or not size:
+        return str(size)
+    if unit == "G":
+        return f"{math.ceil(size * 100 / GIBIBYTE) / 100:.2f}G"
+    return f"{-(-size >> _UNIT[unit])}{unit}"
+
+
+def _size(size: int | None) -> str:
+    return "Unknown" if size is None else format_mebibytes(size)
+
+
+def _size_or(text: str) -> Callable[[int | None], str]:
+    return lambda size: format_mebibytes(size) if size else text
+
+
+def _mebibytes(size: int) -> int:
+    return size >> 20
+
+
+def _share(units: int | None) -> str:
+    return "-" if units is None else format_share(units)
+
+
+def _share_or_blank(units: int | None) -> str:
+    return "" if units is None else format_share(units)
+
+
+def _gres(units: int | None) -> str:
+    return f"gpu:{_share(units)}" if units != 0 else "N/A"
+
+
+def _gres_detail(held: Sequence[int]) -> list[str]:
+    return [f"gpu:{len(held)}(IDX:{','.join(map(str, held))})"] if held else []
+
+
+def _percent(number: float | None) -> str:
+    return "" if number is None else f"{number:.1f}"
+
+
+def _hours(hours: float | None) -> str:
+    return "" if hours is None else f"{hours:.4f}"
+
+
+def others(report: OomReport | None) -> str:
+    """Format the memory of other jobs and of external processes on the GPU: 'job 7:4096M,strangers:512M'."""
+    if report is None:
+        return ""
+    return ",".join(f"{name}:{amount(size)}" for name, size in view.oom_others(report)) or "nobody"
+
+
+# times
+
+
+def moment(epoch: float | None) -> str:
+    """Return a time in the reader's time zone; an unknown one is Unknown."""
+    return shown_time(epoch, unknown="Unknown")
+
+
+def _duration(seconds: float | None) -> str:
+    return "" if seconds is None else format_elapsed(seconds)
+
+
+def _left(seconds: float | None) -> str:
+    return "UNLIMITED" if seconds is None else format_runtime(seconds)
+
+
+def limit(seconds: int) -> str:
+    """Return a time limit as Slurm shows it: 01:00:00, 2-00:00:00 or UNLIMITED."""
+    return format_elapsed(seconds) if seconds else "UNLIMITED"
+
+
+def _minutes(seconds: int) -> int | None:
+    return seconds // 60 if seconds else None
+
+
+def _minutes_text(seconds: int) -> str:
+    return str(seconds // 60) if seconds else ""
+
+
+def _cpu_seconds(seconds: float | None) -> str:
+    """Return CPU seconds in Slurm's form: 0 until they are measured, thousandths below an hour."""
+    if seconds is not None and seconds >= HOUR:
+        return format_elapsed(seconds)
+    minutes, cpu_seconds = divmod(seconds or 0.0, MINUTE)
+    return f"{int(minutes):02d}:{int(cpu_seconds):02d}.{int(cpu_seconds % 1 * 1000):03d}"
+
+
+def _cpu_object(used: float | None) -> dict[str, int]:
+    seconds = used or 0.0
+    return {"seconds": int(seconds), "microseconds": int(seconds % 1 * 1_000_000)}
+
+
+# -- values that are texts of several attributes, or objects of Slurm ---------------------------------
+
+
+@reads("task", "tasks")
+def _task_index(job: JobInfo) -> str:
+    if job.task is not None:
+        return str(job.task)
+    return "N/A" if job.tasks is None else _cut(job.tasks)
+
+
+@reads("user", "uid")
+def _user(job: JobInfo) -> str:
+    return f"{job.user}({job.uid})"
+
+
+@reads(view.group, "gid")
+def _group(job: JobInfo) -> str:
+    return f"{view.group(job)}({job.gid})"
+
+
+@reads("state", "reason", "indices")
+def _gpus_or_reason(job: JobInfo) -> str:
+    return (indices(job.indices) or "-") if job.state.holds else f"({job.reason.word})"
+
+
+@reads("state", "reason")
+def _host_or_reason(job: JobInfo) -> str:
+    return host_name() if job.state.holds else f"({job.reason.word})"
+
+
+@reads("started_at", "state")
+def _start(job: JobInfo) -> str:
+    return shown_time(job.started_at, unknown="None" if job.state.is_final else "Unknown")
+
+
+@reads("request")
+def _memory_request(job: JobInfo) -> str:
+    demand = job.request.demand
+    if demand.memory_part:
+        return f"{format_share(demand.memory_part)} of the GPU"
+    return format_mebibytes(demand.memory) if demand.memory else "by fraction"
+
+
+@reads("bound_cpus", view.gpu_list)
+def _cpu_binding(job: JobInfo) -> str:
+    return f"{job.bound_cpus} (near GPU {view.gpu_list(job)})" if job.bound_cpus else "any"
+
+
+@reads(view.is_decided, "tier", "mps")
+def _enforcement(job: JobInfo) -> str | None:
+    """Return the enforcement level, and the part of the threads if MPS limits it."""
+    level = ",".join(filter(None, (job.tier, job.mps.word if job.mps else "")))
+    return level if view.is_decided(job) else None
+
+
+@reads("mps")
+def _unused_mps(job: JobInfo) -> MpsUse | None:
+    """Return the use of MPS of a job on a GPU with MPS that does not use it."""
+    return job.mps if job.mps and job.mps.state in ("refused", "lost") else None
+
+
+@reads("gpus", view.tres_share)
+def _tres_per_node(job: JobInfo) -> str:
+    return f"gres:gpu:{format_share(view.tres_share(job))}" if job.gpus else ""
+
+
+@reads("allocated", view.tres_share)
+def _job_gres(job: JobInfo) -> str | None:
+    return f"gpu:{format_share(view.tres_share(job))}" if job.allocated else None
+
+
+@reads(_job_gres, view.gpu_list)
+def _gres_with_indices(job: JobInfo) -> str:
+    return f"{_job_gres(job)}(IDX:{view.gpu_list(job)})" if job.allocated else ""
+
+
+@reads("bound_cpus", "cpus")
+def _cpu_ids(job: JobInfo) -> str:
+    return job.bound_cpus or f"0-{job.cpus - 1}"
+
+
+@reads("state", view.tres_of_job)
+def _allocated_tres(job: JobInfo) -> str:
+    return view.tres_of_job(job) if job.state.holds else ""
+
+
+@reads("state", "cpus")
+def _job_resources(job: JobInfo) -> dict[str, Any]:
+    if not job.state.holds:
+        return {}
+    return {"nodes": host_name(), "allocated_cpus": job.cpus, "allocated_hosts": 1}
+
+
+def _exit_object(state: JobState, code: int, signal: int) -> dict[str, Any]:
+    if signal:
+        return {"status": "SIGNALED", "return_code": None, "signal": {"signal_id": signal, "name": ""}}
+    if not state.is_final:
+        return {"status": "PENDING", "return_code": None}
+    return {"status": "ERROR" if code else "SUCCESS", "return_code": code}
+
+
+@reads("state", "exit_code", "signal")
+def _exit(job: JobInfo) -> dict[str, Any]:
+    return _exit_object(job.state, job.exit_code, job.signal)
+
+
+@reads("state", view.highest_exit_code)
+def _derived_exit(job: JobInfo) -> dict[str, Any]:
+    return _exit_object(job.state, *view.highest_exit_code(job))
+
+
+@reads("request", "cpus", "host_memory", "gpus", view.allocated_share)
+def _requested_resources(job: JobInfo) -> list[dict[str, Any]]:
+    share = view.allocated_share(job) or job.request.demand.share * job.gpus
+    listed = [
+        {"type": "cpu", "name": None, "id": 1, "count": job.cpus},
+        {"type": "mem", "name": None, "id": 2, "count": _mebibytes(job.host_memory)},
+        {"type": "node", "name": None, "id": 4, "count": 1},
+        {"type": "billing", "name": None, "id": 5, "count": job.cpus},
+    ]
+    count = share / WHOLE if share % WHOLE else share // WHOLE
+    return [*listed, {"type": "gres", "name": "gpu", "id": 1001, "count": count}] if job.gpus else listed
+
+
+@reads("attempt", _requested_resources)
+def _allocated_resources(job: JobInfo) -> list[dict[str, Any]]:
+    return _requested_resources(job) if job.attempt else []
+
+
+# -- places of a value ---------------------------------------------------------------------------------
+
+
+class JsonKey(NamedTuple):
+    """One key of a document: a value of a job, or an object with further keys."""
+
+    name: str
+    value: "str | Value | tuple[JsonKey, ...]"  # the name of an attribute, a derived value, or keys
+    form: Callable[[Any], Any] = _same
+
+
+class LayoutPair(NamedTuple):
+    """One Key=Value pair of a layout."""
+
+    key: str
+    value: str | Value  # the name of an attribute, or a derived value
+    text: Callable[[Any], object] = _same
+    condition: str | Value | None = ""  # the pair is shown if this value is there; "": always
+
+
+Keys = tuple[JsonKey, ...]
+Layout = tuple[tuple[LayoutPair, ...], ...]  # lines of pairs
+
+
+Entry = TableColumn | JsonKey | LayoutPair
+
+
+class Place(NamedTuple):
+    """The place of a value in one or more outputs."""
+
+    outputs: str  # names with blanks between them
+    name: str  # in the order of the output
+    entry: Entry  # without the value
+
+    def of(self, value: str | Value) -> Entry:
+        """Return the column, key or pair of a value."""
+        if isinstance(self.entry, LayoutPair) and self.entry.condition is None:
+            return self.entry._replace(value=value, condition=value)
+        return self.entry._replace(value=value)
+
+
+def _queue(
+    heading: str, names: str, letter: str = "", text: Callable[[Any], str] = plain, **more: Any
+) -> Place:
+    """Return a column of fgq and squeue, with its names for -O and its letter for -o."""
+    words = tuple(names.split())
+    return Place("queue", words[0], TableColumn(heading, "", text, words, letter, **more))
+
+
+def _accounts(heading: str, width: int, text: Callable[[Any], str] = plain, **more: Any) -> Place:
+    """Return a column of fgacct and sacct."""
+    return Place("accounts", heading, TableColumn(heading, "", text, width=width, **more))
+
+
+def _key(outputs: str, name: str, form: Callable[[Any], Any] = _same) -> Place:
+    """Return a key of JSON documents; a dot separates the keys of objects."""
+    return Place(outputs, name, JsonKey(name.rpartition(".")[2], "", form))
+
+
+def _pair(
+    key: str,
+    text: Callable[[Any], object] = _same,
+    when: str | Value | None = "",
+    outputs: str = "fgctl scontrol",
+) -> Place:
+    """Return a pair of the layouts of fgctl and scontrol, if they do not differ.
+
+    `when`: the pair is shown if this value is there; "": always; None: if its own value is there.
+    """
+    return Place(outputs, key.strip(), LayoutPair(key, "", text, when))
+
+
+def _if_any(key: str, text: Callable[[Any], object] = _same) -> Place:
+    """Return a pair that is shown if its value is there."""
+    return _pair(key, text, None)
+
+
+def _fgctl(key: str, text: Callable[[Any], object] = _same, when: str | Value | None = "") -> Place:
+    """Return a pair of the layout of fgctl."""
+    return _pair(key, text, when, "fgctl")
+
+
+def _scontrol(key: str, text: Callable[[Any], object] = _same, when: str | Value | None = "") -> Place:
+    """Return a pair of the layout of scontrol."""
+    return _pair(key, text, when, "scontrol")
+
+
+def _constant(value: object, place: Place) -> Place:
+    """Return a place that shows one value for all jobs."""
+    changes: Any = {"form" if isinstance(place.entry, JsonKey) else "text": lambda number: value}
+    return place._replace(entry=place.entry._replace(**changes))
+
+
+FIELDS: dict[str | Value, list[Place]] = {
+    # its name
+    "id": [
+        _queue("JOBID", "JobIDRaw", "A"),
+        _key("json squeue sacct", "job_id"),
+        _key("sacct_step", "step.job_id"),
+        _key("sacct_step", "nodes", lambda number: {"count": 1, "range": host_name()}),
+        _key("old_fgctl", "id"),
+        _pair("JobId"),
+        _pair("AllocNode:Sid", lambda number: f"{host_name()}:0"),
+    ],
+    view.label: [_queue("JOBID", "JobID JobArrayID", "i", _label, least=12)],
+    view.step_label: [_accounts("JobID", 12, left=True, least=12)],
+    view.step_number: [_accounts("JobIDRaw", 12, left=True)],
+    "step": [_key("step", "step"), _key("sacct_step", "step.id")],
+    "array": [
+        _key("json", "array_job_id"),
+        _key("squeue", "array_job_id", _or_zero),
+        _key("sacct", "array.job_id", _or_zero),
+        _key("old_fgctl", "array"),
+        _if_any("ArrayJobId"),
+    ],
+    view.array_number: [_queue("ARRAY_JOB_ID", "ArrayJobID", "F")],
+    "task": [
+        _key("json squeue", "array_task_id"),
+        _key("sacct", "array.task_id"),
+        _key("old_fgctl", "task"),
+    ],
+    "tasks": [
+        _key("json", "array_tasks"),
+        _key("squeue", "array_task_string", _or_blank),
+        _key("sacct", "array.task", _or_blank),
+        _key("old_fgctl", "tasks"),
+    ],
+    _task_index: [_queue("ARRAY_TASK_ID", "ArrayTaskID", "K")],
+    view.array_tasks: [_pair("ArrayTaskId", when="array")],
+    view.throttle: [_if_any("ArrayTaskThrottle")],
+    "name": [
+        _queue("NAME", "Name", "j", least=8),
+        _accounts("JobName", 10, least=8),
+        _key("json step squeue sacct", "name"),
+        _key("sacct_step", "step.name"),
+        _pair("JobName"),
+    ],
+    "user": [
+        _queue("USER", "UserName", "u", least=6),
+        _accounts("User", 9, is_of_jobs=True, least=6, is_minor=True),
+        _key("json sacct", "user"),
+        _key("sacct", "association.user"),
+        _key("squeue", "user_name"),
+    ],
+    "uid": [
+        _queue("UID", "UserID", "U"),
+        _accounts("UID", 6, is_of_jobs=True),
+        _key("json", "uid"),
+        _key("squeue", "user_id"),
+    ],
+    _user: [_pair("UserId")],
+    "gid": [
+        _queue("GROUP", "GroupID"),
+        _accounts("GID", 6, is_of_jobs=True),
+        _key("json", "gid"),
+        _key("squeue", "group_id"),
+        _key("sacct", "group", str),
+        _fgctl("GroupId"),
+    ],
+    view.group: [_accounts("Group", 9, is_of_jobs=True)],
+    _group: [_scontrol("GroupId")],
+    "partition": [
+        _queue("PARTITION", "Partition", "P", by="partition_place", least=6, is_minor=True),
+        _accounts("Partition", 10, is_of_jobs=True, least=6, is_minor=True),
+        _key("json squeue sacct", "partition"),
+        _pair("Partition"),
+    ],
+    "account": [
+        _queue("ACCOUNT", "Account", "a", null),
+        _accounts("Account", 10),
+        _key("json squeue sacct", "account"),
+        _key("sacct", "association.account"),
+        _pair("Account", _or_null),
+    ],
+    "qos": [
+        _queue("QOS", "QOS", "q", null),
+        _accounts("QOS", 10, is_of_jobs=True),
+        _key("json squeue sacct", "qos"),
+        _pair("QOS", _or_null),
+    ],
+    "wckey": [
+        _queue("WCKEY", "WCKey", "w", null),
+        _accounts("WCKey", 10),
+        _key("json", "wckey"),
+        _if_any("WCKey"),
+    ],
+    "reservation": [
+        _queue("RESERVATION", "Reservation", "v", null),
+        _accounts("Reservation", 20, is_of_jobs=True),
+        _key("json", "reservation"),
+        _key("squeue", "resv_name"),
+        _key("sacct", "reservation.name", _or_zero),
+        _if_any("Reservation"),
+    ],
+    "nice": [_queue("NICE", "Nice", "y"), _key("json squeue", "nice"), _pair("Nice")],
+    "priority": [
+        _queue("PRIORITY", "Priority", "p", _rounded_text),
+        _queue("PRIORITY", "PriorityLong", "Q", _rounded_text),
+        _key("json", "priority"),
+        _key("squeue sacct", "priority", _rounded),
+        _pair("Priority", _rounded),
+    ],
+    # its state
+    "state": [
+        _queue("ST", "StateCompact", "t", _code, paint="state"),
+        _queue("STATE", "State", "T", word_of, paint="state"),
+        _queue("EXEC_HOST", "BatchHost", "B", _host_if(_holds, "n/a")),
+        _queue("NODELIST", "NodeList", "N", _host_if(_holds)),
+        _key("json step sacct_step", "state", _name_of),
+        _key("json", "state_code", _code),
+        _key("json", "final", _is_final),
+        _key("squeue", "job_state", _name_of),
+        _key("squeue", "batch_host", _host_if(_holds)),
+        _key("squeue", "nodes", _host_if(_holds)),
+        _key("sacct", "state.current", _name_of),
+        _pair("JobState", _name_of),
+        _pair("  Nodes", _host_if(_holds), view.holds),
+    ],
+    view.state_by: [_accounts("State", 10, least=9, paint="outcome")],
+    "reason": [
+        _queue("REASON", "Reason", "r", word_of, paint="reason"),
+        _key("squeue", "state_reason", word_of),
+        _key("sacct", "state.reason", word_of),
+        _fgctl("Reason", _name_of),
+        _scontrol("Reason", word_of),
+    ],
+    view.last_reason: [_accounts("Reason", 22, paint="outcome")],
+    view.present_reason: [_key("json", "reason")],
+    "cause": [_key("json", "cause", to_builtins)],
+    view.why: [_queue("WHY", "Why", is_local=True), _key("json", "why"), _if_any("Why")],
+    "held": [_key("json", "held"), _pair("Held", lambda held: held or "no")],
+    "dependency": [
+        _queue("DEPENDENCY", "Dependency", "E", null),
+        _key("json", "dependency", _or_null),
+        _key("old_fgctl", "depends"),
+        _fgctl("Dependency", _or_null),
+    ],
+    "unmet": [_key("squeue", "dependency"), _scontrol("Dependency", _or_null)],
+    "attempt": [
+        _accounts("AllocNodes", 10, lambda attempt: "1" if attempt else "0"),
+        _accounts("NodeList", 15, _host_if(bool, "None assigned")),
+        _key("json", "attempt"),
+        _key("sacct", "allocation_nodes", lambda attempt: 1 if attempt else 0),
+        _key("sacct", "nodes", _host_if(bool, "None assigned")),
+        _pair("Attempt"),
+    ],
+    "restarts": [
+        _queue("RESTART_COUNT", "RestartCnt"),
+        _accounts("Restarts", 8),
+        _key("json", "restarts"),
+        _key("squeue", "restart_cnt"),
+        _pair("Restarts"),
+    ],
+    "requeue": [
+        _queue("REQUEUE", "Requeue", "", _digits),
+        _key("json squeue", "requeue"),
+        _pair("Requeue", int),
+    ],
+    "exit_code": [_queue("EXIT_CODE", "exit_code"), _key("json step", "exit_code")],
+    "signal": [_key("json step", "signal")],
+    view.exit_status: [_accounts("ExitCode", 8), _pair("ExitCode")],
+    view.wait_status: [_key("squeue", "exit_code")],
+    _exit: [_key("sacct sacct_step", "exit_code")],
+    view.highest_exit: [_accounts("DerivedExitCode", 15)],
+    _derived_exit: [_key("sacct", "derived_exit_code")],
+    "cancelled_by": [
+        _key("json", "cancelled_by"),
+        _key("sacct", "kill_request_user", lambda uid: None if uid is None else str(uid)),
+    ],
+    "note": [_key("json", "note"), _if_any("CancelReason")],
+    "detail": [_key("json", "detail"), _if_any("Detail")],
+    "refused": [_key("json", "refused"), _if_any("Refused")],
+    "unhooked": [_if_any("Unhooked")],
+    "warning": [
+        _accounts("SystemComment", 20),
+        _accounts("Warning", 30),
+        _key("json", "warning"),
+        _if_any("Warning"),
+    ],
+    view.visible_warning: [_if_any("SystemComment")],
+    "lost": [_key("json", "lost")],
+    "preemption": [
+        _accounts("PreemptedBy", 11, lambda preemption: str(preemption.by) if preemption else ""),
+        _key("json", "preemption", to_builtins),
+        _key("old_fgctl", "eviction", to_builtins),
+        _if_any("PreemptedBy", lambda preemption: preemption.by),
+        _if_any("PreemptTime", lambda preemption: moment(preemption.at)),
+        _if_any("PreemptMode", lambda preemption: preemption.mode.upper()),
+    ],
+    "post_mortem": [
+        _accounts("OOMOthers", 20, others),
+        _key("json", "post_mortem", to_builtins),
+        _if_any("OomKind", lambda report: "gpu"),
+        _if_any("OomGpu", lambda report: report.gpu),
+        _if_any("OomOthers", others),
+    ],
+    view.oom_kind: [_accounts("OOMKind", 7), _key("json", "oom_kind")],
+    view.oom_asked: [_accounts("OOMAsked", 10, amount), _pair("OomAsked", _size, "post_mortem")],
+    view.oom_held: [_accounts("OOMHeld", 10, amount), _pair("OomHeld", _size, "post_mortem")],
+    view.oom_limit: [_accounts("OOMLimit", 10, amount), _pair("OomLimit", _size, "post_mortem")],
+    "oom_kills": [
+        _accounts("OOMKills", 8, lambda kills: str(kills or "")),
+        _key("json", "oom_kills", _or_null),
+        _if_any("OOMKills"),
+    ],
+    "steps": [_key("details", "events", to_builtins)],
+    # its times
+    "submitted_at": [
+        _queue("SUBMIT_TIME", "SubmitTime", "V", shown_time, is_local=True),
+        _accounts("Submit", 19, moment),
+        _key("json", "submit_time"),
+        _key("squeue", "submit_time", int),
+        _key("sacct", "time.submission", int),
+        _key("old_fgctl", "submitted_at"),
+        _pair("SubmitTime", moment),
+    ],
+    "eligible_at": [
+        _queue("ELIGIBLE_TIME", "EligibleTime", "", shown_time, is_local=True),
+        _accounts("Eligible", 19, moment),
+        _key("json", "eligible_time"),
+        _key("squeue", "eligible_time", _whole),
+        _key("sacct", "time.eligible", _whole),
+        _key("old_fgctl", "eligible_at"),
+        _pair("EligibleTime", moment),
+        _pair("AccrueTime", moment),
+    ],
+    "started_at": [
+        _queue("SCHEDNODES", "SchedNodes", "Y", _host_if(bool, "(null)")),
+        _key("json step", "start_time"),
+        _key("sacct", "time.start", _whole),
+        _key("old_fgctl", "started_at"),
+    ],
+    _start: [_accounts("Start", 19)],
+    view.start: [_key("squeue", "start_time", _whole), _pair("StartTime", moment)],
+    "starts_at": [
+        _queue("START_TIME", "StartTime", "S", shown_time, is_local=True),
+        _key("old_fgctl", "starts_at"),
+    ],
+    view.expected_start: [_key("json", "expected_start_time")],
+    "likely": [_queue("LIKELY_START", "LikelyStart", "", shown_time, is_local=True)],
+    "known": [_queue("KNOWN", "Known", is_local=True, is_minor=True)],
+    view.begin_time: [_if_any("BeginTime", moment)],
+    view.ended_at: [
+        _accounts("End", 19, moment),
+        _key("json step", "end_time"),
+        _key("sacct", "time.end", _whole),
+        _key("old_fgctl", "ended_at"),
+    ],
+    view.end: [
+        _queue("END_TIME", "EndTime", "e", shown_time, is_local=True),
+        _key("squeue", "end_time", _whole),
+        _pair("EndTime", moment),
+    ],
+    "deadline": [
+        _queue("DEADLINE", "Deadline", "", shown_time, is_local=True),
+        _key("json", "deadline"),
+        _key("squeue", "deadline", _or_zero),
+        _fgctl("Deadline", moment, None),
+        _scontrol("Deadline", shown_time),
+    ],
+    view.waited: [_accounts("Planned", 10, _duration), _key("json", "planned")],
+    view.waited_cpu_time: [_accounts("PlannedCPU", 10, format_elapsed)],
+    view.pending_time: [_queue("PENDING_TIME", "PendingTime", "", _digits, is_whole=True)],
+    "elapsed": [
+        _queue("TIME", "TimeUsed", "M", format_runtime, is_whole=True),
+        _accounts("Elapsed", 10, format_elapsed),
+        _accounts("ElapsedRaw", 10, _digits),
+        _key("json step", "elapsed"),
+        _key("sacct", "time.elapsed", int),
+        _fgctl("RunTime", format_runtime),
+        _scontrol("RunTime", format_elapsed),
+    ],
+    "suspended": [
+        _accounts("Suspended", 10, format_elapsed),
+        _key("json", "suspended"),
+        _key("sacct", "time.suspended", int),
+        _if_any("SuspendedTime", format_runtime),
+        _pair("SecsPreSuspend", int),
+    ],
+    "time_limit": [
+        _queue("TIME_LIMIT", "TimeLimit", "l", format_limit, is_whole=True, is_minor=True),
+        _accounts("Timelimit", 10, limit, is_of_jobs=True),
+        _accounts("TimelimitRaw", 12, _minutes_text, is_of_jobs=True),
+        _key("json", "time_limit", _or_null),
+        _key("squeue", "time_limit", _minutes),
+        _key("sacct", "time.limit", _minutes),
+        _fgctl("TimeLimit", format_limit),
+        _scontrol("TimeLimit", limit),
+    ],
+    view.time_left: [_queue("TIME_LEFT", "TimeLeft", "L", _left, is_whole=True)],
+    view.last_evaluation: [_pair("LastSchedEval", moment)],
+    # its request
+    "request": [
+        _key("details", "request", to_builtins),
+        _key("squeue", "array_max_tasks", lambda request: request.throttle),
+        _key("sacct", "array.limits", lambda request: {"max": {"running": {"tasks": request.throttle}}}),
+    ],
+    view.requested_share: [
+        _accounts("ReqGPU", 8, _share_or_blank),
+        _key("json", "req_gpu", gpu_number),
+    ],
+    view.requested_fraction: [_pair("ReqFraction", format_share)],
+    view.requested_memory: [_accounts("ReqGPUMem", 10, amount), _key("json", "req_gpu_mem")],
+    _memory_request: [_pair("ReqGpuMem")],
+    "gpu_type": [
+        _queue("FEATURES", "Feature", "f", null),
+        _key("json", "req_gpu_type", _or_null),
+        _key("squeue", "features"),
+        _key("sacct", "constraints"),
+        _if_any("ReqGpuType"),
+        _pair("Features", lambda name: name.replace(" ", "_") or None),
+    ],
+    "cpus": [
+        _queue("CPUS", "NumCPUs", "C"),
+        _queue("OVER_SUBSCRIBE", "OverSubscribe", "h", lambda cpus: "OK"),
+        _accounts("NCPUS", 10),
+        _accounts("ReqCPUS", 8),
+        _key("json", "req_cpus"),
+        _key("step squeue old_fgq", "cpus"),
+        _key("squeue", "minimum_cpus_per_node"),
+        _key("sacct", "required.CPUs"),
+        _pair("NumCPUs"),
+    ],
+    view.least_cpus: [_queue("MIN_CPUS", "MinCPUs MaxCPUs", "c"), _pair("MinCPUsNode")],
+    "ntasks": [
+        _queue("TASKS", "NumTasks"),
+        _accounts("NTasks", 8),
+        _key("json", "ntasks"),
+        _key("step squeue", "tasks"),
+        _key("sacct_step", "tasks.count"),
+        _pair("NumTasks"),
+    ],
+    view.cpus_per_task: [
+        _queue("CPUS_PER_TASK", "cpus-per-task"),
+        _key("squeue", "cpus_per_task"),
+        _pair("CPUs/Task"),
+    ],
+    "host_memory": [
+        _queue("MIN_MEMORY", "MinMemory", "m", _size_or("0")),
+        _accounts("ReqMem", 10, amount, is_of_jobs=True),
+        _key("json", "req_mem", _or_null),
+        _key("squeue", "memory_per_node", _mebibytes),
+        _key("sacct", "required.memory", _mebibytes),
+        _key("old_fgq", "mem", _or_null),
+        _pair("ReqMem", _size_or("not counted")),
+        _pair("MinMemoryNode", _size_or("0")),
+        _pair("Mem", _mebibytes, view.holds),
+    ],
+    view.compute_policy: [_key("json", "gpu_compute")],
+    "gpu_compute": [_pair("GpuCompute", when="allocated")],
+    view.container: [_if_any("Container")],
+    view.mail_types: [_if_any("MailType")],
+    view.mail_user: [_if_any("MailUser")],
+    view.tres_in_queue: [_queue("TRES_ALLOC", "tres-alloc")],
+    view.tres_of_job: [_key("squeue", "tres_req_str"), _pair("TRES")],
+    view.requested_tres: [_accounts("ReqTRES", 40)],
+    _requested_resources: [_key("sacct", "tres.requested")],
+    # its GPUs, present or expected
+    "share": [
+        _queue("TRES_PER_JOB", "tres-per-job", "", _gres),
+        _queue("GPUS", "GPUs", "G", _share),
+        _queue("TRES_PER_NODE", "Gres tres-per-node", "b", _gres),
+        _key("json", "gpus", gpu_number),
+    ],
+    "gpus": [
+        _key("json", "gpu_count"),
+        _key("squeue", "tres_per_node", lambda gpus: f"gres:gpu:{gpus}" if gpus else ""),
+        _pair("ReqGpus"),
+    ],
+    _tres_per_node: [_if_any("TresPerNode")],
+    "memory": [_queue("GPUMEM", "GpuMem", "", _size_or("-"), is_minor=True)],
+    view.memory_of_gpus: [_key("json", "gpu_mem")],
+    "indices": [_queue("GPUIDX", "GpuIdx", "g", indices), _key("squeue", "gres_detail", _gres_detail)],
+    _gpus_or_reason: [_queue("GPU(REASON)", "GpuReason", paint="reason")],
+    _host_or_reason: [_queue("NODELIST(REASON)", "ReasonList", "R", paint="reason")],
+    # its last allocation
+    "allocated": [_key("json", "allocated", to_builtins)],
+    view.gpu_models: [_accounts("GPUType", 20), _key("json", "gpu_type", _or_null)],
+    view.gpu_indices: [_key("json step", "gpu_idx")],
+    view.gpu_list: [_accounts("GPUIdx", 8), _pair("GpuIdx", when="allocated")],
+    view.allocated_share: [
+        _accounts("AllocGPU", 8, format_share),
+        _key("json", "alloc_gpu", gpu_number),
+        _pair("GpuFraction", format_share, "allocated"),
+    ],
+    view.memory_limit: [_pair("GpuMem", _size, "allocated")],
+    view.gpu_uuids: [_pair("GpuUuid", when="allocated")],
+    view.allocated_cpus: [_accounts("AllocCPUS", 10)],
+    view.allocated_tres: [_accounts("AllocTRES", 40)],
+    _allocated_tres: [_key("squeue", "tres_alloc_str")],
+    _allocated_resources: [_key("sacct", "tres.allocated")],
+    _job_resources: [_key("squeue", "job_resources")],
+    _job_gres: [_pair("JOB_GRES", when=view.holds)],
+    _gres_with_indices: [_pair("GRES", when=view.holds)],
+    "resources": [_key("json", "resources", to_builtins)],
+    "bound_cpus": [_key("json", "bound_cpus"), _key("old_fgctl", "cpus")],
+    _cpu_binding: [_pair("CPUs", when="allocated")],
+    _cpu_ids: [_pair("CPU_IDs", when=view.holds)],
+    view.was_on_host: [
+        _pair("NodeList", _host_if(bool)),
+        _if_any("BatchHost", lambda was: host_name()),
+    ],
+    "tier": [
+        _queue("ENFORCE", "Enforce"),
+        _accounts("Enforce", 8),
+        _key("json", "enforce"),
+        _key("old_fgctl", "tier"),
+    ],
+    _enforcement: [_pair("Enforce")],
+    "pacing": [
+        _key("json", "pacing"),
+        _pair("Pacing", lambda pacing: pacing or "none", "allocated"),
+    ],
+    "preload": [_key("json", "preload")],
+    view.decided_preload: [_pair("Preload")],
+    "other_gpus": [_key("json", "other_gpus"), _pair("OtherGpus", when="allocated")],
+    "oversubscribed": [
+        _key("json", "oversubscribed"),
+        _if_any("Oversubscribe", lambda units: f"{format_share(units)} ({_NOT_GUARANTEED})"),
+    ],
+    "mps": [_key("json", "mps", to_builtins)],
+    _unused_mps: [_if_any("Mps", lambda use: f"{use.state} ({use.why})")],
+    "adopted": [
+        _key("json", "adopted", to_builtins),
+        _if_any("Adopted", lambda process: f"process {process.pid}; {_ADOPTED}"),
+    ],
+    # its use
+    view.gpu_peak: [
+        _accounts("MaxGPUMem", 10, amount, is_minor=True),
+        _key("json", "max_gpu_mem"),
+        _pair("GpuMemPeak", _size, "allocated"),
+    ],
+    "gpu_peak": [_key("old_fgctl", "gpu_peak")],
+    view.mean_memory: [_accounts("AveGPUMem", 10, amount), _key("json", "ave_gpu_mem")],
+    view.gpu_util: [_accounts("AveGPUUtil", 10, _percent), _key("json", "ave_gpu_util")],
+    view.gpu_hours: [_accounts("GPUHours", 10, _hours), _key("json", "gpu_hours")],
+    view.gpu_hours_used: [_accounts("GPUHoursUsed", 12, _hours), _key("json", "gpu_hours_used")],
+    view.gpu_hours_idle: [_accounts("GPUHoursIdle", 12, _hours), _key("json", "gpu_hours_idle")],
+    view.wasted_memory_hours: [
+        _accounts("WastedGPUMemHours", 17, _hours),
+        _key("json", "wasted_gpu_mem_hours"),
+    ],
+    view.energy: [_accounts("EnergyJ", 10, _rounded_or_blank), _key("json", "energy_j")],
+    "refusals": [_key("json", "refusals"), _pair("Refusals", when="allocated")],
+    view.host_peak: [
+        _accounts("AveRSS", 10, amount),
+        _accounts("MaxRSS", 10, amount),
+        _key("json step", "max_rss"),
+        _pair("MaxRSS", _size),
+    ],
+    view.cpu_seconds: [
+        _accounts("AveCPU", 10, _cpu_seconds),
+        _accounts("TotalCPU", 10, _cpu_seconds),
+        _key("json step", "cpu_seconds"),
+        _key("sacct", "time.total", _cpu_object),
+        _key("sacct", "time.user", _cpu_object),
+    ],
+    view.cpu_time: [_accounts("CPUTime", 10, format_elapsed)],
+    view.whole_cpu_time: [_accounts("CPUTimeRAW", 10)],
+    view.disk_read: [
+        _accounts("AveDiskRead", 12, amount),
+        _accounts("MaxDiskRead", 12, amount),
+        _key("json step", "disk_read"),
+    ],
+    view.disk_written: [
+        _accounts("AveDiskWrite", 12, amount),
+        _accounts("MaxDiskWrite", 12, amount),
+        _key("json step", "disk_written"),
+    ],
+    # shown to its owner and to operators
+    "is_private": [_key("json", "is_private")],
+    "comment": [
+        _queue("COMMENT", "Comment", "k", null),
+        _accounts("Comment", 14),
+        _key("json", "comment"),
+        _key("squeue", "comment", _or_blank),
+        _key("sacct", "comment.job", _or_blank),
+        _if_any("Comment"),
+    ],
+    "chdir": [
+        _queue("WORK_DIR", "WorkDir", "Z", null),
+        _accounts("WorkDir", 20, is_of_jobs=True),
+        _key("json", "work_dir"),
+        _key("squeue", "current_working_directory", _or_blank),
+        _key("sacct", "working_directory", _or_blank),
+        _pair("WorkDir", when=view.is_visible),
+    ],
+    "command": [
+        _queue("COMMAND", "Command", "o", null),
+        _accounts("SubmitLine", 20),
+        _key("json", "submit_line"),
+        _key("squeue", "command", _or_blank),
+        _key("old_fgq", "command"),
+        _if_any("SubmitLine"),
+    ],
+    view.script: [_pair("Command", when=view.is_visible)],
+    view.stdin: [
+        _queue("STDIN", "STDIN", is_local=True),
+        _key("json", "std_in", _or_null),
+        _key("squeue", "standard_input", _or_blank),
+        _pair("StdIn", when=view.is_visible),
+    ],
+    view.stdout: [
+        _queue("STDOUT", "STDOUT", is_local=True),
+        _accounts("StdOut", 30, is_of_jobs=True),
+        _key("json", "std_out", _or_null),
+        _key("squeue", "standard_output", _or_blank),
+        _pair("StdOut", when=view.is_visible),
+    ],
+    view.stderr: [
+        _queue("STDERR", "STDERR", is_local=True),
+        _accounts("StdErr", 30, is_of_jobs=True),
+        _key("json", "std_err", _or_null),
+        _key("squeue", "standard_error", _or_blank),
+        _pair("StdErr", when=view.is_visible),
+    ],
+}
+# what Slurm has and one host has not: the same for all jobs
+CONSTANTS = [
+    _constant("1", _queue("NODES", "NumNodes Nodes", "D")),
+    _constant("0", _queue("MIN_TMP_DISK", "MinTmpDisk", "d")),
+    _constant("*", _queue("CORES_PER_SOCKET", "CoresPerSocket", "I")),
+    _constant("*", _queue("SOCKETS_PER_NODE", "SocketsPerNode", "H")),
+    _constant("*", _queue("THREADS_PER_CORE", "ThreadsPerCore", "J")),
+    _constant("*:*:*", _queue("S:C:T", "SCT", "z")),
+    _constant("", _queue("REQ_NODES", "ReqNodes", "n")),
+    _constant("", _queue("EXC_NODES", "ExcNodes", "x")),
+    _constant("0", _queue("CONTIGUOUS", "Contiguous", "O")),
+    _constant("", _queue("SELECT_JOBINFO", "SelectJobInfo", "s")),
+    _constant("(null)", _queue("LICENSES", "Licenses", "W")),
+    _constant("N/A", _queue("CORE_SPEC", "CoreSpec", "X")),
+    _constant("fgsched", _queue("CLUSTER", "Cluster Origin")),
+    _constant("N/A", _queue("TRES_PER_TASK", "tres-per-task tres-per-socket")),
+    _constant("", _accounts("AdminComment", 20)),
+    _constant("0", _accounts("AssocID", 8)),
+    _constant("fgsched", _accounts("Cluster", 10)),
+    _constant("", _accounts("Container", 20)),
+    _constant("", _accounts("Flags", 20)),
+    _constant("", _accounts("Layout", 9)),
+    _constant("", _accounts("MaxVMSize", 10)),
+    _constant("1", _accounts("NNodes", 8)),
+    _constant("1", _accounts("QOSRAW", 10, is_of_jobs=True)),
+    _constant("1", _accounts("ReqNodes", 8)),
+    _constant(True, _key("squeue", "batch_flag")),
+    _constant("fgsched", _key("squeue sacct", "cluster")),
+    _constant(1, _key("squeue", "node_count")),
+    _constant(0, _key("squeue", "derived_exit_code")),
+    _constant("", _key("sacct", "comment.administrator")),
+    _constant("", _key("sacct", "comment.system")),
+    _constant("fgsched", _key("sacct", "association.cluster")),
+    _constant(None, _key("sacct", "association.partition")),
+    _constant({"seconds": 0, "microseconds": 0}, _key("sacct", "time.system")),
+    _constant([], _key("sacct", "flags")),
+    _constant(0, _key("sacct", "reservation.id")),
+    _constant({"wckey": "", "flags": []}, _key("sacct", "wckey")),
+    _constant(None, _key("sacct_step", "kill_request_user")),
+]
+
+
+# -- the order of each output ------------------------------------------------------------------------
+
+_ENTRIES = {
+    (output, place.name): place.of(value)
+    for value, places in {**FIELDS, "id": [*FIELDS["id"], *CONSTANTS]}.items()
+    for place in places
+    for output in place.outputs.split()
+}
+
+
+def _entry(name: str, outputs: Sequence[str]) -> Any:
+    """Return the entry with that name of the first of the outputs that has it."""
+    if name.endswith("_iso"):  # the text of a time
+        return _entry(name.removesuffix("_iso"), outputs)._replace(name=name, form=iso)
+    return next(_ENTRIES[output, name] for output in outputs if (output, name) in _ENTRIES)
+
+
+def _columns(output: str, order: str) -> tuple[TableColumn, ...]:
+    return tuple(_entry(name, [output]) for name in order.split())
+
+
+def _keys(order: str, *outputs: str) -> Keys:
+    """Return the keys of a document in an order; those with a dot are keys of objects."""
+    return _nested(order.split(), outputs, "")
+
+
+def _nested(names: Sequence[str], outputs: Sequence[str], before: str) -> Keys:
+    inner: dict[str, list[str]] = {}
+    for name in names:
+        first, dot, rest = name.partition(".")
+        inner.setdefault(first, []).extend([rest] * bool(dot))
+    return tuple(
+        JsonKey(name, _nested(rest, outputs, f"{before}{name}."))
+        if rest
+        else _entry(f"{before}{name}", outputs)
+        for name, rest in inner.items()
+    )
+
+
+def _layout(text: str, output: str) -> Layout:
+    """Return a layout in the form in which it is printed; a word with = is the same for all jobs."""
+    return tuple(tuple(_pair_of(word, output) for word in line.split()) for line in text.strip().splitlines())
+
+
+def _pair_of(word: str, output: str) -> LayoutPair:
+    key, equals, text = word.partition("=")
+    return LayoutPair(key, "id", lambda number: text) if equals else _entry(key, [output])
+
+
+COLUMNS = _columns(
+    "queue",
+    """
+    JobID JobIDRaw ArrayJobID ArrayTaskID Partition Account QOS Reservation Priority PriorityLong Nice
+    Name UserName UserID StateCompact State TimeUsed TimeLimit TimeLeft SubmitTime StartTime LikelyStart
+    Known EndTime NumCPUs MinMemory NumNodes MinCPUs NumTasks cpus-per-task MinTmpDisk OverSubscribe
+    CoresPerSocket SocketsPerNode ThreadsPerCore SCT ReqNodes ExcNodes Contiguous SelectJobInfo Licenses
+    WCKey CoreSpec BatchHost Cluster GroupID EligibleTime PendingTime Requeue RestartCnt exit_code
+    tres-alloc tres-per-job tres-per-task SchedNodes NodeList ReasonList Reason GPUs GpuIdx GpuMem
+    GpuReason Gres Feature Enforce Dependency Deadline Comment Command WorkDir Why STDOUT STDERR STDIN
+    """,
+)
+ACCOUNTS = _columns(
+    "accounts",
+    """
+    Account AdminComment AllocCPUS AllocGPU AllocNodes AllocTRES AssocID AveCPU AveDiskRead AveDiskWrite
+    AveRSS Cluster AveGPUMem AveGPUUtil Comment Container CPUTime CPUTimeRAW DerivedExitCode Elapsed
+    ElapsedRaw Eligible End EnergyJ Enforce ExitCode Flags GID GPUHours GPUHoursIdle GPUHoursUsed GPUIdx
+    GPUType Group JobID JobIDRaw JobName Layout MaxDiskRead MaxDiskWrite MaxGPUMem MaxRSS MaxVMSize
+    NCPUS NNodes NodeList NTasks OOMAsked OOMHeld OOMKills OOMKind OOMLimit OOMOthers Partition Planned
+    PlannedCPU PreemptedBy QOS QOSRAW Reason ReqCPUS ReqGPU ReqGPUMem ReqMem ReqNodes ReqTRES
+    Reservation Restarts Start State StdErr StdOut Submit SubmitLine SystemComment Suspended Timelimit
+    TimelimitRaw TotalCPU UID User Warning WastedGPUMemHours WCKey WorkDir
+    """,
+)
+JOB = _keys(
+    """
+    job_id array_job_id array_task_id array_tasks name user uid gid partition account qos wckey
+    reservation nice priority state state_code final reason cause why held deadline dependency attempt
+    restarts requeue exit_code signal cancelled_by note detail refused warning lost preemption
+    post_mortem oom_kind oom_kills submit_time submit_time_iso eligible_time eligible_time_iso
+    start_time start_time_iso expected_start_time expected_start_time_iso end_time end_time_iso planned
+    elapsed suspended time_limit req_gpu req_gpu_mem req_gpu_type req_cpus req_mem ntasks gpu_compute
+    gpus gpu_count gpu_mem gpu_type gpu_idx alloc_gpu allocated resources bound_cpus enforce pacing
+    preload other_gpus oversubscribed mps adopted max_gpu_mem ave_gpu_mem ave_gpu_util gpu_hours
+    gpu_hours_used gpu_hours_idle wasted_gpu_mem_hours energy_j refusals max_rss cpu_seconds disk_read
+    disk_written is_private comment work_dir submit_line std_in std_out std_err
+    """,
+    "json",
+)
+DETAILS = _keys("events request", "details")  # of `fgctl show job` only
+OLD = {  # keys of version 0.1, per command, which the next version will not have
+    "fgq": _keys("cpus mem command", "old_fgq"),
+    "fgctl": _keys(
+        """
+    id array task tasks tier gpu_peak submitted_at eligible_at started_at starts_at ended_at cpus
+    depends eviction submitted_at_iso eligible_at_iso started_at_iso starts_at_iso ended_at_iso
+        """,
+        "old_fgctl",
+    ),
+}
+STEP = _keys(
+    """
+    step name tasks cpus gpu_idx state exit_code signal start_time start_time_iso end_time end_time_iso
+    elapsed max_rss cpu_seconds disk_read disk_written
+    """,
+    "step",
+)
+SLURM_QUEUE = _keys(  # squeue --json, scontrol show job --json, with the keys of Slurm's data parser 0.0.38
+    """
+    account array_job_id array_task_id array_task_string array_max_tasks batch_flag cluster cpus
+    cpus_per_task dependency features group_id job_id memory_per_node minimum_cpus_per_node name nice
+    node_count partition qos requeue resv_name tasks time_limit tres_req_str tres_per_node user_id
+    user_name deadline derived_exit_code eligible_time end_time exit_code job_state priority restart_cnt
+    start_time state_reason submit_time batch_host gres_detail job_resources nodes tres_alloc_str
+    standard_error standard_input standard_output command comment current_working_directory
+    """,
+    "squeue",
+)
+SLURM_ACCOUNTS = _keys(  # sacct --json
+    """
+    account comment.administrator comment.job comment.system allocation_nodes array.job_id array.limits
+    array.task array.task_id association.account association.cluster association.partition
+    association.user cluster constraints derived_exit_code time.elapsed time.eligible time.end
+    time.start time.submission time.suspended time.system time.total time.user time.limit exit_code
+    flags group job_id name nodes partition priority qos reservation.id reservation.name
+    kill_request_user required.CPUs required.memory state.current state.reason tres.allocated
+    tres.requested user wckey working_directory
+    """,
+    "sacct",
+)
+SLURM_STEP = _keys(
+    """
+    time.elapsed time.eligible time.end time.start time.submission time.suspended time.system time.total
+    time.user exit_code nodes tasks.count step.job_id step.id step.name state kill_request_user
+    """,
+    "sacct_step",
+    "sacct",
+)
+FGCTL = _layout(
+    """
+    JobId ArrayJobId ArrayTaskId ArrayTaskThrottle JobName
+    UserId GroupId
+    JobState Reason Held
+    Why
+    ExitCode Attempt
+    Requeue Restarts SuspendedTime
+    PreemptedBy PreemptTime PreemptMode
+    Dependency
+    BeginTime Deadline
+    Reservation
+    RunTime TimeLimit
+    SubmitTime EligibleTime
+    StartTime EndTime
+    Partition NumCPUs ReqMem
+    ReqGpus ReqFraction ReqGpuMem ReqGpuType
+    GpuIdx GpuFraction GpuMem GpuMemPeak Refusals
+    GpuUuid
+    CPUs
+    GpuCompute Pacing
+    Oversubscribe
+    Enforce Mps Preload OtherGpus MaxRSS
+    Adopted
+    OomKind OomGpu OomAsked OomHeld OomLimit
+    OomOthers
+    OOMKills
+    Refused
+    Unhooked
+    Warning
+    SubmitLine
+    WorkDir
+    StdErr
+    StdIn
+    StdOut
+    CancelReason
+    Comment
+    WCKey
+    Container
+    MailType MailUser
+    Detail
+    """,
+    "fgctl",
+)
+_BEGIN = """
+    JobId ArrayJobId ArrayTaskId ArrayTaskThrottle JobName
+    UserId GroupId MCS_label=N/A
+    Priority Nice Account QOS
+    JobState Reason Dependency
+    Requeue Restarts BatchFlag=1 Reboot=0 ExitCode
+    RunTime TimeLimit TimeMin=N/A
+    SubmitTime EligibleTime
+    AccrueTime
+    StartTime EndTime Deadline
+    SuspendTime=None SecsPreSuspend LastSchedEval Scheduler=Main
+    Partition AllocNode:Sid
+    ReqNodeList=(null) ExcNodeList=(null)
+    NodeList
+    BatchHost
+    NumNodes=1 NumCPUs NumTasks CPUs/Task ReqB:S:C:T=0:0:*:*
+    TRES
+    Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*
+"""
+_DETAILS = """
+    JOB_GRES
+    Nodes CPU_IDs Mem GRES
+"""
+_END = """
+    MinCPUsNode MinMemoryNode MinTmpDiskNode=0
+    Features DelayBoot=00:00:00
+    Reservation
+    OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)
+    Command
+    WorkDir
+    Comment
+    SystemComment
+    StdErr
+    StdIn
+    StdOut
+    Power=
+    TresPerNode
+    MailUser MailType
+"""
+SCONTROL = _layout(_BEGIN + _END, "scontrol")
+SCONTROL_DETAILS = _layout(_BEGIN + _DETAILS + _END, "scontrol")  # with the CPUs and GPUs that a job holds
