@@ -683,7 +683,7 @@ class ReservationChanges(Call[ReservationName], frozen=True):
     groups: Names | UnsetType = UNSET
     accounts: Names | UnsetType = UNSET
     flags: Annotated[Sequence[Literal["maint", "ignore_jobs"]], Meta(max_length=16)] | UnsetType = UNSET
-    cards: Annotated[Sequence[int], Meta(max_length=1024)] | UnsetType = UNSET  # indices of GPUs
+    gpus: Annotated[Sequence[int], Meta(max_length=1024)] | UnsetType = UNSET  # indices of GPUs
     count: Annotated[int, Meta(ge=0, le=1024)] | UnsetType = UNSET  # of GPUs that the controller chooses
     share: Annotated[int, Meta(gt=0, le=WHOLE)] | UnsetType = UNSET  # of each GPU, in ten-thousandths
 
@@ -1082,7 +1082,7 @@ class PartitionInfo(Struct, frozen=True, kw_only=True):
     """A partition, its GPUs on this host and the number of its jobs."""
 
     partition: Partition
-    cards: list[int]  # indices
+    gpus: list[int]  # indices
     jobs: dict[str, int]  # state -> number of jobs
 
 

@@ -208,19 +208,21 @@ class World:
         self.acknowledged: list[int] = []
         self.rules = Rules(max_script=1000, default_time=0)
         with self.store.write():
-            self.store.put_cards(gpus)
+            self.store.put_gpus(gpus)
         self.start()
 
     def start(self) -> None:
         """A controller takes its place."""
         self.store.engine = None
         self.host.inbox.clear()
-        self.engine = CrashingEngine(self.store, self.host, self.new_cards(), limits=self.limits, tier="shim")
+        self.engine = CrashingEngine(
+            self.store, self.host, self.new_gpu_states(), limits=self.limits, tier="shim"
+        )
         self.furnish()
         self.engine.recover(self.now)
         self.store.engine = self.engine
 
-    def new_cards(self) -> GpuStates:
+    def new_gpu_states(self) -> GpuStates:
         return GpuStates(self.gpus)
 
     def furnish(self) -> None:

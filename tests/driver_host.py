@@ -46,7 +46,7 @@ class Host(Home):
             assert live.say(command)[0] == 0
         return live
 
-    def card(self, index=0):
+    def gpu(self, index=0):
         return self.run("fginfo", "--json").json["gpus"][index]
 
 
@@ -84,8 +84,8 @@ def config_of(*, timeout=60, deadline=PATIENT, more=""):
 
 
 @contextmanager
-def hosting(path, driver, *cards, timeout=60, deadline=PATIENT, more=""):
-    driver.cards(*cards)
+def hosting(path, driver, *gpus, timeout=60, deadline=PATIENT, more=""):
+    driver.gpus(*gpus)
     config = config_of(timeout=timeout, deadline=deadline, more=more)
     host = Host(path, devices="auto", config=config, driver=driver)
     try:

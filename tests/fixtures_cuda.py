@@ -34,12 +34,12 @@ def new_job(driver, tmp_path):
     """new_job(limit, …) -> a Job that may hold so many bytes on each of as many cards of 8 GiB."""
     if not fgshim.library().exists():
         pytest.skip("the hook is not built: run setup.py build_ext --inplace")
-    cards = driver.cards(*[Card(memory=8 * GIB) for _ in range(4)])
+    gpus = driver.gpus(*[Card(memory=8 * GIB) for _ in range(4)])
     made = []
 
     def make(*limits: int) -> Job:
         made.append(1)
-        return make_job(driver, tmp_path / f"job{len(made)}", list(zip(cards, limits, strict=False)))
+        return make_job(driver, tmp_path / f"job{len(made)}", list(zip(gpus, limits, strict=False)))
 
     return make
 

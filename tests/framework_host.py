@@ -39,18 +39,18 @@ class FrameworkHost:
         path = ":".join(str(folder) for folder in (self.driver.folder, *self.libraries))
         return {"PYTHONPATH": str(frameworks.folder(self.group)), "LD_LIBRARY_PATH": path}
 
-    def card(self, memory: int = LARGE) -> Card:
+    def gpu(self, memory: int = LARGE) -> Card:
         """Put one card into the host, and take the others out."""
-        [card] = self.driver.cards(Card(memory=memory, context=CONTEXT))
-        return card
+        [gpu] = self.driver.gpus(Card(memory=memory, context=CONTEXT))
+        return gpu
 
-    def job(self, card: Card, limit: int = LIMIT, **options) -> Job:
+    def job(self, gpu: Card, limit: int = LIMIT, **options) -> Job:
         """A job that may hold so much of the card and that knows what a context costs."""
         self.made.append(
             make_job(
                 self.driver,
                 self.folder / f"job{len(self.made)}",
-                [(card, limit)],
+                [(gpu, limit)],
                 job=len(self.made) + 1,
                 contexts=[CONTEXT],
                 **options,

@@ -104,7 +104,7 @@ class Run(Struct):
     peak: int  # bytes
     started: float | None = None
     ended: float = 0.0
-    cards: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
 
 
 def at(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datetime:
@@ -393,7 +393,7 @@ class Cards:
         return tuple(fits[: habit.gpus]) if len(fits) >= habit.gpus else ()
 
     def take(self, run: Run, sign: int) -> None:
-        for gpu in run.cards:
+        for gpu in run.gpus:
             self.free[gpu] -= sign * charge(run.habit, self.plan.models[gpu][1])
 
 
@@ -451,7 +451,7 @@ def _submitted(habit: Habit, moment: float, draw: random.Random) -> Run:
 
 def simulate(plan: Plan) -> tuple[list[Run], dict[int, Counter[str]]]:
     """Return the ended jobs, and the minutes that jobs waited for each lack, by hour."""
-    cards, waiting, running, done = Cards(plan), [], [], []
+    gpus, waiting, running, done = Cards(plan), [], [], []
     ahead, demand = submissions(plan)[::-1], defaultdict(Counter)
     end = ts(plan.since + timedelta(weeks=plan.weeks))
     downs = {(gpu, ts(since)) for gpu, since, _ in plan.down}
@@ -461,31 +461,31 @@ def simulate(plan: Plan) -> tuple[list[Run], dict[int, Counter[str]]]:
             waiting.append(ahead.pop())
         broken = {gpu for gpu, since in downs if since == now}
         for run in list(running):
-            if set(run.cards) & broken:
+            if set(run.gpus) & broken:
                 run.state, run.length = "NODE_FAIL", now - run.started
             if run.started + run.length <= now:
                 running.remove(run)
-                cards.take(run, -1)
+                gpus.take(run, -1)
                 run.ended = now
                 done.append(run)
         for run in list(waiting):
-            places = cards.place(run.habit, now)
+            places = gpus.place(run.habit, now)
             if places:
-                run.started, run.cards = now, places
-                cards.take(run, 1)
+                run.started, run.gpus = now, places
+                gpus.take(run, 1)
                 waiting.remove(run)
                 running.append(run)
             elif now - run.submitted > 30 * HOUR:
                 break
         for run in waiting:
-            demand[int(now // HOUR * HOUR)][_lack(run, cards)] += 1
+            demand[int(now // HOUR * HOUR)][_lack(run, gpus)] += 1
         now += 60
     for run in running:  # still run: charged so far, and not ended
         run.ended = 0.0
     return done + running, demand
 
 
-def _lack(run: Run, cards: Cards) -> str:
+def _lack(run: Run, gpus: Cards) -> str:
     if run.habit.gpus > 1:
         return "gpus"
     if run.habit.model:
@@ -508,7 +508,7 @@ class Writer:
         self.plan = plan
         self.runs, self.demand = simulate(plan)
         self.end = ts(plan.since + timedelta(days=7 - plan.since.weekday(), weeks=plan.weeks - 1))
-        self.cards = [
+        self.gpus = [
             GpuRecord(
                 uuid=f"GPU-{gpu:04d}",
                 gpu=gpu,
@@ -543,7 +543,7 @@ class Writer:
         first = run.started + run.habit.setup * HOUR
         whole = overlap(since, until, run.started, end) - self.lost(max(since, run.started), min(until, end))
         working = min(whole, overlap(since, until, first, end))
-        if run.cards.index(gpu) >= run.habit.gpus - run.habit.idle_gpus:
+        if run.gpus.index(gpu) >= run.habit.gpus - run.habit.idle_gpus:
             working = 0.0
         return working * run.habit.busy, working * (1 - run.habit.busy), whole - working
 
@@ -553,7 +553,7 @@ class Writer:
     def job(self, run: Run) -> JobAccount:
         habit, state = run.habit, run.state
         oom = state.removeprefix("oom-") if state.startswith("oom-") else ""
-        total = min(self.plan.models[gpu][1] for gpu in run.cards)
+        total = min(self.plan.models[gpu][1] for gpu in run.gpus)
         limit = asked_bytes(habit, total)
         usage = self.usage(run)
         return an_ended_job(
@@ -572,12 +572,12 @@ class Writer:
             memory=limit,
             cpus=habit.cpus,
             host_memory=16 * GIB,
-            model=self.plan.models[run.cards[0]][0],
+            model=self.plan.models[run.gpus[0]][0],
             exit_code=1 if state == "FAILED" else 0,
             oom=oom,
             refusals=1 if oom == "gpu" else 0,
             refused=int((1 + run.id % 5) * 0.9 * GIB) if oom == "gpu" else 0,
-            charged=sum(self.charge(run, gpu) for gpu in run.cards) * (run.ended - run.started),
+            charged=sum(self.charge(run, gpu) for gpu in run.gpus) * (run.ended - run.started),
             cpu_seconds=habit.cpus_used * (run.ended - run.started),
             max_rss=6 * GIB,
             gpu_peak=min(limit, run.peak),
@@ -587,9 +587,9 @@ class Writer:
         )
 
     def usage(self, run: Run) -> JobUsage:
-        parts = {gpu: self.seconds(run, gpu, run.started, run.ended) for gpu in run.cards}
-        charge = {gpu: self.charge(run, gpu) for gpu in run.cards}
-        active, held, empty = (sum(charge[gpu] * parts[gpu][one] for gpu in run.cards) for one in (0, 1, 2))
+        parts = {gpu: self.seconds(run, gpu, run.started, run.ended) for gpu in run.gpus}
+        charge = {gpu: self.charge(run, gpu) for gpu in run.gpus}
+        active, held, empty = (sum(charge[gpu] * parts[gpu][one] for gpu in run.gpus) for one in (0, 1, 2))
         length = run.ended - run.started
         first = min(run.habit.setup * HOUR, length)
         return JobUsage(
@@ -599,7 +599,7 @@ class Writer:
             held=held,
             empty=empty,
             used=active * run.habit.sm,
-            memory=float(run.peak) * length * len(run.cards),
+            memory=float(run.peak) * length * len(run.gpus),
             peak=run.peak,
             with_process=length - first,
             busy=(length - first) * run.habit.busy,
@@ -617,16 +617,16 @@ class Writer:
             if run.started is not None and run.started < until and (run.ended or until) > since
         ]
         foreign = [one for one in self.plan.foreign if overlap(since, until, ts(one.since), ts(one.until))]
-        for card in self.cards:
-            uses += self._card(card, near, foreign, since, until, owners)
+        for gpu in self.gpus:
+            uses += self._gpu(gpu, near, foreign, since, until, owners)
         return Minute(
             at=int(since),
-            cards=tuple(uses),
+            gpus=tuple(uses),
             owners=tuple(owners.values()),
             foreign=tuple(
                 ForeignUse(
                     at=int(since),
-                    card=self.cards[one.gpu].uuid,
+                    uuid=self.gpus[one.gpu].uuid,
                     user=one.user,
                     command=one.command,
                     pid=one.pid,
@@ -657,23 +657,25 @@ class Writer:
             for lack, minutes in sorted(self.demand.get(int(since // HOUR * HOUR), {}).items())
         )
 
-    def _card(self, card, near, foreign, since, until, owners) -> list[GpuUseRecord]:
+    def _gpu(self, gpu, near, foreign, since, until, owners) -> list[GpuUseRecord]:
         sampled = until - since - self.lost(since, until)
         if sampled <= 0:
             return []
         down = sum(
-            overlap(since, until, ts(begin), ts(end)) for gpu, begin, end in self.plan.down if gpu == card.gpu
+            overlap(since, until, ts(begin), ts(end))
+            for index, begin, end in self.plan.down
+            if index == gpu.gpu
         )
         sums, jobs, packed = [0.0, 0.0, 0.0], 0, 0.0
         used = memory = 0.0
         peak = 0
         for run in near:
-            if card.gpu not in run.cards:
+            if gpu.gpu not in run.gpus:
                 continue
-            parts = self.seconds(run, card.gpu, since, until)
+            parts = self.seconds(run, gpu.gpu, since, until)
             if not sum(parts):
                 continue
-            charge = self.charge(run, card.gpu)
+            charge = self.charge(run, gpu.gpu)
             charged = [charge * part for part in parts]
             sums = [one + more for one, more in zip(sums, charged, strict=True)]
             jobs, packed = jobs + 1, min(sampled, packed + sum(parts))
@@ -685,7 +687,7 @@ class Writer:
                 OwnerUse(
                     at=int(since),
                     owner=self.owner(run.habit),
-                    card=card.uuid,
+                    uuid=gpu.uuid,
                     job=run.id,
                     charged=sum(charged),
                     active=charged[0],
@@ -698,16 +700,16 @@ class Writer:
                 ),
             )
         outside = sum(
-            one.memory / (card.total / GIB) * overlap(since, until, ts(one.since), ts(one.until))
+            one.memory / (gpu.total / GIB) * overlap(since, until, ts(one.since), ts(one.until))
             for one in foreign
-            if one.gpu == card.gpu
+            if one.gpu == gpu.gpu
         )
         free = max(0.0, sampled - sum(sums) - down)
         external = min(free, outside)
         return [
             GpuUseRecord(
                 at=int(since),
-                card=card.uuid,
+                uuid=gpu.uuid,
                 sampled=sampled,
                 active=sums[0],
                 held=sums[1],
@@ -718,7 +720,7 @@ class Writer:
                 packed=packed,
                 used=used,
                 memory=memory,
-                peak=min(card.total, peak),
+                peak=min(gpu.total, peak),
                 jobs=jobs,
                 temperature=40 + int(40 * used / sampled),
                 energy=60 * sampled + 240 * used,
@@ -727,7 +729,7 @@ class Writer:
 
 
 def _add(owners: dict, use: OwnerUse) -> None:
-    owners[use.owner.user, use.card, use.job] = use
+    owners[use.owner.user, use.uuid, use.job] = use
 
 
 _WRITTEN: dict[int, tuple[Plan, bytes, list[JobAccount]]] = {}  # by id of the plan, which is kept
@@ -749,7 +751,7 @@ def _written(plan: Plan, path: Path) -> list[JobAccount]:
         jobs = [writer.job(run) for run in writer.runs if run.ended]
         begin, fine = ts(plan.since), writer.end - DAY
         with ledger.write():
-            ledger.add_cards(writer.cards)
+            ledger.add_gpus(writer.gpus)
             ledger.add_jobs(jobs)
             now = begin
             while now < writer.end:
@@ -770,7 +772,7 @@ def _written(plan: Plan, path: Path) -> list[JobAccount]:
 
 def _events(plan: Plan, writer: Writer, ledger: Ledger, jobs: list[JobAccount]) -> None:
     ledger.add_health(
-        HealthEvent(at=ts(moment), card=writer.cards[gpu].uuid, kind=kind, detail=detail)
+        HealthEvent(at=ts(moment), uuid=writer.gpus[gpu].uuid, kind=kind, detail=detail)
         for gpu, moment, kind, detail in plan.health
     )
     for since, until in plan.gaps:

@@ -159,7 +159,7 @@ def look(world: World, step: int, owners: dict[int, Owner]) -> Look:
     return Look(
         wall=world.at(step + 1),
         clock=world.at(step + 1),
-        cards=tuple(_card(world, gpu, step, holding) for gpu in range(len(world.models))),
+        gpus=tuple(_gpu(world, gpu, step, holding) for gpu in range(len(world.models))),
         jobs=tuple(_job(world, job, step, owners[job.id]) for job in holding),
         waiting=tuple(_waiting(world, step)),
         driver="550.1",
@@ -172,7 +172,7 @@ def _job(world: World, job: Job, step: int, owner: Owner) -> JobLook:
     return JobLook(id=job.id, owner=owner, started_at=world.at(started), charged=charged)
 
 
-def _card(world: World, gpu: int, step: int, holding: list[Job]) -> GpuLook:
+def _gpu(world: World, gpu: int, step: int, holding: list[Job]) -> GpuLook:
     own = [
         ProcessLook(pid=job.id * 100 + at, memory=process.memory * GIB, busy=process.sm, job=job.id)
         for job in holding
@@ -232,7 +232,7 @@ def write(world: World, path: Path) -> None:
     ledger = Ledger(path)
     end = int(world.at(world.steps))
     with ledger.write():
-        ledger.add_cards(
+        ledger.add_gpus(
             GpuRecord(
                 uuid=uuid(gpu), gpu=gpu, model=model, total=size * GIB, since=world.begin, until=float(end)
             )
@@ -270,19 +270,19 @@ def _before(world: World, owners: dict[int, Owner]) -> Look:
     """Return a look at the begin of the history: what follows is counted from there."""
     first = look(world, 0, owners)
     fields = {name: getattr(first, name) for name in Look.__struct_fields__}
-    cards = tuple(
+    gpus = tuple(
         GpuLook(
-            uuid=card.uuid,
-            size=card.size,
+            uuid=gpu.uuid,
+            size=gpu.size,
             energy=0,
-            temperature=card.temperature,
-            state=card.state,
-            why=card.why,
+            temperature=gpu.temperature,
+            state=gpu.state,
+            why=gpu.why,
             throttled=(),
         )
-        for card in first.cards
+        for gpu in first.gpus
     )
-    return Look(**fields | {"wall": world.begin, "clock": world.begin, "cards": cards, "jobs": ()})
+    return Look(**fields | {"wall": world.begin, "clock": world.begin, "gpus": gpus, "jobs": ()})
 
 
 def _ended(world: World, ledger: Ledger, samples: Samples, step: int, owners: dict[int, Owner]) -> Samples:

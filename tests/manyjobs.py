@@ -25,7 +25,7 @@ class ManyJobs:
         self.world = world = World([a_gpu(index) for index in range(8)])
         world.store = CrashingStore(directory / "queue.db")
         with world.store.write():
-            world.store.put_cards(world.gpus)
+            world.store.put_gpus(world.gpus)
         world.start()
         reader = PastJobs(self.accounts)
         world.store.use_moved(reader)

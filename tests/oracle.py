@@ -20,8 +20,8 @@ class Truth:
         self.yard, self.now = yard, yard.now
         engine = yard.engine
         self.policy, self.limits = engine.policy, engine.limits
-        self.cards = {gpu.index: gpu for gpu in engine.cards.gpus}
-        self.readings = engine.cards.readings
+        self.gpus = {gpu.index: gpu for gpu in engine.gpu_states.gpus}
+        self.readings = engine.gpu_states.readings
         self.jobs = yard.store.open_jobs()
         self.holding = [job for job in self.jobs if job.state.holds]
         self.busy = [job for job in self.holding if job.state is not JobState.COMPLETING]
@@ -51,7 +51,7 @@ class Truth:
     def left(self, at: float) -> Left:
         """What no job holds then, of those that run now."""
         stay = self.holding if at <= self.now else [job for job in self.holding if self.until(job) > at]
-        found = {index: (10_000, gpu.usable - self.strangers(index)) for index, gpu in self.cards.items()}
+        found = {index: (10_000, gpu.usable - self.strangers(index)) for index, gpu in self.gpus.items()}
         for hold in (hold for job in stay for hold in job.holds if hold.gpu in found):
             share, memory = found[hold.gpu]
             found[hold.gpu] = share - hold.share, memory - hold.memory
@@ -70,7 +70,7 @@ class Truth:
     def rooms_for(self, job: Job, partition: Partition) -> Left:
         """What the reservations leave a job of the cards of a partition."""
         found = self._of_member(job) if job.request.reservation else self._of_none(job)
-        return {gpu: room for gpu, room in found.items() if not partition.cards or gpu in partition.cards}
+        return {gpu: room for gpu, room in found.items() if not partition.gpus or gpu in partition.gpus}
 
     def _of_member(self, job: Job) -> Left:
         reservation = self.policy.reservation(job.request.reservation)
@@ -89,7 +89,7 @@ class Truth:
         rooms = [self._unkept(at) for at in [self.now, *sorted(begin)]]
         return {
             gpu: (min(room[gpu][0] for room in rooms), min(room[gpu][1] for room in rooms))
-            for gpu in self.cards
+            for gpu in self.gpus
         }
 
     def _unkept(self, at: float) -> Left:
@@ -111,7 +111,7 @@ class Truth:
         limits = partition.limits(self.limits)
         found = []
         for index, (share, memory) in rooms.items():
-            gpu = self.cards[index]
+            gpu = self.gpus[index]
             hold = cost(demand, gpu, limits.share_step)
             is_full = limits.max_jobs_per_gpu and len(self.on(index)) >= limits.max_jobs_per_gpu
             if (
@@ -141,7 +141,7 @@ class Truth:
         """(jobs, share, GPU seconds used and still to come) of all that runs within a scope of limits."""
         within = [job for job in self.holding if scope.key in {one.key for one in self.scopes(job)}]
         seconds = sum(
-            (self.until(job) - self.now) * charged(hold, self.cards[hold.gpu].usable) / 10_000
+            (self.until(job) - self.now) * charged(hold, self.gpus[hold.gpu].usable) / 10_000
             for job in within
             for hold in job.holds
             if self.until(job) < math.inf

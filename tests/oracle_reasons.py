@@ -52,9 +52,9 @@ class Reasons(Truth):
             if shortfall.what == "running":
                 return jobs >= scope.limits.running > 0
             if shortfall.what == "gpus":
-                asked = [cost(demand, gpu).share for gpu in self.cards.values()]
+                asked = [cost(demand, gpu).share for gpu in self.gpus.values()]
                 return share + max(asked) * demand.gpus > scope.limits.share
-            most = max((charged(cost(demand, gpu), gpu.usable) for gpu in self.cards.values()), default=0)
+            most = max((charged(cost(demand, gpu), gpu.usable) for gpu in self.gpus.values()), default=0)
             more = job.request.time_limit * demand.gpus * most / 10_000
             return seconds + more > scope.limits.gpu_seconds or seconds >= scope.limits.gpu_seconds
         return False
@@ -70,15 +70,15 @@ class Reasons(Truth):
             return (
                 reaches
                 and not self.fits(job, partition)
-                and self.fits(job, partition, self._cards_of(partition))
+                and self.fits(job, partition, self._gpus_of(partition))
             )
         if shortfall.what == "begin":
             return self.now < reservation.start
         return not job.request.time_limit or self.ends(job) > reservation.end
 
-    def _cards_of(self, partition: Partition) -> Left:
+    def _gpus_of(self, partition: Partition) -> Left:
         left = self.left(self.now)
-        return {gpu: room for gpu, room in left.items() if not partition.cards or gpu in partition.cards}
+        return {gpu: room for gpu, room in left.items() if not partition.gpus or gpu in partition.gpus}
 
     def _would_delay(self, job: Job, partition: Partition) -> bool:
         """It fits, and wherever it went it would take something that is promised to another job."""
@@ -109,7 +109,7 @@ class Reasons(Truth):
                 jobs, share, seconds = self.sums(scope)
                 mine = places[: job.request.demand.gpus]
                 share += sum(hold.share for hold in mine) + backfill.usage.share
-                charge = sum(charged(hold, self.cards[hold.gpu].usable) for hold in mine) / 10_000
+                charge = sum(charged(hold, self.gpus[hold.gpu].usable) for hold in mine) / 10_000
                 seconds += charge * job.request.time_limit + backfill.usage.seconds
                 limits = scope.limits
                 if (
@@ -123,7 +123,7 @@ class Reasons(Truth):
     def _is_short(self, job: Job, shortfall: Shortfall, partition: Partition) -> bool:
         """What is said to be lacking is lacking."""
         demand, rooms = job.request.demand, self.rooms_for(job, partition)
-        up = {gpu: room for gpu, room in rooms.items() if self.cards[gpu].state is GpuState.OK}
+        up = {gpu: room for gpu, room in rooms.items() if self.gpus[gpu].state is GpuState.OK}
         shares = [left for left, _ in up.values()]
         share, memory = up.get(-1 if shortfall.gpu is None else shortfall.gpu, (0, 0))
         most = partition.limits(self.limits).max_jobs_per_gpu
@@ -148,7 +148,7 @@ class Reasons(Truth):
         return lacking[shortfall.reason, shortfall.what]()
 
     def _is_wide(self, demand: Demand, gpu: int, room: tuple[int, int]) -> bool:
-        hold = cost(demand, self.cards[gpu])
+        hold = cost(demand, self.gpus[gpu])
         return room[0] >= hold.share and room[1] >= hold.memory
 
     # -- what keeps a job from being considered at all --------------------------------------------

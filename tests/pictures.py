@@ -16,7 +16,7 @@ from fgsched.config.load import Config
 from fgsched.reports.html import as_html
 from fgsched.reports.mail import notice_html
 from fgsched.reports.registry import NAMES, Wish, kind
-from fgsched.simulate.replay import one_more_card
+from fgsched.simulate.replay import one_more_gpu
 from reporting import NOW, facts_of
 from test_report_mails import COMPLETED
 from test_status import STATUS, page
@@ -39,7 +39,7 @@ def pages() -> Iterator[tuple[str, str, int, int]]:
 
 def _report(path: Path, name: str) -> str:
     with facts_of(path, user="jonas" if name == "me" else "") as facts:
-        replays = one_more_card(facts, Config().limits) if name == "capacity" else ()
+        replays = one_more_gpu(facts, Config().limits) if name == "capacity" else ()
         wish = Wish(now=NOW, weights={"A100": 2.5}, quotas={"vision": 600.0 * HOUR}, replays=replays)
         return as_html(kind(name).make(facts, wish))
 

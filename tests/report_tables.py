@@ -536,7 +536,7 @@ def step_problems(truth, where, gpu, steps, length):
     return found + ([] if len(steps) == expected else [f"{where}: {len(steps)} steps, not {expected}"])
 
 
-def cards(case, kind):
+def gpus(case, kind):
     of_jobs = case.truth.by(lambda job, gpu: gpu)
     rows = [
         {
@@ -1019,7 +1019,7 @@ TABLES = {
     "limits": gpu_limits,
     "host_limits": host_limits,
     "jobs": latest_failed,
-    "cards": cards,
+    "cards": gpus,
     "events": events,
     "gpus": health,
     "driver": drivers,

@@ -87,7 +87,7 @@ class Yard(World):
         self.watched: Callable[[], None] = lambda: None
         super().__init__(gpus, limits=config.limits, host=SlowHost(dawdle=dawdle))
 
-    def new_cards(self) -> GpuStates:
+    def new_gpu_states(self) -> GpuStates:
         self.asked = 0
         return GpuStates(self.gpus, sampled=self.sampled, ask=self._question, clean_timeout=_CLEAN)
 
@@ -98,11 +98,11 @@ class Yard(World):
         """As a controller does at its start."""
         engine = self.engine
         with self.store.write():
-            marks = self.store.card_marks()
-            self.store.put_cards(self.gpus)
-            engine.cards.restore(marks)
-            for gpu in engine.cards.changed():
-                self.store.mark_card(gpu)
+            marks = self.store.gpu_marks()
+            self.store.put_gpus(self.gpus)
+            engine.gpu_states.restore(marks)
+            for gpu in engine.gpu_states.changed():
+                self.store.mark_gpu(gpu)
         engine.site.configure(self.config)
         site = PartitionHandlers(engine, ConfigActions(lambda: self.config, lambda config: None))
         self.reservations = ReservationHandlers(engine)
@@ -132,13 +132,13 @@ class Yard(World):
 
     def look(self) -> None:
         """The sampler answers what was asked, and what the lookout asks while ended jobs are on the cards."""
-        cards = self.engine.cards
-        if self.sampled and cards.watched - self.lingering:
-            cards.ask()
+        states = self.engine.gpu_states
+        if self.sampled and states.watched - self.lingering:
+            states.ask()
         self._answered = bool(self.asked)
         while self.asked:
             self.asked -= 1
-            cards.saw(self._readings(), there=self.lingering, now=self.now)
+            states.saw(self._readings(), there=self.lingering, now=self.now)
 
     def _readings(self) -> dict[int, Reading]:
         return {
@@ -191,7 +191,7 @@ class Yard(World):
         yield from (at for _, at in self._limits())
         if engine.orphans:
             yield self.now + 1
-        if engine.cards.is_cleaning:
+        if engine.gpu_states.is_cleaning:
             yield self.now + _CLEAN + 1
         if engine.policy.has_quotas and engine.jobtable.waiting:
             yield self.now + engine.policy.weights.interval
@@ -219,11 +219,11 @@ class Yard(World):
         self.host.lose_shepherd(job, attempt)
         self.settle()
 
-    def lose_card(self, index: int) -> None:
+    def lose_gpu(self, index: int) -> None:
         """It falls off the bus, and the watchdog ends who was on it."""
         self.is_calm = False
         self.lost.add(index)
-        self.engine.cards.ask()
+        self.engine.gpu_states.ask()
         self.look()
         fault = Fault(reason=Reason.GPU_LOST, gpu=index)
         there = [
@@ -239,7 +239,7 @@ class Yard(World):
         self.is_calm = False
         change()
         if self.sampled:
-            self.engine.cards.ask()
+            self.engine.gpu_states.ask()
         self.settle()
 
     def start_anew(self) -> None:

@@ -202,9 +202,9 @@ class Happenings(RuleBasedStateMachine):
 
     @precondition(lambda self: self.yard.sampled)
     @rule(index=st.integers(0, 2), is_back=st.booleans())
-    def lose_card(self, index, is_back):
+    def lose_gpu(self, index, is_back):
         if not is_back:
-            self.yard.lose_card(index)
+            self.yard.lose_gpu(index)
         else:
             self.yard.seen_otherwise(lambda: self.yard.lost.discard(index))
 
@@ -231,14 +231,14 @@ class Happenings(RuleBasedStateMachine):
         wait=st.sampled_from([0, 50, 200]),
         lasts=st.sampled_from([60, 300]),
         share=st.sampled_from([2500, 5000, WHOLE]),
-        cards=st.sampled_from([[0], [1], [0, 1], [2]]),
+        gpus=st.sampled_from([[0], [1], [0, 1], [2]]),
         flags=st.sampled_from([[], ["ignore_jobs"], ["maint"]]),
     )
-    def reserve(self, wait, lasts, share, cards, flags):
+    def reserve(self, wait, lasts, share, gpus, flags):
         start, name = int(self.yard.now) + wait, f"r{self.yard.now:.0f}"
         window = {"start": start, "end": start + lasts}
         self.yard.ask(
-            "create_reservation", name=name, share=share, cards=cards, flags=flags, users=["ann"], **window
+            "create_reservation", name=name, share=share, gpus=gpus, flags=flags, users=["ann"], **window
         )
 
     @precondition(booked)

@@ -45,7 +45,7 @@ class Queue:
     def states(self):
         return [state for _, state in self.rows(STATES)]
 
-    def cards(self):
+    def gpus(self):
         """The index that each running job has."""
         return [row[2] for row in self.rows(STATE_AND_CARDS)]
 
@@ -94,7 +94,7 @@ def test_a2_of_four_jobs_of_0_3_four_run_on_two_cards(tmp_path):
         q.submit("--gpus=0.3", count=4)
         q.until(running=4)
         assert q.states() == ["R"] * 4
-        assert q.cards() == ["0", "0", "0", "1"]
+        assert q.gpus() == ["0", "0", "0", "1"]
 
 
 def test_a3_two_halves_run_on_one_card_and_never_more_than_the_whole_of_it(tmp_path):
@@ -102,8 +102,8 @@ def test_a3_two_halves_run_on_one_card_and_never_more_than_the_whole_of_it(tmp_p
         q.submit("--gpus=1/2", count=3)
         q.until(running=2)
         assert q.states() == ["R", "R", "PD"]
-        (card,) = q.home.run("fginfo", "-g", "-h").lines
-        assert card.split()[3] == "1/1"
+        (gpu,) = q.home.run("fginfo", "-g", "-h").lines
+        assert gpu.split()[3] == "1/1"
 
 
 def test_a4_a_controller_that_sees_two_of_four_cards_gives_out_those(tmp_path):
@@ -123,7 +123,7 @@ def test_a5_two_jobs_with_whole_gpus_get_one_each(tmp_path):
     with Host(tmp_path, "sim:2x16G") as q:
         q.submit("--gpus=1", count=2)
         q.until(running=2)
-        assert q.cards() == ["0", "1"]
+        assert q.gpus() == ["0", "1"]
 
 
 def test_a6_four_quarters_run_together_on_one_card_and_four_cpus(tmp_path):
@@ -138,7 +138,7 @@ def test_a7_three_halves_fill_the_first_of_two_cards_before_the_second(tmp_path)
     with Host(tmp_path, "sim:2x16G") as q:
         q.submit("--gpus=0.5", count=3)
         q.until(running=3)
-        assert q.cards() == ["0", "0", "1"]
+        assert q.gpus() == ["0", "0", "1"]
 
 
 def test_a9_a_type_chooses_the_card_on_a_host_of_two_kinds(tmp_path):

@@ -41,14 +41,14 @@ def controllers_child(host, module):
     raise AssertionError(f"no process runs {module}")
 
 
-def until_card(host, *, card, state):
+def until_gpu(host, *, gpu, state):
     """Wait until a card is in a state: the controller logs each change."""
-    until(host.path, lambda: host.card(card)["state"] == state)
+    until(host.path, lambda: host.gpu(gpu)["state"] == state)
 
 
 def test_the_cards_are_those_that_the_driver_names(host):
-    card = host.card()
-    assert (card["model"], card["total"]) == ("A100", 40 * GIB)
+    gpu = host.gpu()
+    assert (gpu["model"], gpu["total"]) == ("A100", 40 * GIB)
 
 
 def test_a_job_is_told_the_cpus_near_its_cards(driver, tmp_path):
@@ -57,7 +57,7 @@ def test_a_job_is_told_the_cpus_near_its_cards(driver, tmp_path):
         for gpus in (1, 2, 0):
             assert host.run("fgsub", f"--gpus={gpus}", "--wait", "--wrap", line).status == 0
         assert (host.path / "cpus").read_text() == "0-1\n0-3\n\n"
-        assert host.card(1)["cpus"] == [2, 3]
+        assert host.gpu(1)["cpus"] == [2, 3]
 
 
 def test_a13_a_job_of_8_gib_sees_a_card_of_8_gib_and_is_refused_more(host):
@@ -138,17 +138,17 @@ def check_that_a_large_job_waits(host):
 
 
 def test_a8_a_card_that_is_not_left_in_time_gets_no_job_until_it_is(driver, tmp_path):
-    cards = [Card("A100", 40 * GIB), Card("A100", 40 * GIB)]
-    with hosting(tmp_path / "home", driver, *cards, timeout=1, more=WARN) as host:
+    gpus = [Card("A100", 40 * GIB), Card("A100", 40 * GIB)]
+    with hosting(tmp_path / "home", driver, *gpus, timeout=1, more=WARN) as host:
         first, fakejob = host.live("--gpu-mem=30G")
         fakejob.until_ready()
         leaked = host.stranger("alloc 8G", FG_JOB_DIR=host.job_dir(first))
         host.client.ask("cancel", ids=[first])
         assert host.wait(first)[0]["state"] == "CANCELLED", host.job(first)
-        assert host.card()["state"] == "suspect"
-        assert f"job {first}" in host.card()["note"]
+        assert host.gpu()["state"] == "suspect"
+        assert f"job {first}" in host.gpu()["note"]
         host.ended("exit 0", share=100)  # it needed a fresh look at the cards
-        assert host.card()["state"] == "suspect"
+        assert host.gpu()["state"] == "suspect"
         other, elsewhere = host.live("--gpu-mem=30G")
         elsewhere.until_ready()
         assert [one["gpu"] for one in host.job(other)["allocated"]] == [1]
@@ -165,7 +165,7 @@ def test_what_strangers_hold_is_not_given_out_and_is_named(host):
     shown = host.job(job)
     assert (shown["state"], shown["reason"]) == ("PENDING", "GpuExternalUse")
     assert "because processes outside fgsched hold" in host.why(job)
-    assert host.card()["external"] == 30 * GIB + CONTEXT
+    assert host.gpu()["external"] == 30 * GIB + CONTEXT
     stranger.kill()
     fakejob.until_ready()
 
@@ -180,7 +180,7 @@ def test_a_probe_that_hangs_holds_up_new_jobs_only_until_another_one_answers(dri
         assert fakejob.say("alloc 1G")[0] == 0
         another.until_ready()
         assert host.job(running)["state"] == "RUNNING"
-        until_card(host, card=0, state="mix")  # a slow host may have made the next probe late, too
+        until_gpu(host, gpu=0, state="mix")  # a slow host may have made the next probe late, too
 
 
 def test_a_card_that_falls_off_the_bus_is_suspect_and_the_other_goes_on(driver, tmp_path):
@@ -188,8 +188,8 @@ def test_a_card_that_falls_off_the_bus_is_suspect_and_the_other_goes_on(driver, 
         first, fakejob = host.live("--gpus=1")
         fakejob.until_ready()
         driver.show_only(1)
-        until_card(host, card=1, state="suspect")
-        assert "Invalid Argument" in host.card(1)["note"]
+        until_gpu(host, gpu=1, state="suspect")
+        assert "Invalid Argument" in host.gpu(1)["note"]
         second, waiting = host.live("--gpus=1")
         assert fakejob.say("alloc 1G")[0] == 0
         assert host.job(second)["state"] == "PENDING"
@@ -197,4 +197,4 @@ def test_a_card_that_falls_off_the_bus_is_suspect_and_the_other_goes_on(driver, 
         waiting.until_ready()
         assert [one["gpu"] for one in host.job(second)["allocated"]] == [0]
         driver.show_only(2)
-        until_card(host, card=1, state="idle")
+        until_gpu(host, gpu=1, state="idle")

@@ -45,13 +45,13 @@ def batch(*records, number=1):
     return batch_line(number, [(type(record), encoded(record)) for record in records])
 
 
-def minute(at, card="GPU-0", **more):
-    return Minute(at=at, cards=(GpuUseRecord(at=at, card=card, sampled=60.0, free=60.0, **more),))
+def minute(at, uuid="GPU-0", **more):
+    return Minute(at=at, gpus=(GpuUseRecord(at=at, uuid=uuid, sampled=60.0, free=60.0, **more),))
 
 
 def sums(path, span):
     reader = LedgerReader(path)
-    found = [(use.at, use.sampled) for use in reader.card_uses(span, 0, 1e10)]
+    found = [(use.at, use.sampled) for use in reader.gpu_uses(span, 0, 1e10)]
     reader.close()
     return found
 
@@ -96,8 +96,8 @@ def test_a_record_that_cannot_be_stored_delays_no_other(accountant, path):
     accountant.answer(batch(CARD, JOB), 0.0)
     other = changed(JOB, submitted_at=11.0)
     late = changed(JOB, id=8)
-    unknown = HealthEvent(at=1.0, card="GPU-9", kind="xid", detail="79")
-    answer = accountant.answer(batch(other, late, unknown, minute(0, card="GPU-9"), minute(60)), 100.0)
+    unknown = HealthEvent(at=1.0, uuid="GPU-9", kind="xid", detail="79")
+    answer = accountant.answer(batch(other, late, unknown, minute(0, uuid="GPU-9"), minute(60)), 100.0)
     assert (answer.error, answer.refused) == ("", (7,))
     assert [job.id for job in jobs(path)] == [7, 8]
     assert sums(path, MINUTE) == [(60, 60.0)]

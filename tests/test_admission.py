@@ -27,7 +27,7 @@ POLICY = Policy(
         Partition(name="paid", is_default=False, access=Access(accounts=("gold",))),
         Partition(name="short", is_default=False, defaults=Defaults(time=60), most=PerJobLimits(time=600)),
         Partition(name="long", is_default=False, most=PerJobLimits(time=6000)),
-        Partition(name="small", is_default=False, cards=(1,), share_step=5000),
+        Partition(name="small", is_default=False, gpus=(1,), share_step=5000),
         Partition(name="off", is_default=False, state="drain"),
     ),
     qos=(Qos(), Qos(name="high", access=Access(users=("ann",)))),

@@ -120,16 +120,16 @@ class AdoptingWorld(World):
     """A world whose GPU shows processes."""
 
     def __init__(self):
-        self.cards = GpuStates([a_gpu(0)], sampled=True)
+        self.gpu_states = GpuStates([a_gpu(0)], sampled=True)
         self.owned = {os.geteuid(): (7, "ann")}
         self.jobs: dict[int, int] = {}  # pid -> job
         super().__init__([a_gpu(0)])
 
-    def new_cards(self):
-        return self.cards
+    def new_gpu_states(self):
+        return self.gpu_states
 
     def show(self, *pids):
-        self.cards.saw({0: reading(*((pid, GIB) for pid in pids))}, there=(), now=self.now + 1)
+        self.gpu_states.saw({0: reading(*((pid, GIB) for pid in pids))}, there=(), now=self.now + 1)
 
     def handlers(self):
         (jobs,) = super().handlers()

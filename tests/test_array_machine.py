@@ -84,7 +84,7 @@ class Floor(RuleBasedStateMachine):
         power.restore()
 
     @invariant()
-    def no_card_is_over_held(self):
+    def no_gpu_is_over_held(self):
         for gpu in GPUS:
             on_it = [hold.share for hold in self.world.holds() if hold.gpu == gpu.index]
             assert sum(on_it) <= WHOLE

@@ -20,7 +20,7 @@ from test_moving import SOON, moved, of_accounts
 def fill(ledger):
     """Add ten jobs, one for each day, and a minute of each day."""
     with ledger.write():
-        ledger.add_cards([CARD])
+        ledger.add_gpus([CARD])
         ledger.add_jobs(changed(JOB, id=one, ended_at=one * DAY + 0.5) for one in range(10))
         for day in range(10):
             ledger.add_minute(minute(day * DAY))

@@ -24,9 +24,9 @@ PLENTY = HostRoom(cpus=1000, memory=2**50)
 
 
 def snapshot(queue, running=(), *, gpus=1, host=PLENTY, limits=LIMITS, policy=None, now=0.0):
-    cards = rooms([a_gpu(index) for index in range(gpus)], [(h, False) for r in running for h in r.holds], {})
+    free = rooms([a_gpu(index) for index in range(gpus)], [(h, False) for r in running for h in r.holds], {})
     order = PriorityBasis(policy=policy) if policy else PriorityBasis()
-    return Snapshot(Queue(queue, order), list(running), cards, host, limits, now)
+    return Snapshot(Queue(queue, order), list(running), free, host, limits, now)
 
 
 def running(share, job, *, gpu=0, until=math.inf, who=NO_OWNER):
@@ -240,11 +240,11 @@ waiting = st.lists(
 )
 
 
-def settled(queue, cards):
+def settled(queue, gpus):
     """A scene in which everything that can start has: the rest waits."""
     there = snapshot(
         queue,
-        gpus=cards,
+        gpus=gpus,
         host=HostRoom(cpus=8, memory=8 * GIB),
         limits=HostLimits(cpus=8, host_memory=8 * GIB),
     )
@@ -263,16 +263,16 @@ def settled(queue, cards):
         held = [(hold, False) for job in there.running for hold in job.holds]
         used = [job.demand for job in there.running]
         left = HostRoom(8 - sum(one.cpus for one in used), 8 * GIB - sum(one.host_memory for one in used))
-        there = replace(there, free=rooms([a_gpu(i) for i in range(cards)], held, {}), host=left)
+        there = replace(there, free=rooms([a_gpu(i) for i in range(gpus)], held, {}), host=left)
     raise AssertionError("it goes on starting")
 
 
 @settings(max_examples=150, deadline=None)
 @given(waiting, st.integers(1, 3))
-def test_every_job_that_waits_has_a_blocker_and_every_advice_starts_it(jobs, cards):
+def test_every_job_that_waits_has_a_blocker_and_every_advice_starts_it(jobs, gpus):
     queue = [QueuedJob(number, demand, limit, count) for number, (demand, limit, count) in enumerate(jobs, 1)]
-    queue = [job for job in queue if job.demand.gpus <= cards]
-    there = settled(queue, cards)
+    queue = [job for job in queue if job.demand.gpus <= gpus]
+    there = settled(queue, gpus)
     decided = there.plan()
     for job in [entry for one in queue if (entry := there.queue.entry(one.id))]:
         found = blockers(there, job, decided)
@@ -286,10 +286,10 @@ def test_every_job_that_waits_has_a_blocker_and_every_advice_starts_it(jobs, car
 
 @settings(max_examples=100, deadline=None)
 @given(waiting, st.integers(1, 3))
-def test_a_forecast_never_starts_a_job_before_its_blockers_can_be_lifted(jobs, cards):
+def test_a_forecast_never_starts_a_job_before_its_blockers_can_be_lifted(jobs, gpus):
     queue = [QueuedJob(number, demand, limit or 300) for number, (demand, limit, _) in enumerate(jobs, 1)]
-    queue = [job for job in queue if job.demand.gpus <= cards]
-    there = settled(queue, cards)
+    queue = [job for job in queue if job.demand.gpus <= gpus]
+    there = settled(queue, gpus)
     left = [entry for one in queue if (entry := there.queue.entry(one.id))]
     found = _starts(there, lambda job: job.time_limit, lambda job: job.until, {job.id for job in left})
     assert set(found) == {job.id for job in left}, "every job has a limit: each will start"

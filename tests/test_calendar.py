@@ -27,8 +27,8 @@ def a_booking(name="r", *, start=100, end=200, share=WHOLE, gpus=(0,)):
     return Reservation(name=name, start=start, end=end, holds=tuple(a_hold(share, gpu) for gpu in gpus))
 
 
-def decide(queue, reservations, *, running=(), now=0.0, cards=CARDS[:1], order=None):
-    free = rooms(cards, [(hold, False) for job in running for hold in job.holds], {})
+def decide(queue, reservations, *, running=(), now=0.0, gpus=CARDS[:1], order=None):
+    free = rooms(gpus, [(hold, False) for job in running for hold in job.holds], {})
     order = order or PriorityBasis(policy=Policy(reservations=tuple(reservations)))
     return plan(Queue(queue, order), list(running), free, PLENTY, limits=LIMITS, now=now)
 
@@ -180,7 +180,7 @@ def test_nothing_else_has_what_is_reserved_and_its_own_jobs_have_no_more(found, 
         busy = {job: each for job, each in busy.items() if each[1] > now}
         queue = [job for job, _ in waiting.values() if job.since <= now]
         decided = decide(
-            queue, (), running=[each for each, _ in busy.values()], now=float(now), cards=CARDS, order=order
+            queue, (), running=[each for each, _ in busy.values()], now=float(now), gpus=CARDS, order=order
         )
         for start in decided.starts:
             job, lasts = waiting.pop(start.job_id)

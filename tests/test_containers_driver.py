@@ -44,9 +44,9 @@ def host(built_driver, tmp_path_factory, runtime):
     if not fgshim.library().exists():
         pytest.skip("the hook is not built: run setup.py build_ext --inplace")
     folder = tmp_path_factory.mktemp("host")
-    cards = [Card("A100", 40 * GIB, context=CONTEXT) for _ in range(2)]
+    gpus = [Card("A100", 40 * GIB, context=CONTEXT) for _ in range(2)]
     with hosting(
-        folder / "home", built_driver.at(folder / "cards"), *cards, more="[jobs]\nkill_wait = 5\n"
+        folder / "home", built_driver.at(folder / "cards"), *gpus, more="[jobs]\nkill_wait = 5\n"
     ) as one:
         one.extra = runtime.variables
         yield one

@@ -76,7 +76,7 @@ def sabotage(world, saboteur):
         world.host, "start", "follow", "cancel", "suspend", "resume", "relimit", "seize", "kill_remaining"
     )
     saboteur.spoil(world.host, "forget", "deliver", "requeue")
-    saboteur.spoil(engine.cards, "begin_cleaning", "cleans", "left_dirty")
+    saboteur.spoil(engine.gpu_states, "begin_cleaning", "cleans", "left_dirty")
     saboteur.spoil(engine.charges, "charge")
     saboteur.spoil(engine.eligibility, "task_of", "_look", "_ring")
     saboteur.spoil(engine, "take_up", "end", "step", "change")
@@ -419,9 +419,9 @@ def test_a_job_whose_request_cannot_be_read_is_not_released():
 def test_a_card_whose_state_cannot_be_read_takes_no_jobs():
     store = Store(":memory:")
     with store.write():
-        store.put_cards([a_gpu(0)])
+        store.put_gpus([a_gpu(0)])
     store._db.execute("UPDATE card SET state = 'Wat'")
-    ((state, note, _),) = store.card_marks().values()
+    ((state, note, _),) = store.gpu_marks().values()
     store.close()
     assert (state.value, note) == ("drained", "its state in the queue cannot be read: 'Wat'")
 
@@ -497,7 +497,7 @@ def test_reservations_that_cannot_be_read_are_left_out(text):
         "create_reservation",
         name="kept",
         share=WHOLE,
-        cards=[0],
+        gpus=[0],
         flags=[],
         users=["ann"],
         start=5000,
@@ -526,10 +526,10 @@ def test_partitions_that_do_not_fit_any_more_are_left_out(text):
 def test_a_card_whose_mark_was_not_stored_is_marked_again():
     world = World([a_gpu(0)])
     with full_disk(world):
-        world.engine.cards.drain(0, "loud", world.now)
+        world.engine.gpu_states.drain(0, "loud", world.now)
         world.turn(ClientRequest(lambda now: NO_REPLY, lambda error: None))
     world.turn()
-    assert [mark[:2] for mark in world.store.card_marks().values()] == [(GpuState.DRAINED, "loud")]
+    assert [mark[:2] for mark in world.store.gpu_marks().values()] == [(GpuState.DRAINED, "loud")]
 
 
 @pytest.mark.parametrize("field", ["partition", "account", "qos", "reservation"])
@@ -666,7 +666,7 @@ def test_a_failure_that_no_event_causes_costs_no_job_its_end():
     world = World([a_gpu(0)])
     world.submit([a_demand(2500)])
     world.settle()
-    real, left = world.engine.cards.cleaned, [4]
+    real, left = world.engine.gpu_states.cleaned, [4]
 
     def cleaned(now):
         left[0] -= 1
@@ -674,7 +674,7 @@ def test_a_failure_that_no_event_causes_costs_no_job_its_end():
             raise Broken("for no job")
         return real(now)
 
-    world.engine.cards.cleaned = cleaned
+    world.engine.gpu_states.cleaned = cleaned
     end(world, 1)
     rest(world)
     assert (world.job(1).state, world.engine.containment.aside) == (JobState.COMPLETED, {})
@@ -747,7 +747,7 @@ def test_a_row_with_bytes_that_are_not_utf8_is_read(tmp_path):
     path = tmp_path / "queue.db"
     store = Store(path)
     with store.write():
-        store.put_cards([a_gpu(0)])
+        store.put_gpus([a_gpu(0)])
         store.submit(new_jobs([a_demand(2500)] * 2), key="k" * 16, who=(1, 1, "ann"), now=1.0)
         store._db.execute("UPDATE job SET note = CAST(x'ff41' AS TEXT), attempt = 1 WHERE id = 1")
     assert [past.job.note for past in store.open_past()] == ["\udcffA", ""]

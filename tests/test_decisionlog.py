@@ -53,7 +53,7 @@ def test_the_end_by_a_signal_tells_the_signal(world):
 def test_the_end_of_a_job_whose_gpu_is_not_clean_yet_has_its_reason(world):
     world.submit([a_demand(2500)])
     world.settle()
-    world.engine.cards.needs_cleaning = True
+    world.engine.gpu_states.needs_cleaning = True
     logged(world)
     world.host.finish(1, 1, a_result(3 << 8))
     world.settle()
@@ -61,7 +61,7 @@ def test_the_end_of_a_job_whose_gpu_is_not_clean_yet_has_its_reason(world):
         "info job=1 user=ann event=end state=FAILED attempt=1 exit=3 cpu=0.50 max_rss=1 gpu_peak=0"
         " elapsed=1.00 reason=NonZeroExitCode\n"
     )
-    world.engine.cards.needs_cleaning = False
+    world.engine.gpu_states.needs_cleaning = False
     world.settle()
     assert logged(world) == ""
 
@@ -69,7 +69,7 @@ def test_the_end_of_a_job_whose_gpu_is_not_clean_yet_has_its_reason(world):
 def test_the_end_of_an_attempt_that_is_requeued_says_so(world):
     world.submit([a_demand(2500)])
     world.settle()
-    world.engine.cards.needs_cleaning = True
+    world.engine.gpu_states.needs_cleaning = True
     world.ask(ROOT, "requeue", ids=[1])
     world.settle()
     assert logged(world).splitlines()[1:] == [
@@ -77,7 +77,7 @@ def test_the_end_of_an_attempt_that_is_requeued_says_so(world):
         "info job=1 user=ann event=end requeue=yes attempt=1 signal=15 cpu=0.50 max_rss=1 gpu_peak=0"
         " elapsed=1.00",
     ]
-    world.engine.cards.needs_cleaning = False
+    world.engine.gpu_states.needs_cleaning = False
     world.settle()
     assert logged(world).splitlines()[0] == "info job=1 user=ann event=requeued attempt=1"
 

@@ -545,13 +545,13 @@ def test_a_job_is_put_back_and_held():
 
 def test_a_job_that_was_to_run_again_once_its_cards_are_clean_can_be_cancelled_until_then():
     world = a_world()
-    cards = world.engine.cards
-    cards.needs_cleaning = True
+    states = world.engine.gpu_states
+    states.needs_cleaning = True
     world.outcomes("requeue", 1)
     world.settle()
     assert (world.job(1).state, world.job(1).outcome) == (JobState.COMPLETING, JobState.PENDING)
     assert world.outcomes("cancel", 1) == [(1, "cancelled")]
-    cards.needs_cleaning = False
+    states.needs_cleaning = False
     world.settle()
     assert (world.job(1).state, world.job(1).cancelled_by) == (JobState.CANCELLED, 0)
 
@@ -559,13 +559,13 @@ def test_a_job_that_was_to_run_again_once_its_cards_are_clean_can_be_cancelled_u
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_requeued_job_waits_until_its_cards_are_clean(crash):
     world = a_world()
-    world.engine.cards.needs_cleaning = True
+    world.engine.gpu_states.needs_cleaning = True
     world.outcomes("requeue", 1)
     world.settle()
     assert world.job(1).state is JobState.COMPLETING
     if crash:
         world.start()
-    world.engine.cards.needs_cleaning = False
+    world.engine.gpu_states.needs_cleaning = False
     world.settle()
     assert (world.job(1).state, world.job(1).restarts, world.job(1).attempt) == (JobState.RUNNING, 1, 2)
 

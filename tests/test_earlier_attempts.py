@@ -36,7 +36,7 @@ def test_the_epilog_of_an_earlier_attempt_does_not_end_the_present_one():
     world.turn(EpilogDone(1, 1))
     assert (world.job(1).state, len(world.holds())) == (JobState.COMPLETING, 1)
     world.turn(EpilogDone(1, 1, "exited with status 1"))
-    assert world.engine.cards.gpu(0).note == "", "the GPU is drained for an epilog that is long over"
+    assert world.engine.gpu_states.gpu(0).note == "", "the GPU is drained for an epilog that is long over"
     world.epilogs_end()
     assert (world.job(1).state, world.holds()) == (JobState.COMPLETED, [])
 
@@ -81,12 +81,12 @@ class Ledger:
 def test_the_holds_of_a_job_that_is_requeued_while_its_gpu_is_cleaned_are_released_once():
     world, ledger = a_world(), Ledger()
     ledger.watch(world)
-    cards = world.engine.cards
-    cards.needs_cleaning = True
+    states = world.engine.gpu_states
+    states.needs_cleaning = True
     world.outcomes("requeue", 1)
     world.settle()
     assert (world.job(1).state, ledger.charged) == (JobState.COMPLETING, [])
-    cards.needs_cleaning = False
+    states.needs_cleaning = False
     world.settle()
     job = world.job(1)
     assert (job.state, job.attempt, len(world.holds())) == (JobState.RUNNING, 2, 1)
@@ -100,12 +100,12 @@ def test_an_attempt_is_charged_until_the_end_in_its_result_and_not_until_its_gpu
     ledger.watch(world)
     world.submit([a_demand(WHOLE)])
     world.settle()
-    world.engine.cards.needs_cleaning = True
+    world.engine.gpu_states.needs_cleaning = True
     world.now += 500
     world.host.finish(1, 1, a_result(started_at=1010.0, ended_at=1110.0))
     world.turn()
     world.now += cleaning
-    world.engine.cards.needs_cleaning = False
+    world.engine.gpu_states.needs_cleaning = False
     world.settle()
     assert world.job(1).state is JobState.COMPLETED
     assert ledger.charged == [(1, 1, 1110.0)]
@@ -115,14 +115,14 @@ def test_an_attempt_is_charged_until_the_end_in_its_result_and_not_until_its_gpu
 def test_a_requeued_attempt_is_charged_until_its_end_in_the_accounts(cleaning):
     world = a_world()
     world.host.requeue = lambda job: True
-    world.engine.cards.needs_cleaning = True
+    world.engine.gpu_states.needs_cleaning = True
     world.outcomes("requeue", 1)
     world.now += 500
     began = world.now - 400
     world.host.finish(1, 1, a_result(15, "requeue", started_at=began, ended_at=began + 100))
     world.turn()
     world.now += cleaning
-    world.engine.cards.needs_cleaning = False
+    world.engine.gpu_states.needs_cleaning = False
     world.settle()
     assert world.job(1).attempt == 2
     share = sum(one.charged for one in world.engine.jobtable.given[1]) / WHOLE
@@ -174,15 +174,15 @@ def test_a_gpu_that_is_clean_after_its_job_was_requeued_releases_nothing_again()
     """An epilog that an earlier controller began ended the attempt while its GPU was cleaned."""
     world, ledger = a_world(), Ledger()
     ledger.watch(world)
-    cards = world.engine.cards
-    cards.needs_cleaning = True
+    states = world.engine.gpu_states
+    states.needs_cleaning = True
     world.outcomes("requeue", 1)
     world.settle()
-    assert (world.job(1).state, cards.is_cleaning, ledger.charged) == (JobState.COMPLETING, True, [])
+    assert (world.job(1).state, states.is_cleaning, ledger.charged) == (JobState.COMPLETING, True, [])
     world.turn(EpilogDone(1, 1))
     assert [charge[:2] for charge in ledger.charged] == [(1, 1)]
     world.settle()
-    cards.needs_cleaning = False
+    states.needs_cleaning = False
     world.settle()
     job = world.job(1)
     assert (job.state, job.attempt, job.held, job.warning) == (JobState.RUNNING, 2, "", "")

@@ -24,11 +24,11 @@ def install(host, driver):
     """Install a driver with one card in the host, which programs with any environment find."""
     place = host.path / "driver"
     place.mkdir()
-    cards = place / "cards"
-    driver.at(cards).cards(CARD)
-    cards.chmod(0o666)
+    gpus = place / "cards"
+    driver.at(gpus).gpus(CARD)
+    gpus.chmod(0o666)
     for name in fakecuda.LIBRARIES:
-        fakecuda.build_library(name, place, flags=[f'-DFAKE_CUDA_STATE="{cards}"'])
+        fakecuda.build_library(name, place, flags=[f'-DFAKE_CUDA_STATE="{gpus}"'])
     listed = host.path / "etc" / "ld.so.conf"
     listed.write_text(f"{place}\n{listed.read_text()}")
     done = host.do("root", "sh", "-c", "mount -t tmpfs none /var/cache && exec /sbin/ldconfig -X")

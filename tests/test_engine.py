@@ -123,13 +123,13 @@ def test_a_job_with_a_process_that_no_kill_ends_is_over_and_its_card_waits_for_a
     world.settle()
     note = "process 4242 of job 1 could not be ended"
     assert (world.job(1).state, world.job(1).holds) == (JobState.TIMEOUT, ())
-    assert [(gpu.state, gpu.note) for gpu in world.engine.cards.gpus] == [
+    assert [(gpu.state, gpu.note) for gpu in world.engine.gpu_states.gpus] == [
         (GpuState.SUSPECT, note),
         (GpuState.OK, ""),
     ]
     world.submit([a_demand(WHOLE)])
     assert world.job(3).state is JobState.PENDING
-    world.engine.cards.resume(0, world.now)
+    world.engine.gpu_states.resume(0, world.now)
     world.settle()
     assert world.job(3).state is JobState.RUNNING
 
@@ -488,7 +488,7 @@ class Queue(RuleBasedStateMachine):
         power.restore()
 
     @invariant()
-    def holds_never_exceed_a_card(self):
+    def holds_never_exceed_a_gpu(self):
         for gpu in GPUS:
             on_it = [hold for hold in self.world.holds() if hold.gpu == gpu.index]
             assert sum(hold.share for hold in on_it) <= WHOLE
@@ -556,7 +556,7 @@ def test_a_reservation_that_begins_or_ends_right_after_a_turn_causes_another_one
     """The process may be delayed between a turn and the moment at which it looks for what is due."""
     yard = Yard([a_gpu(0)], Config(), sampled=False)
     period = {"start": int(yard.now) + 100, "end": int(yard.now) + 200}
-    about = {"name": "talk", "share": WHOLE, "cards": [0], "flags": [], "users": ["ann"]}
+    about = {"name": "talk", "share": WHOLE, "gpus": [0], "flags": [], "users": ["ann"]}
     assert yard.ask("create_reservation", **about, **period) == {"reservation": "talk"}
     yard.now = period[edge] - 0.001
     yard.turn()
@@ -582,13 +582,13 @@ def test_a_lost_job_whose_end_could_not_be_stored_still_ends():
 
 def test_a_card_whose_cleaning_could_not_be_stored_is_still_given_back():
     world = World([a_gpu(0)])
-    world.engine.cards.needs_cleaning = True
-    world.engine.cards.saw({0: Reading(gpu=0, used=0)}, there=(), now=1001)
+    world.engine.gpu_states.needs_cleaning = True
+    world.engine.gpu_states.saw({0: Reading(gpu=0, used=0)}, there=(), now=1001)
     world.submit([a_demand(5000)])
     world.settle()
     end(world, 1)
     assert world.engine.jobtable.jobs[1].state is JobState.COMPLETING
-    world.engine.cards.needs_cleaning = False
+    world.engine.gpu_states.needs_cleaning = False
     with full_disk(world):
         world.turn()
     assert world.engine.jobtable.jobs[1].state is JobState.COMPLETING
@@ -598,15 +598,15 @@ def test_a_card_whose_cleaning_could_not_be_stored_is_still_given_back():
 
 def test_nobody_overtakes_a_job_with_a_gpu_while_the_cards_have_not_been_looked_at():
     world = World([a_gpu(0)], limits=HostLimits(cpus=4, host_memory=2**50))
-    cards = world.engine.cards
-    cards.needs_cleaning = True
-    cards.saw({0: Reading(gpu=0, used=0)}, there=(), now=world.now)
+    states = world.engine.gpu_states
+    states.needs_cleaning = True
+    states.saw({0: Reading(gpu=0, used=0)}, there=(), now=world.now)
     world.submit([Demand(cpus=4), Demand(cpus=1), a_demand(5000, cpus=3), Demand(cpus=2)])
     world.now += 100
     world.host.finish(1, 1, a_result())
     world.settle()
     assert [world.job(number).state.code for number in (2, 3, 4)] == ["R", "PD", "PD"]
-    cards.saw({0: Reading(gpu=0, used=0)}, there=(), now=world.now)
+    states.saw({0: Reading(gpu=0, used=0)}, there=(), now=world.now)
     world.settle()
     assert [world.job(number).state.code for number in (2, 3, 4)] == ["R", "R", "PD"]
 
@@ -861,7 +861,7 @@ def test_a_job_that_is_tried_again_gives_back_what_it_was_given():
     world = World([a_gpu(0)])
     world.host.start = lambda job, given: None
     world.submit([a_demand(5000)])
-    world.engine.cards.drain(0, "fan", 1)
+    world.engine.gpu_states.drain(0, "fan", 1)
     world.host.seize(world.job(1))
     world.turn(JobEnded(1))
     assert (world.job(1).state, world.job(1).holds) == (JobState.PENDING, ())

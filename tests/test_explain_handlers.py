@@ -66,8 +66,8 @@ ONE, TWO = "sim:1x16G", "sim:2x16G"
         (TWO, {"share": 10_000}, {"demand": {"gpus": 2, "share": 10_000}}),
     ],
 )
-def test_whoever_follows_the_advice_starts(tmp_path, cards, first, wish):
-    with living(tmp_path / "home", devices=cards) as home:
+def test_whoever_follows_the_advice_starts(tmp_path, gpus, first, wish):
+    with living(tmp_path / "home", devices=gpus) as home:
         home.running(**first)
         waiting = home.submit("exit 0", **wish)
         (told,) = home.run("fgq", "--json", "--why", str(waiting)).json["jobs"]

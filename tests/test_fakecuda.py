@@ -39,7 +39,7 @@ def start(driver):
 
 
 def test_a_full_card_refuses_whoever_asks(driver, run, start):
-    driver.cards(Card(memory=GIB, reserved=64 * MIB, context=128 * MIB))
+    driver.gpus(Card(memory=GIB, reserved=64 * MIB, context=128 * MIB))
     first = start()
     assert first.say("alloc 640M") == (OK,)
     assert driver.used() == [768 * MIB]
@@ -54,7 +54,7 @@ def test_a_full_card_refuses_whoever_asks(driver, run, start):
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_a_card_forgets_the_dead(driver, run, start, end):
-    driver.cards(Card(memory=GIB))
+    driver.gpus(Card(memory=GIB))
     first = start()
     assert first.say("alloc 1G") == (OK,)
     first.process.send_signal(end)
@@ -65,7 +65,7 @@ def test_a_card_forgets_the_dead(driver, run, start, end):
 
 
 def test_more_than_a_mebibyte_is_taken_in_grains_of_two(driver, start):
-    driver.cards(Card())
+    driver.gpus(Card())
     live = start()
     assert live.say(f"alloc {MIB + 1}") == (OK,)
     assert driver.used() == [2 * MIB]
@@ -75,7 +75,7 @@ def test_more_than_a_mebibyte_is_taken_in_grains_of_two(driver, start):
 
 
 def test_visible_devices_are_chosen_by_number_and_by_uuid(driver, run):
-    one, two = driver.cards(Card(memory=GIB), Card(memory=2 * GIB))
+    one, two = driver.gpus(Card(memory=GIB), Card(memory=2 * GIB))
     sees_first, sees_second = ("0", one.uuid[:12]), ("1", two.uuid, "1,0")
     for visible, total in [(v, GIB) for v in sees_first] + [(v, 2 * GIB) for v in sees_second]:
         assert run("total", CUDA_VISIBLE_DEVICES=visible) == [(OK, total, 0)]
@@ -84,7 +84,7 @@ def test_visible_devices_are_chosen_by_number_and_by_uuid(driver, run):
 
 
 def test_a_pool_keeps_up_to_its_threshold(driver, run):
-    driver.cards(Card(memory=GIB))
+    driver.gpus(Card(memory=GIB))
     full, free = (OK, 0, GIB), (OK, GIB, GIB)
     assert run("async 1G", "afree 0", "info", "sync", "info") == [(OK,), (OK,), full, (OK,), free]
     commands = ["threshold 1G", "async 1G", "afree 0", "sync", "info", "trim 0", "info"]
@@ -116,7 +116,7 @@ nvml.nvmlShutdown()
 
 def test_the_real_pynvml_reads_the_same_cards(driver, start):
     pytest.importorskip("pynvml")
-    card, _ = driver.cards(Card("H100", GIB, reserved=64 * MIB, context=128 * MIB), Card())
+    gpu, _ = driver.gpus(Card("H100", GIB, reserved=64 * MIB, context=128 * MIB), Card())
     live = start()
     assert live.say("alloc 256M") == (OK,)
     env = {**os.environ, **driver.env}
@@ -124,7 +124,7 @@ def test_the_real_pynvml_reads_the_same_cards(driver, start):
     used = 384 * MIB
     assert said.stdout.splitlines() == [
         "Invalid Argument",
-        f"H100 {card.uuid} 00000000:01:00.0",
+        f"H100 {gpu.uuid} 00000000:01:00.0",
         f"{GIB} {used} {GIB - used - 64 * MIB} {64 * MIB} {used + 64 * MIB}",
         f"[({live.process.pid}, {used})]",
     ]

@@ -44,7 +44,7 @@ def cells(done):
 
 def record(**changes):
     """A finished job that held a quarter of a card for half an hour."""
-    card = {"gpu": 3, "uuid": "GPU-x", "model": "H100", "share": 2500, "memory": 4 * GIB, "charged": 5000}
+    gpu = {"gpu": 3, "uuid": "GPU-x", "model": "H100", "share": 2500, "memory": 4 * GIB, "charged": 5000}
     base = {
         **{"id": 7, "uid": 0, "gid": 0, "user": "ann", "state": "COMPLETED", "reason": "None", "attempt": 1},
         **{
@@ -56,7 +56,7 @@ def record(**changes):
             "tier": "shim",
         },
         **{"exit_code": 0, "signal": 0, "gpu_peak": GIB, "max_rss": 1, "cpu_seconds": 61.5},
-        **{"cancelled_by": None, "is_private": False, "allocated": [card], "restarts": 0, "suspended": 0.0},
+        **{"cancelled_by": None, "is_private": False, "allocated": [gpu], "restarts": 0, "suspended": 0.0},
         **{"array": None, "task": None, "tasks": None},
         "request": {"name": "job", "demand": {"gpus": 1, "share": 2500, "cpus": 4}, "chdir": "/home/ann"},
     }

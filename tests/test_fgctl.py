@@ -84,9 +84,9 @@ def test_json_holds_the_same(home):
 
 def test_gpus_partitions_and_settings_are_shown(home):
     home.running(share=2500)
-    cards = home.run("fgctl", "show", "gpu").out.split("\n\n")
-    assert pairs(cards[0])["FreeFraction"] == "0.75"
-    assert pairs(cards[1])["Jobs"] == ""
+    gpus = home.run("fgctl", "show", "gpu").out.split("\n\n")
+    assert pairs(gpus[0])["FreeFraction"] == "0.75"
+    assert pairs(gpus[1])["Jobs"] == ""
     assert pairs(home.run("fgctl", "show", "partition").out)["TotalCPUs"] == "64"
     assert pairs(home.run("fgctl", "show", "config").out)["kill_wait"] == "30"
     assert home.run("fgctl", "show", "gpu", "7").status == Exit.REFUSED

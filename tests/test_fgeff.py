@@ -50,7 +50,7 @@ USAGE = JobUsage(
 
 def job(id=40840, *, share=10_000, memory=80 * GIB, **changes):
     """A completed job on one GPU of 80 GiB, with samples."""
-    card = protocol.Allocation(
+    gpu = protocol.Allocation(
         gpu=0, uuid="GPU-a", model="A100 80GB", share=share, memory=memory, charged=share
     )
     demand = Demand(gpus=1, share=share, cpus=8, host_memory=64 * GIB)
@@ -58,7 +58,7 @@ def job(id=40840, *, share=10_000, memory=80 * GIB, **changes):
         **{"id": id, "user": "jonas", "state": JobState.COMPLETED, "tier": "shim", "attempt": 1},
         **{"submitted_at": 1000.0, "eligible_at": 2000.0, "started_at": 27_112.0, "ended_at": 51_093.0},
         **{"elapsed": 23_981.0, "cpu_seconds": 81_000.0, "max_rss": int(11.8 * GIB)},
-        **{"gpu_peak": int(6.05 * GIB), "usage": USAGE, "allocated": [card]},
+        **{"gpu_peak": int(6.05 * GIB), "usage": USAGE, "allocated": [gpu]},
         "request": Request(name="clip-embed", time_limit=DAY, demand=demand),
     }
     return completed(protocol.JobInfo(**given | changes))

@@ -34,8 +34,8 @@ def host(driver, tmp_path):
     """Two GPUs of 40 GiB and no controller, unless a command starts one."""
     if not fgshim.library().exists():
         pytest.skip("the hook is not built: run setup.py build_ext --inplace")
-    cards = [Card("A100", 40 * GIB, context=CONTEXT) for _ in range(2)]
-    with hosting(tmp_path / "home", driver, *cards, more="[jobs]\nkill_wait = 5\n") as one:
+    gpus = [Card("A100", 40 * GIB, context=CONTEXT) for _ in range(2)]
+    with hosting(tmp_path / "home", driver, *gpus, more="[jobs]\nkill_wait = 5\n") as one:
         yield one
         one.disconnect()
         for pid in processes_of(one.path) if not one.places.socket.exists() else ():
@@ -100,7 +100,7 @@ def test_a_program_has_its_part_of_a_gpu_and_no_more(host):
 
 
 def test_a_context_in_a_fence_is_charged_with_the_stacks_of_the_gpus_threads(host):
-    host.driver.cards(Card("H100", 40 * GIB, context=518 * MIB, processors=132, threads=2048))
+    host.driver.gpus(Card("H100", 40 * GIB, context=518 * MIB, processors=132, threads=2048))
     done = host.run("fgfence", "--gpus=0.5", str(host.driver.program), "info")
     assert answers(done.out) == [(OK, 20 * GIB - 520 * MIB, 20 * GIB)]
     assert gone(host)

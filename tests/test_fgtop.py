@@ -19,7 +19,7 @@ from fgsched.cli.top.view import SORTS, Action, TopUser, View, chosen, press
 from fgsched.domain.states import JobState
 from fgsched.domain.text import width_of as width
 from live_host import PATIENCE, Home, living
-from topframes import CARDS, GIB, HOST, JOBS, NOW, card, frame, running, usage
+from topframes import CARDS, GIB, HOST, JOBS, NOW, frame, gpu, running, usage
 
 EXPECTED = Path(__file__).parent / "data" / "fgtop"
 INES = TopUser(1, "ines")
@@ -43,8 +43,8 @@ def is_expected(name, text):
     return path.read_text() == text
 
 
-def shown(view, cards=CARDS, jobs=JOBS, reader=INES, **more):
-    found, kept = frame(cards, jobs)
+def shown(view, gpus=CARDS, jobs=JOBS, reader=INES, **more):
+    found, kept = frame(gpus, jobs)
     return screen(found, kept, view, reader, **({"now": NOW} | more))
 
 
@@ -75,9 +75,9 @@ def test_a_gpu_on_which_a_job_of_several_has_no_process_is_empty():
 
 def test_a_gpu_without_a_utilisation_has_the_sm_share_of_its_jobs():
     (job,) = [one for one in JOBS if one.id == 41040]
-    unknown = card(1, None, 8, 60, 100)
+    unknown = gpu(1, None, 8, 60, 100)
     assert sm_of(unknown, [job, replace(job, now=[replace(job.now[0], busy=1000)])]) == 0.84
-    assert (sm_of(unknown, []), sm_of(card(1, 50, 8, 60, 100), [job])) == (None, 0.5)
+    assert (sm_of(unknown, []), sm_of(gpu(1, 50, 8, 60, 100), [job])) == (None, 0.5)
 
 
 def test_a_screen_before_the_first_answer_says_so():
@@ -97,8 +97,8 @@ def test_a_panel_is_shown_over_the_jobs(panel):
 @pytest.mark.parametrize("columns", [40, 79, 80, 99, 100, 131, 200])
 @pytest.mark.parametrize("rows", [10, 24, 50])
 def test_no_line_is_wider_and_no_screen_higher_than_the_terminal(ascii, gpus, columns, rows):
-    cards = [card(at, 50, 8, 60, 100) for at in range(gpus)]
-    made = shown(View(width=columns, height=rows, ascii=ascii), cards=cards)
+    host_gpus = [gpu(at, 50, 8, 60, 100) for at in range(gpus)]
+    made = shown(View(width=columns, height=rows, ascii=ascii), gpus=host_gpus)
     assert len(made.lines) == rows
     assert max(sum(width(span.text) for span in line) for line in made.lines) <= columns
 
@@ -110,16 +110,16 @@ def test_names_of_users_cannot_steer_the_terminal():
 
 
 def test_more_gpus_than_half_of_the_screen_are_two_to_a_line_and_then_scroll():
-    cards = [card(at, 50, 8, 60, 100) for at in range(40)]
-    top = text_of(View(), cards=cards).splitlines()[2:11]
+    gpus = [gpu(at, 50, 8, 60, 100) for at in range(40)]
+    top = text_of(View(), gpus=gpus).splitlines()[2:11]
     assert top[0].split()[0] == "0"
     assert "  1  " in top[0]
-    moved = text_of(View(gpu_top=5), cards=cards).splitlines()[2]
+    moved = text_of(View(gpu_top=5), gpus=gpus).splitlines()[2]
     assert moved.split()[0] == "10"
 
 
 def test_an_empty_host_says_so():
-    lines = text_of(View(), cards=[], jobs=[]).splitlines()
+    lines = text_of(View(), gpus=[], jobs=[]).splitlines()
     assert lines[0].split("  ")[:5] == [
         " fgtop",
         "hopper",
@@ -197,7 +197,7 @@ def test_without_samples_nothing_is_known_and_nothing_is_zero():
 def test_the_history_keeps_an_hour_and_leaves_gaps_blank():
     kept = LookHistory()
     for at in range(-90, 1):
-        kept.frame([card(0, 50, 8, 60, 100)], [], NOW + 60 * at, HOST)
+        kept.frame([gpu(0, 50, 8, 60, 100)], [], NOW + 60 * at, HOST)
     assert len(kept.gpus[0]) == 61
     assert means(kept.gpus[0], NOW - 600, NOW, 5, "sm") == [0.5] * 5
     assert means(list(kept.gpus[0])[:3], NOW - 600, NOW, 2, "sm") == [None, None]
@@ -302,7 +302,7 @@ def test_keys_change_the_interval_the_focus_and_the_pause():
 
 def test_no_key_fails_on_an_empty_screen():
     for key in ("enter", "w", "t", "k", "up", "pagedown", "end", "s", "x", "f5", "ctrl+a"):
-        made = shown(View(), cards=[], jobs=[])
+        made = shown(View(), gpus=[], jobs=[])
         assert press(made.view, key, made.jobs, INES, made.rows)[1] == Action()
 
 

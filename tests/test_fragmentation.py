@@ -14,18 +14,18 @@ from fgsched.scheduling.placement import HostRoom, place, rooms
 WHOLE_CARDS = 126  # that 1000 requests are thought to be accompanied by
 
 
-def free(*shares, cards=None):
+def free(*shares, gpus=None):
     """Cards of which these shares are left, and the bytes that go with them."""
-    cards = cards or [a_gpu(index) for index in range(len(shares))]
+    gpus = gpus or [a_gpu(index) for index in range(len(shares))]
     held = [
-        (Hold(gpu=card.index, share=WHOLE - left, memory=card.usable * (WHOLE - left) // WHOLE), False)
-        for card, left in zip(cards, shares, strict=True)
+        (Hold(gpu=gpu.index, share=WHOLE - left, memory=gpu.usable * (WHOLE - left) // WHOLE), False)
+        for gpu, left in zip(gpus, shares, strict=True)
     ]
-    return rooms(cards, [one for one in held if one[0].share], {})
+    return rooms(gpus, [one for one in held if one[0].share], {})
 
 
-def waste(measure, cards, cpus=100):
-    return measure.host(cpus, [measure.card(room) for room in cards])
+def waste(measure, gpus, cpus=100):
+    return measure.host(cpus, [measure.gpu(room) for room in gpus])
 
 
 def only(demand, **weights):
@@ -66,13 +66,13 @@ def test_bytes_that_are_gone_leave_a_share_idle_that_nobody_can_use():
 
 
 def test_cards_of_another_type_are_out_of_reach():
-    cards = [a_gpu(0, model="V100"), a_gpu(1, model="A100")]
-    assert waste(only(a_demand(5000, gpu_type="a100"), fill=0), free(WHOLE, WHOLE, cards=cards)) == WHOLE
+    gpus = [a_gpu(0, model="V100"), a_gpu(1, model="A100")]
+    assert waste(only(a_demand(5000, gpu_type="a100"), fill=0), free(WHOLE, WHOLE, gpus=gpus)) == WHOLE
 
 
 def test_a_card_that_takes_no_jobs_counts_for_nothing():
-    cards = [a_gpu(0, state=GpuState.DRAINED), a_gpu(1)]
-    assert waste(only(a_demand(5000), fill=0), free(4000, 4000, cards=cards)) == 4000
+    gpus = [a_gpu(0, state=GpuState.DRAINED), a_gpu(1)]
+    assert waste(only(a_demand(5000), fill=0), free(4000, 4000, gpus=gpus)) == 4000
 
 
 def test_requests_count_as_often_as_they_were_made():
@@ -83,15 +83,15 @@ def test_requests_count_as_often_as_they_were_made():
 # -- where jobs go ------------------------------------------------------------------------------
 
 
-def put(share, cards, mix, **more):
+def put(share, gpus, mix, **more):
     host = HostRoom(100, 2**50, Fragmentation([(a_demand(one), 1) for one in mix]))
-    return [hold.gpu for hold in place(a_demand(share, **more), cards, LIMITS, host)]
+    return [hold.gpu for hold in place(a_demand(share, **more), gpus, LIMITS, host)]
 
 
 def test_a_job_goes_where_the_usual_requests_lose_least():
-    cards = free(5000, 8000)
-    assert place(a_demand(3000), cards, LIMITS)[0].gpu == 0, "best fit knows nothing of them"
-    assert put(3000, cards, [5000]) == [1], "a half still fits on both"
+    gpus = free(5000, 8000)
+    assert place(a_demand(3000), gpus, LIMITS)[0].gpu == 0, "best fit knows nothing of them"
+    assert put(3000, gpus, [5000]) == [1], "a half still fits on both"
 
 
 def test_of_places_that_waste_alike_the_fullest_is_taken():
@@ -198,9 +198,9 @@ def test_no_more_is_wasted_than_is_idle(left, mix, cpus):
     spread=st.booleans(),
 )
 def test_whatever_the_mix_a_job_that_fits_gets_a_card_that_has_room(left, mix, share, spread):
-    cards = free(*left)
+    gpus = free(*left)
     host = HostRoom(100, 2**50, Fragmentation(Counter(mix).items()))
-    found = place(a_demand(share), cards, HostLimits(cpus=9, host_memory=1, spread=spread), host)
+    found = place(a_demand(share), gpus, HostLimits(cpus=9, host_memory=1, spread=spread), host)
     assert isinstance(found, tuple) is (max(left) >= share)
     if isinstance(found, tuple):
         assert left[found[0].gpu] >= share
@@ -208,6 +208,6 @@ def test_whatever_the_mix_a_job_that_fits_gets_a_card_that_has_room(left, mix, s
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_the_order_in_which_cards_are_told_does_not_matter(order):
-    cards = free(5000, 6000, 4000)
+    gpus = free(5000, 6000, 4000)
     measure = only(a_demand(4500))
-    assert waste(measure, [cards[one] for one in order]) == waste(measure, cards)
+    assert waste(measure, [gpus[one] for one in order]) == waste(measure, gpus)

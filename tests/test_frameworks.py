@@ -20,12 +20,12 @@ def host(framework_driver, framework, tmp_path):
 
 def in_job_and_bare(host, client, **extra):
     """What the client prints in a job of 1 GiB on a card of 4 GiB, and on a bare card of 1 GiB."""
-    job = host.job(host.card())
+    job = host.job(host.gpu())
     fenced = host.in_job(job, client, **extra)
     assert (fenced.status, fenced.err) == (0, "")
     assert host.high() <= LIMIT / MIB
     assert job.region().gpus[0].refusals > 0
-    host.card(LIMIT)
+    host.gpu(LIMIT)
     return fenced.out, host.bare(client, **extra).out
 
 
@@ -51,7 +51,7 @@ def test_cuda_core_and_cuda_bindings_have_in_a_job_what_they_have_on_a_card_of_t
 
 @pytest.mark.parametrize("client", ["numba_client", "core_client"])
 def test_without_a_driver_they_fail_as_without_the_hook(host, client):
-    job = host.job(host.card())
+    job = host.job(host.gpu())
     job.env["LD_LIBRARY_PATH"] = ""
     plain = {name: text for name, text in job.environment().items() if name != "LD_PRELOAD"}
     fenced, bare = host.in_job(job, client), host.run(plain, client)
@@ -69,7 +69,7 @@ def test_cuda_bindings_get_the_answers_of_nvidias_driver_as_without_the_hook(
     libraries = tmp_path / branch
     libraries.mkdir()
     (libraries / "libcuda.so.1").symlink_to(driver_package(branch).cuda)
-    job = host.job(host.card())
+    job = host.job(host.gpu())
     job.env["LD_LIBRARY_PATH"] = str(libraries)
     job.env["CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM"] = STREAM_MODES[mode]
     plain = {name: text for name, text in job.environment().items() if name != "LD_PRELOAD"}

@@ -75,7 +75,7 @@ def test_a_job_whose_processes_do_not_tell_may_be_on_any_card(tmp_path):
         claim(tmp_path / OLD, "7.2", shepherd)
         generations.close(tmp_path / OLD)
         (found,) = generations.living_jobs(tmp_path / OLD)
-    assert found.cards is None
+    assert found.gpus is None
 
 
 def test_no_launch_that_is_still_on_its_way_begins_in_an_earlier_queue(tmp_path):
@@ -119,23 +119,23 @@ def test_a_number_that_no_queue_gave_out_is_no_id(tmp_path):
 
 
 def test_cards_of_earlier_jobs_are_suspect_until_these_are_over():
-    cards = GpuStates([a_gpu(0), a_gpu(1)])
-    cards.occupy({"1"}, "job 7 of an earlier queue (pid 5) runs", 2.0)
-    assert [(gpu.state, gpu.note) for gpu in cards.gpus] == [
+    states = GpuStates([a_gpu(0), a_gpu(1)])
+    states.occupy({"1"}, "job 7 of an earlier queue (pid 5) runs", 2.0)
+    assert [(gpu.state, gpu.note) for gpu in states.gpus] == [
         (GpuState.OK, ""),
         (GpuState.SUSPECT, "job 7 of an earlier queue (pid 5) runs"),
     ]
-    cards.vacate(3.0)
-    assert [gpu.state for gpu in cards.gpus] == [GpuState.OK, GpuState.OK]
+    states.vacate(3.0)
+    assert [gpu.state for gpu in states.gpus] == [GpuState.OK, GpuState.OK]
 
 
 def test_an_operator_takes_a_card_back_for_good():
-    cards = GpuStates([a_gpu(0), a_gpu(1)])
-    cards.occupy(None, "runs", 2.0)
-    cards.resume(0, 3.0)
-    cards.vacate(4.0)
-    cards.occupy(None, "runs", 4.0)
-    assert [gpu.state for gpu in cards.gpus] == [GpuState.OK, GpuState.SUSPECT]
+    states = GpuStates([a_gpu(0), a_gpu(1)])
+    states.occupy(None, "runs", 2.0)
+    states.resume(0, 3.0)
+    states.vacate(4.0)
+    states.occupy(None, "runs", 4.0)
+    assert [gpu.state for gpu in states.gpus] == [GpuState.OK, GpuState.SUSPECT]
 
 
 # -- a controller ------------------------------------------------------------------------------------
@@ -162,8 +162,8 @@ def test_a_new_queue_waits_for_the_cards_of_the_jobs_that_the_one_before_left(tm
             (home.path / name).unlink()
         new = home.submit("exit 0", share=10000)
         assert new == old + 1, "ids go on"
-        (card,) = home.gpus()
-        assert (card["state"], card["note"].startswith(f"job {old} of an earlier queue (pid ")) == (
+        (gpu,) = home.gpus()
+        assert (gpu["state"], gpu["note"].startswith(f"job {old} of an earlier queue (pid ")) == (
             "suspect",
             True,
         )

@@ -45,10 +45,10 @@ pytestmark = [
 @pytest.fixture
 def place(driver, monkeypatch):
     """A fake card of 8 GiB, in the environment of what is run here."""
-    (card,) = driver.cards(Card(memory=8 * GIB, context=64 << 20, processors=132, threads=2048))
+    (gpu,) = driver.gpus(Card(memory=8 * GIB, context=64 << 20, processors=132, threads=2048))
     for name, value in driver.env.items():
         monkeypatch.setenv(name, value)
-    return Place(sys.executable, card.uuid, 8 * GIB)
+    return Place(sys.executable, gpu.uuid, 8 * GIB)
 
 
 def test_the_charge_of_a_context_is_compared_with_what_it_takes(place):
@@ -81,14 +81,14 @@ def whole_place(framework_driver, tmp_path, monkeypatch):
     """A fake GPU of 16 GiB with a driver that loads code; each kernel takes 0.2 ms."""
     (tmp_path / "fake").mkdir()
     fake = framework_driver(tmp_path / "fake")
-    (card,) = fake.cards(Card(memory=16 * GIB, context=64 << 20, processors=132, threads=2048))
+    (gpu,) = fake.gpus(Card(memory=16 * GIB, context=64 << 20, processors=132, threads=2048))
     for name, value in fake.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("FAKE_CUDA_KERNEL_NS", "200000")
     monkeypatch.setattr(mixes, "_LATE", PATIENCE)
     for module in (quarters, numbers):
         monkeypatch.setattr(module, "_READY", PATIENCE)
-    return Place(sys.executable, card.uuid, 16 * GIB, each=0.5)
+    return Place(sys.executable, gpu.uuid, 16 * GIB, each=0.5)
 
 
 def test_what_no_allocation_call_takes_is_measured_and_held_in_a_job(whole_place):
@@ -192,7 +192,7 @@ def test_every_section_says_what_it_decides():
 def test_the_section_of_mig_needs_an_instance(place, driver):
     (without,) = rows_of(mig.section, place)
     assert (without.holds, without.seen.split(",")[0]) == (None, "no GPU of this host has MIG instances")
-    driver.cards(Card(memory=8 * GIB), instance(0, "3g.4gb", 4 * GIB, 1, context=64 << 20))
+    driver.gpus(Card(memory=8 * GIB), instance(0, "3g.4gb", 4 * GIB, 1, context=64 << 20))
     rows = list(rows_of(mig.section, place))
     assert [row for row in rows if row.holds is False] == []
     assert sum(row.holds is True for row in rows) >= 40
@@ -215,10 +215,10 @@ def test_the_card_that_is_checked_need_not_be_the_first_of_a_program(driver, mon
     (tmp_path / "mounts").chmod(0o755)
     monkeypatch.setattr("fgsched.system.mounts.why_not", lambda how, run: "")
     monkeypatch.setattr(linking, "spawner", lambda: tmp_path / "mounts")
-    cards = driver.cards(Card(memory=8 * GIB), Card(memory=8 * GIB))
+    gpus = driver.gpus(Card(memory=8 * GIB), Card(memory=8 * GIB))
     for name, value in driver.env.items():
         monkeypatch.setenv(name, value)
-    rows = list(rows_of(linking.ways, Place(sys.executable, cards[1].uuid, 8 * GIB)))
+    rows = list(rows_of(linking.ways, Place(sys.executable, gpus[1].uuid, 8 * GIB)))
     assert [row for row in rows if row.holds is False] == []
     assert rows[-1] == Row("env -i", True, "statuses 0 2")
 

@@ -209,8 +209,8 @@ def script(tmp_path):
     """Says what happens to the simulated cards."""
     path = tmp_path / "script.json"
 
-    def write(**cards):
-        path.write_text(json.dumps({index.removeprefix("gpu"): about for index, about in cards.items()}))
+    def write(**gpus):
+        path.write_text(json.dumps({index.removeprefix("gpu"): about for index, about in gpus.items()}))
 
     write.environ = {"FG_DEVICES": "sim:2x16G:V100", "FG_SIM_SCRIPT": str(path)}
     return write

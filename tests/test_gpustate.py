@@ -1,4 +1,4 @@
-"""What is known of the cards: what a reading says, which ended jobs are off them, what operators said."""
+"""What is known of the states: what a reading says, which ended jobs are off them, what operators said."""
 
 import pytest
 from msgspec.structs import replace
@@ -33,244 +33,248 @@ class Looked(GpuStates):
 
 
 def held_by(number, *gpus):
-    """A job that has ended and held something of these cards."""
+    """A job that has ended and held something of these states."""
     holds = tuple(Hold(gpu=gpu, share=100, memory=1) for gpu in gpus)
     return a_job(number, state=JobState.COMPLETING, holds=holds)
 
 
 @pytest.fixture
-def cards():
+def states():
     return Looked([a_gpu(0), a_gpu(1)], interval=5.0, clean_timeout=30.0)
 
 
-def test_no_card_takes_jobs_before_it_was_looked_at(cards):
-    assert {gpu.state for gpu in cards.gpus_for_planning(0)} == {GpuState.SUSPECT}
-    cards.look(10)
-    assert {gpu.state for gpu in cards.gpus_for_planning(15)} == {GpuState.OK}
-    assert {gpu.state for gpu in cards.gpus_for_planning(15.1)} == {GpuState.SUSPECT}
+def test_no_card_takes_jobs_before_it_was_looked_at(states):
+    assert {gpu.state for gpu in states.gpus_for_planning(0)} == {GpuState.SUSPECT}
+    states.look(10)
+    assert {gpu.state for gpu in states.gpus_for_planning(15)} == {GpuState.OK}
+    assert {gpu.state for gpu in states.gpus_for_planning(15.1)} == {GpuState.SUSPECT}
 
 
-def test_a_clock_that_is_set_back_makes_no_reading_fresh(cards):
-    cards.look(1000)
-    assert cards.is_fresh(1000)
-    assert not cards.is_fresh(400)
+def test_a_clock_that_is_set_back_makes_no_reading_fresh(states):
+    states.look(1000)
+    assert states.is_fresh(1000)
+    assert not states.is_fresh(400)
 
 
-def test_an_ended_job_is_clean_once_a_later_reading_does_not_show_it(cards):
-    cards.look(1)
-    cards.begin_cleaning(7, 2)
-    assert cards.cleaned(2) == {}, "that reading was older than the end"
-    cards.look(3, 7)
-    assert cards.cleaned(3) == {}
-    cards.look(4)
-    assert cards.cleaned(4) == {7: True}
-    assert cards.cleaned(5) == {}
-    assert not cards.is_cleaning
+def test_an_ended_job_is_clean_once_a_later_reading_does_not_show_it(states):
+    states.look(1)
+    states.begin_cleaning(7, 2)
+    assert states.cleaned(2) == {}, "that reading was older than the end"
+    states.look(3, 7)
+    assert states.cleaned(3) == {}
+    states.look(4)
+    assert states.cleaned(4) == {7: True}
+    assert states.cleaned(5) == {}
+    assert not states.is_cleaning
 
 
-def test_a_reading_that_was_asked_for_before_a_job_ended_says_nothing_of_it(cards):
-    cards.ask()
-    cards.begin_cleaning(7, 2)
-    cards.saw({}, there=(), now=3)
-    assert cards.cleaned(3) == {}
+def test_a_reading_that_was_asked_for_before_a_job_ended_says_nothing_of_it(states):
+    states.ask()
+    states.begin_cleaning(7, 2)
+    states.saw({}, there=(), now=3)
+    assert states.cleaned(3) == {}
 
 
-def test_a_reading_of_an_earlier_attempt_says_nothing_of_the_next_one(cards):
-    cards.begin_cleaning(7, 1)
-    cards.look(2)
-    cards.ask()
-    assert cards.cleaned(2) == {7: True}
-    cards.begin_cleaning(7, 3)  # it was requeued, and its next attempt has ended
-    assert cards.cleaned(3) == {}
-    cards.saw({}, there=(), now=4)
-    assert cards.cleaned(4) == {}, "that reading was asked for before the attempt began"
-    cards.look(5)
-    assert cards.cleaned(5) == {7: True}
+def test_a_reading_of_an_earlier_attempt_says_nothing_of_the_next_one(states):
+    states.begin_cleaning(7, 1)
+    states.look(2)
+    states.ask()
+    assert states.cleaned(2) == {7: True}
+    states.begin_cleaning(7, 3)  # it was requeued, and its next attempt has ended
+    assert states.cleaned(3) == {}
+    states.saw({}, there=(), now=4)
+    assert states.cleaned(4) == {}, "that reading was asked for before the attempt began"
+    states.look(5)
+    assert states.cleaned(5) == {7: True}
 
 
-def test_of_several_readings_that_were_asked_for_each_says_what_was_asked_with_it(cards):
+def test_of_several_readings_that_were_asked_for_each_says_what_was_asked_with_it(states):
     """A slow driver answers the older question first."""
-    cards.ask()
-    cards.begin_cleaning(7, 2)
-    cards.ask()
-    cards.saw({}, there=(), now=3)
-    assert cards.cleaned(3) == {}
-    cards.saw({}, there=(), now=4)
-    assert cards.cleaned(4) == {7: True}
+    states.ask()
+    states.begin_cleaning(7, 2)
+    states.ask()
+    states.saw({}, there=(), now=3)
+    assert states.cleaned(3) == {}
+    states.saw({}, there=(), now=4)
+    assert states.cleaned(4) == {7: True}
 
 
-def test_a_job_that_does_not_leave_a_card_in_time_makes_it_suspect_until_it_does(cards):
-    cards.begin_cleaning(7, 0)
-    cards.look(30, 7)
-    assert cards.cleaned(30) == {}
-    assert cards.cleaned(30.1) == {7: False}
-    cards.left_dirty(held_by(7, 1), 31)
-    assert [gpu.state for gpu in cards.gpus] == [GpuState.OK, GpuState.SUSPECT]
-    assert cards.gpu(1).note == "processes of job 7 have not left it"
-    cards.look(32, 7)
-    assert cards.gpu(1).state is GpuState.SUSPECT
-    cards.look(33)
-    assert cards.gpu(1).state is GpuState.OK
+def test_a_job_that_does_not_leave_a_card_in_time_makes_it_suspect_until_it_does(states):
+    states.begin_cleaning(7, 0)
+    states.look(30, 7)
+    assert states.cleaned(30) == {}
+    assert states.cleaned(30.1) == {7: False}
+    states.left_dirty(held_by(7, 1), 31)
+    assert [gpu.state for gpu in states.gpus] == [GpuState.OK, GpuState.SUSPECT]
+    assert states.gpu(1).note == "processes of job 7 have not left it"
+    states.look(32, 7)
+    assert states.gpu(1).state is GpuState.SUSPECT
+    states.look(33)
+    assert states.gpu(1).state is GpuState.OK
 
 
 def test_a_gpu_that_an_earlier_attempt_did_not_leave_stays_suspect_after_a_later_attempt_stayed_elsewhere(
-    cards,
+    states,
 ):
-    cards.left_dirty(replace(held_by(7, 0), attempt=1), 31)
-    cards.left_dirty(replace(held_by(7, 1), attempt=2), 62)
-    cards.look(63, 7)
-    assert [gpu.state for gpu in cards.gpus] == [GpuState.SUSPECT, GpuState.SUSPECT]
-    assert [job.attempt for job in cards.stayed] == [1, 2]
-    cards.look(64)
-    assert [gpu.state for gpu in cards.gpus] == [GpuState.OK, GpuState.OK]
-    assert cards.watched == frozenset()
+    states.left_dirty(replace(held_by(7, 0), attempt=1), 31)
+    states.left_dirty(replace(held_by(7, 1), attempt=2), 62)
+    states.look(63, 7)
+    assert [gpu.state for gpu in states.gpus] == [GpuState.SUSPECT, GpuState.SUSPECT]
+    assert [job.attempt for job in states.stayed] == [1, 2]
+    states.look(64)
+    assert [gpu.state for gpu in states.gpus] == [GpuState.OK, GpuState.OK]
+    assert states.watched == frozenset()
 
 
-def test_a_reading_that_was_asked_for_before_the_end_of_a_job_returns_no_card_to_service(cards):
-    cards.ask()
-    cards.begin_cleaning(7, 0)
-    assert cards.cleaned(30.1) == {7: False}
-    cards.left_dirty(held_by(7, 1), 31)
-    cards.saw({index: Reading(gpu=index, used=0) for index in (0, 1)}, there=(), now=32)
-    assert cards.gpu(1).state is GpuState.SUSPECT, "that reading was older than the end"
-    cards.look(33)
-    assert cards.gpu(1).state is GpuState.OK
+def test_a_reading_that_was_asked_for_before_the_end_of_a_job_returns_no_card_to_service(states):
+    states.ask()
+    states.begin_cleaning(7, 0)
+    assert states.cleaned(30.1) == {7: False}
+    states.left_dirty(held_by(7, 1), 31)
+    states.saw({index: Reading(gpu=index, used=0) for index in (0, 1)}, there=(), now=32)
+    assert states.gpu(1).state is GpuState.SUSPECT, "that reading was older than the end"
+    states.look(33)
+    assert states.gpu(1).state is GpuState.OK
 
 
-def test_a_card_with_a_process_that_cannot_be_ended_waits_for_an_operator(cards):
-    cards.look(30)
-    cards.left_alive(held_by(7, 1), 4242, 31)
-    cards.look(32)
+def test_a_card_with_a_process_that_cannot_be_ended_waits_for_an_operator(states):
+    states.look(30)
+    states.left_alive(held_by(7, 1), 4242, 31)
+    states.look(32)
     note = "process 4242 of job 7 could not be ended"
-    assert [(gpu.state, gpu.note) for gpu in cards.gpus] == [(GpuState.OK, ""), (GpuState.SUSPECT, note)]
+    assert [(gpu.state, gpu.note) for gpu in states.gpus] == [(GpuState.OK, ""), (GpuState.SUSPECT, note)]
     later = Looked([a_gpu(0), a_gpu(1)])
-    later.restore({gpu.uuid: (gpu.state, gpu.note, gpu.noted_at) for gpu in cards.gpus})
+    later.restore({gpu.uuid: (gpu.state, gpu.note, gpu.noted_at) for gpu in states.gpus})
     later.look(33)
-    assert later.gpus == cards.gpus
+    assert later.gpus == states.gpus
     later.resume(1, 34)
     later.look(35)
     assert later.gpu(1).state is GpuState.OK
 
 
-def test_the_time_to_leave_a_card_ends_also_when_the_clock_is_set_back(cards):
-    cards.begin_cleaning(7, 1000)
-    assert cards.cleaned(100) == {}
-    assert cards.cleaned(131) == {7: False}
+def test_the_time_to_leave_a_card_ends_also_when_the_clock_is_set_back(states):
+    states.begin_cleaning(7, 1000)
+    assert states.cleaned(100) == {}
+    assert states.cleaned(131) == {7: False}
 
 
-def test_a_card_that_does_not_answer_is_suspect_until_it_does(cards):
-    cards.look(1, gpu0="fell off the bus")
-    assert (cards.gpu(0).state, cards.gpu(0).note) == (GpuState.SUSPECT, "fell off the bus")
-    cards.look(2)
-    assert cards.gpu(0).state is GpuState.OK
-    assert [gpu.index for gpu in cards.changed()] == [0]
-    assert cards.changed() == []
+def test_a_card_that_does_not_answer_is_suspect_until_it_does(states):
+    states.look(1, gpu0="fell off the bus")
+    assert (states.gpu(0).state, states.gpu(0).note) == (GpuState.SUSPECT, "fell off the bus")
+    states.look(2)
+    assert states.gpu(0).state is GpuState.OK
+    assert [gpu.index for gpu in states.changed()] == [0]
+    assert states.changed() == []
 
 
-def test_a_card_that_the_driver_does_not_list_is_suspect(cards):
-    cards.saw({0: Reading(gpu=0, used=0)}, there=(), now=1)
-    assert [gpu.state for gpu in cards.gpus] == [GpuState.OK, GpuState.SUSPECT]
+def test_a_card_that_the_driver_does_not_list_is_suspect(states):
+    states.saw({0: Reading(gpu=0, used=0)}, there=(), now=1)
+    assert [gpu.state for gpu in states.gpus] == [GpuState.OK, GpuState.SUSPECT]
 
 
-def health(cards, now, **about):
+def health(states, now, **about):
     """A reading of card 0 with this of its health."""
-    cards.saw({0: Reading(gpu=0, used=0, **about), 1: Reading(gpu=1, used=0)}, there=(), now=now)
-    return cards.gpu(0)
+    states.saw({0: Reading(gpu=0, used=0, **about), 1: Reading(gpu=1, used=0)}, there=(), now=now)
+    return states.gpu(0)
 
 
-def test_a_card_that_fell_off_the_bus_is_down_until_it_answers_again(cards):
-    lost = health(cards, 1, error="GPU is lost", is_lost=True)
+def test_a_card_that_fell_off_the_bus_is_down_until_it_answers_again(states):
+    lost = health(states, 1, error="GPU is lost", is_lost=True)
     assert (lost.state, lost.note) == (GpuState.DOWN, "it fell off the bus: GPU is lost")
-    assert health(cards, 2, error="GPU is lost", is_lost=True).state is GpuState.DOWN
-    assert cards.gpu(1).state is GpuState.OK
-    assert health(cards, 3).state is GpuState.OK
+    assert health(states, 2, error="GPU is lost", is_lost=True).state is GpuState.DOWN
+    assert states.gpu(1).state is GpuState.OK
+    assert health(states, 3).state is GpuState.OK
 
 
 def test_a_card_that_was_down_from_the_start_does_not_come_up_by_itself():
-    cards = Looked([a_gpu(0, state=GpuState.DOWN), a_gpu(1)])
-    assert health(cards, 1).state is GpuState.DOWN
+    states = Looked([a_gpu(0, state=GpuState.DOWN), a_gpu(1)])
+    assert health(states, 1).state is GpuState.DOWN
 
 
-def test_errors_in_a_cards_memory_drain_it_when_they_grow(cards):
-    assert health(cards, 1, ecc=3).state is GpuState.OK, "older than this controller"
-    drained = health(cards, 2, ecc=4)
+def test_errors_in_a_cards_memory_drain_it_when_they_grow(states):
+    assert health(states, 1, ecc=3).state is GpuState.OK, "older than this controller"
+    drained = health(states, 2, ecc=4)
     assert (drained.state, drained.note) == (
         GpuState.DRAINED,
         "errors in its memory that could not be corrected: 4 [watchdog]",
     )
-    cards.resume(0, 3)
-    assert health(cards, 4, ecc=4).state is GpuState.OK
+    states.resume(0, 3)
+    assert health(states, 4, ecc=4).state is GpuState.OK
 
 
 @pytest.mark.parametrize("remap", ["pending", "failed"])
-def test_bad_rows_drain_a_card_until_an_operator_resumes_it(cards, remap):
-    drained = health(cards, 1, remap=remap)
+def test_bad_rows_drain_a_card_until_an_operator_resumes_it(states, remap):
+    drained = health(states, 1, remap=remap)
     assert (drained.state, remap in drained.note) == (GpuState.DRAINED, True)
-    cards.resume(0, 2)
-    assert health(cards, 3, remap=remap).state is GpuState.OK
+    states.resume(0, 2)
+    assert health(states, 3, remap=remap).state is GpuState.OK
 
 
 def test_an_error_of_the_drivers_list_drains_a_card_and_others_do_not():
-    cards = Looked([a_gpu(0), a_gpu(1)], fatal=(48, 79))
-    assert health(cards, 1, xids=(31, 94)).state is GpuState.OK, "these are the jobs' own faults"
-    drained = health(cards, 2, xids=(31, 48, 48, 79))
+    states = Looked([a_gpu(0), a_gpu(1)], fatal=(48, 79))
+    assert health(states, 1, xids=(31, 94)).state is GpuState.OK, "these are the jobs' own faults"
+    drained = health(states, 2, xids=(31, 48, 48, 79))
     assert (drained.state, drained.note) == (GpuState.DRAINED, "the driver told of Xid 48, 79 [watchdog]")
-    assert cards.gpu(1).state is GpuState.OK
-    assert (cards.failed_since([0], 2), cards.failed_since([0], 3), cards.failed_since([1], 0)) == (1, 0, 0)
-    cards.drain(1, "fan [ann]", 4)
-    assert not cards.failed_since([1], 0), "an operator's word says nothing of its jobs"
-    cards.resume(0, 5)
-    assert health(cards, 6).state is GpuState.OK
+    assert states.gpu(1).state is GpuState.OK
+    assert (states.failed_since([0], 2), states.failed_since([0], 3), states.failed_since([1], 0)) == (
+        1,
+        0,
+        0,
+    )
+    states.drain(1, "fan [ann]", 4)
+    assert not states.failed_since([1], 0), "an operator's word says nothing of its jobs"
+    states.resume(0, 5)
+    assert health(states, 6).state is GpuState.OK
 
 
 def test_an_error_drains_a_card_that_does_not_answer_any_more():
-    cards = Looked([a_gpu(0), a_gpu(1)], fatal=(119,))
-    assert health(cards, 1, xids=(119,), error="timeout").state is GpuState.DRAINED
+    states = Looked([a_gpu(0), a_gpu(1)], fatal=(119,))
+    assert health(states, 1, xids=(119,), error="timeout").state is GpuState.DRAINED
 
 
-def test_what_an_operator_says_stays(cards):
-    cards.drain(0, "fan", 1)
-    cards.look(2, gpu0="dead")
-    assert (cards.gpu(0).state, cards.gpu(0).note) == (GpuState.DRAINED, "fan")
-    cards.look(3)
-    assert cards.gpu(0).state is GpuState.DRAINED
-    cards.left_dirty(held_by(7, 0), 4)
-    assert cards.gpu(0).state is GpuState.DRAINED
-    cards.resume(0, 5)
-    assert (cards.gpu(0).state, cards.gpu(0).note) == (GpuState.OK, "")
+def test_what_an_operator_says_stays(states):
+    states.drain(0, "fan", 1)
+    states.look(2, gpu0="dead")
+    assert (states.gpu(0).state, states.gpu(0).note) == (GpuState.DRAINED, "fan")
+    states.look(3)
+    assert states.gpu(0).state is GpuState.DRAINED
+    states.left_dirty(held_by(7, 0), 4)
+    assert states.gpu(0).state is GpuState.DRAINED
+    states.resume(0, 5)
+    assert (states.gpu(0).state, states.gpu(0).note) == (GpuState.OK, "")
 
 
-def test_a_card_that_is_gone_since_a_job_held_it_is_passed_over(cards):
-    cards.left_dirty(held_by(7, 1, 5), 1)
-    assert cards.gpu(1).state is GpuState.SUSPECT
+def test_a_card_that_is_gone_since_a_job_held_it_is_passed_over(states):
+    states.left_dirty(held_by(7, 1, 5), 1)
+    assert states.gpu(1).state is GpuState.SUSPECT
 
 
 def test_a_drained_card_is_drained_wherever_it_is_put_next():
     store = Store(":memory:")
     first, second = a_gpu(0), a_gpu(1)
     with store.write():
-        store.put_cards([first, second])
-        cards = GpuStates([first, second])
-        cards.drain(0, "fan", 1)
-        store.mark_card(cards.gpu(0))
+        store.put_gpus([first, second])
+        states = GpuStates([first, second])
+        states.drain(0, "fan", 1)
+        store.mark_gpu(states.gpu(0))
     for swapped in ([replace(second, index=0), replace(first, index=1)], [first, second]):
         with store.write():
-            marks = store.card_marks()
-            store.put_cards(swapped)
-            cards = GpuStates(swapped)
-            cards.restore(marks)
-            for gpu in cards.changed():
-                store.mark_card(gpu)
-        assert {gpu.uuid for gpu in cards.gpus if gpu.state is GpuState.DRAINED} == {first.uuid}
-        assert store.card_marks()[first.uuid][0] is GpuState.DRAINED
-        assert store.card_marks()[second.uuid][0] is GpuState.OK
+            marks = store.gpu_marks()
+            store.put_gpus(swapped)
+            states = GpuStates(swapped)
+            states.restore(marks)
+            for gpu in states.changed():
+                store.mark_gpu(gpu)
+        assert {gpu.uuid for gpu in states.gpus if gpu.state is GpuState.DRAINED} == {first.uuid}
+        assert store.gpu_marks()[first.uuid][0] is GpuState.DRAINED
+        assert store.gpu_marks()[second.uuid][0] is GpuState.OK
     store.close()
 
 
-def test_only_what_operators_said_outlives_the_controller(cards):
+def test_only_what_operators_said_outlives_the_controller(states):
     marks = {a_gpu(0).uuid: (GpuState.SUSPECT, "x", 1.0), a_gpu(1).uuid: (GpuState.DRAINED, "y", 2.0)}
-    cards.restore(marks)
-    assert [(gpu.state, gpu.note, gpu.noted_at) for gpu in cards.gpus] == [
+    states.restore(marks)
+    assert [(gpu.state, gpu.note, gpu.noted_at) for gpu in states.gpus] == [
         (GpuState.OK, "", 0.0),
         (GpuState.DRAINED, "y", 2.0),
     ]
@@ -282,16 +286,16 @@ def test_only_what_operators_said_outlives_the_controller(cards):
 class Watched(World):
     """A world whose cards are looked at."""
 
-    def new_cards(self):
-        self.cards = Looked(self.gpus, clean_timeout=30.0)
-        return self.cards
+    def new_gpu_states(self):
+        self.gpu_states = Looked(self.gpus, clean_timeout=30.0)
+        return self.gpu_states
 
     def start(self):
         super().start()
         self.see()
 
     def see(self, *there):
-        self.cards.look(self.now, *there)
+        self.gpu_states.look(self.now, *there)
         self.turn()
 
 
@@ -327,9 +331,9 @@ def test_a_job_that_failed_on_a_card_that_went_bad_meanwhile_runs_again_elsewher
     for job, status in ((1, 1 << 8), (2, 0)):
         world.host.finish(job, 1, a_result(status))
     world.turn()
-    world.cards.ask()
+    world.gpu_states.ask()
     sick = {0: Reading(gpu=0, used=0, ecc=1, remap="pending"), 1: Reading(gpu=1, used=0)}
-    world.cards.saw(sick, there=(), now=world.now)
+    world.gpu_states.saw(sick, there=(), now=world.now)
     world.turn()
     world.settle()
     first, second = world.job(1), world.job(2)
@@ -346,7 +350,7 @@ def test_a_job_whose_processes_stay_is_over_in_time_and_its_card_is_suspect(worl
     world.see(1)
     assert world.job(1).state is JobState.FAILED
     assert world.holds() == []
-    assert next(iter(world.store.card_marks().values()))[0] is GpuState.SUSPECT
+    assert next(iter(world.store.gpu_marks().values()))[0] is GpuState.SUSPECT
     assert world.job(2).state is JobState.PENDING
 
 
@@ -369,7 +373,7 @@ def test_no_files_of_a_job_are_left_if_the_controller_dies_as_the_cleaning_of_it
 
 
 def test_a_controller_that_cannot_look_any_more_calls_ended_jobs_clean(world):
-    world.new_cards = lambda: GpuStates(world.gpus)
+    world.new_gpu_states = lambda: GpuStates(world.gpus)
     World.start(world)
     world.settle()
     assert (world.job(1).state, world.holds()[0].share) == (JobState.FAILED, 10_000)
@@ -420,14 +424,14 @@ def test_a_lost_jobs_reason_outlives_the_cleaning():
     world.settle()
     world.see()
     assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.SYSTEM_FAILURE)
-    assert world.cards.asked > 0
+    assert world.gpu_states.asked > 0
 
 
 def test_a_stale_look_is_asked_for_when_a_job_waits(world):
     world.now += 60
-    before = world.cards.asked
+    before = world.gpu_states.asked
     world.turn()
-    assert world.cards.asked == before + 1
+    assert world.gpu_states.asked == before + 1
 
 
 def test_an_echo_of_a_job_that_is_being_cleaned_up_changes_nothing(world):
@@ -444,10 +448,10 @@ def test_nobody_is_let_past_onto_a_card_that_is_only_being_cleaned(world):
     assert world.job(3).state is JobState.PENDING
 
 
-def test_a_job_that_is_clean_at_last_is_clean_however_long_it_took(cards):
-    cards.begin_cleaning(7, 0)
-    cards.look(40)
-    assert cards.cleaned(40) == {7: True}
+def test_a_job_that_is_clean_at_last_is_clean_however_long_it_took(states):
+    states.begin_cleaning(7, 0)
+    states.look(40)
+    assert states.cleaned(40) == {7: True}
 
 
 def test_a_job_that_is_only_being_cleaned_up_needs_no_cpus():

@@ -21,7 +21,7 @@ def reader(request, tmp_path_factory):
 
 @pytest.mark.parametrize("span", [HOUR, DAY])
 def test_the_six_classes_of_a_made_history_add_up_to_the_time_sampled(reader, span):
-    uses = list(reader.card_uses(span, 0, 2e9))
+    uses = list(reader.gpu_uses(span, 0, 2e9))
     assert uses
     for use in uses:
         parts = (use.active, use.held, use.empty, use.free, use.external, use.down)
@@ -32,6 +32,6 @@ def test_the_six_classes_of_a_made_history_add_up_to_the_time_sampled(reader, sp
 def test_what_owners_are_charged_in_a_made_history_is_what_their_gpus_were(reader):
     charged = defaultdict(float)
     for use in reader.owner_uses(HOUR, 0, 2e9):
-        charged[use.at, use.card] += use.charged
-    for use in reader.card_uses(HOUR, 0, 2e9):
-        assert abs(charged[use.at, use.card] - use.active - use.held - use.empty) < 1e-6
+        charged[use.at, use.uuid] += use.charged
+    for use in reader.gpu_uses(HOUR, 0, 2e9):
+        assert abs(charged[use.at, use.uuid] - use.active - use.held - use.empty) < 1e-6

@@ -63,12 +63,12 @@ def test_a_handle_that_is_given_out_again_is_not_the_old_block(job):
     assert job.run(*commands) == [(OK,)] * 5 + [(OK, 768 * MIB, GIB), (OK,), FREE]
 
 
-@pytest.mark.parametrize("cards", [1, 2])
-def test_memory_in_a_locality_domain_is_its_cards(driver, tmp_path, cards):
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_memory_in_a_locality_domain_is_its_cards(driver, tmp_path, gpus):
     """CUDA 13.5: a part of a card's memory, whose number stands beside the device's."""
-    all_of_them = driver.cards(*[Card(str(number)) for number in range(cards)])
-    job = make_job(driver, tmp_path / "two", [(card, GIB) for card in all_of_them])
-    device = f"device {cards - 1}"
+    all_of_them = driver.gpus(*[Card(str(number)) for number in range(gpus)])
+    job = make_job(driver, tmp_path / "two", [(gpu, GIB) for gpu in all_of_them])
+    device = f"device {gpus - 1}"
     assert job.run(device, f"create 1G {DOMAIN}", "info", f"create 2M {DOMAIN}", "release 0", "info")[1:] == [
         (OK,), (OK, 0, GIB), (OOM,), (OK,), FREE,
     ]  # fmt: skip

@@ -36,17 +36,17 @@ def ask(code, env, *words):
 
 
 @pytest.fixture
-def cards(driver):
+def gpus(driver):
     from fakecuda import Card
 
-    return driver.cards(*[Card(f"card {at}") for at in range(4)])
+    return driver.gpus(*[Card(f"card {at}") for at in range(4)])
 
 
 @pytest.fixture(params=[(2, 0), (0, 1)], ids=["numbered as here", "numbered otherwise"])
-def two_of_four(request, driver, cards, tmp_path):
+def two_of_four(request, driver, gpus, tmp_path):
     """A job that was given the third card and the first, in this order, whatever NVML's numbers were then."""
-    job = make_job(driver, tmp_path / "job", [(cards[2], GIB), (cards[0], 2 * GIB)])
-    given = zip(request.param, (cards[2].uuid, cards[0].uuid), (GIB, 2 * GIB), strict=True)
+    job = make_job(driver, tmp_path / "job", [(gpus[2], GIB), (gpus[0], 2 * GIB)])
+    given = zip(request.param, (gpus[2].uuid, gpus[0].uuid), (GIB, 2 * GIB), strict=True)
     head = region.pack(1, 1, list(given))
     job.region_file.write_bytes(head + bytes(region.SIZE - len(head)))
     return job
@@ -59,9 +59,9 @@ say([[one(card) for one in ask] for card in cards])
 """
 
 
-def test_a_job_sees_its_cards_alone_numbered_as_cuda_numbers_them(two_of_four, cards):
+def test_a_job_sees_its_cards_alone_numbered_as_cuda_numbers_them(two_of_four, gpus):
     seen = ask(NAMES, two_of_four.environment())
-    assert seen == [["card 2", 0, cards[2].uuid], ["card 0", 1, cards[0].uuid]]
+    assert seen == [["card 2", 0, gpus[2].uuid], ["card 0", 1, gpus[0].uuid]]
     one = two_of_four.run("total", CUDA_VISIBLE_DEVICES="0,1")
     other = two_of_four.run("device 1", "total", CUDA_VISIBLE_DEVICES="0,1")
     assert (one[-1][1], other[-1][1]) == (GIB, 2 * GIB)
@@ -91,8 +91,8 @@ say([
 """
 
 
-def test_a_card_of_others_is_not_there_by_whatever_name(two_of_four, cards, driver):
-    uuids = [card.uuid for card in cards]
+def test_a_card_of_others_is_not_there_by_whatever_name(two_of_four, gpus, driver):
+    uuids = [gpu.uuid for gpu in gpus]
     absent = "Not Found"
     by_index, *by_name, wrong = ask(WAYS, two_of_four.environment(), *uuids)
     assert by_index == [0, 1, "Invalid Argument", "Invalid Argument"]

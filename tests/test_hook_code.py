@@ -35,11 +35,11 @@ FIRST_LOOK = pytest.mark.parametrize("first", FIRST_LOOKS)
 @pytest.fixture
 def job(driver, tmp_path, new_job):
     """A job that may hold 1 GiB of a card of 8 GiB with 32,768 threads."""
-    card = Card(memory=8 * GIB, processors=16, threads=2048)
-    return make_job(driver, tmp_path / "own", [(driver.cards(card)[0], GIB)])
+    gpu = Card(memory=8 * GIB, processors=16, threads=2048)
+    return make_job(driver, tmp_path / "own", [(driver.gpus(gpu)[0], GIB)])
 
 
-def card_of(job):
+def gpu_of(job):
     return Card(uuid=job.region().gpus[0].uuid)
 
 
@@ -126,7 +126,7 @@ def test_what_the_job_allocates_meanwhile_is_counted_once(job, driver):
 
 def test_what_programs_outside_the_job_allocate_meanwhile_is_not_charged_to_it(job, driver, tmp_path):
     """NVML tells what this process holds."""
-    neighbour = make_job(driver, tmp_path / "other", [(card_of(job), 6 * GIB)])
+    neighbour = make_job(driver, tmp_path / "other", [(gpu_of(job), 6 * GIB)])
     asked, answered = tmp_path / "asked", tmp_path / "answered"
     os.mkfifo(asked)
     os.mkfifo(answered)
@@ -153,7 +153,7 @@ def test_the_end_of_a_context_gives_its_code_back(job, driver, end):
 
 
 def test_a_module_that_the_driver_cannot_load_is_the_drivers_error(job, driver, tmp_path):
-    hog = make_job(driver, tmp_path / "hog", [(card_of(job), 8 * GIB)]).start()
+    hog = make_job(driver, tmp_path / "hog", [(gpu_of(job), 8 * GIB)]).start()
     assert hog.say("alloc 7680M") == (OK,)
     assert job.run("module data 1000M", "module data 500M", "info", **EAGER)[:2] == [(OOM,), (OK,)]
     assert job.region().refusal == ""

@@ -22,12 +22,12 @@ MAKE = ["primary", "green", *(f"context {abi}" for abi in (1, 2, 3, 4, 5, 6, 7, 
 @pytest.fixture
 def job_of(driver, tmp_path, new_job):
     """job_of(limit, …, taken=…) -> a job on as many cards, where contexts cost COST and count as `taken`."""
-    cards = driver.cards(*[Card(memory=8 * GIB, context=COST) for _ in range(2)])
+    gpus = driver.gpus(*[Card(memory=8 * GIB, context=COST) for _ in range(2)])
     made = []
 
     def make(*limits, taken=COST):
         made.append(1)
-        given = list(zip(cards, limits, strict=False))
+        given = list(zip(gpus, limits, strict=False))
         return make_job(driver, tmp_path / f"own{len(made)}", given, contexts=[taken] * len(given))
 
     return make
@@ -38,8 +38,8 @@ def first_job(driver, tmp_path, new_job):
     """first_job(limit, …) -> a job on a GPU model whose contexts, of 518 MiB, were not measured yet."""
 
     def make(limit, *, taken=COST, is_measured=False, processors=PROCESSORS, threads=THREADS):
-        card = Card(memory=8 * GIB, context=518 * MIB, processors=processors, threads=threads)
-        given = [(driver.cards(card)[0], limit)]
+        gpu = Card(memory=8 * GIB, context=518 * MIB, processors=processors, threads=threads)
+        given = [(driver.gpus(gpu)[0], limit)]
         return make_job(driver, tmp_path / "first", given, contexts=[taken], is_measured=is_measured)
 
     return make

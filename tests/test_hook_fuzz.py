@@ -51,7 +51,7 @@ same_job = {
 @given(harm=at_any_byte(0, region.SIZE) | at_any_byte(0, HEAD))
 def test_a_region_with_any_bytes_changed_gives_nothing_if_they_were_sealed(job, driver, harm):
     whole = bytearray(job.region_file.read_bytes())
-    fresh = region.pack(1, 1, [(0, job_card(job, whole), GIB)])
+    fresh = region.pack(1, 1, [(0, job_gpu(job, whole), GIB)])
     whole[: len(fresh)] = fresh
     for at, value in harm:
         whole[at] = value
@@ -59,7 +59,7 @@ def test_a_region_with_any_bytes_changed_gives_nothing_if_they_were_sealed(job, 
     assert not (fuzzed(job, whole, driver) and is_broken)
 
 
-def job_card(job, whole):
+def job_gpu(job, whole):
     """The UUID of the job's card, as it was at first."""
     if not job.env.get("CARD"):
         raw = whole[104:120].hex()
@@ -99,8 +99,8 @@ def test_a_region_of_a_release_that_sealed_less_is_accepted(job, driver):
 
 def sealed_places():
     """Every byte that the seal covers, of the head and of the one card."""
-    card = 104
-    return [*range(32), *range(card, card + 16), *range(card + 16, card + 24), *range(card + 48, card + 56)]
+    gpu = 104
+    return [*range(32), *range(gpu, gpu + 16), *range(gpu + 16, gpu + 24), *range(gpu + 48, gpu + 56)]
 
 
 def test_no_changed_byte_of_what_is_sealed_gives_anything(job, driver):

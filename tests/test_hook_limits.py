@@ -18,8 +18,8 @@ NAMED = [(HEAP, 1032 << 20, GIB), (STACK, 33 << 10, GIB), (FIFO, 1025 << 20, GIB
 @pytest.fixture
 def job(driver, tmp_path, new_job):
     """A job that may hold 1 GiB of a card of 8 GiB with 32,768 threads."""
-    card = Card(memory=8 * GIB, processors=16, threads=2048)
-    return make_job(driver, tmp_path / "own", [(driver.cards(card)[0], GIB)])
+    gpu = Card(memory=8 * GIB, processors=16, threads=2048)
+    return make_job(driver, tmp_path / "own", [(driver.gpus(gpu)[0], GIB)])
 
 
 @WAY
@@ -110,14 +110,14 @@ def test_another_process_of_the_job_is_told_of_it_at_once(job):
 def test_what_the_driver_refuses_is_not_charged_and_keeps_its_own_error(job, driver):
     said = job.run("limit 9 1", "limit -1 1", f"limit {CACHE} 1M", "info")
     assert said == [(UNSUPPORTED,), (INVALID,), (OK,), (OK, GIB, GIB)]
-    hog = make_job(driver, job.folder.parent / "hog", [(driver_card(job), 8 * GIB)]).start()
+    hog = make_job(driver, job.folder.parent / "hog", [(driver_gpu(job), 8 * GIB)]).start()
     assert hog.say("alloc 7680M") == (OK,)
     assert job.run("limit 2 1000M", "limit 2 500M") == [(OOM,), (OK,)]
     hog.end()
     assert job.run("info") == [(OK, GIB, GIB)]
 
 
-def driver_card(job):
+def driver_gpu(job):
     return Card(uuid=job.region().gpus[0].uuid)
 
 

@@ -309,6 +309,6 @@ def test_a_thread_that_is_cancelled_ends_when_a_call_is_over_and_keeps_no_lock(
 ):
     bare = {"FAKEJOB_BARE": "1"} if command == "context" else {}
     cost = 64 * MIB if bare else 0  # else the first context takes the slot
-    (card,) = driver.cards(Card(memory=2 * GIB, context=cost))
-    job = make_job(driver, tmp_path / "own", [(card, GIB)], contexts=[cost])
+    (gpu,) = driver.gpus(Card(memory=2 * GIB, context=cost))
+    job = make_job(driver, tmp_path / "own", [(gpu, GIB)], contexts=[cost])
     assert job.run(before, f"cancelled {command}", command, **bare)[1:] == [(OK,), (OK,)]

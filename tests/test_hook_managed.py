@@ -15,13 +15,13 @@ POOLS = ["pool 1 2", "managed-pool 0", "managed-pool 1"]
 @pytest.fixture
 def job_of(driver, tmp_path, new_job):
     """job_of(share, limit) -> a job on a card of 8 GiB."""
-    card = driver.cards(Card(memory=8 * GIB))[0]
+    gpu = driver.gpus(Card(memory=8 * GIB))[0]
     made = []
 
     def make(share, limit=8 * GIB, policy="hard"):
         made.append(share)
         folder = tmp_path / f"own{len(made)}"
-        return make_job(driver, folder, [(card, limit)], pacing=[(policy, share)])
+        return make_job(driver, folder, [(gpu, limit)], pacing=[(policy, share)])
 
     return make
 

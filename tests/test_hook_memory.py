@@ -195,7 +195,7 @@ def test_the_calls_with_addresses_of_32_bits_count_like_the_others(job):
 
 def test_free_memory_that_is_asked_alone_is_what_the_card_has_at_most(driver, tmp_path, new_job):
     """A limit above the card's size, and no place for the total."""
-    job = make_job(driver, tmp_path / "large", [(driver.cards(Card(memory=GIB))[0], 4 * GIB)])
+    job = make_job(driver, tmp_path / "large", [(driver.gpus(Card(memory=GIB))[0], 4 * GIB)])
     assert job.run("alloc 256M", "info-free", "info") == [(OK,), (OK, 768 * MIB, 0), (OK, 768 * MIB, GIB)]
 
 

@@ -49,8 +49,8 @@ def test_what_a_tool_takes_in_the_midst_of_a_call_is_counted_and_nobody_waits_fo
 
 @pytest.mark.parametrize("call", ["cuEventCreate", "cuEventRecord", "cuEventQuery"])
 def test_a_tool_may_launch_in_the_midst_of_what_times_a_launch(driver, tmp_path, call):
-    (card,) = driver.cards(Card(memory=8 * GIB))
-    job = make_job(driver, tmp_path / "paced", [(card, GIB)], pacing=[("hard", 5000)])
+    (gpu,) = driver.gpus(Card(memory=8 * GIB))
+    job = make_job(driver, tmp_path / "paced", [(gpu, GIB)], pacing=[("hard", 5000)])
     made = ["stream", "capture", "async 16M", "graph", "instantiate 1"]
     said = job.run(*made, f"tool {call} launch 2", *["launch 2"] * 3)
     assert said[len(made) :] == [(OK,)] * 5

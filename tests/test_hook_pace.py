@@ -24,10 +24,10 @@ TWINS = {"LAUNCHER_TWINS": "1"}
 @pytest.fixture
 def paced_job(driver, tmp_path):
     """paced_job(policy, share) -> a Job of one card."""
-    [card] = driver.cards(Card(memory=8 * GIB))
+    [gpu] = driver.gpus(Card(memory=8 * GIB))
 
     def make(policy, share, name="paced"):
-        return make_job(driver, tmp_path / name, [(card, GIB)], pacing=[(policy, share)])
+        return make_job(driver, tmp_path / name, [(gpu, GIB)], pacing=[(policy, share)])
 
     return make
 

@@ -58,8 +58,8 @@ def looked_up(whole_driver, cuda_runtime, tmp_path):
     """looked_up(major) -> all that this runtime was told while it started."""
     if not fgshim.library().exists():
         pytest.skip("the hook is not built: run setup.py build_ext --inplace")
-    [card] = whole_driver.cards(Card())
-    job = make_job(whole_driver, tmp_path / "job", [(card, 1 << 30)])
+    [gpu] = whole_driver.gpus(Card())
+    job = make_job(whole_driver, tmp_path / "job", [(gpu, 1 << 30)])
 
     def start(major: int) -> list[Answer]:
         record = tmp_path / "record"
@@ -109,8 +109,8 @@ def test_the_runtime_finds_the_look_up_itself_in_the_hook_and_private_tables_in_
 
 
 def test_every_abi_and_twin_of_every_name_is_answered_as_the_table_says(whole_driver, every_abi, tmp_path):
-    [card] = whole_driver.cards(Card())
-    job = make_job(whole_driver, tmp_path / "job", [(card, 1 << 30)])
+    [gpu] = whole_driver.gpus(Card())
+    job = make_job(whole_driver, tmp_path / "job", [(gpu, 1 << 30)])
     exports, ours = everyname.exports(every_abi), {call.export for call in calls.CALLS}
     for version, flags in ((2000, 0), (11020, 2), (12000, 0), (13050, 0), (13050, 2)):
         names = sorted({abi.name for abi in every_abi})

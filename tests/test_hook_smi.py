@@ -71,8 +71,8 @@ print(json.dumps(said))
 @pytest.fixture
 def busy(driver, tmp_path):
     """Two jobs on the second of two cards; the first job's process holds 64 MiB there."""
-    cards = driver.cards(Card("one"), Card("two"))
-    jobs = [make_job(driver, tmp_path / name, [(cards[1], GIB)]) for name in "ab"]
+    gpus = driver.gpus(Card("one"), Card("two"))
+    jobs = [make_job(driver, tmp_path / name, [(gpus[1], GIB)]) for name in "ab"]
     live = [job.start(CUDA_VISIBLE_DEVICES="0") for job in jobs]
     assert [process.say("alloc 64M") for process in live] == [(0,), (0,)]
     yield jobs[0], [process.process.pid for process in live]
@@ -80,9 +80,9 @@ def busy(driver, tmp_path):
         process.end()
 
 
-def table_of(job, card=0, first="init", **extra):
+def table_of(job, gpu=0, first="init", **extra):
     """What a program finds in the table, and in the lists of that card; `first`: what it asks for first."""
-    words = [sys.executable, "-c", SMI, str(card), first]
+    words = [sys.executable, "-c", SMI, str(gpu), first]
     done = subprocess.run(words, env=job.environment(**extra), check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 

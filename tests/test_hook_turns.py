@@ -39,7 +39,7 @@ def arbiter(tmp_path):
 @pytest.fixture
 def sharing(driver, tmp_path, arbiter):
     """sharing(policy, share, …) -> jobs of one GPU that the arbiter knows, and a look at the page of each."""
-    [card] = driver.cards(Card(memory=8 * GIB))
+    [gpu] = driver.gpus(Card(memory=8 * GIB))
     pages, started = [], []
 
     def make(*shares):
@@ -47,7 +47,7 @@ def sharing(driver, tmp_path, arbiter):
         for number, (policy, share) in enumerate(shares):
             jobs.append(
                 make_job(
-                    driver, tmp_path / f"job{number}", [(card, GIB)], job=number, pacing=[(policy, share)]
+                    driver, tmp_path / f"job{number}", [(gpu, GIB)], job=number, pacing=[(policy, share)]
                 )
             )
             path = arbiter.add(number, jobs[-1].folder, policy, share)

@@ -84,8 +84,8 @@ def test_no_more_is_free_than_the_gpu_has_left(driver, tmp_path):
     from fakecuda import Card
     from fakecuda.job import Live, make_job
 
-    [card] = driver.cards(Card(memory=8 * GIB))
-    job = make_job(driver, tmp_path / "job", [(card, 6 * GIB)])
+    [gpu] = driver.gpus(Card(memory=8 * GIB))
+    job = make_job(driver, tmp_path / "job", [(gpu, 6 * GIB)])
     program = [driver.program, "-"]
     outside = Live(
         subprocess.Popen(program, env={**os.environ, **driver.env}, stdin=-1, stdout=-1, text=True)
@@ -108,8 +108,8 @@ def test_the_reserve_of_the_driver_stays_what_it_is(driver, tmp_path):
     from fakecuda import Card
     from fakecuda.job import make_job
 
-    [card] = driver.cards(Card(reserved=64 * MIB))
-    job = make_job(driver, tmp_path / "job", [(card, GIB)])
+    [gpu] = driver.gpus(Card(reserved=64 * MIB))
+    job = make_job(driver, tmp_path / "job", [(gpu, GIB)])
     assert ask(job)["memory"][0] == [GIB, 0, GIB, GIB, 0, GIB, 64 * MIB]
 
 
@@ -143,8 +143,8 @@ def test_cuda_and_nvml_tell_the_same_at_every_moment(driver, tmp_path):
     from fakecuda import Card
     from fakecuda.job import make_job
 
-    [card] = driver.cards(Card(context=96 * MIB, reserved=64 * MIB))
-    job = make_job(driver, tmp_path / "job", [(card, GIB)])
+    [gpu] = driver.gpus(Card(context=96 * MIB, reserved=64 * MIB))
+    job = make_job(driver, tmp_path / "job", [(gpu, GIB)])
     other = job.start()
     assert other.say("alloc 100M") == (0,)
     sizes = [1, 3 * MIB, 256 * MIB, 500 * MIB, 2 * GIB, 1]

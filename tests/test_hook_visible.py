@@ -51,17 +51,17 @@ def look(environ):
     return json.loads(done.stdout)
 
 
-def plain(cards):
-    return [card.uuid[4:] for card in cards]
+def plain(gpus):
+    return [gpu.uuid[4:] for gpu in gpus]
 
 
-def numbers(cards):
-    return ",".join(map(str, range(len(cards))))
+def numbers(gpus):
+    return ",".join(map(str, range(len(gpus))))
 
 
-def closed(all_cards, own):
+def closed(all_gpus, own):
     """The variable of the fake driver for the cards that a job with closed device nodes cannot open."""
-    return ",".join(str(at) for at, card in enumerate(all_cards) if card not in own)
+    return ",".join(str(at) for at, gpu in enumerate(all_gpus) if gpu not in own)
 
 
 @pytest.mark.parametrize("nodes", ["closed", "open"])
@@ -70,24 +70,24 @@ def closed(all_cards, own):
     [(1, [0]), (2, [0]), (2, [1]), (2, [0, 1]), (4, [1, 3]), (4, [2, 0]), (8, [7]), (8, [1, 2, 5, 6])],
 )
 def test_cuda_and_nvml_resolve_the_numbers_to_the_gpus_of_the_job(driver, tmp_path, count, chosen, nodes):
-    cards = driver.cards(*[Card(f"card {at}") for at in range(count)])
-    own = [cards[at] for at in chosen]
-    job = make_job(driver, tmp_path / "job", [(card, GIB) for card in own])
-    extra = {"FAKE_CUDA_CLOSED": closed(cards, own)} if nodes == "closed" else {}
+    gpus = driver.gpus(*[Card(f"card {at}") for at in range(count)])
+    own = [gpus[at] for at in chosen]
+    job = make_job(driver, tmp_path / "job", [(gpu, GIB) for gpu in own])
+    extra = {"FAKE_CUDA_CLOSED": closed(gpus, own)} if nodes == "closed" else {}
     seen = look(job.environment(CUDA_VISIBLE_DEVICES=numbers(own), **extra))
     assert seen["cuda"] == seen["nvml"] == plain(own)
     assert (seen["status"], seen["unchanged"]) == ([0, 0], True)
 
 
 @pytest.fixture
-def cards(driver):
-    return driver.cards(*[Card(f"card {at}") for at in range(4)])
+def gpus(driver):
+    return driver.gpus(*[Card(f"card {at}") for at in range(4)])
 
 
 @pytest.fixture
-def job(driver, cards, tmp_path):
+def job(driver, gpus, tmp_path):
     """A job with the second and the fourth of four cards."""
-    return make_job(driver, tmp_path / "job", [(cards[1], GIB), (cards[3], GIB)])
+    return make_job(driver, tmp_path / "job", [(gpus[1], GIB), (gpus[3], GIB)])
 
 
 @pytest.mark.parametrize(
@@ -109,65 +109,63 @@ def job(driver, cards, tmp_path):
     ],
 )
 def test_a_list_that_a_program_makes_is_read_as_cuda_reads_it_on_a_host_with_the_jobs_gpus(
-    job, cards, driver, tmp_path, words, seen
+    job, gpus, driver, tmp_path, words, seen
 ):
     environ = job.environment()
     environ.pop("CUDA_VISIBLE_DEVICES", None)
     if words is not None:
         environ["CUDA_VISIBLE_DEVICES"] = words
     said = look(environ)
-    assert said["cuda"] == [cards[at].uuid[4:] for at in seen]
+    assert said["cuda"] == [gpus[at].uuid[4:] for at in seen]
     assert said["unchanged"]
     assert said["lives"] == 2  # NVML does not read the variable
 
 
-def test_uuids_in_the_list_are_kept_beside_numbers(job, cards):
+def test_uuids_in_the_list_are_kept_beside_numbers(job, gpus):
     for words, seen in (
-        (cards[3].uuid, [3]),
-        (f"1,{cards[1].uuid}", [3, 1]),
-        (f"{cards[1].uuid[:14]},1", [1, 3]),
-        (f"{cards[1].uuid},7", [1]),
+        (gpus[3].uuid, [3]),
+        (f"1,{gpus[1].uuid}", [3, 1]),
+        (f"{gpus[1].uuid[:14]},1", [1, 3]),
+        (f"{gpus[1].uuid},7", [1]),
     ):
-        assert look(job.environment(CUDA_VISIBLE_DEVICES=words))["cuda"] == [
-            cards[at].uuid[4:] for at in seen
-        ]
+        assert look(job.environment(CUDA_VISIBLE_DEVICES=words))["cuda"] == [gpus[at].uuid[4:] for at in seen]
 
 
-def test_a_list_of_names_that_is_too_long_is_left_to_the_driver(job, cards):
-    words = ",".join([cards[1].uuid, *["GPU-" + "0" * 36] * 200])
+def test_a_list_of_names_that_is_too_long_is_left_to_the_driver(job, gpus):
+    words = ",".join([gpus[1].uuid, *["GPU-" + "0" * 36] * 200])
     said = look(job.environment(CUDA_VISIBLE_DEVICES=words))
-    assert (said["cuda"], said["unchanged"]) == ([cards[1].uuid[4:]], True)
+    assert (said["cuda"], said["unchanged"]) == ([gpus[1].uuid[4:]], True)
 
 
-def test_the_region_of_an_earlier_version_has_the_drivers_numbers(job, cards):
+def test_the_region_of_an_earlier_version_has_the_drivers_numbers(job, gpus):
     data = bytearray(job.region_file.read_bytes())
     assert data[88:92] == b"\1\0\0\0"
     data[88:92] = bytes(4)
     job.region_file.write_bytes(data)
-    assert look(job.environment(CUDA_VISIBLE_DEVICES="1,3"))["cuda"] == plain([cards[1], cards[3]])
+    assert look(job.environment(CUDA_VISIBLE_DEVICES="1,3"))["cuda"] == plain([gpus[1], gpus[3]])
 
 
-def test_a_job_without_gpus_sees_none(driver, cards, job):
+def test_a_job_without_gpus_sees_none(driver, gpus, job):
     job.region_file.unlink()
     assert look(job.environment(CUDA_VISIBLE_DEVICES=""))["cuda"] == []
 
 
 def test_the_only_mig_instance_of_a_job_is_number_0(driver, tmp_path):
-    cards = driver.cards(
+    gpus = driver.gpus(
         Card("A100"), Card("A100"), instance(1, "3g.20gb", GIB, 1), instance(1, "3g.20gb", GIB, 2)
     )
-    job = make_job(driver, tmp_path / "job", [(cards[3], GIB)])
+    job = make_job(driver, tmp_path / "job", [(gpus[3], GIB)])
     said = look(job.environment(CUDA_VISIBLE_DEVICES="0"))
-    assert said["cuda"] == [cards[3].uuid[4:]]
-    assert said["nvml"] == [cards[1].uuid[4:]]  # its card, as NVML has it
+    assert said["cuda"] == [gpus[3].uuid[4:]]
+    assert said["nvml"] == [gpus[1].uuid[4:]]  # its card, as NVML has it
 
 
 def test_of_several_mig_instances_a_number_chooses_one(driver, tmp_path):
-    cards = driver.cards(Card("A100"), instance(0, "3g.20gb", GIB, 1), instance(0, "3g.20gb", GIB, 2))
-    job = make_job(driver, tmp_path / "job", [(cards[1], GIB), (cards[2], GIB)])
-    assert look(job.environment(CUDA_VISIBLE_DEVICES="1"))["cuda"] == [cards[2].uuid[4:]]
-    both = f"{cards[1].uuid},{cards[2].uuid}"
-    assert look(job.environment(CUDA_VISIBLE_DEVICES=both))["cuda"] == [cards[1].uuid[4:]]
+    gpus = driver.gpus(Card("A100"), instance(0, "3g.20gb", GIB, 1), instance(0, "3g.20gb", GIB, 2))
+    job = make_job(driver, tmp_path / "job", [(gpus[1], GIB), (gpus[2], GIB)])
+    assert look(job.environment(CUDA_VISIBLE_DEVICES="1"))["cuda"] == [gpus[2].uuid[4:]]
+    both = f"{gpus[1].uuid},{gpus[2].uuid}"
+    assert look(job.environment(CUDA_VISIBLE_DEVICES=both))["cuda"] == [gpus[1].uuid[4:]]
 
 
 THREADS = """
@@ -207,7 +205,7 @@ def test_threads_that_start_cuda_together_leave_the_variable_as_it_was(job, word
         assert json.loads(done.stdout) == [words, 2, "x"]
 
 
-def test_children_read_numbers_and_see_the_same_gpus(job, cards):
+def test_children_read_numbers_and_see_the_same_gpus(job, gpus):
     child = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {LOOK!r}]).returncode)"
     start = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)\n"
     environ = job.environment(CUDA_VISIBLE_DEVICES="1,0")
@@ -215,4 +213,4 @@ def test_children_read_numbers_and_see_the_same_gpus(job, cards):
         [sys.executable, "-c", start + child], env=environ, check=True, capture_output=True, text=True
     )
     said = json.loads(done.stdout)
-    assert said["cuda"] == said["nvml"] == plain([cards[3], cards[1]])
+    assert said["cuda"] == said["nvml"] == plain([gpus[3], gpus[1]])

@@ -87,7 +87,7 @@ def test_an_ended_job_keeps_its_holds_until_its_epilog_has_run():
     job = world.job(1)
     assert (job.state, job.reason, job.ended.exit_code) == (JobState.FAILED, Reason.EXIT_CODE, 3)
     assert world.holds() == []
-    assert world.engine.cards.gpu(0).state is GpuState.OK
+    assert world.engine.gpu_states.gpu(0).state is GpuState.OK
 
 
 def test_a_failed_epilog_drains_the_gpus_of_its_job_only():
@@ -98,9 +98,9 @@ def test_a_failed_epilog_drains_the_gpus_of_its_job_only():
     world.host.finish(1, 1, a_result())
     world.settle()
     world.epilogs_end("exited with status 1")
-    card = world.engine.cards.gpu(hold.gpu)
-    assert (card.state, card.note) == (GpuState.DRAINED, "the epilog of job 1 exited with status 1 [hook]")
-    assert world.engine.cards.gpu(1 - hold.gpu).state is GpuState.OK
+    gpu = world.engine.gpu_states.gpu(hold.gpu)
+    assert (gpu.state, gpu.note) == (GpuState.DRAINED, "the epilog of job 1 exited with status 1 [hook]")
+    assert world.engine.gpu_states.gpu(1 - hold.gpu).state is GpuState.OK
     assert world.job(1).state is JobState.COMPLETED
 
 
@@ -111,8 +111,8 @@ def test_a_failed_prolog_drains_the_gpus_and_holds_the_job_with_the_reason(kind)
     world.host.inbox.clear()  # the prolog runs: nothing was launched
     world.host.attempts.clear()
     world.turn(PrologFailed(1, 1, "exited with status 7"))
-    card = world.engine.cards.gpu(0)
-    assert (card.state, card.note) == (GpuState.DRAINED, "the prolog of job 1 exited with status 7 [hook]")
+    gpu = world.engine.gpu_states.gpu(0)
+    assert (gpu.state, gpu.note) == (GpuState.DRAINED, "the prolog of job 1 exited with status 7 [hook]")
     if kind is HookedWorld:
         job = world.job(1)
         assert (job.state, job.reason) == (JobState.COMPLETING, Reason.PROLOG_FAILED)
@@ -636,11 +636,11 @@ def test_a_job_whose_prolog_fails_is_held_and_its_gpu_is_drained(hooked, name, w
     job = hooked.job(job_id)
     assert (job["state"], job["warning"]) == ("PENDING", f"the prolog {why}")
     assert told(hooked, job_id) == [f"prolog {job_id} 1", f"epilog {job_id} 1 PENDING"]
-    [card] = [one for one in hooked.gpus() if one["state"] == "drained"]
-    assert card["note"] == f"the prolog of job {job_id} {why} [hook]", "the output is for the log only"
+    [gpu] = [one for one in hooked.gpus() if one["state"] == "drained"]
+    assert gpu["note"] == f"the prolog of job {job_id} {why} [hook]", "the output is for the log only"
     assert "secret" not in hooked.why(job_id)
     hooked.client.ask("cancel", ids=[job_id])
-    assert hooked.run("fgctl", "resume", f"gpu={card['index']}").status == 0
+    assert hooked.run("fgctl", "resume", f"gpu={gpu['index']}").status == 0
 
 
 def test_a_kill_of_the_runner_repeats_its_programs(hooked):

@@ -44,7 +44,7 @@ FILE = Want(path="/f", kind="file", text="newer", about="a file")
 SITES = Want(path="/f", kind="file", text="newer", is_sites=True, about="a file")
 LINK = Want(path="/f", kind="link", text="/to", about="a link")
 ROOT_OF_ALL = {"/": PathContent("directory")}
-CARDS = Hardware(cards=(InstalledGpu(0, "NVIDIA A100", 80 << 30),), cpus=32, memory=256 << 30)
+CARDS = Hardware(gpus=(InstalledGpu(0, "NVIDIA A100", 80 << 30),), cpus=32, memory=256 << 30)
 NONE = Hardware(note="there is no driver", cpus=2, memory=4 << 30)
 HOST = InstallHost(
     program="/opt/fgsched/bin/fgsched",

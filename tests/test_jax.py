@@ -21,10 +21,10 @@ def host(framework, framework_driver, cuda_runtime, tmp_path):
 
 def test_jax_has_in_a_job_what_it_has_on_a_card_of_that_size(host):
     """It takes three quarters of the card as its limit, and meets the card's own end before."""
-    fenced = host.in_job(host.job(host.card()), "jax_client", **XLA)
+    fenced = host.in_job(host.job(host.gpu()), "jax_client", **XLA)
     assert fenced.status == 0, fenced.err
     assert host.high() <= LIMIT / MIB
-    host.card(LIMIT)
+    host.gpu(LIMIT)
     assert host.bare("jax_client", **XLA).out == fenced.out
     assert json.loads(fenced.out) == {
         "limit": 768,
@@ -36,7 +36,7 @@ def test_jax_has_in_a_job_what_it_has_on_a_card_of_that_size(host):
 
 
 def test_without_a_driver_jax_fails_as_without_the_hook(host):
-    job = host.job(host.card())
+    job = host.job(host.gpu())
     job.env["LD_LIBRARY_PATH"] = ""
     plain = {name: text for name, text in (job.environment() | XLA).items() if name != "LD_PRELOAD"}
     fenced, bare = (host.run(env, "jax_client") for env in (job.environment(**XLA), plain))

@@ -454,7 +454,7 @@ def test_a_drained_card_keeps_its_jobs_and_takes_no_others(world):
     world.host.finish(1, 1, a_result())
     world.settle()
     assert world.job(2).state is JobState.PENDING
-    assert next(iter(world.store.card_marks().values()))[:2] == (GpuState.DRAINED, "loud\\xff [root]")
+    assert next(iter(world.store.gpu_marks().values()))[:2] == (GpuState.DRAINED, "loud\\xff [root]")
     world.ask(ROOT, "resume", gpu=0)
     world.settle()
     assert world.job(2).state is JobState.RUNNING

@@ -124,7 +124,7 @@ def host(driver, tmp_path):
     """A host whose driver answers once `answering(host)` exists."""
     if not fgshim.library().exists():
         pytest.skip("the hook is not built: run setup.py build_ext --inplace")
-    driver.cards(Card("H100", 8 * GIB))
+    driver.gpus(Card("H100", 8 * GIB))
     extra = {"FAKE_NVML_AWAITS": str(tmp_path / "answers")}
     one = Host(tmp_path / "home", "auto", config_of(deadline=1), driver=driver, extra=extra)
     yield one
@@ -190,11 +190,11 @@ def test_a_late_driver_of_known_gpus_is_asked_for_its_limits_once_it_answers(hos
     (host.path / "fgsched.toml").write_text(config_of(deadline=1))
     host.run("fgsched", "start")
     pid, earlier = status(host)["pid"], starts(host)
-    assert host.card()["state"] == state
+    assert host.gpu()["state"] == state
     answer(host)
     until(host.path, lambda: starts(host) == earlier + 1)
     assert (status(host)["pid"], status(host)["note"]) == (pid, "")
-    assert (host.card()["state"] == "drain") is (state == "drain")
+    assert (host.gpu()["state"] == "drain") is (state == "drain")
 
 
 @pytest.mark.compiler

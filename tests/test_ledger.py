@@ -59,14 +59,14 @@ JOB = an_ended_job(
 )
 
 
-def card_use(at: int, **more: object) -> GpuUseRecord:
+def gpu_use(at: int, **more: object) -> GpuUseRecord:
     return GpuUseRecord(
-        at=at, card="GPU-0", sampled=60.0, active=20.0, held=10.0, free=30.0, peak=at, jobs=1, **more
+        at=at, uuid="GPU-0", sampled=60.0, active=20.0, held=10.0, free=30.0, peak=at, jobs=1, **more
     )
 
 
 def owner_use(at: int, job: int = 7) -> OwnerUse:
-    return OwnerUse(at=at, owner=ANN, card="GPU-0", job=job, charged=30.0, active=20.0, held=10.0, peak=at)
+    return OwnerUse(at=at, owner=ANN, uuid="GPU-0", job=job, charged=30.0, active=20.0, held=10.0, peak=at)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def path(tmp_path):
 def ledger(path):
     ledger = Ledger(path)
     with ledger.write():
-        ledger.add_cards([CARD])
+        ledger.add_gpus([CARD])
     yield ledger
     ledger.close()
 
@@ -136,7 +136,7 @@ def test_minutes_add_up_to_hours_and_these_to_days(ledger, reader):
     with ledger.write():
         for at in (3600, 3660, 7140):
             foreign = ForeignUse(
-                **{"at": at, "card": "GPU-0", "user": "eve", "command": "python", "pid": 9, "peak": at},
+                **{"at": at, "uuid": "GPU-0", "user": "eve", "command": "python", "pid": 9, "peak": at},
                 **{"since": at, "until": at + 60, "seconds": 60.0},
             )
             waits = WaitingRecord(
@@ -145,7 +145,7 @@ def test_minutes_add_up_to_hours_and_these_to_days(ledger, reader):
             ledger.add_minute(
                 Minute(
                     at=at,
-                    cards=(card_use(at),),
+                    gpus=(gpu_use(at),),
                     owners=(owner_use(at), owner_use(at, 8)),
                     foreign=(foreign,),
                     demand=(waits,),
@@ -154,8 +154,8 @@ def test_minutes_add_up_to_hours_and_these_to_days(ledger, reader):
         ledger.roll(HOUR, 3600, 7200)
         ledger.roll(DAY, 0, 86_400)
     for span, at in ((HOUR, 3600), (DAY, 0)):
-        (card,) = reader.card_uses(span, 0, 86_400)
-        assert (card.at, card.sampled, card.active, card.held, card.free, card.peak) == (
+        (gpu,) = reader.gpu_uses(span, 0, 86_400)
+        assert (gpu.at, gpu.sampled, gpu.active, gpu.held, gpu.free, gpu.peak) == (
             at,
             180,
             60,
@@ -174,22 +174,22 @@ def test_minutes_add_up_to_hours_and_these_to_days(ledger, reader):
 
 def test_an_hour_that_is_summed_twice_is_not_counted_twice(ledger, reader):
     with ledger.write():
-        ledger.add_minute(Minute(at=0, cards=(card_use(0),)))
+        ledger.add_minute(Minute(at=0, gpus=(gpu_use(0),)))
         ledger.roll(HOUR, 0, 3600)
         ledger.roll(HOUR, 0, 3600)
-    assert [use.sampled for use in reader.card_uses(HOUR, 0, 3600)] == [60.0]
+    assert [use.sampled for use in reader.gpu_uses(HOUR, 0, 3600)] == [60.0]
 
 
 def test_an_unmeasured_value_stays_unknown_in_every_sum(ledger, reader):
     with ledger.write():
-        ledger.add_minute(Minute(at=0, cards=(card_use(0),), owners=(owner_use(0),)))
+        ledger.add_minute(Minute(at=0, gpus=(gpu_use(0),), owners=(owner_use(0),)))
         ledger.roll(HOUR, 0, 3600)
-    (card,) = reader.card_uses(HOUR, 0, 3600)
-    assert (card.energy, card.temperature) == (None, None)
+    (gpu,) = reader.gpu_uses(HOUR, 0, 3600)
+    assert (gpu.energy, gpu.temperature) == (None, None)
 
 
 def test_events_of_health_warnings_and_gaps_are_read_back(ledger, reader):
-    event = HealthEvent(at=5.0, card="GPU-0", kind="xid", detail="79")
+    event = HealthEvent(at=5.0, uuid="GPU-0", kind="xid", detail="79")
     warned = Warned(at=6.0, job=7, policy="idle", finding="no process", action="warning 1")
     with ledger.write():
         ledger.add_health([event, event])
@@ -202,7 +202,7 @@ def test_events_of_health_warnings_and_gaps_are_read_back(ledger, reader):
 
 
 def test_a_failed_transaction_leaves_nothing_behind(ledger, reader):
-    unknown = Minute(at=0, cards=(GpuUseRecord(at=0, card="GPU-9", sampled=60.0),))
+    unknown = Minute(at=0, gpus=(GpuUseRecord(at=0, uuid="GPU-9", sampled=60.0),))
 
     def write():
         with ledger.write():

@@ -39,41 +39,41 @@ def test_two_cards_that_nvlink_joins_are_given_together():
 
 
 def test_nvlink_is_nearer_than_a_switch_and_a_switch_than_a_socket():
-    cards = linked(6, (0, 1, Near.SOCKET), (2, 3, Near.SWITCH), (4, 5, Near.NVLINK))
-    assert given_to(cards, 2) == [4, 5]
-    assert given_to(cards, 2, held=[5]) == [2, 3]
-    assert given_to(cards, 2, held=[5, 2]) == [0, 1]
+    gpus = linked(6, (0, 1, Near.SOCKET), (2, 3, Near.SWITCH), (4, 5, Near.NVLINK))
+    assert given_to(gpus, 2) == [4, 5]
+    assert given_to(gpus, 2, held=[5]) == [2, 3]
+    assert given_to(gpus, 2, held=[5, 2]) == [0, 1]
 
 
 def test_the_slowest_way_counts_first():
-    cards = linked(6, (0, 1, Near.NVLINK), *group(0, 3, 4, 5, how=Near.SWITCH))
-    assert given_to(cards, 3) == [3, 4, 5]
+    gpus = linked(6, (0, 1, Near.NVLINK), *group(0, 3, 4, 5, how=Near.SWITCH))
+    assert given_to(gpus, 3) == [3, 4, 5]
 
 
 def test_one_slow_way_spoils_two_fast_ones():
-    cards = linked(6, (0, 1, Near.NVLINK), (0, 2, Near.NVLINK), *group(0, 3, 4, 5, how=Near.SOCKET))
-    assert nearest(cards, 3) == [3, 4, 5]
+    gpus = linked(6, (0, 1, Near.NVLINK), (0, 2, Near.NVLINK), *group(0, 3, 4, 5, how=Near.SOCKET))
+    assert nearest(gpus, 3) == [3, 4, 5]
 
 
 def test_of_equal_groups_the_one_with_the_fewest_other_ties_is_taken():
-    cards = linked(5, *group(0, 0, 1, 2), (3, 4, Near.NVLINK))
-    assert nearest(cards, 2) == [3, 4]
+    gpus = linked(5, *group(0, 0, 1, 2), (3, 4, Near.NVLINK))
+    assert nearest(gpus, 2) == [3, 4]
 
 
 def test_a_pair_is_not_taken_out_of_a_group_of_four_if_there_is_a_pair():
-    cards = linked(6, *group(0, 0, 1, 2, 3), (4, 5, Near.NVLINK))
-    assert given_to(cards, 2) == [4, 5]
-    assert given_to(cards, 4) == [0, 1, 2, 3]
+    gpus = linked(6, *group(0, 0, 1, 2, 3), (4, 5, Near.NVLINK))
+    assert given_to(gpus, 2) == [4, 5]
+    assert given_to(gpus, 4) == [0, 1, 2, 3]
 
 
 def test_one_whole_card_is_not_taken_out_of_a_pair_if_there_is_a_single_one():
-    cards = linked(4, (0, 1, Near.NVLINK), (2, 3, Near.NVLINK))
-    assert given_to(cards, 1, held=[3]) == [2]
+    gpus = linked(4, (0, 1, Near.NVLINK), (2, 3, Near.NVLINK))
+    assert given_to(gpus, 1, held=[3]) == [2]
 
 
 def test_a_link_to_a_card_that_the_host_does_not_give_out_is_nothing():
-    cards = [replace(a_gpu(0), links=((7, 3),)), a_gpu(1), a_gpu(2)]
-    assert nearest(cards, 2) == [0, 1]
+    gpus = [replace(a_gpu(0), links=((7, 3),)), a_gpu(1), a_gpu(2)]
+    assert nearest(gpus, 2) == [0, 1]
 
 
 ties = st.lists(
@@ -91,7 +91,7 @@ def test_every_group_has_as_many_different_cards_as_were_asked_for(ties, number)
 
 @given(ties=ties)
 def test_no_two_other_cards_are_nearer_than_the_two_that_are_given(ties):
-    cards = linked(7, *ties)
-    near = {card.index: dict(card.links) for card in cards}
-    one, other = nearest(cards, 2)
+    gpus = linked(7, *ties)
+    near = {gpu.index: dict(gpu.links) for gpu in gpus}
+    one, other = nearest(gpus, 2)
     assert near[one].get(other, 0) == max(max(by.values(), default=0) for by in near.values())

@@ -67,7 +67,7 @@ def test_instances_take_the_place_of_their_card():
         (112, "1g.5gb", 5, True, True),
     ]
     place = MigInstance(
-        profile="3g.20gb", card=1, parent=simulated.uuid(1), gpu_instance=1, compute_instance=0
+        profile="3g.20gb", gpu=1, parent=simulated.uuid(1), gpu_instance=1, compute_instance=0
     )
     assert (gpus[1].mig, gpus[1].model) == (place, "A100-SXM4-40GB MIG 3g.20gb")
     assert simulated.is_simulated(gpus[1].uuid)
@@ -186,7 +186,7 @@ def test_slurm_names_an_instance_by_model_and_profile():
 
 
 def an_instance(index, letter):
-    place = MigInstance(profile="1g.5gb", card=0)
+    place = MigInstance(profile="1g.5gb", gpu=0)
     model = "A100 MIG 1g.5gb"
     return Gpu(index=index, uuid=f"MIG-{letter}", mig=place, model=model, total=5 * GIB, is_unit=True)
 
@@ -266,9 +266,9 @@ def test_a_fence_on_one_device_has_number_0_and_on_several_instances_their_uuids
 
 def test_the_efficiency_of_users_leaves_instances_out():
     ann = Owner(uid=1, user="ann")
-    on_card = OwnerUse(at=0, owner=ann, card="GPU-a", charged=50.0, used=25.0)
-    on_instance = OwnerUse(at=0, owner=ann, card="MIG-a", charged=100.0)
-    facts = SimpleNamespace(cards=(), uses=(on_card, on_instance), jobs=(), waits=(), unused=())
+    on_gpu = OwnerUse(at=0, owner=ann, uuid="GPU-a", charged=50.0, used=25.0)
+    on_instance = OwnerUse(at=0, owner=ann, uuid="MIG-a", charged=100.0)
+    facts = SimpleNamespace(gpus=(), uses=(on_gpu, on_instance), jobs=(), waits=(), unused=())
     (group,) = groups_of(facts, "user")
     assert (group.charged, group.used, group.measured) == (150.0, 25.0, 50.0)
 
@@ -387,7 +387,7 @@ print(json.dumps([about(nvml.nvmlDeviceGetHandleByIndex(at)) for at in range(cou
 
 @pytest.mark.compiler
 def test_a_job_sees_its_instance_and_no_other(driver, tmp_path):
-    driver.cards(*CARDS)
+    driver.gpus(*CARDS)
     bare = {**os.environ, **driver.env}
     own = make_job(driver, tmp_path / "job", [(CARDS[2], 20 * GIB)]).environment()
 
@@ -402,7 +402,7 @@ def test_a_job_sees_its_instance_and_no_other(driver, tmp_path):
 
 @pytest.mark.compiler
 def test_the_hook_holds_a_process_to_its_part_of_an_instance(driver, tmp_path):
-    driver.cards(*CARDS)
+    driver.gpus(*CARDS)
     job = make_job(driver, tmp_path / "job", [(CARDS[2], 8 * GIB)])
     said = job.run("total", "alloc 7G", "alloc 2G", CUDA_VISIBLE_DEVICES=CARDS[2].uuid)
     assert [line[:2] for line in said] == [(0, 8 * GIB), (0,), (2,)]

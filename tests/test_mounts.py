@@ -110,9 +110,9 @@ def test_a_cards_node_is_found_by_its_address_and_not_by_its_index(tmp_path):
         folder = tmp_path / "gpus" / address
         folder.mkdir(parents=True)
         (folder / "information").write_text(f"Model: \t X\nDevice Minor: \t {minor}\n")
-    cards = [a_gpu(0, pci="00000000:1B:00.0"), a_gpu(1, pci="00000000:3B:00.0"), a_gpu(2)]
-    found = nodes_of(cards, about=tmp_path, devices=Path("/dev"))
-    assert found == {cards[0].uuid: ("/dev/nvidia3",), cards[1].uuid: ("/dev/nvidia0",)}
+    gpus = [a_gpu(0, pci="00000000:1B:00.0"), a_gpu(1, pci="00000000:3B:00.0"), a_gpu(2)]
+    found = nodes_of(gpus, about=tmp_path, devices=Path("/dev"))
+    assert found == {gpus[0].uuid: ("/dev/nvidia3",), gpus[1].uuid: ("/dev/nvidia0",)}
 
 
 def test_the_drivers_control_is_no_card(tmp_path):

@@ -167,7 +167,7 @@ class World:
         self.path, self.wall, self.keys = path, 1000.0, 0
         self.store = Store(":memory:")
         with self.store.write():
-            self.store.put_cards([a_gpu(0)])
+            self.store.put_gpus([a_gpu(0)])
         self.ended = {}  # id -> JobRecord, steps
         self.started = 0.0
         self.restart()

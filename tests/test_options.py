@@ -108,7 +108,7 @@ NAN = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
         (["--gpus="], f"--gpus='' {NAN}"),
         (["--gpus=0.0000001"], "--gpus=0.0000001: smallest share is 0.0001"),
         (["--gpu=1"], "unknown option --gpu; did you mean --gpus?"),
-        (["--zzzzz"], "unknown option --zzzzz"),
+        (["--z"], "unknown option --z"),
         (["-Z"], "unknown option -Z"),
         (["--a\x1bb"], "unknown option '--a\\x1bb'"),
         (["--time"], "--time needs a value"),

@@ -58,7 +58,7 @@ def test_the_queue_refuses_holds_beyond_the_factor():
     world.settle()
     assert [hold.share for hold in world.holds()] == [WHOLE, WHOLE]
     with world.store.write():
-        world.store.put_cards([a_gpu(0, capacity=15_000)])
+        world.store.put_gpus([a_gpu(0, capacity=15_000)])
     with pytest.raises(sqlite3.IntegrityError, match="held beyond what it has"):
         world.store._db.execute("UPDATE hold SET share = 9000 WHERE job = 1")
 

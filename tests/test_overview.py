@@ -124,28 +124,28 @@ MINUTES = st.lists(st.tuples(st.integers(0, 600), st.integers(0, 2), PARTS), max
 def _written(path, minutes):
     """Write minutes of up to three cards; return the seconds of each class, and what owners were charged."""
     owner, slow, begin = Owner(uid=1, user="ann"), Counter(), int(history.ts(history.at(2026, 11, 10)))
-    cards = [
+    gpus = [
         GpuRecord(uuid=f"GPU-{at}", gpu=at, model="A100", total=80 << 30, since=begin, until=begin + DAY)
         for at in range(3)
     ]
     ledger = Ledger(path)
     with ledger.write():
-        ledger.add_cards(cards)
-        for (minute, card), parts in {(one[0], one[1]): one[2] for one in minutes}.items():
+        ledger.add_gpus(gpus)
+        for (minute, gpu), parts in {(one[0], one[1]): one[2] for one in minutes}.items():
             sampled = sum(parts) / 2
             values = [part / 2 for part in parts]
             slow.update(dict(enumerate(values)))
             names = ("active", "held", "empty", "free", "external", "down")
             use = GpuUseRecord(
                 at=begin + 60 * minute,
-                card=f"GPU-{card}",
+                uuid=f"GPU-{gpu}",
                 sampled=sampled,
                 **dict(zip(names, values, strict=True)),
             )
             mine = OwnerUse(
-                at=use.at, owner=owner, card=use.card, job=1, charged=sum(values[:3]), active=values[0]
+                at=use.at, owner=owner, uuid=use.uuid, job=1, charged=sum(values[:3]), active=values[0]
             )
-            ledger.add_minute(Minute(at=use.at, cards=(use,), owners=(mine,)))
+            ledger.add_minute(Minute(at=use.at, gpus=(use,), owners=(mine,)))
         for hour in range(begin, begin + DAY, HOUR):
             ledger.roll(HOUR, hour, hour + HOUR)
         ledger.roll(DAY, begin, begin + DAY)
@@ -179,7 +179,7 @@ def test_hours_and_days_of_a_made_history_give_the_same_sums(paths):
     sums = {}
     for span in (HOUR, DAY, MINUTE):
         sums[span] = [
-            sum(getattr(use, name) for use in reader.card_uses(span, 0, 2e9)) for name in ("active", "free")
+            sum(getattr(use, name) for use in reader.gpu_uses(span, 0, 2e9)) for name in ("active", "free")
         ]
     reader.close()
     assert sums[HOUR] == pytest.approx(sums[DAY])

@@ -134,7 +134,7 @@ def as_user(uid, act):
 
 
 def test_a_second_home_is_refused_the_cards_of_the_first_until_that_stops(driver, tmp_path):
-    driver.cards(Card("A100", 8 * GIB))
+    driver.gpus(Card("A100", 8 * GIB))
     one, two = (Host(tmp_path / name, "auto", config_of(), driver=driver) for name in ("one", "two"))
     try:
         assert one.run("fgsched", "start").status == 0

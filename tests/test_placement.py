@@ -17,14 +17,14 @@ def free(*gpus, holds=(), readings=None):
 
 
 def test_a_job_fills_the_gpu_that_is_fuller_already():
-    cards = free(a_gpu(0), a_gpu(1), holds=[Hold(gpu=1, share=3000, memory=GIB)])
-    assert place(a_demand(2000), cards, LIMITS) == (Hold(gpu=1, share=2000, memory=16 * GIB // 5),)
+    gpus = free(a_gpu(0), a_gpu(1), holds=[Hold(gpu=1, share=3000, memory=GIB)])
+    assert place(a_demand(2000), gpus, LIMITS) == (Hold(gpu=1, share=2000, memory=16 * GIB // 5),)
 
 
 def test_spread_takes_the_emptiest_card():
-    cards = free(a_gpu(0), a_gpu(1), holds=[Hold(gpu=0, share=3000, memory=GIB)])
+    gpus = free(a_gpu(0), a_gpu(1), holds=[Hold(gpu=0, share=3000, memory=GIB)])
     spread = HostLimits(cpus=1, host_memory=1, spread=True)
-    assert place(a_demand(2000), cards, spread)[0].gpu == 1
+    assert place(a_demand(2000), gpus, spread)[0].gpu == 1
 
 
 def test_whole_cards_are_given_in_order():
@@ -82,9 +82,9 @@ def test_strangers_memory_is_taken_off_and_named():
 
 
 def test_a_type_is_any_part_of_the_model_whatever_its_dashes():
-    cards = free(a_gpu(0, model="Tesla V100-SXM2"), a_gpu(1, model="NVIDIA A100 80GB"))
-    assert place(a_demand(5000, gpu_type="a100_80"), cards, LIMITS)[0].gpu == 1
-    assert place(a_demand(5000, gpu_type="v100 sxm"), cards, LIMITS)[0].gpu == 0
+    gpus = free(a_gpu(0, model="Tesla V100-SXM2"), a_gpu(1, model="NVIDIA A100 80GB"))
+    assert place(a_demand(5000, gpu_type="a100_80"), gpus, LIMITS)[0].gpu == 1
+    assert place(a_demand(5000, gpu_type="v100 sxm"), gpus, LIMITS)[0].gpu == 0
 
 
 def test_a_drained_card_takes_nobody():
@@ -107,9 +107,9 @@ def test_a_card_being_cleaned_is_the_reason_when_it_is():
 shares = st.integers(1, WHOLE)
 
 
-@given(asked=st.lists(st.tuples(shares, st.integers(0, 16 * GIB)), max_size=30), cards=st.integers(1, 5))
-def test_no_card_is_ever_given_out_twice(asked, cards):
-    left = free(*(a_gpu(index) for index in range(cards)))
+@given(asked=st.lists(st.tuples(shares, st.integers(0, 16 * GIB)), max_size=30), gpus=st.integers(1, 5))
+def test_no_card_is_ever_given_out_twice(asked, gpus):
+    left = free(*(a_gpu(index) for index in range(gpus)))
     for share, memory in asked:
         found = place(a_demand(share, memory), left, LIMITS)
         if isinstance(found, Shortfall):
@@ -120,9 +120,9 @@ def test_no_card_is_ever_given_out_twice(asked, cards):
 
 @given(share=shares, taken=st.lists(shares, min_size=1, max_size=4))
 def test_what_is_refused_really_does_not_fit(share, taken):
-    cards = [Room(a_gpu(index), WHOLE - one, 16 * GIB) for index, one in enumerate(taken)]
-    found = place(a_demand(share), cards, LIMITS)
-    fits = any(room.share >= share for room in cards)
+    gpus = [Room(a_gpu(index), WHOLE - one, 16 * GIB) for index, one in enumerate(taken)]
+    found = place(a_demand(share), gpus, LIMITS)
+    fits = any(room.share >= share for room in gpus)
     assert isinstance(found, Shortfall) is not fits
 
 
@@ -133,23 +133,23 @@ def test_cards_in_doubt_take_nobody(state):
 
 def test_a_stranger_is_blamed_only_where_the_bytes_would_fit_without_him():
     seen = {0: Reading(gpu=0, used=GIB, external=GIB)}
-    cards = free(a_gpu(0), holds=[Hold(gpu=0, share=100, memory=10 * GIB)], readings=seen)
-    assert place(a_demand(100, 6 * GIB), cards, LIMITS).reason is Reason.GPU_EXTERNAL_USE
-    assert place(a_demand(100, 7 * GIB), cards, LIMITS).reason is Reason.GPU_MEMORY
+    gpus = free(a_gpu(0), holds=[Hold(gpu=0, share=100, memory=10 * GIB)], readings=seen)
+    assert place(a_demand(100, 6 * GIB), gpus, LIMITS).reason is Reason.GPU_EXTERNAL_USE
+    assert place(a_demand(100, 7 * GIB), gpus, LIMITS).reason is Reason.GPU_MEMORY
 
 
 def test_whoever_asks_for_bytes_that_are_there_lacks_the_share_and_no_stranger_is_blamed():
-    cards = [Room(a_gpu(0, memory=40 * GIB), 1500, 15 * GIB), Room(a_gpu(1), 0, 0)]
-    found = place(a_demand(memory=8 * GIB), cards, LIMITS)
+    gpus = [Room(a_gpu(0, memory=40 * GIB), 1500, 15 * GIB), Room(a_gpu(1), 0, 0)]
+    found = place(a_demand(memory=8 * GIB), gpus, LIMITS)
     assert (found.reason, found.what, found.gpu) == (Reason.RESOURCES, "share", 0)
     assert why(found) == "needs 0.2 of one GPU; GPU 0 has 0.15 left"
 
 
 def test_cleaning_is_blamed_only_where_it_would_help():
     held = [(Hold(gpu=0, share=5000, memory=GIB), True), (Hold(gpu=1, share=5000, memory=GIB), False)]
-    cards = rooms([a_gpu(0), a_gpu(1)], held, {})
-    assert place(a_demand(WHOLE), cards, LIMITS).reason is Reason.GPU_CLEANING
-    assert place(a_demand(WHOLE, gpus=2), cards, LIMITS).reason is Reason.RESOURCES
+    gpus = rooms([a_gpu(0), a_gpu(1)], held, {})
+    assert place(a_demand(WHOLE), gpus, LIMITS).reason is Reason.GPU_CLEANING
+    assert place(a_demand(WHOLE, gpus=2), gpus, LIMITS).reason is Reason.RESOURCES
 
 
 def test_a_whole_card_is_never_called_scattered():

@@ -19,8 +19,8 @@ ONE_PARTITION = Policy()
 
 
 def decide(queue, *, gpus=1, running=(), host=PLENTY, limits=LIMITS, now=0.0, policy=ONE_PARTITION):
-    cards = rooms([a_gpu(index) for index in range(gpus)], [(h, False) for r in running for h in r.holds], {})
-    return plan(Queue(queue, PriorityBasis(policy=policy)), running, cards, host, limits=limits, now=now)
+    free = rooms([a_gpu(index) for index in range(gpus)], [(h, False) for r in running for h in r.holds], {})
+    return plan(Queue(queue, PriorityBasis(policy=policy)), running, free, host, limits=limits, now=now)
 
 
 def started(decided):
@@ -52,9 +52,9 @@ def test_of_four_times_0_3_three_start_on_one_card():
 
 def test_each_partition_places_by_its_own_rule():
     policy = Policy(partitions=(Partition(name="main"), Partition(name="wide", placement="spread")))
-    for partition, card in (("main", 0), ("wide", 1)):
+    for partition, gpu in (("main", 0), ("wide", 1)):
         queue = [QueuedJob(1, a_demand(2500), partitions=(partition,))]
-        assert started(decide(queue, gpus=2, running=[running(5000, gpu=0)], policy=policy)) == {1: [card]}
+        assert started(decide(queue, gpus=2, running=[running(5000, gpu=0)], policy=policy)) == {1: [gpu]}
 
 
 def test_a_job_without_gpus_waits_for_cpus_only():
@@ -103,8 +103,8 @@ def test_a_removed_job_is_not_planned_and_may_come_back():
     queue.remove(1)
     assert len(queue) == 1
     queue.add(QueuedJob(1, a_demand(5000)))
-    cards = rooms([a_gpu(0)], [], {})
-    decided = plan(queue, [], cards, PLENTY, limits=LIMITS, now=0)
+    gpus = rooms([a_gpu(0)], [], {})
+    decided = plan(queue, [], gpus, PLENTY, limits=LIMITS, now=0)
     assert [start.job_id for start in decided.starts] == [1, 2]
 
 
@@ -217,12 +217,12 @@ jobs = st.lists(
 @given(jobs=jobs, gpus=st.integers(2, 3))
 def test_the_first_job_that_waits_starts_no_later_than_was_reserved_for_it(jobs, gpus):
     """A whole queue is run to its end; every job takes exactly its time limit."""
-    cards, cpus = [a_gpu(index) for index in range(gpus)], 6
+    host_gpus, cpus = [a_gpu(index) for index in range(gpus)], 6
     limits = HostLimits(cpus=cpus, host_memory=2**50)
     waiting = {number: QueuedJob(number, demand, limit) for number, (demand, limit) in enumerate(jobs, 1)}
     promised, busy, now = {}, {}, 0.0
     while waiting:
-        free = rooms(cards, [(hold, False) for job in busy.values() for hold in job.holds], {})
+        free = rooms(host_gpus, [(hold, False) for job in busy.values() for hold in job.holds], {})
         host = HostRoom(cpus - sum(job.demand.cpus for job in busy.values()), 2**50)
         for start in plan(
             Queue(waiting.values()), list(busy.values()), free, host, limits=limits, now=now
@@ -232,7 +232,7 @@ def test_the_first_job_that_waits_starts_no_later_than_was_reserved_for_it(jobs,
             busy[job.id] = Running(job.demand, start.holds, now + job.time_limit)
         if waiting:
             first = min(waiting)
-            free = rooms(cards, [(hold, False) for job in busy.values() for hold in job.holds], {})
+            free = rooms(host_gpus, [(hold, False) for job in busy.values() for hold in job.holds], {})
             host = HostRoom(cpus - sum(job.demand.cpus for job in busy.values()), 2**50)
             backfill = reserve(waiting[first].demand, list(busy.values()), free, host, limits=limits)
             promised.setdefault(first, backfill.at)

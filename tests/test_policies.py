@@ -39,7 +39,7 @@ def minutes(job=7, since=NOW - 3600, until=NOW, **use):
     """A use in each minute; by default a share that is charged and has no process."""
     use = {"charged": 60.0, "empty": 60.0} | use
     return [
-        OwnerUse(at=int(at), owner=OWNER, card="GPU-0", job=job, **use)
+        OwnerUse(at=int(at), owner=OWNER, uuid="GPU-0", job=job, **use)
         for at in range(int(since), int(until), 60)
     ]
 
@@ -138,11 +138,11 @@ def idle_home(tmp_path, server, action):
 def make_idle(home, job, until):
     """Write ten minutes of an idle job, before `until`."""
     ledger = Ledger(home.path / "accounts.db")
-    card = GpuRecord(uuid="GPU-x", gpu=0, model="A100", total=1, since=until - 9000, until=until)
+    gpu = GpuRecord(uuid="GPU-x", gpu=0, model="A100", total=1, since=until - 9000, until=until)
     with ledger.write():
-        ledger.add_cards([card])
+        ledger.add_gpus([gpu])
         for use in minutes(job=job, since=until - 660, until=until):
-            ledger.add_minute(Minute(at=use.at, owners=(replace(use, card="GPU-x"),)))
+            ledger.add_minute(Minute(at=use.at, owners=(replace(use, uuid="GPU-x"),)))
     ledger.close()
 
 

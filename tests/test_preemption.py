@@ -53,7 +53,7 @@ def a_policy(mode=REQUEUE, *, grace=0, exempt=0, **more):
 
 def a_scene(jobs, waits, *, policy=None, gpus=2, cpus=64):
     """`jobs`: (id, gpu, share, memory, started at, partition) of those that run."""
-    cards = [a_gpu(index) for index in range(gpus)]
+    host_gpus = [a_gpu(index) for index in range(gpus)]
     running = [
         Running(
             a_demand(share, memory), (Hold(gpu=gpu, share=share, memory=memory),), NOW + 9e5, where, id=one
@@ -61,7 +61,7 @@ def a_scene(jobs, waits, *, policy=None, gpus=2, cpus=64):
         for one, gpu, share, memory, _, where in jobs
     ]
     occupants = [Occupant(job, since, True) for job, (*_, since, _) in zip(running, jobs, strict=True)]
-    free = rooms(cards, [(job.holds[0], False) for job in running], {})
+    free = rooms(host_gpus, [(job.holds[0], False) for job in running], {})
     host = HostRoom(cpus - len(jobs), 2**40)
     queue = Queue(waits, PriorityBasis(policy=policy or a_policy(), gpus=gpus * WHOLE))
     return Snapshot(queue, running, free, host, LIMITS, NOW), occupants

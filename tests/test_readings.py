@@ -19,7 +19,7 @@ GIB = 1 << 30
 @pytest.fixture
 def fakejob(driver):
     """The pid of a process that holds memory of the fake driver's card."""
-    driver.cards(Card("A100", 40 * GIB))
+    driver.gpus(Card("A100", 40 * GIB))
     pipe, env = subprocess.PIPE, os.environ | driver.env
     with subprocess.Popen([driver.program, "-"], env=env, stdin=pipe, stdout=pipe, text=True) as one:
         one.stdin.write("alloc 1G\n")
@@ -76,13 +76,13 @@ def test_figures_that_a_card_does_not_measure_are_none(driver, fakejob, looking)
 def test_simulated_cards_show_the_load_of_their_script(tmp_path):
     script = tmp_path / "script"
     about = '{"pid": 7, "memory": "1G", "sm": 30.5, "uid": 1000, "command": "pmemd"}'
-    card = '"used": "2G", "power": 100, "clock": 900, "throttled": ["heat"]'
-    script.write_text(f'{{"0": {{"processes": [{about}], {card}}}}}')
+    gpu = '"used": "2G", "power": 100, "clock": 900, "throttled": ["heat"]'
+    script.write_text(f'{{"0": {{"processes": [{about}], {gpu}}}}}')
     now = [50.0]
-    cards = SimulatedGpus(gpus=parse("sim:2x16G"), script=script, clock=lambda: now[0])
-    first = cards.answer(READING)
+    gpus = SimulatedGpus(gpus=parse("sim:2x16G"), script=script, clock=lambda: now[0])
+    first = gpus.answer(READING)
     now[0] = 53.0
-    reading, other = (cards.answer(READING).readings[uuid(index)] for index in (0, 1))
+    reading, other = (gpus.answer(READING).readings[uuid(index)] for index in (0, 1))
     assert reading.processes == (
         GpuProcess(pid=7, memory=GIB, busy=3050),
         GpuProcess(pid=FOREIGN_PID, memory=2 * GIB),
@@ -101,8 +101,8 @@ def test_simulated_cards_show_the_load_of_their_script(tmp_path):
 def test_simulated_cards_show_the_load_that_jobs_say():
     load = parse_load("sm=80 mem=12G", gpus=(1,), pid=7)
     assert load == JobLoad(gpus=(1,), pid=7, memory=12 * GIB, busy=8000)
-    cards = SimulatedGpus(gpus=parse("sim:2x16G"), loads=JobLoads(lambda: [load]))
-    readings = cards.answer(READING).readings
+    gpus = SimulatedGpus(gpus=parse("sim:2x16G"), loads=JobLoads(lambda: [load]))
+    readings = gpus.answer(READING).readings
     assert readings[uuid(0)].processes == ()
     assert (readings[uuid(1)].processes, readings[uuid(1)].used) == (
         (GpuProcess(pid=7, memory=12 * GIB, busy=8000),),

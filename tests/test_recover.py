@@ -43,7 +43,7 @@ def a_queue(path):
     """Job 1 is over, job 2 runs, job 3 waits; the name of the queue."""
     store = Store(path)
     with store.write():
-        store.put_cards([a_gpu(0)])
+        store.put_gpus([a_gpu(0)])
         store.kept.remember("said", "something")
     first, second, _ = submit(store, 3, "first")
     runs = start(store, first)

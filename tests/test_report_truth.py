@@ -31,7 +31,7 @@ def a_week(path, processes, gaps=()):
     with history.zone():
         ledger = Ledger(path)
         with ledger.write():
-            ledger.add_cards(
+            ledger.add_gpus(
                 [GpuRecord(uuid="GPU-0", gpu=0, model="A100", total=80 * GIB, since=at(0, 0), until=at(7, 0))]
             )
         for day in range(7):
@@ -56,10 +56,10 @@ def a_minute(begin, processes, gaps):
         first, last = max(since, begin), min(until, begin + MINUTE)
         fields = {"seconds": last - first, "memory": 2.0 * GIB * (last - first), "peak": 2 * GIB}
         fields |= {"user": user, "command": command, "pid": pid, "since": first, "until": last}
-        uses.append(ForeignUse(at=begin, card="GPU-0", **fields))
+        uses.append(ForeignUse(at=begin, uuid="GPU-0", **fields))
     return Minute(
         at=begin,
-        cards=(GpuUseRecord(at=begin, card="GPU-0", sampled=MINUTE, free=MINUTE, peak=2 * GIB),),
+        gpus=(GpuUseRecord(at=begin, uuid="GPU-0", sampled=MINUTE, free=MINUTE, peak=2 * GIB),),
         foreign=tuple(uses),
     )
 
@@ -156,12 +156,12 @@ def test_a_gpu_that_came_back_while_no_controller_ran_is_not_shown_as_down(tmp_p
     with ledger.write():
         ledger.add_gap(Gap(since=at(1, 10), until=at(4, 0), why="the controller did not run"))
         for since, state in ((at(0, 0), "ok"), (at(0, 9), "suspect: Xid 79"), (at(4, 0), "ok")):
-            ledger.add_health([HealthEvent(at=since, card="GPU-0", kind="state", detail=state)])
+            ledger.add_health([HealthEvent(at=since, uuid="GPU-0", kind="state", detail=state)])
     ledger.close()
     assert notes(path) == ["down Mon 09:00 – Tue 10:00: Xid 79, the GPU has fallen off the bus"]
 
 
 def test_a_controller_records_at_its_start_that_a_gpu_is_up():
-    look = Look(wall=1000.0, clock=1.0, cards=(GpuLook(uuid="GPU-0", size=GIB),))
+    look = Look(wall=1000.0, clock=1.0, gpus=(GpuLook(uuid="GPU-0", size=GIB),))
     (event,) = [one for one in Samples(interval=5.0, since=900.0).look(look) if isinstance(one, HealthEvent)]
     assert (event.kind, event.detail) == ("state", "ok")

@@ -40,7 +40,7 @@ from fgsched.reports.model import (
 from fgsched.reports.registry import NAMES, Wish, kind
 from fgsched.reports.text import as_text
 from fgsched.reports.waste import use_of
-from fgsched.simulate.replay import one_more_card
+from fgsched.simulate.replay import one_more_gpu
 from fgsched.submission.table import OPTIONS
 from reporting import NOW, facts_of, hostile_plan, is_expected
 from test_ledger import CARD, JOB, USAGE
@@ -221,7 +221,7 @@ def test_the_charge_of_an_account_is_weighted_and_compared_with_its_quota(paths)
 
 def test_one_more_card_is_replayed_for_each_model(paths):
     with facts_of(paths / "fortnight.db") as facts:
-        found = one_more_card(facts, Config().limits)
+        found = one_more_gpu(facts, Config().limits)
     assert [one.model for one in found] == ["A100 80GB", "RTX A6000"]
     assert {one.jobs for one in found} == {524}
     assert all(one.median <= one.median_now for one in found)
@@ -234,7 +234,7 @@ def test_one_more_card_is_replayed_for_each_model(paths):
 
 def test_a_sentence_about_a_replay_of_a_part_names_the_part(paths):
     with facts_of(paths / "fortnight.db") as facts:
-        found = one_more_card(facts, Config().limits, most=50)
+        found = one_more_gpu(facts, Config().limits, most=50)
         ran = [run for run in facts.runs(10_000)]
     latest = sorted(ran, key=lambda run: (run.ended_at, run.id))[-50:]
     with history.zone():
@@ -274,7 +274,7 @@ def test_the_waits_of_a_report_do_not_depend_on_the_query(paths):
 
 def test_without_jobs_nothing_is_replayed(paths):
     with facts_of(paths / "empty.db") as facts:
-        assert one_more_card(facts, Config().limits) == ()
+        assert one_more_gpu(facts, Config().limits) == ()
 
 
 def test_a_day_and_a_month_are_reported_too(paths):
@@ -356,8 +356,8 @@ def test_health_has_the_driver_of_the_period_and_its_changes(tmp_path):
         (9 * day, "570.4"),
     ]
     with ledger.write():
-        ledger.add_cards([replace(CARD, until=10.0 * day)])
-        ledger.add_health([HealthEvent(at=at, card=CARD.uuid, kind="driver", detail=it) for at, it in seen])
+        ledger.add_gpus([replace(CARD, until=10.0 * day)])
+        ledger.add_health([HealthEvent(at=at, uuid=CARD.uuid, kind="driver", detail=it) for at, it in seen])
     ledger.close()
 
     def driver(first, last):
@@ -378,10 +378,10 @@ def health_text(path, first, last):
 
 def test_the_reason_of_a_drained_card_is_in_the_health_report(tmp_path):
     ledger = Ledger(tmp_path / "accounts.db")
-    event = HealthEvent(at=90_000.0, card=CARD.uuid, kind="state", detail="drained: replace <the> fan")
+    event = HealthEvent(at=90_000.0, uuid=CARD.uuid, kind="state", detail="drained: replace <the> fan")
     again = replace(event, at=91_000.0)  # the next controller
     with ledger.write():
-        ledger.add_cards([replace(CARD, until=100_000.0)])
+        ledger.add_gpus([replace(CARD, until=100_000.0)])
         ledger.add_health([event, again])
     ledger.close()
     with facts_of(tmp_path / "accounts.db", Choice(since="1970-01-02", until="1970-01-03")) as facts:

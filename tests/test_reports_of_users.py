@@ -44,9 +44,9 @@ def host():
     with hosting(config=CONFIG, started=False) as one:
         made = one.path / "accounts.db"
         ledger = Ledger(made)
-        card = GpuRecord(uuid="GPU-1", gpu=0, model="A100", total=80 << 30, since=WHEN, until=WHEN + DAY)
+        gpu = GpuRecord(uuid="GPU-1", gpu=0, model="A100", total=80 << 30, since=WHEN, until=WHEN + DAY)
         with ledger.write():
-            ledger.add_cards([card])
+            ledger.add_gpus([gpu])
             ledger.add_jobs([job(900_001, "alice"), job(900_002, "bob")])
         ledger.close()
         made.chmod(0o600)

@@ -21,7 +21,7 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture
-def cards(tmp_path):
+def gpus(tmp_path):
     with living(tmp_path / "home") as one:
         yield one
 
@@ -46,68 +46,68 @@ def column(home, letter, job_id):
     return home.run("fgq", "-h", "-o", letter, "-j", job_id.out.strip()).out.strip()
 
 
-def test_a_job_that_would_run_into_a_reservation_waits_and_is_told_so(cards):
-    reserve(cards, "talk", "starttime=now+1hour", "duration=2h", f"users={ME}", "gpu=0-1")
-    waits = job(cards, "--gpus=1", "--time=3h")
-    assert column(cards, "%r", waits) == "Reservation"
-    assert column(cards, "%v", waits) == "(null)"
-    why = cards.run("fgq", "--why", waits.out.strip()).out
+def test_a_job_that_would_run_into_a_reservation_waits_and_is_told_so(gpus):
+    reserve(gpus, "talk", "starttime=now+1hour", "duration=2h", f"users={ME}", "gpu=0-1")
+    waits = job(gpus, "--gpus=1", "--time=3h")
+    assert column(gpus, "%r", waits) == "Reservation"
+    assert column(gpus, "%v", waits) == "(null)"
+    why = gpus.run("fgq", "--why", waits.out.strip()).out
     assert "would overlap reservation talk, from " in why
     assert "--time=" in why, why
     assert "starts now" in why
-    short = job(cards, "--gpus=1", "--time=30")
-    assert cards.wait(int(short.out))[0]["state"] == "COMPLETED"
-    tried = cards.run("fgsub", "--test-only", "--gpus=1", "--time=3h", "--wrap", "true")
+    short = job(gpus, "--gpus=1", "--time=30")
+    assert gpus.wait(int(short.out))[0]["state"] == "COMPLETED"
+    tried = gpus.run("fgsub", "--test-only", "--gpus=1", "--time=3h", "--wrap", "true")
     assert tried.status == 0, tried.err
     assert "to start at" in tried.out + tried.err
-    starts = cards.run("fgq", "--start", "-h").out
+    starts = gpus.run("fgq", "--start", "-h").out
     assert starts.split()[0] == waits.out.strip()
 
 
-def test_jobs_of_a_reservation_wait_for_it_and_run_in_it(cards):
-    reserve(cards, "later", "starttime=now+1hour", "duration=1h", f"users={ME}", "gpu=0")
-    early = job(cards, "--gpus=1", "--time=10", "--reservation=later")
-    assert column(cards, "%r|%v", early) == "Reservation|later"
-    assert "begins at" in cards.run("fgq", "--why", early.out.strip()).out
-    assert cards.run("fgq", "-h", "-O", "Reservation:10", "-j", early.out.strip()).out.strip() == "later"
-    assert fgctl(cards, "update", "reservation=later", "starttime=now", "duration=1h").status == 0
-    assert cards.wait(int(early.out))[0]["state"] == "COMPLETED"
+def test_jobs_of_a_reservation_wait_for_it_and_run_in_it(gpus):
+    reserve(gpus, "later", "starttime=now+1hour", "duration=1h", f"users={ME}", "gpu=0")
+    early = job(gpus, "--gpus=1", "--time=10", "--reservation=later")
+    assert column(gpus, "%r|%v", early) == "Reservation|later"
+    assert "begins at" in gpus.run("fgq", "--why", early.out.strip()).out
+    assert gpus.run("fgq", "-h", "-O", "Reservation:10", "-j", early.out.strip()).out.strip() == "later"
+    assert fgctl(gpus, "update", "reservation=later", "starttime=now", "duration=1h").status == 0
+    assert gpus.wait(int(early.out))[0]["state"] == "COMPLETED"
 
 
-def test_a_reservation_that_begins_starts_its_jobs_by_itself(cards):
-    reserve(cards, "soon", "starttime=now+2seconds", "duration=1h", f"users={ME}", "gpu=0")
-    early = job(cards, "--gpus=1", "--time=10", "--reservation=soon")
-    assert cards.wait(int(early.out))[0]["state"] == "COMPLETED"
+def test_a_reservation_that_begins_starts_its_jobs_by_itself(gpus):
+    reserve(gpus, "soon", "starttime=now+2seconds", "duration=1h", f"users={ME}", "gpu=0")
+    early = job(gpus, "--gpus=1", "--time=10", "--reservation=soon")
+    assert gpus.wait(int(early.out))[0]["state"] == "COMPLETED"
 
 
-def test_a_reservation_that_ends_lets_others_start_by_itself(cards):
-    reserve(cards, "brief", "duration=3s", "flags=maint", "gpu=0-1")
-    waits = job(cards, "--gpus=1")
-    assert cards.wait(int(waits.out))[0]["state"] == "COMPLETED"
-    assert fgctl(cards, "show", "reservation", "-o").out == ""
+def test_a_reservation_that_ends_lets_others_start_by_itself(gpus):
+    reserve(gpus, "brief", "duration=3s", "flags=maint", "gpu=0-1")
+    waits = job(gpus, "--gpus=1")
+    assert gpus.wait(int(waits.out))[0]["state"] == "COMPLETED"
+    assert fgctl(gpus, "show", "reservation", "-o").out == ""
 
 
-def test_it_is_kept_over_a_restart_and_a_reconfigure(cards):
-    reserve(cards, "kept", "duration=2h", f"users={ME}", "gpus=0.5")
-    before = fgctl(cards, "show", "reservation", "kept").out
+def test_it_is_kept_over_a_restart_and_a_reconfigure(gpus):
+    reserve(gpus, "kept", "duration=2h", f"users={ME}", "gpus=0.5")
+    before = fgctl(gpus, "show", "reservation", "kept").out
     assert "GpuFraction=0.5" in before
     assert "State=ACTIVE" in before
-    assert fgctl(cards, "reconfigure").status == 0
-    assert fgctl(cards, "show", "reservation", "kept").out == before
-    assert cards.run("fgsched", "stop").status == 0
-    assert fgctl(cards, "show", "reservation", "kept").out == before
-    waits = job(cards, "--gpus=2")
-    assert column(cards, "%r", waits) == "Reservation"
+    assert fgctl(gpus, "reconfigure").status == 0
+    assert fgctl(gpus, "show", "reservation", "kept").out == before
+    assert gpus.run("fgsched", "stop").status == 0
+    assert fgctl(gpus, "show", "reservation", "kept").out == before
+    waits = job(gpus, "--gpus=2")
+    assert column(gpus, "%r", waits) == "Reservation"
 
 
-def test_running_jobs_are_in_the_way_unless_they_are_to_be_ignored(cards):
-    runs = cards.running(share=5000)
+def test_running_jobs_are_in_the_way_unless_they_are_to_be_ignored(gpus):
+    runs = gpus.running(share=5000)
     words = ("create", "reservation=r", "duration=1h", f"users={ME}", "gpu=0")
-    refused = fgctl(cards, *words)
+    refused = fgctl(gpus, *words)
     assert refused.status == Exit.REFUSED
     assert f"jobs may still run on its GPUs when it begins: {runs}" in refused.err
-    assert fgctl(cards, *words, "flags=ignore_jobs").status == 0
-    shown = json.loads(fgctl(cards, "show", "--json", "reservation", "r").out)
+    assert fgctl(gpus, *words, "flags=ignore_jobs").status == 0
+    shown = json.loads(fgctl(gpus, "show", "--json", "reservation", "r").out)
     assert shown["reservations"][0]["flags"] == []
 
 
@@ -213,22 +213,22 @@ def test_fginfo_lists_reservations_and_marks_their_cards(home):
         assert fgctl(home, "delete", f"reservation={name}").status == 0
 
 
-def test_a_reservation_with_running_jobs_stays_and_lasts_as_long_as_they(cards):
-    reserve(cards, "busy", "duration=2h", f"users={ME}", "gpu=0")
-    runs = cards.running(share=5000, reservation="busy", time_limit=3600)
+def test_a_reservation_with_running_jobs_stays_and_lasts_as_long_as_they(gpus):
+    reserve(gpus, "busy", "duration=2h", f"users={ME}", "gpu=0")
+    runs = gpus.running(share=5000, reservation="busy", time_limit=3600)
     for words in (("delete",), ("update", "duration=10"), ("update", "gpu=0", "share=0.25")):
-        refused = fgctl(cards, words[0], "reservation=busy", *words[1:])
+        refused = fgctl(gpus, words[0], "reservation=busy", *words[1:])
         assert refused.status == Exit.REFUSED, words
-    assert f"jobs of reservation busy run: {runs}" in fgctl(cards, "delete", "reservation=busy").err
-    assert fgctl(cards, "update", "reservation=busy", "duration=3h", "users=root").status == 0
+    assert f"jobs of reservation busy run: {runs}" in fgctl(gpus, "delete", "reservation=busy").err
+    assert fgctl(gpus, "update", "reservation=busy", "duration=3h", "users=root").status == 0
 
 
-def test_a_job_whose_reservation_is_gone_says_so_and_runs_without_it(cards):
-    reserve(cards, "gone", "starttime=now+1hour", "duration=1h", f"users={ME}", "gpu=0")
-    waits = job(cards, "--gpus=1", "--time=10", "--reservation=gone")
-    other = fgctl(cards, "update", "reservation=gone", "users=nobody")
+def test_a_job_whose_reservation_is_gone_says_so_and_runs_without_it(gpus):
+    reserve(gpus, "gone", "starttime=now+1hour", "duration=1h", f"users={ME}", "gpu=0")
+    waits = job(gpus, "--gpus=1", "--time=10", "--reservation=gone")
+    other = fgctl(gpus, "update", "reservation=gone", "users=nobody")
     assert (other.status, "waits for a reservation of this name" in other.err) == (Exit.REFUSED, True)
-    assert fgctl(cards, "delete", "reservation=gone").status == 0
-    assert "has ended or was deleted" in cards.run("fgq", "--why", waits.out.strip()).out
-    assert fgctl(cards, "update", f"job={waits.out.strip()}", "reservation=").status == 0
-    assert cards.wait(int(waits.out))[0]["state"] == "COMPLETED"
+    assert fgctl(gpus, "delete", "reservation=gone").status == 0
+    assert "has ended or was deleted" in gpus.run("fgq", "--why", waits.out.strip()).out
+    assert fgctl(gpus, "update", f"job={waits.out.strip()}", "reservation=").status == 0
+    assert gpus.wait(int(waits.out))[0]["state"] == "COMPLETED"

@@ -28,7 +28,7 @@ CARDS = ("GPU-a", "GPU-b")
 ANN, BOB = Owner(uid=1, user="ann"), Owner(uid=2, user="bob")
 
 
-def a_card(*processes, uuid="GPU-a", **fields):
+def a_gpu(*processes, uuid="GPU-a", **fields):
     used = sum(one.memory for one in processes)
     foreign = sum(one.memory for one in processes if one.job is None)
     return GpuLook(
@@ -48,7 +48,7 @@ def looking(samples, *looks, interval=5.0, wall=NOON, clock=0.0):
     """The records of looks at equal intervals, each (cards, jobs) or fields of a Look."""
     found = []
     for at, one in enumerate(looks):
-        fields = one if isinstance(one, dict) else {"cards": one[0], "jobs": one[1]}
+        fields = one if isinstance(one, dict) else {"gpus": one[0], "jobs": one[1]}
         found += samples.look(Look(**{"wall": wall + at * interval, "clock": clock + at * interval} | fields))
     return found
 
@@ -97,46 +97,46 @@ def classes(use):
     ],
 )
 def test_the_time_of_a_card_is_divided_by_share(processes, jobs, found):
-    look = ((a_card(*processes),), tuple(jobs))
-    (use,) = one_minute(look, look, look).cards
+    look = ((a_gpu(*processes),), tuple(jobs))
+    (use,) = one_minute(look, look, look).gpus
     assert (use.sampled, classes(use)) == (10.0, found)
 
 
 def test_jobs_whose_charges_exceed_the_card_have_it_in_their_proportions():
-    look = ((a_card(runs(), runs(2, 0)),), (a_job(share=9000), a_job(2, 6000)))
-    (use,) = one_minute(look, look).cards
+    look = ((a_gpu(runs(), runs(2, 0)),), (a_job(share=9000), a_job(2, 6000)))
+    (use,) = one_minute(look, look).gpus
     assert classes(use) == {"active": 3.0, "held": 2.0}
 
 
 def test_a_card_that_takes_no_jobs_is_down_except_for_the_share_of_jobs_that_run():
-    look = ((a_card(runs(), state="drained"),), (a_job(share=4000),))
-    (use,) = one_minute(look, look).cards
+    look = ((a_gpu(runs(), state="drained"),), (a_job(share=4000),))
+    (use,) = one_minute(look, look).gpus
     assert classes(use) == {"active": 2.0, "down": 3.0}
 
 
 def test_a_job_whose_use_is_not_measured_counts_as_active_and_by_the_cards_utilisation_if_that_is_known():
-    unknown = ((a_card(runs(busy=None)),), (a_job(),))
-    (use,) = one_minute(unknown, unknown).cards
+    unknown = ((a_gpu(runs(busy=None)),), (a_job(),))
+    (use,) = one_minute(unknown, unknown).gpus
     assert (classes(use), use.used) == ({"active": 5.0}, 0.0)
-    known = ((a_card(runs(busy=None), utilisation=40),), (a_job(),))
-    (use,) = one_minute(known, known).cards
+    known = ((a_gpu(runs(busy=None), utilisation=40),), (a_job(),))
+    (use,) = one_minute(known, known).gpus
     assert (classes(use), use.used) == ({"active": 5.0}, 2.0)
-    idle = ((a_card(runs(busy=None), utilisation=0),), (a_job(),))
-    assert classes(one_minute(idle, idle).cards[0]) == {"held": 5.0}
+    idle = ((a_gpu(runs(busy=None), utilisation=0),), (a_job(),))
+    assert classes(one_minute(idle, idle).gpus[0]) == {"held": 5.0}
 
 
 def test_a_card_has_the_figures_of_its_looks():
-    look = {"cards": (a_card(runs(), temperature=60, throttled=("heat",), energy=0),), "jobs": (a_job(),)}
+    look = {"gpus": (a_gpu(runs(), temperature=60, throttled=("heat",), energy=0),), "jobs": (a_job(),)}
     hot = {
-        "cards": (a_card(runs(memory=8 * GIB), temperature=70, throttled=(), energy=1000),),
+        "gpus": (a_gpu(runs(memory=8 * GIB), temperature=70, throttled=(), energy=1000),),
         "jobs": (a_job(),),
     }
     assert one_minute(
-        look, hot, look | {"cards": (a_card(runs(), temperature=65, throttled=("heat",), energy=3000),)}
-    ).cards == (
+        look, hot, look | {"gpus": (a_gpu(runs(), temperature=65, throttled=("heat",), energy=3000),)}
+    ).gpus == (
         GpuUseRecord(
             at=NOON,
-            card="GPU-a",
+            uuid="GPU-a",
             sampled=10.0,
             active=10.0,
             free=0.0,
@@ -154,11 +154,11 @@ def test_a_card_has_the_figures_of_its_looks():
 
 def test_a_foreign_process_is_named_with_its_use():
     process = ProcessLook(pid=9, memory=4 * GIB, busy=1000, user="eve", command="pmemd")
-    look = ((a_card(process),), ())
+    look = ((a_gpu(process),), ())
     assert one_minute(look, look).foreign == (
         ForeignUse(
             at=NOON,
-            card="GPU-a",
+            uuid="GPU-a",
             user="eve",
             command="pmemd",
             pid=9,
@@ -194,19 +194,19 @@ def test_what_jobs_wait_for_is_summed_up():
 
 def test_the_energy_of_a_card_goes_to_the_jobs_by_their_compute_time():
     def at(energy, *processes):
-        return (a_card(*processes, energy=energy),), (a_job(share=5000), a_job(2, 5000, owner=BOB))
+        return (a_gpu(*processes, energy=energy),), (a_job(share=5000), a_job(2, 5000, owner=BOB))
 
     minute = one_minute(at(0), at(4000, runs(busy=6000), runs(2, 2000)), at(5000, runs(busy=0), runs(2, 0)))
-    assert minute.cards[0].energy == 5.0
+    assert minute.gpus[0].energy == 5.0
     assert [(one.job, one.energy) for one in minute.owners] == [(1, pytest.approx(3.0)), (2, 1.0)]
 
 
 def test_energy_without_a_counter_is_unknown_and_after_a_reset_of_the_counter_left_out():
-    look = ((a_card(runs()),), (a_job(),))
+    look = ((a_gpu(runs()),), (a_job(),))
     minute = one_minute(look, look)
-    assert (minute.cards[0].energy, minute.owners[0].energy) == (None, None)
-    minute = one_minute(*(((a_card(runs(), energy=energy),), (a_job(),)) for energy in (9000, 500, 1500)))
-    assert minute.cards[0].energy == 1.0
+    assert (minute.gpus[0].energy, minute.owners[0].energy) == (None, None)
+    minute = one_minute(*(((a_gpu(runs(), energy=energy),), (a_job(),)) for energy in (9000, 500, 1500)))
+    assert minute.gpus[0].energy == 1.0
 
 
 # jobs
@@ -215,9 +215,9 @@ def test_energy_without_a_counter_is_unknown_and_after_a_reset_of_the_counter_le
 def test_the_use_of_a_job_has_all_that_was_sampled():
     samples = Samples(5.0)
     jobs = (a_job(share=5000, started_at=NOON), a_job(2, 5000))
-    idle, busy = a_card(runs(2)), a_card(runs(memory=8 * GIB), runs(2, 2000))
-    held = a_card(runs(busy=50, memory=2 * GIB), runs(2, 2000))
-    looking(samples, *(((card,), jobs) for card in (idle, idle, busy, held, held, busy)))
+    idle, busy = a_gpu(runs(2)), a_gpu(runs(memory=8 * GIB), runs(2, 2000))
+    held = a_gpu(runs(busy=50, memory=2 * GIB), runs(2, 2000))
+    looking(samples, *(((gpu,), jobs) for gpu in (idle, idle, busy, held, held, busy)))
     assert samples.usage(1) == JobUsage(
         sampled=25.0,
         charged=12.5,
@@ -237,16 +237,16 @@ def test_the_use_of_a_job_has_all_that_was_sampled():
 
 def test_a_job_counts_from_its_start():
     samples = Samples(5.0)
-    new = (a_card(runs()),), (a_job(started_at=NOON + 3),)
-    found = looking(samples, ((a_card(),), ()), new)
+    new = (a_gpu(runs()),), (a_job(started_at=NOON + 3),)
+    found = looking(samples, ((a_gpu(),), ()), new)
     (minute,) = minutes([*found, *samples.finish()])
-    assert classes(minute.cards[0]) == {"active": 2.0, "free": 3.0}
+    assert classes(minute.gpus[0]) == {"active": 2.0, "free": 3.0}
     assert (samples.usage(1).sampled, samples.usage(1).first_process) == (2.0, 2.0)
 
 
 def test_the_end_of_a_job_has_the_class_that_it_had_before():
     samples = Samples(5.0)
-    there, ended = ((a_card(runs()),), (a_job(),)), ((a_card(),), (a_job(is_ending=True),))
+    there, ended = ((a_gpu(runs()),), (a_job(),)), ((a_gpu(),), (a_job(is_ending=True),))
     looking(samples, there, there, ended)
     (sample,) = samples.end(1, read=7, written=8)
     assert (sample.usage.active, sample.usage.empty) == (10.0, 0.0)
@@ -259,19 +259,19 @@ def test_a_process_that_has_ended_still_counts_for_its_job():
     samples = Samples(5.0)
     gone = ProcessLook(pid=101, busy=5000, has_ended=True)
     jobs = (a_job(share=5000), a_job(2, 5000))
-    looking(samples, ((a_card(runs()),), jobs), ((a_card(gone),), jobs))
+    looking(samples, ((a_gpu(runs()),), jobs), ((a_gpu(gone),), jobs))
     assert (samples.usage(1).used, samples.usage(1).active, samples.usage(2).used) == (2.5, 2.5, 0.0)
 
 
 def test_an_unknown_process_that_has_ended_belongs_to_the_only_job_of_the_card():
     samples = Samples(5.0)
     gone = ProcessLook(pid=999, busy=5000, has_ended=True)
-    looking(samples, ((a_card(),), (a_job(),)), ((a_card(gone),), (a_job(),)))
+    looking(samples, ((a_gpu(),), (a_job(),)), ((a_gpu(gone),), (a_job(),)))
     assert (samples.usage(1).used, samples.usage(1).with_process) == (2.5, 0.0)
 
 
 def test_the_sums_of_a_job_continue_those_of_an_earlier_controller():
-    look = ((a_card(runs()),), (a_job(),))
+    look = ((a_gpu(runs()),), (a_job(),))
     first = Samples(5.0)
     looking(first, look, look)
     second = Samples(5.0)
@@ -288,30 +288,30 @@ def test_the_sums_of_a_job_continue_those_of_an_earlier_controller():
 
 def test_minutes_are_finished_when_the_next_begins_and_looks_across_their_border_are_split():
     samples = Samples(5.0)
-    look = ((a_card(runs()),), (a_job(),))
+    look = ((a_gpu(runs()),), (a_job(),))
     found = looking(samples, *[look] * 14, wall=NOON + 2)
     (first,) = minutes(found)
-    assert (first.at, first.cards[0].sampled) == (NOON, 58.0)
+    assert (first.at, first.gpus[0].sampled) == (NOON, 58.0)
     assert [one.job for one in of_kind(found, JobSample)] == [1]
     (second,) = minutes(samples.finish())
-    assert (second.at, second.cards[0].sampled) == (NOON + 60, 7.0)
+    assert (second.at, second.gpus[0].sampled) == (NOON + 60, 7.0)
 
 
 def test_a_time_without_looks_is_a_gap_and_belongs_to_no_class():
     samples = Samples(5.0)
-    look = {"cards": (a_card(runs()),), "jobs": (a_job(),)}
+    look = {"gpus": (a_gpu(runs()),), "jobs": (a_job(),)}
     looking(samples, look, look)
     found = samples.look(Look(wall=NOON + 25, clock=25.0, **look))
     assert found == [Gap(since=NOON + 5, until=NOON + 25, why=LATE)]
     samples.look(Look(wall=NOON + 40, clock=40.0, **look))
     (minute,) = minutes(samples.finish())
-    assert minute.cards[0].sampled == 20.0
+    assert minute.gpus[0].sampled == 20.0
     assert samples.usage(1).sampled == 20.0
 
 
 def test_a_driver_that_does_not_answer_for_long_leaves_a_gap_and_for_a_moment_none():
     samples = Samples(5.0)
-    look, silent = {"cards": (a_card(runs()),), "jobs": (a_job(),)}, {"error": "no answer"}
+    look, silent = {"gpus": (a_gpu(runs()),), "jobs": (a_job(),)}, {"error": "no answer"}
     assert looking(samples, look, silent, silent, look) == []
     assert samples.usage(1).sampled == 15.0
     found = looking(samples, silent, silent, silent, look, wall=NOON + 20, clock=20.0)
@@ -320,31 +320,31 @@ def test_a_driver_that_does_not_answer_for_long_leaves_a_gap_and_for_a_moment_no
 
 def test_a_controller_that_starts_again_leaves_a_gap_up_to_its_first_look_and_adds_to_no_stored_minute():
     samples = Samples(5.0, since=NOON + 10)
-    look = ((a_card(runs()),), (a_job(),))
+    look = ((a_gpu(runs()),), (a_job(),))
     found = looking(samples, *[look] * 8, wall=NOON + 40)
-    state = HealthEvent(at=NOON + 40, card="GPU-a", kind="state", detail="ok")
+    state = HealthEvent(at=NOON + 40, uuid="GPU-a", kind="state", detail="ok")
     assert found == [Gap(since=NOON + 10, until=NOON + 40, why=STOPPED), state]
     (minute,) = minutes(samples.finish())
-    assert (minute.at, minute.cards[0].sampled) == (NOON + 60, 15.0)
+    assert (minute.at, minute.gpus[0].sampled) == (NOON + 60, 15.0)
     assert samples.usage(1).sampled == 35.0
 
 
 @pytest.mark.parametrize("step", [-7, -3600, -86_400 * 365])
 def test_a_clock_that_is_set_back_changes_no_sum_of_a_job_and_no_minute_gets_longer(step):
     samples = Samples(5.0)
-    look = ((a_card(runs()),), (a_job(),))
+    look = ((a_gpu(runs()),), (a_job(),))
     found = looking(samples, *[look] * 10)
     found += looking(samples, *[look] * 10, wall=NOON + 50 + step, clock=50.0)
     found += samples.finish()
     assert samples.usage(1).sampled == 95.0
-    assert all(minute.cards[0].sampled <= 60 for minute in minutes(found))
+    assert all(minute.gpus[0].sampled <= 60 for minute in minutes(found))
     first = next(minute for minute in minutes(found) if minute.at == NOON)
-    assert first.cards[0].sampled >= 45.0
+    assert first.gpus[0].sampled >= 45.0
 
 
 def test_a_clock_that_is_set_forward_leaves_a_gap():
     samples = Samples(5.0)
-    look = ((a_card(runs()),), (a_job(),))
+    look = ((a_gpu(runs()),), (a_job(),))
     looking(samples, look, look)
     found = looking(samples, look, wall=NOON + 3610, clock=10.0)
     assert of_kind(found, Gap) == [Gap(since=NOON + 5, until=NOON + 3605, why=FORWARD)]
@@ -356,8 +356,8 @@ def test_a_clock_that_is_set_forward_leaves_a_gap():
 
 def test_changes_of_a_cards_health_are_events():
     samples = Samples(5.0)
-    sick = a_card(state="drained", ecc=2, remap="pending", xids=(48, 48), throttled=("power", "heat"))
-    found = looking(samples, ((a_card(ecc=1),), ()), ((sick,), ()), ((sick,), ()))
+    sick = a_gpu(state="drained", ecc=2, remap="pending", xids=(48, 48), throttled=("power", "heat"))
+    found = looking(samples, ((a_gpu(ecc=1),), ()), ((sick,), ()), ((sick,), ()))
     at = NOON + 5
     assert [(one.at, one.kind, one.detail) for one in of_kind(found, HealthEvent)] == [
         (at, "state", "drained"),
@@ -371,8 +371,8 @@ def test_changes_of_a_cards_health_are_events():
 
 def test_the_reason_of_a_state_is_an_event_with_it_also_in_the_first_look():
     samples = Samples(5.0)
-    down = a_card(state="drained", why="replace the fan")
-    found = looking(samples, ((down,), ()), ((a_card(),), ()), ((down,), ()))
+    down = a_gpu(state="drained", why="replace the fan")
+    found = looking(samples, ((down,), ()), ((a_gpu(),), ()), ((down,), ()))
     assert [(one.at, one.kind, one.detail) for one in of_kind(found, HealthEvent)] == [
         (NOON, "state", "drained: replace the fan"),
         (NOON + 5, "state", "ok"),
@@ -386,7 +386,7 @@ def test_the_version_of_the_driver_is_recorded_at_the_begin_and_when_it_changes(
     found = [
         record
         for at, version in enumerate(versions)
-        for record in samples.look(Look(wall=NOON + at, clock=at, cards=(a_card(),), driver=version))
+        for record in samples.look(Look(wall=NOON + at, clock=at, gpus=(a_gpu(),), driver=version))
     ]
     assert [(one.at, one.kind, one.detail) for one in of_kind(found, HealthEvent)] == [
         (NOON, "driver", "550.54"),
@@ -416,10 +416,10 @@ JOBS = st.lists(
 STEP = st.tuples(st.floats(0.1, 22), st.lists(CARD, min_size=2, max_size=2), JOBS, st.booleans())
 
 
-def seen(wall, clock, cards, jobs):
+def seen(wall, clock, gpus, jobs):
     """A look of generated figures."""
     made = []
-    for uuid, (processes, state, energy, utilisation) in zip(CARDS, cards, strict=True):
+    for uuid, (processes, state, energy, utilisation) in zip(CARDS, gpus, strict=True):
         own = [
             ProcessLook(
                 pid=pid,
@@ -432,7 +432,7 @@ def seen(wall, clock, cards, jobs):
             for pid, job, size, busy, ended in processes
             if job is None or job in {one[0] for one in jobs}
         ]
-        made.append(a_card(*own, uuid=uuid, state=state, energy=energy, utilisation=utilisation))
+        made.append(a_gpu(*own, uuid=uuid, state=state, energy=energy, utilisation=utilisation))
     there = tuple(
         JobLook(
             id=job,
@@ -442,7 +442,7 @@ def seen(wall, clock, cards, jobs):
         )
         for job, one, other, age in jobs
     )
-    return Look(wall=wall, clock=clock, cards=tuple(made), jobs=there)
+    return Look(wall=wall, clock=clock, gpus=tuple(made), jobs=there)
 
 
 def close(one, other):
@@ -453,28 +453,28 @@ def close(one, other):
 def test_classes_add_up_to_the_sampled_time_and_jobs_to_their_cards(steps):
     samples, wall, clock, counted = Samples(5.0), float(NOON), 0.0, 0.0
     found = []
-    for at, (pause, cards, jobs, is_lost) in enumerate(steps):
+    for at, (pause, gpus, jobs, is_lost) in enumerate(steps):
         wall, clock = wall + pause, clock + pause
-        look = Look(wall=wall, clock=clock, error="lost") if is_lost else seen(wall, clock, cards, jobs)
+        look = Look(wall=wall, clock=clock, error="lost") if is_lost else seen(wall, clock, gpus, jobs)
         last = samples._last
         found += samples.look(look)
         if last is not None and not is_lost and look.clock - last.clock <= 15:
             counted += look.clock - last.clock
-        assert at == 0 or all(len(minute.cards) == 2 for minute in minutes(found))
+        assert at == 0 or all(len(minute.gpus) == 2 for minute in minutes(found))
     found += samples.finish()
     whole, of_jobs = Counter(), Counter()
     for minute in minutes(found):
-        for card in minute.cards:
-            own = [one for one in minute.owners if one.card == card.card]
-            foreign = [one for one in minute.foreign if one.card == card.card]
-            assert close(sum(getattr(card, name) for name in CLASSES), card.sampled)
-            assert card.sampled <= 60 + 1e-6
+        for gpu in minute.gpus:
+            own = [one for one in minute.owners if one.uuid == gpu.uuid]
+            foreign = [one for one in minute.foreign if one.uuid == gpu.uuid]
+            assert close(sum(getattr(gpu, name) for name in CLASSES), gpu.sampled)
+            assert gpu.sampled <= 60 + 1e-6
             for name in ("active", "held", "empty"):
-                assert close(sum(getattr(one, name) for one in own), getattr(card, name))
-            assert close(sum(one.used for one in own) + sum(one.used for one in foreign), card.used)
-            assert sum(one.energy or 0 for one in own) <= (card.energy or 0) + 1e-6
-            assert card.used <= card.sampled + 1e-6
-            whole["sampled"] += card.sampled
+                assert close(sum(getattr(one, name) for one in own), getattr(gpu, name))
+            assert close(sum(one.used for one in own) + sum(one.used for one in foreign), gpu.used)
+            assert sum(one.energy or 0 for one in own) <= (gpu.energy or 0) + 1e-6
+            assert gpu.used <= gpu.sampled + 1e-6
+            whole["sampled"] += gpu.sampled
             for one in own:
                 for name in ("charged", "active", "held", "empty", "used", "memory"):
                     whole[one.job, name] += getattr(one, name)
@@ -504,15 +504,15 @@ def test_the_energy_of_jobs_and_the_idle_part_are_the_cards_counter(steps):
     for at, (one, other, energy) in enumerate(steps):
         counter += energy
         idle += energy / 1000 if at and one + other == 0 else 0.0
-        card = a_card(runs(busy=one), runs(2, other), energy=counter)
+        gpu = a_gpu(runs(busy=one), runs(2, other), energy=counter)
         jobs = (a_job(share=5000), a_job(2, 5000))
-        found += samples.look(Look(wall=NOON + 5.0 * at, clock=5.0 * at, cards=(card,), jobs=jobs))
+        found += samples.look(Look(wall=NOON + 5.0 * at, clock=5.0 * at, gpus=(gpu,), jobs=jobs))
     found += samples.finish()
     total = sum(energy for _, _, energy in steps[1:]) / 1000
     of_jobs = sum(sample.usage.energy for job in (1, 2) for sample in samples.end(job))
-    of_cards = sum(card.energy for minute in minutes(found) for card in minute.cards)
+    of_gpus = sum(gpu.energy for minute in minutes(found) for gpu in minute.gpus)
     assert of_jobs + idle == pytest.approx(total, rel=1e-6, abs=1e-6)
-    assert of_cards == pytest.approx(total, rel=1e-6, abs=1e-6)
+    assert of_gpus == pytest.approx(total, rel=1e-6, abs=1e-6)
 
 
 def test_compute_time_that_no_driver_measures_is_unknown_and_never_zero():
@@ -524,12 +524,12 @@ def test_compute_time_that_no_driver_measures_is_unknown_and_never_zero():
         (busy, None, 8.0),
     ):
         samples = Samples(5.0)
-        look = ((a_card(*processes, utilisation=utilisation),), (a_job(),))
+        look = ((a_gpu(*processes, utilisation=utilisation),), (a_job(),))
         looking(samples, look, look, look)
         usage = samples.usage(1)
         assert usage.used == used
         (ended,) = samples.end(1)
         later = Samples(5.0)
         later.restore(1, ended.usage)
-        looking(later, *[((a_card(runs(), utilisation=80),), (a_job(),))] * 2)
+        looking(later, *[((a_gpu(runs(), utilisation=80),), (a_job(),))] * 2)
         assert later.usage(1).used == (None if used is None else used + 4.0)

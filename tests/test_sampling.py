@@ -28,8 +28,8 @@ def scripted(tmp_path):
     script = home.path / "cards" / "script.json"
     script.parent.mkdir()
 
-    def show(**cards):
-        script.with_suffix(".new").write_text(json.dumps(cards))
+    def show(**gpus):
+        script.with_suffix(".new").write_text(json.dumps(gpus))
         script.with_suffix(".new").rename(script)
 
     show(**{"0": {"power": 300, "temperature": 61}})
@@ -81,17 +81,17 @@ def test_the_use_of_jobs_and_gpus_reaches_the_accounts(scripted):
     home.client.ask("cancel", ids=[busy, idle])
     home.wait(busy, idle)
     reader = accounts(home)
-    uses = [one for one in reader.card_uses(MINUTE, 0, 1e12)]
+    uses = [one for one in reader.gpu_uses(MINUTE, 0, 1e12)]
     owners = list(reader.owner_uses(MINUTE, 0, 1e12))
     sampled = reader.sample(busy)
     reader.close()
-    assert {(one.card[-1], one.temperature) for one in uses} == {("0", 61), ("1", None)}
+    assert {(one.uuid[-1], one.temperature) for one in uses} == {("0", 61), ("1", None)}
     for use in uses:
         assert sum(getattr(use, name) for name in CLASSES) == pytest.approx(use.sampled)
     own = [one for one in owners if one.job == busy]
     assert sum(one.charged for one in own) == pytest.approx(sampled.charged)
     assert sum(one.energy for one in own) == pytest.approx(sampled.energy)
-    first = [one for one in uses if one.card.endswith("0")]
+    first = [one for one in uses if one.uuid.endswith("0")]
     assert sum(one.energy for one in first) == pytest.approx(300 * sum(one.sampled for one in first), rel=0.1)
 
 
@@ -192,7 +192,7 @@ def test_jobs_and_sums_survive_a_clock_that_is_set_back_while_they_are_sampled(t
     (ended,) = home.wait(job)
     assert ended["state"] == "CANCELLED"
     reader = accounts(home)
-    uses = list(reader.card_uses(MINUTE, 0, 1e12))
+    uses = list(reader.gpu_uses(MINUTE, 0, 1e12))
     kept = reader.sample(job)
     reader.close()
     first, last = min(one.at for one in uses), max(one.at for one in uses)
@@ -250,6 +250,6 @@ def test_jobs_go_on_while_the_disk_is_full_and_what_was_sampled_is_stored_later(
     assert ended["state"] == "COMPLETED"
     reader = accounts(home)
     kept, goes_on = reader.sample(job), reader.sample(other)
-    uses = [one for one in reader.card_uses(MINUTE, 0, 1e12) if one.card.endswith("0")]
+    uses = [one for one in reader.gpu_uses(MINUTE, 0, 1e12) if one.uuid.endswith("0")]
     reader.close()
     assert min(kept.sampled, goes_on.sampled, sum(one.sampled for one in uses)) >= full.sampled

@@ -117,7 +117,7 @@ def _waiting_at(moment, run, stream):
 
 def test_a_whole_card_job_in_a_later_partition_does_not_starve_behind_one_that_cannot_use_its_card():
     policy = Policy(
-        partitions=(Partition(name="a", cards=(0,)), Partition(name="b", cards=(1,), is_default=False))
+        partitions=(Partition(name="a", gpus=(0,)), Partition(name="b", gpus=(1,), is_default=False))
     )
     stream = [(second, a_demand(5000), 30, 30, "a") for second in range(200)]
     others = [(second, a_demand(5000), 30, 30, "b") for second in range(100)]
@@ -174,8 +174,8 @@ def test_nobody_takes_the_place_within_a_limit_that_the_first_job_needs(what, mo
 
 
 def decide(jobs, busy, policy, *, gpus=2):
-    cards = [a_gpu(index) for index in range(gpus)]
-    free = rooms(cards, [(hold, False) for job in busy for hold in job.holds], {})
+    host_gpus = [a_gpu(index) for index in range(gpus)]
+    free = rooms(host_gpus, [(hold, False) for job in busy for hold in job.holds], {})
     return plan(
         Queue(jobs, PriorityBasis(policy=policy)), busy, free, HostRoom(99, 2**50), limits=LIMITS, now=0.0
     )
@@ -214,7 +214,7 @@ def test_whoever_can_never_start_does_not_take_the_reservation_of_the_next():
 def test_the_share_of_a_job_that_names_memory_is_counted_as_the_card_gives_it():
     """An eighth of the large card, half of the small one."""
     policy = Policy(partitions=(Partition(name="main", per_user=Limits(share=4000)),))
-    cards = [a_gpu(0, memory=16 * GIB), a_gpu(1, memory=64 * GIB)]
+    gpus = [a_gpu(0, memory=16 * GIB), a_gpu(1, memory=64 * GIB)]
     job = QueuedJob(1, a_demand(memory=8 * GIB), 50)
     whole = [
         Running(
@@ -222,7 +222,7 @@ def test_the_share_of_a_job_that_names_memory_is_counted_as_the_card_gives_it():
         )
     ]
     for busy, starts in (([], 1), (whole, 0)):
-        free = rooms(cards, [(hold, False) for one in busy for hold in one.holds], {})
+        free = rooms(gpus, [(hold, False) for one in busy for hold in one.holds], {})
         order = PriorityBasis(policy=policy)
         decided = plan(Queue([job], order), busy, free, HostRoom(9, 2**50), limits=LIMITS, now=0.0)
         if busy:

@@ -41,8 +41,8 @@ class Scheduling(Happenings):
             assert partition.starts
             assert len(job.holds) == job.request.demand.gpus
             assert not partition.most.time or 0 < job.request.time_limit <= partition.most.time
-            assert all(not partition.cards or hold.gpu in partition.cards for hold in job.holds)
-        for index in truth.cards:
+            assert all(not partition.gpus or hold.gpu in partition.gpus for hold in job.holds)
+        for index in truth.gpus:
             here = [job for job in started if any(hold.gpu == index for hold in job.holds)]
             most = [
                 self.policy.partition(job.partition).limits(truth.limits).max_jobs_per_gpu for job in here
@@ -90,9 +90,9 @@ class Scheduling(Happenings):
         self.promise = (who, at) if at is not None and at < math.inf else None
 
     @invariant()
-    def no_card_is_over_held_and_whole_and_shared_never_mix(self):
+    def no_gpu_is_over_held_and_whole_and_shared_never_mix(self):
         truth = Truth(self.yard)
-        for index, gpu in truth.cards.items():
+        for index, gpu in truth.gpus.items():
             shares = [hold.share for hold in truth.on(index)]
             assert WHOLE not in shares or not [share for share in shares if 0 < share < WHOLE]
             assert sum(shares) <= WHOLE

@@ -140,9 +140,9 @@ def test_what_is_no_log_is_refused_with_what_is_missing(text, says):
 
 
 def test_the_same_seed_makes_the_same_jobs_and_they_ask_for_the_load():
-    one = generate(seed=3, hours=24, load=0.5, cards=4)
-    assert one == generate(seed=3, hours=24, load=0.5, cards=4)
-    assert one != generate(seed=4, hours=24, load=0.5, cards=4)
+    one = generate(seed=3, hours=24, load=0.5, gpus=4)
+    assert one == generate(seed=3, hours=24, load=0.5, gpus=4)
+    assert one != generate(seed=4, hours=24, load=0.5, gpus=4)
     asked = sum(task.lasts * task.demand.gpus * task.demand.share / WHOLE for task in one.tasks)
     assert 0.5 <= asked / (24 * 3600 * 4) < 0.75
     assert max(task.demand.gpus for task in one.tasks) <= 4
@@ -238,7 +238,7 @@ def test_the_cards_of_the_running_controller_are_those_that_others_are_added_to(
 def test_cards_that_are_added_are_near_to_each_other_and_to_no_others(monkeypatch):
     monkeypatch.delenv("FG_DEVICES", raising=False)
     config = Config(devices="sim:2x16G:V100:nvlink")
-    links = [gpu.links for gpu in simulating._cards("+2x80G:A100:switch", config)]
+    links = [gpu.links for gpu in simulating._gpus("+2x80G:A100:switch", config)]
     assert links == [((1, 3),), ((0, 3),), ((3, 2),), ((2, 2),)]
 
 

@@ -17,8 +17,8 @@ def scripted(tmp_path):
     script.parent.mkdir()
     script.write_text("{}")
 
-    def show(**cards):
-        script.with_suffix(".new").write_text(json.dumps(cards))
+    def show(**gpus):
+        script.with_suffix(".new").write_text(json.dumps(gpus))
         script.with_suffix(".new").rename(script)
 
     home.run("fgq", "-h", env={"FG_SIM_SCRIPT": str(script)})
@@ -49,8 +49,8 @@ def test_a_card_that_does_not_answer_is_suspect_and_the_other_goes_on(scripted):
     job = home.submit(share=5000)
     home.wait(job)
     record = home.job(job)
-    assert [card["gpu"] for card in record["allocated"]] == [1]
-    states = {card["index"]: (card["state"], card["note"]) for card in home.gpus()}
+    assert [gpu["gpu"] for gpu in record["allocated"]] == [1]
+    states = {gpu["index"]: (gpu["state"], gpu["note"]) for gpu in home.gpus()}
     assert states == {0: ("suspect", "GPU is lost"), 1: ("ok", "")}
     doctor = home.run("fgsched", "doctor")
     assert "WARN GPU states  GPU 0 is suspect: GPU is lost" in doctor.lines
@@ -79,9 +79,9 @@ def test_a_card_with_errors_is_drained_and_who_fails_on_it_runs_elsewhere(script
     home.wait(job)
     record = home.job(job)
     assert (record["state"], record["restarts"]) == ("COMPLETED", 1)
-    assert [card["gpu"] for card in record["allocated"]] == [1]
-    gpu, state, user, since, *why = home.run("fginfo", "-R", "-h").out.split()
-    assert (gpu, state, user) == ("0", "drain", "watchdog")
+    assert [place["gpu"] for place in record["allocated"]] == [1]
+    index, state, user, since, *why = home.run("fginfo", "-R", "-h").out.split()
+    assert (index, state, user) == ("0", "drain", "watchdog")
     assert since.startswith("20")
     assert " ".join(why) == said
     show()

@@ -100,7 +100,7 @@ GIVEN = {
     "update_partition": lambda job: {"name": "p", "values": {"gpus": "0.5"}},
     "delete_partition": lambda job: {"name": "p"},
     "create_reservation": lambda job: {
-        **{"name": "r", "start": 10**10, "end": 10**10 + 60, "count": 1, "share": 5000, "cards": []},
+        **{"name": "r", "start": 10**10, "end": 10**10 + 60, "count": 1, "share": 5000, "gpus": []},
         **{"users": ["x"], "groups": [], "accounts": [], "flags": ["maint"]},
     },
     "update_reservation": lambda job: {"name": "r", "start": 10**10, "end": 10**10 + 60, "users": ["x"]},

@@ -116,11 +116,11 @@ def test_a_region_that_the_job_puts_in_place_of_its_own_is_not_read(spawner, tmp
 
 def test_peak_and_refusals_are_read_from_the_region(spawner):
     region = pytest.importorskip("fgshim.region", reason="the region module is not built")
-    cards = [(index, f"GPU-{index:08x}-0000-0000-0000-000000000000", 1 << 30) for index in range(2)]
-    data = bytearray(region.pack(1, 1, cards))
-    for card, (peak, refused) in enumerate([(5000, 2), (7000, 3)]):
-        struct.pack_into("<QQ", data, FIRST_CARD + 80 * card + 32, peak, refused)
-        struct.pack_into("<QQ", data, FIRST_CARD + 80 * card + 56, 100 + card, 200 + card)
+    gpus = [(index, f"GPU-{index:08x}-0000-0000-0000-000000000000", 1 << 30) for index in range(2)]
+    data = bytearray(region.pack(1, 1, gpus))
+    for gpu, (peak, refused) in enumerate([(5000, 2), (7000, 3)]):
+        struct.pack_into("<QQ", data, FIRST_CARD + 80 * gpu + 32, peak, refused)
+        struct.pack_into("<QQ", data, FIRST_CARD + 80 * gpu + 56, 100 + gpu, 200 + gpu)
     result = spawner.launch("#!/bin/sh\n", region=bytes(data), region_size=region.SIZE).result()
     assert (result.peak, result.refusals) == (7000, 5)
     assert (result.refusing, result.asked, result.held) == (1, 101, 201)

@@ -96,9 +96,9 @@ def driver(built_driver, place):
 @pytest.fixture
 def fenced(driver, place):
     """What a launch says of a job of nobody's that may hold 1 GiB of a card of 8 GiB."""
-    (card,) = driver.cards(Card(memory=8 * GIB))
+    (gpu,) = driver.gpus(Card(memory=8 * GIB))
     driver.state.chmod(0o666)
-    head = region.pack(1, 1, [(0, card.uuid, GIB)])
+    head = region.pack(1, 1, [(0, gpu.uuid, GIB)])
     return {
         **NO_OWNER,
         "cwd": str(place / "home"),

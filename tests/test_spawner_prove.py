@@ -23,7 +23,7 @@ def started(spawner, driver):
     """started(…) -> a job that is to be proved, under the fake driver; `env`: beside what it needs."""
     if not fgshim.library().exists():
         pytest.skip("the hook is not built: run setup.py build_ext --inplace")
-    driver.cards(fakecuda.Card())
+    driver.gpus(fakecuda.Card())
 
     def start(*, env=None, first="", behind="", flags=PROVE_FENCE, hook=None, made=None):
         link = spawner.run / "job/1.1/libfgshim.so"

@@ -254,22 +254,22 @@ def test_users_beyond_the_first_are_summed(tmp_path):
     ledger = Ledger(path)
     count = MOST_USERS + 20
     with ledger.write():
-        ledger.add_cards(
+        ledger.add_gpus(
             [GpuRecord(uuid="GPU-0", gpu=0, model="A100", total=80 * GIB, since=begin, until=begin + 60)]
         )
         owners = tuple(
             OwnerUse(
                 at=begin,
                 owner=Owner(uid=at, user=f"u{at}", partition="gpu"),
-                card="GPU-0",
+                uuid="GPU-0",
                 job=at,
                 charged=1.0,
                 active=1.0,
             )
             for at in range(1, count + 1)
         )
-        card = GpuUseRecord(at=begin, card="GPU-0", sampled=60, active=60)
-        ledger.add_minute(Minute(at=begin, cards=(card,), owners=owners))
+        gpu = GpuUseRecord(at=begin, uuid="GPU-0", sampled=60, active=60)
+        ledger.add_minute(Minute(at=begin, gpus=(gpu,), owners=owners))
         ledger.roll(3600, begin, begin + 3600)
         ledger.roll(86_400, begin, begin + 86_400)
     ledger.close()
@@ -290,16 +290,16 @@ def with_days(path, seconds):
     ledger, owner = Ledger(path), Owner(uid=1, user="ann", partition="gpu")
     times = {"submitted_at": 1.0, "eligible_at": 1.0, "started_at": 2.0}
     with ledger.write():
-        ledger.add_cards(
+        ledger.add_gpus(
             [GpuRecord(uuid="GPU-0", gpu=0, model="A100", total=1, since=DAYS[0], until=DAYS[-1])]
         )
         for job, at in enumerate(DAYS, 1):
             about = {"owner": owner, "name": "x", "state": "FAILED", "reason": "None", **times}
             ledger.add_jobs([an_ended_job(id=job, ended_at=at + 9.0, **about)])
             use = {"active": seconds, "used": seconds / 3}
-            card = GpuUseRecord(at=at, card="GPU-0", sampled=60, energy=0.1, **use)
-            own = OwnerUse(at=at, owner=owner, card="GPU-0", job=job, charged=1.0, **use)
-            ledger.add_minute(Minute(at=at, cards=(card,), owners=(own,)))
+            gpu = GpuUseRecord(at=at, uuid="GPU-0", sampled=60, energy=0.1, **use)
+            own = OwnerUse(at=at, owner=owner, uuid="GPU-0", job=job, charged=1.0, **use)
+            ledger.add_minute(Minute(at=at, gpus=(gpu,), owners=(own,)))
             ledger.roll(3600, at, at + 3600)
             ledger.roll(86_400, at, at + 86_400)
     return ledger
@@ -361,17 +361,17 @@ def test_the_last_minute_tells_what_a_job_does_on_each_gpu(tmp_path):
     owner = Owner(uid=1, user="ann")
     ledger = Ledger(path)
     with ledger.write():
-        ledger.add_cards(
+        ledger.add_gpus(
             GpuRecord(uuid=f"GPU-{at}", gpu=at, model="A100", total=80 * GIB, since=begin, until=begin + 120)
             for at in range(2)
         )
         for at, name in ((begin, "active"), (begin + MINUTE, "held")):
             uses = (
-                OwnerUse(at=at, owner=owner, card="GPU-0", job=7, charged=60, **{name: 60.0}),
-                OwnerUse(at=at, owner=owner, card="GPU-1", job=7, charged=60, empty=60),
+                OwnerUse(at=at, owner=owner, uuid="GPU-0", job=7, charged=60, **{name: 60.0}),
+                OwnerUse(at=at, owner=owner, uuid="GPU-1", job=7, charged=60, empty=60),
             )
-            cards = tuple(GpuUseRecord(at=at, card=f"GPU-{gpu}", sampled=60, free=60) for gpu in range(2))
-            ledger.add_minute(Minute(at=at, cards=cards, owners=uses))
+            gpus = tuple(GpuUseRecord(at=at, uuid=f"GPU-{gpu}", sampled=60, free=60) for gpu in range(2))
+            ledger.add_minute(Minute(at=at, gpus=gpus, owners=uses))
     ledger.close()
     reader = ReportReader(path)
     expected = {(7, "GPU-0"): "held-idle", (7, "GPU-1"): "reserved-empty"}

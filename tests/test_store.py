@@ -27,7 +27,7 @@ ANN = (1, 1, "ann")
 def store():
     store = Store(":memory:")
     with store.write():
-        store.put_cards([a_gpu(0), a_gpu(1)])
+        store.put_gpus([a_gpu(0), a_gpu(1)])
     yield store
     store.close()
 
@@ -588,9 +588,9 @@ def test_only_a_full_disk_leaves_the_queue_usable(store, says, is_broken):
 
 def test_a_card_that_moved_leaves_nothing_said_of_it_behind(store):
     with store.write():
-        store.mark_card(replace(a_gpu(0), state=GpuState.DRAINED, note="fan"))
-        store.put_cards([replace(a_gpu(0), index=3)])
-    assert store.card_marks()[a_gpu(0).uuid][0] is GpuState.OK
+        store.mark_gpu(replace(a_gpu(0), state=GpuState.DRAINED, note="fan"))
+        store.put_gpus([replace(a_gpu(0), index=3)])
+    assert store.gpu_marks()[a_gpu(0).uuid][0] is GpuState.OK
 
 
 def test_no_index_of_the_log_is_shared_with_other_processes(tmp_path):

@@ -42,7 +42,7 @@ def content(path):
 def filled(path, count=300):
     store = Store(path)
     with store.write():
-        store.put_cards([a_gpu(0)])
+        store.put_gpus([a_gpu(0)])
     submit(store, 1, count)
     store.close()
     return path

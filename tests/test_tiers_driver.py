@@ -30,7 +30,7 @@ class Hosting:
     made: list[Host] = field(default_factory=list)
 
     def __call__(self, more=ALL, **env):
-        self.driver.cards(Card("A100", 40 * GIB, context=CONTEXT))
+        self.driver.gpus(Card("A100", 40 * GIB, context=CONTEXT))
         host = Host(self.path, "auto", config_of(more=more), driver=self.driver, extra=env)
         self.made.append(host)
         return host

@@ -68,7 +68,7 @@ class Event(Struct, frozen=True):
             processes.append(ProcessLook(pid=7, memory=GIB, busy=busy, job=1))
         if self.foreign:
             processes.append(ProcessLook(pid=8, memory=self.foreign * GIB, busy=0, job=None, user="eve"))
-        card = GpuLook(
+        gpu = GpuLook(
             uuid="GPU-a",
             size=SIZE * GIB,
             used=sum(one.memory for one in processes),
@@ -78,7 +78,7 @@ class Event(Struct, frozen=True):
         )
         owner = Owner(uid=1, user="ann")
         job = JobLook(id=1, owner=owner, started_at=wall - 1e6, charged={"GPU-a": self.share})
-        return Look(wall=wall, clock=wall, cards=(card,), jobs=(job,) if self.share else ())
+        return Look(wall=wall, clock=wall, gpus=(gpu,), jobs=(job,) if self.share else ())
 
 
 EVENTS = st.lists(
@@ -132,7 +132,7 @@ def as_classes(parts: Counter[str]) -> dict[str, float]:
 
 def stored(reader: ReportReader, span: int) -> dict[int, dict[str, float]]:
     """Return the classes that the accounts have of each hour or day, in seconds."""
-    return {use.at: {one: getattr(use, one) for one in CLASSES} for use in reader.card_uses(span, 0, 1e10)}
+    return {use.at: {one: getattr(use, one) for one in CLASSES} for use in reader.gpu_uses(span, 0, 1e10)}
 
 
 def close(seconds: dict[str, float]) -> dict[str, float]:

@@ -99,10 +99,10 @@ def test_the_runtime_for_pytorch_has_every_function_that_pytorch_imports(torch_l
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_a_job_on_a_large_card_prints_what_a_bare_card_of_its_size_prints(host, allocator):
-    fenced = host.in_job(host.job(host.card()), "torch_client", SCENARIOS, **settings(allocator))
+    fenced = host.in_job(host.job(host.gpu()), "torch_client", SCENARIOS, **settings(allocator))
     assert fenced.status == 0, fenced.err
     assert LIMIT / MIB - 64 < host.high() <= LIMIT / MIB
-    host.card(LIMIT)
+    host.gpu(LIMIT)
     assert host.bare("torch_client", SCENARIOS, **settings(allocator)).out == fenced.out
     said = facts(fenced.out)
     assert said[0] == {"total": 1024.0, "view": [724.0, 1024.0]}
@@ -113,7 +113,7 @@ def test_a_job_on_a_large_card_prints_what_a_bare_card_of_its_size_prints(host, 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_at_random_steps_free_memory_and_the_drivers_own_count_are_the_limit(host, allocator):
-    said = in_job(host, host.job(host.card()), "fuzz", "1", "2", **settings(allocator))
+    said = in_job(host, host.job(host.gpu()), "fuzz", "1", "2", **settings(allocator))
     assert said == [{"refused": True, "wrong": [], "high": True}] * 2
 
 
@@ -135,8 +135,8 @@ def test_the_example_runs_in_a_job_of_a_controller(torch_libraries, framework_dr
 
 
 def test_the_text_of_a_refusal_names_processes_of_the_job_only(host, holder):
-    card = host.card()
-    job, other = host.job(card), host.job(card)
+    gpu = host.gpu()
+    job, other = host.job(gpu), host.job(gpu)
     stranger, neighbour = holder(other.environment(), 200), holder(job.environment(), 200)
     assert (stranger.line(), neighbour.line()) == ({"holds": [524.0, 1024.0]},) * 2
     text = in_job(host, job, "fraction")[0]["text"]
@@ -146,7 +146,7 @@ def test_the_text_of_a_refusal_names_processes_of_the_job_only(host, holder):
 
 
 def test_a_job_of_two_of_three_gpus_meets_the_limit_of_each(host):
-    large, _, third = host.driver.cards(*(Card(memory=LARGE, context=CONTEXT) for _ in range(3)))
+    large, _, third = host.driver.gpus(*(Card(memory=LARGE, context=CONTEXT) for _ in range(3)))
     said = in_job(host, host.job_of((third, LIMIT), (large, 2 * LIMIT)), "cards")
     assert said == [
         {"gpu": 0, "total": 1024, "given": 704, "refused": True},
@@ -158,7 +158,7 @@ def test_a_job_of_two_of_three_gpus_meets_the_limit_of_each(host):
 
 @pytest.mark.parametrize("allocator", ["native", "expandable"])
 def test_memory_shared_between_processes_is_counted_once(host, allocator):
-    said = in_job(host, host.job(host.card()), "share", **settings(allocator))
+    said = in_job(host, host.job(host.gpu()), "share", **settings(allocator))
     assert said == [
         {"before": [524.0, 1024.0]},
         {"child": [224.0, 1024.0], "shape": [200 * MIB]},  # less the child's own context
@@ -168,24 +168,24 @@ def test_memory_shared_between_processes_is_counted_once(host, allocator):
 
 
 def test_monitoring_functions_show_the_job_alone(host, holder):
-    card = host.card()
-    stranger = holder(host.job(card).environment(), 200)
+    gpu = host.gpu()
+    stranger = holder(host.job(gpu).environment(), 200)
     stranger.line()
-    said = in_job(host, host.job(card), "processes")
+    said = in_job(host, host.job(gpu), "processes")
     assert said == [{"used": 600.0, "listed": 1, "own": 1, "kept": 300 * MIB}]
 
 
 @pytest.mark.parametrize(("share", "times"), PACES.items())
 def test_kernels_of_a_paced_job_take_as_much_longer_as_its_share_is_smaller(host, share, times):
     """The clock is real: a job is never faster than its share allows, and a busy host makes it slower."""
-    job = host.job(host.card(), pacing=[("hard", share)])
+    job = host.job(host.gpu(), pacing=[("hard", share)])
     [said] = in_job(host, job, "launches", str(KERNELS), FAKE_CUDA_KERNEL_NS=str(KERNEL_NS))
     least = times * KERNELS * KERNEL_NS / 1e9
     assert said["seconds"] > 0.93 * least
 
 
 def test_a_second_process_in_a_full_job_is_refused_and_the_first_goes_on(host, holder):
-    job = host.job(host.card())
+    job = host.job(host.gpu())
     full = holder(job.environment(), 600)
     assert full.line() == {"holds": [124.0, 1024.0]}
     said = in_job(host, job, "first")
@@ -194,7 +194,7 @@ def test_a_second_process_in_a_full_job_is_refused_and_the_first_goes_on(host, h
 
 
 def test_memory_of_a_killed_process_is_free_for_the_next(host, holder):
-    job = host.job(host.card())
+    job = host.job(host.gpu())
     full = holder(job.environment(), 600)
     full.line()
     full.process.kill()
@@ -218,8 +218,8 @@ print(json.dumps(programs.views(str(64 << 20))))
 
 
 def test_programs_of_gpu_check_run_in_a_job(host):
-    card = host.card()
-    env = host.job(card).environment(CUDA_VISIBLE_DEVICES=card.uuid, PYTHONWARNINGS="ignore")
+    gpu = host.gpu()
+    env = host.job(gpu).environment(CUDA_VISIBLE_DEVICES=gpu.uuid, PYTHONWARNINGS="ignore")
     words = [sys.executable, "-c", GPU_CHECK, str(ROOT / "scripts/gpucheck")]
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
@@ -234,7 +234,7 @@ def test_programs_of_gpu_check_run_in_a_job(host):
 
 
 def test_without_a_driver_pytorch_sees_no_gpu_as_without_the_hook(host):
-    job = host.job(host.card())
+    job = host.job(host.gpu())
     job.env["LD_LIBRARY_PATH"] = str(host.libraries[0])
     plain = {name: text for name, text in job.environment().items() if name != "LD_PRELOAD"}
     fenced, bare = (host.run(env, "torch_client", "growth") for env in (job.environment(), plain))

@@ -68,8 +68,8 @@ def test_a_batch_script_has_the_variables_that_slurm_sets_and_no_others():
 
 
 def test_a_job_with_gpus_has_their_indices_under_slurms_names():
-    cards = {"SLURM_JOB_GPUS": "3,5", "SLURM_GPUS_ON_NODE": "2"}
-    assert slurm_of(tasks=2, share=5000) == BARE | cards | {
+    gpus = {"SLURM_JOB_GPUS": "3,5", "SLURM_GPUS_ON_NODE": "2"}
+    assert slurm_of(tasks=2, share=5000) == BARE | gpus | {
         "GPU_DEVICE_ORDINAL": "3,5",
         "ROCR_VISIBLE_DEVICES": "3,5",
     }

@@ -25,24 +25,24 @@ STATES = [state for state in GpuState if state is not GpuState.OK]
 def host(state, gpu):
     """The GPUs of the made host; one of them takes no jobs."""
     frame = Frame(at=NOW, host="hopper", gpus=CARDS, jobs=JOBS)
-    cards = [
+    gpus = [
         replace(one, free_share=WHOLE - round(WHOLE * sum(part for _, part in frame.on(one.gpu.index))))
         for one in CARDS
     ]
     return [
         replace(one, gpu=replace(one.gpu, state=state, note="Xid 79")) if one.gpu.index == gpu else one
-        for one in cards
+        for one in gpus
     ]
 
 
 @pytest.mark.parametrize("gpu", [0, 5, 7])
 @pytest.mark.parametrize("state", STATES)
 def test_a_gpu_that_takes_no_jobs_shows_its_jobs_and_its_state_in_every_view(state, gpu):
-    cards = host(state, gpu)
-    frame = Frame(at=NOW, host="hopper", gpus=cards, jobs=JOBS)
-    info = next(one for one in cards if one.gpu.index == gpu)
+    gpus = host(state, gpu)
+    frame = Frame(at=NOW, host="hopper", gpus=gpus, jobs=JOBS)
+    info = next(one for one in gpus if one.gpu.index == gpu)
     users = {job.user for job, _ in frame.on(gpu)}
-    status = state_of(Answers(gpus=cards, jobs=JOBS), {}, NOW, "hopper")
+    status = state_of(Answers(gpus=gpus, jobs=JOBS), {}, NOW, "hopper")
     now = next(one for one in status.gpus if one.gpu == gpu)
     assert {one.user for one in now.shares} == users
     assert now.down == "Xid 79"
@@ -54,7 +54,7 @@ def test_a_gpu_that_takes_no_jobs_shows_its_jobs_and_its_state_in_every_view(sta
     item = re.findall(r"(?s)<li><div class=\"id\">.*?</li>", wall_page(status))[gpu]
     assert "down: " in item
     assert all(user in item for user in users if f"{user}</bdi>" in item)
-    report = json.loads(as_json(status_report(cards, JOBS, {}, "hopper", NOW)))
+    report = json.loads(as_json(status_report(gpus, JOBS, {}, "hopper", NOW)))
     row = report["sections"][0]["parts"][0]["rows"][gpu]
     assert state.value in json.dumps(row)
     assert all(user in json.dumps(row) for user in users)
@@ -63,8 +63,8 @@ def test_a_gpu_that_takes_no_jobs_shows_its_jobs_and_its_state_in_every_view(sta
     )
     assert float(down[1]) == pytest.approx(gpu_classes(frame, info)["down"], abs=0.02)
     assert now.classes()["down"] == pytest.approx(float(down[1]))
-    (cards_down,) = [one for one in report["figures"]["items"] if one["key"] == "down"]
-    assert cards_down["number"]["value"] == pytest.approx(frame.classes()["down"], abs=0.02)
+    (gpus_down,) = [one for one in report["figures"]["items"] if one["key"] == "down"]
+    assert gpus_down["number"]["value"] == pytest.approx(frame.classes()["down"], abs=0.02)
 
 
 def pending(id, reason, priority):

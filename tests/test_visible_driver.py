@@ -28,7 +28,7 @@ def busy(host):
     """A job that has the first card, so that other jobs get the others."""
     job, fakejob = host.live("--gpus=1")
     fakejob.until_ready()
-    yield [card.uuid[4:] for card in CARDS[1:]]
+    yield [gpu.uuid[4:] for gpu in CARDS[1:]]
     host.run("fgcancel", str(job))
     host.wait(job)
 

@@ -22,25 +22,25 @@ QUICK = "[jobs]\nkill_wait = 5\n"
 
 
 @pytest.fixture
-def cards():
+def gpus():
     return [Card("A100", 40 * GIB, context=CONTEXT), Card("A100", 40 * GIB, context=CONTEXT)]
 
 
 @pytest.fixture
-def host(driver, tmp_path, cards):
+def host(driver, tmp_path, gpus):
     """Two cards of 40 GiB; the watchdog ends what it finds."""
     if not fgshim.library().exists():
         pytest.skip("the hook is not built: run setup.py build_ext --inplace")
-    with hosting(tmp_path / "home", driver, *cards, more=QUICK) as one:
+    with hosting(tmp_path / "home", driver, *gpus, more=QUICK) as one:
         yield one
 
 
 @pytest.fixture
-def mild(driver, tmp_path, cards):
+def mild(driver, tmp_path, gpus):
     """The same; the watchdog only warns."""
     if not fgshim.library().exists():
         pytest.skip("the hook is not built: run setup.py build_ext --inplace")
-    with hosting(tmp_path / "home", driver, *cards, more=f'{QUICK}[fence]\nwatchdog = "warn"\n') as one:
+    with hosting(tmp_path / "home", driver, *gpus, more=f'{QUICK}[fence]\nwatchdog = "warn"\n') as one:
         yield one
 
 
@@ -82,8 +82,8 @@ def test_the_first_job_on_a_gpu_model_is_charged_for_stacks_until_a_context_was_
     if not fgshim.library().exists():
         pytest.skip("the hook is not built: run setup.py build_ext --inplace")
     context = 518 * MIB
-    card = Card("H100", 80 * GIB, context=context, processors=132, threads=2048)
-    with hosting(tmp_path / "home", driver, card, more=QUICK) as host:
+    gpu = Card("H100", 80 * GIB, context=context, processors=132, threads=2048)
+    with hosting(tmp_path / "home", driver, gpu, more=QUICK) as host:
         _, first = host.live("--gpu-mem=8G")
         assert first.until_ready().say("info")[1:] == (8 * GIB - TAKEN - 264 * MIB, 8 * GIB)
         deadline = time.monotonic() + PATIENCE
@@ -219,7 +219,7 @@ def test_the_jobs_of_a_card_that_falls_off_the_bus_end_and_the_other_card_goes_o
     found = host.job(lost)
     assert (found["state"], found["reason"]) == ("NODE_FAIL", "GpuLost")
     assert f"GPU {gone} fell off the bus" in found["warning"]
-    assert host.card(gone)["state"] == "down"
+    assert host.gpu(gone)["state"] == "down"
     assert (host.job(kept)["state"], second.say("alloc 1G")[0]) == ("RUNNING", 0)
     host.driver.set(gone, lost=0)
     back, third = host.live("--gpus=1")
@@ -230,12 +230,12 @@ def test_the_jobs_of_a_card_that_falls_off_the_bus_end_and_the_other_card_goes_o
 def test_a_driver_that_is_gone_when_the_controller_starts_takes_no_card_away(host, tmp_path):
     running, fakejob = host.live("--gpus=1")
     fakejob.until_ready()
-    before = host.card(0)
+    before = host.gpu(0)
     assert host.run("fgsched", "stop").status == 0
     (host.path / "fgsched.toml").write_text(config_of(deadline=2, more=QUICK))  # and the next try comes soon
     host.driver.state.rename(tmp_path / "elsewhere")
     waiting, late = host.live("--gpus=2")
-    shown = host.card(0)
+    shown = host.gpu(0)
     assert (shown["state"], shown["note"]) == ("suspect", "the NVIDIA driver is not loaded")
     same = ("uuid", "model", "usable")
     assert [shown[name] for name in same] == [before[name] for name in same]
@@ -248,8 +248,8 @@ def test_a_driver_that_is_gone_when_the_controller_starts_takes_no_card_away(hos
 def test_errors_in_a_cards_memory_drain_it_and_its_job_goes_on(host):
     job, fakejob = host.live("--gpus=1")
     fakejob.until_ready()
-    card = host.job(job)["allocated"][0]["gpu"]
-    host.driver.set(card, ecc=2)
-    awaiting.until(host.path, lambda: host.card(card)["state"] == "drng")
-    assert host.card(card)["note"] == "errors in its memory that could not be corrected: 2 [watchdog]"
+    gpu = host.job(job)["allocated"][0]["gpu"]
+    host.driver.set(gpu, ecc=2)
+    awaiting.until(host.path, lambda: host.gpu(gpu)["state"] == "drng")
+    assert host.gpu(gpu)["note"] == "errors in its memory that could not be corrected: 2 [watchdog]"
     assert (host.job(job)["state"], fakejob.say("alloc 1G")[0]) == ("RUNNING", 0)

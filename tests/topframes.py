@@ -82,7 +82,7 @@ def pending(id, user, name, share, memory, reason, priority):  # noqa: PLR0917
     )
 
 
-def card(index, sm, used, heat, watts, *, note="", external=0):
+def gpu(index, sm, used, heat, watts, *, note="", external=0):
     model, total = ("A100 80GB", 80) if index < 4 else ("A6000", 48)
     gpu = Gpu(
         index=index,
@@ -115,14 +115,14 @@ def card(index, sm, used, heat, watts, *, note="", external=0):
 
 
 CARDS = [
-    card(0, 44, 18, 53, 155),
-    card(1, 74, 31, 65, 224),
-    card(2, 4, 17, 36, 58),
-    card(3, 0, 22, 33, 51, external=22 * GIB),
-    card(4, 100, 9, 79, 291),
-    card(5, None, 0, None, 0, note="Xid 94, contained ECC error"),
-    card(6, 93, 9, 75, 264),
-    card(7, 86, 35, 70, 249),
+    gpu(0, 44, 18, 53, 155),
+    gpu(1, 74, 31, 65, 224),
+    gpu(2, 4, 17, 36, 58),
+    gpu(3, 0, 22, 33, 51, external=22 * GIB),
+    gpu(4, 100, 9, 79, 291),
+    gpu(5, None, 0, None, 0, note="Xid 94, contained ECC error"),
+    gpu(6, 93, 9, 75, 264),
+    gpu(7, 86, 35, 70, 249),
 ]
 DAY = 86_400
 JOBS = [
@@ -154,11 +154,11 @@ JOBS = [
 assert set(FIELDS) <= set(protocol.JobInfo.__struct_fields__)
 
 
-def frame(cards=CARDS, jobs=JOBS, looks=20):
+def frame(gpus=CARDS, jobs=JOBS, looks=20):
     """A frame after some looks, 30 seconds apart, and their history."""
     history = LookHistory()
     for look in reversed(range(1, looks)):
         at = NOW - 30 * look
-        moved = [card(one.gpu.index, (7 * look + one.gpu.index * 13) % 101, 9, 50, 90) for one in cards]
+        moved = [gpu(one.gpu.index, (7 * look + one.gpu.index * 13) % 101, 9, 50, 90) for one in gpus]
         history.frame(moved, [], at, HOST)
-    return history.frame(cards, jobs, NOW, HOST), history
+    return history.frame(gpus, jobs, NOW, HOST), history

@@ -206,20 +206,20 @@ class Life:
 
     def _furnish(self, left: int) -> None:
         site, wall = self.site, self.site.agenda.wall
-        cards = GpuStates(
+        states = GpuStates(
             site.gpus, sampled=True, ask=self._ask, interval=site.config.interval, clean_timeout=_CLEAN
         )
         self.engine = engine = VirtualEngine(
-            self.store, site.host, cards, limits=site.config.limits, tier="shim"
+            self.store, site.host, states, limits=site.config.limits, tier="shim"
         )
         engine.disk, engine.left, self.store.engine = site.disk, left, engine
         with self.store.write():
             self.store.drop_orphan_holds()
-            marks = self.store.card_marks()
-            self.store.put_cards(site.gpus)
-            cards.restore(marks)
-            for gpu in cards.changed():
-                self.store.mark_card(gpu)
+            marks = self.store.gpu_marks()
+            self.store.put_gpus(site.gpus)
+            states.restore(marks)
+            for gpu in states.changed():
+                self.store.mark_gpu(gpu)
         engine.site.configure(site.config)
         self._run_programs()
         self._open_desks()
@@ -284,7 +284,7 @@ class Life:
     def is_settled(self) -> bool:
         """Whether no crash, answer or start of a job is on its way, and nothing is polled."""
         engine = self.engine
-        is_polled = engine.cards.is_cleaning or engine.orphans or engine.undelivered
+        is_polled = engine.gpu_states.is_cleaning or engine.orphans or engine.undelivered
         states = {job.state for job in engine.jobtable.holding.values()}
         is_awaited = self._asks or self.runner.is_busy or not states <= {JobState.RUNNING, JobState.SUSPENDED}
         return engine.left > 1000 and not is_polled and not is_awaited
@@ -365,13 +365,13 @@ class Life:
     def _look_due(self) -> float | None:
         if self._asks or not self.engine.jobtable.jobs:
             return None  # or as soon as the driver has answered
-        pause = 1.0 if self.engine.cards.is_cleaning else self.site.config.interval
+        pause = 1.0 if self.engine.gpu_states.is_cleaning else self.site.config.interval
         return max(0.0, self.looked_at + pause - self.site.agenda.now)
 
     def _look(self) -> None:
         if self._look_due() == 0.0:
             self.looked_at = self.site.agenda.now
-            self.engine.cards.ask()
+            self.engine.gpu_states.ask()
 
     def _ask(self) -> None:
         """The driver shows a moment between the question and its answer."""
@@ -379,7 +379,7 @@ class Life:
         self._asks.append(agenda.now)
 
         def looks() -> None:
-            readings, there = host.readings([gpu.index for gpu in self.site.gpus]), host.on_cards()
+            readings, there = host.readings([gpu.index for gpu in self.site.gpus]), host.on_gpus()
             agenda.after(self.site.delay(), lambda: answers(readings, there))
 
         def answers(readings: Any, there: set[int]) -> None:
@@ -390,8 +390,8 @@ class Life:
         agenda.after(self.site.delay(), looks)
 
     def _saw(self, readings: Any, there: set[int]) -> None:
-        cards, wall = self.engine.cards, self.site.agenda.wall
-        cards.saw(readings, there=there & cards.watched, now=wall)
+        states, wall = self.engine.gpu_states, self.site.agenda.wall
+        states.saw(readings, there=there & states.watched, now=wall)
         lost = {index for index, one in readings.items() if one.is_lost}
         for job in self.engine.jobtable.holding.values():
             here = sorted(lost & {hold.gpu for hold in job.holds})

@@ -79,7 +79,7 @@ class Attempt:
     run: Run | None = None  # while its processes are alive
     last: Run | None = None  # the same, also after their end
     result: Result | None = None
-    cards: tuple[tuple[int, int], ...] = ()  # (card, share)
+    gpus: tuple[tuple[int, int], ...] = ()  # (card, share)
     left: float = 0.0  # seconds of work
     limit: float = math.inf  # seconds until its time limit
     since: float | None = None  # when `left` and `limit` were counted last; None: it stands still
@@ -107,7 +107,7 @@ class Lingering:
     """An ended job that a card still lists."""
 
     job: int
-    cards: frozenset[int]
+    gpus: frozenset[int]
     life: int  # of the controller that ran when it ended
     until: float
 
@@ -128,7 +128,7 @@ class VirtualHost:
         self.gate: Callable[[PendingLaunch], None] = lambda launching: launching.go()
         self.signals: Counter[int] = Counter()  # job -> signals that its supervisor took
         self.unrun: set[int] = set()  # jobs of which a launch failed for good
-        self.lost_cards: set[int] = set()
+        self.lost_gpus: set[int] = set()
         self.strangers: dict[int, int] = {}  # card -> bytes
         self.inbox: list[Event] = []
         self.life = 0  # number of the controller that listens; a message to an earlier one is lost
@@ -362,7 +362,7 @@ class VirtualHost:
         found.last = found.run
         self.runs.append(found.run)
         self.noted(f"runs {key[0]}.{key[1]}")
-        found.cards = tuple((one.gpu, one.share) for one in given)
+        found.gpus = tuple((one.gpu, one.share) for one in given)
         found.left, found.status = self.length(job)
         found.limit_told = job.request.time_limit
         found.limit, found.since = job.request.time_limit or math.inf, now
@@ -406,10 +406,10 @@ class VirtualHost:
         assert found.run is not None
         found.run.ended, found.run.status, found.run.cause = self.agenda.wall, status, cause
         self.noted(f"over {found.run.job}.{found.run.attempt} {status} {cause}")
-        if found.cards and self._chance(self.faults.lingering, "card lists an ended job"):
+        if found.gpus and self._chance(self.faults.lingering, "card lists an ended job"):
             until = self.agenda.now + self.draw.choice([1.0, 600.0]) * self.draw.random()
-            cards = frozenset(card for card, _ in found.cards)
-            self.lingering.append(Lingering(found.run.job, cards, self.life, until))
+            gpus = frozenset(gpu for gpu, _ in found.gpus)
+            self.lingering.append(Lingering(found.run.job, gpus, self.life, until))
         found.run = None
 
     def _leave_unrun(self, key: tuple[int, int], found: Attempt, cause: str, **more: object) -> None:
@@ -462,26 +462,26 @@ class VirtualHost:
 
     # -- cards ----------------------------------------------------------------------------------------
 
-    def readings(self, cards: Sequence[int]) -> dict[int, Reading]:
+    def readings(self, gpus: Sequence[int]) -> dict[int, Reading]:
         return {
             index: Reading(
                 gpu=index,
                 used=0,
                 external=self.strangers.get(index, 0),
-                error="lost" if index in self.lost_cards else "",
-                is_lost=index in self.lost_cards,
+                error="lost" if index in self.lost_gpus else "",
+                is_lost=index in self.lost_gpus,
             )
-            for index in cards
+            for index in gpus
         }
 
-    def on_cards(self) -> set[int]:
+    def on_gpus(self) -> set[int]:
         """The jobs of which a card lists a process."""
         return {one.job for one in self.still_listed()} | {job for job, _ in self.alive}
 
-    def put_up_with(self, card: int) -> None:
+    def put_up_with(self, gpu: int) -> None:
         """An operator lets jobs start on a card, whatever it lists."""
         for one in self.lingering:
-            one.cards -= {card}
+            one.gpus -= {gpu}
 
     def still_listed(self) -> list[Lingering]:
         """The ended jobs that a card lists now."""

@@ -253,7 +253,7 @@ class Users:
             "start": start,
             "end": start + draw.randrange(600, 20_000),
             "share": draw.choice([2500, 5000, WHOLE]),
-            "cards": draw.choice([[0], [1], [0, 1], [2]]),
+            "gpus": draw.choice([[0], [1], [0, 1], [2]]),
             "flags": draw.choice([[], ["ignore_jobs"], ["maint"]]),
             "users": ["ann"],
         }

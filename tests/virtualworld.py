@@ -56,7 +56,7 @@ class Weather:
     spawner: float = 50.0
     accountant: float = 24.0
     clock: float = 70.0
-    card: float = 60.0
+    gpu: float = 60.0
     accounts_log: float = 300.0
     reading: float = 1.0  # of the cards; one that is lost or comes back is read at once
     answer: float = 0.05  # probability that a client does not get its answer
@@ -77,7 +77,7 @@ CALM = Weather(
     ),
     accountant=0.0,
     clock=0.0,
-    card=0.0,
+    gpu=0.0,
     accounts_log=0.0,
     answer=0.0,
     host=QUIET,
@@ -223,7 +223,7 @@ class World:
             (w.spawner, self.kill_spawner),
             (w.accountant, self.kill_accountant),
             (w.clock, self.set_clock),
-            (w.card, self.lose_card),
+            (w.gpu, self.lose_gpu),
             (w.accounts_log, self.lose_log),
         ):
             if hours:
@@ -485,22 +485,22 @@ class World:
         self.note(f"clock {seconds:+.0f}")
         self.agenda.offset += seconds
 
-    def lose_card(self) -> None:
+    def lose_gpu(self) -> None:
         """A card falls off the bus, and comes back later."""
         index = self.draw.randrange(3)
-        if index in self.host.lost_cards:
+        if index in self.host.lost_gpus:
             return
         self.counts["cards lost"] += 1
         self.note(f"card {index} lost")
-        self.host.lost_cards.add(index)
-        self._read_cards()
-        self.agenda.after(self.draw.uniform(60, 5 * HOUR), lambda: self._find_card(index))
+        self.host.lost_gpus.add(index)
+        self._read_gpus()
+        self.agenda.after(self.draw.uniform(60, 5 * HOUR), lambda: self._find_gpu(index))
 
-    def _find_card(self, index: int) -> None:
-        self.host.lost_cards.discard(index)
-        self._read_cards()
+    def _find_gpu(self, index: int) -> None:
+        self.host.lost_gpus.discard(index)
+        self._read_gpus()
 
-    def _read_cards(self) -> None:
+    def _read_gpus(self) -> None:
         """Let the next reading be due: cards are read seldom while nothing happens to them."""
         if self.life is not None:
             self.life.looked_at = -math.inf
@@ -515,7 +515,7 @@ class World:
         self.programs.faults = self.post.faults = NO_PROBLEMS
         self.disk.disarm()
         self.disk.is_full = self.power_fails = False
-        self.host.lost_cards.clear()
+        self.host.lost_gpus.clear()
         if self.life is not None:
             self.life.engine.left = UNLIMITED
         self._until(self.agenda.now + HOUR)

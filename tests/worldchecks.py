@@ -76,9 +76,9 @@ class Checks:
         if revision == self._revision:
             return
         self._revision = revision
-        self._cards_are_not_over_held(life)
+        self._gpus_are_not_over_held(life)
         self._arrays_keep_their_throttle(life)
-        if not life.engine.is_undone and life.engine.cards.is_fresh(self._world.agenda.wall):
+        if not life.engine.is_undone and life.engine.gpu_states.is_fresh(self._world.agenda.wall):
             self._waits_are_explained(life)
 
     def _no_internal_error(self, life: Life) -> None:
@@ -99,7 +99,7 @@ class Checks:
             beside = [one for one in same if one.attempt < run.attempt and one.ended is None]
             self._must(not beside, f"job {run.job} runs beside its attempt {run.attempt}")
 
-    def _cards_are_not_over_held(self, life: Life) -> None:
+    def _gpus_are_not_over_held(self, life: Life) -> None:
         """Neither by the queue nor by the processes of the host."""
         held: Counter[int] = Counter()
         lent = set()
@@ -113,8 +113,8 @@ class Checks:
         used: Counter[int] = Counter()
         for key in self._world.host.alive:
             if key[0] not in lent:
-                for card, share in self._world.host.attempts[key].cards:
-                    used[card] += share
+                for gpu, share in self._world.host.attempts[key].gpus:
+                    used[gpu] += share
         self._must(max(used.values(), default=0) <= WHOLE, f"cards are over-used on the host: {used}")
 
     def _arrays_keep_their_throttle(self, life: Life) -> None:
@@ -137,8 +137,8 @@ class Checks:
             return
         for one in self._world.host.still_listed():
             is_held = one.job in life.engine.jobtable.holding or one.life != life.number
-            shared = {allocation.gpu for allocation in given if allocation.gpu in one.cards}
-            shared = {card for card in shared if not self._world.host.tolerated[card]}
+            shared = {allocation.gpu for allocation in given if allocation.gpu in one.gpus}
+            shared = {gpu for gpu in shared if not self._world.host.tolerated[gpu]}
             said = f"job {job.id} starts on cards that list job {one.job}: {shared}"
             if shared and not is_held:
                 self._found = self._found or said  # the engine would contain an exception

@@ -189,7 +189,7 @@ class Accountant:
 
     def _store(self, ledger: Ledger, batch: RecordBatch, now: float) -> tuple[int, ...]:
         """Write a batch; return the jobs that cannot be stored."""
-        _each(ledger, batch.cards, lambda card: ledger.add_cards([card]))
+        _each(ledger, batch.gpus, lambda gpu: ledger.add_gpus([gpu]))
         _each(ledger, batch.samples, lambda sample: ledger.add_samples([sample]))
         _each(ledger, batch.health, lambda event: ledger.add_health([event]))
         _each(ledger, batch.warned, lambda warned: ledger.add_warned([warned]))

@@ -112,7 +112,7 @@ def archive(ledger: Ledger, file: Path, before: int) -> int:
         other.claim(ledger.name)
         reader = LedgerReader(ledger.path)
         try:
-            _copy_cards(reader, other)
+            _copy_gpus(reader, other)
             moved = _move_jobs(ledger, reader, other, before)
             for span, step in ((MINUTE, DAY), (HOUR, 30 * DAY)):
                 _move_spans(ledger, reader, other, span=span, step=step, before=before)
@@ -124,9 +124,9 @@ def archive(ledger: Ledger, file: Path, before: int) -> int:
     return moved
 
 
-def _copy_cards(reader: LedgerReader, other: Ledger) -> None:
+def _copy_gpus(reader: LedgerReader, other: Ledger) -> None:
     with other.write():
-        other.add_cards(reader.cards(0, float("inf")))
+        other.add_gpus(reader.gpus(0, float("inf")))
 
 
 def _move_jobs(ledger: Ledger, reader: LedgerReader, other: Ledger, before: int) -> int:

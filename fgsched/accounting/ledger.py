@@ -108,7 +108,7 @@ class Ledger:
                     wal.name_again(Path(f"{path}-wal"))
                 self._guard = examined.open(self._db) if examined else None
         self._owners: dict[Owner, int] = {}
-        self._cards: dict[str, int] = {}
+        self._gpus: dict[str, int] = {}
 
     def _set_up(self, path: Path | str) -> str:
         """Make the tables that are missing; return the name of the accounts."""
@@ -168,12 +168,12 @@ class Ledger:
     def _forget(self) -> None:
         """Drop cached ids after a rollback."""
         self._owners.clear()
-        self._cards.clear()
+        self._gpus.clear()
 
-    def add_cards(self, cards: Iterable[GpuRecord]) -> None:
-        for card in cards:
-            row = msgspec.structs.asdict(card) | {"model": storable(card.model)}
-            self._cards[card.uuid] = self._db.execute(SQL["put_card"], row).fetchone()[0]
+    def add_gpus(self, gpus: Iterable[GpuRecord]) -> None:
+        for gpu in gpus:
+            row = msgspec.structs.asdict(gpu) | {"model": storable(gpu.model)}
+            self._gpus[gpu.uuid] = self._db.execute(SQL["put_card"], row).fetchone()[0]
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -224,7 +224,7 @@ class Ledger:
     def add_minute(self, minute: Minute) -> None:
         """Add one minute of samples. Raises Unfit if a GPU was not added before."""
         parts: tuple[tuple[str, tuple[Struct, ...]], ...] = (
-            ("add_card_use", minute.cards),
+            ("add_card_use", minute.gpus),
             ("add_owner_use", minute.owners),
             ("add_foreign_run", minute.foreign),
             ("add_demand", minute.demand),
@@ -291,7 +291,7 @@ class Ledger:
     def copy_spans(self, reader: "LedgerReader", span: int, since: int, until: int) -> None:
         """Add the spans of one length of other accounts that begin in a period (epoch seconds)."""
         parts: tuple[tuple[str, Iterator[Struct]], ...] = (
-            ("add_card_use", reader.card_uses(span, since, until)),
+            ("add_card_use", reader.gpu_uses(span, since, until)),
             ("add_owner_use", reader.owner_uses(span, since, until)),
             ("add_foreign_run", reader.foreign_uses(span, since, until)),
             ("add_demand", reader.demands(span, since, until)),
@@ -337,8 +337,8 @@ class Ledger:
 
     def _row(self, record: Struct) -> dict[str, Any]:
         row = msgspec.structs.asdict(record)
-        if "card" in row:
-            row["card"] = self._card(row["card"])
+        if not isinstance(record, GpuRecord) and "uuid" in row:
+            row["card"] = self._gpu(row.pop("uuid"))
         if "owner" in row:
             row["owner"] = self._owner(row["owner"])
         return row
@@ -372,13 +372,13 @@ class Ledger:
             self._owners[owner] = found[0]
         return self._owners[owner]
 
-    def _card(self, uuid: str) -> int:
-        if uuid not in self._cards:
+    def _gpu(self, uuid: str) -> int:
+        if uuid not in self._gpus:
             found = self._db.execute(SQL["find_card"], {"uuid": uuid}).fetchone()
             if found is None:
                 raise Unfit(f"the accounts do not know the GPU {uuid}", "Report this: it is a defect.")
-            self._cards[uuid] = found[0]
-        return self._cards[uuid]
+            self._gpus[uuid] = found[0]
+        return self._gpus[uuid]
 
 
 class LedgerReader:
@@ -520,11 +520,11 @@ class LedgerReader:
 
     # -- samples and events ---------------------------------------------------------------------
 
-    def cards(self, since: float, until: float) -> list[GpuRecord]:
+    def gpus(self, since: float, until: float) -> list[GpuRecord]:
         """Return the GPUs that were seen in a period (epoch seconds), by index."""
         return [_record(GpuRecord, row) for row in self._ask("cards", since=since, until=until)]
 
-    def card_uses(self, span: int, since: float, until: float) -> Iterator[GpuUseRecord]:
+    def gpu_uses(self, span: int, since: float, until: float) -> Iterator[GpuUseRecord]:
         """Yield the use of GPUs in each MINUTE, HOUR or DAY that begins in a period (epoch seconds)."""
         for row in self._ask("card_uses", span=span, since=since, until=until):
             yield _record(GpuUseRecord, row)
@@ -641,8 +641,6 @@ def _storage_errors(path: Path | str) -> Iterator[None]:
 
 def _record(kind: type[Record], row: sqlite3.Row) -> Record:
     values: dict[str, Any] = dict(row)
-    if "uuid" in values and "card" in kind.__struct_fields__:
-        values["card"] = values["uuid"]
     if "owner" in kind.__struct_fields__:
         values["owner"] = _owner_of(values)
     with _decoded():

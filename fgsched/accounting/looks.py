@@ -63,7 +63,7 @@ class Look(Struct, frozen=True, kw_only=True):
 
     wall: float  # epoch seconds
     clock: float  # monotonic seconds
-    cards: tuple[GpuLook, ...] = ()
+    gpus: tuple[GpuLook, ...] = ()
     jobs: tuple[JobLook, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     error: str = ""  # why there is no look

@@ -20,7 +20,7 @@ from fgsched.accounting.records import (
 Sample = GpuRecord | JobSample | Minute | HealthEvent | Warned | Gap
 FIELD_OF: dict[type[Struct], str] = {
     JobAccount: "jobs",
-    GpuRecord: "cards",
+    GpuRecord: "gpus",
     JobSample: "samples",
     Minute: "minutes",
     HealthEvent: "health",
@@ -34,7 +34,7 @@ class RecordBatch(Struct, frozen=True, kw_only=True, tag="batch"):
 
     number: int
     jobs: tuple[JobAccount, ...] = ()
-    cards: tuple[GpuRecord, ...] = ()
+    gpus: tuple[GpuRecord, ...] = ()
     samples: tuple[JobSample, ...] = ()
     minutes: tuple[Minute, ...] = ()
     health: tuple[HealthEvent, ...] = ()
@@ -55,7 +55,7 @@ class _Raw(Struct, frozen=True, kw_only=True, tag="batch"):
 
     number: int
     jobs: tuple[msgspec.Raw, ...] = ()
-    cards: tuple[msgspec.Raw, ...] = ()
+    gpus: tuple[msgspec.Raw, ...] = ()
     samples: tuple[msgspec.Raw, ...] = ()
     minutes: tuple[msgspec.Raw, ...] = ()
     health: tuple[msgspec.Raw, ...] = ()

@@ -222,7 +222,7 @@ WHERE span = :span AND at >= :since AND at < :until ORDER BY at, card.gpu, user,
 SELECT * FROM demand WHERE span = :span AND at >= :since AND at < :until ORDER BY at, reason, lacking, model;
 
 -- name: health_events
-SELECT health.at, card.uuid AS card, kind, detail FROM health JOIN card ON card.id = health.card
+SELECT health.at, card.uuid, kind, detail FROM health JOIN card ON card.id = health.card
 WHERE at >= :since AND at < :until ORDER BY at, card.gpu, kind, detail;
 
 -- name: warnings

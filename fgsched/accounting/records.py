@@ -90,7 +90,7 @@ class GpuUseRecord(Struct, frozen=True, kw_only=True, gc=False):
     """The use of one GPU in a span. The six classes are GPU seconds and add up to `sampled`."""
 
     at: int  # begin of the span
-    card: str  # UUID
+    uuid: str  # of the GPU
     sampled: float  # seconds of the span that were sampled
     active: float = 0.0  # charged, and a process of the job computes
     held: float = 0.0  # charged, and a process of the job holds memory, with an SM share of 1 % or less
@@ -114,7 +114,7 @@ class OwnerUse(Struct, frozen=True, kw_only=True, gc=False):
 
     at: int
     owner: Owner
-    card: str  # UUID
+    uuid: str  # of the GPU
     job: int = 0  # of a minute; 0: all jobs, in hours and days
     charged: float = 0.0  # active + held + empty
     active: float = 0.0
@@ -130,7 +130,7 @@ class ForeignUse(Struct, frozen=True, kw_only=True, gc=False):
     """The use of one GPU by a process outside of jobs, in the part of a span in which it was seen."""
 
     at: int
-    card: str  # UUID
+    uuid: str  # of the GPU
     user: str
     command: str
     pid: int  # 0: several processes, in hours and days with very many
@@ -162,7 +162,7 @@ class HealthEvent(Struct, frozen=True, kw_only=True, gc=False):
     """A change of a GPU's health, or the version of the driver when a controller began to sample."""
 
     at: float
-    card: str  # UUID
+    uuid: str  # of the GPU
     kind: str  # "xid", "ecc", "remap", "throttle", "state", DRIVER
     detail: str  # the number of the Xid, the new state and its reason, the version
 
@@ -182,7 +182,7 @@ class Minute(Struct, frozen=True, kw_only=True):
     """The samples of one minute, or of the part of it since the controller's last report."""
 
     at: int
-    cards: tuple[GpuUseRecord, ...] = ()
+    gpus: tuple[GpuUseRecord, ...] = ()
     owners: tuple[OwnerUse, ...] = ()
     foreign: tuple[ForeignUse, ...] = ()
     demand: tuple[WaitingRecord, ...] = ()

@@ -68,7 +68,7 @@ class ForeignPart(NamedTuple):
 class GpuLookPart(NamedTuple):
     """The use of one card since the last look."""
 
-    card: GpuLook
+    gpu: GpuLook
     jobs: tuple[JobPart, ...]
     foreign: tuple[ForeignPart, ...]
     energy: float | None  # joules
@@ -77,7 +77,7 @@ class GpuLookPart(NamedTuple):
 Group = int | tuple[str, str]  # a job, or user and command of foreign processes
 
 
-def divided(card: GpuLook, jobs: Iterable[tuple[JobLook, float, str]], energy: float | None) -> GpuLookPart:
+def divided(gpu: GpuLook, jobs: Iterable[tuple[JobLook, float, str]], energy: float | None) -> GpuLookPart:
     """Divide the use of a card among its jobs and foreign processes.
 
     Args:
@@ -86,28 +86,28 @@ def divided(card: GpuLook, jobs: Iterable[tuple[JobLook, float, str]], energy: f
         energy: joules since the last look; None: not measured.
     """
     holders = list(jobs)
-    groups = _groups(card.processes, [job for job, _, _ in holders])
-    shares = _shares(card, groups)
-    charged = {job.id: job.charged[card.uuid] / WHOLE * part for job, part, _ in holders}
+    groups = _groups(gpu.processes, [job for job, _, _ in holders])
+    shares = _shares(gpu, groups)
+    charged = {job.id: job.charged[gpu.uuid] / WHOLE * part for job, part, _ in holders}
     scale = 1 / max(1.0, sum(charged.values()))  # shares and memory of several jobs may exceed the card
-    weights = shares if any(shares.values()) else _by_charge(card, groups, charged)
+    weights = shares if any(shares.values()) else _by_charge(gpu, groups, charged)
     parts = []
     for job, part, before in holders:
         process_looks, used = groups.get(job.id, []), shares.get(job.id)
-        kind = _kind(process_looks, used, card)
+        kind = _kind(process_looks, used, gpu)
         parts.append(
             JobPart(
                 job=job,
                 charged=charged[job.id] * scale,
                 kind=before if job.is_ending and kind == "empty" else kind,
-                used=used if process_looks and card.utilisation is None else used or 0.0,
+                used=used if process_looks and gpu.utilisation is None else used or 0.0,
                 memory=sum(process_look.memory for process_look in process_looks),
                 energy=_energy(energy, job.id, weights),
                 has_process=any(not process_look.has_ended for process_look in process_looks),
                 part=part,
             )
         )
-    return GpuLookPart(card, tuple(parts), tuple(_foreign(groups, shares)), energy)
+    return GpuLookPart(gpu, tuple(parts), tuple(_foreign(groups, shares)), energy)
 
 
 def _groups(processes: Iterable[ProcessLook], jobs: list[JobLook]) -> dict[Group, list[ProcessLook]]:
@@ -126,33 +126,33 @@ def _groups(processes: Iterable[ProcessLook], jobs: list[JobLook]) -> dict[Group
     return groups
 
 
-def _shares(card: GpuLook, groups: Mapping[Group, list[ProcessLook]]) -> dict[Group, float]:
+def _shares(gpu: GpuLook, groups: Mapping[Group, list[ProcessLook]]) -> dict[Group, float]:
     """Return the part of the compute time of each group; a group whose part is unknown is left out."""
     parts = {
         group: sum(process.busy or 0 for process in own) / WHOLE
         for group, own in groups.items()
         if any(process.busy is not None for process in own)
     }
-    if not parts and groups and card.utilisation is not None:
-        parts = dict.fromkeys(groups, card.utilisation / 100 / len(groups))
+    if not parts and groups and gpu.utilisation is not None:
+        parts = dict.fromkeys(groups, gpu.utilisation / 100 / len(groups))
     total = max(1.0, sum(parts.values()))
     return {group: share / total for group, share in parts.items()}
 
 
-def _kind(own: list[ProcessLook], used: float | None, card: GpuLook) -> str:
+def _kind(own: list[ProcessLook], used: float | None, gpu: GpuLook) -> str:
     """Return the class of a job's charged share. A process whose use cannot be measured counts as active."""
     if used is not None and used * WHOLE > COMPUTING:
         return "active"
     if all(process.has_ended for process in own):
         return "empty"
-    return "active" if used is None and card.utilisation is None else "held"
+    return "active" if used is None and gpu.utilisation is None else "held"
 
 
 def _by_charge(
-    card: GpuLook, groups: Mapping[Group, list[ProcessLook]], charged: Mapping[int, float]
+    gpu: GpuLook, groups: Mapping[Group, list[ProcessLook]], charged: Mapping[int, float]
 ) -> dict[Group, float]:
     """Return weights of the jobs with processes where no compute time is measured."""
-    if card.utilisation is not None or any(
+    if gpu.utilisation is not None or any(
         process_look.busy is not None for group in groups.values() for process_look in group
     ):
         return {}
@@ -210,7 +210,7 @@ class _MinuteSums:
 
     def __init__(self, at: int) -> None:
         self.at = at  # epoch seconds
-        self._cards: dict[str, _Sum] = {}
+        self._gpus: dict[str, _Sum] = {}
         self._owners: dict[tuple[str, int, Owner], _Sum] = {}
         self._foreign: dict[tuple[str, str, str, int], list[_Sum]] = {}  # the times of each process
         self._demand: dict[tuple[str, str, str], list[float]] = {}  # seconds, jobs x s, GPUs x s, most
@@ -228,11 +228,11 @@ class _MinuteSums:
         `part`: their share of the time since the last look.
         """
         for look_part in parts:
-            self._add_card(look_part, seconds, part)
+            self._add_gpu(look_part, seconds, part)
             for job in look_part.jobs:
-                self._add_job(look_part.card.uuid, job, seconds, part)
+                self._add_job(look_part.gpu.uuid, job, seconds, part)
             for foreign in look_part.foreign:
-                self._add_foreign(look_part.card.uuid, foreign, since, seconds)
+                self._add_foreign(look_part.gpu.uuid, foreign, since, seconds)
         for kind in waiting:
             sums = self._demand.setdefault((kind.reason, kind.lacking, kind.model), [0.0, 0.0, 0.0, 0])
             sums[0] += seconds
@@ -240,26 +240,26 @@ class _MinuteSums:
             sums[2] += seconds * kind.share / WHOLE
             sums[3] = max(sums[3], kind.jobs)
 
-    def _add_card(self, one: GpuLookPart, seconds: float, part: float) -> None:
-        card, sums = one.card, self._cards.setdefault(one.card.uuid, _Sum())
+    def _add_gpu(self, one: GpuLookPart, seconds: float, part: float) -> None:
+        gpu, sums = one.gpu, self._gpus.setdefault(one.gpu.uuid, _Sum())
         sums.seconds += seconds
         for job in one.jobs:
             sums.count(job.kind, seconds * job.charged)
             sums.used += seconds * (job.used or 0.0)
         left = max(0.0, 1.0 - sum(job.charged for job in one.jobs))
-        external = min(left, card.foreign / max(1, card.size)) if card.state == "ok" else 0.0
+        external = min(left, gpu.foreign / max(1, gpu.size)) if gpu.state == "ok" else 0.0
         sums.count("external", seconds * external)
-        sums.count("free" if card.state == "ok" else "down", seconds * (left - external))
+        sums.count("free" if gpu.state == "ok" else "down", seconds * (left - external))
         sums.packed += seconds * max((job.part for job in one.jobs), default=0.0)
         sums.used += seconds * sum(foreign.used for foreign in one.foreign)
-        sums.memory += seconds * card.used
-        sums.foreign += seconds * card.foreign
-        sums.peak = max(sums.peak, card.used)
+        sums.memory += seconds * gpu.used
+        sums.foreign += seconds * gpu.foreign
+        sums.peak = max(sums.peak, gpu.used)
         sums.jobs = max(sums.jobs, len(one.jobs))
-        if card.temperature is not None:
-            sums.temperature = max(card.temperature, sums.temperature or card.temperature)
+        if gpu.temperature is not None:
+            sums.temperature = max(gpu.temperature, sums.temperature or gpu.temperature)
         sums.heat(None if one.energy is None else one.energy * part)
-        sums.throttled += seconds if card.throttled else 0.0
+        sums.throttled += seconds if gpu.throttled else 0.0
 
     def _add_job(self, uuid: str, job: JobPart, seconds: float, part: float) -> None:
         sums = self._owners.setdefault((uuid, job.job.id, job.job.owner), _Sum())
@@ -284,12 +284,12 @@ class _MinuteSums:
         """Return the minute for the accounts."""
         return Minute(
             at=self.at,
-            cards=tuple(self._card(uuid, sums) for uuid, sums in self._cards.items()),
+            gpus=tuple(self._gpu(uuid, sums) for uuid, sums in self._gpus.items()),
             owners=tuple(self._owner(*key, sums) for key, sums in self._owners.items()),
             foreign=tuple(
                 ForeignUse(
                     at=self.at,
-                    card=uuid,
+                    uuid=uuid,
                     user=user,
                     command=command,
                     pid=pid,
@@ -318,10 +318,10 @@ class _MinuteSums:
             ),
         )
 
-    def _card(self, uuid: str, sums: _Sum) -> GpuUseRecord:
+    def _gpu(self, uuid: str, sums: _Sum) -> GpuUseRecord:
         return GpuUseRecord(
             at=self.at,
-            card=uuid,
+            uuid=uuid,
             sampled=sums.seconds,
             packed=sums.packed,
             used=sums.used,
@@ -339,7 +339,7 @@ class _MinuteSums:
         return OwnerUse(
             at=self.at,
             owner=owner,
-            card=uuid,
+            uuid=uuid,
             job=job,
             charged=sum(sums.classes.values()),
             used=sums.used,
@@ -488,7 +488,7 @@ class Samples:
             samples += self._counted(last, look)
         self._lost = False
         self._pids = {
-            process.pid: process for card in look.cards for process in card.processes if not process.has_ended
+            process.pid: process for gpu in look.gpus for process in gpu.processes if not process.has_ended
         }
         return samples
 
@@ -512,22 +512,22 @@ class Samples:
             for sums in self._jobs.values():
                 sums.interrupt()
             return [Gap(since=min(since, look.wall), until=look.wall, why=SILENT if self._lost else LATE)]
-        parts = [self._part(card, last, look, seconds) for card in look.cards]
+        parts = [self._part(gpu, last, look, seconds) for gpu in look.gpus]
         self._add_jobs(parts, seconds, look.wall)
         return self._add_minutes(parts, look, seconds)
 
-    def _part(self, card: GpuLook, last: Look, look: Look, seconds: float) -> GpuLookPart:
-        processes = tuple(self._recognised(process) for process in card.processes)
+    def _part(self, gpu: GpuLook, last: Look, look: Look, seconds: float) -> GpuLookPart:
+        processes = tuple(self._recognised(process) for process in gpu.processes)
         jobs = [
-            (job, _part_of(job, look.wall, seconds), self._kinds.get((job.id, card.uuid), "empty"))
+            (job, _part_of(job, look.wall, seconds), self._kinds.get((job.id, gpu.uuid), "empty"))
             for job in look.jobs
-            if card.uuid in job.charged
+            if gpu.uuid in job.charged
         ]
-        before = next((gpu_look.energy for gpu_look in last.cards if gpu_look.uuid == card.uuid), None)
-        card_part = divided(_with(card, processes), jobs, _consumed(before, card.energy))
-        for part in card_part.jobs:
-            self._kinds[part.job.id, card.uuid] = part.kind
-        return card_part
+        before = next((gpu_look.energy for gpu_look in last.gpus if gpu_look.uuid == gpu.uuid), None)
+        gpu_part = divided(_with(gpu, processes), jobs, _consumed(before, gpu.energy))
+        for part in gpu_part.jobs:
+            self._kinds[part.job.id, gpu.uuid] = part.kind
+        return gpu_part
 
     def _recognised(self, process: ProcessLook) -> ProcessLook:
         """Return an ended process with the job or the user that it had in the last look."""
@@ -546,9 +546,9 @@ class Samples:
     def _add_jobs(self, parts: Iterable[GpuLookPart], seconds: float, wall: float) -> None:
         parts_of_job: dict[int, list[JobPart]] = {}
         others: dict[int, set[int]] = {}
-        for card in parts:
-            there = {part.job.id for part in card.jobs}
-            for part in card.jobs:
+        for gpu in parts:
+            there = {part.job.id for part in gpu.jobs}
+            for part in gpu.jobs:
                 parts_of_job.setdefault(part.job.id, []).append(part)
                 others.setdefault(part.job.id, set()).update(there)
         for job, job_parts in parts_of_job.items():
@@ -586,10 +586,10 @@ class Samples:
         return [JobSample(job=job, usage=self._jobs[job].usage()) for job in jobs]
 
 
-def _with(card: GpuLook, processes: tuple[ProcessLook, ...]) -> GpuLook:
-    if processes == card.processes:
-        return card
-    fields = {name: getattr(card, name) for name in card.__struct_fields__}
+def _with(gpu: GpuLook, processes: tuple[ProcessLook, ...]) -> GpuLook:
+    if processes == gpu.processes:
+        return gpu
+    fields = {name: getattr(gpu, name) for name in gpu.__struct_fields__}
     return GpuLook(**fields | {"processes": processes})
 
 
@@ -619,37 +619,37 @@ def _first_events(look: Look, *, is_continued: bool) -> Iterator[HealthEvent]:
     A card that was down when the last controller ended may be up again. So with earlier samples, a state
     "ok" is an event as well.
     """
-    for card in look.cards:
-        if card.state != "ok" or is_continued:
-            yield HealthEvent(at=look.wall, card=card.uuid, kind="state", detail=_state(card))
-    if look.driver and look.cards:
-        yield HealthEvent(at=look.wall, card=look.cards[0].uuid, kind=DRIVER, detail=look.driver)
+    for gpu in look.gpus:
+        if gpu.state != "ok" or is_continued:
+            yield HealthEvent(at=look.wall, uuid=gpu.uuid, kind="state", detail=_state(gpu))
+    if look.driver and look.gpus:
+        yield HealthEvent(at=look.wall, uuid=look.gpus[0].uuid, kind=DRIVER, detail=look.driver)
 
 
-def _state(card: GpuLook) -> str:
-    return f"{card.state}: {card.why[:_LONGEST_REASON]}" if card.why else card.state
+def _state(gpu: GpuLook) -> str:
+    return f"{gpu.state}: {gpu.why[:_LONGEST_REASON]}" if gpu.why else gpu.state
 
 
 def _events(last: Look, look: Look) -> Iterator[HealthEvent]:
     """Yield the changes of the cards' health, and of the driver, between two looks."""
-    if look.driver not in ("", last.driver) and look.cards:
-        yield HealthEvent(at=look.wall, card=look.cards[0].uuid, kind=DRIVER, detail=look.driver)
-    before = {card.uuid: card for card in last.cards}
-    for card in look.cards:
-        if (was := before.get(card.uuid)) is not None:
-            for kind, detail in _changes(was, card):
-                yield HealthEvent(at=look.wall, card=card.uuid, kind=kind, detail=detail)
+    if look.driver not in ("", last.driver) and look.gpus:
+        yield HealthEvent(at=look.wall, uuid=look.gpus[0].uuid, kind=DRIVER, detail=look.driver)
+    before = {gpu.uuid: gpu for gpu in last.gpus}
+    for gpu in look.gpus:
+        if (was := before.get(gpu.uuid)) is not None:
+            for kind, detail in _changes(was, gpu):
+                yield HealthEvent(at=look.wall, uuid=gpu.uuid, kind=kind, detail=detail)
 
 
-def _changes(was: GpuLook, card: GpuLook) -> Iterator[tuple[str, str]]:
-    if card.state != was.state:
-        yield "state", _state(card)
-    if (card.ecc or 0) > (was.ecc or 0):
-        yield "ecc", str(card.ecc)
-    if card.remap and card.remap != was.remap:
-        yield "remap", card.remap
-    for xid in dict.fromkeys(card.xids):
+def _changes(was: GpuLook, gpu: GpuLook) -> Iterator[tuple[str, str]]:
+    if gpu.state != was.state:
+        yield "state", _state(gpu)
+    if (gpu.ecc or 0) > (was.ecc or 0):
+        yield "ecc", str(gpu.ecc)
+    if gpu.remap and gpu.remap != was.remap:
+        yield "remap", gpu.remap
+    for xid in dict.fromkeys(gpu.xids):
         yield "xid", str(xid)
-    for limit in card.throttled or ():
+    for limit in gpu.throttled or ():
         if limit in _HEALTH and limit not in (was.throttled or ()):
             yield "throttle", limit

@@ -25,17 +25,17 @@ def check(gpus: Sequence[Gpu]) -> tuple[bool, str, str]:
 
 def _layouts(instances: Iterable[Gpu]) -> list[str]:
     """Return the instances of each card in words."""
-    cards: dict[int, Counter[str]] = {}
+    layouts: dict[int, Counter[str]] = {}
     for gpu in instances:
-        cards.setdefault(gpu.mig.card if gpu.mig else -1, Counter())[gpu.profile] += 1
+        layouts.setdefault(gpu.mig.gpu if gpu.mig else -1, Counter())[gpu.profile] += 1
     return [
-        f"GPU {card} has " + ", ".join(f"{count} × {profile}" for profile, count in profiles.items())
-        for card, profiles in cards.items()
+        f"GPU {index} has " + ", ".join(f"{count} × {profile}" for profile, count in profiles.items())
+        for index, profiles in layouts.items()
     ]
 
 
-def commands(card: Gpu, *, is_on: bool) -> str:
+def commands(gpu: Gpu, *, is_on: bool) -> str:
     """Return what an administrator runs to make instances; fgsched does not."""
-    steps = [] if is_on else [f"nvidia-smi -i {card.index} -mig 1"]
-    steps += [f"nvidia-smi mig -i {card.index} -lgip", f"nvidia-smi mig -i {card.index} -cgi PROFILE,… -C"]
+    steps = [] if is_on else [f"nvidia-smi -i {gpu.index} -mig 1"]
+    steps += [f"nvidia-smi mig -i {gpu.index} -lgip", f"nvidia-smi mig -i {gpu.index} -cgi PROFILE,… -C"]
     return f"As root, without jobs on the card: {'; '.join(steps)}; then restart the controller."

@@ -258,15 +258,15 @@ def _top(words: Sequence[str]) -> int:
     return worst
 
 
-def _card_words(words: Sequence[str], *allowed: str) -> dict[str, str]:
+def _gpu_words(words: Sequence[str], *allowed: str) -> dict[str, str]:
     from fgsched.cli.changes import words_by_key
 
-    card_words = words_by_key(words)
-    if unknown := set(card_words) - {"gpu", *allowed}:
+    gpu_words = words_by_key(words)
+    if unknown := set(gpu_words) - {"gpu", *allowed}:
         raise BadUsage(f"{shown(min(unknown))} is not one of {' '.join(('gpu', *allowed))}")
-    if "gpu" not in card_words:
+    if "gpu" not in gpu_words:
         raise BadUsage("gpu=N is missing", "fginfo -g lists the GPUs.")
-    return card_words
+    return gpu_words
 
 
 def _gpus(client: Client, text: str) -> Sequence[int]:
@@ -280,10 +280,10 @@ def _gpus(client: Client, text: str) -> Sequence[int]:
 @click.argument("words", nargs=-1, required=True, metavar="gpu=N reason=TEXT")
 def _drain(words: Sequence[str]) -> None:
     """Drain GPUs: start no new jobs on them."""
-    card_words = _card_words(words, "reason")
+    gpu_words = _gpu_words(words, "reason")
     with Client(find_places()) as client:
-        for index in _gpus(client, card_words["gpu"]):
-            client.call(protocol.DrainGpu(gpu=index, reason=card_words.get("reason", "")))
+        for index in _gpus(client, gpu_words["gpu"]):
+            client.call(protocol.DrainGpu(gpu=index, reason=gpu_words.get("reason", "")))
 
 
 @fgctl.command("resume")
@@ -293,7 +293,7 @@ def _resume(words: Sequence[str]) -> int:
     if not any("=" in word for word in words):
         return _each(protocol.ResumeJobs(ids=choices.ids(words)))
     with Client(find_places()) as client:
-        for index in _gpus(client, _card_words(words)["gpu"]):
+        for index in _gpus(client, _gpu_words(words)["gpu"]):
             client.call(protocol.ResumeGpu(gpu=index))
     return Exit.DONE
 
@@ -367,15 +367,15 @@ def _pidinfo(word: str, oneliner: bool, as_json: bool) -> None:
 @click.option("--gpu-mem", metavar="SIZE", help="Memory of each GPU; default: the memory in use.")
 @click.option("-t", "--time", metavar="TIME", help="Time limit from now on; default as for fgsub.")
 @click.option("-J", "--job-name", metavar="NAME", help="Name of the job; default: the command.")
-@click.option("--gpu", "cards", metavar="INDEX...", default="", help="Only these of the GPUs that it uses.")
+@click.option("--gpu", "gpus", metavar="INDEX...", default="", help="Only these of the GPUs that it uses.")
 @click.argument("word", metavar="PID")
-def _adopt(word: str, cards: str, **options: str | None) -> None:
+def _adopt(word: str, gpus: str, **options: str | None) -> None:
     """Make a process that was started outside of fgsched a job."""
     from fgsched.cli import processes
 
     given = {name.replace("_", "-"): text for name, text in options.items() if text is not None}
     with Client(find_places()) as client:
-        write(processes.adopt(client, word, given, cards))
+        write(processes.adopt(client, word, given, gpus))
 
 
 @fgctl.command("write", hidden=True)

@@ -102,7 +102,7 @@ def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
 
 def _of(partition: PartitionInfo, there: HostInfo) -> list[GpuInfo]:
     """Return the GPUs that a partition may use."""
-    return [gpu for gpu in there.gpus if gpu.gpu.index in partition.cards]
+    return [gpu for gpu in there.gpus if gpu.gpu.index in partition.gpus]
 
 
 def _name(info: PartitionInfo) -> str:
@@ -185,7 +185,7 @@ def _hardware(there: HostInfo) -> Table:
             tier_of("", there.answer.enforce, [(gpu, WHOLE)]),
             there.answer.preload,
             gpu.profile or "-",
-            str(gpu.mig.card) if gpu.mig else "-",
+            str(gpu.mig.gpu) if gpu.mig else "-",
         ]
         for info in there.gpus
         for gpu in [info.gpu]
@@ -319,7 +319,7 @@ def _partition_record(info: PartitionInfo, there: HostInfo) -> dict[str, Any]:
         "per_user": to_builtins(record.per_user),
         "per_account": to_builtins(record.per_account),
         "access": to_builtins(record.access),
-        "cards": info.cards,
+        "cards": info.gpus,
         "placement": record.placement,
         "gpu_compute": record.gpu_compute,
     }
@@ -341,7 +341,7 @@ def _gpu_record(info: GpuInfo) -> dict[str, Any]:
         "jobs": info.jobs,
         "cpus": gpu.cpus,
         "profile": gpu.profile or None,
-        "card": gpu.mig.card if gpu.mig else None,
+        "card": gpu.mig.gpu if gpu.mig else None,
         "card_uuid": gpu.mig.parent if gpu.mig else None,
         "is_unit": gpu.is_unit,
         "links": [{"gpu": other, "near": Near(how).name.lower()} for other, how in gpu.links],

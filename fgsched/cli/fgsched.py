@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fgsched.config.keys import ConfigKey
     from fgsched.config.load import Config
 
-_cards = click.option(
+_gpus = click.option(
     "--gpus", default="", metavar="GPUS", help="GPUs: auto, none, a number, 0,2-3, sim:2x16G."
 )
 _system = click.option("--system", is_flag=True, help="The host's controller; needs root.")
@@ -52,7 +52,7 @@ def _places(system: bool) -> Paths:
 
 
 @fgsched.command("start")
-@_cards
+@_gpus
 @click.option("--take-over", is_flag=True, help="Take the queue of a host that is gone for good.")
 @_system
 def _start(gpus: str, take_over: bool, system: bool) -> int:
@@ -75,7 +75,7 @@ def _start(gpus: str, take_over: bool, system: bool) -> int:
 
 
 @fgsched.command("run")
-@_cards
+@_gpus
 @_system
 def _run(gpus: str, system: bool) -> None:
     """Run the controller in the foreground, for systemd."""

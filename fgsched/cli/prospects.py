@@ -124,12 +124,12 @@ def tested(job: Trial) -> list[str]:
     """Return the lines of fgsub --test-only on one job."""
     title, start = f"Job {job.id}", job.start
     if not job.blockers:
-        where = f"{_cards(job.holds)} in partition {start.partition}" if start else "now"
+        where = f"{_gpus(job.holds)} in partition {start.partition}" if start else "now"
         return [f"{title} to start at {shown_time(start.latest if start else None)} on {where}"]
     lines = [f"{title} would wait: {job.blockers[0].cause.reason.value}"]
     if start and start.latest is not None:
-        cards = f" on GPU {format_indices(start.gpus)}" if start.gpus else ""
-        when = f"{shown_time(start.latest)}{cards} in partition {start.partition}"
+        gpus = f" on GPU {format_indices(start.gpus)}" if start.gpus else ""
+        when = f"{shown_time(start.latest)}{gpus} in partition {start.partition}"
         lines = [f"{title} to start at {when}, at the latest"]
     lines += _blocker_lines(job.blockers, job.id)
     lines += [f"  {wording.note(note)}" for note in job.notes]
@@ -138,8 +138,8 @@ def tested(job: Trial) -> list[str]:
     return lines + [f"  {wording.advised(advice)}" for advice in job.advice]
 
 
-def _cards(holds: Sequence[Hold]) -> str:
+def _gpus(holds: Sequence[Hold]) -> str:
     if not holds:
         return "the host, without a GPU,"
-    cards = format_indices(hold.gpu for hold in holds)
-    return f"GPU {cards} ({format_share(holds[0].share)}, {holds[0].memory >> 20} MiB)"
+    gpus = format_indices(hold.gpu for hold in holds)
+    return f"GPU {gpus} ({format_share(holds[0].share)}, {holds[0].memory >> 20} MiB)"

@@ -189,9 +189,9 @@ def _wish(options: Mapping[str, Any], facts: Facts, now: float) -> Wish:
         quotas = {name: 60.0 * one.gpu_minutes for name, one in config.accounts.items() if one.gpu_minutes}
         return structs.replace(wish, quotas=quotas, weights=dict(config.weights))
     if options["report"] == "capacity":
-        from fgsched.simulate.replay import one_more_card  # it costs time that the other reports do not need
+        from fgsched.simulate.replay import one_more_gpu  # it costs time that the other reports do not need
 
-        return structs.replace(wish, replays=one_more_card(facts, load(find_places()).limits))
+        return structs.replace(wish, replays=one_more_gpu(facts, load(find_places()).limits))
     return wish
 
 

@@ -175,10 +175,10 @@ def reservation_call(client: Client, verb: str, words: Sequence[str]) -> Call[Re
     if verb == "update" and not given:
         raise BadUsage("there is nothing to change", f"What can be: {' '.join(KEYS)}")
     kind = CreateReservation if verb == "create" else UpdateReservation
-    return kind(name=name, **_window(client, name, _cards(client, given)))
+    return kind(name=name, **_window(client, name, _gpus(client, given)))
 
 
-def _cards(client: Client, given: Record) -> Record:
+def _gpus(client: Client, given: Record) -> Record:
     """Return the selected GPUs: by index (gpu=, with a share of each), or by number (gpus=)."""
     if "gpus" in given and ("gpu" in given or "share" in given):
         raise BadUsage(
@@ -189,9 +189,9 @@ def _cards(client: Client, given: Record) -> Record:
     if "gpus" in given:
         given["count"], given["share"] = given.pop("gpus")
     if "gpu" in given:
-        cards = given.pop("gpu")
-        given["cards"] = (
-            [gpu.gpu.index for gpu in client.call(protocol.ListGpus()).gpus] if cards is None else cards
+        gpus = given.pop("gpu")
+        given["gpus"] = (
+            [gpu.gpu.index for gpu in client.call(protocol.ListGpus()).gpus] if gpus is None else gpus
         )
         given.setdefault("share", WHOLE)
     return given

@@ -115,7 +115,7 @@ def _gpu(found: protocol.GpuInfo) -> Group:
 
 
 def _instance(place: MigInstance) -> list[tuple[str, object]]:
-    return [("Profile", place.profile), ("Card", place.card), ("CardUuid", place.parent)]
+    return [("Profile", place.profile), ("Card", place.gpu), ("CardUuid", place.parent)]
 
 
 def _or_unknown(value: int | None, form: Callable[[int], str] = str) -> str:

@@ -42,7 +42,7 @@ def partitions(client: Client, words: Sequence[str]) -> list[ShownPartition]:
     gpus = {gpu.gpu.index: gpu.gpu for gpu in host.gpus}
     return [
         ShownPartition(
-            partition, host.cpus, host.memory, [gpus[index] for index in partition.cards if index in gpus]
+            partition, host.cpus, host.memory, [gpus[index] for index in partition.gpus if index in gpus]
         )
         for partition in found
     ]
@@ -50,7 +50,7 @@ def partitions(client: Client, words: Sequence[str]) -> list[ShownPartition]:
 
 def record(found: ShownPartition) -> dict[str, Any]:
     """Return a partition for a JSON document."""
-    own = {"cards": found.info.cards, "jobs": found.info.jobs}
+    own = {"cards": found.info.gpus, "jobs": found.info.jobs}
     host = {"cpus": to_builtins(found.cpus), "memory": to_builtins(found.memory)}
     return {**to_builtins(found.info.partition), **own, **host}
 
@@ -71,7 +71,7 @@ def lines(found: ShownPartition) -> list[Line]:
         _defaults(partition.defaults),
         _most(partition.most),
         *(_limits(limits, per) for limits, per in scopes if limits != Limits()),
-        [("Gpus", format_indices(info.cards)), ("TotalGpus", len(info.cards))],
+        [("Gpus", format_indices(info.gpus)), ("TotalGpus", len(info.gpus))],
         [("TotalCPUs", found.cpus.total), ("FreeCPUs", found.cpus.free)],
         [("TotalNodes", 1), ("MaxNodes", 1), ("Nodes", host_name())],
         [("TotalMem", format_mebibytes(found.memory.total))],

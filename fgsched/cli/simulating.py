@@ -55,7 +55,7 @@ def simulate(file: str | None, svg: str | None, as_json: bool, **options: Any) -
     from fgsched.simulate.workload import counted
 
     config = load(find_places())
-    gpus = _cards(options["gpus"], config)
+    gpus = _gpus(options["gpus"], config)
     limits = _limits(config, options)
     workload = _workload(file, options, len(gpus))
     site = SimHost(gpus=gpus, limits=limits, policy=config.policy)
@@ -73,17 +73,17 @@ def simulate(file: str | None, svg: str | None, as_json: bool, **options: Any) -
 # -- input ----------------------------------------------------------------------------------------
 
 
-def _cards(text: str, config: "Config") -> "tuple[Gpu, ...]":
+def _gpus(text: str, config: "Config") -> "tuple[Gpu, ...]":
     """Return the GPUs of the host, the named GPUs, or both."""
     from fgsched.gpus import discover, simulated
 
     adds, wanted = text.startswith("+"), text.removeprefix("+").removeprefix("sim:")
-    cards = () if text and not adds else _running() or discover(config, os.environ).gpus
+    gpus = () if text and not adds else _running() or discover(config, os.environ).gpus
     if wanted:
-        cards += tuple(_after(gpu, len(cards)) for gpu in simulated.parse(f"sim:{wanted}"))
-    if not cards:
+        gpus += tuple(_after(gpu, len(gpus)) for gpu in simulated.parse(f"sim:{wanted}"))
+    if not gpus:
         raise Refused("this host has no GPU to simulate", "Give some, for example --gpus=4x80G:H100.")
-    return cards
+    return gpus
 
 
 def _running() -> "tuple[Gpu, ...]":
@@ -119,13 +119,13 @@ def _limits(config: "Config", options: dict[str, Any]) -> "HostLimits":
     )
 
 
-def _workload(file: str | None, options: dict[str, Any], cards: int) -> "Workload":
+def _workload(file: str | None, options: dict[str, Any], gpus: int) -> "Workload":
     from fgsched.simulate.workload import generate, read
 
     if file is None:
         if options["partition"]:
             raise BadUsage("--partition selects jobs of a FILE, but none is given.", "Give a FILE.")
-        return generate(seed=options["seed"], hours=options["hours"], load=options["load"], cards=cards)
+        return generate(seed=options["seed"], hours=options["hours"], load=options["load"], gpus=gpus)
     try:
         text = _stdin() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:

@@ -694,7 +694,7 @@ class PartitionSettings(Struct, frozen=True, kw_only=True):
                 share=self.max_gpus_per_account,
             ),
             access=Access(users=self.users, groups=self.groups, accounts=self.accounts),
-            cards=self.devices,
+            gpus=self.devices,
             placement=self.placement,
             max_jobs_per_gpu=self.max_jobs_per_gpu,
             share_step=self.share_step,

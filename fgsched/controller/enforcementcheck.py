@@ -72,12 +72,12 @@ class EnforcementGate:
         driver = self._driver()
         return f"{(about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size) if about else None}{driver}"
 
-    def _ask(self, card: GpuAllocation) -> None:
+    def _ask(self, gpu: GpuAllocation) -> None:
         if self._asked_at is not None and time.monotonic() - self._asked_at < _PATIENCE:
             return  # the answer will follow
         self._asked_at = time.monotonic()
         self._asked_for = self._key()
-        about = {"run": self._run, "hook": str(self._hook), "gpu": card.gpu, "uuid": card.uuid}
+        about = {"run": self._run, "hook": str(self._hook), "gpu": gpu.gpu, "uuid": gpu.uuid}
         self._sampler.ask(f"{gpus.HOOK_TEST} {json.dumps(about)}")
 
     def _limit(self, launching: PendingLaunch) -> None:
@@ -87,8 +87,8 @@ class EnforcementGate:
         except OSError as error:
             launching.refuse(f"{_NOT_HELD}{launching.cgroup}: {error.strerror}")
             return
-        cards = {gpu_allocation.uuid: gpu_allocation.memory for gpu_allocation in launching.given}
-        question = f"{gpus.LIMIT} {json.dumps({'path': launching.cgroup, 'cards': cards})}"
+        limits = {gpu_allocation.uuid: gpu_allocation.memory for gpu_allocation in launching.given}
+        question = f"{gpus.LIMIT} {json.dumps({'path': launching.cgroup, 'cards': limits})}"
         self._limiting[question] = launching
         self._sampler.ask(question)
 

@@ -102,7 +102,7 @@ class Engine:
         self,
         store: Store,
         launcher: AttemptLauncher,
-        cards: GpuStates,
+        gpu_states: GpuStates,
         *,
         limits: HostLimits,
         tier: str,  # how jobs are held to their share of device memory on this host
@@ -113,8 +113,8 @@ class Engine:
         log: DecisionLog | None = None,
     ) -> None:
         """Begin without jobs; `recover` reads them. Without `epilogs` and `log` there are none."""
-        self.store, self.launcher, self.cards = store, launcher, cards
-        self.site = SitePolicy(store, cards, limits)
+        self.store, self.launcher, self.gpu_states = store, launcher, gpu_states
+        self.site = SitePolicy(store, gpu_states, limits)
         self.charges = UsageCharges(store.kept)
         self.mounts, self.binding, self.tier = mounts, binding, tier
         self._starter, self.jobtable = Starter(), JobTable()
@@ -333,7 +333,7 @@ class Engine:
     def _forget_turn(self, now: float) -> None:
         self._after, self.ended = [], list(self._ended_before)
         self.log.drop()
-        self.cards.undone()
+        self.gpu_states.undone()
         self.mps.undo()
         if self.is_broken:
             return
@@ -386,8 +386,8 @@ class Engine:
         for job in self.jobtable.holding.values():
             if job.state is not JobState.COMPLETING or self.epilogs.runs(job.id):
                 continue
-            if not self.cards.cleans(job.id):
-                self.cards.begin_cleaning(job.id, now)
+            if not self.gpu_states.cleans(job.id):
+                self.gpu_states.begin_cleaning(job.id, now)
 
     # -- failures of one job ------------------------------------------------------------------------
 
@@ -435,7 +435,7 @@ class Engine:
         if lives and job.warning == why:
             return
         status = seen.status if isinstance(seen, Result) else 0
-        is_dirty = self.epilogs.is_configured or (bool(job.holds) and self.cards.needs_cleaning)
+        is_dirty = self.epilogs.is_configured or (bool(job.holds) and self.gpu_states.needs_cleaning)
         after = marked(job, why, now, lives=lives, status=status, is_dirty=is_dirty)
         if job.id in self.containment.damaged:
             self.store.repair(job, self.jobtable.given.get(job.id, ()))
@@ -452,7 +452,7 @@ class Engine:
         if after.state.is_final:
             self.ended.append(after)
         elif after.state is JobState.COMPLETING:
-            self.cards.begin_cleaning(job.id, now)
+            self.gpu_states.begin_cleaning(job.id, now)
         if job.state not in (JobState.PENDING, JobState.COMPLETING):
             self.then(Forget(job))
 
@@ -467,8 +467,8 @@ class Engine:
             self._start_what_fits(now)
         except Exception as error:
             self.containment.let_pass(error)
-            gpus = self.cards.gpus_for_planning(now)
-            found = culprits(self.jobtable, gpus, self.cards.readings, self.limits, now)
+            gpus = self.gpu_states.gpus_for_planning(now)
+            found = culprits(self.jobtable, gpus, self.gpu_states.readings, self.limits, now)
             for job_id in found:
                 self.containment.blame(job_id, error)
             if not found:
@@ -590,7 +590,7 @@ class Engine:
 
         It keeps its holds until its GPUs list no process of it, and until its epilog has run.
         """
-        dirty = bool(job.holds) and self.cards.needs_cleaning and how.reason is not Reason.LAUNCH_FAILURE
+        dirty = bool(job.holds) and self.gpu_states.needs_cleaning and how.reason is not Reason.LAUNCH_FAILURE
         over = complete(
             *(job, how, now),
             reason=Reason.GPU_CLEANING if dirty else how.reason,
@@ -601,11 +601,11 @@ class Engine:
         self.step(job, after, now, over=over)
         self.orphans.pop(job.id, None)
         if dirty:
-            self.cards.begin_cleaning(job.id, now)
+            self.gpu_states.begin_cleaning(job.id, now)
         elif after.state is JobState.COMPLETING:
             self._begin_epilog(after)
         if how.survivor:
-            self.cards.left_alive(job, how.survivor, now)
+            self.gpu_states.left_alive(job, how.survivor, now)
         gone = job.changed(supervisor_lost=True) if how.lost else job
         self.then(Forget(gone, marks=not after.state.is_final))
 
@@ -637,18 +637,18 @@ class Engine:
 
     def _clean(self, now: float) -> None:
         """Release the holds of ended jobs that no GPU lists any more."""
-        for job_id, is_clean in self.cards.cleaned(now).items():
+        for job_id, is_clean in self.gpu_states.cleaned(now).items():
             job = self.jobtable.jobs.get(job_id)
             if job is None or job.state is not JobState.COMPLETING or job.outcome is None:
                 continue
             self.containment.run(job_id, partial(self._settle_clean, job, now, is_clean=is_clean))
-        for gpu in self.cards.changed():
-            self.store.mark_card(gpu)
+        for gpu in self.gpu_states.changed():
+            self.store.mark_gpu(gpu)
             self.log.note("gpu", gpu=gpu.index, state=gpu.state.value, why=gpu.note or None)
 
     def _settle_clean(self, job: Job, now: float, *, is_clean: bool) -> None:
         if not is_clean:
-            self.cards.left_dirty(job, now)
+            self.gpu_states.left_dirty(job, now)
         if self.epilogs.is_configured:
             self._begin_epilog(job)
         else:
@@ -673,8 +673,8 @@ class Engine:
     def _drain_gpus(self, job: Job, note: str, now: float) -> None:
         """Drain the GPUs of a job because a program of the site failed."""
         for index in {hold.gpu for hold in job.holds}:
-            if index in self.cards and self.cards.gpu(index).state is not GpuState.DRAINED:
-                self.cards.drain(index, f"{note}{BY_PROGRAM}", now)
+            if index in self.gpu_states and self.gpu_states.gpu(index).state is not GpuState.DRAINED:
+                self.gpu_states.drain(index, f"{note}{BY_PROGRAM}", now)
 
     def _start_what_fits(self, now: float) -> None:
         self._starter.start_what_fits(self, now)

@@ -60,7 +60,7 @@ def take_finding(engine: EngineContext, job: Job, finding: WatchdogFinding, now:
     if job.is_to_end:
         return
     others = engine.jobtable.holding.values()
-    changes = watchdog_changes(job, finding.warn, finding.end, others, readings=engine.cards.readings)
+    changes = watchdog_changes(job, finding.warn, finding.end, others, readings=engine.gpu_states.readings)
     after = engine.change(job, now, **changes)
     if after.is_to_end:
         engine.then(CancelOrder(after))
@@ -69,11 +69,11 @@ def take_finding(engine: EngineContext, job: Job, finding: WatchdogFinding, now:
 def with_gpu_fault(engine: EngineContext, job: Job, now: float) -> Job:
     """Return an ended job as failed by its GPU, if the GPU failed while the job was running."""
     gpus = [hold.gpu for hold in job.holds]
-    over = blame_gpu(job, has_failed=engine.cards.failed_since(gpus, job.start_time))
+    over = blame_gpu(job, has_failed=engine.gpu_states.failed_since(gpus, job.start_time))
     is_known = over is job and job.reason is not Reason.GPU_CLEANING
     return replace(over, reason=job.reason if is_known else reason_of(over), ended_at=over.ended_at or now)
 
 
 def post_mortem(engine: EngineContext, job: Job, refusal: Refusal) -> OomReport:
     """Report the memory of all jobs and processes on the GPU on which a job ran out of memory."""
-    return oom_report(job, refusal, engine.jobtable.holding.values(), engine.cards.readings)
+    return oom_report(job, refusal, engine.jobtable.holding.values(), engine.gpu_states.readings)

@@ -325,7 +325,7 @@ class GpuMonitor:
     ) -> None:
         self._engine, self._shepherds, self._sampler = engine, shepherds, sampler
         self.watchdog, self._gate = watchdog, gate
-        self._cards = engine.cards
+        self._gpu_states = engine.gpu_states
         self.interval = interval
         self.unresolved = UnresolvedPids()
         self._looked_at = -interval  # by the monotonic clock
@@ -339,10 +339,10 @@ class GpuMonitor:
     def due(self) -> float | None:
         """Seconds until the next query; None: none is needed."""
         is_needed = self._engine.jobtable.jobs or self.record is not None
-        if not self._cards.needs_cleaning or not is_needed:
+        if not self._gpu_states.needs_cleaning or not is_needed:
             return None
         pause = min(_AGAIN, self.interval) if self.watchdog.is_suspicious else self.interval
-        pause = _SOON if self._cards.is_cleaning else pause
+        pause = _SOON if self._gpu_states.is_cleaning else pause
         return max(0.0, self._looked_at + pause - time.monotonic())
 
     def look(self) -> None:
@@ -352,7 +352,7 @@ class GpuMonitor:
             self._looked_at = now = time.monotonic()
             if self._asked_at is None or now - self._asked_at >= _PATIENCE:
                 self._asked_at = now
-                self._cards.ask()
+                self._gpu_states.ask()
             self._gate.remind()
 
     def see(self) -> None:
@@ -370,11 +370,11 @@ class GpuMonitor:
 
     def _understand(self, answer: gpus.GpuAnswer) -> None:
         jobtable = self._engine.jobtable
-        is_idle = not jobtable.jobs and not self._cards.watched
+        is_idle = not jobtable.jobs and not self._gpu_states.watched
         seen = without_jobs(answer.readings) if is_idle else self._interpreted(answer)
-        self._cards.saw(seen.readings, there=seen.there, now=time.time())
+        self._gpu_states.saw(seen.readings, there=seen.there, now=time.time())
         if is_idle:
-            self._cards.expire()
+            self._gpu_states.expire()
         self.watchdog.look(seen, jobtable.holding)
         self.unresolved.saw(seen.unresolved, now=time.monotonic(), interval=self.interval)
         self.shown(seen, answer)
@@ -405,8 +405,8 @@ class GpuMonitor:
         return interpreted(
             answer.readings,
             shepherds=self._supervisors(with_gpus),
-            ended=[job for job in jobtable.holding.values() if self._cards.cleans(job.id)],
-            stayed=self._cards.stayed,
+            ended=[job for job in jobtable.holding.values() if self._gpu_states.cleans(job.id)],
+            stayed=self._gpu_states.stayed,
             run=str(self._shepherds.run.path),
             running=jobtable.holding,
         )

@@ -301,7 +301,7 @@ def with_known_gpus(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySa
     """
     if not inventory.failed:
         return _with_known_indices(inventory, store, sampler)
-    known = [remembered(gpu) for gpu in store.known_cards() if gpu.uuid and not is_simulated(gpu.uuid)]
+    known = [remembered(gpu) for gpu in store.known_gpus() if gpu.uuid and not is_simulated(gpu.uuid)]
     known_gpus = tuple(
         _silent(gpu, inventory.note) for gpu in sampler.chosen(known) if gpu.total or inventory.gpus
     )
@@ -320,7 +320,7 @@ def _silent(gpu: Gpu, note: str) -> Gpu:
 
 def _with_known_indices(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySampler) -> gpus.Inventory:
     """Return the inventory with the indices of MIG instances that the queue file names."""
-    known_indices = settled(inventory.gpus, store.known_cards(), store.held_cards())
+    known_indices = settled(inventory.gpus, store.known_gpus(), store.held_gpus())
     if known_indices == inventory.gpus:
         return inventory
     sampler.watch(known_indices)

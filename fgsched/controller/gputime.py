@@ -61,7 +61,7 @@ class GpuTime:
             return
         self._looked_at = time.monotonic()
         self._keep_up()
-        for borrowers in self._by_card().values():
+        for borrowers in self._by_gpu().values():
             region.lend(self._looked(borrowers), time.monotonic_ns())
         self._tell_arbiter()
         if self._is_real and self._is_busy() and self._looked_at - self._asked_at >= _MEASURE:
@@ -70,7 +70,7 @@ class GpuTime:
 
     def measured(self, answer: gpus.GpuAnswer) -> None:
         """Use the driver's utilisation of processes; a job's processes have slots in its region."""
-        indices = {gpu.uuid: gpu.index for gpu in self._engine.cards.gpus}
+        indices = {gpu.uuid: gpu.index for gpu in self._engine.gpu_states.gpus}
         ahead = time.monotonic_ns() - time.time_ns()
         for paced in self._jobs.values():
             pids = set(region.pids(paced.fd))
@@ -129,8 +129,8 @@ class GpuTime:
         return TurnJob(uid, f"{self._run}/job/{key[0]}.{key[1]}", shares)
 
     def _pause(self) -> float:
-        cards = self._by_card().values()
-        if not any(len(borrowers) > 1 for borrowers in cards):
+        gpus = self._by_gpu().values()
+        if not any(len(borrowers) > 1 for borrowers in gpus):
             return _ALONE
         return _OFTEN if self._is_busy() else _SELDOM
 
@@ -139,12 +139,12 @@ class GpuTime:
             not borrower.is_quiet for paced in self._jobs.values() for borrower in paced.borrowers.values()
         )
 
-    def _by_card(self) -> dict[int, list[region.Borrower]]:
-        by_card: dict[int, list[region.Borrower]] = {}
+    def _by_gpu(self) -> dict[int, list[region.Borrower]]:
+        by_gpu: dict[int, list[region.Borrower]] = {}
         for paced in self._jobs.values():
             for index, borrower in paced.borrowers.items():
-                by_card.setdefault(index, []).append(borrower)
-        return by_card
+                by_gpu.setdefault(index, []).append(borrower)
+        return by_gpu
 
     def _looked(self, borrowers: list[region.Borrower]) -> list[region.Borrower]:
         """Return the borrowers whose regions are readable."""

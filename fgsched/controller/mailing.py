@@ -207,7 +207,7 @@ class MailDesk:
     def _letter(self, kind: str, before: Job, after: Job, now: float, *, is_summary: bool) -> JobMail:
         job = before if kind == mail.REQUEUE else after
         holds = before.holds or job.holds
-        cards = [self._engine.cards.gpu(hold.gpu) for hold in holds]
+        gpus = [self._engine.gpu_states.gpu(hold.gpu) for hold in holds]
         letter = JobMail(
             at=now,
             to=_recipients(after),
@@ -215,8 +215,8 @@ class MailDesk:
             types=after.request.mail_type,
             state=after.state.word,
             gpus=tuple(hold.gpu for hold in holds),
-            model=cards[0].model if cards else "",
-            total=min((gpu.total for gpu in cards), default=0),
+            model=gpus[0].model if gpus else "",
+            total=min((gpu.total for gpu in gpus), default=0),
             share=holds[0].share if holds else job.request.demand.share,
             memory=holds[0].memory if holds else job.request.demand.memory,
             output=output_path(job, job.request.output, self._host),

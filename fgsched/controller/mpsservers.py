@@ -105,8 +105,8 @@ class MpsServers:
         percent = mps.percent_of(job, compute_policy_of(job, policy), self.settings)
         if not percent:
             return None
-        card = given[0]
-        server = mps.usable(self._servers, (job.uid, card.gpu)) or self._new(job, card, now)
+        gpu = given[0]
+        server = mps.usable(self._servers, (job.uid, gpu.gpu)) or self._new(job, gpu, now)
         why = server.why
         if server.phase is Phase.DUE and server.name not in self._servers:
             why = mps.refusal(self.settings, self.host.directory(server.id, server.number))
@@ -115,10 +115,10 @@ class MpsServers:
         self._servers[server.name] = server
         return MpsUse(server=server.number, percent=percent)
 
-    def _new(self, job: Job, card: GpuAllocation, now: float) -> MpsDaemon:
+    def _new(self, job: Job, gpu: GpuAllocation, now: float) -> MpsDaemon:
         self._number = number = max(self._number + 1, mps.number_at(now))
         until = now + mps.DUE_TIME
-        who = MpsDaemon(uid=job.uid, gid=job.gid, user=job.user, gpu=card.gpu, uuid=card.uuid, number=number)
+        who = MpsDaemon(uid=job.uid, gid=job.gid, user=job.user, gpu=gpu.gpu, uuid=gpu.uuid, number=number)
         return replace(who, until=until)
 
     # -- the turn -------------------------------------------------------------------------------

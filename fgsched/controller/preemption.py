@@ -86,8 +86,8 @@ def use_claims(host: PreemptionHost, job_id: int, now: float) -> None:
 
 
 def _scene(host: PreemptionHost, now: float) -> Snapshot:
-    gpus = host.cards.gpus_for_planning(now)
-    return host.jobtable.snapshot(gpus, host.cards.readings, limits=host.limits, now=now)
+    gpus = host.gpu_states.gpus_for_planning(now)
+    return host.jobtable.snapshot(gpus, host.gpu_states.readings, limits=host.limits, now=now)
 
 
 def _occupants(host: PreemptionHost, snapshot: Snapshot) -> list[Occupant]:

@@ -62,8 +62,8 @@ class Sampling:
         self._since = time.time()
         self._look_before: Look | None = None
         self._ended: dict[int, JobUsage] = {}  # of the last jobs, until the accounts have them
-        self._cards: tuple[Gpu, ...] = ()  # that were recorded
-        self._cards_at = self._waiting_at = float("-inf")  # monotonic seconds
+        self._gpus: tuple[Gpu, ...] = ()  # that were recorded
+        self._gpus_at = self._waiting_at = float("-inf")  # monotonic seconds
         self._waiting: tuple[Waiting, ...] = ()
 
     def begin(self, past: PastJobs) -> None:
@@ -97,19 +97,19 @@ class Sampling:
             for gpu_allocation in self._engine.jobtable.given.get(job.id, ())
         }
         found = []
-        for card in self._look_before.cards if self._look_before is not None else ():
-            if card.uuid in charged:
-                process_looks = [process for process in card.processes if process.job == job.id]
+        for gpu in self._look_before.gpus if self._look_before is not None else ():
+            if gpu.uuid in charged:
+                process_looks = [process for process in gpu.processes if process.job == job.id]
                 busy = [process_look.busy for process_look in process_looks if process_look.busy is not None]
                 total = sum(busy) if busy or not process_looks else None
                 memory = sum(process_look.memory for process_look in process_looks)
-                found.append(OnGpu(gpu=charged[card.uuid], memory=memory, busy=total))
+                found.append(OnGpu(gpu=charged[gpu.uuid], memory=memory, busy=total))
         return found
 
     def see(self, seen: Seen, answer: gpus.GpuAnswer) -> None:
         """Add one look at the GPUs to the samples."""
         wall, clock = time.time(), time.monotonic()
-        self._record_cards(wall, clock)
+        self._record_gpus(wall, clock)
         look = self._look(seen, answer, wall, clock)
         self._look_before = None if look.error else look
         self._send(*self._samples.look(look))
@@ -128,28 +128,28 @@ class Sampling:
 
     def finish(self) -> None:
         """Send the records of the incomplete minute. For the end of the controller."""
-        self._send(*self._cards_of(time.time()), *self._samples.finish())
+        self._send(*self._gpus_of(time.time()), *self._samples.finish())
 
     # -- a look ---------------------------------------------------------------------------------
 
     def _look(self, seen: Seen, answer: gpus.GpuAnswer, wall: float, clock: float) -> Look:
         if answer.error or not seen.readings:
             return Look(wall=wall, clock=clock, error=answer.error or "there is no GPU")
-        cards = self._engine.cards
+        states = self._engine.gpu_states
         return Look(
             wall=wall,
             clock=clock,
-            cards=tuple(
-                self._card(cards.gpu(index), reading, seen, answer.people)
+            gpus=tuple(
+                self._gpu(states.gpu(index), reading, seen, answer.people)
                 for index, reading in seen.readings.items()
-                if index in cards
+                if index in states
             ),
             jobs=tuple(self._jobs()),
             driver=answer.driver,
             waiting=self._demand(clock),
         )
 
-    def _card(self, gpu: Gpu, reading: Reading, seen: Seen, people: Mapping[int, gpus.Person]) -> GpuLook:
+    def _gpu(self, gpu: Gpu, reading: Reading, seen: Seen, people: Mapping[int, gpus.Person]) -> GpuLook:
         process_looks = [self._process(process, seen.owners, people) for process in reading.processes]
         looks = [
             ProcessLook(pid=gpu_process.pid, busy=gpu_process.busy, has_ended=True)
@@ -201,20 +201,20 @@ class Sampling:
     def _demand(self, clock: float) -> tuple[Waiting, ...]:
         if clock - self._waiting_at >= _DEMAND:
             self._waiting_at = clock
-            size = max((gpu.usable for gpu in self._engine.cards.gpus), default=0)
+            size = max((gpu.usable for gpu in self._engine.gpu_states.gpus), default=0)
             self._waiting = tuple(waiting(self._engine.jobtable.waiting_kinds(_KINDS), size))
         return self._waiting
 
     # -- the GPUs -------------------------------------------------------------------------------
 
-    def _record_cards(self, wall: float, clock: float) -> None:
-        gpus_now = tuple(_plain(gpu) for gpu in self._engine.cards.gpus)
-        if gpus_now != self._cards or clock - self._cards_at >= _CARDS:
-            self._cards, self._cards_at = gpus_now, clock
-            self._send(*self._cards_of(wall))
+    def _record_gpus(self, wall: float, clock: float) -> None:
+        gpus_now = tuple(_plain(gpu) for gpu in self._engine.gpu_states.gpus)
+        if gpus_now != self._gpus or clock - self._gpus_at >= _CARDS:
+            self._gpus, self._gpus_at = gpus_now, clock
+            self._send(*self._gpus_of(wall))
 
-    def _cards_of(self, wall: float) -> Iterator[GpuRecord]:
-        for gpu in self._cards:
+    def _gpus_of(self, wall: float) -> Iterator[GpuRecord]:
+        for gpu in self._gpus:
             yield GpuRecord(
                 uuid=gpu.uuid, gpu=gpu.index, model=gpu.model, total=gpu.total, since=self._since, until=wall
             )

@@ -429,11 +429,11 @@ class Controller:
         with self._store.write():
             if dropped := self._store.drop_orphan_holds():
                 log.warning("%d holds without a job are dropped from the queue", dropped)
-            marks = self._store.card_marks()  # before the GPUs that are here now take the indices
-            self._store.put_cards(self._helpers.inventory.gpus)
+            marks = self._store.gpu_marks()  # before the GPUs that are here now take the indices
+            self._store.put_gpus(self._helpers.inventory.gpus)
             self._gpus.restore(marks)
             for gpu in self._gpus.changed():
-                self._store.mark_card(gpu)
+                self._store.mark_gpu(gpu)
 
     def _reconfigure(self, config: Config) -> None:
         """Use the settings that can change in a running controller."""

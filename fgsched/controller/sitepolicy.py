@@ -44,7 +44,7 @@ class ReservationRecord(Struct, frozen=True, kw_only=True):
     start: int  # seconds since the epoch
     end: int  # seconds since the epoch
     by: str  # its creator
-    cards: tuple[tuple[str, int], ...] = ()  # (UUID, share in ten-thousandths)
+    gpus: tuple[tuple[str, int], ...] = ()  # (UUID, share in ten-thousandths)
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ class SitePolicy:
         there = {gpu.uuid: gpu for gpu in self._gpus.gpus}
         holds = [
             Hold(gpu=gpu.index, share=share, memory=gpu.usable * share // WHOLE)
-            for uuid, share in record.cards
+            for uuid, share in record.gpus
             if (gpu := there.get(uuid))
         ]
         return Reservation(

@@ -243,22 +243,22 @@ class Starter:
         self._preempter.resume(host, now)
         if not host.jobtable.waiting:
             return
-        if not host.cards.is_fresh(now):
+        if not host.gpu_states.is_fresh(now):
             host.then(AskGpus())
-        host.charges.bring_up_to_date(host.jobtable, host.policy, host.cards.gpus, host.limits, now)
+        host.charges.bring_up_to_date(host.jobtable, host.policy, host.gpu_states.gpus, host.limits, now)
         self._start_planned(host, now)
         if host.policy.preempts and self._preempter.preempt(host, now):
             self._start_planned(host, now)
 
     def _start_planned(self, host: StartHost, now: float) -> None:
         """Start the jobs of a plan. Before the first reading of the GPUs, only jobs without GPUs start."""
-        plan = partial(host.jobtable.plan, readings=host.cards.readings, limits=host.limits, now=now)
-        decided, is_fresh = plan(host.cards.gpus), host.cards.is_fresh(now)
+        plan = partial(host.jobtable.plan, readings=host.gpu_states.readings, limits=host.limits, now=now)
+        decided, is_fresh = plan(host.gpu_states.gpus), host.gpu_states.is_fresh(now)
         for start in decided.starts:
             if is_fresh or not start.holds:
                 host.containment.run(start.job_id, partial(begin, host, start, now))
         if not is_fresh:
-            plan(host.cards.gpus_for_planning(now))  # for the reasons that the queue shows
+            plan(host.gpu_states.gpus_for_planning(now))  # for the reasons that the queue shows
 
 
 def begin(host: StartHost, start: JobStart, now: float) -> None:
@@ -266,8 +266,8 @@ def begin(host: StartHost, start: JobStart, now: float) -> None:
     job = host.eligibility.task_of(host.jobtable.jobs[start.job_id])
     if job is None:
         return  # other rows of its array use the last free places
-    gpu_allocations = tuple(host.cards.allocation(hold) for hold in start.holds)
-    gpus = [(host.cards.gpu(hold.gpu), hold.share) for hold in start.holds]
+    gpu_allocations = tuple(host.gpu_states.allocation(hold) for hold in start.holds)
+    gpus = [(host.gpu_states.gpu(hold.gpu), hold.share) for hold in start.holds]
     tier = tier_of(job.request.tier, host.tier, gpus) if gpu_allocations else "none"
     after = job.advance(
         JobState.STARTING,
@@ -283,9 +283,11 @@ def begin(host: StartHost, start: JobStart, now: float) -> None:
         tier=tier,
         mounts=host.mounts.of(
             [gpu_allocation.uuid for gpu_allocation in gpu_allocations],
-            hooked=is_hooked(tier, has_cards=bool(gpu_allocations)),
+            hooked=is_hooked(tier, has_gpus=bool(gpu_allocations)),
         ),
-        cpus=host.binding.of(host.cards.near(start.holds), job.request.demand.cpus, host.jobtable.bound()),
+        cpus=host.binding.of(
+            host.gpu_states.near(start.holds), job.request.demand.cpus, host.jobtable.bound()
+        ),
     )
     if host.store.start(job, after, gpu_allocations):
         host.log.step(job, after)

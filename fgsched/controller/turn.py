@@ -401,7 +401,7 @@ class EngineContext(Protocol):
 
     jobtable: JobTable
     store: Store
-    cards: GpuStates
+    gpu_states: GpuStates
     launcher: AttemptLauncher
     epilogs: Epilogs
     orphans: dict[int, float]
@@ -549,7 +549,7 @@ class Executor:
         effect.obey(effect.config)
 
     def _ask(self, effect: AskGpus) -> None:
-        self._host.cards.ask()
+        self._host.gpu_states.ask()
 
     def _mail(self, effect: QueueMail) -> None:
         self._host.mail.post(effect.name, effect.data)
@@ -613,7 +613,7 @@ class PreemptionHost(Protocol):
     def jobtable(self) -> JobTable: ...
 
     @property
-    def cards(self) -> PlannedGpus: ...
+    def gpu_states(self) -> PlannedGpus: ...
 
     @property
     def limits(self) -> HostLimits: ...

@@ -265,10 +265,10 @@ class EarlierJobs:
     """Watches the processes of earlier jobs. Independent of the jobs of the current queue."""
 
     def __init__(
-        self, run: Path, own: Path, cards: GpuStates, *, watch: Watch, remove: Callable[[Path], None]
+        self, run: Path, own: Path, gpu_states: GpuStates, *, watch: Watch, remove: Callable[[Path], None]
     ) -> None:
         """`run` is the run directory, `own` that of the current queue below it."""
-        self._run, self._own, self._cards = run, own, cards
+        self._run, self._own, self._gpu_states = run, own, gpu_states
         self._watch, self._remove = watch, remove
         self._watched: set[Identity] = set()
         self.jobs: tuple[Earlier, ...] = ()
@@ -281,9 +281,9 @@ class EarlierJobs:
             self.jobs = self._found()  # one ended a moment ago
         generations.link(self._run, self._own)
         self._tell(before)
-        self._cards.vacate(now)
+        self._gpu_states.vacate(now)
         for one in self.jobs:
-            self._cards.occupy(one.cards, note_of(one), now)
+            self._gpu_states.occupy(one.gpus, note_of(one), now)
 
     def told(self) -> list[EarlierJob]:
         """Return the jobs as `ping` shows them."""
@@ -292,7 +292,7 @@ class EarlierJobs:
                 queue=job.queue,
                 job=job.job,
                 pid=job.processes[0].pid,
-                gpus=None if job.cards is None else sorted(job.cards),
+                gpus=None if job.gpus is None else sorted(job.gpus),
             )
             for job in self.jobs
         ]
@@ -313,8 +313,8 @@ class EarlierJobs:
         known, left = {one[:3] for one in before}, {job[:3] for job in self.jobs}
         for one in self.jobs:
             if one[:3] not in known:
-                cards = "any card" if one.cards is None else f"cards {', '.join(sorted(one.cards)) or 'none'}"
-                log.warning("%s and may use %s", note_of(one), cards)
+                gpus = "any card" if one.gpus is None else f"cards {', '.join(sorted(one.gpus)) or 'none'}"
+                log.warning("%s and may use %s", note_of(one), gpus)
         for one in before:
             if one[:3] not in left:
                 log.warning("job %d of an earlier queue has ended", one.job)

@@ -410,7 +410,7 @@ class MigInstance(Struct, frozen=True, kw_only=True, gc=False):
     """The place of a MIG instance: a part of a GPU with its own memory, made by an administrator."""
 
     profile: str  # such as "3g.20gb"
-    card: int = -1  # index of the partitioned GPU; -1: unknown
+    gpu: int = -1  # index of the partitioned GPU; -1: unknown
     parent: str = ""  # UUID of the partitioned GPU
     gpu_instance: int = -1  # the driver's id on that GPU; -1: unknown
     compute_instance: int = -1  # the driver's id in the GPU instance; -1: unknown

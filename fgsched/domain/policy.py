@@ -94,7 +94,7 @@ class Partition(Struct, frozen=True, kw_only=True, gc=False):
     per_user: Limits = NO_LIMITS
     per_account: Limits = NO_LIMITS
     access: Access = Access()
-    cards: tuple[int, ...] = ()  # indices; empty: all
+    gpus: tuple[int, ...] = ()  # indices; empty: all
     placement: str = ""  # "": the site's
     max_jobs_per_gpu: int = 0  # 0: the site's
     share_step: int = 0  # 0: the site's

@@ -33,9 +33,9 @@ class Device(Struct, frozen=True, kw_only=True):
     parts: int  # number of compute instances that share its memory
 
 
-def index_of(card: int, number: int) -> int:
+def index_of(gpu: int, number: int) -> int:
     """Return the index of a MIG device of a GPU."""
-    return 100 + 10 * card + number
+    return 100 + 10 * gpu + number
 
 
 def profile_of(model: str) -> str:
@@ -44,7 +44,7 @@ def profile_of(model: str) -> str:
     return match[0] if match else ""
 
 
-def devices(nvml: Any, card: Any, index: int) -> list[Device]:
+def devices(nvml: Any, gpu: Any, index: int) -> list[Device]:
     """Return the MIG instances of a GPU in MIG mode.
 
     Args:
@@ -53,17 +53,17 @@ def devices(nvml: Any, card: Any, index: int) -> list[Device]:
     Raises:
         NVMLError: the driver does not answer.
     """
-    found = list(_handles(nvml, card))
+    found = list(_handles(nvml, gpu))
     ids = (nvml.nvmlDeviceGetGpuInstanceId, nvml.nvmlDeviceGetComputeInstanceId)
     places = [(ids[0](handle), ids[1](handle)) for _, handle in found]
     parts = Counter(place[0] for place in places)
-    parent = nvml.nvmlDeviceGetUUID(card)
+    parent = nvml.nvmlDeviceGetUUID(gpu)
     devices = []
     for (number, handle), (gpu_instance, compute_instance) in zip(found, places, strict=True):
-        model, profile = _names(nvml, card, handle)
+        model, profile = _names(nvml, gpu, handle)
         place = MigInstance(
             profile=profile,
-            card=index,
+            gpu=index,
             parent=parent,
             gpu_instance=gpu_instance,
             compute_instance=compute_instance,
@@ -86,23 +86,22 @@ def layouts(gpus: Iterable[Gpu]) -> dict[str, set[str]]:
 
 def is_gone(place: MigInstance, report: GpuReport) -> bool:
     """Tell whether a MIG instance that a report does not show has been destroyed; not if a GPU is silent."""
-    cards = [place.parent] if place.parent else [card for card in report.readings if not is_instance(card)]
+    gpus = [place.parent] if place.parent else [gpu for gpu in report.readings if not is_instance(gpu)]
     return not report.error and all(
-        card in report.layouts or (card in report.readings and not report.readings[card].error)
-        for card in cards
+        gpu in report.layouts or (gpu in report.readings and not report.readings[gpu].error) for gpu in gpus
     )
 
 
-def _handles(nvml: Any, card: Any) -> Iterator[tuple[int, Any]]:
+def _handles(nvml: Any, gpu: Any) -> Iterator[tuple[int, Any]]:
     """Yield (number, handle) of each MIG device; numbers without a device are omitted."""
-    for number in range(min(_MOST_DEVICES, nvml.nvmlDeviceGetMaxMigDeviceCount(card))):
+    for number in range(min(_MOST_DEVICES, nvml.nvmlDeviceGetMaxMigDeviceCount(gpu))):
         try:
-            yield number, nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, number)
+            yield number, nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number)
         except (nvml.NVMLError_NotFound, nvml.NVMLError_InvalidArgument):
             continue
 
 
-def _names(nvml: Any, card: Any, handle: Any) -> tuple[str, str]:
+def _names(nvml: Any, gpu: Any, handle: Any) -> tuple[str, str]:
     """Return (model, profile); old drivers name only the GPU, so the profile follows from its slices."""
     model = nvml.nvmlDeviceGetName(handle)
     if profile := profile_of(model):
@@ -111,4 +110,4 @@ def _names(nvml: Any, card: Any, handle: Any) -> tuple[str, str]:
     whole, own = about.gpuInstanceSliceCount, about.computeInstanceSliceCount
     profile = f"{whole}g.{-(-about.memorySizeMB // 1024)}gb"
     profile = profile if own == whole else f"{own}c.{profile}"
-    return f"{nvml.nvmlDeviceGetName(card)} MIG {profile}", profile
+    return f"{nvml.nvmlDeviceGetName(gpu)} MIG {profile}", profile

@@ -97,8 +97,8 @@ class _Selected:
             return replace(reading, doubt=mig.CHANGED) if self._has_changed(gpu, report) else reading
         if gpu.mig and mig.is_gone(gpu.mig, report):
             return Reading(gpu=gpu.index, used=0, error=mig.GONE, is_lost=True)
-        if gpu.mig and (card := report.readings.get(gpu.mig.parent)) and card.is_lost:
-            return replace(card, gpu=gpu.index)
+        if gpu.mig and (parent := report.readings.get(gpu.mig.parent)) and parent.is_lost:
+            return replace(parent, gpu=gpu.index)
         return Reading(gpu=gpu.index, used=0, error=report.error or "the driver does not show this card")
 
     def _has_changed(self, gpu: Gpu, report: GpuReport) -> bool:

@@ -56,7 +56,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     def _named(self, gpus: dict[int, Gpu], why: str) -> Iterator[Gpu]:
         free = max([*gpus, *(item for item in self.only or () if isinstance(item, int))], default=-1) + 1
         for item in self.only or ():
-            if parts := [gpu for gpu in gpus.values() if gpu.mig and _is_card(gpu.mig, item)]:
+            if parts := [gpu for gpu in gpus.values() if gpu.mig and _is_gpu(gpu.mig, item)]:
                 yield from parts
                 continue
             if isinstance(item, int):
@@ -181,10 +181,10 @@ def _list(name: str, text: str) -> tuple[int | str, ...]:
     return tuple(dict.fromkeys(items))
 
 
-def _is_card(place: MigInstance, item: int | str) -> bool:
+def _is_gpu(place: MigInstance, item: int | str) -> bool:
     """Tell whether an item selects the GPU of a MIG instance."""
     if isinstance(item, int):
-        return place.card == item
+        return place.gpu == item
     return place.parent.lower().startswith(item.lower())
 
 

@@ -78,36 +78,36 @@ def _part(read: Callable[[str], Value], part: str, text: str) -> Value:
         raise BadUsage(f"{shown(text)}: {error.cause}", error.remedy) from None
 
 
-def _profiles(listed: str, card: Gpu, text: str) -> list[str]:
+def _profiles(listed: str, gpu: Gpu, text: str) -> list[str]:
     """Return the profiles in a list such as 3g.40gb/2x1g.10gb. Raises BadUsage if they do not fit the GPU."""
     matches = [_PROFILE.fullmatch(word) for word in listed.split("/")]
     shapes = [match for match in matches if match for _ in range(int(match[1] or 1))]
     memory = sum(int(shape[4]) for shape in shapes) << 30
-    if not all(matches) or sum(int(shape[3]) for shape in shapes) > _MOST_SLICES or memory > card.total:
+    if not all(matches) or sum(int(shape[3]) for shape in shapes) > _MOST_SLICES or memory > gpu.total:
         raise BadUsage(
             f"{shown(text)}: {shown(listed)} is no layout of MIG instances of such a GPU.",
             f"Write profiles such as mig=3g.40gb/2x1g.10gb: at most {_MOST_SLICES}g and its memory together.",
         )
-    if card.index >= _MOST_CARDS:
+    if gpu.index >= _MOST_CARDS:
         raise BadUsage(f"{shown(text)} has too many GPUs for MIG.", f"Use at most {_MOST_CARDS}.")
     return [shape[2] for shape in shapes]
 
 
-def _instances(card: Gpu, profiles: Iterable[str]) -> list[Gpu]:
+def _instances(gpu: Gpu, profiles: Iterable[str]) -> list[Gpu]:
     """Return the MIG instances of a simulated GPU."""
     instances = []
     for number, profile in enumerate(profiles):
         place = MigInstance(
             profile=profile,
-            card=card.index,
-            parent=card.uuid,
+            gpu=gpu.index,
+            parent=gpu.uuid,
             gpu_instance=number + 1,
             compute_instance=0,
         )
-        index, size = mig.index_of(card.index, number), profile.partition(".")[2].partition("gb")[0]
-        model, own = f"{card.model} MIG {profile}", f"{_MIG_UUID}{index:012x}"
+        index, size = mig.index_of(gpu.index, number), profile.partition(".")[2].partition("gb")[0]
+        model, own = f"{gpu.model} MIG {profile}", f"{_MIG_UUID}{index:012x}"
         instances.append(
-            replace(card, index=index, uuid=own, model=model, total=int(size) << 30, links=(), mig=place)
+            replace(gpu, index=index, uuid=own, model=model, total=int(size) << 30, links=(), mig=place)
         )
     return instances
 

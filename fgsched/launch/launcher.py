@@ -257,7 +257,7 @@ class Launcher:
     def _message(self, job: Job, given: Sequence[GpuAllocation], host_user: HostUser | None) -> bytes:
         script, environment = self._ports.material(job.id)
         environment = without_variables(environment, f"{self.run.path}/job", self._site.vendor.service)
-        cards = [
+        gpus = [
             AssignedGpu(
                 hold=gpu_allocation.hold, uuid=gpu_allocation.uuid, cpus=self._ports.cpus(gpu_allocation.gpu)
             )
@@ -266,7 +266,7 @@ class Launcher:
         owner = _owner(job, host_user, become=self._site.become_user)
         owner = self._with_directories(job, owner, host_user)
         places = self._cgroups.of_job(job)
-        spec = launch(job, cards, environment, site=self._site, owner=owner, cgroups=places)
+        spec = launch(job, gpus, environment, site=self._site, owner=owner, cgroups=places)
         if shared := self._cgroups.shared(job, places):
             spec = spec._replace(shared=shared)
         return pack(

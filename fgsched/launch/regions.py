@@ -138,7 +138,7 @@ class Unhooked:
 
     def of(self, job: Job) -> str:
         """Return processes, programs and reasons; "" if all have the hook, or none is to have it."""
-        if not (job.state.holds and job.holds and is_hooked(job.tier, has_cards=True)):
+        if not (job.state.holds and job.holds and is_hooked(job.tier, has_gpus=True)):
             return ""
         shepherd = self._shepherd(job)
         found = [text for pid in self._below(shepherd.pid) if (text := _described(pid))] if shepherd else []

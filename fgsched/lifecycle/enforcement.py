@@ -51,9 +51,9 @@ def tier_of(asked: str, best: str, gpus: Sequence[tuple[Gpu, int]] = ()) -> str:
     return Tier.MIG.value if is_alone and asked != Tier.SHIM.value else Tier.SHIM.value
 
 
-def is_hooked(tier: str, *, has_cards: bool) -> bool:
+def is_hooked(tier: str, *, has_gpus: bool) -> bool:
     """Tell whether the hook is preloaded. It is also used for jobs without GPUs, to refuse all GPU memory."""
-    return tier in HOOKED or not has_cards
+    return tier in HOOKED or not has_gpus
 
 
 # -- mount namespaces ----------------------------------------------------------------------------------

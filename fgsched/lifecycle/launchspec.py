@@ -130,9 +130,9 @@ class CpuBinding(Struct, frozen=True, kw_only=True, gc=False):
 
 
 @lru_cache(maxsize=256)
-def _near(cards: tuple[tuple[int, ...], ...], allowed: frozenset[int]) -> str:
+def _near(gpus: tuple[tuple[int, ...], ...], allowed: frozenset[int]) -> str:
     """Return the CPUs near any of the GPUs; "" if they are unknown for one GPU or are all CPUs."""
-    chosen = allowed.intersection(cpu for card in cards for cpu in card) if all(cards) else allowed
+    chosen = allowed.intersection(cpu for gpu in gpus for cpu in gpu) if all(gpus) else allowed
     return format_indices(chosen) if chosen != allowed else ""
 
 
@@ -236,7 +236,7 @@ def _load_file(job: Job, site: LaunchContext) -> str:
     The directory is root's if it has the hook of a mount namespace; then only `steps` is the user's.
     """
     is_of_root = site.become_user and bool(site.mounts.how and job.mounts)
-    return STEPS_LOAD if is_of_root and is_hooked(job.tier, has_cards=True) else SIMULATED_LOAD
+    return STEPS_LOAD if is_of_root and is_hooked(job.tier, has_gpus=True) else SIMULATED_LOAD
 
 
 def _mps_variables(job: Job, memory: int, site: LaunchContext) -> dict[str, str]:
@@ -250,7 +250,7 @@ def _mps_variables(job: Job, memory: int, site: LaunchContext) -> dict[str, str]
 
 def _container_variables(job: Job, directory: str, site: LaunchContext) -> dict[str, str]:
     """Return the variables for containers that a job with GPUs starts; none without a runtime or the hook."""
-    if not (site.containers or site.podman) or not is_hooked(job.tier, has_cards=True):
+    if not (site.containers or site.podman) or not is_hooked(job.tier, has_gpus=True):
         return {}
     has_preload = preload_of(job.mounts, hooked=True) == "namespace"
     own = containers.variables(directory, site.hook, site.containers, preload=has_preload)
@@ -259,9 +259,9 @@ def _container_variables(job: Job, directory: str, site: LaunchContext) -> dict[
 
 def _words(job: Job, given: Sequence[AssignedGpu], site: LaunchContext) -> tuple[str, ...]:
     """Return the words that select the job's GPUs. The server of MPS numbers GPUs in its own way."""
-    hooked = is_hooked(job.tier, has_cards=True)
+    hooked = is_hooked(job.tier, has_gpus=True)
     setting = "uuids" if is_client(job) and not hooked else site.visible_devices
-    gpus = [(card.hold.gpu, card.uuid) for card in given]
+    gpus = [(gpu.hold.gpu, gpu.uuid) for gpu in given]
     return words_of(gpus, setting, hooked=hooked, others=others_of(job.mounts))
 
 
@@ -270,12 +270,12 @@ def _gpu_variables(
     given: tuple[AssignedGpu, ...], words: tuple[str, ...], vendor: VendorFacts
 ) -> Mapping[str, str]:
     """Return the variables that select the job's GPUs; an empty list hides all GPUs."""
-    indices = ",".join(str(card.hold.gpu) for card in given)
+    indices = ",".join(str(gpu.hold.gpu) for gpu in given)
     if not given:
         return {vendor.selection: "", "FG_JOB_GPUS": "", "FG_GPUS_ON_NODE": "0"}
-    uuids = ",".join(card.uuid for card in given)
-    share = sum(card.hold.share for card in given)
-    cpus = format_indices(cpu for card in given for cpu in card.cpus)
+    uuids = ",".join(gpu.uuid for gpu in given)
+    share = sum(gpu.hold.share for gpu in given)
+    cpus = format_indices(cpu for gpu in given for cpu in gpu.cpus)
     return {
         vendor.selection: ",".join(words),
         **dict(vendor.constant),
@@ -285,7 +285,7 @@ def _gpu_variables(
         "FG_GPU_MEM_MB": str(given[0].hold.memory >> 20),
         "FG_GPU_UUIDS": uuids,
         WORDS: ",".join(words),
-        **({vendor.uuids: uuids} if vendor.uuids and any(is_instance(card.uuid) for card in given) else {}),
+        **({vendor.uuids: uuids} if vendor.uuids and any(is_instance(gpu.uuid) for gpu in given) else {}),
         **({"FG_GPU_CPUS": cpus} if cpus else {}),
     }
 
@@ -453,7 +453,7 @@ def launch(
     paths = files(job.request, _pattern_values(job, given, site, owner.home))
     tmpdir = f"{owner.scratch or site.tmp}/{job.slot}"
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=paths.stderr)
-    hooked = is_hooked(job.tier, has_cards=bool(given))
+    hooked = is_hooked(job.tier, has_gpus=bool(given))
     how, closed = _mounts(job, given, site=site, hooked=hooked)
     return LaunchMessage(
         job=job.id,
@@ -505,7 +505,7 @@ def _mounts(
     """Return the type of the job's mount namespace, and the device nodes that are closed in it."""
     site.mounts.check(hooked=hooked)
     is_shut = others_of(job.mounts) == "closed"
-    closed = site.mounts.closed([card.uuid for card in given]) if is_shut else ()
+    closed = site.mounts.closed([gpu.uuid for gpu in given]) if is_shut else ()
     return site.mounts.how if job.mounts else "", closed
 
 
@@ -536,7 +536,7 @@ def _pattern_values(job: Job, given: AssignedGpus, site: LaunchContext, home: st
         user=job.user,
         home=home,
         host=site.host.partition(".")[0],
-        gpus=tuple(card.hold.gpu for card in given),
+        gpus=tuple(gpu.hold.gpu for gpu in given),
         restarts=job.restarts,
         array=job.array,
         task=job.task or 0,

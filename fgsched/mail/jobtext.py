@@ -229,7 +229,7 @@ def _others(oom: OomReport) -> str:
 def _where(mail: JobMail, usage: JobUsage | None) -> list[tuple[str, str]]:
     is_over = mail.ended_at is not None and mail.event in ("END", "FAIL", "TIME_LIMIT")
     rows = [
-        ("GPU", _cards(mail, usage)),
+        ("GPU", _gpus(mail, usage)),
         ("Waited", _waited(mail)),
     ]
     rows += [("Started", _moment(mail.started_at)), ("Ended", _moment(mail.ended_at))]
@@ -264,7 +264,7 @@ def _neighbours(usage: JobUsage) -> str:
     return ", ".join([*shown, *more])
 
 
-def _cards(mail: JobMail, usage: JobUsage | None) -> str:
+def _gpus(mail: JobMail, usage: JobUsage | None) -> str:
     if not mail.gpus:
         return ""
     part = "" if mail.share >= WHOLE else f", {mail.share / WHOLE:g} of each"

@@ -28,10 +28,10 @@ def weight_of(model: str, weights: Mapping[str, float]) -> float:
 
 def charge(facts: Facts, wish: Wish) -> Report:
     """Return the report on the charge of accounts and users."""
-    models = {card.uuid: card.model for card in facts.cards}
+    models = {gpu.uuid: gpu.model for gpu in facts.gpus}
     found: dict[tuple[str, str, str], float] = defaultdict(float)
     for use in facts.uses:
-        key = (use.owner.account, use.owner.user, models.get(use.card, ""))
+        key = (use.owner.account, use.owner.user, models.get(use.uuid, ""))
         found[key] += use.charged
     weighted = sum(value * weight_of(key[2], wish.weights) for key, value in found.items())
     body = frame.Body(

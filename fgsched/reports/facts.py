@@ -47,7 +47,7 @@ Sum = Annotated[float, "sum({})"]
 Highest = Annotated[int, "max({})"]
 OfUsage = Annotated[float | None, "json_extract(detail, '$.usage.{}')"]
 OfDetail = Annotated[int | None, "json_extract(detail, '$.{}')"]
-CardUuid = Annotated[str, "card.uuid"]
+GpuUuid = Annotated[str, "card.uuid"]
 JobId = Annotated[int, "job.id"]
 Wait = Annotated[float | None, "started_at - eligible_at"]
 Count = Annotated[int, "count(*)"]
@@ -63,7 +63,7 @@ def _of_memory(of_gpu: str, of_host: str) -> str:
 class GpuTotals(Struct, frozen=True, kw_only=True):
     """The use of a GPU in a period; times in GPU seconds."""
 
-    card: CardUuid
+    uuid: GpuUuid
     sampled: Sum
     active: Sum
     held: Sum
@@ -92,7 +92,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
 class GpuSlot(Struct, frozen=True, kw_only=True):
     """The use of a GPU in one slot of a period, in GPU seconds."""
 
-    card: CardUuid
+    uuid: GpuUuid
     slot: Annotated[int, "CAST((at + :slack - :since) / :step AS INTEGER)"]
     sampled: Sum
     active: Sum
@@ -115,7 +115,7 @@ class OwnerTotals(Struct, frozen=True, kw_only=True):
     """The use of a GPU by the jobs of an owner in a period, in GPU seconds."""
 
     owner: Annotated[Owner, "owner_use.owner"]
-    card: CardUuid
+    uuid: GpuUuid
     charged: Sum
     active: Sum
     held: Sum
@@ -191,7 +191,7 @@ class MemoryRefusal(Struct, frozen=True, kw_only=True):
 class ForeignRun(Struct, frozen=True, kw_only=True):
     """A time in which a process outside of jobs was seen on a GPU without an interruption."""
 
-    card: str  # UUID
+    uuid: str  # of the GPU
     user: str
     command: str
     pid: int  # 0: several processes
@@ -344,8 +344,8 @@ def _is_repeated(event: HealthEvent, states: dict[str, str]) -> bool:
     """Return whether a controller only recorded at its start a state that was known; note the state."""
     if event.kind != "state":
         return False
-    before = states.get(event.card, "ok")
-    states[event.card] = event.detail
+    before = states.get(event.uuid, "ok")
+    states[event.uuid] = event.detail
     return before == event.detail
 
 
@@ -367,7 +367,7 @@ def _runs(parts: Iterable[ForeignUse]) -> Iterator[ForeignRun]:
 
 
 def _process(part: ForeignRun | ForeignUse) -> tuple[str, str, str, int]:
-    return part.card, part.user, part.command, part.pid
+    return part.uuid, part.user, part.command, part.pid
 
 
 class Facts:
@@ -413,8 +413,8 @@ class Facts:
         return DAY if last else self.span
 
     @cached_property
-    def cards(self) -> list[GpuRecord]:
-        return self.reader.cards(self.period.since, self.period.until)
+    def gpus(self) -> list[GpuRecord]:
+        return self.reader.gpus(self.period.since, self.period.until)
 
     @cached_property
     def totals(self) -> list[GpuTotals]:
@@ -610,14 +610,14 @@ class Facts:
     def foreign(self) -> list[ForeignRun]:
         """Return the times of each process outside of jobs, the longest first."""
         parts = self.reader.foreign_uses(self.sum_span, self.period.since, self.period.until)
-        ordered_parts = sorted(parts, key=lambda use: (use.card, use.user, use.command, use.pid, use.since))
+        ordered_parts = sorted(parts, key=lambda use: (use.uuid, use.user, use.command, use.pid, use.since))
         runs = _runs(ordered_parts)
-        return sorted(runs, key=lambda run: (-run.seconds, run.user, run.command, run.since, run.card))
+        return sorted(runs, key=lambda run: (-run.seconds, run.user, run.command, run.since, run.uuid))
 
     @cached_property
     def health(self) -> list[HealthEvent]:
         events = self.reader.health(self.period.since, self.period.until)
-        states = {event.card: event.detail for event in self.states_before}
+        states = {event.uuid: event.detail for event in self.states_before}
         return [event for event in events if event.kind != DRIVER and not _is_repeated(event, states)]
 
     @cached_property
@@ -649,7 +649,7 @@ class Facts:
         """Return the times without samples, also before the first GPU was seen and after the last sample."""
         since, until = self.period.since, self.period.until
         gaps = self.reader.gaps(since, until)
-        first = min((card.since for card in self.cards), default=since)
+        first = min((gpu.since for gpu in self.gpus), default=since)
         last = self.reader.sampled_until() or until
         if first > since + _ENDLESS:
             gaps.insert(0, Gap(since=since, until=min(first, until), why="no GPU was known"))
@@ -671,7 +671,7 @@ class Facts:
     @cached_property
     def lost(self) -> float:
         """Return the GPU seconds of the period without samples."""
-        return max(0.0, len(self.cards) * (self.period.until - self.period.since) - self.sampled)
+        return max(0.0, len(self.gpus) * (self.period.until - self.period.since) - self.sampled)
 
     @property
     def is_measured_whole(self) -> bool:
@@ -694,7 +694,7 @@ class Facts:
     @cached_property
     def measured(self) -> float:
         """Return the charged GPU seconds of which compute time is measured: not those on MIG instances."""
-        left = self.charged - sum(use.charged for use in self.uses if is_instance(use.card))
+        left = self.charged - sum(use.charged for use in self.uses if is_instance(use.uuid))
         return left if left > _ROUNDED else 0.0
 
     @cached_property

@@ -190,18 +190,20 @@ def health_and_foreign(facts: Facts) -> Section:
 
 def events(facts: Facts, title: str = "Events") -> Part:
     """Return the table of the events of the GPUs, or a sentence if there was none."""
-    gpus = {card.uuid: card.gpu for card in facts.cards}
+    indices = {gpu.uuid: gpu.gpu for gpu in facts.gpus}
     rows: list[tuple[float, int, tuple[Cell, ...]]] = []
-    downs = [(card, down) for card in facts.cards for down in down_times(facts, card)]
-    for card, down in downs:
+    downs = [(gpu, down) for gpu in facts.gpus for down in down_times(facts, gpu)]
+    for gpu, down in downs:
         text = _down_text(down, facts.period.until)
-        rows.append((down.since, card.gpu, (gpu_cell(card.gpu), event(down.since), text)))
-    causes = {(card.uuid, down.since, down.reason.lower().split(" ")[-1]) for card, down in downs}
+        rows.append((down.since, gpu.gpu, (gpu_cell(gpu.gpu), event(down.since), text)))
+    causes = {(gpu.uuid, down.since, down.reason.lower().split(" ")[-1]) for gpu, down in downs}
     for health in facts.health:
-        if health.kind != "state" and (health.card, health.at, health.detail) not in causes:
-            gpu = gpus.get(health.card)
+        if health.kind != "state" and (health.uuid, health.at, health.detail) not in causes:
+            index = indices.get(health.uuid)
             text = Phrase((Given(_described(health)),))
-            rows.append((health.at, -1 if gpu is None else gpu, (gpu_cell(gpu), event(health.at), text)))
+            rows.append(
+                (health.at, -1 if index is None else index, (gpu_cell(index), event(health.at), text))
+            )
     if not rows:
         return Paragraphs((sentence(_NO_EVENT),), key="events")
     columns = (Column("card", "Card"), Column("time", "Time"), Column("event", "Event"))
@@ -259,13 +261,13 @@ def processes(facts: Facts, most: int = 0, title: str = "Processes outside fgsch
 
 
 def _process(facts: Facts, run: ForeignRun) -> tuple[Cell, ...]:
-    gpus = {card.uuid: card.gpu for card in facts.cards}
+    gpus = {gpu.uuid: gpu.gpu for gpu in facts.gpus}
     time = numbers.hours(run.seconds)
     return (
         Given(run.user),
         Number(run.pid, "", str(run.pid)) if run.pid else Words("several"),
         Given(run.command),
-        gpu_cell(gpus.get(run.card)),
+        gpu_cell(gpus.get(run.uuid)),
         numbers.gibibytes(run.peak),
         event(run.since),
         event(run.until),
@@ -283,7 +285,7 @@ def is_quiet(facts: Facts) -> bool:
     return (
         not facts.health
         and not facts.has_new_driver
-        and not any(down_times(facts, card) for card in facts.cards)
+        and not any(down_times(facts, gpu) for gpu in facts.gpus)
     )
 
 
@@ -465,12 +467,12 @@ def health(facts: Facts, wish: Wish) -> Report:
 def _health_lede(facts: Facts, down: float) -> tuple[str, ...]:
     if is_quiet(facts):
         return (f"No GPU had an event in this {facts.period.noun}.",)
-    cards = [card for card in facts.cards if down_times(facts, card)]
-    if not cards and not facts.health:
+    gpus = [gpu for gpu in facts.gpus if down_times(facts, gpu)]
+    if not gpus and not facts.health:
         return (f"The driver changed to {facts.drivers[-1][1]}; no GPU had an event.",)
-    if not cards:
+    if not gpus:
         return (f"{numbers.counted(len(facts.health), 'event')}; no GPU was down.",)
-    names, verb = named([card.gpu for card in cards]), "was" if len(cards) == 1 else "were"
+    names, verb = named([gpu.gpu for gpu in gpus]), "was" if len(gpus) == 1 else "were"
     hours = numbers.brief_hours(down)
     return (f"{names} {verb} drained, suspect or failed; {hours} GPU-hours were down.",)
 
@@ -486,7 +488,7 @@ def _driver(facts: Facts) -> tuple[Section, ...]:
 
 
 def _gpu_table(facts: Facts) -> Part:
-    totals = {total.card: total for total in facts.totals}
+    totals = {total.uuid: total for total in facts.totals}
     columns = (
         Column("gpu", "Card"),
         Column("model", "Model"),
@@ -496,15 +498,15 @@ def _gpu_table(facts: Facts) -> Part:
         Column("energy", "Energy", right=True, unit="kWh"),
         Column("events", "Events", right=True, unit="events"),
     )
-    counts = Counter(health_event.card for health_event in facts.health)
+    counts = Counter(health_event.uuid for health_event in facts.health)
     rows = tuple(
         (
-            Number(card.gpu, "", f"GPU {card.gpu}"),
-            Words(model_name(card.model)),
-            *_measured(totals.get(card.uuid)),
-            numbers.count(counts[card.uuid], "events"),
+            Number(gpu.gpu, "", f"GPU {gpu.gpu}"),
+            Words(model_name(gpu.model)),
+            *_measured(totals.get(gpu.uuid)),
+            numbers.count(counts[gpu.uuid], "events"),
         )
-        for card in facts.cards
+        for gpu in facts.gpus
     )
     return Table("gpus", columns, rows, empty="No GPU was seen.")
 
@@ -563,8 +565,7 @@ def strangers(facts: Facts, wish: Wish) -> Report:
 def _foreign_lede(facts: Facts, users: int) -> tuple[str, ...]:
     if not facts.foreign:
         return ("No process outside fgsched used a GPU.",)
-    cards = len({foreign_run.card for foreign_run in facts.foreign})
+    gpus = len({foreign_run.uuid for foreign_run in facts.foreign})
     return (
-        f"{numbers.counted(users, 'user')} ran processes outside fgsched"
-        f" on {numbers.counted(cards, 'card')}.",
+        f"{numbers.counted(users, 'user')} ran processes outside fgsched on {numbers.counted(gpus, 'card')}.",
     )

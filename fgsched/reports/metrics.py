@@ -134,8 +134,8 @@ def _bounded(values: Mapping[tuple[str, ...], float], known: set[str]) -> dict[t
 
 
 def _accounts(sums: AccountTotals) -> Iterator[Any]:
-    yield from _cards(sums)
-    models = {card.uuid: card.model for card in sums.cards}
+    yield from _gpus(sums)
+    models = {gpu.uuid: gpu.model for gpu in sums.gpus}
     first: dict[int, str] = {}
     for use in sums.owners:
         first.setdefault(use.owner.uid, use.owner.user)
@@ -143,7 +143,7 @@ def _accounts(sums: AccountTotals) -> Iterator[Any]:
     charged: dict[tuple[str, ...], float] = defaultdict(float)
     used: dict[tuple[str, ...], float] = defaultdict(float)
     for use in sums.owners:
-        labels = (use.owner.user, use.owner.partition, models.get(use.card, ""))
+        labels = (use.owner.user, use.owner.partition, models.get(use.uuid, ""))
         used[labels] += use.used
         for kind in _CHARGED:
             charged[(*labels, kind)] += getattr(use, _FIELDS[kind])
@@ -164,13 +164,13 @@ def _accounts(sums: AccountTotals) -> Iterator[Any]:
     yield _family(CounterMetricFamily, "fgsched_jobs_ended", "Jobs that ended.", ("partition", "state"), jobs)
 
 
-def _cards(sums: AccountTotals) -> Iterator[Any]:
-    labels = {card.uuid: (str(card.gpu), card.model) for card in sums.cards}
+def _gpus(sums: AccountTotals) -> Iterator[Any]:
+    labels = {gpu.uuid: (str(gpu.gpu), gpu.model) for gpu in sums.gpus}
     classes: dict[tuple[str, ...], float] = defaultdict(float)
     used: dict[tuple[str, ...], float] = defaultdict(float)
     energy: dict[tuple[str, ...], float] = defaultdict(float)
     for total in sums.totals:
-        key = labels[total.card]
+        key = labels[total.uuid]
         used[key] += total.used
         if total.energy is not None:
             energy[key] += total.energy

@@ -66,7 +66,7 @@ def _lede(facts: Facts, proposals: Sequence[WasteFinding]) -> list[str]:
 
 def _computed(facts: Facts) -> str:
     now = numbers.shares(facts.classes)[0]
-    subject = "The card" if len(facts.cards) == 1 else "The cards"
+    subject = "The card" if len(facts.gpus) == 1 else "The cards"
     text = f"{subject} computed {now.text} of the time{frame.restriction(facts)}"
     if not facts.before.totals:
         return f"{text}."

@@ -37,7 +37,7 @@ SELECT CAST(value AS INTEGER) AS at FROM meta WHERE key = 'counted_until';
 
 -- name: counted_cards
 -- Seconds and joules since the accounts were made, of each GPU.
-SELECT card.uuid AS card, sum(active) / 1e6 AS active, sum(held) / 1e6 AS held, sum(empty) / 1e6 AS empty,
+SELECT card.uuid, sum(active) / 1e6 AS active, sum(held) / 1e6 AS held, sum(empty) / 1e6 AS empty,
   sum(free) / 1e6 AS free, sum(external) / 1e6 AS external, sum(down) / 1e6 AS down, sum(used) / 1e6 AS used,
   sum(energy) / 1e6 AS energy
 FROM (
@@ -51,7 +51,7 @@ FROM (
 JOIN card ON card.id = found.card GROUP BY card.id ORDER BY card.gpu, card.uuid;
 
 -- name: counted_owners
-SELECT owner, card.uuid AS card, sum(active) / 1e6 AS active, sum(held) / 1e6 AS held, sum(empty) / 1e6 AS empty,
+SELECT owner, card.uuid, sum(active) / 1e6 AS active, sum(held) / 1e6 AS held, sum(empty) / 1e6 AS empty,
   sum(used) / 1e6 AS used
 FROM (
   SELECT owner, card, active, held, empty, used FROM owner_before
@@ -216,5 +216,5 @@ ORDER BY eligible_at, id;
 
 -- name: last_minute
 -- What each job did on each GPU in the last minute that was sampled after :since.
-SELECT job, card.uuid AS card, active, held, empty FROM owner_use JOIN card ON card.id = owner_use.card
+SELECT job, card.uuid, active, held, empty FROM owner_use JOIN card ON card.id = owner_use.card
 WHERE span = 60 AND at = (SELECT max(at) FROM card_use WHERE span = 60 AND at > :since);

@@ -139,7 +139,7 @@ class Status(Struct, frozen=True, kw_only=True):
 class GpuSum(Struct, frozen=True, kw_only=True):
     """The use of a GPU since the accounts were made, in seconds."""
 
-    card: str  # UUID
+    uuid: str  # of the GPU
     active: float
     held: float
     empty: float
@@ -154,7 +154,7 @@ class OwnerSum(Struct, frozen=True, kw_only=True):
     """The use of a GPU by the jobs of an owner since the accounts were made, in GPU seconds."""
 
     owner: Owner
-    card: str  # UUID
+    uuid: str  # of the GPU
     active: float
     held: float
     empty: float
@@ -172,7 +172,7 @@ class EndedJobs(Struct, frozen=True, kw_only=True):
 class AccountTotals(Struct, frozen=True, kw_only=True):
     """The sums of the accounts since they were made. None falls: archives and old days are in them."""
 
-    cards: list[GpuRecord]
+    gpus: list[GpuRecord]
     totals: list[GpuSum]
     owners: list[OwnerSum]
     jobs: list[EndedJobs]
@@ -183,7 +183,7 @@ def sums(reader: ReportReader) -> AccountTotals:
     since = next(reader.ask("counted_since"))["at"]
     facts = Facts(reader, _EVER)
     return AccountTotals(
-        cards=facts.cards,
+        gpus=facts.gpus,
         totals=reader.records(GpuSum, "counted_cards", since=since),
         owners=_owned(facts, OwnerSum, "counted_owners", since=since),
         jobs=_owned(facts, EndedJobs, "counted_jobs"),
@@ -206,7 +206,7 @@ def kinds_of(reader: ReportReader, now: float) -> dict[tuple[int, str], TimeClas
     """
     kinds: dict[tuple[int, str], TimeClass] = {}
     for row in reader.ask("last_minute", since=now - _RECENT):
-        kinds[row["job"], row["card"]] = _largest((row["active"], row["held"], row["empty"]))
+        kinds[row["job"], row["uuid"]] = _largest((row["active"], row["held"], row["empty"]))
     return kinds
 
 
@@ -287,10 +287,9 @@ def _charged(info: GpuInfo) -> float:
 
 
 def _lede(gpus: Sequence[GpuInfo], running: int, waiting: int) -> str:
-    charged = sum(_charged(info) for info in gpus)
-    cards = numbers.counted(len(gpus), "card")
+    charged, number = sum(_charged(info) for info in gpus), numbers.counted(len(gpus), "card")
     return (
-        f"{charged:.1f} of {cards} charged, {numbers.counted(running, 'job')} running, {waiting:,} waiting."
+        f"{charged:.1f} of {number} charged, {numbers.counted(running, 'job')} running, {waiting:,} waiting."
     )
 
 

@@ -78,13 +78,13 @@ def where_the_time_went(facts: Facts) -> Section:
 
 
 def _hours_measured(facts: Facts) -> str:
-    cards, hours = len(facts.cards), facts.period.hours
-    whole = f"{numbers.counted(cards, 'card')} × {hours:,} h = {cards * hours:,} GPU-hours"
+    gpus, hours = len(facts.gpus), facts.period.hours
+    whole = f"{numbers.counted(gpus, 'card')} × {hours:,} h = {gpus * hours:,} GPU-hours"
     if facts.is_measured_whole:
         return f"{whole}, all measured."
     decimals = 0 if round(facts.lost / HOUR, 1) == round(facts.lost / HOUR) else 1
     lost = round(facts.lost / HOUR, decimals)
-    rest = numbers.grouped(cards * hours - lost, decimals)
+    rest = numbers.grouped(gpus * hours - lost, decimals)
     return f"{whole}, less {numbers.grouped(lost, decimals)} h without samples = {rest} measured."
 
 
@@ -93,15 +93,13 @@ def _hours_measured(facts: Facts) -> str:
 
 def gpus(facts: Facts) -> Section:
     """Return the section with a row for each GPU over the period."""
-    if not facts.cards:
+    if not facts.gpus:
         return Section("gpus", "GPUs", "", (Paragraphs((sentence("No GPU was seen."),)),))
     length = int(facts.period.until - facts.period.since)
     slots: dict[str, list[GpuSlot]] = defaultdict(list)
     for slot in facts.slots:
-        slots[slot.card].append(slot)
-    rows = tuple(
-        _gpu_row(facts, card, steps_of(slots[card.uuid], length, facts.step)) for card in facts.cards
-    )
+        slots[slot.uuid].append(slot)
+    rows = tuple(_gpu_row(facts, gpu, steps_of(slots[gpu.uuid], length, facts.step)) for gpu in facts.gpus)
     part = GpuRows(
         rows=rows,
         since=facts.period.since,
@@ -112,17 +110,17 @@ def gpus(facts: Facts) -> Section:
     return Section("gpus", "GPUs", _most_and_least(rows), (part,))
 
 
-def _gpu_row(facts: Facts, card: GpuRecord, steps: tuple[Step | None, ...]) -> GpuRow:
-    totals = next((totals for totals in facts.totals if totals.card == card.uuid), None)
+def _gpu_row(facts: Facts, gpu: GpuRecord, steps: tuple[Step | None, ...]) -> GpuRow:
+    totals = next((totals for totals in facts.totals if totals.uuid == gpu.uuid), None)
     sampled = totals.sampled if totals else 0.0
     peak = totals.peak if totals else 0
-    text = f"{numbers.grouped(peak / numbers.GIB)} / {numbers.grouped(card.total / numbers.GIB)} GiB"
+    text = f"{numbers.grouped(peak / numbers.GIB)} / {numbers.grouped(gpu.total / numbers.GIB)} GiB"
     memory = Number(peak, "bytes", text) if sampled else numbers.unknown("bytes")
     return GpuRow(
-        gpu=card.gpu,
-        uuid=card.uuid,
-        model=model_name(card.model),
-        notes=(*_down_notes(facts, card), *_foreign_notes(facts, card)),
+        gpu=gpu.gpu,
+        uuid=gpu.uuid,
+        model=model_name(gpu.model),
+        notes=(*_down_notes(facts, gpu), *_foreign_notes(facts, gpu)),
         charged=numbers.rate(totals.charged if totals else 0.0, sampled),
         active=numbers.rate(totals.active if totals else 0.0, sampled),
         peak=memory,
@@ -149,10 +147,10 @@ class DownTime(NamedTuple):
     is_back: bool  # it was seen to be back at `until`
 
 
-def down_times(facts: Facts, card: GpuRecord) -> list[DownTime]:
+def down_times(facts: Facts, gpu: GpuRecord) -> list[DownTime]:
     """Return the times in which a GPU was down."""
-    begin, reason = _down_at_begin(facts.states_before, card)
-    events = [event for event in facts.health if event.card == card.uuid]
+    begin, reason = _down_at_begin(facts.states_before, gpu)
+    events = [event for event in facts.health if event.uuid == gpu.uuid]
     times = []
     for event in events:
         if event.kind != "state":
@@ -193,14 +191,14 @@ def is_up(event: HealthEvent) -> bool:
     return event.detail.lower().split(":")[0].split(" ")[0] in _UP
 
 
-def _down_at_begin(events: Sequence[HealthEvent], card: GpuRecord) -> tuple[float | None, str]:
-    last = next((event for event in reversed(events) if event.card == card.uuid), None)
+def _down_at_begin(events: Sequence[HealthEvent], gpu: GpuRecord) -> tuple[float | None, str]:
+    last = next((event for event in reversed(events) if event.uuid == gpu.uuid), None)
     return (None, "") if last is None or is_up(last) else (last.at, last.detail)
 
 
-def _down_notes(facts: Facts, card: GpuRecord) -> list[Phrase]:
+def _down_notes(facts: Facts, gpu: GpuRecord) -> list[Phrase]:
     notes = []
-    for down in down_times(facts, card):
+    for down in down_times(facts, gpu):
         whole = down.since <= facts.period.since and down.until >= facts.period.until
         when = f"all {facts.period.noun}" if whole else stretch(down.since, down.until, facts.period)
         why = explained(down.reason)
@@ -217,9 +215,9 @@ def explained(detail: str) -> str:
     return f"Xid {number}, {XIDS[number]}" if number in XIDS else reason
 
 
-def _foreign_notes(facts: Facts, card: GpuRecord) -> list[Phrase]:
+def _foreign_notes(facts: Facts, gpu: GpuRecord) -> list[Phrase]:
     """Return the longest times of processes outside of jobs, in their order, and how many more there are."""
-    runs = [run for run in facts.foreign if run.card == card.uuid and run.seconds >= HOUR / 2]
+    runs = [run for run in facts.foreign if run.uuid == gpu.uuid and run.seconds >= HOUR / 2]
     notes = []
     for run in sorted(runs[:_MOST_FOREIGN], key=lambda run: (run.since, run.user)):
         when = stretch(run.since, run.until, facts.period)
@@ -286,7 +284,7 @@ def hours_of_the_week(facts: Facts) -> Section:
         _add(cells[local.tm_wday, local.tm_hour], span)
     heat = HeatMap(
         caption="Share of the cards charged to jobs, by hour of the week, in per cent; each cell is the mean"
-        f" of {numbers.counted(len(facts.cards), 'card')}.",
+        f" of {numbers.counted(len(facts.gpus), 'card')}.",
         rows=tuple(
             _heat_row(WEEKDAYS[day][:3], [cells[day, hour] for hour in range(24)]) for day in range(7)
         ),

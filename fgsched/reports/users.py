@@ -89,16 +89,16 @@ def groups_of(facts: Facts, by: str, *, has_memory: bool = False) -> list[UsageG
 
     `has_memory`: whether they have the unused memory, which costs another pass over the jobs.
     """
-    name, models = _namer(by), {card.uuid: card.model for card in facts.cards}
+    name, models = _namer(by), {gpu.uuid: gpu.model for gpu in facts.gpus}
     groups: dict[str, UsageGroup] = defaultdict(lambda: UsageGroup(name=""))
     for use in facts.uses:
-        group = groups[name(use.owner, models.get(use.card, ""))]
+        group = groups[name(use.owner, models.get(use.uuid, ""))]
         group.charged += use.charged
         group.active += use.active
         group.held += use.held
         group.empty += use.empty
         group.used += use.used
-        if is_instance(use.card):
+        if is_instance(use.uuid):
             group.unknown += use.active
         else:
             group.measured += use.charged
@@ -396,7 +396,7 @@ def _own_figures(facts: Facts) -> tuple[Headline, ...]:
     charged, idle = sum(use.charged for use in facts.uses), _own_idle(facts)
     hours = numbers.hours(charged)
     whole = Number(hours.value, hours.unit, f"{hours.text} h")
-    measured = sum(use.charged for use in facts.uses if not is_instance(use.card))
+    measured = sum(use.charged for use in facts.uses if not is_instance(use.uuid))
     used = numbers.share(facts.used, measured)
     return (
         Headline("charged", "Charged", whole, f"of {numbers.brief_hours(facts.sampled)} GPU-hours"),

@@ -58,7 +58,7 @@ def _lede(facts: Facts) -> tuple[str, ...]:
         return (f"There are no samples of this {facts.period.noun}.",)
     charged = frame.headline_charged(facts).number.text
     active = numbers.shares(facts.classes)[0].text
-    subject = "The card was" if len(facts.cards) == 1 else "The cards were"
+    subject = "The card was" if len(facts.gpus) == 1 else "The cards were"
     text = f"{subject} charged {charged} of the time{frame.restriction(facts)} and computed {active}."
     return (text, *frame.no_earlier(facts))
 
@@ -84,22 +84,22 @@ def _table(facts: Facts) -> Table:
         Column("used", "Used", right=True, unit="GPU-hours", minor=True),
         Column("packing", "Packing", right=True, unit="%", minor=True),
     )
-    totals = {sums.card: sums for sums in facts.totals}
+    totals = {sums.uuid: sums for sums in facts.totals}
     used: dict[str, float] = defaultdict(float)
     for use in facts.uses:
-        used[use.card] += use.used
+        used[use.uuid] += use.used
     rows: list[tuple[Cell, ...]] = []
-    for card in facts.cards:
-        sums_of_card = totals.get(card.uuid)
-        if sums_of_card is not None:
-            compute: Cell = dash() if is_instance(card.uuid) else numbers.hours(used[card.uuid])
+    for gpu in facts.gpus:
+        sums_of_gpu = totals.get(gpu.uuid)
+        if sums_of_gpu is not None:
+            compute: Cell = dash() if is_instance(gpu.uuid) else numbers.hours(used[gpu.uuid])
             rows.append(
                 (
-                    Number(card.gpu, "", f"GPU {card.gpu}"),
-                    Words(model_name(card.model)),
-                    *(numbers.hours(value) for value in sums_of_card.classes),
+                    Number(gpu.gpu, "", f"GPU {gpu.gpu}"),
+                    Words(model_name(gpu.model)),
+                    *(numbers.hours(value) for value in sums_of_gpu.classes),
                     compute,
-                    numbers.rate(sums_of_card.charged, sums_of_card.packed),
+                    numbers.rate(sums_of_gpu.charged, sums_of_gpu.packed),
                 )
             )
     packed = sum(sums.packed for sums in facts.totals)
@@ -118,14 +118,14 @@ def _last_day(facts: Facts) -> Section:
     since, until = max(facts.period.since, facts.period.until - DAY), facts.period.until
     slots: dict[str, list[GpuSlot]] = defaultdict(list)
     for slot in facts.fine_slots(since, until, _FINE):
-        slots[slot.card].append(slot)
+        slots[slot.uuid].append(slot)
     title = "Last 24 hours"
     if not slots:
         text = "The samples of minutes of this period are no longer kept."
         return Section("day", title, "", (Paragraphs((sentence(text),)),))
     rows = []
-    for card in facts.cards:
-        mine = slots[card.uuid]
+    for gpu in facts.gpus:
+        mine = slots[gpu.uuid]
         sampled, active = (
             sum(gpu_slot.sampled for gpu_slot in mine),
             sum(gpu_slot.active for gpu_slot in mine),
@@ -133,9 +133,9 @@ def _last_day(facts: Facts) -> Section:
         charged = active + sum(gpu_slot.held + gpu_slot.empty for gpu_slot in mine)
         rows.append(
             GpuRow(
-                gpu=card.gpu,
-                uuid=card.uuid,
-                model=model_name(card.model),
+                gpu=gpu.gpu,
+                uuid=gpu.uuid,
+                model=model_name(gpu.model),
                 notes=(),
                 charged=numbers.rate(charged, sampled),
                 active=numbers.rate(active, sampled),

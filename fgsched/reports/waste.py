@@ -95,7 +95,7 @@ def findings(facts: Facts, most: int) -> list[WasteFinding]:
     A finding returns at most the unused charge of its group. So groups are examined in descending order of
     their unused charge, until the next group cannot be among the largest.
     """
-    totals = {card.model: card.total for card in facts.cards}
+    totals = {gpu.model: gpu.total for gpu in facts.gpus}
     largest: list[WasteFinding] = []
     for group in _by_unused(merged(facts.repeated)):
         unused = group.charged - (group.used or 0.0)
@@ -544,12 +544,12 @@ def _limits(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
 
 def _smaller(facts: Facts) -> tuple[str, int] | None:
     """Return the model with the least memory and its bytes, if there are several sizes."""
-    sizes = sorted({(card.total, model_name(card.model)) for card in facts.cards})
+    sizes = sorted({(gpu.total, model_name(gpu.model)) for gpu in facts.gpus})
     return (sizes[0][1], sizes[0][0]) if sizes and sizes[0][0] < sizes[-1][0] else None
 
 
 def _models_say(facts: Facts) -> str:
-    if not facts.cards:
+    if not facts.gpus:
         return "No GPU was seen."
     smaller = _smaller(facts)
     if smaller is None:
@@ -560,7 +560,7 @@ def _models_say(facts: Facts) -> str:
 
 def _fitting(facts: Facts, size: int) -> list[Repeated]:
     """Return the jobs on larger cards whose peak would fit a card of `size` bytes, by charge."""
-    totals = {card.model: card.total for card in facts.cards}
+    totals = {gpu.model: gpu.total for gpu in facts.gpus}
     fitting = [
         group
         for group in merged(group for group in facts.repeated if totals.get(group.model, 0) > size)
@@ -581,7 +581,7 @@ def _models(facts: Facts, most: int) -> Part:
     )
     smaller = _smaller(facts)
     fitting = _fitting(facts, smaller[1]) if smaller else []
-    models = {model_name(card.model) for card in facts.cards}
+    models = {model_name(gpu.model) for gpu in facts.gpus}
     word = type_word(smaller[0], models - {smaller[0]}) if smaller else ""
     rows = tuple(
         (

@@ -187,9 +187,9 @@ def _check_reservation(
         if gpu.index in holds and is_suitable(gpu, demand) and _is_within(demand, gpu, holds[gpu.index], step)
     ]
     if len(fitting) < demand.gpus:
-        cards = ", ".join(f"{format_share(hold.share)} of GPU {hold.gpu}" for hold in reservation.holds)
+        gpus = ", ".join(f"{format_share(hold.share)} of GPU {hold.gpu}" for hold in reservation.holds)
         raise Refused(
-            f"reservation {reservation.name} never has room for this job", f"It keeps {cards or 'no GPU'}."
+            f"reservation {reservation.name} never has room for this job", f"It keeps {gpus or 'no GPU'}."
         )
 
 
@@ -229,13 +229,13 @@ def _check_any(request: Request, partitions: Sequence[Partition], context: Admis
 
 def check_partition(request: Request, partition: Partition, context: AdmissionContext) -> None:
     """Check that the partition can run the request. Raises Refused."""
-    cards = [gpu for gpu in context.gpus if not partition.cards or gpu.index in partition.cards]
+    gpus = [gpu for gpu in context.gpus if not partition.gpus or gpu.index in partition.gpus]
     limits = partition.limits(context.limits)
     if context.are_gpus_unknown:
-        cards = []
+        gpus = []
         _check_host(request.demand, limits)
     else:
-        check_demand(request.demand, cards if context.gpus else (), limits)
+        check_demand(request.demand, gpus if context.gpus else (), limits)
     maximum = partition.most
     where = f"partition {partition.name}"
     if maximum.time and request.time_limit > maximum.time:
@@ -243,14 +243,14 @@ def check_partition(request: Request, partition: Partition, context: AdmissionCo
             f"requested time limit {format_limit(request.time_limit)} is above that of {where}",
             f"Ask for at most --time={format_limit(maximum.time)}.",
         )
-    _check_maximum(request.demand, partition, cards, limits)
+    _check_maximum(request.demand, partition, gpus, limits)
 
 
-def _check_maximum(demand: Demand, partition: Partition, cards: Sequence[Gpu], limits: HostLimits) -> None:
+def _check_maximum(demand: Demand, partition: Partition, gpus: Sequence[Gpu], limits: HostLimits) -> None:
     maximum = partition.most
     if not (maximum.share or maximum.gpu_memory or maximum.cpus or maximum.memory):
         return
-    costs = [cost(demand, gpu, limits.share_step) for gpu in cards] if demand.gpus else []
+    costs = [cost(demand, gpu, limits.share_step) for gpu in gpus] if demand.gpus else []
     asked = min((hold.share for hold in costs), default=0) * demand.gpus
     memory = min((hold.memory for hold in costs), default=0)
     for is_more, what, option in (
@@ -293,7 +293,7 @@ def check_demand(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
     """
     _check_host(demand, limits)
     if demand.gpus:
-        _check_cards(demand, gpus, limits)
+        _check_gpus(demand, gpus, limits)
 
 
 def _check_host(demand: Demand, limits: HostLimits) -> None:
@@ -336,7 +336,7 @@ def _check_form(demand: Demand, limits: HostLimits) -> None:
         )
 
 
-def _check_cards(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
+def _check_gpus(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
     if not gpus:
         raise Refused(
             "no GPU in this host can ever satisfy this: the host has no GPUs",

@@ -56,7 +56,7 @@ class Capacity:
         """Return False if the job class certainly does not fit, from a quick check."""
         gpus = group.gpus
         if gpus and (
-            gpus > self._cards or self._shares[gpus - 1] < group.share or group.memory > self._memory
+            gpus > self._gpus or self._shares[gpus - 1] < group.share or group.memory > self._memory
         ):
             return False
         return group.cpus <= self._host.cpus and group.host_memory <= self._host.memory
@@ -64,7 +64,7 @@ class Capacity:
     def _measure(self) -> None:
         """Prepare the quick check: free shares in descending order, and the most free memory on a GPU."""
         up = [room for room in self._free if room.gpu.state is GpuState.OK]
-        self._cards = len(up)
+        self._gpus = len(up)
         self._shares = sorted((room.share for room in up), reverse=True)
         self._memory = max((room.memory for room in up), default=0)
 
@@ -120,8 +120,8 @@ class Capacity:
         return LimitUsage(name, kind.who, share * gpus, charge * gpus * kind.time_limit / WHOLE)
 
     def _rooms(self, partition: Partition) -> list[Room]:
-        cards = partition.cards
-        return [room for room in self._free if room.gpu.index in cards] if cards else self._free
+        gpus = partition.gpus
+        return [room for room in self._free if room.gpu.index in gpus] if gpus else self._free
 
     def _until(self, kind: JobClass) -> float:
         return self._now + kind.time_limit if kind.time_limit else math.inf
@@ -135,9 +135,9 @@ class Capacity:
     def rooms_for(self, kind: JobClass, name: str) -> Sequence[Room]:
         """Return the capacity of a partition for the job class, without the reservations of operators."""
         partition = self._policy.partition(name)
-        cards = partition.cards if partition else ()
+        gpus = partition.gpus if partition else ()
         rooms = self._calendar.rooms(kind.reservation, self._until(kind))
-        return [room for room in rooms if room.gpu.index in cards] if cards else rooms
+        return [room for room in rooms if room.gpu.index in gpus] if gpus else rooms
 
     def reserved_for_others(self, kind: JobClass, name: str, demand: Demand) -> Shortfall | None:
         """Return the reservation that prevents the demand from fitting; None if no reservation does."""
@@ -145,10 +145,10 @@ class Capacity:
         until = self._until(kind)
         if kind.reservation or partition is None or not self._calendar.relevant(until):
             return None
-        cards, limits = partition.cards, self._limits[name]
+        gpus, limits = partition.gpus, self._limits[name]
 
         def is_enough(rooms: Sequence[Room]) -> bool:
-            rooms = [room for room in rooms if not cards or room.gpu.index in cards]
+            rooms = [room for room in rooms if not gpus or room.gpu.index in gpus]
             return not isinstance(attempt(demand, rooms, self._host, limits), Shortfall)
 
         if not is_enough(self._free) or is_enough(self.rooms_for(kind, name)):

@@ -79,12 +79,12 @@ def _room_for(snapshot: Snapshot, part: Demand, name: str) -> Unblock:
     backfill = reserve(part, snapshot.running, rooms, snapshot.host, limits=limits)
     if backfill is None:
         return UNKNOWN
-    cards = {hold.gpu for hold in backfill.holds}
+    gpus = {hold.gpu for hold in backfill.holds}
 
     def matters(job: Running) -> bool:
         if not (ends_by(job, backfill.at) or (backfill.at == math.inf and job.until == math.inf)):
             return False
-        return bool(cards & {hold.gpu for hold in job.holds}) if cards else _gives_back(job.demand, part)
+        return bool(gpus & {hold.gpu for hold in job.holds}) if gpus else _gives_back(job.demand, part)
 
     named = sorted(filter(matters, snapshot.running), key=lambda job: (job.until, job.id))
     return Unblock(tuple(job.id for job in named if job.id), _known(backfill.at))

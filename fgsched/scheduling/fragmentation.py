@@ -52,7 +52,7 @@ class Fragmentation:
         self._step = step
         self._reach, self._fill = reach, fill
         self._ids: dict[tuple[object, ...], int] = {}
-        self._cards: list[_GpuProfile] = []
+        self._gpus: list[_GpuProfile] = []
         self._last: dict[int, tuple[Room, int]] = {}  # of each card, the room of the last request
         self._hosts: dict[tuple[int, ...], int] = {}
         self._cached_limits: tuple[int, list[int]] = (-1, [])  # the last result of `_caps`
@@ -60,9 +60,9 @@ class Fragmentation:
     @property
     def is_full(self) -> bool:
         """Whether the cache is so large that a new instance should replace this one."""
-        return len(self._cards) + len(self._hosts) > _CACHE_SIZE
+        return len(self._gpus) + len(self._hosts) > _CACHE_SIZE
 
-    def card(self, room: Room) -> int:
+    def gpu(self, room: Room) -> int:
         """Return a number that is equal for equal GPUs; -1 for a GPU that accepts no jobs."""
         seen, known = self._last.get(room.gpu.index, (None, 0))
         if seen is not room:  # the last start has changed only this card
@@ -80,16 +80,16 @@ class Fragmentation:
         key = (gpu.model, gpu.usable, share, memory)
         number = self._ids.get(key)
         if number is None:
-            number = self._ids[key] = len(self._cards)
-            self._cards.append(self._profile(gpu, share, memory))
+            number = self._ids[key] = len(self._gpus)
+            self._gpus.append(self._profile(gpu, share, memory))
         return number
 
-    def host(self, cpus: int, cards: Iterable[int]) -> int:
+    def host(self, cpus: int, gpus: Iterable[int]) -> int:
         """Return the fragmentation of a host with these free CPUs and GPUs."""
-        key = (cpus, *sorted(cards))
+        key = (cpus, *sorted(gpus))
         host = self._hosts.get(key)
         if host is None:
-            gpu_profiles = [self._cards[card] for card in key[1:] if card >= 0]
+            gpu_profiles = [self._gpus[gpu] for gpu in key[1:] if gpu >= 0]
             host = self._hosts[key] = (
                 self._measure(cpus, gpu_profiles) if gpu_profiles and self._shapes else 0
             )
@@ -115,13 +115,13 @@ class Fragmentation:
         )
         return _GpuProfile(idle, lost, tuple(copies), tuple(used), waste)
 
-    def _measure(self, cpus: int, cards: Sequence[_GpuProfile]) -> int:
+    def _measure(self, cpus: int, gpus: Sequence[_GpuProfile]) -> int:
         """Return the waste of the GPUs, and that caused by CPUs and requests for several GPUs."""
-        total = sum(card.waste for card in cards)
-        copies = map(sum, zip(*(card.copies for card in cards), strict=True))
+        total = sum(gpu.waste for gpu in gpus)
+        copies = map(sum, zip(*(gpu.copies for gpu in gpus), strict=True))
         for position, (count, most) in enumerate(zip(copies, self._caps(cpus), strict=True)):
             if count > most:
-                total += self._added(position, cpus, cards, count)
+                total += self._added(position, cpus, gpus, count)
         return total
 
     def _caps(self, cpus: int) -> list[int]:
@@ -133,12 +133,12 @@ class Fragmentation:
             self._cached_limits = (cpus, limits)
         return self._cached_limits[1]
 
-    def _added(self, position: int, cpus: int, cards: Sequence[_GpuProfile], count: int) -> int:
+    def _added(self, position: int, cpus: int, gpus: Sequence[_GpuProfile], count: int) -> int:
         shape = self._shapes[position]
         demand = shape.demand
-        idle = sum(card.idle for card in cards)
-        lost = sum(card.lost[position] for card in cards)
-        used = sum(card.used[position] for card in cards)
+        idle = sum(gpu.idle for gpu in gpus)
+        lost = sum(gpu.lost[position] for gpu in gpus)
+        used = sum(gpu.used[position] for gpu in gpus)
         go = min(count // demand.gpus, cpus // max(1, demand.cpus))
         filled = used * go * demand.gpus // count if count else 0
         waste = self._reach * (lost if go else idle) + self._fill * (idle - filled)

@@ -49,13 +49,13 @@ class Room(Struct, frozen=True, gc=False):
 class Measure(Protocol):
     """A measure of free capacity that the usual requests could not use, in any unit."""
 
-    def card(self, room: Room) -> int:
+    def gpu(self, room: Room) -> int:
         """Return a number that represents this GPU."""
 
     def beside(self, room: Room, hold: Hold) -> int:
         """Return the number of the GPU with `hold` taken from it."""
 
-    def host(self, cpus: int, cards: Iterable[int]) -> int:
+    def host(self, cpus: int, gpus: Iterable[int]) -> int:
         """Return the measure of a host with these free CPUs and GPUs."""
 
 
@@ -244,7 +244,7 @@ def _least_waste(
     found: Sequence[tuple[Room, Hold]], free: Sequence[Room], cpus: int, measure: Measure
 ) -> list[tuple[Room, Hold]]:
     """Return the places after which the most capacity of the host is usable."""
-    before = {room.gpu.index: measure.card(room) for room in free}
+    before = {room.gpu.index: measure.gpu(room) for room in free}
     known: dict[int, int] = {}  # equal GPUs give equal results
     waste = []
     for room, hold in found:
@@ -331,16 +331,16 @@ def _single(demand: Demand, up: Sequence[Room], limits: HostLimits) -> Shortfall
 # -- GPUs that are near to each other ------------------------------------------------------------------
 
 
-def nearest(cards: Sequence[Gpu], number: int) -> list[int]:
+def nearest(gpus: Sequence[Gpu], number: int) -> list[int]:
     """Return the positions of the `number` GPUs that are connected most closely.
 
     The slowest connection counts first, because it limits the job's communication; then the sum of
     connections; then how few connections to other GPUs are cut; then the position.
     """
-    near = {card.index: dict(card.links) for card in cards}
-    if len(cards) <= number or not any(near.values()):
-        return list(range(min(number, len(cards))))
-    indices = [card.index for card in cards]
+    near = {gpu.index: dict(gpu.links) for gpu in gpus}
+    if len(gpus) <= number or not any(near.values()):
+        return list(range(min(number, len(gpus))))
+    indices = [gpu.index for gpu in gpus]
     groups = dict.fromkeys(_around(first, indices, near, number) for first in indices)
     best = max(groups, key=lambda group: _closeness(group, indices, near))
     return [position for position, index in enumerate(indices) if index in best]

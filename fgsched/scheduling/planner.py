@@ -346,8 +346,8 @@ class Snapshot(Struct, frozen=True):
     def rooms_of(self, partition: str) -> list[Room]:
         """Return the free capacity of the GPUs that a partition may use."""
         found = self.queue.order.policy.partition(partition)
-        cards = found.cards if found else ()
-        return [room for room in self.free if not cards or room.gpu.index in cards]
+        gpus = found.gpus if found else ()
+        return [room for room in self.free if not gpus or room.gpu.index in gpus]
 
     def limits_of(self, partition: str) -> HostLimits:
         found = self.queue.order.policy.partition(partition)

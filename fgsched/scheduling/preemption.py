@@ -221,7 +221,7 @@ def _sufficient_sets(
     yield _completed_set(demand, (), found, capacity)
     cleared = _by_gpu(demand, found, capacity)
     for first in range(max(0, len(cleared) - demand.gpus + 1) if demand.gpus else 0):
-        together = {victim.job.id: victim for card in cleared[first : first + demand.gpus] for victim in card}
+        together = {victim.job.id: victim for gpu in cleared[first : first + demand.gpus] for victim in gpu}
         yield _completed_set(demand, tuple(together.values()), found, capacity)
 
 

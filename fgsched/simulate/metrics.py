@@ -110,7 +110,7 @@ class Simulated:
     """The outcome of a workload."""
 
     outcomes: tuple[TaskOutcome, ...]  # in the order of submission
-    cards: int  # number of GPUs
+    gpus: int  # number of GPUs
     unstarted: int = 0  # tasks that never started
 
 
@@ -211,10 +211,10 @@ def measure(simulated: Simulated) -> Metrics:
         made_room=_preemption_cost(outcomes),
         unstarted=simulated.unstarted,
         gpu_hours=_hours(run for task_outcome in outcomes for run in task_outcome.runs),
-        allocated=_allocated(outcomes, simulated.cards, first, last_submission),
-        overall=_allocated(outcomes, simulated.cards, first, last),
+        allocated=_allocated(outcomes, simulated.gpus, first, last_submission),
+        overall=_allocated(outcomes, simulated.gpus, first, last),
         hours=(last - first) / _HOUR,
-        curve=tuple(_curve(outcomes, simulated.cards, first, last)),
+        curve=tuple(_curve(outcomes, simulated.gpus, first, last)),
     )
 
 
@@ -292,16 +292,16 @@ def _overtaken(outcomes: Iterable[TaskOutcome]) -> list[Overtaken]:
     return overtakens
 
 
-def _allocated(outcomes: Iterable[TaskOutcome], cards: int, begin: float, end: float) -> float:
+def _allocated(outcomes: Iterable[TaskOutcome], gpus: int, begin: float, end: float) -> float:
     """Return the part of the GPUs that was allocated between two times in seconds, from 0 to 1."""
-    if end <= begin or not cards:
+    if end <= begin or not gpus:
         return 0.0
     runs = (run for outcome in outcomes for run in outcome.runs)
     held = sum(max(0.0, min(run.ended, end) - max(run.began, begin)) * run.share for run in runs)
-    return held / (cards * WHOLE * (end - begin))
+    return held / (gpus * WHOLE * (end - begin))
 
 
-def _curve(outcomes: Sequence[TaskOutcome], cards: int, begin: float, end: float) -> Iterable[CurvePoint]:
+def _curve(outcomes: Sequence[TaskOutcome], gpus: int, begin: float, end: float) -> Iterable[CurvePoint]:
     """Yield the means over equal intervals."""
     if end <= begin:
         return
@@ -311,7 +311,7 @@ def _curve(outcomes: Sequence[TaskOutcome], cards: int, begin: float, end: float
     waits = (wait for outcome in outcomes for wait in outcome.waits)
     waiting = _areas([(since - begin, until - begin, 1) for since, until in waits], interval)
     for number, (share, jobs) in enumerate(zip(held, waiting, strict=True), 1):
-        of_all = share / interval / (cards * WHOLE) if cards else 0.0
+        of_all = share / interval / (gpus * WHOLE) if gpus else 0.0
         yield CurvePoint(at=number * interval, allocated=of_all, waiting=jobs / interval)
 
 

@@ -73,7 +73,7 @@ class VirtualHost:
     def __init__(self, tasks: Sequence[Task], site: SimHost, jobtable: JobTable) -> None:
         """Create a host without jobs; `tasks` has the task of job 1 first."""
         self.jobtable, self.policy, self.limits = jobtable, site.policy, site.limits
-        self.cards = _UsableGpus(site.gpus)
+        self.gpu_states = _UsableGpus(site.gpus)
         self.started: set[int] = set()  # jobs that have started
         self.outcomes: dict[int, TaskOutcome] = {}
         self._tasks = tasks
@@ -113,8 +113,8 @@ class VirtualHost:
 
     def plan(self, now: float) -> Plan:
         """Return the jobs that the planner starts now."""
-        self._charges.bring_up_to_date(self.jobtable, self.policy, self.cards.gpus, self.limits, now)
-        return self.jobtable.plan(self.cards.gpus, {}, limits=self.limits, now=now)
+        self._charges.bring_up_to_date(self.jobtable, self.policy, self.gpu_states.gpus, self.limits, now)
+        return self.jobtable.plan(self.gpu_states.gpus, {}, limits=self.limits, now=now)
 
     def start(self, start: JobStart, now: float) -> None:
         """Allocate GPUs to a job, which runs after the next `fork`."""
@@ -322,16 +322,16 @@ def replay(
         clock.step()
         progress(len(clock.host.started))
     outcomes = tuple(outcome for _, outcome in sorted(clock.host.outcomes.items()))
-    return Simulated(outcomes=outcomes, cards=len(site.gpus), unstarted=len(tasks) - len(outcomes))
+    return Simulated(outcomes=outcomes, gpus=len(site.gpus), unstarted=len(tasks) - len(outcomes))
 
 
-def one_more_card(facts: Facts, limits: HostLimits, most: int = _MOST) -> tuple[Replayed, ...]:
+def one_more_gpu(facts: Facts, limits: HostLimits, most: int = _MOST) -> tuple[Replayed, ...]:
     """Return what one more card of each model would have changed for the jobs of a period.
 
     `most` jobs are replayed, the latest. CPUs and host memory of `limits` do not restrict the replay: the
     accounts lack the requests for them.
     """
-    gpus = tuple(_gpu(index, card) for index, card in enumerate(facts.cards))
+    gpus = tuple(_gpu(index, gpu) for index, gpu in enumerate(facts.gpus))
     latest = facts.runs(most)
     if not gpus or not latest:
         return ()
@@ -340,9 +340,9 @@ def one_more_card(facts: Facts, limits: HostLimits, most: int = _MOST) -> tuple[
     tasks, _ = runnable([_task(run) for run in latest], gpus, limits)
     now = _waits(tasks, host)
     replayeds = []
-    for model in dict.fromkeys(card.model for card in facts.cards):
-        card = next(card for card in facts.cards if card.model == model)
-        added = structs.replace(_gpu(len(gpus), card), uuid="one-more")
+    for model in dict.fromkeys(gpu.model for gpu in facts.gpus):
+        gpu = next(gpu for gpu in facts.gpus if gpu.model == model)
+        added = structs.replace(_gpu(len(gpus), gpu), uuid="one-more")
         then = _waits(tasks, SimHost(gpus=(*gpus, added), limits=limits, policy=Policy()))
         replayeds.append(
             Replayed(
@@ -365,8 +365,8 @@ def _waits(tasks: Sequence[Task], host: SimHost) -> list[float]:
     return sorted(outcome.wait for outcome in replay(tasks, host).outcomes)
 
 
-def _gpu(index: int, card: GpuRecord) -> Gpu:
-    return Gpu(index=index, uuid=card.uuid, model=card.model, total=card.total)
+def _gpu(index: int, gpu: GpuRecord) -> Gpu:
+    return Gpu(index=index, uuid=gpu.uuid, model=gpu.model, total=gpu.total)
 
 
 def _task(run: PastRun) -> Task:

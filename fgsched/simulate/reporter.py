@@ -49,9 +49,9 @@ def answer(accounts: Path, line: bytes, now: float) -> Made:
 
 
 def _replay(facts: Facts, limits: HostLimits) -> tuple[Replayed, ...]:
-    from fgsched.simulate.replay import one_more_card  # it costs memory that the other reports do not need
+    from fgsched.simulate.replay import one_more_gpu  # it costs memory that the other reports do not need
 
-    return one_more_card(facts, limits)
+    return one_more_gpu(facts, limits)
 
 
 def serve(accounts: Path, source: int, sink: int, clock: Callable[[], float] = time.time) -> None:

@@ -169,11 +169,11 @@ def _demand(job: dict[str, Any]) -> Demand:
     cpus, memory = int(job["req_cpus"]), int(job["req_mem"] or 0)
     if not units:
         return Demand(cpus=cpus, host_memory=memory)
-    cards = max(1, units // WHOLE)
+    gpus = max(1, units // WHOLE)
     is_part = units < WHOLE
     return Demand(
-        gpus=cards,
-        share=units // cards,
+        gpus=gpus,
+        share=units // gpus,
         memory=int(job["req_gpu_mem"] or 0) if is_part else 0,
         cpus=cpus,
         host_memory=memory,
@@ -258,7 +258,7 @@ _NO_LIMIT = 0.1  # fraction of the jobs that request no time limit and get a day
 _DAY = 24 * 3600  # seconds
 
 
-def generate(*, seed: int, hours: float, load: float, cards: int, began: float = 0.0) -> Workload:
+def generate(*, seed: int, hours: float, load: float, gpus: int, began: float = 0.0) -> Workload:
     """Generate jobs that are submitted within a number of hours, more of them by day than by night.
 
     Args:
@@ -267,22 +267,22 @@ def generate(*, seed: int, hours: float, load: float, cards: int, began: float =
         began: seconds since the epoch of the first hour, which is midnight.
     """
     chance = random.Random(seed)
-    length, target = hours * 3600, load * cards * hours * 3600
+    length, target = hours * 3600, load * gpus * hours * 3600
     tasks: list[Task] = []
     total = 0.0  # GPU seconds
     while total < target:
-        task = _task(chance, cards, began + _submission(chance, length))
+        task = _task(chance, gpus, began + _submission(chance, length))
         tasks.append(task)
         total += task.lasts * task.demand.gpus * task.demand.share / WHOLE
     return Workload.of(tasks, f"{counted(len(tasks), 'generated job')} (seed {seed})")
 
 
-def _task(chance: random.Random, cards: int, submitted: float) -> Task:
+def _task(chance: random.Random, gpus: int, submitted: float) -> Task:
     run = min(_LONGEST, math.ceil(_MEDIAN * math.exp(chance.gauss(0, _SIGMA))))
     limit = math.ceil(run * chance.uniform(1.1, 4) / 900) * 900
     user = min(chance.randrange(_USERS), chance.randrange(_USERS))  # few users submit most jobs
     return Task(
-        demand=_random_demand(chance, cards),
+        demand=_random_demand(chance, gpus),
         submitted=submitted,
         run=run,
         time_limit=_DAY if chance.random() < _NO_LIMIT else limit,
@@ -291,8 +291,8 @@ def _task(chance: random.Random, cards: int, submitted: float) -> Task:
     )
 
 
-def _random_demand(chance: random.Random, cards: int) -> Demand:
-    several = {number: weight for number, weight in _GPU_COUNTS.items() if number <= cards}
+def _random_demand(chance: random.Random, most: int) -> Demand:
+    several = {number: weight for number, weight in _GPU_COUNTS.items() if number <= most}
     kinds = [(1, share) for share in _SHARES] + [(number, WHOLE) for number in several]
     gpus, share = chance.choices(kinds, [*_SHARES.values(), *several.values()])[0]
     return Demand(gpus=gpus, share=share)

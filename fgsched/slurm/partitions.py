@@ -69,6 +69,6 @@ def _access(found: ShownPartition) -> Group:
 
 def _all_of(found: ShownPartition) -> str:
     """Return all resources of a partition."""
-    cpus, gpus = found.cpus.total, len(found.info.cards)
+    cpus, gpus = found.cpus.total, len(found.info.gpus)
     listed = f",gres/gpu={gpus}" if gpus else ""
     return f"cpu={cpus},mem={found.memory.total >> 20}M,node=1,billing={cpus}{listed}"

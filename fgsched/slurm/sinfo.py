@@ -59,9 +59,9 @@ class SinfoRow(NamedTuple):
     host: protocol.Gpus
 
     @property
-    def cards(self) -> list[protocol.GpuInfo]:
+    def gpus(self) -> list[protocol.GpuInfo]:
         """The GPUs of the partition."""
-        return [gpu for gpu in self.host.gpus if gpu.gpu.index in self.info.cards]
+        return [gpu for gpu in self.host.gpus if gpu.gpu.index in self.info.gpus]
 
     @property
     def state(self) -> str:
@@ -102,12 +102,12 @@ def _default_time(row: SinfoRow) -> str:
 
 
 def _gres(row: SinfoRow) -> str:
-    return typed(card.gpu for card in row.cards) or "(null)"
+    return typed(gpu.gpu for gpu in row.gpus) or "(null)"
 
 
 def _gres_used(row: SinfoRow) -> str:
-    used = sum(card.gpu.capacity - card.free_share for card in row.cards) / WHOLE
-    return f"gpu:{used:g}" if row.cards else "gpu:0"
+    used = sum(gpu.gpu.capacity - gpu.free_share for gpu in row.gpus) / WHOLE
+    return f"gpu:{used:g}" if row.gpus else "gpu:0"
 
 
 def _reason(row: SinfoRow) -> str:
@@ -120,7 +120,7 @@ def _noted(row: SinfoRow) -> str:
 
 
 def _features(row: SinfoRow) -> str:
-    return ",".join(dict.fromkeys(card.gpu.model.replace(" ", "_") for card in row.cards)) or "(null)"
+    return ",".join(dict.fromkeys(gpu.gpu.model.replace(" ", "_") for gpu in row.gpus)) or "(null)"
 
 
 def _load() -> str:
@@ -186,7 +186,7 @@ COLUMNS = (
     ),
     TableColumn(
         "OVERSUBS",
-        lambda row: oversubscribed(card.gpu for card in row.cards),
+        lambda row: oversubscribed(gpu.gpu for gpu in row.gpus),
         names=("oversubscribe",),
         letter="h",
     ),

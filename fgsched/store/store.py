@@ -533,27 +533,27 @@ class Store:
 
     # -- cards ----------------------------------------------------------------------------------
 
-    def put_cards(self, gpus: Sequence[Gpu]) -> None:
+    def put_gpus(self, gpus: Sequence[Gpu]) -> None:
         for gpu in gpus:
             self._db.execute(SQL["move_card"], {"gpu": gpu.index, "uuid": gpu.uuid})
-            card = {"gpu": gpu.index, "uuid": gpu.uuid, "usable": gpu.usable, "model": storable(gpu.model)}
-            self._db.execute(SQL["put_card"], card | {"capacity": gpu.capacity})
+            row = {"gpu": gpu.index, "uuid": gpu.uuid, "usable": gpu.usable, "model": storable(gpu.model)}
+            self._db.execute(SQL["put_card"], row | {"capacity": gpu.capacity})
 
-    def mark_card(self, gpu: Gpu) -> None:
+    def mark_gpu(self, gpu: Gpu) -> None:
         mark = {"gpu": gpu.index, "state": gpu.state.value, "note": storable(gpu.note), "at": gpu.noted_at}
         self._db.execute(SQL["mark_card"], mark)
 
-    def known_cards(self) -> list[Gpu]:
+    def known_gpus(self) -> list[Gpu]:
         """Return the GPUs and their memory for jobs as last recorded by a controller."""
         rows = self._db.execute(SQL["get_cards"])
         about = [(row["gpu"], row["uuid"], row["model"], row["usable"]) for row in rows]
         return [Gpu(index=gpu, uuid=uuid, model=model, total=usable) for gpu, uuid, model, usable in about]
 
-    def held_cards(self) -> set[int]:
+    def held_gpus(self) -> set[int]:
         """Return the indices of the GPUs that jobs hold."""
         return {row["gpu"] for row in self._db.execute(SQL["held_cards"])}
 
-    def card_marks(self) -> dict[str, tuple[GpuState, str, float]]:
+    def gpu_marks(self) -> dict[str, tuple[GpuState, str, float]]:
         """Return {uuid: (state, note, since)} as set by operators."""
         rows = self._db.execute(SQL["get_cards"])
         return {row["uuid"]: _mark_of(row) for row in rows}

@@ -368,7 +368,7 @@ def given(settings: Iterable[AnySetting], name: str) -> str | None:
 
 def demand(settings: Settings, site: SubmitContext) -> Demand:
     """Return the demand of a job. Raises BadUsage, with the nearest valid shares, for an invalid share."""
-    gpus, share, gpu_type = _cards(settings, site)
+    gpus, share, gpu_type = _gpus(settings, site)
     gpus, memory = _gpu_memory(settings, gpus, site)
     if every := _gpus_of_host(settings, site):
         gpus, share, gpu_type, memory = every, WHOLE, "", GpuMemory()
@@ -457,7 +457,7 @@ def _possible(settings: Settings, cpus: int) -> int:
     return cpus
 
 
-def _cards(settings: Settings, site: SubmitContext) -> tuple[int, int, str]:
+def _gpus(settings: Settings, site: SubmitContext) -> tuple[int, int, str]:
     """Return (number of GPUs, share of each in ten-thousandths, type) of --gpus, --fgpu or --gres."""
     setting = settings.of(table.GPUS)
     if setting is None:

@@ -83,24 +83,24 @@ def fgpu(text: str) -> Amount:
 
 def gres(text: str) -> Amount:
     """Parse a list of gpu[:type][:amount], shard:N and NAME[:N]. Raises BadValue."""
-    cards: Amount | None = None
+    gpus: Amount | None = None
     others: dict[str, int] = {}
     if text.lower() == "none":  # a word of Slurm
         return Amount("none", 0)
     for part in text.split(","):
         name, _, rest = part.partition(":")
         if name in ("gpu", "shard"):
-            if cards is not None:
+            if gpus is not None:
                 raise BadValue(text, " asks for GPUs twice")
-            cards = _cards(text, name, rest)
+            gpus = _gpus(text, name, rest)
         elif not _RESOURCE.fullmatch(name) or not re.fullmatch(r"[0-9]{0,5}", rest) or name in others:
             raise BadValue(text, ": invalid generic resource specification (gpu:AMOUNT, or NAME:N)")
         elif rest != "0":
             others[name] = int(rest or 1)
-    return replace(cards or Amount("none", 0), resources=tuple(sorted(others.items())))
+    return replace(gpus or Amount("none", 0), resources=tuple(sorted(others.items())))
 
 
-def _cards(text: str, resource: str, rest: str) -> Amount:
+def _gpus(text: str, resource: str, rest: str) -> Amount:
     if resource == "shard":
         if rest and not re.fullmatch(r"[0-9]{1,9}", rest):
             raise BadValue(text, " is not a whole number of shards")

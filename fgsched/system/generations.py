@@ -32,7 +32,7 @@ class Earlier(NamedTuple):
     job: int
     attempt: int
     processes: tuple[Identity, ...]
-    cards: frozenset[str] | None  # UUIDs or indices of its GPUs; None: unknown, so any GPU
+    gpus: frozenset[str] | None  # UUIDs or indices of its GPUs; None: unknown, so any GPU
 
 
 def directory_of(run: Path, name: str) -> Path:

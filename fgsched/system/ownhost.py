@@ -68,11 +68,11 @@ def _hardware() -> tuple[str, ...]:
     """Return the addresses of built-in network cards: neither USB nor made by software."""
     found = []
     with suppress(OSError):
-        for card in sorted(_CARDS.iterdir()):
+        for gpu in sorted(_CARDS.iterdir()):
             with suppress(OSError):
-                bus = os.path.basename(os.readlink(card / "device/subsystem"))
-                if bus != "usb" and (card / "addr_assign_type").read_text().strip() == "0":
-                    found.append((card / "address").read_text().strip())
+                bus = os.path.basename(os.readlink(gpu / "device/subsystem"))
+                if bus != "usb" and (gpu / "addr_assign_type").read_text().strip() == "0":
+                    found.append((gpu / "address").read_text().strip())
     return tuple(found[:16])
 
 

@@ -8,8 +8,8 @@ from fgsched.domain.job import Gpu
 
 def gres_type(gpu: Gpu) -> str:
     """Return the type of a GPU, such as h100; of a MIG instance, with its profile: a100_3g.20gb."""
-    card = gpu.model.rpartition(" MIG ")[0] if gpu.mig else gpu.model
-    words = [card, gpu.profile] if gpu.mig else [card]
+    model = gpu.model.rpartition(" MIG ")[0] if gpu.mig else gpu.model
+    words = [model, gpu.profile] if gpu.mig else [model]
     return "_".join(words).lower().replace(" ", "_")
 
 

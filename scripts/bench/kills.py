@@ -36,10 +36,10 @@ class Tally:
 def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argparse.Namespace) -> None:
     """Run jobs one after the other, each with one process that is never killed."""
     luck, usage_count, jobs = random.Random(asked.seed), Tally(), 0
-    [card] = driver.cards(Card(memory=8 << 30))
+    [gpu] = driver.gpus(Card(memory=8 << 30))
     with arbiter.Arbiter(folder / f"lock{asked.seed}") as turns:
         while usage_count.killed < asked.kills:
-            job, other = (in_turns(driver, folder, card, turns, 2 * jobs + at) for at in (0, 1))
+            job, other = (in_turns(driver, folder, gpu, turns, 2 * jobs + at) for at in (0, 1))
             survivor, neighbour = job.start(), other.start()
             survivor.say("alloc 1")
             survivor.say("free 0")
@@ -57,9 +57,9 @@ def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argpar
     report(table, usage_count, asked.seed)
 
 
-def in_turns(driver: FakeDriver, folder: Path, card: Card, turns: arbiter.Arbiter, number: int) -> Job:
+def in_turns(driver: FakeDriver, folder: Path, gpu: Card, turns: arbiter.Arbiter, number: int) -> Job:
     """Create a job with half of the GPU that takes turns with another one."""
-    job = make_job(driver, folder / f"kills{number}", [(card, LIMIT)], job=number, pacing=[("fair", 5000)])
+    job = make_job(driver, folder / f"kills{number}", [(gpu, LIMIT)], job=number, pacing=[("fair", 5000)])
     path = turns.add(number, job.folder, "fair", 5000)
     while not path.exists():
         time.sleep(0.01)

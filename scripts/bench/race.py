@@ -35,9 +35,9 @@ class Tally:
 def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argparse.Namespace) -> None:
     """Run batches until the requested number of allocations was made."""
     luck, usage_count, length = random.Random(asked.seed), Tally(), 0.5
-    [card] = driver.cards(Card(memory=8 << 30))
+    [gpu] = driver.gpus(Card(memory=8 << 30))
     while usage_count.given + usage_count.refused < asked.allocations:
-        job = make_job(driver, folder / f"race{usage_count.batches}", [(card, LIMIT)])
+        job = make_job(driver, folder / f"race{usage_count.batches}", [(gpu, LIMIT)])
         begun = time.monotonic()
         batch(job, usage_count, luck, length)
         length = time.monotonic() - begun

@@ -68,7 +68,7 @@ def make(path: Path, *, jobs: int, users: int, until: float, seed: int = 1, minu
     used: Used = defaultdict(float)
     waited: dict[int, float] = defaultdict(float)  # hour -> job seconds
     with ledger.write():
-        ledger.add_cards(_cards(began, until))
+        ledger.add_gpus(_gpus(began, until))
     batch: list[JobAccount] = []
     for account in _accounts(outcomes, jobs, owners, began, chance):
         batch.append(account)
@@ -98,7 +98,7 @@ def _replayed() -> tuple[str, Sequence[TaskOutcome]]:
     site = SimHost(gpus=parse(f"sim:{_CARDS}x80G:A100"), limits=HostLimits(cpus=1 << 12, host_memory=1 << 50))
     folder = os.environ.get("FG_OPENB")
     if not folder:
-        tasks = generate(seed=1, hours=72, load=0.9, cards=_CARDS).tasks
+        tasks = generate(seed=1, hours=72, load=0.9, gpus=_CARDS).tasks
         return "generated jobs", replay(tasks, site).outcomes
     file = Path(folder) / "openb_pod_list_default.csv"
     kept = [one for one in read(str(file), file.read_text()).tasks if one.demand.gpus and one.run <= DAY]
@@ -126,7 +126,7 @@ def _owners(users: int) -> list[Owner]:
     ]
 
 
-def _cards(began: float, until: float) -> list[GpuRecord]:
+def _gpus(began: float, until: float) -> list[GpuRecord]:
     return [
         GpuRecord(uuid=f"GPU-{one}", gpu=one, model="A100", total=80 * _GIB, since=began, until=until)
         for one in range(_CARDS)
@@ -207,8 +207,8 @@ def _given(outcome: TaskOutcome, number: int) -> tuple[GpuAllocation, ...]:
     demand = outcome.task.demand
     share = demand.share or WHOLE
     return tuple(
-        GpuAllocation(card, f"GPU-{card}", "A100", share, 80 * _GIB * share // WHOLE, share)
-        for card in {(number + place) % _CARDS for place in range(max(1, demand.gpus))}
+        GpuAllocation(gpu, f"GPU-{gpu}", "A100", share, 80 * _GIB * share // WHOLE, share)
+        for gpu in {(number + place) % _CARDS for place in range(max(1, demand.gpus))}
     )
 
 
@@ -234,13 +234,13 @@ def _usage(account: JobAccount) -> JobUsage:
 def _count(account: JobAccount, used: Used, waited: dict[int, float]) -> None:
     """Add a job to the GPU seconds of its owner in each hour, and its wait to the demand."""
     begin, end = account.row["started_at"], account.row["ended_at"]
-    cards = [allocation[0] for allocation in json.loads(account.row["allocated"])]
-    part = account.charged / max(1e-9, end - begin) / len(cards)
+    gpus = [allocation[0] for allocation in json.loads(account.row["allocated"])]
+    part = account.charged / max(1e-9, end - begin) / len(gpus)
     hour = int(begin // HOUR) * HOUR
     while hour < end:
         seconds = min(end, hour + HOUR) - max(begin, hour)
-        for card in cards:
-            used[hour, card, account.owner] += seconds * part
+        for gpu in gpus:
+            used[hour, gpu, account.owner] += seconds * part
         hour += HOUR
     submitted = account.row["submitted_at"]
     waited[int(submitted // HOUR) * HOUR] += begin - submitted
@@ -259,8 +259,8 @@ def _add_samples(
 ) -> None:
     """Add one record of each hour, and of each minute of the last days; sum them to hours and days."""
     by_hour: dict[int, list[tuple[int, Owner, float]]] = defaultdict(list)
-    for (hour, card, owner), seconds in used.items():
-        by_hour[hour].append((card, owner, seconds))
+    for (hour, gpu, owner), seconds in used.items():
+        by_hour[hour].append((gpu, owner, seconds))
     fine = until - minutes * DAY
     for day in range(int(began), int(until), DAY):
         with ledger.write():
@@ -279,16 +279,16 @@ def _minute(at: int, owners: list[tuple[int, Owner, float]], waited: float, piec
     """Return what happened in an hour, or in one of its equal pieces."""
     length = HOUR / pieces
     busy: dict[int, float] = defaultdict(float)
-    for card, _, seconds in owners:
-        busy[card] += seconds / pieces
+    for gpu, _, seconds in owners:
+        busy[gpu] += seconds / pieces
     return Minute(
         at=at,
-        cards=tuple(_card_use(at, card, min(busy[card], length), length) for card in range(_CARDS)),
-        owners=tuple(_owner_use(at, card, owner, seconds / pieces) for card, owner, seconds in owners),
+        gpus=tuple(_gpu_use(at, gpu, min(busy[gpu], length), length) for gpu in range(_CARDS)),
+        owners=tuple(_owner_use(at, gpu, owner, seconds / pieces) for gpu, owner, seconds in owners),
         foreign=(
             ForeignUse(
                 at=at,
-                card="GPU-0",
+                uuid="GPU-0",
                 user="eve",
                 command="python",
                 pid=1,
@@ -312,10 +312,10 @@ def _minute(at: int, owners: list[tuple[int, Owner, float]], waited: float, piec
     )
 
 
-def _card_use(at: int, card: int, charged: float, length: float) -> GpuUseRecord:
+def _gpu_use(at: int, gpu: int, charged: float, length: float) -> GpuUseRecord:
     return GpuUseRecord(
         at=at,
-        card=f"GPU-{card}",
+        uuid=f"GPU-{gpu}",
         sampled=length,
         active=charged * 0.75,
         held=charged * 0.15,
@@ -331,11 +331,11 @@ def _card_use(at: int, card: int, charged: float, length: float) -> GpuUseRecord
     )
 
 
-def _owner_use(at: int, card: int, owner: Owner, charged: float) -> OwnerUse:
+def _owner_use(at: int, gpu: int, owner: Owner, charged: float) -> OwnerUse:
     return OwnerUse(
         at=at,
         owner=owner,
-        card=f"GPU-{card}",
+        uuid=f"GPU-{gpu}",
         job=0,
         charged=charged,
         active=charged * 0.75,

@@ -203,7 +203,7 @@ def processes():
     say(used=used, listed=len(listed.splitlines()) - 1, own=len(own), kept=kept.numel())
 
 
-def cards():
+def gpus():
     """Fill each GPU that the job has."""
     count = torch.cuda.device_count()
     for at in range(count):

@@ -150,20 +150,20 @@ class FakeDriver:
         """The same libraries, over another card state."""
         return FakeDriver(self.folder, state)
 
-    def cards(self, *cards: Card) -> tuple[Card, ...]:
+    def gpus(self, *gpus: Card) -> tuple[Card, ...]:
         """Put these cards into the host, empty."""
         words = []
-        for card in cards:
-            place = (0 if card.parent is None else card.parent + 1, card.gi, card.ci)
-            numbers = (card.memory, card.reserved, card.context, card.processors, card.threads, *place)
-            words += [card.name, card.uuid[4:].replace("-", ""), *map(str, numbers)]
+        for gpu in gpus:
+            place = (0 if gpu.parent is None else gpu.parent + 1, gpu.gi, gpu.ci)
+            numbers = (gpu.memory, gpu.reserved, gpu.context, gpu.processors, gpu.threads, *place)
+            words += [gpu.name, gpu.uuid[4:].replace("-", ""), *map(str, numbers)]
         subprocess.run([self.folder / "fakecards", self.state, *words], check=True)
-        return cards
+        return gpus
 
-    def set(self, card: int, **fields: int) -> None:
+    def set(self, gpu: int, **fields: int) -> None:
         """Let something happen to a card: ecc, lost, power, sm and the other fields of fakecards.c."""
         for name, value in fields.items():
-            words = [self.folder / "fakecards", "set", str(card), name, str(value)]
+            words = [self.folder / "fakecards", "set", str(gpu), name, str(value)]
             subprocess.run(words, env={**os.environ, **self.env}, check=True)
 
     def show_only(self, count: int) -> None:

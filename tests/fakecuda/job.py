@@ -100,7 +100,7 @@ def make_job(
     `contexts`: what a process's contexts are taken to cost on each; `is_measured`: because that was measured.
     """
     folder.mkdir()
-    gpus = [(index, card.uuid, limit) for index, (card, limit) in enumerate(limits)]
+    gpus = [(index, gpu.uuid, limit) for index, (gpu, limit) in enumerate(limits)]
     head = region.pack(job, 1, gpus, pacing, [(size, is_measured) for size in contexts])
     (folder / "region").write_bytes(head + bytes(region.SIZE - len(head)))
     (folder / "libfgshim.so").symlink_to(fgshim.library())

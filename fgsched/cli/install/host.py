@@ -105,13 +105,13 @@ def hardware() -> Hardware:
     """Return the GPUs, CPUs and memory of this host."""
     try:
         inventory = discover(Config(), {})
-        cards = tuple(InstalledGpu(gpu.index, gpu.model, gpu.total) for gpu in inventory.gpus)
+        gpus = tuple(InstalledGpu(gpu.index, gpu.model, gpu.total) for gpu in inventory.gpus)
         note, is_unknown = inventory.note, vendors.of_host().has_driver()
     except FgschedError as error:
-        cards, note, is_unknown = (), error.cause, True
+        gpus, note, is_unknown = (), error.cause, True
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cpus = len(os.sched_getaffinity(0))
-    return Hardware(cards=cards, note=note, is_unknown=is_unknown, cpus=cpus, memory=memory)
+    return Hardware(gpus=gpus, note=note, is_unknown=is_unknown, cpus=cpus, memory=memory)
 
 
 def _systemd(root: Path) -> Literal["running", "installed", ""]:

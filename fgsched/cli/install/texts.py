@@ -26,7 +26,7 @@ class InstalledGpu(Struct, frozen=True):
 class Hardware(Struct, frozen=True, kw_only=True):
     """What the configuration says about this host."""
 
-    cards: Sequence[InstalledGpu] = ()
+    gpus: Sequence[InstalledGpu] = ()
     note: str = ""  # why there are no GPUs
     is_unknown: bool = False  # the driver did not answer: there may be GPUs
     cpus: int  # 0: not known
@@ -39,9 +39,9 @@ _SIMULATED = "sim:2x16G"
 def config(hardware: Hardware) -> str:
     """Return the first configuration, with the GPUs of the host as comments."""
     text = resources.files("fgsched.cli.install").joinpath("fgsched.toml").read_text()
-    cards, devices = _cards(hardware)
+    gpus, devices = _gpus(hardware)
     filled = {
-        "CARDS": "\n".join(f"# {line}" for line in cards),
+        "CARDS": "\n".join(f"# {line}" for line in gpus),
         "DEVICES": devices,
         "HOST": _processors(hardware),
         "OPERATORS": OPERATORS,
@@ -55,12 +55,10 @@ def _processors(hardware: Hardware) -> str:
     return f"all {hardware.cpus} CPUs and all {format_mebibytes(hardware.memory)} of memory"
 
 
-def _cards(hardware: Hardware) -> tuple[list[str], str]:
+def _gpus(hardware: Hardware) -> tuple[list[str], str]:
     """Return the comment about the GPUs, and the value of `devices`."""
-    if hardware.cards:
-        listed = [
-            f"GPU {card.index}: {card.name}, {format_mebibytes(card.memory)}" for card in hardware.cards
-        ]
+    if hardware.gpus:
+        listed = [f"GPU {gpu.index}: {gpu.name}, {format_mebibytes(gpu.memory)}" for gpu in hardware.gpus]
         return ["The GPUs of this host when this file was written:", *listed], "auto"
     if hardware.is_unknown:
         return [f"The GPUs could not be asked when this file was written: {hardware.note}"], "auto"

@@ -139,8 +139,8 @@ def _mark(frame: Frame, view: View, reader: TopUser, now: float, trouble: str) -
 
 def _classes(frame: Frame, view: View) -> Line:
     """Return a line with the number of GPUs in each class, in the longest form that fits."""
-    found = [(name, cards) for name, cards in frame.classes().items() if name != "charged" or cards >= 0.05]
-    most = [(name, cards) for name, cards in found if cards >= 0.05]
+    found = [(name, gpus) for name, gpus in frame.classes().items() if name != "charged" or gpus >= 0.05]
+    most = [(name, gpus) for name, gpus in found if gpus >= 0.05]
     forms = [(found, True, 3), (found, True, 2), (most, False, 2), (most, False, 1)]
     forms = forms if view.width >= _WIDE else forms[2:]
     lines = [_legend(shown, view, is_long=is_long, gap=gap) for shown, is_long, gap in forms]
@@ -152,14 +152,14 @@ def _classes(frame: Frame, view: View) -> Line:
 
 def _legend(found: Sequence[tuple[str, float]], view: View, *, is_long: bool, gap: int) -> Line:
     line: Line = [StyledText(" ")]
-    for at, (name, cards) in enumerate(found):
+    for at, (name, gpus) in enumerate(found):
         sign = FILLS[name] * 2
         if view.ascii:
             sign = f"[{ASCII_FILLS[name]}]" if gap > 1 else ASCII_FILLS[name]
         blank = " " * gap if at + 1 < len(found) else ""
         line += [
             StyledText(sign, name),
-            StyledText(f" {name if is_long else _SHORT.get(name, name)} {cards:.1f}{blank}", "soft"),
+            StyledText(f" {name if is_long else _SHORT.get(name, name)} {gpus:.1f}{blank}", "soft"),
         ]
     return line
 

@@ -51,7 +51,7 @@ def text(frame: Frame, history: LookHistory, view: View, reader: TopUser, column
 def document(frame: Frame) -> str:
     """Return {"meta": …, "classes": …, "gpus": [ … ], "jobs": [ … ]} in base units; null: not measured."""
     return display.document(
-        classes={_key(name): cards for name, cards in frame.classes().items()},
+        classes={_key(name): gpus for name, gpus in frame.classes().items()},
         gpus=[_gpu(frame, info) for info in frame.gpus],
         jobs=[_job(frame, job) for job in frame.jobs],
     )

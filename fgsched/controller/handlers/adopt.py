@@ -199,10 +199,10 @@ class AdoptHandlers:
         """Return what the process uses, on the wanted GPUs."""
         if (job := self._job_of(call.pid)) is not None:
             raise Refused(f"process {call.pid} belongs to job {job} already", f"fgctl show job {job}")
-        if not self._engine.cards.is_recent(now):
+        if not self._engine.gpu_states.is_recent(now):
             self._engine.then(AskGpus())
             raise Busy("the GPUs did not answer yet", "Repeat the command.")
-        readings = self._engine.cards.readings
+        readings = self._engine.gpu_states.readings
         gpu_uses = uses_of(call.pid, readings, _parents_of(readings.values()))
         if not gpu_uses:
             query = vendors.of_host().facts.query
@@ -256,12 +256,12 @@ class AdoptHandlers:
         """Return the partitions that have all GPUs of the process, the default one first."""
         policy = self._engine.policy
         ordered = dict.fromkeys([policy.default.name, *(one.name for one in policy.partitions)])
-        cards = {name: partition.cards for name in ordered if (partition := policy.partition(name))}
-        return [name for name, own in cards.items() if not own or uses.keys() <= set(own)]
+        gpus = {name: partition.gpus for name in ordered if (partition := policy.partition(name))}
+        return [name for name, own in gpus.items() if not own or uses.keys() <= set(own)]
 
     def _rooms(self) -> list[Room]:
-        cards = self._engine.cards
-        return self._engine.jobtable.rooms(cards.gpus, cards.readings)
+        states = self._engine.gpu_states
+        return self._engine.jobtable.rooms(states.gpus, states.readings)
 
     def _started(
         self, key: str, process: Identity, request: Request, who: _Who, start: JobStart, now: float

@@ -164,8 +164,8 @@ class ExplainHandlers:
     def _scene(self, now: float) -> Snapshot:
         """Return the present input of a plan, with a queue of its own."""
         engine = self._engine
-        gpus = engine.cards.gpus_for_planning(now)
-        shared = engine.jobtable.snapshot(gpus, engine.cards.readings, limits=engine.limits, now=now)
+        gpus = engine.gpu_states.gpus_for_planning(now)
+        shared = engine.jobtable.snapshot(gpus, engine.gpu_states.readings, limits=engine.limits, now=now)
         return replace(shared, queue=shared.queue.copy())
 
     # -- when -----------------------------------------------------------------------------------

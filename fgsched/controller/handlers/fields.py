@@ -86,8 +86,8 @@ class CallerView:
 
     def _held(self, job: Job) -> list[protocol.Allocation]:
         """Return the present allocation of a job; GPUs that are no longer there are left out."""
-        cards = self.engine.cards
-        present = (cards.allocation(hold) for hold in job.holds if hold.gpu in cards)
+        states = self.engine.gpu_states
+        present = (states.allocation(hold) for hold in job.holds if hold.gpu in states)
         return [protocol.Allocation(**gpu_allocation._asdict()) for gpu_allocation in present]
 
     def usage(self, job: Job) -> JobUsage | None:
@@ -105,7 +105,7 @@ class CallerView:
 
     def _cost(self, demand: Demand) -> Hold | None:
         engine = self.engine
-        able = [gpu for gpu in engine.cards.gpus if is_suitable(gpu, demand)]
+        able = [gpu for gpu in engine.gpu_states.gpus if is_suitable(gpu, demand)]
         holds = [cost(demand, gpu, engine.limits.share_step) for gpu in able] if demand.gpus else []
         return holds[0] if len({(hold.share, hold.memory) for hold in holds}) == 1 else None
 
@@ -168,13 +168,13 @@ class CallerView:
         return "" if self.is_private(job) else self.live.unhooked(job)
 
     def preload(self, job: Job) -> str:
-        hooked = bool(job.attempt) and is_hooked(job.tier, has_cards=bool(self.allocated(job)))
+        hooked = bool(job.attempt) and is_hooked(job.tier, has_gpus=bool(self.allocated(job)))
         return preload_of(job.mounts, hooked=hooked)
 
     def oversubscribed(self, job: Job) -> int:
         """Return the largest capacity of the oversubscribed GPUs that a job holds; 0: it holds none."""
-        cards = self.engine.cards
-        capacities = (cards.gpu(hold.gpu).capacity for hold in job.holds if hold.gpu in cards)
+        states = self.engine.gpu_states
+        capacities = (states.gpu(hold.gpu).capacity for hold in job.holds if hold.gpu in states)
         return max((capacity for capacity in capacities if capacity > WHOLE), default=0)
 
     def steps(self, job: Job) -> list[protocol.StateChange]:

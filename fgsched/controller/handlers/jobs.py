@@ -305,8 +305,8 @@ class JobHandlers(RunningJobHandlers):
         """Return the host and the policy to which requests are submitted."""
         engine = self._engine
         return AdmissionContext(
-            gpus=engine.cards.gpus,
-            are_gpus_unknown=engine.cards.is_unknown,
+            gpus=engine.gpu_states.gpus,
+            are_gpus_unknown=engine.gpu_states.is_unknown,
             limits=engine.limits,
             policy=engine.policy,
             default_time=self.rules.default_time,
@@ -417,7 +417,7 @@ class JobHandlers(RunningJobHandlers):
         index, note = self._gpu(call.gpu), call.reason[:_LONGEST_NOTE]
         if not note:
             raise BadUsage("a reason is needed to drain a GPU", "fgctl drain gpu=N reason='fan is loud'")
-        self._engine.cards.drain(index, f"{note} [{caller.name}]", now)
+        self._engine.gpu_states.drain(index, f"{note} [{caller.name}]", now)
         return protocol.GpuIndex(gpu=index)
 
     @writes(protocol.ResumeGpu)
@@ -425,7 +425,7 @@ class JobHandlers(RunningJobHandlers):
         """Return a drained GPU to service."""
         caller.must_operate("resume a GPU")
         index = self._gpu(call.gpu)
-        self._engine.cards.resume(index, now)
+        self._engine.gpu_states.resume(index, now)
         return protocol.GpuIndex(gpu=index)
 
     # -- one job --------------------------------------------------------------------------------
@@ -473,7 +473,7 @@ class JobHandlers(RunningJobHandlers):
 
     def _gpu(self, index: int) -> int:
         """Return `index`; Refused if the host has no such GPU."""
-        if index not in self._engine.cards:
+        if index not in self._engine.gpu_states:
             raise Refused(f"this host has no GPU {str(index)[:20]}", "fginfo -g lists its GPUs.")
         return index
 

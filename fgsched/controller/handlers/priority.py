@@ -36,16 +36,16 @@ class PriorityHandlers:
         return protocol.Partitions(
             partitions=[
                 protocol.PartitionInfo(
-                    partition=partition, cards=self._cards(partition), jobs=counts.get(partition.name, {})
+                    partition=partition, gpus=self._gpus(partition), jobs=counts.get(partition.name, {})
                 )
                 for partition in self._engine.policy.partitions
             ]
         )
 
-    def _cards(self, partition: Partition) -> list[int]:
+    def _gpus(self, partition: Partition) -> list[int]:
         """Return the indices of the GPUs of this host that a partition may use."""
-        cards = [gpu.index for gpu in self._engine.cards.gpus]
-        return [index for index in cards if not partition.cards or index in partition.cards]
+        gpus = [gpu.index for gpu in self._engine.gpu_states.gpus]
+        return [index for index in gpus if not partition.gpus or index in partition.gpus]
 
     # -- priorities -----------------------------------------------------------------------------
 
@@ -85,7 +85,9 @@ class PriorityHandlers:
 
     def _bring_up_to_date(self, now: float) -> None:
         engine = self._engine
-        engine.charges.bring_up_to_date(engine.jobtable, engine.policy, engine.cards.gpus, engine.limits, now)
+        engine.charges.bring_up_to_date(
+            engine.jobtable, engine.policy, engine.gpu_states.gpus, engine.limits, now
+        )
 
     @reads(protocol.ListShares)
     def shares(self, caller: Caller, call: protocol.ListShares, now: float) -> protocol.Shares:

@@ -243,20 +243,20 @@ class QueryHandlers:
     @property
     def partition_gpus(self) -> dict[str, int]:
         """Return the number of whole GPUs of each partition."""
-        whole = [gpu.index for gpu in self._engine.cards.gpus if not gpu.profile]
+        whole = [gpu.index for gpu in self._engine.gpu_states.gpus if not gpu.profile]
         return {
-            partition.name: sum(not partition.cards or index in partition.cards for index in whole)
+            partition.name: sum(not partition.gpus or index in partition.gpus for index in whole)
             for partition in self.policy.partitions
         }
 
     def context_memory(self, context: Callable[[str], tuple[int, bool]]) -> int:
         """Return the smallest charge of a context on a GPU of the host, in bytes; 0 without GPUs."""
-        return min((context(gpu.model)[0] for gpu in self._engine.cards.gpus), default=0)
+        return min((context(gpu.model)[0] for gpu in self._engine.gpu_states.gpus), default=0)
 
     @property
     def gpu_features(self) -> tuple[str, ...]:
         """Return the features and models that some GPU of the host has."""
-        gpus = self._engine.cards.gpus
+        gpus = self._engine.gpu_states.gpus
         return tuple(dict.fromkeys(name for gpu in gpus for name in (*gpu.features, gpu.model)))
 
     @property
@@ -328,7 +328,7 @@ class QueryHandlers:
         """Return all GPUs with their free capacity, last reading and the jobs that the caller may see."""
         engine = self._engine
         host = engine.jobtable.host(engine.limits)
-        rooms = engine.jobtable.rooms(engine.cards.gpus, engine.cards.readings)
+        rooms = engine.jobtable.rooms(engine.gpu_states.gpus, engine.gpu_states.readings)
         return protocol.Gpus(
             gpus=[self._gpu(room, caller, now) for room in rooms],
             enforce=engine.tier,
@@ -344,7 +344,7 @@ class QueryHandlers:
         index = room.gpu.index
         holding = [job for job in self._engine.jobtable.holding.values() if caller.may_see(job)]
         held = sum(hold.share for job in holding for hold in job.holds if hold.gpu == index)
-        seen = self._engine.cards.readings.get(index)
+        seen = self._engine.gpu_states.readings.get(index)
         if seen and caller.is_confined:
             seen = replace(seen, processes=(), past=())
         return protocol.GpuInfo(

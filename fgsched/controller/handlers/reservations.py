@@ -136,11 +136,11 @@ class ReservationHandlers:
             raise BadUsage(f"a reservation from {start} to {end} ends before it begins")
         if not (record.users or record.groups or record.accounts or "maint" in record.flags):
             raise BadUsage("a reservation needs users=, groups= or accounts=", "Or give flags=maint.")
-        if call.cards is not UNSET:
-            record = replace(record, cards=tuple((self._uuid(index), share) for index in call.cards))
+        if call.gpus is not UNSET:
+            record = replace(record, gpus=tuple((self._uuid(index), share) for index in call.gpus))
         elif call.count is not UNSET and call.count:
-            record = replace(record, cards=self._some(record, call.count, share, now))
-        if not record.cards:
+            record = replace(record, gpus=self._some(record, call.count, share, now))
+        if not record.gpus:
             raise BadUsage("a reservation keeps GPUs", "Give gpu=0,1 or gpus=0.5.")
         if problem := self._problem(record, now):
             raise problem
@@ -157,9 +157,9 @@ class ReservationHandlers:
                 raise Refused(f"invalid account: {shown(name)}", f"There is {', '.join(declared)}.")
 
     def _uuid(self, index: int) -> str:
-        if index not in self._engine.cards:
+        if index not in self._engine.gpu_states:
             raise Refused(f"this host has no GPU {index}", "fginfo -g lists its GPUs.")
-        return self._engine.cards.gpu(index).uuid
+        return self._engine.gpu_states.gpu(index).uuid
 
     def _some(
         self, record: ReservationRecord, count: int, share: int, now: float
@@ -167,15 +167,15 @@ class ReservationHandlers:
         """Return (UUID, share) of `count` GPUs that can be reserved in the period, in index order."""
         found: list[tuple[str, int]] = []
         why: Refused | None = None
-        for gpu in self._engine.cards.gpus:
-            problem = self._problem(replace(record, cards=((gpu.uuid, share),)), now)
+        for gpu in self._engine.gpu_states.gpus:
+            problem = self._problem(replace(record, gpus=((gpu.uuid, share),)), now)
             if problem is None:
                 found.append((gpu.uuid, share))
             why = why or problem
         if len(found) < count:
             first = f"; the first of the others: {why.cause}" if why else ""
             raise Refused(
-                f"{len(found)} GPUs of {len(self._engine.cards.gpus)} can be reserved so{first}",
+                f"{len(found)} GPUs of {len(self._engine.gpu_states.gpus)} can be reserved so{first}",
                 "fgctl show reservation shows the reserved GPUs. flags=ignore_jobs ignores running jobs.",
             )
         return tuple(found[:count])
@@ -188,14 +188,14 @@ class ReservationHandlers:
             for reservation_record in self._engine.site.records
             if reservation_record.end > now
         ]
-        usable = {gpu.index: gpu.usable for gpu in engine.cards.gpus}
+        usable = {gpu.index: gpu.usable for gpu in engine.gpu_states.gpus}
         if over := find_overbooking(reservation, others, usable):
             return Refused(
                 f"GPU {over[0]} has not so much left then: reservation {over[1]} keeps part of it",
                 "fgctl show reservation tells when and how much.",
             )
         snapshot = engine.jobtable.snapshot(
-            engine.cards.gpus, engine.cards.readings, limits=engine.limits, now=now
+            engine.gpu_states.gpus, engine.gpu_states.readings, limits=engine.limits, now=now
         )
         jobs = conflicting_jobs(reservation, others, snapshot.running, snapshot.free, now)
         if jobs and "ignore_jobs" not in record.flags:
@@ -241,7 +241,7 @@ def _with_changes(record: ReservationRecord, call: protocol.ReservationChanges) 
     return ReservationRecord(
         name=record.name,
         by=record.by,
-        cards=record.cards,
+        gpus=record.gpus,
         start=record.start if call.start is UNSET else call.start,
         end=record.end if call.end is UNSET else call.end,
         users=record.users if call.users is UNSET else tuple(call.users),

@@ -177,7 +177,7 @@ class Driver:
             return [replace(gpu, note=f"the driver says about its MIG instances: {error}")]
         return gpus or [replace(gpu, note=mig.NO_INSTANCES)]
 
-    def _instance(self, card: Gpu, device: mig.Device) -> Gpu:
+    def _instance(self, gpu: Gpu, device: mig.Device) -> Gpu:
         """Return a MIG instance; compute instances that share its memory have equal parts of it."""
         total, reserved, _ = self._memory(device.handle)
         return Gpu(
@@ -186,8 +186,8 @@ class Driver:
             model=device.model,
             total=total // device.parts,
             reserved=reserved // device.parts,
-            pci=card.pci,
-            cpus=card.cpus,
+            pci=gpu.pci,
+            cpus=gpu.cpus,
             mig=device.place,
         )
 
@@ -216,16 +216,16 @@ class Driver:
             note=_MIG if has_mig else "",
         )
 
-    def _instances(self, index: int, card: Reading) -> dict[str, Reading]:
+    def _instances(self, index: int, gpu: Reading) -> dict[str, Reading]:
         """Return {UUID: reading} of the instances of a GPU in MIG mode, with the health of the GPU."""
         try:
             devices = mig.devices(self._nvml, self._handles[index], index)
         except self._nvml.NVMLError:
             return {}  # the layout is unknown: the instances have no reading
         self._layouts[self._uuids[index]] = tuple(device.uuid for device in devices)
-        return {device.uuid: self._read_instance(device, card) for device in devices}
+        return {device.uuid: self._read_instance(device, gpu) for device in devices}
 
-    def _read_instance(self, device: mig.Device, card: Reading) -> Reading:
+    def _read_instance(self, device: mig.Device, gpu: Reading) -> Reading:
         """Return the reading of an instance. The driver measures no utilisation, power or energy of it."""
         try:
             _, _, used = self._memory(device.handle)
@@ -238,10 +238,10 @@ class Driver:
             gpu=device.index,
             used=used,
             processes=processes,
-            temperature=card.temperature,
-            ecc=card.ecc,
-            remap=card.remap,
-            xids=card.xids,
+            temperature=gpu.temperature,
+            ecc=gpu.ecc,
+            remap=gpu.remap,
+            xids=gpu.xids,
         )
 
     def _read(self, index: int) -> Reading:
