@@ -263,7 +263,7 @@ def generate(*, seed: int, hours: float, load: float, gpus: int, began: float = 
 
     Args:
         load: GPU time of all jobs, relative to that of the GPUs in these hours.
-        cards: number of GPUs.
+        gpus: number of GPUs.
         began: seconds since the epoch of the first hour, which is midnight.
     """
     chance = random.Random(seed)
