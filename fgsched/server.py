@@ -234,6 +234,19 @@ class LongAnswer(Struct, Generic[Answer], frozen=True):
         return msgspec.structs.replace(self.rest(), **{self.field: rows})
 
 
+def listing(connection: ClientConnection, answer: LongAnswer[Any]) -> Iterator[None]:
+    """Send a long answer, one piece in each step."""
+    pieces = iter(answer.pieces)
+    first = next(pieces, ())
+    connection.begin_list(answer.field)
+    connection.add_rows(first)
+    yield
+    for piece in pieces:
+        connection.add_rows(piece)
+        yield
+    connection.end_list(answer.field, answer.rest())
+
+
 class LongQuestion(Struct, Generic[Answer], frozen=True):
     """A request whose answer takes long to compute. Other requests are served between the steps.
 

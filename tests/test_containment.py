@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 from contextlib import closing
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
 
@@ -19,11 +20,13 @@ from fgsched.controller.handlers.fields import FIELDS
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
+from fgsched.controller.handlers.waitlookup import WaitLookup
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.turn import NO_REPLY, ClientRequest, Faulted, SendReply
 from fgsched.domain.errors import BadUsage, OurFault
 from fgsched.domain.job import WHOLE, GpuProcess, GpuState, Job, Reading, read_request
 from fgsched.domain.states import JobState, Reason
+from fgsched.domain.steps import finish
 from fgsched.lifecycle.transitions import parse_result
 from fgsched.lifecycle.watchdog import WatchdogPolicy
 from fgsched.protocol import Wait
@@ -630,13 +633,13 @@ def test_an_end_that_fails_for_one_who_waits_is_told_to_the_others():
     world.submit([a_demand(2500)] * 2)
     world.settle()
     sent = []
-    waiters = WaitHandlers(lambda connection, effect: sent.append(connection))
-    lines = [
-        SimpleNamespace(uid=1, is_closed=False, is_waiting=True, succeed=print, close=print) for _ in range(2)
-    ]
+    waiters = WaitHandlers(
+        lambda connection, effect: sent.append(connection), lambda connection, answer: sent.append(connection)
+    )
+    lines = [SimpleNamespace(uid=1, is_closed=False, is_waiting=True, close=print) for _ in range(2)]
     for line in lines:
-        waiters.add(line, [], {1}, Wait(ids=[1]))
-    waiters._waiters[0].open = None  # whatever is asked of it fails
+        finish(waiters.wait(line, Wait(ids=[1]), partial(WaitLookup(world.engine).look, ROOT, [1])))
+    waiters._waiters[0].awaited = None  # whatever is asked of it fails
     waiters.over([world.engine.jobtable.jobs[1].changed(state=JobState.COMPLETED)], world.engine.jobtable)
     assert lines[1] in sent
 

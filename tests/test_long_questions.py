@@ -2,17 +2,24 @@
 
 import json
 import socket
+from functools import partial
 
 import pytest
+from msgspec import to_builtins
 
-from builders import World, a_demand, a_gpu
+from builders import ROOT, World, a_demand, a_gpu
 from fgsched import PROTOCOL, codec, protocol
+from fgsched.controller import starting
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.registration import HandlingWay, handlers_of
+from fgsched.controller.handlers.wait import WaitHandlers
+from fgsched.controller.handlers.waitlookup import WaitLookup
+from fgsched.controller.jobtable import JobTable
+from fgsched.domain.errors import Refused
 from fgsched.domain.job import WHOLE, HostLimits
 from fgsched.domain.steps import finish
 from fgsched.scheduling.placement import HostRoom as Left
@@ -291,3 +298,189 @@ def test_the_rows_of_a_large_array_are_looked_up_in_parts():
     rows = [list(piece) for piece in answer.pieces]
     assert {len(piece) for piece in rows} == {1}
     assert len(rows) == 351
+
+
+# -- waits -------------------------------------------------------------------------------------------------
+
+
+class Looked:
+    """A world with a held array of 400 tasks, 60 of which have rows of their own, and the steps of a wait."""
+
+    def __init__(self, monkeypatch):
+        self.world = World([a_gpu(0)])
+        self.world.submit([a_demand(1000)], array="0-399", begin=2**33)
+        (self.array,) = self.world.acknowledged
+        self.world.ask(ROOT, "hold", ids=[f"{self.array}_[0-59]"])
+        self.read = 0
+        store = self.world.store
+        for owner, name in ((store, "past"), (store.tasks, "get")):
+            monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
+        self.answers = []
+        self.waiters = WaitHandlers(
+            lambda connection, effect: effect(),
+            lambda connection, answer: self.answers.append(to_builtins(answer.whole())["jobs"]),
+        )
+        ours, theirs = socket.socketpair()
+        self.client, self.connection = theirs, ClientConnection(ours)
+
+    def _counted(self, read):
+        def counted(*arguments):
+            self.read += 1
+            return read(*arguments)
+
+        return counted
+
+    def look(self, *names):
+        look = partial(WaitLookup(self.world.engine).look, ROOT, list(names))
+        return self.waiters.wait(self.connection, protocol.Wait(ids=list(names)), look)
+
+    def end(self, name):
+        """Cancel something; those who wait learn of it as after each round of the controller."""
+        self.world.ask(ROOT, "cancel", ids=[name])
+        ended, self.world.engine.ended = self.world.engine.ended, []
+        self.waiters.over(ended, self.world.engine.jobtable)
+
+    def close(self):
+        self.client.close()
+        self.connection.close()
+
+
+@pytest.fixture
+def looked(monkeypatch):
+    looked = Looked(monkeypatch)
+    yield looked
+    looked.close()
+
+
+def test_a_wait_for_each_task_of_a_large_array_reads_little_in_a_step_and_nothing_twice(looked):
+    array = looked.array
+    for task in range(30):
+        looked.end(f"{array}_{task}")
+    looked.read, most = 0, 0
+    steps = looked.look(*(f"{array}_{task}" for task in range(400)))
+    before = 0
+    for _ in steps:
+        most, before = max(most, looked.read - before), looked.read
+    assert most <= 51
+    assert looked.read <= 32, "the 30 tasks that have ended, and the array itself"
+    assert looked.connection.is_waiting
+
+
+@pytest.mark.parametrize("names", ["1", "1_[0-399]", "1_[0-29,40-399]", "1 1_30 1_[31-399] 1_[0-29]"])
+@pytest.mark.parametrize("step", [0, 1, 2, 3, 5, 8])
+def test_an_end_between_the_steps_of_a_wait_is_told_once(looked, names, step):
+    array = looked.array
+    looked.end(f"{array}_3")
+    steps = looked.look(*(int(name) if name.isdigit() else name for name in names.split()))
+    for _ in range(step):
+        next(steps, None)
+    looked.end(f"{array}_5")
+    looked.end(f"{array}_200")
+    for _ in steps:
+        pass
+    looked.end(f"{array}_6")
+    assert not looked.answers
+    looked.end(array)
+    (ends,) = looked.answers
+    told = [(end["task"] if end["task"] is not None else "rest") for end in ends]
+    assert sorted(task for task in told if task != "rest") == [
+        *(task for task in range(60) if "29,40" not in names or task not in range(30, 40)),
+        200,
+    ]
+    assert told.count("rest") == 1
+    assert not looked.waiters._waiters
+
+
+def test_a_wait_whose_client_goes_between_its_steps_is_forgotten(looked):
+    steps = looked.look(*(f"{looked.array}_{task}" for task in range(400)))
+    next(steps)
+    steps.close()
+    assert not looked.waiters._waiters
+
+
+def test_the_progress_of_a_wait_is_counted_without_a_look_at_each_task(looked):
+    finished = finish(looked.look(f"{looked.array}_[0-399]"))
+    assert finished is None
+    (waiter,) = looked.waiters._waiters
+    progress = waiter.awaited.progress(looked.world.engine.jobtable)
+    assert to_builtins(progress) == {"done": 0, "running": 0, "pending": 400}
+
+
+# -- what is examined for each row of an array, and for each condition ---------------------------------------
+
+
+def test_an_order_for_each_row_of_a_throttled_array_offers_each_row_once_or_twice(monkeypatch):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(1000)], array="0-399", begin=2**33, throttle=5)
+    offered = []
+    offer = JobTable.offer
+    monkeypatch.setattr(JobTable, "offer", lambda table, job: (offered.append(job.id), offer(table, job)))
+    world.ask(ROOT, "hold", ids=["1_[0-299]"])
+    world.ask(ROOT, "release", ids=[1])
+    world.ask(ROOT, "hold", ids=[1])
+    world.ask(ROOT, "update", id=1, changes={"throttle": 7})
+    assert len(offered) <= 2 * 5 * 301
+
+
+def test_the_conditions_of_a_job_are_looked_up_in_the_queue_only_for_ended_jobs(monkeypatch):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(1000)] * 40, begin=2**33)
+    world.ask(ROOT, "cancel", ids=[1, 2])
+    read = []
+    past = world.store.past
+    monkeypatch.setattr(world.store, "past", lambda number: (read.append(number), past(number))[1])
+    terms = ",".join(f"afterany:{number}" for number in range(1, 41))
+    request = {"name": "j", "chdir": "/", "output": "/dev/null", "demand": {}, "dependency": terms}
+    batch = {"scripts": ["#!/bin/sh\n"], "environments": [{}], "jobs": [[0, 0, 0, False]] * 30}
+    world.ask(ROOT, "submit", key="k" * 16, requests=[request], **batch)
+    assert set(read) == {1, 2}
+    assert len(read) <= 6, "at the submission, for its warnings, and for all jobs in the first turn"
+
+
+def test_conditions_that_are_too_many_for_a_turn_are_examined_in_the_next(monkeypatch):
+    monkeypatch.setattr(starting, "_CONDITIONS", 20)
+    world = World([a_gpu(0)])
+    world.submit([a_demand(1000)], begin=2**33)
+    world.submit([a_demand(0)] * 90, dependency="afterany:1")
+    while world.engine.due(world.now) == 0.0:
+        world.turn()
+    world.ask(ROOT, "cancel", ids=[1])
+    turns = 0
+    while world.engine.due(world.now) == 0.0:
+        world.turn()
+        turns += 1
+    assert turns >= 3
+    assert len(world.engine.jobtable.holding) == 90
+
+
+@pytest.mark.parametrize(
+    ("jobs", "conditions", "cause"),
+    [
+        (30, 700, "21000 conditions in one request"),
+        (1, 700, "your pending jobs have 199400 conditions, and this adds 700"),
+    ],
+)
+def test_the_conditions_that_a_user_keeps_in_memory_are_bounded(jobs, conditions, cause):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(1000)] * conditions, begin=2**33)
+    if jobs == 1:
+        world.engine.jobtable.wait_index.conditions[ROOT.uid] = 199_400
+    terms = ",".join(f"after:{number}" for number in range(1, conditions + 1))
+    request = {"name": "j", "chdir": "/", "output": "/dev/null", "demand": {}, "dependency": terms}
+    batch = {"scripts": ["#!/bin/sh\n"], "environments": [{}], "jobs": [[0, 0, 0, False]] * jobs}
+    with pytest.raises(Refused, match=cause):
+        world.ask(ROOT, "submit", key="k" * 16, requests=[request], **batch)
+
+
+def test_the_conditions_of_a_user_are_forgotten_with_the_jobs():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(1000)] * 3, begin=2**33)
+    world.submit([a_demand(1000)] * 4, dependency="afterany:1,afterok:2")
+    conditions = world.engine.jobtable.wait_index.conditions
+    assert conditions == {1: 8}
+    world.ask(ROOT, "update", id=4, changes={"dependency": "afterany:3"})
+    assert conditions == {1: 7}
+    world.ask(ROOT, "cancel", ids=[1])
+    assert conditions == {1: 4}
+    world.ask(ROOT, "cancel", ids=[4, 5, 6, 7])
+    assert conditions == {1: 0}

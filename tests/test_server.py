@@ -91,7 +91,7 @@ class Counter:
     def __init__(self, engine, loop):
         self.looked = 0
         self.jobs = []
-        self.waiters = WaitHandlers(loop.finish)
+        self.waiters = WaitHandlers(loop.finish, loop.answer)
         self.engine, self._loop = engine, loop
         self.decoder = CALLS
 
@@ -122,11 +122,15 @@ class Counter:
         return BIG
 
     def _wait(self, connection, caller, call):
-        self._loop.finish(connection, lambda: self._add(connection, call))
+        self._loop.begin_work(connection, self.waiters.wait(connection, call, self._look))
 
-    def _add(self, connection, call):
-        over = [job for job in self.jobs if job.state.is_final]
-        self.waiters.add(connection, over, {job.id for job in self.jobs if job not in over}, call)
+    def _look(self, awaited):
+        for job in self.jobs:
+            if job.state.is_final:
+                awaited.add_end(job)
+            else:
+                awaited.jobs.add(job.id)
+        yield
 
 
 class Place:
@@ -638,14 +642,14 @@ def test_one_of_several_jobs_is_enough_for_who_asked_so_and_news_come_once(place
     jobtable = World([a_gpu(0)]).engine.jobtable
     for now in (1.0, 1.1, 2.0, 3.0):
         place.waiters.tell(jobtable, now)
-    jobtable.put(a_job(1))
+    jobtable.put(a_job(1, state=JobState.RUNNING))
     place.waiters.tell(jobtable, 4.0)
     place.waiters.tell(jobtable, -1000.0)
     place.waiters.over([a_job(1, state=JobState.COMPLETED)], jobtable)
     assert [job["id"] for job in place.answer(client)[0]["ok"]["jobs"]] == [1]
     news = [one["progress"] for one in place.answer(other)]
     assert news == [
-        {"done": 0, "running": 2, "pending": 0},
+        {"done": 0, "running": 0, "pending": 2},
         {"done": 0, "running": 1, "pending": 1},
     ]
     assert place.waiters.delay is None

@@ -491,7 +491,7 @@ class Engine:
 
     def _dues(self, now: float) -> Iterator[float | None]:
         table = self.jobtable
-        yield 0.0 if self._faulted else None
+        yield 0.0 if self._faulted or table.wait_index.stirred else None
         if self._plans_again_at > self._turned_at and table.waiting:  # the last turn left planning out
             yield min(PAUSE, max(0.0, self._plans_again_at - now))
         yield 0.0 if self._undone_at > -math.inf and table.waiting else None  # what it planned is lost

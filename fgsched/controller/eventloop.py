@@ -36,7 +36,7 @@ from fgsched.domain.errors import Busy, FgschedError, OurFault
 from fgsched.domain.job import Job
 from fgsched.launch.spawner import Spawner, SpawnerReport
 from fgsched.lifecycle.transitions import Shepherd
-from fgsched.server import ClientConnection, LongAnswer, LongQuestion, parse
+from fgsched.server import ClientConnection, LongAnswer, LongQuestion, listing, parse
 from fgsched.store import is_fatal
 from fgsched.system import earlysignals
 
@@ -328,7 +328,7 @@ class EventLoop:
         """Execute a request that only reads; an error affects this request only."""
         found = find(time.time())
         if isinstance(found, LongAnswer):
-            work = _listing(connection, found)
+            work = listing(connection, found)
             next(work)  # an error in the first piece can still be answered
             self.begin_work(connection, work)
         elif isinstance(found, LongQuestion):
@@ -341,7 +341,7 @@ class EventLoop:
         answer = yield from question.begin(time.time())
         self._clients.end_question(connection)
         if isinstance(answer, LongAnswer):
-            yield from _listing(connection, answer)
+            yield from listing(connection, answer)
         else:
             connection.succeed(answer)
 
@@ -350,6 +350,13 @@ class EventLoop:
         if not connection.is_closed:
             send()
         self._clients.mind(connection)
+
+    def answer(self, connection: ClientConnection, answer: LongAnswer[Any]) -> None:
+        """Send an answer in pieces that comes after its request was handled."""
+        if not connection.is_closed:
+            self.begin_work(connection, listing(connection, answer))
+        else:
+            self._clients.mind(connection)
 
     def refuse_to_wait(self, connection: ClientConnection) -> None:
         """Refuse a wait if the user has the maximum of waiting connections. Raises Busy."""
@@ -425,15 +432,3 @@ def _observed(act: Callable[[], None], told: Told | None) -> None:
         raise
     if told is not None:
         told(None)
-
-
-def _listing(connection: ClientConnection, answer: LongAnswer[Any]) -> Work:
-    pieces = iter(answer.pieces)
-    first = next(pieces, ())
-    connection.begin_list(answer.field)
-    connection.add_rows(first)
-    yield
-    for piece in pieces:
-        connection.add_rows(piece)
-        yield
-    connection.end_list(answer.field, answer.rest())

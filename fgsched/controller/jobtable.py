@@ -173,7 +173,7 @@ class JobTable:
     def put(self, job: Job) -> None:
         """Take in the state of a job; a final state removes it."""
         self.revision, self.is_torn = self.revision + 1, True
-        before = self.jobs.get(job.id)
+        before, room = self.jobs.get(job.id), self.arrays.room(job.array)
         waits = before is None or JobState.PENDING in (before.state, job.state)
         if before is None:
             self._recent.add(job.request.demand)
@@ -198,8 +198,8 @@ class JobTable:
         if waits:
             self._count(job, 1)
             self.offer(job)
-        if job.array and (before is None or job.request.throttle):
-            self._offer_rest(job)
+        if job.array:
+            self._offer_rest(job, room, is_new=before is None)
         self.is_torn = False
 
     def in_order(self) -> list[Job]:
@@ -247,13 +247,18 @@ class JobTable:
         else:
             self._queue.remove(job.id)
 
-    def _offer_rest(self, job: Job) -> None:
-        """Update the other pending rows of an array in the planner's queue."""
+    def _offer_rest(self, job: Job, room: int, *, is_new: bool) -> None:
+        """Update the other pending rows of an array in the planner's queue, if a changed row affects them.
+
+        A new row takes a task from the array's row. What may run of the array's row depends on the room; of
+        the others, whether there is room. `room`: before the change.
+        """
         array = self.arrays.get(job.array)
-        if array is not None:
-            others = array.waiting if array.throttle else array.waiting & {job.array}
-            for other in others - {job.id}:
-                self.offer(self.jobs[other])
+        if array is None or (array.room == room and not is_new):
+            return
+        others = array.waiting if (array.room > 0) != (room > 0) else array.waiting & {job.array}
+        for other in others - {job.id}:
+            self.offer(self.jobs[other])
 
     def _count(self, job: Job, change: int) -> None:
         if job.state is JobState.PENDING:

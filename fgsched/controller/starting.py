@@ -34,6 +34,7 @@ from fgsched.store.store import Unreadable
 
 # -- eligibility: begin times, deadlines, dependencies, arrays -------------------------------------
 
+_CONDITIONS = 500  # of dependencies that are examined in one turn: 20 ms if all are read from the queue
 _UNREADABLE = 30.0  # seconds after which a dependency on a job in unreadable accounts is examined again
 
 
@@ -42,16 +43,32 @@ class Eligibility:
 
     def __init__(self, engine: EngineContext) -> None:
         self._engine = engine
+        self._examined = 0  # conditions in this turn
+        self._ended: dict[int, Job] | None = None  # jobs that `settle` has read from the queue
 
     def settle(self, now: float) -> None:
-        """Update the eligibility of the jobs that may be affected by a change."""
+        """Update the eligibility of the jobs that may be affected by a change.
+
+        Conditions that are too many for one turn are examined in the next, which is due at once.
+        """
         jobtable = self._engine.jobtable
         contained = self._engine.containment.run
         for job_id in jobtable.wait_index.due(now):
             if (job := jobtable.jobs.get(job_id)) is not None and job.state is JobState.PENDING:
                 contained(job_id, partial(self._ring, job, now))
+        self._examined, self._ended = 0, {}
+        try:
+            self._examine(now)
+        finally:
+            self._ended = None
+
+    def _examine(self, now: float) -> None:
+        jobtable = self._engine.jobtable
+        contained = self._engine.containment.run
         while jobtable.wait_index.stirred or jobtable.wait_index.corresponding:
             while jobtable.wait_index.stirred:
+                if self._examined >= _CONDITIONS:
+                    return
                 job_id = jobtable.wait_index.stirred.pop()
                 contained(job_id, partial(self._look, job_id, now))
             pairs, jobtable.wait_index.corresponding = jobtable.wait_index.corresponding, set()
@@ -77,6 +94,7 @@ class Eligibility:
         if job.reason is Reason.DEPENDENCY_NEVER:
             return
         dependency = parse_dependency(job.depends)
+        self._examined += len(dependency.terms)
         standings = {term: self._standing(job, term, dependency, now) for term in dependency.terms}
         still = left(dependency, standings)
         if still is None:
@@ -115,18 +133,31 @@ class Eligibility:
 
     def fact(self, term: Term) -> Fact | None:
         """Return the state on which a condition depends; None if there is no such job."""
-        store = self._engine.store
-        if term.task is not None and (own := store.tasks.get(term.job, term.task)) is not None:
-            return fact_of(own.job)
-        past = store.past(term.job)
-        if past is None:
-            return None
-        if term.task is not None or past.job.array != past.job.id:
-            return fact_of(past.job)
-        array_sum = store.tasks.sum(past.job.id)
+        store, jobtable = self._engine.store, self._engine.jobtable
+        if term.task is not None:
+            array = jobtable.arrays.get(term.job)
+            if array is not None and array.rest >> term.task & 1:
+                return Fact(is_over=False)
+            if (own := store.tasks.get(term.job, term.task)) is not None:
+                return fact_of(own.job)
+        job = jobtable.jobs.get(term.job) or self._past(term.job)
+        if job is None or term.task is not None or job.array != job.id:
+            return None if job is None else fact_of(job)
+        array_sum = store.tasks.sum(job.id)
         return Fact(
             array_sum.over == array_sum.rows, array_sum.over > array_sum.completed, array_sum.started_at
         )
+
+    def _past(self, job_id: int) -> Job | None:
+        """Return a job that is not open, or None."""
+        if self._ended is not None and job_id in self._ended:
+            return self._ended[job_id]
+        past = self._engine.store.past(job_id)
+        if past is None:
+            return None
+        if self._ended is not None and past.job.state.is_final:
+            self._ended[job_id] = past.job
+        return past.job
 
     def _never(self, job: Job, now: float) -> None:
         """Mark a job whose dependency can never be met, or cancel it if that is configured."""

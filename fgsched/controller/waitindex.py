@@ -4,6 +4,7 @@ At the end of a job only its dependants are examined. A heap of times has the jo
 without an event.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
@@ -42,6 +43,11 @@ class Arrays:
 
     def get(self, array: int) -> Array | None:
         return self._arrays.get(array)
+
+    def room(self, array: int) -> int:
+        """Return how many more tasks of an array may run; 0 if it is not open."""
+        it = self._arrays.get(array)
+        return it.room if it is not None else 0
 
     @property
     def pending(self) -> int:
@@ -99,6 +105,7 @@ class WaitIndex:
         self._jobs = jobs
         self.now = 0.0
         self.stirred: set[int] = set()  # jobs whose dependency is to be evaluated
+        self.conditions: Counter[int] = Counter()  # uid -> conditions of the user's pending jobs
         self.corresponding: set[tuple[int, int | None]] = set()  # (dependent job, task; None: all tasks)
         self._timers: list[tuple[float, int]] = []
         self._rung: set[tuple[float, int]] = set()  # the timers that `ring` set
@@ -136,7 +143,9 @@ class WaitIndex:
                 self.stirred.add(job.id)
 
     def _register(self, job: Job, present: bool) -> None:
-        for term in parse_dependency(job.depends).terms:
+        terms = parse_dependency(job.depends).terms
+        self.conditions[job.uid] += len(terms) if present else -len(terms)
+        for term in terms:
             if term.kind == "singleton":
                 held = self._single.setdefault((job.uid, job.request.name), set())
             else:

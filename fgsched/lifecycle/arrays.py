@@ -34,10 +34,12 @@ def parse_tasks(listed: str, *, whole: str = "") -> int:
     """Parse an index list such as '1-5,8' into bits. Raises BadValue for the first invalid part."""
     if _INDEX.fullmatch(listed) and int(listed) < MOST:
         return 1 << int(listed)
-    whole = whole or listed
-    flags = bytearray(b"0" * MOST)
-    for part in listed.split(","):
-        first, last, step = _range(part, whole)
+    ranges = [_range(part, whole or listed) for part in listed.split(",")]
+    if len(ranges) == 1 and ranges[0][2] == 1:
+        first, last, _ = ranges[0]
+        return (1 << last + 1) - (1 << first)
+    flags = bytearray(b"0" * (1 + max(last for _, last, _ in ranges)))
+    for first, last, step in ranges:
         flags[first : last + 1 : step] = b"1" * len(range(first, last + 1, step))
     return int(bytes(flags[::-1]), 2)
 
@@ -109,8 +111,9 @@ def size(request: Request) -> int:
 
 
 def bits_from(indices: Iterable[int]) -> int:
-    flags = bytearray(b"0" * MOST)
-    for index in indices:
+    listed = list(indices)
+    flags = bytearray(b"0" * (1 + max(listed, default=0)))
+    for index in listed:
         flags[index] = ord("1")
     return int(bytes(flags[::-1]), 2)
 

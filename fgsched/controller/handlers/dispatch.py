@@ -1,7 +1,7 @@
 """Authenticate a request and dispatch it to its handler."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,7 @@ class Dispatcher:
     ) -> None:
         """Collect the handlers of all requests; `handlers` are further objects with registered methods."""
         self._answers, self._loop, self._jobs = answers, loop, jobs
-        self.waiters = WaitHandlers(loop.finish, loop.faults)
+        self.waiters = WaitHandlers(loop.finish, loop.answer, loop.faults)
         self._filter = SubmitFilter(hooks, loop, jobs.submit)
         lines = LineHandlers(jobs.submit, self._site, self._is_filtered)
         objects = [self, jobs, answers, lines, QueueLineHandlers(answers), *handlers]
@@ -125,11 +125,8 @@ class Dispatcher:
     def _wait(self, connection: ClientConnection, caller: Caller, call: protocol.Wait) -> None:
         caller.must_have_account()
         self._loop.refuse_to_wait(connection)
-        self._loop.begin_work(connection, self._look_for(connection, caller, call))
-
-    def _look_for(self, connection: ClientConnection, caller: Caller, call: protocol.Wait) -> Iterator[None]:
-        over, keys = yield from self._answers.waited(caller, call.ids)
-        self._loop.finish(connection, partial(self.waiters.add, connection, over, keys, call))
+        look = partial(self._answers.awaited, caller, list(call.ids))
+        self._loop.begin_work(connection, self.waiters.wait(connection, call, look))
 
     @serves_apart(protocol.Stop)
     def _stop(self, connection: ClientConnection, caller: Caller, call: protocol.Stop) -> None:

@@ -7,7 +7,7 @@ from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
 from fgsched.controller.waitindex import Array
 from fgsched.domain.job import Job
-from fgsched.lifecycle.arrays import bits_from, bits_of, lowest, split_reference, tasks
+from fgsched.lifecycle.arrays import bits_of, lowest, split_reference, tasks
 from fgsched.server import cut
 from fgsched.store import JobRecord
 
@@ -32,7 +32,7 @@ class References:
             NoSuchJob: there is none, or the site hides it from the caller, with the same text.
         """
         number, wanted = split_reference(reference)
-        job = self._one(reference, number, caller)
+        job = self.row(reference, number, caller)
         array = self._engine.jobtable.arrays.get(number) if job.array == number else None
         if wanted is not None:
             return self._tasks(job, wanted, array)
@@ -58,15 +58,11 @@ class References:
             jobs += [self._engine.eligibility.split(row, task) for task in tasks(array.rest & wanted)]
         return jobs
 
-    def seen_past(self, reference: Any, caller: Caller) -> list[JobRecord]:
-        """Return all rows of a reference from accounting. Raises NoSuchJob as `seen_rows` does."""
-        return [record for part in self.seen_parts(reference, caller) for record in part]
-
     def seen_parts(self, reference: Any, caller: Caller) -> Iterator[list[JobRecord]]:
-        """Yield the rows of a reference in parts: an array may have very many. Raises as `seen_past` does."""
+        """Yield the rows of a reference in parts: an array may have very many. Raises as `seen_rows` does."""
         number, wanted = split_reference(reference)
         store, jobs = self._engine.store, self._engine.jobtable.jobs
-        job = self._one(reference, number, caller)
+        job = self.row(reference, number, caller)
         if wanted is None and job.array == number:
             parts: Iterable[list[JobRecord]] = store.tasks.parts(number)
         elif wanted is None:
@@ -82,15 +78,25 @@ class References:
 
     def _past_tasks(self, first: Job, wanted: int) -> Iterator[list[JobRecord]]:
         """Yield the rows of these tasks in parts. `first` is the row with the array's id."""
+        self.refuse_missing(first, wanted)
         store, array = self._engine.store, self._engine.jobtable.arrays.get(first.id)
-        self._refuse_missing(first, wanted)
-        known: set[int] = set()  # the waiting tasks have one row
+        waiting = array.rest & wanted if array else 0
+        rows = (self._engine.jobtable.jobs[row] for row in array.rows) if array else ()
+        own = {row.task: row.id for row in rows if row.task is not None}
+        if waiting:  # they have one row, which stands at the place of their first
+            own[lowest(waiting)], wanted = first.id, wanted & ~waiting | waiting & -waiting
+        known: set[int] = set()  # one row has all tasks that were cancelled with their array
         for piece in cut([*tasks(wanted)]):
-            rows = [row.id for row in self._tasks(first, bits_from(piece), array) if row.id not in known]
-            known.update(rows)
-            yield [past for row in rows if (past := store.past(row)) is not None]
+            records: list[JobRecord] = []
+            for task in piece:
+                past = store.past(own[task]) if task in own else store.tasks.get(first.id, task)
+                past = past or store.past(first.id)
+                if past is not None and past.job.id not in known:
+                    known.add(past.job.id)
+                    records.append(past)
+            yield records
 
-    def _one(self, reference: Reference, number: int, caller: Caller) -> Job:
+    def row(self, reference: Reference, number: int, caller: Caller) -> Job:
         """Return the row with this number: a job, or an array, whose tasks all have its owner.
 
         The error names the reference as it was given: neither a number of a row nor a task that is missing
@@ -104,7 +110,8 @@ class References:
             raise no_such_job(reference)
         return job
 
-    def _refuse_missing(self, first: Job, wanted: int) -> None:
+    def refuse_missing(self, first: Job, wanted: int) -> None:
+        """Refuse tasks that an array does not have. `first` is the row with its id. Raises NoSuchJob."""
         missing = wanted & ~(bits_of(first.request.array) if first.array == first.id else 0)
         if missing:
             raise no_such_job(f"{first.id}_{lowest(missing)}")
@@ -112,7 +119,7 @@ class References:
     def _tasks(self, first: Job, wanted: int, array: Array | None) -> list[Job]:
         """Return the rows of these tasks. `first` is the row with the array's id."""
         number = first.id
-        self._refuse_missing(first, wanted)
+        self.refuse_missing(first, wanted)
         jobs: dict[int, Job] = {}
         if array is not None:
             for row in (self._engine.jobtable.jobs[one] for one in sorted(array.rows)):

@@ -287,6 +287,7 @@ class JobHandlers(RunningJobHandlers):
             raise Refused(f"{caller.name} has {pending} jobs already", f"{most} is the limit.")
         room_for(jobs, jobtable, caller.name, self._engine.policy)
         conditions = Conditions(self._engine, kill_invalid=self.rules.kill_invalid)
+        conditions.refuse_too_many(jobs, caller)
         settled: list[NewJob] = []
         try:
             for job in jobs:

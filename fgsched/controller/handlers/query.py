@@ -1,6 +1,6 @@
 """Handle requests that only read: queue, jobs, history, GPUs. Long answers are sent in pieces."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 from weakref import ref
@@ -14,21 +14,21 @@ from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.fields import FIELDS, AttributeFilter, CallerView, Live, getters
 from fgsched.controller.handlers.jobref import References
 from fgsched.controller.handlers.registration import reads
-from fgsched.controller.handlers.wait import Key
+from fgsched.controller.handlers.waitlookup import WaitLookup
 from fgsched.controller.jobtable import JobTable
-from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
+from fgsched.domain.errors import NoSuchJob, NotPermitted, Refused
 from fgsched.domain.job import Job, Request
 from fgsched.domain.policy import Policy
-from fgsched.lifecycle.arrays import split_reference, tasks
+from fgsched.lifecycle.arrays import split_reference
 from fgsched.scheduling.placement import Room
 from fgsched.server import LongAnswer, cut
 from fgsched.store import JobRecord
 from fgsched.views import choices
 
 _CHECKED = 60.0  # seconds for which other users get the result of the last check
-_WAITED = 100_000  # jobs that are waited for at once
 _ROWS = 25  # of history, in one piece: some milliseconds
 _WITH_FILES = 2  # rows in one piece whose user can make each take 10 ms, by a full table of steps
+_TASKS = 1000  # of a reference to one job: they are looked up at once
 _RECENT = 300.0  # seconds for which the queue can show an ended job
 Getters = dict[str, Callable[[CallerView, Job], Any]]
 
@@ -44,6 +44,7 @@ class QueryHandlers:
     ) -> None:
         self._engine = engine
         self._references = References(engine)
+        self.awaited = WaitLookup(engine).look
         self._pids = pids
         self._live = live or Live()
         self._verdict, self._checked_at = "", 0.0  # of the queue file
@@ -153,10 +154,14 @@ class QueryHandlers:
             Refused: it names several jobs.
         """
         job_records: list[JobRecord] = []
+        number, wanted = split_reference(name)
+        if (wanted or 0).bit_count() > _TASKS:
+            raise Refused(
+                f"{name} are {(wanted or 0).bit_count()} tasks", f"Name one task, such as {number}_0."
+            )
         for part in self._references.seen_parts(name, caller):
             job_records += part
             if len(job_records) > 1:
-                number, _ = split_reference(name)
                 rows = self._engine.store.tasks.sum(number).rows
                 raise Refused(f"{name} is an array of {rows} rows", f"Name one task, such as {name}_0.")
         return job_records[0]
@@ -188,53 +193,6 @@ class QueryHandlers:
         job = self._one(call.id, caller).job
         caller.must_own(job)
         return protocol.Pids(pids=self._pids(job) if job.state.holds else [])
-
-    def waited(self, caller: Caller, ids: Any) -> Generator[None, None, tuple[list[Job], set[Key]]]:
-        """Return (ended jobs, keys to wait for).
-
-        Ended jobs no longer change and are looked up in steps. Open jobs are examined in the last step: an
-        end before that step would not be reported.
-
-        Raises:
-            BadUsage: a reference is invalid.
-            NoSuchJob: there is no such job, or the site hides it from the caller.
-        """
-        if not isinstance(ids, list) or len(ids) > _WAITED:
-            raise BadUsage(f"ids is not a list of at most {_WAITED} job ids")
-        names, jobtable = _distinct(ids), self._engine.jobtable.jobs
-        over: dict[Any, Job] = {}
-        for piece in cut([name for name in names if type(name) is int and name not in jobtable]):
-            found = (past.job for name in piece for past in self._references.seen_past(name, caller))
-            over |= {job.id: job for job in found if job.state.is_final and not job.array}
-            yield
-        keys: set[Key] = set()
-        jobtable = self._engine.jobtable.jobs
-        for name in names:
-            if name in jobtable and not jobtable[name].array and caller.may_see(jobtable[name]):
-                keys.add(name)
-            elif name not in over:
-                keys |= self._open_of(name, over, caller)
-        return list(over.values()), keys
-
-    def _open_of(self, name: Any, over: dict[Any, Job], caller: Caller) -> set[Key]:
-        """Return the keys of the open rows of a reference; add ended rows to `over`."""
-        keys: set[Key] = set()
-        for past in self._references.seen_past(name, caller):
-            if past.job.state.is_final:
-                over[past.job.id] = past.job
-            else:
-                keys |= self._keys(past.job, name)
-        return keys
-
-    def _keys(self, job: Job, name: Any) -> set[Key]:
-        """Return the keys to wait for: of the whole array, of some tasks, or of the job."""
-        if job.array and name == job.array:
-            return {(job.array, None)}
-        _, wanted = split_reference(name)
-        array = self._engine.jobtable.arrays.get(job.array) if job.is_rest else None
-        if array is None:
-            return {job.id}
-        return {(job.array, task) for task in tasks(array.rest & (wanted or 0))}
 
     @property
     def policy(self) -> Policy:
@@ -382,14 +340,6 @@ class _Page:
 
     def rest(self) -> protocol.HistoryPage:
         return protocol.HistoryPage(jobs=[], next=self.next, missing=self.missing)
-
-
-def _distinct(ids: list[Any]) -> list[Any]:
-    """Return the distinct references. Raises BadUsage for an invalid one."""
-    try:
-        return list(dict.fromkeys(ids))
-    except TypeError:
-        raise BadUsage("ids holds something that is not a job id") from None
 
 
 class _Snapshot:

@@ -88,6 +88,7 @@ class MaterialQuota:
 
 MAX_JOBS = 20_000  # in one request
 _MAX_ENVIRONMENT = 2**20  # bytes
+_DEPENDENCIES = 400_000  # characters of all dependencies in one request
 
 
 class AdmissionGround(Struct, frozen=True):
@@ -139,6 +140,11 @@ def read_submission(batch: Batch[Any], submitter: Submitter, ground: AdmissionGr
 
 def _requests(batch: Batch[Any], submitter: Submitter, ground: AdmissionGround) -> list[Request]:
     """Return the admitted requests; an error names the first job with the refused request."""
+    length = sum([len(request.dependency) for request in batch.requests])
+    if length > _DEPENDENCIES:
+        raise Refused(
+            f"Job dependency problem: {length} characters in one request", f"{_DEPENDENCIES} is the limit."
+        )
     found: list[Request] = []
     try:
         for request in batch.requests:
@@ -225,7 +231,8 @@ def room_for(jobs: Sequence[NewJob], jobtable: JobTable, user: str, policy: Poli
         check_pending(partitions.split(","), who, count, policy, jobtable.waiting_in)
 
 
-_LONGEST = 8192  # characters of a dependency
+_CONDITIONS = 20_000  # of the dependencies of all jobs in one request
+_ALL_CONDITIONS = 200_000  # of a user's pending jobs: each takes about 100 bytes of memory
 
 
 class Conditions:
@@ -234,10 +241,36 @@ class Conditions:
     def __init__(self, engine: Engine, *, kill_invalid: bool) -> None:
         self._engine = engine
         self._kill_invalid = "yes" if kill_invalid else "no"
+        self._targets: dict[int, Job | None] = {}  # jobs that were looked up
+        self._settled_requests: dict[
+            int, Request
+        ] = {}  # id of a request of several jobs -> the completed one
+
+    def refuse_too_many(self, jobs: Sequence[NewJob], caller: Caller) -> None:
+        """Refuse jobs with too many conditions, which are kept in memory. Raises Refused."""
+        more = sum([_conditions(job.request) for job in jobs if job.request.dependency])
+        if more > _CONDITIONS:
+            raise Refused(
+                f"Job dependency problem: {more} conditions in one request", f"{_CONDITIONS} is the limit."
+            )
+        self._refuse_all(more, caller.uid)
+
+    def _refuse_all(self, more: int, uid: int) -> None:
+        here = self._engine.jobtable.wait_index.conditions[uid]
+        if more and here + more > _ALL_CONDITIONS:
+            raise Refused(
+                f"Job dependency problem: your pending jobs have {here} conditions, and this adds {more}",
+                f"{_ALL_CONDITIONS} is the limit. Depend on a whole array instead of its tasks.",
+            )
 
     def settled(self, job: NewJob, caller: Caller, now: float) -> NewJob:
         """Complete the job with values that the controller determines. Raises Refused."""
-        request = job.request
+        request = self._settled_requests.get(id(job.request))
+        if request is None:
+            request = self._settled_requests[id(job.request)] = self._completed(job.request, caller, now)
+        return job if request is job.request else replace(job, request=request)
+
+    def _completed(self, request: Request, caller: Caller, now: float) -> Request:
         if request.dependency:
             request = replace(
                 request,
@@ -245,12 +278,13 @@ class Conditions:
                 kill_invalid=request.kill_invalid or self._kill_invalid,
             )
         check_times(request, now)
-        return job if request is job.request else replace(job, request=request)
+        return request
 
     def changed(self, job: Job, request: Request, caller: Caller, now: float) -> Job:
         """Return the job after its request was changed. Raises Refused."""
         after = replace(job, request=request)
         if request.dependency != job.request.dependency:
+            self._refuse_all(_conditions(request), job.uid)
             settled = self.dependency(request, caller)
             self.refuse_cycle(job, settled)
             reason = Reason.NONE if job.reason is Reason.DEPENDENCY_NEVER else job.reason
@@ -281,19 +315,26 @@ class Conditions:
                     "Job dependency problem: you have submitted no job before", "Name one by its id."
                 )
             term = replace(term, job=last)
-        past = self._engine.store.past(term.job)
-        if past is None or not caller.may_see(past.job):
+        target = self._target(term.job)
+        if target is None or not caller.may_see(target):
             raise Refused(
                 f"Job dependency problem: job {term.job} does not exist", "fgq and fgacct list jobs."
             )
-        if not caller.owns(past.job) and not caller.is_operator:
+        if not caller.owns(target) and not caller.is_operator:
             raise NotPermitted(
                 f"Job dependency problem: job {term.job} belongs to another user",
                 "Depend on jobs of your own.",
             )
-        _check_tasks(term, past.job, request)
+        _check_tasks(term, target, request)
         # a job without tasks has none that correspond: as in Slurm, each task waits for the job itself
-        return replace(term, kind="afterok") if term.kind == "aftercorr" and not past.job.array else term
+        return replace(term, kind="afterok") if term.kind == "aftercorr" and not target.array else term
+
+    def _target(self, job_id: int) -> Job | None:
+        if job_id not in self._targets:
+            job = self._engine.jobtable.jobs.get(job_id)
+            past = self._engine.store.past(job_id) if job is None else None
+            self._targets[job_id] = past.job if past is not None else job
+        return self._targets[job_id]
 
     def refuse_cycle(self, job: Job, dependency: str) -> None:
         """Refuse a dependency that leads back to the job itself. Raises Refused."""
@@ -318,6 +359,10 @@ class Conditions:
                     seen.add(target)
                     stack.append((job.depends, [*way, target]))
         return []
+
+
+def _conditions(request: Request) -> int:
+    return len(parse_dependency(request.dependency).terms) if request.dependency else 0
 
 
 def _check_tasks(term: Term, target: Job, request: Request) -> None:

@@ -1,34 +1,94 @@
 """Answer clients that wait for jobs to end."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from msgspec import Struct, field
 
+from fgsched.controller.clients import Work
 from fgsched.controller.containment import Faults
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import Busy, Refused
 from fgsched.domain.job import Ended, Job
-from fgsched.domain.states import JobState
-from fgsched.lifecycle.arrays import bits_of, tasks
+from fgsched.domain.steps import Steps
+from fgsched.lifecycle.arrays import bits_from, bits_of
 from fgsched.protocol import JobEnd, JobEnds, Progress, Wait
-from fgsched.server import ClientConnection
+from fgsched.server import ClientConnection, LongAnswer, cut, listing
 
 _MOST = 100_000  # jobs that one user may wait for, on all connections; one wait may be larger
+_COUNTED = 1000  # arrays of one wait, of which the progress is counted; more get none
 _BETWEEN = 0.5  # seconds between two lines of progress
-Key = int | tuple[int, int | None]  # a job, a task that has no row yet, or (array, None): all of it
 
 Send = Callable[[ClientConnection, Callable[[], None]], None]
+LongReply = Callable[[ClientConnection, LongAnswer[JobEnds]], None]
 
 
-class _Waiter(Struct):
+class AwaitedJobs(Struct):
+    """The open jobs that a client waits for, and the ends of the others."""
+
+    jobs: set[int] = field(default_factory=set)
+    arrays: set[int] = field(default_factory=set)  # all tasks are awaited
+    tasks: dict[int, int] = field(default_factory=dict)  # array -> awaited tasks, as bits
+    ends: dict[int, JobEnd] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.jobs or self.arrays or self.tasks)
+
+    def __len__(self) -> int:
+        tasks = sum([bits.bit_count() for bits in self.tasks.values()])
+        return len(self.jobs) + len(self.arrays) + tasks + len(self.ends)
+
+    def add_end(self, job: Job) -> None:
+        """Add a job that has ended."""
+        self.ends[job.id] = how_it_ended(job)
+
+    def add_tasks(self, array: int, bits: int) -> None:
+        """Wait for these tasks of an open array too."""
+        if bits:
+            self.tasks[array] = self.tasks.get(array, 0) | bits
+
+    def end(self, ended: Sequence[tuple[Job, int]], jobtable: JobTable) -> None:
+        """Take in the ends of jobs, each with the tasks of its array that it was, as bits."""
+        for job, bits in ended:
+            self._end(job, bits)
+        closed = {job.array for job, _ in ended if jobtable.arrays.get(job.array) is None}
+        self.arrays -= closed
+
+    def _end(self, job: Job, bits: int) -> None:
+        open_tasks = self.tasks.get(job.array, 0)
+        if job.id in self.jobs or job.array in self.arrays or open_tasks & bits:
+            self.add_end(job)
+        self.jobs.discard(job.id)
+        if open_tasks & bits:
+            del self.tasks[job.array]
+            self.add_tasks(job.array, open_tasks & ~bits)
+
+    def progress(self, jobtable: JobTable) -> Progress:
+        """Return how many have ended, run and wait. A task that was split off its array counts as running."""
+        running = len(self.jobs.intersection(jobtable.holding))
+        waiting = len(self.jobs) - running
+        for number, bits in self.tasks.items():
+            array = jobtable.arrays.get(number)
+            pending = (array.rest & bits).bit_count() if array else 0
+            waiting, running = waiting + pending, running + bits.bit_count() - pending
+        for array in filter(None, map(jobtable.arrays.get, self.arrays)):
+            waiting += array.rest.bit_count() + len(array.waiting) - bool(array.rest)
+            running += array.holding
+        return Progress(done=len(self.ends), running=running, pending=waiting)
+
+
+class _Waiter(Struct, eq=False):
     connection: ClientConnection
-    open: set[Key]
     any_will_do: bool
     wants_progress: bool
-    whole: set[int]  # the arrays of which all is waited for
-    over: dict[int, JobEnd] = field(default_factory=dict)
+    awaited: AwaitedJobs = field(default_factory=AwaitedJobs)
+    is_looking: bool = True  # its jobs are still looked up; ends are taken in already
     told: Progress | None = None  # the last progress that was sent
+
+    @property
+    def is_over(self) -> bool:
+        return not self.awaited.is_open or (self.any_will_do and bool(self.awaited.ends))
 
 
 class WaitHandlers:
@@ -37,68 +97,89 @@ class WaitHandlers:
     Each is answered once: after the end of all jobs, or of the first if it asked so.
     """
 
-    def __init__(self, send: Send, faults: Faults | None = None) -> None:
-        """`send(connection, effect)` sends an answer and accounts for the connection."""
-        self._send = send
+    def __init__(self, send: Send, reply: LongReply, faults: Faults | None = None) -> None:
+        """Answer clients by these functions.
+
+        Args:
+            send: `send(connection, effect)` sends something and accounts for the connection.
+            reply: `reply(connection, answer)` sends an answer in pieces.
+        """
+        self._send, self._reply = send, reply
         self._faults = faults or Faults()
         self._waiters: list[_Waiter] = []
         self._looked_at: tuple[int, int] = (0, 0)  # the table and its revision at the last progress message
         self._next = 0.0  # time of the next progress message
         self.delay: float | None = None  # seconds until the next progress message; None: there is none
 
-    def add(self, connection: ClientConnection, over: Iterable[Job], keys: set[Key], call: Wait) -> None:
-        """Register a client that waits for the jobs `keys`; the jobs `over` have already ended.
+    def wait(
+        self, connection: ClientConnection, call: Wait, look: Callable[[AwaitedJobs], Steps[None]]
+    ) -> Work:
+        """Look up the jobs of a wait in steps, and answer if nothing has to be waited for.
+
+        The ends between the steps are taken in. `look` adds the jobs.
 
         Raises: Refused, if the connection waits already; Busy, if its user waits for too many jobs.
         """
-        self._waiters = [one for one in self._waiters if not one.connection.is_closed]
-        if any(one.connection is connection for one in self._waiters):
+        self._waiters = [waiter for waiter in self._waiters if not waiter.connection.is_closed]
+        if any(waiter.connection is connection for waiter in self._waiters):
             raise Refused("this connection waits already", "Wait for other jobs on another one.")
-        over = list(over)
-        self._refuse_too_many(connection.uid, len(over) + len(keys))
-        waiter = _Waiter(
-            connection,
-            keys,
-            call.any,
-            call.progress,
-            {key[0] for key in keys if isinstance(key, tuple) and key[1] is None},
-            {job.id: how_it_ended(job) for job in over},
-        )
-        if not self._answered(waiter):
+        waiter = _Waiter(connection, call.any, call.progress)
+        self._waiters.append(waiter)
+        try:
+            yield from look(waiter.awaited)
+            self._refuse_too_many(waiter)
+        except BaseException:  # also: the client has gone
+            self._waiters = [other for other in self._waiters if other is not waiter]
+            raise
+        waiter.is_looking = False
+        if waiter.is_over:
+            self._waiters.remove(waiter)
+            yield from listing(connection, _answer(waiter))
+        else:
             connection.is_waiting = True
-            self._waiters.append(waiter)
 
-    def _refuse_too_many(self, uid: int, more: int) -> None:
+    def _refuse_too_many(self, waiter: _Waiter) -> None:
         """Refuse a user who would wait for too many jobs, because each entry uses memory. Raises Busy."""
-        kept = [
-            len(waiter.open) + len(waiter.over) for waiter in self._waiters if waiter.connection.uid == uid
-        ]
-        if kept and sum(kept) + more > _MOST:
-            raise Busy(f"uid {uid} waits for {sum(kept)} jobs already", "End some waiting commands.")
+        uid = waiter.connection.uid
+        others = (other for other in self._waiters if other is not waiter and other.connection.uid == uid)
+        sizes = [len(other.awaited) for other in others if not other.is_looking]
+        if sizes and sum(sizes) + len(waiter.awaited) > _MOST:
+            raise Busy(f"uid {uid} waits for {sum(sizes)} jobs already", "End some waiting commands.")
 
     def over(self, jobs: Iterable[Job], jobtable: JobTable) -> None:
         """Answer the clients that wait for these jobs, which have ended."""
         if not self._waiters:
             return
-        ended: dict[Key, Job] = {}
+        ended: list[tuple[Job, int]] = []
         for job in jobs:
             with self._faults.contained(f"the end of job {job.id}"):
-                ended |= dict.fromkeys(_keys(job, jobtable), job)
+                ended.append((job, _tasks(job, jobtable)))
         if ended:
             self._waiters = [
                 waiter for waiter in self._waiters if not self._is_served(waiter, ended, jobtable)
             ]
 
-    def _is_served(self, waiter: _Waiter, ended: dict[Key, Job], jobtable: JobTable) -> bool:
+    def _is_served(self, waiter: _Waiter, ended: Sequence[tuple[Job, int]], jobtable: JobTable) -> bool:
         """Tell whether a waiter is answered. A waiter that causes an error is dropped and may retry."""
         with self._faults.contained("a client that waits"):
             return self._advance(waiter, ended, jobtable)
         self._send(waiter.connection, waiter.connection.close)
         return True
 
+    def _advance(self, waiter: _Waiter, ended: Sequence[tuple[Job, int]], jobtable: JobTable) -> bool:
+        """Update a waiter; return whether it needs nothing more."""
+        if waiter.connection.is_closed:
+            return True
+        waiter.awaited.end(ended, jobtable)
+        if waiter.is_looking or not waiter.is_over:
+            return False
+        waiter.connection.is_waiting = False
+        self._reply(waiter.connection, _answer(waiter))
+        return True
+
     def tell(self, jobtable: JobTable, now: float) -> None:
         """Send progress to the clients that asked for it: only changes, at a limited rate."""
-        curious = [waiter for waiter in self._waiters if waiter.wants_progress]
+        curious = [waiter for waiter in self._waiters if waiter.wants_progress and not waiter.is_looking]
         here = (id(jobtable), jobtable.revision)
         if not curious or (here == self._looked_at and all(waiter.told for waiter in curious)):
             self.delay = None
@@ -109,64 +190,32 @@ class WaitHandlers:
             return
         self.delay, self._looked_at, self._next = None, here, now + _BETWEEN
         for waiter in curious:
-            news = _progress(waiter, jobtable)
-            if news != waiter.told:
-                waiter.told = news
-                self._send(waiter.connection, partial(waiter.connection.tell, news))
+            self._tell(waiter, jobtable)
 
-    def _advance(self, waiter: _Waiter, ended: dict[Key, Job], jobtable: JobTable) -> bool:
-        """Update a waiter; return whether it needs nothing more."""
-        if waiter.connection.is_closed:
-            return True
-        for key, job in ended.items():
-            if key in waiter.open or job.array in waiter.whole:
-                waiter.over[job.id] = how_it_ended(job)
-        arrays = {array for array in waiter.whole if jobtable.arrays.get(array) is None}
-        waiter.whole -= arrays
-        waiter.open.difference_update(ended, ((array, None) for array in arrays))  # as long as what ended
-        return self._answered(waiter)
-
-    def _answered(self, waiter: _Waiter) -> bool:
-        if waiter.open and not (waiter.any_will_do and waiter.over):
-            return False
-        waiter.connection.is_waiting = False
-        answer = JobEnds(jobs=list(waiter.over.values()))
-        self._send(waiter.connection, partial(waiter.connection.succeed, answer))
-        return True
+    def _tell(self, waiter: _Waiter, jobtable: JobTable) -> None:
+        awaited = waiter.awaited
+        if len(awaited.tasks) + len(awaited.arrays) > _COUNTED:
+            waiter.wants_progress = False
+            return
+        news = awaited.progress(jobtable)
+        if news != waiter.told:
+            waiter.told = news
+            self._send(waiter.connection, partial(waiter.connection.tell, news))
 
 
-def _keys(job: Job, jobtable: JobTable) -> Iterable[Key]:
-    """Return the keys that end with a job: its own, or all tasks of a cancelled array."""
-    yield job.id
+def _answer(waiter: _Waiter) -> LongAnswer[JobEnds]:
+    return LongAnswer("jobs", cut(list(waiter.awaited.ends.values())), lambda: JobEnds(jobs=[]))
+
+
+def _tasks(job: Job, jobtable: JobTable) -> int:
+    """Return the tasks that end with a job, as bits: its own, or all tasks of a cancelled array."""
     if job.task is not None:
-        yield job.array, job.task
-    elif job.array:
-        array = jobtable.arrays.get(job.array)
-        own = {jobtable.jobs[row].task for row in array.rows} if array else set()
-        yield from ((job.array, task) for task in tasks(bits_of(job.request.array)) if task not in own)
-
-
-def _progress(waiter: _Waiter, jobtable: JobTable) -> Progress:
-    waiting = running = 0
-    for key in waiter.open:
-        pending, others = _counts(key, jobtable)
-        waiting += pending
-        running += others
-    return Progress(done=len(waiter.over), running=running, pending=waiting)
-
-
-def _counts(key: Key, jobtable: JobTable) -> tuple[int, int]:
-    """Return the numbers of pending and running jobs of a key."""
-    if isinstance(key, int):
-        waits = key in jobtable.jobs and jobtable.jobs[key].state is JobState.PENDING
-        return int(waits), int(not waits)
-    array = jobtable.arrays.get(key[0])
-    if array is None:
-        return 0, 0
-    if key[1] is not None:
-        waits = bool(array.rest >> key[1] & 1)
-        return int(waits), int(not waits)
-    return array.rest.bit_count() + len(array.waiting - {key[0]}), array.holding
+        return 1 << job.task
+    if not job.array:
+        return 0
+    array = jobtable.arrays.get(job.array)
+    rows = (jobtable.jobs[row].task for row in array.rows) if array else ()
+    return bits_of(job.request.array) & ~bits_from(task for task in rows if task is not None)
 
 
 def how_it_ended(job: Job) -> JobEnd:
