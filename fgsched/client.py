@@ -21,9 +21,8 @@ from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Unreachable
 from fgsched.domain.text import clean
 from fgsched.protocol import Answer, Call, Progress
 from fgsched.system import locks
-from fgsched.system.ownhost import refuse_another_host, refuse_without_locks
+from fgsched.system.ownhost import refuse_another_host, refuse_without_locks, starting
 from fgsched.system.paths import CONFIG_VARIABLES, SOCKET_PATH_MAX, Paths, written
-from fgsched.system.startmark import starting
 
 if TYPE_CHECKING:
     import subprocess

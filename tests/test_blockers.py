@@ -17,7 +17,7 @@ from fgsched.scheduling.explain import blockers
 from fgsched.scheduling.limits import NO_OWNER, LimitedUser
 from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import Queue, QueuedJob, Running, Snapshot
-from fgsched.scheduling.priority import PriorityBasis
+from fgsched.scheduling.queue import PriorityBasis
 from fgsched.scheduling.runtimes import CompletedRun, RunHistory, work_of
 
 PLENTY = HostRoom(cpus=1000, memory=2**50)

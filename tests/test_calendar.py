@@ -11,7 +11,7 @@ from fgsched.domain.policy import Policy, Reservation
 from fgsched.domain.states import Reason
 from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, Running, plan
-from fgsched.scheduling.priority import PriorityBasis
+from fgsched.scheduling.queue import PriorityBasis
 from fgsched.scheduling.reservations import Calendar, conflicting_jobs, find_overbooking
 
 PLENTY = HostRoom(cpus=1000, memory=2**50)

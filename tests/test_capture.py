@@ -11,7 +11,7 @@ import pytest
 
 from awaiting import PATIENCE
 from fgsched.hooks.process import HookRunner
-from fgsched.hooks.settings import HookRun, Ran
+from fgsched.hooks.programs import HookRun, Ran
 from fgsched.mail.letters import MailSettings
 from fgsched.mail.transport import Later, send
 from fgsched.system import capture

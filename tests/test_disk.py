@@ -19,7 +19,7 @@ PASSING = {
     "the run directory, which a restart of the host empties": [
         *("interactive/link.py", "launch/fence.py", "launch/rundir.py", "server.py", "slurm/slots.py"),
         *("slurm/slots.py", "system/containers.py", "system/generations.py", "system/paths.py"),
-        *("system/runplace.py", "system/startmark.py", "system/cleaner.py"),
+        *("system/runplace.py", "system/ownhost.py", "system/cleaner.py"),
     ],
     "directories of jobs, which are emptied at their ends": ["system/spaces.py"],
     "the namespace of one job, or a directory of one test": [

@@ -12,8 +12,7 @@ import pytest
 from builders import World, a_demand, a_gpu, a_job, a_result
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog
-from fgsched.controller.events import MOST, EventRing, event_of
-from fgsched.controller.handlers.subscribe import EventReaders
+from fgsched.controller.handlers.events import MOST, EventReaders, EventRing, event_of
 from fgsched.domain.errors import Refused
 from fgsched.domain.states import JobState
 from fgsched.hooks.relay import Commands, Relay, Socket

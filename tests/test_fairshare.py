@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.domain.policy import ChargeAccount, Policy, UserPolicy
-from fgsched.scheduling.priority import Usage, accrued, by_scope, factors, standings
+from fgsched.scheduling.queue import Usage, accrued, by_scope, factors, standings
 
 WEEK = 604_800.0
 times = st.floats(0, 1e7)

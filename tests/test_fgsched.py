@@ -30,8 +30,8 @@ from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store.connection import may_lose_commits
 from fgsched.submission.checks import umask
 from fgsched.system import process
+from fgsched.system.ownhost import starting
 from fgsched.system.process import identify
-from fgsched.system.startmark import starting
 from live_host import PATIENCE, living
 
 

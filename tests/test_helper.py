@@ -22,7 +22,7 @@ from fgsched.gpus.nvidia import FACTS
 from fgsched.gpus.sampler import Sampler
 from fgsched.gpus.selection import Selection
 from fgsched.hooks.process import HookRunner, RelayProcess
-from fgsched.hooks.settings import NO_HOOKS, HookRun
+from fgsched.hooks.programs import NO_HOOKS, HookRun
 from fgsched.mail.letters import MailSettings, Message, to_bytes
 from fgsched.mail.process import MailerProcess
 from fgsched.reports.process import ReporterProcess

@@ -28,9 +28,8 @@ from fgsched.domain.errors import Busy, FgschedError, Refused
 from fgsched.domain.job import WHOLE, GpuState, Job, Request
 from fgsched.domain.states import JobState, Reason
 from fgsched.hooks.filtering import Unusable, judged
-from fgsched.hooks.permissions import refuse_unsafe_program
 from fgsched.hooks.process import HookRunner
-from fgsched.hooks.settings import HookRun, Ran
+from fgsched.hooks.programs import HookRun, Ran, refuse_unsafe_program
 from fgsched.store import GpuAllocation
 from fgsched.system.process import is_own_supervisor
 from fgshim import spawner

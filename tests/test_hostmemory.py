@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from awaiting import until_written
 from fgsched.domain.job import Ended
 from fgsched.domain.states import JobState
-from fgsched.lifecycle.hostmemory import memory_note
+from fgsched.lifecycle.transitions import memory_note
 from fgsched.mail.jobtext import notice
 from fgshim import spawner as program
 from live_host import living

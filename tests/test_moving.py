@@ -22,9 +22,8 @@ from fgsched.accounting.accountant import Accountant
 from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.messages import batch_line, encoded
 from fgsched.accounting.records import JobAccount, Owner, to_json
-from fgsched.controller.jobtable import JobTable
+from fgsched.controller.jobtable import JobTable, eligible
 from fgsched.controller.moving import Mover, PastJobs, Site, account_of
-from fgsched.controller.waitindex import eligible
 from fgsched.crash import MOVING
 from fgsched.domain.job import WHOLE, Ended, Hold, Job, OomReport, Preemption, Request
 from fgsched.domain.states import JobState, Reason

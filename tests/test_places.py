@@ -28,7 +28,7 @@ from fgsched.domain.errors import Exit, FgschedError
 from fgsched.domain.job import Request
 from fgsched.gpus.nvidia import FACTS
 from fgsched.hooks.filtering import MOST_OUTPUT, judged
-from fgsched.hooks.settings import Ran
+from fgsched.hooks.programs import Ran
 from fgsched.interactive import containers, link
 from fgsched.mail import mailer
 from fgsched.simulate import workload

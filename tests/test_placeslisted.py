@@ -45,7 +45,7 @@ PLACES = {
     },
     "run directory: of the controller's user, and writable by nobody else": {
         *("gpus/hooktest", "launch/fence", "launch/rundir", "server", "system/cleaner", "system/containers"),
-        *("system/generations", "system/mounts", "system/startmark"),
+        *("system/generations", "system/mounts"),
     },
     "shared: through descriptors, with type, owner and links examined at each use": {
         *("reports/folder", "cli/install/carry", "cli/install/slurmnames", "system/places"),

@@ -12,7 +12,7 @@ from fgsched.domain.states import Reason
 from fgsched.scheduling.backfill import reserve
 from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import JobClass, JobStart, Queue, QueuedJob, Running, plan
-from fgsched.scheduling.priority import PriorityBasis
+from fgsched.scheduling.queue import PriorityBasis
 
 PLENTY = HostRoom(cpus=1000, memory=2**50)
 ONE_PARTITION = Policy()

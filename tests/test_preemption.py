@@ -37,8 +37,7 @@ from fgsched.scheduling.limits import LimitedUser
 from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import Snapshot
 from fgsched.scheduling.preemption import Occupant, candidates, victims, without
-from fgsched.scheduling.priority import PriorityBasis
-from fgsched.scheduling.queue import Queue, QueuedJob
+from fgsched.scheduling.queue import PriorityBasis, Queue, QueuedJob
 from live_host import living
 
 NOW = 10_000.0

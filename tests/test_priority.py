@@ -9,7 +9,7 @@ from fgsched.domain.policy import Partition, Policy, Qos, Weights
 from fgsched.scheduling.limits import LimitedUser
 from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, plan
-from fgsched.scheduling.priority import PriorityBasis
+from fgsched.scheduling.queue import PriorityBasis
 
 PARTITIONS = tuple(Partition(name=name, is_default=name == "a") for name in ("a", "b", "c", "d"))
 NO_WEIGHTS = {"partition": 0, "qos": 0, "fairshare": 0, "age": 0, "size": 0}

@@ -6,8 +6,7 @@ import subprocess
 
 import pytest
 
-from fgsched.gpus.processload import IDLE, LAG, Load, LoadMeter, Sample
-from fgsched.gpus.processnames import ProcessNames, command
+from fgsched.gpus.processes import IDLE, LAG, Load, LoadMeter, ProcessNames, Sample, command
 
 SECOND = 1_000_000
 NOW = 1000 * SECOND

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgsched.hooks.programs import HookRun
 from fgsched.hooks.runner import MOST, WaitingRequests
-from fgsched.hooks.settings import HookRun
 
 
 def a_run(owner, number=0):

@@ -5,7 +5,7 @@ import pytest
 from builders import GIB, a_demand, a_gpu
 from fgsched.controller.mpsdesk import MpsDesk
 from fgsched.controller.turn import ServerAnswered
-from fgsched.hooks.settings import Ran
+from fgsched.hooks.programs import Ran
 from fgsched.launch.fence import Refused, choose
 
 

@@ -11,7 +11,7 @@ from fgsched.domain.states import Reason
 from fgsched.scheduling.limits import LimitedUser
 from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import Queue, QueuedJob, Running, plan
-from fgsched.scheduling.priority import PriorityBasis
+from fgsched.scheduling.queue import PriorityBasis
 
 LIMITS = HostLimits(cpus=12, host_memory=2**50)
 

@@ -11,7 +11,7 @@ from builders import BOOT, GIB
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Demand, EarlySignal, Ended, Hold, Job, OomReport, Preemption, Request
 from fgsched.domain.states import JobState, Reason
-from fgsched.scheduling.priority import Usage
+from fgsched.scheduling.queue import Usage
 from fgsched.store import GpuAllocation, Store, schema
 from fgsched.store.opening import refuse_newer_file
 from fgsched.store.schema import PARTS, StoredColumn

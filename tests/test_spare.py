@@ -12,7 +12,7 @@ import pytest
 
 from awaiting import rest
 from fgsched.launch.rundir import RunDir
-from fgsched.system.spread import spread_below
+from fgsched.system.spaces import spread_below
 from fixtures_spawner import NEEDS_SPAWNER
 from spawner_driver import CANCEL, Result, result_text, spawning
 

@@ -17,9 +17,9 @@ from awaiting import until
 from crashing import await_end, controller_of, kill, kill_controller
 from fakehost import why_not
 from fgsched.client import TimedOut, connect
+from fgsched.system.ownhost import clear_start, show_start, starting
 from fgsched.system.paths import taken
 from fgsched.system.process import parents
-from fgsched.system.startmark import clear_start, show_start, starting
 from live_host import PATIENCE, living, without_waiting
 
 pytestmark = pytest.mark.compiler

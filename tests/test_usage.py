@@ -7,7 +7,7 @@ from crashing import Power
 from fgsched.domain.job import WHOLE
 from fgsched.domain.policy import Policy, Weights
 from fgsched.domain.states import JobState
-from fgsched.scheduling.priority import Usage
+from fgsched.scheduling.queue import Usage
 
 OWNER = ("", "ann")
 

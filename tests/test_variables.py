@@ -8,8 +8,8 @@ from fgsched.domain.job import Hold, Request
 from fgsched.domain.states import JobState
 from fgsched.gpus.nvidia import FACTS
 from fgsched.lifecycle.enforcement import MountPlan
+from fgsched.lifecycle.jobvariables import translated, words_of
 from fgsched.lifecycle.launchspec import AssignedGpu, LaunchContext, variables
-from fgsched.lifecycle.visible import translated, words_of
 
 SITE = LaunchContext(
     vendor=FACTS, host="node", run="/run/fg", hook="", tmp="/tmp", kill_wait=30, become_user=False

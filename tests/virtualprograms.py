@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fgsched.domain.errors import Refused
-from fgsched.hooks.settings import HookRun, HookSettings, Ran
+from fgsched.hooks.programs import HookRun, HookSettings, Ran
 from fgsched.mail.letters import Letter, MailSettings, from_bytes
 from fgsched.mail.mailer import Mailer
 from fgsched.mail.spool import Spool

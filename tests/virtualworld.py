@@ -26,7 +26,7 @@ from fgsched.config.load import Config
 from fgsched.config.schema import AccountSettings, PartitionSettings, UserSettings
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Job
-from fgsched.hooks.settings import HookRun
+from fgsched.hooks.programs import HookRun
 from fgsched.mail.spool import Spool
 from virtualbooks import Books
 from virtualcontroller import Life, Place

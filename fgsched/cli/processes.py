@@ -21,7 +21,7 @@ from fgsched.domain.units import (
     parse_count,
     parse_indices,
 )
-from fgsched.gpus.processnames import ProcessNames
+from fgsched.gpus.processes import ProcessNames
 from fgsched.submission.options import AnySetting, Setting, Settings, demand
 from fgsched.submission.table import BY_NAME
 from fgsched.system.process import started_at

@@ -16,7 +16,7 @@ from fgsched.config.schema import NAME, NAME_RULE, Config, PartitionSettings
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.policy import Policy, find_rule_error
 from fgsched.domain.text import lazy_regex, quoted
-from fgsched.hooks.permissions import check_programs
+from fgsched.hooks.programs import check_programs
 from fgsched.system.paths import Paths
 from fgsched.system.safeopen import refuse_unless_safe
 

@@ -30,9 +30,9 @@ from fgsched.domain.policy import (
 )
 from fgsched.domain.units import SubmitContext
 from fgsched.domain.vendor import ShareService
-from fgsched.hooks.settings import HookSettings
+from fgsched.hooks.programs import HookSettings
+from fgsched.lifecycle.jobvariables import VisibleDevices
 from fgsched.lifecycle.mps import MpsSettings
-from fgsched.lifecycle.visible import VisibleDevices
 from fgsched.mail.letters import MailSettings
 
 MIB = 1 << 20

@@ -11,7 +11,6 @@ decisionlog       log each decision as one line of `key=value`, after its commit
 enforcementcheck  check or set the enforcement of a job with GPUs before its launch
 engine            make turns: take in events, plan, commit, and then carry out the effects
 eventloop         the event loop: wait for events, collect them for a turn, and send the answers
-events            keep the latest events for readers, and say which a reader has missed
 fencing           the watcher of one fence: make the fence
 followup          follow up on running jobs: undelivered orders, lost shepherds, findings of the watchdog
 gpumonitor        monitor the GPUs: query them, assign their processes to jobs
@@ -35,7 +34,6 @@ starting          start jobs: update the eligibility of pending jobs, start the 
 turn              a turn as data: the events that it takes in, its effects
 upkeep            work between turns: check and prune the queue, repair the run directory
 usage             charge GPU time to accounts and users, and order the queue by it
-waitindex         index the conditions of eligibility of pending jobs: begin times, dependencies
 handlers          handlers of requests
 """
 

@@ -21,12 +21,19 @@ from fgsched.mail.process import MailerProcess
 from fgsched.store import Store
 from fgsched.system import nice
 from fgsched.system.hostusers import HostUsers, of_host, of_sessions, of_user
-from fgsched.system.ownhost import QueueOwner, claim, hold_jobs_lock, refuse_without_locks, this_host
+from fgsched.system.ownhost import (
+    QueueOwner,
+    claim,
+    clear_start,
+    hold_jobs_lock,
+    refuse_without_locks,
+    show_start,
+    this_host,
+)
 from fgsched.system.paths import Paths, taken
 from fgsched.system.process import Children, boot_id, children
 from fgsched.system.runplace import close_to_others, keep_from_cleaners, placed
 from fgsched.system.sdnotify import ServiceManager
-from fgsched.system.startmark import clear_start, show_start
 from fgshim import spawner
 
 log = logging.getLogger("fgsched.controller")

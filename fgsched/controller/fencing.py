@@ -30,7 +30,7 @@ from fgsched.domain.vendor import VendorFacts
 from fgsched.gpus.ownership import holder_of
 from fgsched.launch.fence import ATTEMPT, PODMAN_SETTINGS, FenceDirectory, choose, members, remove, seal_of
 from fgsched.lifecycle.containers import variables
-from fgsched.lifecycle.visible import WORDS, VisibleDevices, words_of
+from fgsched.lifecycle.jobvariables import WORDS, VisibleDevices, words_of
 from fgsched.system.containers import installed, write_podman_settings
 from fgsched.system.paths import Paths
 from fgsched.system.process import identify, kill

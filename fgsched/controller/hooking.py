@@ -13,7 +13,7 @@ from fgsched.domain.job import Job
 from fgsched.domain.units import format_share
 from fgsched.hooks.filtering import MOST_OUTPUT, is_refusal
 from fgsched.hooks.process import HookRunner, RelayProcess
-from fgsched.hooks.settings import NO_HOOKS, HookRun, HookSettings, Ran, base
+from fgsched.hooks.programs import NO_HOOKS, HookRun, HookSettings, Ran, base
 from fgsched.launch.launcher import LaunchGate, PendingLaunch
 from fgsched.store import GpuAllocation
 from fgsched.system.helper import Watch

@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fgsched.controller.jobtable import eligible
 from fgsched.controller.turn import EngineContext, QueueMail
-from fgsched.controller.waitindex import eligible
 from fgsched.domain.job import Ended, Job, JobUsage
 from fgsched.domain.states import JobState
 from fgsched.lifecycle import mail

@@ -17,9 +17,8 @@ from msgspec.structs import replace
 from fgsched.accounting import marker
 from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.records import JobAccount, Owner
-from fgsched.controller.jobtable import JobTable
+from fgsched.controller.jobtable import JobTable, eligible
 from fgsched.controller.usage import charged_seconds
-from fgsched.controller.waitindex import eligible
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Ended, Job, JobUsage

@@ -21,7 +21,7 @@ from fgsched.domain.job import Job, Request
 from fgsched.domain.states import JobState
 from fgsched.gpus.inventory import Inventory
 from fgsched.hooks.process import HookRunner
-from fgsched.hooks.settings import HookRun, Ran
+from fgsched.hooks.programs import HookRun, Ran
 from fgsched.launch.launcher import Launcher
 from fgsched.lifecycle import mps
 from fgsched.lifecycle.launchspec import job_dir

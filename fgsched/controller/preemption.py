@@ -16,8 +16,7 @@ from fgsched.lifecycle.transitions import suspended_seconds
 from fgsched.protocol import Outcome
 from fgsched.scheduling.planner import JobStart, Snapshot
 from fgsched.scheduling.preemption import Occupant, Victim, may_preempt, preempt_rule_for, victims, without
-from fgsched.scheduling.priority import JobClass
-from fgsched.scheduling.queue import QueuedJob
+from fgsched.scheduling.queue import JobClass, QueuedJob
 
 log = logging.getLogger(__name__)
 _MOST = 16  # preempting jobs in one turn

@@ -26,9 +26,10 @@ from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog, wa
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.about import ControllerInfo
+from fgsched.controller.handlers.accounts import BooksHandlers, ReportHandlers
 from fgsched.controller.handlers.adopt import AdoptHandlers, host_user_of
-from fgsched.controller.handlers.books import BooksHandlers
 from fgsched.controller.handlers.dispatch import Dispatcher
+from fgsched.controller.handlers.events import EventReaders
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.fields import Live
 from fgsched.controller.handlers.jobs import JobHandlers, rules_of
@@ -36,9 +37,7 @@ from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandl
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.processes import ProcessHandlers
 from fgsched.controller.handlers.query import QueryHandlers
-from fgsched.controller.handlers.reports import ReportHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
-from fgsched.controller.handlers.subscribe import EventReaders
 from fgsched.controller.hooking import HookDesk
 from fgsched.controller.inventoryretry import InventoryRetry, is_needed
 from fgsched.controller.launching import (

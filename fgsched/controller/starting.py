@@ -7,12 +7,11 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from fgsched.controller.decisionlog import DecisionLog
-from fgsched.controller.jobtable import JobTable
+from fgsched.controller.jobtable import JobTable, last_start
 from fgsched.controller.mpsservers import MpsServers
 from fgsched.controller.preemption import Preempter, use_claims
 from fgsched.controller.turn import AskGpus, EngineContext, LaunchAttempt
 from fgsched.controller.usage import UsageCharges
-from fgsched.controller.waitindex import last_start
 from fgsched.domain.job import Gpu, HostLimits, Job, Readings
 from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.dependencies import (

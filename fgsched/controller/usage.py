@@ -9,7 +9,7 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import WHOLE, Gpu, HostLimits, Job
 from fgsched.domain.policy import Policy
 from fgsched.lifecycle.transitions import charged_period
-from fgsched.scheduling.priority import (
+from fgsched.scheduling.queue import (
     AccountUser,
     PriorityBasis,
     ShareStanding,

@@ -11,8 +11,7 @@ ownership    ensure that one controller of the host allocates a GPU
 sampler      the controller's end: asks and never blocks
 supervisor   the process that enforces a deadline on the probe
 probe        the process that queries the driver and may hang
-processload  the load of each process, from the samples of a driver
-processnames who runs a process
+processes    who runs a process, and its load from the samples of a driver
 hooktest     the process that tests the hook and may hang
 """
 

@@ -11,7 +11,7 @@ from fgsched.domain.job import WHOLE, Gpu, GpuState, MigInstance
 from fgsched.domain.text import shown
 from fgsched.gpus import vendors
 from fgsched.gpus.mig import NO_INSTANCES
-from fgsched.lifecycle.visible import translated
+from fgsched.lifecycle.jobvariables import translated
 
 _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{1,36}")

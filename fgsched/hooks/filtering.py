@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.job import Request, read_request
 from fgsched.domain.text import clean, read_json, storable
-from fgsched.hooks.settings import Ran
+from fgsched.hooks.programs import Ran
 from fgsched.protocol import Submit
 
 MOST_OUTPUT = 1 << 20  # bytes of an answer

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from fgsched.hooks.settings import HookRun, HookSettings, Ran
+from fgsched.hooks.programs import HookRun, HookSettings, Ran
 from fgsched.system.helper import Helper, Watch
 
 log = logging.getLogger(__name__)

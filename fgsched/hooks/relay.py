@@ -18,8 +18,7 @@ from pathlib import Path
 from fgsched import codec
 from fgsched.client import Client
 from fgsched.domain.errors import FgschedError, Refused
-from fgsched.hooks.permissions import refuse_unsafe_directory, refuse_unsafe_program
-from fgsched.hooks.settings import base
+from fgsched.hooks.programs import base, refuse_unsafe_directory, refuse_unsafe_program
 from fgsched.hooks.subscription import BEGUN, VERSION, follow, lines_of
 from fgsched.system.paths import Paths
 

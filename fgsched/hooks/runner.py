@@ -24,8 +24,7 @@ from msgspec import Struct
 
 from fgsched.domain.errors import Refused
 from fgsched.domain.text import storable
-from fgsched.hooks.permissions import refuse_unsafe_program
-from fgsched.hooks.settings import HookRun, Ran
+from fgsched.hooks.programs import HookRun, Ran, refuse_unsafe_program
 from fgsched.system import locks
 from fgsched.system.capture import Capture, memory_file
 from fgsched.system.safeopen import become

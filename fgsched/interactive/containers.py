@@ -20,7 +20,7 @@ from fgsched.interactive.agent import execute
 from fgsched.interactive.runtimes import ContainerFence, Inside, without_nested
 from fgsched.launch.fence import seal_of
 from fgsched.lifecycle.containers import HEADER_LINES, RUNTIMES, Mount, choose, is_path, parse_mounts
-from fgsched.lifecycle.visible import translated
+from fgsched.lifecycle.jobvariables import translated
 
 _FAILED = 125  # exit status of container runtimes for a container that was not started
 _HEAD = 4096  # bytes of a region, with its seal

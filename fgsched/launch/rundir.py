@@ -28,8 +28,7 @@ from fgsched.lifecycle.transitions import (
 )
 from fgsched.system.cleaner import Cleaner, Quarantine, kind_of
 from fgsched.system.process import Identity, is_alive, is_own_supervisor, is_unreaped
-from fgsched.system.spaces import attempt_dirs, attempts
-from fgsched.system.spread import spread_below
+from fgsched.system.spaces import attempt_dirs, attempts, spread_below
 
 log = logging.getLogger(__name__)
 _WITHOUT_ERRNO = ("not a regular file", "its enforcement does not work")  # strerror adds nothing

@@ -15,9 +15,8 @@ from fgsched.lifecycle import containers, mps
 from fgsched.lifecycle.arrays import variables as array_variables
 from fgsched.lifecycle.enforcement import MountPlan, is_hooked, others_of, preload_of
 from fgsched.lifecycle.filenames import Values, expand, needs_the_job
-from fgsched.lifecycle.jobvariables import MARK, is_of_job
+from fgsched.lifecycle.jobvariables import MARK, WORDS, VisibleDevices, is_of_job, words_of
 from fgsched.lifecycle.mps import is_client
-from fgsched.lifecycle.visible import WORDS, VisibleDevices, words_of
 
 # -- resource limits ----------------------------------------------------------
 

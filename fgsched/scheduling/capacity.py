@@ -10,8 +10,7 @@ from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import BackfillReservation, Running, after_ends, attempt, reserve
 from fgsched.scheduling.limits import Key, LimitedUser, LimitUsage, Scope, UsageCount, partition_rule
 from fgsched.scheduling.placement import HostRoom, Room, charged, cost
-from fgsched.scheduling.priority import JobClass
-from fgsched.scheduling.queue import ClassQueue
+from fgsched.scheduling.queue import ClassQueue, JobClass
 from fgsched.scheduling.reservations import Calendar, reservation_rule
 
 Used = Mapping[Key, float]

@@ -16,8 +16,7 @@ from fgsched.scheduling.capacity import Capacity
 from fgsched.scheduling.limits import Scope, scopes
 from fgsched.scheduling.placement import HostRoom, Room, is_of_type
 from fgsched.scheduling.planner import JobStart, Plan, Snapshot, demand_parts, ends_by, plan_in_steps
-from fgsched.scheduling.priority import JobClass
-from fgsched.scheduling.queue import QueuedJob
+from fgsched.scheduling.queue import JobClass, QueuedJob
 from fgsched.scheduling.reservations import boundaries
 
 # -- blockers -----------------------------------------------------------------

@@ -27,8 +27,7 @@ from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import BackfillReservation, Running
 from fgsched.scheduling.capacity import Capacity
 from fgsched.scheduling.placement import HostRoom, Room
-from fgsched.scheduling.priority import JobClass
-from fgsched.scheduling.queue import ClassQueue, Queue, QueuedJob
+from fgsched.scheduling.queue import ClassQueue, JobClass, Queue, QueuedJob
 
 __all__ = ["JobClass", "JobStart", "Plan", "Queue", "QueuedJob", "Running", "plan"]
 

@@ -17,8 +17,7 @@ from fgsched.domain.waiting import Shortfall
 from fgsched.scheduling.backfill import Running, attempt
 from fgsched.scheduling.placement import HostRoom, Room, charged, fits
 from fgsched.scheduling.planner import JobStart, Snapshot
-from fgsched.scheduling.priority import JobClass
-from fgsched.scheduling.queue import QueuedJob
+from fgsched.scheduling.queue import JobClass, QueuedJob
 
 _MAX_PAIRED = 12  # jobs on one GPU of which all pairs are tried
 _MAX_SETS = 6  # sets of victims that are tried in a plan for one job

@@ -20,7 +20,7 @@ from fgsched.reports.registry import Replayed
 from fgsched.reports.wording import model_name, quantile
 from fgsched.scheduling.placement import charged
 from fgsched.scheduling.planner import JobStart, Plan
-from fgsched.scheduling.priority import AccountUser, Usage
+from fgsched.scheduling.queue import AccountUser, Usage
 from fgsched.simulate.metrics import Simulated, TaskOutcome, TaskRun
 from fgsched.simulate.workload import Task, runnable
 from fgsched.store import GpuAllocation

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from fgsched.gpus import vendors
-from fgsched.lifecycle.visible import translated
+from fgsched.lifecycle.jobvariables import translated
 
 _AUTOMATIC = (
     *("none", "no", "rank", "rank_ldom", "sockets", "cores", "threads", "ldoms", "boards", "ldom", "core"),

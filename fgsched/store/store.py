@@ -17,7 +17,7 @@ from fgsched.domain.job import Gpu, GpuState, Hold, Job, Request
 from fgsched.domain.states import JobState
 from fgsched.domain.text import storable
 from fgsched.lifecycle.arrays import bits_from, bits_of
-from fgsched.scheduling.priority import AccountUser, Usage
+from fgsched.scheduling.queue import AccountUser, Usage
 from fgsched.scheduling.runtimes import CompletedRun, work_of
 from fgsched.store.blobs import Blobs, Idle
 from fgsched.store.connection import Connection, Insert, Opened, Statement

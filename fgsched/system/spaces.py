@@ -5,6 +5,7 @@ import fcntl
 import os
 import stat
 import string
+import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +13,6 @@ from pathlib import Path
 
 from fgsched.system import places
 from fgsched.system.safeopen import open_beneath
-from fgsched.system.spread import spread_below
 
 _MAX_TIDY, _MAX_TIDY_USER = 2.0, 0.5  # seconds of tidying: in all, and for one user
 _MAX_DIGITS = 18  # of a slot number
@@ -259,3 +259,22 @@ def _unmount(directory: Path) -> None:
     if libc.umount2(os.fsencode(directory), _NOFOLLOW) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+# -- unrelated directories -----------------------------------------------------------------------------
+#
+# ext4 creates files in the block group of their directory, and does not use an inode again for minutes after
+# it was freed. Where other programs have just removed thousands of files, a new file takes 0.3 ms instead of
+# 0.01. A directory whose entries are unrelated gets a part of the file system for each of them.
+
+
+_LONG = struct.calcsize("l")
+_GET, _SET = 0x80006601 | _LONG << 16, 0x40006602 | _LONG << 16  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS
+_TOPDIR = 0x00020000  # FS_TOPDIR_FL, `chattr +T`: a hint to ext2, ext3 and ext4
+
+
+def spread_below(directory: int) -> None:
+    """Mark an open directory of this user. Other file systems refuse the flag, and need none."""
+    with suppress(OSError):
+        (flags,) = struct.unpack("i", fcntl.ioctl(directory, _GET, bytes(_LONG))[:4])
+        fcntl.ioctl(directory, _SET, struct.pack("i", flags | _TOPDIR).ljust(_LONG, b"\0"))

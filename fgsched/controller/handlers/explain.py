@@ -15,9 +15,8 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.jobref import References, name_of
 from fgsched.controller.handlers.registration import reads
-from fgsched.controller.jobtable import pending
+from fgsched.controller.jobtable import opens, pending
 from fgsched.controller.preemption import outlook, preemption_notes
-from fgsched.controller.waitindex import opens
 from fgsched.domain.job import Hold, Job
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.steps import Steps

@@ -9,8 +9,7 @@ from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.unmet import UnmetConditions
-from fgsched.controller.jobtable import JobTable, class_of
-from fgsched.controller.waitindex import eligible
+from fgsched.controller.jobtable import JobTable, class_of, eligible
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import PUBLIC, WHOLE, Demand, Ended, Hold, Job, JobUsage, Request
 from fgsched.domain.jobsteps import JobStep, read_stored
@@ -18,10 +17,9 @@ from fgsched.domain.states import JobState
 from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
 from fgsched.lifecycle.arrays import format_array, split_reference
 from fgsched.lifecycle.enforcement import compute_policy_of, is_hooked, others_of, preload_of
-from fgsched.lifecycle.hostmemory import kills_note
-from fgsched.lifecycle.transitions import suspended_seconds
+from fgsched.lifecycle.transitions import kills_note, suspended_seconds
 from fgsched.scheduling.placement import cost, is_suitable
-from fgsched.scheduling.priority import JobClass
+from fgsched.scheduling.queue import JobClass
 from fgsched.store import JobRecord
 
 _NOT_ENDED = Ended(status=0)

@@ -25,7 +25,7 @@ from fgsched.hooks.filtering import (
     question,
     rebuilt,
 )
-from fgsched.hooks.settings import Ran
+from fgsched.hooks.programs import Ran
 from fgsched.server import ClientConnection
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from typing import Any
 
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
-from fgsched.controller.waitindex import Array
+from fgsched.controller.jobtable import Array
 from fgsched.domain.job import Job
 from fgsched.lifecycle.arrays import bits_of, lowest, split_reference, tasks
 from fgsched.server import cut

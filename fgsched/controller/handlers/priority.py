@@ -13,7 +13,7 @@ from fgsched.domain.errors import Refused
 from fgsched.domain.job import NICEST, Job
 from fgsched.domain.policy import Partition
 from fgsched.domain.states import JobState
-from fgsched.scheduling.priority import Factors
+from fgsched.scheduling.queue import Factors
 from fgsched.server import LongAnswer, cut
 
 

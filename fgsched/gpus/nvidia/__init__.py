@@ -1,9 +1,8 @@
 """NVIDIA's GPUs.
 
-driver         the driver's NVML; the only module that imports pynvml, in the probe process
-nodes          the device nodes of GPUs
-instancefiles  the device files of MIG instances
-containers     what programs in a container need of the driver
+driver       the driver's NVML; the only module that imports pynvml, in the probe process
+nodes        the device nodes of GPUs and of MIG instances
+containers   what programs in a container need of the driver
 """
 
 from collections.abc import Iterable, Mapping, Sequence

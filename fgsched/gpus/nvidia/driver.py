@@ -13,8 +13,7 @@ from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
 from fgsched.domain.text import read_json
 from fgsched.gpus import mig
 from fgsched.gpus.backend import INVENTORY, LIMIT, USE, GpuReport, NoDriver
-from fgsched.gpus.processload import IDLE, LoadMeter, Sample
-from fgsched.gpus.processnames import ProcessNames
+from fgsched.gpus.processes import IDLE, LoadMeter, ProcessNames, Sample
 
 _CPU_WORDS = 128  # of 64 CPUs each: the largest number of CPUs that a kernel supports
 _MIG = "MIG is on: restart the controller to use its instances"
