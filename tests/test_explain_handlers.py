@@ -57,7 +57,7 @@ ONE, TWO = "sim:1x16G", "sim:2x16G"
 
 
 @pytest.mark.parametrize(
-    ("cards", "first", "wish"),
+    ("gpus", "first", "wish"),
     [
         (ONE, {"share": 6000}, {"share": 7500}),
         (ONE, {"share": 6000, "time_limit": 7200}, {"share": 10_000}),

@@ -367,15 +367,15 @@ def _pidinfo(word: str, oneliner: bool, as_json: bool) -> None:
 @click.option("--gpu-mem", metavar="SIZE", help="Memory of each GPU; default: the memory in use.")
 @click.option("-t", "--time", metavar="TIME", help="Time limit from now on; default as for fgsub.")
 @click.option("-J", "--job-name", metavar="NAME", help="Name of the job; default: the command.")
-@click.option("--gpu", "gpus", metavar="INDEX...", default="", help="Only these of the GPUs that it uses.")
+@click.option("--gpu", "indices", metavar="INDEX...", default="", help="Only these of the GPUs that it uses.")
 @click.argument("word", metavar="PID")
-def _adopt(word: str, gpus: str, **options: str | None) -> None:
+def _adopt(word: str, indices: str, **options: str | None) -> None:
     """Make a process that was started outside of fgsched a job."""
     from fgsched.cli import processes
 
     given = {name.replace("_", "-"): text for name, text in options.items() if text is not None}
     with Client(find_places()) as client:
-        write(processes.adopt(client, word, given, gpus))
+        write(processes.adopt(client, word, given, indices))
 
 
 @fgctl.command("write", hidden=True)
