@@ -11,8 +11,7 @@ from fgsched.accounting.ledger import HOUR, MINUTE, LedgerReader
 from fgsched.accounting.messages import Archive, Keep, encoded
 from fgsched.accounting.process import AccountantProcess
 from fgsched.accounting.records import Gap, GpuRecord, JobSample, Warned
-from fgsched.controller.bookkeeping import Bookkeeper
-from fgsched.controller.heldsamples import LOST, HeldSamples
+from fgsched.controller.bookkeeping import LOST, Bookkeeper, HeldSamples
 from fgsched.domain.errors import Exit, Refused
 from test_accountant import minute, sums
 from test_ledger import CARD, JOB, USAGE

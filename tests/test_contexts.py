@@ -1,6 +1,6 @@
 """What the controller takes a context to cost."""
 
-from fgsched.controller.gpumonitor import ContextCosts
+from fgsched.controller.gpustate import ContextCosts
 
 MIB = 1 << 20
 

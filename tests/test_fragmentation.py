@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Demand, GpuState, Hold, HostLimits
-from fgsched.scheduling.fragmentation import Fragmentation, Recent
-from fgsched.scheduling.placement import HostRoom, place, rooms
+from fgsched.scheduling.placement import Fragmentation, HostRoom, Recent, place, rooms
 
 WHOLE_CARDS = 126  # that 1000 requests are thought to be accompanied by
 

@@ -10,7 +10,7 @@ from builders import GIB, a_demand
 from driver_host import PATIENT, Host, config_of
 from fakecuda import Card
 from fgsched.config.load import Config
-from fgsched.controller.inventoryretry import InventoryRetry, is_needed, pause
+from fgsched.controller.gpumonitor import InventoryRetry, is_needed, pause
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import WHOLE, HostLimits, Request
 from fgsched.domain.states import Reason

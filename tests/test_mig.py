@@ -18,7 +18,7 @@ from fgsched.accounting.records import Owner, OwnerUse
 from fgsched.cli.doctormig import check
 from fgsched.config.load import Config
 from fgsched.controller.fencing import _variables
-from fgsched.controller.instances import settled
+from fgsched.controller.gpustate import settled
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import WHOLE, Gpu, GpuState, Hold, MigInstance, Reading
 from fgsched.domain.states import JobState

@@ -9,10 +9,10 @@ from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits
 from fgsched.domain.policy import Partition, Policy
 from fgsched.domain.states import Reason
-from fgsched.scheduling.backfill import reserve
 from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import JobClass, JobStart, Queue, QueuedJob, Running, plan
 from fgsched.scheduling.queue import PriorityBasis
+from fgsched.scheduling.reservations import reserve
 
 PLENTY = HostRoom(cpus=1000, memory=2**50)
 ONE_PARTITION = Policy()

@@ -32,12 +32,12 @@ from fgsched.domain.policy import (
 from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.transitions import finish, is_requeued
 from fgsched.protocol import ResumeJobs
-from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.limits import LimitedUser
 from fgsched.scheduling.placement import HostRoom, rooms
 from fgsched.scheduling.planner import Snapshot
 from fgsched.scheduling.preemption import Occupant, candidates, victims, without
 from fgsched.scheduling.queue import PriorityBasis, Queue, QueuedJob
+from fgsched.scheduling.reservations import Running
 from live_host import living
 
 NOW = 10_000.0

@@ -3,7 +3,7 @@
 import pytest
 
 from builders import GIB, a_demand, a_gpu
-from fgsched.controller.mpsdesk import MpsDesk
+from fgsched.controller.mpsdaemons import MpsDesk
 from fgsched.controller.turn import ServerAnswered
 from fgsched.hooks.programs import Ran
 from fgsched.launch.fence import Refused, choose

@@ -12,25 +12,18 @@ enforcementcheck  check or set the enforcement of a job with GPUs before its lau
 engine            make turns: take in events, plan, commit, and then carry out the effects
 eventloop         the event loop: wait for events, collect them for a turn, and send the answers
 fencing           the watcher of one fence: make the fence
-followup          follow up on running jobs: undelivered orders, lost shepherds, findings of the watchdog
 gpumonitor        monitor the GPUs: query them, assign their processes to jobs
 gpustate          the state of the host's GPUs: readings, marks of operators
 gputime           tell the arbiter which jobs share GPUs, lend idle time
-heldsamples       hold samples for the accountant in limited memory
 hooking           run the prolog of a job before its launch and the epilog after its end
-instances         keep the indices of MIG instances, which jobs hold
-inventoryretry    ask for the inventory of the GPUs again
 jobtable          keep all open jobs in memory
-launching         build the parts that launch jobs: run directory, cgroups, users' directories
 mailing           create the mails of jobs, and put each into the queue of mails exactly once
 moving            move ended jobs from the queue to the accounts, and look up moved jobs
-mpsdesk           the MPS daemons of users as processes: start them, ask them, end their clients
-mpsservers        the MPS daemons of a controller: what the engine knows of them
-preemption        preempt running jobs for jobs of higher rank, and resume suspended jobs
+mpsdaemons        the MPS daemons of users: their steps in a turn, and their processes
 sampling          add each look at the GPUs to the samples, and send completed records to the accountant
 service           run the controller: build its parts
 sitepolicy        manage the policy of the site: the configuration, operators' changes of partitions
-starting          start jobs: update the eligibility of pending jobs, start the jobs that fit
+starting          start jobs: update the eligibility of pending jobs, start those that fit, preempt, resume
 turn              a turn as data: the events that it takes in, its effects
 upkeep            work between turns: check and prune the queue, repair the run directory
 usage             charge GPU time to accounts and users, and order the queue by it

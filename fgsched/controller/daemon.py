@@ -13,8 +13,7 @@ from fgsched.accounting.process import AccountantProcess
 from fgsched.config.load import Config, load
 from fgsched.controller.bookkeeping import accountant_of
 from fgsched.controller.gpustate import with_known_gpus
-from fgsched.controller.launching import HelperProcesses
-from fgsched.controller.service import Controller
+from fgsched.controller.service import Controller, HelperProcesses
 from fgsched.gpus.ownership import Ownership, own
 from fgsched.launch.spawner import Spawner
 from fgsched.mail.process import MailerProcess

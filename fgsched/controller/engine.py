@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from fgsched.controller.containment import (
     PAUSE,
     AlreadyMarked,
@@ -20,25 +22,20 @@ from fgsched.controller.containment import (
     told,
 )
 from fgsched.controller.decisionlog import DecisionLog
-from fgsched.controller.followup import (
-    follow_up_orphans,
-    post_mortem,
-    resend_orders,
-    take_finding,
-    with_gpu_fault,
-)
 from fgsched.controller.gpustate import BY_PROGRAM, GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.mailing import MailDesk
-from fgsched.controller.mpsservers import MpsServers
+from fgsched.controller.mpsdaemons import MpsServers
 from fgsched.controller.sitepolicy import SitePolicy
 from fgsched.controller.starting import Eligibility, Starter, begin, culprits
 from fgsched.controller.turn import (
     RETRY,
     AttemptLauncher,
+    CancelOrder,
     ClientRequest,
     ClientsEnded,
     Effect,
+    EngineContext,
     EpilogDone,
     Epilogs,
     Event,
@@ -62,7 +59,7 @@ from fgsched.controller.turn import (
 from fgsched.controller.usage import UsageCharges, charged_seconds
 from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError
-from fgsched.domain.job import Ended, GpuState, HostLimits, Job
+from fgsched.domain.job import Ended, GpuState, HostLimits, Job, OomReport, Refusal
 from fgsched.domain.policy import Policy
 from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.enforcement import MountPlan
@@ -79,11 +76,15 @@ from fgsched.lifecycle.transitions import (
     Shepherd,
     ShepherdGone,
     WatchShepherd,
+    blame_gpu,
     complete,
+    lost,
+    reason_of,
     recover,
     settle,
     withdraw,
 )
+from fgsched.lifecycle.watchdog import oom_report, watchdog_changes
 from fgsched.scheduling.planner import JobStart
 from fgsched.store import JobRecord, StorageBroken, Store, is_fatal
 
@@ -790,3 +791,74 @@ def _failure_of(table: JobTable, job: Job) -> Exception | None:
             raise
         return error
     return None
+
+
+# -- running jobs: undelivered orders, lost shepherds, findings of the watchdog --------------------
+
+
+_GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
+
+
+def resend_orders(engine: EngineContext, now: float) -> None:
+    """Repeat each undelivered order once in `RETRY` seconds."""
+    for job_id, tried_at in list(engine.undelivered.items()):
+        job = engine.jobtable.under_way(job_id)
+        if job is None:
+            del engine.undelivered[job_id]
+        elif not 0 < now - tried_at < RETRY:  # the clock may be set back
+            engine.undelivered[job_id] = now
+            engine.then(Remind(job, is_again=True))
+
+
+def follow_up_orphans(engine: EngineContext, now: float) -> None:
+    """Read the result of each job without a shepherd, or end its remaining processes."""
+    orphans = engine.orphans
+    for job_id, empty_since in list(orphans.items()):
+        job = engine.jobtable.jobs.get(job_id)
+        if job is None:
+            del orphans[job_id]
+            continue
+        engine.containment.run(job_id, partial(_follow_up, engine, job, empty_since, now))
+
+
+def _follow_up(engine: EngineContext, job: Job, empty_since: float, now: float) -> None:
+    """Wait for the result from the spawner that inherited the job, or end the remaining processes."""
+    orphans = engine.orphans
+    seen = engine.launcher.seize(job)
+    if isinstance(seen, Alive):  # something failed for the job earlier, and may not fail any more
+        del orphans[job.id]
+        engine.take_up(job, seen, now)
+    elif isinstance(seen, Result):
+        engine.take_up(job, seen, now)
+    elif not engine.launcher.kill_remaining(job):
+        orphans[job.id] = math.inf
+        if job.state is JobState.STARTING and engine.launcher.has_supervisor(job):
+            engine.step(job, job.advance(JobState.RUNNING), now)  # its JobStarted never came
+    elif now - empty_since >= _GRACE:
+        engine.end(job, lost(job, seen if isinstance(seen, ShepherdGone) else ShepherdGone()), now)
+    else:
+        orphans[job.id] = min(now, empty_since)
+
+
+def take_finding(engine: EngineContext, job: Job, finding: WatchdogFinding, now: float) -> None:
+    """Record a finding of the watchdog, and end the job if the finding requires it."""
+    if job.is_to_end:
+        return
+    others = engine.jobtable.holding.values()
+    changes = watchdog_changes(job, finding.warn, finding.end, others, readings=engine.gpu_states.readings)
+    after = engine.change(job, now, **changes)
+    if after.is_to_end:
+        engine.then(CancelOrder(after))
+
+
+def with_gpu_fault(engine: EngineContext, job: Job, now: float) -> Job:
+    """Return an ended job as failed by its GPU, if the GPU failed while the job was running."""
+    gpus = [hold.gpu for hold in job.holds]
+    over = blame_gpu(job, has_failed=engine.gpu_states.failed_since(gpus, job.start_time))
+    is_known = over is job and job.reason is not Reason.GPU_CLEANING
+    return replace(over, reason=job.reason if is_known else reason_of(over), ended_at=over.ended_at or now)
+
+
+def post_mortem(engine: EngineContext, job: Job, refusal: Refusal) -> OomReport:
+    """Report the memory of all jobs and processes on the GPU on which a job ran out of memory."""
+    return oom_report(job, refusal, engine.jobtable.holding.values(), engine.gpu_states.readings)

@@ -1,6 +1,7 @@
 """Monitor the GPUs: query them, assign their processes to jobs, and check the jobs' limits."""
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -26,40 +27,10 @@ from fgsched.system.preloading import why_not_preloaded
 from fgsched.system.process import Identity, ancestry, is_alive, maps, marked, parents, started_with
 
 log = logging.getLogger(__name__)
-_LEAST = 8 << 20  # bytes: a smaller context was queried while it was being made
-_FAR = 4  # times the configured size: a larger one is no bare context, and would exclude small jobs for good
 _PIDS = 1 << 22  # pids of this host are lower; that of a simulated foreign process is not
 _SOON = 0.1  # seconds between two queries while a GPU still lists an ended job
 _AGAIN = 0.5  # the same while the watchdog suspects a running job
 _PATIENCE = 60.0  # seconds after which an unanswered query is lost
-
-# -- the size of contexts ---------------------------------------------------------------------------
-
-
-class ContextCosts:
-    """Record the smallest measured size of a context on each GPU model.
-
-    Larger measurements are ignored, because they can include other memory outside the hook, such as code.
-    """
-
-    def __init__(self, default: int) -> None:
-        self.default = default  # bytes; 0: reserve nothing for contexts
-        self._seen: dict[str, int] = {}  # model -> bytes
-
-    def of(self, model: str) -> tuple[int, bool]:
-        """Return the bytes to reserve for the contexts of a process on a GPU of this model.
-
-        The second value tells whether they were measured. If not, the hook adds the stacks of threads.
-        """
-        seen = self._seen.get(model)
-        return (self.default, False) if seen is None else (min(seen, _FAR * self.default), True)
-
-    def learn(self, model: str, size: int) -> None:
-        """Take in that an idle process had `size` bytes that no call of it allocated."""
-        if _LEAST <= size < self._seen.get(model, size + 1):
-            self._seen[model] = size
-            log.info("%s: a context costs %d bytes", model, size)
-
 
 # -- pids that no process here has ------------------------------------------------------------------
 
@@ -410,3 +381,52 @@ class GpuMonitor:
             run=str(self._shepherds.run.path),
             running=jobtable.holding,
         )
+
+
+# -- a driver that did not answer at the start of the controller -----------------------------------
+
+
+_LONGEST = 60.0  # seconds between an answer and the next question
+_DOUBLINGS = 6  # after which the pause is the longest
+_LOST = 600.0  # seconds after which a question has no answer any more: the supervisor was killed
+
+
+def pause(failures: int) -> float:
+    """Return the seconds until the next question, after this many further ones without success."""
+    return min(_LONGEST, 2.0 ** min(failures, _DOUBLINGS))
+
+
+def is_needed(inventory: gpus.Inventory) -> bool:
+    """Tell whether a later inventory may have more: GPUs, or the driver's limits on known GPUs."""
+    return inventory.is_late or (inventory.failed and inventory.is_real)
+
+
+class InventoryRetry:
+    """The questions of one start. Times are in seconds of a clock that is never set."""
+
+    def __init__(
+        self, *, needed: bool, ask: Callable[[], None], answered: Callable[[], None], now: float
+    ) -> None:
+        """`answered` is called once the driver answers."""
+        self._ask, self._answered = ask, answered
+        self._failures = 0
+        self._next = now + pause(0) if needed else math.inf
+
+    def due(self, now: float) -> float | None:
+        """Return the seconds until the next question; None: none is needed."""
+        return max(0.0, self._next - now) if self._next < math.inf else None
+
+    def look(self, now: float) -> None:
+        """Ask if a question is due."""
+        if now >= self._next:
+            self._next = now + _LOST
+            self._ask()
+
+    def hear(self, answer: gpus.GpuAnswer, now: float) -> None:
+        """Use the answer to a question."""
+        if answer.error and self._next < math.inf:
+            self._failures += 1
+            self._next = now + pause(self._failures)
+        elif self._next < math.inf:
+            self._next = math.inf
+            self._answered()

@@ -1,18 +1,19 @@
 """The state of the host's GPUs: readings, marks of operators, and GPUs that ended jobs still occupy."""
 
+import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from fgsched import gpus
-from fgsched.controller.instances import remembered, settled
-from fgsched.domain.job import Gpu, GpuState, Hold, Job, Reading
-from fgsched.gpus import vendors
+from fgsched.domain.job import Gpu, GpuState, Hold, Job, MigInstance, Reading, is_instance
+from fgsched.gpus import mig, vendors
 from fgsched.gpus.simulated import is_simulated
 from fgsched.scheduling.placement import charged
 from fgsched.store import GpuAllocation, Store
 
+log = logging.getLogger(__name__)
 _NEVER = float("-inf")
 _ANSWER = 2.0  # seconds in which an asked driver answers, and the client repeats its request
 _LIVES_ON = "could not be ended"  # at the end of a note: an operator must resume the GPU
@@ -325,3 +326,73 @@ def _with_known_indices(inventory: gpus.Inventory, store: Store, sampler: gpus.A
         return inventory
     sampler.watch(known_indices)
     return replace(inventory, gpus=known_indices)
+
+
+# -- indices of MIG instances after a change of the layout -----------------------------------------
+
+
+def settled(gpus: Sequence[Gpu], known: Iterable[Gpu], held: Collection[int]) -> tuple[Gpu, ...]:
+    """Return the GPUs with the indices by which the queue knows them.
+
+    A MIG instance keeps its index, although the driver renumbers instances after a change. An instance that
+    has jobs and no longer exists is included as DOWN, so that its jobs are ended.
+
+    Args:
+        known: the GPUs of the last controller.
+        held: indices of GPUs that jobs hold.
+    """
+    there = {gpu.uuid for gpu in gpus}
+    before = [gpu for gpu in known if is_instance(gpu.uuid)]
+    gone = [_gone(gpu) for gpu in before if gpu.uuid not in there and gpu.index in held]
+    index_of = {gpu.uuid: gpu.index for gpu in before if gpu.uuid in there}
+    taken = {gpu.index for gpu in gpus if not gpu.mig} | {gpu.index for gpu in gone} | set(index_of.values())
+    found = []
+    for gpu in gpus:
+        index = index_of.get(gpu.uuid, gpu.index)
+        while gpu.mig and gpu.uuid not in index_of and index in taken:
+            index += 1
+        taken.add(index)
+        found.append(replace(gpu, index=index))
+    return tuple(sorted([*found, *gone], key=lambda gpu: gpu.index))
+
+
+def _gone(gpu: Gpu) -> Gpu:
+    return replace(remembered(gpu), state=GpuState.DOWN, note=mig.GONE)
+
+
+def remembered(gpu: Gpu) -> Gpu:
+    """Return a GPU of the queue file; a MIG instance is known by its UUID and its name."""
+    if not is_instance(gpu.uuid):
+        return gpu
+    return replace(gpu, mig=MigInstance(profile=mig.profile_of(gpu.model)), is_unit=True)
+
+
+# -- the size of contexts -------------------------------------------------------------------------
+
+_LEAST = 8 << 20  # bytes: a smaller context was queried while it was being made
+_FAR = 4  # times the configured size: a larger one is no bare context, and would exclude small jobs for good
+
+
+class ContextCosts:
+    """Record the smallest measured size of a context on each GPU model.
+
+    Larger measurements are ignored, because they can include other memory outside the hook, such as code.
+    """
+
+    def __init__(self, default: int) -> None:
+        self.default = default  # bytes; 0: reserve nothing for contexts
+        self._seen: dict[str, int] = {}  # model -> bytes
+
+    def of(self, model: str) -> tuple[int, bool]:
+        """Return the bytes to reserve for the contexts of a process on a GPU of this model.
+
+        The second value tells whether they were measured. If not, the hook adds the stacks of threads.
+        """
+        seen = self._seen.get(model)
+        return (self.default, False) if seen is None else (min(seen, _FAR * self.default), True)
+
+    def learn(self, model: str, size: int) -> None:
+        """Take in that an idle process had `size` bytes that no call of it allocated."""
+        if _LEAST <= size < self._seen.get(model, size + 1):
+            self._seen[model] = size
+            log.info("%s: a context costs %d bytes", model, size)

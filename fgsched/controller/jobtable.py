@@ -14,12 +14,11 @@ from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import Shortfall
 from fgsched.lifecycle.arrays import bits_from, bits_of, lowest
 from fgsched.lifecycle.dependencies import parse_dependency
-from fgsched.scheduling.backfill import Running
-from fgsched.scheduling.fragmentation import Recent
 from fgsched.scheduling.limits import Key, LimitedUser, counts_in
-from fgsched.scheduling.placement import HostRoom, Room, rooms
+from fgsched.scheduling.placement import HostRoom, Recent, Room, rooms
 from fgsched.scheduling.planner import Plan, Queue, QueuedJob, Snapshot
 from fgsched.scheduling.queue import JobClass, PriorityBasis
+from fgsched.scheduling.reservations import Running
 from fgsched.store import GpuAllocation
 
 _NOTHING = Demand(cpus=0)

@@ -1,8 +1,8 @@
 """The Multi-Process Service (MPS) of a vendor: the jobs that use it, and the steps of its control daemons.
 
 A GPU has one daemon for each user whose jobs use MPS there. It is started before the first of these jobs is
-launched, and ended after the last one. `plan` decides and does no I/O; `controller/mpsservers.py` keeps the
-daemons, and `controller/mpsdesk.py` runs them.
+launched, and ended after the last one. `plan` decides and does no I/O; `controller/mpsdaemons.py` makes the
+steps and has the processes.
 """
 
 import math

@@ -7,11 +7,18 @@ from fgsched.domain.job import WHOLE, Demand, GpuState, Hold, HostLimits
 from fgsched.domain.policy import Partition, Policy
 from fgsched.domain.states import Reason
 from fgsched.domain.waiting import Shortfall
-from fgsched.scheduling.backfill import BackfillReservation, Running, after_ends, attempt, reserve
 from fgsched.scheduling.limits import Key, LimitedUser, LimitUsage, Scope, UsageCount, partition_rule
 from fgsched.scheduling.placement import HostRoom, Room, charged, cost
 from fgsched.scheduling.queue import ClassQueue, JobClass
-from fgsched.scheduling.reservations import Calendar, reservation_rule
+from fgsched.scheduling.reservations import (
+    BackfillReservation,
+    Calendar,
+    Running,
+    after_ends,
+    attempt,
+    reservation_rule,
+    reserve,
+)
 
 Used = Mapping[Key, float]
 _MAX_ENDS = 16  # ends of jobs at which a place between operators' reservations is sought

@@ -11,13 +11,12 @@ from fgsched.domain.job import WHOLE, Demand, Hold
 from fgsched.domain.states import Reason
 from fgsched.domain.steps import Steps
 from fgsched.domain.waiting import UNKNOWN, Blocker, Shortfall, Unblock
-from fgsched.scheduling.backfill import Running, attempt, reserve
 from fgsched.scheduling.capacity import Capacity
 from fgsched.scheduling.limits import Scope, scopes
 from fgsched.scheduling.placement import HostRoom, Room, is_of_type
 from fgsched.scheduling.planner import JobStart, Plan, Snapshot, demand_parts, ends_by, plan_in_steps
 from fgsched.scheduling.queue import JobClass, QueuedJob
-from fgsched.scheduling.reservations import boundaries
+from fgsched.scheduling.reservations import Running, attempt, boundaries, reserve
 
 # -- blockers -----------------------------------------------------------------
 

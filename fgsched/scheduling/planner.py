@@ -24,10 +24,10 @@ from msgspec.structs import replace
 from fgsched.domain.job import Demand, Hold, HostLimits
 from fgsched.domain.steps import Steps, finish
 from fgsched.domain.waiting import Shortfall
-from fgsched.scheduling.backfill import BackfillReservation, Running
 from fgsched.scheduling.capacity import Capacity
 from fgsched.scheduling.placement import HostRoom, Room
 from fgsched.scheduling.queue import ClassQueue, JobClass, Queue, QueuedJob
+from fgsched.scheduling.reservations import BackfillReservation, Running
 
 __all__ = ["JobClass", "JobStart", "Plan", "Queue", "QueuedJob", "Running", "plan"]
 

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits
 from fgsched.domain.policy import CANCEL, OFF, REQUEUE, SUSPEND, Policy, PreemptRule
 from fgsched.domain.waiting import Shortfall
-from fgsched.scheduling.backfill import Running, attempt
 from fgsched.scheduling.placement import HostRoom, Room, charged, fits
 from fgsched.scheduling.planner import JobStart, Snapshot
 from fgsched.scheduling.queue import JobClass, QueuedJob
+from fgsched.scheduling.reservations import Running, attempt
 
 _MAX_PAIRED = 12  # jobs on one GPU of which all pairs are tried
 _MAX_SETS = 6  # sets of victims that are tried in a plan for one job

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from fgsched.accounting.records import GpuRecord
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.preemption import Preempter, use_claims
+from fgsched.controller.starting import Preempter, use_claims
 from fgsched.controller.turn import Effect, PreemptOrder, ResumeOrder, SuspendOrder
 from fgsched.controller.usage import UsageCharges
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, Readings

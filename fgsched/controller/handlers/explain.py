@@ -16,16 +16,16 @@ from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.jobref import References, name_of
 from fgsched.controller.handlers.registration import reads
 from fgsched.controller.jobtable import opens, pending
-from fgsched.controller.preemption import outlook, preemption_notes
+from fgsched.controller.starting import outlook, preemption_notes
 from fgsched.domain.job import Hold, Job
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.steps import Steps
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial, Unblock, gate_of
 from fgsched.lifecycle.dependencies import Term, parse_dependency
-from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.explain import TRIES, Expected, advice, blockers, forecast
 from fgsched.scheduling.planner import Snapshot
 from fgsched.scheduling.queue import QueuedJob
+from fgsched.scheduling.reservations import Running
 from fgsched.scheduling.runtimes import RunHistory, work_of
 from fgsched.server import LongAnswer, LongQuestion, cut
 from fgsched.store import NewJob

@@ -26,7 +26,7 @@ from fgsched.controller.handlers.submit import (
     room_for,
 )
 from fgsched.controller.handlers.unmet import UnmetConditions
-from fgsched.controller.preemption import go_on, has_room
+from fgsched.controller.starting import go_on, has_room
 from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, OurFault, Refused
 from fgsched.domain.job import NO_LIMIT, Job, Request, read_request
 from fgsched.domain.states import JobState, Reason
