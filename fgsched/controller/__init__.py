@@ -23,7 +23,7 @@ mpsdaemons        the MPS daemons of users: their steps in a turn, and their pro
 sampling          add each look at the GPUs to the samples, and send completed records to the accountant
 service           run the controller: build its parts
 sitepolicy        manage the policy of the site: the configuration, operators' changes of partitions
-starting          start jobs: update the eligibility of pending jobs, start those that fit, preempt, resume
+starting          start jobs: update the eligibility of pending jobs, start what fits, preempt, resume
 turn              a turn as data: the events that it takes in, its effects
 upkeep            work between turns: check and prune the queue, repair the run directory
 usage             charge GPU time to accounts and users, and order the queue by it
