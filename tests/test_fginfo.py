@@ -5,9 +5,10 @@ import pwd
 
 import pytest
 
-from fgsched.cli.fginfo import _host_state, _state, _who
+from fgsched.cli.fginfo import _who
 from fgsched.domain.job import Gpu, GpuState
 from fgsched.protocol import GpuInfo
+from fgsched.views.host import gpu_state, gpus_state
 from live_host import living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -128,7 +129,7 @@ def test_a_host_without_gpus_is_shown_as_such(tmp_path):
     ],
 )
 def test_a_gpu_is_in_one_of_sinfo_s_states(one, expected):
-    assert _state(one) == expected
+    assert gpu_state(one) == expected
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_a_gpu_is_in_one_of_sinfo_s_states(one, expected):
     ],
 )
 def test_the_host_is_in_the_state_of_its_gpus(all_of_them, expected):
-    assert _host_state(all_of_them) == expected
+    assert gpus_state(all_of_them) == expected
 
 
 @pytest.mark.parametrize(

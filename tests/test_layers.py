@@ -218,7 +218,6 @@ OWN_OF = {
     "cli/enforcement.py": {"found", "said[0]"},
     "cli/fgwait.py": {"job"},
     "cli/logs.py": {"match"},
-    "cli/slurmdocuments.py": {"rows[job.id]"},
     "controller/handlers/events.py": {"values"},  # of a decision on a GPU, as the log has them
     "controller/handlers/explain.py": {"guesses"},
 }

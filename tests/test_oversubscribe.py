@@ -11,9 +11,9 @@ from fgsched.cli import doctor, show
 from fgsched.domain.job import WHOLE, Hold
 from fgsched.domain.states import JobState, Reason
 from fgsched.scheduling.placement import place, rooms
-from fgsched.slurm.phrases import oversubscribed
 from fgsched.system.paths import Paths
 from fgsched.views import layouts
+from fgsched.views.host import oversubscribed
 from fgsched.views.wording import why
 from live_host import living
 

@@ -46,9 +46,7 @@ reservation     translate KEY=VALUE words into requests about reservations, and 
 sentline        send the command line of fgsub to the controller, which reads it, and answer what it asks
 shells          the completions of the commands for bash, zsh and fish
 show            `fgctl show`: all data of a job, a GPU, a partition, a reservation or the configuration
-showpartition   show partitions: defaults, limits, access, GPUs and jobs
 simulating      fgsched simulate: replay jobs on this host or another one in virtual time
-slurmdocuments  JSON documents with the keys of Slurm's data parser (v0.0.38): jobs, accounted jobs
 start           start a command as a program
 statuspage      write the present state of the host: as a report, as a page for a wall screen
 steps           steps of jobs, with names such as 12.batch and 12_3.0: rows of fgacct

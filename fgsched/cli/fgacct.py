@@ -148,9 +148,7 @@ def _output(
     if options["batch_script"]:
         _print(_scripts(client, jobs))
     elif options["slurm_json"]:
-        from fgsched.cli import slurmdocuments
-
-        write(slurmdocuments.accounts(jobs))
+        write(documents.sacct_document(jobs))
     elif options["as_json"]:
         write(documents.document(jobs, "fgacct"))
     elif options["parsable"] or options["parsable2"]:

@@ -16,11 +16,34 @@ from fgsched.domain.policy import Weights
 from fgsched.domain.units import format_indices, parse_ids
 from fgsched.protocol import PriorityInfo
 from fgsched.views import choices, display
+from fgsched.views.listing import LEAST_TEXT, TableColumn
 from fgsched.views.table import PRIORITY, PriorityOptions
 
 _NAMES = ("age", "fairshare", "size", "partition", "qos")
-_FRONT, _LONG = ("JOBID", "PARTITION"), ("USER", "ACCOUNT", "QOSNAME")
-_FACTORS = ("PRIORITY", "AGE", "FAIRSHARE", "JOBSIZE", "PARTPRIO", "QOS", "NICE")
+
+
+def _number(value: float) -> str:
+    return str(round(value))
+
+
+_FRONT = (
+    TableColumn("JOBID", lambda job: str(job.id)),
+    TableColumn("PARTITION", lambda job: job.partitions, least=LEAST_TEXT),
+)
+_LONG = (
+    TableColumn("USER", lambda job: job.user, least=LEAST_TEXT, is_minor=True),
+    TableColumn("ACCOUNT", lambda job: job.account or "(null)", least=LEAST_TEXT, is_minor=True),
+    TableColumn("QOSNAME", lambda job: job.qos_name, least=LEAST_TEXT, is_minor=True),
+)
+_FACTORS = (  # of priorities and of weights
+    TableColumn("AGE", lambda factors: factors.age, _number, is_minor=True),
+    TableColumn("FAIRSHARE", lambda factors: factors.fairshare, _number, is_minor=True),
+    TableColumn("JOBSIZE", lambda factors: factors.size, _number, is_minor=True),
+    TableColumn("PARTPRIO", lambda factors: factors.partition, _number, is_minor=True),
+    TableColumn("QOS", lambda factors: factors.qos, _number, is_minor=True),
+)
+_PRIORITY = TableColumn("PRIORITY", lambda job: job.priority, _number)
+_NICE = TableColumn("NICE", lambda job: str(job.nice), is_minor=True)
 
 
 @listed(PRIORITY, epilog="fgprio -u ann")
@@ -35,10 +58,10 @@ def fgprio(options: PriorityOptions) -> int:
     elif options.weights:
         write(_weights(answer.weights, header=not options.noheader))
     else:
-        headings = (*_FRONT, *(_LONG if options.long else ()), *_of_caller(_FACTORS))
-        rows = [_row(job, answer.weights, options) for job in jobs]
-        cut = ("PARTITION", "USER", "ACCOUNT", "QOSNAME")
-        write(listing(headings, rows, header=not options.noheader, cut=cut, minor=(*_LONG, *_FACTORS[1:])))
+        factors = [_normed(column, answer.weights) if options.norm else column for column in _FACTORS]
+        factors = [_PRIORITY, *_of_caller(factors), _NICE]
+        columns = [*_FRONT, *(_LONG if options.long else ()), *factors]
+        write(listing(columns, jobs, header=not options.noheader))
     missing = sorted(set(ids) - {job.id for job in answer.jobs})
     if missing:
         warn("fgprio", f"no pending job: {format_indices(missing)}", "fgq lists the jobs there are.")
@@ -59,35 +82,26 @@ def _chosen(jobs: Iterable[PriorityInfo], ids: Sequence[int], options: PriorityO
     return sorted(priorities, key=lambda job: (-job.priority, job.id))
 
 
-def _row(job: PriorityInfo, weights: Weights, options: PriorityOptions) -> list[str]:
-    front = [str(job.id), job.partitions]
-    if options.long:
-        front += [job.user, job.account or "(null)", job.qos_name]
-    factors = [_number(part) for part in _factors(job)]
-    if options.norm:
-        pairs = zip(_factors(job), _factors(weights), strict=True)
-        factors = [f"{part / weight if weight else 0.0:.7f}" for part, weight in pairs]
-    return [*front, _number(job.priority), *factors, str(job.nice)]
-
-
-def _factors(found: PriorityInfo | Weights) -> tuple[float, ...]:
-    """Return the factors of a priority, or their weights, in the order of the columns."""
-    return found.age, found.fairshare, found.size, found.partition, found.qos
-
-
-def _number(value: float) -> str:
-    return str(round(value))
+def _normed(column: TableColumn, weights: Weights) -> TableColumn:
+    """Return a column of a factor from 0 to 1, without its weight."""
+    value: Any = column.value
+    weight = value(weights)
+    return column._replace(text=lambda part: f"{part / weight if weight else 0.0:.7f}")
 
 
 def _weights(weights: Weights, *, header: bool) -> str:
-    row = ["Weights", *(str(weight) for weight in _factors(weights))]
-    return listing(("", *_of_caller(_FACTORS[1:-1])), [row], header=header)
+    factors = [column._replace(text=str) for column in _FACTORS]
+    columns = [TableColumn("", lambda row: "Weights"), *_of_caller(factors)]
+    return listing(columns, [weights], header=header)
 
 
-def _of_caller(headings: Sequence[str]) -> list[str]:
-    """Return headings of factors; sprio has PARTITION twice, as in Slurm."""
+def _of_caller(columns: Iterable[TableColumn]) -> list[TableColumn]:
+    """Return the columns of factors; sprio has PARTITION twice, as in Slurm."""
     is_slurm = click.get_current_context().command.name == "sprio"
-    return ["PARTITION" if is_slurm and text == "PARTPRIO" else text for text in headings]
+    return [
+        column._replace(heading="PARTITION") if is_slurm and column.heading == "PARTPRIO" else column
+        for column in columns
+    ]
 
 
 def _record(job: PriorityInfo) -> dict[str, Any]:
@@ -99,7 +113,7 @@ def _record(job: PriorityInfo) -> dict[str, Any]:
         "qos_name": job.qos_name,
         "priority": job.priority,
         "nice": job.nice,
-        "factors": dict(zip(_NAMES, _factors(job), strict=True)),
+        "factors": {name: getattr(job, name) for name in _NAMES},
     }
 
 

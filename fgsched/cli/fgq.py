@@ -85,9 +85,9 @@ def _show(client: Client, wanted: Query, options: QueueOptions) -> int:
 
         write(documents.document(rows, "fgq"))
     elif options.slurm_json:
-        from fgsched.cli import slurmdocuments
+        from fgsched.views import documents
 
-        write(slurmdocuments.jobs(rows))
+        write(documents.squeue_document(rows))
     else:
         write(_table(rows, options, wanted))
     return _account_for(client, call.where.id, jobs, is_recent=call.recent) if call.where.id else Exit.DONE

@@ -1,5 +1,7 @@
 """fgshare: show fair-share shares, usage and the fair-share factor, as sshare does."""
 
+from collections.abc import Sequence
+
 from msgspec import to_builtins
 
 from fgsched import protocol
@@ -9,10 +11,25 @@ from fgsched.cli.terminal import listing
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.views import choices, display
+from fgsched.views.listing import LEAST_TEXT, Delimited, TableColumn
 from fgsched.views.table import SHARE, ShareOptions
 
-_HEADINGS = ("Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare")
-_MINOR = ("NormShares", "RawUsage", "EffectvUsage")  # a narrow window leaves them out
+
+def _account(row: protocol.ShareInfo) -> str:
+    """Return the account; the users of an account are indented below it."""
+    account = row.account or "(null)"
+    return f" {account}" if row.user else account
+
+
+COLUMNS = (
+    TableColumn("Account", _account, least=LEAST_TEXT),
+    TableColumn("User", lambda row: row.user, least=LEAST_TEXT),
+    TableColumn("RawShares", lambda row: str(row.shares)),
+    TableColumn("NormShares", lambda row: f"{row.part:.6f}", is_minor=True),
+    TableColumn("RawUsage", lambda row: str(round(row.seconds)), is_minor=True),
+    TableColumn("EffectvUsage", lambda row: f"{row.used:.6f}", is_minor=True),
+    TableColumn("FairShare", lambda row: f"{row.factor:.6f}"),
+)
 
 
 @listed(SHARE, epilog="fgshare --all")
@@ -33,30 +50,16 @@ def fgshare(options: ShareOptions) -> int:
     if options.as_json:
         write(display.document(shares=to_builtins(rows), half_life=answer.half_life))
     else:
-        write(_text([_cells(row) for row in rows], options))
+        write(_text(rows, options))
     return Exit.DONE
 
 
-def _cells(row: protocol.ShareInfo) -> list[str]:
-    """Return a row; the users of an account are indented below it."""
-    account = row.account or "(null)"
-    return [
-        f" {account}" if row.user else account,
-        row.user,
-        str(row.shares),
-        f"{row.part:.6f}",
-        str(round(row.seconds)),
-        f"{row.used:.6f}",
-        f"{row.factor:.6f}",
-    ]
-
-
-def _text(rows: list[list[str]], options: ShareOptions) -> str:
+def _text(rows: Sequence[protocol.ShareInfo], options: ShareOptions) -> str:
+    header = not options.noheader
     if not (options.parsable or options.parsable2):
-        return listing(_HEADINGS, rows, header=not options.noheader, cut=_HEADINGS[:2], minor=_MINOR)
-    lines = [*([] if options.noheader else [list(_HEADINGS)]), *rows]
-    end = "|" if options.parsable else ""
-    return "".join("|".join(cells) + f"{end}\n" for cells in lines)
+        return listing(COLUMNS, rows, header=header)
+    delimited = Delimited("|", options.parsable)
+    return "".join(f"{line}\n" for line in delimited.lines(rows, COLUMNS, header=header))
 
 
 def main() -> None:

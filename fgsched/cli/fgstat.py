@@ -1,9 +1,9 @@
 """fgstat: show what running jobs use now, as sstat does."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
@@ -13,7 +13,6 @@ from fgsched.cli.command import run, warn, write
 from fgsched.cli.listedoptions import listed
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
-from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
 from fgsched.domain.times import format_elapsed
 from fgsched.domain.units import format_indices
@@ -21,30 +20,73 @@ from fgsched.protocol import JobInfo
 from fgsched.system.process import TreeUse, use_of
 from fgsched.views import choices, display
 from fgsched.views import job as view
+from fgsched.views.job import Value
+from fgsched.views.listing import LEAST_TEXT, TableColumn
 from fgsched.views.table import USE, UseOptions
 
-_ASKED = (
-    *("id", "array", "task", "tasks", "name", "user", "uid", "state", "elapsed", "indices", "memory"),
-    *("usage", "now", "allocated"),
-)
-_HEADINGS = (
-    "JOBID",
-    "NAME",
-    "USER",
-    "GPU",
-    "MEM",
-    "PEAK",
-    "LIMIT",
-    "SM%",
-    "AVG%",
-    "ENERGY",
-    "CPU",
-    "RSS",
-    "TIME",
-)
-_MINOR = ("USER", "PEAK", "AVG%", "ENERGY", "CPU", "RSS")  # a narrow window leaves them out
 _UNKNOWN = "-"
 _STATES = (JobState.RUNNING, JobState.SUSPENDED)
+
+
+class JobUseRow(NamedTuple):
+    """A running job, and the use of its processes; None: the job of another user."""
+
+    job: JobInfo
+    use: TreeUse | None
+
+
+def _of_job(value: Value, form: Callable[[Any], str]) -> Callable[[JobUseRow], str]:
+    """Return the text of a value of the job."""
+
+    def text(row: JobUseRow) -> str:
+        shown = value(row.job)
+        return _UNKNOWN if shown is None else form(shown)
+
+    return text
+
+
+def _of_use(value: Callable[[TreeUse], float], form: Callable[[Any], str]) -> Callable[[JobUseRow], str]:
+    """Return the text of a value of the processes."""
+    return lambda row: _UNKNOWN if row.use is None else form(value(row.use))
+
+
+def _size(size: int) -> str:
+    return f"{size >> 20}M"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0f}"
+
+
+COLUMNS = (
+    TableColumn("JOBID", lambda row: view.label(row.job)),
+    TableColumn("NAME", lambda row: row.job.name[:16], least=LEAST_TEXT),
+    TableColumn("USER", lambda row: row.job.user, least=LEAST_TEXT, is_minor=True),
+    TableColumn("GPU", lambda row: format_indices(row.job.indices) or _UNKNOWN),
+    TableColumn("MEM", _of_job(view.memory_now, _size)),
+    TableColumn("PEAK", _of_job(view.sampled_memory, _size), is_minor=True),
+    TableColumn("LIMIT", _of_job(view.present_memory_limit, _size)),
+    TableColumn("SM%", _of_job(view.busy_now, _percent)),
+    TableColumn("AVG%", _of_job(view.gpu_util, _percent), is_minor=True),
+    TableColumn("ENERGY", _of_job(view.energy, lambda joules: f"{joules / 1000:.1f}kJ"), is_minor=True),
+    TableColumn("CPU", _of_use(lambda use: use.cpu_seconds, format_elapsed), is_minor=True),
+    TableColumn("RSS", _of_use(lambda use: use.rss, _size), is_minor=True),
+    TableColumn("TIME", lambda row: format_elapsed(row.job.elapsed)),
+)
+_FIELDS = view.attributes(
+    view.label,
+    view.memory_now,
+    view.sampled_memory,
+    view.present_memory_limit,
+    view.busy_now,
+    view.gpu_util,
+    view.energy,
+    "name",
+    "user",
+    "uid",
+    "state",
+    "elapsed",
+)
 
 
 @listed(USE, epilog="fgstat 1207", operands="[JOB]...")
@@ -53,7 +95,7 @@ def fgstat(options: UseOptions, operands: Sequence[str]) -> int:
     ids = _ids(options, operands, os.environ)
     where = protocol.Where(id=ids or None, state=_STATES)
     with Client(find_places()) as client:
-        found = client.call(protocol.ListQueue(fields=_ASKED, where=where)).jobs
+        found = client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs
         all_users = bool(ids) or options.allusers or os.geteuid() == 0
         jobs = [job for job in found if all_users or job.uid == os.geteuid()]
         uses = {job.id: _use(client, job) for job in jobs}
@@ -61,11 +103,8 @@ def fgstat(options: UseOptions, operands: Sequence[str]) -> int:
     if options.as_json:
         write(display.document(jobs=[_document(job, uses[job.id]) for job in jobs]))
     elif not is_missing:
-        rows = [_row(job, uses[job.id]) for job in jobs]
-        table = terminal.listing(
-            _HEADINGS, rows, header=not options.noheader, cut=("NAME", "USER"), minor=_MINOR
-        )
-        write(table)
+        rows = [JobUseRow(job, uses[job.id]) for job in jobs]
+        write(terminal.listing(COLUMNS, rows, header=not options.noheader))
     if is_missing:
         warn("fgstat", f"no running job: {choices.spelled(ids)}", "fgacct shows jobs that have ended.")
         return Exit.NO_SUCH_JOB
@@ -90,39 +129,6 @@ def _use(client: Client, job: JobInfo) -> TreeUse | None:
     return None
 
 
-def _row(job: JobInfo, use: TreeUse | None) -> Sequence[str]:
-    now, peak, energy = job.now, view.sampled_peak(job.usage), view.energy(job)
-    return (
-        view.label(job),
-        job.name[:16],
-        job.user,
-        format_indices(job.indices) or _UNKNOWN,
-        _size(max(one.memory for one in now)) if now else _UNKNOWN,
-        _UNKNOWN if peak is None else _size(peak),
-        _size(job.memory) if job.memory and job.indices else _UNKNOWN,
-        _percent(_busy(job)),
-        _percent(view.gpu_util(job)),
-        _UNKNOWN if energy is None else f"{energy / 1000:.1f}kJ",
-        _UNKNOWN if use is None else format_elapsed(use.cpu_seconds),
-        _UNKNOWN if use is None else _size(use.rss),
-        format_elapsed(job.elapsed),
-    )
-
-
-def _busy(job: JobInfo) -> float | None:
-    """Return the compute time used of each GPU in the last look, in percent; None: not measured."""
-    known = [one.busy for one in job.now if one.busy is not None]
-    return 100 * sum(known) / len(known) / WHOLE if known else None
-
-
-def _size(size: int) -> str:
-    return f"{size >> 20}M"
-
-
-def _percent(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{value:.0f}"
-
-
 def _document(job: JobInfo, use: TreeUse | None) -> dict[str, Any]:
     return {
         "job_id": job.id,
@@ -131,11 +137,11 @@ def _document(job: JobInfo, use: TreeUse | None) -> dict[str, Any]:
         "state": job.state.value,
         "elapsed": job.elapsed,
         "gpus": [
-            {"gpu": one.gpu, "memory": one.memory, "util": None if one.busy is None else one.busy / 100}
-            for one in job.now
+            {"gpu": part.gpu, "memory": part.memory, "util": None if part.busy is None else part.busy / 100}
+            for part in job.now
         ],
-        "gpu_mem_limit": job.memory if job.indices else None,
-        "max_gpu_mem": view.sampled_peak(job.usage),
+        "gpu_mem_limit": view.present_memory_limit(job),
+        "max_gpu_mem": view.sampled_memory(job),
         "ave_gpu_util": view.gpu_util(job),
         "energy_j": view.energy(job),
         "usage": to_builtins(job.usage),

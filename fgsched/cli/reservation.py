@@ -32,6 +32,7 @@ from fgsched.protocol import (
     UpdateReservation,
 )
 from fgsched.views.display import host_name, shown_time
+from fgsched.views.listing import TableColumn
 
 Record = dict[str, Any]
 _Entry = TypeVar("_Entry")  # of the name service
@@ -243,8 +244,8 @@ def record(info: ReservationInfo) -> dict[str, Any]:
     }
 
 
-def _flags_of(one: Reservation) -> list[str]:
-    return ["maint"] if one.is_maintenance else []
+def _flags_of(reservation: Reservation) -> list[str]:
+    return ["maint"] if reservation.is_maintenance else []
 
 
 def lines(info: ReservationInfo) -> list[list[tuple[str, object]]]:
@@ -253,15 +254,15 @@ def lines(info: ReservationInfo) -> list[list[tuple[str, object]]]:
     return [
         [("ReservationName", reservation.name), ("State", _state(info))],
         [("StartTime", shown_time(reservation.start)), ("EndTime", shown_time(reservation.end))],
-        [("Duration", format_runtime(reservation.end - reservation.start))],
+        [("Duration", _duration(info))],
         [
             ("Users", ",".join(reservation.access.users) or "(null)"),
             ("Groups", ",".join(reservation.access.groups) or "(null)"),
             ("Accounts", ",".join(reservation.access.accounts) or "(null)"),
         ],
         [
-            ("GpuIdx", format_indices(hold.gpu for hold in reservation.holds)),
-            ("GpuFraction", format_share(sum(hold.share for hold in reservation.holds))),
+            ("GpuIdx", _gpu_indices(info)),
+            ("GpuFraction", _gpu_share(info)),
             ("GpuMem", ",".join(dict.fromkeys(format_mebibytes(hold.memory) for hold in reservation.holds))),
         ],
         [("Flags", ",".join(_flags_of(reservation)).upper() or "(null)"), ("CreatedBy", reservation.by)],
@@ -273,21 +274,33 @@ def _state(info: ReservationInfo) -> str:
     return "ACTIVE" if info.is_active else "INACTIVE"
 
 
-HEADINGS = "RESV_NAME STATE START_TIME END_TIME DURATION GPUS GPUIDX USERS"
+def _gpu_share(info: ReservationInfo) -> str:
+    return format_share(sum(hold.share for hold in info.reservation.holds))
 
 
-def row(info: ReservationInfo) -> list[str]:
-    """Return a row of fginfo's table."""
-    reservation = info.reservation
-    whose = [*reservation.access.users, *(f"@{name}" for name in reservation.access.groups)]
-    whose += [f"account:{name}" for name in reservation.access.accounts]
-    return [
-        reservation.name,
-        _state(info),
-        shown_time(reservation.start),
-        shown_time(reservation.end),
-        format_runtime(reservation.end - reservation.start),
-        format_share(sum(hold.share for hold in reservation.holds)),
-        format_indices(hold.gpu for hold in reservation.holds) or "-",
-        ",".join(whose) or ",".join(_flags_of(reservation)) or "-",
-    ]
+def _gpu_indices(info: ReservationInfo) -> str:
+    return format_indices(hold.gpu for hold in info.reservation.holds)
+
+
+def _members(info: ReservationInfo) -> str:
+    """Return the users, groups and accounts of a reservation, or its flags."""
+    access = info.reservation.access
+    accounts = [f"account:{name}" for name in access.accounts]
+    members = [*access.users, *(f"@{name}" for name in access.groups), *accounts]
+    return ",".join(members or _flags_of(info.reservation)) or "-"
+
+
+def _duration(info: ReservationInfo) -> str:
+    return format_runtime(info.reservation.end - info.reservation.start)
+
+
+COLUMNS = (  # of fginfo
+    TableColumn("RESV_NAME", lambda info: info.reservation.name),
+    TableColumn("STATE", _state),
+    TableColumn("START_TIME", lambda info: shown_time(info.reservation.start)),
+    TableColumn("END_TIME", lambda info: shown_time(info.reservation.end)),
+    TableColumn("DURATION", _duration),
+    TableColumn("GPUS", _gpu_share),
+    TableColumn("GPUIDX", lambda info: _gpu_indices(info) or "-"),
+    TableColumn("USERS", _members),
+)

@@ -4,16 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import to_builtins
-from msgspec.structs import asdict
 
 from fgsched import protocol
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import MigInstance
 from fgsched.domain.states import JobState
-from fgsched.domain.units import format_mebibytes, format_share, parse_indices
-from fgsched.views import choices, display, documents, layouts
-from fgsched.views.display import shown_time
+from fgsched.domain.text import shown
+from fgsched.domain.units import parse_indices
+from fgsched.views import choices, display, documents, host, layouts
+from fgsched.views.host import HostPartition
 from fgsched.views.layouts import Group
 
 
@@ -53,10 +52,16 @@ def _gpus(client: Client, words: Sequence[str]) -> list[protocol.GpuInfo]:
     return [gpus[index] for index in wanted]
 
 
-def _partitions(client: Client, words: Sequence[str]) -> list[Any]:
-    from fgsched.cli.showpartition import partitions
-
-    return list(partitions(client, words))
+def _partitions(client: Client, words: Sequence[str]) -> list[HostPartition]:
+    """Return the named partitions, or all. Raises Refused for a name that no partition has."""
+    partitions = {info.partition.name: info for info in client.call(protocol.ListPartitions()).partitions}
+    for word in words:
+        if word not in partitions:
+            raise Refused(
+                f"invalid partition name specified: {shown(word)}", f"This host has {', '.join(partitions)}."
+            )
+    answer = client.call(protocol.ListGpus())
+    return [HostPartition(partitions[name], answer) for name in dict.fromkeys(words or partitions)]
 
 
 def _reservations(client: Client, words: Sequence[str]) -> list[protocol.ReservationInfo]:
@@ -82,52 +87,6 @@ ASKED: dict[str, Callable[[Client, Sequence[str]], Sequence[Any]]] = {
 # -- how to say it ----------------------------------------------------------------------------------
 
 
-def _time(epoch: float | None) -> str:
-    return shown_time(epoch, unknown="Unknown")
-
-
-def _gpu(found: protocol.GpuInfo) -> Group:
-    gpu, seen = found.gpu, found.seen
-    sizes = {
-        **{"Total": gpu.total, "Reserved": gpu.reserved, "Headroom": gpu.headroom, "Usable": found.usable},
-        **{"Free": found.free_memory, "External": found.external},
-    }
-    return [
-        [("Gpu", gpu.index), ("Model", gpu.model), ("State", gpu.state.value)],
-        [("Uuid", gpu.uuid), ("Pci", gpu.pci or "Unknown")],
-        _instance(gpu.mig) if gpu.mig else [],
-        [
-            ("Fraction", format_share(gpu.capacity - found.free_share)),
-            ("FreeFraction", format_share(found.free_share)),
-        ],
-        [("Oversubscribe", format_share(gpu.capacity))] if gpu.is_oversubscribed else [],
-        [(name, format_mebibytes(size)) for name, size in sizes.items()],
-        [
-            ("Used", _or_unknown(seen.used if seen else None, format_mebibytes)),
-            ("Util", _or_unknown(seen.utilisation if seen else None)),
-        ],
-        [
-            ("Temp", _or_unknown(seen.temperature if seen else None)),
-            ("Jobs", ",".join(str(job) for job in found.jobs)),
-        ],
-        [("Note", gpu.note), ("Since", _time(gpu.noted_at))] if gpu.note else [],
-    ]
-
-
-def _instance(place: MigInstance) -> list[tuple[str, object]]:
-    return [("Profile", place.profile), ("Card", place.gpu), ("CardUuid", place.parent)]
-
-
-def _or_unknown(value: int | None, form: Callable[[int], str] = str) -> str:
-    return "Unknown" if value is None else form(value)
-
-
-def _partition(found: Any) -> Group:
-    from fgsched.cli.showpartition import lines
-
-    return lines(found)
-
-
 def _reservation(found: protocol.ReservationInfo) -> Group:
     from fgsched.cli.reservation import lines
 
@@ -151,8 +110,8 @@ def _settings(about: protocol.About) -> Group:
 
 GROUPS: dict[str, Callable[[Any], Group]] = {
     "job": layouts.of_fgctl,
-    "gpu": _gpu,
-    "partition": _partition,
+    "gpu": host.gpu_lines,
+    "partition": host.partition_lines,
     "reservation": _reservation,
     "config": _settings,
 }
@@ -164,17 +123,6 @@ def _job_document(job: protocol.JobInfo) -> dict[str, Any]:
     return documents.record(documents.keys_of("fgctl"), job)
 
 
-def _gpu_document(found: protocol.GpuInfo) -> dict[str, Any]:
-    own = {name: value for name, value in asdict(found).items() if name != "gpu"}
-    return {**to_builtins(asdict(found.gpu)), **to_builtins(own)}
-
-
-def _partition_document(found: Any) -> dict[str, Any]:
-    from fgsched.cli.showpartition import record
-
-    return record(found)
-
-
 def _reservation_document(found: protocol.ReservationInfo) -> dict[str, Any]:
     from fgsched.cli.reservation import record
 
@@ -183,8 +131,8 @@ def _reservation_document(found: protocol.ReservationInfo) -> dict[str, Any]:
 
 DOCUMENTS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "job": _job_document,
-    "gpu": _gpu_document,
-    "partition": _partition_document,
+    "gpu": host.gpu_document,
+    "partition": host.partition_document,
     "reservation": _reservation_document,
     "config": to_builtins,
 }

@@ -3,7 +3,8 @@
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -16,7 +17,6 @@ from fgsched.views.listing import Format, TableColumn
 _MARK = "+"  # the end of a cell that is cut
 RED, YELLOW, BLUE, DIM = "31", "33", "94", "2"
 _NUMBER = re.compile(r"-|\d[\d.:/,%-]*([kMGT]?[BJ]?|C)(/[\d-]+[MG]?)*")  # also several in one cell
-_LEAST_TEXT = 6  # columns that a text is cut to, before minor columns are left out
 _LEAST_REASON = 21  # columns of a text of any length
 _LEAST = 4  # columns that a cell is cut to if nothing else helps
 _STATES = {
@@ -150,27 +150,21 @@ def fitted(
     return table(heads, rows, width(), header=header)
 
 
-def listing(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    header: bool = True,
-    cut: Collection[str] = (),
-    minor: Collection[str] = (),
-) -> str:
+def listing(columns: Sequence[TableColumn], rows: Iterable[Any], *, header: bool = True) -> str:
     """Return a table: fitted to the window of a terminal, and whole for a program that reads it.
 
-    Columns of numbers are aligned at the right. A narrow window cuts the columns `cut`, and then leaves out
-    the columns `minor`.
+    Columns of numbers are aligned at the right. A narrow window cuts the columns with a least width, and then
+    leaves out the minor ones.
     """
+    texts = [[column.cell(row) for column in columns] for row in rows]
     if not is_terminal():
-        return text_table(headings, rows, header=header)
-    numeric = [all(_NUMBER.fullmatch(row[at]) for row in rows) and bool(rows) for at in range(len(headings))]
+        return text_table([column.heading for column in columns], texts, header=header)
+    numeric = [bool(texts) and all(map(_NUMBER.fullmatch, cells)) for cells in zip(*texts, strict=True)]
     heads = [
-        Head(text, right=is_number, least=_LEAST_TEXT if text in cut else 0, minor=text in minor)
-        for text, is_number in zip(headings, numeric, strict=True)
+        Head(column.heading, right=is_number, least=column.least, minor=column.is_minor)
+        for column, is_number in zip(columns, numeric or [False] * len(columns), strict=True)
     ]
-    lines = table(heads, [[Cell(text) for text in row] for row in rows], width(), header=header)
+    lines = table(heads, [[Cell(text) for text in row] for row in texts], width(), header=header)
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -17,6 +17,7 @@ from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.inputs import with_variables
 from fgsched.slurm.phrases import in_slurms_words
 from fgsched.slurm.step import StepRefused
+from fgsched.views.display import SLURM_VERSION
 
 OWN = {  # answered here, in Slurm's layout
     "sacctmgr": "fgsched.slurm.sacctmgr",
@@ -98,7 +99,7 @@ def main() -> None:
 def _is_described(name: str, words: Sequence[str]) -> bool:
     """Print version, usage, options or completions if the line asks for them; otherwise return False."""
     if words[:1] in (["-V"], ["--version"]):
-        scontrol.write(f"slurm-wlm {scontrol.VERSION}\n")
+        scontrol.write(f"slurm-wlm {SLURM_VERSION}\n")
         return True
     if words[:1] not in (["--usage"], ["--help"]) and f"_{name.upper()}_COMPLETE" not in os.environ:
         return False

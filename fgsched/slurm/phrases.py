@@ -1,9 +1,6 @@
-"""Say in Slurm's words why a submission was refused, and whether GPUs are shared: programs compare them."""
+"""Say in Slurm's words why a submission was refused: programs compare them."""
 
 import re
-from collections.abc import Iterable
-
-from fgsched.domain.job import WHOLE, Gpu
 
 _PHRASES = (
     (r"invalid account: .*|\S+ may not charge account .*|.* is not for account .*",
@@ -21,9 +18,3 @@ def in_slurms_words(cause: str) -> str:
         if re.fullmatch(pattern, reason):
             return f"{before}{colon}{phrase}"
     return cause
-
-
-def oversubscribed(gpus: Iterable[Gpu]) -> str:
-    """Return FORCE and the largest factor, rounded up, if the site oversubscribes GPUs; else NO."""
-    most = max((gpu.capacity for gpu in gpus), default=WHOLE)
-    return f"FORCE:{-(-most // WHOLE)}" if most > WHOLE else "NO"

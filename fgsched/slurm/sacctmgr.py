@@ -10,7 +10,7 @@ from fgsched.client import Client, find_places
 from fgsched.domain.policy import Limits, Qos
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, parse
-from fgsched.views.display import host_name
+from fgsched.views.display import SLURM_VERSION, host_name
 from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn
 
@@ -156,7 +156,7 @@ def answer(words: Sequence[str]) -> str:
     found, rest = parse(KNOWN, words, permute=True)
     given = dict(found)
     if "version" in given or rest[:1] == ["version"]:
-        return "slurm-wlm 22.05.8\n"
+        return f"slurm-wlm {SLURM_VERSION}\n"
     verb = rest[0].lower() if rest else ""
     if verb in _CHANGES:
         raise BadLine("error: accounts are tables of fgsched.toml: [accounts.NAME], [users.NAME], [qos.NAME]")

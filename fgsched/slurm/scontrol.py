@@ -1,18 +1,16 @@
 """Answer the requests of scontrol that fgctl does not have: host lists, nodes, configuration."""
 
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fgsched import protocol
 from fgsched.cli.command import output
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import NoSuchJob, Refused, StorageError
-from fgsched.domain.job import GpuState
 from fgsched.lifecycle import arrays
 from fgsched.slurm.getopt import BadLine, parse
-from fgsched.views import gres, layouts
-from fgsched.views.display import host_name
+from fgsched.views import documents, host, layouts
+from fgsched.views.display import SLURM_VERSION, host_name
 from fgsched.views.getopt import known_of
 
 _MOST = 65_536  # hosts of one range
@@ -23,7 +21,6 @@ _KNOWN = known_of(
 )
 _OF_JOBS = ("hold", "release", "requeue", "requeuehold", "suspend", "resume", "top", "uhold", "wait_job")
 _NONE = ("licenses", "topology", "burstbuffer", "dwstat", "federation", "frontend")
-VERSION = "22.05.8"  # of the Slurm whose answers these are
 
 
 def expand(text: str) -> list[str]:
@@ -88,7 +85,7 @@ def answer(words: Sequence[str], environ: Mapping[str, str]) -> str | None:
         case ["show", what]:
             return _shown(what, rest, dict(found), environ)
         case ["version"]:
-            return f"slurm-wlm {VERSION}\n"
+            return f"slurm-wlm {SLURM_VERSION}\n"
         case ["ping"]:
             with Client(find_places()) as client:
                 client.call(protocol.Ping())
@@ -149,21 +146,20 @@ def _nodes(named: Sequence[str], given: Mapping[str, str]) -> str:
     for name in expand(",".join(named)):
         if name.partition(".")[0] not in (host_name(), "ALL"):
             raise BadLine(f"Node {name} not found", prefix="")
-    if "json" in given:
-        from fgsched.cli import slurmdocuments as documents
+    with Client(find_places()) as client:
+        answer = client.call(protocol.ListGpus())
+        if "json" in given:
+            return host.slurm_nodes(answer, client.call(protocol.ListPartitions()).partitions)
+    return _text([host.scontrol_node(answer)], given)
 
-        with Client(find_places()) as client:
-            return documents.nodes(
-                client.call(protocol.ListGpus()), client.call(protocol.ListPartitions()).partitions
-            )
-    text = _node()
-    return " ".join(text.split()) + "\n" if "oneliner" in given else text
+
+def _text(groups: Iterable[layouts.Group], given: Mapping[str, str]) -> str:
+    return layouts.text(groups, oneliner="oneliner" in given, between=" ")
 
 
 def _jobs(named: Sequence[str], given: Mapping[str, str]) -> str:
     """Return jobs in Slurm's layout. Raises BadLine: a job does not exist."""
     from fgsched.cli import show
-    from fgsched.cli import slurmdocuments as documents
 
     with Client(find_places()) as client:
         try:
@@ -171,11 +167,10 @@ def _jobs(named: Sequence[str], given: Mapping[str, str]) -> str:
         except NoSuchJob:
             raise BadLine("slurm_load_jobs error: Invalid job id specified", prefix="") from None
     if "json" in given:
-        return documents.jobs(jobs)
+        return documents.squeue_document(jobs)
     if not jobs:
         return "No jobs in the system\n"
-    shown = [layouts.of_scontrol(job, details="details" in given) for job in jobs]
-    return layouts.text(shown, oneliner="oneliner" in given, between=" ")
+    return _text([layouts.of_scontrol(job, details="details" in given) for job in jobs], given)
 
 
 def _steps(named: Sequence[str], given: Mapping[str, str]) -> str:
@@ -186,18 +181,16 @@ def _steps(named: Sequence[str], given: Mapping[str, str]) -> str:
 
 def _partitions(named: Sequence[str], given: Mapping[str, str]) -> str:
     """Return partitions in Slurm's layout. Raises BadLine: a partition does not exist."""
-    from fgsched.cli import slurmdocuments as documents
-    from fgsched.cli.showpartition import partitions
-    from fgsched.slurm.partitions import partition
+    from fgsched.cli import show
 
     with Client(find_places()) as client:
         try:
-            shown_partitions = partitions(client, named)
+            shown_partitions = show.ASKED["partition"](client, named)
         except Refused:
             raise BadLine(f"Partition {named[0]} not found", prefix="") from None
     if "json" in given:
-        return documents.partitions(shown_partitions)
-    return layouts.text(map(partition, shown_partitions), oneliner="oneliner" in given, between=" ")
+        return host.slurm_partitions(shown_partitions)
+    return _text(map(host.scontrol_partition, shown_partitions), given)
 
 
 def arguments(words: Sequence[str]) -> list[str]:
@@ -237,35 +230,11 @@ def _config() -> str:
         "PriorityType": "priority/multifactor",
         "SchedulerType": "sched/backfill",
         "SelectType": "select/cons_tres",
-        "SLURM_VERSION": VERSION,
+        "SLURM_VERSION": SLURM_VERSION,
         "SlurmctldHost[0]": host_name(),
     }
     lines = [f"{key:<23} = {value}\n" for key, value in values.items()]
     return "".join(["Configuration data of fgsched in Slurm's keys\n", *lines])
-
-
-def _node() -> str:
-    """Return the host as a node, in Slurm's layout."""
-    with Client(find_places()) as client:
-        host = client.call(protocol.ListGpus())
-    name, used = host_name(), host.cpus.total - host.cpus.free
-    state = "IDLE" if not used else "ALLOCATED" if not host.cpus.free else "MIXED"
-    if host.gpus and all(gpu.gpu.state is not GpuState.OK for gpu in host.gpus):
-        state += "+DRAIN"
-    total, free = host.memory.total >> 20, host.memory.free >> 20
-    gpus = gres.plain(gpu.gpu for gpu in host.gpus) or "(null)"
-    tres = f"cpu={host.cpus.total},mem={total}M,billing={host.cpus.total}"
-    tres += f",gres/gpu={len(host.gpus)}" if host.gpus else ""
-    return (
-        f"NodeName={name} Arch={os.uname().machine} CoresPerSocket=1\n"
-        f"   CPUAlloc={used} CPUEfctv={host.cpus.total} CPUTot={host.cpus.total}\n"
-        f"   Gres={gpus}\n"
-        f"   NodeAddr={name} NodeHostName={name} Version={VERSION}\n"
-        f"   RealMemory={total} AllocMem={total - free} FreeMem={free} Sockets={host.cpus.total} Boards=1\n"
-        f"   State={state} ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A\n"
-        f"   CfgTRES={tres}\n"
-        f"   AllocTRES=cpu={used},mem={total - free}M\n\n"
-    )
 
 
 def write(text: str) -> None:

@@ -4,19 +4,17 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from fgsched import protocol
 from fgsched.client import Client, find_places
-from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.slurm.inputs import of_sinfo
-from fgsched.slurm.phrases import oversubscribed
-from fgsched.views.display import host_name, shown_time
+from fgsched.views import host
+from fgsched.views.display import SLURM_VERSION, host_name, shown_time
 from fgsched.views.getopt import known_of
-from fgsched.views.gres import typed
+from fgsched.views.host import HostPartition
 from fgsched.views.listing import Format, LinePiece, TableColumn, by_letters, by_name
 
 KNOWN = known_of(
@@ -37,14 +35,6 @@ _FORMATS = {  # option -> format
     "list-reasons": "%20E %9u %19H %N",
     "list-reasons long": "%20E %12U %19H %6t %N",
 }
-_STATES = {
-    "idle": "idle",
-    "mix": "mixed",
-    "alloc": "allocated",
-    "drain": "drained",
-    "drng": "draining",
-    "down": "down",
-}
 _NAMES_OF_STATES = (  # that -t takes; the host is in few of them
     "all alloc allocated blocked cloud comp completing down drain drained draining drng fail failing future"
     " futr idle maint mix mixed no_respond npc perfctrs planned plnd power_down power_up powered_down"
@@ -52,74 +42,52 @@ _NAMES_OF_STATES = (  # that -t takes; the host is in few of them
 )
 
 
-class SinfoRow(NamedTuple):
-    """A partition with the host as its node."""
-
-    info: protocol.PartitionInfo
-    host: protocol.Gpus
-
-    @property
-    def gpus(self) -> list[protocol.GpuInfo]:
-        """The GPUs of the partition."""
-        return [gpu for gpu in self.host.gpus if gpu.gpu.index in self.info.gpus]
-
-    @property
-    def state(self) -> str:
-        """The state of the node in its short form: idle, mix, alloc, drain, drng or down."""
-        gpus, used = self.host.gpus, self.host.cpus.total - self.host.cpus.free
-        if gpus and all(gpu.gpu.state is not GpuState.OK for gpu in gpus):
-            if all(gpu.gpu.state is GpuState.DOWN for gpu in gpus):
-                return "down"
-            return "drng" if used else "drain"
-        if not used and all(gpu.free_share == gpu.gpu.capacity for gpu in gpus):
-            return "idle"
-        return "mix" if self.host.cpus.free and (not gpus or any(gpu.free_share for gpu in gpus)) else "alloc"
-
-
-def _amounts(row: SinfoRow) -> str:
+def _amounts(row: HostPartition) -> str:
     """Return the numbers of allocated, idle, other and all nodes."""
-    busy, idle = row.state in ("mix", "alloc", "drng"), row.state == "idle"
+    state = host.node_state(row.host)
+    busy, idle = state in ("mix", "alloc", "drng"), state == "idle"
     return f"{int(busy)}/{int(idle)}/{int(not busy and not idle)}/1"
 
 
-def _cpus(row: SinfoRow) -> str:
+def _cpus(row: HostPartition) -> str:
     cpus = row.host.cpus
-    return f"{cpus.total - cpus.free}/{cpus.free}/0/{cpus.total}"
+    return f"{host.used_cpus(row.host)}/{cpus.free}/0/{cpus.total}"
 
 
-def _limit(row: SinfoRow) -> str:
-    longest = row.info.partition.most.time
+def _limit(row: HostPartition) -> str:
+    longest = row.partition.most.time
     return format_runtime(longest) if longest else "infinite"
 
 
-def _most_cpus(row: SinfoRow) -> str:
-    return str(row.info.partition.most.cpus or "UNLIMITED")
+def _most_cpus(row: HostPartition) -> str:
+    return str(row.partition.most.cpus or "UNLIMITED")
 
 
-def _default_time(row: SinfoRow) -> str:
-    default = row.info.partition.defaults.time
+def _default_time(row: HostPartition) -> str:
+    default = row.partition.defaults.time
     return format_runtime(default) if default else "n/a"
 
 
-def _gres(row: SinfoRow) -> str:
-    return typed(gpu.gpu for gpu in row.gpus) or "(null)"
+def _gres(row: HostPartition) -> str:
+    return host.gres_by_type(gpu.gpu for gpu in row.gpus) or "(null)"
 
 
-def _gres_used(row: SinfoRow) -> str:
-    used = sum(gpu.gpu.capacity - gpu.free_share for gpu in row.gpus) / WHOLE
-    return f"gpu:{used:g}" if row.gpus else "gpu:0"
+def _reason(row: HostPartition) -> str:
+    noted = host.node_note(row.host)
+    return noted.note if noted else "none"
 
 
-def _reason(row: SinfoRow) -> str:
-    return next((gpu.gpu.note for gpu in row.host.gpus if gpu.gpu.note), "none")
+def _noted(row: HostPartition) -> str:
+    noted = host.node_note(row.host)
+    return shown_time(noted.noted_at if noted else None, unknown="Unknown")
 
 
-def _noted(row: SinfoRow) -> str:
-    at = next((gpu.gpu.noted_at for gpu in row.host.gpus if gpu.gpu.note), None)
-    return shown_time(at, unknown="Unknown")
+def _state(row: HostPartition) -> str:
+    """Return the state of the node in its long form."""
+    return host.long_state(host.node_state(row.host))
 
 
-def _features(row: SinfoRow) -> str:
+def _features(row: HostPartition) -> str:
     return ",".join(dict.fromkeys(gpu.gpu.model.replace(" ", "_") for gpu in row.gpus)) or "(null)"
 
 
@@ -130,17 +98,17 @@ def _load() -> str:
 COLUMNS = (
     TableColumn(
         "PARTITION",
-        lambda row: _name(row) + "*" * row.info.partition.is_default,
+        lambda row: _name(row) + "*" * row.partition.is_default,
         names=("partition",),
         letter="P",
     ),
     TableColumn("PARTITION", lambda row: _name(row), names=("partitionname",), letter="R"),
-    TableColumn("AVAIL", lambda row: row.info.partition.state, names=("available",), letter="a"),
+    TableColumn("AVAIL", lambda row: row.partition.state, names=("available",), letter="a"),
     TableColumn("TIMELIMIT", _limit, names=("time",), letter="l"),
     TableColumn("DEFAULTTIME", _default_time, names=("defaulttime",), letter="L"),
     TableColumn("NODES", lambda row: "1", names=("nodes",), letter="D"),
-    TableColumn("STATE", lambda row: row.state, names=("statecompact",), letter="t"),
-    TableColumn("STATE", lambda row: _STATES[row.state], names=("statelong",), letter="T"),
+    TableColumn("STATE", lambda row: host.node_state(row.host), names=("statecompact",), letter="t"),
+    TableColumn("STATE", _state, names=("statelong",), letter="T"),
     TableColumn("NODELIST", lambda row: host_name(), names=("nodelist",), letter="N"),
     TableColumn("HOSTNAMES", lambda row: host_name(), names=("nodehost",), letter="n"),
     TableColumn("NODE_ADDR", lambda row: host_name(), names=("nodeaddr",), letter="o"),
@@ -152,7 +120,7 @@ COLUMNS = (
     TableColumn("CPUS", lambda row: str(row.host.cpus.total), names=("cpus",), letter="c"),
     TableColumn(
         "MAX_CPUS_PER_NODE",
-        lambda row: str(row.info.partition.most.cpus or "UNLIMITED"),
+        lambda row: str(row.partition.most.cpus or "UNLIMITED"),
         names=("maxcpuspernode",),
         letter="B",
     ),
@@ -164,7 +132,7 @@ COLUMNS = (
     TableColumn("TMP_DISK", lambda row: "0", names=("disk",), letter="d"),
     TableColumn("CPU_LOAD", lambda row: _load(), names=("cpusload",), letter="O"),
     TableColumn("GRES", _gres, names=("gres",), letter="G"),
-    TableColumn("GRES_USED", _gres_used, names=("gresused",)),
+    TableColumn("GRES_USED", lambda row: host.gres_used(row.gpus), names=("gresused",)),
     TableColumn("AVAIL_FEATURES", _features, names=("features",), letter="f"),
     TableColumn("ACTIVE_FEATURES", _features, names=("features_act",), letter="b"),
     TableColumn("REASON", _reason, names=("reason",), letter="E"),
@@ -180,13 +148,13 @@ COLUMNS = (
     TableColumn("TIMESTAMP", _noted, names=("timestamp",), letter="H"),
     TableColumn(
         "GROUPS",
-        lambda row: ",".join(row.info.partition.access.groups) or "all",
+        lambda row: ",".join(row.partition.access.groups) or "all",
         names=("groups",),
         letter="g",
     ),
     TableColumn(
         "OVERSUBS",
-        lambda row: oversubscribed(gpu.gpu for gpu in row.gpus),
+        lambda row: host.oversubscribed(gpu.gpu for gpu in row.gpus),
         names=("oversubscribe",),
         letter="h",
     ),
@@ -197,7 +165,7 @@ COLUMNS = (
     TableColumn("PRIO_JOB_FACTOR", lambda row: "1", names=("priorityjobfactor",), letter="I"),
     TableColumn(
         "PREEMPT_MODE",
-        lambda row: row.info.partition.preempt_rule.mode.upper(),
+        lambda row: row.partition.preempt_rule.mode.upper(),
         names=("preemptmode",),
         letter="M",
     ),
@@ -206,14 +174,14 @@ COLUMNS = (
     TableColumn("THREADS", lambda row: "1", names=("threads",), letter="Z"),
     TableColumn("S:C:T", lambda row: f"{row.host.cpus.total}:1:1", names=("socketcorethread",), letter="z"),
     TableColumn("WEIGHT", lambda row: "1", names=("weight",), letter="w"),
-    TableColumn("VERSION", lambda row: "22.05.8", names=("version",), letter="v"),
+    TableColumn("VERSION", lambda row: SLURM_VERSION, names=("version",), letter="v"),
     TableColumn("CLUSTER", lambda row: "fgsched", names=("cluster",), letter="V"),
     TableColumn("RESERVATION", lambda row: "", names=("resvname",), letter="i"),
 )
 
 
-def _name(row: SinfoRow) -> str:
-    return row.info.partition.name
+def _name(row: HostPartition) -> str:
+    return row.partition.name
 
 
 def answer(words: Sequence[str]) -> str:
@@ -223,19 +191,17 @@ def answer(words: Sequence[str]) -> str:
     if rest:
         raise BadLine(f"error: Unrecognized option: {rest[0]}")
     if "version" in given:
-        return "slurm-wlm 22.05.8\n"
+        return f"slurm-wlm {SLURM_VERSION}\n"
     form = _format(given)
     _refuse_unknown_states(given.get("states", ""))
     with Client(find_places()) as client:
-        host = client.call(protocol.ListGpus())
+        gpus = client.call(protocol.ListGpus())
         partitions = client.call(protocol.ListPartitions()).partitions
         if "reservation" in given:
             return _reservations(client.call(protocol.ListReservations()).reservations)
-    rows = [row for row in (SinfoRow(info, host) for info in partitions) if _is_wanted(row, given)]
+    rows = [row for row in (HostPartition(info, gpus) for info in partitions) if _is_wanted(row, given)]
     if "json" in given:
-        from fgsched.cli import slurmdocuments as documents
-
-        return documents.nodes(host, partitions)
+        return host.slurm_nodes(gpus, partitions)
     head = f"{time.strftime('%a %b %d %H:%M:%S %Y')}\n" if "long" in given else ""
     heading = [] if "noheader" in given else [form.header()]
     lines = [*heading, *dict.fromkeys(form.lines(rows))]  # of equal lines one, as sinfo groups nodes
@@ -249,7 +215,7 @@ def _refuse_unknown_states(text: str) -> None:
             raise BadLine(f'error: Bad state string: "{clean(name)}"\nStates: {" ".join(known)}')
 
 
-def _is_wanted(row: SinfoRow, given: Mapping[str, str]) -> bool:
+def _is_wanted(row: HostPartition, given: Mapping[str, str]) -> bool:
     partitions = [name for name in given.get("partition", "").split(",") if name]
     states = [name.lower() for name in given.get("states", "").split(",") if name]
     nodes = given.get("nodes", "")
@@ -257,7 +223,7 @@ def _is_wanted(row: SinfoRow, given: Mapping[str, str]) -> bool:
         return False
     return (
         (not partitions or _name(row) in partitions)
-        and (not states or "all" in states or any(_STATES[row.state].startswith(name[:4]) for name in states))
+        and (not states or "all" in states or any(_state(row).startswith(name[:4]) for name in states))
         and (not nodes or host_name() in nodes.split(","))
     )
 

@@ -11,6 +11,7 @@ from fgsched.domain.times import DAY, HOUR, parse_time
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import job as view
+from fgsched.views.display import SLURM_VERSION
 from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn
 
@@ -102,7 +103,7 @@ def answer(words: Sequence[str]) -> str:
     found, rest = parse(KNOWN, words, permute=True)
     given = dict(found)
     if "version" in given:
-        return "slurm-wlm 22.05.8\n"
+        return f"slurm-wlm {SLURM_VERSION}\n"
     if len(rest) < 2:  # the kind and its report
         raise BadLine("error: give a report, such as: cluster utilization start=2026-01-01")
     kind = _kind(rest[0].lower(), rest[1].lower())

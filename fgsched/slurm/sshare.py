@@ -8,6 +8,7 @@ from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import parse
+from fgsched.views.display import SLURM_VERSION
 from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn
 
@@ -45,7 +46,7 @@ def answer(words: Sequence[str]) -> str:
     found, _ = parse(KNOWN, words, permute=True)
     given = dict(found)
     if "version" in given:
-        return "slurm-wlm 22.05.8\n"
+        return f"slurm-wlm {SLURM_VERSION}\n"
     if "helpformat" in given:
         return "".join(f"{field.heading}\n" for field in FIELDS)
     with Client(find_places()) as client:

@@ -13,7 +13,7 @@ from fgsched.slurm.getopt import BadLine, parse
 from fgsched.system.process import TreeUse, descendants, use_of
 from fgsched.views import choices
 from fgsched.views import job as view
-from fgsched.views.display import host_name
+from fgsched.views.display import SLURM_VERSION, host_name
 from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn
 
@@ -102,7 +102,7 @@ def answer(words: Sequence[str]) -> str:
     found, rest = parse(KNOWN, words, permute=True)
     given = dict(found)
     if "version" in given:
-        return "slurm-wlm 22.05.8\n"
+        return f"slurm-wlm {SLURM_VERSION}\n"
     if "helpformat" in given:
         return "".join(f"{field.heading}\n" for field in FIELDS)
     named = ",".join(filter(None, [*(value for name, value in found if name == "jobs"), *rest]))

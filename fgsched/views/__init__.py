@@ -8,5 +8,6 @@
 - `documents`: the JSON document of a job, and Slurm's documents
 - `wording`: sentences on why a job does not run
 - `query`, `table`, `choices`: options that choose jobs and columns
-- `display`, `gres`: texts of cells; the GPUs of the host in Slurm's form
+- `host`: GPUs, partitions and the node: values, layouts and documents
+- `display`: texts of cells, and the frame of documents
 """

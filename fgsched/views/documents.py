@@ -9,6 +9,7 @@ from typing import Any
 
 from fgsched.protocol import JobInfo
 from fgsched.views import display
+from fgsched.views.display import SLURM_VERSION
 from fgsched.views.fields import (
     DETAILS,
     JOB,
@@ -72,3 +73,24 @@ def nested(rows: Iterable[JobInfo], keys: Keys, step_keys: Keys, *, with_steps: 
         else:
             jobs[name] = record(keys, row) | ({"steps": []} if with_steps else {})
     return list(jobs.values())
+
+
+def slurm_document(**content: Any) -> str:
+    """Return a document of Slurm's data parser (v0.0.38)."""
+    import json  # only for programs; a table needs none of it
+
+    meta = {
+        "plugin": {"type": "openapi/v0.0.38", "name": "fgsched"},
+        "Slurm": {"version": {"major": "22", "micro": "8", "minor": "05"}, "release": SLURM_VERSION},
+    }
+    return json.dumps({"meta": meta, "errors": [], **content}, indent=2) + "\n"
+
+
+def squeue_document(jobs: Iterable[JobInfo]) -> str:
+    """Return jobs as squeue --json and scontrol show job --json have them."""
+    return slurm_document(jobs=[record(SLURM_QUEUE, job) for job in jobs])
+
+
+def sacct_document(rows: Iterable[JobInfo]) -> str:
+    """Return jobs as sacct --json has them; each object contains its steps."""
+    return slurm_document(jobs=nested(rows, SLURM_ACCOUNTS, SLURM_STEP, with_steps=True))

@@ -354,9 +354,9 @@ class LayoutPair(NamedTuple):
     """One Key=Value pair of a layout."""
 
     key: str
-    value: str | Value  # the name of an attribute, or a derived value
+    value: str | Callable[[Any], Any]  # the name of an attribute of the row, or a function of the row
     text: Callable[[Any], object] = _same
-    condition: str | Value | None = ""  # the pair is shown if this value is there; "": always
+    condition: str | Callable[[Any], Any] | None = ""  # the pair is shown if this value is there; "": always
 
 
 Keys = tuple[JsonKey, ...]
@@ -1037,14 +1037,22 @@ def _nested(names: Sequence[str], outputs: Sequence[str], before: str) -> Keys:
     )
 
 
-def _layout(text: str, output: str) -> Layout:
-    """Return a layout in the form in which it is printed; a word with = is the same for all jobs."""
-    return tuple(tuple(_pair_of(word, output) for word in line.split()) for line in text.strip().splitlines())
+def layout(text: str, pair_of: Callable[[str], LayoutPair]) -> Layout:
+    """Return a layout from its text, which has the form in which it is printed.
+
+    `pair_of` returns the pair of a key. A word with = is the same for all rows.
+    """
+    lines = text.strip().splitlines()
+    return tuple(tuple(_constant_or_pair(word, pair_of) for word in line.split()) for line in lines)
 
 
-def _pair_of(word: str, output: str) -> LayoutPair:
+def _constant_or_pair(word: str, pair_of: Callable[[str], LayoutPair]) -> LayoutPair:
     key, equals, text = word.partition("=")
-    return LayoutPair(key, "id", lambda number: text) if equals else _entry(key, [output])
+    return LayoutPair(key, lambda row: text) if equals else pair_of(key)
+
+
+def _layout(text: str, output: str) -> Layout:
+    return layout(text, lambda key: _entry(key, [output]))
 
 
 COLUMNS = _columns(

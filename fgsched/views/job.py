@@ -33,6 +33,11 @@ def fields_of(value: str | Value) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else _FIELDS.get(value, ())
 
 
+def attributes(*sources: str | Value) -> tuple[str, ...]:
+    """Return the attributes of `JobInfo` that some values read, each once."""
+    return tuple(dict.fromkeys(name for source in sources for name in fields_of(source)))
+
+
 def values() -> dict[str, Value]:
     """Return all derived values by module and name."""
     return {f"{value.__module__}.{value.__qualname__}": value for value in _FIELDS}
@@ -42,7 +47,7 @@ def reads(*sources: str | Value) -> Callable[[_V], _V]:
     """Declare the attributes that a value reads, by name, or as those of other values."""
 
     def declared(value: _V) -> _V:
-        _FIELDS[value] = tuple(dict.fromkeys(name for source in sources for name in fields_of(source)))
+        _FIELDS[value] = attributes(*sources)
         return value
 
     return declared
@@ -365,6 +370,12 @@ def memory_limit(job: JobInfo) -> int | None:
     return job.allocated[0].memory if job.allocated else None
 
 
+@reads("memory", "indices")
+def present_memory_limit(job: JobInfo) -> int | None:
+    """Return the bytes of each GPU that a job holds; None: it holds none, or they are not equal."""
+    return (job.memory or None) if job.indices else None
+
+
 @reads("gpus", "memory")
 def memory_of_gpus(job: JobInfo) -> int | None:
     """Return the bytes of each GPU, present or expected; None: they depend on the GPU."""
@@ -494,6 +505,25 @@ def gpu_peak(job: JobInfo) -> int | None:
 def sampled_peak(usage: JobUsage | None) -> int | None:
     """Return the most bytes on one GPU that samples showed."""
     return usage.peak if usage is not None and usage.sampled else None
+
+
+@reads("usage")
+def sampled_memory(job: JobInfo) -> int | None:
+    """Return the most bytes on one GPU that samples of a job showed."""
+    return sampled_peak(job.usage)
+
+
+@reads("now")
+def memory_now(job: JobInfo) -> int | None:
+    """Return the most bytes on one GPU in the last look."""
+    return max((part.memory for part in job.now), default=None)
+
+
+@reads("now")
+def busy_now(job: JobInfo) -> float | None:
+    """Return the compute time used of each GPU in the last look, in percent; None: it was not measured."""
+    busy = [part.busy for part in job.now if part.busy is not None]
+    return 100 * sum(busy) / len(busy) / WHOLE if busy else None
 
 
 @reads("max_rss")

@@ -4,13 +4,12 @@ A layout is data: lines of pairs (`views/fields.py`). A pair stands in its line 
 a line without pairs is left out.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fgsched.domain.text import clean
 from fgsched.protocol import JobInfo, StateChange
 from fgsched.views.fields import FGCTL, SCONTROL, SCONTROL_DETAILS, Layout, LayoutPair, moment
-from fgsched.views.job import Value
 
 Line = list[tuple[str, object]]
 Group = list[Line]  # the lines of one record
@@ -33,22 +32,22 @@ def _shown(value: object) -> str:
     return "(null)" if value is None else clean(str(value))
 
 
-def lines(layout: Layout, job: JobInfo) -> Group:
-    """Return the lines of a job."""
-    shown = ([_pair(pair, job) for pair in pairs if _is_shown(pair, job)] for pairs in layout)
+def lines(layout: Layout, row: Any) -> Group:
+    """Return the lines of a row."""
+    shown = ([_pair(pair, row) for pair in pairs if _is_shown(pair, row)] for pairs in layout)
     return [line for line in shown if line]
 
 
-def _value_of(value: str | Value, job: JobInfo) -> Any:
-    return getattr(job, value) if isinstance(value, str) else value(job)
+def _value_of(value: str | Callable[[Any], Any], row: Any) -> Any:
+    return getattr(row, value) if isinstance(value, str) else value(row)
 
 
-def _is_shown(pair: LayoutPair, job: JobInfo) -> bool:
-    return not pair.condition or bool(_value_of(pair.condition, job))
+def _is_shown(pair: LayoutPair, row: Any) -> bool:
+    return not pair.condition or bool(_value_of(pair.condition, row))
 
 
-def _pair(pair: LayoutPair, job: JobInfo) -> tuple[str, object]:
-    return pair.key, pair.text(_value_of(pair.value, job))
+def _pair(pair: LayoutPair, row: Any) -> tuple[str, object]:
+    return pair.key, pair.text(_value_of(pair.value, row))
 
 
 def of_fgctl(job: JobInfo) -> Group:

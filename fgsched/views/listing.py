@@ -16,6 +16,7 @@ from fgsched.domain.text import clean, column_width
 from fgsched.views.display import fit
 from fgsched.views.job import fields_of
 
+LEAST_TEXT = 6  # terminal columns that a text is cut to in a narrow window, before minor columns are left out
 _MARK = "+"  # the end of a cell that was cut, in the tables of accounts
 _DEFAULT_WIDTH = 20  # of a column that is named without a width
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would take such a text for a formula

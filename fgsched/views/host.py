@@ -1,0 +1,538 @@
+"""The host as people see it: its GPUs, its partitions, and the host as a node of Slurm.
+
+Each value is computed once, and tables, layouts and documents stand on it. Shares are in ten-thousandths of a
+GPU, memory in bytes, durations in seconds.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import to_builtins
+from msgspec.structs import asdict
+
+from fgsched.domain.job import WHOLE, Gpu, GpuState, Near
+from fgsched.domain.policy import Limits, Partition
+from fgsched.domain.times import format_limit
+from fgsched.domain.units import format_indices, format_mebibytes, format_share
+from fgsched.protocol import GpuInfo, Gpus, PartitionInfo
+from fgsched.views.display import SLURM_VERSION, gpu_number, host_name, time_fields
+from fgsched.views.documents import slurm_document
+from fgsched.views.fields import Layout, LayoutPair, layout, limit, moment
+from fgsched.views.layouts import Group, Line, lines
+
+_OUT = {
+    GpuState.DRAINED: ("drain", "drng"),  # without jobs, with jobs
+    GpuState.SUSPECT: ("suspect", "suspect"),
+    GpuState.DOWN: ("down", "down"),
+}
+_LONG_STATES = {
+    "idle": "idle",
+    "mix": "mixed",
+    "alloc": "allocated",
+    "drain": "drained",
+    "drng": "draining",
+    "down": "down",
+}
+
+
+class HostPartition(NamedTuple):
+    """A partition, and the host that has it."""
+
+    info: PartitionInfo
+    host: Gpus
+
+    @property
+    def partition(self) -> Partition:
+        """The record of the partition."""
+        return self.info.partition
+
+    @property
+    def gpus(self) -> list[GpuInfo]:
+        """The GPUs that its jobs may use."""
+        return [gpu for gpu in self.host.gpus if gpu.gpu.index in self.info.gpus]
+
+
+# -- states and amounts of GPUs ------------------------------------------------------------------------
+
+
+def gpu_state(info: GpuInfo) -> str:
+    """Return the state of a GPU in sinfo's terms for a node: idle, mix, alloc, drain, drng, down, suspect."""
+    if info.gpu.state in _OUT:
+        return _OUT[info.gpu.state][bool(info.jobs)]
+    if not info.jobs and info.kept_as:
+        return info.kept_as
+    return _fullness(info.gpu.capacity - info.free_share, info.free_share)
+
+
+def _fullness(allocated: int, idle: int) -> str:
+    if not allocated:
+        return "idle"
+    return "mix" if idle else "alloc"
+
+
+def gpus_state(gpus: Sequence[GpuInfo]) -> str:
+    """Return the combined state of GPUs, in sinfo's terms for a node."""
+    states = {gpu_state(gpu) for gpu in gpus}
+    if states and states <= {"drain", "drng", "suspect", "down"}:
+        return "down" if states == {"down"} else "drng" if "drng" in states else "drain"
+    allocated, idle, _ = units(gpus)
+    return _fullness(allocated, idle)
+
+
+def units(gpus: Sequence[GpuInfo]) -> tuple[int, int, int]:
+    """Return the shares of these GPUs that are allocated, idle, and out of use."""
+    allocated = sum(gpu.gpu.capacity - gpu.free_share for gpu in gpus)
+    idle = sum(gpu.free_share for gpu in gpus if gpu.gpu.state is GpuState.OK)
+    return allocated, idle, total_units(gpus) - allocated - idle
+
+
+def total_units(gpus: Sequence[GpuInfo]) -> int:
+    """Return the share of these GPUs that jobs may hold."""
+    return sum(gpu.gpu.capacity for gpu in gpus)
+
+
+def amounts(gpus: Sequence[GpuInfo]) -> str:
+    """Return the numbers of allocated, idle, other and all GPUs: 0.25/2.75/1/4."""
+    return "/".join(format_share(share) for share in (*units(gpus), total_units(gpus)))
+
+
+def gres_type(gpu: Gpu) -> str:
+    """Return the type of a GPU, such as h100; of a MIG instance, with its profile: a100_3g.20gb."""
+    model = gpu.model.rpartition(" MIG ")[0] if gpu.mig else gpu.model
+    words = [model, gpu.profile] if gpu.mig else [model]
+    return "_".join(words).lower().replace(" ", "_")
+
+
+def gres_by_type(gpus: Iterable[Gpu]) -> str:
+    """Return the number of GPUs of each type, as in gpu:h100:2,gpu:a100_3g.20gb:1; "" without a GPU."""
+    counts = Counter(map(gres_type, gpus))
+    return ",".join(f"gpu:{name}:{count}" for name, count in counts.items())
+
+
+def gres(gpus: Iterable[Gpu]) -> str:
+    """Return the number of GPUs, by type if some are MIG instances; "" without a GPU."""
+    listed = list(gpus)
+    if any(gpu.mig for gpu in listed):
+        return gres_by_type(listed)
+    return f"gpu:{len(listed)}" if listed else ""
+
+
+def gres_used(gpus: Iterable[GpuInfo]) -> str:
+    """Return the allocated number of GPUs, as in gpu:0.5."""
+    return f"gpu:{sum(gpu.gpu.capacity - gpu.free_share for gpu in gpus) / WHOLE:g}"
+
+
+def oversubscribed(gpus: Iterable[Gpu]) -> str:
+    """Return FORCE and the largest factor, rounded up, if the site oversubscribes GPUs; else NO."""
+    most = max((gpu.capacity for gpu in gpus), default=WHOLE)
+    return f"FORCE:{-(-most // WHOLE)}" if most > WHOLE else "NO"
+
+
+# -- the host as a node --------------------------------------------------------------------------------
+
+
+def used_cpus(host: Gpus) -> int:
+    """Return the number of allocated CPUs."""
+    return host.cpus.total - host.cpus.free
+
+
+def is_out_of_service(host: Gpus) -> bool:
+    """Tell whether the host has GPUs and none takes jobs."""
+    return bool(host.gpus) and all(gpu.gpu.state is not GpuState.OK for gpu in host.gpus)
+
+
+def node_state(host: Gpus) -> str:
+    """Return the state of the node in its short form: idle, mix, alloc, drain, drng or down."""
+    if not is_out_of_service(host):
+        return node_fullness(host)
+    if all(gpu.gpu.state is GpuState.DOWN for gpu in host.gpus):
+        return "down"
+    return "drng" if used_cpus(host) else "drain"
+
+
+def node_fullness(host: Gpus) -> str:
+    """Return idle, mix or alloc: how much of CPUs and GPUs jobs hold."""
+    if not used_cpus(host) and all(gpu.free_share == gpu.gpu.capacity for gpu in host.gpus):
+        return "idle"
+    has_room = host.cpus.free and (not host.gpus or any(gpu.free_share for gpu in host.gpus))
+    return "mix" if has_room else "alloc"
+
+
+def long_state(state: str) -> str:
+    """Return a state of the node in its long form, such as mixed."""
+    return _LONG_STATES[state]
+
+
+def node_note(host: Gpus) -> Gpu | None:
+    """Return the first GPU with a note, which is the reason of the node; None: there is none."""
+    return next((gpu.gpu for gpu in host.gpus if gpu.gpu.note), None)
+
+
+# -- layouts -------------------------------------------------------------------------------------------
+
+
+def _layout(text: str, *pairs: LayoutPair) -> Layout:
+    """Return a layout in the form in which it is printed, from its pairs."""
+    return layout(text, {pair.key: pair for pair in pairs}.__getitem__)
+
+
+def _if_any(key: str, value: Callable[[Any], Any], text: Callable[[Any], object] = str) -> LayoutPair:
+    """Return a pair that is shown if its value is there."""
+    return LayoutPair(key, value, text, value)
+
+
+def _yes(is_so: bool) -> str:
+    return "YES" if is_so else "NO"
+
+
+def _all_or(names: Sequence[str]) -> str:
+    return ",".join(names) or "ALL"
+
+
+def _time_or_none(seconds: int) -> str:
+    return format_limit(seconds) if seconds else "NONE"
+
+
+def _limit_or_none(seconds: int) -> str:
+    return limit(seconds) if seconds else "NONE"
+
+
+def _sizes_or_unlimited(size: int) -> object:
+    return size >> 20 or "UNLIMITED"
+
+
+def _limits(per: str, limits_of: Callable[[Partition], Limits]) -> list[LayoutPair]:
+    """Return the pairs of the limits of a partition, of each user or of each account in it."""
+    return [
+        _if_any(f"MaxRunning{per}", lambda shown: limits_of(shown.partition).running),
+        _if_any(f"MaxPending{per}", lambda shown: limits_of(shown.partition).pending),
+        _if_any(f"MaxGpusRunning{per}", lambda shown: limits_of(shown.partition).share, format_share),
+    ]
+
+
+def _tres(shown: HostPartition) -> str:
+    """Return all resources of a partition."""
+    cpus, gpus = shown.host.cpus.total, len(shown.info.gpus)
+    listed = f",gres/gpu={gpus}" if gpus else ""
+    return f"cpu={cpus},mem={shown.host.memory.total >> 20}M,node=1,billing={cpus}{listed}"
+
+
+_OF_BOTH = (  # fgctl and scontrol
+    LayoutPair("PartitionName", lambda shown: shown.partition.name),
+    LayoutPair("State", lambda shown: shown.partition.state.upper()),
+    LayoutPair("Default", lambda shown: shown.partition.is_default, _yes),
+    LayoutPair("AllowGroups", lambda shown: shown.partition.access.groups, _all_or),
+    LayoutPair("AllowAccounts", lambda shown: shown.partition.access.accounts, _all_or),
+    LayoutPair("GraceTime", lambda shown: shown.partition.preempt_rule.grace),
+    LayoutPair("PreemptMode", lambda shown: shown.partition.preempt_rule.mode.upper()),
+    LayoutPair("Nodes", lambda shown: host_name()),
+    LayoutPair("TotalCPUs", lambda shown: shown.host.cpus.total),
+)
+_PARTITION = _layout(
+    """
+    PartitionName
+    State Default
+    AllowUsers AllowGroups AllowAccounts
+    DefaultTime DefGpus DefGpuMem DefCPUs DefMem
+    MaxTime MaxGpus MaxGpuMem MaxCPUs MaxMem
+    MaxRunning MaxPending MaxGpusRunning
+    MaxRunningPerUser MaxPendingPerUser MaxGpusRunningPerUser
+    MaxRunningPerAccount MaxPendingPerAccount MaxGpusRunningPerAccount
+    Gpus TotalGpus
+    TotalCPUs FreeCPUs
+    TotalNodes=1 MaxNodes=1 Nodes
+    TotalMem
+    Placement MaxJobsPerGpu GpuCompute
+    Preempt PreemptMode GraceTime PreemptExemptTime
+    """,
+    *_OF_BOTH,
+    LayoutPair("AllowUsers", lambda shown: shown.partition.access.users, _all_or),
+    LayoutPair("DefaultTime", lambda shown: shown.partition.defaults.time, _time_or_none),
+    _if_any("DefGpus", lambda shown: shown.partition.defaults.gpus),
+    _if_any("DefGpuMem", lambda shown: shown.partition.defaults.gpu_mem),
+    _if_any("DefCPUs", lambda shown: shown.partition.defaults.cpus),
+    _if_any("DefMem", lambda shown: shown.partition.defaults.memory, format_mebibytes),
+    LayoutPair("MaxTime", lambda shown: shown.partition.most.time, format_limit),
+    _if_any("MaxGpus", lambda shown: shown.partition.most.share, format_share),
+    _if_any("MaxGpuMem", lambda shown: shown.partition.most.gpu_memory, format_mebibytes),
+    _if_any("MaxCPUs", lambda shown: shown.partition.most.cpus),
+    _if_any("MaxMem", lambda shown: shown.partition.most.memory, format_mebibytes),
+    *_limits("", lambda partition: partition.total),
+    *_limits("PerUser", lambda partition: partition.per_user),
+    *_limits("PerAccount", lambda partition: partition.per_account),
+    LayoutPair("Gpus", lambda shown: format_indices(shown.info.gpus)),
+    LayoutPair("TotalGpus", lambda shown: len(shown.info.gpus)),
+    LayoutPair("FreeCPUs", lambda shown: shown.host.cpus.free),
+    LayoutPair("TotalMem", lambda shown: format_mebibytes(shown.host.memory.total)),
+    _if_any("Placement", lambda shown: shown.partition.placement),
+    _if_any("MaxJobsPerGpu", lambda shown: shown.partition.max_jobs_per_gpu),
+    _if_any("GpuCompute", lambda shown: shown.partition.gpu_compute),
+    _if_any("Preempt", lambda shown: shown.partition.preempt, ",".join),
+    _if_any("PreemptExemptTime", lambda shown: shown.partition.preempt_rule.exempt, format_limit),
+)
+_SCONTROL_PARTITION = _layout(
+    """
+    PartitionName
+    AllowGroups AllowAccounts AllowQos=ALL
+    AllocNodes=ALL Default QoS=N/A
+    DefaultTime DisableRootJobs=NO ExclusiveUser=NO GraceTime Hidden=NO
+    MaxNodes=1 MaxTime MinNodes=0 LLN=NO MaxCPUsPerNode
+    Nodes
+    PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe
+    OverTimeLimit=NONE PreemptMode
+    State TotalCPUs TotalNodes=1 SelectTypeParameters=NONE
+    JobDefaults=(null)
+    DefMemPerNode MaxMemPerNode
+    TRES
+    """,
+    *_OF_BOTH,
+    LayoutPair("DefaultTime", lambda shown: shown.partition.defaults.time, _limit_or_none),
+    LayoutPair("MaxTime", lambda shown: shown.partition.most.time, limit),
+    LayoutPair("MaxCPUsPerNode", lambda shown: shown.partition.most.cpus or "UNLIMITED"),
+    LayoutPair("OverSubscribe", lambda shown: oversubscribed(gpu.gpu for gpu in shown.gpus)),
+    LayoutPair("DefMemPerNode", lambda shown: shown.partition.defaults.memory, _sizes_or_unlimited),
+    LayoutPair("MaxMemPerNode", lambda shown: shown.partition.most.memory, _sizes_or_unlimited),
+    LayoutPair("TRES", _tres),
+)
+
+
+def _scontrol_state(host: Gpus) -> str:
+    return long_state(node_fullness(host)).upper() + "+DRAIN" * is_out_of_service(host)
+
+
+def _all_tres(host: Gpus) -> str:
+    gpus = f",gres/gpu={len(host.gpus)}" if host.gpus else ""
+    return f"cpu={host.cpus.total},mem={host.memory.total >> 20}M,billing={host.cpus.total}{gpus}"
+
+
+def used_memory(host: Gpus) -> int:
+    """Return the allocated mebibytes of host memory."""
+    return (host.memory.total >> 20) - (host.memory.free >> 20)
+
+
+_SCONTROL_NODE = _layout(
+    f"""
+    NodeName Arch CoresPerSocket=1
+    CPUAlloc CPUEfctv CPUTot
+    Gres
+    NodeAddr NodeHostName Version={SLURM_VERSION}
+    RealMemory AllocMem FreeMem Sockets Boards=1
+    State ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
+    CfgTRES
+    AllocTRES
+    """,
+    *(LayoutPair(key, lambda host: host_name()) for key in ("NodeName", "NodeAddr", "NodeHostName")),
+    *(LayoutPair(key, lambda host: host.cpus.total) for key in ("CPUEfctv", "CPUTot", "Sockets")),
+    LayoutPair("Arch", lambda host: os.uname().machine),
+    LayoutPair("CPUAlloc", used_cpus),
+    LayoutPair("Gres", lambda host: gres(gpu.gpu for gpu in host.gpus) or None),
+    LayoutPair("RealMemory", lambda host: host.memory.total >> 20),
+    LayoutPair("AllocMem", used_memory),
+    LayoutPair("FreeMem", lambda host: host.memory.free >> 20),
+    LayoutPair("State", _scontrol_state),
+    LayoutPair("CfgTRES", _all_tres),
+    LayoutPair("AllocTRES", lambda host: f"cpu={used_cpus(host)},mem={used_memory(host)}M"),
+)
+
+
+def _seen(value: Callable[[Any], int | None]) -> Callable[[GpuInfo], int | None]:
+    """Return a value of the last sample of a GPU; None: it is unknown."""
+    return lambda info: value(info.seen) if info.seen else None
+
+
+def _or_unknown(form: Callable[[int], str] = str) -> Callable[[int | None], str]:
+    return lambda value: "Unknown" if value is None else form(value)
+
+
+_GPU = _layout(
+    """
+    Gpu Model State
+    Uuid Pci
+    Profile Card CardUuid
+    Fraction FreeFraction
+    Oversubscribe
+    Total Reserved Headroom Usable Free External
+    Used Util
+    Temp Jobs
+    Note Since
+    """,
+    LayoutPair("Gpu", lambda info: info.gpu.index),
+    LayoutPair("Model", lambda info: info.gpu.model),
+    LayoutPair("State", lambda info: info.gpu.state.value),
+    LayoutPair("Uuid", lambda info: info.gpu.uuid),
+    LayoutPair("Pci", lambda info: info.gpu.pci or "Unknown"),
+    _if_any("Profile", lambda info: info.gpu.mig, lambda mig: mig.profile),
+    _if_any("Card", lambda info: info.gpu.mig, lambda mig: mig.gpu),
+    _if_any("CardUuid", lambda info: info.gpu.mig, lambda mig: mig.parent),
+    LayoutPair("Fraction", lambda info: info.gpu.capacity - info.free_share, format_share),
+    LayoutPair("FreeFraction", lambda info: info.free_share, format_share),
+    LayoutPair(
+        "Oversubscribe",
+        lambda info: info.gpu.capacity,
+        format_share,
+        lambda info: info.gpu.is_oversubscribed,
+    ),
+    LayoutPair("Total", lambda info: info.gpu.total, format_mebibytes),
+    LayoutPair("Reserved", lambda info: info.gpu.reserved, format_mebibytes),
+    LayoutPair("Headroom", lambda info: info.gpu.headroom, format_mebibytes),
+    LayoutPair("Usable", lambda info: info.usable, format_mebibytes),
+    LayoutPair("Free", lambda info: info.free_memory, format_mebibytes),
+    LayoutPair("External", lambda info: info.external, format_mebibytes),
+    LayoutPair("Used", _seen(lambda seen: seen.used), _or_unknown(format_mebibytes)),
+    LayoutPair("Util", _seen(lambda seen: seen.utilisation), _or_unknown()),
+    LayoutPair("Temp", _seen(lambda seen: seen.temperature), _or_unknown()),
+    LayoutPair("Jobs", lambda info: ",".join(map(str, info.jobs))),
+    _if_any("Note", lambda info: info.gpu.note),
+    LayoutPair("Since", lambda info: info.gpu.noted_at, moment, lambda info: info.gpu.note),
+)
+
+
+def gpu_lines(info: GpuInfo) -> Group:
+    """Return a GPU as `fgctl show gpu` shows it."""
+    return lines(_GPU, info)
+
+
+def partition_lines(shown: HostPartition) -> Group:
+    """Return a partition as `fgctl show partition` shows it, with the number of jobs in each state."""
+    counts: Line = [(f"Jobs{state.capitalize()}", count) for state, count in sorted(shown.info.jobs.items())]
+    return [*lines(_PARTITION, shown), counts]
+
+
+def scontrol_partition(shown: HostPartition) -> Group:
+    """Return a partition as scontrol shows it."""
+    return lines(_SCONTROL_PARTITION, shown)
+
+
+def scontrol_node(host: Gpus) -> Group:
+    """Return the host as scontrol shows a node."""
+    return lines(_SCONTROL_NODE, host)
+
+
+# -- documents -----------------------------------------------------------------------------------------
+
+
+def partition_document(shown: HostPartition) -> dict[str, Any]:
+    """Return a partition in the document of `fgctl show partition`."""
+    own = {"cards": shown.info.gpus, "jobs": shown.info.jobs}
+    host = {"cpus": to_builtins(shown.host.cpus), "memory": to_builtins(shown.host.memory)}
+    return {**to_builtins(shown.partition), **own, **host}
+
+
+def gpu_document(info: GpuInfo) -> dict[str, Any]:
+    """Return a GPU in the document of `fgctl show gpu`."""
+    own = {name: value for name, value in asdict(info).items() if name != "gpu"}
+    return {**to_builtins(asdict(info.gpu)), **to_builtins(own)}
+
+
+def partition_record(shown: HostPartition) -> dict[str, Any]:
+    """Return a partition in the document of fginfo."""
+    gpus, partition = shown.gpus, shown.partition
+    allocated, idle, other = units(gpus)
+    total = total_units(gpus)
+    return {
+        "name": partition.name,
+        "is_default": partition.is_default,
+        "avail": partition.state,
+        "state": gpus_state(gpus),
+        "time_limit": partition.most.time or None,
+        "gpus": {
+            "allocated": gpu_number(allocated),
+            "idle": gpu_number(idle),
+            "other": gpu_number(other),
+            "total": len(gpus) if total == len(gpus) * WHOLE else total / WHOLE,
+        },
+        "job_counts": shown.info.jobs,
+        "defaults": to_builtins(partition.defaults),
+        "most": to_builtins(partition.most),
+        "total": to_builtins(partition.total),
+        "per_user": to_builtins(partition.per_user),
+        "per_account": to_builtins(partition.per_account),
+        "access": to_builtins(partition.access),
+        "cards": shown.info.gpus,
+        "placement": partition.placement,
+        "gpu_compute": partition.gpu_compute,
+    }
+
+
+def gpu_record(info: GpuInfo) -> dict[str, Any]:
+    """Return a GPU in the document of fginfo."""
+    gpu, seen = info.gpu, info.seen
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "model": gpu.model,
+        "pci": gpu.pci,
+        "total": gpu.total,
+        "reserved": gpu.reserved,
+        "headroom": gpu.headroom,
+        "usable": info.usable,
+        "oversubscribe": gpu.capacity / WHOLE,
+        "external": info.external,
+        "jobs": info.jobs,
+        "cpus": gpu.cpus,
+        "profile": gpu.profile or None,
+        "card": gpu.mig.gpu if gpu.mig else None,
+        "card_uuid": gpu.mig.parent if gpu.mig else None,
+        "is_unit": gpu.is_unit,
+        "links": [{"gpu": other, "near": Near(how).name.lower()} for other, how in gpu.links],
+        "state": gpu_state(info),
+        "note": gpu.note or None,
+        **time_fields(noted=gpu.noted_at or None),
+        "free_gpu": gpu_number(info.free_share),
+        "free_memory": info.free_memory,
+        "used": seen.used if seen else None,
+        "utilisation": seen.utilisation if seen else None,
+        "temperature": seen.temperature if seen else None,
+        "error": (seen.error if seen else "") or None,
+    }
+
+
+def slurm_nodes(host: Gpus, partitions: Sequence[PartitionInfo]) -> str:
+    """Return the host as sinfo --json and scontrol show node --json have it."""
+    noted = node_note(host)
+    node = {
+        "architecture": os.uname().machine,
+        "name": host_name(),
+        "hostname": host_name(),
+        "address": host_name(),
+        "cpus": host.cpus.total,
+        "alloc_cpus": used_cpus(host),
+        "idle_cpus": host.cpus.free,
+        "real_memory": host.memory.total >> 20,
+        "alloc_memory": (host.memory.total - host.memory.free) >> 20,
+        "free_memory": host.memory.free >> 20,
+        "gres": gres(gpu.gpu for gpu in host.gpus),
+        "gres_used": gres_used(host.gpus),
+        "partitions": [partition.partition.name for partition in partitions],
+        "state": long_state(node_fullness(host)),
+        "state_flags": ["DRAIN"] if is_out_of_service(host) else [],
+        "reason": noted.note if noted else "",
+        "features": ",".join(dict.fromkeys(gpu.gpu.model for gpu in host.gpus)),
+        "slurmd_version": SLURM_VERSION,
+        "operating_system": " ".join(os.uname()[0:3:2]),
+    }
+    return slurm_document(nodes=[node])
+
+
+def slurm_partitions(partitions: Iterable[HostPartition]) -> str:
+    """Return partitions as scontrol show partition --json has them."""
+    return slurm_document(partitions=[_slurm_partition(shown) for shown in partitions])
+
+
+def _slurm_partition(shown: HostPartition) -> dict[str, Any]:
+    partition, host = shown.partition, shown.host
+    return {
+        "name": partition.name,
+        "state": partition.state.upper(),
+        "flags": ["default"] if partition.is_default else [],
+        "nodes": host_name(),
+        "total_cpus": host.cpus.total,
+        "total_nodes": 1,
+        "maximums": {"time": partition.most.time // 60 if partition.most.time else -1, "nodes": 1},
+        "default_time_limit": partition.defaults.time // 60 if partition.defaults.time else -1,
+        "allowed_groups": ",".join(partition.access.groups),
+        "allowed_accounts": ",".join(partition.access.accounts),
+        "tres": f"cpu={host.cpus.total},mem={host.memory.total >> 20}M,node=1",
+    }
