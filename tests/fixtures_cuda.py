@@ -9,20 +9,18 @@ import driverpackages
 import fakecuda
 import fgshim
 import frameworks
-from compiled import compiled
-from fakecuda import Card, FakeDriver, full
+from fakecuda import Card, full
 from fakecuda.job import Job, make_job
 
 GIB = 1 << 30
 
 
 @pytest.fixture(scope="session")
-def built_driver():
+def built_driver(tmp_path_factory):
     """The compiled libraries. Skips where there is no compiler."""
     if fakecuda.compiler() is None:
         pytest.skip("no C compiler here to build the fake driver with")
-    folder = compiled("driver", fakecuda.SOURCES, fakecuda.build)
-    return FakeDriver(folder, folder / "cards")
+    return fakecuda.build(tmp_path_factory.mktemp("fakecuda"))
 
 
 @pytest.fixture
@@ -99,15 +97,15 @@ def framework():
 
 
 @pytest.fixture(scope="session")
-def framework_driver(cuda_runtime):
+def framework_driver(cuda_runtime, tmp_path_factory):
     """framework_driver(folder) -> the fake driver for frameworks, over a card state in that folder."""
+    built = []
 
     def at(folder: Path) -> fakecuda.FakeDriver:
         if fakecuda.compiler() is None:
             pytest.skip("no C compiler here to build the fake driver with")
-        older, newer = cuda_runtime(12), cuda_runtime(13)
-        sources = (*fakecuda.SOURCES, older.headers, newer.headers)
-        built = compiled("full-driver", sources, lambda place: full.build(place, older, newer))
-        return FakeDriver(built, folder / "cards")
+        if not built:
+            built.append(full.build(tmp_path_factory.mktemp("full"), cuda_runtime(12), cuda_runtime(13)))
+        return built[0].at(folder / "cards")
 
     return at

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import fgshim
-from compiled import compiled
 from fgshim import calls
 
 SANITIZERS = {"address": "libasan.so", "thread": "libtsan.so", "undefined": "libubsan.so"}
@@ -34,16 +33,11 @@ def runtime(name: str) -> str:
     return found
 
 
-def built(name: str) -> Path:
-    """The hook's library under this sanitizer, which runs of the tests share."""
+def build(name: str, folder: Path) -> Path:
+    """The hook's library under this sanitizer."""
     source = SOURCES / "hook.c"
     if not source.exists():
         pytest.skip("the hook's C is not here: run setup.py build_ext --inplace")
-    read = (source, SOURCES / "hook", SOURCES / "include", SOURCES / "calls.py", Path(__file__))
-    return compiled(f"sanitized-{name}", read, lambda folder: _build(name, folder)) / "libfgshim.so"
-
-
-def _build(name: str, folder: Path) -> None:
     visible = " ".join(f"{call.export};" for call in calls.CALLS if call.library != calls.LINKER)
     (folder / "map").write_text(f"{{ global: {visible} local: *; }};\n")
     folders = (sysconfig.get_path("include"), SOURCES, SOURCES.parent, SOURCES / "hook", SOURCES / "include")
@@ -51,7 +45,8 @@ def _build(name: str, folder: Path) -> None:
     target = folder / "libfgshim.so"
     words = ["gcc", *FLAGS, *STRICT, *LINK, f"-fsanitize={name}", f"-Wl,--version-script={folder / 'map'}"]
     own = [path for path in (SOURCES / "hook").glob("*.c") if path.name != "linker_stubs.c"]
-    subprocess.run([*words, *includes, SOURCES / "hook.c", *own, "-o", target], check=True)
+    subprocess.run([*words, *includes, source, *own, "-o", target], check=True)
+    return target
 
 
 def without_random_addresses() -> list[str]:

@@ -9,8 +9,8 @@ pytestmark = pytest.mark.compiler
 
 
 @pytest.fixture(scope="module")
-def simulator():
-    return Simulator.built()
+def simulator(tmp_path_factory):
+    return Simulator.build(tmp_path_factory.mktemp("gpusim"))
 
 
 UNPACED = [  # time that jobs have without pacing, per cent; from an independent model of an H100

@@ -15,8 +15,8 @@ FIRST = 20  # rows of 0.1 s that are not counted
 
 
 @pytest.fixture(scope="module")
-def simulator():
-    return Simulator.built()
+def simulator(tmp_path_factory):
+    return Simulator.build(tmp_path_factory.mktemp("gpusim"))
 
 
 def translated(job):

@@ -13,9 +13,8 @@ import pytest
 import fakecuda
 import fgshim
 from awaiting import PATIENCE
-from compiled import compiled
 from cudapackages import Abi
-from fakecuda import Card, FakeDriver, everyname
+from fakecuda import Card, everyname
 from fakecuda.job import make_job
 from fgshim import calls
 
@@ -43,19 +42,15 @@ def every_abi(cuda_runtime):
 
 
 @pytest.fixture(scope="module")
-def whole_driver(cuda_runtime, every_abi, tmp_path_factory):
+def whole_driver(every_abi, tmp_path_factory):
     """A fake driver that knows every name of CUDA 13's headers."""
     if fakecuda.compiler() is None:
         pytest.skip("no C compiler here to build the fake driver with")
-
-    def build(folder):
-        fakecuda.build(folder)
-        (folder / "every.c").write_text(everyname.source(every_abi))
-        fakecuda.build_library(DRIVER, folder, folder / "every.c")
-
-    headers = [cuda_runtime(major).headers for major in (12, 13)]
-    folder = compiled("whole-driver", (*fakecuda.SOURCES, *headers), build)
-    return FakeDriver(folder, tmp_path_factory.mktemp("whole") / "cards")
+    folder = tmp_path_factory.mktemp("whole")
+    driver = fakecuda.build(folder)
+    (folder / "every.c").write_text(everyname.source(every_abi))
+    fakecuda.build_library(DRIVER, folder, folder / "every.c")
+    return driver
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ HISTORIES = {
 
 
 @pytest.fixture(scope="session", params=sanitized.SANITIZERS)
-def build(request):
+def build(request, tmp_path_factory):
     """(runtime, the hook's library) under each sanitizer."""
     runtime = sanitized.runtime(request.param)
-    return runtime, sanitized.built(request.param)
+    return runtime, sanitized.build(request.param, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture

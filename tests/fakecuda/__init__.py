@@ -71,7 +71,6 @@ LIBRARIES = {
     "libnvidia-ml.so.1": (*CARD, "nvml.c", "nvml_lists.c"),
 }
 FLAGS = ("-O1", "-g", "-Wall", "-D_GNU_SOURCE", "-fvisibility=hidden")
-SOURCES = (HERE, HERE.parents[1] / "fgshim/include")  # of all that `build` makes
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import mean
 
 import fgshim
-from compiled import compiled
 from gpusim.mixes import Mix
 
 SOURCE = Path(__file__).parent / "gpusim.c"
@@ -46,11 +45,6 @@ class Simulator:
     """The compiled simulator."""
 
     program: Path
-
-    @classmethod
-    def built(cls) -> "Simulator":
-        """Return the simulator that runs of the tests share."""
-        return cls(compiled("gpusim", (SOURCE, Path(__file__), INCLUDE), cls.build) / "gpusim")
 
     @classmethod
     def build(cls, folder: Path) -> "Simulator":

@@ -72,19 +72,10 @@ SYNC_PAIR(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *how), (how)) { return copy_plane(
 SYNC_PAIR(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *how), (how)) { return copy_plane(how); }
 ASYNC_PAIR(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *how, CUstream on UNUSED), (how, on)) { return copy_plane(how); }
 
-/* Nothing reads the middle of a large block of equal bytes, whose pages would cost the host seconds. */
-static void fill_bytes(char *to, int byte, size_t count) {
-    size_t end = (size_t)32 << 20;
-    if (byte && count > 2 * end) memset(to, byte, end), memset(to + count - end, byte, end);
-    else memset(to, byte, count);
-}
 static CUresult fill(CUdeviceptr to, size_t pitch, const void *value, size_t size, size_t width, size_t height) {
     CUresult status = needs_context();
-    for (size_t y = 0; y < height && status == CUDA_SUCCESS; y++) {
-        char *row = HOST(to) + y * pitch;
-        if (size == 1) fill_bytes(row, *(const unsigned char *)value, width);
-        else for (size_t x = 0; x < width; x++) memcpy(row + x * size, value, size);
-    }
+    for (size_t y = 0; y < height && status == CUDA_SUCCESS; y++)
+        for (size_t x = 0; x < width; x++) memcpy(HOST(to) + y * pitch + x * size, value, size);
     return status;
 }
 #define FILLS(bits, type)                                                                                               \
