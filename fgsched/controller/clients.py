@@ -334,7 +334,7 @@ class Clients:
         is_waiting = connection.is_waiting
         if not (has_line or more_input or more_output or is_waiting is not place.is_waiting):
             return
-        was_over = user.output > 0 and self._is_over(user)
+        was_over = self._is_over(user)
         user.input += more_input
         user.output += more_output
         self._input += more_input
@@ -345,7 +345,7 @@ class Clients:
         place.input, place.output, place.is_waiting = held, unsent, is_waiting
         if user.large is connection and held < _SMALL:
             self._end_large(user)
-        if user.output > 0 and self._is_over(user):
+        if self._is_over(user):
             self._press(connection.uid, user)
         elif was_over:
             self._turns.enter(user.share)
@@ -407,8 +407,10 @@ class Clients:
 
     def _is_over(self, user: ClientUser) -> bool:
         """Tell whether a user has too many unread answers to be served."""
+        if not user.output:
+            return False
         if user.share is self._unlisted and sum(u.output for u in self._unlisted_users.values()) > _OUTPUT:
-            return user.output > 0
+            return True
         return user.output > _OUTPUT or (self._output > _ALL_OUTPUT and user.output > _LITTLE)
 
     def _watch(self, connection: ClientConnection, place: _Place, events: int) -> None:
@@ -549,7 +551,7 @@ class Clients:
         return [
             user
             for user in self._users.values()
-            if user.ready and not user.is_parked and not (user.output > 0 and self._is_over(user))
+            if user.ready and not user.is_parked and not self._is_over(user)
         ]
 
     def next(self) -> ClientConnection | None:
