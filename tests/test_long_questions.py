@@ -7,20 +7,26 @@ from functools import partial
 import pytest
 from msgspec import to_builtins
 
+from asking import as_call, plain
 from builders import ROOT, World, a_demand, a_gpu
 from fgsched import PROTOCOL, codec, protocol
 from fgsched.controller import starting
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop
+from fgsched.controller.handlers import jobs as jobhandlers
+from fgsched.controller.handlers import longorder
 from fgsched.controller.handlers.explain import ExplainHandlers
+from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.registration import HandlingWay, handlers_of
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.handlers.waitlookup import WaitLookup
 from fgsched.controller.jobtable import JobTable
-from fgsched.domain.errors import Refused
+from fgsched.controller.turn import ClientRequest, SendReply
+from fgsched.domain.errors import FgschedError, Refused
 from fgsched.domain.job import WHOLE, HostLimits
+from fgsched.domain.states import Reason
 from fgsched.domain.steps import finish
 from fgsched.scheduling.placement import HostRoom as Left
 from fgsched.scheduling.placement import Room
@@ -60,6 +66,9 @@ class Operations:
 
     def _submit(self, caller, call, now):
         return {}
+
+    def long_order(self, caller, call):
+        return None
 
     def reader(self, kind):
         return self.calls.get(kind)
@@ -484,3 +493,144 @@ def test_the_conditions_of_a_user_are_forgotten_with_the_jobs():
     assert conditions == {1: 4}
     world.ask(ROOT, "cancel", ids=[4, 5, 6, 7])
     assert conditions == {1: 0}
+
+
+# -- orders about many jobs ----------------------------------------------------------------------------------
+
+ORDERS = {
+    "hold": [("hold", {"ids": ["1_[0-9]"]}), ("hold", {"ids": [1]}), ("release", {"ids": [1]})],
+    "cancel": [("hold", {"ids": ["1_[3-8]"]}), ("cancel", {"ids": ["1_[2-19]", 4, 5, 99, "4_7"]})],
+    "rest": [("hold", {"ids": ["1_[3-8]"]}), ("cancel", {"ids": ["1_[0-2,9-19]", "1_[3-25]"]})],
+    "running": [("cancel", {"ids": [2, 1, 3, 4, 5]}), ("uhold", {"ids": [1, 2]})],
+    "ended": [
+        ("cancel", {"ids": [1]}),
+        ("cancel", {"ids": ["1_[0-5]", 1]}),
+        ("hold", {"ids": [1, "1_[2-4]"]}),
+    ],
+    "update": [
+        ("hold", {"ids": ["1_[0-9]"]}),
+        ("update", {"id": 1, "changes": {"name": "n", "nice": 7}}),
+        ("update", {"id": "1_[2-5,12-14]", "changes": {"comment": "c"}}),
+        ("update", {"id": "1_[2-5,12-14]", "changes": {"partition": "none"}}),
+    ],
+}
+
+
+def a_site():
+    """An array of 20 tasks that wait, and four jobs, of which two run."""
+    world = World([a_gpu(0)])
+    world.submit([a_demand(1000)], array="0-19", begin=2**33)
+    world.submit([a_demand(5000)] * 4, time_limit=600)
+    world.settle()
+    return world
+
+
+def in_parts(world, name, arguments):
+    """Carry out an order as the event loop does."""
+    (handlers,) = world.handlers()
+    order = handlers.long_order(ROOT, as_call(name, **arguments))
+    answers = []
+    try:
+        for call in finish(order.parts()):
+            act = partial(handlers_of([handlers])[type(call)], ROOT, call)
+            world.turn(ClientRequest(lambda now, act=act: said(answers, act, now), answers.append, by="root"))
+            if isinstance(answers[-1], FgschedError):
+                return answers[-1].cause
+        return plain(order.merged(answers))
+    except FgschedError as error:
+        return error.cause
+
+
+def said(answers, act, now):
+    try:
+        return SendReply(answers.append, act(now))
+    except FgschedError as error:
+        return SendReply(answers.append, error)
+
+
+def whole(world, name, arguments):
+    try:
+        return world.ask(ROOT, name, **arguments)
+    except FgschedError as error:
+        return error.cause
+
+
+def by_name(answer):
+    """Return the outcomes by the name of the job: of the tasks of one list, the order is not promised."""
+    if not isinstance(answer, dict) or "jobs" not in answer:
+        return answer
+    return sorted(answer["jobs"], key=lambda outcome: str(outcome["id"]))
+
+
+def shown(world):
+    jobs = world.engine.jobtable.jobs
+    here = {
+        number: (job.state, job.held, job.task, job.request.name, job.request.nice)
+        for number, job in jobs.items()
+    }
+    ended = {number: world.job(number).state for number in range(1, 6)}
+    return here, ended, {number: world.engine.jobtable.tasks(job) for number, job in jobs.items()}
+
+
+@pytest.mark.parametrize("orders", ORDERS.values(), ids=ORDERS)
+def test_an_order_in_parts_does_what_it_does_as_a_whole(monkeypatch, orders):
+    monkeypatch.setattr(longorder, "_PART", 3)
+    monkeypatch.setattr(longorder, "is_long", lambda engine, names: True)
+    monkeypatch.setattr(jobhandlers, "is_long", lambda engine, names: True)
+    parted, undivided = a_site(), a_site()
+    for name, arguments in orders:
+        assert by_name(in_parts(parted, name, arguments)) == by_name(whole(undivided, name, arguments))
+        assert shown(parted) == shown(undivided)
+
+
+def test_a_cancelled_job_does_not_start_because_another_of_the_same_order_has_ended(monkeypatch):
+    monkeypatch.setattr(longorder, "_PART", 2)
+    monkeypatch.setattr(jobhandlers, "is_long", lambda engine, names: True)
+    world = World([a_gpu(0)])
+    world.submit([a_demand(10_000)] * 6, time_limit=600)
+    world.submit([a_demand(0)] * 4, dependency="afterany:2")
+    world.settle()
+    in_parts(world, "cancel", {"ids": list(range(1, 11))})
+    world.settle()
+    assert world.host.runs == [1]
+
+
+def test_an_order_about_many_jobs_is_carried_out_between_requests_of_others(host):
+    """In the event loop: one part in each round, and one answer."""
+    world = host.world
+    handlers = JobHandlers(world.engine, world.rules)
+    operations = host.operations
+    operations.decoder = codec.Decoder([*operations.calls, Submission, protocol.HoldJobs])
+    operations.long_order = lambda caller, call: (
+        handlers.long_order(ROOT, call) if isinstance(call, protocol.HoldJobs) else None
+    )
+    submit = operations.writer
+    operations.writer = lambda kind: (
+        (lambda caller, call, now: handlers.hold(ROOT, call, now))
+        if kind is protocol.HoldJobs
+        else submit(kind)
+    )
+    client = host.connect(ANN)
+    order = {"v": PROTOCOL, "op": "hold", "ids": [*range(2, 601), 7777]}
+    client.sendall(json.dumps(order).encode() + b"\n")
+    host.loop.run_once(0)
+    host.loop.run_once(0)
+    submission = host.ask(BOB, "submission")
+    (_, answer), sequence = host.answers(submission, client)
+    assert sequence == [submission, client]
+    assert [outcome.get("outcome") for outcome in answer["jobs"]] == [*["held"] * 599, None]
+    assert all(job.held == "admin" for job in world.engine.jobtable.jobs.values() if job.id > 1)
+
+
+def test_a_failed_task_leads_to_no_look_at_all_that_ended_before_it(monkeypatch):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(1000)], array="0-99", begin=2**33)
+    world.submit([a_demand(1000)], array="0-99", dependency="aftercorr:1")
+    looks = []
+    ended = world.store.tasks.ended
+    monkeypatch.setattr(world.store.tasks, "ended", lambda array: (looks.append(array), ended(array))[1])
+    for task in range(20):
+        world.ask(ROOT, "cancel", ids=[f"1_{task}"])
+    assert len(looks) <= 1
+    never = [job for job in world.engine.jobtable.jobs.values() if job.reason is Reason.DEPENDENCY_NEVER]
+    assert sorted(job.task for job in never) == list(range(20))

@@ -575,6 +575,12 @@ class Clients:
         if place is not None:
             place.is_asked = True
 
+    def goes_on(self, connection: ClientConnection) -> bool:
+        """Tell whether the next step of an answer can be made: the client reads, and awaits no turn."""
+        place = self._users[connection.uid].connections.get(connection)
+        is_asked = place is not None and place.is_asked
+        return not (connection.unsent or connection.is_closed or is_asked)
+
     def answered(self, connection: ClientConnection) -> None:
         """Record the answer to such a request."""
         place = self._users[connection.uid].connections.get(connection)

@@ -10,7 +10,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EAGAIN, EDQUOT, EEXIST, EMFILE, ENFILE, ENOMEM, ENOSPC, ESRCH
 from functools import partial
@@ -34,9 +34,10 @@ from fgsched.controller.turn import (
 )
 from fgsched.domain.errors import Busy, FgschedError, OurFault
 from fgsched.domain.job import Job
+from fgsched.domain.steps import Steps
 from fgsched.launch.spawner import Spawner, SpawnerReport
 from fgsched.lifecycle.transitions import Shepherd
-from fgsched.server import ClientConnection, LongAnswer, LongQuestion, listing, parse
+from fgsched.server import ClientConnection, LongAnswer, LongQuestion, cut, listing, parse
 from fgsched.store import is_fatal
 from fgsched.system import earlysignals
 
@@ -45,6 +46,7 @@ SPAWNER_GONE = "the spawner is gone"  # the reason why the loop ends; the contro
 _PIECES = 0.002  # seconds for which pieces of one answer are made before others are served
 _SLICE = 0.005  # seconds of a round for requests
 _WRITES = 0.01  # seconds that the writes of a round may be expected to take: they are committed together
+_OUTCOMES = 500  # of an order, in one piece of its answer
 _TURN = 0.05  # seconds after which a turn is made though nothing but clients was heard of
 _WRITE = 0.0002  # seconds that a user's first write is expected to take
 _SHORTAGES = {EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC}  # that another start may not meet
@@ -56,6 +58,14 @@ Apart = Callable[[ClientConnection, Caller, Any], None]  # answers by itself, ma
 
 def _no_witness(caller: Caller, pid: int, call: protocol.Call[Any], now: float) -> None:
     """Take no notice of a request."""
+
+
+class PartedOrder(Protocol):
+    """An order that is carried out in several turns."""
+
+    def parts(self) -> Steps[Sequence[protocol.Call[Any]]]: ...
+
+    def merged(self, answers: Sequence[Any]) -> Any: ...
 
 
 class Operations(Protocol):
@@ -70,6 +80,8 @@ class Operations(Protocol):
     def caller(self, connection: ClientConnection) -> Caller: ...
 
     def writer(self, kind: type[protocol.Call[Any]]) -> Handler | None: ...
+
+    def long_order(self, caller: Caller, call: protocol.Call[Any]) -> PartedOrder | None: ...
 
     def reader(self, kind: type[protocol.Call[Any]]) -> Handler | None: ...
 
@@ -227,7 +239,7 @@ class EventLoop:
         """Send further pieces of a long answer for a limited time, while the client reads them."""
         until = time.monotonic() + _PIECES
         try:
-            while not connection.unsent and not connection.is_closed and time.monotonic() < until:
+            while self._clients.goes_on(connection) and time.monotonic() < until:
                 next(work)
         except StopIteration:
             self._clients.set_work(connection, None)
@@ -261,6 +273,11 @@ class EventLoop:
         caller, kind = self._operations.caller(connection), type(request)
         if writer := self._operations.writer(kind):
             told = self._witness(caller, connection.pid, request, time.monotonic())
+            if order := self._operations.long_order(caller, request):
+                carry_out = partial(writer, caller)
+                work = self._carrying_out(connection, carry_out, order, caller.name, told)
+                self._clients.set_question(connection, work)
+                return 0.0
             return self._take_in(connection, partial(writer, caller, request), caller.name, told)
         if reader := self._operations.reader(kind):
             self._answer(connection, partial(reader, caller, request))
@@ -278,12 +295,50 @@ class EventLoop:
 
         `told` is called with its answer or its error before that is sent.
         """
-        expected = self._writes.get(connection.uid, _WRITE)
-        self._clients.charge(connection.uid, expected)
-        self._clients.asked(connection)
+        expected = self._expect(connection)
         request = self._asked(connection, act, expected, by)
         self._events.append(request if told is None else _witnessed(request, told))
         return expected
+
+    def _expect(self, connection: ClientConnection) -> float:
+        """Charge the time that a write of the user takes; the connection is not served until the answer."""
+        expected = self._writes.get(connection.uid, _WRITE)
+        self._clients.charge(connection.uid, expected)
+        self._clients.asked(connection)
+        return expected
+
+    def _carrying_out(
+        self,
+        connection: ClientConnection,
+        carry_out: Callable[[Any, float], Any],
+        order: PartedOrder,
+        by: str,
+        told: Told | None,
+    ) -> Work:
+        """Carry out an order, one part in each turn, and send one answer. A part that fails ends it."""
+        answers: list[Any] = []
+        try:
+            for call in (yield from order.parts()):
+                act = partial(carry_out, call)
+                self._events.append(
+                    self._asked(connection, act, self._expect(connection), by, answer=answers.append)
+                )
+                yield
+                if isinstance(answers[-1], FgschedError):
+                    raise answers[-1]
+        except FgschedError as error:
+            if told is not None:
+                told(error)
+            raise
+        answer = order.merged(answers)
+        if told is not None:
+            told(answer)
+        self._clients.end_question(connection)
+        if isinstance(answer, protocol.Outcomes):
+            whole = LongAnswer("jobs", cut(answer.jobs, _OUTCOMES), lambda: protocol.Outcomes(jobs=[]))
+            yield from listing(connection, whole)
+        else:
+            connection.succeed(answer)
 
     def write(self, connection: ClientConnection, act: Callable[[float], Any], by: str) -> None:
         """Carry out a request that was put off in the next turn; `act` takes seconds since the epoch."""
@@ -291,14 +346,25 @@ class EventLoop:
             self._take_in(connection, act, by)
 
     def _asked(
-        self, connection: ClientConnection, act: Callable[[float], Any], expected: float, by: str
+        self,
+        connection: ClientConnection,
+        act: Callable[[float], Any],
+        expected: float,
+        by: str,
+        *,
+        answer: Told | None = None,
     ) -> ClientRequest:
+        """Return a request of a turn; `answer` takes its answer or its error, instead of the client."""
+        succeed, refuse = partial(self._acknowledge, connection), partial(self._refuse, connection)
+        if answer is not None:
+            succeed = refuse = partial(self._note, connection, answer)
+
         def inside(now: float) -> SendReply:
             begun = time.monotonic()
             try:
                 result = act(now)
             except FgschedError as error:
-                return SendReply(partial(self._refuse, connection), error)
+                return SendReply(refuse, error)
             except Exception as error:  # half done, maybe: the turn is undone, and done again without it
                 if is_fatal(error):
                     raise
@@ -306,9 +372,14 @@ class EventLoop:
                 raise OurFault(f"{type(error).__name__}: {error}") from error
             finally:
                 self._measured(connection.uid, time.monotonic() - begun, expected)
-            return SendReply(partial(self._acknowledge, connection), result)
+            return SendReply(succeed, result)
 
-        return ClientRequest(inside, partial(self._refuse, connection), by)
+        return ClientRequest(inside, refuse, by)
+
+    def _note(self, connection: ClientConnection, answer: Told, result: Any) -> None:
+        """Pass on the answer to a part of an order, which continues."""
+        answer(result)
+        self._clients.answered(connection)
 
     def _measured(self, uid: int, took: float, expected: float) -> None:
         self._clients.charge(uid, took - expected)

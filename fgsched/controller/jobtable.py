@@ -420,6 +420,7 @@ class Array(Struct):
 
     rest: int = 0  # its tasks without a row of their own, as bits
     open: int = -1  # tasks of the rest whose counterpart in another array has completed, as bits
+    is_examined: bool = False  # the ends of corresponding tasks so far are in `open`
     throttle: int = 0  # maximum of running tasks; 0: no limit
     rows: set[int] = field(default_factory=set)  # ids of its open rows
     waiting: set[int] = field(default_factory=set)  # ids of its pending rows
@@ -460,6 +461,8 @@ class Arrays:
             it = self._arrays[job.array] = Array()
         if job.is_rest and before is None:
             it.rest = bits_of(job.request.array) & ~bits_from(self._made(job.array))
+        if job.is_rest and (before is None or before.depends != job.depends):
+            it.is_examined = False
         if "aftercorr" not in job.depends:
             it.open = it.open if not job.is_rest else -1
         elif job.is_rest and (before is None or "aftercorr" not in before.depends):

@@ -184,13 +184,14 @@ class Eligibility:
         """Make the pending tasks eligible if their corresponding tasks have completed."""
         array = self._engine.jobtable.arrays.get(rest.array)
         terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
-        if array is None or not terms:
+        if array is None or array.is_examined or not terms:
             return
         try:
             ended = set().union(*(self._engine.store.tasks.ended(term.job) for term in terms))
         except Unreadable:
             self._engine.jobtable.wait_index.ring(now + _UNREADABLE, rest.id)
             return
+        array.is_examined = True  # each later end is examined by itself
         for task in ended:
             self._pair(rest.id, task, now)
 
@@ -210,6 +211,7 @@ class Eligibility:
         try:
             facts = [self.fact(Term(term.kind, term.job, task)) for term in terms]
         except Unreadable:
+            array.is_examined = False
             jobtable.wait_index.ring(now + _UNREADABLE, job_id)
             return
         if any(fact is None or fact.has_failed for fact in facts):

@@ -13,6 +13,7 @@ from fgsched.controller.eventloop import Apart, EventLoop, Handler
 from fgsched.controller.handlers.about import ControllerInfo, log_lines
 from fgsched.controller.handlers.filtering import SubmitFilter
 from fgsched.controller.handlers.jobs import JobHandlers
+from fgsched.controller.handlers.longorder import LongOrder
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.queueline import QueueLineHandlers
 from fgsched.controller.handlers.registration import HandlingWay, handlers_of, reads, serves_apart
@@ -83,6 +84,10 @@ class Dispatcher:
         if kind is protocol.Submit and self._filter.is_configured:
             return None
         return self._writers.get(kind)
+
+    def long_order(self, caller: Caller, call: protocol.Call[Any]) -> LongOrder | None:
+        """Return the parts of a call that is carried out in several turns; None for another call."""
+        return self._jobs.long_order(caller, call)
 
     def reader(self, kind: Call) -> Handler | None:
         """Return the handler of a call that is answered at once; None for another call."""

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
 from fgsched.controller.jobtable import Array
@@ -12,6 +14,21 @@ from fgsched.server import cut
 from fgsched.store import JobRecord
 
 Reference = int | str
+
+
+class Target(Struct, frozen=True):
+    """One row, or one task of an array, that an order names together with others."""
+
+    name: Reference  # as the order has it
+    row: int  # id of the row, or of the array
+    task: int | None = None
+
+
+class Targets(Struct, frozen=True):
+    """Several rows of one reference."""
+
+    name: Reference
+    targets: tuple[Target | Reference, ...]
 
 
 def name_of(job: Job) -> Reference:
@@ -41,22 +58,38 @@ class References:
     def own_rows(self, reference: Any, caller: Caller) -> list[Job]:
         """Return the rows to change; pending tasks that are named get their own rows.
 
+        `reference` may be a `Target` or `Targets` too.
+
         Raises:
             NoSuchJob: as `seen_rows`.
             NotPermitted: they belong to another user.
         """
-        _, wanted = split_reference(reference)
-        rows = self.seen_rows(reference, caller)
-        for row in rows:
-            caller.must_own(row)
+        if isinstance(reference, Targets):
+            return [row for target in reference.targets for row in self.own_rows(target, caller)]
+        if isinstance(reference, Target):
+            return [self._own_row(reference, caller)]
+        number, wanted = split_reference(reference)
+        caller.must_own(self.row(reference, number, caller))  # all tasks have one owner
         jobs: list[Job] = []
-        for row in rows:
+        for row in self.seen_rows(reference, caller):
             array = self._engine.jobtable.arrays.get(row.array) if row.is_rest else None
             if wanted is None or array is None or not array.rest & ~wanted:
                 jobs.append(row)
                 continue
             jobs += [self._engine.eligibility.split(row, task) for task in tasks(array.rest & wanted)]
         return jobs
+
+    def _own_row(self, target: Target, caller: Caller) -> Job:
+        """Return a row to change; a pending task gets its own row. Raises as `own_rows` does."""
+        jobs, job = self._engine.jobtable.jobs, self.row(target.name, target.row, caller)
+        caller.must_own(job)
+        if target.task is None:
+            return job
+        array = self._engine.jobtable.arrays.get(target.row) if job.is_rest else None
+        if array is not None and array.rest >> target.task & 1:
+            return job if array.rest == 1 << target.task else self._engine.eligibility.split(job, target.task)
+        past = self._engine.store.tasks.get(target.row, target.task)  # it has got its row meanwhile
+        return jobs.get(past.job.id, past.job) if past else job
 
     def seen_parts(self, reference: Any, caller: Caller) -> Iterator[list[JobRecord]]:
         """Yield the rows of a reference in parts: an array may have very many. Raises as `seen_rows` does."""

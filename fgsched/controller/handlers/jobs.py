@@ -14,7 +14,8 @@ from fgsched.controller import turn
 from fgsched.controller.caller import Caller
 from fgsched.controller.containment import told
 from fgsched.controller.engine import Engine
-from fgsched.controller.handlers.jobref import References, name_of
+from fgsched.controller.handlers.jobref import References, Target, Targets, name_of
+from fgsched.controller.handlers.longorder import JobsOrder, LongOrder, UpdateOrder, is_long
 from fgsched.controller.handlers.registration import writes
 from fgsched.controller.handlers.submit import (
     AdmissionGround,
@@ -97,7 +98,7 @@ class JobActions:
             try:
                 rows = self._references.own_rows(name, caller)
             except FgschedError as error:
-                outcomes.append(_failed(name, error))
+                outcomes.append(_failed(name.name if isinstance(name, Target) else name, error))
                 continue
             chosen = [row for row in rows if meant(row)] if type(name) is int else rows
             outcomes += [self._one(caller, row, act, now) for row in chosen or rows[:1]]
@@ -165,7 +166,7 @@ class RunningJobHandlers:
             self._engine.then(turn.SuspendOrder(after, outcome))
             return outcome
 
-        return self._actions.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.RUNNING)
+        return self._actions.each(caller, call.ids, act, now, meant=_is_running)
 
     @writes(ResumeJobs)
     def resume_jobs(self, caller: Caller, call: ResumeJobs, now: float) -> Outcomes:
@@ -186,13 +187,19 @@ class RunningJobHandlers:
             go_on(self._engine, job, now, outcome)
             return outcome
 
-        return self._actions.each(
-            caller, call.ids, act, now, meant=lambda job: job.state is JobState.SUSPENDED
-        )
+        return self._actions.each(caller, call.ids, act, now, meant=_is_suspended)
 
 
 def _is_under_way(job: Job) -> bool:
     return job.state in _UNDER_WAY
+
+
+def _is_running(job: Job) -> bool:
+    return job.state is JobState.RUNNING
+
+
+def _is_suspended(job: Job) -> bool:
+    return job.state is JobState.SUSPENDED
 
 
 def _must_be_under_way(job: Job) -> None:
@@ -380,7 +387,7 @@ class JobHandlers(RunningJobHandlers):
         engine = self._engine
         rows = self._references.own_rows(call.id, caller)
         conditions = Conditions(engine, kill_invalid=self.rules.kill_invalid)
-        said = Outcome(id=call.id)
+        said = Outcome(id=call.id.name if isinstance(call.id, Targets) else call.id)
         for job in rows_to_change(rows, changes, caller.submitter):
             request = changed_request(job, changes, self._asker_of(caller, job), self.ground)
             check_mail(request, self.rules.mail)
@@ -397,6 +404,18 @@ class JobHandlers(RunningJobHandlers):
             if "dependency" in changed_fields(changes):
                 self._warn_of_dependency(after.request, said, now)
         return said
+
+    def long_order(self, caller: Caller, call: protocol.Call[Any]) -> LongOrder | None:
+        """Return the parts of an order about very many jobs; None for another call."""
+        if isinstance(call, protocol.Update):
+            if not is_long(self._engine, [call.id]):
+                return None
+            is_for = partial(_is_for, changes=call.changes, submitter=caller.submitter)
+            return UpdateOrder(self._engine, caller, is_for, call)
+        is_meant = _MEANT.get(type(call))
+        if is_meant is None or not is_long(self._engine, call.ids):  # type: ignore[attr-defined]
+            return None
+        return JobsOrder(self._engine, caller, is_meant, call)
 
     def _warn_of_dependency(self, request: Request, said: Outcome, now: float) -> None:
         if not request.dependency:
@@ -491,6 +510,23 @@ def _must_wait(job: Job) -> None:
     if job.state is not JobState.PENDING:
         raise Refused(f"job {job.id} is no longer pending", "Only pending jobs can be held or released.")
 
+
+def _is_any(job: Job) -> bool:
+    return True
+
+
+# request -> the rows of a whole array that it is about
+_MEANT: dict[type[protocol.Call[Any]], Callable[[Job], bool]] = {
+    Requeue: _is_under_way,
+    Suspend: _is_running,
+    ResumeJobs: _is_suspended,
+    protocol.Cancel: _is_any,
+    protocol.Signal: _is_any,
+    protocol.Join: _is_any,
+    protocol.HoldJobs: _waits,
+    protocol.UserHold: _waits,
+    protocol.Release: _waits,
+}
 
 # -- changes of a job ---------------------------------------------------------------------------
 
