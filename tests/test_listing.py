@@ -21,7 +21,8 @@ from fgsched.controller.handlers import queueline
 from fgsched.controller.handlers.fields import Live
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.domain.errors import BadUsage
-from fgsched.views import choices, table
+from fgsched.views import choices
+from fgsched.views import options as table
 
 SPELLED = {
     "fgq": (

@@ -33,7 +33,7 @@ hint            tell a person at the submission that earlier runs used much less
 installation    the subcommands of fgsched that install it: init, uninstall, slurm-names and completion
 jupyter         fgrun --jupyter: start Jupyter on a port of the job
 knownnames      ask which partitions, accounts and qualities of service there are
-listedoptions   commands with the options of `views/table.py`, which click shows in help and completion
+listedoptions   commands with the options of `views/options.py`, which click shows in help and completion
 logs            print the controller's log: from files or the journal (`fgsched logs`)
 notifying       write a message to the error file of a running job
 owncommand      show click the options of a program that reads them itself

@@ -21,7 +21,7 @@ from fgsched.protocol import Outcome
 from fgsched.views import choices
 from fgsched.views import job as view
 from fgsched.views.choices import Name
-from fgsched.views.table import CANCEL, CancelOptions
+from fgsched.views.options import CANCEL, CancelOptions
 
 Target = Literal["all", "shell", "children"]
 _AT_ONCE = 10_000  # ids in one request

@@ -14,7 +14,7 @@ from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.times import parse_time
 from fgsched.views import choices
 from fgsched.views.display import host_name
-from fgsched.views.table import EFFICIENCY, EfficiencyOptions
+from fgsched.views.options import EFFICIENCY, EfficiencyOptions
 
 _PERIOD = "-30d"
 

@@ -17,7 +17,7 @@ from fgsched.domain.units import format_indices, parse_ids
 from fgsched.protocol import PriorityInfo
 from fgsched.views import choices, display
 from fgsched.views.listing import LEAST_TEXT, TableColumn
-from fgsched.views.table import PRIORITY, PriorityOptions
+from fgsched.views.options import PRIORITY, PriorityOptions
 
 _NAMES = ("age", "fairshare", "size", "partition", "qos")
 

@@ -15,8 +15,8 @@ from fgsched.domain.errors import Exit
 from fgsched.domain.states import JobState
 from fgsched.views import choices
 from fgsched.views.columns import expanded, ordered
+from fgsched.views.options import QUEUE, QueueOptions
 from fgsched.views.query import Query, absent, query
-from fgsched.views.table import QUEUE, QueueOptions
 
 
 class _Here:

@@ -12,7 +12,7 @@ from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.views import choices, display
 from fgsched.views.listing import LEAST_TEXT, Delimited, TableColumn
-from fgsched.views.table import SHARE, ShareOptions
+from fgsched.views.options import SHARE, ShareOptions
 
 
 def _account(row: protocol.ShareInfo) -> str:

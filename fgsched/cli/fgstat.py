@@ -22,7 +22,7 @@ from fgsched.views import choices, display
 from fgsched.views import job as view
 from fgsched.views.job import Value
 from fgsched.views.listing import LEAST_TEXT, TableColumn
-from fgsched.views.table import USE, UseOptions
+from fgsched.views.options import USE, UseOptions
 
 _UNKNOWN = "-"
 _STATES = (JobState.RUNNING, JobState.SUSPENDED)

@@ -10,7 +10,7 @@ from fgsched.cli.command import run, write
 from fgsched.cli.listedoptions import listed
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
-from fgsched.views.table import SCREEN, ScreenOptions
+from fgsched.views.options import SCREEN, ScreenOptions
 
 _PLAIN = 120  # columns of --once where there is no terminal
 

@@ -1,4 +1,4 @@
-"""Commands with the options of `views/table.py`, which click shows in help and completion."""
+"""Commands with the options of `views/options.py`, which click shows in help and completion."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -8,8 +8,8 @@ import click
 
 from fgsched.cli.command import Command
 from fgsched.domain.units import parse_count
-from fgsched.views import table
-from fgsched.views.table import COUNT, FLAG, LIST, ListOption
+from fgsched.views import options as table
+from fgsched.views.options import COUNT, FLAG, LIST, ListOption
 
 OPERANDS = "operands"  # words that are no options
 

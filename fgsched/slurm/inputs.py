@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from fgsched.slurm.getopt import BadLine, parse
-from fgsched.views import table
+from fgsched.views import options as table
 from fgsched.views.getopt import Known
 
 

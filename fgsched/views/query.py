@@ -12,7 +12,7 @@ from fgsched.domain.text import shown
 from fgsched.views import choices, columns
 from fgsched.views.columns import Names
 from fgsched.views.listing import Format, TableColumn
-from fgsched.views.table import QueueOptions
+from fgsched.views.options import QueueOptions
 
 _SORT, _SORT_STARTS = "P,t,-p,i", "S,i"
 EXPECTED = {"starts_at", "likely", "known"}  # attributes that come from a separate request

@@ -10,10 +10,11 @@ from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.registration import reads
 from fgsched.protocol import JobInfo, QueueLines
 from fgsched.server import LongAnswer, cut
-from fgsched.views import choices, table
+from fgsched.views import choices
+from fgsched.views import options as table
 from fgsched.views.columns import expanded, order_of
+from fgsched.views.options import QueueOptions
 from fgsched.views.query import Query, absent, query
-from fgsched.views.table import QueueOptions
 
 _MOST = 20_000  # open jobs: they are sorted at once, which takes some 20 ms
 _MOST_TASKS = 5_000  # rows of single tasks: those of one array are formatted at once
