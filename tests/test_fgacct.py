@@ -16,6 +16,7 @@ from fgsched.client import Client
 from fgsched.domain.states import JobState
 from fgsched.views import columns, documents, fields
 from fgsched.views.listing import Delimited
+from fgsched.views.options import ACCOUNTING
 from jobinfos import completed
 from live_host import Home, living, zone_at_noon
 
@@ -380,5 +381,5 @@ def test_jobs_from_before_the_clock_was_set_back_are_shown(home):
 
 def test_a_job_that_never_started_was_never_running():
     waits = record(state="PENDING", started_at=None, ended_at=None)
-    window = _window({"endtime": None, "starttime": "1970-01-02", "states": "R"}, everything=False)
+    window = _window(ACCOUNTING.read(["-S", "1970-01-02", "-s", "R"])[0], everything=False)
     assert not window.has(waits)

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.views.getopt import Known, UnreadableWord, known_of, taken
+from fgsched.views.getopt import Known, UnreadableWord, taken
+
+
+def known_of(names: str, short: str) -> Known:
+    """Return options from 'ntasks= label kill-on-bad-exit?' and 'n:ntasks l:label'."""
+    long = {name.rstrip("=?"): name[len(name.rstrip("=?")) :] for name in names.split()}
+    return Known(long, dict(pair.split(":") for pair in short.split()))
+
 
 KNOWN = known_of("jobs= job-name= label long iterate=", "j:jobs l:label L:long i:iterate")
 LONG = [f"{name}{kind}" for name, kind in KNOWN.long.items()]

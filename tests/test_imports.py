@@ -12,8 +12,8 @@ from fgsched.domain.errors import Exit
 SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "gc", "locale", "fcntl"}
 SOCKET |= {"math"}
 ALLOWED = {
-    "fgsub": {"fgsub", "clickoptions", "command", "sentline"},
-    "fgq": {"fgq", "command", "listedoptions"},
+    "fgsub": {"fgsub", "command", "sentline"},
+    "fgq": {"fgq", "command"},
     "fgctl": {"fgctl", "command", "reservation", "show"},
 }
 OF_THE_LIBRARY = {"fgsub": {"resource", "hashlib"}, "fgq": set(), "fgctl": set()}

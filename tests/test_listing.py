@@ -8,14 +8,16 @@ from msgspec.structs import asdict
 
 from builders import World, a_demand, a_gpu
 from fgsched import protocol
+from fgsched.cli.command import OPERANDS, Listed
+from fgsched.cli.fgacct import fgacct
 from fgsched.cli.fgcancel import fgcancel
 from fgsched.cli.fgeff import fgeff
+from fgsched.cli.fginfo import fginfo
 from fgsched.cli.fgprio import fgprio
 from fgsched.cli.fgq import fgq
 from fgsched.cli.fgshare import fgshare
 from fgsched.cli.fgstat import fgstat
 from fgsched.cli.fgtop import fgtop
-from fgsched.cli.listedoptions import OPERANDS, Listed
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers import queueline
 from fgsched.controller.handlers.fields import Live
@@ -43,6 +45,8 @@ COMMANDS = {
     "fgstat": (fgstat, table.USE),
     "fgeff": (fgeff, table.EFFICIENCY),
     "fgtop": (fgtop, table.SCREEN),
+    "fgacct": (fgacct, table.ACCOUNTING),
+    "fginfo": (fginfo, table.HOST),
 }
 
 
@@ -87,7 +91,7 @@ def test_the_lines_of_programs_are_read_without_click():
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_has_a_field_of_the_record_of_its_command(name):
     row = COMMANDS[name][1]
-    assert {option.name for option in row.options if option.name} == set(row.record.__struct_fields__)
+    assert {option.field for option in row.options if option.field} == set(row.record.__struct_fields__)
 
 
 LONG = {"_MOST": ("-h",), "_MOST_NAMED": ("-j", "1,2"), "_MOST_TASKS": ("-r",)}

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.cli.clickoptions import OptionsCommand
+from fgsched.cli.command import OptionsCommand
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import EarlySignal
 from fgsched.domain.text import BadValue
@@ -17,6 +17,7 @@ from fgsched.lifecycle.constraint import alternatives
 from fgsched.lifecycle.jobscript import directives
 from fgsched.submission import options, table
 from fgsched.submission.table import Amount, GpuMemory, HostMemory
+from fgsched.views.options import OPTIONS, rows_of
 
 
 def values(*words):
@@ -379,7 +380,7 @@ def test_a_bad_variable_of_sbatch_is_refused_by_name(variable, message):
 
 def test_every_variable_of_sbatch_is_an_option_that_is_known_or_ignored():
     names = set(table.BY_SLURM_VARIABLE.values())
-    assert names <= table.BY_NAME.keys() | table.UNBUILT.keys()
+    assert names <= table.BY_NAME.keys() | table.UNBUILT
 
 
 def test_a_variable_that_is_no_option_is_pointed_out():
@@ -417,12 +418,14 @@ def test_the_version_is_answered():
 # --- the table --------------------------------------------------------------------------------------------
 
 
-def test_no_name_means_two_things():
-    names = [option.name for option in table.OPTIONS]
-    assert len(names) == len(set(names))
-    assert not set(names) & set(table.UNBUILT)
-    assert not set(table.BY_SHORT) & set(table.UNBUILT_SHORT)
-    assert set(table.UNBUILT_SHORT.values()) <= set(table.UNBUILT)
+@pytest.mark.parametrize(
+    "command", sorted({name for row in OPTIONS for name in (*row.helps, *row.slurm.split())})
+)
+def test_no_name_of_a_command_means_two_things(command):
+    together = {"fgsub": ("fgsub", "sbatch"), "fgrun": ("fgrun", "fgsub", "sbatch")}
+    rows = rows_of(*together.get(command, (command,)))
+    words = [word for row in rows for word in row.spelled.split()]
+    assert sorted(words) == sorted(set(words))
 
 
 @given(

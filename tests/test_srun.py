@@ -14,7 +14,6 @@ from fgsched.slurm.getopt import BadLine, parse
 from fgsched.slurm.srun import step_of
 from fgsched.slurm.step import StepRefused, read_binding, read_programs
 from fgsched.slurm.streams import file_name
-from fgsched.views.getopt import known_of
 
 
 class Job:
@@ -54,27 +53,24 @@ def job(tmp_path):
 # -- the command line ----------------------------------------------------------------------------------
 
 
-KNOWN = known_of("jobs= job-name= label kill?", "j:jobs l:label k:kill")
-
-
 def test_names_can_be_shortened_and_values_stand_in_the_word_or_after_it():
-    assert parse(KNOWN, ["--jobs= 7", "-l", "-j8", "-j", " 9", "--lab", "x"], permute=True) == (
-        [("jobs", "7"), ("label", ""), ("jobs", "8"), ("jobs", "9"), ("label", "")],
+    assert parse("steps", ["--jobs= 7", "-l", "-j8", "-j", " 9", "--lon", "x"], permute=True) == (
+        [("jobs", "7"), ("long", ""), ("jobs", "8"), ("jobs", "9"), ("long", "")],
         ["x"],
     )
 
 
 def test_options_follow_operands_only_where_that_is_usual():
-    assert parse(KNOWN, ["a", "-l", "--", "-x"], permute=True) == ([("label", "")], ["a", "-x"])
-    assert parse(KNOWN, ["a", "-l"], permute=False) == ([], ["a", "-l"])
+    assert parse("steps", ["a", "-l", "--", "-x"], permute=True) == ([("long", "")], ["a", "-x"])
+    assert parse("steps", ["a", "-l"], permute=False) == ([], ["a", "-l"])
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--job=1"], "option '--job' is ambiguous; possibilities: '--jobs' '--job-name'"),
+        (["--lo=1"], "option '--lo' is ambiguous; possibilities: '--local' '--long'"),
         (["--nope"], "unrecognized option '--nope'"),
-        (["--label=x"], "option '--label' doesn't allow an argument"),
+        (["--long=x"], "option '--long' doesn't allow an argument"),
         (["--jobs"], "option '--jobs' requires an argument"),
         (["-j"], "option requires an argument -- 'j'"),
         (["-z"], "invalid option -- 'z'"),
@@ -82,7 +78,7 @@ def test_options_follow_operands_only_where_that_is_usual():
 )
 def test_a_bad_line_is_refused_in_the_words_of_getopt(words, message):
     with pytest.raises(BadLine) as raised:
-        parse(KNOWN, words, permute=True)
+        parse("steps", words, permute=True)
     assert str(raised.value) == message
 
 
@@ -339,7 +335,7 @@ def test_options_of_the_job_are_variables_of_srun_outside_of_one_and_of_salloc()
 @pytest.mark.parametrize(
     ("name", "words", "environ", "expected"),
     [
-        ("squeue", "-h", {"SQUEUE_USERS": "ann", "SQUEUE_ALL": ""}, "--all --user=ann -h"),
+        ("squeue", "-h", {"SQUEUE_USERS": "ann", "SQUEUE_ALL": ""}, "--user=ann --all -h"),
         ("squeue", "--me", {"SQUEUE_USERS": "ann", "SQUEUE_SORT": "i"}, "--sort=i --me"),
         ("squeue", "-o %i", {"SQUEUE_FORMAT2": "jobid"}, "-o %i"),
         ("squeue", "--us bob", {"SQUEUE_USERS": "ann"}, "--us bob"),

@@ -3,8 +3,7 @@
 attaching       fgctl attach: connect the caller's terminal to that of a running job
 batch           read `fgsub --batch`: a list of submissions, one command line of fgsub in each line
 changes         `fgctl update`: changes of a request, a partition or this host from KEY=VALUE words
-clickoptions    show the options of a submission to click, for help and completion
-command         common behaviour of all commands: help, version, errors with cause and remedy, exit codes
+command         what all commands share: options, help, version, errors with cause and remedy, exit codes
 completing      complete values that the controller or a table knows: job ids, partitions, states, fields
 cron            the reports and policies that run regularly, as lines of a crontab or as systemd timers
 doctor          the checks of `fgsched doctor`: each is OK, a warning, or a failure with a remedy
@@ -33,10 +32,8 @@ hint            tell a person at the submission that earlier runs used much less
 installation    the subcommands of fgsched that install it: init, uninstall, slurm-names and completion
 jupyter         fgrun --jupyter: start Jupyter on a port of the job
 knownnames      ask which partitions, accounts and qualities of service there are
-listedoptions   commands with the options of `views/options.py`, which click shows in help and completion
 logs            print the controller's log: from files or the journal (`fgsched logs`)
 notifying       write a message to the error file of a running job
-owncommand      show click the options of a program that reads them itself
 policy          carry out the policies of the site: on jobs that do not use their GPUs
 posting         send a report by mail, as the options --to and --subject of fgreport ask
 processes       `fgctl pidinfo` and `fgctl adopt`: processes of jobs, and a process that becomes a job

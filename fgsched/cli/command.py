@@ -1,24 +1,35 @@
-"""Common behaviour of all commands: help, version, errors with cause and remedy, exit codes."""
+"""Common behaviour of all commands: options, help, version, errors with cause and remedy, exit codes.
+
+The lines of all commands are read by `views/getopt.py`. click prints help, completes, and reports the lines
+that are refused.
+"""
 
 import errno
 import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
 from fgsched import __version__
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.text import shown
-from fgsched.views.getopt import Known, UnreadableWord
+from fgsched.domain.units import parse_count
+from fgsched.views import options as table
+from fgsched.views.getopt import Known, UnreadableWord, taken
+from fgsched.views.options import COUNT, FLAG, INTEGER, LIST, NUMBER, OPTIONAL, Option, TableCommand, is_value
+
+if TYPE_CHECKING:  # fgq does without
+    from fgsched.submission.table import AnyOption
 
 _OUTPUT_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF}
 
-COLOURS = ("auto", "always", "never")
+OPERANDS = "operands"  # words that are no options
+Operand = str | tuple[str, ...]  # several of a kind, such as JOB; or one of some words
 
 version_option = click.version_option(
     __version__, "-V", "--version", prog_name="fgsched", message="%(prog)s %(version)s", hidden=True
@@ -74,9 +85,8 @@ class Friendly(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; a long option can be shortened to a beginning that no other option has."""
-        return super().parse_args(
-            ctx, list(_whole(self, args)) if self.shortens and not ctx.resilient_parsing else args
-        )
+        reads = self.shortens and not ctx.resilient_parsing
+        return super().parse_args(ctx, _canonical(self, ctx, args) if reads else args)
 
     def fail(self, cause: str, remedy: str, code: int) -> NoReturn:
         """Print the cause and the remedy, and exit with `code`."""
@@ -96,35 +106,92 @@ class Friendly(click.Command):
         self.fail(f"internal error: {what}", "FG_DEBUG=1 shows where. Please report it.", Exit.INTERNAL)
 
 
-def _whole(command: click.Command, args: Iterable[str]) -> Iterator[str]:
-    """Yield the arguments with whole names of options, as getopt_long takes them."""
-    names = {
-        name[2:]: param.name or "" for param in command.params for name in param.opts if name[:2] == "--"
+def _canonical(command: click.Command, ctx: click.Context, args: list[str]) -> list[str]:
+    """Return the words of a line as --name=value, then its operands.
+
+    A line without the value of an option is returned unchanged, for click to report.
+
+    Raises: click.NoSuchOption.
+    """
+    known = _known(command, asks_for_help="--help" in args)
+    operands = list[str]()
+    try:
+        words = [
+            f"--{name}" if text is None else f"--{name}={text}"
+            for name, text in taken(
+                known, args, operands, permute=ctx.allow_interspersed_args, is_value=is_value
+            )
+        ]
+    except UnreadableWord as error:
+        if error.trouble in ("takes no value", "needs a value"):
+            return args
+        raise click.NoSuchOption(f"-{error.letter}" if error.letter else f"--{error.name}", ctx=ctx) from None
+    return [*words, "--", *operands] if operands else words
+
+
+def _known(command: click.Command, *, asks_for_help: bool) -> Known:
+    params = [param for param in command.params if isinstance(param, click.Option)]
+    names = [(name.lstrip("-"), param) for param in params for name in param.opts if name[:2] == "--"]
+    letters = [(name[1:], param) for param in params for name in param.opts if name[:2] != "--"]
+    first = {param.name: name for name, param in reversed(names)}
+    return Known(
+        long={name: _ending(param) for name, param in names} | ({"help": ""} if asks_for_help else {}),
+        short={letter: first[param.name] for letter, param in letters},
+        same={name: param.name or "" for name, param in names},
+        never=("help",),
+    )
+
+
+def _ending(param: click.Option) -> str:
+    """Return how the value of an option is given, as in `Known.long`."""
+    if param.is_flag:
+        return ""
+    return "?" if isinstance(param.flag_value, str) else "="
+
+
+def _declaration(row: Option, command: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the spellings and the attributes of an option of click."""
+    attributes = {
+        "is_flag": row.kind == FLAG,
+        "multiple": row.kind == LIST,
+        "type": _type(row),
+        "default": False if row.kind == FLAG else row.default,
+        "show_default": row.kind in (INTEGER, NUMBER) and row.default is not None,
+        "metavar": row.metavar or None,
+        "required": row.is_required,
+        "expose_value": bool(row.field),
+        "help": row.helps[command],
+        "hidden": row.hidden,
     }
-    known = Known(long=dict.fromkeys(names, "?"), short={}, same=names, never=("help",))
-    rest = iter(args)
-    for word in rest:
-        if word == "--":
-            yield word
-            yield from rest
-            return
-        given, equals, value = word.partition("=")
-        if given.startswith("--"):
-            with suppress(UnreadableWord):  # click reports it
-                given = f"--{known.whole(given[2:])}"
-        yield f"{given}{equals}{value}"
+    if row.kind == OPTIONAL:
+        attributes["flag_value"] = row.bare
+    return [*row.spelled.split(), *([row.field] if row.field else [])], attributes
 
 
-def accepted(flags: str = "", values: str = "") -> Callable[[Any], Any]:
-    """Return a decorator that adds options without a meaning on one host: "-a --all,-v --verbose"."""
+def _type(row: Option) -> Any:
+    if row.values:
+        return click.Choice(row.values)
+    if row.kind == NUMBER:
+        return click.FloatRange(*row.limits)
+    if row.kind == INTEGER:
+        least, most = (None if limit is None else int(limit) for limit in row.limits)
+        return click.IntRange(least, most) if row.limits != (None, None) else click.INT
+    return parse_count if row.kind == COUNT else None
+
+
+def click_options(command: str) -> list[click.Parameter]:
+    """Return the options of a command of the table as options of click, in the order of its help."""
+    declarations = [_declaration(row, command) for row in table.rows_of(command)]
+    return [click.Option(spelled, **attributes) for spelled, attributes in declarations]
+
+
+def options_of(command: str) -> Callable[[Any], Any]:
+    """Return a decorator that adds the options of a command, such as "fgctl show"."""
 
     def add(function: Any) -> Any:
-        for text, is_flag in ((flags, True), (values, False)):
-            for group in text.split(","):
-                if names := group.split():
-                    function = click.option(
-                        *names, is_flag=is_flag, expose_value=False, hidden=True, help="Accepted and ignored."
-                    )(function)
+        for row in reversed(table.rows_of(command)):
+            spelled, attributes = _declaration(row, command)
+            function = click.option(*spelled, **attributes)(function)
         return function
 
     return add
@@ -134,17 +201,6 @@ def said_by(name: str) -> str:
     """Return the name by which the present command was called: that of Slurm, or `name`."""
     context = click.get_current_context(silent=True)
     return (context.find_root().info_name if context else None) or name
-
-
-CLUSTERS = click.option(  # of every command of Slurm; there is one host
-    "-M",
-    "--clusters",
-    "--cluster",
-    expose_value=False,
-    hidden=True,
-    metavar="LIST",
-    help="Accepted and ignored.",
-)
 
 
 class Command(Friendly):
@@ -190,6 +246,102 @@ class CommandGroup(Command, click.Group):
         if args[0] in self._unbuilt:
             raise BadUsage(f"{args[0]} is not supported yet")
         return super().resolve_command(ctx, args)
+
+
+class Listed(Command):
+    """A command whose callback gets `options`, a record, and `operands` if it takes any."""
+
+    row: TableCommand[Any]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. click parses only the lines that it has to report, and completes others."""
+        if not ctx.resilient_parsing:
+            with suppress(table.Unread):
+                values, operands = self.row.read(args)
+                ctx.params = {"options": values} | self._operands(operands)
+                return []
+        rest = super().parse_args(ctx, args)
+        operands = ctx.params.pop(OPERANDS, ())
+        ctx.params = {"options": self.row.record(**ctx.params)} | self._operands(operands)
+        return rest
+
+    def _operands(self, operands: Sequence[str]) -> dict[str, Any]:
+        """Return the parameter of the operands, if there is one. Raises Unread for extra words."""
+        if any(isinstance(param, click.Argument) for param in self.params):
+            return {OPERANDS: tuple(operands)}
+        if operands:
+            raise table.Unread
+        return {}
+
+
+def listed(
+    row: TableCommand[Any], *, epilog: str, operands: str = "", cls: type[Listed] = Listed
+) -> Callable[[Callable[..., int]], Listed]:
+    """Return a decorator that makes a command with a record; `operands`: how its usage shows them."""
+
+    def made(callback: Callable[..., int]) -> Listed:
+        params = click_options(row.name)
+        if operands:
+            params.append(click.Argument([OPERANDS], nargs=-1, metavar=operands))
+        command = click.command(cls=cls, params=params, epilog=epilog)(callback)
+        command.row = row
+        return command
+
+    return made
+
+
+class OptionsCommand(click.Command):
+    """A command with the options of a submission; its callback gets `settings` and `words`.
+
+    They are parsed by `submission/options.py`, because errors in a header must name the line, and a batch has
+    up to ten thousand lines.
+    """
+
+    command = "fgsub"
+    more: Mapping[str, "AnyOption"] = {}  # options that fgsub does not have
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.params = [*click_options(self.command), *self.params]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # completion
+            return super().parse_args(ctx, args)
+        from fgsched.submission.options import HelpAsked, read
+
+        try:
+            settings, words = read(args, self.more)
+        except HelpAsked as asked:
+            return super().parse_args(ctx, [f"--{asked.answer}"])
+        ctx.params = {"settings": settings, "words": words}
+        return []
+
+
+class OwnCommand(Command):
+    """A name of Slurm that reads its line itself: never called, it prints its options and completes them."""
+
+    def __init__(self, name: str, *, about: str, usage: str, page: str, operands: Iterable[Operand]) -> None:
+        """Describe a name; `usage`: what follows it; `page`: the page of the manual."""
+        rows = [row for row in table.rows_of(name) if row.name not in ("help", "usage", "version")]
+        arguments = [_argument(number, operand) for number, operand in enumerate(operands, start=1)]
+        super().__init__(name, params=[*map(_of_slurm, rows), *arguments], help=about)
+        self.manual, self._usage = page, usage
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return what follows the name."""
+        return [self._usage]
+
+
+def _of_slurm(row: Option) -> click.Parameter:
+    is_flag = row.kind == FLAG
+    return click.Option(row.spelled.split(), is_flag=is_flag, metavar=None if is_flag else "VALUE")
+
+
+def _argument(number: int, operand: Operand) -> click.Parameter:
+    name = [f"operand_{number}"]  # no option has this name
+    if isinstance(operand, str):
+        return click.Argument(name, nargs=-1, metavar=operand)
+    return click.Argument(name, type=click.Choice(operand))
 
 
 def _is_named(path: object, words: Iterable[str]) -> bool:

@@ -5,14 +5,13 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import click
 from msgspec import Struct
 
 from fgsched import protocol
 from fgsched.cli import steps, terminal
-from fgsched.cli.command import CLUSTERS, COLOURS, Command, accepted, run, said_by, warn, write
+from fgsched.cli.command import listed, run, said_by, warn, write
 from fgsched.cli.knownnames import unknown
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
@@ -22,10 +21,7 @@ from fgsched.views import choices, columns, documents
 from fgsched.views import job as view
 from fgsched.views.fields import ACCOUNTS
 from fgsched.views.listing import Delimited, Format
-
-_LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
-_HIDDEN: dict[str, Any] = {"is_flag": True, "hidden": True}
-
+from fgsched.views.options import ACCOUNTING, AccountOptions
 
 _CHOOSING = (  # attributes that choose, order and colour jobs
     *("id", "array", "task", "tasks", "user", "name", "partition", "account", "qos", "state", "reason"),
@@ -66,54 +62,16 @@ class Window(Struct, frozen=True):
         return begin <= self.until and end >= self.since
 
 
-@click.command(cls=Command, epilog="fgacct -S -7d -s F,OOM -o JobID,JobName%20,Reason,MaxGPUMem")
-@click.option("-j", "--jobs", **_LIST, help="Jobs with these ids, at any time: 7,10-14.")
-@click.option("-u", "--user", "--uid", "users", **_LIST, help="Jobs of these users; default: your own.")
-@click.option("-a", "--allusers", is_flag=True, help="Jobs of all users.")
-@click.option("-s", "--state", "states", **_LIST, help="Jobs that were in one of these states: CD,F,R.")
-@click.option("-S", "--starttime", metavar="TIME", help="Start of the period; default: midnight.")
-@click.option("-E", "--endtime", metavar="TIME", help="End of the period; default: none.")
-@click.option(
-    "-o", "--format", "--fields", "form", metavar="LIST", help="Fields to print: JobID,JobName%20,State%-15."
-)
-@click.option("-b", "--brief", is_flag=True, help="Print JobID, State and ExitCode.")
-@click.option("-l", "--long", is_flag=True, help="Print more fields.")
-@click.option("-e", "--helpformat", is_flag=True, help="Print the names of all fields.")
-@click.option("-P", "--parsable2", is_flag=True, help="Separate fields with |.")
-@click.option("-p", "--parsable", is_flag=True, help="Like -P, with | also at the end of a line.")
-@click.option("--delimiter", default="|", metavar="TEXT", help="Separator for -P and -p; a comma prints CSV.")
-@click.option("-n", "--noheader", is_flag=True, help="Print no header.")
-@click.option("--units", metavar="UNIT", help="Unit of memory: K, M or G; default: M.")
-@click.option("--noconvert", **_HIDDEN, help="Print memory in bytes.")
-@click.option("--color", "colour", type=click.Choice(COLOURS), default="auto", hidden=True, help="Colours.")
-@click.option("--json", "as_json", is_flag=True, help="Print all fields as a JSON object.")
-@click.option("--name", "names", **_LIST, hidden=True, help="Jobs with these names.")
-@click.option(
-    "-r", "--partition", "partitions", **_LIST, hidden=True, help="Jobs that ran in these partitions."
-)
-@click.option("-A", "--accounts", "accounts", **_LIST, hidden=True, help="Jobs of these accounts.")
-@click.option("-q", "--qos", "qualities", **_LIST, hidden=True, help="Jobs with these QOS.")
-@click.option("-N", "--nodelist", metavar="LIST", expose_value=False, hidden=True, help="Accepted; one host.")
-@click.option("-D", "--duplicates", **_HIDDEN, expose_value=False, help="Accepted; a job has one line.")
-@CLUSTERS
-@accepted(
-    "--local,--federation,-L --allclusters,--whole-hetjob,--use-local-uid,-c --completion,-v --verbose",
-    "-W --wckeys,-F --flags,-C --constraints",
-)
-@click.option("-X", "--allocations", **_HIDDEN, help="Print no steps, even with --steps.")
-@click.option("--steps", "all_steps", is_flag=True, help="Also print the steps of jobs: 7.batch, 7.0.")
-@click.option("-B", "--batch-script", is_flag=True, hidden=True, help="Print the scripts of jobs.")
-@click.option("-T", "--truncate", **_HIDDEN, expose_value=False, help="Accepted and ignored.")
-@click.option("--slurm-json", is_flag=True, hidden=True, help="Print Slurm's JSON.")
-def fgacct(helpformat: bool, **options: Any) -> int:
+@listed(ACCOUNTING, epilog="fgacct -S -7d -s F,OOM -o JobID,JobName%20,Reason,MaxGPUMem")
+def fgacct(options: AccountOptions) -> int:
     """Show accounting data of ended and running jobs."""
-    if helpformat:
+    if options.helpformat:
         write(_field_list())
         return Exit.DONE
     form = columns.of_accounts(_format(options), _unit(options))
-    whole, named = steps.split(options["jobs"])
-    options["all_steps"] = options["all_steps"] and not options["allocations"]
-    asked = _asked(form, options, wants_steps=bool(named) or options["all_steps"] or options["slurm_json"])
+    whole, named = steps.split(options.jobs)
+    all_steps = options.all_steps and not options.allocations
+    asked = _asked(form, options, wants_steps=bool(named) or all_steps or options.slurm_json)
     ids = choices.ids(whole)
     window = _window(options, everything=bool(ids))
     missing: list[choices.Name] = []
@@ -122,12 +80,12 @@ def fgacct(helpformat: bool, **options: Any) -> int:
             found = _named(client, asked, ids, missing)
         else:
             found = _all(client, asked, window, mine=_only_mine(options))
-        users = choices.users(options["users"])
+        users = choices.users(options.users)
         fits = _filter(options)
         chosen_jobs = (
             job for job in found if (not users or job.user in users) and window.has(job) and fits(job)
         )
-        rows = steps.rows(chosen_jobs, named, all_steps=options["all_steps"])
+        rows = steps.rows(chosen_jobs, named, all_steps=all_steps)
         jobs = rows if said_by("fgacct") == "sacct" else _noted(rows, client, options)
         _output(client, jobs, form, options)
     if said_by("fgacct") == "sacct":
@@ -141,24 +99,24 @@ def _output(
     client: Client,
     jobs: Iterable[protocol.JobInfo],
     form: Format,
-    options: dict[str, Any],
+    options: AccountOptions,
 ) -> None:
     """Print the rows in the form that the options choose."""
-    header = not options["noheader"]
-    if options["batch_script"]:
+    header = not options.noheader
+    if options.batch_script:
         _print(_scripts(client, jobs))
-    elif options["slurm_json"]:
+    elif options.slurm_json:
         write(documents.sacct_document(jobs))
-    elif options["as_json"]:
+    elif options.as_json:
         write(documents.document(jobs, "fgacct"))
-    elif options["parsable"] or options["parsable2"]:
-        delimited = Delimited(_delimiter(options), options["parsable"])
+    elif options.parsable or options.parsable2:
+        delimited = Delimited(_delimiter(options), options.parsable)
         _print(delimited.lines(jobs, [piece.column for piece in form.pieces], header=header))
-    elif options["form"] is None and terminal.is_terminal():
-        colour = terminal.wants_colour(options["colour"])
+    elif options.form is None and terminal.is_terminal():
+        colour = terminal.wants_colour(options.colour)
         _print(terminal.fitted(form, jobs, header=header, colour=colour, most=_FITS))
     else:
-        colour = terminal.wants_colour(options["colour"])
+        colour = terminal.wants_colour(options.colour)
         _print([form.header(), form.rule()] if header else [])
         _print(terminal.painted_lines(form, jobs) if colour else form.lines(jobs))
 
@@ -171,71 +129,66 @@ def _scripts(client: Client, jobs: Iterable[protocol.JobInfo]) -> Iterator[str]:
 
 
 def _noted(
-    jobs: Iterable[protocol.JobInfo], client: Client, options: dict[str, Any]
+    jobs: Iterable[protocol.JobInfo], client: Client, options: AccountOptions
 ) -> Iterator[protocol.JobInfo]:
     """Yield the jobs. If there are none, note the first name of the filters that new jobs cannot have."""
     is_empty = True
     for job in jobs:
         is_empty = False
         yield job
-    partitions, accounts, qos = (
-        choices.words(options[key]) for key in ("partitions", "accounts", "qualities")
-    )
+    partitions, accounts, qos = map(choices.words, (options.partitions, options.accounts, options.qualities))
     if is_empty and (
         wrong := unknown(client, protocol.Where(partition=partitions, account=accounts, qos=qos))
     ):
         click.echo(f"fgacct: note: {wrong.cause}. {wrong.remedy}", err=True)
 
 
-def _filter(options: dict[str, Any]) -> Callable[[protocol.JobInfo], bool]:
+def _filter(options: AccountOptions) -> Callable[[protocol.JobInfo], bool]:
     """Return whether a job has one of the names, partitions, accounts and QOS asked for."""
-    wanted = {
-        name: {word for text in options[name] for word in text.split(",") if word}
-        for name in ("names", "partitions", "accounts", "qualities")
-    }
+    texts = (options.names, options.partitions, options.accounts, options.qualities)
+    wanted = [set(choices.words(listed_words)) for listed_words in texts]
 
     def fits(job: protocol.JobInfo) -> bool:
         values = (job.name, job.partition, job.account, job.qos)
-        return all(not words or value in words for words, value in zip(wanted.values(), values, strict=True))
+        return all(not words or value in words for words, value in zip(wanted, values, strict=True))
 
     return fits
 
 
-def _format(options: dict[str, Any]) -> str:
-    chosen = [name for name in ("form", "brief", "long") if options[name]]
-    if len(chosen) > 1:
+def _format(options: AccountOptions) -> str:
+    if bool(options.form) + options.brief + options.long > 1:
         raise BadUsage("-o, -b and -l each choose the fields; give one of them")
-    if options["form"] is not None:
-        return str(options["form"])
-    if options["brief"] or options["long"]:
-        return columns.BRIEF if options["brief"] else columns.FULL
+    if options.form is not None:
+        return options.form
+    if options.brief or options.long:
+        return columns.BRIEF if options.brief else columns.FULL
     if said_by("fgacct") == "sacct":
         return os.environ.get("SACCT_FORMAT") or columns.SACCT
     return columns.USUAL
 
 
-def _unit(options: dict[str, Any]) -> str:
-    if options["noconvert"]:
+def _unit(options: AccountOptions) -> str:
+    if options.noconvert:
         return ""
-    unit = (options["units"] or "M").upper()
+    unit = (options.units or "M").upper()
     if unit not in {"K", "M", "G"}:
         raise BadUsage(f"--units={unit}: give K, M or G")
-    return str(unit)
+    return unit
 
 
-def _delimiter(options: dict[str, Any]) -> str:
-    if not options["delimiter"]:
+def _delimiter(options: AccountOptions) -> str:
+    if not options.delimiter:
         raise BadUsage("--delimiter is empty")
-    return str(options["delimiter"])
+    return options.delimiter
 
 
-def _window(options: dict[str, Any], *, everything: bool) -> Window:
+def _window(options: AccountOptions, *, everything: bool) -> Window:
     """Return the window that the options choose: from midnight by default; for named jobs, all times."""
     now = time.time()
-    states = choices.states(options["states"]) if options["states"] else None
-    until = parse_time(options["endtime"], now, past=True) if options["endtime"] else _NEVER
-    if options["starttime"]:
-        since = parse_time(options["starttime"], now, past=True)
+    states = choices.states(options.states) if options.states else None
+    until = parse_time(options.endtime, now, past=True) if options.endtime else _NEVER
+    if options.starttime:
+        since = parse_time(options.starttime, now, past=True)
     elif everything:
         since = 0.0
     elif states is not None:
@@ -247,23 +200,23 @@ def _window(options: dict[str, Any], *, everything: bool) -> Window:
         )
     else:
         since = parse_time("midnight", now, past=True)
-    if since > now and not options["endtime"]:
+    if since > now and not options.endtime:
         raise BadUsage("the window begins in the future", "Give -S an earlier time.")
-    if since > (until if options["endtime"] else now):
+    if since > (until if options.endtime else now):
         raise BadUsage("the window ends before it begins", "-S says when it begins, -E when it ends.")
     return Window(since, until, None if states == set(JobState) else states)
 
 
-def _only_mine(options: dict[str, Any]) -> bool:
-    return not options["users"] and not options["allusers"] and os.geteuid() != 0
+def _only_mine(options: AccountOptions) -> bool:
+    return not options.users and not options.allusers and os.geteuid() != 0
 
 
-def _asked(form: Format, options: dict[str, Any], *, wants_steps: bool) -> list[str]:
+def _asked(form: Format, options: AccountOptions, *, wants_steps: bool) -> list[str]:
     """Return the attributes of jobs to ask for."""
-    if options["slurm_json"]:
+    if options.slurm_json:
         shown = documents.fields(documents.keys_of("sacct"))
     else:
-        shown = documents.fields(documents.keys_of("fgacct")) if options["as_json"] else form.fields
+        shown = documents.fields(documents.keys_of("fgacct")) if options.as_json else form.fields
     rows = steps.FIELDS if wants_steps else ()
     return [name for name in dict.fromkeys((*_CHOOSING, *shown, *rows)) if name not in _CLIENTS_OWN]
 

@@ -8,9 +8,8 @@ import click
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.cli.command import run, said_by, warn, write
+from fgsched.cli.command import Listed, listed, run, said_by, warn, write
 from fgsched.cli.knownnames import unknown
-from fgsched.cli.listedoptions import Listed, listed
 from fgsched.cli.steps import UnsignalledStep, signal_steps
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted

@@ -7,7 +7,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli import show
-from fgsched.cli.command import CommandGroup, output, run, said_by, warn, write
+from fgsched.cli.command import CommandGroup, options_of, output, run, said_by, warn, write
 from fgsched.cli.reservation import is_about_reservation, reservation_call
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
@@ -36,8 +36,7 @@ class _RecordKind(click.Choice):  # type: ignore[type-arg]  # it has no paramete
 
 
 @fgctl.command("show")
-@click.option("-o", "--oneliner", is_flag=True, help="Print one line for each record.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@options_of("fgctl show")
 @click.argument("what", type=_RecordKind(["job", "gpu", "partition", "reservation", "config", "log"]))
 @click.argument("words", nargs=-1, metavar="[ID]")
 def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> None:
@@ -89,7 +88,7 @@ def _backup(file: str) -> None:
 
 
 @fgctl.command("archive")
-@click.option("--before", required=True, metavar="TIME", help="Move jobs that ended before this time.")
+@options_of("fgctl archive")
 @click.argument("file", type=click.Path())
 def _archive(before: str, file: str) -> None:
     """Move old jobs and samples from the accounts to another file."""
@@ -106,7 +105,7 @@ def _archive(before: str, file: str) -> None:
 
 
 @fgctl.command("subscribe")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each event.")
+@options_of("fgctl subscribe")
 def _subscribe(as_json: bool) -> None:
     """Print the events of jobs and GPUs as they happen."""
     from fgsched.cli.events import subscribe
@@ -350,8 +349,7 @@ def _listpids(word: str) -> None:
 
 
 @fgctl.command("pidinfo")
-@click.option("-o", "--oneliner", is_flag=True, help="Print one line.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@options_of("fgctl pidinfo")
 @click.argument("word", metavar="PID")
 def _pidinfo(word: str, oneliner: bool, as_json: bool) -> None:
     """Show the job, the step and the GPU memory of a process."""
@@ -363,11 +361,7 @@ def _pidinfo(word: str, oneliner: bool, as_json: bool) -> None:
 
 
 @fgctl.command("adopt")
-@click.option("--gpus", metavar="N|FRACTION", help="Share of each GPU; default: from the memory in use.")
-@click.option("--gpu-mem", metavar="SIZE", help="Memory of each GPU; default: the memory in use.")
-@click.option("-t", "--time", metavar="TIME", help="Time limit from now on; default as for fgsub.")
-@click.option("-J", "--job-name", metavar="NAME", help="Name of the job; default: the command.")
-@click.option("--gpu", "indices", metavar="INDEX...", default="", help="Only these of the GPUs that it uses.")
+@options_of("fgctl adopt")
 @click.argument("word", metavar="PID")
 def _adopt(word: str, indices: str, **options: str | None) -> None:
     """Make a process that was started outside of fgsched a job."""

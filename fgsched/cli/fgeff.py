@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from fgsched import protocol
-from fgsched.cli.command import run, warn, write
-from fgsched.cli.listedoptions import listed
+from fgsched.cli.command import listed, run, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.times import parse_time

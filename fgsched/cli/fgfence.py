@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 import msgspec
 
-from fgsched.cli.command import Command, run, write
+from fgsched.cli.command import Command, options_of, run, write
 from fgsched.client import find_places
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.job import FENCE_DIR, Demand, FenceReply, FenceRequest
@@ -23,28 +23,16 @@ _GPUS = lazy_regex(r"(([0-9]{1,4}(-[0-9]{1,4})?|GPU-[0-9a-fA-F-]+)(,|$))+")
 _Value = TypeVar("_Value")
 
 
-class FgfenceCommand(Command):
-    """A command whose last words are another command, with options of its own."""
-
-    shortens = False
-
-
-def _amount(ctx: click.Context, option: click.Parameter, text: str | None) -> table.Amount | None:
-    return None if text is None else _parsed(table.gpus, text, "--gpus=")
-
-
-def _memory(ctx: click.Context, option: click.Parameter, text: str | None) -> table.GpuMemory | None:
-    return None if text is None else _parsed(table.gpu_memory, text, "--gpu-mem=")
-
-
-def _list(ctx: click.Context, option: click.Parameter, text: str) -> str:
+def _list(text: str) -> str:
     """Parse a list of GPUs; the last comma makes a list of a single index."""
     if text and not _GPUS.fullmatch(text):
         raise BadValue(text, " is not a list of GPUs, such as 0,2-3 or GPU-<uuid>", label="--gpu-list=")
     return f"{text}," if text else ""
 
 
-def _parsed(parse: Callable[[str], _Value], text: str, label: str) -> _Value:
+def _parsed(parse: Callable[[str], _Value], text: str | None, label: str) -> _Value | None:
+    if text is None:
+        return None
     try:
         return parse(text)
     except BadValue as error:
@@ -52,24 +40,11 @@ def _parsed(parse: Callable[[str], _Value], text: str, label: str) -> _Value:
 
 
 @click.command(
-    cls=FgfenceCommand,
+    cls=Command,
     epilog="fgfence --gpus=0.5 python train.py",
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("--gpus", callback=_amount, metavar="[TYPE:]N", help="GPUs, or a part of one, such as 0.5.")
-@click.option("--gpu-mem", callback=_memory, metavar="SIZE", help="Memory of each GPU: 8G, or 25%.")
-@click.option(
-    "--gpu-list", default="", callback=_list, metavar="LIST", help="Choose among these GPUs, such as 0,2-3."
-)
-@click.option(
-    "--gpu-compute",
-    type=click.Choice(["none", "hard"]),
-    default="none",
-    help="hard: limit the GPU time to the share, too.",
-)
-@click.option("--print-env", is_flag=True, help="Print the variables for another launcher, and exit.")
-@click.option("--pid", type=int, metavar="PID", help="With --print-env: the fence lasts as long as PID.")
-@click.option("--json", "as_json", is_flag=True, help="With --print-env: print a JSON object.")
+@options_of("fgfence")
 @click.argument("words", nargs=-1, metavar="[COMMAND [ARG]...]")
 def fgfence(words: tuple[str, ...], **options: Any) -> int:
     """Run a command with a part of a GPU, without a queue."""
@@ -80,11 +55,14 @@ def fgfence(words: tuple[str, ...], **options: Any) -> int:
         raise BadUsage("--pid and --json belong to --print-env")
     _refuse_inside()
     request = FenceRequest(
-        demand=_demand(options["gpus"], options["gpu_mem"]),
+        demand=_demand(
+            _parsed(table.gpus, options["gpus"], "--gpus="),
+            _parsed(table.gpu_memory, options["gpu_mem"], "--gpu-mem="),
+        ),
         pid=(pid or os.getppid()) if prints else os.getpid(),
         follows=not prints,
         run=f"{find_places().own_run(os.environ, os.geteuid())}/fence",
-        gpus=options["gpu_list"],
+        gpus=_list(options["gpu_list"]),
         compute=options["gpu_compute"],
     )
     variables = _fenced(msgspec.json.encode(request))

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import click
 from msgspec import to_builtins
 
 from fgsched import protocol
 from fgsched.cli import reservation
-from fgsched.cli.command import CLUSTERS, Command, run, write
+from fgsched.cli.command import listed, run, write
 from fgsched.cli.terminal import listing
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
@@ -24,6 +23,7 @@ from fgsched.views.display import host_name, shown_time
 from fgsched.views.fields import indices
 from fgsched.views.host import HostPartition
 from fgsched.views.listing import LEAST_TEXT, TableColumn
+from fgsched.views.options import HOST, HostOptions
 
 _UNDER_WAY = (JobState.RUNNING, JobState.STARTING, JobState.COMPLETING)
 
@@ -202,29 +202,17 @@ _COLUMNS = {
 }
 
 
-@click.command(cls=Command, epilog="fginfo -g")
-@CLUSTERS
-@click.option("-g", "--gpus", is_flag=True, help="One line for each GPU: usage.")
-@click.option("-l", "--long", is_flag=True, help="One line for each GPU: hardware.")
-@click.option(
-    "-R", "--list-reasons", "reasons", is_flag=True, help="GPUs that accept no jobs, with reason and user."
-)
-@click.option("-T", "--reservation", "reservations", is_flag=True, help="One line for each reservation.")
-@click.option("--types", is_flag=True, help="One line for each GPU model.")
-@click.option("-s", "--summarize", is_flag=True, help="One line for each partition, without jobs.")
-@click.option("-N", "--node", is_flag=True, help="One line for the host: GPUs, CPUs and memory.")
-@click.option("-h", "-n", "--noheader", is_flag=True, help="Print no header.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as a JSON object.")
-def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
+@listed(HOST, epilog="fginfo -g")
+def fginfo(options: HostOptions) -> int:
     """Show the state and the usage of partitions and GPUs."""
-    wanted = [view for view, is_on in views.items() if is_on]
+    wanted = [name for name in _COLUMNS if getattr(options, name, False)]
     if len(wanted) > 1:
         raise BadUsage("-g, -l, -R, -T, -s, -N and --types are different tables; give one of them")
     with Client(find_places()) as client:
         host = client.call(protocol.ListGpus())
         partitions = [HostPartition(info, host) for info in client.call(protocol.ListPartitions()).partitions]
         reservations = client.call(protocol.ListReservations()).reservations
-    if as_json:
+    if options.as_json:
         write(_document(host, partitions, reservations))
         return Exit.DONE
     name = wanted[0] if wanted else "partitions"
@@ -238,7 +226,7 @@ def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
         "types": list(_by_model(host.gpus).values()),
         "node": [NodeRow(host, partitions)],
     }
-    write(listing(_COLUMNS[name], rows[name], header=not noheader))
+    write(listing(_COLUMNS[name], rows[name], header=not options.noheader))
     return Exit.DONE
 
 

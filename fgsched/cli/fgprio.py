@@ -7,8 +7,7 @@ import click
 from msgspec import to_builtins
 
 from fgsched import protocol
-from fgsched.cli.command import run, warn, write
-from fgsched.cli.listedoptions import listed
+from fgsched.cli.command import listed, run, warn, write
 from fgsched.cli.terminal import listing
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import click
 
 from fgsched import protocol
-from fgsched.cli.command import run, said_by, warn, write
-from fgsched.cli.listedoptions import listed
+from fgsched.cli.command import listed, run, said_by, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit
 from fgsched.domain.states import JobState

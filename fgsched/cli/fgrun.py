@@ -13,8 +13,7 @@ from msgspec import structs
 
 from fgsched import protocol
 from fgsched.cli import fgsub
-from fgsched.cli.clickoptions import OptionsCommand
-from fgsched.cli.command import Command, run
+from fgsched.cli.command import Command, OptionsCommand, run
 from fgsched.cli.fgwait import exit_code
 from fgsched.cli.jupyter import JupyterServer, command_of
 from fgsched.client import Client, find_places
@@ -26,48 +25,22 @@ from fgsched.interactive.connected import ConnectionPlan, Detached, Interrupted
 from fgsched.interactive.session import Session, join
 from fgsched.lifecycle.containers import entering
 from fgsched.submission import prepare as submission
-from fgsched.submission import table
 from fgsched.submission.options import AnySetting, given, read
 from fgsched.submission.request import parts
+from fgsched.submission.table import FOREGROUND
 from fgsched.system.unanswered import new_key
 from fgsched.views import wording
 
-
-def _option(
-    name: str, text: str, parse: Callable[[str], object] = table.flag, metavar: str = ""
-) -> table.AnyOption:
-    """Return an option that fgrun has beside those of fgsub; `text`: its line in the help."""
-    return table.Option(name=name, slot=name, parse=parse, metavar=metavar, help=text, in_scripts=False)
-
-
-_PTY = _option("pty", "Give the job a terminal; default: a shell.")
-_JUPYTER = _option("jupyter", "Start Jupyter and print its address.")
-_JOBID = _option("jobid", "Run the command inside this running job of yours.", table.count, "ID")
-_NO_HANGUP = _option("no-hangup", "The job survives the loss of this terminal.")
-_OWN = {option.name: option for option in (_PTY, _JUPYTER, _NO_HANGUP, _JOBID)}
 _SILENT = ("--output=/dev/null", "--error=/dev/null", "--input=/dev/null")  # unconnected streams
 _SCRIPT = 'exec "$FG_PYTHON" -I -m fgsched.interactive.agent'
-_LEFT_OUT = (
-    *("batch", "wrap", "array", "wait", "parsable", "json", "test-only", "explain-options", "ignore-sbatch"),
-    *("ignore-pbs", "requeue", "no-requeue"),
-)
-
-
-_HELPS = {
-    "job-name": "Job name; default: the command's name.",
-    "output": "Standard output; default: that of fgrun.",
-    "error": "Standard error; default: that of fgrun.",
-    "input": "Standard input; default: that of fgrun.",
-}
 
 
 class FgrunCommand(Command, OptionsCommand):
     """The options of fgsub, without the options of a batch job, and those of a command in the foreground."""
 
     shortens = False  # its own reader does that, up to the command
-    more = _OWN
-    left_out = _LEFT_OUT
-    helps = _HELPS
+    command = "fgrun"
+    more = FOREGROUND
 
 
 class Foreground:
@@ -87,7 +60,7 @@ class Foreground:
         self.streams = _streams(settings)
         self._settings = settings
         for setting in settings:
-            if setting.option.name in _LEFT_OUT:
+            if "fgrun" not in setting.option.commands:
                 raise BadUsage(f"--{setting.option.name} is for batch jobs", "Submit it with fgsub.")
             if is_terminal and setting.option.slot in ("output", "error", "input"):
                 raise BadUsage(f"--{setting.option.name} and --pty exclude each other")
@@ -196,7 +169,7 @@ def fgrun(settings: Sequence[AnySetting], words: Sequence[str]) -> int:
         raise BadUsage("name a command, or --pty for a shell")
     if (job := given(settings, "jobid")) is not None:
         return _inside(int(job), settings, words or [shell(os.environ)], is_terminal=is_terminal)
-    of_the_job = [setting for setting in settings if setting.option.name not in _OWN]
+    of_the_job = [setting for setting in settings if setting.option.name not in FOREGROUND]
     command = command_of(words, os.environ) if is_jupyter else words or [shell(os.environ)]
     foreground = Foreground(of_the_job, command, is_terminal=is_terminal)
     if is_jupyter:

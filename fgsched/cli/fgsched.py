@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.cli.command import CommandGroup, write
+from fgsched.cli.command import CommandGroup, options_of, write
 from fgsched.cli.installation import INSTALLATION
 from fgsched.cli.simulating import simulate
 from fgsched.client import TAKE_OVER, Client, find_places, start
@@ -21,12 +21,6 @@ from fgsched.system.paths import Paths
 if TYPE_CHECKING:
     from fgsched.config.keys import ConfigKey
     from fgsched.config.load import Config
-
-_gpus = click.option(
-    "--gpus", default="", metavar="GPUS", help="GPUs: auto, none, a number, 0,2-3, sim:2x16G."
-)
-_system = click.option("--system", is_flag=True, help="The host's controller; needs root.")
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 
 
 @click.group(cls=CommandGroup, epilog="fgsched doctor")
@@ -52,9 +46,7 @@ def _places(system: bool) -> Paths:
 
 
 @fgsched.command("start")
-@_gpus
-@click.option("--take-over", is_flag=True, help="Take the queue of a host that is gone for good.")
-@_system
+@options_of("fgsched start")
 def _start(gpus: str, take_over: bool, system: bool) -> int:
     """Start the controller in the background."""
     places = _places(system)
@@ -63,9 +55,8 @@ def _start(gpus: str, take_over: bool, system: bool) -> int:
             "the controller of this host serves all users, and only root may start it",
             "fgsched status shows it. For a controller of your own set FG_HOME to a directory of yours.",
         )
-    options = [*(["--gpus", gpus] if gpus else []), *(["--system"] if system else [])]
-    options += [TAKE_OVER] if take_over else []
-    is_new = start(places, *options)
+    words = ["--gpus", gpus] * bool(gpus) + ["--system"] * system + [TAKE_OVER] * take_over
+    is_new = start(places, *words)
     with Client(places, may_start=False) as client:
         pid = client.call(protocol.Ping()).pid
     if not is_new:
@@ -75,8 +66,7 @@ def _start(gpus: str, take_over: bool, system: bool) -> int:
 
 
 @fgsched.command("run")
-@_gpus
-@_system
+@options_of("fgsched run")
 def _run(gpus: str, system: bool) -> None:
     """Run the controller in the foreground, for systemd."""
     from fgsched.controller.__main__ import attend
@@ -89,8 +79,7 @@ def _run(gpus: str, system: bool) -> None:
 
 
 @fgsched.command("stop")
-@click.option("--kill", is_flag=True, help="Cancel all jobs first; by default they continue.")
-@_system
+@options_of("fgsched stop")
 def _stop(kill: bool, system: bool) -> int:
     """Stop the controller; running jobs continue."""
     from fgsched.cli.stopping import stop, stop_nearest
@@ -100,7 +89,7 @@ def _stop(kill: bool, system: bool) -> int:
 
 
 @fgsched.command("restart")
-@_system
+@options_of("fgsched restart")
 def _restart(system: bool) -> None:
     """Restart the controller; running jobs continue."""
     from fgsched.cli.stopping import restart
@@ -109,7 +98,7 @@ def _restart(system: bool) -> None:
 
 
 @fgsched.command("upgrade")
-@_system
+@options_of("fgsched upgrade")
 def _upgrade(system: bool) -> None:
     """Check the installed version, and restart with it."""
     from fgsched.cli.stopping import upgrade
@@ -118,9 +107,7 @@ def _upgrade(system: bool) -> None:
 
 
 @fgsched.command("status")
-@click.option("-v", "--verbose", is_flag=True, help="Show the sizes of the queue and the accounts as well.")
-@click.option("--system", is_flag=True, help="The host's controller.")
-@_as_json
+@options_of("fgsched status")
 def _status(verbose: bool, system: bool, as_json: bool) -> int:
     """Show the controller's pid, GPUs and jobs."""
     places = Paths.find(os.environ, os.geteuid(), system=system)
@@ -183,10 +170,7 @@ def _described_files(about: protocol.About) -> str:
 
 
 @fgsched.command("logs")
-@click.option("-f", "--follow", is_flag=True, help="Print new lines until interrupted.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Print only the last N lines.")
-@click.option("--job", type=click.IntRange(min=1), metavar="ID", help="Print only lines about a job.")
-@_system
+@options_of("fgsched logs")
 def _logs(follow: bool, lines: int | None, job: int | None, system: bool) -> None:
     """Print the controller's log."""
     from fgsched.cli.logs import show
@@ -195,10 +179,7 @@ def _logs(follow: bool, lines: int | None, job: int | None, system: bool) -> Non
 
 
 @fgsched.command("doctor")
-@click.option("--enforcement", is_flag=True, help="Test whether jobs can exceed their share of a GPU.")
-@click.option("--recover", is_flag=True, help="Recover the readable part of a damaged queue.")
-@_system
-@_as_json
+@options_of("fgsched doctor")
 def _doctor(enforcement: bool, recover: bool, system: bool, as_json: bool) -> int:
     """Check the host and the controller; 1 if a check fails."""
     if enforcement:
@@ -242,9 +223,7 @@ def _recover(places: Paths) -> int:
 
 
 @fgsched.command("config")
-@click.option(
-    "--check", is_flag=False, flag_value="", metavar="[FILE]", help="Check the configuration file, or FILE."
-)
+@options_of("fgsched config")
 def _config(check: str | None) -> None:
     """Print the settings in effect as TOML."""
     from fgsched import gpus
@@ -306,11 +285,7 @@ def _setting_line(key: "ConfigKey", value: object) -> str:
 
 
 @fgsched.command("cron")
-@click.option("--print", "is_print", is_flag=True, help="Print the lines (default).")
-@click.option("--install", is_flag=True, help="Put them into the crontab; its other lines stay.")
-@click.option("--systemd", is_flag=True, help="systemd timers instead of a crontab.")
-@click.option("--to", default="root", metavar="ADDRESS", help="Address of the reports; default: root.")
-@click.option("--metrics", default="", metavar="DIR", help="Also write metrics for Prometheus to DIR.")
+@options_of("fgsched cron")
 def _cron(is_print: bool, install: bool, systemd: bool, to: str, metrics: str) -> None:
     """Print or install the cron jobs that mail reports."""
     from fgsched.cli import cron
@@ -327,8 +302,7 @@ def _policy() -> None:
 
 
 @_policy.command("idle")
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
-@click.option("--quiet", is_flag=True, help="Print nothing.")
+@options_of("fgsched policy idle")
 def _idle(dry_run: bool, quiet: bool) -> None:
     """Warn users of idle GPUs, and requeue or cancel their jobs."""
     import time
@@ -341,8 +315,7 @@ def _idle(dry_run: bool, quiet: bool) -> None:
 
 
 @_policy.command("strangers")
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
-@click.option("--quiet", is_flag=True, help="Print nothing.")
+@options_of("fgsched policy strangers")
 def _strangers(dry_run: bool, quiet: bool) -> None:
     """Report GPU processes of no job to the administrator, and warn their users."""
     import time

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from msgspec import to_builtins
 
 from fgsched import protocol
-from fgsched.cli.command import run, write
-from fgsched.cli.listedoptions import listed
+from fgsched.cli.command import listed, run, write
 from fgsched.cli.terminal import listing
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit

@@ -9,8 +9,7 @@ from msgspec import to_builtins
 
 from fgsched import protocol
 from fgsched.cli import terminal
-from fgsched.cli.command import run, warn, write
-from fgsched.cli.listedoptions import listed
+from fgsched.cli.command import listed, run, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.states import JobState

@@ -12,8 +12,7 @@ from msgspec import structs
 
 from fgsched import protocol
 from fgsched.cli import sentline
-from fgsched.cli.clickoptions import OptionsCommand
-from fgsched.cli.command import Command, leave, run, said_by, write
+from fgsched.cli.command import Command, OptionsCommand, leave, run, said_by, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.text import quoted

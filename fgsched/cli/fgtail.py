@@ -11,7 +11,7 @@ from typing import BinaryIO
 import click
 
 from fgsched import protocol
-from fgsched.cli.command import Command, output, run
+from fgsched.cli.command import Command, options_of, output, run
 from fgsched.client import Client, Watch, find_places
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.states import JobState
@@ -26,23 +26,18 @@ _TRIES = 25  # attempts to find the file of a job that runs
 _PIECE = 1 << 16
 
 
-def _lines(ctx: click.Context, option: click.Parameter, text: str | None) -> int | None:
+def _lines(text: str | None) -> int | None:
     if text is not None and not re.fullmatch(r"[0-9]{1,9}", text):
         raise BadValue(text, " is not a number of lines", label="--lines=")
     return None if text is None else int(text)
 
 
 @click.command(cls=Command, epilog="fgtail -n 20 7")
-@click.option(
-    "-n", "--lines", callback=_lines, metavar="LINES", help="Start with the last LINES lines; default: all."
-)
-@click.option("-e", "--error", is_flag=True, help="Print standard error, if it has its own file.")
-@click.option("-F", "--wait", is_flag=True, help="Wait for a pending job to start.")
-@click.option("--no-follow", is_flag=True, help="Print the current contents and exit.")
+@options_of("fgtail")
 @click.argument("word", metavar="ID")
-def fgtail(word: str, lines: int | None, error: bool, wait: bool, no_follow: bool) -> int:
+def fgtail(word: str, lines: str | None, error: bool, wait: bool, no_follow: bool) -> int:
     """Print a job's output file, and follow it until the job ends."""
-    ids = choices.ids([word])
+    ids, most = choices.ids([word]), _lines(lines)
     if len(ids) != 1:
         raise BadUsage(f"{shown(word)} names {len(ids)} jobs; one can be followed")
     with Client(find_places()) as client:
@@ -54,8 +49,8 @@ def fgtail(word: str, lines: int | None, error: bool, wait: bool, no_follow: boo
                 job = _started(client, ids[0], watch, wait)
             its = view.files(job)
             with opened(its.stderr if error else its.stdout, job, watch) as file:
-                if lines is not None:
-                    skip(file, lines)
+                if most is not None:
+                    skip(file, most)
                 is_over = (lambda: True) if no_follow or job.state.is_final else lambda: watch.is_over(LOOK)
                 follow([(file, output().buffer)], is_over)
     return 0

@@ -6,8 +6,7 @@ import sys
 import time
 
 from fgsched import protocol
-from fgsched.cli.command import run, write
-from fgsched.cli.listedoptions import listed
+from fgsched.cli.command import listed, run, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.views.options import SCREEN, ScreenOptions

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from fgsched import protocol
-from fgsched.cli.command import Command, run, warn, write
+from fgsched.cli.command import Command, options_of, run, warn, write
 from fgsched.client import Client, TimedOut, find_places
 from fgsched.domain.errors import Unreachable
 from fgsched.domain.text import BadValue
@@ -86,32 +86,28 @@ def _code(job: protocol.JobEnd, compatible: bool) -> int:
     return 1 if job.exit_code == 0 and job.state != "COMPLETED" else job.exit_code
 
 
-def _seconds(ctx: click.Context, option: click.Parameter, text: str | None) -> float | None:
+def _seconds(text: str | None) -> float | None:
     if text is not None and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
         raise BadValue(text, " is not a number of seconds", label="--timeout=")
     return None if text is None else float(text)
 
 
 @click.command(cls=Command, epilog="fgwait 7 10-14 && echo all done")
-@click.option("--any", "any_will_do", is_flag=True, help="Wait only until the first job ends.")
-@click.option(
-    "--timeout", callback=_seconds, metavar="SECONDS", help="Give up after this time with exit status 124."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the outcomes as a JSON object.")
+@options_of("fgwait")
 @click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
-def fgwait(words: Sequence[str], any_will_do: bool, timeout: float | None, as_json: bool) -> int:
+def fgwait(words: Sequence[str], any_will_do: bool, timeout: str | None, as_json: bool) -> int:
     """Wait for jobs to end, and exit with the largest of their exit codes."""
-    ids = choices.ids(words)
+    ids, patience = choices.ids(words), _seconds(timeout)
     try:
-        with Client(find_places(), is_prompt=timeout is not None) as client:
-            if timeout is None:  # a controller that is silent from the start is not waited for
+        with Client(find_places(), is_prompt=patience is not None) as client:
+            if patience is None:  # a controller that is silent from the start is not waited for
                 client.call(protocol.Ping())
-            jobs = wait_for(client, ids, any_will_do=any_will_do, patience=timeout)
+            jobs = wait_for(client, ids, any_will_do=any_will_do, patience=patience)
     except TimedOut:
-        if timeout is None:
+        if patience is None:
             raise
         which = "none of the jobs has ended" if any_will_do else "some jobs have not ended"
-        warn("fgwait", f"{which} after {timeout:g} seconds")
+        warn("fgwait", f"{which} after {patience:g} seconds")
         return _TOO_LATE
     if as_json:
         ended = [

@@ -5,19 +5,12 @@ from pathlib import Path
 
 import click
 
-from fgsched.cli.command import write
+from fgsched.cli.command import options_of, write
 from fgsched.domain.errors import BadUsage
-
-_root = click.option(
-    "--root", default="/", metavar="DIR", help="Work on the image of a host in DIR; start nothing."
-)
 
 
 @click.command("init")
-@click.option("--print", "is_print", is_flag=True, help="Print what would be done, and do nothing.")
-@click.option("--check", "is_check", is_flag=True, help="Run the job of the check in any case.")
-@click.option("--to", default="root", metavar="ADDRESS", help="Address of the reports; default: root.")
-@_root
+@options_of("fgsched init")
 def _init(is_print: bool, is_check: bool, to: str, root: str) -> None:
     """Prepare the host for its users; start the controller."""
     from fgsched.cli.install.run import init
@@ -26,9 +19,7 @@ def _init(is_print: bool, is_check: bool, to: str, root: str) -> None:
 
 
 @click.command("uninstall")
-@click.option("--purge", is_flag=True, help="Remove the queue and the accounts as well.")
-@click.option("--kill", is_flag=True, help="Cancel all jobs first; by default they continue.")
-@_root
+@options_of("fgsched uninstall")
 def _uninstall(purge: bool, kill: bool, root: str) -> None:
     """Remove what init made, except files changed since then."""
     from fgsched.cli.install.run import uninstall
@@ -54,9 +45,7 @@ def _completion(shell: str) -> None:
 
 
 @click.command("slurm-names")
-@click.option("--print", "is_print", is_flag=True, help="Print the names and their commands (default).")
-@click.option("--install", "folder", metavar="DIR", help="Write a program for each name to DIR.")
-@click.option("--remove", "emptied", metavar="DIR", help="Remove these programs from DIR.")
+@options_of("fgsched slurm-names")
 def _slurm_names(is_print: bool, folder: str | None, emptied: str | None) -> None:
     """Give the commands the names that they have in Slurm."""
     from fgsched.cli.install import slurmnames

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs, to_builtins
 
-from fgsched.cli.command import write
+from fgsched.cli.command import options_of, write
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
@@ -25,27 +25,11 @@ if TYPE_CHECKING:  # other commands do not import them
 
 _PROGRESS_AFTER, _PROGRESS_INTERVAL = 2.0, 0.2  # seconds before progress is shown, and between updates
 _UNLIMITED = 1 << 62
-_POLICIES = ("pack", "spread")
 
 
 @click.command("simulate")
 @click.argument("file", required=False, metavar="[FILE]")
-@click.option("--gpus", default="", metavar="GPUS", help="GPUs: 4x80G:H100; +1x80G:A100 adds to the host's.")
-@click.option("--cpus", type=click.IntRange(1, 65536), help="CPUs of the host.")
-@click.option("--mem", default="", metavar="SIZE", help="Memory of the host.")
-@click.option(
-    "--policy", type=click.Choice(_POLICIES), help="Placement policy; default: that of the settings."
-)
-@click.option("--partition", default="", metavar="NAMES", help="Only jobs of these partitions.")
-@click.option(
-    "--seed", default=1, show_default=True, metavar="N", help="Without FILE: seed of the generated jobs."
-)
-@click.option("--hours", default=24.0, show_default=True, type=click.FloatRange(0.1, 24 * 366),
-              help="Without FILE: period of submissions, in hours.")  # fmt: skip
-@click.option("--load", default=0.9, show_default=True, type=click.FloatRange(0.01, 10),
-              help="Without FILE: load, where 1 is all GPUs.")  # fmt: skip
-@click.option("--svg", metavar="FILE", help="Draw a chart of the allocation over time.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@options_of("fgsched simulate")
 def simulate(file: str | None, svg: str | None, as_json: bool, **options: Any) -> None:
     """Replay jobs in virtual time and print waiting times."""
     from fgsched.client import find_places

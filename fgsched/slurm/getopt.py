@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from fgsched.views.getopt import Known, UnreadableWord, taken
+from fgsched.views.getopt import UnreadableWord, taken
+from fgsched.views.options import known_of
 
 
 class BadLine(Exception):
@@ -13,18 +14,19 @@ class BadLine(Exception):
         self.prefix = prefix  # before the text; None: the name of the command
 
 
-def parse(known: Known, words: Sequence[str], *, permute: bool) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return (name, value) of each option, and the operands. Raises BadLine.
+def parse(commands: str, words: Sequence[str], *, permute: bool) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return (option, value) of each option in a line, and the operands. Raises BadLine.
 
     Args:
+        commands: whose options the line has, as the table of options names them.
         permute: options can follow operands, as for squeue; otherwise the first operand ends the options.
     """
     operands = list[str]()
     try:
-        given = list(taken(known, words, operands, permute=permute))
+        given = list(taken(known_of(*commands.split()), words, operands, permute=permute))
     except UnreadableWord as error:
         raise BadLine(_message(error)) from None
-    return [(name, (value or "").strip()) for name, value in given], operands
+    return [(option, (value or "").strip()) for option, value in given], operands
 
 
 def _message(error: UnreadableWord) -> str:

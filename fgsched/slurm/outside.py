@@ -17,37 +17,13 @@ from fgsched.slurm.step import StepRefused
 from fgsched.submission.options import AnySetting, heterogeneous
 from fgsched.submission.options import read as read_options
 from fgsched.views.display import host_name, shown_time
-from fgsched.views.getopt import known_of
+from fgsched.views.options import rows_of
 
-_OF_THE_JOB = (
-    *("ntasks", "cpus-per-task", "nodes", "gpus", "gres", "gpus-per-task", "gpus-per-node", "exclusive"),
-    *("export", "chdir", "job-name", "ntasks-per-node", "tasks-per-node", "ntasks-per-gpu", "time"),
-    *("partition", "account", "qos", "wckey", "mem", "mem-per-cpu", "mem-per-gpu", "exclude", "constraint"),
-    *("nodelist", "cpus-per-gpu", "gpu-bind", "gpu-freq", "hint", "threads-per-core", "signal", "comment"),
-    *("mail-type", "mail-user", "reservation", "deadline", "begin", "dependency", "licenses", "network"),
-    *("distribution", "quiet", "nice", "hold", "gpu-mem", "gpu-type", "tier", "gpu-compute", "verbose"),
-    *("switches", "contiguous", "mincpus", "cores-per-socket", "sockets-per-node", "spread-job"),
-)
-_OF_THE_STEP = (
-    *("ntasks", "cpus-per-task", "label", "output", "error", "input", "unbuffered", "cpu-bind", "multi-prog"),
-    *("kill-on-bad-exit", "wait", "quiet", "ntasks-per-node", "tasks-per-node", "open-mode", "overlap"),
-    *("exact", "overcommit", "mpi", "distribution", "job-name"),
-    *("container", "container-image", "container-mounts", "container-workdir"),
+_OF_THE_JOB, _OF_THE_STEP = (
+    [row.name for row in rows_of("srun", "salloc") if part in row.part.split()] for part in ("job", "step")
 )
 _NO_SHELL = ["sleep", "infinity"]  # holds an allocation until its time limit or its cancellation
 _FLAGS = ("--slurm-env",)
-KNOWN = known_of(
-    """ntasks= cpus-per-task= nodes= gpus= gres= gpus-per-task= gpus-per-node= exclusive? chdir= job-name=
-    ntasks-per-node= tasks-per-node= ntasks-per-gpu= time= partition= account= qos= mem= mem-per-cpu=
-    mem-per-gpu= exclude= constraint= nodelist= cpus-per-gpu= gpu-bind= gpu-freq= hint= threads-per-core=
-    signal= comment= mail-type= mail-user= reservation= deadline= begin= dependency= licenses= network=
-    distribution= quiet nice? hold no-shell verbose immediate? bell no-bell wait-all-nodes= clusters=
-    kill-command? gpu-mem= gpu-type= tier= gpu-compute= get-user-env? oversubscribe? time-min= tmp= wckey=
-    no-kill? overcommit x11? switches= contiguous mincpus= cores-per-socket= sockets-per-node= spread-job""",
-    """n:ntasks c:cpus-per-task N:nodes G:gpus w:nodelist D:chdir J:job-name Q:quiet q:qos v:verbose t:time
-    p:partition A:account m:distribution x:exclude C:constraint k:no-kill I:immediate L:licenses d:dependency
-    M:clusters H:hold b:begin K:kill-command s:oversubscribe O:overcommit""",
-)
 
 
 class _Srun(Foreground):
@@ -126,7 +102,7 @@ def join(given: Mapping[str, str], command: Sequence[str]) -> int:
 
 def salloc(words: Sequence[str]) -> int:
     """Allocate, run a command or a shell, and return its exit code. Raises BadLine or Refusal."""
-    found, command = parse(KNOWN, words, permute=False)
+    found, command = parse("salloc", words, permute=False)
     if command[:1] == [":"]:
         error = heterogeneous("':' between the options of several components")
         raise StepRefused(f"salloc: error: {error.cause}\n{error.remedy}", 1)
@@ -154,7 +130,7 @@ def _settings(given: Mapping[str, str], name: str) -> list[AnySetting]:
 
 
 def _spelled(given: Mapping[str, str], names: Sequence[str]) -> list[str]:
-    return [f"--{name}={given[name]}" if given[name] else f"--{name}" for name in names if name in given]
+    return [f"--{name}={text}" if text else f"--{name}" for name, text in given.items() if name in names]
 
 
 def _run(foreground: Foreground, given: Mapping[str, str]) -> int:

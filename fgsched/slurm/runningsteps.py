@@ -14,7 +14,6 @@ from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import choices, layouts
 from fgsched.views import job as view
 from fgsched.views.display import host_name, shown_time
-from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn, by_letters
 
 _FIELDS = (
@@ -23,12 +22,6 @@ _FIELDS = (
     *("host_memory", "time_limit"),
 )
 _RUNNING = [JobState.RUNNING, JobState.SUSPENDED]
-_KNOWN = known_of(
-    """steps? user= me jobs= states= partition= account= qos= name= noheader format= Format= sort= long all
-    array clusters= nodelist= iterate= hide local federation verbose help noconvert""",
-    """s:steps u:user j:jobs t:states p:partition A:account q:qos n:name h:noheader o:format O:Format S:sort
-    l:long a:all r:array M:clusters w:nodelist i:iterate v:verbose""",
-)
 _USUAL = "%.15i %.8j %.9P %.8u %.9M %N"
 _ITEM = re.compile(r"%(\.?)(\d{0,4})([A-Za-z])")
 
@@ -76,14 +69,14 @@ def running(named: Iterable[str], **where: Sequence[str] | None) -> list[JobInfo
 def is_asked(words: Sequence[str]) -> bool:
     """Return whether a command line of squeue asks for steps."""
     try:
-        return any(name == "steps" for name, _ in parse(_KNOWN, words, permute=True)[0])
+        return any(name == "steps" for name, _ in parse("steps", words, permute=True)[0])
     except BadLine:  # the other command says so
         return False
 
 
 def listed(words: Sequence[str]) -> str:
     """Return what `squeue --steps` prints. Raises BadLine."""
-    found, rest = parse(_KNOWN, words, permute=True)
+    found, rest = parse("steps", words, permute=True)
     given = dict(found)
     users = choices.users([given["user"]] if "user" in given else []) + [choices.me()] * ("me" in given)
     partitions = choices.words([given.get("partition", "")])

@@ -11,13 +11,8 @@ from fgsched.domain.policy import Limits, Qos
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views.display import SLURM_VERSION, host_name
-from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn
 
-KNOWN = known_of(
-    "immediate noheader parsable parsable2 quiet readonly associations verbose version json",
-    "i:immediate n:noheader p:parsable P:parsable2 Q:quiet r:readonly s:associations v:verbose V:version",
-)
 CLUSTER = "fgsched"
 _CHANGES = (
     "add",
@@ -153,7 +148,7 @@ _WITH_ASSOCIATIONS = {
 
 def answer(words: Sequence[str]) -> str:
     """Return what sacctmgr prints. Raises BadLine in the words of Slurm."""
-    found, rest = parse(KNOWN, words, permute=True)
+    found, rest = parse("sacctmgr", words, permute=True)
     given = dict(found)
     if "version" in given or rest[:1] == ["version"]:
         return f"slurm-wlm {SLURM_VERSION}\n"

@@ -3,12 +3,7 @@
 from collections.abc import Sequence
 
 from fgsched.slurm.getopt import BadLine, parse
-from fgsched.views.getopt import known_of
 
-KNOWN = known_of(
-    "error-filter= help input-filter= label layout output-filter= pty quiet usage verbose",
-    "h:help l:label Q:quiet v:verbose",
-)
 _HARMLESS = ("pty", "quiet", "verbose")  # the terminal of the job is used if it has one
 
 
@@ -19,7 +14,7 @@ def arguments(words: Sequence[str]) -> list[str]:
 
 def _jobs(words: Sequence[str]) -> list[str]:
     """Return the jobs of the steps, or --help. Raises BadLine for options about a step's tasks."""
-    given, operands = parse(KNOWN, words, permute=True)
+    given, operands = parse("sattach", words, permute=True)
     for name in (name for name, _ in given if name not in _HARMLESS):
         if name in ("help", "usage"):
             return ["--help"]

@@ -11,14 +11,9 @@ from fgsched.lifecycle import arrays
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import documents, host, layouts
 from fgsched.views.display import SLURM_VERSION, host_name
-from fgsched.views.getopt import known_of
 
 _MOST = 65_536  # hosts of one range
 _PART = re.compile(r"([^\[\],]*)(?:\[([0-9,-]*)\])?([^\[\],]*)")
-_KNOWN = known_of(
-    "json yaml oneliner details all hide quiet verbose clusters= cluster= sibling local future federation",
-    "o:oneliner d:details a:all Q:quiet v:verbose M:clusters F:future",
-)
 _OF_JOBS = ("hold", "release", "requeue", "requeuehold", "suspend", "resume", "top", "uhold", "wait_job")
 _NONE = ("licenses", "topology", "burstbuffer", "dwstat", "federation", "frontend")
 
@@ -80,7 +75,7 @@ def answer(words: Sequence[str], environ: Mapping[str, str]) -> str | None:
     Raises:
         BadLine: an option, a job, a partition or a node does not exist.
     """
-    found, rest = parse(_KNOWN, words, permute=True)
+    found, rest = parse("scontrol", words, permute=True)
     match [word.lower() for word in rest[:2]]:
         case ["show", what]:
             return _shown(what, rest, dict(found), environ)
@@ -199,7 +194,7 @@ def arguments(words: Sequence[str]) -> list[str]:
     Raises:
         BadLine: an option does not exist.
     """
-    given, rest = parse(_KNOWN, words, permute=True)
+    given, rest = parse("scontrol", words, permute=True)
     if rest[:1] == ["show"]:
         one_line = ["--oneliner"] if ("oneliner", "") in given else []
         kind, _, name = rest[1].partition("=") if len(rest) > 1 else ("", "", "")

@@ -9,9 +9,7 @@ from fgsched.domain.times import format_elapsed
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import choices
 from fgsched.views import job as view
-from fgsched.views.getopt import known_of
 
-KNOWN = known_of("help version debug local-time", "h:help v:version d:debug")
 _KIB = 1024
 _FIELDS = (  # of JobInfo
     *("id", "array", "task", "user", "gid", "state", "exit_code", "warning", "started_at", "elapsed"),
@@ -22,7 +20,7 @@ _UNITS = ("KB", "MB", "GB", "TB")
 
 def answer(words: Sequence[str]) -> str:
     """Return what seff prints. Raises BadLine: there is no such job."""
-    found, rest = parse(KNOWN, words, permute=True)
+    found, rest = parse("seff", words, permute=True)
     if ("version", "") in found:
         return "seff Version 2.1\n"
     if ("help", "") in found or not rest:

@@ -13,17 +13,9 @@ from fgsched.slurm.getopt import BadLine, parse
 from fgsched.slurm.inputs import of_sinfo
 from fgsched.views import host
 from fgsched.views.display import SLURM_VERSION, host_name, shown_time
-from fgsched.views.getopt import known_of
 from fgsched.views.host import HostPartition
 from fgsched.views.listing import Format, LinePiece, TableColumn, by_letters, by_name
 
-KNOWN = known_of(
-    """all bg cluster= clusters= dead exact federation format= Format= future hide iterate= json local long
-    node nodes= Node Nodes noconvert noheader partition= responding list-reasons reservation sort= states=
-    summarize usage verbose version yaml""",
-    """a:all M:clusters d:dead e:exact F:future o:format O:Format i:iterate l:long N:Node n:nodes h:noheader
-    p:partition r:responding R:list-reasons T:reservation S:sort t:states s:summarize v:verbose V:version""",
-)
 _ITEM = re.compile(r"%(\.?)([0-9]*)(all\b|[a-zA-Z])")
 _NAMED = re.compile(r"([A-Za-z_]+)(?::(\.?)([0-9]*)(.*))?")
 _FORMATS = {  # option -> format
@@ -186,7 +178,7 @@ def _name(row: HostPartition) -> str:
 
 def answer(words: Sequence[str]) -> str:
     """Return what sinfo prints. Raises BadLine in the words of Slurm."""
-    found, rest = parse(KNOWN, words, permute=True)
+    found, rest = parse("sinfo", words, permute=True)
     given = of_sinfo(os.environ, dict(found))
     if rest:
         raise BadLine(f"error: Unrecognized option: {rest[0]}")

@@ -12,13 +12,8 @@ from fgsched.slurm import tables
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import job as view
 from fgsched.views.display import SLURM_VERSION
-from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn
 
-KNOWN = known_of(
-    "all_clusters cluster= noheader parsable parsable2 quiet tres= time= verbose version local federation",
-    "a:all_clusters M:cluster n:noheader p:parsable P:parsable2 Q:quiet T:tres t:time v:verbose V:version",
-)
 _FIELDS = ("id", "user", "account", "cpus", "state", "started_at", "ended_at", "allocated")  # of JobInfo
 _LINE = "-" * 80
 _UNITS = {"seconds": 1, "minutes": 60, "hours": HOUR}  # name -> seconds
@@ -100,7 +95,7 @@ _REPORTS = {  # the words of a report -> its title, its default fields
 
 def answer(words: Sequence[str]) -> str:
     """Return what sreport prints. Raises BadLine in the words of Slurm."""
-    found, rest = parse(KNOWN, words, permute=True)
+    found, rest = parse("sreport", words, permute=True)
     given = dict(found)
     if "version" in given:
         return f"slurm-wlm {SLURM_VERSION}\n"

@@ -11,31 +11,13 @@ from fgsched.slurm.getopt import BadLine, parse
 from fgsched.slurm.inputs import of_srun, of_step
 from fgsched.slurm.running import run
 from fgsched.slurm.step import SrunStep, StepRefused, read_binding, read_programs
-from fgsched.views.getopt import known_of
-
-KNOWN = known_of(
-    """ntasks= cpus-per-task= nodes= label output= error= input= pty unbuffered cpu-bind= gpus= gres=
-    gpus-per-task= gpus-per-node= exclusive? overlap exact nodelist= export= chdir= multi-prog job-name=
-    kill-on-bad-exit? wait= quiet verbose ntasks-per-node= tasks-per-node= ntasks-per-gpu= open-mode=
-    time= partition= account= qos= mem= mem-per-cpu= mem-per-gpu= mpi= distribution= exclude= constraint=
-    no-kill? immediate? jobid= cpus-per-gpu= gpu-bind= gpu-freq= mem-bind= hint= threads-per-core= propagate?
-    preserve-env slurmd-debug= signal= comment= resv-ports? accel-bind= mail-type= mail-user= reservation=
-    epilog= prolog= task-prolog= task-epilog= deadline= begin= dependency= clusters= het-group= relative=
-    ntasks-per-core= ntasks-per-socket= disable-status overcommit licenses= whole use-min-nodes network=
-    nice? hold gpu-mem= gpu-type= tier= gpu-compute= container= container-image= container-mounts=
-    container-workdir= switches= contiguous mincpus= cores-per-socket= sockets-per-node= spread-job""",
-    """n:ntasks c:cpus-per-task N:nodes l:label o:output e:error i:input u:unbuffered G:gpus w:nodelist
-    D:chdir J:job-name K:kill-on-bad-exit W:wait Q:quiet q:qos v:verbose t:time p:partition A:account
-    m:distribution x:exclude C:constraint k:no-kill I:immediate X:disable-status O:overcommit L:licenses
-    E:preserve-env d:dependency M:clusters r:relative H:hold b:begin""",
-)
 
 _SEVERAL = "Start a step for each component with & and then wait, or one with --multi-prog."
 
 
 def read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return the options and the command of a command line. Raises BadLine or Refusal."""
-    found, command = parse(KNOWN, words, permute=False)
+    found, command = parse("srun", words, permute=False)
     given = dict(found)
     if ":" in command[:-1] or given.get("het-group", "0") != "0":
         asked = f"--het-group={given['het-group']}" if "het-group" in given else "':' between two commands"

@@ -9,15 +9,8 @@ from fgsched.client import Client, find_places
 from fgsched.slurm import tables
 from fgsched.slurm.getopt import parse
 from fgsched.views.display import SLURM_VERSION
-from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn
 
-KNOWN = known_of(
-    """all accounts= cluster= clusters= helpformat long format= noheader json parsable parsable2 partition
-    users= user= Users verbose version accounts-only""",
-    """a:all A:accounts M:clusters e:helpformat l:long o:format n:noheader h:noheader p:parsable P:parsable2
-    m:partition u:users U:Users v:verbose V:version""",
-)
 FIELDS = (
     TableColumn("Account", lambda row: (" " if row.user else "") + (row.account or "root"), width=20),
     TableColumn("Partition", lambda row: "", width=12),
@@ -43,7 +36,7 @@ _LONG = (
 
 def answer(words: Sequence[str]) -> str:
     """Return what sshare prints. Raises BadLine in the words of getopt_long."""
-    found, _ = parse(KNOWN, words, permute=True)
+    found, _ = parse("sshare", words, permute=True)
     given = dict(found)
     if "version" in given:
         return f"slurm-wlm {SLURM_VERSION}\n"

@@ -14,18 +14,11 @@ from fgsched.system.process import TreeUse, descendants, use_of
 from fgsched.views import choices
 from fgsched.views import job as view
 from fgsched.views.display import SLURM_VERSION, host_name
-from fgsched.views.getopt import known_of
 from fgsched.views.listing import TableColumn
 
 _FIELDS = (
     *("id", "array", "task", "tasks", "state", "attempt", "started_at", "ended_at", "elapsed", "suspended"),
     *("indices", "allocated", "ntasks", "now", "usage", "srun_steps"),
-)
-KNOWN = known_of(
-    """allsteps helpformat fields= format= noheader jobs= noconvert parsable parsable2 pidformat verbose
-    version""",
-    """a:allsteps e:helpformat o:format n:noheader j:jobs p:parsable P:parsable2 i:pidformat v:verbose
-    V:version""",
 )
 
 
@@ -99,7 +92,7 @@ _USUAL = ",".join(field.heading for field in FIELDS[:22])
 
 def answer(words: Sequence[str]) -> str:
     """Return what sstat prints. Raises BadLine in the words of Slurm."""
-    found, rest = parse(KNOWN, words, permute=True)
+    found, rest = parse("sstat", words, permute=True)
     given = dict(found)
     if "version" in given:
         return f"slurm-wlm {SLURM_VERSION}\n"

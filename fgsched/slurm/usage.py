@@ -1,13 +1,10 @@
 """The usage of Slurm's names: the line of --usage, the list of --help, and the completions of a shell."""
 
-from collections.abc import Iterator
 from importlib import import_module
 from typing import NamedTuple
 
-from fgsched.cli.command import Command
+from fgsched.cli.command import Command, Operand, OwnCommand
 from fgsched.cli.install.slurmnames import NAMES
-from fgsched.cli.owncommand import Operand, OwnCommand
-from fgsched.views.getopt import Known
 
 _WORDS = {  # what follows a name
     "sacct": "[OPTION]...",
@@ -33,7 +30,6 @@ class _Own(NamedTuple):
 
     about: str
     page: str  # of the manual
-    module: str = ""  # in which its options are; "": the one of its name
     operands: tuple[Operand, ...] = ()
 
 
@@ -45,7 +41,7 @@ _OWN = {
         "fgsched.toml",
         operands=(("show", "list"), _ENTITIES),
     ),
-    "salloc": _Own("Allocate resources, and run a program or a shell with them.", "fgrun", "outside"),
+    "salloc": _Own("Allocate resources, and run a program or a shell with them.", "fgrun"),
     "sattach": _Own("Follow a running job: its terminal, or its output files.", "fgctl", operands=("JOB",)),
     "seff": _Own("Show how much of its request a job used.", "fgeff", operands=("JOB",)),
     "sinfo": _Own("Show partitions and the host.", "fginfo"),
@@ -67,14 +63,4 @@ def command_of(name: str) -> Command:
         command: Command = getattr(import_module(f"fgsched.cli.{NAMES[name]}"), NAMES[name])
         return command
     own = _OWN[name]
-    known = import_module(f"fgsched.slurm.{own.module or name}").KNOWN
-    about = {"about": own.about, "usage": _WORDS[name], "page": own.page}
-    return OwnCommand(name, **about, options=_spelled(known), operands=own.operands)
-
-
-def _spelled(known: Known) -> Iterator[tuple[list[str], bool]]:
-    """Yield the spellings of each option, and whether it takes a value."""
-    for name, kind in known.long.items():
-        if name not in ("help", "usage", "version"):  # every name has them
-            letters = [f"-{letter}" for letter, long in known.short.items() if long == name]
-            yield [*letters, f"--{name}"], bool(kind)
+    return OwnCommand(name, about=own.about, usage=_WORDS[name], page=own.page, operands=own.operands)

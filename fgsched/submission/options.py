@@ -15,8 +15,9 @@ from fgsched.gpus import vendors
 from fgsched.lifecycle.constraint import FeatureNeeds, needs
 from fgsched.lifecycle.jobscript import Directives
 from fgsched.submission import foreign, table
-from fgsched.submission.table import Amount, AnyOption, GpuMemory, HostMemory, Option
-from fgsched.views.getopt import Known, UnreadableWord, taken
+from fgsched.submission.table import Amount, AnyOption, GpuMemory, HostMemory, JobOption
+from fgsched.views.getopt import UnreadableWord, taken
+from fgsched.views.options import is_value
 
 Value = TypeVar("Value")
 Default = TypeVar("Default")
@@ -32,7 +33,7 @@ _INSTEAD = {"HOME": "%h", "~": "%h", "USER": "%u", "FG_JOB_ID": "%j", "SLURM_JOB
 class Setting(Struct, Generic[Value], frozen=True):
     """One option with its value and its source."""
 
-    option: Option[Value]
+    option: JobOption[Value]
     text: str
     value: Value
     source: str = ""  # "": the command line; a variable's name; or the script's name
@@ -62,11 +63,11 @@ AnySetting = Setting[Any]
 class Settings(dict[str, AnySetting]):
     """The settings of a submission by slot, each the one that counts; the options of the table type them."""
 
-    def of(self, option: Option[Value]) -> Setting[Value] | None:
+    def of(self, option: JobOption[Value]) -> Setting[Value] | None:
         """Return the setting of an option, or of one that sets the same value; None: it is not set."""
         return self.get(option.slot)
 
-    def value(self, option: Option[Value], default: Default) -> Value | Default:
+    def value(self, option: JobOption[Value], default: Default) -> Value | Default:
         """Return the value of an option, or a default."""
         setting = self.of(option)
         return default if setting is None else setting.value
@@ -124,9 +125,9 @@ class OptionReader(Struct, frozen=True):
     def read(self, words: Sequence[str]) -> tuple[list[AnySetting], list[str]]:
         """Parse the options at the start of `words`; return them and the remaining words. Raises BadUsage."""
         settings, operands = list[AnySetting](), list[str]()
-        known = table.KNOWN if not self.more else _with(self.more)
+        known = table.KNOWN_IN_FOREGROUND if self.more else table.KNOWN
         try:
-            for name, text in taken(known, words, operands, permute=False, is_value=_is_value):
+            for name, text in taken(known, words, operands, permute=False, is_value=is_value):
                 settings += self._settings(name, text)
         except UnreadableWord as error:
             raise self._refused(error) from None
@@ -167,26 +168,10 @@ class OptionReader(Struct, frozen=True):
             )
 
 
-def _is_value(word: str) -> bool:
-    """Tell whether a word can be the value of the option before it: mostly a value was forgotten."""
-    return not word.startswith("--")
-
-
 def _is_ended(words: Sequence[str], operands: Sequence[str]) -> bool:
     """Tell whether `--` ends the options."""
     at = len(words) - len(operands)
     return at > 0 and words[at - 1] == "--"
-
-
-def _with(more: Mapping[str, AnyOption]) -> Known:
-    """Return the options of the table and of one command."""
-    known = table.KNOWN
-    return Known(
-        {**known.long, **{option.name: option.kind for option in more.values()}},
-        known.short,
-        known.same,
-        known.never,
-    )
 
 
 def _unknown(name: str) -> str:

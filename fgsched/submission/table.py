@@ -1,9 +1,9 @@
-"""The options of fgsub: one row for each option, and the parsers of their values."""
+"""The options of a submission: rows of the table of all options, with the parsers of their values."""
 
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -21,7 +21,7 @@ from fgsched.lifecycle.dependencies import parse_dependency
 from fgsched.lifecycle.enforcement import TIERS
 from fgsched.lifecycle.filenames import ALLOWED, unknown
 from fgsched.lifecycle.mail import parse_mail_types, usable_addresses
-from fgsched.views.getopt import Known
+from fgsched.views.options import FLAG, known_of, rows_of
 
 # -- values ----------------------------------------------------------------------------------------
 
@@ -362,221 +362,114 @@ def early_signal(text: str) -> EarlySignal:
 Value = TypeVar("Value")
 
 
-class Option(Struct, Generic[Value], frozen=True, kw_only=True):
-    """One option of fgsub. Options with the same `slot` set the same value; the later source wins."""
+class JobOption(Struct, Generic[Value], frozen=True, kw_only=True):
+    """One option of a submission: a row of the table of all options, with the parser of its value.
+
+    Options with the same `slot` set the same value; the later source wins.
+    """
 
     name: str  # long, without dashes
     slot: str
     parse: Callable[[str], Value]
-    short: str = ""
-    metavar: str = ""  # "": a flag, which takes no value
-    help: str = ""
+    is_flag: bool = False
     variable: str = ""  # of the environment; "": none
     in_scripts: bool = True
     hidden: bool = False  # documented in the manual, not in --help
     bare: str = ""  # its value if it is given without one
     of_call: bool = False  # concerns the whole call, not one job: not in a line of a batch
+    commands: Collection[str] = ()  # fgsub, fgrun
 
-    @property
-    def is_flag(self) -> bool:
-        return not self.metavar
-
-    @property
-    def kind(self) -> str:
-        """How its value is given, as in `Known.long`."""
-        return "" if self.is_flag else "?" if self.bare else "="
-
-    def of(self, value: Value) -> "Option[Value]":
+    def of(self, value: Value) -> "JobOption[Value]":
         """Return the option for this value: --gres without a GPU uses its own slot."""
         of_others = isinstance(value, Amount) and value.unit == "none"
         return replace(self, slot="gres") if of_others else self
 
 
-_NOT_IN_SCRIPTS = {"batch", "test-only", "wrap", "explain-options", "ignore-sbatch"}
-_NO_VARIABLE = _NOT_IN_SCRIPTS | {"nodes", "tasks-per-node"}
-_OF_CALL = {"batch", "test-only", "explain-options", "json", "parsable", "quiet", "wait"}
-_SHOWN = {  # in --help, which is one screen; the manual has all
-    *("gpus", "gpu-mem", "cpus-per-task", "mem", "time", "job-name", "output", "error"),
-    *("chdir", "export", "array", "dependency", "hold", "wrap", "batch", "wait", "parsable"),
-}
-_VARIABLES = {"time": "FGSUB_TIMELIMIT", "ignore-sbatch": "FGSUB_IGNORE_SBATCH"}
+AnyOption = JobOption[Any]
+_ROWS = {row.name: row for row in rows_of("fgsub", "fgrun")}
 
 
-AnyOption = Option[Any]
-
-
-def _option(
-    names: str, metavar: str, parse: Callable[[str], Value], help: str, *, slot: str = "", bare: str = ""
-) -> Option[Value]:
-    """Return a row of the table. `names` is 'gpus G': the long name and an optional short one."""
-    name, _, short = names.partition(" ")
-    variable = "" if name in _NO_VARIABLE else f"FGSUB_{name.upper().replace('-', '_')}"
-    return Option(
+def _option(name: str, parse: Callable[[str], Value]) -> JobOption[Value]:
+    """Return the option of a row, with the parser of its value."""
+    row = _ROWS[name]
+    return JobOption(
         name=name,
-        short=short,
-        slot=slot or name,
+        slot=row.slot or name,
         parse=parse,
-        metavar=metavar,
-        help=help,
-        bare=bare,
-        variable=_VARIABLES.get(name, variable),
-        in_scripts=name not in _NOT_IN_SCRIPTS,
-        hidden=name not in _SHOWN,
-        of_call=name in _OF_CALL,
+        is_flag=row.kind == FLAG,
+        variable=next(iter(row.variables("FGSUB")), ""),
+        in_scripts=row.in_scripts,
+        hidden=row.hidden,
+        bare=row.bare,
+        of_call=row.of_call,
+        commands=row.helps.keys(),
     )
 
 
-_FLAG, _NO = flag, no
-# Rows whose values the code asks for by name
-GPUS = _option("gpus G", "[TYPE:]AMOUNT", gpus, "GPUs, or a fraction: 2, 0.5, 50%, 1/2, a100:1.")
-GPU_MEM = _option("gpu-mem", "SIZE", gpu_memory, "Memory of each GPU: 8G or 50%; 0: all.")
-GRES = _option("gres", "LIST", gres, "gpu:[TYPE:]AMOUNT, shard:N, or a site resource NAME:N.", slot="gpus")
-GPU_TYPE = _option("gpu-type", "TYPE", gpu_type, "GPU model whose name contains TYPE.")
-CPUS_PER_TASK = _option("cpus-per-task c", "N", count, "Number of CPUs of each task; default: 1.")
-MEM = _option("mem", "SIZE", host_memory("job"), "Host memory: 8G; 0: all.")
-TIME = _option("time t", "LIMIT", parse_duration, "Time limit: minutes, H:M:S, D-H, 90s, 2h.")
-OPEN_MODE = _option("open-mode", "MODE", open_mode, "append to the output files, or truncate them.")
-MKDIR = _option("mkdir", "", _FLAG, "Create the directories of the output files.")
-CONTAINER = _option(
-    "container", "IMAGE", image, "Run in a container: a directory, a .sif file, or a registry's image."
-)
-NICE = _option("nice", "[N]", nice, "Lower the priority by N; default: 100.", bare="100")
-SIGNAL = _option("signal", "[B:|C:]SIG[@SEC]", early_signal, "Send SIG SEC seconds before the time limit.")
-REQUEUE = _option("requeue", "", _FLAG, "Requeue after a failure of the host (default).")
-HOLD = _option("hold H", "", _FLAG, "Submit the job held.")
-MAIL_USER = _option("mail-user", "ADDRESS", usable_addresses, "Address of these mails; default: your own.")
-WAIT = _option("wait W", "", _FLAG, "Wait for the end; exit with the job's code.")
-PARSABLE = _option("parsable", "", _FLAG, "Print only the job id.")
-QUIET = _option("quiet Q", "", _FLAG, "Print nothing.")
-JSON = _option("json", "", _FLAG, "Print a JSON object.")
-SLURM_ENV = _option("slurm-env", "", _FLAG, "Also set SLURM_ variables.")
-TEST_ONLY = _option("test-only", "", _FLAG, "Print when and where it would start; do not submit.")
-EXPLAIN = _option("explain-options", "", _FLAG, "Print each value and its source; do not submit.")
-NTASKS = _option("ntasks n", "N", count, "Number of tasks that srun starts; each has its CPUs.")
-NTASKS_PER_NODE = _option("ntasks-per-node", "N", count, "Same as --ntasks on the one host.")
-NTASKS_PER_GPU = _option("ntasks-per-gpu", "N", count, "Number of tasks for each GPU.")
-CPUS_PER_GPU = _option("cpus-per-gpu", "N", count, "Number of CPUs for each GPU.")
-OPTIONS: tuple[AnyOption, ...] = (
-    GPUS,
-    GPU_MEM,
-    _option("fgpu", "N", fgpu, "Same as --gpus, in units of the site's fGPU.", slot="gpus"),
-    GRES,
-    _option("gpus-per-node", "[TYPE:]AMOUNT", gpus, "Same as --gpus.", slot="gpus"),
-    _option("gpus-per-task", "[TYPE:]AMOUNT", gpus, "Same as --gpus.", slot="gpus"),
-    GPU_TYPE,
-    _option("type", "TYPE", gpu_type, "Same as --gpu-type.", slot="gpu-type"),
-    _option("constraint C", "LIST", constraint, "Features of the GPUs or the host: a100, a100&nvlink|h100."),
-    _option("exclusive", "[user]", exclusive, "All CPUs and GPUs of the host.", bare="yes"),
-    CPUS_PER_TASK,
-    MEM,
-    _option("mem-per-cpu", "SIZE", host_memory("cpu"), "Host memory for each CPU.", slot="mem"),
-    _option("mem-per-gpu", "SIZE", host_memory("gpu"), "Host memory for each GPU.", slot="mem"),
-    TIME,
-    _option("job-name J", "NAME", name, "Job name; default: the script's name."),
-    _option("output o", "FILE", pattern, "Output: fg-%j.out; called as sbatch: slurm-%j.out."),
-    _option("error e", "FILE", pattern, "Standard error; default: as the output."),
-    _option("input i", "FILE", pattern, "Standard input; default: /dev/null."),
-    OPEN_MODE,
-    MKDIR,
-    _option("chdir D", "DIR", path, "Working directory."),
-    _option("export", "LIST", anything, "Environment: ALL, NONE or A,B=x."),
-    CONTAINER,
-    _option("container-image", "IMAGE", image, "Same as --container.", slot="container"),
-    _option("container-mounts", "LIST", mounts, "Mounts in the container: /SRC[:/DST[:ro]],…"),
-    _option("container-workdir", "DIR", container_directory, "Working directory in the container."),
-    _option("partition p", "LIST", partition, "Partitions; the first that can start the job."),
-    _option("account A", "NAME", label, "Account to charge."),
-    _option("qos q", "NAME", label, "Quality of service."),
-    _option("wckey", "NAME", tag, "Tag in the accounts, for fgreport users --by tag."),
-    _option("reservation", "NAME", reservation, "Run in this reservation."),
-    NICE,
-    SIGNAL,
-    _option("array a", "LIST[%N]", array, "Job array: 0-15, 1,5-9, 0-90:10; N at a time."),
-    _option("dependency d", "LIST", dependency, "Start after jobs: afterok:7, afterany:7:8."),
-    _option("kill-on-invalid-dep", "yes|no", yes_or_no, "Cancel if dependencies can never be met."),
-    _option("begin b", "TIME", moment, "Earliest start: 18:00, tomorrow, now+2hours."),
-    _option("deadline", "TIME", moment, "Latest end of the job."),
-    REQUEUE,
-    _option("no-requeue", "", _NO, "Never requeue.", slot="requeue"),
-    HOLD,
-    _option("tier", "LEVEL", tier, "Enforcement: driver, shim, watchdog or none."),
-    _option("gpu-compute", "POLICY", gpu_compute, "Sharing of compute time: hard, fair or none."),
-    _option("comment", "TEXT", comment, "Comment."),
-    _option("mail-type", "LIST", parse_mail_types, "Events to send mails about: END, FAIL, ALL, NONE."),
-    MAIL_USER,
-    _option("wrap", "COMMAND", command, "Run COMMAND instead of a script."),
-    _option("batch", "FILE", path, "Submit each line of FILE; -: standard input."),
-    WAIT,
-    PARSABLE,
-    QUIET,
-    JSON,
-    SLURM_ENV,
-    _option("no-slurm-env", "", _NO, "Set no SLURM_ variables.", slot="slurm-env"),
-    _option("ignore-sbatch", "", _FLAG, "Do not read #SBATCH lines."),
-    _option("ignore-pbs", "", _FLAG, "Do not read #PBS and #BSUB lines."),
-    TEST_ONLY,
-    EXPLAIN,
-    NTASKS,
-    NTASKS_PER_NODE,
-    _option("tasks-per-node", "N", count, "Same as --ntasks-per-node.", slot="ntasks-per-node"),
-    NTASKS_PER_GPU,
-    CPUS_PER_GPU,
-    _option("nodes N", "1", nodes, "Number of hosts: 1."),
-)
-
-OTHER_GRES = replace(GRES, slot="gres")  # --gres without a GPU
-IGNORED: AnyOption = Option(name="ignored", slot="ignored", parse=anything, metavar="OPTIONS", hidden=True)
-
-# Slurm's options that fgsched does not have: 'name', 'name=' (takes a value), 'name?' (may take one).
-_CHANGES_MEANING = """container-id=
-    export-file= gid= gpus-per-socket= nodefile= tres-per-task= uid= bb= bbf="""
-_HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
-    cpu-freq= delay-boot= distribution= exclude= extra= extra-node-info= get-user-env? gpu-bind= gpu-freq=
-    gres-flags= hint= licenses= mcs-label= mem-bind=
-    mem-update= mincpus= network= no-kill? nodelist= ntasks-per-core=
-    ntasks-per-socket= overcommit oversubscribe? power= prefer= priority= profile= propagate? reboot
-    resv-ports? segment= sockets-per-node= spread-job stepmgr switches= thread-spec=
-    threads-per-core= time-min= tmp= tres-bind= use-min-nodes verbose wait-all-nodes="""
-_SHORT = {
-    **{"B": "extra-node-info"},
-    **{"F": "nodefile", "k": "no-kill", "L": "licenses", "M": "clusters", "m": "distribution"},
-    **{"O": "overcommit", "S": "core-spec", "s": "oversubscribe", "v": "verbose"},
-    **{"w": "nodelist", "x": "exclude"},
+# Options whose values the code asks for by name
+GPUS = _option("gpus", gpus)
+GPU_MEM = _option("gpu-mem", gpu_memory)
+GRES = _option("gres", gres)
+GPU_TYPE = _option("gpu-type", gpu_type)
+CPUS_PER_TASK = _option("cpus-per-task", count)
+MEM = _option("mem", host_memory("job"))
+TIME = _option("time", parse_duration)
+OPEN_MODE = _option("open-mode", open_mode)
+MKDIR = _option("mkdir", flag)
+CONTAINER = _option("container", image)
+NICE = _option("nice", nice)
+SIGNAL = _option("signal", early_signal)
+HOLD = _option("hold", flag)
+WAIT = _option("wait", flag)
+PARSABLE = _option("parsable", flag)
+QUIET = _option("quiet", flag)
+JSON = _option("json", flag)
+SLURM_ENV = _option("slurm-env", flag)
+TEST_ONLY = _option("test-only", flag)
+EXPLAIN = _option("explain-options", flag)
+NTASKS = _option("ntasks", count)
+NTASKS_PER_NODE = _option("ntasks-per-node", count)
+NTASKS_PER_GPU = _option("ntasks-per-gpu", count)
+CPUS_PER_GPU = _option("cpus-per-gpu", count)
+_NAMED = (GPUS, GPU_MEM, GRES, GPU_TYPE, CPUS_PER_TASK, MEM, TIME, OPEN_MODE, MKDIR, CONTAINER, NICE, SIGNAL,
+          HOLD, WAIT, PARSABLE, QUIET, JSON, SLURM_ENV, TEST_ONLY, EXPLAIN, NTASKS, NTASKS_PER_NODE,
+          NTASKS_PER_GPU, CPUS_PER_GPU)  # fmt: skip
+# The parsers of all other options that are no flags; of a flag they say what it sets
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "fgpu": fgpu, "gpus-per-node": gpus, "gpus-per-task": gpus, "type": gpu_type, "constraint": constraint,
+    "exclusive": exclusive, "mem-per-cpu": host_memory("cpu"), "mem-per-gpu": host_memory("gpu"),
+    "job-name": name, "output": pattern, "error": pattern, "input": pattern, "chdir": path,
+    "export": anything, "container-image": image, "container-mounts": mounts,
+    "container-workdir": container_directory, "partition": partition, "account": label, "qos": label,
+    "wckey": tag, "reservation": reservation, "array": array, "dependency": dependency,
+    "kill-on-invalid-dep": yes_or_no, "begin": moment, "deadline": moment, "no-requeue": no, "tier": tier,
+    "gpu-compute": gpu_compute, "comment": comment, "mail-type": parse_mail_types,
+    "mail-user": usable_addresses, "wrap": command, "batch": path, "no-slurm-env": no,
+    "tasks-per-node": count, "nodes": nodes, "jobid": count,
+}  # fmt: skip
+_BY_ROW = {option.name: option for option in _NAMED}
+_ALL = [_BY_ROW.get(name) or _option(name, _PARSERS.get(name, flag)) for name in _ROWS]
+OPTIONS: tuple[AnyOption, ...] = tuple(option for option in _ALL if "fgsub" in option.commands)
+FOREGROUND: dict[str, AnyOption] = {  # that only fgrun has
+    option.name: option for option in _ALL if "fgsub" not in option.commands
 }
 
+OTHER_GRES = replace(GRES, slot="gres")  # --gres without a GPU
+IGNORED: AnyOption = JobOption(
+    name="ignored", slot="ignored", parse=anything, hidden=True, commands=("fgsub", "fgrun")
+)
 
-def _rows(names: str) -> dict[str, str]:
-    return {row.rstrip("=?"): row[len(row.rstrip("=?")) :] for row in names.split()}
-
-
-HARMLESS = frozenset(_rows(_HARMLESS))  # a Slurm script works without them
-UNBUILT: dict[str, str] = {**_rows(_CHANGES_MEANING), **_rows(_HARMLESS)}  # name -> "", "=" or "?"
-UNBUILT_SHORT: dict[str, str] = _SHORT
+# Slurm's options that fgsched does not have
+_UNBUILT = [row for row in rows_of("sbatch") if not row.helps]
+HARMLESS = frozenset(row.name for row in _UNBUILT if row.is_harmless)  # a script works without them
+UNBUILT = frozenset(row.name for row in _UNBUILT)
 BY_NAME: dict[str, AnyOption] = {option.name: option for option in OPTIONS}
-BY_SHORT: dict[str, AnyOption] = {option.short: option for option in OPTIONS if option.short}
 BY_VARIABLE: dict[str, AnyOption] = {option.variable: option for option in OPTIONS if option.variable}
 # The input variables of sbatch, and the options that they set. Slurm's other SBATCH_ variables are no input.
 BY_SLURM_VARIABLE: dict[str, str] = {
-    "SBATCH_ARRAY_INX": "array",
-    "SBATCH_MEM_PER_NODE": "mem",
-    "SBATCH_REQ_SWITCH": "switches",
-    "SBATCH_TIMELIMIT": "time",
-    "SBATCH_WAIT4SWITCH": "switches",
     "SLURM_CLUSTERS": "clusters",
     "SLURM_HINT": "hint",
-    **{
-        f"SBATCH_{name.upper().replace('-', '_')}": name
-        for name in (
-            *("account", "constraint", "container", "cpus-per-gpu", "error", "exclusive", "export", "gpus"),
-            *("gpus-per-node", "gpus-per-task", "gres", "input", "job-name", "mem-per-cpu", "mem-per-gpu"),
-            *("no-requeue", "open-mode", "output", "partition", "qos", "requeue", "reservation", "signal"),
-            *("wait", "wckey"),
-            *("acctg-freq", "clusters", "container-id", "core-spec", "delay-boot", "distribution"),
-            *("get-user-env", "gpu-bind", "gpu-freq", "gres-flags", "hint", "ignore-pbs", "mem-bind"),
-            *("network", "no-kill", "overcommit", "power", "profile", "spread-job", "thread-spec"),
-            *("threads-per-core", "tres-per-task", "use-min-nodes", "wait-all-nodes"),
-        )
-    },
+    **{variable: row.name for row in rows_of("fgsub", "sbatch") for variable in row.variables("SBATCH")},
 }
 MEANT = {  # what users of other schedulers write, and what has that meaning here
     **dict.fromkeys(("queue", "pool"), "--partition=NAME"),
@@ -595,10 +488,7 @@ MEANT = {  # what users of other schedulers write, and what has that meaning her
     **dict.fromkeys(("command", "cmd", "exec"), "--wrap=COMMAND"),
     **dict.fromkeys(("gpu-model", "model", "gputype"), "--gpu-type=TYPE"),
 }
-KNOWN = Known(
-    long={**{option.name: option.kind for option in OPTIONS}, **UNBUILT},
-    short={**{option.short: option.name for option in OPTIONS if option.short}, **UNBUILT_SHORT},
-    same={option.name: option.slot for option in OPTIONS},
-    never={*MEANT, *"abcdefghijklmnopqrstuvwxyz"},  # a letter behind two hyphens is a slip
-)
+_NEVER = {*MEANT, *"abcdefghijklmnopqrstuvwxyz"}  # a letter behind two hyphens is a slip
+KNOWN = known_of("fgsub", "sbatch", never=_NEVER, by_slot=True)
+KNOWN_IN_FOREGROUND = known_of("fgrun", "fgsub", "sbatch", never=_NEVER, by_slot=True)
 ASKS_FOR_HELP = {"help": "help", "h": "help", "usage": "help", "version": "version", "V": "version"}

@@ -7,7 +7,8 @@
 - `layouts`: Key=Value pairs in lines, as fgctl show and scontrol show print them
 - `documents`: the JSON document of a job, and Slurm's documents
 - `wording`: sentences on why a job does not run
-- `query`, `table`, `choices`: options that choose jobs and columns
+- `options`: the options of all commands; `getopt`: the reader of all command lines
+- `query`, `choices`: options that choose jobs and columns
 - `host`: GPUs, partitions and the node: values, layouts and documents
 - `display`: texts of cells, and the frame of documents
 """

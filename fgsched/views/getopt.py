@@ -48,12 +48,6 @@ class Known(Struct, frozen=True):
         raise UnreadableWord("ambiguous" if fitting else "unknown", given, fitting=fitting)
 
 
-def known_of(names: str, short: str) -> Known:
-    """Return options from 'ntasks= label kill-on-bad-exit?' and 'n:ntasks l:label'."""
-    long = {name.rstrip("=?"): name[len(name.rstrip("=?")) :] for name in names.split()}
-    return Known(long, dict(pair.split(":") for pair in short.split()))
-
-
 def taken(
     known: Known,
     words: Sequence[str],
