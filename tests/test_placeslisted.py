@@ -48,7 +48,13 @@ PLACES = {
         *("system/generations", "system/mounts"),
     },
     "shared: through descriptors, with type, owner and links examined at each use": {
-        *("reports/folder", "cli/install/carry", "cli/install/slurmnames", "system/places"),
+        *(
+            "reports/folder",
+            "cli/install/carry",
+            "cli/install/purge",
+            "cli/install/slurmnames",
+            "system/places",
+        ),
         *("system/safeopen", "system/spaces", "system/unanswered"),
     },
     "of a user: with the rights of this user only": {

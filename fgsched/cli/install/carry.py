@@ -25,11 +25,19 @@ def below(root: Path, path: str) -> Path:
     return root / path.lstrip("/")
 
 
+def refuse_outside(root: Path, paths: Iterable[str]) -> None:
+    """Refuse an image in which a link leads to a directory of the host. Raises Refused."""
+    for above in dict.fromkeys(below(root, path).parent for path in paths):
+        real = Path(os.path.realpath(above))
+        if not real.is_relative_to(root):
+            raise Refused(f"{above} leads out of the image, to {real}", "Make it a relative link.")
+
+
 class Manifest:
     """What `fgsched init` made, in the order of its making: path, or key of a command -> ManifestEntry."""
 
     def __init__(self, root: Path) -> None:
-        """Read the manifest, as root only where no other user can write.
+        """Read the manifest, as root only where no other user can write, and only inside of an image.
 
         Its commands are run, and its files removed, by `fgsched uninstall`.
 
@@ -37,6 +45,7 @@ class Manifest:
             Refused: another user could change the manifest, or exchange the directories of the image.
             StorageError: it cannot be read.
         """
+        refuse_outside(root, [MANIFEST])
         self._path = below(root, MANIFEST)
         self.entries: dict[str, ManifestEntry] = {}
         try:
@@ -69,6 +78,11 @@ class Manifest:
             self.note(f"{_NAMES}{folder}", ManifestEntry(kind="command", is_done=True))
         elif f"{_NAMES}{folder}" in self.entries:
             self.forget(f"{_NAMES}{folder}")
+
+    @property
+    def files(self) -> list[str]:
+        """Return the paths that were made."""
+        return [path for path, entry in self.entries.items() if entry.kind != "command"]
 
     @property
     def name_folders(self) -> list[str]:

@@ -2,18 +2,18 @@
 
 import os
 import pwd
-import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from fgsched import protocol
 from fgsched.cli.command import warn, write
 from fgsched.cli.install import host as hosts
 from fgsched.cli.install import plan, slurmnames, wanted
-from fgsched.cli.install.carry import STATE, Carrier, Manifest, below, run
+from fgsched.cli.install.carry import STATE, Carrier, Manifest, below, refuse_outside, run
 from fgsched.cli.install.host import check
 from fgsched.cli.install.plan import Action, LeavePath, Make, Remove, Undo
+from fgsched.cli.install.purge import purge
 from fgsched.cli.install.texts import OPERATORS
 from fgsched.cli.stopping import end_all, stop
 from fgsched.client import Client, NotRunning
@@ -85,6 +85,7 @@ def planned(host: hosts.InstallHost, manifest: Manifest, root: Path, to: str) ->
     wants, entries = wanted.wants(host, to), manifest.entries
     if root != _HOST:  # a container may mount an empty state directory over that of its image
         wants = [want for want in wants if want.path != str(INITIALISED)]
+    refuse_outside(root, plan.paths(wants))
     files = plan.to_install(wants, hosts.look(root, plan.paths(wants)), entries)
     units = [file for file in files if isinstance(file, Make) and "/systemd/system/fgsched" in file.want.path]
     groups = wanted.group_commands(host, entries, str(root))
@@ -162,6 +163,7 @@ def uninstall(*, root: Path, is_purge: bool, is_kill: bool) -> None:
         _end_controller(is_purge=is_purge, is_kill=is_kill)
     elif is_kill:
         raise Refused("an image has no jobs", "Leave out --kill.")
+    refuse_outside(root, [str(SYSTEM_RUN), *manifest.files])
     _remove_names(root, manifest)
     actions = plan.to_remove(manifest.entries, hosts.look(root, manifest.entries))
     if not manifest.exists:
@@ -176,9 +178,8 @@ def uninstall(*, root: Path, is_purge: bool, is_kill: bool) -> None:
     manifest.close()
     _remove_what_others_noted(root)
     if is_purge:
-        for path in _purged(root):
-            write(f"remove {path}\n")
-            shutil.rmtree(path)
+        for line in purge(root):
+            write(line)
     elif below(root, STATE).exists():
         write(f"the queue and the accounts stay in {STATE}; fgsched uninstall --purge removes them\n")
 
@@ -239,19 +240,3 @@ def _refuse_while_jobs_run() -> None:
             "Wait for their end, or start the controller to cancel them: fgsched start --system (or systemctl"
             " start fgsched), then fgsched uninstall --purge --kill",
         )
-
-
-def _purged(root: Path) -> Iterator[Path]:
-    """Yield the directories of the state that exist, after unmounting what is mounted there."""
-    if root == _HOST:
-        for mount in reversed(_mounts_below(SYSTEM_RUN, Path("/proc/self/mounts").read_text())):
-            run(("umount", mount))
-    for path in (below(root, STATE), below(root, str(SYSTEM_RUN))):
-        if path.exists():
-            yield path
-
-
-def _mounts_below(path: Path, table: str) -> Sequence[str]:
-    """Return the mount points below a path, as /proc/self/mounts lists them."""
-    points = [line.split()[1] for line in table.splitlines()]
-    return [point for point in points if point.startswith(f"{path}/")]

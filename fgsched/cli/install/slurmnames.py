@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import stat
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -188,9 +189,10 @@ def _found(folders: Iterable[str]) -> list[Path]:
 
 def _is_ours(path: Path) -> bool:
     with suppress(OSError):
-        if path.is_file() and not path.is_symlink():
-            with path.open("rb") as file:
-                return _MARK in file.read(_HEAD).splitlines()
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO in PATH answers never
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            return is_file and _MARK in file.read(_HEAD).splitlines()
     return False
 
 
