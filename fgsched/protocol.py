@@ -1071,7 +1071,7 @@ class Gpus(Struct, frozen=True, kw_only=True):
     other_gpus: str
     cpus: ResourceAmount
     memory: ResourceAmount  # bytes
-    jobs: dict[str, int]  # state -> number of jobs
+    jobs: dict[str, int]  # state -> number of rows of fgq
 
 
 class ListGpus(Question[Gpus], frozen=True, tag="gpus"):
@@ -1083,7 +1083,7 @@ class PartitionInfo(Struct, frozen=True, kw_only=True):
 
     partition: Partition
     gpus: list[int]  # indices
-    jobs: dict[str, int]  # state -> number of jobs
+    jobs: dict[str, int]  # state -> number of rows of fgq
 
 
 class Partitions(Struct, frozen=True, kw_only=True):

@@ -14,10 +14,11 @@ import history
 from fgsched.cli.top import plain
 from fgsched.cli.top.layout import plain as as_text
 from fgsched.cli.top.layout import screen
-from fgsched.cli.top.snapshot import Frame, LookHistory, difference, gpu_classes, kinds, means, sm_of
+from fgsched.cli.top.snapshot import Frame, LookHistory, difference, gpu_classes, kinds, means
 from fgsched.cli.top.view import SORTS, Action, TopUser, View, chosen, press
 from fgsched.domain.states import JobState
 from fgsched.domain.text import width_of as width
+from fgsched.views.gpu import parts_of, sm_share
 from live_host import PATIENCE, Home, living
 from topframes import CARDS, GIB, HOST, JOBS, NOW, frame, gpu, running, usage
 
@@ -76,8 +77,8 @@ def test_a_gpu_on_which_a_job_of_several_has_no_process_is_empty():
 def test_a_gpu_without_a_utilisation_has_the_sm_share_of_its_jobs():
     (job,) = [one for one in JOBS if one.id == 41040]
     unknown = gpu(1, None, 8, 60, 100)
-    assert sm_of(unknown, [job, replace(job, now=[replace(job.now[0], busy=1000)])]) == 0.84
-    assert (sm_of(unknown, []), sm_of(gpu(1, 50, 8, 60, 100), [job])) == (None, 0.5)
+    assert sm_share(unknown, [job, replace(job, now=[replace(job.now[0], busy=1000)])]) == 0.84
+    assert (sm_share(unknown, []), sm_share(gpu(1, 50, 8, 60, 100), [job])) == (None, 0.5)
 
 
 def test_a_screen_before_the_first_answer_says_so():
@@ -163,7 +164,7 @@ def test_charges_above_a_whole_gpu_are_reduced_in_proportion():
     """One job has most of the time and another most of the memory."""
     jobs = [running(one, "ann", "x", [0], 75, 50, 1, 60, 60, 0) for one in (1, 2)]
     found = LookHistory().frame(CARDS, jobs, NOW, HOST)
-    assert [part for _, part in found.on(0)] == [0.5, 0.5]
+    assert [part for _, part in parts_of(found.gpus[0], found.jobs).jobs] == [0.5, 0.5]
     assert sum(gpu_classes(found, CARDS[0]).values()) == 1.0
     assert found.charged == 1.0
 

@@ -11,15 +11,12 @@ from msgspec.structs import replace
 
 import history
 from browser import browser
-from builders import a_gpu
 from endedjobs import an_ended_job
 from fgsched.accounting.backup import archive
 from fgsched.accounting.ledger import MINUTE, Ledger
 from fgsched.accounting.records import GpuRecord, GpuUseRecord, Minute, Owner, OwnerUse
 from fgsched.cli import statuspage
 from fgsched.domain.errors import Exit, StorageError
-from fgsched.protocol import GpuInfo
-from fgsched.reports import status
 from fgsched.reports.facts import ReportReader
 from fgsched.reports.metrics import MOST_USERS, OTHERS, as_metrics
 from fgsched.reports.model import CLASSES
@@ -425,14 +422,3 @@ def test_fgreport_status_refuses_what_it_has_not(home, words, message):
     done = home.run("fgreport", "status", *words)
     assert done.status == Exit.USAGE
     assert message in done.err
-
-
-@pytest.mark.parametrize(
-    ("external", "free", "jobs", "charged"), [(5, 11, [], 0.0), (5, 3, [7], 0.5), (0, 16, [], 0.0)]
-)
-def test_memory_of_processes_outside_of_jobs_is_not_charged(external, free, jobs, charged):
-    info = GpuInfo(
-        **{"gpu": a_gpu(0), "usable": 16 * GIB, "free_share": 10_000, "free_memory": free * GIB},
-        **{"external": external * GIB, "jobs": jobs, "seen": None, "kept_as": ""},
-    )
-    assert status._charged(info) == charged

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 
 import pytest
 from msgspec.structs import replace
@@ -17,6 +18,8 @@ from fgsched.reports.export import as_json
 from fgsched.reports.metrics import as_metrics
 from fgsched.reports.status import status as status_report
 from fgsched.reports.wall import wall_page
+from fgsched.views.gpu import parts_of
+from live_host import living
 from topframes import CARDS, JOBS, NOW
 
 STATES = [state for state in GpuState if state is not GpuState.OK]
@@ -26,8 +29,7 @@ def host(state, gpu):
     """The GPUs of the made host; one of them takes no jobs."""
     frame = Frame(at=NOW, host="hopper", gpus=CARDS, jobs=JOBS)
     gpus = [
-        replace(one, free_share=WHOLE - round(WHOLE * sum(part for _, part in frame.on(one.gpu.index))))
-        for one in CARDS
+        replace(one, free_share=WHOLE - round(WHOLE * parts_of(one, frame.jobs).charged)) for one in CARDS
     ]
     return [
         replace(one, gpu=replace(one.gpu, state=state, note="Xid 79")) if one.gpu.index == gpu else one
@@ -41,7 +43,7 @@ def test_a_gpu_that_takes_no_jobs_shows_its_jobs_and_its_state_in_every_view(sta
     gpus = host(state, gpu)
     frame = Frame(at=NOW, host="hopper", gpus=gpus, jobs=JOBS)
     info = next(one for one in gpus if one.gpu.index == gpu)
-    users = {job.user for job, _ in frame.on(gpu)}
+    users = {job.user for job, _ in parts_of(info, JOBS).jobs}
     status = state_of(Answers(gpus=gpus, jobs=JOBS), {}, NOW, "hopper")
     now = next(one for one in status.gpus if one.gpu == gpu)
     assert {one.user for one in now.shares} == users
@@ -103,3 +105,27 @@ def test_the_next_to_start_are_the_same_in_every_view_and_no_held_or_dependent_j
     assert re.search(r"(?s)user901.*?by \d\d:\d\d.*?user905.*?from \d\d:\d\d", wall_page(status))
     held = state_of(Answers(gpus=CARDS, jobs=jobs[1:2]), {}, NOW, "hopper")
     assert "All are held or wait for other jobs." in wall_page(held)
+
+
+def test_every_command_counts_the_same_jobs(tmp_path):
+    """A running, a suspended and a held job, and an array of which no task has started."""
+    with living(tmp_path / "home", devices="sim:2x16G") as home:
+        running, suspended = home.running(share=2500), home.running(share=5000)
+        assert home.run("fgctl", "suspend", str(suspended)).status == 0
+        assert home.run("fgsub", "--array=1-5", "--gpus=2", "--wrap", "exit 0").status == 0
+        home.submit(hold=True)
+        rows = Counter(line.split()[0] for line in home.run("fgq", "-h", "-o", "%T").lines)
+        assert rows == {"RUNNING": 1, "SUSPENDED": 1, "PENDING": 2}, running
+        assert home.run("fginfo", "-h").lines[0].split()[4] == "2/2"
+        (partition,) = home.run("fginfo", "--json").json["partitions"]
+        (shown,) = home.run("fgctl", "show", "partition", "--json").json["partitions"]
+        assert partition["job_counts"] == shown["jobs"] == rows
+        assert home.run("fgsched", "status", "--json").json["jobs"] == rows
+        top = home.run("fgtop", "--json").json["jobs"]
+        assert Counter(job["state"] for job in top) == rows
+        assert "2 running  2 waiting" in home.run("fgtop", "--once").out
+        assert "2 jobs running, 2 waiting." in home.run("fgreport", "status").out
+        metrics = home.run("fgreport", "status", "--format", "metrics").out
+        assert dict(re.findall(r'fgsched_jobs{partition="main",state="(\w+)"} (\d+)', metrics)) == {
+            state: str(count) for state, count in rows.items()
+        }

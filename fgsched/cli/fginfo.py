@@ -21,11 +21,10 @@ from fgsched.views import display
 from fgsched.views import host as host_view
 from fgsched.views.display import host_name, shown_time
 from fgsched.views.fields import indices
+from fgsched.views.gpu import memory_in_use
 from fgsched.views.host import HostPartition
 from fgsched.views.listing import LEAST_TEXT, TableColumn
 from fgsched.views.options import HOST, HostOptions
-
-_UNDER_WAY = (JobState.RUNNING, JobState.STARTING, JobState.COMPLETING)
 
 
 class HardwareRow(NamedTuple):
@@ -55,8 +54,8 @@ def _time_limit(shown: HostPartition) -> str:
 
 
 def _job_counts(shown: HostPartition) -> str:
-    under_way = sum(shown.info.jobs.get(state.value, 0) for state in _UNDER_WAY)
-    return f"{under_way}/{shown.info.jobs.get(JobState.PENDING.value, 0)}"
+    running = sum(count for state, count in shown.info.jobs.items() if JobState(state).holds)
+    return f"{running}/{shown.info.jobs.get(JobState.PENDING.value, 0)}"
 
 
 def _cpus(row: NodeRow) -> str:
@@ -89,7 +88,7 @@ def _fraction(info: GpuInfo) -> str:
 def _memory(info: GpuInfo) -> str:
     """Return the allocated, the used and the usable memory of a GPU."""
     allocated = info.gpu.logical_memory - info.free_memory - info.external
-    used = format_mebibytes(info.seen.used) if info.seen and not info.seen.error else "-"
+    used = "-" if (known := memory_in_use(info)) is None else format_mebibytes(known)
     return f"{format_mebibytes(max(0, allocated))}/{used}/{format_mebibytes(info.usable)}"
 
 

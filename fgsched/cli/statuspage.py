@@ -13,8 +13,6 @@ from fgsched.cli.reporting import refuse_private
 from fgsched.client import Client, find_places
 from fgsched.config.load import load
 from fgsched.domain.errors import BadUsage, StorageError, Unreachable
-from fgsched.domain.job import WHOLE, GpuState
-from fgsched.domain.states import JobState
 from fgsched.domain.units import format_share
 from fgsched.domain.waiting import ExpectedStart
 from fgsched.gpus import vendors
@@ -27,6 +25,7 @@ from fgsched.reports.registry import FORMATS, Style, written
 from fgsched.reports.status import AccountTotals, GpuNow, GpuPart, Status, WaitingJob, kinds_of, sums
 from fgsched.views import choices
 from fgsched.views.display import host_name
+from fgsched.views.gpu import job_counts, job_memory, outside_memory, parts_of, sm_share, why_down
 
 METRICS = "metrics"  # the format that no other report has
 METRICS_FILE = "fgsched.prom"  # the suffix that node_exporter reads
@@ -34,7 +33,7 @@ _OTHERS = (  # options that other reports have
     *("since", "until", "yesterday", "week", "month"),
     *("keep", "to", "subject", "user"),
 )
-_FIELDS = (*present.ATTRIBUTES, "partition", "memory")  # attributes of JobInfo
+_FIELDS = (*present.ATTRIBUTES, "partition")  # attributes of JobInfo
 _MOST_NEXT = 10  # pending jobs with an expected start
 _SECONDS = 10.0  # until a controller that does not answer is given up
 _ACTIVE = 1  # per cent: the SM share above which a GPU computes
@@ -179,13 +178,14 @@ def state_of(answers: Answers, kinds: Kinds, now: float, host: str) -> Status:
     starts = answers.starts
     following = present.next_jobs(jobs, starts)
     counts = Counter(f"{job.state.word}/{job.partition.split(',')[0]}" for job in jobs)
+    running, waiting = job_counts(jobs)
     return Status(
         at=now,
         host=host,
         gpus=tuple(_gpu(info, jobs, kinds) for info in answers.gpus),
         jobs=dict(counts),
-        running=sum(job.state.holds for job in jobs),
-        waiting=sum(job.state is JobState.PENDING for job in jobs),
+        running=running,
+        waiting=waiting,
         startable=len(following),
         next=tuple(_waiting(job, starts.get(job.id, ExpectedStart())) for job in following[:_MOST_NEXT]),
     )
@@ -201,47 +201,38 @@ def _asked(job: JobInfo) -> str:
 
 def _gpu(info: GpuInfo, jobs: Sequence[JobInfo], kinds: Kinds) -> GpuNow:
     gpu, seen = info.gpu, info.seen
+    parts, sm = parts_of(info, jobs), sm_share(info, jobs)
+    word, why = why_down(info)
     shares = [
         GpuPart(
             job=job.id,
             user=job.user,
             name=job.name,
-            share=_charged(job, info),
+            share=part,
             kind=kinds.get((job.id, gpu.uuid)) or _guess(info),
             left=max(0.0, job.time_limit - job.elapsed) if job.time_limit else None,
         )
-        for job in jobs
-        if gpu.index in job.indices
+        for job, part in parts.jobs
     ]
     return GpuNow(
         gpu=gpu.index,
         uuid=gpu.uuid,
         model=vendors.short_model(gpu.model),
         total=gpu.total,
-        shares=tuple(sorted(shares, key=lambda share: share.job)),
-        down=_down(info),
-        used=max(0, seen.used - info.external) if seen else 0,
-        external=info.external,
-        sm=seen.utilisation if seen else None,
+        shares=tuple(shares),
+        hidden=parts.hidden,
+        hidden_kind=_guess(info),
+        down=why or word,
+        used=job_memory(info),
+        external=outside_memory(info),
+        sm=None if sm is None else round(100 * sm),
         temperature=seen.temperature if seen else None,
         power=None if seen is None or seen.power is None else seen.power / 1000,
     )
 
 
-def _charged(job: JobInfo, info: GpuInfo) -> float:
-    """Return the part of a GPU that a job is charged: the larger of its parts of time and of memory."""
-    share = (job.share or 0) / WHOLE / len(job.indices)
-    return min(1.0, max(share, (job.memory or 0) / info.usable if info.usable else 0.0))
-
-
-def _down(info: GpuInfo) -> str:
-    if info.gpu.state is not GpuState.OK:
-        return info.gpu.note or info.gpu.state.value
-    return info.seen.error if info.seen else ""
-
-
 def _guess(info: GpuInfo) -> TimeClass:
     """Return what the jobs of a GPU do, from the last look at the GPU, if they have no samples yet."""
-    if info.seen is None or not info.seen.processes:
+    if info.seen is None or not job_memory(info):
         return "reserved-empty"
     return "active" if (info.seen.utilisation or 0) > _ACTIVE else "held-idle"

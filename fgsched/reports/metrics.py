@@ -117,7 +117,9 @@ def _state(status: Status) -> Iterator[Any]:
     for gpu in status.gpus:
         for share in gpu.scaled:
             shares[share.user, gpu.model] += share.share
-    kept = _bounded(shares, set(sorted({user for user, _ in shares})[:MOST_USERS]))
+        if gpu.hidden:
+            shares[OTHERS, gpu.model] += gpu.charged - sum(share.share for share in gpu.scaled)
+    kept = _bounded(shares, set(sorted({user for user, _ in shares} - {OTHERS})[:MOST_USERS]))
     text = "GPUs that running jobs are charged."
     yield _family(GaugeMetricFamily, "fgsched_user_charged_gpus", text, ("user", "type"), kept)
 

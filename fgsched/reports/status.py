@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from fgsched.accounting.periods import Period
 from fgsched.accounting.records import GpuRecord, Owner
-from fgsched.domain.job import GpuState
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import format_time
 from fgsched.domain.units import format_share
@@ -40,16 +39,25 @@ from fgsched.reports.model import (
     Words,
 )
 from fgsched.reports.wording import dash, job_cells, long_time, model_name
+from fgsched.views.gpu import (
+    FIELDS,
+    GpuParts,
+    charged_gpus,
+    job_counts,
+    memory_in_use,
+    parts_of,
+    sm_share,
+    why_down,
+)
 
 Record = TypeVar("Record", bound=Struct)
 _RECENT = 300  # seconds: the maximum age of the minute that gives the present class of a job
 _EVER = Period(since=0.0, until=1e11, noun="period", closed=True)
 _WHOLE = 10_000  # ten-thousandths
 ATTRIBUTES = (  # of jobs that `status` needs
-    *("id", "name", "user", "state", "reason", "indices", "share", "gpus", "elapsed", "time_limit"),
+    *(*FIELDS, "name", "user", "reason", "indices", "share", "gpus", "elapsed", "time_limit"),
     *("submitted_at", "priority"),
 )
-_RUNNING = {JobState.RUNNING, JobState.STARTING, JobState.SUSPENDED, JobState.COMPLETING}
 _BLOCKED = {  # reasons of jobs that do not start until something else happens
     *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.PROLOG_FAILED),
     *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER),
@@ -77,8 +85,10 @@ class GpuNow(Struct, frozen=True, kw_only=True):
     total: int
     shares: tuple[GpuPart, ...] = ()
     down: str = ""  # why it takes no jobs; "": it takes jobs
-    used: int = 0  # by jobs
-    external: int = 0  # by processes outside of jobs
+    hidden: float = 0.0  # charged to jobs that the site hides from the reader, from 0 to 1 of the GPU
+    hidden_kind: TimeClass = "active"  # what these jobs do
+    used: int | None = None  # by jobs
+    external: int | None = None  # by processes outside of jobs
     sm: int | None = None  # per cent
     temperature: int | None = None  # degrees Celsius
     power: float | None = None  # watts
@@ -86,19 +96,26 @@ class GpuNow(Struct, frozen=True, kw_only=True):
     @property
     def scaled(self) -> tuple[GpuPart, ...]:
         """The shares, reduced in proportion if their sum exceeds the GPU, as the accounts do."""
-        whole = max(1.0, sum(share.share for share in self.shares))
+        whole = max(1.0, sum(share.share for share in self.shares) + self.hidden)
         return tuple(replace(share, share=share.share / whole) for share in self.shares)
+
+    @property
+    def charged(self) -> float:
+        """The charged part of the GPU, from 0 to 1."""
+        return min(1.0, sum(share.share for share in self.shares) + self.hidden)
 
     def classes(self) -> dict[TimeClass, float]:
         """Return the parts of the GPU by time class; they add up to 1."""
         parts = dict.fromkeys(CLASSES, 0.0)
         for gpu_part in self.scaled:
             parts[gpu_part.kind] += gpu_part.share
+        if self.hidden:
+            parts[self.hidden_kind] += self.charged - sum(parts.values())
         rest = max(0.0, 1.0 - sum(parts.values()))
         if self.down:
             parts["down"] = rest
         else:
-            parts["external"] = min(rest, self.external / self.total if self.total else 0.0)
+            parts["external"] = min(rest, (self.external or 0) / self.total if self.total else 0.0)
             parts["free"] = rest - parts["external"]
         return parts
 
@@ -127,8 +144,8 @@ class Status(Struct, frozen=True, kw_only=True):
 
     @property
     def charged(self) -> float:
-        """The number of charged GPUs."""
-        return sum(gpu_part.share for gpu in self.gpus for gpu_part in gpu.scaled)
+        """The number of charged GPUs, to ten-thousandths of a GPU."""
+        return sum(round(gpu.charged * _WHOLE) for gpu in self.gpus) / _WHOLE
 
     def classes(self) -> dict[TimeClass, float]:
         """Return the number of GPUs by time class."""
@@ -223,8 +240,8 @@ def status(
     now: float,
 ) -> Report:
     """Return the report on the present state; `now` is in epoch seconds."""
-    running = sorted((job for job in jobs if job.state in _RUNNING), key=lambda job: job.id)
-    waiting = sum(job.state is JobState.PENDING for job in jobs)
+    running = sorted((job for job in jobs if job.state.holds), key=lambda job: job.id)
+    _, waiting = job_counts(jobs)
     sections = (
         Section("gpus", "GPUs", "", (_gpu_table(gpus, jobs),)),
         Section("running", "Running", "", (_running(running),)),
@@ -235,8 +252,8 @@ def status(
         title="GPUs now",
         host=host,
         period=_moment(now),
-        lede=(_lede(gpus, len(running), waiting),),
-        figures=_figures(gpus, len(running), waiting),
+        lede=(_lede(gpus, jobs),),
+        figures=_figures(gpus, jobs),
         sections=sections,
         definitions=(),
         notes=(
@@ -279,23 +296,17 @@ def _moment(now: float) -> Span:
     return Span(now, now, iso, iso, name, long_time(now), "moment", False)
 
 
-def _charged(info: GpuInfo) -> float:
-    """Return the charged part of a GPU, from 0 to 1; memory of processes outside of jobs is not charged."""
-    held = info.gpu.logical_memory - info.free_memory - info.external
-    memory = held / info.usable if info.usable and info.jobs else 0.0
-    return max(0.0, min(1.0, max((info.gpu.capacity - info.free_share) / _WHOLE, memory)))
-
-
-def _lede(gpus: Sequence[GpuInfo], running: int, waiting: int) -> str:
-    charged, number = sum(_charged(info) for info in gpus), numbers.counted(len(gpus), "card")
+def _lede(gpus: Sequence[GpuInfo], jobs: Sequence[JobInfo]) -> str:
+    charged, (running, waiting) = charged_gpus(gpus, jobs), job_counts(jobs)
+    number = numbers.counted(len(gpus), "card")
     return (
         f"{charged:.1f} of {number} charged, {numbers.counted(running, 'job')} running, {waiting:,} waiting."
     )
 
 
-def _figures(gpus: Sequence[GpuInfo], running: int, waiting: int) -> Figures:
-    charged = sum(_charged(info) for info in gpus)
-    down = sum(1.0 - _charged(info) for info in gpus if info.is_down)
+def _figures(gpus: Sequence[GpuInfo], jobs: Sequence[JobInfo]) -> Figures:
+    charged, (running, waiting) = charged_gpus(gpus, jobs), job_counts(jobs)
+    down = sum(1.0 - parts_of(info, jobs).charged for info in gpus if info.is_down)
     return Figures(
         (
             Headline(
@@ -335,21 +346,20 @@ def _gpu_table(gpus: Sequence[GpuInfo], jobs: Sequence[JobInfo]) -> Table:
 
 
 def _gpu_row(info: GpuInfo, jobs: Sequence[JobInfo]) -> tuple[Cell, ...]:
-    gpu, seen = info.gpu, info.seen
-    is_down = info.is_down
+    gpu, is_down = info.gpu, info.is_down
     total = numbers.grouped(gpu.total / numbers.GIB)
-    memory = numbers.unknown("bytes")
-    if seen is not None and not seen.error:
-        memory = Number(seen.used, "bytes", f"{numbers.grouped(seen.used / numbers.GIB)} / {total} GiB")
-    sm = numbers.unknown("%")
-    if seen is not None and seen.utilisation is not None:
-        sm = Number(seen.utilisation, "%", f"{seen.utilisation} %")
-    charged = _charged(info)
+    memory, sm = numbers.unknown("bytes"), numbers.unknown("%")
+    if (used := memory_in_use(info)) is not None:
+        memory = Number(used, "bytes", f"{numbers.grouped(used / numbers.GIB)} / {total} GiB")
+    if (busy := sm_share(info, jobs)) is not None:
+        sm = Number(round(100 * busy), "%", f"{100 * busy:.0f} %")
+    parts = parts_of(info, jobs)
+    charged = parts.charged
     pieces = ((Piece("count", charged),) if charged else ()) + (
         (Piece("down", 1.0 - charged),) if is_down and charged < 1.0 else ()
     )
-    users = _users(gpu.index, jobs)
-    state = _why_down(info) if is_down else ()
+    users = _users(gpu.index, parts)
+    state = _why_down(info)
     return (
         Number(gpu.index, "", f"GPU {gpu.index}"),
         Words(model_name(gpu.model)),
@@ -368,19 +378,19 @@ def _gpu_row(info: GpuInfo, jobs: Sequence[JobInfo]) -> tuple[Cell, ...]:
 
 def _why_down(info: GpuInfo) -> tuple[Words | Given, ...]:
     """Return the state of a GPU that takes no jobs, and the reason if there is one."""
-    why = info.gpu.note or (info.seen.error if info.seen else "")
-    state = info.gpu.state.value if info.gpu.state is not GpuState.OK else "no answer"
+    state, why = why_down(info)
     return (Words(f"{state}: "), Given(why)) if why else (Words(state),)
 
 
-def _users(gpu: int, jobs: Sequence[JobInfo]) -> Phrase:
+def _users(gpu: int, parts: GpuParts) -> Phrase:
     """Return the users of a GPU with their shares."""
-    parts: list[Words | Given] = []
-    for job in jobs:
-        if gpu in job.indices and job.share is not None:
-            share = format_share(job.share // len(job.indices))
-            parts += [Words(", " if parts else ""), Given(job.user), Words(f" {share}")]
-    return Phrase(tuple(parts) or (Words("–"),))
+    words: list[Words | Given] = []
+    for job, _ in parts.jobs:
+        share = sum(allocation.share for allocation in job.allocated if allocation.gpu == gpu)
+        words += [Words(", " if words else ""), Given(job.user), Words(f" {format_share(share)}")]
+    if parts.hidden:
+        words.append(Words(", others" if words else "others"))
+    return Phrase(tuple(words) or (Words("–"),))
 
 
 # -- jobs ----------------------------------------------------------------------------------------------

@@ -51,6 +51,10 @@ def blocks(gpu: GpuNow, two: bool) -> list[Block]:
     room = _ROOM[two]
     parts = [_block(share, int(share.share * room) - 1, two) for share in gpu.scaled]
     rest = gpu.classes()
+    if (hidden := gpu.charged - sum(share.share for share in gpu.scaled)) >= 0.005:
+        parts.append(
+            Block(gpu.hidden_kind, hidden, note="others" if hidden * room >= len("others") + 1 else "")
+        )
     if gpu.down and rest["down"] > 0:
         parts.append(Block("down", rest["down"], note=cut(f"down: {gpu.down}", int(rest["down"] * room) + 2)))
     elif rest["external"] >= 0.005:
@@ -60,7 +64,7 @@ def blocks(gpu: GpuNow, two: bool) -> list[Block]:
 
 def down_mark(gpu: GpuNow) -> str:
     """Return what stands beside a GPU that takes no jobs while jobs fill its bar; "" if the bar says it."""
-    return f"down: {gpu.down}" if gpu.down and gpu.shares else ""
+    return f"down: {gpu.down}" if gpu.down and gpu.charged else ""
 
 
 def _outside(room: int) -> str:

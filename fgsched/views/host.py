@@ -20,6 +20,7 @@ from fgsched.protocol import GpuInfo, Gpus, PartitionInfo
 from fgsched.views.display import SLURM_VERSION, gpu_number, host_name, time_fields
 from fgsched.views.documents import slurm_document
 from fgsched.views.fields import Layout, LayoutPair, layout, limit, moment
+from fgsched.views.gpu import memory_in_use
 from fgsched.views.layouts import Group, Line, lines
 
 _OUT = {
@@ -84,7 +85,7 @@ def gpus_state(gpus: Sequence[GpuInfo]) -> str:
 def units(gpus: Sequence[GpuInfo]) -> tuple[int, int, int]:
     """Return the shares of these GPUs that are allocated, idle, and out of use."""
     allocated = sum(gpu.gpu.capacity - gpu.free_share for gpu in gpus)
-    idle = sum(gpu.free_share for gpu in gpus if gpu.gpu.state is GpuState.OK)
+    idle = sum(gpu.free_share for gpu in gpus if not gpu.is_down)
     return allocated, idle, total_units(gpus) - allocated - idle
 
 
@@ -380,7 +381,7 @@ _GPU = _layout(
     LayoutPair("Usable", lambda info: info.usable, format_mebibytes),
     LayoutPair("Free", lambda info: info.free_memory, format_mebibytes),
     LayoutPair("External", lambda info: info.external, format_mebibytes),
-    LayoutPair("Used", _seen(lambda seen: seen.used), _or_unknown(format_mebibytes)),
+    LayoutPair("Used", memory_in_use, _or_unknown(format_mebibytes)),
     LayoutPair("Util", _seen(lambda seen: seen.utilisation), _or_unknown()),
     LayoutPair("Temp", _seen(lambda seen: seen.temperature), _or_unknown()),
     LayoutPair("Jobs", lambda info: ",".join(map(str, info.jobs))),
@@ -482,7 +483,7 @@ def gpu_record(info: GpuInfo) -> dict[str, Any]:
         **time_fields(noted=gpu.noted_at or None),
         "free_gpu": gpu_number(info.free_share),
         "free_memory": info.free_memory,
-        "used": seen.used if seen else None,
+        "used": memory_in_use(info),
         "utilisation": seen.utilisation if seen else None,
         "temperature": seen.temperature if seen else None,
         "error": (seen.error if seen else "") or None,

@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 from fgsched.cli.top import fields
 from fgsched.cli.top.fields import gibibytes, percent
-from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, LookHistory, counts, gpu_classes, means, sm_of
+from fgsched.cli.top.snapshot import CLASSES, KEPT, Frame, LookHistory, gpu_classes, means
 from fgsched.cli.top.view import TopUser, View, chosen, scrolled, selected
-from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean, width_of
 from fgsched.domain.times import format_time
 from fgsched.protocol import GpuInfo, JobInfo
 from fgsched.reports.layout import ascii_only, cells, cut, pad
+from fgsched.views.gpu import job_counts, memory_in_use, parts_of, sm_share, why_down
 
 FILLS = dict(zip(CLASSES, "▇▄▂█·▞╱", strict=True))
 ASCII_FILLS = dict(zip(CLASSES, "=-.: !x", strict=True))
@@ -109,12 +109,12 @@ def _clipped(line: Line, room: int) -> Iterator[StyledText]:
 
 
 def _counts(frame: Frame, view: View) -> Line:
-    running, waiting = counts(frame.jobs)
+    running, waiting = job_counts(frame.jobs)
     return [StyledText(f"{frame.charged:.1f} of {len(frame.gpus)} cards, {running} R, {waiting} PD")]
 
 
 def _first(frame: Frame, view: View, reader: TopUser, now: float, trouble: str) -> Line:
-    running, waiting = counts(frame.jobs)
+    running, waiting = job_counts(frame.jobs)
     charged = (
         f"{frame.charged:.1f} of {len(frame.gpus)} {'card' if len(frame.gpus) == 1 else 'cards'} charged"
     )
@@ -208,20 +208,19 @@ def _gpu(
 ) -> Line:
     is_wide = columns >= _WIDE and not is_pair
     model = f"{cut(info.gpu.profile or fields.short_model(info.gpu.model), 9):<9} " if is_wide else ""
-    has_jobs = bool(frame.on(info.gpu.index)) or info.hidden > 0
+    has_jobs = parts_of(info, frame.jobs).charged > 0
     sign = (ASCII_FILLS if view.ascii else FILLS)["down"] if info.is_down else " "
     line: Line = [StyledText(f"{info.gpu.index:>3}"), StyledText(sign, "down"), StyledText(f" {model}")]
     room = _bar_room(columns, is_pair=is_pair)
     line += _bar(frame, view, info, room) if has_jobs or not info.is_down else _down(info, view, room)
     seen = info.seen
-    sm = None if seen is None or (info.is_down and not has_jobs) else sm_of(info, frame.jobs)
-    line.append(StyledText(f"{percent(sm):>5}"))
+    line.append(StyledText(f"{percent(sm_share(info, frame.jobs)):>5}"))
     if is_pair or seen is None:
         return line
     points = history.gpus.get(info.gpu.index, ())
     values = means(points, frame.at - _HISTORY, frame.at, 8 if is_wide else 5, "sm")
     shown = _spark(values, 1.0, view)
-    memory = gibibytes(seen.used, info.gpu.total)
+    memory = gibibytes(memory_in_use(info), info.gpu.total)
     line += [
         StyledText(f" {shown}" if columns >= 80 else "", "active"),
         StyledText(f"{memory:>{8 if is_wide else 9}}"),
@@ -234,24 +233,22 @@ def _gpu(
 
 
 def _down(info: GpuInfo, view: View, room: int) -> Line:
-    why = info.gpu.note or (info.seen.error if info.seen else "")
-    word = info.gpu.state.value if info.gpu.state is not GpuState.OK else "no answer"
+    word, why = why_down(info)
     label = cut(clean(f"{word}: {why}" if why else word), max(0, room - 3))
     return _block(label, "down", room, view)
 
 
 def _bar(frame: Frame, view: View, info: GpuInfo, room: int) -> Line:
     """Return the bar of a GPU: a block for each job, as wide as its charged share, and the rest."""
-    found = frame.on(info.gpu.index)
-    parts = gpu_classes(frame, info)
-    shares = [share for _, share in found] + [info.hidden / WHOLE, parts["external"]]
+    charged, parts = parts_of(info, frame.jobs), gpu_classes(frame, info)
+    shares = [share for _, share in charged.jobs] + [charged.hidden, parts["external"]]
     shares.append(parts["down"] if info.is_down else parts["free"])
     rooms = cells(shares, room)
     line: Line = []
-    for (job, _), columns in zip(found, rooms, strict=False):
+    for (job, _), columns in zip(charged.jobs, rooms, strict=False):
         label = _label(job, columns, is_wide=view.width >= _WIDE)
         line += _block(label, frame.kind(job, info.gpu.index), columns, view)
-    line += _block("others", "charged", rooms[-3], view) if info.hidden else []
+    line += _block("others", "charged", rooms[-3], view) if charged.hidden else []
     line += _block("", "external", rooms[-2], view) + _rest(info, view, rooms[-1])
     used = sum(width_of(span.text) for span in line)
     return [*line, StyledText(" " * (room - used))]

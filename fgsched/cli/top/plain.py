@@ -14,6 +14,7 @@ from fgsched.protocol import GpuInfo, JobInfo
 from fgsched.views import display
 from fgsched.views.choices import me
 from fgsched.views.display import host_name
+from fgsched.views.gpu import memory_in_use, outside_memory
 
 _LEAST = 24  # lines
 
@@ -70,8 +71,8 @@ def _gpu(frame: Frame, info: GpuInfo) -> dict[str, Any]:
         "state": info.gpu.state.value,
         "note": info.gpu.note or None,
         "total": info.gpu.total,
-        "used": seen.used if seen else None,
-        "external": info.external,
+        "used": memory_in_use(info),
+        "external": outside_memory(info),
         "utilisation": seen.utilisation if seen else None,
         "temperature": seen.temperature if seen else None,
         "power": seen.power / 1000 if seen and seen.power is not None else None,

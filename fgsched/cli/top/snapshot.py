@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from fgsched.domain.job import WHOLE, JobUsage
+from fgsched.domain.job import JobUsage
 from fgsched.domain.states import JobState
 from fgsched.protocol import GpuInfo, JobInfo, OnGpu
+from fgsched.views.gpu import charged_gpus, memory_in_use, parts_of, sm_share
 
 FIELDS = (  # attributes of JobInfo
     *("id", "array", "task", "tasks", "name", "user", "uid", "partition", "partition_place", "account"),
@@ -58,21 +59,6 @@ class Frame(Struct, frozen=True, kw_only=True):
         """Return the class of a job on one of its GPUs."""
         return kinds(job).get(gpu) or self.of(job).kind
 
-    def on(self, gpu: int) -> list[tuple[JobInfo, float]]:
-        """Return the jobs on a GPU, by id, with their charged parts of it (0 to 1).
-
-        If the charges exceed the GPU, they are reduced in proportion, as in the accounts.
-        """
-        holding = (job for job in self.jobs if job.state.holds)
-        found = [
-            (job, allocation.charged)
-            for job in holding
-            for allocation in job.allocated
-            if allocation.gpu == gpu
-        ]
-        whole = max(WHOLE, sum(charged for _, charged in found))
-        return sorted(((job, charged / whole) for job, charged in found), key=lambda pair: pair[0].id)
-
     def classes(self) -> dict[str, float]:
         """Return the number of GPUs in each time class; the sum is the number of GPUs."""
         sums = dict.fromkeys(CLASSES, 0.0)
@@ -84,9 +70,7 @@ class Frame(Struct, frozen=True, kw_only=True):
     @property
     def charged(self) -> float:
         """The number of charged GPUs, with the parts of jobs that the reader may not see."""
-        parts = (part for gpu in self.gpus for _, part in self.on(gpu.gpu.index))
-        hidden = sum(gpu.hidden for gpu in self.gpus)
-        return (sum(round(part * WHOLE) for part in parts) + hidden) / WHOLE  # 6.95 and not 6.949999
+        return charged_gpus(self.gpus, self.jobs)
 
 
 _NOTHING = Now()
@@ -110,19 +94,11 @@ def _kind(one: OnGpu) -> str:
     return "held-idle" if one.memory else "reserved-empty"
 
 
-def sm_of(info: GpuInfo, jobs: Iterable[JobInfo]) -> float | None:
-    """Return the SM share of a GPU: the driver's, else that of its jobs together."""
-    if info.seen is not None and info.seen.utilisation is not None:
-        return info.seen.utilisation / 100
-    own = [one.busy for job in jobs for one in job.now if one.gpu == info.gpu.index]
-    busy = [one for one in own if one is not None]
-    return min(1.0, sum(busy) / WHOLE) if busy else None
-
-
 def gpu_classes(frame: Frame, info: GpuInfo) -> dict[str, float]:
     """Return the parts of one GPU by time class; they add up to 1."""
     parts = dict.fromkeys(CLASSES, 0.0)
-    for job, share in frame.on(info.gpu.index):
+    gpu_parts = parts_of(info, frame.jobs)
+    for job, share in gpu_parts.jobs:
         now = frame.of(job)
         if kind := kinds(job).get(info.gpu.index):
             parts[kind] += share
@@ -131,7 +107,7 @@ def gpu_classes(frame: Frame, info: GpuInfo) -> dict[str, float]:
         else:
             for name, part in zip(_MEASURED, now.parts, strict=True):
                 parts[name] += part * share
-    parts["charged"] += info.hidden / WHOLE
+    parts["charged"] += gpu_parts.hidden
     classes = max(0.0, 1.0 - sum(parts.values()))
     outside = min(classes, info.external / info.gpu.total) if info.gpu.total else 0.0
     if info.is_down:
@@ -165,9 +141,7 @@ class LookHistory:
         self._now = {job.id: self._since(job) for job in held}
         self._usages = {job.id: job.usage for job in held if job.usage is not None}
         for info in gpus:
-            seen = info.seen
-            point = Point(at, sm_of(info, held), seen.used if seen else None)
-            self._add(self.gpus, info.gpu.index, point)
+            self._add(self.gpus, info.gpu.index, Point(at, sm_share(info, held), memory_in_use(info)))
         for job in held:
             self._add(self.jobs, job.id, Point(at, self._now[job.id].sm, self._now[job.id].memory))
         self.jobs = {job.id: self.jobs[job.id] for job in held}
@@ -224,10 +198,3 @@ def means(points: Iterable[Point], since: float, until: float, cells: int, name:
             cell[0] += value
             cell[1] += 1
     return [total / count if count else None for total, count in sums]
-
-
-def counts(jobs: Iterable[JobInfo]) -> tuple[int, int]:
-    """Return the numbers of running and of waiting jobs; a pending array counts once."""
-    found = list(jobs)
-    waiting = sum(job.state is JobState.PENDING for job in found)
-    return len(found) - waiting, waiting

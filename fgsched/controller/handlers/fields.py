@@ -219,7 +219,7 @@ def _ended(job: Job) -> Ended:
 
 _CLIENTS_OWN = ("starts_at", "likely", "known", "step")  # attributes that the client fills in
 _COMPUTED: dict[str, Getter] = {
-    "state": lambda look, job: JobState.COMPLETING if _is_ending(job) else job.state,
+    "state": lambda look, job: shown_state(job),
     "array": lambda look, job: job.array or None,
     "tasks": lambda look, job: look.tasks(job),
     "partition": lambda look, job: job.partition or job.request.partition,
@@ -272,9 +272,10 @@ _COMPUTED: dict[str, Getter] = {
 }
 
 
-def _is_ending(job: Job) -> bool:
-    """Return whether a running job is ending: cancelled, requeued, or condemned by the watchdog."""
-    return job.state is JobState.RUNNING and (job.is_to_end or bool(job.wish))
+def shown_state(job: Job) -> JobState:
+    """Return the state of a job: COMPLETING if it is cancelled, requeued or condemned, and still runs."""
+    is_ending = job.state is JobState.RUNNING and (job.is_to_end or bool(job.wish))
+    return JobState.COMPLETING if is_ending else job.state
 
 
 def _plain(name: str) -> Getter:

@@ -1,12 +1,14 @@
 """Handle the requests about the order of jobs: partitions, priorities, shares; and `top`."""
 
 import math
+from collections import Counter, defaultdict
 
 from msgspec.structs import asdict, replace
 
 from fgsched import protocol
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
+from fgsched.controller.handlers.fields import shown_state
 from fgsched.controller.handlers.registration import reads, writes
 from fgsched.controller.jobtable import owner_of, pending
 from fgsched.domain.errors import Refused
@@ -27,16 +29,15 @@ class PriorityHandlers:
 
     @reads(protocol.ListPartitions)
     def partitions(self, caller: Caller, call: protocol.ListPartitions, now: float) -> protocol.Partitions:
-        """Return every partition in order, with its GPUs and its jobs."""
-        counts: dict[str, dict[str, int]] = {}
-        for job in self._engine.jobtable.jobs.values():
+        """Return every partition in order, with its GPUs and the number of its rows of fgq in each state."""
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for job in filter(caller.may_see, self._engine.jobtable.jobs.values()):
             for name in (job.partition or job.request.partition).split(","):
-                of_it = counts.setdefault(name, {})
-                of_it[job.state.value] = of_it.get(job.state.value, 0) + self._engine.jobtable.tasks(job)
+                counts[name][shown_state(job).value] += 1
         return protocol.Partitions(
             partitions=[
                 protocol.PartitionInfo(
-                    partition=partition, gpus=self._gpus(partition), jobs=counts.get(partition.name, {})
+                    partition=partition, gpus=self._gpus(partition), jobs=dict(counts[partition.name])
                 )
                 for partition in self._engine.policy.partitions
             ]

@@ -1,5 +1,6 @@
 """Handle requests that only read: queue, jobs, history, GPUs. Long answers are sent in pieces."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -11,7 +12,14 @@ from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.engine import Engine
-from fgsched.controller.handlers.fields import FIELDS, AttributeFilter, CallerView, Live, getters
+from fgsched.controller.handlers.fields import (
+    FIELDS,
+    AttributeFilter,
+    CallerView,
+    Live,
+    getters,
+    shown_state,
+)
 from fgsched.controller.handlers.jobref import References
 from fgsched.controller.handlers.registration import reads
 from fgsched.controller.handlers.waitlookup import WaitLookup
@@ -20,7 +28,7 @@ from fgsched.domain.errors import NoSuchJob, NotPermitted, Refused
 from fgsched.domain.job import Job, Request
 from fgsched.domain.policy import Policy
 from fgsched.lifecycle.arrays import split_reference
-from fgsched.scheduling.placement import Room
+from fgsched.scheduling.placement import Room, charged
 from fgsched.server import LongAnswer, cut
 from fgsched.store import JobRecord
 from fgsched.views import choices
@@ -295,13 +303,16 @@ class QueryHandlers:
             other_gpus=engine.mounts.others,
             cpus=protocol.ResourceAmount(free=host.cpus, total=engine.limits.cpus),
             memory=protocol.ResourceAmount(free=host.memory, total=engine.limits.host_memory),
-            jobs=self._counts(),
+            jobs=self._counts(caller),
         )
 
     def _gpu(self, room: Room, caller: Caller, now: float) -> protocol.GpuInfo:
         index = room.gpu.index
-        holding = [job for job in self._engine.jobtable.holding.values() if caller.may_see(job)]
-        held = sum(hold.share for job in holding for hold in job.holds if hold.gpu == index)
+        here = [
+            job
+            for job in self._engine.jobtable.holding.values()
+            if any(hold.gpu == index for hold in job.holds)
+        ]
         seen = self._engine.gpu_states.readings.get(index)
         if seen and caller.is_confined:
             seen = replace(seen, processes=(), past=())
@@ -311,17 +322,22 @@ class QueryHandlers:
             free_share=room.share,
             free_memory=max(0, room.memory),
             external=room.external,
-            jobs=[job.id for job in holding if any(hold.gpu == index for hold in job.holds)],
+            jobs=[job.id for job in here if caller.may_see(job)],
             seen=seen,
-            hidden=max(0, room.gpu.capacity - room.share - held) if caller.is_confined else 0,
+            hidden=sum(
+                charged(hold, room.gpu.usable)
+                for job in here
+                if not caller.may_see(job)
+                for hold in job.holds
+                if hold.gpu == index
+            ),
             kept_as=self.policy.kept_as(index, now),
         )
 
-    def _counts(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for job in self._engine.jobtable.jobs.values():
-            counts[job.state.value] = counts.get(job.state.value, 0) + self._engine.jobtable.tasks(job)
-        return counts
+    def _counts(self, caller: Caller) -> dict[str, int]:
+        """Return the number of rows of fgq in each state, without the jobs that the caller may not see."""
+        jobs = self._engine.jobtable.jobs.values()
+        return dict(Counter(shown_state(job).value for job in jobs if caller.may_see(job)))
 
     @reads(protocol.CheckQueue)
     def check(self, caller: Caller, call: protocol.CheckQueue, now: float) -> protocol.QueueCheck:
