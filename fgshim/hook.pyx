@@ -69,7 +69,6 @@ cdef extern from "atomics.h" nogil:
 cdef extern from "clock.h" nogil:
     uint64_t fg_clock()
     uint64_t fg_rough_clock()
-    void fg_sleep(uint64_t)
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t *)
@@ -151,11 +150,10 @@ cdef extern from "state.h" nogil:
     uint64_t *fg_graph_memory
     int *fg_graph_device
     uint32_t fg_graph_count
-    fg_meter fg_own_meter
     int fg_paces, fg_flight
     uint64_t fg_reported_at
-    pthread_mutex_t fg_own_lock, fg_pool_lock, fg_meter_lock
-    const pthread_mutex_t fg_unlocked, fg_meter_unlocked
+    pthread_mutex_t fg_own_lock, fg_pool_lock
+    const pthread_mutex_t fg_unlocked
     int fg_is_started
     int *fg_devices
     void **fg_smi_own

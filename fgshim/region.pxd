@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from fgshim.pace cimport fg_long_runs, fg_pace
+from fgshim.pace cimport fg_pace
 
 cdef extern from "region.h" nogil:
     const uint32_t FG_REGION_VERSION, FG_MAX_GPUS, FG_MAX_SLOTS, FG_MAX_SHARES
@@ -77,7 +77,6 @@ cdef extern from "region.h" nogil:
         fg_region_slot slot[SLOTS_IN_REGION]
         fg_region_counts counts[GPUS]
         fg_region_share share[SHARES]
-        fg_long_runs runs[GPUS]
 
     uint32_t fg_region_gpus(const fg_region *r)
     uint32_t fg_region_slots(const fg_region *r)

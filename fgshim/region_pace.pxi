@@ -1,13 +1,9 @@
-# The controller's side of the pacing: lending GPU time between jobs; and the budget alone, for the tests.
+# What the region says of a job's GPU time; and its budget alone, for the tests.
 
 POLICIES = {"none": FG_PACE_NONE, "hard": FG_PACE_HARD, "fair": FG_PACE_FAIR}
-MECHANISMS = {FG_BY_EVENTS: "events", FG_BY_NVML: "nvml"}
 
 cdef extern from "region_file.h":
     size_t FG_PACE_AT(size_t position)
-    size_t FG_RUNS_AT(size_t position)
-    size_t FG_LOAN_AT(size_t position)
-    size_t FG_LOAN_SIZE
     const fg_region_slot *FG_SLOT(const char *data, size_t slot)
 
 
@@ -17,12 +13,12 @@ cdef void _set_pace(fg_pace *pace, policy, share) except *:
 
 
 def open_region(path, owner=None) -> int:
-    """Open the region at `path` for lending and return its descriptor.
+    """Open the region at `path` for an Account and return its descriptor.
 
     Raises: as `read`.
     """
     read(path, owner)
-    return _opened(path, os.O_RDWR, owner)
+    return _opened(path, os.O_RDONLY, owner)
 
 
 def pids(int fd) -> list:
@@ -38,97 +34,40 @@ def pids(int fd) -> list:
     return sorted(found - {0})
 
 
-cdef class Borrower:
-    """One job on one GPU, to which GPU time is lent that its neighbours do not use."""
+cdef class Account:
+    """The GPU time of one job on one GPU, as its processes count it."""
 
     cdef int fd
     cdef size_t position
     cdef fg_pace pace
-    cdef fg_long_runs runs
-    cdef fg_lender lender
 
     def __init__(self, int fd, size_t position):
         memset(&self.pace, 0, sizeof(self.pace))
-        memset(&self.runs, 0, sizeof(self.runs))
-        memset(&self.lender, 0, sizeof(self.lender))
-        self.lender.runs = &self.runs
         self.fd = fd
         self.position = position
 
-    def look(self, uint64_t now) -> None:
-        """Read what the job has used. `now`: CLOCK_MONOTONIC, ns.
+    def read(self) -> None:
+        """Read what the job has used.
 
         Raises: OSError if the region is gone.
         """
         cdef bytes pace = os.pread(self.fd, sizeof(fg_pace), FG_PACE_AT(self.position))
-        cdef bytes runs = os.pread(self.fd, sizeof(fg_long_runs), FG_RUNS_AT(self.position))
-        if len(pace) != sizeof(fg_pace) or len(runs) != sizeof(fg_long_runs):
+        if len(pace) != sizeof(fg_pace):
             raise OSError("the region is cut short")
         memcpy(&self.pace, <const char *> pace, sizeof(fg_pace))
-        memcpy(&self.runs, <const char *> runs, sizeof(fg_long_runs))
-        fg_lend_look(&self.lender, &self.pace, now)
-
-    def measured(self, uint32_t part, uint64_t start, uint64_t end) -> None:
-        """Take a measurement of the driver: ten-thousandths of the GPU's time between two times in ns.
-
-        It is ignored if other processes used the GPU at that time.
-        """
-        fg_lend_measured(&self.lender, part, start, end)
-
-    def shared(self, uint64_t now) -> None:
-        """Note that processes of others use the GPU."""
-        fg_lend_shared(&self.lender, now)
-
-    def write(self) -> None:
-        cdef const char *loan = <const char *> &self.pace.lent
-        os.pwrite(self.fd, loan[:FG_LOAN_SIZE], FG_LOAN_AT(self.position))
 
     @property
     def policy(self) -> str:
         return {number: word for word, number in POLICIES.items()}.get(self.pace.policy, "none")
 
-    @property
-    def flying(self) -> int:
-        """Return the number of processes of the job that have work, as far as its region says."""
-        return self.lender.flying
+    def flying(self, uint64_t now) -> int:
+        """Return the number of processes of the job that have work. `now`: CLOCK_MONOTONIC, ns."""
+        return fg_pace_flying(&self.pace, now)
 
     @property
     def used(self) -> int:
         """Return the GPU time of the job in ns."""
         return self.pace.used
-
-    @property
-    def lent(self) -> int:
-        return self.pace.lent
-
-    @property
-    def scale(self) -> int:
-        return self.pace.scale
-
-    @property
-    def mechanism(self) -> str:
-        return MECHANISMS.get(self.pace.mechanism, "events")
-
-    @property
-    def is_quiet(self) -> bool:
-        """Return whether the job has used almost no GPU time recently."""
-        return self.lender.recent == 0 and not self.lender.flying
-
-
-def lend(borrowers, uint64_t now) -> None:
-    """Compute and write what each job of one GPU is lent. Every borrower must have looked before."""
-    cdef fg_lender *lenders[JOBS]
-    cdef fg_pace *paces[JOBS]
-    cdef Borrower one
-    cdef int count = 0
-    for borrower in borrowers[:FG_MOST_JOBS]:
-        one = borrower
-        lenders[count] = &one.lender
-        paces[count] = &one.pace
-        count += 1
-    fg_lend(lenders, paces, count, now)
-    for borrower in borrowers[:FG_MOST_JOBS]:
-        borrower.write()
 
 
 cdef class Budget:
@@ -140,20 +79,16 @@ cdef class Budget:
         memset(&self.pace, 0, sizeof(self.pace))
         _set_pace(&self.pace, policy, share)
 
-    def lend(self, uint32_t lent, uint64_t until) -> None:
-        self.pace.lent = lent
-        self.pace.lent_until = until
-
-    def wait(self, uint64_t now) -> int:
-        """Return the ns after which a launch must ask again; 0: it may go."""
-        return fg_pace_wait(&self.pace, now, now)
+    def wait(self, uint64_t now, uint32_t window=0) -> int:
+        """Return the ns after which a launch must ask again; 0: it may go. `window`: ten-thousandths of a period."""
+        return fg_pace_wait(&self.pace, window, 0, now)
 
     def charge(self, int64_t cost) -> None:
-        fg_pace_add(&self.pace, -cost)
+        fg_pace_charge(&self.pace, cost)
 
-    def settle(self, uint64_t start, uint64_t end, int64_t charged, uint64_t now) -> int:
-        """Replace a charge by the time from start to end. Return the ns that were not accounted for before."""
-        return fg_pace_settle(&self.pace, start, end, charged, False, now)
+    def count(self, uint64_t start, uint64_t end) -> int:
+        """Count the time from start to end. Return the ns that were not accounted for before."""
+        return fg_pace_count(&self.pace, start, end, end - start)
 
     @property
     def level(self) -> int:
@@ -162,3 +97,10 @@ cdef class Budget:
     @property
     def used(self) -> int:
         return self.pace.used
+
+
+def window_wait(uint32_t start, uint32_t length, uint64_t now) -> tuple:
+    """Return (ns until a window opens; 0: it is open, ns for which it is open), for tests."""
+    cdef uint64_t left = 0
+    cdef uint64_t wait = fg_window_wait(start, length, now, &left)
+    return wait, left

@@ -3,7 +3,7 @@
 cdef extern from "arbiter.h":
     const int FG_ARBITER_JOBS
     const int FG_TURN_NONE, FG_TURN_HELD, FG_TURN_PARKED
-    const uint64_t FG_LEASE, FG_LONGEST_CLOSE, FG_FIRST_LAUNCH, FG_WITHOUT_WORK
+    const uint64_t FG_TURN_LEASE, FG_LONGEST_CLOSE, FG_FIRST_LAUNCH, FG_WITHOUT_WORK
     enum:
         PLACES "FG_ARBITER_JOBS"
     ctypedef struct fg_turn_view:
@@ -22,6 +22,7 @@ cdef extern from "arbiter.h":
     int fg_arbiter_join(fg_arbiter *, uint32_t policy, uint32_t share)
     void fg_arbiter_leave(fg_arbiter *, int place)
     int fg_arbiter_word(const fg_arbiter *, int place)
+    uint32_t fg_arbiter_window(const fg_arbiter *, int place, uint32_t *start)
     uint64_t fg_arbiter_step(fg_arbiter *, const fg_turn_view *, uint64_t now)
 
 cdef extern from "launcher.h":
@@ -36,7 +37,7 @@ cdef extern from "launcher.h":
 LAUNCHER_ANY, LAUNCHER_NONE = FG_LAUNCHER_ANY, FG_LAUNCHER_NONE
 SUBTURN, LONGEST_SUBCLOSE, TOGETHER = FG_SUBTURN, FG_LONGEST_SUBCLOSE, FG_TOGETHER
 TURN_NONE, TURN_HELD, TURN_PARKED = FG_TURN_NONE, FG_TURN_HELD, FG_TURN_PARKED
-TURN_LEASE, TURN_LONGEST_CLOSE, TURN_FIRST_LAUNCH = FG_LEASE, FG_LONGEST_CLOSE, FG_FIRST_LAUNCH
+TURN_LEASE, TURN_LONGEST_CLOSE, TURN_FIRST_LAUNCH = FG_TURN_LEASE, FG_LONGEST_CLOSE, FG_FIRST_LAUNCH
 TURN_WITHOUT_WORK, TURN_JOBS = FG_WITHOUT_WORK, FG_ARBITER_JOBS
 
 
@@ -88,6 +89,12 @@ cdef class Arbiter:
     @property
     def holder(self) -> int:
         return self.arbiter.turn.place
+
+    def window(self, int place) -> tuple:
+        """Return (beginning, length) of a job's window in ten-thousandths of a period."""
+        cdef uint32_t start = 0
+        cdef uint32_t length = fg_arbiter_window(&self.arbiter, place, &start)
+        return start, length
 
     def is_guest(self, int place) -> bool:
         """Return whether a job launches beside the one that has the turn."""

@@ -28,7 +28,7 @@ from fixtures_cuda import (
 from fixtures_spawner import gate, go, spawner
 from leftovers import pytest_cmdline_main
 from live_host import home
-from simulated import simulate, take_turns
+from simulated import take_turns
 
 __all__ = [
     "built_driver",
@@ -43,7 +43,6 @@ __all__ = [
     "job",
     "new_job",
     "pytest_cmdline_main",
-    "simulate",
     "spawner",
     "take_turns",
 ]

@@ -1,20 +1,8 @@
-"""A card in virtual time, on which jobs are paced by the very code of hook and controller."""
+"""A GPU in virtual time, whose jobs take turns by the very code of hook and arbiter."""
 
 import subprocess
 
 import pytest
-
-
-@pytest.fixture
-def simulate(built_driver):
-    """simulate(seconds, "nvml", "events" or "eager", job, …) -> [what each job had] for each 100 ms."""
-
-    def run(seconds, measured_by, *jobs):
-        command = [built_driver.pacesim, str(seconds), measured_by, *jobs]
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        return [[int(word) / 1e8 for word in line.split()] for line in said.splitlines()]
-
-    return run
 
 
 @pytest.fixture
@@ -40,8 +28,3 @@ def windows(rows, job, *, skip=2, length=10):
 
 def mean(figures):
     return sum(figures) / len(figures)
-
-
-def error(rows, job, share):
-    """Mean distance from the share over windows of ten seconds, in points."""
-    return mean([abs(part * 100 - share / 100) for part in windows(rows, job)])

@@ -5,11 +5,11 @@ import re
 import site
 import subprocess
 import sys
-import time
 
 import pytest
 
 import fgshim
+from arbiter import Page
 from fakecuda import Card, instance
 from live_host import PATIENCE, ROOT
 
@@ -228,14 +228,13 @@ def test_calls_are_timed_with_and_without_the_hook(place):
     assert "with the hook" in rows["pairs"].seen
 
 
-def test_shares_of_compute_have_what_a_controller_does_for_them(place):
-    """Each hook counts for itself: of others on the card and their turns it has to be told."""
+def test_shares_of_compute_take_turns_as_under_a_controller(place):
     with place.share(0.2, pacing=[("hard", 3000)]) as one, place.share(0.2, pacing=[("hard", 7000)]) as other:
-        regions = [share.folder / "region" for share in (one, other)]
-        before, deadline = [path.read_bytes() for path in regions], time.monotonic() + PATIENCE
-        with speed.lending([one, other]):
-            while any(path.read_bytes() == old for path, old in zip(regions, before, strict=True)):
-                assert time.monotonic() < deadline
+        with speed.in_turns([one, other]):
+            pages = [Page(share.folder / "turns") for share in (one, other)]
+            for page in pages:
+                page.close()
+        assert not list(one.folder.glob("lock"))
 
 
 @pytest.mark.parametrize("section", [frameworks.torch, speed.shares])

@@ -1,5 +1,6 @@
-"""Shares of compute from the command to the region: asked, launched, lent, measured and shown."""
+"""Shares of compute from the command to the region: asked, launched, counted and shown."""
 
+import os
 import time
 
 import pytest
@@ -9,7 +10,6 @@ from arbiter import Page
 from awaiting import PATIENCE, rest
 from driver_host import hosting
 from fakecuda import Card
-from fgsched.controller.gputime import measure
 from fgsched.lifecycle.enforcement import COMPUTE_FAIR, COMPUTE_HARD, COMPUTE_NONE
 from fgshim import region
 
@@ -26,12 +26,13 @@ def host(driver, tmp_path):
         yield one
 
 
-def budget(host, job):
+def account(host, job):
     """What the job's region says of its first card."""
     fd = region.open_region(host.places.run / "job" / f"{job}.1" / "region")
-    one = region.Borrower(fd, 0)
-    one.look(time.monotonic_ns())
-    return one
+    account = region.Account(fd, 0)
+    account.read()
+    os.close(fd)
+    return account
 
 
 def until(host, job, **wanted):
@@ -41,14 +42,6 @@ def until(host, job, **wanted):
         assert time.monotonic() < deadline, found
         rest()
     return found
-
-
-def until_lent(host, job, is_right):
-    """Wait until the loan of a job is right, in ten-thousandths of its first card."""
-    deadline = time.monotonic() + PATIENCE
-    while not is_right(lent := budget(host, job).lent):
-        assert time.monotonic() < deadline, lent
-        rest()
 
 
 def launching(host, *options):
@@ -63,7 +56,7 @@ def launching(host, *options):
 def test_what_is_asked_for_reaches_the_region_and_is_shown(host, word):
     job, fakejob = host.live("--gpus=0.5", f"--gpu-compute={word}")
     fakejob.until_ready()
-    assert budget(host, job).policy == word
+    assert account(host, job).policy == word
     shown = host.run("fgctl", "show", "job", str(job)).out
     assert f"GpuCompute={word}" in shown
     [row] = host.run("fgq", "--json").json["jobs"]
@@ -73,7 +66,7 @@ def test_what_is_asked_for_reaches_the_region_and_is_shown(host, word):
 def test_fair_is_what_a_job_gets_that_asks_for_nothing(host):
     job, fakejob = host.live("--gpus=0.5")
     fakejob.until_ready()
-    assert budget(host, job).policy == COMPUTE_FAIR
+    assert account(host, job).policy == COMPUTE_FAIR
 
 
 def test_a_header_can_ask_and_an_update_can_change_it_while_the_job_waits(host):
@@ -95,7 +88,7 @@ def test_a_job_with_a_whole_card_is_not_paced(host):
     job, fakejob = host.live("--gpus=1", "--gpu-compute=hard")
     fakejob.until_ready()
     assert host.job(job)["gpu_compute"] == COMPUTE_NONE
-    assert budget(host, job).policy == COMPUTE_NONE
+    assert account(host, job).policy == COMPUTE_NONE
 
 
 def test_a_partition_and_the_site_say_what_a_job_gets_that_asks_for_nothing(driver, tmp_path):
@@ -104,28 +97,7 @@ def test_a_partition_and_the_site_say_what_a_job_gets_that_asks_for_nothing(driv
         for options, word in (((), COMPUTE_HARD), (("--partition=loose",), COMPUTE_NONE)):
             job, fakejob = host.live("--gpus=0.25", *options)
             fakejob.until_ready()
-            assert budget(host, job).policy == word
-
-
-def test_a_job_that_is_alone_is_lent_the_card_and_a_hard_one_nothing(host):
-    fair, hard = launching(host, "--gpus=0.5"), None
-    until(host, fair, pacing="turns")
-    until_lent(host, fair, lambda lent: lent == 10_000)
-    hard = launching(host, "--gpus=0.25", "--gpu-compute=hard")
-    until(host, hard, pacing="turns")
-    until_lent(host, fair, lambda lent: lent <= 7500)
-    assert budget(host, hard).lent == 0
-    assert budget(host, fair).lent <= 7500
-
-
-def test_a_job_whose_neighbour_came_and_went_is_lent_the_card_again(host):
-    job = launching(host, "--gpus=0.5")
-    other = launching(host, "--gpus=0.5")
-    until(host, other, pacing="turns")
-    until_lent(host, job, lambda lent: lent < 10_000)
-    assert host.run("fgcancel", str(other)).status == 0
-    host.wait(other)
-    until_lent(host, job, lambda lent: lent == 10_000)
+            assert account(host, job).policy == word
 
 
 def test_a_region_that_its_job_cut_short_is_left_alone(host):
@@ -162,9 +134,9 @@ def test_jobs_of_a_shared_gpu_take_turns_and_go_on_under_the_next_controller(hos
         pages = [page_of(host, job) for job in jobs]
         for page in pages:
             until_held(page)
-        before = [budget(host, job).used for job in jobs]
+        before = [account(host, job).used for job in jobs]
         deadline = time.monotonic() + PATIENCE
-        while any(budget(host, job).used <= used for job, used in zip(jobs, before, strict=True)):
+        while any(account(host, job).used <= used for job, used in zip(jobs, before, strict=True)):
             assert time.monotonic() < deadline, "their GPU time is counted"
             rest()
         assert host.run("fgsched", "restart").status == 0
@@ -180,32 +152,3 @@ def test_a_job_that_is_not_paced_takes_no_turns(host):
     until_held(page)
     page.close()
     assert not (host.places.run / "job" / f"{free}.1" / "turns").exists()
-
-
-class Told:
-    """Notes what a borrower is told."""
-
-    def __init__(self):
-        self.said = []
-
-    def shared(self, now):
-        self.said.append("shared")
-
-    def measured(self, part, start, end):
-        self.said.append((part, start, end))
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ([[7, 30, 1, 2], [8, 20, 1, 2]], [(5000, 1100, 2100)]),
-        ([[7, 30, 1, 2], [9, 99, 1, 2]], ["shared", (3000, 1100, 2100)]),
-        ([[9, 99, 1, 2]], ["shared"]),
-        ([], []),
-    ],
-    ids=["its processes", "and another", "another alone", "none"],
-)
-def test_a_measurement_of_the_driver_that_names_another_process_is_told_to_the_lender(rows, said):
-    borrower = Told()
-    measure(borrower, rows, {7, 8}, 100)
-    assert borrower.said == said

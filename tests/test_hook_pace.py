@@ -95,13 +95,14 @@ def test_what_is_recorded_does_not_wait(paced_job):
 
 @pytest.mark.parametrize(("share", "quiet"), [(5000, False), (10_000, True)])
 def test_neighbours_are_told_that_a_job_launches_which_nobody_paces(paced_job, share, quiet):
-    job, before = paced_job("none", share), time.monotonic_ns()
+    job = paced_job("none", share)
     assert launch(job, "kernel", 10_000, 100)[0] == OK
+    before = time.monotonic_ns() - 1_000_000_000
     fd = region.open_region(job.region_file)
     try:
-        borrower = region.Borrower(fd, 0)
-        borrower.look(before)
-        assert borrower.is_quiet == quiet
+        account = region.Account(fd, 0)
+        account.read()
+        assert account.flying(before) == (0 if quiet else 1)
     finally:
         os.close(fd)
 

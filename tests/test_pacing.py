@@ -1,8 +1,7 @@
-"""The share of compute on a simulated card, in virtual time: kernels of all lengths, rivals, idle time."""
+"""Jobs whose arbiter has ended keep the GPU to the windows of their shares; without any, to their budgets."""
 
 import os
 import random
-import struct
 import uuid
 
 import pytest
@@ -10,83 +9,112 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgshim import region
-from simulated import error, mean, windows
+from simulated import mean, windows
 
 pytestmark = pytest.mark.compiler
 MS = 1_000_000
 SHARES = (1000, 2500, 5000, 7500, 9000)
+ENDED = "ends=0"  # the arbiter gave each job its window, and ended
 
 
-@pytest.mark.parametrize("measured_by", ["nvml", "events"])
+def had_by(rows):
+    """Per cent of the GPU that each job had, without the first two seconds."""
+    return [100 * mean(windows(rows, at, length=1)) for at in range(len(rows[0]))]
+
+
+@pytest.mark.parametrize("mode", [ENDED, "budget"])
 @pytest.mark.parametrize("kernel", [10, 100, 1000, 10_000, 100_000])
 @pytest.mark.parametrize("share", SHARES)
-def test_a_job_has_its_share_and_loses_nothing_of_it(simulate, share, kernel, measured_by):
-    rows = simulate(22, measured_by, f"{share},hard,1,{kernel}")
-    assert error(rows, 0, share) <= 3
-    assert mean(windows(rows, 0)) >= 0.95 * share / 10_000
+def test_a_hard_job_alone_has_its_share_and_no_more(take_turns, share, kernel, mode):
+    rows, _ = take_turns(22, mode, f"{share},hard,1,{kernel}")
+    assert share / 100 - 5 <= had_by(rows)[0] <= share / 100 + 1
 
 
-@pytest.mark.parametrize("measured_by", ["nvml", "events"])
-@pytest.mark.parametrize("kernel", [10, 1000, 10_000])
-@pytest.mark.parametrize("share", SHARES)
-def test_it_is_there_within_two_seconds_and_stays(simulate, share, kernel, measured_by):
-    rows = simulate(12, measured_by, f"{share},hard,1,{kernel}")
-    for part in windows(rows, 0, length=1):
-        assert abs(part - share / 10_000) <= 0.05
-
-
-@pytest.mark.parametrize("processes", [2, 4, 8])
+@pytest.mark.parametrize("mode", [ENDED, "budget"])
+@pytest.mark.parametrize(("processes", "least"), [(2, 19), (8, 6)])
 @pytest.mark.parametrize("kernel", [10, 100, 1000, 20_000])
-def test_the_processes_of_a_job_have_one_budget(simulate, processes, kernel):
-    rows = simulate(22, "nvml", f"2500,hard,{processes},{kernel}")
-    assert error(rows, 0, 2500) <= 3
-    assert mean(windows(rows, 0)) >= 0.95 * 0.25
+def test_the_processes_of_a_job_have_one_budget(take_turns, processes, least, kernel, mode):
+    """They launch at once, and their budget pays for the changes between them."""
+    rows, _ = take_turns(22, mode, f"2500,hard,{processes},{kernel}")
+    assert least <= had_by(rows)[0] <= 26.5
 
 
-def test_hard_jobs_leave_idle_what_nobody_was_given(simulate):
-    jobs = ("1000,hard,1,1000", "2500,hard,1,100", "5000,hard,2,3000")
-    rows = simulate(42, "nvml", *jobs)
-    for at, share in enumerate((1000, 2500, 5000)):
-        assert error(rows, at, share) <= 3
+SHORT = [
+    ("2500,hard,1,171,sync=4", "7500,hard,1,171,sync=4"),
+    ("1000,hard,1,100", "9000,hard,1,1000"),
+    ("2500,hard,1,5", "7500,hard,1,496,sync=10"),
+    ("2500,hard,1,200,streams=16", "2500,hard,1,50", "2500,hard,1,171,sync=4", "2500,hard,1,171"),
+    ("7500,hard,1,5000", "2500,hard,1,50"),
+]
 
 
-def test_fair_jobs_are_lent_what_nobody_was_given_by_their_shares(simulate):
-    rows = simulate(42, "nvml", "1000,fair,1,1000", "2500,fair,1,100", "5000,fair,2,3000")
-    had = [mean(windows(rows, at)) for at in range(3)]
-    assert sum(had) >= 0.95
-    for part, share in zip(had, (1000, 2500, 5000), strict=True):
-        assert abs(part - share / 8500) <= 0.03
+@pytest.mark.parametrize("jobs", SHORT)
+def test_jobs_of_an_arbiter_that_has_ended_have_the_gpu_one_after_another(take_turns, jobs):
+    """By their budgets alone, 25 and 75 had 11 and 60 per cent: the GPU changes between them all the time."""
+    rows, _ = take_turns(14, ENDED, *jobs)
+    for part, job in zip(had_by(rows), jobs, strict=True):
+        share = int(job.split(",")[0]) / 100
+        assert share - 6 <= part <= share + 1
 
 
-def test_a_fair_job_that_is_alone_has_the_card(simulate):
-    rows = simulate(12, "events", "1000,fair,1,1000")
-    assert min(windows(rows, 0, length=1)) >= 0.99
+def test_the_end_of_the_arbiter_is_hardly_seen(take_turns):
+    rows, _ = take_turns(14, "ends=7000", *SHORT[0])
+    for row in rows[75:]:
+        assert row[0] == pytest.approx(0.25, abs=0.06)
+        assert row[1] == pytest.approx(0.75, abs=0.06)
 
 
-@pytest.mark.parametrize("measured_by", ["nvml", "events"])
-@pytest.mark.parametrize("kernel", [10, 100, 1000, 10_000])
-def test_what_was_lent_is_given_back_within_a_tenth_of_a_second(simulate, kernel, measured_by):
-    owner = f"5000,fair,1,{kernel},wake=5000,to=9000"
-    rows = simulate(12, measured_by, f"5000,fair,1,{kernel}", owner)
-    before, after = [row[0] for row in rows[40:50]], [row[0] for row in rows[51:90]]
-    assert min(before) >= 0.95, "while its neighbour sleeps"
-    assert max(after) <= 0.75, "the hundred milliseconds after the neighbour woke are over"
-    assert mean(after) <= 0.55
-    assert min(row[0] for row in rows[92:]) >= 0.9, "the neighbour is gone"
+def test_fair_jobs_of_an_arbiter_that_has_ended_have_what_no_job_was_given(take_turns):
+    rows, _ = take_turns(14, ENDED, "5000,fair,1,171", "2500,fair,1,171")
+    large, small = had_by(rows)
+    assert large >= 60
+    assert small >= 28
+    rows, _ = take_turns(14, ENDED, "1000,fair,1,171")
+    assert had_by(rows)[0] >= 95
 
 
-@pytest.mark.parametrize("policy", ["hard", "fair"])
-@pytest.mark.parametrize("idle", ["gap=90", "sync=20,gap=5000"])
-def test_a_program_that_asks_for_less_than_its_share_is_not_held_back(simulate, policy, idle):
-    kernel = 10 if idle == "gap=90" else 1000
-    paced = simulate(12, "nvml", f"5000,{policy},1,{kernel},{idle}")
-    free = simulate(12, "nvml", f"5000,none,1,{kernel},{idle}")
-    assert mean(windows(paced, 0, length=1)) >= 0.99 * mean(windows(free, 0, length=1))
+@pytest.mark.parametrize("mode", [ENDED, "budget"])
+def test_long_kernels_have_no_more_than_their_share(take_turns, mode):
+    """Their windows pass while they run: they pay with later ones."""
+    rows, _ = take_turns(62, mode, "5000,hard,1,500000", "5000,hard,1,171,sync=4")
+    long, short = had_by(rows)
+    assert 10 <= long <= 51
+    assert 25 <= short <= 51
 
 
-def test_short_and_long_kernels_of_one_program_come_to_its_share(simulate):
-    rows = simulate(42, "nvml", "5000,hard,1,50,mix=20000")
-    assert error(rows, 0, 5000) <= 3
+@pytest.mark.parametrize("mode", [ENDED, "budget"])
+def test_a_program_that_pauses_has_most_of_its_share(take_turns, mode):
+    rows, _ = take_turns(12, mode, "5000,hard,1,1000,sync=20,pause=5000")
+    assert 42 <= had_by(rows)[0] <= 51
+
+
+# -- the windows ----------------------------------------------------------------------------------------
+
+
+@given(
+    jobs=st.lists(st.tuples(st.sampled_from(["hard", "fair"]), st.integers(1, 9999)), min_size=1, max_size=8)
+)
+def test_the_windows_of_all_jobs_lie_one_behind_another_in_the_period(jobs):
+    arbiter = region.Arbiter()
+    places = [arbiter.join(policy, share) for policy, share in jobs]
+    given_out, end = sum(share for _, share in jobs), 0
+    for place, (_, share) in zip(places, jobs, strict=True):
+        start, length = arbiter.window(place)
+        assert start == end
+        end = start + length
+        assert length >= share * 10_000 // max(10_000, given_out)
+    assert end <= 10_000
+    if given_out <= 10_000 and any(policy == "fair" for policy, _ in jobs):
+        assert end > 10_000 - len(jobs), "fair jobs divide the rest"
+
+
+@given(start=st.integers(0, 9999), length=st.integers(1, 10_000), now=st.integers(0, 2**62))
+def test_a_window_is_open_for_its_part_of_each_period(start, length, now):
+    wait, left = region.window_wait(start, length, now)
+    assert (wait == 0) == (left > 0)
+    assert wait <= 20 * MS - length * 2000
+    assert left <= length * 2000
+    assert region.window_wait(start, length, now + wait)[0] == 0
 
 
 # -- the budget by itself -------------------------------------------------------------------------------
@@ -107,38 +135,49 @@ def test_no_more_is_granted_than_is_earned_and_saved(share, steps):
 
 
 @given(intervals=st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 100)), max_size=30))
-def test_time_that_streams_share_counts_once_when_told_in_order(intervals):
+def test_time_in_which_several_processes_have_work_counts_once_when_counted_in_order(intervals):
     budget, covered = region.Budget("hard", 5000), set()
     for start, length in sorted(intervals, key=sum):
         covered |= set(range(max(start, max(covered, default=-1) + 1), start + length))
-        budget.settle(start, start + length, 0, 10 * MS)
+        budget.count(start, start + length)
     assert budget.used == len(covered)
 
 
-@given(share=st.integers(1, 9999), level=st.integers(-(2**63), 2**63 - 1), now=st.integers(0, 2**63))
-def test_a_wait_is_never_longer_than_a_nap_whatever_the_region_says(share, level, now):
+@given(
+    share=st.integers(1, 9999),
+    level=st.integers(-(2**63), 2**63 - 1),
+    now=st.integers(0, 2**63),
+    window=st.integers(0, 2**32 - 1),
+)
+def test_a_wait_is_never_longer_than_a_nap_whatever_the_region_and_the_page_say(share, level, now, window):
     budget = region.Budget("fair", share)
     budget.charge(max(-(2**62), min(2**62, level)))
-    assert 0 <= budget.wait(now) <= 5 * MS
+    assert 0 <= budget.wait(now, window) <= 5 * MS
 
 
-@given(seed=st.integers(), percent=st.integers(0, 10_000), start=st.integers(0, 10**9))
-def test_no_content_of_a_region_disturbs_who_lends(tmp_path_factory, seed, percent, start):
-    """The job can write to its budget whatever it likes."""
-    noise = random.Random(seed)
+def test_a_hard_job_earns_no_more_than_its_share_whatever_its_page_says():
+    budget = region.Budget("hard", 1000)
+    budget.wait(MS)
+    budget.charge(100 * MS)
+    budget.wait(101 * MS, 10_000)
+    assert budget.level == -90 * MS
+
+
+@given(seed=st.integers())
+def test_no_content_of_a_region_disturbs_who_reads_it(tmp_path_factory, seed):
+    """The job can write to its account whatever it likes."""
     file = tmp_path_factory.mktemp("noise") / "region"
     head = region.pack(1, 1, [(0, f"GPU-{uuid.UUID(int=1)}", 1)], [("fair", 5000)])
     file.write_bytes(head + bytes(region.SIZE - len(head)))
     fd = region.open_region(file)
-    borrowers = [region.Borrower(fd, 0), region.Borrower(fd, 1)]
     try:
-        for turn in range(4):
-            os.pwrite(fd, noise.randbytes(len(head) - 100), 100)
-            for one in borrowers:
-                one.look(start + turn * 25 * MS)
-                one.measured(percent, start, start + turn * 25 * MS)
-            region.lend(borrowers, start + turn * 25 * MS)
-            assert all(0 <= one.lent <= 10_000 and 0 < one.scale <= 40_000 for one in borrowers)
+        with file.open("r+b") as region_file:
+            region_file.seek(100)
+            region_file.write(random.Random(seed).randbytes(len(head) - 100))
+        account = region.Account(fd, 0)
+        account.read()
+        assert 0 <= account.flying(MS) <= 16
+        assert account.policy in region.POLICIES
     finally:
         os.close(fd)
 
@@ -147,43 +186,3 @@ def test_a_share_that_was_scribbled_over_is_waited_for_and_no_more():
     budget = region.Budget("hard", 0)
     budget.charge(5)
     assert 0 < budget.wait(MS) <= 5 * MS
-
-
-def test_a_loan_ends_with_its_lease():
-    budget = region.Budget("fair", 1000)
-    budget.wait(MS)
-    budget.charge(100 * MS)
-    budget.lend(9000, 51 * MS)
-    budget.wait(51 * MS)
-    assert budget.level == -50 * MS
-    budget.wait(101 * MS)
-    assert budget.level == -45 * MS
-
-
-def count(fd, head, used):
-    """Write the ns that a fair job with half of the card has used. A budget begins with policy and share."""
-    os.pwrite(fd, struct.pack("<Q", used), head.index(struct.pack("<II", 2, 5000)) + 72)
-
-
-def test_a_measurement_of_time_in_which_others_used_the_card_is_ignored(tmp_path):
-    """The driver gives each of its samples to one process, so it may name a job that had a half with all."""
-    file = tmp_path / "region"
-    head = region.pack(1, 1, [(0, f"GPU-{uuid.UUID(int=1)}", 1)], [("fair", 5000)])
-    file.write_bytes(head + bytes(region.SIZE - len(head)))
-    fd = region.open_region(file)
-    try:
-        for shared, mechanism in ((False, "nvml"), (True, "events")):
-            borrower = region.Borrower(fd, 0)
-            for step in range(1, 60):
-                now = step * 25 * MS
-                count(fd, head, now // 2)
-                borrower.look(now)
-                if shared and step == 30:
-                    borrower.shared(now)
-                if step % 12 == 0:
-                    borrower.measured(9900, now - 300 * MS, now)
-                region.lend([borrower], now)
-            assert borrower.mechanism == mechanism
-            assert (borrower.scale > 10_000) is not shared
-    finally:
-        os.close(fd)

@@ -1,5 +1,7 @@
 """Exclusive turns on a simulated GPU where a change between processes costs what it costs on an H100."""
 
+import subprocess
+
 import pytest
 
 from simulated import mean, windows
@@ -156,3 +158,29 @@ def test_the_shares_do_not_depend_on_the_price_of_a_change(take_turns, prices):
     small, large = had_by(rows)
     assert abs(small - 25) <= 3
     assert abs(large - 75) <= 4
+
+
+COUNTED = {  # a job with a quarter, and by how much the count of its GPU time may be off, in per cent
+    PRODUCT: 3,
+    PRODUCTS: 3,
+    TRAINING: 3,
+    REQUESTS: 3,
+    "5": 3,
+    "20,sync=1": 3,
+    "5000": 3,
+    "1000,sync=20,pause=5000": 3,
+    "200,streams=4,width=25": 3,
+    "50,tail=5000": 6,  # beside a guest the mean cost is counted: 5 per cent too little
+    "10,gap=90": 12,  # the first mean cost is too high for the first seconds: 10 per cent too much
+}
+NEIGHBOURS = jobs_of("25 25 25", PRODUCT, PRODUCTS, "5000")
+
+
+@pytest.mark.parametrize("neighbours", [0, 1, 3])
+@pytest.mark.parametrize("program", COUNTED)
+def test_the_gpu_time_that_is_counted_does_not_depend_on_the_neighbours(built_driver, program, neighbours):
+    words = [built_driver.turnsim, "20", "counts", *jobs_of("25", program), *NEIGHBOURS[:neighbours]]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
+    true = sum(int(line.split()[0]) for line in said if line[0].isdigit())
+    counted = next(int(line.split()[1]) for line in said if line.startswith("counted"))
+    assert counted == pytest.approx(true, rel=COUNTED[program] / 100)

@@ -301,7 +301,6 @@ class GpuMonitor:
         self.unresolved = UnresolvedPids()
         self._looked_at = -interval  # by the monotonic clock
         self._asked_at: float | None = None  # by the same: when the unanswered query was made
-        self.measured: Callable[[gpus.GpuAnswer], None] = lambda answer: None  # takes answers about USE
         self.listed: Callable[[gpus.GpuAnswer], None] = lambda answer: None  # takes answers about INVENTORY
         self.record: Record | None = None  # takes each look; None: nothing is recorded
         self.shown: Record = lambda seen, answer: None  # takes each look
@@ -332,8 +331,6 @@ class GpuMonitor:
             if answer.want == gpus.READING:
                 self._asked_at = None
                 self._understand(answer)
-            elif answer.want == gpus.USE:
-                self.measured(answer)
             elif answer.want == gpus.INVENTORY:
                 self.listed(answer)
             else:

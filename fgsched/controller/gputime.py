@@ -1,8 +1,6 @@
-"""Tell the arbiter which jobs share GPUs, lend idle time, and write measurements into the regions.
+"""Tell the arbiter which jobs share GPUs, and how many processes work there without turns.
 
-The arbiter gives jobs their turns without the controller. A hook that takes no turns, because it is of an
-earlier release or no arbiter runs, is paced by the budget in its region. Loans there expire: if no
-controller runs, or it is late, nothing is lent and each job has its share.
+The arbiter gives jobs their turns without the controller.
 """
 
 import logging
@@ -13,7 +11,6 @@ from typing import NamedTuple
 
 import fgshim.region as region
 
-from fgsched import gpus
 from fgsched.controller.engine import Engine
 from fgsched.domain.job import WHOLE, Job
 from fgsched.domain.states import JobState
@@ -21,10 +18,8 @@ from fgsched.launch.arbiter import Arbiter, JobKey, TurnJob, TurnShare
 from fgsched.lifecycle.enforcement import COMPUTE_NONE
 
 log = logging.getLogger(__name__)
-_OFTEN = 0.025  # seconds between two steps while jobs of one GPU are active: loans return within 0.1 s
-_SELDOM = 0.25  # while they do not
-_ALONE = 1.0  # where no card has two
-_MEASURE = 0.3  # between two questions to the driver
+_OFTEN = 0.025  # seconds between two steps while a job without turns has a neighbour and works
+_SELDOM = 0.25  # in which a new job gets its turns, and an arbiter that has ended its successor
 _MOST_COUNTED = 4  # processes of a job that takes no turns
 
 
@@ -32,68 +27,48 @@ class _Paced(NamedTuple):
     """A running job with fractions of GPUs."""
 
     fd: int  # of its region
-    borrowers: dict[int, region.Borrower]  # by the card's index
+    accounts: dict[int, region.Account]  # by the GPU's index
     job: Job
 
 
 class GpuTime:
-    """Call `look` when `due`, and `measured` when the driver has answered."""
+    """Call `look` when `due`."""
 
-    def __init__(
-        self, engine: Engine, sampler: gpus.AnySampler, arbiter: Arbiter, *, run: str, is_real: bool
-    ) -> None:
-        self._engine, self._sampler, self._arbiter = engine, sampler, arbiter
-        self._run, self._is_real = run, is_real
-        self._jobs: dict[tuple[int, int], _Paced] = {}
-        self._looked_at = self._asked_at = 0.0
+    def __init__(self, engine: Engine, arbiter: Arbiter, *, run: str) -> None:
+        self._engine, self._arbiter, self._run = engine, arbiter, run
+        self._jobs: dict[JobKey, _Paced] = {}
+        self._looked_at = 0.0
 
     @property
     def due(self) -> float | None:
         """Return the seconds until the next `look`, or None if no GPU is shared."""
         if not any(_is_shared(job) for job in self._engine.jobtable.holding.values()) and not self._jobs:
             return None
-        return max(0.0, self._looked_at + self._pause() - time.monotonic())
+        pause = _OFTEN if self._has_others() else _SELDOM
+        return max(0.0, self._looked_at + pause - time.monotonic())
 
     def look(self) -> None:
-        """Lend idle time, if a step is due."""
+        """Tell the arbiter what is new, if a step is due."""
         due = self.due
         if due is None or due > 0.001:
             return
         self._looked_at = time.monotonic()
         self._keep_up()
-        for borrowers in self._by_gpu().values():
-            region.lend(self._looked(borrowers), time.monotonic_ns())
-        self._tell_arbiter()
-        if self._is_real and self._is_busy() and self._looked_at - self._asked_at >= _MEASURE:
-            self._asked_at = self._looked_at
-            self._sampler.ask(gpus.USE)
-
-    def measured(self, answer: gpus.GpuAnswer) -> None:
-        """Use the driver's utilisation of processes; a job's processes have slots in its region."""
-        indices = {gpu.uuid: gpu.index for gpu in self._engine.gpu_states.gpus}
-        ahead = time.monotonic_ns() - time.time_ns()
         for paced in self._jobs.values():
-            pids = set(region.pids(paced.fd))
-            for uuid, rows in answer.uses.items():
-                if borrower := paced.borrowers.get(indices.get(uuid, -1)):
-                    measure(borrower, rows, pids, ahead)
+            for account in paced.accounts.values():
+                with suppress(OSError):  # the job has cut its region short
+                    account.read()
+        self._tell_arbiter()
 
     def mechanism(self, job: Job) -> str:
-        """Return the method of pacing: "turns"; "mps:50"; "": none.
-
-        A job without turns is paced by a budget: by which measurement, such as "events".
-        """
+        """Return the method of pacing: "turns"; "events": the job's budget; "mps:50"; "": none."""
         if job.mps is not None and job.mps.word:
             return job.mps.word
-        paced = self._jobs.get((job.id, job.attempt))
-        found = (
-            [borrower for borrower in paced.borrowers.values() if borrower.policy != COMPUTE_NONE]
-            if paced
-            else []
-        )
-        if found and self._arbiter.is_connected((job.id, job.attempt)):
-            return "turns"
-        return found[0].mechanism if found else ""
+        key = (job.id, job.attempt)
+        accounts = self._jobs[key].accounts.values() if key in self._jobs else ()
+        if all(account.policy == COMPUTE_NONE for account in accounts):
+            return ""
+        return "turns" if self._arbiter.is_connected(key) else "events"
 
     def close(self) -> None:
         for paced in self._jobs.values():
@@ -109,51 +84,36 @@ class GpuTime:
         self._arbiter.update(jobs, self._looked_at)
         others: dict[int, int] = {}
         for key, paced in self._jobs.items():
-            for gpu, borrower in paced.borrowers.items():
-                if borrower.policy == COMPUTE_NONE:
-                    others[gpu] = others.get(gpu, 0) + _counted(borrower)
+            counts = {gpu: _counted(account) for gpu, account in paced.accounts.items()}
+            for gpu in counts.keys() - self._paced_gpus(paced):
+                others[gpu] = others.get(gpu, 0) + counts[gpu]
             if key in jobs:
-                self._arbiter.count_flying(key, max(map(_counted, paced.borrowers.values())))
+                self._arbiter.count_flying(key, max(counts.values()))
         for gpu in {share.gpu for job in jobs.values() for share in job.shares}:
             self._arbiter.count_others(gpu, others.get(gpu, 0))
 
     def _turns_of(self, key: JobKey, paced: _Paced) -> TurnJob:
         """Return the GPUs of a job that it shares and that are paced."""
-        policies = {gpu: borrower.policy for gpu, borrower in paced.borrowers.items()}
+        paced_gpus = self._paced_gpus(paced)
         shares = tuple(
-            TurnShare(position, hold.gpu, policies[hold.gpu], hold.share)
+            TurnShare(position, hold.gpu, paced.accounts[hold.gpu].policy, hold.share)
             for position, hold in enumerate(paced.job.holds)
-            if hold.share < WHOLE and policies[hold.gpu] != COMPUTE_NONE
+            if hold.share < WHOLE and hold.gpu in paced_gpus
         )
         uid = paced.job.uid if os.geteuid() == 0 else os.geteuid()
         return TurnJob(uid, f"{self._run}/job/{key[0]}.{key[1]}", shares)
 
-    def _pause(self) -> float:
-        gpus = self._by_gpu().values()
-        if not any(len(borrowers) > 1 for borrowers in gpus):
-            return _ALONE
-        return _OFTEN if self._is_busy() else _SELDOM
+    @staticmethod
+    def _paced_gpus(paced: _Paced) -> set[int]:
+        return {gpu for gpu, account in paced.accounts.items() if account.policy != COMPUTE_NONE}
 
-    def _is_busy(self) -> bool:
-        return any(
-            not borrower.is_quiet for paced in self._jobs.values() for borrower in paced.borrowers.values()
+    def _has_others(self) -> bool:
+        """Return whether a job without turns works, and may have a neighbour that takes turns."""
+        return len(self._jobs) > 1 and any(
+            _counted(account) and (account.policy == COMPUTE_NONE or not self._arbiter.is_connected(key))
+            for key, paced in self._jobs.items()
+            for account in paced.accounts.values()
         )
-
-    def _by_gpu(self) -> dict[int, list[region.Borrower]]:
-        by_gpu: dict[int, list[region.Borrower]] = {}
-        for paced in self._jobs.values():
-            for index, borrower in paced.borrowers.items():
-                by_gpu.setdefault(index, []).append(borrower)
-        return by_gpu
-
-    def _looked(self, borrowers: list[region.Borrower]) -> list[region.Borrower]:
-        """Return the borrowers whose regions are readable."""
-        found = []
-        for borrower in borrowers:
-            with suppress(OSError):
-                borrower.look(time.monotonic_ns())
-                found.append(borrower)
-        return found
 
     def _keep_up(self) -> None:
         """Add new running jobs and drop ended ones."""
@@ -175,29 +135,12 @@ class GpuTime:
             fd = region.open_region(f"{self._run}/job/{job.id}.{job.attempt}/region", owner)
         except (OSError, ValueError):  # the job has ended, or has no region
             return None
-        return _Paced(fd, {hold.gpu: region.Borrower(fd, at) for at, hold in enumerate(job.holds)}, job)
+        return _Paced(fd, {hold.gpu: region.Account(fd, at) for at, hold in enumerate(job.holds)}, job)
 
 
-def _counted(borrower: region.Borrower) -> int:
+def _counted(account: region.Account) -> int:
     """Return how many processes of a job have work; the job can write to this count, so few are believed."""
-    return min(int(borrower.flying), _MOST_COUNTED)
-
-
-def measure(borrower: region.Borrower, told: list[list[int]], own: set[int], ahead: int) -> None:
-    """Use the driver's measurements of the processes on a GPU.
-
-    Args:
-        told: [pid, percent, from, to] of each process, times in microseconds.
-        own: pids of the job.
-        ahead: nanoseconds by which the controller's clock is ahead of the driver's.
-    """
-    rows = [row for row in told if row[0] in own]
-    if len(rows) < len(told):
-        borrower.shared(time.monotonic_ns())
-    if rows:  # no data: the driver may use other pids
-        part = min(100, sum(percent for _, percent, _, _ in rows)) * WHOLE // 100
-        start, end = rows[0][2] * 1000 + ahead, rows[0][3] * 1000 + ahead
-        borrower.measured(part, max(0, start), max(0, end))
+    return min(int(account.flying(time.monotonic_ns())), _MOST_COUNTED)
 
 
 def _is_shared(job: Job) -> bool:

@@ -383,10 +383,7 @@ class Controller:
         self._monitor = GpuMonitor(
             self._engine, self._launcher, sampler, watchdog, gate, interval=config.interval
         )
-        is_real = self._helpers.inventory.is_real
-        arbiter = Arbiter(spawner(), Path(run) / "arbiter")
-        self._gputime = GpuTime(self._engine, sampler, arbiter, run=run, is_real=is_real)
-        self._monitor.measured = self._gputime.measured
+        self._gputime = GpuTime(self._engine, Arbiter(spawner(), Path(run) / "arbiter"), run=run)
         self._inventory_retry = self._retried()
         self._monitor.listed = lambda answer: self._inventory_retry.hear(answer, time.monotonic())
         if not isinstance(sampler, gpus.Sampler):

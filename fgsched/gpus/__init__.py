@@ -19,12 +19,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fgsched.gpus.backend import HOOK_TEST, INVENTORY, LIMIT, READING, USE, Person
+    from fgsched.gpus.backend import HOOK_TEST, INVENTORY, LIMIT, READING, Person
     from fgsched.gpus.inventory import Inventory, attach, check, discover
     from fgsched.gpus.sampler import SLACK, AnySampler, GpuAnswer, Sampler, external
 
 _HOMES = {
-    **dict.fromkeys(("HOOK_TEST", "INVENTORY", "LIMIT", "READING", "USE", "Person"), "backend"),
+    **dict.fromkeys(("HOOK_TEST", "INVENTORY", "LIMIT", "READING", "Person"), "backend"),
     **dict.fromkeys(("Inventory", "attach", "check", "discover"), "inventory"),
     **dict.fromkeys(("SLACK", "AnySampler", "GpuAnswer", "Sampler", "external"), "sampler"),
 }
@@ -34,7 +34,6 @@ __all__ = [
     "LIMIT",
     "READING",
     "SLACK",
-    "USE",
     "AnySampler",
     "GpuAnswer",
     "Inventory",

@@ -14,7 +14,6 @@ from fgsched.domain.vendor import VendorFacts
 
 INVENTORY = "inventory"  # all GPUs
 READING = "reading"  # the current use and health of each GPU
-USE = "use"  # compute time of each process on each GPU since the last such question
 HOOK_TEST = "hooktest"  # whether the hook enforces a limit here; followed by JSON
 LIMIT = "limit"  # limit the GPU memory of a cgroup; followed by JSON
 WAKE_FACTOR = 5  # the first answer may take this many times the deadline: the driver wakes the GPUs up
@@ -36,8 +35,6 @@ class GpuReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     error: str = ""
     is_late: bool = False  # the error is that the driver did not answer in time
     limits: bool = False  # the driver can limit the GPU memory of a cgroup
-    # UUID -> [pid, percent, start, end] with microseconds since the epoch
-    uses: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
     people: dict[int, Person] = msgspec.field(default_factory=dict)  # of a reading's processes, by pid
     driver: str = ""  # its version, to READING; "": unknown
     # UUID of a GPU in MIG mode -> UUIDs of its instances; to READING
@@ -100,7 +97,7 @@ class Backend(Protocol):
     """The opened driver of a vendor, or simulated GPUs."""
 
     def answer(self, want: str) -> GpuReport:
-        """Answer INVENTORY, READING, USE or LIMIT with its JSON; may block for as long as the driver does.
+        """Answer INVENTORY, READING or LIMIT with its JSON; may block for as long as the driver does.
 
         A failure is the report's `error`; it raises NoDriver if the driver must be opened again. A question
         that the vendor does not know has an empty report.

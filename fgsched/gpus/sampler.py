@@ -47,7 +47,6 @@ class GpuAnswer(Struct, frozen=True, kw_only=True):
     error: str = ""  # why the driver did not answer; each reading then has it too
     is_late: bool = False  # to INVENTORY: the error is that the driver did not answer in time
     limits: bool = False  # to INVENTORY: the driver can limit the GPU memory of a cgroup
-    uses: dict[str, list[list[int]]] = field(default_factory=dict)  # to USE: by UUID, as in the report
     people: dict[int, Person] = field(default_factory=dict)  # to READING: by pid
     driver: str = ""  # to READING: version of the driver; "": unknown
 
@@ -81,7 +80,7 @@ class _Selected:
                 limits=report.limits,
             )
         if report.want != READING:
-            return GpuAnswer(want=report.want, error=report.error, uses=report.uses)
+            return GpuAnswer(want=report.want, error=report.error)
         readings = {gpu.index: self._reading(gpu, report) for gpu in self._watched}
         return GpuAnswer(
             want=READING,
@@ -134,7 +133,7 @@ class Sampler(_Selected):
         Each question has one answer, in order; after the supervisor was killed, its questions have none.
 
         Args:
-            want: INVENTORY, READING, USE, or HOOK_TEST or LIMIT with JSON.
+            want: INVENTORY, READING, or HOOK_TEST or LIMIT with JSON.
         """
         if not self._supervisor.is_running:
             log.warning("the probe supervisor has exited: starting another")

@@ -116,6 +116,13 @@ class Arbiter:
         self._jobs, self._others, self._flying = {}, {}, {}
         self._connected, self._silence = set(), None
 
+    def end(self) -> None:
+        """End the arbiter's process: jobs launch in their windows until there is another one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self.close()
+
     def _hear(self, now: float) -> None:
         """Read what the arbiter has sent. One that does not answer is ended: its jobs would wait for it."""
         while words := self._receive():
@@ -133,9 +140,7 @@ class Arbiter:
             self._silence.is_asked = True
         if self._silence.asked_for > _PATIENCE:
             log.warning("the arbiter of shared GPUs does not answer: another one is started")
-            self._process.kill()
-            self._process.wait()
-            self.close()
+            self.end()
 
     def _receive(self) -> list[str]:
         """Return the words of the next message; none: there is no message."""

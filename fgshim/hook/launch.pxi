@@ -7,7 +7,7 @@
 #   cuStreamDestroy_v2.
 # Exports: nothing.
 # Needs: code (fg_begin_launch, fg_end_launch, fg_first_launch); driver (fg_function); graphs (fg_take_for_graph); pace (fg_forget_stream,
-#   fg_is_paced, fg_kind, fg_mark_launch, fg_may_wait, fg_wait_turn).
+#   fg_is_paced, fg_mark_launch, fg_may_wait, fg_wait_turn).
 
 cdef int fg_kernel(
     void *real, bint own, void *function, const unsigned int *shape, void *stream, void **parameters, void **extra
@@ -18,7 +18,7 @@ cdef int fg_kernel(
     cdef int status = fg_begin_launch(function, &first)
     if status != CUDA_SUCCESS:
         return status
-    cdef bint marks = fg_wait_turn(fg_kind(function, shape), stream, own, &launch)
+    cdef bint marks = fg_wait_turn(stream, own, &launch)
     status = (<launch_t> real)(
         function, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6], stream, parameters, extra
     )
@@ -37,7 +37,7 @@ cdef int fg_cooperative(
     cdef int status = fg_begin_launch(function, &first)
     if status != CUDA_SUCCESS:
         return status
-    cdef bint marks = fg_wait_turn(fg_kind(function, shape), stream, own, &launch)
+    cdef bint marks = fg_wait_turn(stream, own, &launch)
     status = (<cooperative_t> real)(
         function, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6], stream, parameters
     )
@@ -56,7 +56,7 @@ cdef int fg_by_config(
     cdef int status = fg_begin_launch(function, &first)
     if status != CUDA_SUCCESS:
         return status
-    cdef bint marks = how != NULL and fg_may_wait() and fg_wait_turn(fg_kind(function, how.shape), how.stream, own, &launch)
+    cdef bint marks = how != NULL and fg_may_wait() and fg_wait_turn(how.stream, own, &launch)
     status = (<launch_ex_t> real)(how, function, parameters, extra)
     if marks:
         fg_mark_launch(&launch)
@@ -68,7 +68,7 @@ cdef int fg_by_config(
 cdef int fg_graph(int call, bint own, void *graph, void *stream) noexcept nogil:
     """Launch a graph: one launch for the pacing. The memory that it allocates is charged."""
     cdef fg_launch launch
-    cdef bint marks = fg_wait_turn(<uint64_t> graph, stream, own, &launch)
+    cdef bint marks = fg_wait_turn(stream, own, &launch)
     cdef int status = fg_take_for_graph(call, graph, stream, own)
     if marks:
         fg_mark_launch(&launch)
@@ -145,8 +145,8 @@ cdef void fg_pace_on_device(const fg_one_of_many *one, fg_launch *launch, bint b
     if (<ctx_in_t> fg_function(FG_cuCtxPushCurrent_v2))(context) != CUDA_SUCCESS:
         return
     if before:
-        fg_wait_turn(fg_kind(one.function, one.shape), one.stream, False, launch)
-    elif launch.turn.marks:
+        fg_wait_turn(one.stream, False, launch)
+    elif launch.marks:
         fg_mark_launch(launch)
     (<ctx_out_t> fg_function(FG_cuCtxPopCurrent_v2))(&context)
 
@@ -162,7 +162,7 @@ cdef public int cuLaunchCooperativeKernelMultiDevice(
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     for at in range(paced):
-        launch[at].turn.marks = False
+        launch[at].marks = False
         fg_pace_on_device(&list[at], &launch[at], True)
     status = (<many_t> real)(list, count, flags)
     for at in range(paced):
@@ -189,7 +189,7 @@ cdef int fg_grid(int call, void *function, int width, int height, void *stream) 
     cdef int status = fg_begin_launch(function, &first)
     if status != CUDA_SUCCESS:
         return status
-    cdef bint marks = fg_wait_turn(fg_kind(function, shape), stream, False, &launch)
+    cdef bint marks = fg_wait_turn(stream, False, &launch)
     if call == FG_cuLaunch:
         status = (<launch_one_t> real)(function)
     elif call == FG_cuLaunchGrid:

@@ -1,10 +1,9 @@
-# Pacing of launches: a job that has used its share of GPU time waits. pace.h has the budget, meter.h the
+# Pacing of launches: a launch waits for the job's turn on a shared GPU. turn_client.c has the turns, backlog.h the
 # measurement.
-#
-# A launch that need not wait calls nothing but the driver. A launch into a captured stream is not paced: its
+# A launch into a captured stream is not paced: its
 # graph is, when it is launched.
 #
-# Exports: fg_forget_marks, fg_forget_stream, fg_is_paced, fg_kind, fg_mark_launch, fg_may_wait, fg_wait_turn.
+# Exports: fg_forget_marks, fg_forget_stream, fg_is_paced, fg_mark_launch, fg_may_wait, fg_wait_turn.
 # Needs: driver (fg_function, fg_is_initialized); memory (fg_gpu_of); region (fg_attach, fg_lock, fg_unlock); slots
 #   (fg_ensure_slot).
 
@@ -12,10 +11,8 @@ cdef extern from "pace.h" nogil:
     void fg_fly "fg_pace_put"(uint64_t *, uint64_t)
 
 cdef extern from "turn_client.h" nogil:
-    const int FG_NO_TURNS, FG_GOES_MARKED
-    int fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *)
-    void fg_turns_ask()
-    void fg_turns_mark(uint32_t gpu, void *stream, fg_stopwatch *)
+    bint fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *)
+    void fg_turns_mark(uint32_t gpu, void *context, void *stream, fg_stopwatch *)
     void fg_turns_forget_context(void *context)
     void fg_turns_forget_stream(void *stream)
     void fg_turns_in_child()
@@ -30,15 +27,17 @@ cdef enum:
     FG_ONLY_REPORTS = 3  # policy none on a shared GPU: it only reports that it launches
 
 cdef struct fg_launch:  # a launch that is paced
-    fg_turn turn
     bint own  # stream 0 is the calling thread's stream
-    int gpu  # position in the region of the GPU whose turn was taken; -1: the launch is paced by the job's budget
+    bint marks  # fg_mark_launch must be called behind it
+    uint32_t gpu  # position in the region
+    void *context
     void *stream
 
 
 cdef int fg_watch_record(void *self, void **event, void *stream) noexcept nogil:
     """Record an event. The relaxed capture mode permits it while another thread captures."""
-    cdef bint own = (<fg_launch *> self).own
+    cdef fg_launch *launch = <fg_launch *> self
+    cdef bint own = launch.own
     cdef void *create = fg_function(FG_cuEventCreate)
     cdef void *record = fg_function(FG_cuEventRecord_ptsz if own else FG_cuEventRecord)
     cdef void *exchange = fg_function(FG_cuThreadExchangeStreamCaptureMode)
@@ -47,7 +46,8 @@ cdef int fg_watch_record(void *self, void **event, void *stream) noexcept nogil:
         return False
     done = event[0] != NULL or (<event_create_t> create)(event, 0) == CUDA_SUCCESS
     if done:
-        done = (<event_record_t> record)(event[0], stream if <uint64_t> stream != pthread_self() else NULL) == CUDA_SUCCESS
+        stream = launch.stream if stream == FG_NO_STREAM else stream
+        done = (<event_record_t> record)(event[0], stream) == CUDA_SUCCESS
     (<exchange_mode_t> exchange)(&mode)
     return done
 
@@ -104,8 +104,6 @@ cdef void fg_pace_in_child() noexcept nogil:
     global fg_flight
     fg_flight = 0
     fg_turns_in_child()
-    memset(&fg_own_meter, 0, sizeof(fg_own_meter))
-    memcpy(&fg_meter_lock, &fg_meter_unlocked, sizeof(fg_meter_lock))
 
 
 cdef bint fg_decide_pacing() noexcept nogil:
@@ -152,11 +150,6 @@ cdef fg_pace *fg_pace_here() noexcept nogil:
     return &region.pace[gpu] if gpu >= 0 and fg_pace_is_on(&region.pace[gpu]) else NULL
 
 
-cdef inline fg_long_runs *fg_runs_of(const fg_pace *pace) noexcept nogil:
-    cdef fg_region *region = fg_attach()
-    return &region.runs[pace - region.pace]
-
-
 cdef bint fg_only_records(void *stream, bint own) noexcept nogil:
     """Return whether the stream is being captured. If the driver does not say, it is taken to be."""
     cdef int how = 0
@@ -164,30 +157,17 @@ cdef bint fg_only_records(void *stream, bint own) noexcept nogil:
     return ask != NULL and ((<stream_capturing_t> ask)(stream, &how) != CUDA_SUCCESS or how != 0)
 
 
-cdef void fg_sleep_ns(uint64_t time) noexcept nogil:
-    cdef int saved = errno
-    fg_sleep(time)
-    set_errno(saved)
-
-
-cdef inline void fg_choose_flight() noexcept nogil:
-    """Choose the index of this process in fg_pace.flying."""
-    global fg_flight
-    if not fg_flight:
-        fg_flight = getpid() % FG_FLIGHTS + 1
-        fg_own_meter.flight = fg_flight - 1
-
-
 cdef void fg_report_launch() noexcept nogil:
     """Report at most every 10 ms that this process launches, for a job that is not paced."""
-    global fg_reported_at
+    global fg_reported_at, fg_flight
     cdef fg_region *region = fg_attach()
     cdef uint64_t now = fg_rough_clock()
     cdef uint32_t at
     if now - fg_reported_at < FG_REPORT_PERIOD:
         return
     fg_reported_at = now
-    fg_choose_flight()
+    if not fg_flight:
+        fg_flight = getpid() % FG_FLIGHTS + 1
     for at in range(fg_region_gpus(region)):
         fg_fly(&region.pace[at].flying[fg_flight - 1], now + 10 * FG_REPORT_PERIOD)
 
@@ -196,9 +176,6 @@ cdef void fg_forget_marks(void *context) noexcept nogil:
     """Forget the events of a context before it is destroyed."""
     if fg_load_int(&fg_paces) == FG_PACED:
         fg_turns_forget_context(context)
-    if fg_load_int(&fg_paces) == FG_PACED and pthread_mutex_lock(&fg_meter_lock) == 0:
-        fg_meter_forget(&fg_own_meter, context)
-        pthread_mutex_unlock(&fg_meter_lock)
 
 
 cdef void fg_forget_stream(void *stream) noexcept nogil:
@@ -207,15 +184,11 @@ cdef void fg_forget_stream(void *stream) noexcept nogil:
         fg_turns_forget_stream(stream)
 
 
-cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch) noexcept nogil:
+cdef bint fg_wait_turn(void *stream, bint own, fg_launch *launch) noexcept nogil:
     """Wait for this launch's turn. Return True if fg_mark_launch must be called behind it."""
     cdef fg_pace *pace
     cdef fg_stopwatch watch
-    cdef fg_track *track
-    cdef void *context = NULL
-    cdef uint64_t at, wait, since = 0
-    launch.own = own
-    launch.turn.marks = False
+    launch.own, launch.stream, launch.marks = own, stream, False
     if not fg_is_paced():
         if fg_load_int(&fg_paces) == FG_ONLY_REPORTS:
             fg_report_launch()
@@ -223,51 +196,17 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
     if fg_only_records(stream, own):
         return False
     pace = fg_pace_here()
-    if pace == NULL or (<ctx_out_t> fg_function(FG_cuCtxGetCurrent))(&context) != CUDA_SUCCESS:
+    if pace == NULL or (<ctx_out_t> fg_function(FG_cuCtxGetCurrent))(&launch.context) != CUDA_SUCCESS:
         return False
     watch.record, watch.reached, watch.between, watch.self = fg_watch_record, fg_watch_reached, fg_watch_between, launch
-    launch.gpu = <int> (pace - fg_attach().pace)
-    launch.stream = stream
+    launch.gpu = <uint32_t> (pace - fg_attach().pace)
     cdef bint is_of_thread = <uint64_t> stream == CU_STREAM_PER_THREAD or (own and stream == NULL)
-    cdef int how = fg_turns_enter(<uint32_t> launch.gpu, pace, context, FG_NO_STREAM if is_of_thread else stream, &watch)
-    if how != FG_NO_TURNS:
-        launch.turn.marks = how == FG_GOES_MARKED
-        return launch.turn.marks
-    launch.gpu = -1
-    while True:
-        at = fg_clock()
-        since = since if since else at
-        if pthread_mutex_lock(&fg_meter_lock) != 0:  # a launch by a tool that the driver calls back from our event
-            return False
-        wait = fg_meter_wait(&fg_own_meter, pace, kind, since, at, &watch)
-        if wait == 0:
-            break
-        pthread_mutex_unlock(&fg_meter_lock)
-        fg_turns_ask()
-        fg_sleep_ns(wait)
-    if own and stream == NULL:
-        stream = <void *> pthread_self()  # differs from the legacy stream and between threads
-    fg_choose_flight()
-    track = fg_track_of(&fg_own_meter, pace, fg_runs_of(pace), stream, context)
-    fg_meter_begin(&fg_own_meter, track, kind, at, &watch, &launch.turn)
-    fg_fly(&pace.flying[fg_own_meter.flight], track.busy_until)
-    pthread_mutex_unlock(&fg_meter_lock)
-    return launch.turn.marks
+    launch.marks = fg_turns_enter(launch.gpu, pace, launch.context, FG_NO_STREAM if is_of_thread else stream, &watch)
+    return launch.marks
 
 
 cdef void fg_mark_launch(fg_launch *launch) noexcept nogil:
     """Record the event behind the launch."""
     cdef fg_stopwatch watch
     watch.record, watch.reached, watch.between, watch.self = fg_watch_record, fg_watch_reached, fg_watch_between, launch
-    if launch.gpu >= 0:
-        fg_turns_mark(<uint32_t> launch.gpu, launch.stream, &watch)
-        return
-    pthread_mutex_lock(&fg_meter_lock)
-    fg_track_mark(launch.turn.track, fg_clock(), &watch)
-    pthread_mutex_unlock(&fg_meter_lock)
-
-
-cdef inline uint64_t fg_kind(void *function, const unsigned int *shape) noexcept nogil:
-    """Return the key of a kind of launches: one function with one grid size."""
-    cdef uint64_t size = <uint64_t> shape[0] * shape[1] * shape[2] * 1024 + <uint64_t> shape[3] * shape[4] * shape[5]
-    return <uint64_t> function ^ size * <uint64_t> 0x9e3779b97f4a7c15
+    fg_turns_mark(launch.gpu, launch.context, launch.stream, &watch)

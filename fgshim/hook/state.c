@@ -30,11 +30,8 @@ uint32_t fg_graph_count;
 pthread_mutex_t fg_pool_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 const pthread_mutex_t fg_unlocked = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
-fg_meter fg_own_meter;
 int fg_paces, fg_flight;
 uint64_t fg_reported_at;
-pthread_mutex_t fg_meter_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-const pthread_mutex_t fg_meter_unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 
 int fg_is_started;
 int fg_devices[64];

@@ -3,16 +3,14 @@
  * All of them start at zero: no module body and no constructor ever runs in the hook. In the child of a fork they are
  * reset by the functions that end in _in_child, since what the parent holds is the parent's.
  *
- * Locks are taken in the order fg_pool_lock, fg_own_lock, the region's lock; fg_meter_lock is taken alone. The region's
+ * Locks are taken in the order fg_pool_lock, fg_own_lock, the region's lock. The region's
  * lock is never held while the driver is called.
  * fg_pool_lock and fg_own_lock are recursive, because a tool that the driver calls back may call the driver in the
- * same thread. fg_meter_lock reports a second lock by the same thread instead: a launch inside a timed call is not
- * paced. */
+ * same thread. */
 #ifndef FG_STATE_H
 #define FG_STATE_H
 #include <pthread.h>
 #include <stdint.h>
-#include "meter.h"
 #include "region.h"
 
 enum {                /* kinds of entries; the kinds up to FG_IPC are freed with their context */
@@ -90,13 +88,10 @@ extern uint32_t fg_graph_count;              /* graphs with memory that were eve
 extern pthread_mutex_t fg_pool_lock;
 extern const pthread_mutex_t fg_unlocked;    /* an unlocked recursive mutex */
 
-/* Pacing. Under fg_meter_lock, except fg_paces and fg_reported_at, which are atomic. */
-extern fg_meter fg_own_meter;
+/* Pacing. Atomic. */
 extern int fg_paces;                         /* 0: not known yet; else FG_NOT_PACED … of pace.pxi */
 extern int fg_flight;                        /* index + 1 of this process in fg_pace.flying; 0: none */
 extern uint64_t fg_reported_at;                     /* when this process last reported that it launches; ns */
-extern pthread_mutex_t fg_meter_lock;
-extern const pthread_mutex_t fg_meter_unlocked;
 
 extern int fg_is_started;                    /* 1: cuInit has succeeded in this process; atomic */
 extern int fg_devices[64];                   /* by CUDA ordinal: position in the region + 1; 0: not known; atomic */

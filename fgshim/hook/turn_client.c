@@ -28,12 +28,15 @@
 #define FG_STAYS_AWAKE (20 * FG_MS)   /* the thread looks every millisecond for this time after the last work */
 #define FG_PATIENCE_OF_LAUNCH (100 * FG_MS)   /* the first wait of a launch for a kernel that does not end; it doubles */
 #define FG_LONGEST_PATIENCE (1000 * FG_MS)
+#define FG_QUEUES 6                   /* contexts of one GPU in which a process launches; a further one takes the place of the oldest */
 
 typedef struct {
-    fg_turn_page *page;               /* NULL: no turns here; atomic */
-    fg_pace *pace;                    /* the job's account in the region */
-    fg_backlog backlog;
-    uint64_t looked, taken;           /* when the marks were last looked at; what was taken of backlog.had */
+    fg_turn_page *page;               /* NULL: no arbiter gives turns here; atomic */
+    const fg_turn_page *last;         /* the page of the last arbiter, with the job's window; NULL: there was none */
+    fg_pace *pace;                    /* the job's account in the region; NULL: nothing was launched here */
+    fg_backlog queue[FG_QUEUES];      /* one for each context */
+    uint32_t next;                    /* the queue that a further context takes */
+    uint64_t looked;                  /* when the marks were last looked at */
     uint64_t overdue;                 /* since when the last work of a turn that was closed is about to end; 0: it is not */
 } fg_gpu_turns;
 
@@ -87,7 +90,10 @@ static int is_ours(void) {
 static void disconnect(void) {
     if (is_ours()) close_file(connection);
     connection = -1;
-    for (int i = 0; i < FG_TURN_GPUS; i++) __atomic_store_n(&gpus[i].page, NULL, __ATOMIC_RELEASE);
+    for (int i = 0; i < FG_TURN_GPUS; i++) {
+        if (gpus[i].page) gpus[i].last = gpus[i].page;
+        __atomic_store_n(&gpus[i].page, NULL, __ATOMIC_RELEASE);
+    }
 }
 
 static void poke(void) {
@@ -172,25 +178,58 @@ static void ask_for_turns(uint64_t now) {
     }
 }
 
-/* -- the thread ---------------------------------------------------------------------------------------------------- */
+/* -- the queues ---------------------------------------------------------------------------------------------------- */
+static fg_backlog *queue_of(fg_gpu_turns *g, const void *context) {
+    for (fg_backlog *q = g->queue; q < g->queue + FG_QUEUES; q++)
+        if (q->context == context) return q;
+    for (fg_backlog *q = g->queue; q < g->queue + FG_QUEUES; q++)
+        if (!q->context) return q;
+    return &g->queue[g->next++ % FG_QUEUES];
+}
+
+static uint64_t end_of_work(const fg_gpu_turns *g) {
+    uint64_t end = 0;
+    for (const fg_backlog *q = g->queue; q < g->queue + FG_QUEUES; q++)
+        if (fg_backlog_end(q) > end) end = fg_backlog_end(q);
+    return end;
+}
+
+/* Say until when the process has work. Without an arbiter, nobody asks. */
 static void publish(fg_gpu_turns *g, fg_turn_page *page, uint64_t end, uint64_t now) {
-    put(&page->seat[seat].had, g->backlog.had);
-    if (g->backlog.had != g->taken) {
-        fg_pace_add_used(g->pace, g->backlog.had - g->taken, 1);
-        g->taken = g->backlog.had;
-    }
+    uint64_t had = 0;
+    for (const fg_backlog *q = g->queue; q < g->queue + FG_QUEUES; q++) had += q->had;
     if (g->pace) fg_pace_put(&g->pace->flying[flight], end);
+    if (!page) return;
+    put(&page->seat[seat].had, had);
     put(&page->seat[seat].until, end < now + FG_TURN_LEASE ? end : now + FG_TURN_LEASE);
 }
 
-/* Look at the queue of one GPU. Return the ns until it is looked at again; UINT64_MAX: when the thread is woken. */
-static uint64_t keep(fg_gpu_turns *g, fg_turn_page *page, uint64_t now) {
-    uint32_t word = peek(&page->word);
-    g->backlog.guests = peek(&page->guests);
-    int is_entered = g->backlog.context && !enter_context(g->backlog.context);
-    if (word == FG_TURN_NONE && is_entered) fg_backlog_seal(&g->backlog, now, &keeper_watch);
-    uint64_t end = is_entered || !g->backlog.pending ? fg_backlog_look(&g->backlog, now, &keeper_watch) : now;
+/* Set what a queue must know: whether the times between its marks are the job's alone, and whether its budget is charged. */
+static void prepare(fg_backlog *q, const fg_gpu_turns *g, const fg_turn_page *page) {
+    q->guests = page ? peek(&page->guests) : 0;
+    q->pace = g->pace;
+    q->is_charged = !page;
+}
+
+/* -- the thread ---------------------------------------------------------------------------------------------------- */
+/* Look at one queue. Return until when it has work. */
+static uint64_t look_at(fg_gpu_turns *g, fg_backlog *q, const fg_turn_page *page, int is_closed, uint64_t now) {
+    prepare(q, g, page);
+    int is_entered = q->context && !enter_context(q->context);
+    if (is_closed && is_entered) fg_backlog_seal(q, now, &keeper_watch);
+    uint64_t end = is_entered || !q->pending ? fg_backlog_look(q, now, &keeper_watch) : now;
     if (is_entered) leave_context();
+    return end;
+}
+
+/* Look at the queues of one GPU. Return the ns until they are looked at again; UINT64_MAX: when the thread is woken. */
+static uint64_t keep(fg_gpu_turns *g, fg_turn_page *page, uint64_t now) {
+    uint32_t word = page ? peek(&page->word) : FG_TURN_HELD;
+    uint64_t end = 0;
+    for (fg_backlog *q = g->queue; q < g->queue + FG_QUEUES; q++) {
+        uint64_t until = q->context ? look_at(g, q, page, word == FG_TURN_NONE, now) : 0;
+        if (until > end) end = until;
+    }
     publish(g, page, end, now);
     if (end > now) {
         worked = now;
@@ -203,7 +242,7 @@ static uint64_t keep(fg_gpu_turns *g, fg_turn_page *page, uint64_t now) {
     }
     g->overdue = 0;
     if (word == FG_TURN_NONE) put(&page->seat[seat].until, 0);
-    if (word == FG_TURN_NONE || peek(&page->is_contended)) poke();
+    if (page && (word == FG_TURN_NONE || peek(&page->is_contended))) poke();
     return word == FG_TURN_HELD && now - worked < FG_STAYS_AWAKE ? FG_MS : UINT64_MAX;
 }
 
@@ -213,10 +252,10 @@ static uint64_t keep_all(uint32_t **word, uint32_t *value) {
     *value = peek(&bell);
     for (int i = 0; i < FG_TURN_GPUS; i++) {
         fg_turn_page *page = page_of((uint32_t)i);
-        if (!page) continue;
-        uint32_t seen = peek(&page->word);
+        if (!gpus[i].pace) continue;
+        uint32_t seen = page ? peek(&page->word) : 0;
         uint64_t wait = keep(&gpus[i], page, now);
-        if (wait < soonest || *word == &bell) {
+        if (page && (wait < soonest || *word == &bell)) {
             *word = &page->word;
             *value = seen;
         }
@@ -304,56 +343,80 @@ static int has_waited_enough(uint64_t since, uint64_t now) {
     return 1;
 }
 
-/* Return the ns that a launch has to wait because enough is queued. Under the lock. */
-static uint64_t too_much(fg_gpu_turns *g, fg_turn_page *page, uint64_t since, int napped, uint64_t now, fg_stopwatch *watch) {
-    uint64_t most = __atomic_load_n(&page->ahead, __ATOMIC_RELAXED), settled = g->backlog.end;
-    g->backlog.guests = peek(&page->guests);
+/* Return the ns that a launch has to wait without an arbiter, and lower *most to what it may queue. */
+static uint64_t budget_wait(fg_gpu_turns *g, const fg_backlog *q, uint64_t now, uint64_t *most) {
+    uint32_t window = g->last ? __atomic_load_n(&g->last->window, __ATOMIC_RELAXED) : 0;
+    uint64_t wait = fg_pace_wait(g->pace, window, fg_backlog_runs_for(q, now), now), left = FG_AHEAD_ALONE;
+    if (!window) return wait;
+    uint64_t closed = fg_window_wait(g->last->window_from, window, now, &left);
+    if (left < *most) *most = left;
+    return wait > closed ? wait : closed;
+}
+
+/* Return the ns that a launch has to wait because enough is queued, or without an arbiter because the job has had enough. */
+static uint64_t too_much(fg_gpu_turns *g, fg_backlog *q, const fg_turn_page *page, uint64_t now) {
+    uint64_t most = page ? __atomic_load_n(&page->ahead, __ATOMIC_RELAXED) : FG_AHEAD, wait = 0;
     if (most < FG_AHEAD || most > FG_AHEAD_ALONE) most = FG_AHEAD;
-    uint64_t wait = fg_backlog_wait(&g->backlog, most, now);
-    if (!napped && (!wait || now - g->looked < FG_MARK_DUE / 2)) return wait;
+    if (!page) wait = budget_wait(g, q, now, &most);
+    uint64_t queued = fg_backlog_wait(q, most, now);
+    return wait > queued ? wait : queued;
+}
+
+/* The same after a look at the queue, if that is due. Under the lock. */
+static uint64_t launch_wait(fg_gpu_turns *g, fg_backlog *q, fg_turn_page *page, uint64_t since, int napped, uint64_t now, fg_stopwatch *watch) {
+    uint64_t settled = q->end;
+    prepare(q, g, page);
+    uint64_t wait = too_much(g, q, page, now);
+    int is_due = wait || fg_backlog_is_doubtful(q, now);
+    if (!napped && (!is_due || now - g->looked < FG_MARK_DUE / 2)) return wait;
     g->looked = now;
-    publish(g, page, fg_backlog_look(&g->backlog, now, watch), now);
-    if (napped) fg_backlog_woke(&g->backlog);
-    if (g->backlog.end > settled) patience = 0;
-    wait = fg_backlog_wait(&g->backlog, most, now);
+    fg_backlog_look(q, now, watch);
+    publish(g, page, end_of_work(g), now);
+    if (napped) fg_backlog_woke(q);
+    if (q->end > settled) patience = 0;
+    wait = too_much(g, q, page, now);
     return wait && since && has_waited_enough(since, now) ? 0 : wait;
 }
 
-static int note_launch(fg_gpu_turns *g, fg_turn_page *page, fg_pace *pace, void *context, void *stream, uint64_t now) {
-    g->pace = pace;
+static int note_launch(fg_gpu_turns *g, fg_backlog *q, fg_turn_page *page, void *context, void *stream, uint64_t now, fg_stopwatch *watch) {
     worked = now;
-    int marks = fg_backlog_launch(&g->backlog, context, stream, now);
-    if (page->seat[seat].wants) put(&page->seat[seat].wants, 0);
-    publish(g, page, fg_backlog_end(&g->backlog), now);
+    int marks = fg_backlog_launch(q, context, stream, now, watch);
+    if (page && page->seat[seat].wants) put(&page->seat[seat].wants, 0);
+    publish(g, page, end_of_work(g), now);
     if (!has_thread) start_keeper();
-    return marks ? FG_GOES_MARKED : FG_GOES;
+    return marks;
+}
+
+/* Return whether the job has to wait for its turn, or the process for another one of its job. */
+static int waits_for_others(fg_turn_page *page, uint64_t *behind, uint64_t now) {
+    uint32_t word = peek(&page->word), launcher = peek(&page->launcher);
+    int is_behind = launcher != FG_LAUNCHER_ANY && launcher != seat + 1;
+    if (word != FG_TURN_NONE && !is_behind) return 0;
+    if (!*behind) *behind = now;
+    if (word == FG_TURN_NONE) wait_for_turn(page, &page->word, word, *behind, now);
+    else wait_for_turn(page, &page->launcher, launcher, *behind, now);
+    return 1;
 }
 
 static int enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *watch) {
     fg_gpu_turns *g = &gpus[gpu];
-    uint64_t since = 0, behind = 0, wait = 0, now;
+    uint64_t since = 0, behind = 0, wait = 0;
     for (;;) {
         fg_turn_page *page = page_of(gpu);
-        uint32_t word = page ? peek(&page->word) : FG_TURN_HELD;
-        now = fg_clock();
-        uint32_t launcher = page ? peek(&page->launcher) : FG_LAUNCHER_ANY;
-        int is_behind = launcher != FG_LAUNCHER_ANY && launcher != seat + 1;
-        if (word == FG_TURN_NONE || is_behind) {
-            if (!behind) behind = now;
-            if (word == FG_TURN_NONE) wait_for_turn(page, &page->word, word, behind, now);
-            else wait_for_turn(page, &page->launcher, launcher, behind, now);
-            continue;
-        }
-        if (word == FG_TURN_PARKED) resume(page);
-        if (take_lock()) return FG_NO_TURNS;   /* a launch by a tool that the driver calls back */
+        uint64_t now = fg_clock();
+        if (page && waits_for_others(page, &behind, now)) continue;
+        if (page && peek(&page->word) == FG_TURN_PARKED) resume(page);
+        if (take_lock()) return 0;   /* a launch by a tool that the driver calls back */
+        g->pace = pace;
+        fg_backlog *q = queue_of(g, context);
         if (!page) ask_for_turns(now);
-        page = page_of(gpu);
-        int how = FG_NO_TURNS;
-        if (page && !(wait = too_much(g, page, since, wait != 0, now, watch))) how = note_launch(g, page, pace, context, stream, now);
-        int is_asleep = page && __atomic_load_n(&sleeps, __ATOMIC_ACQUIRE);
+        int is_late = page != page_of(gpu), marks = 0;   /* it has just connected, or is no longer */
+        if (!is_late && !(wait = launch_wait(g, q, page, since, wait != 0, now, watch))) marks = note_launch(g, q, page, context, stream, now, watch);
+        int is_asleep = __atomic_load_n(&sleeps, __ATOMIC_ACQUIRE);
         pthread_mutex_unlock(&lock);
         if (is_asleep) ring();
-        if (!page || how != FG_NO_TURNS) return how;
+        if (is_late) continue;
+        if (!wait) return marks;
         if (!since) since = now;
         fg_sleep(wait < FG_MAX_SLEEP ? wait : FG_MAX_SLEEP);
     }
@@ -361,34 +424,29 @@ static int enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_st
 
 /* A program may read errno behind a launch: the driver's calls leave it alone. */
 int fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *watch) {
-    int saved = errno, how = enter(gpu, pace, context, stream, watch);
+    int saved = errno, marks = enter(gpu, pace, context, stream, watch);
     errno = saved;
-    return how;
+    return marks;
 }
 
-void fg_turns_ask(void) {
-    int saved = errno;
-    if (pthread_mutex_lock(&lock)) return;
-    ask_for_turns(fg_clock());
-    pthread_mutex_unlock(&lock);
-    errno = saved;
-}
-
-void fg_turns_mark(uint32_t gpu, void *stream, fg_stopwatch *watch) {
+void fg_turns_mark(uint32_t gpu, void *context, void *stream, fg_stopwatch *watch) {
     if (take_lock()) return;
-    fg_backlog_mark(&gpus[gpu].backlog, stream, fg_clock(), watch);
+    fg_backlog *q = queue_of(&gpus[gpu], context);
+    if (q->context == context) fg_backlog_mark(q, stream, fg_clock(), watch);
     pthread_mutex_unlock(&lock);
 }
 
 void fg_turns_forget_context(void *context) {
     if (pthread_mutex_lock(&lock)) return;
-    for (int i = 0; i < FG_TURN_GPUS; i++) fg_backlog_forget(&gpus[i].backlog, context);
+    for (int i = 0; i < FG_TURN_GPUS; i++)
+        for (int k = 0; k < FG_QUEUES; k++) fg_backlog_forget(&gpus[i].queue[k], context);
     pthread_mutex_unlock(&lock);
 }
 
 void fg_turns_forget_stream(void *stream) {
     if (pthread_mutex_lock(&lock)) return;
-    for (int i = 0; i < FG_TURN_GPUS; i++) fg_backlog_drop(&gpus[i].backlog, stream);
+    for (int i = 0; i < FG_TURN_GPUS; i++)
+        for (int k = 0; k < FG_QUEUES; k++) fg_backlog_drop(&gpus[i].queue[k], stream);
     pthread_mutex_unlock(&lock);
 }
 
@@ -397,7 +455,7 @@ void fg_turns_in_child(void) {
     connection = -1;
     has_thread = sleeps = 0;
     asked = 0;
-    memset(gpus, 0, sizeof gpus);
+    for (int i = 0; i < FG_TURN_GPUS; i++) if (gpus[i].pace || gpus[i].page) memset(&gpus[i], 0, sizeof gpus[i]);
     memcpy(&lock, &unlocked, sizeof lock);
 }
 

@@ -5,15 +5,12 @@
 #include "pace.h"
 #include "stopwatch.h"
 
-enum { FG_NO_TURNS, FG_GOES, FG_GOES_MARKED };
-
 #pragma GCC visibility push(hidden)
-/* Wait for the turn on a GPU, given by its position in the region, and note a launch. The GPU time is counted in `pace`. Return FG_NO_TURNS: the job takes
-   none here; FG_GOES; or FG_GOES_MARKED: fg_turns_mark must be called behind the launch. */
+/* Wait for the turn on a GPU, given by its position in the region, and note a launch. Without an arbiter, wait for the
+   window and the budget of the job. The GPU time is counted in `pace`. Return whether fg_turns_mark must be called
+   behind the launch. */
 int fg_turns_enter(uint32_t gpu, fg_pace *pace, void *context, void *stream, fg_stopwatch *watch);
-/* Try to connect to the arbiter, at most four times a second: of a launch that has to wait without turns. */
-void fg_turns_ask(void);
-void fg_turns_mark(uint32_t gpu, void *stream, fg_stopwatch *watch);
+void fg_turns_mark(uint32_t gpu, void *context, void *stream, fg_stopwatch *watch);
 /* Forget the events of a context before it is destroyed, and a stream before it is. */
 void fg_turns_forget_context(void *context);
 void fg_turns_forget_stream(void *stream);

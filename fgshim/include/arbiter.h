@@ -549,6 +549,25 @@ static inline uint64_t fg_arbiter_wake(const fg_arbiter *a, const fg_turn_view *
     return at > a->now ? at : a->now + 1;
 }
 
+/* Return the window of a job, in ten-thousandths of a period: in it the job launches if the arbiter has ended. Its length
+   is the share; fair jobs divide by their shares what no job was given. The windows of all jobs lie one behind another. */
+static inline uint32_t fg_arbiter_window(const fg_arbiter *a, int place, uint32_t *from) {
+    uint64_t given = 0, fair = 0, length = 0;
+    for (int i = 0; i < FG_ARBITER_JOBS; i++) {
+        given += a->job[i].share;
+        if (a->job[i].policy == FG_PACE_FAIR) fair += a->job[i].share;
+    }
+    uint64_t whole = given > FG_WHOLE ? given : FG_WHOLE, start = 0;   /* GPUs may be given out several times */
+    for (int i = 0; i <= place; i++) {
+        const fg_turn_job *j = &a->job[i];
+        start += length;
+        length = j->share * (uint64_t)FG_WHOLE / whole;
+        if (j->share && j->policy == FG_PACE_FAIR) length += (whole - given) * j->share / fair;
+    }
+    *from = (uint32_t)start;
+    return (uint32_t)length;
+}
+
 /* Return the most work, in ns, that the holder may queue from now on. */
 static inline uint64_t fg_arbiter_ahead(const fg_arbiter *a) { return fg_arbiter_active(a) > 1 && !a->others ? FG_AHEAD : FG_AHEAD_ALONE; }
 

@@ -6,6 +6,9 @@
  * next launch is taken to be the mean of the last ones. At the end of a turn each stream with unmarked work gets a mark
  * (fg_backlog_seal), so the end of all work is known, and not estimated.
  *
+ * Time in which the queue was empty is not counted. A launch that finds it empty begins a new interval: with a mark before
+ * the launch, too, if the last such mark is FG_BETWEEN_STARTS ago, and what was launched before is counted by its cost.
+ *
  * Pure except for the stopwatch, which calls the driver. The caller holds one lock around each call. Times are
  * nanoseconds of CLOCK_MONOTONIC. All zero is a valid, empty state. */
 #ifndef FG_BACKLOG_H
@@ -16,12 +19,17 @@
 #define FG_RING 64
 #define FG_STREAMS 48                /* a stream beyond them is not marked at the end of a turn */
 #define FG_MARKED_WORK (400 * FG_US)
-#define FG_NO_STREAM ((void *)-1)     /* a stream that cannot be marked at the end of a turn */
+#define FG_NO_STREAM ((void *)-1)     /* a stream that only its own thread can mark, with a launch */
 #define FG_KNOWN 4                    /* samples before the cost is relied on: the very first launches load code */
+#define FG_SAMPLE 8                   /* launches that are a sample of the cost, whatever they took */
 #define FG_KEPT 0.8                   /* the weight of the earlier samples of the cost, at each new one */
 #define FG_MARK_DUE (100 * FG_US)     /* how often the driver is asked for a mark that is overdue */
+#define FG_BETWEEN_STARTS (4 * FG_MS) /* between two marks before a launch */
+#define FG_REACHED_AT_ONCE (20 * FG_US)   /* a mark that is reached so soon was recorded on an empty queue */
 #define FG_SHORT_GUEST (5 * FG_MS)    /* launches of a guest whose cost is not known yet: one by one, each would wait for a time slice */
 #define FG_NO_END (3000 * FG_MS)      /* a kernel that has run for so long may wait for a later launch */
+
+enum { FG_BEHIND, FG_BEFORE, FG_AT_END };   /* a mark: recorded with the launch before it, before one, at the end of a turn */
 
 typedef struct {
     void *event;
@@ -29,6 +37,7 @@ typedef struct {
     uint64_t first;              /* when the first launch since the previous mark was made */
     uint32_t launches;           /* since the previous mark */
     uint32_t guests;             /* at the first of them */
+    int place;                   /* FG_BEHIND … */
     double charged;              /* ns that were expected of them */
 } fg_ring_mark;
 
@@ -41,10 +50,13 @@ typedef struct {
     uint32_t known;              /* samples of the cost, up to FG_KNOWN */
     int is_timed;
     uint32_t guests;             /* set by the caller: counts when other jobs have time slices; odd while they have */
-    uint64_t end;                /* until when the GPU time has been counted */
+    uint64_t end;                /* when the last mark was reached */
+    uint64_t started;            /* when the last mark before a launch was recorded */
     uint64_t begun;              /* since when the unsettled work has the GPU */
     uint64_t unreached;          /* when the oldest mark was last found not reached */
     uint64_t had;                /* ns of GPU time, in total */
+    fg_pace *pace;               /* the job's account, set by the caller; NULL: it is not counted there */
+    int is_charged;              /* set by the caller: its budget is charged, too */
     uint64_t nap;                /* the longest sleep of a launch: shorter after the GPU had to wait for one; 0: no limit */
     double queued;               /* ns that are expected of all launches that have not been settled */
     double cost;                 /* ns of GPU time of a launch: the mean of the recent ones */
@@ -85,6 +97,16 @@ static inline uint64_t fg_backlog_end(const fg_backlog *b) {
     return b->open.launches || b->pending ? b->begun + (uint64_t)b->queued : b->end;
 }
 
+/* Whether only a look at the marks tells if the queue is empty. */
+static inline int fg_backlog_is_doubtful(const fg_backlog *b, uint64_t now) { return b->pending && now > fg_backlog_end(b); }
+
+/* Return for how long work has run that was not counted yet. */
+static inline uint64_t fg_backlog_runs_for(const fg_backlog *b, uint64_t now) {
+    uint64_t since = b->pending ? b->mark[b->oldest].first : now;
+    if (since < b->end) since = b->end;
+    return now > since ? now - since : 0;
+}
+
 /* Return when the oldest mark was reached: `length` after the previous one, but neither before it was recorded nor
    before it was last found not reached. */
 static inline uint64_t fg_backlog_reached_at(const fg_backlog *b, int64_t length, uint64_t now) {
@@ -99,7 +121,7 @@ static inline uint64_t fg_backlog_reached_at(const fg_backlog *b, int64_t length
 static inline void fg_backlog_learn(fg_backlog *b, double had, uint32_t launches) {
     b->sample_had += had;
     b->sample_launches += launches;
-    if (!b->sample_launches || (b->known == FG_KNOWN && b->sample_had < (double)FG_MARKED_WORK)) return;
+    if (!b->sample_launches || (b->known == FG_KNOWN && b->sample_had < (double)FG_MARKED_WORK && b->sample_launches < FG_SAMPLE)) return;
     double kept = b->known < 2 ? 0 : FG_KEPT;   /* the first launch loads code */
     b->recent_had = b->recent_had * kept + b->sample_had;
     b->recent_launches = b->recent_launches * kept + b->sample_launches;
@@ -108,22 +130,38 @@ static inline void fg_backlog_learn(fg_backlog *b, double had, uint32_t launches
     b->sample_had = b->sample_launches = 0;
 }
 
+static inline void fg_backlog_add(fg_backlog *b, uint64_t from, uint64_t end, uint64_t had) {
+    b->had += had;
+    if (!b->pace) return;
+    uint64_t fresh = fg_pace_count(b->pace, from, end, had);
+    if (b->is_charged) fg_pace_charge(b->pace, (int64_t)fresh);
+}
+
 /* Count the oldest mark, which was reached `length` after the previous one. */
 static inline void fg_backlog_settle(fg_backlog *b, int64_t length, uint64_t now) {
     fg_ring_mark *mark = &b->mark[b->oldest];
     uint64_t end = fg_backlog_reached_at(b, length, now), from = b->end > mark->first ? b->end : mark->first;
-    if (!mark->launches) from = b->end < end ? b->end : end;   /* of another stream, behind work that was counted */
+    if (!mark->launches) from = b->end < end && mark->place != FG_BEFORE ? b->end : end;   /* of another stream, behind work that was counted */
     double had = end > from ? (double)(end - from) : 0;
-    int is_shared = b->guests % 2 || b->guests != mark->guests;   /* the time between the marks is not all the job's */
-    if (is_shared && b->known && had > mark->charged) had = mark->charged;
-    b->had += (uint64_t)had;
-    if (!is_shared || !b->known || had < mark->charged) fg_backlog_learn(b, had, mark->launches);
+    int is_shared = b->guests % 2 || b->guests != mark->guests, was_idle = mark->place != FG_BEHIND && end < mark->made + FG_REACHED_AT_ONCE;
+    int is_partly = is_shared || was_idle;   /* the time between the marks is not all the job's */
+    if (is_partly && b->known && had > mark->charged) had = mark->charged;
+    fg_backlog_add(b, from, end, (uint64_t)had);
+    if (!is_partly || !b->known || had < mark->charged) fg_backlog_learn(b, had, mark->launches);
     b->queued = b->queued > mark->charged ? b->queued - mark->charged : 0;
     if (end > b->end) b->end = end;
     if (end > b->begun) b->begun = end;
     b->is_timed = 1;
     b->oldest = (b->oldest + 1) % FG_RING;
     b->pending--;
+}
+
+/* Count the launches behind the last mark by their cost: they have ended. */
+static inline void fg_backlog_close(fg_backlog *b) {
+    uint64_t had = (uint64_t)b->open.charged;
+    if (b->open.launches) fg_backlog_add(b, b->begun, b->begun + had, had);
+    b->open = (fg_ring_mark){0};
+    b->queued = 0;
 }
 
 static inline void fg_backlog_ask(fg_backlog *b, uint64_t now, fg_stopwatch *watch) {
@@ -144,9 +182,7 @@ static inline uint64_t fg_backlog_look(fg_backlog *b, uint64_t now, fg_stopwatch
     uint64_t end = fg_backlog_end(b);
     if (b->pending) return end > now ? end : now + FG_MARK_DUE;
     if (!b->open.launches || end > now) return end;
-    b->had += (uint64_t)b->open.charged;
-    fg_backlog_lose(b);
-    b->end = end;
+    fg_backlog_close(b);
     return end;
 }
 
@@ -181,27 +217,6 @@ static inline void fg_backlog_count(fg_backlog *b, void *stream) {
     ++*unmarked;
 }
 
-/* Note a launch that is made now. Return whether a mark must be recorded behind it, with fg_backlog_mark. */
-static inline int fg_backlog_launch(fg_backlog *b, void *context, void *stream, uint64_t now) {
-    if (context != b->context) {
-        fg_backlog_forget(b, b->context);
-        b->context = context;
-    }
-    if (now > fg_backlog_end(b) && !b->pending) {
-        b->begun = now;
-        b->queued = b->open.charged;   /* not looked at since: it has ended */
-    }
-    fg_backlog_count(b, stream);
-    if (!b->open.launches) {
-        b->open.first = now;
-        b->open.guests = b->guests;
-    }
-    b->open.launches++;
-    b->open.charged += b->cost;
-    b->queued += b->cost;
-    return b->known < FG_KNOWN || b->open.charged >= (double)FG_MARKED_WORK;
-}
-
 static inline void fg_backlog_mark(fg_backlog *b, void *stream, uint64_t now, fg_stopwatch *watch) {
     fg_ring_mark *mark = &b->mark[(b->oldest + b->pending) % FG_RING];
     uint32_t *unmarked = fg_backlog_unmarked(b, stream);
@@ -217,9 +232,40 @@ static inline void fg_backlog_mark(fg_backlog *b, void *stream, uint64_t now, fg
     b->open = (fg_ring_mark){0};
 }
 
+/* Note a launch that is made now, and record a mark before it if one is due. Return whether a mark must be recorded behind
+   it, with fg_backlog_mark. */
+static inline int fg_backlog_launch(fg_backlog *b, void *context, void *stream, uint64_t now, fg_stopwatch *watch) {
+    if (context != b->context) {
+        fg_backlog_forget(b, b->context);
+        b->context = context;
+    }
+    int is_empty = !b->pending && now > fg_backlog_end(b), is_start = is_empty && b->guests % 2 == 0 && now - b->started >= FG_BETWEEN_STARTS;
+    if (is_start) {
+        b->open.place = FG_BEFORE;
+        b->started = now;
+        fg_backlog_mark(b, stream, now, watch);
+    }
+    if (is_empty) {
+        fg_backlog_close(b);
+        b->begun = now;
+    }
+    fg_backlog_count(b, stream);
+    if (!b->open.launches) {
+        b->open.first = now;
+        b->open.guests = b->guests;
+    }
+    b->open.launches++;
+    b->open.charged += b->cost;
+    b->queued += b->cost;
+    return is_start || b->known < FG_KNOWN || b->open.charged >= (double)FG_MARKED_WORK;
+}
+
 /* Mark the end of all work, at the end of a turn: no launch is made until the next one. */
 static inline void fg_backlog_seal(fg_backlog *b, uint64_t now, fg_stopwatch *watch) {
     for (uint32_t i = 0; i < b->streams; i++)
-        if (b->of[i].unmarked) fg_backlog_mark(b, b->of[i].stream, now, watch);
+        if (b->of[i].unmarked) {
+            b->open.place = FG_AT_END;
+            fg_backlog_mark(b, b->of[i].stream, now, watch);
+        }
 }
 #endif

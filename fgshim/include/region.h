@@ -102,7 +102,7 @@ typedef struct {
     fg_region_slot slot[FG_MAX_SLOTS];
     fg_region_counts counts[FG_MAX_GPUS];
     fg_region_share share[FG_MAX_SHARES];
-    fg_long_runs runs[FG_MAX_GPUS];
+    uint8_t runs[198656];   /* written by hooks before the windows, for the controllers of that time */
 } fg_region;
 
 /* A region outlives the build that wrote it: jobs run on across an upgrade. A change of any of these numbers needs a new

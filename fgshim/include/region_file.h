@@ -6,15 +6,12 @@
 
 #define FG_HEADER offsetof(fg_region, slot)                                       /* the part under the seal lies before it */
 #define FG_WRITTEN(gpus) (offsetof(fg_region, pace) + (gpus) * sizeof(fg_pace))   /* a new region has zeros from here on */
-#define FG_READ_SIZE offsetof(fg_region, runs)   /* the rest is exchanged between the hooks and the lender only */
+#define FG_READ_SIZE offsetof(fg_region, runs)   /* the rest is of earlier releases */
 #define FG_GPU_AT(position) (offsetof(fg_region, gpu) + (position) * sizeof(fg_region_gpu))
 #define FG_UNTRACKED_AT(position) (FG_GPU_AT(position) + offsetof(fg_region_gpu, untracked))
 #define FG_SEEN_AT(slot, position) (offsetof(fg_region, counts) + (position) * sizeof(fg_region_counts) \
                                     + offsetof(fg_region_counts, seen) + (slot) * sizeof(uint64_t))
 #define FG_PACE_AT(position) (offsetof(fg_region, pace) + (position) * sizeof(fg_pace))
-#define FG_RUNS_AT(position) (offsetof(fg_region, runs) + (position) * sizeof(fg_long_runs))
-#define FG_LOAN_AT(position) (FG_PACE_AT(position) + offsetof(fg_pace, lent))   /* the controller's part of a budget */
-#define FG_LOAN_SIZE (offsetof(fg_pace, filled) - offsetof(fg_pace, lent))
 #define FG_SLOTS_AT ((long)offsetof(fg_region, slots))
 #define FG_SLOT_AT(at) ((long)(offsetof(fg_region, slot) + (at) * sizeof(fg_region_slot)))
 #define FG_ENDED_AT(at) (FG_SLOT_AT(at) + (long)offsetof(fg_region_slot, ended))

@@ -9,7 +9,7 @@
 #define FG_TURN_SOCKET "turns"
 #define FG_TURN_SOCKET_OF_HOST "host/turns"   /* in a container that shows the job's directory there */
 #define FG_TURN_MAGIC 0x31524754u     /* "TGR1" */
-#define FG_TURN_SEATS 100             /* processes of a job; a further one is paced by its budget alone */
+#define FG_TURN_SEATS 100             /* processes of a job; a further one is held to its budget alone */
 #define FG_TURN_GPUS 16
 #define FG_TURN_PAGE_SIZE 4096
 
@@ -27,9 +27,10 @@ typedef struct {
     uint32_t guests;                  /* counts when jobs begin and end to launch beside each other: odd while they do */
     uint64_t ahead;                   /* the most work, in ns, that a process may queue */
     uint32_t launcher;                /* a futex: the seat + 1 of the only process that may launch; see launcher.h */
-    uint32_t unused;
+    uint32_t window;                  /* of the job, if the arbiter has ended: ten-thousandths of a period; see pace.h. 0: none */
     uint64_t beat;                    /* the arbiter's last step; 0: an arbiter of an earlier release */
-    uint64_t room[3];
+    uint32_t window_from, unused;
+    uint64_t room[2];
     fg_turn_seat seat[FG_TURN_SEATS];
 } fg_turn_page;
 _Static_assert(sizeof(fg_turn_page) <= FG_TURN_PAGE_SIZE, "the page is too small");

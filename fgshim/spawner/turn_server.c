@@ -11,7 +11,7 @@
  *     c JOB ATTEMPT COUNT                                              so many processes of the job are connected: none, or more now
  * It makes a page for each job and GPU, and listens at `turns` in the job's directory, where the hook connects. It outlives
  * its controller. The next controller starts another arbiter, which ends this one by the lock, and sends it all running jobs.
- * The hooks notice the end of a connection, and are paced by their budgets until they are connected again. */
+ * The hooks notice the end of a connection. Until they are connected again, they launch in the windows that their pages had. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -115,6 +115,16 @@ static void show(turn_job *j, unsigned at, int is_contended) {
     j->shown[at] = word;
     if (current == (uint32_t)word || (word == FG_TURN_PARKED && before == FG_TURN_PARKED)) return;   /* it may just resume */
     show_word(&page->word, (uint32_t)word);
+}
+
+/* Show each job its window, after a job has come or gone. */
+static void show_windows(void) {
+    for (int i = 0; i < JOBS; i++)
+        for (unsigned k = 0; jobs[i] && k < jobs[i]->pages; k++) {
+            uint32_t from, window = fg_arbiter_window(&jobs[i]->of[k]->arbiter, jobs[i]->place[k], &from);
+            __atomic_store_n(&jobs[i]->page[k]->window_from, from, __ATOMIC_RELAXED);
+            __atomic_store_n(&jobs[i]->page[k]->window, window, __ATOMIC_RELAXED);
+        }
 }
 
 static int is_connected(const turn_job *j) {
@@ -249,6 +259,7 @@ static void drop_job(int at) {
     if (j->folder >= 0) close(j->folder);
     jobs[at] = NULL;
     free(j);
+    show_windows();
 }
 
 /* Make a page. Its size is sealed: a job that could cut it short would end this process. Return NULL, or why the job takes
@@ -321,6 +332,7 @@ static const char *add_job(char *at) {
         why = start_job(j, count, at);
     }
     if (why && j) drop_job(place);
+    else show_windows();
     return why;
 }
 
@@ -398,7 +410,7 @@ static void hear_controller(void) {
 }
 
 /* Without a controller: forget the jobs whose directories are gone. Return whether there are others. Directories may stay
-   for ever, so it also ends when no process was connected for a time; a later one is paced by its budget. */
+   for ever, so it also ends when no process was connected for a time; a later one has its budget. */
 static int forget_ended(void) {
     static uint64_t connected;
     struct stat status;

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpucheck.place import Place, Share, said, torch_or_not
 from gpucheck.sheet import NotHere, Row, figure, row
-from gpucheck.speed import lending
+from gpucheck.speed import in_turns
 
 _SECONDS = 5
 
@@ -45,7 +45,7 @@ def latency(place: Place, *, seconds: float = _SECONDS, rows: int = 0) -> Iterat
         )
         alone = _waited(small, seconds, rows, beside=None, is_hooked=False)
         free = _waited(small, seconds, rows, beside=large, is_hooked=False)
-        with lending([small, large]):
+        with in_turns([small, large]):
             paced = _waited(small, seconds, rows, beside=large, is_hooked=True)
     for what, values in (("alone", alone), ("beside a hungry one", free), ("the same, 0.25 and 0.75", paced)):
         yield figure(f"small kernel {what}", times(values))

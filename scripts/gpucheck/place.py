@@ -64,6 +64,7 @@ class Share:
     place: "Place"
     folder: Path
     limit: int
+    pacing: Sequence[tuple[str, int]] = ()
 
     @property
     def preload(self) -> dict[str, str]:
@@ -166,7 +167,7 @@ class Place:
             head = region.pack(1, 1, [(0, self.uuid, limit)], pacing, contexts)
             Path(name, "region").write_bytes(head + bytes(region.SIZE - len(head)))
             Path(name, "libfgshim.so").symlink_to(library())
-            yield Share(self, Path(name), limit)
+            yield Share(self, Path(name), limit, pacing)
 
     @contextmanager
     def controller(self, settings: str = "") -> Iterator[tuple[Any, Path]]:

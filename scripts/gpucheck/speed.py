@@ -3,10 +3,11 @@
 import json
 import os
 import statistics
-import threading
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from gpucheck.place import Place, Share, torch_or_not
 from gpucheck.sheet import NotHere, Row, figure, row
@@ -19,7 +20,6 @@ _PAIRS = (
     ("large kernels", 8192, ([0.5], [0.1, 0.9])),
     ("short kernels", 2048, ([0.3, 0.7], [0.5, 0.5])),
 )
-_OFTEN, _MEASURE = 0.025, 0.3  # seconds between two looks, and between two questions to the driver
 _WORK = """
 import json, sys, time, torch
 size, until = int(sys.argv[1]), float(sys.argv[2])
@@ -53,49 +53,26 @@ def calls(place: Place, *, scale: int = 1) -> Iterator[Row]:
 
 
 @contextmanager
-def lending(shares: list[Share]) -> Iterator[None]:
-    """Lend GPU time to the jobs of one GPU, as a controller does."""
-    from fgsched.controller.gputime import measure
+def in_turns(shares: Sequence[Share]) -> Iterator[None]:
+    """Give the jobs of one GPU their turns, as a controller does."""
+    from fgsched.domain.job import WHOLE
+    from fgsched.launch.arbiter import Arbiter, TurnJob, TurnShare
+    from fgshim import spawner
 
-    done = threading.Event()
-    thread = threading.Thread(target=_lend, args=(shares, measure, done))
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-def _lend(shares: list[Share], measure: Callable[..., None], done: threading.Event) -> None:
-    from fgshim import region
-
-    used, asked_at = _used(shares[0].place), 0.0
-    open_ones = [region.open_region(share.folder / "region") for share in shares]
-    borrowers = [region.Borrower(fd, 0) for fd in open_ones]
-    while not done.wait(_OFTEN):
-        for borrower in borrowers:
-            borrower.look(time.monotonic_ns())
-        region.lend(borrowers, time.monotonic_ns())
-        if time.monotonic() - asked_at >= _MEASURE:
-            asked_at, rows = time.monotonic(), used()
-            ahead = time.monotonic_ns() - time.time_ns()
-            for fd, borrower in zip(open_ones, borrowers, strict=True):
-                measure(borrower, rows, set(region.pids(fd)), ahead)
-    for fd in open_ones:
-        os.close(fd)
-
-
-def _used(place: Place) -> Callable[[], list[list[int]]]:
-    """Return a function that queries the GPU time of each process; it returns [] without a driver."""
-    from fgsched.gpus.backend import NoDriver
-    from fgsched.gpus.nvidia.driver import Driver
-
-    try:
-        driver = Driver()
-    except NoDriver:
-        return list
-    return lambda: driver.use().get(place.uuid, [])
+    paced = [share for share in shares if share.pacing and share.pacing[0][1] < WHOLE]
+    jobs = {
+        (number, 1): TurnJob(os.geteuid(), str(share.folder), (TurnShare(0, 0, *share.pacing[0]),))
+        for number, share in enumerate(paced)
+    }
+    with tempfile.TemporaryDirectory(prefix="fgcheck-") as name:
+        arbiter = Arbiter(spawner(), Path(name, "lock"))
+        arbiter.update(jobs, time.monotonic())
+        try:
+            while not all((share.folder / "turns").exists() for share in paced):
+                time.sleep(0.01)
+            yield
+        finally:
+            arbiter.end()
 
 
 def _rates(place: Place, shares: list[float], *, size: int) -> list[float]:
@@ -104,7 +81,7 @@ def _rates(place: Place, shares: list[float], *, size: int) -> list[float]:
         running = []
         paces = [[("hard", int(part * 10_000))] for part in shares]
         made = [stack.enter_context(place.share(0.2, pacing=pace)) for pace in paces]
-        stack.enter_context(lending(made))
+        stack.enter_context(in_turns(made))
         for part, share in zip(shares, made, strict=True):
             words = [place.python, "-c", _WORK, str(size), str(_SECONDS)]
             preload = share.preload if part < 1 else {}

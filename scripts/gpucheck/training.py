@@ -9,7 +9,7 @@ from typing import Any
 
 from gpucheck.place import Place, Share, torch_or_not
 from gpucheck.sheet import NotHere, Row, figure, row
-from gpucheck.speed import lending
+from gpucheck.speed import in_turns
 
 _PARTS = (0.25, 0.75)
 _WINDOW = 10.0  # seconds over which a share of compute is measured
@@ -85,7 +85,7 @@ def side_by_side(place: Place, *, seconds: float = _TOGETHER, window: float = _W
         ]
         # As graphs, because single launches would not use the whole GPU.
         [alone] = _together([(made[0], False)], min(seconds, _ALONE), "graph")
-        with lending(made):
+        with in_turns(made):
             pair = _together([(share, True) for share in made], seconds, "graph")
     yield from compared(alone, pair, window)
 
@@ -135,7 +135,7 @@ def graphs(place: Place, *, seconds: float = _ONCE) -> Iterator[Row]:
     torch_or_not(place)
     with place.share(0.2, pacing=[("hard", 5_000)]) as share:
         [alone] = _together([(share, False)], seconds, "graph")
-        with lending([share]):
+        with in_turns([share]):
             [paced] = _together([(share, True)], seconds, "graph")
     part = rate(paced) / rate(alone)
     yield row("graphs of kernels at 0.5", abs(part - 0.5) <= 0.05, f"{part:.3f} of the rate alone")

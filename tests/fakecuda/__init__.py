@@ -134,10 +134,6 @@ class FakeDriver:
         return self.folder / "turnsim"
 
     @property
-    def pacesim(self) -> Path:
-        return self.folder / "pacesim"
-
-    @property
     def stepkill(self) -> Path:
         return self.folder / "stepkill"
 
@@ -212,9 +208,8 @@ def build(folder: Path) -> FakeDriver:
     compile_c([HERE / "stepkill.c"], folder / "stepkill")
     compile_c([HERE / "procs.c"], folder / "procs", "-ldl")
     compile_c([HERE / "launcher.c"], folder / "launcher", "-pthread", "-ldl")
-    for simulator in ("pacesim", "turnsim"):
-        include = f"-I{HERE.parents[1] / 'fgshim/include'}"
-        compile_c([HERE / f"{simulator}.c"], folder / simulator, "-O2", include)
+    include = f"-I{HERE.parents[1] / 'fgshim/include'}"
+    compile_c([HERE / "turnsim.c"], folder / "turnsim", "-O2", include)
     _build_askers(folder)
     return FakeDriver(folder, folder / "cards")
 

@@ -1,18 +1,47 @@
 /* turnsim: exclusive turns on a simulated GPU, in virtual time, with the very code of hook and arbiter.
  *
- *   turnsim SECONDS [none] [change=µs] [interrupt=µs] [seed=N] JOB…     none: all jobs launch without turns
+ *   turnsim SECONDS [none|budget] [ends=ms] [counts] [change=µs] [interrupt=µs] [seed=N] JOB…
+ *   none: all jobs launch without turns; budget: there is no arbiter; ends: it ends then; counts: see below
  *   JOB: share,policy,processes,kernel µs[,key=value…]; keys: gap (µs between launches), sync (launches after which the
  *   process waits for the GPU), pause (µs, after that), from, to (ms: when the job is there), tail (µs: one kernel in
  *   eight), streams, width (per cent of the GPU that a kernel fills), rate (requests a second, of `sync` launches each)
  *
  * Every 100 ms a line: the nanoseconds that each job had the GPU. At the end a line for each job that has requests:
- * "requests COUNT P50 P99", in microseconds. The GPU gives the processes that have work time slices of 2 ms; a change to
+ * "requests COUNT P50 P99", in microseconds; with `counts`, for each job "counted NS LAUNCHES" by its hook. The GPU gives the processes that have work time slices of 2 ms; a change to
  * another process costs 0.3 ms if it interrupts and 0.15 ms if it does not, as on an H100. An event waits for a slice.
  * Sleeps are late by 60 µs (those of hook's thread and arbiter, with a small timer slack, by 20), and one in a hundred by
  * 2 ms more. */
 #include "backlog.h"
 #include "launcher.h"
-#include "simjob.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEVER UINT64_MAX
+#define SLICE (2 * FG_MS)
+#define SECOND (1000 * FG_MS)    /* the simulated time begins with it, so that no time is 0 */
+
+typedef struct { uint32_t share, policy; int processes, sync; uint64_t kernel, tail, gap, from, to; } job_words;
+
+static inline uint64_t value_of(const char *text, const char *key, uint64_t otherwise) {
+    const char *at = strstr(text, key);
+    return at ? strtoull(at + strlen(key), NULL, 10) : otherwise;
+}
+static inline job_words read_words(const char *text, int most_processes) {
+    job_words words;
+    char policy[8];
+    double kernel;
+    if (sscanf(text, "%u,%7[a-z],%d,%lf", &words.share, policy, &words.processes, &kernel) != 4 || words.processes > most_processes) exit(2);
+    words.policy = *policy == 'h' ? FG_PACE_HARD : *policy == 'f' ? FG_PACE_FAIR : FG_PACE_NONE;
+    words.kernel = (uint64_t)(kernel * 1000);
+    words.tail = value_of(text, "tail=", 0) * FG_US;
+    words.gap = value_of(text, "gap=", 0) * FG_US;
+    words.sync = (int)value_of(text, "sync=", 0);
+    words.from = value_of(text, "from=", 0) * FG_MS + SECOND;
+    words.to = value_of(text, "to=", 0) * FG_MS + SECOND;
+    if (words.to == SECOND) words.to = NEVER;
+    return words;
+}
 
 enum { ROOM = 4096, DEPTH = 1024, JOBS = 8, PROCESSES = 8, ALL = 64, STREAMS = 32, LATENCIES = 8192 };
 #define POKE (15 * FG_US)    /* from a futex or a socket to the process that waits */
@@ -32,6 +61,7 @@ typedef struct {
 } process;
 struct job {
     job_words asked;
+    fg_pace pace;
     int streams, width, place, resumed, requests, is_contended;
     fg_launcher launcher;
     double rate;
@@ -40,8 +70,8 @@ struct job {
 };
 static job jobs[JOBS];
 static process *all[ALL];
-static int n_jobs, n_all, turn_of, is_free, is_contended, words[JOBS];
-static uint64_t now, slice_end, change_until, change = 150 * FG_US, interrupt = 300 * FG_US, arbiter_at = NEVER;
+static int n_jobs, n_all, turn_of, is_free, has_budgets, counts, is_contended, words[JOBS];
+static uint64_t now, slice_end, change_until, change = 150 * FG_US, interrupt = 300 * FG_US, arbiter_at = NEVER, arbiter_end = NEVER;
 static fg_arbiter arbiter;
 static uint64_t launched, ahead = FG_AHEAD;
 static unsigned noise = 1;
@@ -140,40 +170,59 @@ static int record(void *self, void **at, void *stream) {
 static int reached(void *self, void *e) { (void)self; return ((event *)e)->at <= now; }
 static int64_t between(void *self, void *from, void *to) { (void)self; return (int64_t)(((event *)to)->at - ((event *)from)->at); }
 
+static int is_alone(void) { return has_budgets || now >= arbiter_end; }   /* no arbiter answers */
+static int word_of(const job *j) { return j->place < 0 || is_alone() ? FG_TURN_HELD : words[j->place]; }
+
 static void publish(process *p, uint64_t end) {
     p->until = end < now + FG_TURN_LEASE ? end : now + FG_TURN_LEASE;
 }
 static uint64_t look(process *p) {
     fg_stopwatch watch = {record, reached, between, p};
-    p->backlog.guests = arbiter.guests;
+    p->backlog.guests = is_alone() ? 0 : arbiter.guests;
+    p->backlog.is_charged = is_alone();
     uint64_t end = fg_backlog_look(&p->backlog, now, &watch);
     publish(p, end);
     return end;
+}
+static uint64_t too_much(process *p) {
+    job *j = p->of;
+    uint64_t most = ahead, wait = 0, left;
+    if (is_alone()) {
+        uint32_t from = 0, window = has_budgets ? 0 : fg_arbiter_window(&arbiter, j->place, &from);
+        most = FG_AHEAD;
+        wait = fg_pace_wait(&j->pace, window, fg_backlog_runs_for(&p->backlog, now), now);
+        uint64_t closed = window ? fg_window_wait(from, window, now, &left) : 0;
+        if (window && left < most) most = left;
+        if (closed > wait) wait = closed;
+    }
+    uint64_t queued = fg_backlog_wait(&p->backlog, most, now);
+    return wait > queued ? wait : queued;
 }
 static int may_launch(process *p) {
     job *j = p->of;
     if (is_free || j->place < 0) return 1;
     int is_behind = j->launcher.launcher != FG_LAUNCHER_ANY && j->launcher.launcher != p->seat + 1;
-    if (words[j->place] == FG_TURN_NONE || is_behind) {
+    if (!is_alone() && (words[j->place] == FG_TURN_NONE || is_behind)) {
         p->wants = now;
         p->wake = now + 20 * FG_MS;
         sooner(&arbiter_at, now + POKE);
         return 0;
     }
-    if (words[j->place] == FG_TURN_PARKED) {
+    if (word_of(j) == FG_TURN_PARKED) {
         words[j->place] = FG_TURN_HELD;
         j->resumed = 1;
         sooner(&arbiter_at, now + POKE);
     }
     p->wants = 0;
-    p->backlog.guests = arbiter.guests;
-    uint64_t wait = fg_backlog_wait(&p->backlog, ahead, now);
-    if ((wait && now - p->looked > 50 * FG_US) || p->napped) {
+    p->backlog.guests = is_alone() ? 0 : arbiter.guests;
+    p->backlog.is_charged = is_alone();
+    uint64_t wait = too_much(p);
+    if (((wait || fg_backlog_is_doubtful(&p->backlog, now)) && now - p->looked > 50 * FG_US) || p->napped) {
         p->looked = now;
         look(p);
         if (p->napped) fg_backlog_woke(&p->backlog);
         p->napped = 0;
-        wait = fg_backlog_wait(&p->backlog, ahead, now);
+        wait = too_much(p);
     }
     if (wait) p->wake = now + (wait < FG_MAX_SLEEP ? wait : FG_MAX_SLEEP) + late();
     p->napped = wait != 0;
@@ -186,7 +235,7 @@ static void act(process *p) {
     if (!may_launch(p)) return;
     int at = (int)(p->launches % (unsigned)j->streams);
     fg_stopwatch watch = {record, reached, between, p};
-    int marks = !is_free && fg_backlog_launch(&p->backlog, p, (void *)(intptr_t)(at + 1), now);
+    int marks = !is_free && fg_backlog_launch(&p->backlog, p, (void *)(intptr_t)(at + 1), now, &watch);
     push(p, at, j->asked.tail && (rand_r(&p->seed) & 7) == 0 ? j->asked.tail : j->asked.kernel, NULL);
     if (marks) fg_backlog_mark(&p->backlog, (void *)(intptr_t)(at + 1), now, &watch);
     publish(p, fg_backlog_end(&p->backlog));
@@ -198,7 +247,7 @@ static void act(process *p) {
 }
 static void keep(process *p) {   /* the hook's thread */
     fg_stopwatch watch = {record, reached, between, p};
-    int word = p->of->place < 0 ? FG_TURN_HELD : words[p->of->place];
+    int word = word_of(p->of);
     if (word == FG_TURN_NONE) fg_backlog_seal(&p->backlog, now, &watch);
     uint64_t end = look(p);
     if (end <= now) {
@@ -275,9 +324,11 @@ static void read_job(const char *text, job *j) {
     j->width = (int)value_of(text, "width=", 100);
     j->rate = (double)value_of(text, "rate=", 0);
     j->place = fg_arbiter_join(&arbiter, j->asked.policy, j->asked.share);
+    j->pace.policy = j->asked.policy;
+    j->pace.share = j->asked.share;
     for (int i = 0; i < j->asked.processes; i++) {
         process *p = calloc(1, sizeof *p);
-        *p = (process){.of = j, .wake = j->asked.from + (uint64_t)i * 777 * FG_US, .keeper = NEVER, .arrival = j->asked.from, .seed = (unsigned)n_all + noise, .seat = (uint32_t)i};
+        *p = (process){.of = j, .wake = j->asked.from + (uint64_t)i * 777 * FG_US, .keeper = NEVER, .arrival = j->asked.from, .seed = (unsigned)n_all + noise, .seat = (uint32_t)i, .backlog.pace = &j->pace};
         p->stream = calloc((size_t)j->streams, sizeof(stream));
         j->process[i] = all[n_all++] = p;
     }
@@ -291,6 +342,9 @@ static void tell(void) {
 }
 static int option(const char *word) {
     if (!strcmp(word, "none")) return is_free = 1;
+    if (!strcmp(word, "budget")) return has_budgets = 1;
+    if (!strcmp(word, "counts")) return counts = 1;
+    if (!strncmp(word, "ends=", 5)) return arbiter_end = SECOND + (uint64_t)atoi(word + 5) * FG_MS, 1;
     if (!strncmp(word, "seed=", 5)) return noise = (unsigned)atoi(word + 5) + 1, 1;
     if (!strncmp(word, "change=", 7)) return change = (uint64_t)atoi(word + 7) * FG_US, 1;
     if (!strncmp(word, "interrupt=", 10)) return interrupt = (uint64_t)atoi(word + 10) * FG_US, 1;
@@ -308,7 +362,7 @@ int main(int argc, char **argv) {
             if (all[i]->wake < next) { next = all[i]->wake; awake = all[i]; keeper = NULL; }
             if (all[i]->keeper < next) { next = all[i]->keeper; keeper = all[i]; awake = NULL; }
         }
-        if (arbiter_at < next) { next = arbiter_at; awake = keeper = NULL; }
+        if (arbiter_at < next && !is_alone()) { next = arbiter_at; awake = keeper = NULL; }
         if (next > now && at_work) {
             uint64_t until = now < change_until ? change_until : now + first_end(at_work);
             if (now >= change_until && slice_end < until) until = slice_end;
@@ -318,7 +372,7 @@ int main(int argc, char **argv) {
             continue;
         }
         if (next > now) now = next;
-        if (now >= arbiter_at) arbitrate();
+        if (now >= arbiter_at && !is_alone()) arbitrate();
         else if (awake) act(awake);
         else if (keeper) keep(keeper);
         else if (now >= next_row) { tell(); next_row += 100 * FG_MS; }
@@ -327,6 +381,11 @@ int main(int argc, char **argv) {
         if (!jobs[i].requests) continue;
         qsort(jobs[i].latency, (size_t)jobs[i].requests, sizeof(uint64_t), by_time);
         printf("requests %d %llu %llu\n", jobs[i].requests, (unsigned long long)jobs[i].latency[jobs[i].requests / 2] / 1000, (unsigned long long)jobs[i].latency[jobs[i].requests * 99 / 100] / 1000);
+    }
+    for (int i = 0; counts && i < n_jobs; i++) {
+        uint64_t launches = 0;
+        for (int k = 0; k < jobs[i].asked.processes; k++) launches += jobs[i].process[k]->launches;
+        printf("counted %llu %llu\n", (unsigned long long)jobs[i].pace.used, (unsigned long long)launches);
     }
     return 0;
 }

@@ -12,13 +12,12 @@ from msgspec.structs import replace
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
 from fgsched.domain.text import read_json
 from fgsched.gpus import mig
-from fgsched.gpus.backend import INVENTORY, LIMIT, USE, GpuReport, NoDriver
+from fgsched.gpus.backend import INVENTORY, LIMIT, GpuReport, NoDriver
 from fgsched.gpus.processes import IDLE, LoadMeter, ProcessNames, Sample
 
 _CPU_WORDS = 128  # of 64 CPUs each: the largest number of CPUs that a kernel supports
 _MIG = "MIG is on: restart the controller to use its instances"
 _PROCESS_LISTS = ("Compute", "Graphics", "MPSCompute")
-_MAX_INTERVAL = 1_000_000  # microseconds: the longest interval of one measurement
 _MAX_EVENTS = 256  # of one reading; further events are in the next reading
 _CGROUP_ROOT = b"/sys/fs/cgroup"
 _KEEP_UP = 1.0  # seconds between two looks at the driver's samples of processes, which it forgets
@@ -47,7 +46,6 @@ class Driver:
         self._handles = {index: self._try(pynvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)}
         self._uuids = {index: self._uuid(index) for index in self._handles}
         self._xids = _XidEvents(pynvml, self._answering())
-        self._used_until: dict[str, int] = {}  # UUID -> microseconds since the epoch of the last measurement
         self._meters: dict[str, LoadMeter] = {}  # UUID -> of its processes
         self._occupied: frozenset[str] = frozenset()  # UUIDs of the GPUs with processes
         self._layouts: dict[str, tuple[str, ...]] = {}  # UUID of a GPU in MIG mode -> UUIDs of its instances
@@ -60,8 +58,6 @@ class Driver:
         kind, _, answer = want.partition(" ")
         if kind == LIMIT:
             return GpuReport(want=want, error=self.set_limits(read_json(answer)))
-        if want == USE:
-            return GpuReport(want=want, uses=self.use())
         if want == INVENTORY:
             return GpuReport(want=want, gpus=tuple(self.inventory()), limits=self.has_limits())
         readings = self.reading()
@@ -98,21 +94,6 @@ class Driver:
             if uuid and found[uuid].error == _MIG:
                 found |= self._instances(index, found[uuid])
         return found
-
-    def use(self) -> dict[str, list[list[int]]]:
-        """Return {UUID: [pid, percent, start, end]} since the last call, in microseconds since the epoch."""
-        return {uuid: self._used(index, uuid) for index, uuid in self._uuids.items() if uuid}
-
-    def _used(self, index: int, uuid: str) -> list[list[int]]:
-        nvml, since = self._nvml, self._used_until.get(uuid, 0)
-        found = self._try(nvml.nvmlDeviceGetProcessUtilization, self._handles[index], since)
-        if isinstance(found, nvml.NVMLError):
-            return []  # no new measurement, or a GPU without measurements
-        rows = [one for one in found if one.timeStamp > since and one.pid]
-        until = max((row.timeStamp for row in rows), default=since)
-        self._used_until[uuid] = until
-        start = max(since, until - _MAX_INTERVAL)
-        return [[row.pid, min(100, row.smUtil), start, until] for row in rows]
 
     def has_limits(self) -> bool:
         """Return whether the driver can limit the GPU memory of a cgroup (r615 and later)."""
