@@ -638,9 +638,10 @@ class Stop(Call[Stopped], frozen=True, tag="stop"):
 
 
 class PartitionName(Struct, frozen=True, kw_only=True):
-    """The name of a partition."""
+    """The name of a partition that was changed."""
 
     partition: str
+    warnings: list[str] = []  # about settings that contradict each other or the host
 
 
 class CreatePartition(Call[PartitionName], frozen=True, tag="create_partition"):

@@ -8,6 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from fgsched.config import schema
+from fgsched.config.contradictions import doubts
+from fgsched.config.hostsize import HostSize
 from fgsched.config.keys import KEYS, SECTIONS
 from fgsched.config.load import Config, load
 from fgsched.config.schema import (
@@ -709,3 +711,63 @@ def test_a_place_below_a_file_is_told_with_its_path(tmp_path, below):
 def test_a_client_does_not_mind_that_nothing_is_there_yet(tmp_path):
     find({"FG_HOME": str(tmp_path)}).check(UID)
     assert list(tmp_path.iterdir()) == []
+
+
+BIG = HostSize(cpus=64, memory=1 << 40, gpus=(0, 1), gpu_memory=16 << 30)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            '[partitions.p]\nmem = "4G"\nmax_mem = "2G"',
+            "[partitions.p] mem = 4096M is above its max_mem = 2048M",
+        ),
+        ("[partitions.p]\ncpus = 4\nmax_cpus = 2", "[partitions.p] cpus = 4 is above its max_cpus = 2"),
+        (
+            '[partitions.p]\ntime = "2-0"\nmax_time = "1:00:00"',
+            "[partitions.p] time = 2-00:00:00 is above its max_time = 1:00:00",
+        ),
+        (
+            '[partitions.p]\ngpu_mem = "8G"\nmax_gpu_mem = "4G"',
+            "[partitions.p] gpu_mem = 8192M is above its max_gpu_mem = 4096M",
+        ),
+        ("[partitions.p]\ngpus = 2\nmax_gpus = 1", "[partitions.p] gpus = 2 is above its max_gpus = 1"),
+        (
+            "[partitions.p]\ngpus = 0.5\nmax_gpus_per_user = 0.25",
+            "[partitions.p] gpus = 0.5 is above its max_gpus_per_user = 0.25",
+        ),
+        (
+            "[gpus]\nshare_step = 0.05\n[partitions.p]\nmax_gpus = 0.01",
+            "[partitions.p] max_gpus = 0.01 is below the least share of a job, share_step = 0.05",
+        ),
+        ("[partitions.p]\ngpus = 3", "[partitions.p] gpus = 3, but jobs may use 2"),
+        ("[partitions.p]\ngpus = 2\ndevices = [1]", "[partitions.p] gpus = 2, but jobs may use 1"),
+        ("[partitions.p]\ndevices = [1, 7]", "[partitions.p] devices = 7: this host has no such GPU"),
+        ('[partitions.p]\ngpu_mem = "20G"', "[partitions.p] gpu_mem = 20G, but the largest GPU has 16384M"),
+        ("[partitions.p]\ncpus = 65", "[partitions.p] cpus = 65, but jobs may use 64 CPUs"),
+        ('[accounts.lab]\n[users.ann]\naccount = "lap"', '[users.ann] account = "lap" is not declared'),
+        (
+            '[accounts.lab]\nusers = ["ben"]\n[users.ann]\naccount = "lab"',
+            '[users.ann] account = "lab", whose users do not include ann',
+        ),
+        (
+            '[accounts.lab]\n[partitions.p]\naccounts = ["lap"]',
+            '[partitions.p] accounts has "lap", which is not declared',
+        ),
+        ('[accounts.lab]\n[qos.q]\naccounts = ["lap"]', '[qos.q] accounts has "lap", which is not declared'),
+    ],
+)
+def test_a_setting_that_another_one_or_the_host_makes_useless_is_warned_of(configured, text, sentence):
+    assert doubts(configured(text), BIG) == [sentence]
+
+
+def test_settings_that_agree_cause_no_doubt(configured):
+    text = (
+        '[partitions.p]\nmem = "2G"\nmax_mem = "2G"\ngpus = 1\nmax_gpus = 1\ngpu_mem = "50%"'
+        '\nmax_gpu_mem = "1G"\n[accounts.lab]\nusers = ["ann"]\n[users.ann]\naccount = "lab"'
+    )
+    assert doubts(configured(text), BIG) == []
+    assert doubts(configured('[users.ann]\naccount = "free"'), BIG) == [], (
+        "a site without accounts takes any name"
+    )

@@ -1,5 +1,7 @@
 """What operators change of the site: all of one turn counts, and nothing of a turn that is undone."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
@@ -104,3 +106,45 @@ def test_a_change_that_could_not_be_stored_is_refused_and_not_obeyed(site):
     assert site.obeyed == []
     site.together(("update_partition", named("one", max_time="60")))
     assert site.names() == ["night", "one", "main"]
+
+
+def changed(site, **values):
+    """The answer to a change of the partition night."""
+    answers = []
+
+    def act(now):
+        answer = carried_out([site.handlers], "update_partition", ROOT, named("night", **values), now)
+        return SendReply(answers.append, answer)
+
+    refused = []
+    site.turn(ClientRequest(act, refused.append))
+    return [answer.warnings for answer in answers], [error.cause for error in refused]
+
+
+def test_a_change_of_a_partition_is_told_when_it_is_typed_that_it_makes_a_setting_useless(site):
+    assert changed(site, max_mem="2G") == ([[]], [])
+    assert changed(site, mem="4G") == ([["[partitions.night] mem = 4096M is above its max_mem = 2048M"]], [])
+    assert changed(site, mem="", max_mem="", gpus="2") == (
+        [["[partitions.night] gpus = 2, but jobs may use 1"]],
+        [],
+    )
+    assert changed(site, gpus="", devices="7")[0][0][0].endswith("devices = 7: this host has no such GPU")
+
+
+def test_a_stored_value_that_is_refused_now_costs_no_other_change_and_is_told(site, caplog):
+    """An earlier version took 8 MiB, which nobody means, and stored it."""
+    site.engine.store.kept.remember(
+        "partitions", json.dumps({"night": {"max_mem": "8", "state": "up"}, "day": {"wall": "9"}})
+    )
+    site.engine.site.configure(site.file)
+    night = site.engine.policy.partition("night")
+    assert (night.state, night.most.memory) == ("up", 0)
+    assert "max_mem=8 has no unit, and would be MiB; did you mean 8G? Else write 8M" in caplog.text
+    assert "a partition has no wall; the stored value is not used" in caplog.text
+    ((warning,),), refused = changed(site, max_time="60")
+    assert (warning.endswith("did you mean 8G? Else write 8M; the stored value is not used"), refused) == (
+        True,
+        [],
+    )
+    assert site.engine.policy.partition("night").most.time == 3600
+    assert changed(site, max_mem="8G") == ([[]], [])

@@ -17,6 +17,7 @@ from fgsched.accounting import guard, marker
 from fgsched.cli import doctormig
 from fgsched.client import Client, NotRunning
 from fgsched.config import hostsize
+from fgsched.config.contradictions import doubts
 from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import WHOLE, Gpu, GpuState
@@ -185,9 +186,9 @@ def _settings(places: Paths) -> Iterator[CheckResult]:
 
 def _host_size(config: Config) -> CheckResult:
     """Warn if the configuration names more CPUs or memory than the host has."""
-    excesses = hostsize.excesses(config, hostsize.this_host())
-    if excesses:
-        return CheckResult("host size", WARN, "; ".join(excesses), hostsize.REMEDY)
+    warnings = doubts(config, hostsize.this_host())
+    if warnings:
+        return CheckResult("host size", WARN, "; ".join(warnings), hostsize.REMEDY)
     return CheckResult("host size", OK, "the host has the CPUs and the memory of the settings")
 
 

@@ -196,7 +196,9 @@ def _partition(verb: str, words: Sequence[str]) -> int:
 
     call = partition_call(verb, words)
     with Client(find_places()) as client:
-        client.call(call)
+        answer = client.call(call)
+    for warning in answer.warnings:
+        click.echo(f"fgctl: warning: {warning}", err=True)
     return Exit.DONE
 
 

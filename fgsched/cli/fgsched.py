@@ -228,6 +228,7 @@ def _config(check: str | None) -> None:
     """Print the settings in effect as TOML."""
     from fgsched import gpus
     from fgsched.config import hostsize
+    from fgsched.config.contradictions import doubts
     from fgsched.config.load import load
 
     places = find_places()
@@ -242,19 +243,19 @@ def _config(check: str | None) -> None:
         raise BadUsage(f"{check}: there is no such file.")
     config = load(replace(places, config_file=file))
     gpus.check(config)
-    _report_check(check or str(file), hostsize.excesses(config, hostsize.this_host()))
+    _report_check(check or str(file), doubts(config, hostsize.this_host()))
 
 
-def _report_check(file: str, excesses: list[str]) -> None:
-    """Print that a configuration file is valid; warn about what the host does not have."""
+def _report_check(file: str, warnings: list[str]) -> None:
+    """Print that a configuration file is valid, with the warnings about its settings."""
     from fgsched.config.hostsize import REMEDY
 
-    if not excesses:
+    if not warnings:
         write(f"{file}: nothing is wrong with it\n")
         return
-    write(f"{file}: valid, with {len(excesses)} warning{'' if len(excesses) == 1 else 's'}\n")
-    for excess in excesses:
-        click.echo(f"fgsched: warning: {file}: {excess}", err=True)
+    write(f"{file}: valid, with {len(warnings)} warning{'' if len(warnings) == 1 else 's'}\n")
+    for warning in warnings:
+        click.echo(f"fgsched: warning: {file}: {warning}", err=True)
     click.echo(REMEDY, err=True)
 
 

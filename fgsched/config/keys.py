@@ -186,6 +186,27 @@ def _as_toml(key: ConfigKey, text: str) -> object:
     return text.lower() if key.name == "state" else text
 
 
+def usable_overrides(
+    overrides: Mapping[str, Mapping[str, str]],
+) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Return the stored overrides that can be used, and a sentence for each of the others.
+
+    An earlier version can have stored a value that this one refuses when it is typed.
+    """
+    usable: dict[str, dict[str, str]] = {}
+    refusals = []
+    for name, values in overrides.items():
+        usable[name] = {}
+        for key, text in values.items():
+            try:
+                decode_values({key: text})
+                usable[name][key] = text
+            except (BadUsage, KeyError) as error:
+                why = error.cause if isinstance(error, BadUsage) else f"a partition has no {shown(key)}"
+                refusals.append(f"[partitions.{name}] {why}; the stored value is not used")
+    return usable, refusals
+
+
 def apply_overrides(config: Config, overrides: Mapping[str, Mapping[str, str]]) -> Config:
     """Return `config` with `overrides`, {partition: {key: text}}; unknown partitions are added.
 

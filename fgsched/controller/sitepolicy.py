@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from msgspec import Struct, ValidationError, convert, structs, to_builtins
 
-from fgsched.config.keys import apply_overrides
+from fgsched.config.contradictions import doubts
+from fgsched.config.hostsize import HostSize
+from fgsched.config.keys import apply_overrides, usable_overrides
 from fgsched.config.load import Config, check_preemption
 from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.job import WHOLE, Hold, HostLimits
@@ -77,6 +79,8 @@ class SitePolicy:
     def configure(self, config: Config) -> None:
         """Apply a configuration and the changes in the store, at the start."""
         self._config = self._in_force = config
+        for refusal in usable_overrides(self.overrides)[1]:  # told once, and not for each turn
+            log.error("a partition as operators changed it: %s", refusal)
         self.restore()
 
     def restore(self) -> None:
@@ -115,6 +119,11 @@ class SitePolicy:
         """The partition settings that operators changed."""
         found: Overrides = self._store.kept.recall_json(_PARTITIONS, {})
         return found
+
+    def doubts(self, host: HostSize) -> list[str]:
+        """Return the warnings about the settings in effect, with the operators' changes."""
+        usable, refusals = usable_overrides(self.overrides)
+        return [*refusals, *doubts(apply_overrides(self.config, usable), host)]
 
     def override(self, overrides: Overrides) -> None:
         """Store partition settings and use them at once, so that jobs may start in this turn.
@@ -184,7 +193,8 @@ class SitePolicy:
 
 
 def _policy(config: Config, overrides: Overrides) -> Policy:
-    return check_preemption(apply_overrides(config, overrides).policy)
+    usable, _ = usable_overrides(overrides)
+    return check_preemption(apply_overrides(config, usable).policy)
 
 
 def _record(value: object) -> ReservationRecord | None:

@@ -7,9 +7,11 @@ import logging
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.config import hostsize
+from fgsched.config.hostsize import HostSize
 from fgsched.config.keys import KEYS, decode_values, key_of
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
@@ -54,7 +56,7 @@ class PartitionHandlers:
         changed = [_shown(name) for name in changes.now]
         self._engine.then(ApplyConfig(self._put_in_force, site.config))
         self._engine.log.note("reconfigure", changed=",".join(changed) or "nothing")
-        warnings = hostsize.excesses(site.config, hostsize.this_host())
+        warnings = site.doubts(self._host())
         later = [_shown(name) for name in changes.later]
         return protocol.Reconfigured(changed=changed, later=later, warnings=warnings)
 
@@ -132,7 +134,17 @@ class PartitionHandlers:
     def _put(self, overrides: Overrides, name: str, action: str) -> protocol.PartitionName:
         self._engine.site.override(overrides)
         self._engine.log.note("partition", partition=name, action=action)
-        return protocol.PartitionName(partition=name)
+        table = f"[partitions.{name}] "
+        warnings = [text for text in self._engine.site.doubts(self._host()) if text.startswith(table)]
+        return protocol.PartitionName(partition=name, warnings=warnings)
+
+    def _host(self) -> HostSize:
+        gpus = self._engine.gpu_states.gpus
+        return replace(
+            hostsize.this_host(),
+            gpus=tuple(gpu.index for gpu in gpus),
+            gpu_memory=max((gpu.usable for gpu in gpus), default=0),
+        )
 
 
 def _checked(values: Mapping[str, str]) -> dict[str, str]:

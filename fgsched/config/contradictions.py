@@ -1,0 +1,81 @@
+"""Find settings that contradict each other: defaults that a limit refuses, and accounts that do not exist."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from fgsched.config.hostsize import HostSize, excesses
+from fgsched.config.schema import Config, PartitionSettings
+from fgsched.domain.times import format_limit
+from fgsched.domain.units import format_mebibytes, format_share, parse_bytes, parse_gpus
+
+_LIMITS_OF_GPUS = ("max_gpus", "max_gpus_running", "max_gpus_per_user", "max_gpus_per_account")
+
+
+def doubts(config: Config, host: HostSize) -> list[str]:
+    """Return the warnings about settings: what the host lacks, and what contradicts another one."""
+    return [*excesses(config, host), *contradictions(config)]
+
+
+def contradictions(config: Config) -> list[str]:
+    """Return a sentence for each setting that another one makes useless.
+
+    Each of them is legal by itself. A job that relies on such a default is refused, or it never starts.
+    """
+    partitions = (
+        _of_partition(f"[partitions.{name}]", partition, config.share_step)
+        for name, partition in config.partitions.items()
+    )
+    return [*chain.from_iterable(partitions), *_of_accounts(config)]
+
+
+def _of_partition(table: str, partition: PartitionSettings, share_step: int) -> Iterator[str]:
+    pairs: tuple[tuple[str, int, str, int, Callable[[int], str]], ...] = (
+        ("mem", partition.mem, "max_mem", partition.max_mem, format_mebibytes),
+        ("cpus", partition.cpus, "max_cpus", partition.max_cpus, str),
+        ("time", partition.time, "max_time", partition.max_time, format_limit),
+        ("gpu_mem", _bytes(partition.gpu_mem), "max_gpu_mem", partition.max_gpu_mem, format_mebibytes),
+        *(
+            ("gpus", _share(partition.gpus), limit, getattr(partition, limit), format_share)
+            for limit in _LIMITS_OF_GPUS
+        ),
+    )
+    for default, value, limit, most, shown in pairs:
+        if most and value > most:
+            yield f"{table} {default} = {shown(value)} is above its {limit} = {shown(most)}"
+    step = partition.share_step or share_step
+    for limit in _LIMITS_OF_GPUS:
+        if 0 < (most := getattr(partition, limit)) < step:
+            yield (
+                f"{table} {limit} = {format_share(most)} is below the least share of a job,"
+                f" share_step = {format_share(step)}"
+            )
+
+
+def _of_accounts(config: Config) -> Iterator[str]:
+    """Yield names of accounts that are not declared, at a site that declares some."""
+    if not config.accounts:
+        return
+    for name, user in config.users.items():
+        account = config.accounts.get(user.account)
+        if user.account and account is None:
+            yield f'[users.{name}] account = "{user.account}" is not declared'
+        elif account is not None and account.users and name not in account.users:
+            yield f'[users.{name}] account = "{user.account}", whose users do not include {name}'
+    tables = {f"[partitions.{name}]": partition.accounts for name, partition in config.partitions.items()}
+    tables |= {f"[qos.{name}]": qos.accounts for name, qos in config.qos.items()}
+    for table, accounts in tables.items():
+        for unknown in sorted(set(accounts) - config.accounts.keys()):
+            yield f'{table} accounts has "{unknown}", which is not declared'
+
+
+def _bytes(memory: str) -> int:
+    """Return the bytes of a size; 0 for none, and for a part of a GPU."""
+    return 0 if not memory or memory.endswith("%") else parse_bytes(memory)
+
+
+def _share(gpus: str) -> int:
+    """Return a request in ten-thousandths of a GPU; 0 for none."""
+    if not gpus:
+        return 0
+    _, count, share = parse_gpus(gpus)
+    return count * share
