@@ -115,6 +115,7 @@ class Call(
 
     only_reads: ClassVar[bool] = False  # True: it changes nothing
     repeats: ClassVar[bool] = True  # True: a second identical request changes nothing more
+    stores: ClassVar[bool] = True  # False: nothing of it is stored, so that it is carried out on a full disk
 
     v: int = 0  # version of the protocol; `encode` writes it
 
@@ -198,6 +199,7 @@ class Signal(Call[Outcomes], frozen=True, tag="signal"):
     """Send a signal to running jobs."""
 
     repeats: ClassVar[bool] = False
+    stores: ClassVar[bool] = False
 
     ids: Ids
     signal: Annotated[int, Meta(ge=1, le=64)]
@@ -206,6 +208,8 @@ class Signal(Call[Outcomes], frozen=True, tag="signal"):
 
 class Join(Call[Outcomes], frozen=True, tag="join"):
     """Start an agent in a running job of the caller, which connects to a socket of the caller."""
+
+    stores: ClassVar[bool] = False
 
     ids: Ids
     caller: Annotated[int, Meta(ge=0, lt=1 << 24)]  # in the name of that socket

@@ -298,6 +298,27 @@ def test_a_full_disk_refuses_what_was_asked_and_keeps_what_has_happened():
     assert world.job(2).state is JobState.RUNNING
 
 
+def test_a_signal_is_delivered_on_a_full_disk_while_the_end_of_another_job_waits_to_be_stored():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)] * 2)
+    world.settle()
+    world.host.finish(1, 1, a_result())
+    answers = []
+    with full_disk(world):
+        for stores in (False, True):
+            world.turn(
+                ClientRequest(
+                    lambda now: SendReply(answers.append, "sent"),
+                    lambda error: answers.append("refused"),
+                    stores=stores,
+                )
+            )
+        assert world.engine.due(world.now) == 1.0
+    assert answers == ["sent", "refused"]
+    world.settle()
+    assert world.job(1).state is JobState.COMPLETED
+
+
 def test_a_controller_that_starts_on_a_full_disk_takes_the_jobs_over_when_there_is_space():
     world = World([a_gpu(0)])
     world.submit([a_demand(WHOLE), a_demand(WHOLE)])

@@ -5,12 +5,14 @@ import shutil
 import signal
 import socket
 import threading
+from errno import ENOSPC
 
 import pytest
 from msgspec.structs import replace
 
 from awaiting import PATIENCE, until
 from builders import GIB, World, a_demand, a_gpu, a_job, a_result
+from fgsched.controller import mailing
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Ended, JobUsage, OomReport
 from fgsched.domain.states import JobState, Reason
@@ -247,6 +249,23 @@ def test_mails_that_no_disk_takes_are_tried_again_one_at_a_time():
     assert (len(tried), world.engine.mail.retry(), len(tried)) == (5, 10.0, 6)
     Post(world)
     assert (world.engine.mail.retry(), world.engine.mail.has_unposted) == (0.1, False)
+
+
+def test_mails_beyond_those_in_memory_are_posted_without_a_restart(monkeypatch):
+    monkeypatch.setattr(mailing, "_MOST", 2)
+    world = World([a_gpu(0)])
+
+    def full(name, data):
+        raise OSError("full")
+
+    world.engine.mail.connect(full, "host")
+    world.submit([a_demand(10_000, gpus=2)] * 5, mail_type="END")
+    for job in range(1, 6):
+        cancel(world, job)
+    post = Post(world)
+    while world.engine.mail.has_unposted:
+        world.engine.mail.retry()
+    assert len(post.letters) == 5
 
 
 # -- what they say -------------------------------------------------------------------------------------
@@ -632,6 +651,20 @@ def test_a_letter_that_was_sent_and_cannot_be_noted_is_not_sent_again(spool, ser
     (spool.path / "sent").mkdir()
     mailer.work(300.0)
     assert (len(server.mails), names(spool, "sent"), mailer.due(300.0)) == (1, ["a"], None)
+
+
+def test_a_letter_that_is_sent_before_the_disk_takes_it_again_is_forgotten_by_the_controller(
+    spool, server, monkeypatch
+):
+    def full(name):
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    monkeypatch.setattr(spool, "keep", full)
+    spool.put("a", message())
+    mailer = Mailer(spool, settings_of(server), "h")
+    assert mailer.kept() == []
+    mailer.work(200.0)
+    assert (len(server.mails), mailer.kept(), mailer.kept()) == (1, ["a"], [])
 
 
 def test_recipients_who_cannot_be_noted_do_not_get_the_letter_again(spool, server):

@@ -35,6 +35,7 @@ from fgshim import library, spawner
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
 _DEADLINE = 20  # seconds for a program that takes milliseconds
 _OLDEST = (3, 11)
+_LONG = 3600.0  # seconds that a mail may wait
 _SPACE = 100 << 20  # bytes; with less there is a warning
 _NO_SPACE = 1 << 20  # bytes that a controller needs to start
 
@@ -73,25 +74,7 @@ def examine(places: Paths) -> list[CheckResult]:
         seen = _ask(places)
     except FgschedError as error:
         return [*findings, CheckResult("controller", FAIL, error.cause, error.remedy)]
-    checks: list[Callable[[Paths, _Seen], CheckResult]] = [
-        *(_controller, _host, _logout, _run_directory, _queue, _accounts, _private, _space, _sqlite, _cgroup),
-        *(
-            _run_space,
-            _processes_of_users,
-            _preload,
-            _driver,
-            _processes,
-            _enforcement,
-            _mps,
-            _oversubscribed,
-            _mig,
-            _unusable,
-            _leftovers,
-            _earlier,
-            _internal,
-        ),
-    ]
-    for check in checks:
+    for check in _CHECKS:
         try:
             findings.append(check(places, seen))
         except (FgschedError, OSError) as error:
@@ -266,6 +249,18 @@ def _accounts(places: Paths, seen: _Seen) -> CheckResult:
     if why := guard.damage(places.accounts):
         return CheckResult("accounts", FAIL, why, guard.REMEDY)
     return CheckResult("accounts", OK, f"{places.accounts} are intact")
+
+
+def _mails(places: Paths, seen: _Seen) -> CheckResult:
+    """Warn if mails wait for long: the mail server does not answer, or their disk is full."""
+    if places.state.exists() and not os.access(places.state, os.X_OK):
+        return CheckResult("mails", OK, "only root can read their queue")
+    folders = [place for place in (places.mail / "new", places.mail / "reports/new") if place.is_dir()]
+    since = [entry.stat().st_mtime for place in folders for entry in os.scandir(place)]
+    if not since or time.time() - min(since) < _LONG:
+        return CheckResult("mails", OK, f"{len(since)} mails wait" if since else "no mail waits")
+    text = f"{len(since)} mails wait, the first since {time.strftime('%F %H:%M', time.localtime(min(since)))}"
+    return CheckResult("mails", WARN, text, f"{places.log} says why. They are tried again.")
 
 
 def _private(places: Paths, seen: _Seen) -> CheckResult:
@@ -600,3 +595,31 @@ def _told(places: Paths, found: Recovered) -> list[str]:
 def _ranges(texts: Iterable[str], count: int) -> str:
     shown = [text for text, _ in zip(texts, range(_SHOWN), strict=False)]
     return ", ".join(shown) + (f" and {count - _SHOWN} more" if count > _SHOWN else "")
+
+
+_CHECKS: tuple[Callable[[Paths, _Seen], CheckResult], ...] = (  # in their order
+    _controller,
+    _host,
+    _logout,
+    _run_directory,
+    _queue,
+    _accounts,
+    _mails,
+    _private,
+    _space,
+    _sqlite,
+    _cgroup,
+    _run_space,
+    _processes_of_users,
+    _preload,
+    _driver,
+    _processes,
+    _enforcement,
+    _mps,
+    _oversubscribed,
+    _mig,
+    _unusable,
+    _leftovers,
+    _earlier,
+    _internal,
+)

@@ -12,7 +12,7 @@ from fgsched.cli.command import Listed, listed, run, said_by, warn, write
 from fgsched.cli.knownnames import unknown
 from fgsched.cli.steps import UnsignalledStep, signal_steps
 from fgsched.client import Client, find_places
-from fgsched.domain.errors import BadUsage, Exit, NotPermitted
+from fgsched.domain.errors import BadUsage, Exit, NotPermitted, StorageError
 from fgsched.domain.text import clean, lazy_regex
 from fgsched.domain.units import parse_signal, signal_name
 from fgsched.lifecycle.arrays import format_array, parse_tasks
@@ -187,15 +187,25 @@ def _agreed(job: protocol.JobInfo, options: CancelOptions) -> bool:
 def _act(
     client: Client, ids: Sequence[Name], *, number: int | None, target: Target, reason: str
 ) -> Iterator[Outcome]:
-    """Yield the outcome for every job. TERM and KILL to a whole job cancel it; KILL does not wait."""
+    """Yield the outcome for every job. TERM and KILL to a whole job cancel it; KILL does not wait.
+
+    A cancellation is stored, and a signal is not: on a full disk, KILL still ends a job that fills it.
+    """
     ends = number in (None, _TERM, _KILL) and target == "all"
     for start in range(0, len(ids), _AT_ONCE):
         some = list(ids[start : start + _AT_ONCE])
+        is_cancelled = False
         if ends:
-            yield from client.call(protocol.Cancel(ids=some, reason=reason)).jobs
+            try:
+                yield from client.call(protocol.Cancel(ids=some, reason=reason)).jobs
+                is_cancelled = True
+            except StorageError as error:
+                if number != _KILL:
+                    raise
+                warn("fgcancel", f"the cancellation is not stored, the jobs are killed: {error.cause}")
         if number is not None and (not ends or number == _KILL):
             answer = client.call(protocol.Signal(ids=some, signal=number, target=target))
-            yield from () if ends else answer.jobs
+            yield from () if is_cancelled else answer.jobs
 
 
 def _report(one: Outcome, number: int | None, options: CancelOptions) -> int:

@@ -318,11 +318,21 @@ class Engine:
         self.containment.begin()
         self.containment.refused.clear()
         self._forget_turn(now)
-        for event in events:
-            if isinstance(event, ClientRequest):
-                event.refuse(error)
+        requests = [event for event in events if isinstance(event, ClientRequest)]
+        self.unsaved += [event for event in events if not isinstance(event, ClientRequest)]
+        for request in requests:
+            if request.stores or self.is_broken:
+                request.refuse(error)
             else:
-                self.unsaved.append(event)
+                self._carry_out_unstored(request, now)
+
+    def _carry_out_unstored(self, request: ClientRequest, now: float) -> None:
+        """Carry out a request that stores nothing, such as a signal, though its turn could not be stored."""
+        try:
+            self.then(request.act(now))
+        except Exception as error:
+            request.refuse(OurFault(self.faults.note("a request", error)))
+        self.carry_out(self._drain())
 
     def _refuse_guilty(self, events: Iterable[Event]) -> None:
         """Refuse the requests that caused internal errors; the turn was made without them."""

@@ -278,7 +278,8 @@ class EventLoop:
                 work = self._carrying_out(connection, carry_out, order, caller.name, told)
                 self._clients.set_question(connection, work)
                 return 0.0
-            return self._take_in(connection, partial(writer, caller, request), caller.name, told)
+            act = partial(writer, caller, request)
+            return self._take_in(connection, act, caller.name, told, stores=request.stores)
         if reader := self._operations.reader(kind):
             self._answer(connection, partial(reader, caller, request))
         elif apart := self._operations.served_apart(kind):
@@ -289,14 +290,20 @@ class EventLoop:
         return 0.0
 
     def _take_in(
-        self, connection: ClientConnection, act: Callable[[float], Any], by: str, told: Told | None = None
+        self,
+        connection: ClientConnection,
+        act: Callable[[float], Any],
+        by: str,
+        told: Told | None = None,
+        *,
+        stores: bool = True,
     ) -> float:
         """Queue a request that writes for the turn; its expected time is charged now.
 
         `told` is called with its answer or its error before that is sent.
         """
         expected = self._expect(connection)
-        request = self._asked(connection, act, expected, by)
+        request = replace(self._asked(connection, act, expected, by), stores=stores)
         self._events.append(request if told is None else _witnessed(request, told))
         return expected
 
@@ -320,9 +327,8 @@ class EventLoop:
         try:
             for call in (yield from order.parts()):
                 act = partial(carry_out, call)
-                self._events.append(
-                    self._asked(connection, act, self._expect(connection), by, answer=answers.append)
-                )
+                request = self._asked(connection, act, self._expect(connection), by, answer=answers.append)
+                self._events.append(replace(request, stores=call.stores))
                 yield
                 if isinstance(answers[-1], FgschedError):
                     raise answers[-1]

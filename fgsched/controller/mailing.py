@@ -9,6 +9,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -29,7 +30,7 @@ _HOUR = 3600.0
 log = logging.getLogger("fgsched.controller")
 _OF_ENDS = (mail.END, mail.FAIL, mail.TIME_LIMIT)
 RETRY = 10.0  # seconds until a mail that could not be put into the queue of mails is tried again
-_MOST = 10_000  # such mails that are tried again by this controller; further ones by the next
+_MOST = 10_000  # such mails in memory; further ones are read from the store after them
 _BATCH = 200  # of these in one round
 _AGAIN = 0.1  # seconds between two rounds without a failure
 _LONGEST = 300.0  # seconds until the clock, which may be set, is read again
@@ -113,6 +114,7 @@ class MailDesk:
         self._kept: set[str] = set()  # durable in the queue of mails
         self._dropped: set[str] = set()  # deleted by the open transaction
         self._unposted: dict[str, bytes] = {}
+        self._are_more_unposted = False  # than _MOST: the others are in the store
         # (array, type) of mails about an array as a whole; after a restart, names prevent a second mail
         self._noted: set[tuple[int, str]] = set()
         self._limit = HourlyLimit()
@@ -276,6 +278,8 @@ class MailDesk:
         except OSError as error:
             if len(self._unposted) < _MOST:
                 self._unposted[name] = data
+            else:
+                self._are_more_unposted = True
             log.warning("mail %s waits in the queue: %s", name, error)
             return
         if not is_new:
@@ -290,6 +294,10 @@ class MailDesk:
             self.post(name, self._unposted.pop(name))
             if name in self._unposted:
                 return RETRY
+        if self._are_more_unposted and not self._unposted:
+            mails = ((name, text) for name, text in self._engine.store.outbox.all() if name not in self._kept)
+            self._unposted = {name: text.encode() for name, text in islice(mails, _MOST)}
+            self._are_more_unposted = len(self._unposted) == _MOST
         return _AGAIN
 
     @property

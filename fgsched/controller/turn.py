@@ -176,6 +176,7 @@ class ClientRequest(Struct, frozen=True):
     act: Callable[[float], Any]
     refuse: Callable[[FgschedError], None]
     by: str = ""  # name of the user who sent it
+    stores: bool = True  # False: it changes nothing that is stored
 
 
 _Ends = JobEnded | PrologFailed | EpilogDone

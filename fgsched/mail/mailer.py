@@ -55,12 +55,14 @@ class Mailer:
         self._waits: dict[str, tuple[float, int]] = {}  # letter -> (not before, failures)
         self._ended: dict[str, bool] = {}  # letter that could not be moved -> whether it was sent
         self._left: dict[str, tuple[str, ...]] = {}  # letter -> recipients who do not have it
+        self._settled: list[str] = []  # letters that left the queue before they were durable in it
         self._server_waits, self._failures = 0.0, 0
         self._is_unreadable = False
 
     def kept(self) -> list[str]:
-        """Make new letters durable, and return their names."""
-        return [name for name in self._waiting() if name not in self._known and self._keep(name)]
+        """Make new letters durable; return their names, and those of letters that have been sent before."""
+        settled, self._settled = self._settled, []
+        return [*settled, *(name for name in self._waiting() if name not in self._known and self._keep(name))]
 
     def _keep(self, name: str) -> bool:
         try:
@@ -186,6 +188,10 @@ class Mailer:
             self._pause(name, f"it is {'sent' if is_sent else 'given up'}, but cannot be moved: {error}", now)
             return
         point("mail_after_noting")
+        if (
+            name not in self._known
+        ):  # the controller still has it: a full disk refused the letter a second write
+            self._settled.append(name)
         self._forget(name)
         with suppress(OSError):
             self._spool.prune()
