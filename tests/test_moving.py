@@ -124,6 +124,19 @@ def test_an_account_names_what_reports_read(record):
     assert account.refused == (job.post_mortem.asked if job.post_mortem else 0)
 
 
+@pytest.mark.parametrize(
+    ("reason", "oom"),
+    [(Reason.OUT_OF_MEMORY, "host"), (Reason.GPU_OUT_OF_MEMORY, "gpu"), (Reason.EXIT_CODE, "")],
+)
+def test_the_account_of_a_job_says_which_memory_it_exceeded(reason, oom):
+    job = Job(
+        **{"id": 1, "uid": 1, "gid": 1, "user": "ann", "submitted_at": 0.0, "state": JobState.OUT_OF_MEMORY},
+        request=Request(name="x"),
+        reason=reason,
+    )
+    assert account_of(JobRecord(job, ()), ()).oom == oom
+
+
 def test_the_tag_of_a_job_is_the_tag_of_its_owner_in_the_accounts():
     job = Job(
         **{"id": 1, "uid": 1, "gid": 1, "user": "ann", "submitted_at": 0.0, "state": JobState.CANCELLED},

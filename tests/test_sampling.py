@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 
 from awaiting import LOOKS, until
+from builders import World, a_gpu, a_job
 from fgsched.accounting.ledger import MINUTE, LedgerReader
 from fgsched.accounting.records import CLASSES
+from fgsched.controller.sampling import Sampling
+from fgsched.domain.job import JobUsage
+from fgsched.domain.states import JobState
 from live_host import PATIENCE, Home
 
 GIB = 1 << 30
@@ -37,6 +41,33 @@ def scripted(tmp_path):
     yield home, show
     if home.places.socket.exists():
         home.leave()
+
+
+SUMS = JobUsage(
+    **{"sampled": 60.0, "charged": 30.0, "active": 20.0, "held": 10.0, "empty": 0.0, "used": 15.0},
+    **{"memory": 60.0 * GIB, "peak": GIB, "with_process": 60.0, "busy": 20.0, "longest_idle": 5.0},
+)
+
+
+class EarlierController:
+    """What the controller before had sampled: one job."""
+
+    def sampled_until(self):
+        return 1000.0
+
+    def samples_of(self, jobs):
+        return {1: SUMS}
+
+
+def test_the_sums_of_a_job_are_shown_while_it_runs_and_after_its_end():
+    world, sent = World([a_gpu(0)]), []
+    sampling = Sampling(world.engine, None, lambda *records: sent.extend(records), 1.0)
+    sampling.begin(EarlierController())
+    running, other = a_job(1, state=JobState.RUNNING), a_job(2, state=JobState.RUNNING)
+    assert (sampling.usage(running), sampling.usage(other)) == (SUMS, None)
+    sampling.ended([running, other])
+    assert [(record.job, record.usage.sampled) for record in sent] == [(1, 60.0)]
+    assert (sampling.usage(running), sampling.usage(other)) == (sent[0].usage, None)
 
 
 def working(home, load, share=5000):
