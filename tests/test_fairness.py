@@ -214,6 +214,21 @@ def test_a_user_with_too_many_answers_untaken_is_not_served_and_loses_them_in_th
     assert sum(connection.is_closed for connection in yard.connections) >= 4
 
 
+def test_of_a_user_with_too_many_answers_untaken_the_client_that_reads_loses_none(yard):
+    for _ in range(2):
+        sock, connection = yard.connect(ANN)
+        yard.send(sock, line("ping"))
+        if yard.handled(1):
+            connection.succeed("x" * 3 * 2**20)
+            yard.clients.mind(connection)
+    for _ in range(12):
+        yard.now += 1.0
+        yard.sockets[0].recv(2**17)
+        yard.round()
+    assert yard.connections[0].unsent, "it has not read all"
+    assert [connection.is_closed for connection in yard.connections] == [False, True]
+
+
 def test_half_sent_requests_of_one_user_are_bounded_and_the_old_ones_dropped(yard):
     for _ in range(200):
         sock, _ = yard.connect(ANN)
@@ -229,6 +244,23 @@ def test_half_sent_requests_of_one_user_are_bounded_and_the_old_ones_dropped(yar
     yard.send(sock, line("ping"))
     yard.round()
     assert yard.handled(1) == [connection]
+
+
+def test_a_half_sent_request_is_old_ten_seconds_after_its_begin_however_long_the_connection_was_open(yard):
+    sock, connection = yard.connect(ANN)
+    yard.now += 60.0
+    yard.send(sock, b"a" * 1000)
+    for _ in range(200):
+        other, _ = yard.connect(ANN)
+        yard.send(other, b"a" * 2**20)
+    for _ in range(5):
+        yard.now += 1.0
+        yard.round()
+    assert not connection.is_closed
+    for _ in range(7):
+        yard.now += 1.0
+        yard.round()
+    assert connection.is_closed
 
 
 def test_one_large_request_of_a_user_is_received_at_a_time_and_each_comes_whole(yard):
