@@ -26,7 +26,8 @@ JOB = a_job(1, state=JobState.RUNNING, attempt=1, uid=os.geteuid())
 @pytest.fixture
 def hunter(tmp_path):
     ports = SimpleNamespace(watch=None, gone=None, host_users=None)
-    return Launcher(RunDir(tmp_path / "run", "boot"), SimpleNamespace(pid=0), None, ports, None)
+    site = SimpleNamespace(kill_wait=30.0)
+    return Launcher(RunDir(tmp_path / "run", "boot"), SimpleNamespace(pid=0), site, ports, None)
 
 
 @pytest.fixture
@@ -66,6 +67,21 @@ def test_a_job_whose_killed_shepherd_the_spawner_has_not_noticed_yet_is_not_lost
         os.kill(spawner.process.pid, signal.SIGCONT)
     until(spawner.run / "result", lambda: os.path.lexists(job.link))
     assert job.result().exit_code == -signal.SIGKILL
+
+
+def test_the_time_for_an_order_to_end_is_that_of_one_attempt(hunter, monkeypatch):
+    """A job that was ended and started again has its whole grace time before its processes are killed."""
+    now = 1000.0
+    monkeypatch.setattr(shepherds.time, "monotonic", lambda: now)
+    monkeypatch.setattr(hunter.run, "holder", lambda job, attempt: identify(os.getpid()))
+    first = JOB.changed(wish="requeue")
+    assert not hunter.kill_remaining(first), "the spawner that inherited it carries out the order"
+    hunter.forget(first)
+    now += 1000.0
+    second = first.changed(attempt=2)
+    assert not hunter.kill_remaining(second)
+    now += 1000.0
+    assert hunter.kill_remaining(second), "it has no processes, and no time is left"
 
 
 def test_what_no_kill_ends_is_left_behind_in_the_end(hunter, left, monkeypatch, caplog):

@@ -115,6 +115,18 @@ def shown_peaks(job):
     return [pairs["GpuMemPeak"], pairs["MaxRSS"]], texts, used
 
 
+def test_the_times_of_a_job_follow_from_its_records():
+    job = JobInfo(
+        **{"id": 1, "state": JobState.RUNNING, "time_limit": 300, "elapsed": 80.0, "suspended": 5.0},
+        **{"submitted_at": 100.0, "eligible_at": 110.0, "started_at": 120.0},
+    )
+    assert (view.time_left(job), view.end(job), view.ended_at(job)) == (220.0, 420.0, None)
+    assert (view.waited(job), view.pending_time(job), view.allocation_time(job)) == (10.0, 20.0, 85.0)
+    assert (view.start(job), view.last_evaluation(job)) == (120.0, 120.0)
+    unlimited = replace(job, time_limit=0)
+    assert (view.time_left(unlimited), view.end(unlimited)) == (None, None)
+
+
 def test_a_peak_that_was_not_measured_is_unknown_to_every_command():
     assert shown_peaks(RUNNING) == (["Unknown", "Unknown"], ["", ""], ["-", "-"])
 

@@ -1,13 +1,14 @@
 """The numbers of reports: one form each, and parts of a whole that add up."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fgsched
-from fgsched.reports import numbers
+from fgsched.reports import numbers, queueing
 from fgsched.reports.layout import ascii_only
 from fgsched.reports.model import Change, Number
 from fgsched.reports.wording import step_text, type_word
@@ -109,3 +110,9 @@ def test_every_character_that_fgsched_prints_in_reports_has_an_ascii_form_of_the
     }
     assert {char for char in found if "?" in (text := ascii_only(char)) or len(text) != 1} == {"≤"}
     assert ascii_only("≤ 0.5 GPU, –, ███▎·, 41 °C, é") == "<=0.5 GPU, -, ###- , 41  C, ?"
+
+
+def test_a_job_that_waited_less_than_a_minute_was_started_at_once():
+    facts = SimpleNamespace(all_waits=[0.0, 59.9, 60.0, 3600.0])
+    figure = queueing._at_once(facts)
+    assert (figure.number, figure.note) == (numbers.share(2, 4), "2 of 4 jobs")

@@ -410,6 +410,14 @@ def test_a_result_that_cannot_be_read_is_an_end_though_its_shepherd_lives(tmp_pa
     assert run.leftovers() == []
 
 
+@pytest.mark.parametrize("text", ["junk", "P:1:2", f"P:{10**30}:1:{BOOT}", f"H:{10**30}:1:{BOOT}", "H:x"])
+def test_no_spawner_is_expected_to_take_over_a_claim_that_cannot_be_read(tmp_path, text):
+    run = RunDir(tmp_path / "run", BOOT)
+    assert (run.holder(1, 1), run.is_unheard(1, 1)) == (None, False)
+    (run.path / "claim/1.1").symlink_to(text)
+    assert (run.holder(1, 1), run.is_unheard(1, 1)) == (None, False)
+
+
 def test_bytes_that_are_no_text_are_shown_as_escapes(tmp_path):
     run = RunDir(tmp_path / "run", BOOT)
     os.symlink(os.fsencode(RESULT) + b"cannot run /bin/b\xe4sh", run.path / "result/1.1")

@@ -355,6 +355,7 @@ def test_a_request_that_we_stumble_over_is_undone_and_the_others_are_done(place)
     error = {"exit": 7, "cause": "ZeroDivisionError: ", "remedy": "", "job": None}
     assert place.answer(wrong)[0]["error"] == error
     assert place.operations.engine.store.open_jobs() == []
+    assert place.loop.faults.count == 1
 
 
 def test_a_disk_that_fails_in_the_middle_of_a_request_is_no_bug_of_ours(place):

@@ -11,7 +11,7 @@ from importlib import import_module
 import pytest
 
 from fgsched.domain.job import JobUsage
-from fgsched.protocol import JobInfo
+from fgsched.protocol import JobInfo, OnGpu
 from fgsched.slurm import scontrol, sstat
 from fgsched.slurm.getopt import BadLine
 from fgsched.slurm.names import OWN
@@ -105,6 +105,12 @@ def test_sstat_shows_what_is_measured_and_leaves_out_what_is_not():
     values = {field.heading: field.cell(batch) for field in sstat.FIELDS}
     names = ("MaxDiskRead", "AveDiskRead", "MaxDiskWrite", "ConsumedEnergy")
     assert [values[name] for name in names] == ["5K", "5K", "", "13"]
+    on_gpus = [OnGpu(gpu=0, memory=3 << 30, busy=None), OnGpu(gpu=1, memory=5 << 30, busy=None)]
+    running = batch._replace(
+        job=JobInfo(indices=[0, 1], now=on_gpus), use=TreeUse(rss=2 << 20, cpu_seconds=61.0)
+    )
+    tres = {field.heading: field.cell(running) for field in sstat.FIELDS}["TRESUsageInMax"]
+    assert tres == "cpu=00:01:01,mem=2048K,gres/gpumem=5120M"
     step = batch._replace(job=JobInfo(step="0", usage=USAGE))
     assert {field.heading: field.cell(step) for field in sstat.FIELDS}["ConsumedEnergy"] == ""
 

@@ -10,7 +10,7 @@ import pytest
 
 from fgsched.cli.install.slurmnames import BIN, NAMES, names
 from fgsched.controller.handlers.submit import check_mail
-from fgsched.domain.errors import Exit, Refused
+from fgsched.domain.errors import Exit, FgschedError, Refused
 from fgsched.domain.job import Request
 from fgsched.mail.letters import MailSettings
 from fgsched.slurm import usage
@@ -159,6 +159,13 @@ def test_a_host_without_mails_takes_a_script_with_any_address():
     check_mail(asked, MailSettings(way="off"))
     with pytest.raises(Refused):
         check_mail(asked, MailSettings(way="sendmail"))
+
+
+@pytest.mark.parametrize("types", ["FAIL,END", "end", "END,END", "NONE", "SOMETIMES"])
+def test_a_request_whose_types_of_mail_are_not_in_their_form_is_refused(types):
+    check_mail(Request(name="x", mail_type="END,FAIL"), MailSettings(way="sendmail"))
+    with pytest.raises(FgschedError):
+        check_mail(Request(name="x", mail_type=types), MailSettings(way="sendmail"))
 
 
 def test_functions_of_the_submitters_shell_reach_steps_and_jobs_of_jobs(home):

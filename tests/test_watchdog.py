@@ -1,11 +1,23 @@
 """What the watchdog makes of what a card shows of a job, and of what the job's region tells."""
 
 import pytest
+from fgshim.region import Process
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.domain.states import Reason
-from fgsched.lifecycle.watchdog import JobOnGpu, LastQuery, ProcessUse, WatchdogPolicy, judge
+from builders import a_job
+from fgsched.domain.job import Hold, OomReport, Reading
+from fgsched.domain.states import JobState, Reason
+from fgsched.launch.regions import Slot
+from fgsched.lifecycle.watchdog import (
+    Fault,
+    JobOnGpu,
+    LastQuery,
+    ProcessUse,
+    WatchdogPolicy,
+    judge,
+    watchdog_changes,
+)
 
 MIB, GIB = 1 << 20, 1 << 30
 KILL, WARN = WatchdogPolicy(tolerance=100), WatchdogPolicy(kills=False, tolerance=100)
@@ -41,6 +53,15 @@ def test_a_context_is_charged_once_two_looks_have_shown_it():
 def test_what_was_charged_is_not_written_again():
     same = sight(use(300, 0))
     assert looks(same, same, same).charges == {}
+
+
+def test_a_slot_reads_what_the_hook_counted_on_its_gpu():
+    process = Process(
+        **{"pid": 7, "start": 1, "image": 1, "slot": 0, "bytes": (1, 20), "given": (2, 300)},
+        **{"past": (3, 4000), "contexts": (False, True), "marks": (4, 50_000)},
+    )
+    slot = Slot(process, 1)
+    assert (slot.tracked, slot.past, slot.mark, slot.has_context) == (320, 4000, 50_000, True)
 
 
 def slot(memory, tracked=0, *, past=0, mark=1, pid=7, has_context=True):
@@ -207,3 +228,18 @@ def test_a_charge_is_never_more_than_what_two_looks_in_a_row_left_unexplained(hi
 @given(many)
 def test_a_job_is_never_ended_at_first_sight(seen):
     assert looks(sight(*seen)).end is None
+
+
+def test_a_job_that_is_ended_for_its_memory_has_a_record_of_all_memory_of_its_gpu():
+    holds = (Hold(gpu=0, share=5000, memory=8 * GIB), Hold(gpu=1, share=5000, memory=8 * GIB))
+    job, other = (a_job(number, state=JobState.RUNNING, holds=holds) for number in (1, 2))
+    over = Fault(reason=Reason.GPU_OVER_LIMIT, gpu=1, held=9 * GIB, limit=8 * GIB)
+    readings = {1: Reading(gpu=1, used=20 * GIB, external=3 * GIB)}
+    changes = watchdog_changes(job, (), over, [job, other], readings=readings)
+    assert (changes["condemned"], changes["reason"]) == (Reason.GPU_OVER_LIMIT, Reason.GPU_OVER_LIMIT)
+    assert changes["post_mortem"] == OomReport(
+        **{"gpu": 1, "asked": 0, "held": 9 * GIB, "limit": 8 * GIB, "jobs": ((2, 8 * GIB),)},
+        strangers=3 * GIB,
+    )
+    lost = watchdog_changes(job, (), Fault(reason=Reason.GPU_LOST, gpu=1), [job, other], readings=readings)
+    assert (lost["condemned"], "post_mortem" in lost) == (Reason.GPU_LOST, False)
