@@ -156,7 +156,7 @@ def _start_no_interpreters() -> None:
 
 def _chosen(items, order: Order, change):
     if test := change["test"]:
-        return [item for item in items if item.nodeid == test]
+        return [item for item in items if item.nodeid == test or item.nodeid.startswith(f"{test}[")]
     bad = set(change["unreliable"])
     near = [
         item
