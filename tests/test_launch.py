@@ -11,11 +11,12 @@ from builders import BOOT, a_job
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.states import JobState
 from fgsched.gpus.nvidia import FACTS
+from fgsched.launch import shepherds
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.spawner import pack
 from fgsched.lifecycle.launchspec import JobOwner, LaunchContext, launch
 from fgsched.lifecycle.transitions import Unclaimed
-from spawner_driver import NO_NEW_PRIVILEGES
+from spawner_driver import NO_NEW_PRIVILEGES, limit_value
 
 _FLAGS_AT = 20  # bytes before the flags in a launch message
 SITE = LaunchContext(
@@ -68,3 +69,25 @@ def test_what_is_forgotten_is_gone_and_a_tombstone_stays(tmp_path):
     for job in (1, 2, 3):
         run.forget(job, 1)
     assert [path.name for path in sorted(tmp_path.rglob("*.1"))] == ["2.1"]
+
+
+def test_a_command_to_a_shepherd_says_what_for_how_long_and_to_which_attempt(monkeypatch):
+    sent = []
+    monkeypatch.setattr(shepherds.region, "queue_signal", lambda *words: sent.append(words))
+    value = shepherds.encode(shepherds.PREEMPT, number=10, target=2, seconds=7200)
+    assert shepherds.send(5, 7, 3, value)
+    [(pidfd, _, command)] = sent
+    mark, value = divmod(command, 1 << 32)
+    assert (pidfd, mark & 0xFF_FFFF, mark >> 24) == (5, 7, 3)
+    assert (value & 0xFF, value >> 8 & 0xFF, value >> 16 & 3, value >> 18) == (shepherds.PREEMPT, 10, 2, 7200)
+    year = 366 * 86_400
+    assert [shepherds.encode_limit(limit) for limit in (60, year)] == [limit_value(60), limit_value(year)]
+
+
+@pytest.mark.parametrize("error", [ProcessLookupError, BlockingIOError])
+def test_a_command_that_cannot_be_delivered_is_answered_with_false(monkeypatch, error):
+    def fail(*words):
+        raise error
+
+    monkeypatch.setattr(shepherds.region, "queue_signal", fail)
+    assert not shepherds.send(5, 7, 3, shepherds.encode(shepherds.CANCEL))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders import BOOT, a_job, a_result
-from fgsched.domain.job import IllegalStep, NotStarted, Preemption, Refusal
+from fgsched.domain.job import IllegalStep, NotStarted, Preemption, Refusal, Request
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.waiting import gate_of
 from fgsched.lifecycle.transitions import (
@@ -261,3 +261,15 @@ def test_what_a_result_tells_is_kept():
 
 def test_a_job_that_failed_by_itself_before_the_cancel_reached_it_has_failed():
     assert finish(a_job(state=JobState.RUNNING, cancelled_by=1), a_result(256)).state is JobState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("limit", "deadline", "end"),
+    [(600, 0, 700.0), (0, 400, 400.0), (600, 400, 400.0), (600, 900, 700.0), (0, 0, None)],
+)
+def test_a_run_ends_at_the_earlier_of_its_limit_and_its_deadline(limit, deadline, end):
+    request = Request(name="x", time_limit=limit, deadline=deadline)
+    job = a_job(state=JobState.RUNNING, started_at=100.0, request=request)
+    assert job.deadline == end
+    assert job.changed(suspended=50.0).deadline == (None if end is None else end + 50.0)
+    assert job.changed(started_at=None).deadline is None
