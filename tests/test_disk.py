@@ -31,7 +31,7 @@ PASSING = {
     "files of users": ["cli/fgctl.py", "system/userfiles.py", "reports/folder.py"],
     "locks": ["accounting/guard.py", "accounting/accountant.py", "mail/mailer.py", "hooks/runner.py"],
     "pipes and terminals": [
-        *("cli/notifying.py", "controller/__main__.py", "controller/fencing.py", "gpus/supervisor.py"),
+        *("cli/runningjob.py", "controller/__main__.py", "controller/fencing.py", "gpus/supervisor.py"),
         *("interactive/terminal.py", "simulate/reporter.py", "slurm/streams.py", "slurm/streams.py"),
         *("system/capture.py", "system/names.py", "system/pam.py", "mail/process.py", "cli/command.py"),
         *("interactive/agent.py", "interactive/connected.py"),

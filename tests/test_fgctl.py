@@ -6,7 +6,7 @@ import time
 import pytest
 
 from fgsched import protocol
-from fgsched.cli.events import wait_until_running
+from fgsched.cli.runningjob import wait_until_running
 from fgsched.domain.errors import Exit
 from live_host import Done, living
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fgsched.cli import sentline
+from fgsched.cli import fgsub
 from fgsched.cli.hint import hint, tell
 from fgsched.domain.errors import Unreachable
 from fgsched.domain.job import Demand, Request
@@ -132,7 +132,7 @@ def test_only_a_person_who_has_not_switched_it_off_gets_a_note(
     job = SimpleNamespace(flags=SimpleNamespace(**kinds | flags), submission=SimpleNamespace(request=request))
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: is_terminal))
     monkeypatch.setenv("FGSUB_HINT", env)
-    assert (sentline.is_for_person() and wants_hint(job, os.environ)) == wanted
+    assert (fgsub.is_for_person() and wants_hint(job, os.environ)) == wanted
 
 
 # -- with a controller ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from fgsched.domain.errors import Exit
 SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "gc", "locale", "fcntl"}
 SOCKET |= {"math"}
 ALLOWED = {
-    "fgsub": {"fgsub", "command", "sentline"},
+    "fgsub": {"fgsub", "command"},
     "fgq": {"fgq", "command"},
     "fgctl": {"fgctl", "command", "reservation", "show"},
 }

@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from fgsched.cli.jupyter import command_of
+from fgsched.cli.fgrun import command_of
 from fgsched.domain.errors import Refused
 from fgsched.interactive.agent import reserve_port
 from interactive_driver import finish, last, module

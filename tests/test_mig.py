@@ -15,7 +15,7 @@ from driver_host import hosting
 from fakecuda import Card, instance
 from fakecuda.job import make_job
 from fgsched.accounting.records import Owner, OwnerUse
-from fgsched.cli.doctormig import check
+from fgsched.cli.doctor import check_mig
 from fgsched.config.load import Config
 from fgsched.controller.fencing import _variables
 from fgsched.controller.gpustate import settled
@@ -232,11 +232,15 @@ def test_the_doctor_prints_the_commands_that_make_instances():
     )
     turn = "As root, without jobs on the card: nvidia-smi -i 0 -mig 1; "
     instances = "GPU 1 has 1 × 3g.20gb, 2 × 1g.5gb"
-    assert check(found(MIXED)) == (True, f"{instances}; GPU 0 can have MIG instances", turn + steps.format(0))
-    assert check(found("sim:1x16G:V100")) == (True, "no GPU has MIG instances", "")
+    assert check_mig(found(MIXED)) == (
+        True,
+        f"{instances}; GPU 0 can have MIG instances",
+        turn + steps.format(0),
+    )
+    assert check_mig(found("sim:1x16G:V100")) == (True, "no GPU has MIG instances", "")
     empty = a_gpu(2, state=GpuState.DOWN, note=mig.NO_INSTANCES)
     text = "GPU 2 is in MIG mode and has no instances"
-    assert check([empty]) == (False, text, f"As root, without jobs on the card: {steps.format(2)}")
+    assert check_mig([empty]) == (False, text, f"As root, without jobs on the card: {steps.format(2)}")
 
 
 def test_the_instances_of_a_lost_card_are_lost():

@@ -58,7 +58,7 @@ PLACES = {
         *("system/safeopen", "system/spaces", "system/unanswered"),
     },
     "of a user: with the rights of this user only": {
-        *("cli/fgctl", "cli/notifying", "interactive/containers", "interactive/agent", "interactive/link"),
+        *("cli/fgctl", "cli/runningjob", "interactive/containers", "interactive/agent", "interactive/link"),
         *("slurm/slots", "slurm/streams", "submission/checks", "system/userfiles"),
     },
     "image or host that root installs: refused unless only root can change it": {"cli/install/run"},

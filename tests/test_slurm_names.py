@@ -13,10 +13,8 @@ from fgsched.controller.handlers.submit import check_mail
 from fgsched.domain.errors import Exit, FgschedError, Refused
 from fgsched.domain.job import Request
 from fgsched.mail.letters import MailSettings
-from fgsched.slurm import usage
-from fgsched.slurm.getopt import BadLine
-from fgsched.slurm.names import OWN, arguments, status_of
-from fgsched.slurm.phrases import in_slurms_words
+from fgsched.slurm.getopt import BadLine, in_slurms_words
+from fgsched.slurm.names import OWN, arguments, status_of, usage_line
 from fgsched.slurm.scontrol import expand, fold
 from live_host import PATIENCE
 
@@ -121,7 +119,7 @@ def test_the_native_programs_leave_the_usage_to_the_name(home):
     for name in ("sbatch", "squeue", "scancel"):
         command = [home.path / "names" / name, "--usage"]
         done = subprocess.run(command, env=home.environ, capture_output=True, text=True, timeout=PATIENCE)
-        assert (done.stdout, done.stderr) == (usage.line(name), "")
+        assert (done.stdout, done.stderr) == (usage_line(name), "")
 
 
 ACCOUNT = "Invalid account or account/partition combination specified"

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from awaiting import PATIENCE
-from fgsched.slurm import inputs
+from fgsched.slurm import getopt
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.slurm.srun import step_of
 from fgsched.slurm.step import StepRefused, read_binding, read_programs
@@ -327,9 +327,9 @@ def test_tasks_with_fractions_of_gpus_share_those_of_the_job():
 def test_options_of_the_job_are_variables_of_srun_outside_of_one_and_of_salloc():
     environ = {"SLURM_TIMELIMIT": "5", "SLURM_PARTITION": "a", "SLURM_JOB_ID": "7", "SLURM_GRES": "gpu:1"}
     expected = {"time": "5", "partition": "b", "jobid": "7", "gpus": "1"}
-    assert inputs.of_srun(environ, {"partition": "b", "gpus": "1"}) == expected
+    assert getopt.of_srun(environ, {"partition": "b", "gpus": "1"}) == expected
     environ = {"SALLOC_TIMELIMIT": "5", "SALLOC_NO_BELL": "1", "SALLOC_QOS": "", "SLURM_TIMELIMIT": "9"}
-    assert inputs.of_salloc(environ, {}) == {"time": "5", "no-bell": ""}
+    assert getopt.of_salloc(environ, {}) == {"time": "5", "no-bell": ""}
 
 
 @pytest.mark.parametrize(
@@ -348,12 +348,12 @@ def test_options_of_the_job_are_variables_of_srun_outside_of_one_and_of_salloc()
 def test_variables_of_squeue_and_scancel_are_options_that_the_command_line_replaces(
     name, words, environ, expected
 ):
-    assert inputs.with_variables(name, words.split(), environ) == expected.split()
+    assert getopt.with_variables(name, words.split(), environ) == expected.split()
 
 
 def test_the_format_of_sinfo_can_be_a_variable():
-    assert inputs.of_sinfo({"SINFO_FORMAT": "%P"}, {}) == {"format": "%P"}
-    assert inputs.of_sinfo({"SINFO_FORMAT": "%P"}, {"Format": "cpus"}) == {"Format": "cpus"}
+    assert getopt.of_sinfo({"SINFO_FORMAT": "%P"}, {}) == {"format": "%P"}
+    assert getopt.of_sinfo({"SINFO_FORMAT": "%P"}, {"Format": "cpus"}) == {"Format": "cpus"}
 
 
 def test_a_step_has_a_terminal_if_asked(job):

@@ -22,8 +22,7 @@ PACKAGE = Path(__file__).parent.parent / "fgsched"
 NAMED = re.compile(r"nvidia|nvml|cuda", re.IGNORECASE)
 # module -> why it names NVIDIA
 EXCEPTIONS = {
-    "cli/doctor.py": "examines this host, with the vendor's own words for what is missing",
-    "cli/doctormig.py": "prints the commands by which an administrator makes MIG instances",
+    "cli/doctor.py": "examines this host in the vendor's own words; prints the commands of MIG",
     "cli/enforcement.py": "tests the hook, which is one of CUDA calls",
     "config/schema.py": "the reference of the settings, from which the manual is made",
 }

@@ -7,10 +7,8 @@ command         what all commands share: options, help, version, errors with cau
 completing      complete values that the controller or a table knows: job ids, partitions, states, fields
 cron            the reports and policies that run regularly, as lines of a crontab or as systemd timers
 doctor          the checks of `fgsched doctor`: each is OK, a warning, or a failure with a remedy
-doctormig       the check of `fgsched doctor` about MIG: the instances of each card
 effsheet        write the efficiency of jobs as text of 78 columns, and as JSON
 enforcement     `fgsched doctor --enforcement`: run jobs that try to exceed their share
-events          follow events: `fgctl wait_job` waits until a job runs, `fgctl subscribe` prints them
 fgacct          fgacct: show accounting data of jobs, as sacct does
 fgcancel        fgcancel: cancel jobs, or send them a signal
 fgctl           fgctl: show and change jobs, GPUs, partitions and reservations, as scontrol does
@@ -29,18 +27,14 @@ fgtail          fgtail: print and follow the output of a job with the rights of 
 fgtop           fgtop: watch GPUs and jobs, full screen
 fgwait          fgwait: wait for jobs at a terminal, with their progress, and exit as they did
 hint            tell a person at the submission that earlier runs used much less GPU memory
-installation    the subcommands of fgsched that install it: init, uninstall, slurm-names and completion
-jupyter         fgrun --jupyter: start Jupyter on a port of the job
-knownnames      ask which partitions, accounts and qualities of service there are
 logs            print the controller's log: from files or the journal (`fgsched logs`)
-notifying       write a message to the error file of a running job
 policy          carry out the policies of the site: on jobs that do not use their GPUs
 posting         send a report by mail, as the options --to and --subject of fgreport ask
 processes       `fgctl pidinfo` and `fgctl adopt`: processes of jobs, and a process that becomes a job
 prospects       show reasons, remedies and expected starts of pending jobs: fgq --why and --start
 reporting       make the report that a command line asks for, and write it to the terminal or to a folder
 reservation     translate KEY=VALUE words into requests about reservations, and format reservations
-sentline        send the command line of fgsub to the controller, which reads it, and answer what it asks
+runningjob      verbs of fgctl about a running job: wait until it runs, follow events, write to its error file
 shells          the completions of the commands for bash, zsh and fish
 show            `fgctl show`: all data of a job, a GPU, a partition, a reservation or the configuration
 simulating      fgsched simulate: replay jobs on this host or another one in virtual time

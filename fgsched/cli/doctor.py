@@ -2,19 +2,20 @@
 
 import os
 import pwd
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from fgsched import gpus, protocol
 from fgsched.accounting import guard, marker
-from fgsched.cli import doctormig
 from fgsched.client import Client, NotRunning
 from fgsched.config import hostsize
 from fgsched.config.contradictions import doubts
@@ -22,7 +23,7 @@ from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import WHOLE, Gpu, GpuState
 from fgsched.domain.units import format_mebibytes, format_share
-from fgsched.gpus import vendors
+from fgsched.gpus import mig, vendors
 from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store import Store, files
 from fgsched.store.connection import may_lose_commits, version
@@ -439,7 +440,7 @@ def _unusable(places: Paths, seen: _Seen) -> CheckResult:
 def _mig(places: Paths, seen: _Seen) -> CheckResult:
     """Report MIG instances, and how an administrator makes them."""
     found = seen.gpus if seen.about else gpus.discover(_config(places), os.environ).gpus
-    is_well, text, remedy = doctormig.check(found)
+    is_well, text, remedy = check_mig(found)
     return CheckResult("MIG", OK if is_well else WARN, text, remedy)
 
 
@@ -595,6 +596,40 @@ def _told(places: Paths, found: Recovered) -> list[str]:
 def _ranges(texts: Iterable[str], count: int) -> str:
     shown = [text for text, _ in zip(texts, range(_SHOWN), strict=False)]
     return ", ".join(shown) + (f" and {count - _SHOWN} more" if count > _SHOWN else "")
+
+
+_CAPABLE = re.compile(r"\b(A30|A100|A800|H20|H100|H200|H800|GH200|B100|B200|B300|GB200|GB300)\b", re.I)
+
+
+def check_mig(gpus: Sequence[Gpu]) -> tuple[bool, str, str]:
+    """Return (whether all is well, the finding, the remedy)."""
+    empty = [gpu for gpu in gpus if gpu.state is GpuState.DOWN and gpu.note == mig.NO_INSTANCES]
+    if empty:
+        listed = ", ".join(str(gpu.index) for gpu in empty)
+        return False, f"GPU {listed} is in MIG mode and has no instances", commands(empty[0], is_on=True)
+    layouts = _layouts(gpu for gpu in gpus if gpu.mig)
+    capable = [gpu for gpu in gpus if gpu.mig is None and _CAPABLE.search(gpu.model)]
+    can = f"GPU {', '.join(str(gpu.index) for gpu in capable)} can have MIG instances" if capable else ""
+    found = "; ".join([*layouts, *([can] if can else [])])
+    return True, found or "no GPU has MIG instances", commands(capable[0], is_on=False) if capable else ""
+
+
+def _layouts(instances: Iterable[Gpu]) -> list[str]:
+    """Return the instances of each card in words."""
+    layouts: dict[int, Counter[str]] = {}
+    for gpu in instances:
+        layouts.setdefault(gpu.mig.gpu if gpu.mig else -1, Counter())[gpu.profile] += 1
+    return [
+        f"GPU {index} has " + ", ".join(f"{count} × {profile}" for profile, count in profiles.items())
+        for index, profiles in layouts.items()
+    ]
+
+
+def commands(gpu: Gpu, *, is_on: bool) -> str:
+    """Return what an administrator runs to make instances; fgsched does not."""
+    steps = [] if is_on else [f"nvidia-smi -i {gpu.index} -mig 1"]
+    steps += [f"nvidia-smi mig -i {gpu.index} -lgip", f"nvidia-smi mig -i {gpu.index} -cgi PROFILE,… -C"]
+    return f"As root, without jobs on the card: {'; '.join(steps)}; then restart the controller."
 
 
 _CHECKS: tuple[Callable[[Paths, _Seen], CheckResult], ...] = (  # in their order

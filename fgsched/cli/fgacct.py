@@ -12,7 +12,6 @@ from msgspec import Struct
 from fgsched import protocol
 from fgsched.cli import steps, terminal
 from fgsched.cli.command import listed, run, said_by, warn, write
-from fgsched.cli.knownnames import unknown
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.states import JobState
@@ -138,7 +137,9 @@ def _noted(
         yield job
     partitions, accounts, qos = map(choices.words, (options.partitions, options.accounts, options.qualities))
     if is_empty and (
-        wrong := unknown(client, protocol.Where(partition=partitions, account=accounts, qos=qos))
+        wrong := choices.unknown_here(
+            client.call, protocol.Where(partition=partitions, account=accounts, qos=qos)
+        )
     ):
         click.echo(f"fgacct: note: {wrong.cause}. {wrong.remedy}", err=True)
 

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.cli.command import Listed, listed, run, said_by, warn, write
-from fgsched.cli.knownnames import unknown
 from fgsched.cli.steps import UnsignalledStep, signal_steps
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, StorageError
@@ -139,7 +138,7 @@ def _chosen(client: Client, only: Sequence[Name] | None, options: CancelOptions)
     is_filtered = where != protocol.Where()
     where = replace(where, id=only)
     jobs = client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs
-    if not jobs and said_by("fgcancel") == "fgcancel" and (wrong := unknown(client, where)):
+    if not jobs and said_by("fgcancel") == "fgcancel" and (wrong := choices.unknown_here(client.call, where)):
         raise wrong
     if not jobs and is_filtered and options.verbose:
         click.echo(f"{said_by('fgcancel')}: no active jobs match", err=True)

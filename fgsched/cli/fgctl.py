@@ -108,7 +108,7 @@ def _archive(before: str, file: str) -> None:
 @options_of("fgctl subscribe")
 def _subscribe(as_json: bool) -> None:
     """Print the events of jobs and GPUs as they happen."""
-    from fgsched.cli.events import subscribe
+    from fgsched.cli.runningjob import subscribe
 
     subscribe(output(), as_json=as_json)
 
@@ -321,7 +321,7 @@ def _single(word: str) -> int | str:
 @click.argument("word", metavar="ID")
 def _wait_job(word: str) -> None:
     """Wait until a job runs."""
-    from fgsched.cli.events import wait_until_running
+    from fgsched.cli.runningjob import wait_until_running
 
     with Client(find_places()) as client:
         wait_until_running(client, _single(word))
@@ -332,7 +332,7 @@ def _wait_job(word: str) -> None:
 @click.argument("message", nargs=-1, required=True)
 def _notify(word: str, message: Sequence[str]) -> None:
     """Write a message into the error file of a running job."""
-    from fgsched.cli.notifying import notify
+    from fgsched.cli.runningjob import notify
 
     notify(_single(word), " ".join(message))
 

@@ -94,9 +94,7 @@ def _show(client: Client, wanted: Query, options: QueueOptions) -> int:
 
 def _refuse_unknown(client: Client, where: protocol.Where) -> None:
     """Refuse names of partitions, accounts and QOS that do not exist. Raises BadUsage."""
-    from fgsched.cli.knownnames import unknown
-
-    if wrong := unknown(client, where):
+    if wrong := choices.unknown_here(client.call, where):
         raise wrong
 
 

@@ -25,9 +25,9 @@ def _named_command() -> str:
     name, key, *words = sys.argv[1:]
     sys.argv = [name, *words] if name in COMMANDS else ["", name, *words]
     if name in ("fgsub", "sbatch"):
-        from fgsched.cli import sentline
+        from fgsched.cli import fgsub
 
-        sentline.sent_key = key
+        fgsub.sent_key = key
     return name
 
 

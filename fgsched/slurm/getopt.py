@@ -1,9 +1,10 @@
-"""Read a command line of Slurm, with the messages of getopt_long."""
+"""Read the lines and input variables of Slurm's names; refuse in the words of getopt_long and of Slurm."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from fgsched.views.getopt import UnreadableWord, taken
-from fgsched.views.options import known_of
+from fgsched.views.options import FLAG, Option, known_of, rows_of
 
 
 class BadLine(Exception):
@@ -44,3 +45,103 @@ def _message(error: UnreadableWord) -> str:
             if error.letter:
                 return f"option requires an argument -- '{error.letter}'"
             return f"option '--{error.name}' requires an argument"
+
+
+def _variables(*names: str, prefixes: Sequence[str]) -> dict[str, Option]:
+    """Return {variable: option} of the variables with these beginnings."""
+    rows = rows_of(*names)
+    return {variable: row for prefix in prefixes for row in rows for variable in row.variables(prefix)}
+
+
+_OF_STEP = {variable: row for row in rows_of("srun") for variable in row.step_variables()}
+_OF_SRUN = {**_OF_STEP, **_variables("srun", prefixes=("SLURM", "SRUN"))}
+_OF_SALLOC = _variables("salloc", prefixes=("SALLOC",))
+_SINFO = _variables("sinfo", prefixes=("SINFO",))
+_READ = {  # the variables of a command, and the commands whose options it has
+    "squeue": (_variables("fgq", prefixes=("SQUEUE",)), "fgq squeue"),
+    "scancel": (_variables("fgcancel", prefixes=("SCANCEL",)), "fgcancel"),
+}
+_GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gres")  # one of them replaces all
+_ONE_OF = {"Format": ("format", "Format", "long", "start", "json"), "user": ("user", "me")}
+
+
+def of_step(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of srun inside a job, from its variables and from its command line."""
+    return _merged(_OF_STEP, environ, given)
+
+
+def of_srun(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of srun outside of a job, from its variables and from its command line."""
+    return _merged(_OF_SRUN, environ, given)
+
+
+def of_salloc(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of salloc, from its variables and from its command line."""
+    return _merged(_OF_SALLOC, environ, given)
+
+
+def of_sinfo(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of sinfo, from its variables and from its command line."""
+    found = _merged(_SINFO, environ, given)
+    if "Format" in given and "format" not in given:
+        found.pop("format", None)
+    return found
+
+
+def _merged(
+    variables: Mapping[str, Option], environ: Mapping[str, str], given: Mapping[str, str]
+) -> dict[str, str]:
+    """Return `given` and the options of variables that are not empty; an amount of GPUs replaces all."""
+    found = {
+        row.name: "" if row.kind == FLAG else environ[name]
+        for name, row in variables.items()
+        if environ.get(name)
+    }
+    if any(name in given for name in _GPUS):
+        found = {name: text for name, text in found.items() if name not in _GPUS}
+    return {**found, **given}
+
+
+def with_variables(name: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Return a command line of squeue or scancel with the options of its variables before it."""
+    if name not in _READ:
+        return list(words)
+    variables, commands = _READ[name]
+    if not any(variable in environ for variable in variables):
+        return list(words)
+    try:
+        options = {option for option, _ in parse(commands, words, permute=True)[0]}
+    except BadLine:  # the command refuses it
+        return list(words)
+    return [*_spelled(variables, environ, options), *words]
+
+
+def _spelled(variables: Mapping[str, Option], environ: Mapping[str, str], given: Iterable[str]) -> list[str]:
+    """Return the options of variables that the command line does not give."""
+    found, present = [], set(given)
+    for variable, row in variables.items():
+        if variable not in environ or not present.isdisjoint(_ONE_OF.get(row.name, (row.name,))):
+            continue
+        if row.kind == FLAG:
+            found.append(f"--{row.name}")
+        elif environ[variable]:
+            found.append(f"--{row.name}={environ[variable]}")
+    return found
+
+
+_PHRASES = (
+    (r"invalid account: .*|\S+ may not charge account .*|.* is not for account .*",
+     "Invalid account or account/partition combination specified"),
+    (r"invalid quality of service: .*|\S+ may not use --qos=.*", "Invalid qos specification"),
+    (r"invalid partition: .*", "Invalid partition name specified"),
+    (r"invalid reservation: .*", "Requested reservation is invalid"),
+)  # fmt: skip
+
+
+def in_slurms_words(cause: str) -> str:
+    """Replace the reason in the cause of an error by Slurm's text for it; other causes stay."""
+    before, colon, reason = cause.rpartition("submission failed: ")
+    for pattern, phrase in _PHRASES:
+        if re.fullmatch(pattern, reason):
+            return f"{before}{colon}{phrase}"
+    return cause

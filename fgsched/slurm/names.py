@@ -7,15 +7,13 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
-from fgsched.cli.command import Command, leave
+from fgsched.cli.command import Command, Operand, OwnCommand, leave
 from fgsched.cli.install.slurmnames import NAMES
 from fgsched.domain.errors import Exit, FgschedError
-from fgsched.slurm import sattach, scontrol
-from fgsched.slurm.getopt import BadLine
-from fgsched.slurm.inputs import with_variables
-from fgsched.slurm.phrases import in_slurms_words
+from fgsched.slurm import scontrol
+from fgsched.slurm.getopt import BadLine, in_slurms_words, parse, with_variables
 from fgsched.slurm.step import StepRefused
 from fgsched.views.display import SLURM_VERSION
 
@@ -35,7 +33,7 @@ def arguments(name: str, words: Sequence[str]) -> list[str]:
     if name == "scontrol":
         return scontrol.arguments(words)
     if name == "sattach":  # JOB.STEP: fgsched attaches to the job
-        return sattach.arguments(words)
+        return _attached(words)
     if name in ("squeue", "sacct"):
         words = ["--slurm-json" if word == "--json" else word for word in words]
     if name == "sacct":
@@ -77,6 +75,84 @@ def _words(name: str, cause: str, code: int) -> tuple[str | None, str]:
     return None, in_slurms_words(cause)
 
 
+_WORDS = {  # what follows a name
+    "sacct": "[OPTION]...",
+    "sacctmgr": "[OPTION]... show ENTITY [CONDITION]...",
+    "salloc": "[OPTION]... [PROGRAM [ARGUMENT]...]",
+    "sattach": "[OPTION]... JOB.STEP",
+    "sbatch": "[OPTION]... [SCRIPT [ARGUMENT]...]",
+    "scancel": "[OPTION]... [JOB]...",
+    "scontrol": "[OPTION]... COMMAND [ARGUMENT]...",
+    "seff": "[OPTION]... JOB",
+    "sinfo": "[OPTION]...",
+    "sprio": "[OPTION]...",
+    "squeue": "[OPTION]...",
+    "sreport": "[OPTION]... REPORT [CONDITION]...",
+    "srun": "[OPTION]... PROGRAM [ARGUMENT]...",
+    "sshare": "[OPTION]...",
+    "sstat": "[OPTION]... JOB[.STEP]...",
+}
+
+
+class _Own(NamedTuple):
+    """A name that does not have the options of a command of fgsched."""
+
+    about: str
+    page: str  # of the manual
+    operands: tuple[Operand, ...] = ()
+
+
+_ENTITIES = ("account", "user", "association", "qos", "cluster")
+_REPORTS = ("Utilization", "AccountUtilizationByUser", "UserUtilizationByAccount", "TopUsage")
+_OWN = {
+    "sacctmgr": _Own(
+        "Show accounts, users, associations and qualities of service.",
+        "fgsched.toml",
+        operands=(("show", "list"), _ENTITIES),
+    ),
+    "salloc": _Own("Allocate resources, and run a program or a shell with them.", "fgrun"),
+    "sattach": _Own("Follow a running job: its terminal, or its output files.", "fgctl", operands=("JOB",)),
+    "seff": _Own("Show how much of its request a job used.", "fgeff", operands=("JOB",)),
+    "sinfo": _Own("Show partitions and the host.", "fginfo"),
+    "sreport": _Own("Sum the accounts of a period.", "fgreport", operands=(("cluster", "user"), _REPORTS)),
+    "srun": _Own("Run a program as the tasks of a step; outside a job, as a job.", "fgrun"),
+    "sshare": _Own("Show shares and usage of accounts and users.", "fgshare"),
+    "sstat": _Own("Show the use of running jobs and steps.", "fgstat", operands=("JOB",)),
+}
+
+
+def usage_line(name: str) -> str:
+    """Return the line that a name prints for --usage."""
+    return f"Usage: {name} {_WORDS[name]}\n"
+
+
+def command_of(name: str) -> Command:
+    """Return the command that lists the options of a name, and completes them."""
+    if name not in _OWN:
+        command: Command = getattr(import_module(f"fgsched.cli.{NAMES[name]}"), NAMES[name])
+        return command
+    own = _OWN[name]
+    return OwnCommand(name, about=own.about, usage=_WORDS[name], page=own.page, operands=own.operands)
+
+
+_HARMLESS = ("pty", "quiet", "verbose")  # the terminal of the job is used if it has one
+
+
+def _attached(words: Sequence[str]) -> list[str]:
+    """Return the arguments of fgctl for steps or jobs. Raises BadLine for options about a step's tasks."""
+    return ["attach", *_jobs(words)]
+
+
+def _jobs(words: Sequence[str]) -> list[str]:
+    """Return the jobs of the steps, or --help. Raises BadLine for options about a step's tasks."""
+    given, operands = parse("sattach", words, permute=True)
+    for name in (name for name, _ in given if name not in _HARMLESS):
+        if name in ("help", "usage"):
+            return ["--help"]
+        raise BadLine(f"--{name} is not supported yet: fgsched attaches to a job, not to tasks of a step")
+    return [word.partition(".")[0] for word in operands]
+
+
 def main() -> None:
     """Run `fgsched.slurm.names NAME [ARGUMENT]…`."""
     name = sys.argv[1]  # _run replaces sys.argv
@@ -103,12 +179,10 @@ def _is_described(name: str, words: Sequence[str]) -> bool:
         return True
     if words[:1] not in (["--usage"], ["--help"]) and f"_{name.upper()}_COMPLETE" not in os.environ:
         return False
-    from fgsched.slurm import usage
-
     if words[:1] == ["--usage"]:
-        scontrol.write(usage.line(name))
+        scontrol.write(usage_line(name))
     else:
-        usage.command_of(name).main(list(words), prog_name=name)
+        command_of(name).main(list(words), prog_name=name)
     return True
 
 

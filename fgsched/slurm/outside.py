@@ -10,9 +10,7 @@ from fgsched.domain.job import Request
 from fgsched.domain.states import JobState
 from fgsched.lifecycle.jobscript import command_line
 from fgsched.protocol import JobInfo
-from fgsched.slurm.getopt import parse
-from fgsched.slurm.inputs import of_salloc
-from fgsched.slurm.phrases import in_slurms_words
+from fgsched.slurm.getopt import in_slurms_words, of_salloc, parse
 from fgsched.slurm.step import StepRefused
 from fgsched.submission.options import AnySetting, heterogeneous
 from fgsched.submission.options import read as read_options

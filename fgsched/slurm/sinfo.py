@@ -9,8 +9,7 @@ from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.domain.text import clean
 from fgsched.domain.times import format_runtime
-from fgsched.slurm.getopt import BadLine, parse
-from fgsched.slurm.inputs import of_sinfo
+from fgsched.slurm.getopt import BadLine, of_sinfo, parse
 from fgsched.views import host
 from fgsched.views.display import SLURM_VERSION, host_name, shown_time
 from fgsched.views.host import HostPartition

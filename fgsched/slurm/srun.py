@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from fgsched.domain.text import BadValue
 from fgsched.lifecycle.containers import options as options_of_container
 from fgsched.lifecycle.containers import parse_image, parse_mounts
-from fgsched.slurm.getopt import BadLine, parse
-from fgsched.slurm.inputs import of_srun, of_step
+from fgsched.slurm.getopt import BadLine, of_srun, of_step, parse
 from fgsched.slurm.running import run
 from fgsched.slurm.step import SrunStep, StepRefused, read_binding, read_programs
 

@@ -1,14 +1,15 @@
 """Read the lists that choose jobs: ids, users, states, names."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.states import JobState
 from fgsched.domain.text import BadValue, lazy_regex, shown
 from fgsched.domain.units import format_indices, parse_ids
 from fgsched.lifecycle.arrays import format_array, parse_tasks
-from fgsched.protocol import JobInfo, Where
+from fgsched.protocol import Call, JobInfo, ListAssociations, ListPartitions, Where
 
 Name = int | str  # of a job, an array or some of its tasks
 _SEPARATOR = lazy_regex(r",(?![^\[]*\])")  # a comma outside brackets
@@ -75,6 +76,19 @@ def unknown(
         if wrong is not None:
             return BadUsage(f"Invalid {what} specified: {shown(wrong)}", f"There are: {' '.join(known)}")
     return None
+
+
+def unknown_here(ask: Callable[[Call[Any]], Any], where: Where) -> BadUsage | None:
+    """Return the error about the first name in `where` that no job can have; `ask`: the controller."""
+    if not (where.partition or where.account or where.qos):
+        return None
+    declared = ask(ListAssociations())
+    return unknown(
+        where,
+        [partition.partition.name for partition in ask(ListPartitions()).partitions],
+        [account.name for account in declared.accounts],
+        [qos.name for qos in declared.qos],
+    )
 
 
 def parts(text: str) -> list[str]:

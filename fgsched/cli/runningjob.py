@@ -1,15 +1,19 @@
-"""Follow events: `fgctl wait_job` waits until a job runs, `fgctl subscribe` prints them."""
+"""Verbs of fgctl about a running job: wait until it runs, follow events, write to its error file."""
 
+import os
+import stat
 import time
 from collections.abc import Callable
 from typing import TextIO
 
 from fgsched import protocol
 from fgsched.client import Client, find_places
-from fgsched.domain.errors import NoSuchJob, Refused
+from fgsched.domain.errors import NoSuchJob, NotPermitted, Refused
 from fgsched.domain.states import JobState
+from fgsched.domain.text import clean
 from fgsched.hooks.subscription import BEGUN, follow, lines_of
 from fgsched.lifecycle.arrays import split_reference
+from fgsched.views import job as view
 from fgsched.views.choices import spelled
 
 _RUNS = {JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING}
@@ -63,3 +67,35 @@ def subscribe(output: TextIO, *, as_json: bool) -> None:
         for batch in batches:
             output.writelines(f"{line}\n" for line in lines_of(batch, as_json=as_json))
             output.flush()
+
+
+def notify(job: int | str, message: str) -> None:
+    """Append a line to the error file of a running job of the caller.
+
+    Raises:
+        NoSuchJob: there is no such job.
+        NotPermitted: it is another user's job; only a process of its owner may write the file.
+        Refused: the job does not run, or its error file cannot be written.
+    """
+    with Client(find_places()) as client:
+        found = client.call(protocol.ShowJob(id=job))
+    if found.state not in _RUNS:
+        raise Refused(f"job {job} does not run", "A message is for a running job.")
+    if found.uid != os.geteuid():
+        raise NotPermitted(
+            f"job {job} belongs to another user", "Only its owner can write into its error file."
+        )
+    _append(view.files(found).stderr, f"{clean(message)}\n")
+
+
+def _append(path: str, line: str) -> None:
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise Refused(f"the error file {path} is no regular file", "Write to the job in another way.")
+            os.write(file, line.encode(errors="surrogateescape"))
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise Refused(f"the error file {path}: {error.strerror}", "Check the path and the disk.") from None
