@@ -1059,6 +1059,7 @@ class GpuInfo(Struct, frozen=True, kw_only=True):
     seen: Reading | None  # the last sample
     kept_as: str  # state of an idle GPU in a reservation, "" without one
     hidden: int = 0  # ten-thousandths that jobs hold which the site hides from the caller
+    allocated_memory: int = 0  # bytes that jobs hold
 
     @property
     def is_down(self) -> bool:

@@ -4,6 +4,7 @@ A history goes into the accounts as on a host: looks at the GPUs are summed by S
 added to the Ledger. The truth about it is counted by report_truth, which uses nothing of accounts or reports.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
@@ -136,6 +137,9 @@ class World(Struct, frozen=True, kw_only=True):
         return any(gap.since <= step < gap.until for gap in self.lost)
 
 
+AccountOf = Callable[[World, Job, Owner], JobAccount]
+
+
 def uuid(gpu: int) -> str:
     return f"GPU-{gpu:04d}"
 
@@ -225,8 +229,8 @@ def _waiting(world: World, step: int) -> list[Waiting]:
 # -- the accounts --------------------------------------------------------------------------------------
 
 
-def write(world: World, path: Path) -> None:
-    """Write the accounts of a history; the zone is that of this process."""
+def write(world: World, path: Path, account: AccountOf | None = None) -> None:
+    """Write the accounts of a history; the zone is that of this process. `account`: of an ended job."""
     users = sorted({job.user for job in world.jobs})
     owners = {job.id: owner(job, users) for job in world.jobs}
     ledger = Ledger(path)
@@ -238,7 +242,7 @@ def write(world: World, path: Path) -> None:
             )
             for gpu, (model, size) in enumerate(world.models)
         )
-        _sample(world, ledger, owners)
+        _sample(world, ledger, owners, account or account_of)
         for begin in range(int(world.begin), end, HOUR):
             ledger.roll(HOUR, begin, begin + HOUR)
         for begin in range(int(world.begin), end, DAY):
@@ -246,11 +250,11 @@ def write(world: World, path: Path) -> None:
     ledger.close()
 
 
-def _sample(world: World, ledger: Ledger, owners: dict[int, Owner]) -> None:
+def _sample(world: World, ledger: Ledger, owners: dict[int, Owner], account: AccountOf) -> None:
     samples = Samples(interval=STEP)
-    _store(ledger, samples.look(_before(world, owners)))
+    _store(ledger, samples.look(before(world, owners)))
     for step in range(world.steps):
-        samples = _ended(world, ledger, samples, step, owners)
+        _ended(world, ledger, samples, step, owners, account)
         lost = next((one for one in world.lost if one.since <= step < one.until), None)
         if lost is None:
             _store(ledger, samples.look(look(world, step, owners)))
@@ -262,11 +266,11 @@ def _sample(world: World, ledger: Ledger, owners: dict[int, Owner]) -> None:
                 samples.restore(job, usage)
         if lost is not None and step == lost.until - 1:
             _store(ledger, samples.look(look(world, step, owners)))
-    _ended(world, ledger, samples, world.steps, owners)
+    _ended(world, ledger, samples, world.steps, owners, account)
     _store(ledger, samples.finish())
 
 
-def _before(world: World, owners: dict[int, Owner]) -> Look:
+def before(world: World, owners: dict[int, Owner]) -> Look:
     """Return a look at the begin of the history: what follows is counted from there."""
     first = look(world, 0, owners)
     fields = {name: getattr(first, name) for name in Look.__struct_fields__}
@@ -285,12 +289,18 @@ def _before(world: World, owners: dict[int, Owner]) -> Look:
     return Look(**fields | {"wall": world.begin, "clock": world.begin, "gpus": gpus, "jobs": ()})
 
 
-def _ended(world: World, ledger: Ledger, samples: Samples, step: int, owners: dict[int, Owner]) -> Samples:
+def _ended(
+    world: World,
+    ledger: Ledger,
+    samples: Samples,
+    step: int,
+    owners: dict[int, Owner],
+    account: AccountOf,
+) -> None:
     for job in world.jobs:
         if job.end == step:
             ledger.add_samples(samples.end(job.id))
             ledger.add_jobs([account(world, job, owners[job.id])])
-    return samples
 
 
 def _store(ledger: Ledger, samples: list) -> None:
@@ -305,7 +315,7 @@ def _store(ledger: Ledger, samples: list) -> None:
             ledger.add_samples([sample])
 
 
-def account(world: World, job: Job, owner: Owner) -> JobAccount:
+def account_of(world: World, job: Job, owner: Owner) -> JobAccount:
     """Return what the controller hands to the accounts at the end of a job."""
     seconds = sum(until - since for since, until in job.attempts) * STEP
     processes = [process for process in job.processes if job.gpus]

@@ -87,9 +87,8 @@ def _fraction(info: GpuInfo) -> str:
 
 def _memory(info: GpuInfo) -> str:
     """Return the allocated, the used and the usable memory of a GPU."""
-    allocated = info.gpu.logical_memory - info.free_memory - info.external
     used = "-" if (known := memory_in_use(info)) is None else format_mebibytes(known)
-    return f"{format_mebibytes(max(0, allocated))}/{used}/{format_mebibytes(info.usable)}"
+    return f"{format_mebibytes(info.allocated_memory)}/{used}/{format_mebibytes(info.usable)}"
 
 
 def _or_dash(number: int | None, unit: str) -> str:

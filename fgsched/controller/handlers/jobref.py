@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
@@ -105,7 +106,7 @@ class References:
         is_empty = True
         for part in parts:
             is_empty = is_empty and not part
-            yield [JobRecord(jobs.get(past.job.id, past.job), past.allocated) for past in part]
+            yield [replace(past, job=jobs.get(past.job.id, past.job)) for past in part]
         if is_empty:
             raise no_such_job(reference)
 

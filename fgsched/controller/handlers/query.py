@@ -322,6 +322,7 @@ class QueryHandlers:
             free_share=room.share,
             free_memory=max(0, room.memory),
             external=room.external,
+            allocated_memory=sum(hold.memory for job in here for hold in job.holds if hold.gpu == index),
             jobs=[job.id for job in here if caller.may_see(job)],
             seen=seen,
             hidden=sum(
