@@ -1,0 +1,33 @@
+"""The pages of docs name tests; each of them exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PAGES = sorted((TESTS.parent / "docs").rglob("*.md"))
+NAME = re.compile(r"`(?:tests/)?((?:test|check)_\w+?)(?:\.py)?`")
+
+
+def known_names() -> set[str]:
+    """Return the names of all modules and functions of tests."""
+    modules = list(TESTS.rglob("*.py"))
+    functions = {name for path in modules for name in re.findall(r"(?m)^\s*def (\w+)\(", path.read_text())}
+    return functions | {path.stem for path in modules}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_test_that_a_page_names_exists(page):
+    assert sorted(set(NAME.findall(page.read_text())) - known_names()) == []
+
+
+def test_each_row_of_the_field_names_a_test_or_says_how_it_was_shown():
+    rows = [
+        line for line in (TESTS.parent / "docs/design/field.md").read_text().splitlines() if line[:2] == "| "
+    ]
+    heads = ("| situation |", "| fault |", "| attack |", "| load |", "| what |")
+    shown = [row.rstrip("| ").rpartition(" | ")[2] for row in rows if not row.startswith(heads)]
+    assert [
+        cell for cell in shown if not NAME.search(cell) and "by hand" not in cell and "`scripts/" not in cell
+    ] == []
