@@ -19,9 +19,9 @@ WELCOME = struct.Struct("<3I16I")
 class Arbiter:
     """A running arbiter; `with` ends it."""
 
-    def __init__(self, lock: Path, log: IO[str] | None = None) -> None:
+    def __init__(self, lock: Path, log: IO[str] | None = None, program: Path = SPAWNER) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [SPAWNER, "turns", str(theirs.fileno()), lock]
+        command = [program, "turns", str(theirs.fileno()), lock]
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=log)
         theirs.close()
 

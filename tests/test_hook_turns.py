@@ -300,3 +300,29 @@ def test_processes_of_one_job_share_its_turn(sharing):
 def test_a_kernel_that_runs_until_a_later_launch_does_not_stop_that_launch(sharing):
     [job], _ = sharing(("hard", 5000))
     assert told(sharing.start(job, "kernel", 1000, 6, LAUNCHER_UNTIL="5")) == (0, 6)
+
+
+def used_by(job):
+    """Nanoseconds of GPU time that the processes of a job have counted."""
+    fd = region.open_region(job.region_file)
+    account = region.Account(fd, 0)
+    account.read()
+    os.close(fd)
+    return account.used
+
+
+@pytest.mark.parametrize("contexts", [1, 2, 3])
+def test_the_work_of_each_context_of_a_process_is_counted(sharing, contexts):
+    """The fake driver runs the kernels of all contexts one after another, in one stream."""
+    [job], _ = sharing(("hard", 9000))
+    assert told(sharing.start(job, "kernel", 2_000_000, 60, LAUNCHER_CONTEXTS=str(contexts))) == (0, 60)
+    assert 110_000_000 <= used_by(job) <= 125_000_000
+
+
+def test_a_launch_in_the_turn_makes_no_system_call(sharing):
+    """Only a launch makes some that finds its turn parked, because the host was busy, or the queue full."""
+    [job], _ = sharing(("hard", 9999))
+    process = sharing.start(job, "kernel", 100, 40_000, LAUNCHER_CALLS="1")
+    status, rounds, last = map(int, process.communicate(timeout=PATIENCE)[0].split())
+    assert status == 0
+    assert rounds <= 10, f"of 200 rounds of 100 launches; the last system call was {last}"

@@ -235,7 +235,7 @@ static uint64_t keep(fg_gpu_turns *g, fg_turn_page *page, uint64_t now) {
         worked = now;
         if (word != FG_TURN_NONE) g->overdue = 0;
         uint64_t soon = end < now + FG_TURN_LEASE / 4 ? end - now : FG_TURN_LEASE / 4;
-        if (word != FG_TURN_NONE) return soon;
+        if (word != FG_TURN_NONE) return soon > FG_MARK_DUE / 2 ? soon : FG_MARK_DUE / 2;
         if (soon > 2 * FG_MARK_DUE) return soon - FG_MARK_DUE;
         if (!g->overdue) g->overdue = now;
         return now - g->overdue < FG_SPIN ? 5 * FG_US : (now - g->overdue) / 16;
@@ -271,7 +271,7 @@ static void *keeper(void *unused) {
     syscall(SYS_prctl, PR_SET_NAME, "fgsched turns", 0, 0, 0);
     for (;;) {
         uint32_t *word, value;
-        if (pthread_mutex_lock(&lock)) return NULL;
+        while (pthread_mutex_trylock(&lock)) fg_sleep(10 * FG_US);   /* it never waits in the mutex: the launch that unlocks it would have to wake it */
         uint64_t wait = keep_all(&word, &value);
         int is_deep = wait == UINT64_MAX;
         uint32_t rung = peek(&bell);

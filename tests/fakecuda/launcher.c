@@ -4,15 +4,24 @@
    records instead, LAUNCHER_STREAMS=N takes N streams in turn and tells the number of events that the driver recorded,
    LAUNCHER_UNTIL=N makes the first kernel run until N launches were made, LAUNCHER_GREEN=1 launches in a green context, which
    it destroys before the kernels have ended, LAUNCHER_SETUID=1 calls setuid() in another thread after half of the launches,
-   LAUNCHER_ERRNO=1 takes a changed errno for an error (1000 and more). Prints: status, launches that the driver saw, microseconds until all of it was done. */
+   LAUNCHER_ERRNO=1 takes a changed errno for an error (1000 and more), LAUNCHER_CONTEXTS=N launches in N contexts in turn,
+   LAUNCHER_CALLS=1 tells, in place of the time, how many of the rounds of 100 launches made a system call, and the number of
+   the last one. Prints: status, launches that the driver saw, microseconds until all of it was done. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 typedef struct { unsigned grid[3], block[3], shared; void *on, *attributes; unsigned count; } config;
@@ -63,6 +72,35 @@ static int launch(const char *way, void *f) {
     default: return ((int (*)(void *))call)(f);
     }
 }
+static volatile sig_atomic_t calls, last_call;
+#define COUNTED 0x46474647   /* as the sixth argument, which no system call of the hook's launches reads */
+/* A system call of this thread was stopped: count and make it. */
+static void count_call(int number, siginfo_t *about, void *at) {
+    long long *of = ((ucontext_t *)at)->uc_mcontext.gregs;
+    int saved = errno;
+    (void)number;
+    calls++;
+    last_call = about->si_syscall;
+    long result = syscall(about->si_syscall, of[REG_RDI], of[REG_RSI], of[REG_RDX], of[REG_R10], of[REG_R8], COUNTED);
+    of[REG_RAX] = result < 0 ? -errno : result;
+    errno = saved;
+}
+/* From now on count the system calls of this thread, but writes, the return from the handler and the exit. */
+static int count_calls(void) {
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[5])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, COUNTED, 5, 0),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
+    struct sigaction how = {.sa_sigaction = count_call, .sa_flags = SA_SIGINFO};
+    return sigaction(SIGSYS, &how, NULL) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
 static void *change_user(void *unused) {
     (void)unused;
     return (void *)(intptr_t)setuid(getuid());
@@ -104,15 +142,33 @@ int main(int argc, char **argv) {
     void *green = NULL;
     if (getenv("LAUNCHER_GREEN")) status |= enter_green(&green);
     int checks = getenv("LAUNCHER_ERRNO") != NULL, changes_user = getenv("LAUNCHER_SETUID") != NULL;
+    long contexts = getenv("LAUNCHER_CONTEXTS") ? atol(getenv("LAUNCHER_CONTEXTS")) : 0, rounds = 0, before = 0;
+    void *other[64];
+    int (*set_context)(void *) = find("cuCtxSetCurrent", "cuCtxSetCurrent", 0), counts = getenv("LAUNCHER_CALLS") != NULL;
+    for (long i = 0; i < contexts; i++) status |= ((int (*)(void **, unsigned, int))find("cuCtxCreate_v2", "cuCtxCreate", 0))(&other[i], 0, 0);
     uint64_t began = microseconds();
     const char *until = getenv("LAUNCHER_UNTIL");
     for (long i = 0; i < count && !status; i++) {
         if (streams) stream = several[i % streams];
+        if (contexts) status |= set_context(other[i % contexts]);
+        if (counts && i == count / 2) status |= count_calls();
+        if (counts && i % 100 == 0) {
+            rounds += calls > before;
+            before = calls;
+        }
         errno = 0;
         status = launch(argv[1], until && !i ? (void *)((uintptr_t)1 << 62 | strtoull(until, NULL, 10)) : f);
         if (checks && errno) status = 1000 + errno;
         if (changes_user && i == count / 2) status |= change_user_in_a_thread();
         if (sync && !((i + 1) % sync)) status |= wait(stream);
+    }
+    if (counts) {
+        printf("%d %ld %ld\n", status, rounds, (long)last_call);
+        fflush(stdout);
+        _exit(0);
+    }
+    if (contexts) {
+        for (long i = 0; i < contexts; i++) status |= set_context(other[i]) | wait(NULL);
     }
     if (getenv("LAUNCHER_CAPTURE")) status |= ((int (*)(void *, void **))find("cuStreamEndCapture", "cuStreamEndCapture", 1))(stream, &graph);
     if (green) status |= end_green(green, context);
