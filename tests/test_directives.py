@@ -170,3 +170,37 @@ def test_variables_of_the_other_scheduler_are_named_with_those_to_use():
         "train.sh: line 4: $PBS_ARRAY_INDEX is not set here; use $FG_ARRAY_TASK_ID",
         "train.sh: line 4: $PBS_NODEFILE is not set here",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("#flux: -g1 -c4", "--gpus=1 --cpus-per-task=4"),
+        ("# flux: -N1 -g 2", "--gpus=2"),
+        ("#FLUX: --gpus-per-task=1", "--gpus=1"),
+        ("#flux: -t 30 -q gpu -g1", "--gpus=1 --time=30 --partition=gpu"),
+    ],
+)
+def test_a_request_of_gpus_for_flux_is_refused_in_each_form_that_flux_reads(line, options):
+    with pytest.raises(BadUsage) as error:
+        read(line)
+    assert "#flux: is a directive of Flux, which is not read" in str(error.value)
+    assert options in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("#COBALT -n 1 -t 30 -q debug", "--time=30 --partition=debug"),
+        ("#$ -t 1-10 -p -100 -N train", "--job-name=train --array=1-10"),
+        ("#flux: -N4 -n8", "--ntasks=8"),
+        ("#flux: -t 1h", ""),
+        ("#OAR -n train -t besteffort -p host", "--job-name=train"),
+        ("#GFLOW -c env", ""),
+        ("#PJM -N train -L elapse=1:00:00", "--time=1:00:00 --job-name=train"),
+    ],
+)
+def test_the_letters_of_another_scheduler_mean_what_they_mean_there(line, options):
+    """-t is an array in Grid Engine, and minutes in Cobalt; -p is no partition."""
+    (warning,) = read(line)[1]
+    assert warning.endswith(f"write #FG {options}" if options else "write its options as #FG lines")

@@ -118,7 +118,8 @@ _SCHEDULERS = {  # prefix of a directive -> the scheduler that reads it
     "#flux:": "Flux",
     "#@": "LoadLeveler",
 }
-_FOREIGN = lazy_regex(rb"(?:%b)(?=[ \t]+[-\w])" % b"|".join(re.escape(mark.encode()) for mark in _SCHEDULERS))
+_MARKS = b"|".join(re.escape(mark.encode()) for mark in _SCHEDULERS)
+_FOREIGN = lazy_regex(rb"(?:%b|(#[ \t]*(?:flux|FLUX):))(?=[ \t]+[-\w])" % _MARKS)
 _READ_BY_SLURM = ("#PBS", "#BSUB")
 _BEHIND_UNSEEN = lazy_regex(rb"(?:[ \t]*(?:%b))+[ \t]*#(?:FG|SBATCH)[ \t-]" % _UNSEEN)
 
@@ -261,7 +262,7 @@ def _foreign(header: list[tuple[int, bytes]]) -> Iterator[UnreadLine]:
     """Yield the directives of other schedulers."""
     for number, line in header:
         if match := _FOREIGN.match(line):
-            mark = match[0].decode()
+            mark = "#flux:" if match[1] else match[0].decode()  # Flux reads # flux: and #FLUX:, too
             text = line[match.end() :].decode(errors="replace").strip()
             yield UnreadLine(number, mark, text, _SCHEDULERS[mark])
 

@@ -40,9 +40,10 @@ def read(mark: str, words: Sequence[str], place: str) -> Translation:
     return translation
 
 
-def asks_for_gpus(text: str) -> bool:
-    """Tell whether a directive that is not read mentions GPUs."""
-    return _GPU.search(text) is not None
+def asks_for_gpus(line: UnreadLine) -> bool:
+    """Tell whether a directive that is not read requests GPUs."""
+    is_letter = line.scheduler == "Flux" and re.search(r"(?:^|\s)-g ?[1-9]", line.text)
+    return bool(is_letter) or _GPU.search(line.text) is not None
 
 
 def _translated(
@@ -342,14 +343,38 @@ _LSF: dict[str, Callable[[str], Iterator[str]]] = {
 # -- the other schedulers ----------------------------------------------------------------------------
 
 _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"(?i)\b(?:n?gpus?|gpu_card|gpu_num)(?:/\w+)?[ =:]+([0-9]*\.?[0-9]+)"), "--gpus={}"),
+    (
+        re.compile(r"(?i)\b(?:n?gpus?(?:-per-\w+)?|gpu_card|gpu_num)(?:/\w+)?[ =:]+([0-9]*\.?[0-9]+)"),
+        "--gpus={}",
+    ),
     (re.compile(r"(?i)(?:h_rt|walltime|elapse|time|time-limit|time-request)[ =]+([0-9:]+)"), "--time={}"),
     (re.compile(r"(?i)(?:h_vmem|mem_free|mem|memory)[ =]+([0-9.]+[KMGTB]+)"), "--mem={}"),
-    (re.compile(r"(?:-pe \w+|--cpus?(?:-per-task)?[ =]|-c) ?([0-9]+)"), "--cpus-per-task={}"),
-    (re.compile(r"(?:-N|--?name)[ =]([\w.-]+)"), "--job-name={}"),
-    (re.compile(r"(?:-t|--array)[ =]([0-9,:-]+)\b"), "--array={}"),
-    (re.compile(r"(?:-q|-p|--queue)[ =]([\w.-]+)"), "--partition={}"),
+    (re.compile(r"(?:-pe \w+|--(?:cpus?(?:-per-task)?|cores-per-\w+)[ =]) ?([0-9]+)"), "--cpus-per-task={}"),
+    (re.compile(r"--?(?:job-)?name[ =]([\w.-]+)"), "--job-name={}"),
+    (re.compile(r"--array[ =]([0-9,:-]+)\b"), "--array={}"),
+    (re.compile(r"--queue[ =]([\w.-]+)"), "--partition={}"),
 )
+_NAME, _NUMBERS, _TIME = r"[\w.-]+", r"[0-9]+", r"[0-9:]+(?![\w.])"
+_LETTERS: dict[str, dict[str, tuple[str, str]]] = {  # scheduler -> letter -> (option, form of its value)
+    "Grid Engine": {
+        "N": ("job-name", _NAME),
+        "t": ("array", r"[0-9,:-]+"),
+        "q": ("partition", _NAME),
+        "A": ("account", _NAME),
+    },
+    "Cobalt": {"t": ("time", _TIME), "q": ("partition", _NAME), "A": ("account", _NAME)},
+    "Flux": {
+        "g": ("gpus", _NUMBERS),
+        "c": ("cpus-per-task", _NUMBERS),
+        "n": ("ntasks", _NUMBERS),
+        "t": ("time", _TIME),
+        "q": ("partition", _NAME),
+    },
+    "gflow": {"c": ("cpus-per-task", _NUMBERS)},
+    "OAR": {"n": ("job-name", _NAME), "q": ("partition", _NAME)},
+    "PJM": {"N": ("job-name", _NAME)},
+    "NQS": {"N": ("job-name", _NAME), "q": ("partition", _NAME)},
+}
 
 
 def about(line: UnreadLine) -> tuple[str, str]:
@@ -367,4 +392,8 @@ def _advice(line: UnreadLine) -> str:
         translate = _of_lsf if line.mark == "#BSUB" else _of_pbs
         return command_line(translate(line.text.split()).words)
     matches = ((pattern.search(line.text), option) for pattern, option in _ADVICE)
-    return command_line([option.format(match[1]) for match, option in matches if match])
+    words = [option.format(match[1]) for match, option in matches if match]
+    for letter, (option, form) in _LETTERS.get(line.scheduler, {}).items():
+        if match := re.search(rf"(?:^|\s)-{letter}[ =]?({form})", line.text):
+            words.append(f"--{option}={match[1]}")
+    return command_line(words)

@@ -20,7 +20,7 @@ def about_unread(lines: Sequence[UnreadLine], name: str, *, has_gpus: bool) -> l
     warnings = []
     for line in lines:
         what, remedy = foreign.about(line)
-        if not has_gpus and not line.is_comment and foreign.asks_for_gpus(line.text):
+        if not has_gpus and not line.is_comment and foreign.asks_for_gpus(line):
             raise BadUsage(
                 f"{name}:{line.number}: {what}; the job would get no GPU", f"{remedy}, or --gpus=0."
             )
