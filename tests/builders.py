@@ -10,7 +10,8 @@ from asking import carried_out, plain
 from crashing import CrashingEngine, CrashingStore
 from fgsched.controller.caller import Caller
 from fgsched.controller.gpustate import GpuStates
-from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.handlers.jobs import JobHandlers
+from fgsched.controller.handlers.submission import Rules
 from fgsched.controller.turn import (
     ClientRequest,
     Effect,

@@ -15,9 +15,10 @@ from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.handlers.explain import ExplainHandlers
-from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
+from fgsched.controller.handlers.submission import Rules
 from fgsched.controller.turn import ClientRequest, Event, SendReply, WatchdogFinding
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, Job, Reading

@@ -12,7 +12,7 @@ import pytest
 from builders import World, a_gpu
 from fgsched.config.load import load
 from fgsched.controller import usage
-from fgsched.controller.handlers.submit import MAX_JOBS
+from fgsched.controller.handlers.submission import MAX_JOBS
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.policy import ChargeAccount, Policy
 from fgsched.lifecycle.arrays import MOST as MOST_TASKS

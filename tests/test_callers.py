@@ -7,7 +7,7 @@ from builders import a_gpu, a_job
 from fgsched import protocol
 from fgsched.config.load import Config
 from fgsched.controller.caller import Callers
-from fgsched.controller.handlers.submit import AdmissionGround, read_submission
+from fgsched.controller.handlers.submission import AdmissionGround, read_submission
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import HostLimits, Request
 from fgsched.domain.policy import Access, Partition, Policy

@@ -17,8 +17,9 @@ from fgsched import protocol
 from fgsched.config.load import Config
 from fgsched.controller.gpumonitor import Seen, Watchdog
 from fgsched.controller.handlers.fields import FIELDS
-from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.submission import Rules
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.handlers.waitlookup import WaitLookup
 from fgsched.controller.jobtable import JobTable

@@ -33,7 +33,8 @@ from site_fixture import Yard
 def cancel(world, job_id, uid=1):
     """What the desk does for fgcancel."""
     from fgsched.controller.caller import Caller
-    from fgsched.controller.handlers.jobs import JobHandlers, Rules
+    from fgsched.controller.handlers.jobs import JobHandlers
+    from fgsched.controller.handlers.submission import Rules
 
     handlers = JobHandlers(world.engine, Rules(max_script=2**20, default_time=0))
     caller = Caller(uid, uid, "ann", is_operator=uid == 0)

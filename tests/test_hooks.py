@@ -21,7 +21,7 @@ from crashing import Power, controller_of, kill, power_cuts
 from fakehost import hosting, why_not
 from fgsched import protocol
 from fgsched.controller.caller import Caller
-from fgsched.controller.handlers.filtering import SubmitFilter
+from fgsched.controller.handlers.submission import SubmitFilter
 from fgsched.controller.hooking import environment, safe
 from fgsched.controller.turn import EpilogDone, PrologFailed
 from fgsched.domain.errors import Busy, FgschedError, Refused

@@ -5,7 +5,8 @@ import pytest
 from asking import as_call
 from builders import ROOT, World, a_demand, a_gpu, a_result
 from fgsched.controller.caller import Caller
-from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.handlers.jobs import JobHandlers
+from fgsched.controller.handlers.submission import Rules
 from fgsched.domain.errors import BadUsage, FgschedError, StorageError
 from fgsched.domain.job import WHOLE, GpuState
 from fgsched.domain.policy import DOWN, Partition, PerJobLimits, Policy

@@ -18,7 +18,7 @@ from fgsched.controller.handlers import (
     query,
     queueline,
     reservations,
-    submitline,
+    submission,
 )
 from fgsched.domain.errors import BadUsage, Unreachable
 from fgsched.domain.job import Request
@@ -27,7 +27,7 @@ from fgsched.server import LongAnswer, LongQuestion
 CLASSES = [
     *(jobs.JobHandlers, jobs.RunningJobHandlers, partitions.PartitionHandlers, priority.PriorityHandlers),
     *(query.QueryHandlers, explain.ExplainHandlers, reservations.ReservationHandlers, dispatch.Dispatcher),
-    *(submitline.LineHandlers, queueline.QueueLineHandlers, processes.ProcessHandlers),
+    *(submission.LineHandlers, queueline.QueueLineHandlers, processes.ProcessHandlers),
     adopt.AdoptHandlers,
 ]
 APART = {

@@ -8,8 +8,8 @@ import pytest
 from asking import carried_out, plain
 from builders import World
 from fgsched.controller.caller import Caller
-from fgsched.controller.handlers.jobs import JobHandlers, Rules
-from fgsched.controller.handlers.submit import MaterialQuota
+from fgsched.controller.handlers.jobs import JobHandlers
+from fgsched.controller.handlers.submission import MaterialQuota, Rules
 from fgsched.controller.upkeep import FOREVER, JobRetention, Pruner
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Request

@@ -9,7 +9,8 @@ from asking import carried_out
 from builders import World, a_demand, a_gpu
 from crashing import Power, crashing
 from fgsched.controller.caller import Caller
-from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.handlers.jobs import JobHandlers
+from fgsched.controller.handlers.submission import Rules
 from fgsched.controller.turn import ClientRequest, SendReply
 from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fgsched.cli.install.slurmnames import BIN, NAMES, names
-from fgsched.controller.handlers.submit import check_mail
+from fgsched.controller.handlers.submission import check_mail
 from fgsched.domain.errors import Exit, FgschedError, Refused
 from fgsched.domain.job import Request
 from fgsched.mail.letters import MailSettings

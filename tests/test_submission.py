@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.cli.batch import parse_batch, read_lines
 from fgsched.controller.caller import Caller
-from fgsched.controller.handlers.submitline import LineHandlers
+from fgsched.controller.handlers.submission import LineHandlers
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import Demand
 from fgsched.domain.units import SubmitContext

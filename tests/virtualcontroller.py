@@ -27,9 +27,10 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import _witnessed
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.handlers.explain import ExplainHandlers
-from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
+from fgsched.controller.handlers.submission import Rules
 from fgsched.controller.hooking import HookDesk
 from fgsched.controller.mailing import MailRoom
 from fgsched.controller.moving import Mover, PastJobs, Site

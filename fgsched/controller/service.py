@@ -40,12 +40,13 @@ from fgsched.controller.handlers.dispatch import Dispatcher
 from fgsched.controller.handlers.events import EventReaders
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.fields import Live
-from fgsched.controller.handlers.jobs import JobHandlers, rules_of
+from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.processes import ProcessHandlers
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
+from fgsched.controller.handlers.submission import rules_of
 from fgsched.controller.hooking import HookDesk
 from fgsched.controller.mailing import MailRoom
 from fgsched.controller.mpsdaemons import MpsDesk

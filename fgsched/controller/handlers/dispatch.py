@@ -5,25 +5,21 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from msgspec.structs import replace
-
 from fgsched import codec, protocol
 from fgsched.controller.caller import Caller, Callers
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
 from fgsched.controller.handlers.about import ControllerInfo, log_lines
-from fgsched.controller.handlers.filtering import SubmitFilter
 from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.longorder import LongOrder
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.queueline import QueueLineHandlers
 from fgsched.controller.handlers.registration import HandlingWay, handlers_of, reads, serves_apart
-from fgsched.controller.handlers.submitline import LineHandlers
+from fgsched.controller.handlers.submission import LineHandlers, SubmitFilter
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.hooking import HookDesk
 from fgsched.domain.units import SubmitContext
 from fgsched.server import ClientConnection
 from fgsched.system.hostusers import HostUser
-from fgsched.system.nice import hard_limits
 
 Call = type[protocol.Call[Any]]
 
@@ -106,21 +102,7 @@ class Dispatcher:
         return self.about.described(self._site(caller), self._loop.faults.told(), operator=caller.is_operator)
 
     def _site(self, caller: Caller) -> SubmitContext:
-        """Return the settings with which a user's commands parse a submission."""
-        site = self._answers.policy.told(self.about.config.site)
-        has_mailer = self._jobs.rules.mail.way != "off"  # a program that came later is found by reconfigure
-        return replace(
-            site,
-            context_memory=self._answers.context_memory(self.about.context),
-            gpu_features=self._answers.gpu_features,
-            partition_gpus=self._answers.partition_gpus,
-            mails=has_mailer,
-            known=self._jobs.labels.of(caller.uid),
-            own=self.about.places.mode == "user",
-            limits=hard_limits(),
-            devices=os.environ.get("FG_DEVICES", ""),
-            config_file=str(self.about.places.config_file),
-        )
+        return self._jobs.site(caller, self.about)
 
     @reads(protocol.ShowLog)
     def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:

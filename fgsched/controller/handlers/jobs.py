@@ -3,13 +3,11 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
-from msgspec import UNSET, Struct, structs, to_builtins
+from msgspec import UNSET, structs, to_builtins
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.config.load import Config
 from fgsched.controller import turn
 from fgsched.controller.caller import Caller
 from fgsched.controller.containment import told
@@ -17,23 +15,18 @@ from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.jobref import References, Target, Targets, name_of
 from fgsched.controller.handlers.longorder import JobsOrder, LongOrder, UpdateOrder, is_long
 from fgsched.controller.handlers.registration import writes
-from fgsched.controller.handlers.submit import (
-    AdmissionGround,
+from fgsched.controller.handlers.submission import (
     Conditions,
-    Labels,
-    MaterialQuota,
+    Rules,
+    SubmissionHandlers,
+    UnmetConditions,
     check_mail,
-    read_submission,
-    room_for,
 )
-from fgsched.controller.handlers.unmet import UnmetConditions
 from fgsched.controller.starting import go_on, has_room
 from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, OurFault, Refused
 from fgsched.domain.job import NO_LIMIT, Job, Request, read_request
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import format_limit
-from fgsched.lifecycle.arrays import size
-from fgsched.mail.letters import NO_MAIL, MailSettings
 from fgsched.protocol import (
     DemandChanges,
     JobChanges,
@@ -46,30 +39,9 @@ from fgsched.protocol import (
     Suspend,
 )
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit, check_plain
-from fgsched.store import NewJob
-from fgsched.system.paths import Paths
 
 _LONGEST_NOTE = 255  # characters
-FIRST_USER = 1000  # uids below it are root's and of services
-
-
 _UNPAUSED = {"failures": 0, "repeats": 0, "not_before": 0.0}  # what a release ends
-
-
-class Rules(Struct, frozen=True):
-    """The configuration of submissions."""
-
-    max_script: int
-    default_time: int  # seconds; 0: none
-    least_uid: int = 0  # lowest uid that may own jobs
-    tiers: tuple[str, ...] = ()  # levels that a job may request
-    kill_invalid: bool = False  # cancel jobs whose dependency can never be met, unless they request otherwise
-    max_jobs: int = 100_000  # unfinished jobs of one user
-    max_material: int = 0  # bytes of scripts and environments of a user's open jobs; 0: no limit
-    kept_material: int = 0  # bytes of ended jobs that are kept; more counts until it is deleted
-    mail: MailSettings = NO_MAIL
-
-
 Act = Callable[[Caller, Job, float], Outcome]
 
 
@@ -217,108 +189,17 @@ def _must_not_be_adopted(job: Job, what: str) -> None:
         )
 
 
-def rules_of(places: Paths, config: Config) -> Rules:
-    """Return the rules for submissions from the configuration."""
-    may_be_root = places.mode == "user" or config.allow_root_jobs
-    return Rules(
-        config.max_script,
-        config.default_time,
-        least_uid=0 if may_be_root else FIRST_USER,
-        tiers=config.tiers,
-        kill_invalid=config.kill_invalid_depend,
-        max_jobs=config.max_jobs_per_user,
-        max_material=config.max_bytes_per_user,
-        kept_material=config.keep_scripts_size,
-        mail=config.mails,
-    )
-
-
-class JobHandlers(RunningJobHandlers):
+class JobHandlers(SubmissionHandlers, RunningJobHandlers):
     """The handlers for jobs and GPUs. Each is called as handler(caller, call, now) within the transaction."""
 
     def __init__(self, engine: Engine, rules: Rules) -> None:
-        super().__init__(engine)
-        self.rules = rules
+        SubmissionHandlers.__init__(self, engine, rules)
+        RunningJobHandlers.__init__(self, engine)
         self._references = References(engine)
-        self._quota = MaterialQuota(engine.store)
-        self.labels = Labels()
-
-    @writes(protocol.Submit)
-    def submit(self, caller: Caller, call: protocol.Submit, now: float) -> protocol.Submitted:
-        """Queue jobs; a key that was used before returns the ids of the jobs that it made then."""
-        engine, key = self._engine, call.key
-        jobs = self._read(caller, call)
-        known = engine.store.submitted(caller.uid, key)
-        if known is None:
-            jobs = self._settled(caller, jobs, now)
-            size = self._quota.check(caller.uid, jobs, self.rules.max_material, self.rules.kept_material)
-            who = (caller.uid, caller.gid, caller.name)
-            made = engine.store.submit(jobs, key=key, who=who, now=now)
-            for job in made:
-                engine.jobtable.put(job)
-            engine.log.submitted(made[0], len(made))
-            self._quota.add(caller.uid, size)
-            self.labels.add(caller.uid, jobs)
-            known = range(made[0].id, made[-1].id + 1)
-        warnings = self._about_dependencies(jobs, now)
-        return protocol.Submitted(first=known.start, count=len(known), warnings=warnings)
-
-    def _about_dependencies(self, jobs: Sequence[NewJob], now: float) -> tuple[str, ...]:
-        """Return warnings about dependencies that can never be met."""
-        unmet, kill_invalid = UnmetConditions(self._engine, now), self.rules.kill_invalid
-        requests = [job.request for job in jobs if job.request.dependency]
-        texts = [unmet.warning(request, kill_invalid=kill_invalid) for request in requests]
-        return tuple(dict.fromkeys(filter(None, texts)))
-
-    def tried(self, caller: Caller, batch: protocol.Batch[Any], now: float) -> list[NewJob]:
-        """Return the jobs that a submission would make, or refuse it as `submit` does; nothing is stored."""
-        jobs = self._settled(caller, self._read(caller, batch), now)
-        self._quota.check(caller.uid, jobs, self.rules.max_material, self.rules.kept_material)
-        return jobs
-
-    def _read(self, caller: Caller, batch: protocol.Batch[Any]) -> list[NewJob]:
-        caller.may_own_jobs(self.rules.least_uid)
-        rules = self.rules
-        ground = AdmissionGround(self.ground, rules.tiers, self._engine.tier, rules.mail, rules.max_script)
-        return read_submission(batch, caller.submitter, ground)
-
-    def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
-        """Complete the jobs with values that the controller determines.
-
-        Raises Refused if they are too many.
-        """
-        jobtable = self._engine.jobtable
-        pending = jobtable.open_of(caller.name)
-        most = self.rules.max_jobs
-        if pending + sum([size(job.request) for job in jobs]) > most:
-            raise Refused(f"{caller.name} has {pending} jobs already", f"{most} is the limit.")
-        room_for(jobs, jobtable, caller.name, self._engine.policy)
-        conditions = Conditions(self._engine, kill_invalid=self.rules.kill_invalid)
-        conditions.refuse_too_many(jobs, caller)
-        settled: list[NewJob] = []
-        try:
-            for job in jobs:
-                settled.append(conditions.settled(job, caller, now))
-        except FgschedError as error:
-            error.job = len(settled)
-            raise
-        return settled
 
     def _asker_of(self, caller: Caller, job: Job) -> Submitter:
         """Return the submitter whose rights apply to a change: the owner, or the operator who makes it."""
         return replace(caller.submitter, user=job.user)
-
-    @property
-    def ground(self) -> AdmissionContext:
-        """Return the host and the policy to which requests are submitted."""
-        engine = self._engine
-        return AdmissionContext(
-            gpus=engine.gpu_states.gpus,
-            are_gpus_unknown=engine.gpu_states.is_unknown,
-            limits=engine.limits,
-            policy=engine.policy,
-            default_time=self.rules.default_time,
-        )
 
     @writes(protocol.Cancel)
     def cancel(self, caller: Caller, call: protocol.Cancel, now: float) -> Outcomes:

@@ -207,25 +207,6 @@ class QueryHandlers:
         return self._engine.policy
 
     @property
-    def partition_gpus(self) -> dict[str, int]:
-        """Return the number of whole GPUs of each partition."""
-        whole = [gpu.index for gpu in self._engine.gpu_states.gpus if not gpu.profile]
-        return {
-            partition.name: sum(not partition.gpus or index in partition.gpus for index in whole)
-            for partition in self.policy.partitions
-        }
-
-    def context_memory(self, context: Callable[[str], tuple[int, bool]]) -> int:
-        """Return the smallest charge of a context on a GPU of the host, in bytes; 0 without GPUs."""
-        return min((context(gpu.model)[0] for gpu in self._engine.gpu_states.gpus), default=0)
-
-    @property
-    def gpu_features(self) -> tuple[str, ...]:
-        """Return the features and models that some GPU of the host has."""
-        gpus = self._engine.gpu_states.gpus
-        return tuple(dict.fromkeys(name for gpu in gpus for name in (*gpu.features, gpu.model)))
-
-    @property
     def log(self) -> DecisionLog:
         return self._engine.log
 

@@ -1,0 +1,860 @@
+"""Handle submissions: read the command line, ask the filter of the site, check everything, and store jobs."""
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from fgsched import protocol
+from fgsched.config.load import Config
+from fgsched.controller.caller import Caller
+from fgsched.controller.engine import Engine
+from fgsched.controller.eventloop import EventLoop, Handler
+from fgsched.controller.handlers.about import ControllerInfo
+from fgsched.controller.handlers.registration import writes
+from fgsched.controller.hooking import HookDesk
+from fgsched.controller.jobtable import JobTable
+from fgsched.domain.errors import BadUsage, Busy, FgschedError, NotPermitted, Refused
+from fgsched.domain.job import Gpu, Job, Request
+from fgsched.domain.policy import Policy
+from fgsched.domain.states import Reason
+from fgsched.domain.text import quoted
+from fgsched.domain.units import SubmitContext, format_mebibytes
+from fgsched.hooks.filtering import (
+    Pair,
+    Unusable,
+    Who,
+    blamed,
+    changed_fields,
+    judged,
+    pairs_of,
+    question,
+    rebuilt,
+)
+from fgsched.hooks.programs import Ran
+from fgsched.lifecycle.arrays import bits_of, lowest, parse_array, size
+from fgsched.lifecycle.dependencies import LAST, ConditionState, Term, for_task, judge, parse_dependency
+from fgsched.lifecycle.enforcement import check_tier
+from fgsched.lifecycle.mail import parse_mail_types
+from fgsched.mail.letters import NO_MAIL, MailSettings, check_address
+from fgsched.protocol import Batch, LineRead, LineSubmitted, Problem, SubmitLine
+from fgsched.scheduling.admission import AdmissionContext, Submitter, admit, check_plain
+from fgsched.scheduling.limits import LimitedUser, check_pending
+from fgsched.server import ClientConnection
+from fgsched.store import NewJob, Store
+from fgsched.store.store import Unreadable
+from fgsched.submission.options import HelpAsked, given, read
+from fgsched.submission.prepare import Prepared, SubmissionPreparer
+from fgsched.submission.questions import Asking, Unknown
+from fgsched.submission.request import (
+    NO_GPU,
+    explained,
+    parts,
+    says_no_gpu,
+    submitted,
+    wants_hint,
+    warnings,
+)
+from fgsched.system.nice import hard_limits
+from fgsched.system.paths import Paths
+
+# -- the command line of fgsub ---------------------------------------------------------------------
+
+
+_ELSEWHERE = LineSubmitted(elsewhere=True)
+_PREFIXES = ("FGSUB_", "SBATCH_")  # of variables that are options
+_LONGEST = 4096  # characters of one, as of a word: a line is read between two turns
+Submit = Callable[[Caller, protocol.Submit, float], protocol.Submitted]
+
+
+class LineHandlers:
+    """The handler of command lines."""
+
+    def __init__(
+        self, submit: Submit, site: Callable[[Caller], SubmitContext], is_filtered: Callable[[], bool] = bool
+    ) -> None:
+        """`is_filtered`: whether the site has a submit filter. Then the client gets what was read."""
+        self._submit, self._site, self._is_filtered = submit, site, is_filtered
+
+    @writes(SubmitLine)
+    def submit_line(self, caller: Caller, call: SubmitLine, now: float) -> LineSubmitted:
+        """Queue the job of a line, or ask its sender about it.
+
+        Raises: BadUsage or Refused for a wrong line; NotPermitted for a uid without an account.
+        """
+        caller.must_have_account()
+        here, site = Asking(call), self._site(caller)
+        try:
+            job = _prepared(call, here, site)
+        except (HelpAsked, _ForWorker):
+            return _ELSEWHERE
+        except (Unknown, FgschedError):
+            if not here.open:
+                raise
+            return _asked(call, here)
+        hint = _hint(call, job, here, site)
+        if here.open:
+            return _asked(call, here)
+        if not call.asks and (self._is_filtered() or hint or _is_for_client(job.flags)):
+            return _ELSEWHERE
+        return self._answered(caller, call, job, hint, now)
+
+    def _answered(
+        self, caller: Caller, call: SubmitLine, job: Prepared, hint: str, now: float
+    ) -> LineSubmitted:
+        notes = f"{call.name}: note: {NO_GPU}\n" if call.terminal and says_no_gpu(job) else ""
+        answer = LineSubmitted(err=warnings([job], call.name) + notes, flags=job.flags, hint=hint)
+        if job.flags.explain:
+            return replace(answer, out=explained(job))
+        if job.flags.test or self._is_filtered():
+            return replace(answer, read=LineRead(**parts([job])))
+        try:
+            made = self._submit(caller, protocol.Submit(**parts([job]), key=call.key), now)
+        except FgschedError as error:
+            if not call.asks:
+                raise
+            return replace(answer, refusal=Problem.of(error))
+        return replace(
+            answer,
+            first=made.first,
+            out="" if job.flags.quiet or job.flags.json else submitted(job.flags, made.first),
+            err=warnings([job], call.name, made.warnings) + notes,
+        )
+
+
+class _ForWorker(Exception):
+    """Raised for a line that takes too long to be read here: a list of submissions, or a long option."""
+
+
+def _prepared(call: SubmitLine, here: Asking, site: SubmitContext) -> Prepared:
+    """Return the submission of a line. Raises Unknown, _ForWorker, HelpAsked, or the refusal of the line."""
+    if any(len(variable) > _LONGEST for variable in call.environ if variable.startswith(_PREFIXES)):
+        raise _ForWorker
+    settings, words = read(call.words)
+    if given(settings, "batch") is not None:
+        raise _ForWorker
+    return SubmissionPreparer(here, site=site, name=call.name).prepare(settings, words)
+
+
+def _asked(call: SubmitLine, here: Asking) -> LineSubmitted:
+    """Return the open questions, or the checks that take their place for a native sender."""
+    if call.asks:
+        return LineSubmitted(questions=list(dict.fromkeys(here.open)))
+    return LineSubmitted(checks=list(dict.fromkeys(here.checks))) if here.are_checks_enough else _ELSEWHERE
+
+
+def _hint(call: SubmitLine, job: Prepared, here: Asking, site: SubmitContext) -> str:
+    """Return the name of a job whose last runs are compared with its request; "" for a program."""
+    is_wanted = call.terminal and site.hints and wants_hint(job, here.environ)
+    return job.submission.request.name if is_wanted else ""
+
+
+def _is_for_client(flags: protocol.Flags) -> bool:
+    """Tell whether the sender has more to do than to print the answer."""
+    return flags.json or flags.wait or flags.test
+
+
+# -- the submit filter of the site, which is asked while the event loop goes on --------------------
+
+
+log = logging.getLogger(__name__)
+_MOST = 32  # submissions of one user about which the filter is asked at a time
+
+
+class _Asked(Struct):
+    """A submission about which the filter is being asked."""
+
+    connection: ClientConnection
+    caller: Caller
+    call: protocol.Submit
+    left: list[Pair]
+    found: list[tuple[Pair, Request]] = field(default_factory=list)
+
+
+class SubmitFilter:
+    """Passes submissions through the filter, one question after another, and then to their handler."""
+
+    def __init__(self, desk: HookDesk, loop: EventLoop, submit: Handler) -> None:
+        self._desk, self._loop, self._submit = desk, loop, submit
+        self._waiting: dict[
+            int, list[ClientConnection]
+        ] = {}  # uid -> connections, of which some have an answer
+        self._asking: Counter[int] = Counter()  # uid -> questions without an answer
+        self._later: dict[int, list[_Asked]] = {}  # uid -> submissions with a question that is not asked yet
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether the site has a filter."""
+        return bool(self._desk.settings.submit_filter)
+
+    def ask(self, connection: ClientConnection, caller: Caller, call: protocol.Submit) -> None:
+        """Ask the filter, then submit, or refuse.
+
+        Raises:
+            Busy: the user waits on too many connections.
+            NotPermitted: the uid has no account, so that no limit of users holds for it.
+        """
+        caller.must_have_account()
+        self._loop.refuse_to_wait(connection)
+        self._refuse_more(connection, caller.uid)
+        connection.is_waiting = True
+        self._next(_Asked(connection, caller, call, pairs_of(call)[::-1]))
+
+    def _refuse_more(self, connection: ClientConnection, uid: int) -> None:
+        """Note that a user waits for the filter. Raises Busy if this user has many submissions there."""
+        client_connections = self._waiting.get(uid, [])
+        waiting = [
+            client_connection
+            for client_connection in client_connections
+            if client_connection is not connection
+            and client_connection.is_waiting
+            and not client_connection.is_closed
+        ]
+        if len(waiting) >= _MOST:
+            raise Busy(f"uid {uid} has {_MOST} submissions that the submit filter has not answered")
+        self._waiting[uid] = [*waiting, connection]
+
+    def _next(self, asked: _Asked) -> None:
+        connection, caller = asked.connection, asked.caller
+        if connection.is_closed:
+            return
+        if asked.left:
+            self._later.setdefault(caller.uid, []).append(asked)
+            self._ask_more(caller.uid)
+            return
+        connection.is_waiting = False
+        submit = partial(self._submit, caller, rebuilt(asked.call, asked.found))
+        fields = changed_fields(asked.call, asked.found)
+        self._loop.write(
+            connection, partial(_after_changes, submit, fields) if fields else submit, caller.name
+        )
+
+    def _ask_more(self, uid: int) -> None:
+        """Ask the next questions of a user. One whose asker has gone is not asked, and takes no memory."""
+        later = [asked for asked in self._later.pop(uid, ()) if not asked.connection.is_closed]
+        free = _MOST - self._asking[uid]
+        if later[free:]:
+            self._later[uid] = later[free:]
+        for asked in later[:free]:
+            caller = asked.caller
+            who = Who(user=caller.name, uid=caller.uid, gid=caller.gid, operator=caller.is_operator)
+            self._asking[uid] += 1
+            text = question(asked.call, asked.left[-1], who)
+            self._desk.filter(text, uid, partial(self._answered, asked))
+
+    def _answered(self, asked: _Asked, ran: Ran) -> None:
+        uid = asked.caller.uid
+        self._asking[uid] -= 1
+        if not self._asking[uid]:
+            del self._asking[uid]
+        try:
+            self._judge(asked, ran)
+        finally:
+            self._ask_more(uid)
+
+    def _judge(self, asked: _Asked, ran: Ran) -> None:
+        pair, connection = asked.left.pop(), asked.connection
+        try:
+            asked.found.append((pair, judged(asked.call.requests[pair[0]], ran)))
+        except FgschedError as error:
+            if isinstance(error, Unusable):
+                name = asked.call.requests[pair[0]].name
+                log.warning(
+                    "the answer of the submit filter about %r of %s: %s", name, asked.caller.name, error.why
+                )
+            connection.is_waiting = False
+            refusal = blamed(asked.call, pair, error)
+            self._loop.finish(connection, lambda: connection.fail(refusal))
+            return
+        self._next(asked)
+
+
+def _after_changes(submit: Callable[[float], Any], fields: list[str], now: float) -> Any:
+    """Submit what the filter changed. A refusal says so: the user did not ask for these values."""
+    try:
+        return submit(now)
+    except FgschedError as error:
+        changed = f"The submit filter of this site had changed: {', '.join(fields)}."
+        error.remedy = f"{error.remedy} {changed}".lstrip()
+        raise
+
+
+# -- the handler of submissions --------------------------------------------------------------------
+
+FIRST_USER = 1000  # uids below it are root's and of services
+
+
+class Rules(Struct, frozen=True):
+    """The configuration of submissions."""
+
+    max_script: int
+    default_time: int  # seconds; 0: none
+    least_uid: int = 0  # lowest uid that may own jobs
+    tiers: tuple[str, ...] = ()  # levels that a job may request
+    kill_invalid: bool = False  # cancel jobs whose dependency can never be met, unless they request otherwise
+    max_jobs: int = 100_000  # unfinished jobs of one user
+    max_material: int = 0  # bytes of scripts and environments of a user's open jobs; 0: no limit
+    kept_material: int = 0  # bytes of ended jobs that are kept; more counts until it is deleted
+    mail: MailSettings = NO_MAIL
+
+
+def rules_of(places: Paths, config: Config) -> Rules:
+    """Return the rules for submissions from the configuration."""
+    may_be_root = places.mode == "user" or config.allow_root_jobs
+    return Rules(
+        config.max_script,
+        config.default_time,
+        least_uid=0 if may_be_root else FIRST_USER,
+        tiers=config.tiers,
+        kill_invalid=config.kill_invalid_depend,
+        max_jobs=config.max_jobs_per_user,
+        max_material=config.max_bytes_per_user,
+        kept_material=config.keep_scripts_size,
+        mail=config.mails,
+    )
+
+
+class SubmissionHandlers:
+    """The handler of submissions, and what is known of their users since the start."""
+
+    def __init__(self, engine: Engine, rules: Rules) -> None:
+        self._engine = engine
+        self.rules = rules
+        self._quota = MaterialQuota(engine.store)
+        self.labels = Labels()
+
+    @writes(protocol.Submit)
+    def submit(self, caller: Caller, call: protocol.Submit, now: float) -> protocol.Submitted:
+        """Queue jobs; a key that was used before returns the ids of the jobs that it made then."""
+        engine, key = self._engine, call.key
+        jobs = self._read(caller, call)
+        known = engine.store.submitted(caller.uid, key)
+        if known is None:
+            jobs = self._settled(caller, jobs, now)
+            size = self._quota.check(caller.uid, jobs, self.rules.max_material, self.rules.kept_material)
+            who = (caller.uid, caller.gid, caller.name)
+            made = engine.store.submit(jobs, key=key, who=who, now=now)
+            for job in made:
+                engine.jobtable.put(job)
+            engine.log.submitted(made[0], len(made))
+            self._quota.add(caller.uid, size)
+            self.labels.add(caller.uid, jobs)
+            known = range(made[0].id, made[-1].id + 1)
+        warnings = self._about_dependencies(jobs, now)
+        return protocol.Submitted(first=known.start, count=len(known), warnings=warnings)
+
+    def _about_dependencies(self, jobs: Sequence[NewJob], now: float) -> tuple[str, ...]:
+        """Return warnings about dependencies that can never be met."""
+        unmet, kill_invalid = UnmetConditions(self._engine, now), self.rules.kill_invalid
+        requests = [job.request for job in jobs if job.request.dependency]
+        texts = [unmet.warning(request, kill_invalid=kill_invalid) for request in requests]
+        return tuple(dict.fromkeys(filter(None, texts)))
+
+    def tried(self, caller: Caller, batch: protocol.Batch[Any], now: float) -> list[NewJob]:
+        """Return the jobs that a submission would make, or refuse it as `submit` does; nothing is stored."""
+        jobs = self._settled(caller, self._read(caller, batch), now)
+        self._quota.check(caller.uid, jobs, self.rules.max_material, self.rules.kept_material)
+        return jobs
+
+    def _read(self, caller: Caller, batch: protocol.Batch[Any]) -> list[NewJob]:
+        caller.may_own_jobs(self.rules.least_uid)
+        rules = self.rules
+        ground = AdmissionGround(self.ground, rules.tiers, self._engine.tier, rules.mail, rules.max_script)
+        return read_submission(batch, caller.submitter, ground)
+
+    def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
+        """Complete the jobs with values that the controller determines.
+
+        Raises Refused if they are too many.
+        """
+        jobtable = self._engine.jobtable
+        pending = jobtable.open_of(caller.name)
+        most = self.rules.max_jobs
+        if pending + sum([size(job.request) for job in jobs]) > most:
+            raise Refused(f"{caller.name} has {pending} jobs already", f"{most} is the limit.")
+        room_for(jobs, jobtable, caller.name, self._engine.policy)
+        conditions = Conditions(self._engine, kill_invalid=self.rules.kill_invalid)
+        conditions.refuse_too_many(jobs, caller)
+        settled: list[NewJob] = []
+        try:
+            for job in jobs:
+                settled.append(conditions.settled(job, caller, now))
+        except FgschedError as error:
+            error.job = len(settled)
+            raise
+        return settled
+
+    def site(self, caller: Caller, about: ControllerInfo) -> SubmitContext:
+        """Return the settings with which the commands of a user read a submission."""
+        gpus, policy = self._engine.gpu_states.gpus, self._engine.policy
+        return replace(
+            policy.told(about.config.site),
+            context_memory=min((about.context(gpu.model)[0] for gpu in gpus), default=0),
+            gpu_features=tuple(dict.fromkeys(name for gpu in gpus for name in (*gpu.features, gpu.model))),
+            partition_gpus=_whole_gpus(policy, gpus),
+            mails=self.rules.mail.way != "off",  # a program that came later is found by reconfigure
+            known=self.labels.of(caller.uid),
+            own=about.places.mode == "user",
+            limits=hard_limits(),
+            devices=os.environ.get("FG_DEVICES", ""),
+            config_file=str(about.places.config_file),
+        )
+
+    @property
+    def ground(self) -> AdmissionContext:
+        """Return the host and the policy to which requests are submitted."""
+        engine = self._engine
+        return AdmissionContext(
+            gpus=engine.gpu_states.gpus,
+            are_gpus_unknown=engine.gpu_states.is_unknown,
+            limits=engine.limits,
+            policy=engine.policy,
+            default_time=self.rules.default_time,
+        )
+
+
+def _whole_gpus(policy: Policy, gpus: Sequence[Gpu]) -> dict[str, int]:
+    """Return the number of whole GPUs of each partition."""
+    whole = [gpu.index for gpu in gpus if not gpu.profile]
+    return {
+        partition.name: sum(not partition.gpus or index in partition.gpus for index in whole)
+        for partition in policy.partitions
+    }
+
+
+# -- quota of scripts and environments -------------------------------------------------------------
+
+
+_REST = 20  # times as long as counting took is waited before it is counted again: 5 % of the time at most
+
+
+class _Count(Struct):
+    """The bytes of one user, as an upper bound: recently ended jobs are still counted."""
+
+    size: int
+    again_at: float = 0.0
+
+
+class MaterialQuota:
+    """Counts submitted bytes. Ended jobs are subtracted only when the quota seems to be exceeded."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._clock = store, clock
+        self._counts: dict[int, _Count] = {}
+
+    def check(self, uid: int, jobs: Sequence[NewJob], most: int, kept: int = 0) -> int:
+        """Return the bytes that these jobs add. Raises Refused above `most` bytes (0 is no limit).
+
+        `kept`: bytes of a user's ended jobs that are kept. What is above them counts until it is deleted.
+        """
+        texts = {id(text): text for job in jobs for text in (job.script, job.environment)}.values()
+        size = sum(map(len, texts))
+        if not most:
+            return size
+        count = self._counts.get(uid) or self._counted(uid, kept)
+        if count.size + size > most:
+            size = sum(len(text) for text in texts if not self._store.idle.has(uid, text))
+        if count.size + size > most and self._clock() >= count.again_at:
+            count = self._counted(uid, kept)
+        if count.size + size > most:
+            raise Refused(
+                f"scripts and environments of your jobs have {format_mebibytes(count.size)},"
+                f" this submission adds {format_mebibytes(size)}, and {format_mebibytes(most)} is the limit",
+                "Wait until some jobs have ended, cancel some, or keep data in files instead of scripts.",
+            )
+        return size
+
+    def add(self, uid: int, size: int) -> None:
+        """Count `size` bytes as submitted."""
+        if count := self._counts.get(uid):
+            count.size += size
+
+    def _counted(self, uid: int, kept: int) -> _Count:
+        begun = self._clock()
+        size = sum(self._store.idle.open_material(uid).values())
+        size += max(0, self._store.idle.ended_material(uid) - kept)
+        ended = self._clock()
+        count = self._counts[uid] = _Count(size, ended + _REST * (ended - begun))
+        return count
+
+
+# -- submissions -----------------------------------------------------------------------------------
+
+
+MAX_JOBS = 20_000  # in one request
+_MAX_ENVIRONMENT = 2**20  # bytes
+_DEPENDENCIES = 400_000  # characters of all dependencies in one request
+
+
+class AdmissionGround(Struct, frozen=True):
+    """What the checks of a request depend on, apart from its user."""
+
+    context: AdmissionContext
+    tiers: tuple[str, ...]  # that a job may request
+    tier: str  # of the host
+    mail: MailSettings
+    max_script: int  # bytes
+
+
+def _admitted(request: Request, submitter: Submitter, ground: AdmissionGround) -> Request:
+    """Check a request, and return it with the site's defaults. Raises BadUsage, Refused, NotPermitted."""
+    request = admit(request, submitter, ground.context)
+    check_plain(request)
+    if request.kill_invalid not in ("", "yes", "no"):
+        raise BadUsage("request: kill_invalid is neither yes nor no")
+    if request.array and parse_array(request.array) != (request.array, 0):
+        raise BadUsage("request: array is not a list of indices in its shortest form")
+    if request.dependency and str(parse_dependency(request.dependency)) != request.dependency:
+        raise BadUsage("request: dependency is not written as it should be")
+    check_tier(request.tier, ground.tiers, ground.tier)
+    check_mail(request, ground.mail)
+    return request
+
+
+def read_submission(batch: Batch[Any], submitter: Submitter, ground: AdmissionGround) -> list[NewJob]:
+    """Return the jobs of a submission. Raises Refused, BadUsage or NotPermitted for its first fault."""
+    if not 0 < len(batch.jobs) <= MAX_JOBS:
+        raise Refused(f"{len(batch.jobs)} jobs in one request", f"Submit 1 to {MAX_JOBS} at a time.")
+    requests = _requests(batch, submitter, ground)
+    scripts = [_script(text, ground.max_script) for text in batch.scripts]
+    environments = [_environment(variables, at) for at, variables in enumerate(batch.environments)]
+    try:
+        return [
+            NewJob(
+                request=requests[request],
+                script=scripts[script],
+                environment=environments[environment],
+                held="user" if hold else "",
+            )
+            for request, script, environment, hold in batch.jobs
+        ]
+    except IndexError:
+        lengths = len(requests), len(scripts), len(environments)
+        raise BadUsage(f"submit: {_outside(batch, lengths)} is not a place in its list") from None
+
+
+def _requests(batch: Batch[Any], submitter: Submitter, ground: AdmissionGround) -> list[Request]:
+    """Return the admitted requests; an error names the first job with the refused request."""
+    length = sum([len(request.dependency) for request in batch.requests])
+    if length > _DEPENDENCIES:
+        raise Refused(
+            f"Job dependency problem: {length} characters in one request", f"{_DEPENDENCIES} is the limit."
+        )
+    found: list[Request] = []
+    try:
+        for request in batch.requests:
+            found.append(_admitted(request, submitter, ground))
+    except FgschedError as error:
+        error.job = next((at for at, job in enumerate(batch.jobs) if job[0] == len(found)), None)
+        raise
+    return found
+
+
+def _outside(batch: Batch[Any], lengths: tuple[int, int, int]) -> str:
+    """Return the path of the first index in `jobs` that is outside its list, or ""."""
+    for number, (*places, _) in enumerate(batch.jobs):
+        for part, (place, length) in enumerate(zip(places, lengths, strict=True)):
+            if place >= length:
+                return f"$.jobs[{number}][{part}]"
+    raise AssertionError("unreachable")
+
+
+def _script(text: str, limit: int) -> bytes:
+    script = text.encode(errors="surrogateescape")
+    if len(script) > limit:
+        raise BadUsage(f"script has {len(script)} bytes; limit {limit >> 20} MiB")
+    if not script.startswith(b"#!") or b"\0" in script:
+        raise BadUsage("a script must start with #! and hold no NUL byte")
+    return script
+
+
+def _environment(variables: dict[str, str], at: int) -> bytes:
+    data = "".join([f"{name}={value}\0" for name, value in variables.items()])
+    if "" in variables or "=" in "".join(variables) or data.count("\0") > len(variables):
+        bad = next(name for name, value in variables.items() if not _is_variable(name, value))
+        raise BadUsage(f"submit: {quoted(bad)} is not a variable - at `$.environments[{at}]`")
+    block = data.encode(errors="surrogateescape")
+    if len(block) > _MAX_ENVIRONMENT:
+        raise BadUsage("the environment is larger than 1 MiB", "Export less, with --export.")
+    return block
+
+
+def _is_variable(name: str, value: str) -> bool:
+    return bool(name) and "=" not in name and "\0" not in name + value
+
+
+_LABELS = 32  # of a user that are remembered
+
+
+class Labels:
+    """The accounts and QOS of users' jobs since the start of the controller.
+
+    Where the site defines none, a warning about a name is printed once.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[int, dict[str, None]] = {}
+
+    def of(self, uid: int) -> tuple[str, ...]:
+        """Return the names of a user, as "account=NAME" and "qos=NAME"."""
+        return tuple(self._of.get(uid, ()))
+
+    def add(self, uid: int, jobs: Sequence[NewJob]) -> None:
+        """Add the names of jobs that were submitted; the oldest are forgotten."""
+        for request in {id(job.request): job.request for job in jobs}.values():
+            for label in filter(None, (_label("account", request.account), _label("qos", request.qos))):
+                labels = self._of.setdefault(uid, {})
+                labels[label] = None
+                if len(labels) > _LABELS:
+                    del labels[next(iter(labels))]
+
+
+def _label(option: str, name: str) -> str:
+    return f"{option}={name}" if name else ""
+
+
+def room_for(jobs: Sequence[NewJob], jobtable: JobTable, user: str, policy: Policy) -> None:
+    """Refuse jobs that exceed a limit of pending jobs. Raises Refused."""
+    if not policy.is_capped:
+        return
+    more: Counter[tuple[str, LimitedUser]] = Counter()
+    for job in jobs:
+        more[job.request.partition, LimitedUser(user, job.request.account, job.request.qos)] += size(
+            job.request
+        )
+    for (partitions, who), count in more.items():
+        check_pending(partitions.split(","), who, count, policy, jobtable.waiting_in)
+
+
+_CONDITIONS = 20_000  # of the dependencies of all jobs in one request
+_ALL_CONDITIONS = 200_000  # of a user's pending jobs: each takes about 100 bytes of memory
+
+
+class Conditions:
+    """Checks of a request that depend on open and ended jobs."""
+
+    def __init__(self, engine: Engine, *, kill_invalid: bool) -> None:
+        self._engine = engine
+        self._kill_invalid = "yes" if kill_invalid else "no"
+        self._targets: dict[int, Job | None] = {}  # jobs that were looked up
+        self._settled_requests: dict[
+            int, Request
+        ] = {}  # id of a request of several jobs -> the completed one
+
+    def refuse_too_many(self, jobs: Sequence[NewJob], caller: Caller) -> None:
+        """Refuse jobs with too many conditions, which are kept in memory. Raises Refused."""
+        more = sum([_conditions(job.request) for job in jobs if job.request.dependency])
+        if more > _CONDITIONS:
+            raise Refused(
+                f"Job dependency problem: {more} conditions in one request", f"{_CONDITIONS} is the limit."
+            )
+        self._refuse_all(more, caller.uid)
+
+    def _refuse_all(self, more: int, uid: int) -> None:
+        here = self._engine.jobtable.wait_index.conditions[uid]
+        if more and here + more > _ALL_CONDITIONS:
+            raise Refused(
+                f"Job dependency problem: your pending jobs have {here} conditions, and this adds {more}",
+                f"{_ALL_CONDITIONS} is the limit. Depend on a whole array instead of its tasks.",
+            )
+
+    def settled(self, job: NewJob, caller: Caller, now: float) -> NewJob:
+        """Complete the job with values that the controller determines. Raises Refused."""
+        request = self._settled_requests.get(id(job.request))
+        if request is None:
+            request = self._settled_requests[id(job.request)] = self._completed(job.request, caller, now)
+        return job if request is job.request else replace(job, request=request)
+
+    def _completed(self, request: Request, caller: Caller, now: float) -> Request:
+        if request.dependency:
+            request = replace(
+                request,
+                dependency=self.dependency(request, caller),
+                kill_invalid=request.kill_invalid or self._kill_invalid,
+            )
+        check_times(request, now)
+        return request
+
+    def changed(self, job: Job, request: Request, caller: Caller, now: float) -> Job:
+        """Return the job after its request was changed. Raises Refused."""
+        after = replace(job, request=request)
+        if request.dependency != job.request.dependency:
+            self._refuse_all(_conditions(request), job.uid)
+            settled = self.dependency(request, caller)
+            self.refuse_cycle(job, settled)
+            reason = Reason.NONE if job.reason is Reason.DEPENDENCY_NEVER else job.reason
+            depends = for_task(settled, job.task) if job.task is not None else settled
+            kill = request.kill_invalid or self._kill_invalid
+            request = replace(request, dependency=settled, kill_invalid=kill)
+            opened_at = now if job.depends and not depends else job.opened_at
+            after = replace(job, request=request, depends=depends, reason=reason, opened_at=opened_at)
+        if (request.begin, request.deadline) != (job.request.begin, job.request.deadline):
+            check_times(request, now)
+        return after
+
+    def dependency(self, request: Request, caller: Caller) -> str:
+        """Return the dependency with `last` replaced by its job. Raises Refused for an unknown job."""
+        if not request.dependency:
+            return ""
+        dependency = parse_dependency(request.dependency)
+        terms = tuple(self._settled(term, caller, request) for term in dependency.terms)
+        return str(replace(dependency, terms=terms))
+
+    def _settled(self, term: Term, caller: Caller, request: Request) -> Term:
+        if term.kind == "singleton":
+            return term
+        if term.job == LAST:
+            last = self._engine.store.tasks.last_of(caller.uid)
+            if last is None:
+                raise Refused(
+                    "Job dependency problem: you have submitted no job before", "Name one by its id."
+                )
+            term = replace(term, job=last)
+        target = self._target(term.job)
+        if target is None or not caller.may_see(target):
+            raise Refused(
+                f"Job dependency problem: job {term.job} does not exist", "fgq and fgacct list jobs."
+            )
+        if not caller.owns(target) and not caller.is_operator:
+            raise NotPermitted(
+                f"Job dependency problem: job {term.job} belongs to another user",
+                "Depend on jobs of your own.",
+            )
+        _check_tasks(term, target, request)
+        # a job without tasks has none that correspond: as in Slurm, each task waits for the job itself
+        return replace(term, kind="afterok") if term.kind == "aftercorr" and not target.array else term
+
+    def _target(self, job_id: int) -> Job | None:
+        if job_id not in self._targets:
+            job = self._engine.jobtable.jobs.get(job_id)
+            past = self._engine.store.past(job_id) if job is None else None
+            self._targets[job_id] = past.job if past is not None else job
+        return self._targets[job_id]
+
+    def refuse_cycle(self, job: Job, dependency: str) -> None:
+        """Refuse a dependency that leads back to the job itself. Raises Refused."""
+        goal = job.array or job.id
+        path = self._path(dependency, goal)
+        if path:
+            around = " → ".join(map(str, [goal, *path]))
+            raise Refused(f"Job dependency problem: cycle: {around}", "Jobs cannot wait for each other.")
+
+    def _path(self, dependency: str, goal: int) -> list[int]:
+        """Return the chain of dependencies from a job to job `goal`; empty if there is none."""
+        seen: set[int] = set()
+        stack: list[tuple[str, list[int]]] = [(dependency, [])]
+        while stack:
+            text, way = stack.pop()
+            for term in parse_dependency(text).terms if text else ():
+                job = self._engine.jobtable.jobs.get(term.job)
+                target = (job.array or job.id) if job else term.job
+                if target == goal:
+                    return [*way, goal]
+                if job is not None and target not in seen:
+                    seen.add(target)
+                    stack.append((job.depends, [*way, target]))
+        return []
+
+
+def _conditions(request: Request) -> int:
+    return len(parse_dependency(request.dependency).terms) if request.dependency else 0
+
+
+def _check_tasks(term: Term, target: Job, request: Request) -> None:
+    """Refuse a dependency on tasks that are not in the array."""
+    there = bits_of(target.request.array) if target.array else 0
+    if term.task is not None and not there >> term.task & 1:
+        raise Refused(
+            f"Job dependency problem: job {term.job} has no task {term.task}", "fgq -j lists its tasks."
+        )
+    if term.kind == "aftercorr" and term.task is None and request.array and target.array == target.id:
+        missing = bits_of(request.array) & ~there
+        if missing:
+            raise Refused(
+                f"Job dependency problem: array {term.job} has no task {lowest(missing)}",
+                "With aftercorr each task depends on the task with its index.",
+            )
+
+
+def check_times(request: Request, now: float) -> None:
+    """Refuse a job that could not end before its deadline even if it started at `now`. Raises Refused."""
+    if request.deadline and max(now, request.begin) + request.time_limit >= request.deadline:
+        raise Refused(
+            "the job cannot end before its deadline", "Give a later --deadline, or a shorter --time."
+        )
+
+
+def check_mail(request: Request, settings: MailSettings) -> None:
+    """Refuse a type of mail that is unknown, and an address to which the site may send no mail.
+
+    A host that sends no mails takes every address, so that scripts from elsewhere run there.
+    Raises: BadUsage, Refused.
+    """
+    if request.mail_type and parse_mail_types(request.mail_type) != request.mail_type:
+        raise BadUsage("request: mail_type is not a list of types in their order")
+    for address in request.mail_user.split(",") if request.mail_user and settings.way != "off" else ():
+        check_address(address, settings)
+
+
+# -- unmet conditions, as Slurm writes them: afterok:12(failed) ------------------------------------
+
+
+class UnmetConditions:
+    """Writes the dependencies of jobs at one time. A condition of several jobs is examined once."""
+
+    def __init__(self, engine: Engine, now: float) -> None:
+        """`now` is in epoch seconds."""
+        self._engine, self._now = engine, now
+        self._impossible: dict[Term, bool] = {}
+
+    def text(self, job: Job) -> str:
+        """Return the unmet conditions of a job, each with its state; "" if there are none."""
+        if not job.depends:
+            return ""
+        dependency = parse_dependency(job.depends)
+        may_have_failed = job.reason is Reason.DEPENDENCY_NEVER
+        parts = [self._part(term, may_have_failed=may_have_failed) for term in dependency.terms]
+        return ("?" if dependency.one_will_do else ",").join(parts)
+
+    def warning(self, request: Request, *, kill_invalid: bool, option: str = "--dependency") -> str:
+        """Return a warning about a dependency that can never be met; "" if there is none.
+
+        `kill_invalid`: the site cancels such jobs, unless the request says otherwise. `option`: as typed.
+        """
+        dependency = parse_dependency(request.dependency)
+        impossible = [term for term in dependency.terms if self._is_impossible(term)]
+        if not impossible or (dependency.one_will_do and len(impossible) < len(dependency.terms)):
+            return ""
+        is_cancelled = request.kill_invalid == "yes" or (kill_invalid and not request.kill_invalid)
+        warning = "is cancelled" if is_cancelled else "waits until you change it or cancel it"
+        terms = ("?" if dependency.one_will_do else ",").join(map(str, impossible))
+        return f"{option}={terms} can never be met, because that job has ended otherwise; this job {warning}"
+
+    def _part(self, term: Term, *, may_have_failed: bool) -> str:
+        has_failed = may_have_failed and self._is_impossible(term)
+        return f"{self._name(term)}({'failed' if has_failed else 'unfulfilled'})"
+
+    def _name(self, term: Term) -> str:
+        """Return a condition; one on all tasks of an array is on 12_*."""
+        is_array = term.task is None and self._engine.jobtable.arrays.get(term.job) is not None
+        return str(term).replace(str(term.job), f"{term.job}_*", 1) if is_array else str(term)
+
+    def _is_impossible(self, term: Term) -> bool:
+        if term not in self._impossible:
+            self._impossible[term] = self._examined(term)
+        return self._impossible[term]
+
+    def _examined(self, term: Term) -> bool:
+        if term.kind == "singleton":
+            return False
+        try:
+            fact = self._engine.eligibility.fact(term)
+        except Unreadable:  # it has moved to accounts that cannot be read
+            return False
+        return fact is None or judge(term, fact, self._now) is ConditionState.NEVER
