@@ -46,14 +46,13 @@ class People:
         self.now, self.there = 100.0, {7: ANN}
         self.service, self.woken = Service(), []
         self.accounts = HostUsers(self.service, lambda: self.now)
-        self.accounts.answered = self.woken.append
 
     def answer(self):
         """The service answers all that was asked until now, and what is asked then."""
         while self.service.asked:
             uid = self.service.asked.pop(0)
             self.service.said.append(packet(uid, self.there.get(uid)))
-            self.accounts.receive()
+            self.woken += self.accounts.receive()
 
     def launch(self, uid):
         """Where the account comes that a start gets."""
@@ -64,7 +63,7 @@ class People:
     def wait(self, seconds):
         for _ in range(seconds):
             self.now += 1.0
-            self.accounts.expire()
+            self.woken += self.accounts.expire()
 
 
 def packet(uid, account):

@@ -41,7 +41,7 @@ class PretendMps:
     """Daemons as a table, which outlives every controller. Their events go to the inbox of `host`."""
 
     def __init__(self, host: PretendHost) -> None:
-        self.host = host
+        self.host, self.settings = host, SETTINGS
         self.living: dict[tuple[int, int], bool] = {}  # (id, number) -> it has a server
         self.begun: list[tuple[int, int]] = []
         self.terminated: list[int] = []  # jobs whose clients were ended
@@ -98,7 +98,7 @@ class MpsWorld(World):
 
     def furnish(self) -> None:
         self.now = max(self.now, NOW)
-        self.engine.mps.host, self.engine.mps.settings = self.daemons, SETTINGS
+        self.engine.mps.host = self.daemons
 
     def settle(self) -> None:
         super().settle()
@@ -183,7 +183,7 @@ def test_the_part_of_the_threads_is_the_share_of_one_gpu_with_mps(job, compute, 
 
 def test_without_the_control_program_jobs_run_and_say_why_they_do_not_use_mps():
     world = MpsWorld([a_gpu(0)])
-    world.engine.mps.settings = mps.MpsSettings(gpus=frozenset({0}), program="", service=MPS)
+    world.daemons.settings = mps.MpsSettings(gpus=frozenset({0}), program="", service=MPS)
     world.submit([a_demand(5000)])
     world.settle()
     why = "nvidia-cuda-mps-control is not installed"
@@ -265,7 +265,7 @@ def test_a_job_that_runs_again_without_mps_does_not_keep_its_last_daemon():
     world = MpsWorld([a_gpu(0)])
     world.submit([a_demand(5000)], requeue=True)
     world.settle()
-    world.engine.mps.settings = mps.OFF
+    world.daemons.settings = mps.OFF
     job = world.engine.jobtable.jobs[1]
     with world.engine.store.write():
         world.engine.change(job, world.now, wish="requeue")

@@ -11,7 +11,7 @@ from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import GpuProcess
 from fgsched.gpus import READING, Person, attach
-from fgsched.gpus.simulated import FOREIGN_PID, JobLoad, JobLoads, SimulatedGpus, parse, parse_load, uuid
+from fgsched.gpus.simulated import FOREIGN_PID, JobLoad, SimulatedGpus, parse, parse_load, uuid
 
 GIB = 1 << 30
 
@@ -101,7 +101,7 @@ def test_simulated_cards_show_the_load_of_their_script(tmp_path):
 def test_simulated_cards_show_the_load_that_jobs_say():
     load = parse_load("sm=80 mem=12G", gpus=(1,), pid=7)
     assert load == JobLoad(gpus=(1,), pid=7, memory=12 * GIB, busy=8000)
-    gpus = SimulatedGpus(gpus=parse("sim:2x16G"), loads=JobLoads(lambda: [load]))
+    gpus = SimulatedGpus(gpus=parse("sim:2x16G"), loads=(load,))
     readings = gpus.answer(READING).readings
     assert readings[uuid(0)].processes == ()
     assert (readings[uuid(1)].processes, readings[uuid(1)].used) == (

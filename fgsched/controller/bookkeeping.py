@@ -382,6 +382,11 @@ class Books:
         self.keeper = Bookkeeper(accountant, self._mover, time.monotonic) if accountant is not None else None
         self._store = store
 
+    @property
+    def send(self) -> Callable[..., None] | None:
+        """Send records to the accountant; None: the controller keeps no accounts."""
+        return self.keeper.send if self.keeper is not None else None
+
     def begin(self, watch: Callable[[Any, Callable[[], None]], None], watch_once: Watch, wall: float) -> None:
         """Take part in the event loop. `wall` in epoch seconds."""
         try:

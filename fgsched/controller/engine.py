@@ -24,8 +24,8 @@ from fgsched.controller.containment import (
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.gpustate import BY_PROGRAM, GpuStates
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.mailing import MailDesk
-from fgsched.controller.mpsdaemons import MpsServers
+from fgsched.controller.mailing import MailDesk, no_usage
+from fgsched.controller.mpsdaemons import MpsServers, NoMps
 from fgsched.controller.sitepolicy import SitePolicy
 from fgsched.controller.starting import Eligibility, Starter, begin, culprits
 from fgsched.controller.turn import (
@@ -59,7 +59,7 @@ from fgsched.controller.turn import (
 from fgsched.controller.usage import UsageCharges, charged_seconds
 from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError
-from fgsched.domain.job import Ended, GpuState, HostLimits, Job, OomReport, Refusal
+from fgsched.domain.job import Ended, GpuState, HostLimits, Job, JobUsage, OomReport, Refusal
 from fgsched.domain.policy import Policy
 from fgsched.domain.states import JobState, Reason
 from fgsched.lifecycle.enforcement import MountPlan
@@ -112,8 +112,10 @@ class Engine:
         binding: CpuBinding = NO_BINDING,  # to which CPUs jobs are bound; as policy
         epilogs: Epilogs | None = None,
         log: DecisionLog | None = None,
+        mps_host: MpsHost | None = None,  # the processes of MPS daemons
+        usage: Callable[[Job], JobUsage | None] = no_usage,  # sums of samples, for mails
     ) -> None:
-        """Begin without jobs; `recover` reads them. Without `epilogs` and `log` there are none."""
+        """Begin without jobs; `recover` reads them. What is None is left out."""
         self.store, self.launcher, self.gpu_states = store, launcher, gpu_states
         self.site = SitePolicy(store, gpu_states, limits)
         self.charges = UsageCharges(store.kept)
@@ -128,8 +130,8 @@ class Engine:
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
         self.faults = faults or Faults()
         self.log = log or DecisionLog()
-        self.mail = MailDesk(self)
-        self.mps = MpsServers()
+        self.mail = MailDesk(self, usage)
+        self.mps = MpsServers(mps_host or NoMps())
         self.epilogs: Epilogs = epilogs or NoEpilogs()
         self.containment = Containment(self.faults)
         self._executor, self._after = Executor(self), list[Effect]()

@@ -4,7 +4,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -276,7 +276,8 @@ def _use(seen: GpuProcess, slot: Slot | None) -> ProcessUse:
     return replace(use, mark=slot.mark, has_context=slot.has_context)
 
 
-Record = Callable[[Seen, gpus.GpuAnswer], None]
+LookReader = Callable[[Seen, gpus.GpuAnswer], None]
+AnswerReader = Callable[[gpus.GpuAnswer], None]
 
 # -- queries ----------------------------------------------------------------------------------------
 
@@ -284,31 +285,33 @@ Record = Callable[[Seen, gpus.GpuAnswer], None]
 class GpuMonitor:
     """Query the GPUs at intervals while there are jobs, and more often while one is being cleaned."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that it needs
         self,
         engine: Engine,
         shepherds: Launcher,
-        sampler: gpus.AnySampler,
+        read: Callable[[], list[gpus.GpuAnswer]],
         watchdog: Watchdog,
         gate: EnforcementGate,
         *,
         interval: float,  # seconds
+        looks: Sequence[LookReader],  # each takes every look
+        record: LookReader | None,  # the samples of the accounts; None: nothing is recorded
+        answers: Mapping[str, AnswerReader],  # by question: take the answers that are no looks
     ) -> None:
-        self._engine, self._shepherds, self._sampler = engine, shepherds, sampler
+        """`read` returns the answers that have arrived; those without a reader are for the gate."""
+        self._engine, self._shepherds, self._read = engine, shepherds, read
         self.watchdog, self._gate = watchdog, gate
+        self._looks, self._record, self._answers = looks, record, answers
         self._gpu_states = engine.gpu_states
         self.interval = interval
         self.unresolved = UnresolvedPids()
         self._looked_at = -interval  # by the monotonic clock
         self._asked_at: float | None = None  # by the same: when the unanswered query was made
-        self.listed: Callable[[gpus.GpuAnswer], None] = lambda answer: None  # takes answers about INVENTORY
-        self.record: Record | None = None  # takes each look; None: nothing is recorded
-        self.shown: Record = lambda seen, answer: None  # takes each look
 
     @property
     def due(self) -> float | None:
         """Seconds until the next query; None: none is needed."""
-        is_needed = self._engine.jobtable.jobs or self.record is not None
+        is_needed = self._engine.jobtable.jobs or self._record is not None
         if not self._gpu_states.needs_cleaning or not is_needed:
             return None
         pause = min(_AGAIN, self.interval) if self.watchdog.is_suspicious else self.interval
@@ -327,14 +330,12 @@ class GpuMonitor:
 
     def see(self) -> None:
         """Process the received answers."""
-        for answer in self._sampler.read():
+        for answer in self._read():
             if answer.want == gpus.READING:
                 self._asked_at = None
                 self._understand(answer)
-            elif answer.want == gpus.INVENTORY:
-                self.listed(answer)
             else:
-                self._gate.hear(answer)
+                self._answers.get(answer.want, self._gate.hear)(answer)
 
     def _understand(self, answer: gpus.GpuAnswer) -> None:
         jobtable = self._engine.jobtable
@@ -345,10 +346,11 @@ class GpuMonitor:
             self._gpu_states.expire()
         self.watchdog.look(seen, jobtable.holding)
         self.unresolved.saw(seen.unresolved, now=time.monotonic(), interval=self.interval)
-        self.shown(seen, answer)
-        if self.record is not None:
+        for take in self._looks:
+            take(seen, answer)
+        if self._record is not None:
             with self._engine.faults.contained("the samples of the accounts"):
-                self.record(seen, answer)
+                self._record(seen, answer)
 
     def job_of(self, pid: int) -> int | None:
         """Return the running job of a process; None: it belongs to none, or there is no such process."""

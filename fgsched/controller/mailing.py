@@ -104,11 +104,17 @@ def _clock(at: float) -> str:
     return time.strftime("%H:%M", time.localtime(at))
 
 
+def no_usage(job: Job) -> JobUsage | None:
+    """Return None: there are no samples."""
+    return None
+
+
 class MailDesk:
     """The mails of an engine. Times are in epoch seconds."""
 
-    def __init__(self, engine: EngineContext) -> None:
-        self._engine = engine
+    def __init__(self, engine: EngineContext, usage: Callable[[Job], JobUsage | None]) -> None:
+        """`usage` returns the sums of samples of a job."""
+        self._engine, self._usage = engine, usage
         self._put: Callable[[str, bytes], bool] | None = None
         self._host = ""
         self._kept: set[str] = set()  # durable in the queue of mails
@@ -119,7 +125,6 @@ class MailDesk:
         self._noted: set[tuple[int, str]] = set()
         self._limit = HourlyLimit()
         self._timed: dict[int, tuple[float, str]] = {}  # job -> next mail about its time limit
-        self.usage: Callable[[Job], JobUsage | None] = lambda job: None  # sums of samples
 
     def connect(self, put: Callable[[str, bytes], bool] | None, host: str, *, most_per_hour: int = 0) -> None:
         """Set the function that puts a mail into the queue of mails; None: mails are off.
@@ -223,7 +228,7 @@ class MailDesk:
             memory=holds[0].memory if holds else job.request.demand.memory,
             output=output_path(job, job.request.output, self._host),
             errors=output_path(job, job.request.error, self._host) if job.request.error else "",
-            usage=self.usage(job) if after.state.is_final else None,
+            usage=self._usage(job) if after.state.is_final else None,
             **_of_job(job),
             **_of_end(job),
         )

@@ -58,6 +58,8 @@ _PASSES = 4  # over the plan in one turn: each one can make further steps due
 class NoMps:
     """A host without MPS."""
 
+    settings = mps.OFF
+
     def directory(self, server: int, number: int) -> str:
         """Return no directory."""
         return ""
@@ -90,9 +92,9 @@ class NoMps:
 class MpsServers:
     """The daemons, as of the current turn. `begin` and `undo` keep them equal to the queue."""
 
-    def __init__(self) -> None:
-        self.settings: MpsSettings = mps.OFF
-        self.host: MpsHost = NoMps()
+    def __init__(self, host: MpsHost) -> None:
+        """`host`: the processes of the daemons, and their settings."""
+        self.host = host
         self._servers: dict[Name, MpsDaemon] = {}
         self._before: dict[Name, MpsDaemon] = {}  # before the turn
         self._is_checked = True  # no job has a daemon that is not known
@@ -121,16 +123,16 @@ class MpsServers:
 
     def wish(self, job: Job, given: Sequence[GpuAllocation], policy: Policy, now: float) -> MpsUse | None:
         """Return how a job that starts uses MPS; None: its GPUs have none."""
-        if not self.settings.gpus or len(given) != 1:
+        if not self.host.settings.gpus or len(given) != 1:
             return None
-        percent = mps.percent_of(job, compute_policy_of(job, policy), self.settings)
+        percent = mps.percent_of(job, compute_policy_of(job, policy), self.host.settings)
         if not percent:
             return None
         gpu = given[0]
         server = mps.usable(self._servers, (job.uid, gpu.gpu)) or self._new(job, gpu, now)
         why = server.why
         if server.phase is Phase.DUE and server.name not in self._servers:
-            why = mps.refusal(self.settings, self.host.directory(server.id, server.number))
+            why = mps.refusal(self.host.settings, self.host.directory(server.id, server.number))
         if why and server.phase is not Phase.STARTING:
             return MpsUse(server=0, percent=percent, state="refused", why=why)
         self._servers[server.name] = server
@@ -292,29 +294,24 @@ Report = Callable[[Event], None]
 class MpsDesk:
     """The engine's interface to the daemons."""
 
-    def __init__(self, lock: Path, watch: Watch, report: Report) -> None:
-        """`lock`: path of the lock of the helper process; `report` takes events of the turn."""
-        self._runner, self._report = HookRunner(lock, watch), report
-        self._launcher: Launcher | None = None
-        self._servers = MpsServers()
+    def __init__(self, lock: Path, watch: Watch, report: Report, launcher: Launcher) -> None:
+        """Start no daemon yet.
+
+        Args:
+            lock: path of the lock of the helper process.
+            report: takes events of the turn.
+            launcher: of jobs and daemons.
+        """
+        self._runner, self._report, self._launcher = HookRunner(lock, watch), report, launcher
+        self.settings: MpsSettings = mps.OFF
         self._clients: dict[tuple[int, int], float] = {}  # (job, attempt) -> until when its clients are ended
 
     # -- the edges ------------------------------------------------------------------------------
 
-    def attach(self, servers: MpsServers, launcher: Launcher) -> None:
-        """Be the host of `servers`, with the processes of `launcher`."""
-        self._servers, self._launcher, servers.host = servers, launcher, self
-
     def obey(self, config: Config, inventory: Inventory) -> None:
         """Use these settings for jobs that start from now on."""
         whole = [gpu.index for gpu in inventory.gpus if gpu.mig is None]
-        self._servers.settings = config.mps_on(whole, inventory.vendor.facts.service)
-
-    @property
-    def launcher(self) -> Launcher:
-        """The launcher of jobs and daemons."""
-        assert self._launcher is not None, "attach() comes first"
-        return self._launcher
+        self.settings = config.mps_on(whole, inventory.vendor.facts.service)
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when `receive` has answers."""
@@ -341,10 +338,10 @@ class MpsDesk:
         runner = self._runner.due(now)
         return min([*dues, *([] if runner is None else [runner])], default=None)
 
-    def close(self, jobs: Sequence[Job]) -> None:
-        """End the daemons that no job uses, and the helper process. Other daemons are adopted later."""
+    def close(self, daemons: Iterable[MpsDaemon], jobs: Sequence[Job]) -> None:
+        """End those of the daemons that no job uses, and the helper process. The others are adopted later."""
         used = {mps.name_of(job) for job in jobs}
-        for server in self._servers.servers:
+        for server in daemons:
             if server.lives and server.name not in used:
                 self._cancel(server.id, server.number)
         self._runner.close()
@@ -353,21 +350,21 @@ class MpsDesk:
 
     def directory(self, server: int, number: int) -> str:
         """Return the directory of a daemon: its pipes and its log."""
-        return job_dir(str(self.launcher.run.path), server, number)
+        return job_dir(str(self._launcher.run.path), server, number)
 
     def start(self, step: mps.StartDaemon) -> None:
         """Launch a daemon. JobStarted or Failed follows."""
         server, place = step.server, self.directory(step.server.id, step.server.number)
-        script = f"#!/bin/sh\nexec {shlex.quote(self._servers.settings.program)} -f\n"
-        environment = mps.daemon_variables(place, server.uuid, self._servers.settings.service) | {
+        script = f"#!/bin/sh\nexec {shlex.quote(self.settings.program)} -f\n"
+        environment = mps.daemon_variables(place, server.uuid, self.settings.service) | {
             "HOME": "/",
             "FG_JOB_DIR": place,
         }
-        self.launcher.start_daemon(_pseudo(server, place), script.encode(), environment)
+        self._launcher.start_daemon(_pseudo(server, place), script.encode(), environment)
 
     def follow(self, server: MpsDaemon, shepherd: Shepherd) -> None:
         """Watch the shepherd of a daemon. JobEnded follows, immediately if it has ended."""
-        self.launcher.follow(_pseudo(server), shepherd)
+        self._launcher.follow(_pseudo(server), shepherd)
 
     def ask(self, step: mps.AskDaemon) -> None:
         """Make a daemon start its server, and ask for it. ServerAnswered follows."""
@@ -387,17 +384,17 @@ class MpsDesk:
         self._command(server, number, f"quit -t {_QUIT}\n", lambda ran: self._cancel(server, number))
 
     def _cancel(self, server: int, number: int) -> None:
-        self.launcher.cancel(_named(server, number))
+        self._launcher.cancel(_named(server, number))
 
     def why_ended(self, server: int, number: int) -> str:
         """Return why a daemon has ended, and remove what it left; "": it runs."""
         job = _named(server, number)
-        seen = self.launcher.seize(job)
+        seen = self._launcher.seize(job)
         if isinstance(seen, Alive):
             return ""
-        self.launcher.kill_remaining(job)
-        self.launcher.forget(job)
-        self.launcher.run.clear(server, number)
+        self._launcher.kill_remaining(job)
+        self._launcher.forget(job)
+        self._launcher.run.clear(server, number)
         if not isinstance(seen, Result):
             return "it was killed"
         return seen.detail or (
@@ -408,7 +405,7 @@ class MpsDesk:
         """Return the daemons that run, `names` (id, number) among them. Remove the files of ended ones."""
         running_daemons = []
         for server, number in sorted({*self._left(), *names}):
-            seen = self.launcher.seize(_named(server, number))
+            seen = self._launcher.seize(_named(server, number))
             if isinstance(seen, Alive):
                 running_daemons.append(RunningDaemon(server, number, seen.shepherd))
             elif not isinstance(seen, Unclaimed):
@@ -419,7 +416,7 @@ class MpsDesk:
         """Yield (id, number) of the daemons that have a claim, a result or a directory."""
         for kind in ("claim", "result", "job"):
             with suppress(OSError):
-                for name in os.listdir(self.launcher.run.path / kind):
+                for name in os.listdir(self._launcher.run.path / kind):
                     server, _, number = name.partition(".")
                     if server.isdecimal() and number.isdecimal() and mps.is_server(int(server)):
                         yield int(server), int(number)
@@ -432,7 +429,7 @@ class MpsDesk:
         until = self._clients.get(key)
         if until is not None:
             return until > 0
-        pids = set(self.launcher.pids(job))
+        pids = set(self._launcher.pids(job))
         name = mps.name_of(job)
         if name is None or not pids:
             return False
@@ -490,9 +487,9 @@ class MpsDesk:
             done(Ran(number=0, problem="its directory is gone"))
             return
         run = HookRun(
-            path=self._servers.settings.program,
+            path=self.settings.program,
             seconds=seconds,
-            environment=mps.daemon_variables(place, "", self._servers.settings.service),
+            environment=mps.daemon_variables(place, "", self.settings.service),
             input=words,
             keep=_KEEP,
             uid=uid,

@@ -43,25 +43,37 @@ _LACKING = {
 }
 
 
+class SampledUsage:
+    """The sums of samples of open jobs, and of the last jobs that have ended."""
+
+    def __init__(self, interval: float) -> None:
+        """`interval`: seconds between two looks."""
+        self.samples = Samples(interval)
+        self.ended: dict[int, JobUsage] = {}  # of the last jobs, until the accounts have them
+
+    def of(self, job: Job) -> JobUsage | None:
+        """Return the sums of samples of an open job, or of one of the last 2,000 ended jobs; None: none."""
+        return self.samples.usage(job.id) or self.ended.get(job.id)
+
+
 class Sampling:
     """The samples of a controller."""
 
     def __init__(
-        self, engine: Engine, host_users: HostUsers, send: Callable[..., None] | None, interval: float
+        self, engine: Engine, host_users: HostUsers, send: Callable[..., None] | None, sampled: SampledUsage
     ) -> None:
         """Begin without a look.
 
         Args:
             host_users: looks up names of users.
             send: sends records to the accountant; None: the controller keeps no accounts.
-            interval: seconds between two looks.
+            sampled: has the sums from then on.
         """
         self._engine, self._people = engine, UserNames(host_users)
         self._send = send or _discard
-        self._samples = Samples(interval)
+        self._sampled = sampled
         self._since = time.time()
         self._look_before: Look | None = None
-        self._ended: dict[int, JobUsage] = {}  # of the last jobs, until the accounts have them
         self._gpus: tuple[Gpu, ...] = ()  # that were recorded
         self._gpus_at = self._waiting_at = float("-inf")  # monotonic seconds
         self._waiting: tuple[Waiting, ...] = ()
@@ -70,25 +82,21 @@ class Sampling:
         """Continue the samples of an earlier controller."""
         if self._send is _discard:
             return
-        interval, holding = self._samples.interval, self._engine.jobtable.holding
+        interval, holding = self._sampled.samples.interval, self._engine.jobtable.holding
         try:
-            self._samples = Samples(interval, past.sampled_until())
+            self._sampled.samples = Samples(interval, past.sampled_until())
             for job, usage in past.samples_of(holding).items():
-                self._samples.restore(job, usage)
+                self._sampled.samples.restore(job, usage)
         except Unreadable as error:
             log.warning("%s %s", error.cause, error.remedy)
 
     def obey(self, interval: float) -> None:
         """Use another interval between two looks, in seconds."""
-        self._samples.interval = interval
+        self._sampled.samples.interval = interval
 
     def user_name(self, uid: int) -> str:
         """Return the name of a user; "uid 1000" until it is known."""
         return self._people.name(uid)
-
-    def usage(self, job: Job) -> JobUsage | None:
-        """Return the sums of samples of an open job, or of one of the last 2,000 ended jobs; None: none."""
-        return self._samples.usage(job.id) or self._ended.get(job.id)
 
     def now(self, job: Job) -> list[OnGpu]:
         """Return the use of each GPU by a running job in the last look."""
@@ -112,23 +120,23 @@ class Sampling:
         self._record_gpus(wall, clock)
         look = self._look(seen, answer, wall, clock)
         self._look_before = None if look.error else look
-        self._send(*self._samples.look(look))
+        self._send(*self._sampled.samples.look(look))
 
     def ended(self, jobs: Iterable[Job]) -> None:
         """Send the sums of jobs that have ended."""
         records: list[Sample] = []
         for job in jobs:
             ended = job.ended or _NOT_ENDED
-            for record in self._samples.end(job.id, read=ended.disk_read, written=ended.disk_written):
-                self._ended[job.id] = record.usage
+            for record in self._sampled.samples.end(job.id, read=ended.disk_read, written=ended.disk_written):
+                self._sampled.ended[job.id] = record.usage
                 records.append(record)
-        for job_id in list(self._ended)[: max(0, len(self._ended) - _ENDED)]:
-            del self._ended[job_id]
+        for job_id in list(self._sampled.ended)[: max(0, len(self._sampled.ended) - _ENDED)]:
+            del self._sampled.ended[job_id]
         self._send(*records)
 
     def finish(self) -> None:
         """Send the records of the incomplete minute. For the end of the controller."""
-        self._send(*self._gpus_of(time.time()), *self._samples.finish())
+        self._send(*self._gpus_of(time.time()), *self._sampled.samples.finish())
 
     # -- a look ---------------------------------------------------------------------------------
 

@@ -43,14 +43,14 @@ from fgsched.controller.handlers.fields import Live
 from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
-from fgsched.controller.handlers.processes import ProcessHandlers
+from fgsched.controller.handlers.processes import ProcessHandlers, SeenProcesses
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.submission import rules_of
 from fgsched.controller.hooking import HookDesk
 from fgsched.controller.mailing import MailRoom
 from fgsched.controller.mpsdaemons import MpsDesk
-from fgsched.controller.sampling import Sampling, job_loads
+from fgsched.controller.sampling import SampledUsage, Sampling, job_loads
 from fgsched.controller.turn import ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, JobRetention, Presence, Pruner
 from fgsched.domain.errors import StorageError
@@ -254,12 +254,14 @@ class Controller:
         self._gpus = _gpu_states(config, helpers)
         self._contexts = ContextCosts(config.context_memory)
         self._gate = enforcement_gate(helpers, run)
-        self._hooks, self._mps = self._site_programs(config), self._mps_daemons()
+        self._hooks = self._site_programs(config)
         launching = build(places, config, store, helpers, run, self._launch_reports())
         self._launcher = launching.launcher
+        self._mps = self._mps_daemons(config)
         watch, remove = self._loop.watch_once, self._cleaner.add
         self._earlier = EarlierJobs(places.run, run.path, self._gpus, watch=watch, remove=remove)
         limits, tier, faults = config.limits, launching.tier, self._loop.faults
+        sampled = SampledUsage(config.interval)
         self._engine = Engine(
             store,
             self._launcher,
@@ -271,15 +273,19 @@ class Controller:
             binding=cpu_binding(config.cpu_binding),
             epilogs=self._hooks,
             log=decision_log(),
+            mps_host=self._mps,
+            usage=sampled.of,
         )
         self._engine.site.configure(config)
-        self._begin_mps(config)
-        self._monitor_gpus(self._gate, config)
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
         self._books = Books(helpers.accountant, places, config, store, lambda: self._engine.jobtable)
         self._mailroom = MailRoom(self._engine.mail, helpers.mailer)
-        self._sampling = self._take_samples(config)
-        self._dispatcher = self._dispatching(self._described(launching, config), self._live())
+        self._sampling = Sampling(self._engine, helpers.host_users, self._books.send, sampled)
+        self._processes = SeenProcesses()
+        self._gputime = self._sharing()
+        self._inventory_retry = self._retried()
+        self._monitor = self._monitoring(config)
+        self._dispatcher = self._dispatching(self._described(launching, config), self._live(sampled))
         self._parts = self._timed()
 
     def answer_for(self, owned: Ownership) -> None:
@@ -307,11 +313,11 @@ class Controller:
             queue_note=lambda: self._store.trouble,
         )
 
-    def _live(self) -> Live:
+    def _live(self, sampled: SampledUsage) -> Live:
         """Return the sources of values of a running job that its record lacks."""
         return Live(
             self._gputime.mechanism,
-            usage=self._sampling.usage,
+            usage=sampled.of,
             now=self._sampling.now,
             srun_steps=self._launcher.steps,
             oom_kills=self._launcher.oom_kills,
@@ -338,7 +344,12 @@ class Controller:
                 PriorityHandlers(engine),
                 ExplainHandlers(engine, jobs.tried),
                 AdoptHandlers(engine, jobs, self._monitor.job_of, person, sys.executable),
-                ProcessHandlers(self._monitor, self._sampling.user_name, lambda: engine.jobtable.jobs),
+                ProcessHandlers(
+                    self._processes,
+                    self._monitor.job_of,
+                    self._sampling.user_name,
+                    lambda: engine.jobtable.jobs,
+                ),
                 BooksHandlers(self._books, loop),
                 self._reports,
                 self._readers,
@@ -364,31 +375,47 @@ class Controller:
         desk.obey(config.hooks)
         return desk
 
-    def _mps_daemons(self) -> MpsDesk:
+    def _mps_daemons(self, config: Config) -> MpsDesk:
         """Return the part that starts and ends the MPS daemons of users."""
-        return MpsDesk(self._places.run / "mps.lock", self._loop.watch_once, self._loop.happened)
-
-    def _begin_mps(self, config: Config) -> None:
-        """Give the engine the MPS daemons."""
-        self._mps.attach(self._engine.mps, self._launcher)
-        self._mps.obey(config, self._helpers.inventory)
+        lock = self._places.run / "mps.lock"
+        desk = MpsDesk(lock, self._loop.watch_once, self._loop.happened, self._launcher)
+        desk.obey(config, self._helpers.inventory)
+        return desk
 
     def _settings(self) -> Config:
         """Return the settings in force."""
         return self._dispatcher.about.config
 
-    def _monitor_gpus(self, gate: EnforcementGate, config: Config) -> None:
-        sampler, run = self._helpers.sampler, str(self._launcher.run.path)
-        faults, reported = self._loop.faults, self._loop.happened
-        watchdog = Watchdog(run, watchdog_policy(config), reported, self._learn, faults)
-        self._monitor = GpuMonitor(
-            self._engine, self._launcher, sampler, watchdog, gate, interval=config.interval
+    def _sharing(self) -> GpuTime:
+        """Return the part that tells the arbiter which jobs share GPUs."""
+        run = self._launcher.run.path
+        return GpuTime(self._engine, Arbiter(spawner(), run / "arbiter"), run=str(run))
+
+    def _monitoring(self, config: Config) -> GpuMonitor:
+        """Return the part that queries the GPUs."""
+        run, faults = str(self._launcher.run.path), self._loop.faults
+        policy = watchdog_policy(config)
+        return GpuMonitor(
+            self._engine,
+            self._launcher,
+            self._answers_of_gpus(),
+            Watchdog(run, policy, self._loop.happened, self._learn, faults),
+            self._gate,
+            interval=config.interval,
+            looks=[self._processes.keep],
+            record=self._sampling.see if self._books.keeper is not None else None,
+            answers={
+                gpus.INVENTORY: lambda answer: self._inventory_retry.hear(answer, time.monotonic()),
+            },
         )
-        self._gputime = GpuTime(self._engine, Arbiter(spawner(), Path(run) / "arbiter"), run=run)
-        self._inventory_retry = self._retried()
-        self._monitor.listed = lambda answer: self._inventory_retry.hear(answer, time.monotonic())
-        if not isinstance(sampler, gpus.Sampler):
-            sampler.loads.read = lambda: job_loads(self._engine, run, self._launcher.shepherd)
+
+    def _answers_of_gpus(self) -> Callable[[], list[gpus.GpuAnswer]]:
+        """Return the function that reads the answers of the sampler."""
+        sampler, launcher = self._helpers.sampler, self._launcher
+        if isinstance(sampler, gpus.Sampler):
+            return sampler.read
+        loads = partial(job_loads, self._engine, str(launcher.run.path), launcher.shepherd)
+        return partial(sampler.read, loads)
 
     def _retried(self) -> InventoryRetry:
         """Return the part that asks a late driver again; the controller restarts once it answers."""
@@ -399,15 +426,6 @@ class Controller:
         ask = partial(self._helpers.sampler.ask, gpus.INVENTORY)
         needed = is_needed(self._helpers.inventory)
         return InventoryRetry(needed=needed, ask=ask, answered=restart, now=time.monotonic())
-
-    def _take_samples(self, config: Config) -> Sampling:
-        """Return the object that records the use of the GPUs, if there are accounts."""
-        keeper = self._books.keeper
-        send = keeper.send if keeper is not None else None
-        sampling = Sampling(self._engine, self._helpers.host_users, send, config.interval)
-        self._monitor.record = sampling.see if keeper is not None else None
-        self._engine.mail.usage = sampling.usage
-        return sampling
 
     def _timed(self) -> list[_Part]:
         """Return the parts that run after each round. An exception in one part does not affect the others."""
@@ -422,7 +440,11 @@ class Controller:
             _Part("the inventory", lambda: retry.look(clock()), lambda: retry.due(clock())),
             _Part("the GPU time", self._gputime.look, lambda: self._gputime.due),
             *(
-                _Part("the users of the host", lookup.expire, partial(getattr, lookup, "due"))
+                _Part(
+                    "the users of the host",
+                    partial(self._wake, lookup.expire),
+                    partial(getattr, lookup, "due"),
+                )
                 for lookup in lookups
             ),
             _Part("the run directory", lambda: presence.look(clock()), lambda: presence.due(clock())),
@@ -488,7 +510,7 @@ class Controller:
         self._books.close()
         self._reports.close()
         self._hooks.close()
-        self._mps.close([*self._engine.jobtable.holding.values()])
+        self._mps.close(self._engine.mps.servers, [*self._engine.jobtable.holding.values()])
         self._stopped()
         if self._engine.is_broken:
             raise StorageError(
@@ -549,15 +571,18 @@ class Controller:
         self._loop.watch(self._hooks, self._hooks.receive)
         self._loop.watch(self._mps, self._mps.receive)
         self._sampling.begin(self._books.past_jobs)
-        host_users.answered = self._loop.known
-        if host_users.has_helper:
-            self._loop.watch(host_users, host_users.receive)
-        for sessions in self._helpers.sessions:
-            self._loop.watch(sessions, sessions.receive)
+        for lookup in (host_users, *self._helpers.sessions):
+            if lookup.has_helper:
+                self._loop.watch(lookup, partial(self._wake, lookup.receive))
         if presence.source is not None:
             self._loop.watch(presence.source, lambda: presence.heard(time.monotonic()))
 
         self._helpers.inherited.watch(self._loop.watch_once)
+
+    def _wake(self, look: Callable[[], list[int]]) -> None:
+        """Resume the requests of the users whose look-ups have ended."""
+        for uid in look():
+            self._loop.known(uid)
 
     def _after_round(self) -> None:
         self._file_check.step(time.monotonic())  # damage that it finds stops the controller

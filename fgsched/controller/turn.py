@@ -372,6 +372,8 @@ class RunningDaemon(NamedTuple):
 class MpsHost(Protocol):
     """The interface to the processes of daemons. Every call may be repeated after a crash."""
 
+    settings: mps.MpsSettings
+
     def directory(self, server: int, number: int) -> str:
         """Return the directory of a daemon: its pipes and its log."""
 

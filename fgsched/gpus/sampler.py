@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 
 from msgspec import Struct, field
@@ -13,7 +13,7 @@ from fgsched.domain.job import Gpu, Reading
 from fgsched.gpus import mig
 from fgsched.gpus.backend import INVENTORY, READING, GpuReport, LocalBackend, Person, load
 from fgsched.gpus.selection import Selection
-from fgsched.gpus.simulated import JobLoads, SimulatedGpus
+from fgsched.gpus.simulated import JobLoad, SimulatedGpus
 from fgsched.system.helper import Helper
 
 log = logging.getLogger(__name__)
@@ -163,7 +163,6 @@ class LocalSampler(_Selected):
     def __init__(self, selection: Selection, backend: LocalBackend) -> None:
         super().__init__(selection)
         self._backend = backend
-        self.loads = backend.loads if isinstance(backend, SimulatedGpus) else JobLoads()
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._asked: list[str] = []
 
@@ -179,12 +178,15 @@ class LocalSampler(_Selected):
         self._asked.append(want)
         os.eventfd_write(self._event, 1)
 
-    def read(self) -> list[GpuAnswer]:
-        """Return the results of all pending queries."""
+    def read(self, loads: Callable[[], Iterable[JobLoad]] = tuple) -> list[GpuAnswer]:
+        """Return the results of all pending queries. `loads` returns what jobs do on simulated GPUs."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._event)
         asked, self._asked = self._asked, []
-        return [self.interpret(self._backend.answer(want)) for want in asked]
+        backend = self._backend
+        if asked and isinstance(backend, SimulatedGpus):
+            backend = replace(backend, loads=tuple(loads()))
+        return [self.interpret(backend.answer(want)) for want in asked]
 
     def close(self) -> None:
         """Close the descriptor."""

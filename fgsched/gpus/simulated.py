@@ -174,13 +174,6 @@ def parse_load(text: str, *, gpus: tuple[int, ...], pid: int) -> JobLoad:
     return JobLoad(gpus=gpus, pid=pid, memory=parse_bytes(values.get("mem", "0")), busy=busy)
 
 
-class JobLoads:
-    """Where simulated GPUs find the loads of jobs: the controller sets `read`."""
-
-    def __init__(self, read: Callable[[], Iterable[JobLoad]] = tuple) -> None:
-        self.read = read
-
-
 class EnergyMeter:
     """The energy counters of simulated GPUs."""
 
@@ -214,7 +207,7 @@ class SimulatedGpus(Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...]
     script: Path | None = None
     deadline: float = 2.0  # seconds
-    loads: JobLoads = field(default_factory=JobLoads)
+    loads: tuple[JobLoad, ...] = ()
     meter: EnergyMeter = field(default_factory=EnergyMeter)
     clock: Callable[[], float] = time.monotonic
 
@@ -238,7 +231,7 @@ class SimulatedGpus(Struct, frozen=True, kw_only=True):
             return GpuReport(want=want, error=f"{self.script}: {error!r}")
 
     def _reading(self, want: str, script: dict[str, dict[str, Any]]) -> GpuReport:
-        loads, now = list(self.loads.read()), self.clock()
+        loads, now = self.loads, self.clock()
         shown: dict[str, Reading] = {}
         people: dict[int, Person] = {}
         for gpu in self.gpus:

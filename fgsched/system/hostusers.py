@@ -202,7 +202,7 @@ class HostUsers:
         self._waiting: dict[int, list[Then]] = {}
         self._failures = 0
         self._not_before = 0.0
-        self.answered: Callable[[int], None] = lambda uid: None  # called when a look-up ended or failed
+        self._ended: list[int] = []  # uids whose look-ups ended or failed since the last answer
 
     @property
     def has_helper(self) -> bool:
@@ -218,7 +218,8 @@ class HostUsers:
     def is_known(self, uid: int) -> bool:
         """Return whether the stored answer for a user is recent enough to serve a request.
 
-        If not, the account is being looked up, and `answered` is called at the latest after 5 seconds.
+        If not, the account is being looked up, and `receive` or `expire` returns
+        the uid at the latest after 5 seconds.
         """
         if self._helper is None:
             return True
@@ -282,8 +283,11 @@ class HostUsers:
         assert self._helper is not None
         return self._helper.fileno()
 
-    def receive(self) -> None:
-        """Store the answers that have arrived, and call the callbacks that wait for them."""
+    def receive(self) -> list[int]:
+        """Store the answers that have arrived, and call the callbacks that wait for them.
+
+        Return the uids whose look-ups have ended.
+        """
         assert self._helper is not None
         for packet in self._helper.read():
             try:
@@ -299,9 +303,13 @@ class HostUsers:
             self._asked.pop(uid, None)
             self._settle(uid)
         self._send()
+        return self._taken()
 
-    def expire(self) -> None:
-        """Abandon queries that were not answered in time; call it when `due` is 0."""
+    def expire(self) -> list[int]:
+        """Abandon queries that were not answered in time; call it when `due` is 0.
+
+        Return the uids whose look-ups have failed.
+        """
         now = self._clock()
         if any(now - since >= _DEADLINE for since in self._sent.values()):
             self._give_up(now)
@@ -312,6 +320,11 @@ class HostUsers:
             if now - self._failed.get(uid, 0.0) >= _RETRY:
                 self._asked[uid] = now
         self._send()
+        return self._taken()
+
+    def _taken(self) -> list[int]:
+        ended, self._ended = self._ended, []
+        return ended
 
     def _give_up(self, now: float) -> None:
         assert self._helper is not None
@@ -333,7 +346,7 @@ class HostUsers:
         if uid in self._answers:
             for then in self._waiting.pop(uid, []):
                 then(self._answers[uid].account)
-        self.answered(uid)
+        self._ended.append(uid)
 
     @property
     def due(self) -> float | None:

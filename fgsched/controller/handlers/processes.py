@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from fgsched import gpus, protocol
 from fgsched.controller.caller import Caller
-from fgsched.controller.gpumonitor import GpuMonitor, Seen
+from fgsched.controller.gpumonitor import Seen
 from fgsched.controller.handlers.registration import reads
 from fgsched.domain.job import Job
 from fgsched.system.process import started_with
@@ -13,56 +13,64 @@ from fgsched.system.process import started_with
 _LONGEST_STEP = 9  # digits
 
 
+class SeenProcesses:
+    """The processes of the last query of the GPUs."""
+
+    def __init__(self) -> None:
+        self.seen, self.answer = Seen({}, set(), {}), gpus.GpuAnswer(want=gpus.READING)
+        self.since: dict[tuple[int, int], float] = {}  # (GPU, pid) -> epoch seconds
+        self.at: float | None = None  # epoch seconds of the query
+
+    def keep(self, seen: Seen, answer: gpus.GpuAnswer) -> None:
+        """Keep a look at the GPUs. A GPU that did not answer keeps the times of its processes."""
+        self.seen, self.answer, self.at = seen, answer, time.time()
+        before, self.since = self.since, {}
+        for index, reading in seen.readings.items():
+            if reading.error:
+                self.since |= {key: since for key, since in before.items() if key[0] == index}
+            for process in reading.processes:
+                self.since[index, process.pid] = before.get((index, process.pid), self.at)
+
+
 class ProcessHandlers:
-    """Keep the processes of the last query of the GPUs, and answer the requests of `calls`."""
+    """Answer requests about the processes of the last query of the GPUs."""
 
     def __init__(
         self,
-        monitor: GpuMonitor,
+        processes: SeenProcesses,
+        job_of: Callable[[int], int | None],
         user_name: Callable[[int], str],
         open_jobs: Callable[[], Mapping[int, Job]],
     ) -> None:
-        """Take the looks of `monitor`.
+        """Answer from `processes`.
 
         Args:
+            job_of: returns the running job of a pid.
             user_name: returns the name of a uid.
             open_jobs: returns {id: job}.
         """
-        self._monitor, self._user_name, self._open_jobs = monitor, user_name, open_jobs
-        self._seen, self._answer = Seen({}, set(), {}), gpus.GpuAnswer(want=gpus.READING)
-        self._since: dict[tuple[int, int], float] = {}  # (GPU, pid) -> epoch seconds
-        self._seen_at: float | None = None
-        monitor.shown = self._see
-
-    def _see(self, seen: Seen, answer: gpus.GpuAnswer) -> None:
-        """Keep a look at the GPUs. A GPU that did not answer keeps the times of its processes."""
-        self._seen, self._answer, self._seen_at = seen, answer, time.time()
-        before, self._since = self._since, {}
-        for index, reading in seen.readings.items():
-            if reading.error:
-                self._since |= {key: since for key, since in before.items() if key[0] == index}
-            for process in reading.processes:
-                self._since[index, process.pid] = before.get((index, process.pid), self._seen_at)
+        self._last, self._job_of = processes, job_of
+        self._user_name, self._open_jobs = user_name, open_jobs
 
     @reads(protocol.ListGpuProcesses)
     def _list(self, caller: Caller, call: protocol.ListGpuProcesses, now: float) -> protocol.GpuProcesses:
-        return protocol.GpuProcesses(processes=self._processes(caller), seen_at=self._seen_at)
+        return protocol.GpuProcesses(processes=self._processes(caller), seen_at=self._last.at)
 
     @reads(protocol.ShowProcess)
     def _show(self, caller: Caller, call: protocol.ShowProcess, now: float) -> protocol.ProcessInfo:
         on_gpus = [process for process in self._processes(caller) if process.pid == call.pid]
-        job = next((gpu.job for gpu in on_gpus), None) or self._monitor.job_of(call.pid)
+        job = next((gpu.job for gpu in on_gpus), None) or self._job_of(call.pid)
         if job is not None and not self._is_shown(caller, job):
             job = None
         step = started_with(call.pid, "SLURM_STEP_ID") if job is not None else ""
         step = step if step.isdecimal() and len(step) <= _LONGEST_STEP else ""  # a user sets it
-        return protocol.ProcessInfo(job=job, step=step, on_gpus=on_gpus, seen_at=self._seen_at)
+        return protocol.ProcessInfo(job=job, step=step, on_gpus=on_gpus, seen_at=self._last.at)
 
     def _processes(self, caller: Caller) -> list[protocol.GpuProcessInfo]:
         """Return the processes on the GPUs that the caller may see."""
         return [
             self._process(index, process.pid, process.memory, process.busy)
-            for index, reading in self._seen.readings.items()
+            for index, reading in self._last.seen.readings.items()
             for process in reading.processes
             if self._may_see(caller, process.pid)
         ]
@@ -70,7 +78,7 @@ class ProcessHandlers:
     def _may_see(self, caller: Caller, pid: int) -> bool:
         if not caller.is_confined:
             return True
-        job, person = self._seen.owners.get(pid), self._answer.people.get(pid)
+        job, person = self._last.seen.owners.get(pid), self._last.answer.people.get(pid)
         return self._is_shown(caller, job) if job is not None else bool(person and person.uid == caller.uid)
 
     def _is_shown(self, caller: Caller, job_id: int) -> bool:
@@ -79,14 +87,14 @@ class ProcessHandlers:
         return not caller.is_confined or (job is not None and caller.may_see(job))
 
     def _process(self, gpu: int, pid: int, memory: int, busy: int | None) -> protocol.GpuProcessInfo:
-        job = self._seen.owners.get(pid)
-        person = self._answer.people.get(pid) if job is None else None
+        job = self._last.seen.owners.get(pid)
+        person = self._last.answer.people.get(pid) if job is None else None
         return protocol.GpuProcessInfo(
             pid=pid,
             gpu=gpu,
             memory=memory,
             busy=busy,
-            since=self._since[gpu, pid],
+            since=self._last.since[gpu, pid],
             job=job,
             user=self._user_name(person.uid) if person else "",
             command=person.command if person else "",
