@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from endedjobs import an_ended_job
-from fgsched.accounting.ledger import DAY, HOUR, Ledger
+from fgsched.accounting.ledger import Ledger
 from fgsched.accounting.records import (
     ForeignUse,
     Gap,
@@ -33,6 +33,7 @@ from fgsched.accounting.records import (
     Warned,
 )
 from fgsched.domain.job import JobUsage
+from fgsched.domain.times import DAY, HOUR
 
 ZONE = "Europe/Berlin"
 GIB = 1 << 30

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import history
 from browser import CHROMIUM, Browser, browser
-from fgsched.accounting.ledger import HOUR
 from fgsched.config.load import Config
+from fgsched.domain.times import HOUR
 from fgsched.reports.html import as_html
 from fgsched.reports.mail import notice_html
 from fgsched.reports.registry import NAMES, Wish, kind

@@ -9,8 +9,9 @@ import pytest
 
 from endedjobs import changed
 from fgsched.accounting.backup import archive, back_up
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, LedgerReader
+from fgsched.accounting.ledger import Ledger, LedgerReader
 from fgsched.domain.errors import Refused
+from fgsched.domain.times import DAY, HOUR, MINUTE
 from live_host import living
 from test_accountant import minute, sums
 from test_ledger import CARD, JOB

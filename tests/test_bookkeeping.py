@@ -7,12 +7,13 @@ import signal
 import pytest
 from msgspec.structs import replace
 
-from fgsched.accounting.ledger import HOUR, MINUTE, LedgerReader
+from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.messages import Archive, Keep, encoded
 from fgsched.accounting.process import AccountantProcess
 from fgsched.accounting.records import Gap, GpuRecord, JobSample, Warned
 from fgsched.controller.bookkeeping import LOST, Bookkeeper, HeldSamples
 from fgsched.domain.errors import Exit, Refused
+from fgsched.domain.times import HOUR, MINUTE
 from test_accountant import minute, sums
 from test_ledger import CARD, JOB, USAGE
 

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from awaiting import PATIENCE
-from fgsched.accounting.ledger import MINUTE, Ledger
+from fgsched.accounting.ledger import Ledger
 from fgsched.accounting.messages import Keep
 from fgsched.accounting.periods import Choice
 from fgsched.accounting.process import AccountantProcess
 from fgsched.controller.bookkeeping import Bookkeeper
+from fgsched.domain.times import MINUTE
 from fgsched.gpus.backend import READING
 from fgsched.gpus.nvidia import FACTS
 from fgsched.gpus.sampler import Sampler

@@ -5,7 +5,8 @@ from collections import defaultdict
 import pytest
 
 import history
-from fgsched.accounting.ledger import DAY, HOUR, LedgerReader
+from fgsched.accounting.ledger import LedgerReader
+from fgsched.domain.times import DAY, HOUR
 
 PLANS = {"fortnight": history.FORTNIGHT, "one card": history.ONE_CARD, "empty": history.EMPTY}
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from endedjobs import an_ended_job, changed
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, LedgerReader, Unfit
+from fgsched.accounting.ledger import Ledger, LedgerReader, Unfit
 from fgsched.accounting.records import (
     ForeignUse,
     Gap,
@@ -22,6 +22,7 @@ from fgsched.accounting.records import (
 )
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import JobUsage
+from fgsched.domain.times import DAY, HOUR, MINUTE
 
 ANN = Owner(uid=1001, user="ann", account="vision", partition="gpu", tag="paper")
 CARD = GpuRecord(uuid="GPU-0", gpu=0, model="A100", total=80 << 30, since=0.0, until=10_000.0)

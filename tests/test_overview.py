@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 import history
 from endedjobs import an_ended_job
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, LedgerReader
+from fgsched.accounting.ledger import Ledger, LedgerReader
 from fgsched.accounting.periods import Choice
 from fgsched.accounting.records import GpuRecord, GpuUseRecord, Minute, Owner, OwnerUse
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import width_of as width
+from fgsched.domain.times import DAY, HOUR, MINUTE
 from fgsched.reports.export import as_csv, as_json, as_markdown, names
 from fgsched.reports.facts import Facts
 from fgsched.reports.model import ClassBar, Given, Table

@@ -9,7 +9,7 @@ import pytest
 
 import history
 from browser import CHROMIUM, browser
-from fgsched.accounting.ledger import HOUR
+from fgsched.domain.times import HOUR
 from fgsched.reports import drawing
 from fgsched.reports.export import as_json
 from fgsched.reports.html import as_html, cell

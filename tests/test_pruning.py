@@ -10,10 +10,11 @@ from builders import World
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.submission import MaterialQuota, Rules
-from fgsched.controller.upkeep import FOREVER, JobRetention, Pruner
+from fgsched.controller.upkeep import JobRetention, Pruner
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Request
 from fgsched.domain.states import JobState
+from fgsched.domain.times import FOREVER
 from fgsched.store import NewJob, Store
 from live_host import attempts, living
 

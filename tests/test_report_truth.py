@@ -6,10 +6,11 @@ import re
 import pytest
 
 import history
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger
+from fgsched.accounting.ledger import Ledger
 from fgsched.accounting.looks import GpuLook, Look
 from fgsched.accounting.records import ForeignUse, Gap, GpuRecord, GpuUseRecord, HealthEvent, Minute
 from fgsched.accounting.samples import Samples
+from fgsched.domain.times import DAY, HOUR, MINUTE
 from fgsched.reports.export import as_json
 from fgsched.reports.mail import report_mail
 from fgsched.reports.registry import Wish, kind

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 import history
 from endedjobs import changed
-from fgsched.accounting.ledger import HOUR, Ledger
+from fgsched.accounting.ledger import Ledger
 from fgsched.accounting.periods import Choice
 from fgsched.accounting.records import HealthEvent
 from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import width_of as width
+from fgsched.domain.times import HOUR
 from fgsched.reports import waste
 from fgsched.reports.charge import weight_of
 from fgsched.reports.ended import Repeated

@@ -13,11 +13,12 @@ import pytest
 
 from awaiting import LOOKS, until
 from builders import World, a_gpu, a_job
-from fgsched.accounting.ledger import MINUTE, LedgerReader
+from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.records import CLASSES
-from fgsched.controller.sampling import Sampling
+from fgsched.controller.sampling import SampledUsage, Sampling
 from fgsched.domain.job import JobUsage
 from fgsched.domain.states import JobState
+from fgsched.domain.times import MINUTE
 from live_host import PATIENCE, Home
 
 GIB = 1 << 30
@@ -60,14 +61,14 @@ class EarlierController:
 
 
 def test_the_sums_of_a_job_are_shown_while_it_runs_and_after_its_end():
-    world, sent = World([a_gpu(0)]), []
-    sampling = Sampling(world.engine, None, lambda *records: sent.extend(records), 1.0)
+    world, sent, sampled = World([a_gpu(0)]), [], SampledUsage(1.0)
+    sampling = Sampling(world.engine, None, lambda *records: sent.extend(records), sampled)
     sampling.begin(EarlierController())
     running, other = a_job(1, state=JobState.RUNNING), a_job(2, state=JobState.RUNNING)
-    assert (sampling.usage(running), sampling.usage(other)) == (SUMS, None)
+    assert (sampled.of(running), sampled.of(other)) == (SUMS, None)
     sampling.ended([running, other])
     assert [(record.job, record.usage.sampled) for record in sent] == [(1, 60.0)]
-    assert (sampling.usage(running), sampling.usage(other)) == (sent[0].usage, None)
+    assert (sampled.of(running), sampled.of(other)) == (sent[0].usage, None)
 
 
 def working(home, load, share=5000):

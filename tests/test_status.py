@@ -13,10 +13,11 @@ import history
 from browser import browser
 from endedjobs import an_ended_job
 from fgsched.accounting.backup import archive
-from fgsched.accounting.ledger import MINUTE, Ledger
+from fgsched.accounting.ledger import Ledger
 from fgsched.accounting.records import GpuRecord, GpuUseRecord, Minute, Owner, OwnerUse
 from fgsched.cli import statuspage
 from fgsched.domain.errors import Exit, StorageError
+from fgsched.domain.times import MINUTE
 from fgsched.reports.facts import ReportReader
 from fgsched.reports.metrics import MOST_USERS, OTHERS, as_metrics
 from fgsched.reports.model import CLASSES

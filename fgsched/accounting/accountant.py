@@ -19,9 +19,8 @@ from msgspec import MsgspecError
 
 from fgsched.accounting import marker
 from fgsched.accounting.hostzone import host_zone
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Unfit
+from fgsched.accounting.ledger import Ledger, Unfit
 from fgsched.accounting.messages import (
-    FOREVER,
     UNREADABLE,
     Answer,
     Backup,
@@ -37,6 +36,7 @@ from fgsched.accounting.records import Minute
 from fgsched.accounting.spans import day_of, hour_of
 from fgsched.crash import point
 from fgsched.domain.errors import Exit, FgschedError, StorageError
+from fgsched.domain.times import DAY, FOREVER, HOUR, MINUTE
 from fgsched.system import disk, locks
 
 _CHUNK = 1 << 18  # bytes

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, LedgerReader
+from fgsched.accounting.ledger import Ledger, LedgerReader
 from fgsched.domain.errors import Refused, StorageError
+from fgsched.domain.times import DAY, HOUR, MINUTE
 from fgsched.system import places
 
 _PAGES = 1000  # of the accounts that are copied in one step

@@ -32,6 +32,7 @@ from fgsched.accounting.records import (
 from fgsched.domain.errors import FgschedError, Refused, StorageError
 from fgsched.domain.job import JobUsage
 from fgsched.domain.text import storable
+from fgsched.domain.times import DAY, HOUR, MINUTE  # the spans
 from fgsched.store import wal
 from fgsched.store.connection import Connection, Opened
 from fgsched.store.opening import beside_of
@@ -39,7 +40,6 @@ from fgsched.store.schema import EMPTY_ROW, named
 from fgsched.system import locks
 
 VERSION = 1
-MINUTE, HOUR, DAY = 60, 3600, 86_400  # spans, in seconds
 _HOME = Path(__file__).parent
 SQL = named(_HOME.joinpath("queries.sql").read_text())
 _SETTINGS = (

@@ -110,7 +110,6 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 Order = Backup | Archive
 Message = RecordBatch | Keep | Backup | Archive
-FOREVER = -1
 UNREADABLE = -1  # number of the answer to a message that cannot be parsed
 _encoder = msgspec.json.Encoder()
 _messages: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from fgsched.accounting.records import OwnerUse, Warned
 from fgsched.domain.text import shown
-from fgsched.domain.times import format_elapsed
+from fgsched.domain.times import MINUTE, format_elapsed
 from fgsched.domain.units import format_indices, format_mebibytes
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 IDLE, STRANGERS = "idle", "strangers"  # names of the policies in the accounts
 NO_PROCESS, MEMORY_ONLY, LATER = "no process", "memory without work", "idle later"
 FIRST, SECOND = "warning 1", "warning 2"
-MINUTE = 60  # seconds
 _LEAST_PART = 0.9  # of the minutes of a window that must have been sampled
 _SHARE = 0.01  # of the charged GPU seconds: a job that used less is idle
 

@@ -25,9 +25,9 @@ from fgsched.accounting.records import (
     WaitingRecord,
 )
 from fgsched.domain.job import WHOLE, JobUsage
+from fgsched.domain.times import MINUTE
 
 COMPUTING = 100  # ten-thousandths of a GPU's compute time above which a process computes
-_MINUTE = 60  # seconds
 _LOST = 3.0  # intervals between two looks after which the time between them is a gap
 _TICK = 0.001  # seconds
 _STEP = 120.0  # seconds by which the wall clock may be behind before it counts as set back
@@ -450,7 +450,7 @@ class Samples:
         self._last: Look | None = None
         self._lost = False  # the driver did not answer since the last look
         self._until = since or 0.0  # epoch seconds up to which time was counted
-        self._stored = int((since - _TICK) // _MINUTE) * _MINUTE if since else -_MINUTE  # last minute
+        self._stored = int((since - _TICK) // MINUTE) * MINUTE if since else -MINUTE  # last minute
         self._begun = since is None
         self._minute: _MinuteSums | None = None
         self._jobs: dict[int, _JobSums] = {}
@@ -607,8 +607,8 @@ def _consumed(before: int | None, now: int | None) -> float | None:
 def _pieces(begin: float, end: float) -> Iterator[tuple[int, float]]:
     """Yield (begin of a minute, seconds of it) of the time from `begin` to `end`, in epoch seconds."""
     while begin < end:
-        at = int(begin // _MINUTE) * _MINUTE
-        until = min(end, at + _MINUTE)
+        at = int(begin // MINUTE) * MINUTE
+        until = min(end, at + MINUTE)
         yield at, until - begin
         begin = until
 

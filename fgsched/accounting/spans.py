@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta, tzinfo
 
-_HOUR = 3600  # seconds
+from fgsched.domain.times import HOUR
 
 
 def hour_of(at: float, zone: tzinfo) -> tuple[int, int]:
@@ -11,8 +11,8 @@ def hour_of(at: float, zone: tzinfo) -> tuple[int, int]:
     A change of the zone's offset ends an hour and begins another, so hours never overlap.
     """
     offset = _offset(at, zone)
-    begin = int((at + offset) // _HOUR * _HOUR - offset)
-    end = begin + _HOUR
+    begin = int((at + offset) // HOUR * HOUR - offset)
+    end = begin + HOUR
     if _offset(begin, zone) != offset:
         begin = _change(begin, int(at), zone)
     if _offset(end - 1, zone) != offset:

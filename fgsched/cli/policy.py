@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fgsched import protocol
 from fgsched.accounting import marker, policies
-from fgsched.accounting.ledger import DAY, MINUTE, LedgerReader
+from fgsched.accounting.ledger import LedgerReader
 from fgsched.accounting.policies import IdleJob, IdleRules, RunningJob, Stranger
 from fgsched.accounting.records import Warned
 from fgsched.client import Client, find_places
@@ -18,7 +18,7 @@ from fgsched.config.load import load
 from fgsched.domain.errors import NotPermitted
 from fgsched.domain.states import JobState
 from fgsched.domain.text import clean
-from fgsched.domain.times import format_runtime
+from fgsched.domain.times import DAY, MINUTE, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes
 from fgsched.gpus import vendors
 from fgsched.views.display import host_name, text_table

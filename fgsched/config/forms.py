@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, convert
 
 from fgsched.domain import times, units
+from fgsched.domain.times import FOREVER
 from fgsched.lifecycle.mail import is_address
 
-FOREVER = -1  # of a Retention
 _LEAST_WITHOUT_UNIT = 256 << 20  # bytes
 _LARGEST_WEIGHT = 1e6  # of a model of GPU
 _LONGEST_RETENTION = 100 * 366 * 86_400  # seconds

@@ -28,16 +28,14 @@ from fgsched.domain.policy import (
     UserPolicy,
     Weights,
 )
-from fgsched.domain.units import SubmitContext
+from fgsched.domain.times import DAY, FOREVER
+from fgsched.domain.units import GIB, MIB, SubmitContext
 from fgsched.domain.vendor import ShareService
 from fgsched.hooks.programs import HookSettings
 from fgsched.lifecycle.jobvariables import VisibleDevices
 from fgsched.lifecycle.mps import MpsSettings
 from fgsched.mail.letters import MailSettings
 
-MIB = 1 << 20
-GIB = 1 << 30
-DAY = 86_400  # seconds
 LONGEST_GRACE = 7200  # seconds: the most that a command to a shepherd can carry
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # of a partition, QOS, account, user or resource
 NAME_RULE = "Use letters, digits, '_', '.' and '-', at most 64 characters."
@@ -244,7 +242,7 @@ class Config(Struct, frozen=True, kw_only=True):
         forms.Retention, _key("accounting", "Time that the sums of each hour are kept.")
     ] = 400 * DAY
     keep_days: Annotated[forms.Retention, _key("accounting", "Time that the sums of each day are kept.")] = (
-        forms.FOREVER
+        FOREVER
     )
     weights: Annotated[
         forms.Weights, _key("accounting", "Weights of GPU models for the report on charged hours; default 1.")

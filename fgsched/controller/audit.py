@@ -15,8 +15,10 @@ from msgspec import UNSET, structs
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import INFO, WARNING, LogFile, dated, fields
+from fgsched.controller.eventloop import Told
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Job
+from fgsched.domain.times import HOUR
 from fgsched.protocol import Outcome, Outcomes
 
 log = logging.getLogger("fgsched.controller")
@@ -51,9 +53,7 @@ _OF_HOST: dict[type[Call], str] = {
 }
 ACTIONS = _OF_JOBS | _OF_HOST
 _MOST_REFUSALS = 60  # lines about refusals of one user in an hour: no user can push the lines of others out
-_HOUR = 3600.0  # seconds
 _LISTED = 20  # jobs that a line names; more jobs get more lines
-Told = Callable[[Any], None]  # takes the answer to a request, or the error that refuses it
 
 
 class Audit:
@@ -91,7 +91,7 @@ class Audit:
     def _may_note_refusal(self, caller: Caller, now: float) -> bool:
         uid = caller.uid if caller.has_account else None
         begun, number = self._refusals.get(uid, (now, 0))
-        if now - begun >= _HOUR:
+        if now - begun >= HOUR:
             begun, number = now, 0
         self._refusals[uid] = begun, number + 1
         if number == _MOST_REFUSALS:

@@ -36,8 +36,8 @@ from fgsched.controller.moving import Mover, PastJobs, Site
 from fgsched.domain.errors import FgschedError, OurFault, Refused, StorageError
 from fgsched.store import Store
 from fgsched.store.store import Unreadable
-from fgsched.system.helper import Watch
 from fgsched.system.paths import Paths
+from fgsched.system.process import Watch
 
 LOST = "samples could not be stored"
 

@@ -16,7 +16,7 @@ from fgsched.hooks.process import HookRunner, RelayProcess
 from fgsched.hooks.programs import NO_HOOKS, HookRun, HookSettings, Ran, base
 from fgsched.launch.launcher import LaunchGate, PendingLaunch
 from fgsched.store import GpuAllocation
-from fgsched.system.helper import Watch
+from fgsched.system.process import Watch
 
 _LONGEST = 128  # characters of a value
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.@+=:-]")

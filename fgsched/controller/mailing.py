@@ -19,6 +19,7 @@ from fgsched.controller.jobtable import eligible
 from fgsched.controller.turn import EngineContext, QueueMail
 from fgsched.domain.job import Ended, Job, JobUsage
 from fgsched.domain.states import JobState
+from fgsched.domain.times import HOUR
 from fgsched.lifecycle import mail
 from fgsched.lifecycle.filenames import output_path
 from fgsched.mail.letters import JobMail, Letter, MailSettings, Message, to_bytes
@@ -26,7 +27,6 @@ from fgsched.mail.process import MailerProcess
 from fgsched.store.rows import ArraySum
 from fgsched.store.store import Unreadable
 
-_HOUR = 3600.0
 log = logging.getLogger("fgsched.controller")
 _OF_ENDS = (mail.END, mail.FAIL, mail.TIME_LIMIT)
 RETRY = 10.0  # seconds until a mail that could not be put into the queue of mails is tried again
@@ -58,7 +58,7 @@ class HourlyLimit:
             return None
         hour = self._hours.get(uid)
         if hour is None or (now >= hour.ends_at and not hour.left):
-            hour = self._hours[uid] = Hour(ends_at=now + _HOUR)
+            hour = self._hours[uid] = Hour(ends_at=now + HOUR)
         hour.count += 1
         if hour.count <= self.most:
             return None
@@ -94,7 +94,7 @@ class HourlyLimit:
 
     def last(self, hour: Hour, now: float) -> Message:
         """Return the mail that says how many were left out."""
-        between = f"{_clock(hour.ends_at - _HOUR)} and {_clock(hour.ends_at)}"
+        between = f"{_clock(hour.ends_at - HOUR)} and {_clock(hour.ends_at)}"
         subject = f"fgsched left out {hour.left} mails about your jobs"
         text = f"They were due between {between}. fgacct lists your jobs and their ends.\n"
         return Message(at=now, to=hour.to, subject=subject, text=text)

@@ -44,7 +44,7 @@ from fgsched.lifecycle.launchspec import job_dir
 from fgsched.lifecycle.mps import MpsDaemon, MpsSettings, Name, Phase
 from fgsched.lifecycle.transitions import Alive, Result, Shepherd, Unclaimed
 from fgsched.store import GpuAllocation
-from fgsched.system.helper import Watch
+from fgsched.system.process import Watch
 
 _PASSES = 4  # over the plan in one turn: each one can make further steps due
 

@@ -19,7 +19,7 @@ from fgsched.controller.gpumonitor import Seen
 from fgsched.controller.gpustate import BY_ITSELF
 from fgsched.controller.moving import PastJobs, owner_of
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import WHOLE, Demand, Ended, Gpu, GpuProcess, Job, JobUsage, Reading
+from fgsched.domain.job import NOT_ENDED, WHOLE, Demand, Gpu, GpuProcess, Job, JobUsage, Reading
 from fgsched.domain.states import JobState
 from fgsched.domain.waiting import Shortfall
 from fgsched.gpus.simulated import JobLoad, parse_load
@@ -30,7 +30,6 @@ from fgsched.store.store import Unreadable
 from fgsched.system.hostusers import HostUsers
 
 log = logging.getLogger("fgsched.controller")
-_NOT_ENDED = Ended(status=0)
 _CARDS = 3600.0  # seconds between two records of a GPU
 _DEMAND = 15.0  # seconds between two computations of the demand of pending jobs
 _ENDED = 2000  # jobs whose use is kept in memory
@@ -126,7 +125,7 @@ class Sampling:
         """Send the sums of jobs that have ended."""
         records: list[Sample] = []
         for job in jobs:
-            ended = job.ended or _NOT_ENDED
+            ended = job.ended or NOT_ENDED
             for record in self._sampled.samples.end(job.id, read=ended.disk_read, written=ended.disk_written):
                 self._sampled.ended[job.id] = record.usage
                 records.append(record)

@@ -64,7 +64,6 @@ from fgsched.launch.arbiter import Arbiter
 from fgsched.launch.launcher import Cgroups, Launcher, LaunchGate, Ports
 from fgsched.launch.regions import Unhooked
 from fgsched.launch.rundir import RunDir
-from fgsched.launch.shepherds import Watch
 from fgsched.launch.spawner import Spawner
 from fgsched.lifecycle.enforcement import MountPlan, compute_policy_of
 from fgsched.lifecycle.launchspec import LaunchContext
@@ -76,7 +75,7 @@ from fgsched.system.hostusers import HostUsers
 from fgsched.system.mounts import find as find_mounts
 from fgsched.system.nice import cpu_binding
 from fgsched.system.paths import Paths
-from fgsched.system.process import NO_CHILDREN, Children, boot_id
+from fgsched.system.process import NO_CHILDREN, Children, Watch, boot_id
 from fgsched.system.sdnotify import ServiceManager
 from fgsched.system.spaces import Scratch, Spaces
 from fgshim import library, spawner

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.errors import FgschedError, StorageError
+from fgsched.domain.times import FOREVER
 from fgsched.launch.rundir import RunDir
 from fgsched.protocol import EarlierJob
 from fgsched.store import StorageBroken, Store
@@ -17,7 +18,7 @@ from fgsched.system import generations
 from fgsched.system.generations import Earlier
 from fgsched.system.inotify import Inotify
 from fgsched.system.paths import Paths
-from fgsched.system.process import Identity, open_pidfd
+from fgsched.system.process import Identity, Watch, open_pidfd
 
 # -- pages of the queue that were not checked at the start -----------------------------------------
 
@@ -134,7 +135,6 @@ class Presence:
 # is never idle.
 
 
-FOREVER = -1  # as a setting: nothing is removed for its age
 _NOTED = 100  # ended jobs of a step
 _PRUNED = 50  # scripts and environments of a step
 _BYTES = 4 << 20  # of a step
@@ -256,9 +256,6 @@ class Pruner:
 
 
 # -- jobs of an earlier queue ----------------------------------------------------------------------
-
-
-Watch = Callable[[int, Callable[[], None]], None]
 
 
 class EarlierJobs:

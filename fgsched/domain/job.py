@@ -222,6 +222,9 @@ class Ended(Struct, frozen=True, kw_only=True, gc=False):
         return self.status & 0x7F
 
 
+NOT_ENDED = Ended(status=0)  # in place of the end of a job that has none
+
+
 class Preemption(Struct, frozen=True, kw_only=True, gc=False):
     """The preemption of a job for another job. It is committed before the first signal is sent."""
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from fgsched.domain.text import BadValue, lazy_regex
 
 MINUTE, HOUR, DAY, WEEK = 60, 3600, 86_400, 604_800
+FOREVER = -1  # as a time for which something is kept, in seconds: no limit
 _LONGEST_LIMIT = 366 * DAY
 _YEAR = 365 * DAY
 

@@ -13,7 +13,7 @@ from fgsched.domain.errors import BadUsage, NoSuchJob
 from fgsched.domain.job import WHOLE
 from fgsched.domain.text import BadValue, lazy_regex, shown
 
-MEBIBYTE = 1 << 20
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30  # bytes
 GIBIBYTE = 1 << 30
 _MOST_GPUS = 65_535
 _MOST_IDS = 100_000  # ids that one list may name
@@ -156,15 +156,15 @@ def parse_bytes(text: str, *, default_unit: str = "M") -> int:
         raise BadValue(text, " is not a size (use a number and K, M, G or T; without a unit it is MiB)")
     fraction = match[2] or ""
     scaled = int(match[1] + fraction) << _POWER[(match[3] or default_unit).upper()]
-    mebibytes: int = -(-scaled // (10 ** len(fraction) * MEBIBYTE))
-    if mebibytes * MEBIBYTE >= 1 << 63:
+    mebibytes: int = -(-scaled // (10 ** len(fraction) * MIB))
+    if mebibytes * MIB >= 1 << 63:
         raise BadValue(text, " is larger than 2^63 bytes")
-    return mebibytes * MEBIBYTE
+    return mebibytes * MIB
 
 
 def format_mebibytes(size: int) -> str:
     """Format bytes as '8192M', rounded up."""
-    return f"{-(-size // MEBIBYTE)}M"
+    return f"{-(-size // MIB)}M"
 
 
 def parse_count(text: str) -> int:

@@ -11,7 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from fgsched.hooks.programs import HookRun, HookSettings, Ran
-from fgsched.system.helper import Helper, Watch
+from fgsched.system.helper import Helper
+from fgsched.system.process import Watch
 
 log = logging.getLogger(__name__)
 _PAUSE = 1.0  # seconds between two starts

@@ -22,12 +22,13 @@ from fgsched.domain.states import Tier
 from fgsched.launch import shepherds
 from fgsched.launch.adopted import ORDER
 from fgsched.launch.rundir import RunDir
-from fgsched.launch.shepherds import Following, Watch
+from fgsched.launch.shepherds import Following
 from fgsched.launch.spawner import Spawner, pack
 from fgsched.lifecycle import enforcement
 from fgsched.lifecycle.containers import wrapped
 from fgsched.lifecycle.launchspec import (
     LAST_WAIT,
+    TARGETS,
     AssignedGpu,
     JobOwner,
     LaunchContext,
@@ -44,6 +45,7 @@ from fgsched.system.hostusers import HostUser, HostUsers
 from fgsched.system.logins import Logins
 from fgsched.system.process import (
     Identity,
+    Watch,
     descendants,
     handles,
     is_alive,
@@ -65,7 +67,6 @@ _SCAN_MAX_AGE = 0.1  # seconds for which a scan of all processes is reused
 Places = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, settings) of each cgroup
 _LAST_WAIT = LAST_WAIT / 1000  # seconds
 _DAEMON_GRACE = 1000  # milliseconds between SIGTERM and SIGKILL for a daemon
-_TARGETS = {"all": 0, "shell": 1, "children": 2}
 _NEVER_HANDLED = (signal.SIGKILL, signal.SIGSTOP)
 
 
@@ -355,7 +356,7 @@ class Launcher:
         if not grace:
             return self._command(job, shepherds.encode(shepherds.CANCEL, number=shepherds.FOR_PREEMPTION))
         number, target = (early.signal, early.target) if early else (signal.SIGTERM, "all")
-        value = shepherds.encode(shepherds.PREEMPT, number=number, target=_TARGETS[target], seconds=grace)
+        value = shepherds.encode(shepherds.PREEMPT, number=number, target=TARGETS[target], seconds=grace)
         return self._command(job, value)
 
     def suspend(self, job: Job) -> bool:
@@ -378,7 +379,7 @@ class Launcher:
         if job.adopted is not None and signal in _NEVER_HANDLED:
             is_own = owner_of(job.adopted.pid) == job.uid  # it can have changed to another user
             return is_own and kill(_adopted(job.adopted, job.boot), signal)
-        return self._command(job, shepherds.encode(shepherds.DELIVER, number=signal, target=_TARGETS[target]))
+        return self._command(job, shepherds.encode(shepherds.DELIVER, number=signal, target=TARGETS[target]))
 
     def join(self, job: Job, caller: int) -> bool:
         """Order the start of an agent in a job; `caller` is in the name of its caller's socket."""

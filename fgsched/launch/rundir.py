@@ -27,6 +27,7 @@ from fgsched.lifecycle.transitions import (
     parse_result,
 )
 from fgsched.system.cleaner import Cleaner, Quarantine, kind_of
+from fgsched.system.generations import KINDS
 from fgsched.system.process import Identity, is_alive, is_own_supervisor, is_unreaped
 from fgsched.system.spaces import attempt_dirs, attempts, spread_below
 
@@ -34,7 +35,6 @@ log = logging.getLogger(__name__)
 _WITHOUT_ERRNO = ("not a regular file", "its enforcement does not work")  # strerror adds nothing
 _TOMBSTONE = "T"  # claim of an abandoned attempt: no shepherd can claim it
 _UNREADABLE = "U"  # replaces a result that could not be read
-_KINDS = ("claim", "result", "job")
 _SPARE = "spare"  # what one job leaves to the next, for shepherds only
 _MAX_RESULT = 4096  # bytes
 _NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})", re.ASCII)  # JOB.ATTEMPT
@@ -74,7 +74,7 @@ class RunDir:
             self._spread()
             self.path.mkdir()
             self.path.chmod(0o711)
-        names = [name for name in (*_KINDS, _SPARE) if self._create(self.path / name)]
+        names = [name for name in (*KINDS, _SPARE) if self._create(self.path / name)]
         if self._lock < 0 or not _is_same(self._lock, self.path):
             self._lock_directory()
         return names
@@ -277,7 +277,7 @@ class RunDir:
                     self.cleaner.add(Path(entry.path))
 
     def _entries(self) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
-        for kind in _KINDS:
+        for kind in KINDS:
             with suppress(OSError), os.scandir(self.path / kind) as entries:
                 for entry in entries:
                     yield kind, entry

@@ -8,9 +8,7 @@ from functools import partial
 import fgshim.region as region
 
 from fgsched.lifecycle.transitions import Shepherd
-from fgsched.system.process import Identity, open_pidfd
-
-Watch = Callable[[int, Callable[[], None]], None]  # (pidfd, called when the process has exited)
+from fgsched.system.process import Identity, Watch, open_pidfd
 
 # -- commands -----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import lazy_regex, shown
+from fgsched.domain.units import MIB
 
 _BLANKS = " \t\r\f\v"
 _PLAIN = lazy_regex(r"[A-Za-z0-9_@%+=:,./-]+")
@@ -88,7 +89,6 @@ def command_line(words: Sequence[str]) -> str:
 
 _RUNNERS = {".py": "python3", ".R": "Rscript", ".jl": "julia", ".pl": "perl", ".rb": "ruby", ".lua": "lua"}
 SIZE_LIMIT = 4 << 20  # bytes, as in Slurm
-_MEBIBYTE = 1 << 20
 
 _FG = lazy_regex(rb"#FG(?=[\s-]|$)")  # short, so it must match more strictly than #SBATCH
 _SBATCH = lazy_regex(rb"#SBATCH")
@@ -187,12 +187,12 @@ def _as_command(name: str) -> str:
 
 
 def too_large(name: str, size: str) -> BadUsage:
-    return BadUsage(f"{name}: script is {size}; limit {SIZE_LIMIT // _MEBIBYTE} MiB")
+    return BadUsage(f"{name}: script is {size}; limit {SIZE_LIMIT // MIB} MiB")
 
 
 def mebibytes(size: int) -> str:
     """Format a number of bytes in MiB, rounded up to a tenth."""
-    tenths = -(-size * 10 // _MEBIBYTE)
+    tenths = -(-size * 10 // MIB)
     return f"{tenths // 10}.{tenths % 10}".removesuffix(".0")
 
 

@@ -393,7 +393,7 @@ def _kept(base: bytes, ours: frozenset[str]) -> tuple[bytes, bytes, bytes]:
 Cgroups = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, file=value …) of each
 AssignedGpus = Sequence[AssignedGpu]
 LAST_WAIT = 30_000  # milliseconds: a driver that resets a card takes seconds
-_TARGETS = {"all": 0, "shell": 1, "children": 2}
+TARGETS = {"all": 0, "shell": 1, "children": 2}
 
 
 class Files(Struct, frozen=True, gc=False):
@@ -495,7 +495,7 @@ def _link(own: Mapping[str, str], *, hooked: bool) -> str:
 def _early(request: Request) -> tuple[int, int, int]:
     """Return the signal before the time limit, for the launch message."""
     early = request.early_signal
-    return (early.signal, _TARGETS[early.target], early.before * 1000) if early else (0, 0, 0)
+    return (early.signal, TARGETS[early.target], early.before * 1000) if early else (0, 0, 0)
 
 
 def _mounts(

@@ -1,6 +1,6 @@
 """The report on capacity: the demand of pending jobs, and the effect of one more card."""
 
-from fgsched.accounting.ledger import HOUR
+from fgsched.domain.times import HOUR
 from fgsched.reports import frame, numbers
 from fgsched.reports.facts import Facts
 from fgsched.reports.model import (

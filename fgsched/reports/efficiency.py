@@ -11,15 +11,14 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState
 from fgsched.domain.times import HOUR
-from fgsched.domain.units import format_share
+from fgsched.domain.units import GIB, format_share
 from fgsched.protocol import JobInfo
 from fgsched.reports.numbers import brief_hours
 from fgsched.views import job as view
 
-GIB = 1 << 30
-WHOLE = 10_000
 LADDER = (1000, 2000, 2500, 3500, 5000, 7500, WHOLE)  # the shares that are proposed
 ROOM_MEMORY = 1.15  # of the peak
 ROOM_COMPUTE = 1.2  # of the mean SM share

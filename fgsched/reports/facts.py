@@ -13,11 +13,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, LedgerReader, kept_field
+from fgsched.accounting.ledger import LedgerReader, kept_field
 from fgsched.accounting.periods import Period
 from fgsched.accounting.records import DRIVER, ForeignUse, Gap, GpuRecord, HealthEvent, Owner
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import is_instance
+from fgsched.domain.times import DAY, HOUR, MINUTE
 from fgsched.reports.ended import (
     MOST_NAMES,
     Ending,

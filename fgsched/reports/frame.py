@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from fgsched import __version__
-from fgsched.accounting.ledger import HOUR
 from fgsched.accounting.periods import Period
-from fgsched.domain.times import format_time
+from fgsched.domain.times import HOUR, format_time
 from fgsched.reports import numbers
 from fgsched.reports.facts import Facts
 from fgsched.reports.model import Change, Figures, Headline, Number, Report, Section, Span

@@ -3,8 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from fgsched.accounting.ledger import HOUR
 from fgsched.accounting.records import HealthEvent
+from fgsched.domain.times import HOUR
+from fgsched.domain.units import GIB
 from fgsched.reports import frame, numbers
 from fgsched.reports.facts import (
     Facts,
@@ -173,7 +174,7 @@ def _limit_row(refusal: MemoryRefusal) -> tuple[Cell, ...]:
     if refusal.refused:
         refused = Number(refusal.refused, "bytes", f"+{numbers.gibibytes(refusal.refused).text}")
     needed = max(refusal.memory, refusal.peak + (refusal.refused or refusal.memory // 4))
-    fits = -int(-needed * 1.05 // numbers.GIB)
+    fits = -int(-needed * 1.05 // GIB)
     return (
         *job_cells(refusal),
         Number(refusal.memory, "bytes", f"{numbers.plain_gibibytes(refusal.memory)} GiB"),
@@ -277,7 +278,7 @@ def _process(facts: Facts, run: ForeignRun) -> tuple[Cell, ...]:
 
 def byte_hours(runs: Sequence[ForeignRun]) -> float:
     """Return the memory of processes outside of jobs in GiB-hours."""
-    return sum(run.memory for run in runs) / numbers.GIB / HOUR
+    return sum(run.memory for run in runs) / GIB / HOUR
 
 
 def is_quiet(facts: Facts) -> bool:

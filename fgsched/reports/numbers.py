@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
+from fgsched.domain.times import HOUR, MINUTE
+from fgsched.domain.units import GIB
 from fgsched.reports.model import DASH, Change, Number, Tone
 
-HOUR = 3600
-GIB = 1 << 30
-MINUTE, DAY = 60, 86_400
 _TONES: dict[int, Tone] = {1: "good", 0: "", -1: "bad"}
 
 

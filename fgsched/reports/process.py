@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from fgsched.reports.request import Made, ReportRequest
-from fgsched.system.helper import Helper, Watch
+from fgsched.system.helper import Helper
+from fgsched.system.process import Watch
 
 _ENDED = "the reporter has ended before it answered"
 

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from fgsched.domain.job import WHOLE
 from fgsched.reports import frame, numbers
 from fgsched.reports.facts import DemandTotals, Facts, Slowdowns, WaitGroup
 from fgsched.reports.model import (
@@ -27,7 +28,6 @@ from fgsched.reports.registry import Wish
 from fgsched.reports.wording import event, job_cells, quantile, sentence
 from fgshim.grouping import Numbers, ordered
 
-_WHOLE = 10_000
 SIZES = ("≤ 0.25 GPU", "≤ 0.5 GPU", "< 1 GPU", "1 GPU", "> 1 GPU")
 NO_GPU = "no GPU"
 _TICKS = ((0, "at once"), (600, "10 min"), (3600, "1 h"), (21_600, "6 h"), (86_400, "24 h"))
@@ -47,7 +47,7 @@ def size_of(one: WaitGroup | Slowdowns) -> str:
         return NO_GPU
     if one.gpus > 1:
         return SIZES[4]
-    return SIZES[(one.share > 2500) + (one.share > 5000) + (one.share >= _WHOLE)]
+    return SIZES[(one.share > 2500) + (one.share > 5000) + (one.share >= WHOLE)]
 
 
 def waits_section(facts: Facts) -> Section:

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from fgsched.accounting.periods import Period
 from fgsched.accounting.records import GpuRecord, Owner
+from fgsched.domain.job import WHOLE
 from fgsched.domain.states import JobState, Reason
 from fgsched.domain.times import format_time
-from fgsched.domain.units import format_share
+from fgsched.domain.units import GIB, format_share
 from fgsched.domain.waiting import ExpectedStart
 from fgsched.protocol import GpuInfo, JobInfo
 from fgsched.reports import numbers
@@ -53,7 +54,6 @@ from fgsched.views.gpu import (
 Record = TypeVar("Record", bound=Struct)
 _RECENT = 300  # seconds: the maximum age of the minute that gives the present class of a job
 _EVER = Period(since=0.0, until=1e11, noun="period", closed=True)
-_WHOLE = 10_000  # ten-thousandths
 ATTRIBUTES = (  # of jobs that `status` needs
     *(*FIELDS, "name", "user", "reason", "indices", "share", "gpus", "elapsed", "time_limit"),
     *("submitted_at", "priority"),
@@ -145,7 +145,7 @@ class Status(Struct, frozen=True, kw_only=True):
     @property
     def charged(self) -> float:
         """The number of charged GPUs, to ten-thousandths of a GPU."""
-        return sum(round(gpu.charged * _WHOLE) for gpu in self.gpus) / _WHOLE
+        return sum(round(gpu.charged * WHOLE) for gpu in self.gpus) / WHOLE
 
     def classes(self) -> dict[TimeClass, float]:
         """Return the number of GPUs by time class."""
@@ -347,10 +347,10 @@ def _gpu_table(gpus: Sequence[GpuInfo], jobs: Sequence[JobInfo]) -> Table:
 
 def _gpu_row(info: GpuInfo, jobs: Sequence[JobInfo]) -> tuple[Cell, ...]:
     gpu, is_down = info.gpu, info.is_down
-    total = numbers.grouped(gpu.total / numbers.GIB)
+    total = numbers.grouped(gpu.total / GIB)
     memory, sm = numbers.unknown("bytes"), numbers.unknown("%")
     if (used := memory_in_use(info)) is not None:
-        memory = Number(used, "bytes", f"{numbers.grouped(used / numbers.GIB)} / {total} GiB")
+        memory = Number(used, "bytes", f"{numbers.grouped(used / GIB)} / {total} GiB")
     if (busy := sm_share(info, jobs)) is not None:
         sm = Number(round(100 * busy), "%", f"{100 * busy:.0f} %")
     parts = parts_of(info, jobs)

@@ -5,9 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from fgsched.accounting.ledger import DAY, HOUR
 from fgsched.accounting.periods import Period
 from fgsched.accounting.records import GpuRecord, HealthEvent
+from fgsched.domain.times import DAY, HOUR
+from fgsched.domain.units import GIB
 from fgsched.reports import numbers
 from fgsched.reports.facts import ChargedSpan, Facts, GpuSlot
 from fgsched.reports.model import (
@@ -114,7 +115,7 @@ def _gpu_row(facts: Facts, gpu: GpuRecord, steps: tuple[Step | None, ...]) -> Gp
     totals = next((totals for totals in facts.totals if totals.uuid == gpu.uuid), None)
     sampled = totals.sampled if totals else 0.0
     peak = totals.peak if totals else 0
-    text = f"{numbers.grouped(peak / numbers.GIB)} / {numbers.grouped(gpu.total / numbers.GIB)} GiB"
+    text = f"{numbers.grouped(peak / GIB)} / {numbers.grouped(gpu.total / GIB)} GiB"
     memory = Number(peak, "bytes", text) if sampled else numbers.unknown("bytes")
     return GpuRow(
         gpu=gpu.gpu,

@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 
-from fgsched.accounting.ledger import DAY, HOUR
 from fgsched.domain.job import is_instance
+from fgsched.domain.times import DAY, HOUR
 from fgsched.reports import frame, numbers
 from fgsched.reports.facts import Facts, GpuSlot
 from fgsched.reports.model import (

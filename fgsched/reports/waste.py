@@ -9,10 +9,11 @@ from statistics import median
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.accounting.ledger import HOUR
-from fgsched.domain.units import format_share
+from fgsched.domain.job import WHOLE
+from fgsched.domain.times import HOUR
+from fgsched.domain.units import GIB, format_share
 from fgsched.reports import frame, numbers
-from fgsched.reports.efficiency import ROOM_MEMORY, ROOM_TIME, WHOLE, WORTH, gibibytes_up, hours_up, share_for
+from fgsched.reports.efficiency import ROOM_MEMORY, ROOM_TIME, WORTH, gibibytes_up, hours_up, share_for
 from fgsched.reports.ended import Repeated
 from fgsched.reports.facts import Example, Facts, WarnedJobs
 from fgsched.reports.model import (
@@ -44,7 +45,7 @@ NONE = "No header line would have returned 1 GPU-hour or more."
 _CANDIDATES = 60  # groups whose jobs are looked at
 _IDLE = 0.2  # of the charged hours: the least idle part of a row
 _LEAST_IDLE = 360.0  # GPU seconds
-_LEAST_MEMORY = 10 * numbers.GIB * HOUR  # byte-seconds: the least unused memory of a row
+_LEAST_MEMORY = 10 * GIB * HOUR  # byte-seconds: the least unused memory of a row
 
 
 class WasteFinding(Struct, frozen=True, kw_only=True):
@@ -238,14 +239,14 @@ def _memory_option(use: MedianUse) -> tuple[str, ...]:
 def _too_large(use: MedianUse) -> WasteFinding | None:
     if not use.jobs.peak:  # not measured
         return None
-    needed = gibibytes_up(use.jobs.peak * ROOM_MEMORY) * numbers.GIB
+    needed = gibibytes_up(use.jobs.peak * ROOM_MEMORY) * GIB
     share = share_for(use.sm)
     charge = max(share / WHOLE, needed / use.total)
     if charge >= WORTH * use.charge or use.jobs.gpus > 1:
         return None
     is_bound = use.cpu is not None and use.cpu >= 0.9 and use.sm < 0.5 * use.charge
     cpus = (f"--cpus-per-task={3 * use.cpus}",) if is_bound else ()
-    size = f"--gpu-mem={needed // numbers.GIB}G"
+    size = f"--gpu-mem={needed // GIB}G"
     return WasteFinding(
         jobs=use.jobs,
         evidence=_evidence(use, is_bound=is_bound),
@@ -355,7 +356,7 @@ def _figures(facts: Facts, proposals: Sequence[WasteFinding]) -> tuple[Headline,
     held, empty = (numbers.brief_hours(facts.classes[at]) for at in (1, 2))
     returned = sum(proposal.returned for proposal in proposals)
     unused = facts.all_unused
-    tebi = unused / numbers.GIB / HOUR / 1024
+    tebi = unused / GIB / HOUR / 1024
     warned = sum(jobs.warnings for jobs in facts.warned.values())
     people = len({jobs.user for jobs in facts.warned.values()})
     return (
@@ -364,7 +365,7 @@ def _figures(facts: Facts, proposals: Sequence[WasteFinding]) -> tuple[Headline,
         Headline(
             "unused",
             "Memory not used",
-            Number(unused / numbers.GIB / HOUR, "GiB-hours", f"{numbers.grouped(tebi, 1)} TiB-h"),
+            Number(unused / GIB / HOUR, "GiB-hours", f"{numbers.grouped(tebi, 1)} TiB-h"),
             "asked, and above the peak",
         ),
         Headline(
@@ -460,20 +461,20 @@ def _memory(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
     for group in groups:
         proposed = gibibytes_up(group.peak * ROOM_MEMORY)
         cost = (group.memory - group.peak) * group.elapsed * group.gpus
-        if group.peak > 0 and proposed * numbers.GIB < WORTH * group.memory and cost >= _LEAST_MEMORY:
+        if group.peak > 0 and proposed * GIB < WORTH * group.memory and cost >= _LEAST_MEMORY:
             proposals.append((cost, group, Line(("#FG", f"--gpu-mem={proposed}G"))))
     proposals.sort(key=lambda row: (-row[0], row[1].user, row[1].name))
     largest = max((group.memory for _, group, _ in proposals[:most]), default=1)
-    scale, ticks = _scale(largest / numbers.GIB)
+    scale, ticks = _scale(largest / GIB)
     rows = tuple(
         UseRow(
             user=Given(group.user),
             job=Given(group.name),
             jobs=Number(group.jobs, "jobs", numbers.counted(group.jobs, "job")),
             cost=numbers.memory_hours(cost),
-            full=group.peak / numbers.GIB / scale,
+            full=group.peak / GIB / scale,
             pale=None,
-            outline=group.memory / numbers.GIB / scale,
+            outline=group.memory / GIB / scale,
             used=numbers.gibibytes(group.peak),
             asked=numbers.gibibytes(group.memory, 0),
             line=line,

@@ -10,7 +10,7 @@ from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, Gpu, Hold, HostLimits, R
 from fgsched.domain.policy import DRAIN, NORMAL, Partition, Policy
 from fgsched.domain.text import is_plain, quoted, shown
 from fgsched.domain.times import format_limit
-from fgsched.domain.units import MEBIBYTE, format_mebibytes, format_share, neighbours
+from fgsched.domain.units import MIB, format_mebibytes, format_share, neighbours
 from fgsched.scheduling.placement import cost, is_of_type, is_suitable
 
 
@@ -315,7 +315,7 @@ def _check_host(demand: Demand, limits: HostLimits) -> None:
 def _check_form(demand: Demand, limits: HostLimits) -> None:
     """Check rules that fgsub enforces itself, but that a change of a job can violate."""
     for amount, what in ((demand.memory, "GPU memory"), (demand.host_memory, "host memory")):
-        if 0 < amount < MEBIBYTE:
+        if 0 < amount < MIB:
             raise BadUsage(
                 f"request: {amount} bytes of {what}", "A request names bytes: 8 GiB are 8589934592."
             )

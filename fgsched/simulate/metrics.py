@@ -9,6 +9,7 @@ from statistics import fmean
 
 from fgsched.domain.job import WHOLE, Demand
 from fgsched.domain.states import JobState
+from fgsched.domain.times import HOUR
 from fgsched.simulate.workload import Task
 
 # -- the outcome of each task -------------------------------------------------
@@ -119,7 +120,6 @@ class Simulated:
 
 _SHORTEST = 10.0  # seconds: shorter jobs count as this long in the slowdown
 _POINTS = 500  # of a curve
-_HOUR = 3600.0  # seconds
 CLASSES: dict[str, Callable[[Demand], bool]] = {
     "none": lambda demand: demand.gpus == 0,
     "to 1/4": lambda demand: demand.gpus == 1 and 0 < demand.share <= WHOLE // 4,
@@ -213,14 +213,14 @@ def measure(simulated: Simulated) -> Metrics:
         gpu_hours=_hours(run for task_outcome in outcomes for run in task_outcome.runs),
         allocated=_allocated(outcomes, simulated.gpus, first, last_submission),
         overall=_allocated(outcomes, simulated.gpus, first, last),
-        hours=(last - first) / _HOUR,
+        hours=(last - first) / HOUR,
         curve=tuple(_curve(outcomes, simulated.gpus, first, last)),
     )
 
 
 def _hours(runs: Iterable[TaskRun]) -> float:
     """Return the GPU-hours of runs."""
-    return sum(run.work for run in runs) / WHOLE / _HOUR
+    return sum(run.work for run in runs) / WHOLE / HOUR
 
 
 def _preemption_cost(outcomes: Iterable[TaskOutcome]) -> PreemptionCost | None:

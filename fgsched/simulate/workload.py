@@ -15,6 +15,7 @@ from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import WHOLE, Demand, Gpu, HostLimits, Job, Request
 from fgsched.domain.policy import Policy
 from fgsched.domain.text import quoted, read_json
+from fgsched.domain.units import MIB
 from fgsched.scheduling.admission import check_demand
 
 
@@ -110,7 +111,6 @@ def _could_run(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> bool:
 # -- recorded workloads -------------------------------------------------------
 
 
-_MIB = 1 << 20
 _OPENB = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time", "name")
 
 
@@ -223,7 +223,7 @@ def _task_of(row: dict[str, str]) -> Task | None:
         share=(WHOLE if gpus > 1 else _whole(row, "gpu_milli") * WHOLE // 1000) if gpus else 0,
         # Any GPU model is accepted, also if the trace requested a model.
         cpus=max(1, -(-_whole(row, "cpu_milli") // 1000)),
-        host_memory=_whole(row, "memory_mib") * _MIB,
+        host_memory=_whole(row, "memory_mib") * MIB,
     )
     run = max(1.0, _finite(ended, "deletion_time") - _finite(started, "scheduled_time"))
     submitted = _finite(row["creation_time"], "creation_time")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from fgsched import protocol
 from fgsched.client import Client, find_places
 from fgsched.domain.times import format_elapsed
+from fgsched.domain.units import KIB
 from fgsched.slurm.getopt import BadLine, parse
 from fgsched.views import choices
 from fgsched.views import job as view
 
-_KIB = 1024
 _FIELDS = (  # of JobInfo
     *("id", "array", "task", "user", "gid", "state", "exit_code", "warning", "started_at", "elapsed"),
     *("cpus", "cpu_seconds", "host_memory", "max_rss"),
@@ -66,6 +66,6 @@ def _part(used: float, total: float) -> str:
 
 def _size(size: int) -> str:
     """Return bytes with two decimals, in the largest unit in which the number is at least 1."""
-    amount = size / _KIB
-    place = min(int(math.log(amount, _KIB)), len(_UNITS) - 1) if amount >= 1 else 0
-    return f"{amount / _KIB**place:.2f} {_UNITS[place]}"
+    amount = size / KIB
+    place = min(int(math.log(amount, KIB)), len(_UNITS) - 1) if amount >= 1 else 0
+    return f"{amount / KIB**place:.2f} {_UNITS[place]}"

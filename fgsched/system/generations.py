@@ -19,7 +19,7 @@ from fgsched.system.safeopen import open_beneath
 from fgsched.system.spaces import attempt_dirs
 
 _NAME = re.compile(r"[0-9a-f]{8}")
-_KINDS = ("claim", "result", "job")
+KINDS = ("claim", "result", "job")  # directories of a run directory, with an entry for each attempt
 _CLOSED = "claimed"  # name of `claim` in the directory of an earlier queue: no job can start there
 _MAX_ID = 2**48  # higher ids were not assigned by a queue
 Attempt = tuple[int, int]  # (job, attempt)
@@ -52,7 +52,7 @@ def directory_of(run: Path, name: str) -> Path:
 
 def link(run: Path, own: Path) -> None:
     """Point the links in the run directory to the current queue."""
-    for kind in _KINDS:
+    for kind in KINDS:
         fresh = run / f"{kind}.new"
         with suppress(OSError):  # only for people
             fresh.unlink(missing_ok=True)
@@ -62,7 +62,7 @@ def link(run: Path, own: Path) -> None:
 
 def is_linked(run: Path) -> bool:
     """Return whether the links in the run directory exist."""
-    return all(os.path.lexists(run / kind) for kind in _KINDS)
+    return all(os.path.lexists(run / kind) for kind in KINDS)
 
 
 def others(run: Path, own: Path) -> list[Path]:
@@ -93,7 +93,7 @@ def last_attempts(queue_dir: Path) -> dict[int, int]:
 
 def _attempts(queue_dir: Path) -> set[Attempt]:
     """Return the attempts that have a claim, a tombstone, a result or a job directory."""
-    return set().union(*(_attempts_in(queue_dir / kind) for kind in (*_KINDS, _CLOSED)))
+    return set().union(*(_attempts_in(queue_dir / kind) for kind in (*KINDS, _CLOSED)))
 
 
 def _attempts_in(folder: Path) -> Iterator[Attempt]:
@@ -214,7 +214,7 @@ def remove_ended(queue_dir: Path, keep: Collection[Attempt], remove: Callable[[P
             remove(directory)
     if keep:
         return  # their shepherds use the directories
-    for kind in (*_KINDS, _CLOSED):
+    for kind in (*KINDS, _CLOSED):
         with suppress(OSError):
             os.rmdir(queue_dir / kind)
     for kept in ("quarantine", "spare"):

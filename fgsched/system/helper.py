@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from fgsched.crash import of_successor
+from fgsched.system.process import Watch
 
 _CHUNK = 1 << 16  # bytes
 _LONGEST_PAUSE = 300.0  # seconds
 _STEADY = 60.0  # seconds of a run that counts as a success
 _MAIN = Path(__file__).with_name("helpermain.py")
-Watch = Callable[[int, Callable[[], None]], None]
 
 
 def helper_command(module: str, *arguments: str) -> list[str]:

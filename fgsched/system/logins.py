@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fgsched.domain.text import lazy_regex
+from fgsched.domain.times import MINUTE
+from fgsched.domain.units import KIB
 from fgsched.lifecycle.launchspec import UNLIMITED, ResourceLimits, lower
 
 _INIT_LIMITS = Path("/proc/1/limits")
@@ -24,18 +26,17 @@ _DEADLINE = 5  # seconds for a question to logind
 
 _FILE, _FOLDER = Path("/etc/security/limits.conf"), Path("/etc/security/limits.d")
 _MAX_AGE = 5.0  # seconds for which the files are not read again
-_KIB, _MINUTE = 1024, 60
 _ITEMS = {  # items of limits.conf: (resource, factor to the kernel's unit)
-    "core": (resource.RLIMIT_CORE, _KIB),
-    "data": (resource.RLIMIT_DATA, _KIB),
-    "fsize": (resource.RLIMIT_FSIZE, _KIB),
-    "memlock": (resource.RLIMIT_MEMLOCK, _KIB),
+    "core": (resource.RLIMIT_CORE, KIB),
+    "data": (resource.RLIMIT_DATA, KIB),
+    "fsize": (resource.RLIMIT_FSIZE, KIB),
+    "memlock": (resource.RLIMIT_MEMLOCK, KIB),
     "nofile": (resource.RLIMIT_NOFILE, 1),
-    "rss": (resource.RLIMIT_RSS, _KIB),
-    "stack": (resource.RLIMIT_STACK, _KIB),
-    "cpu": (resource.RLIMIT_CPU, _MINUTE),
+    "rss": (resource.RLIMIT_RSS, KIB),
+    "stack": (resource.RLIMIT_STACK, KIB),
+    "cpu": (resource.RLIMIT_CPU, MINUTE),
     "nproc": (resource.RLIMIT_NPROC, 1),
-    "as": (resource.RLIMIT_AS, _KIB),
+    "as": (resource.RLIMIT_AS, KIB),
     "locks": (10, 1),
     "sigpending": (resource.RLIMIT_SIGPENDING, 1),
     "msgqueue": (resource.RLIMIT_MSGQUEUE, 1),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+Watch = Callable[[int, Callable[[], None]], None]  # (pidfd, called when the process has exited)
 _PROC = Path("/proc")
 CANCEL_STEP = signals.SIGRTMIN + 2  # tells srun to end its step; SIGTERM can be for the whole job
 _EXITED_STATES = "ZXx"  # states of processes that have exited: a zombie holds only its exit status

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, LedgerReader
+from fgsched.accounting.ledger import Ledger, LedgerReader
 from fgsched.accounting.records import (
     ForeignUse,
     GpuRecord,
@@ -24,6 +24,7 @@ from fgsched.accounting.records import (
 from fgsched.controller.moving import account_of
 from fgsched.domain.job import WHOLE, Ended, HostLimits, Job, JobUsage, Request
 from fgsched.domain.states import JobState, Reason
+from fgsched.domain.times import DAY, HOUR, MINUTE
 from fgsched.gpus.simulated import parse
 from fgsched.simulate import SimHost, replay
 from fgsched.simulate.metrics import TaskOutcome

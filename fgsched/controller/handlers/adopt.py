@@ -19,7 +19,7 @@ from fgsched.controller.turn import AskGpus
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, NotPermitted, Refused
 from fgsched.domain.job import WHOLE, AdoptedProcess, Demand, Hold, Reading, Request
 from fgsched.domain.states import Tier
-from fgsched.domain.units import format_mebibytes, format_share
+from fgsched.domain.units import MIB, format_mebibytes, format_share
 from fgsched.gpus import vendors
 from fgsched.launch import adopted as program
 from fgsched.lifecycle.enforcement import COMPUTE_NONE
@@ -29,7 +29,6 @@ from fgsched.scheduling.planner import JobStart
 from fgsched.store import NewJob
 from fgsched.system.process import Identity, ancestry, identify, owner_of
 
-_MEBIBYTE = 1 << 20
 _Who = tuple[int, int, str]  # uid, gid, user name
 
 
@@ -87,7 +86,7 @@ def demand_for(asked: Demand, uses: Mapping[int, GpuUse], pid: int) -> Demand:
         raise BadUsage(
             f"the driver does not tell the memory of process {pid}", "Give --gpus or --gpu-mem, as for fgsub."
         )
-    return replace(asked, gpus=len(uses), memory=-(-most // _MEBIBYTE) * _MEBIBYTE)
+    return replace(asked, gpus=len(uses), memory=-(-most // MIB) * MIB)
 
 
 def holds_for(

@@ -11,7 +11,7 @@ from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.submission import UnmetConditions
 from fgsched.controller.jobtable import JobTable, class_of, eligible
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import PUBLIC, WHOLE, Demand, Ended, Hold, Job, JobUsage, Request
+from fgsched.domain.job import NOT_ENDED, PUBLIC, WHOLE, Demand, Ended, Hold, Job, JobUsage, Request
 from fgsched.domain.jobsteps import JobStep, read_stored
 from fgsched.domain.states import JobState
 from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
@@ -22,7 +22,6 @@ from fgsched.scheduling.placement import cost, is_suitable
 from fgsched.scheduling.queue import JobClass
 from fgsched.store import JobRecord
 
-_NOT_ENDED = Ended(status=0)
 Getter = Callable[["CallerView", Job], Any]
 
 
@@ -214,7 +213,7 @@ def elapsed(job: Job, now: float) -> float:
 
 
 def _ended(job: Job) -> Ended:
-    return job.ended or _NOT_ENDED
+    return job.ended or NOT_ENDED
 
 
 _CLIENTS_OWN = ("starts_at", "likely", "known", "step")  # attributes that the client fills in
@@ -283,7 +282,7 @@ def _plain(name: str) -> Getter:
     if name in Job.__struct_fields__:
         return lambda look, job: getattr(job, name)
     if name in Ended.__struct_fields__:
-        return lambda look, job: getattr(job.ended or _NOT_ENDED, name)
+        return lambda look, job: getattr(job.ended or NOT_ENDED, name)
     if name in Demand.__struct_fields__:
         return lambda look, job: getattr(job.request.demand, name)
     assert name in PUBLIC, f"{name} of a request is its owner's: say in _COMPUTED who may see it"

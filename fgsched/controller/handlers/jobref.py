@@ -11,10 +11,9 @@ from fgsched.controller.engine import Engine
 from fgsched.controller.jobtable import Array
 from fgsched.domain.job import Job
 from fgsched.lifecycle.arrays import bits_of, lowest, split_reference, tasks
+from fgsched.protocol import Reference
 from fgsched.server import cut
 from fgsched.store import JobRecord
-
-Reference = int | str
 
 
 class Target(Struct, frozen=True):

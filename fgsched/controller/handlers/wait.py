@@ -9,7 +9,7 @@ from fgsched.controller.clients import Work
 from fgsched.controller.containment import Faults
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import Busy, Refused
-from fgsched.domain.job import Ended, Job
+from fgsched.domain.job import NOT_ENDED, Job
 from fgsched.domain.steps import Steps
 from fgsched.lifecycle.arrays import bits_from, bits_of
 from fgsched.protocol import JobEnd, JobEnds, Progress, Wait
@@ -220,7 +220,7 @@ def _tasks(job: Job, jobtable: JobTable) -> int:
 
 def how_it_ended(job: Job) -> JobEnd:
     """Return the state and the exit status of a job."""
-    how = job.ended or Ended(status=0)
+    how = job.ended or NOT_ENDED
     return JobEnd(
         id=job.id,
         array=job.array or None,
