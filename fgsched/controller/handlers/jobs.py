@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from msgspec import UNSET, structs, to_builtins
 from msgspec.structs import replace
