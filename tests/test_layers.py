@@ -173,10 +173,11 @@ def test_the_hook_imports_nothing_of_fgsched():
 
 
 def test_a_function_has_at_most_40_lines():
+    """Without its signature, in which each parameter of a constructor may have a line with its unit."""
     for path in [*MODULES, *(ROOT / "fgshim").glob("*.py")]:
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert node.end_lineno - node.lineno < 40, f"{path}:{node.lineno}: {node.name}"
+                assert node.end_lineno - node.body[0].lineno < 40, f"{path}:{node.lineno}: {node.name}"
 
 
 def test_statements_of_sql_are_in_files_of_statements():
