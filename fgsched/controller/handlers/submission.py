@@ -160,7 +160,7 @@ def _is_for_client(flags: protocol.Flags) -> bool:
     return flags.json or flags.wait or flags.test
 
 
-# -- the submit filter of the site, which is asked while the event loop goes on --------------------
+# -- the submit filter of the site. The event loop does not wait for it --------------------
 
 
 log = logging.getLogger(__name__)
@@ -321,7 +321,7 @@ def rules_of(places: Paths, config: Config) -> Rules:
 
 
 class SubmissionHandlers:
-    """The handler of submissions, and what is known of their users since the start."""
+    """The handler of submissions, with the quota and the labels of users since the start."""
 
     def __init__(self, engine: Engine, rules: Rules) -> None:
         self._engine = engine
